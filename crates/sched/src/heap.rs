@@ -1,0 +1,104 @@
+//! The eligible children of one node, least virtual time first: a 4-ary heap that tells each child where it stands, so
+//! that moving or removing any of them is O(log n) and reading the least is O(1). Four children to a heap node halve
+//! the depth, and their keys lie side by side (two cache lines). Equal times are ordered by node, so that every
+//! history has one outcome.
+
+const ARITY: usize = 4;
+
+/// Position of a node that is in no heap.
+pub(crate) const NOWHERE: u32 = u32::MAX;
+
+/// One child: its virtual time is copied here, so that comparing touches no node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Entry {
+    pub(crate) time: u128,
+    pub(crate) node: u32,
+}
+
+/// Told of every move: `(node, position)`.
+pub(crate) trait Positions {
+    fn moved(&mut self, node: u32, position: u32);
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Heap {
+    entries: Vec<Entry>,
+}
+
+impl Heap {
+    pub(crate) fn least(&self) -> Option<Entry> {
+        self.entries.first().copied()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Room for `count` children, so that no later `insert` allocates.
+    pub(crate) fn make_room(&mut self, count: usize) {
+        self.entries.reserve(count.saturating_sub(self.entries.len()));
+    }
+
+    pub(crate) fn insert(&mut self, entry: Entry, positions: &mut impl Positions) {
+        self.entries.push(entry);
+        self.up(self.entries.len() - 1, positions);
+    }
+
+    pub(crate) fn remove(&mut self, position: u32, positions: &mut impl Positions) {
+        let at = position as usize;
+        let gone = self.entries.swap_remove(at);
+        positions.moved(gone.node, NOWHERE);
+        if at < self.entries.len() {
+            self.settle(at, positions);
+        }
+    }
+
+    /// The child at `position` now stands at `time`.
+    pub(crate) fn update(&mut self, position: u32, time: u128, positions: &mut impl Positions) {
+        let at = position as usize;
+        let later = time >= self.entries[at].time;
+        self.entries[at].time = time;
+        if later { self.down(at, positions) } else { self.up(at, positions) }
+    }
+
+    fn settle(&mut self, at: usize, positions: &mut impl Positions) {
+        if at > 0 && self.entries[at] < self.entries[(at - 1) / ARITY] {
+            self.up(at, positions);
+        } else {
+            self.down(at, positions);
+        }
+    }
+
+    fn up(&mut self, mut at: usize, positions: &mut impl Positions) {
+        let entry = self.entries[at];
+        while at > 0 {
+            let above = (at - 1) / ARITY;
+            if self.entries[above] < entry {
+                break;
+            }
+            self.place(at, self.entries[above], positions);
+            at = above;
+        }
+        self.place(at, entry, positions);
+    }
+
+    fn down(&mut self, mut at: usize, positions: &mut impl Positions) {
+        let entry = self.entries[at];
+        loop {
+            let first = at * ARITY + 1;
+            let below = first..self.entries.len().min(first + ARITY);
+            let Some(least) = below.min_by_key(|&child| self.entries[child]) else { break };
+            if entry < self.entries[least] {
+                break;
+            }
+            self.place(at, self.entries[least], positions);
+            at = least;
+        }
+        self.place(at, entry, positions);
+    }
+
+    fn place(&mut self, at: usize, entry: Entry, positions: &mut impl Positions) {
+        self.entries[at] = entry;
+        positions.moved(entry.node, at as u32);
+    }
+}

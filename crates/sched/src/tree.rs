@@ -1,0 +1,403 @@
+//! One core's groups as a tree, and the choice among them: hierarchical weighted fair sharing by virtual time.
+//!
+//! ```text
+//!             root                     shares   virtual time
+//!          ┌───┴────┐
+//!        users    system                1000 : 200
+//!       ┌──┴──┐    ┌─┴──┐
+//!     oltp  olap  log  flush            1000 : 10
+//! ```
+//!
+//! 1. *Pick*: from the root, go to the eligible child with the least virtual time, until a leaf is reached.
+//! 2. *Charge*: the CPU time it used moves its clock and that of every ancestor below the root, each by time ÷ shares.
+//! 3. *Wake*: a node that becomes eligible stands at max(own, parent's virtual time − credit), and so does every
+//!    ancestor that becomes eligible through it.
+//!
+//! A parent's virtual time is that of its least eligible child when something below it last ran; it never goes back.
+//! It moves with use only: a group that sleeps and wakes while nobody ran finds everything as it was.
+//!
+//! A piece that overran its slice needs no rule: its group's clock stands that much further on, and the others run
+//! until theirs have caught up.
+
+use crate::heap::{Entry, Heap, NOWHERE, Positions};
+use crate::virtual_time::{CHARGE_MIN_NS, Class, Clock, SHARES_MAX, SHARES_MIN};
+
+/// Slice while no other latency-sensitive group waits, ns. A hand-over between lanes and back costs about 17 µs: 3.4 %.
+pub const TICK_NS: u64 = 500_000;
+/// Slice while a latency-sensitive group is waiting or may wake, ns: the bound on a fast-lane piece.
+pub const LATENCY_TICK_NS: u64 = 50_000;
+/// A latency-sensitive group counts as active for this much CPU time used by others after it went idle, ns: one that
+/// is asked once a second is still found within [`LATENCY_TICK_NS`].
+pub const LATENCY_LINGER_NS: u64 = 1_000_000_000;
+
+/// Index of a node in one tree (a group on one core). Slots are re-used after removal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+/// What a node is entitled to among its siblings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeSpec {
+    /// Weight among siblings, [`SHARES_MIN`]..=[`SHARES_MAX`].
+    pub shares: u32,
+    /// Wake-up credit and slice length.
+    pub class: Class,
+}
+
+/// Numbers kept for every node, 64 bytes: one cache line.
+#[derive(Debug)]
+struct Node {
+    clock: Clock,
+    /// Virtual time among this node's children.
+    now: u128,
+    parent: u32,
+    /// Where this node stands in its parent's heap; in a heap if and only if eligible.
+    position: u32,
+    children: u32,
+    depth: u16,
+    shares: u16,
+    class: Class,
+    live: bool,
+    /// Leaves only: has runnable work.
+    awake: bool,
+    /// Leaves only: may not run although awake.
+    throttled: bool,
+}
+
+impl Positions for Vec<Node> {
+    fn moved(&mut self, node: u32, position: u32) {
+        self[node as usize].position = position;
+    }
+}
+
+/// A latency leaf that went idle, and the CPU total until which it counts as active.
+#[derive(Clone, Copy, Debug)]
+struct Lingerer {
+    leaf: u32,
+    until_ns: u64,
+}
+
+const ROOT: u32 = 0;
+const NOBODY: Lingerer = Lingerer { leaf: ROOT, until_ns: 0 };
+
+/// One core's groups. See the head of this file for the rules.
+#[derive(Debug)]
+pub struct Tree {
+    nodes: Vec<Node>,
+    /// By node: its eligible children.
+    heaps: Vec<Heap>,
+    free: Vec<u32>,
+    eligible_leaves: u32,
+    eligible_latency_leaves: u32,
+    /// All CPU time charged so far, ns: the clock of `lingering`.
+    charged_ns: u64,
+    /// The two latency leaves that went idle last, latest first. Two suffice to answer "any other than this one?".
+    lingering: [Lingerer; 2],
+}
+
+impl Default for Tree {
+    fn default() -> Tree {
+        Tree::new()
+    }
+}
+
+impl Tree {
+    /// The root, which stands for the core and cannot be removed.
+    pub const ROOT: NodeId = NodeId(ROOT);
+
+    /// Bytes kept for each node, beside the allocator's and growth slack: the node, its heap, its entry in its parent's.
+    pub const NODE_BYTES: usize = size_of::<Node>() + size_of::<Heap>() + size_of::<Entry>();
+
+    /// A tree of a root only.
+    #[must_use]
+    pub fn new() -> Tree {
+        let root = Node::new(ROOT, 0, 1, Class::Normal, 0);
+        Tree {
+            nodes: vec![root],
+            heaps: vec![Heap::default()],
+            free: Vec::new(),
+            eligible_leaves: 0,
+            eligible_latency_leaves: 0,
+            charged_ns: 0,
+            lingering: [NOBODY; 2],
+        }
+    }
+
+    /// A new child of `parent`, idle, owed nothing. Asserts that `parent` exists and is not itself awake or throttled
+    /// (work is at the leaves only), and that the shares are in range.
+    pub fn add(&mut self, parent: NodeId, spec: NodeSpec) -> NodeId {
+        let shares = shares_of(spec);
+        let above = &mut self.nodes[parent.0 as usize];
+        assert!(above.live && !above.awake && !above.throttled, "{parent:?} cannot take children");
+        above.children += 1;
+        let (now, depth, siblings) = (above.now, above.depth + 1, above.children as usize);
+        self.heaps[parent.0 as usize].make_room(siblings);
+        let node = Node::new(parent.0, depth, shares, spec.class, now);
+        match self.free.pop() {
+            Some(slot) => {
+                self.nodes[slot as usize] = node;
+                NodeId(slot)
+            }
+            None => {
+                self.nodes.push(node);
+                self.heaps.push(Heap::default());
+                NodeId(u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 nodes"))
+            }
+        }
+    }
+
+    /// Removes a leaf, made idle first. Asserts that it is neither the root nor a parent.
+    pub fn remove(&mut self, node: NodeId) {
+        let gone = self.live(node);
+        assert!(node != Tree::ROOT && gone.children == 0, "{node:?} is the root or has children");
+        let parent = gone.parent;
+        self.idle(node);
+        self.nodes[parent as usize].children -= 1;
+        self.nodes[node.0 as usize].live = false;
+        self.heaps[node.0 as usize] = Heap::default();
+        self.forget_lingering(node.0);
+        self.free.push(node.0);
+    }
+
+    /// Changes shares and class at once, also of a node that is waiting. Its debt or credit stays the same CPU time.
+    /// Asserts that the node exists, is not the root, and that the shares are in range.
+    pub fn set(&mut self, node: NodeId, spec: NodeSpec) {
+        let shares = shares_of(spec);
+        let old = self.live(node);
+        assert!(node != Tree::ROOT, "the root has no siblings");
+        let (parent, position, before, class) = (old.parent, old.position, old.shares, old.class);
+        let leaf = old.children == 0;
+        let now = self.nodes[parent as usize].now;
+        let changed = &mut self.nodes[node.0 as usize];
+        changed.shares = shares;
+        changed.class = spec.class;
+        if shares != before {
+            changed.clock.reshare(now, before, shares);
+            let time = changed.clock.time;
+            if position != NOWHERE {
+                self.heaps[parent as usize].update(position, time, &mut self.nodes);
+            }
+        }
+        if leaf && position != NOWHERE {
+            self.eligible_latency_leaves -= u32::from(class == Class::Latency);
+            self.eligible_latency_leaves += u32::from(spec.class == Class::Latency);
+        }
+        if spec.class != Class::Latency {
+            self.forget_lingering(node.0);
+        }
+    }
+
+    /// The leaf has runnable work. Does nothing if it already had.
+    pub fn wake(&mut self, leaf: NodeId) {
+        self.leaf_mut(leaf).awake = true;
+        self.enter(leaf.0);
+    }
+
+    /// The leaf has no runnable work. Does nothing if it had none.
+    pub fn idle(&mut self, leaf: NodeId) {
+        let node = self.leaf_mut(leaf);
+        if !node.awake {
+            return;
+        }
+        node.awake = false;
+        if node.class == Class::Latency {
+            self.linger(leaf.0);
+        }
+        self.leave(leaf.0);
+    }
+
+    /// Whether the leaf has runnable work, throttled or not.
+    #[must_use]
+    pub fn is_awake(&self, leaf: NodeId) -> bool {
+        self.live(leaf).awake
+    }
+
+    /// While on, the leaf is not picked although awake. Switched off, an awake leaf is treated as one that wakes.
+    pub fn throttle(&mut self, leaf: NodeId, on: bool) {
+        self.leaf_mut(leaf).throttled = on;
+        if on { self.leave(leaf.0) } else { self.enter(leaf.0) }
+    }
+
+    /// Whether the leaf is throttled.
+    #[must_use]
+    pub fn is_throttled(&self, leaf: NodeId) -> bool {
+        self.live(leaf).throttled
+    }
+
+    /// The eligible leaf that is owed the most. It stays where it is: charge it after it ran.
+    #[must_use]
+    pub fn pick(&self) -> Option<NodeId> {
+        let mut node = self.heaps[ROOT as usize].least()?.node;
+        while let Some(least) = self.heaps[node as usize].least() {
+            node = least.node;
+        }
+        Some(NodeId(node))
+    }
+
+    /// Whether `candidate` would be picked before `running` as both stand now: compared where their paths meet. True
+    /// if only `candidate` is eligible. What `running` used since it was picked counts only once it has been charged.
+    #[must_use]
+    pub fn precedes(&self, candidate: NodeId, running: NodeId) -> bool {
+        let (mut a, mut b) = (candidate.0, running.0);
+        if a == b || self.live(candidate).position == NOWHERE {
+            return false;
+        }
+        if self.live(running).position == NOWHERE {
+            return true;
+        }
+        while self.nodes[a as usize].parent != self.nodes[b as usize].parent {
+            let (over_a, over_b) = (self.nodes[a as usize].depth, self.nodes[b as usize].depth);
+            if over_a >= over_b {
+                a = self.nodes[a as usize].parent;
+            }
+            if over_b >= over_a {
+                b = self.nodes[b as usize].parent;
+            }
+        }
+        (self.nodes[a as usize].clock.time, a) < (self.nodes[b as usize].clock.time, b)
+    }
+
+    /// Charges a dispatch: the measured CPU time, at least [`CHARGE_MIN_NS`], to the leaf and all above it. Also right
+    /// for a leaf that was idle or not picked: it is charged from where it would have woken.
+    pub fn charge(&mut self, leaf: NodeId, ran_ns: u64) {
+        self.charge_exact(leaf, ran_ns.max(CHARGE_MIN_NS));
+    }
+
+    /// Charges time that is not a dispatch (the rest of a piece charged before, kernel work found later): no minimum.
+    pub fn charge_exact(&mut self, leaf: NodeId, ran_ns: u64) {
+        assert!(self.live(leaf).children == 0, "{leaf:?} is not a leaf");
+        self.charged_ns = self.charged_ns.saturating_add(ran_ns);
+        let mut at = leaf.0;
+        while at != ROOT {
+            let parent = self.nodes[at as usize].parent;
+            let now = self.nodes[parent as usize].now;
+            let node = &mut self.nodes[at as usize];
+            if node.position == NOWHERE {
+                node.clock.wake(now, node.class, node.shares);
+            }
+            node.clock.advance(ran_ns, node.shares);
+            let (position, time) = (node.position, node.clock.time);
+            if position != NOWHERE {
+                self.heaps[parent as usize].update(position, time, &mut self.nodes);
+            }
+            if let Some(least) = self.heaps[parent as usize].least() {
+                let above = &mut self.nodes[parent as usize];
+                above.now = above.now.max(least.time);
+            }
+            at = parent;
+        }
+    }
+
+    /// How long the picked leaf may run before picking again, ns: [`LATENCY_TICK_NS`] while a latency leaf is eligible
+    /// and not alone, else [`TICK_NS`].
+    #[must_use]
+    pub fn slice_ns(&self) -> u64 {
+        let contended = self.eligible_latency_leaves > 0 && self.eligible_leaves > 1;
+        if contended { LATENCY_TICK_NS } else { TICK_NS }
+    }
+
+    /// How long `running` may run before events are looked for, ns: [`LATENCY_TICK_NS`] while another latency leaf is
+    /// eligible, or was within the last [`LATENCY_LINGER_NS`] of CPU time, else [`TICK_NS`]. Only work that keeps the
+    /// lane from seeing events needs this; a lane that sleeps in its poller sees them anyway.
+    #[must_use]
+    pub fn poll_ns(&self, running: NodeId) -> u64 {
+        let node = self.live(running);
+        let own = u32::from(node.position != NOWHERE && node.class == Class::Latency);
+        let waiting = self.eligible_latency_leaves > own;
+        let lingers = |other: &Lingerer| other.leaf != running.0 && other.until_ns > self.charged_ns;
+        if waiting || self.lingering.iter().any(lingers) { LATENCY_TICK_NS } else { TICK_NS }
+    }
+
+    /// Whether a leaf other than `leaf` is eligible.
+    #[must_use]
+    pub fn backlogged_beside(&self, leaf: NodeId) -> bool {
+        self.eligible_leaves > u32::from(self.live(leaf).position != NOWHERE)
+    }
+
+    /// Puts an eligible leaf, and every ancestor that becomes eligible with it, where the wake-up rule says.
+    fn enter(&mut self, leaf: u32) {
+        let node = &self.nodes[leaf as usize];
+        if !node.awake || node.throttled || node.position != NOWHERE {
+            return;
+        }
+        self.eligible_leaves += 1;
+        self.eligible_latency_leaves += u32::from(node.class == Class::Latency);
+        let mut at = leaf;
+        while at != ROOT && self.nodes[at as usize].position == NOWHERE {
+            let parent = self.nodes[at as usize].parent;
+            let now = self.nodes[parent as usize].now;
+            let node = &mut self.nodes[at as usize];
+            node.clock.wake(now, node.class, node.shares);
+            let entry = Entry { time: node.clock.time, node: at };
+            self.heaps[parent as usize].insert(entry, &mut self.nodes);
+            at = parent;
+        }
+    }
+
+    /// Takes a leaf, and every ancestor left without eligible children, out of the running. Clocks stay as they are.
+    fn leave(&mut self, leaf: u32) {
+        let node = &self.nodes[leaf as usize];
+        if node.position == NOWHERE {
+            return;
+        }
+        self.eligible_leaves -= 1;
+        self.eligible_latency_leaves -= u32::from(node.class == Class::Latency);
+        let mut at = leaf;
+        while at != ROOT && self.heaps[at as usize].is_empty() {
+            let Node { parent, position, .. } = self.nodes[at as usize];
+            self.heaps[parent as usize].remove(position, &mut self.nodes);
+            at = parent;
+        }
+    }
+
+    fn linger(&mut self, leaf: u32) {
+        let until_ns = self.charged_ns.saturating_add(LATENCY_LINGER_NS);
+        if self.lingering[0].leaf != leaf {
+            self.lingering[1] = self.lingering[0];
+        }
+        self.lingering[0] = Lingerer { leaf, until_ns };
+    }
+
+    fn forget_lingering(&mut self, leaf: u32) {
+        let [latest, before] = self.lingering;
+        if latest.leaf == leaf {
+            self.lingering = [before, NOBODY];
+        } else if before.leaf == leaf {
+            self.lingering[1] = NOBODY;
+        }
+    }
+
+    fn live(&self, node: NodeId) -> &Node {
+        let found = &self.nodes[node.0 as usize];
+        assert!(found.live, "{node:?} was removed");
+        found
+    }
+
+    fn leaf_mut(&mut self, leaf: NodeId) -> &mut Node {
+        let found = &mut self.nodes[leaf.0 as usize];
+        assert!(found.live && found.children == 0 && leaf.0 != ROOT, "{leaf:?} is not a leaf");
+        found
+    }
+}
+
+impl Node {
+    fn new(parent: u32, depth: u16, shares: u16, class: Class, time: u128) -> Node {
+        Node {
+            clock: Clock::at(time),
+            now: 0,
+            parent,
+            position: NOWHERE,
+            children: 0,
+            depth,
+            shares,
+            class,
+            live: true,
+            awake: false,
+            throttled: false,
+        }
+    }
+}
+
+fn shares_of(spec: NodeSpec) -> u16 {
+    assert!((SHARES_MIN..=SHARES_MAX).contains(&spec.shares), "shares {} out of range", spec.shares);
+    spec.shares as u16
+}

@@ -1,0 +1,151 @@
+//! Virtual time: CPU time divided by shares. A group's clock runs slower the more shares it has; running whoever's
+//! clock is furthest behind gives each group CPU in proportion to its shares. This file is the arithmetic of one clock:
+//! how a charge moves it, where it stands after a sleep, and what a change of shares does to it.
+//!
+//! One unit is 1/1024 ns of CPU at one share. Since shares are at most 1000, a nanosecond always moves a clock by at
+//! least one unit, and what a division leaves over is kept and added to the next charge: clocks are exact, however
+//! small the pieces. (A precomputed reciprocal, as in Linux, saves the division, about 5 ns, and drifts.)
+//!
+//! Overflow: a core's clocks move by at most 1024 units for each nanosecond charged. In 100 years (2^61.5 ns) that is
+//! less than 2^72, and the largest product below multiplies it by 1000: less than 2^82 of the 2^128 there are.
+
+/// Smallest number of shares.
+pub const SHARES_MIN: u32 = 1;
+/// Largest number of shares.
+pub const SHARES_MAX: u32 = 1000;
+
+/// Minimum charge of a dispatch, ns: about what choosing a group, reading the CPU clock twice and switching to it cost,
+/// and 2 % of the shortest slice. Without it a group that yields after a few nanoseconds is all but free, while the
+/// others pay for the switches it causes.
+pub const CHARGE_MIN_NS: u64 = 1_000;
+
+/// Units of virtual time in one nanosecond of CPU at one share, as a power of two.
+const UNITS_LOG2: u32 = 10;
+const _: () = assert!(1 << UNITS_LOG2 >= SHARES_MAX, "one nanosecond must move every clock");
+
+/// What a group is for: how soon it wants to run after waking, and what it may save up while asleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Class {
+    /// Answers people: slices are short while it is active, and it earns wake-up credit.
+    Latency,
+    /// Works through a backlog: earns no wake-up credit.
+    Batch,
+    /// Nothing was said: earns wake-up credit, and leaves slices as they are.
+    #[default]
+    Normal,
+}
+
+impl Class {
+    /// Most CPU time (ns) that a group of this class may have saved up when it wakes.
+    #[must_use]
+    pub const fn credit_ns(self) -> u64 {
+        match self {
+            Class::Latency | Class::Normal => crate::tree::TICK_NS,
+            Class::Batch => 0,
+        }
+    }
+}
+
+/// One group's clock: `time + left_over / shares` units, where `left_over < shares`. Packed to 24 bytes rather than 32, so
+/// that a node of the tree is one cache line.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(Rust, packed(8))]
+pub(crate) struct Clock {
+    pub(crate) time: u128,
+    left_over: u16,
+}
+
+impl Clock {
+    pub(crate) fn at(time: u128) -> Clock {
+        Clock { time, left_over: 0 }
+    }
+
+    /// `ns` of CPU at `shares`.
+    pub(crate) fn advance(&mut self, ns: u64, shares: u16) {
+        let over = u64::from(self.left_over);
+        // The first arm holds for charges below 208 days, and is a single hardware division.
+        let (whole, rest) = match ns.checked_mul(1 << UNITS_LOG2).and_then(|units| units.checked_add(over)) {
+            Some(units) => (u128::from(units / u64::from(shares)), units % u64::from(shares)),
+            None => {
+                let units = (u128::from(ns) << UNITS_LOG2) + u128::from(over);
+                (units / u128::from(shares), (units % u128::from(shares)) as u64)
+            }
+        };
+        self.time += whole;
+        self.left_over = rest as u16; // < shares <= 1000
+    }
+
+    /// The wake-up rule: max(own, `now` - credit). Time asleep beyond the credit is forfeited; debt is kept.
+    pub(crate) fn wake(&mut self, now: u128, class: Class, shares: u16) {
+        let floor = now.saturating_sub(units(class.credit_ns(), shares));
+        if self.time < floor {
+            *self = Clock::at(floor);
+        }
+    }
+
+    /// A change of shares keeps the distance to `now` in CPU time (not in virtual time): a debt of 1 ms stays one of
+    /// 1 ms, and so does a credit. Otherwise a group raised from 1 share to 1000 would sit out a thousandfold debt.
+    pub(crate) fn reshare(&mut self, now: u128, from: u16, to: u16) {
+        let scale = |distance: u128| distance * u128::from(from) / u128::from(to);
+        *self = Clock::at(if self.time >= now {
+            now + scale(self.time - now)
+        } else {
+            now.saturating_sub(scale(now - self.time))
+        });
+    }
+}
+
+/// `ns` of CPU at `shares`, in units, rounded down.
+pub(crate) fn units(ns: u64, shares: u16) -> u128 {
+    (u128::from(ns) << UNITS_LOG2) / u128::from(shares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Clock {
+        fn parts(self) -> (u128, u16) {
+            (self.time, self.left_over)
+        }
+    }
+
+    #[test]
+    fn a_thousand_small_charges_equal_one_large_one() {
+        for shares in [1, 3, 7, 333, 997, 1000] {
+            let (mut small, mut large) = (Clock::default(), Clock::default());
+            (0..1000).for_each(|_| small.advance(1, shares));
+            large.advance(1000, shares);
+            assert_eq!(small.parts(), large.parts(), "shares {shares}");
+        }
+    }
+
+    #[test]
+    fn a_thousand_shares_against_one_are_exact() {
+        let (mut heavy, mut light) = (Clock::default(), Clock::default());
+        (0..1_000_000).for_each(|_| heavy.advance(1_001, 1000));
+        light.advance(1_001_000, 1);
+        assert_eq!(heavy.parts(), light.parts());
+    }
+
+    #[test]
+    fn a_century_in_one_charge_fits() {
+        let mut clock = Clock::default();
+        let century_ns = 100 * 365 * 86_400 * 1_000_000_000_u64;
+        clock.advance(century_ns, 1);
+        assert_eq!(clock.parts(), (u128::from(century_ns) * 1024, 0));
+        clock.reshare(0, 1000, 1);
+        assert_eq!(clock.parts(), (u128::from(century_ns) * 1024 * 1000, 0));
+    }
+
+    #[test]
+    fn a_change_of_shares_keeps_debt_and_credit_in_cpu_time() {
+        let now = units(1_000_000, 1);
+        let mut debtor = Clock::at(now + units(9_000, 10));
+        debtor.reshare(now, 10, 900);
+        assert_eq!(debtor.parts(), (now + units(9_000, 900), 0));
+        let mut creditor = Clock::at(now - units(9_000, 10));
+        creditor.reshare(now, 10, 900);
+        assert_eq!(creditor.parts(), (now - units(9_000, 900), 0));
+    }
+}
