@@ -357,13 +357,10 @@ impl Tree {
         self.lingering[0] = Lingerer { leaf, until_ns };
     }
 
+    /// The leaf is no longer a latency leaf. Its slot keeps its time under nobody's name: clearing it could forget a
+    /// third leaf that the slot stood for. So what is gone counts as active a little longer, which costs a few polls.
     fn forget_lingering(&mut self, leaf: u32) {
-        let [latest, before] = self.lingering;
-        if latest.leaf == leaf {
-            self.lingering = [before, NOBODY];
-        } else if before.leaf == leaf {
-            self.lingering[1] = NOBODY;
-        }
+        self.lingering.iter_mut().filter(|slot| slot.leaf == leaf).for_each(|slot| slot.leaf = ROOT);
     }
 
     fn live(&self, node: NodeId) -> &Node {

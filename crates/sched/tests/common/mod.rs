@@ -1,0 +1,144 @@
+//! Random numbers with a seed, random trees, and a record of who was charged what.
+#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(unreachable_pub, reason = "shared by several test binaries")]
+
+use proptest::test_runner::{Config, RngSeed};
+use sched::{CHARGE_MIN_NS, Class, NodeId, NodeSpec, Tree};
+
+/// The same cases on every run; a failure prints the shrunk input.
+pub fn config(cases: u32) -> Config {
+    Config {
+        cases,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(0x00fa_171a_9e00),
+        ..Config::default()
+    }
+}
+
+/// xorshift64*.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// Uniform in `from..to`, near enough.
+    pub fn within(&mut self, from: u64, to: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        from + (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % (to - from)
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.within(0, n) == 0
+    }
+
+    pub fn of<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.within(0, items.len() as u64) as usize]
+    }
+
+    /// Often at the ends, where the trouble is.
+    pub fn spec(&mut self) -> NodeSpec {
+        let shares = match self.within(0, 4) {
+            0 => 1,
+            1 => 1000,
+            _ => self.within(1, 1001) as u32,
+        };
+        NodeSpec { shares, class: self.of(&[Class::Latency, Class::Batch, Class::Normal]) }
+    }
+
+    /// Piece lengths over five decades, up to `longest`.
+    pub fn piece_ns(&mut self, longest: u64) -> u64 {
+        let scale = self.of(&[1, 10, 100, 1_000, 10_000]);
+        self.within(0, (longest / scale).max(1) + 1)
+    }
+}
+
+/// A tree with the facts that the bounds speak of. Index 0 is the root.
+pub struct Recorded {
+    pub tree: Tree,
+    pub nodes: Vec<Record>,
+}
+
+pub struct Record {
+    pub id: NodeId,
+    pub parent: usize,
+    pub spec: NodeSpec,
+    pub leaf: bool,
+    /// All it and those below it were charged, ns.
+    pub charged_ns: u64,
+    /// The longest such charge, ns.
+    pub longest_ns: u64,
+    /// Dispatches of it or of those below it.
+    pub picks: u64,
+}
+
+impl Recorded {
+    pub fn new() -> Recorded {
+        let spec = NodeSpec { shares: 1, class: Class::Normal };
+        let root =
+            Record { id: Tree::ROOT, parent: 0, spec, leaf: false, charged_ns: 0, longest_ns: 0, picks: 0 };
+        Recorded { tree: Tree::new(), nodes: vec![root] }
+    }
+
+    /// Up to `count` nodes, at most four deep.
+    pub fn random(random: &mut Random, count: usize) -> Recorded {
+        let mut recorded = Recorded::new();
+        while recorded.nodes.len() <= count {
+            let parent = random.within(0, recorded.nodes.len() as u64) as usize;
+            if recorded.path(parent).count() < 4 {
+                let spec = random.spec();
+                recorded.add(parent, spec);
+            }
+        }
+        recorded
+    }
+
+    pub fn add(&mut self, parent: usize, spec: NodeSpec) -> usize {
+        let id = self.tree.add(self.nodes[parent].id, spec);
+        self.nodes[parent].leaf = false;
+        self.nodes.push(Record { id, parent, spec, leaf: true, charged_ns: 0, longest_ns: 0, picks: 0 });
+        self.nodes.len() - 1
+    }
+
+    pub fn set(&mut self, at: usize, spec: NodeSpec) {
+        self.tree.set(self.nodes[at].id, spec);
+        self.nodes[at].spec = spec;
+    }
+
+    /// The node and its ancestors, without the root.
+    pub fn path(&self, from: usize) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(Some(from), |&at| Some(self.nodes[at].parent)).take_while(|&at| at != 0)
+    }
+
+    pub fn leaves(&self) -> Vec<usize> {
+        (1..self.nodes.len()).filter(|&at| self.nodes[at].leaf).collect()
+    }
+
+    /// Picks, runs for `ns` and charges: which leaf it was.
+    pub fn run(&mut self, ns: u64) -> Option<usize> {
+        let id = self.tree.pick()?;
+        let leaf = self.nodes.iter().position(|node| node.id == id).expect("known");
+        self.tree.charge(id, ns);
+        let charged = ns.max(CHARGE_MIN_NS);
+        for at in self.path(leaf).collect::<Vec<_>>() {
+            let node = &mut self.nodes[at];
+            node.charged_ns += charged;
+            node.longest_ns = node.longest_ns.max(charged);
+            node.picks += 1;
+        }
+        Some(leaf)
+    }
+
+    /// CPU time ÷ shares.
+    pub fn served(&self, at: usize) -> f64 {
+        self.nodes[at].charged_ns as f64 / f64::from(self.nodes[at].spec.shares)
+    }
+
+    /// Longest piece and credit, ÷ shares: how far a node's clock may stand from its siblings'.
+    pub fn reach(&self, at: usize, credit_ns: u64) -> f64 {
+        (self.nodes[at].longest_ns + credit_ns) as f64 / f64::from(self.nodes[at].spec.shares)
+    }
+}

@@ -1,0 +1,290 @@
+//! The bounds that `docs/scheduler.md` proves, over random trees, shares, pieces, sleeps and share changes.
+
+mod common;
+
+use common::{Random, Recorded, config};
+use proptest::prelude::*;
+use sched::{CHARGE_MIN_NS, Class, NodeSpec, TICK_NS, Tree};
+
+/// Rounding of clocks, in ns at one share.
+const ROUNDING: f64 = 1.0;
+
+/// Something happens to a node that is not in `spared`, nor above or below one that is.
+fn disturb(recorded: &mut Recorded, random: &mut Random, spared: &[usize]) {
+    let at = random.within(1, recorded.nodes.len() as u64) as usize;
+    if spared.iter().any(|&kept| recorded.path(kept).any(|above| above == at)) {
+        return;
+    }
+    let id = recorded.nodes[at].id;
+    match random.within(0, 6) {
+        0 => {
+            let spec = random.spec();
+            recorded.set(at, spec);
+        }
+        _ if !recorded.nodes[at].leaf => {}
+        1 | 2 => recorded.tree.wake(id),
+        3 => recorded.tree.idle(id),
+        4 => recorded.tree.throttle(id, true),
+        _ => recorded.tree.throttle(id, false),
+    }
+}
+
+fn leaf_below(recorded: &Recorded, at: usize) -> usize {
+    let below = |leaf: &usize| recorded.path(*leaf).any(|above| above == at);
+    recorded.leaves().into_iter().find(below).expect("every node has a leaf below or is one")
+}
+
+/// Two siblings anywhere in a random tree, both backlogged from some moment on: at no time, over no interval, may their
+/// CPU time ÷ shares differ by more than their longest pieces and credits.
+fn check_shares_exact(seed: u64, nodes: usize) {
+    let mut random = Random::new(seed);
+    let mut recorded = Recorded::random(&mut random, nodes);
+    let longest = random.of(&[5_000, 500_000, 20_000_000]);
+    for _ in 0..random.within(0, 300) {
+        disturb(&mut recorded, &mut random, &[]);
+        recorded.run(random.piece_ns(longest));
+    }
+
+    let a = random.within(1, recorded.nodes.len() as u64) as usize;
+    let siblings: Vec<usize> = (1..recorded.nodes.len())
+        .filter(|&b| b != a && recorded.nodes[b].parent == recorded.nodes[a].parent)
+        .collect();
+    if siblings.is_empty() {
+        return;
+    }
+    let b = random.of(&siblings);
+    let kept = [leaf_below(&recorded, a), leaf_below(&recorded, b)];
+    for leaf in kept {
+        recorded.tree.throttle(recorded.nodes[leaf].id, false);
+        recorded.tree.wake(recorded.nodes[leaf].id);
+    }
+
+    let (mut least, mut most) = (f64::MAX, f64::MIN);
+    let (served_a, served_b) = (recorded.served(a), recorded.served(b));
+    for _ in 0..1_000 {
+        disturb(&mut recorded, &mut random, &kept);
+        recorded.run(random.piece_ns(longest)).expect("two leaves are awake");
+        let ahead = (recorded.served(a) - served_a) - (recorded.served(b) - served_b);
+        (least, most) = (least.min(ahead), most.max(ahead));
+        let bound = recorded.reach(a, TICK_NS) + recorded.reach(b, TICK_NS) + ROUNDING;
+        assert!(most.max(0.0) - least.min(0.0) <= bound, "{} > {bound}", most - least);
+    }
+}
+
+/// A group that sleeps and wakes as it likes, for as long as it likes, beside one that is always backlogged: over the
+/// whole history it never gets ahead of it by more than its longest piece, its credit once, and the other's piece.
+fn check_naps_gain_at_most_the_credit(seed: u64, napper: NodeSpec, worker_shares: u32) {
+    let mut random = Random::new(seed);
+    let mut recorded = Recorded::new();
+    let worker = recorded.add(0, NodeSpec { shares: worker_shares, class: Class::Normal });
+    let sleeper = recorded.add(0, napper);
+    let id = recorded.nodes[sleeper].id;
+    recorded.tree.wake(recorded.nodes[worker].id);
+    let nap = random.of(&[2, 10, 200]);
+    let mut since: Vec<f64> = Vec::new();
+    for _ in 0..2_000 {
+        match random.one_in(nap) {
+            true if recorded.tree.is_awake(id) => recorded.tree.idle(id),
+            true => recorded.tree.wake(id),
+            false => {}
+        }
+        since.push(recorded.served(sleeper) - recorded.served(worker));
+        recorded.run(random.piece_ns(700_000));
+    }
+    let credit = napper.class.credit_ns();
+    let bound = recorded.reach(sleeper, credit) + recorded.reach(worker, 0) + ROUNDING;
+    let mut least = f64::MAX;
+    for ahead in since {
+        least = least.min(ahead);
+        assert!(ahead - least <= bound, "gained {} > {bound}", ahead - least);
+    }
+}
+
+/// While a leaf waits, its siblings together get at most what brings each clock up to its own, their credit and one
+/// piece, whatever they do.
+fn check_no_one_starves(seed: u64, siblings: u32) {
+    let mut random = Random::new(seed);
+    let mut recorded = Recorded::new();
+    let waiting = recorded.add(0, NodeSpec { shares: 1, class: Class::Batch });
+    for _ in 0..siblings {
+        let spec = NodeSpec { shares: 1000, ..random.spec() };
+        recorded.add(0, spec);
+    }
+    recorded.tree.wake(recorded.nodes[waiting].id);
+    let longest = 50_000_u64;
+    let mut others_ns = 0;
+    for _ in 0..20_000 {
+        for _ in 0..3 {
+            let other = random.within(2, recorded.nodes.len() as u64) as usize;
+            let id = recorded.nodes[other].id;
+            if random.one_in(2) { recorded.tree.wake(id) } else { recorded.tree.idle(id) }
+        }
+        let before = recorded.nodes[waiting].picks;
+        let ran = random.piece_ns(longest);
+        recorded.run(ran);
+        others_ns += ran.max(CHARGE_MIN_NS);
+        if recorded.nodes[waiting].picks > before {
+            others_ns = 0;
+        }
+        let reach = u64::from(siblings) * (1000 * longest + TICK_NS + longest);
+        assert!(others_ns <= reach, "waited for {others_ns} > {reach}");
+    }
+}
+
+proptest! {
+    #![proptest_config(config(200))]
+
+    #[test]
+    fn shares_are_exact_within_a_piece_and_the_credit(seed: u64, nodes in 2_usize..40) {
+        check_shares_exact(seed, nodes);
+    }
+
+    #[test]
+    fn a_sleeper_gains_at_most_its_credit(
+        seed: u64,
+        shares in 1_u32..=1000,
+        worker_shares in 1_u32..=1000,
+        class in prop_oneof![Just(Class::Latency), Just(Class::Batch), Just(Class::Normal)],
+    ) {
+        check_naps_gain_at_most_the_credit(seed, NodeSpec { shares, class }, worker_shares);
+    }
+
+    #[test]
+    fn a_cheap_yielder_pays_the_minimum(shares in 1_u32..=1000, ran_ns in 0_u64..CHARGE_MIN_NS) {
+        let mut recorded = Recorded::new();
+        let yielder = recorded.add(0, NodeSpec { shares, class: Class::Latency });
+        let worker = recorded.add(0, NodeSpec { shares, class: Class::Batch });
+        recorded.tree.wake(recorded.nodes[yielder].id);
+        recorded.tree.wake(recorded.nodes[worker].id);
+        for _ in 0..5_000 {
+            let picked = recorded.tree.pick().unwrap();
+            recorded.run(if picked == recorded.nodes[yielder].id { ran_ns } else { 50_000 }).unwrap();
+        }
+        let (yields, works) = (recorded.nodes[yielder].picks, recorded.nodes[worker].picks);
+        prop_assert!(works >= yields / 50 - 1, "{works} dispatches beside {yields} that did nothing");
+    }
+}
+
+proptest! {
+    #![proptest_config(config(12))]
+
+    #[test]
+    fn no_group_starves(seed: u64, siblings in 1_u32..5) {
+        check_no_one_starves(seed, siblings);
+    }
+}
+
+#[test]
+fn a_thousand_to_one_is_exact() {
+    let mut recorded = Recorded::new();
+    let heavy = recorded.add(0, NodeSpec { shares: 1000, class: Class::Normal });
+    let light = recorded.add(0, NodeSpec { shares: 1, class: Class::Normal });
+    recorded.tree.wake(recorded.nodes[heavy].id);
+    recorded.tree.wake(recorded.nodes[light].id);
+    for _ in 0..100_100 {
+        recorded.run(TICK_NS);
+    }
+    assert_eq!((recorded.nodes[heavy].picks, recorded.nodes[light].picks), (100_000, 100));
+}
+
+/// An overrun of 10 ms is debt: the other group gets its 40 ms before this one runs again.
+#[test]
+fn an_overrun_is_repaid_before_the_group_runs_again() {
+    let mut recorded = Recorded::new();
+    let olap = recorded.add(0, NodeSpec { shares: 100, class: Class::Batch });
+    let oltp = recorded.add(0, NodeSpec { shares: 400, class: Class::Normal });
+    recorded.tree.wake(recorded.nodes[olap].id);
+    assert_eq!(recorded.run(10_000_000), Some(olap));
+    // It is a newcomer that owes and is owed nothing: it starts level with where the core stands.
+    recorded.tree.wake(recorded.nodes[oltp].id);
+    recorded.run(100);
+    recorded.run(10_000_000);
+    let before = recorded.nodes[oltp].charged_ns;
+    while recorded.run(TICK_NS) == Some(oltp) {}
+    let paid = recorded.nodes[oltp].charged_ns - before;
+    assert!(paid <= 40_000_000 + TICK_NS, "{paid}");
+    assert!(recorded.served(oltp) + 1e-6 >= recorded.served(olap) - 105_000.0);
+}
+
+/// Work done in a group's name while it is idle is debt when it wakes, from where it would have woken: an old clock
+/// must not swallow it.
+#[test]
+fn work_charged_while_idle_is_paid_for() {
+    let mut tree = Tree::new();
+    let spec = NodeSpec { shares: 100, class: Class::Batch };
+    let (busy, quiet) = (tree.add(Tree::ROOT, spec), tree.add(Tree::ROOT, spec));
+    tree.wake(busy);
+    (0..100).for_each(|_| tree.charge(busy, TICK_NS));
+    tree.charge(quiet, 5_000_000);
+    tree.wake(quiet);
+    let mut before_quiet_ns = 0;
+    while tree.pick() == Some(busy) {
+        tree.charge(busy, 100_000);
+        before_quiet_ns += 100_000;
+    }
+    assert_eq!(before_quiet_ns, 5_000_000 + 100_000, "the tie goes to the older node");
+}
+
+/// A share change acts on a backlogged group at once: the ratio from here on is the new one.
+#[test]
+fn new_shares_act_at_once() {
+    let mut recorded = Recorded::new();
+    let a = recorded.add(0, NodeSpec { shares: 1, class: Class::Normal });
+    let b = recorded.add(0, NodeSpec { shares: 1000, class: Class::Normal });
+    recorded.tree.wake(recorded.nodes[a].id);
+    recorded.tree.wake(recorded.nodes[b].id);
+    (0..10).for_each(|_| assert!(recorded.run(TICK_NS).is_some()));
+    recorded.set(a, NodeSpec { shares: 1000, class: Class::Normal });
+    let before = recorded.nodes[a].picks;
+    (0..100).for_each(|_| assert!(recorded.run(TICK_NS).is_some()));
+    let picks = recorded.nodes[a].picks - before;
+    assert!((49..=51).contains(&picks), "{picks} of 100 at equal shares");
+}
+
+/// A sleep during which nobody ran changes nothing, not even beside a group in debt.
+#[test]
+fn a_moment_of_sleep_costs_nothing() {
+    let mut tree = Tree::new();
+    let spec = NodeSpec { shares: 100, class: Class::Batch };
+    let (debtor, other) = (tree.add(Tree::ROOT, spec), tree.add(Tree::ROOT, spec));
+    tree.wake(debtor);
+    tree.wake(other);
+    tree.charge(debtor, 10_000_000);
+    let mut other_ns = 0;
+    while tree.pick() == Some(other) {
+        tree.charge(other, TICK_NS);
+        other_ns += TICK_NS;
+        tree.idle(other);
+        tree.wake(other);
+    }
+    assert_eq!(other_ns, 10_000_000, "the tie goes to the older node");
+}
+
+#[test]
+fn two_thousand_levels_share_one_core() {
+    let mut random = Random::new(2_000);
+    let mut recorded = Recorded::new();
+    let users = recorded.add(0, NodeSpec { shares: 1000, class: Class::Normal });
+    let levels: Vec<usize> = (0..2_000)
+        .map(|_| {
+            let shares = random.within(1, 1001) as u32;
+            recorded.add(users, NodeSpec { shares, class: Class::Normal })
+        })
+        .collect();
+    levels.iter().for_each(|&level| recorded.tree.wake(recorded.nodes[level].id));
+    let mut ran_ns = vec![0_u64; recorded.nodes.len()];
+    for _ in 0..200_000 {
+        let picked = recorded.tree.pick().unwrap();
+        let piece = random.within(CHARGE_MIN_NS, TICK_NS);
+        recorded.tree.charge(picked, piece);
+        ran_ns[picked.0 as usize] += piece;
+    }
+    let served = |level: usize| ran_ns[level] as f64 / f64::from(recorded.nodes[level].spec.shares);
+    let clock = levels.iter().map(|&level| served(level)).fold(f64::MAX, f64::min);
+    for &level in &levels {
+        let reach = TICK_NS as f64 / f64::from(recorded.nodes[level].spec.shares);
+        assert!(served(level) - clock <= reach + ROUNDING, "level {level}");
+    }
+    levels.iter().for_each(|&level| recorded.tree.remove(recorded.nodes[level].id));
+    assert_eq!(recorded.tree.pick(), None);
+}

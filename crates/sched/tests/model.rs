@@ -1,0 +1,322 @@
+//! The tree against a model that has no heaps, no counts and no caches: it looks at every node for every answer. Random
+//! histories of every operation; after each step every answer must agree.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::config;
+use proptest::prelude::*;
+use sched::{CHARGE_MIN_NS, Class, LATENCY_LINGER_NS, LATENCY_TICK_NS, NodeId, NodeSpec, TICK_NS, Tree};
+
+const UNIT: u128 = 1024;
+
+/// A clock as its definition: where it was last put, and everything charged since.
+#[derive(Debug)]
+struct Node {
+    parent: NodeId,
+    spec: NodeSpec,
+    put_at: u128,
+    charged_ns: u128,
+    /// Virtual time among its children.
+    now: u128,
+    awake: bool,
+    throttled: bool,
+    active_until_ns: u64,
+}
+
+#[derive(Default)]
+struct Model {
+    nodes: BTreeMap<NodeId, Node>,
+    /// Of the root's children.
+    root_now: u128,
+    charged_ns: u64,
+    /// Latest time until which a leaf counts as active that was removed or is no longer a latency leaf.
+    gone_until_ns: u64,
+}
+
+impl Node {
+    fn time(&self) -> u128 {
+        self.put_at + self.charged_ns * UNIT / u128::from(self.spec.shares)
+    }
+
+    fn put(&mut self, time: u128) {
+        (self.put_at, self.charged_ns) = (time, 0);
+    }
+}
+
+impl Model {
+    fn children(&self, parent: NodeId) -> Vec<NodeId> {
+        self.nodes.iter().filter(|(_, node)| node.parent == parent).map(|(&id, _)| id).collect()
+    }
+
+    fn is_leaf(&self, id: NodeId) -> bool {
+        id != Tree::ROOT && self.children(id).is_empty()
+    }
+
+    fn eligible(&self, id: NodeId) -> bool {
+        match self.children(id) {
+            none if none.is_empty() => self.nodes[&id].awake && !self.nodes[&id].throttled,
+            below => below.iter().any(|&child| self.eligible(child)),
+        }
+    }
+
+    fn least(&self, parent: NodeId) -> Option<NodeId> {
+        let eligible = self.children(parent).into_iter().filter(|&child| self.eligible(child));
+        eligible.min_by_key(|child| (self.nodes[child].time(), *child))
+    }
+
+    fn pick(&self) -> Option<NodeId> {
+        let mut at = self.least(Tree::ROOT)?;
+        while let Some(below) = self.least(at) {
+            at = below;
+        }
+        Some(at)
+    }
+
+    /// From the root's child down to the node.
+    fn path(&self, id: NodeId) -> Vec<NodeId> {
+        let mut path: Vec<NodeId> =
+            std::iter::successors(Some(id), |at| self.nodes.get(at).map(|node| node.parent))
+                .take_while(|&at| at != Tree::ROOT)
+                .collect();
+        path.reverse();
+        path
+    }
+
+    fn precedes(&self, candidate: NodeId, running: NodeId) -> bool {
+        if candidate == running || !self.eligible(candidate) || !self.eligible(running) {
+            return candidate != running && self.eligible(candidate);
+        }
+        let (ours, theirs) = (self.path(candidate), self.path(running));
+        let (a, b) = ours.iter().zip(&theirs).find(|(a, b)| a != b).expect("leaves differ");
+        (self.nodes[a].time(), *a) < (self.nodes[b].time(), *b)
+    }
+
+    fn now(&self, parent: NodeId) -> u128 {
+        if parent == Tree::ROOT { self.root_now } else { self.nodes[&parent].now }
+    }
+
+    fn lift(&mut self, id: NodeId) {
+        let now = self.now(self.nodes[&id].parent);
+        let node = self.nodes.get_mut(&id).unwrap();
+        let credit = if node.spec.class == Class::Batch { 0 } else { u128::from(TICK_NS) };
+        let floor = now.saturating_sub(credit * UNIT / u128::from(node.spec.shares));
+        if node.time() < floor {
+            node.put(floor);
+        }
+    }
+
+    /// Changes a leaf's flags; everyone on its path who becomes eligible is lifted.
+    fn change(&mut self, leaf: NodeId, change: impl FnOnce(&mut Node)) {
+        let before: Vec<NodeId> = self.path(leaf).into_iter().filter(|&at| !self.eligible(at)).collect();
+        change(self.nodes.get_mut(&leaf).unwrap());
+        for at in before {
+            if self.eligible(at) {
+                self.lift(at);
+            }
+        }
+    }
+
+    fn idle(&mut self, leaf: NodeId) {
+        let until = self.charged_ns + LATENCY_LINGER_NS;
+        let node = &self.nodes[&leaf];
+        let was_active = node.awake && node.spec.class == Class::Latency;
+        self.change(leaf, |node| node.awake = false);
+        if was_active {
+            self.nodes.get_mut(&leaf).unwrap().active_until_ns = until;
+        }
+    }
+
+    fn set(&mut self, id: NodeId, spec: NodeSpec) {
+        let now = self.now(self.nodes[&id].parent);
+        let node = self.nodes.get_mut(&id).unwrap();
+        let (time, old) = (node.time(), u128::from(node.spec.shares));
+        if spec.shares != node.spec.shares {
+            let new = u128::from(spec.shares);
+            node.put(if time >= now {
+                now + (time - now) * old / new
+            } else {
+                now.saturating_sub((now - time) * old / new)
+            });
+        }
+        node.spec = spec;
+        if spec.class != Class::Latency {
+            self.gone_until_ns = self.gone_until_ns.max(std::mem::take(&mut node.active_until_ns));
+        }
+    }
+
+    fn charge(&mut self, leaf: NodeId, ns: u64) {
+        self.charged_ns += ns;
+        for at in self.path(leaf) {
+            if !self.eligible(at) {
+                self.lift(at);
+            }
+            self.nodes.get_mut(&at).unwrap().charged_ns += u128::from(ns);
+            let parent = self.nodes[&at].parent;
+            if let Some(least) = self.least(parent) {
+                let now = self.now(parent).max(self.nodes[&least].time());
+                if parent == Tree::ROOT {
+                    self.root_now = now;
+                } else {
+                    self.nodes.get_mut(&parent).unwrap().now = now;
+                }
+            }
+        }
+    }
+
+    fn eligible_leaves(&self) -> Vec<NodeId> {
+        self.nodes.keys().copied().filter(|&id| self.is_leaf(id) && self.eligible(id)).collect()
+    }
+
+    fn slice_ns(&self) -> u64 {
+        let eligible = self.eligible_leaves();
+        let latency = eligible.iter().any(|id| self.nodes[id].spec.class == Class::Latency);
+        if latency && eligible.len() > 1 { LATENCY_TICK_NS } else { TICK_NS }
+    }
+
+    fn poll_ns(&self, running: NodeId) -> u64 {
+        let active = |(&id, node): (&NodeId, &Node)| {
+            let waits = node.spec.class == Class::Latency && self.is_leaf(id) && self.eligible(id);
+            id != running && (waits || node.active_until_ns > self.charged_ns)
+        };
+        if self.gone_until_ns > self.charged_ns || self.nodes.iter().any(active) {
+            LATENCY_TICK_NS
+        } else {
+            TICK_NS
+        }
+    }
+}
+
+/// An operation; the first number of each chooses the node, modulo how many there are.
+#[derive(Clone, Debug)]
+enum Step {
+    Add(usize, NodeSpec),
+    Remove(usize),
+    Set(usize, NodeSpec),
+    Wake(usize),
+    Idle(usize),
+    Throttle(usize, bool),
+    Run(u64),
+    Charge(usize, u64),
+    ChargeExact(usize, u64),
+}
+
+fn spec() -> impl Strategy<Value = NodeSpec> {
+    let class = prop_oneof![Just(Class::Latency), Just(Class::Batch), Just(Class::Normal)];
+    let shares = prop_oneof![Just(1), Just(1000), Just(7), 1_u32..=1000];
+    (shares, class).prop_map(|(shares, class)| NodeSpec { shares, class })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let node = 0_usize..1000;
+    let ns = prop_oneof![Just(0), 1_u64..3_000, Just(TICK_NS), 1_u64..2_000_000, Just(400_000_000)];
+    prop_oneof![
+        3 => (node.clone(), spec()).prop_map(|(at, spec)| Step::Add(at, spec)),
+        1 => node.clone().prop_map(Step::Remove),
+        2 => (node.clone(), spec()).prop_map(|(at, spec)| Step::Set(at, spec)),
+        6 => node.clone().prop_map(Step::Wake),
+        3 => node.clone().prop_map(Step::Idle),
+        2 => (node.clone(), any::<bool>()).prop_map(|(at, on)| Step::Throttle(at, on)),
+        12 => ns.clone().prop_map(Step::Run),
+        1 => (node.clone(), ns.clone()).prop_map(|(at, ns)| Step::Charge(at, ns)),
+        1 => (node, ns).prop_map(|(at, ns)| Step::ChargeExact(at, ns)),
+    ]
+}
+
+fn nth(ids: &[NodeId], n: usize) -> Option<NodeId> {
+    (!ids.is_empty()).then(|| ids[n % ids.len()])
+}
+
+fn apply(step: &Step, tree: &mut Tree, model: &mut Model) -> Option<()> {
+    let all: Vec<NodeId> = model.nodes.keys().copied().collect();
+    let leaves: Vec<NodeId> = all.iter().copied().filter(|&id| model.is_leaf(id)).collect();
+    match *step {
+        Step::Add(at, spec) => {
+            let mut parents = vec![Tree::ROOT];
+            parents.extend(all.iter().filter(|id| !model.nodes[id].awake && !model.nodes[id].throttled));
+            let parent = nth(&parents, at)?;
+            let (id, put_at) = (tree.add(parent, spec), model.now(parent));
+            let (awake, throttled) = (false, false);
+            let node =
+                Node { parent, spec, put_at, charged_ns: 0, now: 0, awake, throttled, active_until_ns: 0 };
+            let taken = model.nodes.insert(id, node);
+            assert!(taken.is_none(), "{id:?} given twice");
+        }
+        Step::Remove(at) => {
+            let leaf = nth(&leaves, at)?;
+            tree.remove(leaf);
+            model.idle(leaf);
+            let gone = model.nodes.remove(&leaf).unwrap();
+            model.gone_until_ns = model.gone_until_ns.max(gone.active_until_ns);
+        }
+        Step::Set(at, spec) => {
+            let id = nth(&all, at)?;
+            tree.set(id, spec);
+            model.set(id, spec);
+        }
+        Step::Wake(at) => {
+            let leaf = nth(&leaves, at)?;
+            tree.wake(leaf);
+            model.change(leaf, |node| node.awake = true);
+        }
+        Step::Idle(at) => {
+            let leaf = nth(&leaves, at)?;
+            tree.idle(leaf);
+            model.idle(leaf);
+        }
+        Step::Throttle(at, on) => {
+            let leaf = nth(&leaves, at)?;
+            tree.throttle(leaf, on);
+            model.change(leaf, |node| node.throttled = on);
+        }
+        Step::Run(ns) => {
+            let leaf = tree.pick()?;
+            tree.charge(leaf, ns);
+            model.charge(leaf, ns.max(CHARGE_MIN_NS));
+        }
+        Step::Charge(at, ns) => {
+            let leaf = nth(&leaves, at)?;
+            tree.charge(leaf, ns);
+            model.charge(leaf, ns.max(CHARGE_MIN_NS));
+        }
+        Step::ChargeExact(at, ns) => {
+            let leaf = nth(&leaves, at)?;
+            tree.charge_exact(leaf, ns);
+            model.charge(leaf, ns);
+        }
+    }
+    Some(())
+}
+
+fn check_agreement(tree: &Tree, model: &Model) {
+    assert_eq!(tree.pick(), model.pick());
+    assert_eq!(tree.slice_ns(), model.slice_ns());
+    let leaves: Vec<NodeId> = model.nodes.keys().copied().filter(|&id| model.is_leaf(id)).collect();
+    let eligible = model.eligible_leaves();
+    for &leaf in &leaves {
+        assert_eq!(tree.is_awake(leaf), model.nodes[&leaf].awake);
+        assert_eq!(tree.is_throttled(leaf), model.nodes[&leaf].throttled);
+        assert_eq!(tree.backlogged_beside(leaf), eligible.iter().any(|&other| other != leaf));
+        assert_eq!(tree.poll_ns(leaf), model.poll_ns(leaf), "{leaf:?}");
+        for &other in &leaves {
+            assert_eq!(tree.precedes(leaf, other), model.precedes(leaf, other), "{leaf:?} before {other:?}");
+        }
+    }
+    if let Some(picked) = tree.pick() {
+        assert!(leaves.iter().all(|&leaf| !tree.precedes(leaf, picked)), "nobody precedes the picked");
+    }
+}
+
+proptest! {
+    #![proptest_config(config(300))]
+
+    #[test]
+    fn every_answer_agrees_with_the_model(steps in prop::collection::vec(step(), 1..120)) {
+        let (mut tree, mut model) = (Tree::new(), Model::default());
+        for step in &steps {
+            apply(step, &mut tree, &mut model);
+            check_agreement(&tree, &model);
+        }
+    }
+}
