@@ -39,6 +39,11 @@ impl Heap {
         self.entries.reserve(count.saturating_sub(self.entries.len()));
     }
 
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.entries.capacity()
+    }
+
     pub(crate) fn insert(&mut self, entry: Entry, positions: &mut impl Positions) {
         self.entries.push(entry);
         self.up(self.entries.len() - 1, positions);

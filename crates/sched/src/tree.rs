@@ -398,3 +398,32 @@ fn shares_of(spec: NodeSpec) -> u16 {
     assert!((SHARES_MIN..=SHARES_MAX).contains(&spec.shares), "shares {} out of range", spec.shares);
     spec.shares as u16
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_level_takes_as_many_bytes_as_the_documentation_says() {
+        assert_eq!(size_of::<Node>(), 64, "one cache line");
+        assert_eq!((size_of::<Heap>(), size_of::<Entry>()), (24, 32));
+        assert_eq!(Tree::NODE_BYTES, 120);
+        let stated = include_str!("../../../docs/scheduler.md");
+        assert!(stated.contains("120 bytes"), "docs/scheduler.md states the bytes of a level");
+    }
+
+    #[test]
+    fn running_allocates_nothing() {
+        let mut tree = Tree::new();
+        let spec = NodeSpec { shares: 10, class: Class::Normal };
+        let leaves: Vec<NodeId> = (0..300).map(|_| tree.add(Tree::ROOT, spec)).collect();
+        let room = tree.heaps[0].room();
+        for round in 0..20 {
+            leaves.iter().for_each(|&leaf| tree.wake(leaf));
+            (0..500).for_each(|n| tree.charge(tree.pick().expect("all are awake"), n));
+            leaves.iter().skip(round).for_each(|&leaf| tree.idle(leaf));
+        }
+        assert_eq!(tree.heaps[0].room(), room);
+    }
+}

@@ -1,6 +1,8 @@
 //! The protocol's notations, read from a body without copying. Lengths are checked before anything is
 //! sliced or reserved, and each error names the field and where it began.
 
+use std::net::{IpAddr, SocketAddr};
+
 use crate::{Error, Value};
 
 /// A cursor over one body.
@@ -147,6 +149,23 @@ impl<'a> Reader<'a> {
     pub(crate) fn owned_list(&mut self, field: &'static str) -> Result<Vec<String>, Error> {
         let count = self.count(2, field)?;
         (0..count).map(|_| self.string(field).map(str::to_owned)).collect()
+    }
+
+    /// An `[inetaddr]`.
+    pub(crate) fn inetaddr(&mut self, field: &'static str) -> Result<IpAddr, Error> {
+        match self.byte(field)? {
+            4 => Ok(IpAddr::from(self.chunk::<4>(field)?)),
+            16 => Ok(IpAddr::from(self.chunk::<16>(field)?)),
+            other => Err(out_of_range(field, other)),
+        }
+    }
+
+    /// An `[inet]`.
+    pub(crate) fn inet(&mut self, field: &'static str) -> Result<SocketAddr, Error> {
+        let address = self.inetaddr(field)?;
+        let port = self.int(field)?;
+        let port = u16::try_from(port).map_err(|_| out_of_range(field, port))?;
+        Ok(SocketAddr::new(address, port))
     }
 
     /// A `[string map]`, in the order sent.
