@@ -152,10 +152,11 @@ fn an_io_limit_holds_one_group_only() {
     let limited = queue.add(Tree::ROOT, spec(1000, Class::Latency));
     let free = queue.add(Tree::ROOT, spec(1, Class::Batch));
     queue.set_io_limit(limited, Some(10_000_000));
-    let (mut now_ns, mut bytes, mut others) = (0_u64, 0_u64, 0);
+    let (mut now_ns, mut bytes, mut others, mut next_free_ns) = (0_u64, 0_u64, 0, 0);
     while now_ns < 100_000_000 {
         while queue.push(limited, Kind::Read, 10_000, ()).is_ok() {}
-        if now_ns.is_multiple_of(2_000_000) && queue.depth(free) == 0 {
+        if now_ns >= next_free_ns {
+            next_free_ns = now_ns + 2_000_000;
             queue.push(free, Kind::Read, 10_000, ()).unwrap();
         }
         match queue.pop(now_ns, |_| Ok(())) {
