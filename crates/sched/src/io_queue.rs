@@ -208,3 +208,19 @@ impl<T> Group<T> {
         Group { waiting: VecDeque::new(), io_limit: None, paid_until_ns: 0, throttled_until_ns: 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_group_takes_as_many_bytes_as_the_documentation_says() {
+        assert_eq!(size_of::<Group<Box<u8>>>(), 64);
+        let stated = include_str!("../../../docs/scheduler.md");
+        assert!(
+            stated.contains("64 bytes for its queue: 184"),
+            "docs/scheduler.md states the bytes of a group"
+        );
+    }
+}
