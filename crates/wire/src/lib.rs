@@ -2,32 +2,41 @@
 
 mod batch;
 mod body;
+mod columns;
 mod compress;
 mod consistency;
 mod crc;
 mod decoder;
 mod encoder;
 mod error;
+mod event;
+mod failure;
 mod frame;
 mod params;
 mod prelude;
 mod read;
 mod request;
+mod response;
+mod rows;
 mod segment;
+mod types;
 mod values;
 
 pub use batch::{Batch, BatchBuf, BatchEntry, BatchKind, Statement};
 pub use body::Body;
+pub use columns::{ColumnSpec, Columns, ColumnsRef};
 pub use compress::{Compression, Framing};
 pub use consistency::Consistency;
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use error::Error;
+pub use event::{ChangeType, EVENT_STREAM, EVENT_TYPES, Event, SchemaChange, SchemaTarget};
+pub use failure::{Failure, FailureKind, Failures};
 pub use frame::{BODY_BYTES_MAX, Direction, Envelope, Flags, HEADER_BYTES, Header, Limits, Opcode, Version};
 pub use params::{BatchParams, QueryParams};
 pub use prelude::{CustomPayload, Prelude};
 pub use request::{Execute, Prepare, Query, Request};
+pub use response::{Prepared, PreparedHead, Response};
+pub use rows::{ResultMetadata, Rows, RowsHead, RowsWriter};
+pub use types::TYPE_DEPTH_MAX;
 pub use values::{Value, Values, ValuesBuf};
-
-/// How deep a type description may nest.
-pub const TYPE_DEPTH_MAX: usize = 32;

@@ -1,0 +1,180 @@
+//! Column descriptions of results and bind markers, kept encoded. A server encodes those of a prepared
+//! statement once and copies the bytes into every answer; a client decodes them when it wants to.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use schema::CqlType;
+
+use crate::body::Body;
+use crate::frame::Direction;
+use crate::read::{Reader, out_of_range};
+use crate::{Encoder, Error, Opcode, Version, types};
+
+pub(crate) const GLOBAL_TABLE: i32 = 0x01;
+pub(crate) const MORE_PAGES: i32 = 0x02;
+pub(crate) const NO_METADATA: i32 = 0x04;
+pub(crate) const METADATA_CHANGED: i32 = 0x08;
+
+/// One column of a result, or one bind marker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColumnSpec<'a> {
+    /// Keyspace of its table.
+    pub keyspace: Cow<'a, str>,
+    /// Its table.
+    pub table: Cow<'a, str>,
+    /// Its name or alias.
+    pub name: Cow<'a, str>,
+    /// Its type.
+    pub ty: Cow<'a, CqlType>,
+}
+
+impl<'a> ColumnSpec<'a> {
+    /// A column described by borrowed parts.
+    pub fn new(keyspace: &'a str, table: &'a str, name: &'a str, ty: &'a CqlType) -> ColumnSpec<'a> {
+        ColumnSpec {
+            keyspace: Cow::Borrowed(keyspace),
+            table: Cow::Borrowed(table),
+            name: Cow::Borrowed(name),
+            ty: Cow::Borrowed(ty),
+        }
+    }
+}
+
+/// Column descriptions in their encoding for one protocol version. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Columns {
+    count: usize,
+    /// Whether one keyspace and table precede all columns.
+    global: bool,
+    bytes: Bytes,
+}
+
+impl Columns {
+    /// Encodes descriptions. Keyspace and table are written once when all columns share them.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] for a name over 65,535 bytes.
+    pub fn encode(version: Version, columns: &[ColumnSpec<'_>]) -> Result<Columns, Error> {
+        let global = match columns {
+            [] => false,
+            [first, rest @ ..] => rest.iter().all(|c| c.keyspace == first.keyspace && c.table == first.table),
+        };
+        // An encoder of its own lends the notations; what follows the header is the encoding.
+        let mut encoder = Encoder::new(Direction::Response, version);
+        let mut body = encoder.begin(0, Opcode::Result);
+        if let (true, Some(first)) = (global, columns.first()) {
+            body.string(&first.keyspace);
+            body.string(&first.table);
+        }
+        for column in columns {
+            if !global {
+                body.string(&column.keyspace);
+                body.string(&column.table);
+            }
+            body.string(&column.name);
+            types::write(&column.ty, &mut body);
+        }
+        body.end()?;
+        let bytes = encoder.finish().split_off(crate::HEADER_BYTES).freeze();
+        Ok(Columns { count: columns.len(), global, bytes })
+    }
+
+    /// How many columns there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn flags(&self) -> i32 {
+        if self.global { GLOBAL_TABLE } else { 0 }
+    }
+
+    pub(crate) fn write(&self, body: &mut Body<'_>) {
+        body.raw(&self.bytes);
+    }
+
+    /// The descriptions, borrowed.
+    pub fn as_ref(&self) -> ColumnsRef<'_> {
+        ColumnsRef { count: self.count, global: self.global, bytes: &self.bytes }
+    }
+}
+
+/// Column descriptions as they stand in a response; known to be well-formed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ColumnsRef<'a> {
+    count: usize,
+    global: bool,
+    bytes: &'a [u8],
+}
+
+impl<'a> ColumnsRef<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>, flags: i32, count: usize) -> Result<ColumnsRef<'a>, Error> {
+        let global = flags & GLOBAL_TABLE != 0;
+        let whole = reader.rest();
+        if global {
+            reader.string("keyspace")?;
+            reader.string("table")?;
+        }
+        reader.check_count(count, 4, "columns")?;
+        for _ in 0..count {
+            if !global {
+                reader.string("keyspace")?;
+                reader.string("table")?;
+            }
+            reader.string("column name")?;
+            types::skip(reader, 0)?;
+        }
+        Ok(ColumnsRef { count, global, bytes: &whole[..whole.len() - reader.rest().len()] })
+    }
+
+    /// How many columns there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Decodes the descriptions.
+    ///
+    /// # Errors
+    /// [`Error::CustomType`] and unknown type ids.
+    pub fn decode(&self) -> Result<Vec<ColumnSpec<'a>>, Error> {
+        let mut reader = Reader::new(self.bytes);
+        let mut table = ("", "");
+        if self.global {
+            table = (reader.string("keyspace")?, reader.string("table")?);
+        }
+        (0..self.count)
+            .map(|_| {
+                if !self.global {
+                    table = (reader.string("keyspace")?, reader.string("table")?);
+                }
+                Ok(ColumnSpec {
+                    keyspace: Cow::Borrowed(table.0),
+                    table: Cow::Borrowed(table.1),
+                    name: Cow::Borrowed(reader.string("column name")?),
+                    ty: Cow::Owned(types::read(&mut reader, 0)?),
+                })
+            })
+            .collect()
+    }
+
+    /// A copy to keep.
+    pub fn to_columns(&self) -> Columns {
+        Columns { count: self.count, global: self.global, bytes: Bytes::copy_from_slice(self.bytes) }
+    }
+}
+
+/// An `[int]` count.
+pub(crate) fn read_count(reader: &mut Reader<'_>, field: &'static str) -> Result<usize, Error> {
+    let count = reader.int(field)?;
+    usize::try_from(count).map_err(|_| out_of_range(field, count))
+}

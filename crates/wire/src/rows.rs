@@ -1,0 +1,177 @@
+//! RESULT of kind Rows: written cell by cell straight into the output buffer, and read back without
+//! copying.
+
+use crate::body::Body;
+use crate::columns::{Columns, ColumnsRef, METADATA_CHANGED, MORE_PAGES, NO_METADATA, read_count};
+use crate::read::{Reader, out_of_range};
+use crate::{Error, Version};
+
+/// What precedes the rows of a result.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RowsHead<'a> {
+    /// Where the next page begins; nothing on the last page.
+    pub paging_state: Option<&'a [u8]>,
+    /// v5: the new id of the result metadata, when it is not the one the client holds. The metadata is
+    /// then sent even if the client asked for none. Ignored in v4.
+    pub new_metadata_id: Option<&'a [u8]>,
+    /// Leave the column descriptions out, as the client asked.
+    pub skip_metadata: bool,
+}
+
+/// Rows being written. Give every cell of a row, row after row, then [`RowsWriter::end`].
+#[derive(Debug)]
+pub struct RowsWriter<'e> {
+    body: Body<'e>,
+    columns: usize,
+    cells: usize,
+    /// Where the row count is patched in.
+    count_at: usize,
+}
+
+pub(crate) const ROWS_KIND: i32 = 2;
+
+impl<'e> RowsWriter<'e> {
+    /// Continues a RESULT body with the metadata of rows.
+    pub(crate) fn begin(mut body: Body<'e>, head: &RowsHead<'_>, columns: &Columns) -> RowsWriter<'e> {
+        body.int(ROWS_KIND);
+        write_metadata(&mut body, head, columns);
+        let count_at = body.position();
+        body.int(0);
+        RowsWriter { body, columns: columns.len(), cells: 0, count_at }
+    }
+
+    /// Appends the next cell of the current row; nothing is null.
+    #[inline]
+    pub fn cell(&mut self, value: Option<&[u8]>) {
+        self.cells += 1;
+        self.body.bytes(value);
+    }
+
+    /// Bytes of the message so far, for a server that cuts pages by size.
+    pub fn written(&self) -> usize {
+        self.body.position() - self.body.start
+    }
+
+    /// Ends the result.
+    ///
+    /// # Errors
+    /// As [`Body::end`].
+    ///
+    /// # Panics
+    /// When the cells given do not make whole rows: the result would be misread by the client.
+    pub fn end(mut self) -> Result<(), Error> {
+        let rows = match self.columns {
+            0 => 0,
+            columns => self.cells / columns,
+        };
+        assert_eq!(self.cells, rows * self.columns, "cells that make no whole row");
+        let rows = i32::try_from(rows).map_err(|_| Error::TooLong { field: "rows", length: rows })?;
+        self.body.patch_int(self.count_at, rows);
+        self.body.end()
+    }
+}
+
+/// Writes `<flags><count>[paging state][new metadata id][columns]`.
+pub(crate) fn write_metadata(body: &mut Body<'_>, head: &RowsHead<'_>, columns: &Columns) {
+    let new_id = head.new_metadata_id.filter(|_| body.version() >= Version::V5);
+    let skip = (head.skip_metadata && new_id.is_none()) || columns.is_empty();
+    let mut flags = if skip { NO_METADATA } else { columns.flags() };
+    if head.paging_state.is_some() {
+        flags |= MORE_PAGES;
+    }
+    if new_id.is_some() {
+        flags |= METADATA_CHANGED;
+    }
+    body.int(flags);
+    match i32::try_from(columns.len()) {
+        Ok(count) => body.int(count),
+        Err(_) => body.count(columns.len(), "columns"),
+    }
+    if let Some(state) = head.paging_state {
+        body.bytes(Some(state));
+    }
+    if let Some(id) = new_id {
+        body.short_bytes(id);
+    }
+    if !skip {
+        columns.write(body);
+    }
+}
+
+/// The metadata of a result, as read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ResultMetadata<'a> {
+    /// Cells in each row.
+    pub columns_count: usize,
+    /// Descriptions of the columns; nothing when they were left out.
+    pub columns: Option<ColumnsRef<'a>>,
+    /// Where the next page begins; nothing on the last page.
+    pub paging_state: Option<&'a [u8]>,
+    /// v5: the new id of the metadata.
+    pub new_metadata_id: Option<&'a [u8]>,
+}
+
+impl<'a> ResultMetadata<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<ResultMetadata<'a>, Error> {
+        let flags = reader.int("metadata flags")?;
+        let columns_count = read_count(reader, "number of columns")?;
+        let paging_state = if flags & MORE_PAGES != 0 { reader.bytes("paging state")? } else { None };
+        let changed = flags & METADATA_CHANGED != 0;
+        let new_metadata_id = if changed { Some(reader.short_bytes("metadata id")?) } else { None };
+        let columns = match flags & NO_METADATA {
+            0 => Some(ColumnsRef::read(reader, flags, columns_count)?),
+            _ => None,
+        };
+        Ok(ResultMetadata { columns_count, columns, paging_state, new_metadata_id })
+    }
+}
+
+/// Rows as read; the cells are known to be well-formed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rows<'a> {
+    /// What precedes the rows.
+    pub metadata: ResultMetadata<'a>,
+    count: usize,
+    cells: &'a [u8],
+}
+
+impl<'a> Rows<'a> {
+    pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Rows<'a>, Error> {
+        let metadata = ResultMetadata::read(reader)?;
+        let count = read_count(reader, "number of rows")?;
+        if metadata.columns_count == 0 && count > 0 {
+            return Err(out_of_range("number of columns", 0));
+        }
+        let cells = count.saturating_mul(metadata.columns_count);
+        reader.check_count(cells, 4, "cells")?;
+        let whole = reader.rest();
+        for _ in 0..cells {
+            reader.bytes("cell")?;
+        }
+        Ok(Rows { metadata, count, cells: &whole[..whole.len() - reader.rest().len()] })
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// All cells, row after row; [`ResultMetadata::columns_count`] of them make a row. Nothing is null.
+    pub fn cells(&self) -> impl Iterator<Item = Option<&'a [u8]>> + use<'a> {
+        let mut reader = Reader::new(self.cells);
+        // The reads cannot fail: `read` has been through these bytes.
+        (0..self.count * self.metadata.columns_count).map_while(move |_| reader.bytes("cell").ok())
+    }
+
+    /// The rows, each as its cells.
+    pub fn iter(&self) -> impl Iterator<Item = Vec<Option<&'a [u8]>>> + use<'a> {
+        let mut cells = self.cells();
+        let columns = self.metadata.columns_count;
+        (0..self.count).map(move |_| cells.by_ref().take(columns).collect())
+    }
+}
