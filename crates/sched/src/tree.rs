@@ -13,8 +13,9 @@
 //! 3. *Wake*: a node that becomes eligible stands at max(own, parent's virtual time − credit), and so does every
 //!    ancestor that becomes eligible through it.
 //!
-//! A parent's virtual time is that of its least eligible child when something below it last ran; it never goes back.
-//! It moves with use only: a group that sleeps and wakes while nobody ran finds everything as it was.
+//! A parent's virtual time is the clock of its least eligible child, and never goes back. It is brought up to date before
+//! each change among the children: a group that wakes while another runs must not be placed by where the core stood before that
+//! one was picked, or the runner's use of idle time would be held against it.
 //!
 //! A piece that overran its slice needs no rule: its group's clock stands that much further on, and the others run
 //! until theirs have caught up.
@@ -129,7 +130,8 @@ impl Tree {
         let above = &mut self.nodes[parent.0 as usize];
         assert!(above.live && !above.awake && !above.throttled, "{parent:?} cannot take children");
         above.children += 1;
-        let (now, depth, siblings) = (above.now, above.depth + 1, above.children as usize);
+        let (depth, siblings) = (above.depth + 1, above.children as usize);
+        let now = self.catch_up(parent.0);
         self.heaps[parent.0 as usize].make_room(siblings);
         let node = Node::new(parent.0, depth, shares, spec.class, now);
         match self.free.pop() {
@@ -166,7 +168,7 @@ impl Tree {
         assert!(node != Tree::ROOT, "the root has no siblings");
         let (parent, position, before, class) = (old.parent, old.position, old.shares, old.class);
         let leaf = old.children == 0;
-        let now = self.nodes[parent as usize].now;
+        let now = self.catch_up(parent);
         let changed = &mut self.nodes[node.0 as usize];
         changed.shares = shares;
         changed.class = spec.class;
@@ -269,7 +271,7 @@ impl Tree {
         let mut at = leaf.0;
         while at != ROOT {
             let parent = self.nodes[at as usize].parent;
-            let now = self.nodes[parent as usize].now;
+            let now = self.catch_up(parent);
             let node = &mut self.nodes[at as usize];
             if node.position == NOWHERE {
                 node.clock.wake(now, node.class, node.shares);
@@ -279,10 +281,7 @@ impl Tree {
             if position != NOWHERE {
                 self.heaps[parent as usize].update(position, time, &mut self.nodes);
             }
-            if let Some(least) = self.heaps[parent as usize].least() {
-                let above = &mut self.nodes[parent as usize];
-                above.now = above.now.max(least.time);
-            }
+            self.catch_up(parent);
             at = parent;
         }
     }
@@ -324,7 +323,7 @@ impl Tree {
         let mut at = leaf;
         while at != ROOT && self.nodes[at as usize].position == NOWHERE {
             let parent = self.nodes[at as usize].parent;
-            let now = self.nodes[parent as usize].now;
+            let now = self.catch_up(parent);
             let node = &mut self.nodes[at as usize];
             node.clock.wake(now, node.class, node.shares);
             let entry = Entry { time: node.clock.time, node: at };
@@ -344,9 +343,18 @@ impl Tree {
         let mut at = leaf;
         while at != ROOT && self.heaps[at as usize].is_empty() {
             let Node { parent, position, .. } = self.nodes[at as usize];
+            self.catch_up(parent);
             self.heaps[parent as usize].remove(position, &mut self.nodes);
             at = parent;
         }
+    }
+
+    /// Virtual time among the children of `parent`: at least the least of the eligible ones.
+    fn catch_up(&mut self, parent: u32) -> u128 {
+        let least = self.heaps[parent as usize].least().map_or(0, |entry| entry.time);
+        let above = &mut self.nodes[parent as usize];
+        above.now = above.now.max(least);
+        above.now
     }
 
     fn linger(&mut self, leaf: u32) {

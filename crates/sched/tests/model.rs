@@ -97,6 +97,19 @@ impl Model {
         if parent == Tree::ROOT { self.root_now } else { self.nodes[&parent].now }
     }
 
+    /// After each step: virtual time is the least eligible child's clock, and never goes back.
+    fn settle(&mut self) {
+        let parents: Vec<NodeId> = std::iter::once(Tree::ROOT).chain(self.nodes.keys().copied()).collect();
+        for parent in parents {
+            let least = self.least(parent).map_or(0, |least| self.nodes[&least].time());
+            let now = self.now(parent).max(least);
+            match self.nodes.get_mut(&parent) {
+                Some(node) => node.now = now,
+                None => self.root_now = now,
+            }
+        }
+    }
+
     fn lift(&mut self, id: NodeId) {
         let now = self.now(self.nodes[&id].parent);
         let node = self.nodes.get_mut(&id).unwrap();
@@ -153,15 +166,6 @@ impl Model {
                 self.lift(at);
             }
             self.nodes.get_mut(&at).unwrap().charged_ns += u128::from(ns);
-            let parent = self.nodes[&at].parent;
-            if let Some(least) = self.least(parent) {
-                let now = self.now(parent).max(self.nodes[&least].time());
-                if parent == Tree::ROOT {
-                    self.root_now = now;
-                } else {
-                    self.nodes.get_mut(&parent).unwrap().now = now;
-                }
-            }
         }
     }
 
@@ -316,6 +320,7 @@ proptest! {
         let (mut tree, mut model) = (Tree::new(), Model::default());
         for step in &steps {
             apply(step, &mut tree, &mut model);
+            model.settle();
             check_agreement(&tree, &model);
         }
     }

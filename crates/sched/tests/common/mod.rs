@@ -119,8 +119,14 @@ impl Recorded {
 
     /// Picks, runs for `ns` and charges: which leaf it was.
     pub fn run(&mut self, ns: u64) -> Option<usize> {
+        self.run_while(ns, |_| {})
+    }
+
+    /// The same, and something happens while it runs.
+    pub fn run_while(&mut self, ns: u64, happens: impl FnOnce(&mut Recorded)) -> Option<usize> {
         let id = self.tree.pick()?;
         let leaf = self.nodes.iter().position(|node| node.id == id).expect("known");
+        happens(self);
         self.tree.charge(id, ns);
         let charged = ns.max(CHARGE_MIN_NS);
         for at in self.path(leaf).collect::<Vec<_>>() {
