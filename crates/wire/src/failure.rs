@@ -209,7 +209,7 @@ impl Failure {
 
     pub(crate) fn write(&self, body: &mut Body<'_>) {
         body.int(self.kind.code());
-        body.string(&self.message[..self.message.floor_char_boundary(TEXT_BYTES_MAX)]);
+        body.string(cut(&self.message));
         self.kind.write(body);
     }
 
@@ -334,6 +334,15 @@ impl FailureKind {
             _ => FailureKind::CasWriteUnknown { consistency, received, block_for },
         })
     }
+}
+
+/// The text, shortened to what a `[string]` holds.
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 fn write_counts(body: &mut Body<'_>, consistency: Consistency, first: i32, second: i32) {

@@ -1,4 +1,45 @@
 //! The CQL native protocol, versions 4 and 5: frames to and from bytes, for both sides, without I/O.
+//!
+//! Bytes from a socket go into a `BytesMut`; a [`Decoder`] takes [`Envelope`]s out of it, whose bodies are
+//! slices of that buffer; [`Envelope::request`] and [`Envelope::response`] read a body without copying it.
+//! An [`Encoder`] appends messages to one output buffer in place, so that any number of them cost one write.
+//! Neither allocates for an EXECUTE or a result of a few rows once their buffers have grown.
+//!
+//! ```
+//! use bytes::BytesMut;
+//! use wire::*;
+//!
+//! // A client asks …
+//! let mut values = ValuesBuf::new();
+//! values.push(Value::Bytes(b"key")).unwrap();
+//! let params = QueryParams { values: values.values(), ..QueryParams::default() };
+//! let mut client = Encoder::new(Direction::Request, Version::V4);
+//! client.request(7, &Request::Execute(Execute { id: b"id", params, ..Execute::default() })).unwrap();
+//! let mut sent: BytesMut = client.finish().split();
+//!
+//! // … the server reads …
+//! let mut decoder = Decoder::new(Direction::Request, Limits::default());
+//! let envelope = decoder.decode(&mut sent).unwrap().expect("a whole envelope");
+//! let Request::Execute(execute) = envelope.request().unwrap() else { panic!("an EXECUTE was sent") };
+//! assert_eq!(execute.params.values.iter().next(), Some(Value::Bytes(b"key")));
+//!
+//! // … and answers with one row, its columns encoded once when the statement was prepared.
+//! let column = ColumnSpec::new("ks", "t", "v", &schema::CqlType::Text);
+//! let columns = Columns::encode(Version::V4, &[column]).unwrap();
+//! let mut server = Encoder::new(Direction::Response, Version::V4);
+//! let mut rows = server.rows(envelope.stream, &RowsHead::default(), &columns, &Prelude::default());
+//! rows.cell(Some(b"hello"));
+//! rows.end().unwrap();
+//! let to_send: &mut BytesMut = server.finish();
+//! # assert_eq!(to_send[4], Opcode::Result as u8);
+//! ```
+//!
+//! STARTUP and its answer travel unframed in either version; then both sides call `set_framing` with
+//! [`Framing::after_startup`]. A malformed *frame* is fatal to the connection; a malformed *body* is not
+//! ([`Error::is_fatal`]). Either is answered by `Failure::from(&error)`, sent on [`Decoder::last_stream`].
+//!
+//! Nothing a peer sends panics or reserves memory beyond the bytes it sent: counts and lengths are checked
+//! against what is left, and claimed sizes of compressed data against what its compression could reach.
 
 mod batch;
 mod body;
@@ -12,6 +53,8 @@ mod error;
 mod event;
 mod failure;
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 mod params;
 mod prelude;
 mod read;

@@ -35,7 +35,7 @@ impl<'a> Values<'a> {
             reader.value("value")?;
         }
         let used = bytes.len() - reader.rest().len();
-        Ok(Values { bytes: &bytes[..used], count, named })
+        Ok(Values { bytes: &bytes[..used], count, named: named && count > 0 })
     }
 
     pub(crate) fn write(&self, body: &mut crate::Body<'_>) {
