@@ -90,6 +90,8 @@ fn check_claim(claimed: usize, compressed: usize, ratio: usize, max: usize) -> R
 pub(crate) fn decompress_body(compression: Compression, body: &[u8], max: usize) -> Result<Bytes, Error> {
     match compression {
         Compression::None => Err(Error::CompressionNotNegotiated),
+        // Some drivers set the flag on every message, those without a body included.
+        _ if body.is_empty() => Ok(Bytes::new()),
         Compression::Lz4 => {
             let Some((length, block)) = body.split_first_chunk::<4>() else {
                 return Err(Error::Decompression("the LZ4 body is shorter than its length field"));
@@ -124,6 +126,9 @@ pub(crate) fn lz4_block(block: &[u8], length: usize, max: usize) -> Result<Bytes
     }
 }
 
+/// A scratch buffer longer than this is given back: four full segments.
+const SCRATCH_KEPT_MAX: usize = 512 << 10;
+
 /// Deflates into a buffer that is kept between messages.
 #[derive(Default)]
 pub(crate) struct Compressor {
@@ -149,7 +154,7 @@ impl Compressor {
                 written
             }
             Compression::Snappy => {
-                self.scratch.resize(snap::raw::max_compress_len(body.len()), 0);
+                self.size_scratch(snap::raw::max_compress_len(body.len()));
                 let encoder = self.snappy.get_or_insert_with(|| Box::new(snap::raw::Encoder::new()));
                 encoder.compress(body, &mut self.scratch).ok()?
             }
@@ -163,9 +168,20 @@ impl Compressor {
         (written < payload.len()).then(|| &self.scratch[..written])
     }
 
+    /// Makes the scratch buffer at least `bytes` long. One huge message does not keep its memory for the
+    /// life of the connection.
+    fn size_scratch(&mut self, bytes: usize) {
+        if self.scratch.len() > SCRATCH_KEPT_MAX && bytes <= SCRATCH_KEPT_MAX {
+            self.scratch = Vec::new();
+        }
+        if self.scratch.len() < bytes {
+            self.scratch.resize(bytes, 0);
+        }
+    }
+
     /// Compresses to `scratch[offset..]`; returns where the block ends.
     fn lz4_at(&mut self, offset: usize, input: &[u8]) -> Option<usize> {
-        self.scratch.resize(offset + lz4_flex::block::get_maximum_output_size(input.len()), 0);
+        self.size_scratch(offset + lz4_flex::block::get_maximum_output_size(input.len()));
         let table = self.table.get_or_insert_with(|| Box::new(lz4_flex::block::CompressTable::large()));
         let out = &mut self.scratch[offset..];
         let written = lz4_flex::block::compress_into_with_table(input, out, table).ok()?;

@@ -195,6 +195,16 @@ fn bombs_are_refused() {
     check(Compression::Snappy, &[9, 0xFF], Error::Decompression("the Snappy block is malformed"));
 }
 
+/// Some drivers set the compression flag on messages without a body.
+#[test]
+fn an_empty_body_may_claim_to_be_compressed() {
+    for compression in [Compression::Lz4, Compression::Snappy] {
+        let envelopes =
+            decode_all(Direction::Request, Framing::V4(compression), b"\x04\x01\0\x05\x05\0\0\0\0");
+        assert_eq!(envelopes.unwrap()[0].request(), Ok(Request::Options));
+    }
+}
+
 /// A true bomb (a long run of one byte) is inflated up to the limit and refused beyond it.
 #[test]
 fn honest_compression_is_held_to_the_limit() {
