@@ -56,7 +56,12 @@ pub struct TableOptions {
 
 impl Default for TableOptions {
     fn default() -> TableOptions {
-        TableOptions { comment: String::new(), default_time_to_live: 0, gc_grace_seconds: 864_000, other: BTreeMap::new() }
+        TableOptions {
+            comment: String::new(),
+            default_time_to_live: 0,
+            gc_grace_seconds: 864_000,
+            other: BTreeMap::new(),
+        }
     }
 }
 
