@@ -107,3 +107,39 @@ impl Heap {
         positions.moved(entry.node, at as u32);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Positions for Vec<u32> {
+        fn moved(&mut self, node: u32, position: u32) {
+            self[node as usize] = position;
+        }
+    }
+
+    fn check_in_order(heap: &Heap, positions: &[u32]) {
+        for (at, entry) in heap.entries.iter().enumerate() {
+            assert_eq!(positions[entry.node as usize], at as u32);
+            assert!(at == 0 || heap.entries[(at - 1) / ARITY] < *entry, "position {at}");
+        }
+    }
+
+    #[test]
+    fn any_child_may_move_or_leave() {
+        const CHILDREN: u64 = 400;
+        let (mut heap, mut positions) = (Heap::default(), vec![NOWHERE; CHILDREN as usize]);
+        let mut state = 7_u64;
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (node, time) = ((state >> 33) % CHILDREN, u128::from(state >> 50));
+            let position = positions[node as usize];
+            match (position, state >> 20 & 3) {
+                (NOWHERE, _) => heap.insert(Entry { time, node: node as u32 }, &mut positions),
+                (_, 0) => heap.remove(position, &mut positions),
+                _ => heap.update(position, time, &mut positions),
+            }
+            check_in_order(&heap, &positions);
+        }
+    }
+}
