@@ -1,0 +1,220 @@
+//! Roles, users and permissions.
+
+use super::{Options, QualifiedName, TableName, TypeName};
+
+/// `CREATE ROLE`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CreateRole {
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// Its name.
+    pub name: String,
+    /// `WITH`.
+    pub options: RoleOptions,
+}
+
+/// `ALTER ROLE`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AlterRole {
+    /// `IF EXISTS`.
+    pub if_exists: bool,
+    /// Its name.
+    pub name: String,
+    /// `WITH`.
+    pub options: RoleOptions,
+}
+
+/// `DROP ROLE` or `DROP USER`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DropRole {
+    /// `IF EXISTS`.
+    pub if_exists: bool,
+    /// Its name.
+    pub name: String,
+}
+
+/// The options of a role; `None` where the text says nothing.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct RoleOptions {
+    /// `PASSWORD = '…'`. Display shows it as `*****`.
+    pub password: Option<String>,
+    /// `HASHED PASSWORD = '…'`. Display shows it as `*****`.
+    pub hashed_password: Option<String>,
+    /// `LOGIN`.
+    pub login: Option<bool>,
+    /// `SUPERUSER`.
+    pub superuser: Option<bool>,
+    /// `OPTIONS = {…}`.
+    pub options: Option<Options>,
+    /// `ACCESS TO …`.
+    pub datacenters: Option<Datacenters>,
+}
+
+/// Where a role may log in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Datacenters {
+    /// `ACCESS TO ALL DATACENTERS`.
+    All,
+    /// `ACCESS TO DATACENTERS {'a', 'b'}`.
+    Only(Vec<String>),
+}
+
+/// `CREATE USER`, the older spelling.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CreateUser {
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// Its name.
+    pub name: String,
+    /// `WITH PASSWORD '…'`. Display shows it as `*****`.
+    pub password: Option<String>,
+    /// `WITH HASHED PASSWORD '…'`. Display shows it as `*****`.
+    pub hashed_password: Option<String>,
+    /// `SUPERUSER`; `NOSUPERUSER` and nothing are the same.
+    pub superuser: bool,
+}
+
+/// `ALTER USER`, the older spelling.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AlterUser {
+    /// `IF EXISTS`.
+    pub if_exists: bool,
+    /// Its name.
+    pub name: String,
+    /// `WITH PASSWORD '…'`. Display shows it as `*****`.
+    pub password: Option<String>,
+    /// `WITH HASHED PASSWORD '…'`. Display shows it as `*****`.
+    pub hashed_password: Option<String>,
+    /// `SUPERUSER` or `NOSUPERUSER`.
+    pub superuser: Option<bool>,
+}
+
+/// `GRANT role TO role`, or `REVOKE role FROM role`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrantRole {
+    /// What is granted or revoked.
+    pub role: String,
+    /// Who gets or loses it.
+    pub grantee: String,
+}
+
+/// `GRANT permissions ON resource TO role`, or `REVOKE … FROM role`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// What is granted or revoked.
+    pub permissions: Permissions,
+    /// On what.
+    pub resource: Resource,
+    /// Who gets or loses it.
+    pub grantee: String,
+}
+
+/// One or all permissions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Permissions {
+    /// `ALL [PERMISSIONS]`.
+    All,
+    /// At least one.
+    Some(Vec<Permission>),
+}
+
+/// A permission.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[expect(missing_docs, reason = "the variants are CQL's own names")]
+pub enum Permission {
+    Create,
+    Alter,
+    Drop,
+    Select,
+    Modify,
+    Authorize,
+    Describe,
+    Execute,
+    Unmask,
+    SelectMasked,
+}
+
+impl Permission {
+    /// Every permission, in the order in which they are listed.
+    pub const ALL: [Permission; 10] = [
+        Permission::Create,
+        Permission::Alter,
+        Permission::Drop,
+        Permission::Select,
+        Permission::Modify,
+        Permission::Authorize,
+        Permission::Describe,
+        Permission::Execute,
+        Permission::Unmask,
+        Permission::SelectMasked,
+    ];
+
+    /// Its name, as the permission tables and listings write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Permission::Create => "CREATE",
+            Permission::Alter => "ALTER",
+            Permission::Drop => "DROP",
+            Permission::Select => "SELECT",
+            Permission::Modify => "MODIFY",
+            Permission::Authorize => "AUTHORIZE",
+            Permission::Describe => "DESCRIBE",
+            Permission::Execute => "EXECUTE",
+            Permission::Unmask => "UNMASK",
+            Permission::SelectMasked => "SELECT_MASKED",
+        }
+    }
+}
+
+/// What a permission is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Resource {
+    /// `ALL KEYSPACES`.
+    AllKeyspaces,
+    /// `KEYSPACE k`.
+    Keyspace(String),
+    /// `ALL TABLES IN KEYSPACE k`.
+    AllTables(String),
+    /// `[TABLE] t`.
+    Table(TableName),
+    /// `ALL ROLES`.
+    AllRoles,
+    /// `ROLE r`.
+    Role(String),
+    /// `ALL SERVICE LEVELS`.
+    AllServiceLevels,
+    /// `SERVICE LEVEL s`.
+    ServiceLevel(String),
+    /// `ALL FUNCTIONS`.
+    AllFunctions,
+    /// `ALL FUNCTIONS IN KEYSPACE k`.
+    AllFunctionsIn(String),
+    /// `FUNCTION f(t, …)`.
+    Function(QualifiedName, Vec<TypeName>),
+    /// `ALL MBEANS`.
+    AllMBeans,
+    /// `MBEAN 'm'` or `MBEANS 'pattern'`.
+    MBeans(String),
+}
+
+/// `LIST ROLES`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListRoles {
+    /// `OF role`.
+    pub of: Option<String>,
+    /// False with `NORECURSIVE`.
+    pub recursive: bool,
+}
+
+/// `LIST ALL PERMISSIONS`, `LIST SELECT ON t OF r`, ….
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListPermissions {
+    /// Which.
+    pub permissions: Permissions,
+    /// `ON resource`.
+    pub resource: Option<Resource>,
+    /// `OF role`.
+    pub of: Option<String>,
+    /// False with `NORECURSIVE`.
+    pub recursive: bool,
+}

@@ -1,0 +1,327 @@
+//! Statements that change the schema.
+
+use ::schema::ClusteringOrder;
+
+use super::{Options, QualifiedName, Relation, Selection, TableName, Term, TypeName};
+
+/// `CREATE KEYSPACE`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CreateKeyspace {
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// Its name.
+    pub name: String,
+    /// `WITH`.
+    pub options: Options,
+}
+
+/// `ALTER KEYSPACE`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AlterKeyspace {
+    /// `IF EXISTS`.
+    pub if_exists: bool,
+    /// Its name.
+    pub name: String,
+    /// `WITH`.
+    pub options: Options,
+}
+
+/// `DROP KEYSPACE`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DropKeyspace {
+    /// `IF EXISTS`.
+    pub if_exists: bool,
+    /// Its name.
+    pub name: String,
+}
+
+/// `DROP` of a table, a type, an index or a materialized view.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DropObject {
+    /// `IF EXISTS`.
+    pub if_exists: bool,
+    /// Its name.
+    pub name: QualifiedName,
+}
+
+/// `CREATE TABLE`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CreateTable {
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// Its name.
+    pub table: TableName,
+    /// The columns, in the order of the text.
+    pub columns: Vec<ColumnDefinition>,
+    /// The partition key; empty where the text gives no primary key.
+    pub partition_key: Vec<String>,
+    /// The clustering columns.
+    pub clustering: Vec<String>,
+    /// `WITH`.
+    pub properties: TableProperties,
+}
+
+/// A column of a new table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ColumnDefinition {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: TypeName,
+    /// `STATIC`.
+    pub is_static: bool,
+}
+
+/// `WITH` of a table or a view.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct TableProperties {
+    /// `name = value`; `ID = '…'` is the option `id`.
+    pub options: Options,
+    /// `CLUSTERING ORDER BY`; empty without one.
+    pub clustering_order: Vec<(String, ClusteringOrder)>,
+    /// `COMPACT STORAGE`.
+    pub compact_storage: bool,
+}
+
+/// `ALTER TABLE`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AlterTable {
+    /// `IF EXISTS`.
+    pub if_exists: bool,
+    /// The table.
+    pub table: TableName,
+    /// What changes.
+    pub change: TableChange,
+}
+
+/// What an ALTER TABLE changes.
+#[derive(Clone, PartialEq, Debug)]
+pub enum TableChange {
+    /// `ADD c t, …`.
+    Add {
+        /// `IF NOT EXISTS`.
+        if_not_exists: bool,
+        /// At least one.
+        columns: Vec<ColumnDefinition>,
+    },
+    /// `DROP c, …`.
+    Drop {
+        /// `IF EXISTS`.
+        if_exists: bool,
+        /// At least one.
+        columns: Vec<String>,
+        /// `USING TIMESTAMP`, in microseconds.
+        timestamp: Option<Term>,
+    },
+    /// `DROP COMPACT STORAGE`.
+    DropCompactStorage,
+    /// `RENAME a TO b AND …`.
+    Rename {
+        /// `IF EXISTS`.
+        if_exists: bool,
+        /// Old and new names, at least one pair.
+        columns: Vec<(String, String)>,
+    },
+    /// `ALTER c TYPE t`.
+    Type {
+        /// The column.
+        column: String,
+        /// Its new type.
+        ty: TypeName,
+    },
+    /// `WITH`.
+    With(TableProperties),
+}
+
+/// `CREATE TYPE`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CreateType {
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// Its name.
+    pub name: QualifiedName,
+    /// Its fields, at least one.
+    pub fields: Vec<(String, TypeName)>,
+}
+
+/// `ALTER TYPE`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AlterType {
+    /// `IF EXISTS`.
+    pub if_exists: bool,
+    /// Its name.
+    pub name: QualifiedName,
+    /// What changes.
+    pub change: TypeChange,
+}
+
+/// What an ALTER TYPE changes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TypeChange {
+    /// `ADD f t`.
+    Add {
+        /// `IF NOT EXISTS`.
+        if_not_exists: bool,
+        /// The field.
+        field: String,
+        /// Its type.
+        ty: TypeName,
+    },
+    /// `RENAME a TO b AND …`.
+    Rename {
+        /// `IF EXISTS`.
+        if_exists: bool,
+        /// Old and new names, at least one pair.
+        fields: Vec<(String, String)>,
+    },
+    /// `ALTER f TYPE t`.
+    Type {
+        /// The field.
+        field: String,
+        /// Its new type.
+        ty: TypeName,
+    },
+}
+
+/// `CREATE INDEX`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CreateIndex {
+    /// `CREATE CUSTOM INDEX`.
+    pub custom: bool,
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// Its name, where it has one.
+    pub name: Option<QualifiedName>,
+    /// The table.
+    pub table: TableName,
+    /// What is indexed; may be empty for a custom index.
+    pub targets: Vec<IndexTarget>,
+    /// `USING 'class'`.
+    pub class: Option<String>,
+    /// `WITH`.
+    pub options: Options,
+}
+
+/// What an index looks at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum IndexTarget {
+    /// `c`.
+    Column(String),
+    /// `values(c)`.
+    Values(String),
+    /// `keys(c)`.
+    Keys(String),
+    /// `entries(c)`.
+    Entries(String),
+    /// `full(c)`.
+    Full(String),
+}
+
+/// `CREATE MATERIALIZED VIEW`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CreateMaterializedView {
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// Its name.
+    pub name: QualifiedName,
+    /// What it shows.
+    pub selection: Selection,
+    /// The table it shows.
+    pub from: TableName,
+    /// `WHERE`.
+    pub relations: Vec<Relation>,
+    /// The partition key.
+    pub partition_key: Vec<String>,
+    /// The clustering columns.
+    pub clustering: Vec<String>,
+    /// `WITH`.
+    pub properties: TableProperties,
+}
+
+/// `ALTER MATERIALIZED VIEW`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AlterMaterializedView {
+    /// `IF EXISTS`.
+    pub if_exists: bool,
+    /// Its name.
+    pub name: QualifiedName,
+    /// `WITH`.
+    pub properties: TableProperties,
+}
+
+/// `CREATE FUNCTION`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CreateFunction {
+    /// `OR REPLACE`.
+    pub or_replace: bool,
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// Its name.
+    pub name: QualifiedName,
+    /// Its arguments.
+    pub arguments: Vec<(String, TypeName)>,
+    /// `CALLED ON NULL INPUT`; otherwise `RETURNS NULL ON NULL INPUT`.
+    pub called_on_null_input: bool,
+    /// Its result.
+    pub returns: TypeName,
+    /// `LANGUAGE`.
+    pub language: String,
+    /// `AS`.
+    pub body: String,
+}
+
+/// `DROP FUNCTION` or `DROP AGGREGATE`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DropFunction {
+    /// `IF EXISTS`.
+    pub if_exists: bool,
+    /// Its name.
+    pub name: QualifiedName,
+    /// Its argument types, where the text gives them.
+    pub arguments: Option<Vec<TypeName>>,
+}
+
+/// `CREATE AGGREGATE`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CreateAggregate {
+    /// `OR REPLACE`.
+    pub or_replace: bool,
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// Its name.
+    pub name: QualifiedName,
+    /// Its argument types.
+    pub arguments: Vec<TypeName>,
+    /// `SFUNC`.
+    pub state_function: String,
+    /// `STYPE`.
+    pub state_type: TypeName,
+    /// `FINALFUNC`.
+    pub final_function: Option<String>,
+    /// `INITCOND`.
+    pub initial: Option<Term>,
+}
+
+/// `CREATE TRIGGER`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CreateTrigger {
+    /// `IF NOT EXISTS`.
+    pub if_not_exists: bool,
+    /// Its name.
+    pub name: String,
+    /// The table.
+    pub table: TableName,
+    /// `USING 'class'`.
+    pub class: String,
+}
+
+/// `DROP TRIGGER`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DropTrigger {
+    /// `IF EXISTS`.
+    pub if_exists: bool,
+    /// Its name.
+    pub name: String,
+    /// The table.
+    pub table: TableName,
+}
