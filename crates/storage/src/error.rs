@@ -1,0 +1,130 @@
+//! What can go wrong, in words for the person who must act on it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// An operating error of the storage layer. Cheap to clone: one failed write is reported to everyone waiting on it.
+#[derive(Clone, Debug)]
+pub enum StorageError {
+    /// The operating system refused a file operation.
+    Io {
+        /// What was being done, for example `write the commit log`.
+        doing: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        error: Arc<std::io::Error>,
+    },
+    /// A file does not hold what was written to it.
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and where.
+        what: String,
+    },
+    /// A file was written by a newer version of this program.
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// The version found.
+        found: u32,
+        /// The newest version this program reads.
+        known: u32,
+    },
+    /// Another server holds the folder.
+    Locked {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder was written with another number of cores.
+    ShardCount {
+        /// The folder.
+        path: PathBuf,
+        /// The number the folder was written with.
+        folder: u32,
+        /// The number asked for.
+        asked: u32,
+    },
+    /// A mutation is larger than a log record may be.
+    TooLarge {
+        /// Its size in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// More writes wait for the log than it holds in memory; try again.
+    Overloaded,
+    /// An earlier write failed, so further writes are refused; reads go on.
+    WritesRefused {
+        /// The earlier failure.
+        because: Arc<StorageError>,
+    },
+    /// The shard has been shut down.
+    Closed,
+}
+
+impl StorageError {
+    pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>, error: std::io::Error) -> StorageError {
+        StorageError::Io { doing, path: path.into(), error: Arc::new(error) }
+    }
+
+    pub(crate) fn corrupt(path: impl Into<PathBuf>, what: impl Into<String>) -> StorageError {
+        StorageError::Corrupt { path: path.into(), what: what.into() }
+    }
+}
+
+impl fmt::Display for StorageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use std::io::ErrorKind;
+        match self {
+            StorageError::Io { doing, path, error } => {
+                write!(f, "cannot {doing} at {}: {error}", path.display())?;
+                match error.kind() {
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                        f.write_str("; free some space on this disk and restart the server")
+                    }
+                    ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
+                        f.write_str("; the data folder must be writable by the user the server runs as")
+                    }
+                    _ => Ok(()),
+                }
+            }
+            StorageError::Corrupt { path, what } => {
+                write!(f, "{} is damaged: {what}; restore it from a backup", path.display())
+            }
+            StorageError::NewerFormat { path, found, known } => write!(
+                f,
+                "{} has format version {found}, but this program knows only versions up to {known}; \
+                 start the newer program that wrote it",
+                path.display()
+            ),
+            StorageError::Locked { path } => write!(
+                f,
+                "the data folder {} is in use by another server; stop it, or choose another folder",
+                path.display()
+            ),
+            StorageError::ShardCount { path, folder, asked } => write!(
+                f,
+                "the data folder {} was written with {folder} cores, but the server was started with {asked}; \
+                 start it with --cores {folder}, or load the data into a new folder",
+                path.display()
+            ),
+            StorageError::TooLarge { bytes, limit } => {
+                write!(
+                    f,
+                    "a mutation of {bytes} bytes is larger than the limit of {limit} bytes; split it up"
+                )
+            }
+            StorageError::Overloaded => {
+                f.write_str("too many writes wait for the commit log; try again later")
+            }
+            StorageError::WritesRefused { because } => {
+                write!(f, "writes are refused since an earlier one failed: {because}")
+            }
+            StorageError::Closed => f.write_str("the storage has been shut down"),
+        }
+    }
+}
+
+impl std::error::Error for StorageError {}

@@ -1,0 +1,124 @@
+//! What was written lately to one table, ordered by (token, key): a copy-on-write map, so a snapshot is O(1)
+//! and later writes copy only the nodes they touch.
+//!
+//! The map is keyed by the token alone, because comparing integers within a node is several times cheaper than
+//! comparing (token, key) pairs through pointers. Keys that share a token, which only happens by
+//! construction, get an inner map, so that even then nothing degrades to a list.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use bytes::Bytes;
+use imbl::OrdMap;
+
+use crate::model::Change;
+use crate::partition::Partition;
+
+/// The partitions of one table. Cloning is O(1).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memtable {
+    buckets: OrdMap<i64, Bucket>,
+    partitions: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Bucket {
+    One(Bytes, Partition),
+    Many(OrdMap<Bytes, Partition>),
+}
+
+/// A partition with its place.
+pub(crate) type Entry = (i64, Bytes, Partition);
+
+/// Bytes a partition takes beside its contents: its place in the map (leaves are about two thirds full).
+const PARTITION_OVERHEAD: usize = (size_of::<Bucket>() + size_of::<i64>()) * 3 / 2 + 32;
+
+impl Memtable {
+    pub(crate) fn len(&self) -> usize {
+        self.partitions
+    }
+
+    /// The partition with this key.
+    #[inline]
+    pub(crate) fn get(&self, token: i64, key: &[u8]) -> Option<&Partition> {
+        match self.buckets.get(&token)? {
+            Bucket::One(own, partition) => (own == key).then_some(partition),
+            Bucket::Many(partitions) => partitions.get(key),
+        }
+    }
+
+    /// Applies changes to a partition; returns about how many bytes the table grew by.
+    pub(crate) fn apply(&mut self, token: i64, key: &[u8], changes: Vec<Change>) -> usize {
+        match self.buckets.get_mut(&token) {
+            Some(Bucket::One(own, partition)) if own == key => apply_all(partition, changes),
+            Some(bucket) => {
+                if let Bucket::One(own, partition) = bucket {
+                    *bucket = Bucket::Many(OrdMap::unit(own.clone(), partition.clone()));
+                }
+                let Bucket::Many(partitions) = bucket else { unreachable!("converted above") };
+                if let Some(partition) = partitions.get_mut(key) {
+                    return apply_all(partition, changes);
+                }
+                let (partition, bytes) = Partition::from_changes(changes);
+                partitions.insert(Bytes::copy_from_slice(key), partition);
+                self.partitions += 1;
+                bytes + key.len() + PARTITION_OVERHEAD
+            }
+            None => {
+                let (partition, bytes) = Partition::from_changes(changes);
+                self.buckets.insert(token, Bucket::One(Bytes::copy_from_slice(key), partition));
+                self.partitions += 1;
+                bytes + key.len() + PARTITION_OVERHEAD
+            }
+        }
+    }
+
+    /// Appends up to about `limit` entries in order, from `from` (inclusive token, or just after a key) to the
+    /// token `last`. Fewer than `limit` means the end was reached.
+    pub(crate) fn collect(&self, from: &ScanFrom, last: i64, limit: usize, out: &mut VecDeque<Entry>) {
+        let first = match from {
+            ScanFrom::Token(token) => *token,
+            ScanFrom::After(token, _) => *token,
+        };
+        if first > last {
+            return;
+        }
+        for (token, bucket) in self.buckets.range(first..=last) {
+            let after = match from {
+                ScanFrom::After(at, key) if at == token => Some(key),
+                _ => None,
+            };
+            match bucket {
+                Bucket::One(key, partition) => {
+                    if after.is_none_or(|after| key > after) {
+                        out.push_back((*token, key.clone(), partition.clone()));
+                    }
+                }
+                Bucket::Many(partitions) => {
+                    let start = after.map_or(Bound::Unbounded, |after| Bound::Excluded(&after[..]));
+                    let room = limit.saturating_sub(out.len());
+                    let rest = partitions.range::<_, [u8]>((start, Bound::Unbounded));
+                    out.extend(
+                        rest.take(room).map(|(key, partition)| (*token, key.clone(), partition.clone())),
+                    );
+                }
+            }
+            if out.len() >= limit {
+                return;
+            }
+        }
+    }
+}
+
+/// Where a scan goes on.
+#[derive(Clone, Debug)]
+pub(crate) enum ScanFrom {
+    /// With the first key of this token.
+    Token(i64),
+    /// After this key.
+    After(i64, Bytes),
+}
+
+fn apply_all(partition: &mut Partition, changes: Vec<Change>) -> usize {
+    changes.into_iter().map(|change| partition.apply(change)).sum()
+}
