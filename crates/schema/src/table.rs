@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::CqlType;
 
 /// What a column is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ColumnKind {
     /// Component `0..` of the partition key.
     PartitionKey(usize),
@@ -20,7 +21,7 @@ pub enum ColumnKind {
 }
 
 /// The order of a clustering column.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ClusteringOrder {
     /// Ascending.
     Asc,
@@ -29,7 +30,7 @@ pub enum ClusteringOrder {
 }
 
 /// A column.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ColumnDef {
     /// Its number in the table: never used again after DROP, so that cells of a dropped column stay hidden.
     pub id: u32,
@@ -42,7 +43,7 @@ pub struct ColumnDef {
 }
 
 /// A table's options. Times are in seconds.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TableOptions {
     /// Free text.
     pub comment: String,
@@ -66,7 +67,7 @@ impl Default for TableOptions {
 }
 
 /// A table.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TableDef {
     /// Its identity: a table dropped and made again is another table.
     pub id: Uuid,
@@ -114,7 +115,7 @@ fn rank(column: &ColumnDef) -> (u8, usize) {
 }
 
 /// A keyspace.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KeyspaceDef {
     /// Its name.
     pub name: String,

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// A user-defined type: a named list of named fields.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct UdtType {
     /// The keyspace it belongs to.
     pub keyspace: String,
@@ -15,7 +17,7 @@ pub struct UdtType {
 }
 
 /// A CQL type.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the variants are CQL's own type names")]
 pub enum CqlType {
     Ascii,
@@ -81,12 +83,25 @@ impl CqlType {
             other => other,
         }
     }
-}
 
-impl fmt::Display for CqlType {
-    /// The type as CQL writes it, as in `system_schema.columns.type`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self {
+    /// The bytes every value of the type has, or `None` where values differ.
+    pub fn fixed_len(&self) -> Option<usize> {
+        match self {
+            CqlType::Boolean | CqlType::TinyInt => Some(1),
+            CqlType::SmallInt => Some(2),
+            CqlType::Int | CqlType::Float | CqlType::Date => Some(4),
+            CqlType::BigInt | CqlType::Counter | CqlType::Double | CqlType::Time | CqlType::Timestamp => {
+                Some(8)
+            }
+            CqlType::Uuid | CqlType::TimeUuid => Some(16),
+            CqlType::Frozen(inner) => inner.fixed_len(),
+            _ => None,
+        }
+    }
+
+    /// The type's bare name: `int`, `list`, `tuple`; `frozen` is looked through, a user type is `udt`.
+    pub fn kind_name(&self) -> &'static str {
+        match self {
             CqlType::Ascii => "ascii",
             CqlType::BigInt => "bigint",
             CqlType::Blob => "blob",
@@ -107,19 +122,54 @@ impl fmt::Display for CqlType {
             CqlType::TinyInt => "tinyint",
             CqlType::Uuid => "uuid",
             CqlType::Varint => "varint",
-            CqlType::List(e) => return write!(f, "list<{e}>"),
-            CqlType::Set(e) => return write!(f, "set<{e}>"),
-            CqlType::Map(k, v) => return write!(f, "map<{k}, {v}>"),
+            CqlType::List(_) => "list",
+            CqlType::Set(_) => "set",
+            CqlType::Map(..) => "map",
+            CqlType::Tuple(_) => "tuple",
+            CqlType::Udt(_) => "udt",
+            CqlType::Frozen(inner) => inner.kind_name(),
+        }
+    }
+
+    /// Whether the type is a collection (list, set or map), frozen or not.
+    pub fn is_collection(&self) -> bool {
+        matches!(self.thawed(), CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..))
+    }
+
+    /// Whether values of the type are kept as several cells: a collection or user type that is not frozen.
+    pub fn is_multi_cell(&self) -> bool {
+        matches!(self, CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) | CqlType::Udt(_))
+    }
+
+    /// The types directly inside this one, in order.
+    pub fn inner(&self) -> Vec<&CqlType> {
+        match self {
+            CqlType::List(e) | CqlType::Set(e) | CqlType::Frozen(e) => vec![e],
+            CqlType::Map(k, v) => vec![k, v],
+            CqlType::Tuple(es) => es.iter().collect(),
+            CqlType::Udt(udt) => udt.fields.iter().map(|(_, ty)| ty).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for CqlType {
+    /// The type as CQL writes it, as in `system_schema.columns.type`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CqlType::List(e) => write!(f, "list<{e}>"),
+            CqlType::Set(e) => write!(f, "set<{e}>"),
+            CqlType::Map(k, v) => write!(f, "map<{k}, {v}>"),
             CqlType::Tuple(es) => {
                 f.write_str("tuple<")?;
                 for (i, e) in es.iter().enumerate() {
                     write!(f, "{}{e}", if i == 0 { "" } else { ", " })?;
                 }
-                return f.write_str(">");
+                f.write_str(">")
             }
-            CqlType::Udt(udt) => return f.write_str(&crate::names::quoted(&udt.name)),
-            CqlType::Frozen(inner) => return write!(f, "frozen<{inner}>"),
-        };
-        f.write_str(name)
+            CqlType::Udt(udt) => f.write_str(&crate::names::quoted(&udt.name)),
+            CqlType::Frozen(inner) => write!(f, "frozen<{inner}>"),
+            scalar => f.write_str(scalar.kind_name()),
+        }
     }
 }

@@ -1,1 +1,32 @@
 //! Values as CQL serializes them: checks, comparison, an order-preserving encoding for keys, and text.
+//!
+//! A value is its serialized bytes, as drivers send them and as files keep them: nothing here makes a tree of
+//! objects out of it. A null is no bytes at all and never comes here. Of Cassandra's legacy, one thing is left
+//! out on purpose: the *empty* value of types other than `text`, `ascii` and `blob` is refused.
+
+mod calendar;
+mod check;
+mod collection;
+mod decimal;
+mod duration;
+mod error;
+mod key;
+mod literal;
+mod order;
+mod text;
+mod timeuuid;
+
+pub use check::{NUMBER_BYTES_MAX, canonical, check};
+pub use collection::{
+    Components, Elements, Pairs, components, elements, encode_list, encode_map, encode_tuple, pairs,
+};
+pub use duration::Duration;
+pub use error::ValueError;
+pub use key::{decode_key_part, encode_key_part, prefix_end};
+pub use literal::{Literal, from_literal, parse_text};
+pub use order::compare;
+pub use text::to_text;
+pub use timeuuid::{max_timeuuid, min_timeuuid, timeuuid, unix_ms_of_timeuuid};
+
+#[cfg(test)]
+mod tests;

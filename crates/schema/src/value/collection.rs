@@ -1,0 +1,175 @@
+//! Collections, tuples and user types: bytes to parts and back.
+//!
+//! ```text
+//! list, set   i32 count, then each element as i32 length and bytes
+//! map         i32 count, then each key and value so
+//! tuple, udt  each field as i32 length and bytes; length −1 is null; trailing fields may be missing
+//! ```
+//!
+//! The iterators trust nothing: a malformed value yields one error and ends. They allocate nothing.
+
+use super::ValueError;
+
+/// The elements of a serialized list or set, in order.
+#[derive(Clone, Debug)]
+pub struct Elements<'a> {
+    left: u64,
+    rest: &'a [u8],
+}
+
+/// The keys and values of a serialized map, in order.
+#[derive(Clone, Debug)]
+pub struct Pairs<'a>(Elements<'a>);
+
+/// The fields of a serialized tuple or user type, in order, as many as there are; `None` is null.
+#[derive(Clone, Debug)]
+pub struct Components<'a> {
+    rest: &'a [u8],
+}
+
+/// The elements of a serialized list or set.
+pub fn elements(bytes: &[u8]) -> Elements<'_> {
+    counted(bytes, 1)
+}
+
+/// The keys and values of a serialized map.
+pub fn pairs(bytes: &[u8]) -> Pairs<'_> {
+    Pairs(counted(bytes, 2))
+}
+
+/// The fields of a serialized tuple or user type.
+pub fn components(bytes: &[u8]) -> Components<'_> {
+    Components { rest: bytes }
+}
+
+fn counted(bytes: &[u8], parts: u64) -> Elements<'_> {
+    match bytes.split_first_chunk::<4>() {
+        Some((count, rest)) if count[0] < 0x80 => {
+            Elements { left: u64::from(u32::from_be_bytes(*count)) * parts, rest }
+        }
+        // No count, or a negative one: as if an element were missing, so that the iterator reports it.
+        _ => Elements { left: 1, rest: &[] },
+    }
+}
+
+impl Elements<'_> {
+    /// How many elements the value says it has; a malformed value may hold fewer.
+    pub fn count_left(&self) -> u64 {
+        self.left
+    }
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = Result<&'a [u8], ValueError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 && self.rest.is_empty() {
+            return None;
+        }
+        let why = match (self.left, split_value(self.rest)) {
+            (0, _) => "there are bytes after the last element",
+            (_, Some((Some(element), rest))) => {
+                self.left -= 1;
+                self.rest = rest;
+                return Some(Ok(element));
+            }
+            (_, Some((None, _))) => "null is not supported inside collections",
+            (_, None) => "an element is cut short",
+        };
+        *self = Elements { left: 0, rest: &[] };
+        Some(Err(ValueError::malformed("collection", why)))
+    }
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = Result<(&'a [u8], &'a [u8]), ValueError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let key = match self.0.next()? {
+            Ok(key) => key,
+            Err(error) => return Some(Err(error)),
+        };
+        match self.0.next() {
+            Some(Ok(value)) => Some(Ok((key, value))),
+            Some(Err(error)) => Some(Err(error)),
+            None => Some(Err(ValueError::malformed("collection", "a key has no value"))),
+        }
+    }
+}
+
+impl<'a> Iterator for Components<'a> {
+    type Item = Result<Option<&'a [u8]>, ValueError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let Some((field, rest)) = split_value(self.rest) else {
+            self.rest = &[];
+            return Some(Err(ValueError::malformed("tuple", "a field is cut short")));
+        };
+        self.rest = rest;
+        Some(Ok(field))
+    }
+}
+
+/// One `[length][bytes]` off the front: `None` when cut short, `Some((None, …))` for a null.
+fn split_value(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    match usize::try_from(i32::from_be_bytes(*length)) {
+        Err(_) => Some((None, rest)),
+        Ok(length) => rest.split_at_checked(length).map(|(value, rest)| (Some(value), rest)),
+    }
+}
+
+/// Serializes a list, or a set whose elements the caller gives in order and once.
+///
+/// # Panics
+/// If a length or the count does not fit an `i32`; frames are far smaller than that.
+pub fn encode_list<'a>(elements: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut out = Vec::new();
+    push_length(elements.len(), &mut out);
+    for element in elements {
+        push_value(element, &mut out);
+    }
+    out
+}
+
+/// Serializes a map whose keys the caller gives in order and once.
+///
+/// # Panics
+/// As [`encode_list`].
+pub fn encode_map<'a>(pairs: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>) -> Vec<u8> {
+    let mut out = Vec::new();
+    push_length(pairs.len(), &mut out);
+    for (key, value) in pairs {
+        push_value(key, &mut out);
+        push_value(value, &mut out);
+    }
+    out
+}
+
+/// Serializes a tuple or a user type; `None` is null.
+///
+/// # Panics
+/// As [`encode_list`].
+pub fn encode_tuple<'a>(fields: impl Iterator<Item = Option<&'a [u8]>>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for field in fields {
+        match field {
+            Some(value) => push_value(value, &mut out),
+            None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
+        }
+    }
+    out
+}
+
+fn push_value(value: &[u8], out: &mut Vec<u8>) {
+    push_length(value.len(), out);
+    out.extend_from_slice(value);
+}
+
+fn push_length(length: usize, out: &mut Vec<u8>) {
+    let length = i32::try_from(length).expect("lengths and counts inside a value fit an i32");
+    out.extend_from_slice(&length.to_be_bytes());
+}

@@ -1,0 +1,175 @@
+//! Constants of CQL into values: which kinds of constant a type takes, and how their text is read.
+
+use std::net::IpAddr;
+
+use num_bigint::BigInt;
+use uuid::Uuid;
+
+use super::calendar::{parse_date, parse_time, parse_timestamp};
+use super::decimal;
+use super::{Duration, ValueError, check};
+use crate::CqlType;
+
+/// A constant as the parser finds it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Literal<'a> {
+    /// Digits, perhaps with a sign.
+    Integer(&'a str),
+    /// A number with a point or an exponent, `NaN` or `Infinity`, perhaps with a sign.
+    Float(&'a str),
+    /// What is between the quotes, doubled quotes undone.
+    String(&'a str),
+    /// `true` or `false`.
+    Boolean(bool),
+    /// A uuid without quotes.
+    Uuid(&'a str),
+    /// The bytes of a `0x…` constant.
+    Blob(&'a [u8]),
+    /// A duration without quotes.
+    Duration(&'a str),
+}
+
+impl Literal<'_> {
+    /// What Cassandra calls this kind of constant.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Literal::Integer(_) => "INTEGER",
+            Literal::Float(_) => "FLOAT",
+            Literal::String(_) => "STRING",
+            Literal::Boolean(_) => "BOOLEAN",
+            Literal::Uuid(_) => "UUID",
+            Literal::Blob(_) => "HEX",
+            Literal::Duration(_) => "DURATION",
+        }
+    }
+
+    /// Whether a type takes this kind of constant.
+    fn suits(&self, ty: &CqlType) -> bool {
+        use CqlType as T;
+        match self {
+            Literal::Integer(_) => matches!(
+                ty,
+                T::TinyInt
+                    | T::SmallInt
+                    | T::Int
+                    | T::BigInt
+                    | T::Counter
+                    | T::Varint
+                    | T::Decimal
+                    | T::Float
+                    | T::Double
+                    | T::Date
+                    | T::Time
+                    | T::Timestamp
+            ),
+            Literal::Float(_) => matches!(ty, T::Decimal | T::Float | T::Double),
+            Literal::String(_) => {
+                matches!(ty, T::Ascii | T::Text | T::Inet | T::Date | T::Time | T::Timestamp | T::Duration)
+            }
+            Literal::Boolean(_) => matches!(ty, T::Boolean),
+            Literal::Uuid(_) => matches!(ty, T::Uuid | T::TimeUuid),
+            Literal::Blob(_) => matches!(ty, T::Blob),
+            Literal::Duration(_) => matches!(ty, T::Duration),
+        }
+    }
+
+    /// The constant as it was written.
+    fn written(&self) -> String {
+        match self {
+            Literal::Integer(text) | Literal::Float(text) | Literal::Uuid(text) | Literal::Duration(text) => {
+                (*text).to_owned()
+            }
+            Literal::String(text) => format!("'{}'", text.replace('\'', "''")),
+            Literal::Boolean(value) => value.to_string(),
+            Literal::Blob(bytes) => super::text::hex(bytes),
+        }
+    }
+}
+
+/// The value of type `ty` that a constant writes.
+pub fn from_literal(ty: &CqlType, literal: Literal<'_>) -> Result<Vec<u8>, ValueError> {
+    let ty = ty.thawed();
+    if !literal.suits(ty) {
+        return Err(ValueError::mismatch(literal.kind(), literal.written(), ty));
+    }
+    match literal {
+        Literal::Boolean(value) => Ok(vec![u8::from(value)]),
+        Literal::Blob(bytes) => Ok(bytes.to_vec()),
+        Literal::Integer(text)
+        | Literal::Float(text)
+        | Literal::String(text)
+        | Literal::Uuid(text)
+        | Literal::Duration(text) => parse_text(ty, text),
+    }
+}
+
+/// The value of a scalar type that a text writes, whichever kind of constant CQL would ask for; a blob as `0x…`.
+/// Collections, tuples and user types are refused: their constants are the parser's to take apart.
+pub fn parse_text(ty: &CqlType, text: &str) -> Result<Vec<u8>, ValueError> {
+    let bytes = match ty {
+        CqlType::Ascii if text.is_ascii() => Some(text.as_bytes().to_vec()),
+        CqlType::Ascii => None,
+        CqlType::Text => Some(text.as_bytes().to_vec()),
+        CqlType::Blob => blob(text),
+        CqlType::Boolean if text.eq_ignore_ascii_case("true") => Some(vec![1]),
+        CqlType::Boolean if text.eq_ignore_ascii_case("false") => Some(vec![0]),
+        CqlType::Boolean => None,
+        CqlType::TinyInt => text.parse::<i8>().ok().map(|n| n.to_be_bytes().to_vec()),
+        CqlType::SmallInt => text.parse::<i16>().ok().map(|n| n.to_be_bytes().to_vec()),
+        CqlType::Int => text.parse::<i32>().ok().map(|n| n.to_be_bytes().to_vec()),
+        CqlType::BigInt | CqlType::Counter => text.parse::<i64>().ok().map(|n| n.to_be_bytes().to_vec()),
+        CqlType::Varint => varint(text),
+        CqlType::Decimal => decimal::parse(text),
+        CqlType::Float => float::<f32>(text).map(|n| n.to_be_bytes().to_vec()),
+        CqlType::Double => float::<f64>(text).map(|n| n.to_be_bytes().to_vec()),
+        CqlType::Date => parse_date(text).map(|n| n.to_be_bytes().to_vec()),
+        CqlType::Time => parse_time(text).map(|n| n.to_be_bytes().to_vec()),
+        CqlType::Timestamp => parse_timestamp(text).map(|n| n.to_be_bytes().to_vec()),
+        CqlType::Duration => Duration::parse(text).map(|d| d.to_bytes()),
+        CqlType::Inet => text.parse().ok().map(|address| match address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        }),
+        CqlType::Uuid | CqlType::TimeUuid => uuid(text),
+        CqlType::Frozen(inner) => return parse_text(inner, text),
+        CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) | CqlType::Tuple(_) | CqlType::Udt(_) => {
+            return Err(ValueError::mismatch("STRING", format!("'{text}'"), ty));
+        }
+    };
+    let bytes = bytes.ok_or_else(|| ValueError::unparsable(ty.kind_name(), text))?;
+    check(ty, &bytes)?;
+    Ok(bytes)
+}
+
+fn varint(text: &str) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let sound = !digits.is_empty()
+        && digits.len() <= decimal::DIGITS_MAX
+        && digits.bytes().all(|b| b.is_ascii_digit());
+    if !sound {
+        return None;
+    }
+    Some(text.parse::<BigInt>().ok()?.to_signed_bytes_be())
+}
+
+fn float<F: std::str::FromStr>(text: &str) -> Option<F> {
+    let number = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let named = number.eq_ignore_ascii_case("nan") || number.eq_ignore_ascii_case("infinity");
+    // The standard library also takes `inf`, which CQL does not.
+    (named || number.starts_with(|c: char| c.is_ascii_digit() || c == '.')).then(|| text.parse().ok())?
+}
+
+fn uuid(text: &str) -> Option<Vec<u8>> {
+    // Only the form with hyphens: the library takes more, such as braces.
+    let uuid = if text.len() == 36 { Uuid::try_parse(text).ok()? } else { return None };
+    Some(uuid.as_bytes().to_vec())
+}
+
+fn blob(text: &str) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?.as_bytes();
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    digits.chunks_exact(2).map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8)).collect()
+}

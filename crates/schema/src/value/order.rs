@@ -1,0 +1,190 @@
+//! Which of two values comes first: Cassandra's order, type by type. Elements of collections, rows of a
+//! partition and conditions of a query all follow it, and so does the encoding in `key`.
+//!
+//! Both values should have passed `check`. If one has not, the answer is of no use but still is one.
+
+use std::cmp::Ordering;
+
+use super::collection::{components, elements, pairs};
+use super::decimal;
+use crate::CqlType;
+
+/// Compares two values of type `ty`.
+///
+/// Not plain: floating-point numbers as Java has them (−0.0 before 0.0, NaN after all, one NaN like another);
+/// `uuid` by version, then time or bytes; `timeuuid` by time; `decimal` by number, so that 1.0 equals 1.00;
+/// a missing field of a tuple like a null one, before every value.
+pub fn compare(ty: &CqlType, a: &[u8], b: &[u8]) -> Ordering {
+    match ty {
+        CqlType::Text
+        | CqlType::Ascii
+        | CqlType::Blob
+        | CqlType::Inet
+        | CqlType::Date
+        | CqlType::Duration => a.cmp(b),
+        CqlType::TinyInt
+        | CqlType::SmallInt
+        | CqlType::Int
+        | CqlType::BigInt
+        | CqlType::Counter
+        | CqlType::Time
+        | CqlType::Timestamp => signed(a, b),
+        CqlType::Boolean => truth(a).cmp(&truth(b)),
+        CqlType::Float => by_rank(a, b, |bytes| float_rank(u32::from_be_bytes(bytes))),
+        CqlType::Double => by_rank(a, b, |bytes| double_rank(u64::from_be_bytes(bytes))),
+        CqlType::Uuid => by_rank(a, b, uuid_rank),
+        CqlType::TimeUuid => by_rank(a, b, timeuuid_rank),
+        CqlType::Varint => varint(a, b),
+        CqlType::Decimal => decimal::compare(a, b),
+        CqlType::List(element) | CqlType::Set(element) => {
+            sequences(elements(a), elements(b), |x, y| compare(element, x, y))
+        }
+        CqlType::Map(key, value) => sequences(pairs(a), pairs(b), |x, y| {
+            compare(key, x.0, y.0).then_with(|| compare(value, x.1, y.1))
+        }),
+        CqlType::Tuple(types) => fields(types.iter(), a, b),
+        CqlType::Udt(udt) => fields(udt.fields.iter().map(|(_, ty)| ty), a, b),
+        CqlType::Frozen(inner) => compare(inner, a, b),
+    }
+}
+
+fn signed(a: &[u8], b: &[u8]) -> Ordering {
+    match (a.split_first(), b.split_first()) {
+        (Some((x, a)), Some((y, b))) => (x ^ 0x80).cmp(&(y ^ 0x80)).then_with(|| a.cmp(b)),
+        _ => a.len().cmp(&b.len()),
+    }
+}
+
+/// Any byte but zero is true, as in Cassandra.
+pub(super) fn truth(bytes: &[u8]) -> bool {
+    bytes.iter().any(|&byte| byte != 0)
+}
+
+fn by_rank<const N: usize, R: Ord>(a: &[u8], b: &[u8], rank: impl Fn([u8; N]) -> R) -> Ordering {
+    match (a.try_into(), b.try_into()) {
+        (Ok(x), Ok(y)) => rank(x).cmp(&rank(y)),
+        _ => a.cmp(b),
+    }
+}
+
+const FLOAT_NAN: u32 = 0x7fc0_0000;
+const DOUBLE_NAN: u64 = 0x7ff8_0000_0000_0000;
+
+/// The bits of a `float`, turned so that unsigned order is its order; every NaN becomes one and the same.
+pub(super) fn float_rank(bits: u32) -> u32 {
+    let bits = if f32::from_bits(bits).is_nan() { FLOAT_NAN } else { bits };
+    if bits >> 31 == 1 { !bits } else { bits ^ (1 << 31) }
+}
+
+/// As [`float_rank`], for a `double`.
+pub(super) fn double_rank(bits: u64) -> u64 {
+    let bits = if f64::from_bits(bits).is_nan() { DOUBLE_NAN } else { bits };
+    if bits >> 63 == 1 { !bits } else { bits ^ (1 << 63) }
+}
+
+/// A `uuid`, turned so that unsigned order is its order: version, then the time of version 1 or the
+/// remaining bytes of another.
+pub(super) fn uuid_rank(bytes: [u8; 16]) -> u128 {
+    let both = u128::from_be_bytes(bytes);
+    let high = (both >> 64) as u64;
+    let version = (high >> 12) & 0xf;
+    let high = if version == 1 {
+        time_first(high)
+    } else {
+        (version << 60) | ((high >> 4) & 0x0fff_ffff_ffff_f000) | (high & 0xfff)
+    };
+    (u128::from(high) << 64) | u128::from(both as u64)
+}
+
+/// The `uuid` of that rank.
+pub(super) fn uuid_of_rank(rank: u128) -> [u8; 16] {
+    let high = (rank >> 64) as u64;
+    let version = high >> 60;
+    let high = if version == 1 {
+        time_last(high)
+    } else {
+        ((high & 0x0fff_ffff_ffff_f000) << 4) | (version << 12) | (high & 0xfff)
+    };
+    ((u128::from(high) << 64) | u128::from(rank as u64)).to_be_bytes()
+}
+
+/// Each byte's sign bit: Cassandra compares the low half of a `timeuuid` as signed bytes.
+const SIGN_OF_EACH_BYTE: u64 = 0x8080_8080_8080_8080;
+
+/// A `timeuuid`, turned so that unsigned order is its order: time, then the other half as signed bytes.
+pub(super) fn timeuuid_rank(bytes: [u8; 16]) -> u128 {
+    let both = u128::from_be_bytes(bytes);
+    (u128::from(time_first((both >> 64) as u64)) << 64) | u128::from(both as u64 ^ SIGN_OF_EACH_BYTE)
+}
+
+/// The `timeuuid` of that rank.
+pub(super) fn timeuuid_of_rank(rank: u128) -> [u8; 16] {
+    let high = time_last((rank >> 64) as u64);
+    ((u128::from(high) << 64) | u128::from(rank as u64 ^ SIGN_OF_EACH_BYTE)).to_be_bytes()
+}
+
+/// From `time_low time_mid version+time_high` (32, 16 and 16 bits) to the reverse.
+fn time_first(high: u64) -> u64 {
+    (high << 48) | ((high << 16) & 0xffff_0000_0000) | (high >> 32)
+}
+
+fn time_last(high: u64) -> u64 {
+    (high << 32) | ((high >> 16) & 0xffff_0000) | (high >> 48)
+}
+
+/// A two's-complement integer without the leading bytes that say nothing; at least one byte if there was one.
+pub(super) fn stripped(mut bytes: &[u8]) -> &[u8] {
+    while let [first, second, ..] = bytes {
+        let idle = (*first == 0 && *second < 0x80) || (*first == 0xff && *second >= 0x80);
+        if !idle {
+            break;
+        }
+        bytes = &bytes[1..];
+    }
+    bytes
+}
+
+pub(super) fn varint(a: &[u8], b: &[u8]) -> Ordering {
+    let (a, b) = (stripped(a), stripped(b));
+    let negative = |bytes: &[u8]| bytes.first().is_some_and(|&byte| byte >= 0x80);
+    match (negative(a), negative(b)) {
+        (true, false) => Ordering::Less,
+        (false, true) => Ordering::Greater,
+        (false, false) => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
+        (true, true) => b.len().cmp(&a.len()).then_with(|| a.cmp(b)),
+    }
+}
+
+fn sequences<T, E>(
+    mut a: impl Iterator<Item = Result<T, E>>,
+    mut b: impl Iterator<Item = Result<T, E>>,
+    compare: impl Fn(T, T) -> Ordering,
+) -> Ordering {
+    loop {
+        let order = match (a.next(), b.next()) {
+            (Some(Ok(x)), Some(Ok(y))) => compare(x, y),
+            (Some(Ok(_)), _) => return Ordering::Greater,
+            (_, Some(Ok(_))) => return Ordering::Less,
+            _ => return Ordering::Equal,
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+}
+
+fn fields<'t>(types: impl Iterator<Item = &'t CqlType>, a: &[u8], b: &[u8]) -> Ordering {
+    let (mut a, mut b) = (components(a), components(b));
+    for ty in types {
+        let x = a.next().and_then(Result::ok).flatten();
+        let y = b.next().and_then(Result::ok).flatten();
+        let order = match (x, y) {
+            (Some(x), Some(y)) => compare(ty, x, y),
+            (x, y) => x.is_some().cmp(&y.is_some()),
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+    Ordering::Equal
+}
