@@ -1,0 +1,25 @@
+//! Sockets of the fast lane: tokio's, which work inside it.
+
+use std::io;
+use std::net::SocketAddr;
+
+pub use tokio::net::{TcpListener, TcpStream};
+
+/// Connections the kernel holds for us until they are accepted.
+const BACKLOG: u32 = 4096;
+
+/// Listens on an address. With `reuse_port`, every core may listen on the same one, and the kernel spreads connections
+/// among them. On a fast lane only.
+///
+/// # Errors
+/// As the kernel says: in use, not ours, not permitted.
+pub fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(reuse_port)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}

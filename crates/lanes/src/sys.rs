@@ -1,0 +1,140 @@
+//! Every call into libc: clocks, affinity, policies, timers, random bytes, raw reads and writes. Thin and safe: each
+//! function takes owned or borrowed values that make its call sound.
+#![expect(unsafe_code, reason = "system calls through libc; each wrapper upholds its call's contract")]
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Nanoseconds of `CLOCK_MONOTONIC`; about 25 ns to read.
+pub(crate) fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// CPU time the calling thread has used, ns; a system call, about 250 ns.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Nanoseconds of a clock; 0 if there is no such clock (a thread that has ended).
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for writes, and any clock id may be asked.
+    let status = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    if status != 0 {
+        return 0;
+    }
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The CPU clock of one thread, readable from others of the process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ThreadClock(libc::clockid_t);
+
+impl ThreadClock {
+    /// The clock of the calling thread.
+    pub(crate) fn of_this_thread() -> io::Result<ThreadClock> {
+        let mut clock = 0;
+        // SAFETY: `pthread_self` is always valid, and `clock` is valid for writes.
+        let status = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
+        if status == 0 { Ok(ThreadClock(clock)) } else { Err(io::Error::from_raw_os_error(status)) }
+    }
+
+    /// CPU time that thread has used, ns; 0 once it has ended.
+    pub(crate) fn read_ns(self) -> u64 {
+        clock_ns(self.0)
+    }
+}
+
+/// Fills `buffer` from the kernel's generator.
+pub(crate) fn random(buffer: &mut [u8]) {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let rest = &mut buffer[filled..];
+        // SAFETY: `rest` is valid for writes of its length.
+        let got = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        match usize::try_from(got) {
+            Ok(got) => filled += got,
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                assert!(error.kind() == io::ErrorKind::Interrupted, "no random bytes: {error}");
+            }
+        }
+    }
+}
+
+/// CPUs the calling thread may run on, in order.
+pub(crate) fn affinity() -> io::Result<Vec<usize>> {
+    // SAFETY: an all-zero `cpu_set_t` is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid for writes of the size given; 0 is the calling thread.
+    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: every index is below CPU_SETSIZE.
+    Ok((0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
+}
+
+/// A kernel CPU set with these CPUs; those beyond its size are left out.
+pub(crate) fn cpu_set(cpus: &[usize]) -> libc::cpu_set_t {
+    // SAFETY: an all-zero `cpu_set_t` is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for &cpu in cpus.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as usize) {
+        // SAFETY: the index is below CPU_SETSIZE.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
+    set
+}
+
+/// Pins the calling thread to these CPUs.
+pub(crate) fn pin_to(cpus: &[usize]) -> io::Result<()> {
+    let set = cpu_set(cpus);
+    // SAFETY: `set` is valid for reads of the size given; 0 is the calling thread.
+    if unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Gives the calling thread the `SCHED_IDLE` policy. One-way without privilege, and inherited by threads it starts.
+pub(crate) fn become_idle_class() -> io::Result<()> {
+    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `parameter` is valid for reads; 0 is the calling thread.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Reserves space for `len` bytes, where the file system can.
+pub(crate) fn allocate(file: &std::fs::File, len: u64) -> io::Result<()> {
+    let len = i64::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    if len == 0 {
+        return Ok(());
+    }
+    loop {
+        // SAFETY: the descriptor is open as long as `file` is borrowed.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP) => return Ok(()), // zeros are written through it anyway
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Bytes free for us, and all bytes, of the file system that holds `path`.
+pub(crate) fn space(path: &Path) -> io::Result<(u64, u64)> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: all-zero is a valid `statvfs`.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `path` ends in a zero byte and `found` is valid for writes.
+    if unsafe { libc::statvfs(path.as_ptr(), &raw mut found) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize))
+}

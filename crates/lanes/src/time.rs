@@ -1,0 +1,67 @@
+//! The clock, and waiting. Sleeping is to the millisecond (tokio's timer wheel); what must be finer is timed inside the
+//! lanes. A heavy task's sleep is kept by the fast lane of its core.
+
+use std::future::Future;
+use std::time::{Duration, SystemTime};
+
+pub use std::time::Instant;
+
+/// Monotonic time.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the door through which others read the clock")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// Microseconds since 1970 UTC, by the wall clock (it may step).
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the door through which others read the clock")]
+pub fn unix_micros() -> i64 {
+    match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |micros| -micros),
+    }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    crate::sys::monotonic_ns()
+}
+
+/// The time given to [`timeout`] was over first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Elapsed;
+
+impl std::fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the time limit was reached")
+    }
+}
+
+impl std::error::Error for Elapsed {}
+
+/// Waits for at least this long. On a lane only.
+pub async fn sleep(duration: Duration) {
+    if crate::on_heavy_lane() {
+        crate::call(crate::current_core(), move || tokio::time::sleep(duration)).await;
+    } else {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+/// Runs `future` for at most this long. On a lane only.
+///
+/// # Errors
+/// It was not done in time; it has been dropped.
+pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, Elapsed> {
+    let mut future = std::pin::pin!(future);
+    let mut limit = std::pin::pin!(sleep(duration));
+    std::future::poll_fn(|cx| {
+        if let std::task::Poll::Ready(output) = future.as_mut().poll(cx) {
+            return std::task::Poll::Ready(Ok(output));
+        }
+        limit.as_mut().poll(cx).map(|()| Err(Elapsed))
+    })
+    .await
+}
