@@ -7,6 +7,9 @@ pub mod token;
 pub mod types;
 pub mod value;
 
-pub use table::{ClusteringOrder, ColumnDef, ColumnKind, KeyspaceDef, TableDef, TableOptions};
-pub use token::{Sharding, Token};
-pub use types::{CqlType, UdtType};
+pub use table::{
+    ClusteringOrder, ColumnDef, ColumnKind, DefinitionError, KeyspaceDef, TableDef, TableOptions,
+};
+pub use token::{KeyError, Sharding, Token};
+pub use types::{CqlType, TypeError, UdtType};
+pub use value::ValueError;

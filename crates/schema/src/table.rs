@@ -1,11 +1,15 @@
 //! Definitions of keyspaces and tables. A definition is immutable; a change makes a new one.
 
+mod validate;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::CqlType;
+
+pub use validate::{DefinitionError, NAME_CHARS_MAX};
 
 /// What a column is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -1,9 +1,20 @@
 //! The types of CQL. `Frozen` marks a collection that is one cell; on the wire it is transparent.
 
+mod parse;
+
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+pub use parse::TypeError;
+
+/// How deep types may be nested: what recurses over a type recurses no deeper.
+pub const TYPE_DEPTH_MAX: usize = 16;
+
+/// How many types a type may be made of, itself and user types' fields included, so that user types within
+/// user types cannot multiply without end.
+pub const TYPE_PARTS_MAX: usize = 4096;
 
 /// A user-defined type: a named list of named fields.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -74,6 +85,26 @@ impl CqlType {
             "varint" => CqlType::Varint,
             _ => return None,
         })
+    }
+
+    /// The type that `text` writes, as [`Display`](fmt::Display) does; `find_udt` finds user types by name.
+    pub fn parse(text: &str, find_udt: &dyn Fn(&str) -> Option<Arc<UdtType>>) -> Result<CqlType, TypeError> {
+        parse::parse(text, find_udt)
+    }
+
+    /// How many levels of types the type has (a scalar has one), and how many types it is made of.
+    pub fn size(&self) -> (usize, usize) {
+        self.inner().into_iter().map(CqlType::size).fold(
+            (1, 1),
+            |(depth, parts), (inner_depth, inner_parts)| {
+                (depth.max(inner_depth + 1), parts.saturating_add(inner_parts))
+            },
+        )
+    }
+
+    /// Whether this type, or one inside it, is `wanted`.
+    pub fn mentions(&self, wanted: &CqlType) -> bool {
+        self == wanted || self.inner().into_iter().any(|inner| inner.mentions(wanted))
     }
 
     /// The type without an outer `frozen<>`.

@@ -129,16 +129,12 @@ impl Sum {
         }
         let date = date.replace('m', "mo");
         if !date.is_empty() {
-            self.add_part(&date, &UNITS[..4])?;
+            self.add_units(&date, &UNITS[..4])?;
         }
         if !time.is_empty() {
-            self.add_part(time, &UNITS[4..7])?;
+            self.add_units(time, &UNITS[4..7])?;
         }
         Some(())
-    }
-
-    fn add_part(&mut self, text: &str, units: &[(&str, i64, i64, i64)]) -> Option<()> {
-        self.add_units(text, units)
     }
 
     /// ISO 8601's alternative form, in lower case and without its `p`.

@@ -1,0 +1,423 @@
+//! Which definitions make sense. Whoever makes or reads one validates it; everything else may then rely on it.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use super::{ColumnDef, ColumnKind, KeyspaceDef, TableDef};
+use crate::types::{TYPE_DEPTH_MAX, TYPE_PARTS_MAX};
+use crate::{CqlType, UdtType};
+
+/// The most characters of a keyspace's or table's name.
+pub const NAME_CHARS_MAX: usize = 48;
+
+/// The most bytes of a column's or field's name: the protocol writes their length as `u16`.
+const COLUMN_NAME_BYTES_MAX: usize = u16::MAX as usize;
+
+/// The longest default time to live: 20 years of 365 days.
+const TTL_SECONDS_MAX: u32 = 20 * 365 * 24 * 60 * 60;
+
+/// Why a definition makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each variant's message says it; fields are what the message names")]
+pub enum DefinitionError {
+    BadName { what: &'static str, name: String },
+    BadColumnName { length: usize },
+    NoPartitionKey { table: String },
+    DuplicateColumn { column: String, table: String },
+    DuplicateField { field: String, udt: String },
+    MixedCounters,
+    CounterTimeToLive,
+    TimeToLive { seconds: u32 },
+    UselessStatic,
+    UnsuitedKeyColumn { ty: &'static str, column: String },
+    NonFrozenKeyColumn { what: &'static str, ty: String, column: String },
+    NonFrozenInside { what: &'static str, ty: String },
+    CounterInside { ty: String },
+    DurationInside { what: &'static str, ty: String },
+    UdtField { what: &'static str },
+    TypeTooBig { column: String },
+    Inconsistent { table: String, why: &'static str },
+}
+
+impl fmt::Display for DefinitionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use DefinitionError as E;
+        match self {
+            E::BadName { what, name } => write!(
+                f,
+                "{what} name must not be empty, more than {NAME_CHARS_MAX} characters long, \
+                 or contain non-alphanumeric-underscore characters (got \"{name}\")"
+            ),
+            E::BadColumnName { length } => {
+                write!(f, "Column name must have 1 to {COLUMN_NAME_BYTES_MAX} bytes (got {length})")
+            }
+            E::NoPartitionKey { table } => write!(f, "Missing partition keys for table {table}"),
+            E::DuplicateColumn { column, table } => {
+                write!(f, "Duplicate column '{column}' declaration for table '{table}'")
+            }
+            E::DuplicateField { field, udt } => write!(f, "Duplicate field name '{field}' in type '{udt}'"),
+            E::MixedCounters => f.write_str("Cannot mix counter and non counter columns in the same table"),
+            E::CounterTimeToLive => f.write_str("Cannot set default_time_to_live on a table with counters"),
+            E::TimeToLive { seconds } => {
+                write!(f, "default_time_to_live must be less than or equal to {TTL_SECONDS_MAX} (got {seconds})")
+            }
+            E::UselessStatic => f.write_str(
+                "Static columns are only useful (and thus allowed) if the table has at least one clustering column",
+            ),
+            E::UnsuitedKeyColumn { ty, column } => {
+                write!(f, "{ty} type is not supported for PRIMARY KEY column '{column}'")
+            }
+            E::NonFrozenKeyColumn { what, ty, column } => {
+                write!(f, "Invalid non-frozen {what} type {ty} for PRIMARY KEY column '{column}'")
+            }
+            E::NonFrozenInside { what, ty } => {
+                write!(f, "Non-frozen {what} are not allowed inside collections: {ty}")
+            }
+            E::CounterInside { ty } => write!(f, "Counters are not allowed inside collections: {ty}"),
+            E::DurationInside { what, ty } => write!(f, "Durations are not allowed {what}: {ty}"),
+            E::UdtField { what } => write!(f, "A user type cannot contain {what}"),
+            E::TypeTooBig { column } => write!(
+                f,
+                "The type of '{column}' is too big: at most {TYPE_DEPTH_MAX} levels and {TYPE_PARTS_MAX} types"
+            ),
+            E::Inconsistent { table, why } => write!(f, "The definition of table {table} is inconsistent: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for DefinitionError {}
+
+impl KeyspaceDef {
+    /// Whether the definition makes sense.
+    pub fn validate(&self) -> Result<(), DefinitionError> {
+        validate_name("Keyspace", &self.name)
+    }
+}
+
+impl UdtType {
+    /// Whether the definition makes sense. The user types it contains must have been validated before.
+    pub fn validate(&self) -> Result<(), DefinitionError> {
+        validate_name("Type", &self.name)?;
+        let mut seen = HashSet::new();
+        let (mut depth, mut parts) = (1, 1);
+        for (name, ty) in &self.fields {
+            validate_column_name(name)?;
+            if !seen.insert(name) {
+                return Err(DefinitionError::DuplicateField { field: name.clone(), udt: self.name.clone() });
+            }
+            let size = ty.size();
+            (depth, parts) = (depth.max(size.0 + 1), parts + size.1);
+            if depth > TYPE_DEPTH_MAX || parts > TYPE_PARTS_MAX {
+                return Err(DefinitionError::TypeTooBig { column: name.clone() });
+            }
+            match ty {
+                CqlType::Counter => return Err(DefinitionError::UdtField { what: "counters" }),
+                CqlType::Udt(_) => return Err(DefinitionError::UdtField { what: "non-frozen UDTs" }),
+                ty => validate_type(ty)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TableDef {
+    /// Whether the definition makes sense. Error texts are Cassandra's where it has them.
+    pub fn validate(&self) -> Result<(), DefinitionError> {
+        validate_name("Keyspace", &self.keyspace)?;
+        validate_name("Table", &self.name)?;
+        let table = || format!("{}.{}", self.keyspace, self.name);
+        let mut seen = HashSet::new();
+        for column in &self.columns {
+            validate_column_name(&column.name)?;
+            if !seen.insert(&column.name) {
+                return Err(DefinitionError::DuplicateColumn { column: column.name.clone(), table: table() });
+            }
+            validate_column(column)?;
+        }
+        if self.partition_key().next().is_none() {
+            return Err(DefinitionError::NoPartitionKey { table: table() });
+        }
+        let has_static = self.columns.iter().any(|c| c.kind == ColumnKind::Static);
+        if has_static && self.clustering().next().is_none() {
+            return Err(DefinitionError::UselessStatic);
+        }
+        self.validate_counters()?;
+        let seconds = self.options.default_time_to_live;
+        if seconds > TTL_SECONDS_MAX {
+            return Err(DefinitionError::TimeToLive { seconds });
+        }
+        match self.inconsistency() {
+            Some(why) => Err(DefinitionError::Inconsistent { table: table(), why }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the table holds counters, and so nothing else beside its key.
+    pub fn is_counter(&self) -> bool {
+        self.columns.iter().any(|c| c.ty == CqlType::Counter)
+    }
+
+    fn validate_counters(&self) -> Result<(), DefinitionError> {
+        if !self.is_counter() {
+            return Ok(());
+        }
+        let is_value = |c: &&ColumnDef| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular);
+        if self.columns.iter().filter(is_value).any(|c| c.ty != CqlType::Counter) {
+            return Err(DefinitionError::MixedCounters);
+        }
+        if self.options.default_time_to_live > 0 {
+            return Err(DefinitionError::CounterTimeToLive);
+        }
+        Ok(())
+    }
+
+    /// What no statement could bring about: only a fault, or damage to what was kept.
+    fn inconsistency(&self) -> Option<&'static str> {
+        let mut ids = HashSet::new();
+        if !self.columns.iter().all(|c| c.id < self.next_column_id && ids.insert(c.id)) {
+            return Some("a column number is used twice, or not below the next one");
+        }
+        let partition = self.partition_key().enumerate().all(|(i, c)| c.kind == ColumnKind::PartitionKey(i));
+        let clustering = self
+            .clustering()
+            .enumerate()
+            .all(|(i, c)| matches!(c.kind, ColumnKind::Clustering(at, _) if at == i));
+        if !(partition && clustering) {
+            return Some("key columns are not in their order");
+        }
+        None
+    }
+}
+
+fn validate_name(what: &'static str, name: &str) -> Result<(), DefinitionError> {
+    let sound = (1..=NAME_CHARS_MAX).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if sound {
+        return Ok(());
+    }
+    Err(DefinitionError::BadName { what, name: name.chars().take(2 * NAME_CHARS_MAX).collect() })
+}
+
+fn validate_column_name(name: &str) -> Result<(), DefinitionError> {
+    match name.len() {
+        1..=COLUMN_NAME_BYTES_MAX => Ok(()),
+        length => Err(DefinitionError::BadColumnName { length }),
+    }
+}
+
+fn validate_column(column: &ColumnDef) -> Result<(), DefinitionError> {
+    let ColumnDef { name, ty, kind, .. } = column;
+    let (depth, parts) = ty.size();
+    if depth > TYPE_DEPTH_MAX || parts > TYPE_PARTS_MAX {
+        return Err(DefinitionError::TypeTooBig { column: name.clone() });
+    }
+    if matches!(kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..)) {
+        let unsuited = [(CqlType::Counter, "counter"), (CqlType::Duration, "duration")];
+        if let Some((_, ty)) = unsuited.iter().find(|(unsuited, _)| ty.mentions(unsuited)) {
+            return Err(DefinitionError::UnsuitedKeyColumn { ty, column: name.clone() });
+        }
+        if ty.is_multi_cell() {
+            let what = if ty.is_collection() { "collection" } else { "user-defined" };
+            return Err(DefinitionError::NonFrozenKeyColumn {
+                what,
+                ty: ty.to_string(),
+                column: name.clone(),
+            });
+        }
+    }
+    validate_type(ty)
+}
+
+/// What may be inside of what. Inside `frozen<>` and tuples everything is frozen.
+fn validate_type(ty: &CqlType) -> Result<(), DefinitionError> {
+    if let CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) = ty {
+        for inner in ty.inner().into_iter().filter(|inner| inner.is_multi_cell()) {
+            let what = if inner.is_collection() { "collections" } else { "UDTs" };
+            return Err(DefinitionError::NonFrozenInside { what, ty: ty.to_string() });
+        }
+    }
+    validate_inside(ty)
+}
+
+fn validate_inside(ty: &CqlType) -> Result<(), DefinitionError> {
+    let duration = |inside: &CqlType, what| match inside.mentions(&CqlType::Duration) {
+        true => Err(DefinitionError::DurationInside { what, ty: ty.to_string() }),
+        false => Ok(()),
+    };
+    match ty {
+        CqlType::Set(element) => duration(element, "inside sets")?,
+        CqlType::Map(key, _) => duration(key, "as map keys")?,
+        _ => {}
+    }
+    for inner in ty.inner() {
+        if *inner == CqlType::Counter {
+            return Err(DefinitionError::CounterInside { ty: ty.to_string() });
+        }
+        validate_inside(inner)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{ClusteringOrder, TableOptions};
+
+    fn table(columns: &[(&str, &str, ColumnKind)]) -> TableDef {
+        let column = |(id, &(name, ty, kind)): (usize, &(&str, &str, ColumnKind))| ColumnDef {
+            id: id as u32,
+            name: name.into(),
+            ty: CqlType::parse(ty, &|name| (name == "u").then(user_type)).unwrap(),
+            kind,
+        };
+        TableDef {
+            id: Uuid::from_u128(7),
+            keyspace: "ks".into(),
+            name: "t".into(),
+            columns: columns.iter().enumerate().map(column).collect(),
+            next_column_id: columns.len() as u32,
+            options: TableOptions::default(),
+        }
+    }
+
+    fn user_type() -> Arc<UdtType> {
+        Arc::new(UdtType {
+            keyspace: "ks".into(),
+            name: "u".into(),
+            fields: vec![("f".into(), CqlType::Int)],
+        })
+    }
+
+    const PK: ColumnKind = ColumnKind::PartitionKey(0);
+    const CK: ColumnKind = ColumnKind::Clustering(0, ClusteringOrder::Desc);
+    use ColumnKind::{Regular, Static};
+
+    fn check(columns: &[(&str, &str, ColumnKind)], expected: &str) {
+        let found = table(columns).validate().map_or_else(|error| error.to_string(), |()| String::new());
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn sensible_tables_pass() {
+        check(&[("k", "blob", PK)], "");
+        check(
+            &[
+                ("k", "blob", PK),
+                ("c", "frozen<list<int>>", CK),
+                ("s", "int", Static),
+                ("v", "duration", Regular),
+            ],
+            "",
+        );
+        check(
+            &[("k", "frozen<u>", PK), ("c", "int", CK), ("n", "counter", Regular), ("m", "counter", Static)],
+            "",
+        );
+        check(&[("k", "int", PK), ("v", "map<text, frozen<list<u>>>", Regular), ("w", "u", Regular)], "");
+        check(&[("k", "tuple<int, list<int>>", PK), ("v", "list<duration>", Regular)], "");
+    }
+
+    #[test]
+    fn senseless_tables_are_refused() {
+        check(&[], "Missing partition keys for table ks.t");
+        check(
+            &[("k", "int", PK), ("k", "int", Regular)],
+            "Duplicate column 'k' declaration for table 'ks.t'",
+        );
+        check(
+            &[("k", "int", PK), ("n", "counter", Regular), ("v", "int", Regular)],
+            "Cannot mix counter and non counter columns in the same table",
+        );
+        check(
+            &[("k", "int", PK), ("s", "int", Static)],
+            "Static columns are only useful (and thus allowed) if the table has at least one clustering column",
+        );
+        check(&[("k", "counter", PK)], "counter type is not supported for PRIMARY KEY column 'k'");
+        check(
+            &[("k", "frozen<list<duration>>", PK)],
+            "duration type is not supported for PRIMARY KEY column 'k'",
+        );
+        check(
+            &[("k", "set<int>", PK)],
+            "Invalid non-frozen collection type set<int> for PRIMARY KEY column 'k'",
+        );
+        check(&[("k", "u", PK)], "Invalid non-frozen user-defined type u for PRIMARY KEY column 'k'");
+        let check_value = |ty, expected| check(&[("k", "int", PK), ("v", ty, Regular)], expected);
+        check_value(
+            "list<set<int>>",
+            "Non-frozen collections are not allowed inside collections: list<set<int>>",
+        );
+        check_value("set<u>", "Non-frozen UDTs are not allowed inside collections: set<u>");
+        check_value("list<counter>", "Counters are not allowed inside collections: list<counter>");
+        check_value("set<duration>", "Durations are not allowed inside sets: set<duration>");
+        check_value(
+            "frozen<list<frozen<map<duration, int>>>>",
+            "Durations are not allowed as map keys: map<duration, int>",
+        );
+        check(&[("k", "int", PK), ("", "int", Regular)], "Column name must have 1 to 65535 bytes (got 0)");
+    }
+
+    #[test]
+    fn names_and_options_are_bounded() {
+        let mut def = table(&[("k", "int", PK)]);
+        def.name = "x".repeat(48);
+        assert_eq!(def.validate(), Ok(()));
+        for name in ["x".repeat(49), String::new(), "a-b".into(), "é".into()] {
+            def.name = name.clone();
+            let expected = format!(
+                "Table name must not be empty, more than 48 characters long, \
+                 or contain non-alphanumeric-underscore characters (got \"{name}\")"
+            );
+            assert_eq!(def.validate().unwrap_err().to_string(), expected);
+        }
+        def.name = "t".into();
+        def.options.default_time_to_live = 630_720_001;
+        assert_eq!(
+            def.validate().unwrap_err().to_string(),
+            "default_time_to_live must be less than or equal to 630720000 (got 630720001)"
+        );
+        def.options.default_time_to_live = 0;
+        def.columns[0].kind = ColumnKind::PartitionKey(1);
+        assert!(matches!(def.validate(), Err(DefinitionError::Inconsistent { .. })));
+        let keyspace = KeyspaceDef { name: "k s".into(), replication: BTreeMap::new(), durable_writes: true };
+        assert!(matches!(keyspace.validate(), Err(DefinitionError::BadName { what: "Keyspace", .. })));
+    }
+
+    #[test]
+    fn user_types_within_user_types_stay_small() {
+        let wrap = |inner: CqlType, copies: usize| {
+            let fields =
+                (0..copies).map(|i| (format!("f{i}"), CqlType::Frozen(Box::new(inner.clone())))).collect();
+            Arc::new(UdtType { keyspace: "ks".into(), name: "u".into(), fields })
+        };
+        for copies in [1, 8] {
+            let mut ty = CqlType::Int;
+            let refused = (0..20).find_map(|_| {
+                let udt = wrap(ty.clone(), copies);
+                ty = CqlType::Udt(udt.clone());
+                udt.validate().err()
+            });
+            assert!(matches!(refused, Some(DefinitionError::TypeTooBig { .. })), "{copies}");
+        }
+        let bad = |ty| UdtType { fields: vec![("f".into(), ty)], ..(*user_type()).clone() }.validate();
+        assert_eq!(bad(CqlType::Counter), Err(DefinitionError::UdtField { what: "counters" }));
+        assert_eq!(
+            bad(CqlType::Udt(user_type())),
+            Err(DefinitionError::UdtField { what: "non-frozen UDTs" })
+        );
+    }
+
+    #[test]
+    fn definitions_survive_being_kept() {
+        let mut def =
+            table(&[("k", "frozen<u>", PK), ("c", "tuple<int, text>", CK), ("v", "map<int, text>", Regular)]);
+        def.options.other.insert("compaction".into(), "{'class': 'x'}".into());
+        let kept = serde_json::to_string(&def).unwrap();
+        assert_eq!(serde_json::from_str::<TableDef>(&kept).unwrap(), def);
+    }
+}

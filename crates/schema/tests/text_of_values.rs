@@ -1,0 +1,260 @@
+//! Constants and values, side by side: what CQL may write for a value, and how we write it.
+
+use schema::value::{self, Duration, Literal, from_literal, parse_text, to_text};
+use schema::{CqlType, UdtType};
+
+/// `text` of type `ty` must be read, and written as `expected`.
+fn check(ty: &CqlType, text: &str, expected: &str) {
+    let bytes = parse_text(ty, text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(to_text(ty, &bytes), expected, "{text}");
+}
+
+fn check_refused(ty: &CqlType, texts: &[&str]) {
+    for text in texts {
+        let error = parse_text(ty, text).expect_err(text);
+        assert_eq!(error.to_string(), format!("Unable to make {ty} from '{text}'"));
+    }
+}
+
+#[test]
+fn integers() {
+    check(&CqlType::TinyInt, "-128", "-128");
+    check(&CqlType::SmallInt, "32767", "32767");
+    check(&CqlType::Int, "+7", "7");
+    check(&CqlType::BigInt, "-9223372036854775808", "-9223372036854775808");
+    check(
+        &CqlType::Varint,
+        "-170141183460469231731687303715884105729",
+        "-170141183460469231731687303715884105729",
+    );
+    check_refused(&CqlType::TinyInt, &["128", "", "1.0", "x"]);
+    check_refused(&CqlType::Int, &["2147483648", " 1", "0x1"]);
+    check_refused(&CqlType::BigInt, &["9223372036854775808"]);
+    check_refused(&CqlType::Varint, &["", "-", "--1", "1_0", "1.0"]);
+    assert!(parse_text(&CqlType::Varint, &"9".repeat(1_000_000)).is_err());
+}
+
+#[test]
+fn fractions() {
+    check(&CqlType::Double, "1", "1.0");
+    check(&CqlType::Double, "-0.0", "-0.0");
+    check(&CqlType::Double, "1e300", "1e300");
+    check(&CqlType::Float, "0.1", "0.1");
+    check(&CqlType::Float, "nan", "NaN");
+    check(&CqlType::Double, "-Infinity", "-Infinity");
+    check_refused(&CqlType::Double, &["inf", "", "1f", "0x1p3"]);
+    check(&CqlType::Decimal, "1.00", "1.00");
+    check(&CqlType::Decimal, "-.5", "-0.5");
+    check(&CqlType::Decimal, "0.000001", "0.000001");
+    check(&CqlType::Decimal, "0.0000001", "1E-7");
+    check(&CqlType::Decimal, "12e3", "1.2E+4");
+    check(&CqlType::Decimal, "1e2147483648", "1E+2147483648");
+    check_refused(&CqlType::Decimal, &["", ".", "1e", "1.2.3", "1e2147483649", "1.-5", "--5"]);
+}
+
+#[test]
+fn instants() {
+    let shown = "'2011-02-03 04:05:00.000Z'";
+    for text in [
+        "2011-02-03 04:05+0000",
+        "2011-02-03 04:05:00",
+        "2011-02-03T04:05:00Z",
+        "2011-02-03 04:05:00.000 UTC",
+        "2011-02-03 06:05:00.000+0200",
+        "2011-02-02T23:35-04:30",
+        "1296705900000",
+    ] {
+        check(&CqlType::Timestamp, text, shown);
+    }
+    check(&CqlType::Timestamp, "2011-02-03", "'2011-02-03 00:00:00.000Z'");
+    check(&CqlType::Timestamp, "2011-02-03+0100", "'2011-02-02 23:00:00.000Z'");
+    check(&CqlType::Timestamp, "2000-02-29T23:59:59.1239", "'2000-02-29 23:59:59.123Z'");
+    check(&CqlType::Timestamp, "-1", "'1969-12-31 23:59:59.999Z'");
+    check_refused(
+        &CqlType::Timestamp,
+        &[
+            "",
+            "now",
+            "2011-02-30",
+            "1900-02-29",
+            "2011-13-01",
+            "2011-02-03 24:00",
+            "2011-02-03T",
+            "2011-02-03 04:05 EST",
+        ],
+    );
+    check(&CqlType::Date, "1970-01-01", "'1970-01-01'");
+    check(&CqlType::Date, "2147483648", "'1970-01-01'");
+    check(&CqlType::Date, "0", "'-5877641-06-23'");
+    check(&CqlType::Date, "5881580-07-11", "'+5881580-07-11'");
+    check_refused(
+        &CqlType::Date,
+        &["", "-1", "5881580-07-12", "1970-1", "1970-00-01", "1970-01-00", "999999999-01-01"],
+    );
+    check(&CqlType::Time, "08:12:54.1", "'08:12:54.100000000'");
+    check(&CqlType::Time, "86399999999999", "'23:59:59.999999999'");
+    check_refused(
+        &CqlType::Time,
+        &["", "24:00:00", "08:12", "08:12:54.", "86400000000000", "-1", "08:12:54.1234567890"],
+    );
+}
+
+#[test]
+fn durations() {
+    let full = "1y2mo3d4h5m6s7ms8us9ns";
+    check(&CqlType::Duration, full, full);
+    check(&CqlType::Duration, "12h30m", "12h30m");
+    check(&CqlType::Duration, "14mo", "1y2mo");
+    check(&CqlType::Duration, "2W3µS", "14d3us");
+    check(&CqlType::Duration, "-90s", "-1m30s");
+    check(&CqlType::Duration, "P1Y2M3DT4H5M6S", "1y2mo3d4h5m6s");
+    check(&CqlType::Duration, "PT5M", "5m");
+    check(&CqlType::Duration, "P3W", "21d");
+    check(&CqlType::Duration, "-P0001-02-03T04:05:06", "-1y2mo3d4h5m6s");
+    check(&CqlType::Duration, "0s", "0s");
+    check_refused(
+        &CqlType::Duration,
+        &[
+            "",
+            "-",
+            "P",
+            "PT",
+            "1",
+            "h",
+            "1h1d",
+            "1h1h",
+            "1x",
+            "2147483648d",
+            "9999999999h",
+            "PT1D",
+            "P1H",
+            "--1h",
+        ],
+    );
+    let least = Duration { months: i32::MIN, days: i32::MIN, nanoseconds: i64::MIN };
+    assert_eq!(Duration::from_bytes(&least.to_bytes()), Ok(least));
+    assert_eq!(Duration::parse(&least.to_string()), Some(least));
+    // Cassandra's own bytes: zigzag 2, 4 and 2,000,000 (which needs three bytes).
+    let known = Duration { months: 1, days: 2, nanoseconds: 1_000_000 };
+    assert_eq!(known.to_bytes(), [0x02, 0x04, 0xde, 0x84, 0x80]);
+    assert!(Duration::from_bytes(&[0x02, 0x03, 0x00]).is_err(), "signs differ");
+}
+
+#[test]
+fn other_scalars() {
+    check(&CqlType::Text, "it's 漢", "'it''s 漢'");
+    check(&CqlType::Ascii, "", "''");
+    check_refused(&CqlType::Ascii, &["é"]);
+    check(&CqlType::Boolean, "TRUE", "true");
+    check(&CqlType::Blob, "0xCAfe", "0xcafe");
+    check(&CqlType::Blob, "0x", "0x");
+    check_refused(&CqlType::Blob, &["cafe", "0xc", "0xgg", "0x+1", "0xé"]);
+    check(&CqlType::Inet, "127.0.0.1", "'127.0.0.1'");
+    check(&CqlType::Inet, "2001:DB8::1", "'2001:db8::1'");
+    check_refused(&CqlType::Inet, &["localhost", "1.2.3", "1.2.3.4/8", ""]);
+    let uuid = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
+    check(&CqlType::Uuid, uuid, uuid);
+    check(&CqlType::TimeUuid, uuid, uuid);
+    check_refused(
+        &CqlType::Uuid,
+        &["{f81d4fae-7dec-11d0-a765-00a0c91e6bf6}", "f81d4fae7dec11d0a76500a0c91e6bf6", ""],
+    );
+    let error = parse_text(&CqlType::TimeUuid, "f81d4fae-7dec-41d0-a765-00a0c91e6bf6").unwrap_err();
+    assert_eq!(error.to_string(), "Invalid timeuuid value: it is a uuid of another version than 1");
+}
+
+#[test]
+fn constants_of_the_wrong_kind() {
+    let check = |ty: &CqlType, literal: Literal<'_>, expected: &str| {
+        assert_eq!(from_literal(ty, literal).unwrap_err().for_column("age"), expected);
+    };
+    check(&CqlType::Int, Literal::String("x"), "Invalid STRING constant ('x') for \"age\" of type int");
+    check(&CqlType::Text, Literal::Integer("1"), "Invalid INTEGER constant (1) for \"age\" of type text");
+    check(&CqlType::Int, Literal::Float("1.5"), "Invalid FLOAT constant (1.5) for \"age\" of type int");
+    check(&CqlType::Boolean, Literal::Blob(&[1]), "Invalid HEX constant (0x01) for \"age\" of type boolean");
+    check(&CqlType::Blob, Literal::Boolean(true), "Invalid BOOLEAN constant (true) for \"age\" of type blob");
+    let list = CqlType::List(Box::new(CqlType::Int));
+    check(&list, Literal::Integer("1"), "Invalid INTEGER constant (1) for \"age\" of type list<int>");
+    check(&CqlType::Int, Literal::Integer("99999999999"), "Unable to make int from '99999999999'");
+    assert_eq!(from_literal(&CqlType::Double, Literal::Integer("1")).unwrap(), 1_f64.to_be_bytes());
+    assert_eq!(from_literal(&CqlType::Blob, Literal::Blob(b"ab")).unwrap(), b"ab");
+}
+
+#[test]
+fn values_of_the_wrong_length() {
+    let check = |ty: CqlType, bytes: &[u8], expected: &str| {
+        assert_eq!(value::check(&ty, bytes).unwrap_err().to_string(), expected);
+    };
+    check(CqlType::Int, &[0; 5], "Expected 4 byte int (5)");
+    check(CqlType::Int, &[], "Expected 4 byte int (0)");
+    check(CqlType::Inet, &[0; 5], "Expected 4 or 16 byte inet (5)");
+    check(CqlType::Varint, &[], "Expected at least 1 byte varint (0)");
+    check(CqlType::Decimal, &[0; 4], "Expected at least 5 byte decimal (4)");
+    check(CqlType::Text, &[0xff], "Invalid text value: it is not UTF-8");
+    check(CqlType::Time, &[0xff; 8], "Invalid time value: it is outside of a day");
+    let list = CqlType::List(Box::new(CqlType::Int));
+    check(list.clone(), &[0, 0, 0, 1, 0, 0, 0, 1, 0], "Expected 4 byte int (1)");
+    check(
+        list.clone(),
+        &[0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff],
+        "Invalid collection value: null is not supported inside collections",
+    );
+    check(list.clone(), &[0x7f, 0xff, 0xff, 0xff], "Invalid collection value: an element is cut short");
+    check(list, &[0, 0, 0, 0, 0], "Invalid collection value: there are bytes after the last element");
+}
+
+#[test]
+fn nested_values() {
+    let find = |name: &str| {
+        let fields = vec![("a".to_owned(), CqlType::Int), ("B c".to_owned(), CqlType::Text)];
+        Some(std::sync::Arc::new(UdtType { keyspace: "ks".into(), name: name.into(), fields }))
+    };
+    let check = |ty: &str, bytes: &[u8], expected: &str| {
+        assert_eq!(to_text(&CqlType::parse(ty, &find).unwrap(), bytes), expected);
+    };
+    let (one, two, a) = (1_i32.to_be_bytes(), 2_i32.to_be_bytes(), b"it's");
+    check("list<int>", &value::encode_list([&one[..], &two].into_iter()), "[1, 2]");
+    check("set<int>", &value::encode_list([].into_iter()), "{}");
+    check("map<int, text>", &value::encode_map([(&one[..], &a[..])].into_iter()), "{1: 'it''s'}");
+    check("tuple<int, text>", &value::encode_tuple([None, Some(&a[..])].into_iter()), "(null, 'it''s')");
+    check("u", &value::encode_tuple([Some(&two[..])].into_iter()), "{a: 2}");
+    check("u", &value::encode_tuple([Some(&two[..]), None].into_iter()), "{a: 2, \"B c\": null}");
+    check("list<int>", &[1, 2], "0x0102");
+}
+
+#[test]
+fn sets_and_maps_are_put_into_order_once() {
+    let check = |ty: &str, input: Vec<u8>, expected: &str| {
+        let ty = CqlType::parse(ty, &|_| None).unwrap();
+        assert_eq!(to_text(&ty, &value::canonical(&ty, &input).unwrap()), expected);
+    };
+    let int = |n: i32| n.to_be_bytes();
+    let (a, b, c) = (int(-1), int(5), int(7));
+    let set = value::encode_list([&b[..], &a, &b].into_iter());
+    check("set<int>", set.clone(), "{-1, 5}");
+    check("frozen<list<int>>", set.clone(), "[5, -1, 5]");
+    check("list<frozen<set<int>>>", value::encode_list([&set[..]].into_iter()), "[{-1, 5}]");
+    let map = value::encode_map([(&b[..], &a[..]), (&a, &a), (&b, &c)].into_iter());
+    check("map<int, int>", map, "{-1: -1, 5: 7}");
+}
+
+#[test]
+fn time_uuids_bound_their_millisecond() {
+    let ms = 1_296_705_900_123;
+    let (least, most) = (value::min_timeuuid(ms), value::max_timeuuid(ms));
+    let order = |a: &[u8], b: &[u8]| value::compare(&CqlType::TimeUuid, a, b);
+    for low in [0, 1, u64::MAX, 0x7f7f_7f7f_7f7f_7f7f] {
+        let within = value::timeuuid(ms * 10_000 + 9_999, low);
+        assert_eq!(value::check(&CqlType::TimeUuid, &within), Ok(()));
+        assert_eq!(value::unix_ms_of_timeuuid(&within), Some(ms));
+        assert!(order(&least, &within).is_lt() && order(&within, &most).is_le(), "{low:x}");
+        assert!(order(&most, &value::timeuuid((ms + 1) * 10_000, low)).is_lt());
+    }
+    // The instant of a well-known uuid, and the least uuid of 1970.
+    let known = parse_text(&CqlType::TimeUuid, "50554d6e-29bb-11e5-b345-feff819cdc9f").unwrap();
+    assert_eq!(value::unix_ms_of_timeuuid(&known), Some(1_436_832_018_805));
+    assert_eq!(to_text(&CqlType::TimeUuid, &value::min_timeuuid(0)), "13814000-1dd2-11b2-8080-808080808080");
+    assert_eq!(value::unix_ms_of_timeuuid(&[0; 16]), None);
+    assert_eq!(value::unix_ms_of_timeuuid(b"short"), None);
+    assert_eq!(value::min_timeuuid(i64::MIN)[..8], [0, 0, 0, 0, 0, 0, 0x10, 0]);
+}
