@@ -1,0 +1,139 @@
+//! The command line: flags to a spec, a run with its progress on standard error, the report on standard
+//! output and into files.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use crate::LoadError;
+use crate::flags::{Options, help, parse};
+use crate::ladder::{RUNGS, ladder};
+use crate::merge::{self, merge};
+use crate::run::{StopFlag, run};
+use crate::spec::Workload;
+use crate::text::progress;
+use crate::timeline::Second;
+
+/// Runs `fairlane load` with what follows the word `load`; returns the exit code: 0 when measured, 1 when it
+/// could not be, 2 for a wrong command line, 3 when the figures are invalid.
+pub fn cli(args: &[String]) -> i32 {
+    match dispatch(args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("fairlane load: {error}");
+            if matches!(error, LoadError::Usage(_)) { 2 } else { 1 }
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<i32, LoadError> {
+    let mut options = Options::default();
+    let words = parse(args, &mut options)?;
+    if options.help {
+        print!("{}", help());
+        return Ok(0);
+    }
+    let (command, rest) = match words.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => return Err(LoadError::Usage("What to run? See `fairlane load --help`.".into())),
+    };
+    if command == "merge" {
+        return merge_files(rest, &options);
+    }
+    let (command, rest) = match (command, rest) {
+        ("usl", []) => ("usl", &[][..]),
+        ("usl", [workload]) => return climb(&options, named(workload)?),
+        other => other,
+    };
+    if let Some(word) = rest.first() {
+        return Err(LoadError::Usage(format!("What is `{word}` for? See `fairlane load --help`.")));
+    }
+    if command == "usl" {
+        return climb(&options, Workload::Read);
+    }
+    let spec = options.spec(named(command)?)?;
+    let stop = stop_on_signals()?;
+    let report = run(&spec, &stop, observer(&options))?;
+    if options.json.as_deref() != Some("-") {
+        print!("{}", report.text());
+    }
+    write_json(&options, &report)?;
+    if let Some(path) = &options.hdr {
+        write_file(path, &merge::log(&report)?)?;
+    }
+    Ok(if report.invalid { 3 } else { 0 })
+}
+
+fn named(word: &str) -> Result<Workload, LoadError> {
+    let found = Workload::ALL.iter().find(|(_, name, _)| *name == word);
+    let unknown = || LoadError::Usage(format!("There is no workload `{word}`; see `fairlane load --help`."));
+    found.map(|(workload, ..)| *workload).ok_or_else(unknown)
+}
+
+fn observer(options: &Options) -> impl FnMut(&Second) + use<> {
+    let quiet = options.quiet;
+    move |second| {
+        if !quiet {
+            eprintln!("{}", progress(second));
+        }
+    }
+}
+
+fn climb(options: &Options, workload: Workload) -> Result<i32, LoadError> {
+    let spec = options.spec(workload)?;
+    let stop = stop_on_signals()?;
+    let rungs = options.ladder.clone().unwrap_or(RUNGS.to_vec());
+    let found = ladder(&spec, &rungs, &stop, observer(options))?;
+    if options.json.as_deref() != Some("-") {
+        print!("{}", found.text());
+    }
+    write_json(options, &found)?;
+    Ok(if found.reports.iter().any(|report| report.invalid) { 3 } else { 0 })
+}
+
+fn merge_files(paths: &[String], options: &Options) -> Result<i32, LoadError> {
+    if paths.is_empty() {
+        return Err(LoadError::Usage("`merge` wants the files written by --hdr.".into()));
+    }
+    let mut files = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| LoadError::File { path: path.clone(), reason: error.to_string() })?;
+        files.push((path.clone(), text));
+    }
+    let merged = merge(&files)?;
+    if options.json.as_deref() != Some("-") {
+        print!("{}", merge::text(&merged));
+    }
+    write_json(options, &merged)?;
+    Ok(0)
+}
+
+fn write_json(options: &Options, value: &impl Serialize) -> Result<(), LoadError> {
+    let Some(path) = &options.json else { return Ok(()) };
+    let text = serde_json::to_string_pretty(value).map_err(|error| LoadError::System(error.to_string()))?;
+    if path == "-" {
+        println!("{text}");
+        return Ok(());
+    }
+    write_file(path, &text)
+}
+
+fn write_file(path: &str, text: &str) -> Result<(), LoadError> {
+    std::fs::write(path, text)
+        .map_err(|error| LoadError::File { path: path.to_string(), reason: error.to_string() })
+}
+
+/// A flag that SIGINT and SIGTERM set; a second signal ends the process at once.
+fn stop_on_signals() -> Result<StopFlag, LoadError> {
+    let stop = StopFlag::new();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let flag = stop.shared();
+        debug_assert!(!flag.load(Ordering::Relaxed));
+        let registered = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))
+            .and_then(|_| signal_hook::flag::register(signal, flag));
+        registered.map_err(|error| LoadError::System(error.to_string()))?;
+    }
+    Ok(stop)
+}

@@ -1,0 +1,460 @@
+//! The command line of `fairlane load`, declared once: parsing, help and the tests read the same table.
+
+use crate::spec::{Pacing, Spec, Step, Workload};
+use crate::{Distribution, LoadError};
+
+/// A flag: its name without dashes, what it takes (nothing for a switch), the default in words, what it
+/// does, and how it acts.
+pub struct Flag {
+    /// The name, without dashes.
+    pub name: &'static str,
+    /// What its value is called; empty for a switch.
+    pub value: &'static str,
+    /// The default, in words.
+    pub default: &'static str,
+    /// What it does.
+    pub help: &'static str,
+    set: fn(&mut Options, &str) -> Result<(), LoadError>,
+}
+
+/// What the command line said. Pacing and shape are settled in [`Options::spec`], after the last flag.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    spec: Spec,
+    rate: Option<Vec<(f64, Option<f64>)>>,
+    in_flight: Option<usize>,
+    duration_s: Option<f64>,
+    columns: Option<usize>,
+    value_bytes: Option<usize>,
+    rows_per_partition: Option<u64>,
+    /// Where the report goes as JSON.
+    pub(crate) json: Option<String>,
+    /// Where the raw histograms go.
+    pub(crate) hdr: Option<String>,
+    /// No progress on standard error.
+    pub(crate) quiet: bool,
+    /// Print the help and leave.
+    pub(crate) help: bool,
+    /// Concurrency steps of the ladder.
+    pub(crate) ladder: Option<Vec<usize>>,
+}
+
+fn usage(reason: String) -> LoadError {
+    LoadError::Usage(reason)
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, LoadError> {
+    text.parse().map_err(|_| usage(format!("`{text}` is no number it could be.")))
+}
+
+/// Reads a time: `60s`, `5m`, `1h`, `250ms`; a bare number is seconds.
+pub(crate) fn seconds(text: &str) -> Result<f64, LoadError> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
+    let (digits, scale) =
+        unit.map_or((text, 1.0), |(unit, scale)| (&text[..text.len() - unit.len()], *scale));
+    match digits.parse::<f64>() {
+        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value * scale),
+        _ => Err(usage(format!("`{text}` is no time: give 60s, 5m, 1h or 250ms."))),
+    }
+}
+
+/// Reads a count: `100000`, `40k`, `10M`, `1G`.
+fn count(text: &str) -> Result<f64, LoadError> {
+    let units = [("k", 1e3), ("M", 1e6), ("G", 1e9)];
+    let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
+    let (digits, scale) =
+        unit.map_or((text, 1.0), |(unit, scale)| (&text[..text.len() - unit.len()], *scale));
+    match digits.parse::<f64>() {
+        Ok(value) if value >= 0.0 && value.is_finite() => Ok(value * scale),
+        _ => Err(usage(format!("`{text}` is no count: give 100000, 40k or 10M."))),
+    }
+}
+
+fn whole(text: &str) -> Result<u64, LoadError> {
+    match text.parse::<u64>() {
+        Ok(value) => Ok(value),
+        Err(_) => count(text).map(|value| value as u64),
+    }
+}
+
+fn rates(text: &str) -> Result<Vec<(f64, Option<f64>)>, LoadError> {
+    let step = |part: &str| match part.split_once(':') {
+        Some((rate, time)) => Ok((count(rate)?, Some(seconds(time)?))),
+        None => Ok((count(part)?, None)),
+    };
+    text.split(',').map(step).collect()
+}
+
+fn slice(text: &str) -> Result<(u64, u64), LoadError> {
+    let parts =
+        text.split_once('/').ok_or_else(|| usage(format!("`{text}` is no slice: give I/N, as 1/4.")))?;
+    Ok((number(parts.0)?, number(parts.1)?))
+}
+
+fn password_file(path: &str) -> Result<String, LoadError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| LoadError::File { path: path.to_string(), reason: error.to_string() })?;
+    Ok(text.lines().next().unwrap_or_default().to_string())
+}
+
+macro_rules! flag {
+    ($name:literal, $value:literal, $default:literal, $help:literal, $set:expr) => {
+        Flag { name: $name, value: $value, default: $default, help: $help, set: $set }
+    };
+}
+
+/// Every flag, in the order of the help.
+pub static FLAGS: &[Flag] = &[
+    flag!("hosts", "HOST:PORT,…", "127.0.0.1:9042", "servers; connections are spread over them", |o, v| {
+        o.spec.hosts = v.split(',').filter(|host| !host.is_empty()).map(str::to_string).collect();
+        Ok(())
+    }),
+    flag!("user", "NAME", "none", "user to log in as", |o, v| {
+        o.spec.user = Some(v.to_string());
+        Ok(())
+    }),
+    flag!(
+        "password",
+        "WORD",
+        "FAIRLANE_PASSWORD",
+        "their password (others on this machine may see it)",
+        |o, v| {
+            o.spec.password = Some(v.to_string());
+            Ok(())
+        }
+    ),
+    flag!("password-file", "FILE", "none", "file whose first line is the password", |o, v| {
+        o.spec.password = Some(password_file(v)?);
+        Ok(())
+    }),
+    flag!(
+        "rate",
+        "RATE[:TIME],…",
+        "closed loop",
+        "open loop: Poisson arrivals a second, step after step",
+        |o, v| {
+            o.rate = Some(rates(v)?);
+            Ok(())
+        }
+    ),
+    flag!("in-flight", "N", "64", "closed loop: requests in flight over all connections", |o, v| {
+        o.in_flight = Some(whole(v)? as usize);
+        Ok(())
+    }),
+    flag!("duration", "TIME", "30s", "how long to measure (each step without a time of its own)", |o, v| {
+        o.duration_s = Some(seconds(v)?);
+        Ok(())
+    }),
+    flag!("warmup", "TIME", "0s", "send at the first rate before measuring begins", |o, v| {
+        o.spec.warmup_s = seconds(v)?;
+        Ok(())
+    }),
+    flag!("drain", "TIME", "5s", "wait for answers after the last request", |o, v| {
+        o.spec.drain_s = seconds(v)?;
+        Ok(())
+    }),
+    flag!("connections", "N", "16", "connections, over all hosts", |o, v| {
+        o.spec.connections = whole(v)? as usize;
+        Ok(())
+    }),
+    flag!("streams", "N", "1024", "requests in flight on one connection, at most", |o, v| {
+        o.spec.streams = whole(v)? as usize;
+        Ok(())
+    }),
+    flag!(
+        "max-in-flight",
+        "N",
+        "10000",
+        "requests in flight altogether, at most; reaching it is reported",
+        |o, v| {
+            o.spec.max_in_flight = whole(v)? as usize;
+            Ok(())
+        }
+    ),
+    flag!("threads", "N", "1", "event loops, a core each", |o, v| {
+        o.spec.threads = whole(v)? as usize;
+        Ok(())
+    }),
+    flag!("keys", "N", "100000", "partitions in the key space", |o, v| {
+        o.spec.keys.population = whole(v)?;
+        Ok(())
+    }),
+    flag!("distribution", "NAME", "uniform", "uniform, gaussian, zipfian[:THETA] or sequential", |o, v| {
+        o.spec.keys.distribution = Distribution::parse(v)?;
+        Ok(())
+    }),
+    flag!("slice", "I/N", "1/1", "use the I-th of N parts of the key space, from 1", |o, v| {
+        o.spec.keys.slice = slice(v)?;
+        Ok(())
+    }),
+    flag!("columns", "N", "5", "blob columns in a row (1 when only --value-size is given)", |o, v| {
+        o.columns = Some(whole(v)? as usize);
+        Ok(())
+    }),
+    flag!("value-size", "BYTES", "34", "bytes in each column", |o, v| {
+        o.value_bytes = Some(whole(v)? as usize);
+        Ok(())
+    }),
+    flag!("compressibility", "0..1", "0", "share of a value's bytes that compress to nothing", |o, v| {
+        o.spec.rows.compressibility = number(v)?;
+        Ok(())
+    }),
+    flag!(
+        "rows-per-partition",
+        "N",
+        "100 for slices",
+        "rows under each key, in the table `slices`",
+        |o, v| {
+            o.rows_per_partition = Some(whole(v)?);
+            Ok(())
+        }
+    ),
+    flag!("slice-rows", "N", "100", "rows a slice reads at most", |o, v| {
+        o.spec.rows.slice_rows = whole(v)?;
+        Ok(())
+    }),
+    flag!("write-ratio", "0..1", "0.5", "share of writes in a mixed load", |o, v| {
+        o.spec.write_ratio = number(v)?;
+        Ok(())
+    }),
+    flag!("consistency", "LEVEL", "ONE", "consistency level", |o, v| {
+        o.spec.consistency = v.to_string();
+        Ok(())
+    }),
+    flag!("keyspace", "NAME", "keyspace1", "keyspace of the tables", |o, v| {
+        o.spec.rows.keyspace = v.to_string();
+        Ok(())
+    }),
+    flag!("replication", "N", "1", "replication factor of a keyspace created here", |o, v| {
+        o.spec.rows.replication = number(v)?;
+        Ok(())
+    }),
+    flag!("no-create", "", "off", "do not create keyspace and table", |o, _| {
+        o.spec.create = false;
+        Ok(())
+    }),
+    flag!("seed", "N", "1", "everything random follows from it", |o, v| {
+        o.spec.seed = whole(v)?;
+        Ok(())
+    }),
+    flag!("metrics", "HOST:PORT", "none", "the server's metrics, to report its own service times", |o, v| {
+        o.spec.metrics = Some(v.to_string());
+        Ok(())
+    }),
+    flag!("ladder", "N,N,…", "1,2,4…128", "`usl`: the concurrencies to try", |o, v| {
+        o.ladder = Some(v.split(',').map(|n| whole(n).map(|n| n as usize)).collect::<Result<_, _>>()?);
+        Ok(())
+    }),
+    flag!("json", "FILE", "none", "write the report as JSON (`-` for standard output)", |o, v| {
+        o.json = Some(v.to_string());
+        Ok(())
+    }),
+    flag!("hdr", "FILE", "none", "write the raw histograms, for `merge`", |o, v| {
+        o.hdr = Some(v.to_string());
+        Ok(())
+    }),
+    flag!("quiet", "", "off", "no progress on standard error", |o, _| {
+        o.quiet = true;
+        Ok(())
+    }),
+    flag!("help", "", "", "this text", |o, _| {
+        o.help = true;
+        Ok(())
+    }),
+];
+
+/// The help, from the table.
+pub fn help() -> String {
+    let mut out = String::from(
+        "fairlane load: open- and closed-loop load over the CQL native protocol\n\n\
+         fairlane load WORKLOAD [flags]\n\
+         fairlane load usl [flags]                 closed loops of growing concurrency, and what they say of scaling\n\
+         fairlane load merge FILES… [--json FILE]  one report from the raw histograms of several generators\n\n\
+         Workloads\n",
+    );
+    for (_, name, what) in Workload::ALL {
+        out.push_str(&format!("  {name:<10}{what}\n"));
+    }
+    out.push_str("\nFlags\n");
+    for flag in FLAGS {
+        let left = format!("--{} {}", flag.name, flag.value);
+        let default = if flag.default.is_empty() { String::new() } else { format!(" [{}]", flag.default) };
+        out.push_str(&format!("  {left:<30}{}{default}\n", flag.help));
+    }
+    out
+}
+
+/// Reads flags, as `--name value` or `--name=value`; returns what is no flag, in order.
+///
+/// # Errors
+/// [`LoadError::Usage`] for what is unknown, lacks its value or has a wrong one.
+pub(crate) fn parse(args: &[String], options: &mut Options) -> Result<Vec<String>, LoadError> {
+    let mut words = Vec::new();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let Some(name) = arg.strip_prefix("--") else {
+            words.push(arg.clone());
+            continue;
+        };
+        let (name, inline) = match name.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_string())),
+            None => (name, None),
+        };
+        let flag = FLAGS.iter().find(|flag| flag.name == name);
+        let flag =
+            flag.ok_or_else(|| usage(format!("There is no flag --{name}; see `fairlane load --help`.")))?;
+        let value = match (flag.value.is_empty(), inline) {
+            (true, None) => String::new(),
+            (true, Some(_)) => return Err(usage(format!("--{name} takes no value."))),
+            (false, Some(value)) => value,
+            (false, None) => match args.next() {
+                Some(value) => value.clone(),
+                None => return Err(usage(format!("--{name} wants {}.", flag.value))),
+            },
+        };
+        (flag.set)(options, &value).map_err(|error| match error {
+            LoadError::Usage(reason) => usage(format!("--{name}: {reason}")),
+            other => other,
+        })?;
+    }
+    Ok(words)
+}
+
+impl Options {
+    /// The load these options ask for, checked.
+    ///
+    /// # Errors
+    /// [`LoadError::Usage`].
+    pub(crate) fn spec(&self, workload: Workload) -> Result<Spec, LoadError> {
+        let mut spec = self.spec.clone();
+        spec.workload = workload;
+        if spec.password.is_none() {
+            spec.password = std::env::var("FAIRLANE_PASSWORD").ok();
+        }
+        let duration = self.duration_s.unwrap_or(30.0);
+        spec.pacing = match (&self.rate, self.in_flight) {
+            (Some(_), Some(_)) => {
+                return Err(usage(
+                    "--rate is an open loop and --in-flight a closed one: give one of them.".into(),
+                ));
+            }
+            (Some(rates), None) => {
+                let step = |(rate, time): &(f64, Option<f64>)| Step {
+                    rate_per_s: *rate,
+                    seconds: time.unwrap_or(duration),
+                };
+                Pacing::Open(rates.iter().map(step).collect())
+            }
+            (None, in_flight) => Pacing::Closed { in_flight: in_flight.unwrap_or(64), seconds: duration },
+        };
+        let clustered = self.rows_per_partition.is_some() || workload == Workload::Slice;
+        spec.rows.per_partition = if clustered { self.rows_per_partition.unwrap_or(100) } else { 0 };
+        let alone = self.value_bytes.is_some() || clustered;
+        spec.rows.columns = self.columns.unwrap_or(if alone { 1 } else { 5 });
+        spec.rows.value_bytes = self.value_bytes.unwrap_or(34);
+        if clustered && spec.rows.columns != 1 {
+            return Err(usage("The table `slices` has one column; leave out --columns.".into()));
+        }
+        spec.check()?;
+        Ok(spec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(line: &str) -> Result<Spec, LoadError> {
+        let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        let mut options = Options::default();
+        let words = parse(&args, &mut options)?;
+        let found =
+            Workload::ALL.iter().find(|(_, name, _)| Some(*name) == words.first().map(String::as_str));
+        options.spec(found.expect("a workload").0)
+    }
+
+    fn refused(line: &str, expected: &str) {
+        let error = spec(line).expect_err(line).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn every_flag_is_in_the_help_and_takes_what_it_says() {
+        let help = help();
+        for flag in FLAGS {
+            assert!(help.contains(&format!("--{}", flag.name)) && help.contains(flag.help), "{}", flag.name);
+            assert!(FLAGS.iter().filter(|other| other.name == flag.name).count() == 1, "{} twice", flag.name);
+            let alone = parse(&[format!("--{}", flag.name)], &mut Options::default());
+            assert_eq!(alone.is_err(), !flag.value.is_empty(), "--{}", flag.name);
+        }
+    }
+
+    #[test]
+    fn defaults_in_the_help_are_those_of_the_spec() {
+        let plain = spec("read").expect("no flags at all");
+        let values = [
+            "keys",
+            "connections",
+            "streams",
+            "max-in-flight",
+            "threads",
+            "seed",
+            "slice-rows",
+            "write-ratio",
+            "consistency",
+            "keyspace",
+            "replication",
+            "compressibility",
+            "distribution",
+            "slice",
+            "warmup",
+            "drain",
+            "hosts",
+            "in-flight",
+            "duration",
+            "columns",
+        ];
+        for name in values {
+            let flag = FLAGS.iter().find(|flag| flag.name == name).expect("a flag");
+            let given = spec(&format!("read --{name} {}", flag.default)).expect("its own default");
+            assert_eq!(given, plain, "--{name}");
+        }
+    }
+
+    #[test]
+    fn rates_and_times() {
+        let open = spec("read --rate 4000:60s,40k:1m,0:500ms,7 --duration=2s").expect("four steps");
+        let step = |rate_per_s, seconds| Step { rate_per_s, seconds };
+        let steps = vec![step(4000.0, 60.0), step(40_000.0, 60.0), step(0.0, 0.5), step(7.0, 2.0)];
+        assert_eq!(open.pacing, Pacing::Open(steps));
+        let closed = spec("mixed --in-flight 256 --duration 1h").expect("a closed loop");
+        assert_eq!(closed.pacing, Pacing::Closed { in_flight: 256, seconds: 3600.0 });
+    }
+
+    #[test]
+    fn shapes() {
+        let rows =
+            |line| spec(line).map(|spec| (spec.rows.columns, spec.rows.value_bytes, spec.rows.per_partition));
+        assert_eq!(rows("read").ok(), Some((5, 34, 0)));
+        assert_eq!(rows("read --value-size 1k").ok(), Some((1, 1000, 0)));
+        assert_eq!(rows("read --value-size 100 --columns 3").ok(), Some((3, 100, 0)));
+        assert_eq!(rows("slice").ok(), Some((1, 34, 100)));
+        assert_eq!(rows("prefill --rows-per-partition 10").ok(), Some((1, 34, 10)));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_name() {
+        refused("read --frobnicate", "--frobnicate");
+        refused("read --rate", "RATE");
+        refused("read --rate fast", "--rate");
+        refused("read --rate 1 --in-flight 2", "give one");
+        refused("read --quiet=yes", "no value");
+        refused("read --duration -1s", "--duration");
+        refused("read --slice 2", "--slice");
+        refused("read --keys many", "--keys");
+        refused("prefill --rate 100", "prefill");
+        refused("slice --columns 2", "--columns");
+        refused("read --password-file /nonexistent/file", "/nonexistent/file");
+    }
+}

@@ -1,0 +1,195 @@
+//! Which keys a load touches: numbers drawn from a distribution over the population (or a slice of it),
+//! written as eight big-endian bytes.
+
+use rand::Rng as _;
+use rand::rngs::SmallRng;
+use rand_distr::{Distribution as _, StandardNormal, Zipf};
+use serde::{Deserialize, Serialize};
+
+use crate::LoadError;
+
+/// The skew YCSB made customary.
+const ZIPFIAN_THETA: f64 = 0.99;
+
+/// How keys are chosen from the population.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Distribution {
+    /// Each as likely as any other.
+    Uniform,
+    /// Normal around the middle, the ends three deviations away, as cassandra-stress does it.
+    Gaussian,
+    /// Rank k with probability ∝ 1 ⁄ k^theta; the first keys are the hot ones.
+    Zipfian(
+        /// The skew, above 0.
+        f64,
+    ),
+    /// One after the other, and again from the start.
+    Sequential,
+}
+
+impl Distribution {
+    /// Reads `uniform`, `gaussian`, `zipfian`, `zipfian:1.2` or `sequential`.
+    ///
+    /// # Errors
+    /// [`LoadError::Usage`].
+    pub fn parse(text: &str) -> Result<Distribution, LoadError> {
+        let usage = || {
+            LoadError::Usage(format!(
+                "`{text}` is no distribution: give uniform, gaussian, zipfian, zipfian:THETA or sequential."
+            ))
+        };
+        match text.split_once(':') {
+            None => match text {
+                "uniform" => Ok(Distribution::Uniform),
+                "gaussian" => Ok(Distribution::Gaussian),
+                "zipfian" => Ok(Distribution::Zipfian(ZIPFIAN_THETA)),
+                "sequential" => Ok(Distribution::Sequential),
+                _ => Err(usage()),
+            },
+            Some(("zipfian", theta)) => match theta.parse::<f64>() {
+                Ok(theta) if theta > 0.0 && theta.is_finite() => Ok(Distribution::Zipfian(theta)),
+                _ => Err(usage()),
+            },
+            Some(_) => Err(usage()),
+        }
+    }
+}
+
+/// Draws keys for one thread.
+#[derive(Debug)]
+pub(crate) struct KeySource {
+    begin: u64,
+    count: u64,
+    draw: Draw,
+}
+
+#[derive(Debug)]
+enum Draw {
+    Uniform,
+    Gaussian,
+    Zipfian(Zipf<f64>),
+    Sequential { next: u64, step: u64 },
+}
+
+/// The part of `0..population` that is slice `index` of `of` (from 1), as begin and end.
+pub(crate) fn slice(population: u64, (index, of): (u64, u64)) -> (u64, u64) {
+    let edge = |i: u64| (u128::from(population) * u128::from(i) / u128::from(of)) as u64;
+    (edge(index - 1), edge(index))
+}
+
+impl KeySource {
+    /// Keys of `begin..end` (not empty) for thread `thread` of `threads`; sequential threads take turns.
+    pub(crate) fn new(
+        distribution: Distribution,
+        (begin, end): (u64, u64),
+        (thread, threads): (u64, u64),
+    ) -> KeySource {
+        let count = end.saturating_sub(begin).max(1);
+        let draw = match distribution {
+            Distribution::Uniform => Draw::Uniform,
+            Distribution::Gaussian => Draw::Gaussian,
+            Distribution::Zipfian(theta) => match Zipf::new(count as f64, theta) {
+                Ok(zipf) => Draw::Zipfian(zipf),
+                // Not reached: count is at least 1 and theta was checked where it was read.
+                Err(_) => Draw::Uniform,
+            },
+            Distribution::Sequential => Draw::Sequential { next: thread, step: threads },
+        };
+        KeySource { begin, count, draw }
+    }
+
+    /// The next key.
+    pub(crate) fn next(&mut self, rng: &mut SmallRng) -> u64 {
+        let last = self.count - 1;
+        let offset = match &mut self.draw {
+            Draw::Uniform => rng.random_range(0..self.count),
+            Draw::Gaussian => loop {
+                let deviations: f64 = StandardNormal.sample(rng);
+                // 0.3 % lie outside three deviations and are drawn again.
+                if deviations.abs() < 3.0 {
+                    let share = (deviations + 3.0) / 6.0;
+                    break ((share * self.count as f64) as u64).min(last);
+                }
+            },
+            Draw::Zipfian(zipf) => (zipf.sample(rng) as u64).saturating_sub(1).min(last),
+            Draw::Sequential { next, step } => {
+                let offset = *next % self.count;
+                *next = next.wrapping_add(*step);
+                offset
+            }
+        };
+        self.begin + offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    fn draw(distribution: &str, range: (u64, u64), count: usize) -> Vec<u64> {
+        let distribution = Distribution::parse(distribution).expect("a known distribution");
+        let mut source = KeySource::new(distribution, range, (0, 1));
+        let mut rng = SmallRng::seed_from_u64(42);
+        let keys: Vec<u64> = (0..count).map(|_| source.next(&mut rng)).collect();
+        assert!(keys.iter().all(|key| (range.0..range.1).contains(key)), "a key outside its slice");
+        keys
+    }
+
+    /// The share of keys below `below`.
+    fn share(keys: &[u64], below: u64) -> f64 {
+        keys.iter().filter(|key| **key < below).count() as f64 / keys.len() as f64
+    }
+
+    fn check(distribution: &str, below: u64, expected: f64) {
+        let keys = draw(distribution, (0, 1000), 50_000);
+        let share = share(&keys, below);
+        assert!((share - expected).abs() < 0.012, "{distribution}: {share} of the keys below {below}");
+    }
+
+    #[test]
+    fn distributions_have_their_shapes() {
+        check("uniform", 100, 0.1);
+        check("uniform", 500, 0.5);
+        // Middle ± one deviation of a normal cut at three: 0.6827 ⁄ 0.9973, half of it on each side.
+        check("gaussian", 500, 0.5);
+        check("gaussian", 333, 0.5 - 0.3423);
+        // Harmonic sums H(1) ⁄ H(1000) and H(10) ⁄ H(1000) at theta 1.
+        check("zipfian:1", 1, 1.0 / 7.4855);
+        check("zipfian:1", 10, 2.9290 / 7.4855);
+    }
+
+    #[test]
+    fn sequential_visits_every_key_in_turn() {
+        assert_eq!(draw("sequential", (10, 14), 6), [10, 11, 12, 13, 10, 11]);
+        let mut second = KeySource::new(Distribution::Sequential, (0, 10), (1, 3));
+        let mut rng = SmallRng::seed_from_u64(0);
+        assert_eq!([second.next(&mut rng), second.next(&mut rng), second.next(&mut rng)], [1, 4, 7]);
+    }
+
+    #[test]
+    fn huge_populations_and_single_keys() {
+        for distribution in ["uniform", "gaussian", "zipfian", "sequential"] {
+            draw(distribution, (0, u64::MAX), 1000);
+            assert!(draw(distribution, (7, 8), 10).iter().all(|key| *key == 7));
+        }
+    }
+
+    #[test]
+    fn slices_cover_the_population_once() {
+        for (population, of) in [(10, 3), (1_000_001, 7), (u64::MAX, 4)] {
+            let slices: Vec<_> = (1..=of).map(|i| slice(population, (i, of))).collect();
+            assert_eq!(slices[0].0, 0);
+            assert_eq!(slices[of as usize - 1].1, population);
+            assert!(slices.windows(2).all(|w| w[0].1 == w[1].0));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["", "normal", "zipfian:", "zipfian:-1", "zipfian:inf", "uniform:3"] {
+            assert!(Distribution::parse(text).is_err(), "{text}");
+        }
+    }
+}

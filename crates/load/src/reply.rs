@@ -1,0 +1,126 @@
+//! What an answer says, read in place. The two answers a load sees a million times a second (nothing, and
+//! rows without column descriptions) are told by a few integers at the front of the body; everything else
+//! goes through the codec.
+
+use bytes::Bytes;
+use wire::{Direction, Envelope, FailureKind, HEADER_BYTES, Header, Limits, Response};
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// It succeeded, with so many rows.
+    Done { rows: u64 },
+    /// It failed.
+    Failed { code: i32, message: String },
+    /// The server no longer knows the statement.
+    Unprepared,
+    /// The answer to preparing it again.
+    Prepared,
+}
+
+const VOID: i32 = 1;
+const ROWS: i32 = 2;
+const MORE_PAGES: i32 = 2;
+const NO_METADATA: i32 = 4;
+
+/// The header of the answer at the front of `bytes`, when it is there whole.
+pub(crate) fn header(bytes: &[u8]) -> Result<Option<Header>, wire::Error> {
+    match bytes.first_chunk::<HEADER_BYTES>() {
+        Some(bytes) => Header::parse(bytes, Direction::Response, Limits::default()).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// What the answer with this header and body says.
+pub(crate) fn read(header: &Header, body: &[u8]) -> Result<Reply, wire::Error> {
+    if header.flags.0 == 0
+        && header.opcode == wire::Opcode::Result
+        && let Some(rows) = quick(body)
+    {
+        return Ok(Reply::Done { rows });
+    }
+    let envelope = Envelope {
+        version: header.version,
+        flags: header.flags,
+        stream: header.stream,
+        opcode: header.opcode,
+        body: Bytes::copy_from_slice(body),
+    };
+    Ok(match envelope.response()? {
+        Response::Error(failure) => match failure.kind {
+            FailureKind::Unprepared(_) => Reply::Unprepared,
+            kind => Reply::Failed { code: kind.code(), message: failure.message },
+        },
+        Response::Rows(rows) => Reply::Done { rows: rows.len() as u64 },
+        Response::Prepared(_) => Reply::Prepared,
+        _ => Reply::Done { rows: 0 },
+    })
+}
+
+/// The number of rows, when a few integers tell it.
+fn quick(body: &[u8]) -> Option<u64> {
+    let int = |at: usize| body.get(at..at + 4)?.try_into().ok().map(i32::from_be_bytes);
+    match int(0)? {
+        VOID => Some(0),
+        ROWS => {
+            let flags = int(4)?;
+            if flags & NO_METADATA == 0 {
+                return None;
+            }
+            let paging = if flags & MORE_PAGES != 0 { 4 + usize::try_from(int(12)?).ok()? } else { 0 };
+            u64::try_from(int(12 + paging)?).ok()
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::CqlType;
+    use wire::{ColumnSpec, Columns, Encoder, Failure, Prelude, RowsHead, Version};
+
+    fn check(write: impl Fn(&mut Encoder), expected: Reply) {
+        let mut encoder = Encoder::new(Direction::Response, Version::V4);
+        write(&mut encoder);
+        let bytes = encoder.finish().to_vec();
+        let header = header(&bytes).expect("well-formed").expect("whole");
+        assert_eq!(read(&header, &bytes[HEADER_BYTES..]).expect("well-formed"), expected);
+    }
+
+    #[test]
+    fn answers_of_every_kind() {
+        let plain = Prelude::default();
+        let warned = Prelude::with_warnings(vec!["one copy".into()]);
+        let columns =
+            [ColumnSpec::new("k", "t", "a", &CqlType::Blob), ColumnSpec::new("k", "t", "b", &CqlType::Int)];
+        let columns = Columns::encode(Version::V4, &columns).expect("short names");
+        check(|e| e.void(1, &plain).expect("fits"), Reply::Done { rows: 0 });
+        check(|e| e.void(1, &warned).expect("fits"), Reply::Done { rows: 0 });
+        for (skip_metadata, prelude) in [(true, &plain), (false, &plain), (true, &warned)] {
+            for paging_state in [None, Some(&b"state"[..])] {
+                let head = RowsHead { skip_metadata, paging_state, ..Default::default() };
+                let rows = |e: &mut Encoder| {
+                    let mut writer = e.rows(1, &head, &columns, prelude);
+                    (0..6).for_each(|_| writer.cell(Some(b"abcd")));
+                    writer.end().expect("fits");
+                };
+                check(rows, Reply::Done { rows: 3 });
+            }
+        }
+        let overloaded = Failure::new(FailureKind::Overloaded, "full");
+        check(
+            |e| e.error(1, &overloaded, &plain).expect("fits"),
+            Reply::Failed { code: 0x1001, message: "full".into() },
+        );
+        let unprepared = Failure::new(FailureKind::Unprepared(vec![1]), "who?");
+        check(|e| e.error(1, &unprepared, &plain).expect("fits"), Reply::Unprepared);
+    }
+
+    #[test]
+    fn a_cut_header_is_waited_for() {
+        assert_eq!(header(&[0x84, 0, 0]), Ok(None));
+        assert!(header(&[0x04; 9]).is_err());
+        assert_eq!(quick(&[0, 0, 0, 2, 0, 0]), None);
+    }
+}

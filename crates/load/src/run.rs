@@ -1,0 +1,306 @@
+//! A run from beginning to end: tables, statements, connections, workers, and the report of what they
+//! counted.
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use crate::LoadError;
+use crate::arrivals::Stretch;
+use crate::clock::Clock;
+use crate::connector::{self, HANDSHAKE};
+use crate::report::{self, Report};
+use crate::scrape::Scraper;
+use crate::session::{Prepared, Session};
+use crate::spec::{Pacing, Spec, Workload};
+use crate::statement::{self, Role, Template};
+use crate::timeline::{Message, Second, Timeline};
+use crate::worker::{Lines, Opened, Plan, Templates, Worker, prepare_frame};
+
+/// Handshakes under way at once while connecting: enough to hide round trips, few enough not to be an attack.
+const HANDSHAKES_MAX: usize = 8;
+
+/// Asks a run to stop early; what was measured until then is reported. Clones are the same flag.
+#[derive(Clone, Debug, Default)]
+pub struct StopFlag(Arc<AtomicBool>);
+
+impl StopFlag {
+    /// A flag that is not set.
+    pub fn new() -> StopFlag {
+        StopFlag::default()
+    }
+
+    /// Asks for the stop; the run ends within 0.1 s and the time it waits for answers.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was asked for.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The flag itself, for a signal handler.
+    pub(crate) fn shared(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+}
+
+/// Runs a load. `observer` is called with each second once it is over, on the calling thread.
+///
+/// # Errors
+/// When the load cannot be begun: the spec makes no sense, a server cannot be reached or logged in to, the
+/// table cannot be created. Once requests flow, failures are counted and not returned.
+pub fn run(spec: &Spec, stop: &StopFlag, mut observer: impl FnMut(&Second)) -> Result<Report, LoadError> {
+    spec.check()?;
+    let spec = Arc::new(spec.clone());
+    let templates = prepare_all(&spec)?;
+    let sockets = connect_all(&spec)?;
+    let clock = Clock::start();
+    let plans = plans(&spec, clock, &templates, sockets);
+    let stretches = stretches(&spec);
+    let warmup = stretches.len() - spec.steps().len();
+    let (message_in, message_out) = channel();
+    let (wanted_in, wanted_out) = channel();
+    let (ready, mut reopened): (Vec<_>, Vec<_>) =
+        plans.iter().map(|_| channel::<(usize, TcpStream)>()).unzip();
+    reopened.reverse();
+    let spec_ref = &spec;
+    let outcome = std::thread::scope(|scope| {
+        let connector = spec.clone();
+        scope.spawn(move || connector::serve(&connector, &wanted_out, &ready));
+        let mut workers = Vec::new();
+        for plan in plans {
+            let lines = Lines {
+                messages: message_in.clone(),
+                wanted: wanted_in.clone(),
+                reopened: reopened.pop().expect("one channel for each plan"),
+                stop: stop.clone(),
+            };
+            workers.push(scope.spawn(move || Worker::new(plan, lines)?.run()));
+        }
+        drop((message_in, wanted_in));
+        let collected = collect(spec_ref, clock, warmup, stretches.len(), &message_out, &mut observer);
+        let mut tallies = Vec::new();
+        for worker in workers {
+            let outcome = worker.join().map_err(|_| LoadError::System("a worker thread failed".into()))?;
+            tallies.push(outcome.map_err(|error| LoadError::System(error.to_string()))?);
+        }
+        Ok((tallies, collected))
+    });
+    let (tallies, (seconds, services)) = outcome?;
+    let ended = clock.now_ns();
+    Ok(report::build(&report::Measured {
+        spec: &spec,
+        clock,
+        ended_ns: ended,
+        stopped: stop.is_set(),
+        stretches: &stretches,
+        warmup,
+        tallies,
+        seconds,
+        services,
+    }))
+}
+
+/// Gathers seconds until every worker has ended, and the server's own figures around what is measured.
+fn collect(
+    spec: &Spec,
+    clock: Clock,
+    warmup: usize,
+    stretches: usize,
+    messages: &Receiver<Message>,
+    observer: &mut impl FnMut(&Second),
+) -> (Vec<Second>, Scraper) {
+    let mut timeline = Timeline::new(spec.threads);
+    let mut scraper = Scraper::new(spec.metrics.clone());
+    let mut seconds = Vec::new();
+    let step = |stretch: usize| match stretch {
+        stretch if stretch >= stretches => -2,
+        stretch => stretch as i64 - warmup as i64,
+    };
+    if warmup == 0 {
+        scraper.begin();
+    }
+    while let Ok(message) = messages.recv() {
+        timeline.push(message);
+        while let Some(second) = timeline.pop(step, |ns| clock.unix_ms(ns)) {
+            if second.step >= 0 && !scraper.begun() {
+                scraper.begin();
+            }
+            // Nothing happens in most of the wait for the last answers; no second is made of it.
+            if second.step != -2 || second.all.ops + second.errors > 0 {
+                observer(&second);
+                seconds.push(second);
+            }
+        }
+    }
+    scraper.end();
+    (seconds, scraper)
+}
+
+/// The run in stretches: the warm-up, if any, at the first rate, then the steps.
+fn stretches(spec: &Spec) -> Vec<Stretch> {
+    let mut at = 0;
+    let mut out = Vec::new();
+    let steps = spec.steps();
+    let first_rate = steps.first().map_or(0.0, |step| step.rate_per_s);
+    let mut push = |rate_per_s: f64, seconds: f64| {
+        let end = at + (seconds * 1e9) as u64;
+        out.push(Stretch { begin_ns: at, end_ns: end, rate_per_s });
+        at = end;
+    };
+    if spec.workload == Workload::Prefill {
+        // It ends by itself; a century is as good as never.
+        push(0.0, 3.2e9);
+        return out;
+    }
+    if spec.warmup_s > 0.0 {
+        push(first_rate, spec.warmup_s);
+    }
+    for step in steps {
+        push(step.rate_per_s, step.seconds);
+    }
+    out
+}
+
+/// Creates what is missing, and prepares the statements on every host.
+fn prepare_all(spec: &Spec) -> Result<Vec<Templates>, LoadError> {
+    let mut out = Vec::new();
+    for host in 0..spec.hosts.len() {
+        let mut session = connector::open(spec, host)?;
+        if host == 0 && spec.create {
+            for definition in statement::definitions(&spec.rows) {
+                session.query(&definition)?;
+            }
+        }
+        out.push(prepare_on(&mut session, spec)?);
+    }
+    Ok(out)
+}
+
+fn prepare_on(session: &mut Session, spec: &Spec) -> Result<Templates, LoadError> {
+    let roles: &[Role] = match spec.workload {
+        Workload::Read | Workload::Slice => &[Role::Read],
+        Workload::Write | Workload::Prefill => &[Role::Write],
+        Workload::Mixed => &[Role::Read, Role::Write],
+    };
+    let mut templates = Templates::default();
+    let mut texts = Vec::new();
+    for role in roles {
+        let text = statement::text(spec, *role);
+        let prepared = prepare(session, spec, &text)?;
+        let template = Template::new(spec, *role, &prepared)?;
+        match role {
+            Role::Read => templates.read = Some(template),
+            Role::Write => templates.write = Some(template),
+        }
+        texts.push(text);
+    }
+    templates.prepare = prepare_frame(&texts).map_err(|error| LoadError::Usage(error.to_string()))?;
+    Ok(templates)
+}
+
+fn prepare(session: &mut Session, spec: &Spec, text: &str) -> Result<Prepared, LoadError> {
+    session.prepare(text).map_err(|error| match error {
+        // Servers word it differently; that it is invalid and not to be created is enough to tell.
+        LoadError::Statement { code: 0x2200, .. } if !spec.create => {
+            LoadError::NoTable(statement::table(&spec.rows))
+        }
+        other => other,
+    })
+}
+
+/// Opens all connections, a few at a time. Connection i goes to host i mod hosts.
+fn connect_all(spec: &Spec) -> Result<Vec<(usize, TcpStream)>, LoadError> {
+    let next = AtomicUsize::new(0);
+    let opened = Mutex::new(Vec::new());
+    let connect = || -> Result<(), LoadError> {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= spec.connections {
+                return Ok(());
+            }
+            let host = index % spec.hosts.len();
+            let stream = connector::open(spec, host)?.into_stream();
+            opened.lock().expect("no thread panics holding it").push((index, host, stream));
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..HANDSHAKES_MAX.min(spec.connections)).map(|_| scope.spawn(connect)).collect();
+        let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        for result in results {
+            result.map_err(|_| LoadError::System(format!("connecting failed within {HANDSHAKE:?}")))??;
+        }
+        Ok(())
+    })?;
+    let mut opened = opened.into_inner().expect("no thread panicked holding it");
+    opened.sort_by_key(|(index, ..)| *index);
+    Ok(opened.into_iter().map(|(_, host, stream)| (host, stream)).collect())
+}
+
+/// Deals whole to parts as evenly as it goes: part `index` of `of`.
+fn share(whole: usize, index: usize, of: usize) -> usize {
+    whole / of + usize::from(index < whole % of)
+}
+
+/// Deals connections, rates and limits to the workers: connection i to worker i mod workers.
+fn plans(
+    spec: &Arc<Spec>,
+    clock: Clock,
+    templates: &[Templates],
+    sockets: Vec<(usize, TcpStream)>,
+) -> Vec<Plan> {
+    let workers = spec.threads;
+    let open = matches!(spec.pacing, Pacing::Open(_));
+    let mut plans: Vec<Plan> = (0..workers)
+        .map(|worker| Plan {
+            worker,
+            spec: spec.clone(),
+            clock,
+            stretches: stretches(spec)
+                .into_iter()
+                .map(|stretch| Stretch { rate_per_s: stretch.rate_per_s / workers as f64, ..stretch })
+                .collect(),
+            open,
+            in_flight_max: share(spec.max_in_flight, worker, workers),
+            templates: templates.to_vec(),
+            connections: Vec::new(),
+        })
+        .collect();
+    let connections = sockets.len();
+    for (index, (host, stream)) in sockets.into_iter().enumerate() {
+        let quota = match spec.pacing {
+            Pacing::Open(_) => spec.streams,
+            Pacing::Closed { in_flight, .. } => share(in_flight, index, connections).min(spec.streams),
+        };
+        plans[index % workers].connections.push(Opened { host, quota, stream });
+    }
+    plans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Step;
+
+    #[test]
+    fn shares_add_up() {
+        for (whole, of) in [(0, 3), (7, 3), (256, 16), (5, 16)] {
+            let parts: Vec<usize> = (0..of).map(|index| share(whole, index, of)).collect();
+            assert_eq!(parts.iter().sum::<usize>(), whole);
+            assert!(parts.iter().max().copied().unwrap_or(0) <= whole / of + 1);
+        }
+    }
+
+    #[test]
+    fn a_warm_up_comes_first_at_the_first_rate() {
+        let steps = vec![Step { rate_per_s: 10.0, seconds: 1.0 }, Step { rate_per_s: 20.0, seconds: 2.0 }];
+        let spec = Spec { pacing: Pacing::Open(steps), warmup_s: 0.5, ..Spec::default() };
+        let found: Vec<_> = stretches(&spec).iter().map(|s| (s.begin_ns, s.end_ns, s.rate_per_s)).collect();
+        let ms = 1_000_000;
+        assert_eq!(found, [(0, 500 * ms, 10.0), (500 * ms, 1500 * ms, 10.0), (1500 * ms, 3500 * ms, 20.0)]);
+    }
+}

@@ -1,0 +1,209 @@
+//! The server's own view of the same requests: its histograms of service time per level, read from its
+//! metrics before and after, so that a report shows S (what the server spent) beside R (what the client saw).
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The histogram's name, without `_bucket`, `_sum` and `_count`.
+const METRIC: &str = "fairlane_service_time_seconds";
+/// How long a scrape may take.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest metrics page read, bytes.
+const PAGE_BYTES_MAX: u64 = 64 << 20;
+
+/// A Prometheus histogram, cumulative as it is exposed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Exposed {
+    /// Upper bound in seconds and how many were at most that, ascending.
+    buckets: Vec<(f64, f64)>,
+    sum_s: f64,
+    count: f64,
+}
+
+/// Time the server spent on a level's requests, without the time they queued.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServiceTime {
+    /// The service level.
+    pub level: String,
+    /// Requests.
+    pub count: u64,
+    /// Mean, µs.
+    pub mean_us: f64,
+    /// Median, µs, as finely as the buckets tell.
+    pub p50_us: f64,
+    /// 99th percentile, µs.
+    pub p99_us: f64,
+}
+
+/// The service-time histograms in a page of metrics, by level. What is not understood is passed over.
+pub fn scrape(page: &str) -> BTreeMap<String, Exposed> {
+    let mut levels: BTreeMap<String, Exposed> = BTreeMap::new();
+    for line in page.lines() {
+        let Some(rest) = line.strip_prefix(METRIC) else { continue };
+        let Some((name, value)) = rest.rsplit_once(' ') else { continue };
+        let Ok(value) = value.trim().parse::<f64>() else { continue };
+        let (suffix, labels) = name.split_once('{').unwrap_or((name, ""));
+        let label = |wanted: &str| {
+            let start = labels.find(&format!("{wanted}=\""))? + wanted.len() + 2;
+            labels[start..].split('"').next().map(str::to_string)
+        };
+        let level = levels.entry(label("level").unwrap_or_default()).or_default();
+        match suffix.trim() {
+            "_sum" => level.sum_s += value,
+            "_count" => level.count += value,
+            "_bucket" => {
+                let Some(bound) = label("le").and_then(|le| le.parse::<f64>().ok()) else { continue };
+                match level.buckets.iter_mut().find(|(known, _)| *known == bound) {
+                    Some((_, count)) => *count += value,
+                    None => level.buckets.push((bound, value)),
+                }
+            }
+            _ => {}
+        }
+    }
+    for level in levels.values_mut() {
+        level.buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    levels
+}
+
+impl Exposed {
+    /// What came to `before` since.
+    fn since(&self, before: &Exposed) -> Exposed {
+        let earlier = |bound: f64| before.buckets.iter().find(|(b, _)| *b == bound).map_or(0.0, |(_, n)| *n);
+        Exposed {
+            buckets: self.buckets.iter().map(|(bound, n)| (*bound, n - earlier(*bound))).collect(),
+            sum_s: self.sum_s - before.sum_s,
+            count: self.count - before.count,
+        }
+    }
+
+    /// A quantile in seconds, linear within its bucket.
+    fn quantile_s(&self, quantile: f64) -> f64 {
+        let wanted = quantile * self.count;
+        let mut below = (0.0, 0.0);
+        for (bound, count) in &self.buckets {
+            if *count >= wanted && bound.is_finite() {
+                let inside = count - below.1;
+                let part = if inside > 0.0 { (wanted - below.1) / inside } else { 1.0 };
+                return below.0 + (bound - below.0) * part;
+            }
+            if bound.is_finite() {
+                below = (*bound, *count);
+            }
+        }
+        below.0
+    }
+}
+
+/// Reads the metrics before and after.
+#[derive(Debug, Default)]
+pub(crate) struct Scraper {
+    address: Option<String>,
+    before: Option<BTreeMap<String, Exposed>>,
+    after: BTreeMap<String, Exposed>,
+    /// Why there is nothing to report.
+    pub(crate) failure: Option<String>,
+}
+
+impl Scraper {
+    pub(crate) fn new(address: Option<String>) -> Scraper {
+        Scraper { address, ..Scraper::default() }
+    }
+
+    pub(crate) fn begun(&self) -> bool {
+        self.address.is_none() || self.before.is_some() || self.failure.is_some()
+    }
+
+    pub(crate) fn begin(&mut self) {
+        let Some(address) = &self.address else { return };
+        match fetch(address) {
+            Ok(page) => self.before = Some(scrape(&page)),
+            Err(error) => self.failure = Some(format!("No metrics from {address}: {error}.")),
+        }
+    }
+
+    pub(crate) fn end(&mut self) {
+        let (Some(address), Some(_)) = (&self.address, &self.before) else { return };
+        match fetch(address) {
+            Ok(page) => self.after = scrape(&page),
+            Err(error) => self.failure = Some(format!("No metrics from {address}: {error}.")),
+        }
+    }
+
+    /// The service times in between, for levels that did anything.
+    pub(crate) fn service_times(&self) -> Vec<ServiceTime> {
+        let Some(before) = &self.before else { return Vec::new() };
+        let mut out = Vec::new();
+        for (level, after) in &self.after {
+            let during = after.since(before.get(level).unwrap_or(&Exposed::default()));
+            if during.count > 0.0 {
+                out.push(ServiceTime {
+                    level: level.clone(),
+                    count: during.count as u64,
+                    mean_us: during.sum_s / during.count * 1e6,
+                    p50_us: during.quantile_s(0.5) * 1e6,
+                    p99_us: during.quantile_s(0.99) * 1e6,
+                });
+            }
+        }
+        out
+    }
+}
+
+/// GET /metrics, by hand: one request, one answer, the connection closed.
+fn fetch(address: &str) -> Result<String, std::io::Error> {
+    let target = address.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+    let mut stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut page = Vec::new();
+    stream.take(PAGE_BYTES_MAX).read_to_end(&mut page)?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(fast: f64, slow: f64) -> String {
+        format!(
+            "HTTP/1.1 200 OK\r\n\r\n# TYPE {METRIC} histogram\n\
+             {METRIC}_bucket{{level=\"oltp\",le=\"0.000010\"}} {fast}\n\
+             {METRIC}_bucket{{level=\"oltp\",le=\"0.000020\"}} {}\n\
+             {METRIC}_bucket{{level=\"oltp\",le=\"+Inf\"}} {}\n\
+             {METRIC}_sum{{level=\"oltp\"}} {}\n{METRIC}_count{{level=\"oltp\"}} {}\n\
+             other_metric 7\n{METRIC}_bucket nonsense\n",
+            fast + slow,
+            fast + slow,
+            fast * 5e-6 + slow * 15e-6,
+            fast + slow
+        )
+    }
+
+    #[test]
+    fn only_what_happened_in_between_counts() {
+        let scraper = Scraper {
+            address: Some("x".into()),
+            before: Some(scrape(&page(1000.0, 0.0))),
+            after: scrape(&page(1100.0, 100.0)),
+            failure: None,
+        };
+        let times = scraper.service_times();
+        assert_eq!((times.len(), times[0].level.as_str(), times[0].count), (1, "oltp", 200));
+        assert!((times[0].mean_us - 10.0).abs() < 1e-6, "{times:?}");
+        assert!((times[0].p50_us - 10.0).abs() < 1e-6, "{times:?}");
+        assert!((times[0].p99_us - 19.8).abs() < 1e-6, "{times:?}");
+    }
+
+    #[test]
+    fn a_page_of_another_server_has_none() {
+        assert!(scrape("up 1\n\n# nothing\n").is_empty());
+        assert!(Scraper::new(None).service_times().is_empty());
+    }
+}

@@ -1,0 +1,280 @@
+//! A plain, blocking client of the native protocol v4: connect, log in, run a statement, read its rows. The
+//! load uses it for set-up and for opening the connections it then takes over; the demo and tests use it for
+//! everything that need not be fast.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use wire::{
+    Compression, Decoder, Direction, Encoder, Envelope, Execute, FailureKind, Framing, Limits, Prepare,
+    Query, QueryParams, Request, Response, Value, ValuesBuf, Version,
+};
+
+use crate::LoadError;
+
+/// Rows asked for a page; pages are followed to the end.
+const PAGE_ROWS: i32 = 5000;
+
+/// One row: its cells, still encoded; nothing for null.
+pub type Row = Vec<Option<Vec<u8>>>;
+
+/// A statement the server has prepared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// Its id.
+    pub id: Vec<u8>,
+    /// How many values it takes.
+    pub markers: usize,
+}
+
+/// A connection on which one request is in flight at a time.
+#[derive(Debug)]
+pub struct Session {
+    stream: TcpStream,
+    encoder: Encoder,
+    decoder: Decoder,
+    input: BytesMut,
+    address: String,
+    supported: Vec<(String, Vec<String>)>,
+}
+
+/// Opens a TCP connection, trying each address a name has.
+fn open(address: &str, timeout: Duration) -> Result<TcpStream, LoadError> {
+    let refused = |reason: String| LoadError::Connect { address: address.to_string(), reason };
+    let candidates = address.to_socket_addrs().map_err(|error| refused(error.to_string()))?;
+    let mut last = "the name has no address".to_string();
+    for candidate in candidates {
+        match TcpStream::connect_timeout(&candidate, timeout) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error.to_string(),
+        }
+    }
+    Err(refused(last))
+}
+
+impl Session {
+    /// Connects, asks what is supported, starts up and logs in where the server wants it. `timeout` bounds
+    /// each wait, here and later.
+    ///
+    /// # Errors
+    /// [`LoadError::Connect`], [`LoadError::Credentials`], [`LoadError::Protocol`].
+    pub fn connect(
+        address: &str,
+        user: Option<&str>,
+        password: Option<&str>,
+        timeout: Duration,
+    ) -> Result<Session, LoadError> {
+        Session::over(open(address, timeout)?, address, user, password, timeout)
+    }
+
+    /// As [`Session::connect`], over a stream that is already open.
+    ///
+    /// # Errors
+    /// As [`Session::connect`].
+    pub fn over(
+        stream: TcpStream,
+        address: &str,
+        user: Option<&str>,
+        password: Option<&str>,
+        timeout: Duration,
+    ) -> Result<Session, LoadError> {
+        let refused = |error: std::io::Error| LoadError::Connect {
+            address: address.to_string(),
+            reason: error.to_string(),
+        };
+        stream.set_nodelay(true).map_err(refused)?;
+        stream.set_read_timeout(Some(timeout)).map_err(refused)?;
+        stream.set_write_timeout(Some(timeout)).map_err(refused)?;
+        let mut session = Session {
+            stream,
+            encoder: Encoder::new(Direction::Request, Version::V4),
+            decoder: Decoder::new(Direction::Response, Limits::default()),
+            input: BytesMut::new(),
+            address: address.to_string(),
+            supported: Vec::new(),
+        };
+        session.start_up(user, password)?;
+        Ok(session)
+    }
+
+    /// 1. OPTIONS, to learn of shards. 2. STARTUP. 3. If asked, SASL PLAIN: `\0user\0password`.
+    fn start_up(&mut self, user: Option<&str>, password: Option<&str>) -> Result<(), LoadError> {
+        let envelope = self.ask(&Request::Options)?;
+        if let Response::Supported(options) = self.decode(&envelope)? {
+            let owned = |(name, values): (&str, Vec<&str>)| {
+                (name.to_string(), values.into_iter().map(str::to_string).collect())
+            };
+            self.supported = options.into_iter().map(owned).collect();
+        }
+        let envelope = self.ask(&Request::Startup(vec![
+            ("CQL_VERSION", "3.0.0"),
+            ("DRIVER_NAME", "fairlane load"),
+            ("DRIVER_VERSION", env!("CARGO_PKG_VERSION")),
+        ]))?;
+        let class = match self.decode(&envelope)? {
+            Response::Ready => None,
+            Response::Authenticate(class) => Some(class.to_string()),
+            other => return Err(self.unexpected(&other)),
+        };
+        self.encoder.set_framing(Framing::V4(Compression::None));
+        self.decoder.set_framing(Framing::V4(Compression::None));
+        let Some(class) = class else { return Ok(()) };
+        let Some(user) = user else {
+            let reason = format!("it asks for one, by {class}");
+            return Err(LoadError::Credentials { address: self.address.clone(), reason });
+        };
+        let token = format!("\0{user}\0{}", password.unwrap_or_default());
+        let envelope = self.ask(&Request::AuthResponse(Some(token.as_bytes())))?;
+        match self.decode(&envelope)? {
+            Response::AuthSuccess(_) | Response::Ready => Ok(()),
+            Response::Error(failure) => {
+                Err(LoadError::Credentials { address: self.address.clone(), reason: failure.message })
+            }
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// What the server said it supports: option and values.
+    pub fn supported(&self) -> &[(String, Vec<String>)] {
+        &self.supported
+    }
+
+    /// Runs a statement and returns all its rows; none when it has no rows to return.
+    ///
+    /// # Errors
+    /// [`LoadError::Statement`] when the server refuses it, [`LoadError::Connect`] when the connection is lost.
+    pub fn query(&mut self, text: &str) -> Result<Vec<Row>, LoadError> {
+        self.pages(text, |encoder, params| encoder.request(0, &Request::Query(Query { text, params })))
+    }
+
+    /// Prepares a statement.
+    ///
+    /// # Errors
+    /// As [`Session::query`].
+    pub fn prepare(&mut self, text: &str) -> Result<Prepared, LoadError> {
+        let envelope = self.ask(&Request::Prepare(Prepare { text, keyspace: None }))?;
+        match self.decode(&envelope)? {
+            Response::Prepared(found) => Ok(Prepared { id: found.id.to_vec(), markers: found.bind.len() }),
+            Response::Error(failure) => Err(refused(text, &failure)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Runs a prepared statement with these values (nothing for null) and returns all its rows.
+    ///
+    /// # Errors
+    /// As [`Session::query`].
+    pub fn execute(&mut self, statement: &Prepared, values: &[Option<&[u8]>]) -> Result<Vec<Row>, LoadError> {
+        let mut buffer = ValuesBuf::new();
+        for value in values {
+            let pushed = buffer.push(value.map_or(Value::Null, Value::Bytes));
+            pushed.map_err(|error| LoadError::Usage(error.to_string()))?;
+        }
+        self.pages("a prepared statement", |encoder, params| {
+            let params = QueryParams { values: buffer.values(), ..params };
+            encoder
+                .request(0, &Request::Execute(Execute { id: &statement.id, result_metadata_id: &[], params }))
+        })
+    }
+
+    /// Gives up the session for its socket; nothing is buffered between requests.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
+    /// Asks for page after page; `append` encodes the request with the parameters of each.
+    fn pages(
+        &mut self,
+        text: &str,
+        append: impl for<'p> Fn(&mut Encoder, QueryParams<'p>) -> Result<(), wire::Error>,
+    ) -> Result<Vec<Row>, LoadError> {
+        let mut rows: Vec<Row> = Vec::new();
+        let mut state: Option<Vec<u8>> = None;
+        loop {
+            let paging_state = state.as_deref();
+            let params = QueryParams { page_size: Some(PAGE_ROWS), paging_state, ..Default::default() };
+            append(&mut self.encoder, params).map_err(|error| LoadError::Usage(error.to_string()))?;
+            let envelope = self.exchange()?;
+            match self.decode(&envelope)? {
+                Response::Rows(page) => {
+                    let owned = |row: Vec<Option<&[u8]>>| {
+                        row.into_iter().map(|cell| cell.map(<[u8]>::to_vec)).collect()
+                    };
+                    rows.extend(page.iter().map(owned));
+                    state = page.metadata.paging_state.map(<[u8]>::to_vec);
+                    if state.is_none() {
+                        return Ok(rows);
+                    }
+                }
+                Response::Void | Response::SetKeyspace(_) | Response::SchemaChange(_) => return Ok(rows),
+                Response::Error(failure) => return Err(refused(text, &failure)),
+                other => return Err(self.unexpected(&other)),
+            }
+        }
+    }
+
+    /// Sends a request and waits for its answer; events are passed over.
+    fn ask(&mut self, request: &Request<'_>) -> Result<Envelope, LoadError> {
+        self.encoder.request(0, request).map_err(|error| LoadError::Usage(error.to_string()))?;
+        self.exchange()
+    }
+
+    /// Sends what is encoded and waits for the answer.
+    fn exchange(&mut self) -> Result<Envelope, LoadError> {
+        let bytes = self.encoder.finish().split();
+        self.stream.write_all(&bytes).map_err(|error| self.lost(&error))?;
+        loop {
+            match self.decoder.decode(&mut self.input) {
+                Ok(Some(envelope)) if envelope.stream >= 0 => return Ok(envelope),
+                Ok(Some(_)) => continue,
+                Ok(None) => {}
+                Err(error) => return Err(self.malformed(&error)),
+            }
+            let mut chunk = [0; 16 << 10];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(self.lost(&std::io::ErrorKind::UnexpectedEof.into())),
+                Ok(read) => self.input.extend_from_slice(&chunk[..read]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.lost(&error)),
+            }
+        }
+    }
+
+    fn decode<'e>(&self, envelope: &'e Envelope) -> Result<Response<'e>, LoadError> {
+        envelope.response().map_err(|error| self.malformed(&error))
+    }
+
+    fn malformed(&self, error: &wire::Error) -> LoadError {
+        LoadError::Protocol { address: self.address.clone(), reason: error.to_string() }
+    }
+
+    fn lost(&self, error: &std::io::Error) -> LoadError {
+        let reason = match error.kind() {
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => "it does not answer".to_string(),
+            std::io::ErrorKind::UnexpectedEof => "it closed the connection".to_string(),
+            _ => error.to_string(),
+        };
+        LoadError::Connect { address: self.address.clone(), reason }
+    }
+
+    fn unexpected(&self, response: &Response<'_>) -> LoadError {
+        let reason = match response {
+            Response::Error(failure) if failure.kind == FailureKind::Authentication => {
+                return LoadError::Credentials {
+                    address: self.address.clone(),
+                    reason: failure.message.clone(),
+                };
+            }
+            Response::Error(failure) => failure.to_string(),
+            _ => "an answer of the wrong kind".to_string(),
+        };
+        LoadError::Protocol { address: self.address.clone(), reason }
+    }
+}
+
+fn refused(text: &str, failure: &wire::Failure) -> LoadError {
+    let statement = text.chars().take(200).collect();
+    LoadError::Statement { statement, code: failure.kind.code(), reason: failure.message.clone() }
+}

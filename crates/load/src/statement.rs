@@ -1,0 +1,211 @@
+//! The statements of a load: the tables they need, their text, and each as a whole EXECUTE frame encoded
+//! once. Sending one is a copy of the frame with the stream, the key and the values patched in; nothing is
+//! allocated or encoded per request.
+
+use rand::RngCore as _;
+use rand::rngs::SmallRng;
+use wire::{Direction, Encoder, Execute, QueryParams, Request, Value, ValuesBuf, Version};
+
+use crate::spec::{Rows, Spec, Workload};
+use crate::{LoadError, session::Prepared};
+
+/// Bytes of a key: its number, big-endian.
+const KEY_BYTES: usize = 8;
+
+/// What a statement does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Read,
+    Write,
+}
+
+/// A row: its key's number and, in the table `slices`, its clustering key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowId {
+    pub(crate) key: u64,
+    pub(crate) clustering: u64,
+}
+
+/// The table of a load, with its keyspace.
+pub(crate) fn table(rows: &Rows) -> String {
+    match (rows.per_partition, rows.columns) {
+        (0, 5) => format!("{}.standard1", rows.keyspace),
+        (0, columns) => format!("{}.columns{columns}", rows.keyspace),
+        _ => format!("{}.slices", rows.keyspace),
+    }
+}
+
+/// The statements that create keyspace and table where they are missing.
+pub(crate) fn definitions(rows: &Rows) -> [String; 2] {
+    let keyspace = format!(
+        "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {}}}",
+        rows.keyspace, rows.replication
+    );
+    let table_name = table(rows);
+    let table = if rows.per_partition > 0 {
+        format!(
+            "CREATE TABLE IF NOT EXISTS {table_name} (key blob, ck bigint, v blob, PRIMARY KEY (key, ck))"
+        )
+    } else {
+        let columns: Vec<String> = (0..rows.columns).map(|column| format!("\"C{column}\" blob")).collect();
+        format!("CREATE TABLE IF NOT EXISTS {table_name} (key blob PRIMARY KEY, {})", columns.join(", "))
+    };
+    [keyspace, table]
+}
+
+/// The text of a statement.
+pub(crate) fn text(spec: &Spec, role: Role) -> String {
+    let rows = &spec.rows;
+    let table = table(rows);
+    match (role, spec.workload, spec.clustered()) {
+        (Role::Read, Workload::Slice, _) => {
+            format!("SELECT ck, v FROM {table} WHERE key = ? AND ck >= ? LIMIT {}", rows.slice_rows)
+        }
+        (Role::Read, _, true) => format!("SELECT ck, v FROM {table} WHERE key = ? AND ck = ?"),
+        (Role::Read, _, false) => format!("SELECT * FROM {table} WHERE key = ?"),
+        (Role::Write, _, true) => format!("INSERT INTO {table} (key, ck, v) VALUES (?, ?, ?)"),
+        (Role::Write, _, false) => {
+            let names: Vec<String> = (0..rows.columns).map(|column| format!("\"C{column}\"")).collect();
+            let marks = vec!["?"; rows.columns + 1].join(", ");
+            format!("INSERT INTO {table} (key, {}) VALUES ({marks})", names.join(", "))
+        }
+    }
+}
+
+/// A whole EXECUTE frame to be copied and patched.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    frame: Vec<u8>,
+    key_at: usize,
+    clustering_at: Option<usize>,
+    /// Where the blobs are that get fresh bytes, one after the other.
+    values_at: usize,
+    values: usize,
+    value_bytes: usize,
+    /// How many bytes of each are random; the rest stays as it is in `frame`.
+    random_bytes: usize,
+}
+
+impl Template {
+    /// Encodes the frame. Protocol v4 puts nothing behind the values when none of the optional parameters
+    /// is set, so the places to patch are found by counting from the end.
+    ///
+    /// # Errors
+    /// [`LoadError::Usage`] when the values do not fit a frame.
+    pub(crate) fn new(spec: &Spec, role: Role, prepared: &Prepared) -> Result<Template, LoadError> {
+        let rows = &spec.rows;
+        let clustered = spec.clustered();
+        let blobs = match role {
+            Role::Read => 0,
+            Role::Write => rows.columns,
+        };
+        let value = vec![b'x'; rows.value_bytes];
+        let mut values = ValuesBuf::new();
+        let parts = [(1, &[0; KEY_BYTES][..]), (usize::from(clustered), &[0; 8]), (blobs, &value)];
+        for (times, bytes) in parts {
+            for _ in 0..times {
+                values.push(Value::Bytes(bytes)).map_err(|error| LoadError::Usage(error.to_string()))?;
+            }
+        }
+        let params = QueryParams {
+            consistency: spec.consistency_level()?,
+            values: values.values(),
+            skip_metadata: true,
+            ..Default::default()
+        };
+        let mut encoder = Encoder::new(Direction::Request, Version::V4);
+        let execute = Execute { id: &prepared.id, result_metadata_id: &[], params };
+        let encoded = encoder.request(0, &Request::Execute(execute));
+        encoded.map_err(|error| LoadError::Usage(error.to_string()))?;
+        let frame = encoder.finish().to_vec();
+        let values_at = frame.len() - blobs * (4 + rows.value_bytes);
+        let clustering_at = clustered.then(|| values_at - 8);
+        let key_at = values_at - if clustered { 12 } else { 0 } - KEY_BYTES;
+        Ok(Template {
+            frame,
+            key_at,
+            clustering_at,
+            values_at,
+            values: blobs,
+            value_bytes: rows.value_bytes,
+            random_bytes: ((1.0 - rows.compressibility) * rows.value_bytes as f64).round() as usize,
+        })
+    }
+
+    /// Appends the request for a row to `out`.
+    pub(crate) fn append(&self, out: &mut Vec<u8>, stream: u16, row: RowId, rng: &mut SmallRng) {
+        let start = out.len();
+        out.extend_from_slice(&self.frame);
+        let frame = &mut out[start..];
+        frame[2..4].copy_from_slice(&stream.to_be_bytes());
+        frame[self.key_at..self.key_at + KEY_BYTES].copy_from_slice(&row.key.to_be_bytes());
+        if let Some(at) = self.clustering_at {
+            frame[at..at + 8].copy_from_slice(&row.clustering.to_be_bytes());
+        }
+        let mut at = self.values_at;
+        for _ in 0..self.values {
+            rng.fill_bytes(&mut frame[at + 4..at + 4 + self.random_bytes]);
+            at += 4 + self.value_bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use rand::SeedableRng;
+    use wire::{Decoder, Limits};
+
+    /// Appends one request and returns its values as a server decodes them.
+    fn check(spec: &Spec, role: Role, row: RowId) -> Vec<Vec<u8>> {
+        let prepared = Prepared { id: b"an id".to_vec(), markers: 0 };
+        let template = Template::new(spec, role, &prepared).expect("it fits");
+        let mut out = b"before".to_vec();
+        template.append(&mut out, 0x1234, row, &mut SmallRng::seed_from_u64(5));
+        let mut decoder = Decoder::new(Direction::Request, Limits::default());
+        let mut input = Bytes::from(out).slice(6..).into();
+        let envelope = decoder.decode(&mut input).expect("well-formed").expect("whole");
+        assert!(input.is_empty());
+        assert_eq!(envelope.stream, 0x1234);
+        let Ok(Request::Execute(execute)) = envelope.request() else { panic!("no EXECUTE") };
+        assert_eq!(execute.id, b"an id");
+        assert!(execute.params.skip_metadata);
+        let bytes = |value| if let Value::Bytes(bytes) = value { bytes.to_vec() } else { panic!("null") };
+        execute.params.values.iter().map(bytes).collect()
+    }
+
+    #[test]
+    fn requests_carry_their_row() {
+        let mut spec = Spec::default();
+        let row = RowId { key: 0x0102_0304_0506_0708, clustering: 9 };
+        assert_eq!(check(&spec, Role::Read, row), [vec![1, 2, 3, 4, 5, 6, 7, 8]]);
+        let written = check(&spec, Role::Write, row);
+        assert_eq!(written.iter().map(Vec::len).collect::<Vec<_>>(), [8, 34, 34, 34, 34, 34]);
+        assert_ne!(written[1], written[2]);
+        spec.rows.per_partition = 100;
+        spec.rows.columns = 1;
+        spec.workload = Workload::Slice;
+        assert_eq!(check(&spec, Role::Read, row)[1], 9i64.to_be_bytes());
+        assert_eq!(check(&spec, Role::Write, row).iter().map(Vec::len).collect::<Vec<_>>(), [8, 8, 34]);
+    }
+
+    #[test]
+    fn compressible_bytes_are_all_the_same() {
+        let mut spec = Spec::default();
+        spec.rows.compressibility = 0.5;
+        let written = check(&spec, Role::Write, RowId { key: 1, clustering: 0 });
+        assert!(written[1..].iter().all(|value| value[17..].iter().all(|byte| *byte == b'x')));
+        assert!(written[1..].iter().all(|value| value[..17].iter().any(|byte| *byte != b'x')));
+    }
+
+    #[test]
+    fn tables_by_shape() {
+        let mut rows = Spec::default().rows;
+        assert!(definitions(&rows)[1].contains("keyspace1.standard1 (key blob PRIMARY KEY, \"C0\" blob, "));
+        rows.columns = 1;
+        assert!(definitions(&rows)[1].contains("keyspace1.columns1 "));
+        rows.per_partition = 10;
+        assert!(definitions(&rows)[1].contains("PRIMARY KEY (key, ck)"));
+    }
+}

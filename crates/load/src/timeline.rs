@@ -1,0 +1,202 @@
+//! What happened second by second. Each worker hands in a window a second; the windows of all workers for
+//! the same second become one [`Second`], in order, as soon as no worker can add to it.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::{Latencies, OpKind};
+
+/// One worker's second (or the last part of a step).
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub(crate) index: u64,
+    pub(crate) begin_ns: u64,
+    pub(crate) end_ns: u64,
+    /// The stretch of the run; one past the last while only waiting for answers.
+    pub(crate) stretch: usize,
+    pub(crate) latencies: Latencies,
+    pub(crate) sent: u64,
+    pub(crate) errors: u64,
+    pub(crate) in_flight: usize,
+    pub(crate) in_flight_max: usize,
+    pub(crate) cpu_ns: u64,
+}
+
+/// What a worker says.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Window(usize, Box<Window>),
+    Ended(usize),
+}
+
+/// Answers of one kind in one second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Requests answered without error.
+    pub ops: u64,
+    /// Median latency, µs.
+    pub p50_us: f64,
+    /// 99th percentile, µs.
+    pub p99_us: f64,
+    /// The longest, µs.
+    pub max_us: f64,
+}
+
+impl Moment {
+    fn of(histogram: &Histogram<u64>) -> Moment {
+        if histogram.is_empty() {
+            return Moment::default();
+        }
+        let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
+        let max_us = histogram.max() as f64 / 1000.0;
+        Moment { ops: histogram.len(), p50_us: us(0.5), p99_us: us(0.99), max_us }
+    }
+}
+
+/// One second of a run, over all workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// When it began, by the wall clock: milliseconds since 1970.
+    pub unix_ms: u64,
+    /// When it began, seconds since the run did.
+    pub at_s: f64,
+    /// How long it was; the last of a step may be shorter than a second.
+    pub seconds: f64,
+    /// The step it belongs to, from 0; -1 in the warm-up, -2 while waiting for the last answers.
+    pub step: i64,
+    /// Requests sent.
+    pub sent: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Requests in flight at its end.
+    pub in_flight: usize,
+    /// The most in flight in it, summed over the threads.
+    pub in_flight_max: usize,
+    /// CPU of the busiest generator thread, as a share of its core.
+    pub generator_cpu: f64,
+    /// All answers.
+    pub all: Moment,
+    /// Reads.
+    pub reads: Moment,
+    /// Writes.
+    pub writes: Moment,
+}
+
+impl Second {
+    /// Answers a second.
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.all.ops as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+/// Windows on their way to becoming seconds.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    /// For each worker the windows it has handed in; all of them once it has ended.
+    seen: Vec<u64>,
+    waiting: BTreeMap<u64, (Box<Window>, f64)>,
+}
+
+impl Timeline {
+    pub(crate) fn new(workers: usize) -> Timeline {
+        Timeline { seen: vec![0; workers], waiting: BTreeMap::new() }
+    }
+
+    /// Takes a message; what is complete by it comes out of [`Timeline::pop`].
+    pub(crate) fn push(&mut self, message: Message) {
+        match message {
+            Message::Ended(worker) => self.seen[worker] = u64::MAX,
+            Message::Window(worker, window) => {
+                self.seen[worker] = window.index + 1;
+                let length = (window.end_ns - window.begin_ns).max(1);
+                let cpu = window.cpu_ns as f64 / length as f64;
+                match self.waiting.get_mut(&window.index) {
+                    None => {
+                        self.waiting.insert(window.index, (window, cpu));
+                    }
+                    Some((sum, busiest)) => {
+                        sum.latencies.add(&window.latencies);
+                        sum.sent += window.sent;
+                        sum.errors += window.errors;
+                        sum.in_flight += window.in_flight;
+                        sum.in_flight_max += window.in_flight_max;
+                        sum.end_ns = sum.end_ns.max(window.end_ns);
+                        *busiest = busiest.max(cpu);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next second no worker can add to. `step` names the step of a stretch; `unix_ms` the wall clock.
+    pub(crate) fn pop(
+        &mut self,
+        step: impl Fn(usize) -> i64,
+        unix_ms: impl Fn(u64) -> u64,
+    ) -> Option<Second> {
+        let complete = self.seen.iter().min().copied().unwrap_or(0);
+        let entry = self.waiting.first_entry()?;
+        if *entry.key() >= complete {
+            return None;
+        }
+        let (window, generator_cpu) = entry.remove();
+        Some(Second {
+            unix_ms: unix_ms(window.begin_ns),
+            at_s: window.begin_ns as f64 / 1e9,
+            seconds: (window.end_ns - window.begin_ns) as f64 / 1e9,
+            step: step(window.stretch),
+            sent: window.sent,
+            errors: window.errors,
+            in_flight: window.in_flight,
+            in_flight_max: window.in_flight_max,
+            generator_cpu,
+            all: Moment::of(&window.latencies.both()),
+            reads: Moment::of(window.latencies.of(OpKind::Read)),
+            writes: Moment::of(window.latencies.of(OpKind::Write)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(worker: usize, index: u64, sent: u64) -> Message {
+        let mut latencies = Latencies::default();
+        (0..sent).for_each(|_| latencies.record(OpKind::Read, 1000));
+        Message::Window(
+            worker,
+            Box::new(Window {
+                index,
+                begin_ns: index * 1_000_000_000,
+                end_ns: (index + 1) * 1_000_000_000,
+                stretch: 0,
+                latencies,
+                sent,
+                errors: 0,
+                in_flight: 1,
+                in_flight_max: 2,
+                cpu_ns: sent * 100_000_000,
+            }),
+        )
+    }
+
+    #[test]
+    fn seconds_come_in_order_and_only_when_complete() {
+        let mut timeline = Timeline::new(2);
+        let pop = |timeline: &mut Timeline| timeline.pop(|_| 0, |ns| ns / 1_000_000);
+        timeline.push(window(0, 0, 3));
+        timeline.push(window(0, 1, 4));
+        assert_eq!(pop(&mut timeline), None);
+        timeline.push(window(1, 0, 5));
+        let first = pop(&mut timeline).expect("both handed it in");
+        assert_eq!((first.sent, first.all.ops, first.in_flight, first.unix_ms), (8, 8, 2, 0));
+        assert!((first.generator_cpu - 0.5).abs() < 1e-9, "the busiest counts, not the sum");
+        assert_eq!(pop(&mut timeline), None);
+        timeline.push(Message::Ended(1));
+        assert_eq!(pop(&mut timeline).map(|second| (second.sent, second.unix_ms)), Some((4, 1000)));
+        assert_eq!(pop(&mut timeline), None);
+    }
+}

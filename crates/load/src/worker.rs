@@ -1,0 +1,622 @@
+//! One thread of a load: an event loop over its connections.
+//!
+//! 1. Send what is due: in an open loop the arrivals whose time has come, in a closed loop as many as are
+//!    missing. Frames collect in each connection's buffer.
+//! 2. Write each buffer with one system call.
+//! 3. Sleep until an answer comes or the next arrival is due, by a timer of nanosecond resolution. Above
+//!    [`BATCH_ABOVE_PER_S`] arrivals are sent in batches of [`BATCH_NS`]; the delay counts as latency, since
+//!    latency runs from the intended time.
+//! 4. Read what has arrived and count it.
+
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use hdrhistogram::Histogram;
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::arrivals::{Arrivals, Stretch};
+use crate::clock::{Clock, SECOND_NS, thread_cpu_ns};
+use crate::connection::{Broken, Connection, PREPARE_STREAM, Slot};
+use crate::connector::Wanted;
+use crate::histogram::{Latencies, OpKind, histogram};
+use crate::keys::KeySource;
+use crate::poller::Poller;
+use crate::reply::Reply;
+use crate::run::StopFlag;
+use crate::spec::{Spec, Workload};
+use crate::statement::{RowId, Template};
+use crate::timeline::{Message, Window};
+
+/// Above this rate a thread does not wake for every arrival.
+const BATCH_ABOVE_PER_S: f64 = 20_000.0;
+/// The shortest sleep then, nanoseconds: 50 µs, a tenth of the 99th percentile of a busy loopback server.
+const BATCH_NS: u64 = 50_000;
+/// The longest sleep, so that the stop flag is seen.
+const SLEEP_NS_MAX: u64 = 100_000_000;
+/// Requests sent before answers are looked at again.
+const SEND_MAX: usize = 512;
+/// A prefill gives up after so many failures without a success.
+const FAILURES_MAX: u64 = 1000;
+
+/// What a worker is to do.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) worker: usize,
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) clock: Clock,
+    /// The run in stretches, at this worker's part of the rate.
+    pub(crate) stretches: Vec<Stretch>,
+    pub(crate) open: bool,
+    /// This worker's part of the limit on requests in flight.
+    pub(crate) in_flight_max: usize,
+    /// Reading and writing, for each host.
+    pub(crate) templates: Vec<Templates>,
+    pub(crate) connections: Vec<Opened>,
+}
+
+/// The statements of one host.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Templates {
+    pub(crate) read: Option<Template>,
+    pub(crate) write: Option<Template>,
+    /// What to send to have them prepared again.
+    pub(crate) prepare: Vec<u8>,
+}
+
+/// A connection a worker begins with.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) host: usize,
+    pub(crate) quota: usize,
+    pub(crate) stream: TcpStream,
+}
+
+/// How a worker talks to the rest of the run.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    pub(crate) messages: Sender<Message>,
+    pub(crate) wanted: Sender<Wanted>,
+    pub(crate) reopened: Receiver<(usize, TcpStream)>,
+    pub(crate) stop: StopFlag,
+}
+
+/// What one worker counted in one stretch.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    pub(crate) latencies: Latencies,
+    /// How late requests left that no limit held back: the generator's own part in the latency.
+    pub(crate) lag: Histogram<u64>,
+    pub(crate) sent: u64,
+    pub(crate) answered: u64,
+    /// Answers that came while the stretch lasted, whatever they answer.
+    pub(crate) answered_within: u64,
+    pub(crate) rows: u64,
+    pub(crate) empty_reads: u64,
+    pub(crate) errors: BTreeMap<i32, (u64, String)>,
+    /// Requests lost with their connection.
+    pub(crate) lost: u64,
+    pub(crate) unanswered: u64,
+    /// Due, but never sent.
+    pub(crate) unsent: u64,
+    /// Sent later than due because a limit on requests in flight was reached.
+    pub(crate) held_back: u64,
+    pub(crate) connections_broken: u64,
+    pub(crate) broken_why: String,
+    pub(crate) in_flight_max: usize,
+    pub(crate) cpu_ns: u64,
+    pub(crate) wall_ns: u64,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Tally {
+        Tally {
+            latencies: Latencies::default(),
+            lag: histogram(),
+            sent: 0,
+            answered: 0,
+            answered_within: 0,
+            rows: 0,
+            empty_reads: 0,
+            errors: BTreeMap::new(),
+            lost: 0,
+            unanswered: 0,
+            unsent: 0,
+            held_back: 0,
+            connections_broken: 0,
+            broken_why: String::new(),
+            in_flight_max: 0,
+            cpu_ns: 0,
+            wall_ns: 0,
+        }
+    }
+}
+
+/// A place for a connection, kept while it is down.
+#[derive(Debug)]
+struct Place {
+    host: usize,
+    quota: usize,
+    open: Option<Connection>,
+}
+
+/// The rows a prefill still has to write.
+#[derive(Debug)]
+struct Remaining {
+    next: u64,
+    end: u64,
+    step: u64,
+    again: Vec<RowId>,
+    failures: u64,
+}
+
+pub(crate) struct Worker {
+    plan: Plan,
+    lines: Lines,
+    poller: Poller,
+    places: Vec<Place>,
+    /// Where the search for a free stream goes on.
+    turn: usize,
+    rng: SmallRng,
+    /// Apart from `rng`, so that arrivals do not depend on what is sent.
+    arrivals_rng: SmallRng,
+    arrivals: Arrivals,
+    keys: KeySource,
+    prefill: Option<Remaining>,
+    in_flight: usize,
+    down: usize,
+    /// When a limit last held a request back.
+    blocked_ns: Option<u64>,
+    tallies: Vec<Tally>,
+    stretch: usize,
+    window: Window,
+    window_cpu_ns: u64,
+}
+
+impl Worker {
+    pub(crate) fn new(mut plan: Plan, lines: Lines) -> Result<Worker, std::io::Error> {
+        let poller = Poller::new()?;
+        let mut places = Vec::new();
+        for (index, opened) in std::mem::take(&mut plan.connections).into_iter().enumerate() {
+            let connection = Connection::new(opened.stream, opened.quota)?;
+            poller.add(connection.stream(), index)?;
+            places.push(Place { host: opened.host, quota: opened.quota, open: Some(connection) });
+        }
+        let spec = &plan.spec;
+        let (worker, workers) = (plan.worker as u64, spec.threads as u64);
+        let seed = spec.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(2 * worker);
+        let mut arrivals_rng = SmallRng::seed_from_u64(seed);
+        let stretches = if plan.open { plan.stretches.clone() } else { Vec::new() };
+        let (begin, end) = spec.key_range();
+        let prefill = (spec.workload == Workload::Prefill).then(|| Remaining {
+            next: worker,
+            end: (end - begin).saturating_mul(spec.rows.per_partition.max(1)),
+            step: workers,
+            again: Vec::new(),
+            failures: 0,
+        });
+        Ok(Worker {
+            arrivals: Arrivals::new(stretches, &mut arrivals_rng),
+            keys: KeySource::new(spec.keys.distribution, (begin, end), (worker, workers)),
+            prefill,
+            poller,
+            places,
+            turn: 0,
+            rng: SmallRng::seed_from_u64(seed + 1),
+            arrivals_rng,
+            in_flight: 0,
+            down: 0,
+            blocked_ns: None,
+            // One more for what is answered after the last stretch.
+            tallies: vec![Tally::new(); plan.stretches.len() + 1],
+            stretch: 0,
+            window: window(0, 0, 0),
+            window_cpu_ns: thread_cpu_ns(),
+            plan,
+            lines,
+        })
+    }
+
+    /// Runs to the end; returns the counts of every stretch and of the wait after the last.
+    pub(crate) fn run(mut self) -> Result<Vec<Tally>, std::io::Error> {
+        let mut ready = Vec::with_capacity(256);
+        let mut drain_until = None;
+        loop {
+            let mut now = self.plan.clock.now_ns();
+            let finished = self.stretch_end(now).is_none() || self.prefill_over();
+            if drain_until.is_none() && (finished || self.lines.stop.is_set()) {
+                self.count_unsent(now);
+                self.enter(self.plan.stretches.len(), now);
+                drain_until = Some(now + (self.plan.spec.drain_s * 1e9) as u64);
+            }
+            match drain_until {
+                Some(until) if self.in_flight == 0 || now >= until => break,
+                _ => {}
+            }
+            self.roll(now);
+            let sending = drain_until.is_none();
+            let due = if sending { self.send(now) } else { None };
+            self.flush();
+            self.take_reopened();
+            let mut wake = self.window_end().min(now + SLEEP_NS_MAX).min(drain_until.unwrap_or(u64::MAX));
+            if let Some(due) = due {
+                wake = wake.min(due);
+            }
+            self.poller.wait(wake.saturating_sub(now), &mut ready)?;
+            now = self.plan.clock.now_ns();
+            for event in ready.drain(..) {
+                self.handle(event.connection, event.readable, now);
+            }
+        }
+        self.finish();
+        Ok(self.tallies)
+    }
+
+    fn finish(&mut self) {
+        let now = self.plan.clock.now_ns();
+        let slots: Vec<Slot> = self
+            .places
+            .iter_mut()
+            .filter_map(|place| place.open.as_mut())
+            .flat_map(Connection::drain)
+            .collect();
+        for slot in slots {
+            self.tallies[slot.stretch as usize].unanswered += 1;
+        }
+        self.close_window(now);
+        // A run whose collector has gone has nobody to tell.
+        drop(self.lines.messages.send(Message::Ended(self.plan.worker)));
+    }
+
+    // ---- time: windows and stretches ----
+
+    /// The end of the stretch `now` is in, moving on to it; nothing after the last.
+    fn stretch_end(&mut self, now: u64) -> Option<u64> {
+        while let Some(stretch) = self.plan.stretches.get(self.stretch) {
+            if now < stretch.end_ns {
+                return Some(stretch.end_ns);
+            }
+            let end = stretch.end_ns;
+            self.enter(self.stretch + 1, end);
+        }
+        None
+    }
+
+    /// Ends the window and begins one in another stretch.
+    fn enter(&mut self, stretch: usize, at: u64) {
+        if self.stretch == stretch {
+            return;
+        }
+        while self.window_end() < at {
+            let end = self.window_end();
+            self.close_window(end);
+        }
+        self.close_window(at);
+        self.stretch = stretch;
+        self.window.stretch = stretch;
+    }
+
+    /// Windows are a second long, and never reach over the end of a stretch.
+    fn window_end(&self) -> u64 {
+        let end = self.plan.stretches.get(self.stretch).map_or(u64::MAX, |stretch| stretch.end_ns);
+        (self.window.begin_ns + SECOND_NS).min(end)
+    }
+
+    fn roll(&mut self, now: u64) {
+        while now >= self.window_end() {
+            let end = self.window_end();
+            self.close_window(end);
+        }
+    }
+
+    fn close_window(&mut self, end: u64) {
+        let cpu = thread_cpu_ns();
+        let next = window(self.window.index + 1, end, self.stretch);
+        let mut closed = std::mem::replace(&mut self.window, next);
+        closed.end_ns = end;
+        closed.in_flight = self.in_flight;
+        closed.cpu_ns = cpu - self.window_cpu_ns;
+        self.window_cpu_ns = cpu;
+        self.window.in_flight_max = self.in_flight;
+        let tally = &mut self.tallies[closed.stretch];
+        tally.cpu_ns += closed.cpu_ns;
+        tally.wall_ns += end - closed.begin_ns;
+        // As above: nobody to tell.
+        drop(self.lines.messages.send(Message::Window(self.plan.worker, Box::new(closed))));
+    }
+
+    // ---- sending ----
+
+    /// Sends what is due; returns when to look again.
+    fn send(&mut self, now: u64) -> Option<u64> {
+        if self.plan.open { self.send_open(now) } else { self.send_closed(now) }
+    }
+
+    fn send_open(&mut self, now: u64) -> Option<u64> {
+        for _ in 0..SEND_MAX {
+            let (due, stretch) = self.arrivals.peek()?;
+            if due > now {
+                let batching = self.plan.stretches[stretch].rate_per_s > BATCH_ABOVE_PER_S;
+                return Some(if batching { due.max(now + BATCH_NS) } else { due });
+            }
+            let Some(place) = self.free_place() else {
+                self.blocked_ns = Some(now);
+                return None;
+            };
+            let tally = &mut self.tallies[stretch];
+            if self.blocked_ns.is_some_and(|blocked| due <= blocked) {
+                tally.held_back += 1;
+            } else {
+                tally.lag.saturating_record(now - due);
+            }
+            let kind = self.draw_kind();
+            let row = self.draw_row();
+            self.submit(place, row, kind, due, stretch);
+            self.arrivals.advance(&mut self.arrivals_rng);
+        }
+        Some(now)
+    }
+
+    fn send_closed(&mut self, now: u64) -> Option<u64> {
+        for _ in 0..SEND_MAX {
+            let place = self.free_place()?;
+            let row = match &mut self.prefill {
+                Some(remaining) => remaining.take(&self.plan.spec)?,
+                None => self.draw_row(),
+            };
+            let kind = self.draw_kind();
+            self.submit(place, row, kind, now, self.stretch);
+        }
+        Some(now)
+    }
+
+    /// A connection that may take another request, in turn.
+    fn free_place(&mut self) -> Option<usize> {
+        if self.in_flight >= self.plan.in_flight_max {
+            return None;
+        }
+        for _ in 0..self.places.len() {
+            let index = self.turn;
+            self.turn = if index + 1 == self.places.len() { 0 } else { index + 1 };
+            if let Some(connection) = &self.places[index].open
+                && connection.in_flight() < connection.quota
+            {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    fn draw_kind(&mut self) -> OpKind {
+        match self.plan.spec.workload {
+            Workload::Read | Workload::Slice => OpKind::Read,
+            Workload::Write | Workload::Prefill => OpKind::Write,
+            Workload::Mixed if self.rng.random::<f64>() < self.plan.spec.write_ratio => OpKind::Write,
+            Workload::Mixed => OpKind::Read,
+        }
+    }
+
+    fn draw_row(&mut self) -> RowId {
+        let rows = &self.plan.spec.rows;
+        // A slice begins where it can still find all its rows.
+        let last = match self.plan.spec.workload {
+            Workload::Slice => rows.per_partition.saturating_sub(rows.slice_rows),
+            _ => rows.per_partition.saturating_sub(1),
+        };
+        let clustering = if last == 0 { 0 } else { self.rng.random_range(0..=last) };
+        RowId { key: self.keys.next(&mut self.rng), clustering }
+    }
+
+    fn submit(&mut self, index: usize, row: RowId, kind: OpKind, from_ns: u64, stretch: usize) {
+        let place = &mut self.places[index];
+        let templates = &self.plan.templates[place.host];
+        let template = match kind {
+            OpKind::Read => &templates.read,
+            OpKind::Write => &templates.write,
+        };
+        let (Some(connection), Some(template)) = (&mut place.open, template) else { return };
+        let Some(stream) = connection.take(Slot { from_ns, row, kind, stretch: stretch as u32 }) else {
+            return;
+        };
+        template.append(&mut connection.output, stream, row, &mut self.rng);
+        self.in_flight += 1;
+        self.window.sent += 1;
+        self.window.in_flight_max = self.window.in_flight_max.max(self.in_flight);
+        let tally = &mut self.tallies[stretch];
+        tally.sent += 1;
+        tally.in_flight_max = tally.in_flight_max.max(self.in_flight);
+    }
+
+    fn flush(&mut self) {
+        for index in 0..self.places.len() {
+            let Some(connection) = &mut self.places[index].open else { continue };
+            if connection.output.is_empty() || connection.awaits_writable {
+                continue;
+            }
+            self.write(index);
+        }
+    }
+
+    fn write(&mut self, index: usize) {
+        let Some(connection) = &mut self.places[index].open else { return };
+        match connection.flush() {
+            Ok(all) => {
+                if connection.awaits_writable == all {
+                    connection.awaits_writable = !all;
+                    if let Err(error) = self.poller.set_writable(connection.stream(), index, !all) {
+                        self.break_off(index, Broken(error.to_string()));
+                    }
+                }
+            }
+            Err(broken) => self.break_off(index, broken),
+        }
+    }
+
+    /// Whatever was due by `now` and never left is counted, arrival by arrival.
+    fn count_unsent(&mut self, now: u64) {
+        while let Some((due, stretch)) = self.arrivals.peek() {
+            if due > now {
+                return;
+            }
+            self.tallies[stretch].unsent += 1;
+            self.arrivals.advance(&mut self.arrivals_rng);
+        }
+    }
+
+    fn prefill_over(&self) -> bool {
+        let Some(remaining) = &self.prefill else { return false };
+        let written = remaining.next >= remaining.end && remaining.again.is_empty() && self.in_flight == 0;
+        written || remaining.failures >= FAILURES_MAX
+    }
+
+    // ---- answers ----
+
+    fn handle(&mut self, index: usize, readable: bool, now: u64) {
+        if readable && let Err(broken) = self.read(index, now) {
+            self.break_off(index, broken);
+            return;
+        }
+        if self.places[index].open.as_ref().is_some_and(|connection| connection.awaits_writable) {
+            self.write(index);
+        }
+    }
+
+    fn read(&mut self, index: usize, now: u64) -> Result<(), Broken> {
+        // Taken out, so that answers can be counted on `self` meanwhile.
+        let Some(mut connection) = self.places[index].open.take() else { return Ok(()) };
+        let mut unprepared = false;
+        let outcome = connection.fill().and_then(|()| {
+            connection.answers(|slot, reply| {
+                unprepared |= reply == Reply::Unprepared;
+                self.count(slot, reply, now);
+            })
+        });
+        if unprepared && !connection.preparing {
+            connection.preparing = true;
+            connection.output.extend_from_slice(&self.plan.templates[self.places[index].host].prepare);
+        }
+        self.places[index].open = Some(connection);
+        outcome
+    }
+
+    fn count(&mut self, slot: Slot, reply: Reply, now: u64) {
+        self.in_flight -= 1;
+        let failure = match reply {
+            Reply::Done { rows } => {
+                let latency = now.saturating_sub(slot.from_ns);
+                self.window.latencies.record(slot.kind, latency);
+                self.tallies[self.stretch].answered_within += 1;
+                let tally = &mut self.tallies[slot.stretch as usize];
+                tally.latencies.record(slot.kind, latency);
+                tally.answered += 1;
+                tally.rows += rows;
+                tally.empty_reads += u64::from(slot.kind == OpKind::Read && rows == 0);
+                if let Some(remaining) = &mut self.prefill {
+                    remaining.failures = 0;
+                }
+                return;
+            }
+            Reply::Failed { code, message } => (code, message),
+            Reply::Unprepared => (0x2500, "the server had forgotten the statement".to_string()),
+            Reply::Prepared => (0x000A, "an answer of the wrong kind".to_string()),
+        };
+        self.window.errors += 1;
+        let tally = &mut self.tallies[slot.stretch as usize];
+        tally.errors.entry(failure.0).or_insert((0, failure.1)).0 += 1;
+        self.again(slot);
+    }
+
+    /// A prefill writes again what failed.
+    fn again(&mut self, slot: Slot) {
+        if let Some(remaining) = &mut self.prefill {
+            remaining.failures += 1;
+            remaining.again.push(slot.row);
+        }
+    }
+
+    // ---- connections that break ----
+
+    fn break_off(&mut self, index: usize, Broken(why): Broken) {
+        let Some(mut connection) = self.places[index].open.take() else { return };
+        self.poller.remove(connection.stream());
+        let tally = &mut self.tallies[self.stretch];
+        tally.connections_broken += 1;
+        tally.broken_why = why;
+        let slots: Vec<Slot> = connection.drain().collect();
+        for slot in slots {
+            self.in_flight -= 1;
+            self.window.errors += 1;
+            self.tallies[slot.stretch as usize].lost += 1;
+            self.again(slot);
+        }
+        self.down += 1;
+        let wanted = Wanted { worker: self.plan.worker, connection: index, host: self.places[index].host };
+        // The connector outlives the workers.
+        drop(self.lines.wanted.send(wanted));
+    }
+
+    fn take_reopened(&mut self) {
+        if self.down == 0 {
+            return;
+        }
+        while let Ok((index, stream)) = self.lines.reopened.try_recv() {
+            self.down -= 1;
+            let opened = Connection::new(stream, self.places[index].quota)
+                .and_then(|connection| self.poller.add(connection.stream(), index).map(|()| connection));
+            match opened {
+                Ok(connection) => self.places[index].open = Some(connection),
+                Err(_) => {
+                    self.down += 1;
+                    let host = self.places[index].host;
+                    drop(self.lines.wanted.send(Wanted {
+                        worker: self.plan.worker,
+                        connection: index,
+                        host,
+                    }));
+                }
+            }
+        }
+    }
+}
+
+impl Remaining {
+    fn take(&mut self, spec: &Spec) -> Option<RowId> {
+        if let Some(row) = self.again.pop() {
+            return Some(row);
+        }
+        if self.next >= self.end {
+            return None;
+        }
+        let number = self.next;
+        self.next += self.step;
+        let rows = spec.rows.per_partition.max(1);
+        Some(RowId { key: spec.key_range().0 + number / rows, clustering: number % rows })
+    }
+}
+
+fn window(index: u64, begin_ns: u64, stretch: usize) -> Window {
+    Window {
+        index,
+        begin_ns,
+        end_ns: begin_ns,
+        stretch,
+        latencies: Latencies::default(),
+        sent: 0,
+        errors: 0,
+        in_flight: 0,
+        in_flight_max: 0,
+        cpu_ns: 0,
+    }
+}
+
+/// The frame that has statements prepared again, on its reserved stream.
+pub(crate) fn prepare_frame(texts: &[String]) -> Result<Vec<u8>, wire::Error> {
+    let mut encoder = wire::Encoder::new(wire::Direction::Request, wire::Version::V4);
+    for text in texts {
+        let request = wire::Request::Prepare(wire::Prepare { text, keyspace: None });
+        encoder.request(PREPARE_STREAM as i16, &request)?;
+    }
+    Ok(encoder.finish().to_vec())
+}
