@@ -230,11 +230,10 @@ fn validate_column(column: &ColumnDef) -> Result<(), DefinitionError> {
 
 /// What may be inside of what. Inside `frozen<>` and tuples everything is frozen.
 fn validate_type(ty: &CqlType) -> Result<(), DefinitionError> {
-    if let CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) = ty {
-        for inner in ty.inner().into_iter().filter(|inner| inner.is_multi_cell()) {
-            let what = if inner.is_collection() { "collections" } else { "UDTs" };
-            return Err(DefinitionError::NonFrozenInside { what, ty: ty.to_string() });
-        }
+    let is_open = matches!(ty, CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..));
+    if is_open && let Some(inner) = ty.inner().into_iter().find(|inner| inner.is_multi_cell()) {
+        let what = if inner.is_collection() { "collections" } else { "UDTs" };
+        return Err(DefinitionError::NonFrozenInside { what, ty: ty.to_string() });
     }
     validate_inside(ty)
 }
