@@ -2,7 +2,6 @@
 //! output and into files.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
@@ -130,7 +129,6 @@ fn stop_on_signals() -> Result<StopFlag, LoadError> {
     let stop = StopFlag::new();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         let flag = stop.shared();
-        debug_assert!(!flag.load(Ordering::Relaxed));
         let registered = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))
             .and_then(|_| signal_hook::flag::register(signal, flag));
         registered.map_err(|error| LoadError::System(error.to_string()))?;

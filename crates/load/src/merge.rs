@@ -90,12 +90,20 @@ fn line(text: &str) -> Option<Line> {
     Some(Line { step, kind, seconds, histogram })
 }
 
+/// One step and kind while it is being summed up.
+struct Sum {
+    kind: OpKind,
+    generators: usize,
+    per_second: f64,
+    histogram: Histogram<u64>,
+}
+
 /// Merges files of raw histograms, given as path and text.
 ///
 /// # Errors
 /// [`LoadError::File`] for a text that holds none, naming the line.
 pub fn merge(files: &[(String, String)]) -> Result<Vec<Merged>, LoadError> {
-    let mut sums: BTreeMap<(usize, &'static str), (OpKind, usize, f64, Histogram<u64>)> = BTreeMap::new();
+    let mut sums: BTreeMap<(usize, &'static str), Sum> = BTreeMap::new();
     for (path, text) in files {
         let wrong = |number: usize, what: &str| LoadError::File {
             path: path.clone(),
@@ -108,22 +116,28 @@ pub fn merge(files: &[(String, String)]) -> Result<Vec<Merged>, LoadError> {
         }
         for (number, text) in lines.filter(|(_, text)| !text.trim().is_empty()) {
             let line = line(text).ok_or_else(|| wrong(number + 1, "no histogram"))?;
-            let sum =
-                sums.entry((line.step, line.kind.name())).or_insert_with(|| (line.kind, 0, 0.0, histogram()));
-            sum.3.add(&line.histogram).map_err(|error| wrong(number + 1, &error.to_string()))?;
-            sum.1 += 1;
+            let sum = sums.entry((line.step, line.kind.name())).or_insert_with(|| Sum {
+                kind: line.kind,
+                generators: 0,
+                per_second: 0.0,
+                histogram: histogram(),
+            });
+            sum.histogram.add(&line.histogram).map_err(|error| wrong(number + 1, &error.to_string()))?;
+            sum.generators += 1;
             if line.seconds > 0.0 {
-                sum.2 += line.histogram.len() as f64 / line.seconds;
+                sum.per_second += line.histogram.len() as f64 / line.seconds;
             }
         }
     }
-    let merged = |((step, _), (kind, generators, per_second, raw)): (
-        (usize, &str),
-        (OpKind, usize, f64, Histogram<u64>),
-    )| {
-        Merged { step, kind, generators, count: raw.len(), per_second, latency: Latency::of(&raw) }
-    };
-    Ok(sums.into_iter().map(merged).collect())
+    let merged = sums.into_iter().map(|((step, _), sum)| Merged {
+        step,
+        kind: sum.kind,
+        generators: sum.generators,
+        count: sum.histogram.len(),
+        per_second: sum.per_second,
+        latency: Latency::of(&sum.histogram),
+    });
+    Ok(merged.collect())
 }
 
 /// Merged histograms as text.

@@ -135,8 +135,9 @@ fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
         for row in 0..3 {
             if row != column {
                 let factor = rows[row][column] / rows[column][column];
-                for cell in column..4 {
-                    rows[row][cell] -= factor * rows[column][cell];
+                let pivot = rows[column];
+                for (cell, above) in rows[row].iter_mut().zip(pivot) {
+                    *cell -= factor * above;
                 }
             }
         }

@@ -1,0 +1,292 @@
+//! Whatever the server does, every request is accounted for: due = sent + unsent, and
+//! sent = answered + errors + lost + unanswered. Nothing here asserts how long anything takes.
+#![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
+
+mod fake;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fake::{Fake, Script};
+use load::session::Session;
+use load::{LoadError, Pacing, Report, Spec, Step, StepReport, StopFlag, Workload};
+
+fn spec(fake: &Fake) -> Spec {
+    Spec {
+        hosts: vec![fake.address.to_string()],
+        pacing: Pacing::Closed { in_flight: 8, seconds: 0.3 },
+        connections: 4,
+        threads: 2,
+        drain_s: 2.0,
+        ..Spec::default()
+    }
+}
+
+fn open(rate_per_s: f64, seconds: f64) -> Pacing {
+    Pacing::Open(vec![Step { rate_per_s, seconds }])
+}
+
+fn balanced(step: &StepReport) {
+    assert_eq!(step.due, step.sent + step.unsent, "{step:?}");
+    assert_eq!(step.sent, step.answered + step.errors + step.lost + step.unanswered, "{step:?}");
+    let kinds = [&step.reads, &step.writes].map(|kind| kind.as_ref().map_or(0, |kind| kind.count));
+    assert_eq!(step.answered, kinds[0] + kinds[1], "{step:?}");
+}
+
+/// Runs a load against a server with that script, checks that everything is accounted for, and returns the
+/// report.
+fn check(script: Script, change: impl Fn(&mut Spec)) -> (Report, Fake) {
+    let fake = Fake::start(script);
+    let mut spec = spec(&fake);
+    change(&mut spec);
+    let mut observed = Vec::new();
+    let report = load::run(&spec, &StopFlag::new(), |second| observed.push(second.clone())).expect("it runs");
+    assert_eq!(observed, report.seconds);
+    report.steps.iter().for_each(balanced);
+    let total = |field: fn(&StepReport) -> u64| report.steps.iter().map(field).sum::<u64>();
+    if spec.warmup_s == 0.0 {
+        assert_eq!(report.seconds.iter().map(|second| second.sent).sum::<u64>(), total(|s| s.sent));
+        assert_eq!(report.seconds.iter().map(|second| second.all.ops).sum::<u64>(), total(|s| s.answered));
+    }
+    assert!(report.seconds.windows(2).all(|w| w[0].unix_ms <= w[1].unix_ms));
+    let json = serde_json::to_string(&report).expect("a report is data");
+    let back: Report = serde_json::from_str(&json).expect("and back");
+    assert_eq!(back.steps.len(), report.steps.len());
+    assert!(report.text().contains("answers/s"));
+    (report, fake)
+}
+
+#[test]
+fn a_closed_loop_keeps_its_number_in_flight() {
+    let (report, fake) = check(Script { rows: 1, ..Script::default() }, |_| {});
+    let step = &report.steps[0];
+    assert!(step.answered > 0 && step.in_flight_max == 8, "{step:?}");
+    assert_eq!(step.sent, fake.seen.executes.load(Ordering::Relaxed));
+    assert_eq!(step.reads.as_ref().map(|reads| (reads.rows, reads.empty)), Some((step.answered, 0)));
+    assert!(fake.seen.queries.lock().expect("no panic")[1].contains("CREATE TABLE IF NOT EXISTS"));
+}
+
+#[test]
+fn an_open_loop_sends_what_is_due_whatever_the_server_does() {
+    let due =
+        |script: Script| check(script, |s| (s.pacing, s.drain_s) = (open(2000.0, 0.4), 0.1)).0.steps[0].due;
+    let quick = due(Script::default());
+    assert!((quick as f64 - 800.0).abs() < 5.0 * 800f64.sqrt(), "{quick} due");
+    assert_eq!(quick, due(Script { silent_from: Some(1), ..Script::default() }));
+    assert_eq!(quick, due(Script { fail_every: Some(2), ..Script::default() }));
+}
+
+#[test]
+fn steps_and_warm_up_are_apart() {
+    let (report, _fake) = check(Script::default(), |s| {
+        s.warmup_s = 0.1;
+        let step = |rate_per_s, seconds| Step { rate_per_s, seconds };
+        s.pacing = Pacing::Open(vec![step(500.0, 0.2), step(0.0, 0.1), step(3000.0, 0.2)]);
+    });
+    let due: Vec<f64> = report.steps.iter().map(|step| step.due as f64).collect();
+    assert!((due[0] - 100.0).abs() < 50.0 && due[1] == 0.0 && (due[2] - 600.0).abs() < 123.0, "{due:?}");
+    assert!(report.seconds.iter().any(|second| second.step == -1));
+    assert!(report.warnings.iter().any(|warning| warning.contains("found nothing")), "{:?}", report.warnings);
+}
+
+#[test]
+fn the_limit_in_flight_is_kept_and_shown() {
+    let (report, fake) = check(Script { silent_from: Some(1), ..Script::default() }, |s| {
+        (s.pacing, s.max_in_flight, s.drain_s) = (open(1000.0, 0.3), 4, 0.1);
+    });
+    let step = &report.steps[0];
+    assert_eq!((step.sent, step.unanswered, step.in_flight_max), (4, 4, 4));
+    assert_eq!(step.unsent, step.due - 4);
+    assert_eq!(fake.seen.executes.load(Ordering::Relaxed), 4);
+    assert!(report.warnings.iter().any(|warning| warning.contains("never sent")), "{:?}", report.warnings);
+}
+
+#[test]
+fn requests_held_back_are_counted() {
+    let slow = Script { delay: Duration::from_millis(10), rows: 1, ..Script::default() };
+    let (report, _fake) = check(slow, |s| {
+        (s.pacing, s.max_in_flight, s.streams, s.threads) = (open(2000.0, 0.3), 4, 1, 1);
+    });
+    let step = &report.steps[0];
+    // Four connections, one request each, at most 100 a second each: far fewer than were due.
+    assert!(step.held_back > 0 && step.unsent > 0, "{step:?}");
+    assert!(step.in_flight_max <= 4);
+}
+
+#[test]
+fn errors_are_counted_by_code_and_overload_apart() {
+    let (report, _fake) = check(Script { fail_every: Some(3), ..Script::default() }, |_| {});
+    let step = &report.steps[0];
+    assert!(step.overloaded > 0 && step.overloaded == step.errors, "{step:?}");
+    let codes = &step.error_codes;
+    assert_eq!((codes[0].code, codes[0].example.as_str(), codes[0].count), (0x1001, "too much", step.errors));
+}
+
+#[test]
+fn a_broken_connection_is_counted_and_opened_again() {
+    let fake = Fake::start(Script { drop_at: Some(20), ..Script::default() });
+    let spec = Spec { pacing: Pacing::Closed { in_flight: 8, seconds: 60.0 }, ..spec(&fake) };
+    let connections = || fake.seen.connections.load(Ordering::Relaxed);
+    let stop = StopFlag::new();
+    // One connection for set-up, four to begin with, and one again: stop when that one is there.
+    let report = load::run(&spec, &stop, |_| {
+        if connections() == 6 {
+            stop.set();
+        }
+    });
+    let report = report.expect("it runs");
+    assert!(report.stopped, "the connection was not opened again in a minute");
+    let step = &report.steps[0];
+    balanced(step);
+    assert!(step.connections_broken == 1 && step.lost > 0, "{step:?}");
+    assert_eq!(connections(), 6);
+    assert!(report.warnings.iter().any(|warning| warning.contains("opened again")), "{:?}", report.warnings);
+}
+
+#[test]
+fn a_forgotten_statement_is_prepared_again() {
+    let (report, fake) = check(Script { forget_at: Some(10), ..Script::default() }, |_| {});
+    assert_eq!(report.steps[0].error_codes[0].code, 0x2500);
+    assert_eq!((report.steps[0].errors, report.steps[0].lost), (1, 0));
+    assert_eq!(fake.seen.prepares.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_prefill_writes_every_row_once_although_some_fail() {
+    for (per_partition, keys) in [(0, 500), (7, 60)] {
+        let (report, fake) = check(Script { fail_every: Some(10), ..Script::default() }, |s| {
+            (s.workload, s.keys.population, s.keys.slice) = (Workload::Prefill, keys, (2, 2));
+            s.rows.per_partition = per_partition;
+        });
+        let written = fake.seen.written.lock().expect("no panic");
+        let rows = keys / 2 * per_partition.max(1);
+        let wanted: std::collections::BTreeSet<u64> = (keys / 2..keys).collect();
+        let found =
+            written.keys().map(|(key, _)| u64::from_be_bytes(key[..].try_into().expect("eight bytes")));
+        assert_eq!(found.collect::<std::collections::BTreeSet<u64>>(), wanted);
+        assert_eq!(written.values().sum::<u64>(), rows, "each row written once");
+        assert_eq!(report.steps[0].answered, rows);
+        assert!(
+            !report.warnings.iter().any(|warning| warning.contains("not written")),
+            "{:?}",
+            report.warnings
+        );
+    }
+}
+
+#[test]
+fn a_prefill_that_cannot_succeed_ends_and_says_so() {
+    let (report, _fake) = check(Script { fail_every: Some(1), ..Script::default() }, |s| {
+        s.workload = Workload::Prefill;
+    });
+    assert!(report.warnings.iter().any(|warning| warning.contains("not written")), "{:?}", report.warnings);
+}
+
+#[test]
+fn mixed_loads_and_slices() {
+    let (report, _fake) = check(Script { rows: 1, ..Script::default() }, |s| {
+        (s.workload, s.write_ratio, s.pacing) = (Workload::Mixed, 0.25, open(4000.0, 0.5));
+    });
+    let step = &report.steps[0];
+    let writes = step.writes.as_ref().map_or(0, |writes| writes.count) as f64 / step.answered as f64;
+    assert!((writes - 0.25).abs() < 0.06, "{writes}");
+    let (report, _fake) = check(Script { rows: 100, ..Script::default() }, |s| {
+        (s.workload, s.rows.per_partition) = (Workload::Slice, 1000);
+    });
+    let step = &report.steps[0];
+    assert_eq!(step.reads.as_ref().map(|reads| reads.rows), Some(100 * step.answered));
+}
+
+#[test]
+fn a_stop_reports_what_was_measured() {
+    let fake = Fake::start(Script { rows: 1, ..Script::default() });
+    let spec = Spec { pacing: Pacing::Closed { in_flight: 4, seconds: 3600.0 }, ..spec(&fake) };
+    let stop = StopFlag::new();
+    let mut seconds = 0;
+    let report = load::run(&spec, &stop, |_| {
+        seconds += 1;
+        stop.set();
+    });
+    let report = report.expect("it runs");
+    assert!(report.stopped && seconds >= 1 && report.steps[0].answered > 0);
+    assert!(report.steps[0].seconds < 600.0, "the time measured, not the time asked for");
+    balanced(&report.steps[0]);
+}
+
+#[test]
+fn what_cannot_begin_says_why() {
+    let fake = Fake::start(Script { password: Some("right"), ..Script::default() });
+    let refused = |user: Option<&str>, password: Option<&str>| {
+        let owned = |text: Option<&str>| text.map(str::to_string);
+        let spec = Spec { user: owned(user), password: owned(password), ..spec(&fake) };
+        load::run(&spec, &StopFlag::new(), |_| {}).err()
+    };
+    assert!(refused(Some("tester"), Some("right")).is_none());
+    assert!(matches!(refused(Some("tester"), Some("wrong")), Some(LoadError::Credentials { .. })));
+    assert!(matches!(refused(None, None), Some(LoadError::Credentials { .. })));
+
+    let bare = Fake::start(Script { no_table: true, ..Script::default() });
+    let missing = load::run(&Spec { create: false, ..spec(&bare) }, &StopFlag::new(), |_| {});
+    assert!(
+        matches!(&missing, Err(LoadError::NoTable(table)) if table == "keyspace1.standard1"),
+        "{missing:?}"
+    );
+
+    let nobody =
+        std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
+    let spec = Spec { hosts: vec![nobody.to_string()], ..spec(&bare) };
+    let error = load::run(&spec, &StopFlag::new(), |_| {}).expect_err("nobody listens").to_string();
+    assert!(error.contains(&nobody.to_string()) && error.contains("Cannot connect"), "{error}");
+}
+
+#[test]
+fn a_session_follows_pages_to_the_end() {
+    let fake = Fake::start(Script { rows: 25, page_rows: 10, password: Some("right"), ..Script::default() });
+    let wait = Duration::from_secs(10);
+    let session = Session::connect(&fake.address.to_string(), Some("tester"), Some("right"), wait);
+    let mut session = session.expect("the password is right");
+    let rows = session.query("SELECT * FROM t").expect("rows");
+    assert_eq!((rows.len(), &rows[24]), (25, &vec![Some(b"a key".to_vec()), None]));
+    let statement = session.prepare("INSERT INTO t (a, b) VALUES (?, ?)").expect("prepared");
+    assert_eq!(statement.markers, 2);
+    assert!(session.execute(&statement, &[Some(b"k"), None]).expect("void").is_empty());
+    assert!(session.supported().iter().any(|(name, _)| name == "CQL_VERSION"));
+    let error =
+        Session::connect(&fake.address.to_string(), Some("tester"), None, wait).expect_err("no password");
+    assert!(error.to_string().contains("--password-file"), "{error}");
+}
+
+#[test]
+fn the_command_line_writes_its_files_and_merges_them() {
+    let fake = Fake::start(Script { rows: 1, ..Script::default() });
+    let folder = std::env::temp_dir().join(format!("fairlane-load-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for the test");
+    let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let run = |line: &str| load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>());
+    for name in ["a", "b"] {
+        let (json, hdr) = (path(&format!("{name}.json")), path(&format!("{name}.hdr")));
+        let line = format!(
+            "read --hosts {} --rate 500 --duration 200ms --quiet --json {json} --hdr {hdr}",
+            fake.address
+        );
+        // 3 says that this machine was too busy for the figures to count; they are still written.
+        assert!([0, 3].contains(&run(&line)));
+    }
+    assert_eq!(run(&format!("merge {} {} --json {}", path("a.hdr"), path("b.hdr"), path("sum.json"))), 0);
+    let read = |name: &str| -> serde_json::Value {
+        let text = std::fs::read_to_string(path(name)).expect("it was written");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let answered = |name: &str| read(name)["steps"][0]["answered"].as_u64().expect("a count");
+    assert_eq!(read("sum.json")[0]["count"].as_u64(), Some(answered("a.json") + answered("b.json")));
+    let line = format!(
+        "usl read --hosts {} --ladder 1,2,4 --duration 100ms --quiet --json {}",
+        fake.address,
+        path("usl.json")
+    );
+    assert!([0, 3].contains(&run(&line)));
+    assert_eq!(read("usl.json")["points"].as_array().map(Vec::len), Some(3));
+    assert_eq!(run("dance"), 2);
+    assert_eq!(run("merge /nonexistent.hdr"), 1);
+    std::fs::remove_dir_all(&folder).expect("the test's own folder");
+}

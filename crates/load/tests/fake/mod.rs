@@ -1,0 +1,261 @@
+//! A server that speaks just enough of the native protocol to be loaded: it logs in, prepares, answers
+//! EXECUTE with canned rows, and misbehaves as told. A thread a connection, blocking.
+
+#![allow(dead_code, reason = "each test binary and the benchmark use a part of it")]
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use schema::CqlType;
+use wire::{
+    ColumnSpec, Columns, Decoder, Direction, Encoder, Failure, FailureKind, HEADER_BYTES, Limits, Prelude,
+    PreparedHead, Request, RowsHead, Value, Version,
+};
+
+/// How the server behaves; counts are over all connections.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Script {
+    /// Rows in the answer to a SELECT by key.
+    pub(crate) rows: usize,
+    /// Rows of a page; all in one when zero.
+    pub(crate) page_rows: usize,
+    pub(crate) password: Option<&'static str>,
+    /// Every so-many-th EXECUTE fails as overloaded.
+    pub(crate) fail_every: Option<u64>,
+    /// This EXECUTE (from 1) and its whole connection are dropped.
+    pub(crate) drop_at: Option<u64>,
+    /// From this EXECUTE on (from 1) there are no answers.
+    pub(crate) silent_from: Option<u64>,
+    /// This EXECUTE (from 1) is answered as unprepared.
+    pub(crate) forget_at: Option<u64>,
+    /// Wait before each answer.
+    pub(crate) delay: Duration,
+    /// No table exists.
+    pub(crate) no_table: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) connections: AtomicU64,
+    pub(crate) executes: AtomicU64,
+    pub(crate) prepares: AtomicU64,
+    pub(crate) queries: Mutex<Vec<String>>,
+    /// First values of successful INSERTs, with how often.
+    pub(crate) written: Mutex<BTreeMap<(Vec<u8>, Vec<u8>), u64>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Fake {
+    pub(crate) address: SocketAddr,
+    pub(crate) seen: Arc<Seen>,
+    over: Arc<AtomicBool>,
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        drop(TcpStream::connect(self.address));
+    }
+}
+
+impl Fake {
+    pub(crate) fn start(script: Script) -> Fake {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let fake = Fake { address, seen: Arc::default(), over: Arc::default() };
+        let (seen, over) = (fake.seen.clone(), fake.over.clone());
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                seen.connections.fetch_add(1, Ordering::Relaxed);
+                let (script, seen) = (script.clone(), seen.clone());
+                std::thread::spawn(move || drop(serve(stream, &script, &seen)));
+            }
+        });
+        fake
+    }
+}
+
+fn columns() -> Columns {
+    let spec = |name| ColumnSpec::new("keyspace1", "standard1", name, &CqlType::Blob);
+    Columns::encode(Version::V4, &[spec("key"), spec("C0")]).expect("short names")
+}
+
+fn serve(mut stream: TcpStream, script: &Script, seen: &Seen) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut decoder = Decoder::new(Direction::Request, Limits::default());
+    let mut encoder = Encoder::new(Direction::Response, Version::V4);
+    let mut input = BytesMut::new();
+    let mut chunk = vec![0; 64 << 10];
+    let columns = columns();
+    loop {
+        while let Some(envelope) = decoder.decode(&mut input).map_err(std::io::Error::other)? {
+            let request = envelope.request().map_err(std::io::Error::other)?;
+            if !answer(&mut encoder, envelope.stream, &request, script, seen, &columns) {
+                return Ok(());
+            }
+        }
+        if encoder.pending() > 0 {
+            stream.write_all(&encoder.finish().split())?;
+        }
+        match stream.read(&mut chunk)? {
+            0 => return Ok(()),
+            read => input.extend_from_slice(&chunk[..read]),
+        }
+    }
+}
+
+/// Answers a request; says whether the connection stays.
+fn answer(
+    encoder: &mut Encoder,
+    stream: i16,
+    request: &Request<'_>,
+    script: &Script,
+    seen: &Seen,
+    columns: &Columns,
+) -> bool {
+    let plain = Prelude::default();
+    let fail = |encoder: &mut Encoder, kind, text: &str| {
+        encoder.error(stream, &Failure::new(kind, text), &Prelude::default()).expect("fits");
+    };
+    match request {
+        Request::Options => encoder.supported(stream, &[("CQL_VERSION", vec!["3.0.0"])]).expect("fits"),
+        Request::Startup(_) if script.password.is_none() => encoder.ready(stream),
+        Request::Startup(_) => encoder.authenticate(stream, "PasswordAuthenticator").expect("fits"),
+        Request::AuthResponse(token) => {
+            let expected = format!("\0tester\0{}", script.password.unwrap_or_default());
+            if *token == Some(expected.as_bytes()) {
+                encoder.auth_success(stream, None).expect("fits");
+            } else {
+                fail(encoder, FailureKind::Authentication, "Bad credentials");
+            }
+        }
+        Request::Query(query) => {
+            seen.queries.lock().expect("no panic").push(query.text.to_string());
+            if query.text.starts_with("SELECT") {
+                page(encoder, stream, script, columns, query.params.paging_state);
+            } else {
+                encoder.void(stream, &plain).expect("fits");
+            }
+        }
+        Request::Prepare(_) if script.no_table => fail(encoder, FailureKind::Invalid, "unconfigured table"),
+        Request::Prepare(prepare) => {
+            seen.prepares.fetch_add(1, Ordering::Relaxed);
+            let id = if prepare.text.starts_with("SELECT") { b"r" } else { b"w" };
+            let head = PreparedHead {
+                id,
+                result_metadata_id: &[],
+                bind: columns,
+                partition_key_indexes: &[0],
+                result: columns,
+            };
+            encoder.prepared(stream, &head, &plain).expect("fits");
+        }
+        Request::Execute(execute) => {
+            let number = seen.executes.fetch_add(1, Ordering::Relaxed) + 1;
+            std::thread::sleep(script.delay);
+            if script.drop_at == Some(number) {
+                return false;
+            }
+            if script.silent_from.is_some_and(|from| number >= from) {
+                return true;
+            }
+            if script.forget_at == Some(number) {
+                fail(encoder, FailureKind::Unprepared(execute.id.to_vec()), "who?");
+            } else if script.fail_every.is_some_and(|every| number % every == 0) {
+                fail(encoder, FailureKind::Overloaded, "too much");
+            } else if execute.id == b"w" {
+                let mut values = execute.params.values.iter().map(|value| match value {
+                    Value::Bytes(bytes) => bytes.to_vec(),
+                    _ => Vec::new(),
+                });
+                let row = (values.next().unwrap_or_default(), values.next().unwrap_or_default());
+                *seen.written.lock().expect("no panic").entry(row).or_default() += 1;
+                encoder.void(stream, &plain).expect("fits");
+            } else {
+                rows(encoder, stream, script.rows, columns, None);
+            }
+        }
+        _ => fail(encoder, FailureKind::Protocol, "not here"),
+    }
+    true
+}
+
+fn rows(encoder: &mut Encoder, stream: i16, count: usize, columns: &Columns, next: Option<&[u8]>) {
+    let head = RowsHead { skip_metadata: true, paging_state: next, ..Default::default() };
+    let mut writer = encoder.rows(stream, &head, columns, &Prelude::default());
+    for _ in 0..count {
+        writer.cell(Some(b"a key"));
+        writer.cell(None);
+    }
+    writer.end().expect("fits");
+}
+
+/// The paging state is the number of rows already given.
+fn page(encoder: &mut Encoder, stream: i16, script: &Script, columns: &Columns, state: Option<&[u8]>) {
+    let given = state.map_or(0, |state| state.len());
+    let left = script.rows - given.min(script.rows);
+    let now = if script.page_rows == 0 { left } else { left.min(script.page_rows) };
+    let next = vec![0; given + now];
+    rows(encoder, stream, now, columns, (now < left).then_some(&next));
+}
+
+/// A server that does as little as can be done for an EXECUTE, so that the load is what is measured: the
+/// answer is a canned frame with the stream patched in, and frames are told apart by their lengths alone.
+pub(crate) fn serve_fast(listener: &TcpListener) {
+    let script = Script { rows: 1, ..Script::default() };
+    let columns = columns();
+    let mut encoder = Encoder::new(Direction::Response, Version::V4);
+    rows(&mut encoder, 0, 1, &columns, None);
+    let canned = encoder.finish().split();
+    while let Ok((mut socket, _)) = listener.accept() {
+        let (canned, columns, script) = (canned.clone(), columns.clone(), script.clone());
+        std::thread::spawn(move || -> std::io::Result<()> {
+            socket.set_nodelay(true)?;
+            let seen = Seen::default();
+            let mut encoder = Encoder::new(Direction::Response, Version::V4);
+            let (mut input, mut filled) = (vec![0; 256 << 10], 0);
+            let mut out = Vec::new();
+            loop {
+                match socket.read(&mut input[filled..])? {
+                    0 => return Ok(()),
+                    read => filled += read,
+                }
+                let mut at = 0;
+                while filled - at >= HEADER_BYTES {
+                    let length =
+                        u32::from_be_bytes([input[at + 5], input[at + 6], input[at + 7], input[at + 8]]);
+                    let end = at + HEADER_BYTES + length as usize;
+                    if end > filled {
+                        break;
+                    }
+                    if input[at + 4] == wire::Opcode::Execute as u8 {
+                        let start = out.len();
+                        out.extend_from_slice(&canned);
+                        out[start + 2..start + 4].copy_from_slice(&input[at + 2..at + 4]);
+                    } else {
+                        let mut decoder = Decoder::new(Direction::Request, Limits::default());
+                        let mut one = BytesMut::from(&input[at..end]);
+                        let decoded = decoder.decode(&mut one).map_err(std::io::Error::other)?;
+                        let envelope = decoded.expect("a whole frame");
+                        let request = envelope.request().map_err(std::io::Error::other)?;
+                        answer(&mut encoder, envelope.stream, &request, &script, &seen, &columns);
+                        out.extend_from_slice(&encoder.finish().split());
+                    }
+                    at = end;
+                }
+                input.copy_within(at..filled, 0);
+                filled -= at;
+                socket.write_all(&out)?;
+                out.clear();
+            }
+        });
+    }
+}
