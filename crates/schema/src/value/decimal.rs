@@ -10,7 +10,8 @@ use std::cmp::Ordering;
 use num_bigint::{BigInt, Sign};
 
 use super::check::NUMBER_BYTES_MAX;
-use super::{ValueError, order};
+use super::key::NotAKey;
+use super::order;
 
 /// Whole numbers of up to so many digits are given back with scale 0.
 const PLAIN_DIGITS_MAX: i64 = 38;
@@ -46,7 +47,7 @@ impl Digits {
     }
 
     /// The number, serialized in its one form. An exponent no `i32` scale reaches is an error.
-    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, ValueError> {
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, NotAKey> {
         let mut digits = self.digits.clone();
         let mut scale = digits.len() as i64 - self.exponent;
         // Trailing zeros come back where the number is plain with them, or where without them the scale
@@ -56,18 +57,18 @@ impl Digits {
         if plain < 0 && !digits.is_empty() {
             let zeros = usize::try_from(-plain).unwrap_or(usize::MAX);
             if zeros > DIGITS_MAX * 2 {
-                return Err(ValueError::Key);
+                return Err(NotAKey);
             }
             digits.resize(digits.len() + zeros, 0);
             scale -= plain;
         }
-        let scale = i32::try_from(scale).map_err(|_| ValueError::Key)?;
+        let scale = i32::try_from(scale).map_err(|_| NotAKey)?;
         let sign = match (digits.is_empty(), self.negative) {
             (true, _) => Sign::NoSign,
             (false, true) => Sign::Minus,
             (false, false) => Sign::Plus,
         };
-        let unscaled = BigInt::from_radix_be(sign, &digits, 10).ok_or(ValueError::Key)?;
+        let unscaled = BigInt::from_radix_be(sign, &digits, 10).ok_or(NotAKey)?;
         let mut bytes = scale.to_be_bytes().to_vec();
         bytes.extend_from_slice(&unscaled.to_signed_bytes_be());
         Ok(bytes)

@@ -64,7 +64,7 @@ pub fn decode_key_part(
     out: &mut Vec<u8>,
 ) -> Result<(), ValueError> {
     let mut source = Source { rest: input, turned: if descending { 0xff } else { 0 } };
-    decode(ty, &mut source, out)?;
+    decode(ty, &mut source, out).map_err(|NotAKey| ValueError::Key)?;
     *input = source.rest;
     Ok(())
 }
@@ -149,7 +149,7 @@ fn encode_fields<'t>(types: impl Iterator<Item = &'t CqlType>, value: &[u8], out
 fn escape(value: &[u8], out: &mut Vec<u8>) {
     out.reserve(value.len() + 2);
     let mut rest = value;
-    while let Some(zero) = rest.iter().position(|&byte| byte == 0) {
+    while let Some(zero) = memchr::memchr(0, rest) {
         out.extend_from_slice(&rest[..=zero]);
         out.push(ESCAPED);
         rest = &rest[zero + 1..];
@@ -188,6 +188,9 @@ fn encode_decimal(value: &[u8], out: &mut Vec<u8>) {
     out.push(END ^ turned);
 }
 
+/// Bytes that are no encoded key. Without fields, so that a part is decoded without passing errors about.
+pub(super) struct NotAKey;
+
 /// Encoded bytes, read from the front; those of a descending part are turned back while they are read.
 struct Source<'a> {
     rest: &'a [u8],
@@ -195,23 +198,26 @@ struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], ValueError> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or(ValueError::Key)?;
+    fn take(&mut self, count: usize) -> Result<&'a [u8], NotAKey> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(NotAKey)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], ValueError> {
-        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(ValueError::Key)?;
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], NotAKey> {
+        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(NotAKey)?;
         self.rest = rest;
-        Ok(taken.map(|byte| byte ^ self.turned))
+        // A loop in place, which becomes one instruction; `map` goes byte by byte.
+        let mut taken = *taken;
+        taken.iter_mut().for_each(|byte| *byte ^= self.turned);
+        Ok(taken)
     }
 
-    fn byte(&mut self) -> Result<u8, ValueError> {
+    fn byte(&mut self) -> Result<u8, NotAKey> {
         Ok(self.array::<1>()?[0])
     }
 
-    fn append(&mut self, count: usize, out: &mut Vec<u8>) -> Result<(), ValueError> {
+    fn append(&mut self, count: usize, out: &mut Vec<u8>) -> Result<(), NotAKey> {
         let taken = self.take(count)?;
         match self.turned {
             0 => out.extend_from_slice(taken),
@@ -221,16 +227,16 @@ impl<'a> Source<'a> {
     }
 
     /// Whether an element or a value follows; the end or a null does otherwise.
-    fn next_follows(&mut self) -> Result<bool, ValueError> {
+    fn next_follows(&mut self) -> Result<bool, NotAKey> {
         match self.byte()? {
             NEXT => Ok(true),
             END => Ok(false),
-            _ => Err(ValueError::Key),
+            _ => Err(NotAKey),
         }
     }
 }
 
-fn decode(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), ValueError> {
+fn decode(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), NotAKey> {
     match ty {
         CqlType::Text | CqlType::Ascii | CqlType::Blob | CqlType::Inet | CqlType::Duration => {
             unescape(source, out)?
@@ -261,31 +267,40 @@ fn decode(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<()
         CqlType::TimeUuid => out.extend_from_slice(&timeuuid_of_rank(u128::from_be_bytes(source.array()?))),
         CqlType::Varint => decode_varint(source, out)?,
         CqlType::Decimal => decode_decimal(source, out)?,
+        nested => decode_nested(nested, source, out)?,
+    }
+    Ok(())
+}
+
+/// Apart from the scalars, whose code stays small and quick without it.
+#[inline(never)]
+fn decode_nested(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), NotAKey> {
+    match ty {
         CqlType::List(element) | CqlType::Set(element) => {
-            decode_counted(source, out, |source, out| sized(out, |out| decode(element, source, out)))?
+            decode_counted(source, out, |source, out| sized(out, |out| decode(element, source, out)))
         }
         CqlType::Map(key, value) => decode_counted(source, out, |source, out| {
             sized(out, |out| decode(key, source, out))?;
             sized(out, |out| decode(value, source, out))
-        })?,
-        CqlType::Tuple(types) => decode_fields(types.iter(), source, out)?,
-        CqlType::Udt(udt) => decode_fields(udt.fields.iter().map(|(_, ty)| ty), source, out)?,
-        CqlType::Frozen(inner) => decode(inner, source, out)?,
+        }),
+        CqlType::Tuple(types) => decode_fields(types.iter(), source, out),
+        CqlType::Udt(udt) => decode_fields(udt.fields.iter().map(|(_, ty)| ty), source, out),
+        // A frozen type: its inner one is a type that `decode` knows, or one of the above.
+        other => decode(other.thawed(), source, out),
     }
-    Ok(())
 }
 
 fn decode_counted(
     source: &mut Source<'_>,
     out: &mut Vec<u8>,
-    mut one: impl FnMut(&mut Source<'_>, &mut Vec<u8>) -> Result<(), ValueError>,
-) -> Result<(), ValueError> {
+    mut one: impl FnMut(&mut Source<'_>, &mut Vec<u8>) -> Result<(), NotAKey>,
+) -> Result<(), NotAKey> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     let mut count = 0_i32;
     while source.next_follows()? {
         one(source, out)?;
-        count = count.checked_add(1).ok_or(ValueError::Key)?;
+        count = count.checked_add(1).ok_or(NotAKey)?;
     }
     out[start..start + 4].copy_from_slice(&count.to_be_bytes());
     Ok(())
@@ -295,7 +310,7 @@ fn decode_fields<'t>(
     types: impl Iterator<Item = &'t CqlType>,
     source: &mut Source<'_>,
     out: &mut Vec<u8>,
-) -> Result<(), ValueError> {
+) -> Result<(), NotAKey> {
     for ty in types {
         if source.next_follows()? {
             sized(out, |out| decode(ty, source, out))?;
@@ -307,32 +322,29 @@ fn decode_fields<'t>(
 }
 
 /// Appends what `write` writes, its length before it.
-fn sized(
-    out: &mut Vec<u8>,
-    write: impl FnOnce(&mut Vec<u8>) -> Result<(), ValueError>,
-) -> Result<(), ValueError> {
+fn sized(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<(), NotAKey>) -> Result<(), NotAKey> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     write(out)?;
-    let length = i32::try_from(out.len() - start - 4).map_err(|_| ValueError::Key)?;
+    let length = i32::try_from(out.len() - start - 4).map_err(|_| NotAKey)?;
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
     Ok(())
 }
 
-fn unescape(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), ValueError> {
+fn unescape(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), NotAKey> {
     loop {
-        let zero = source.rest.iter().position(|&byte| byte == source.turned).ok_or(ValueError::Key)?;
+        let zero = memchr::memchr(source.turned, source.rest).ok_or(NotAKey)?;
         source.append(zero, out)?;
         source.take(1)?;
         match source.byte()? {
             END => return Ok(()),
             ESCAPED => out.push(0),
-            _ => return Err(ValueError::Key),
+            _ => return Err(NotAKey),
         }
     }
 }
 
-fn decode_varint(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), ValueError> {
+fn decode_varint(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), NotAKey> {
     let first = source.byte()?;
     let turned = if first < 0x80 { 0xff } else { 0 };
     let length = match first ^ turned {
@@ -342,10 +354,10 @@ fn decode_varint(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), Value
     source.append(length, out)
 }
 
-fn decode_decimal(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), ValueError> {
+fn decode_decimal(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), NotAKey> {
     let sign = source.byte()?;
     if sign > POSITIVE {
-        return Err(ValueError::Key);
+        return Err(NotAKey);
     }
     let mut number = Digits { negative: sign == NEGATIVE, exponent: 0, digits: Vec::new() };
     if sign != ZERO {
@@ -357,10 +369,10 @@ fn decode_decimal(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), Valu
             match source.byte()? ^ turned {
                 END => break,
                 pair @ 1..=100 => number.digits.extend([(pair - 1) / 10, (pair - 1) % 10]),
-                _ => return Err(ValueError::Key),
+                _ => return Err(NotAKey),
             }
             if number.digits.len() > decimal::DIGITS_MAX * 2 {
-                return Err(ValueError::Key);
+                return Err(NotAKey);
             }
         }
         if number.digits.last() == Some(&0) {
