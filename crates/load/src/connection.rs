@@ -42,8 +42,6 @@ pub(crate) struct Connection {
     written: usize,
     slots: Vec<Option<Slot>>,
     free: Vec<u16>,
-    /// Requests in flight allowed here.
-    pub(crate) quota: usize,
     /// Whether the poller was asked to tell when the socket can be written.
     pub(crate) awaits_writable: bool,
     /// Whether preparing again is under way.
@@ -51,7 +49,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Takes over a stream that is logged in.
+    /// Takes over a stream that is logged in, for at most `quota` requests in flight.
     pub(crate) fn new(stream: TcpStream, quota: usize) -> Result<Connection, std::io::Error> {
         stream.set_nonblocking(true)?;
         let quota = quota.min(STREAMS_MAX);
@@ -63,7 +61,6 @@ impl Connection {
             written: 0,
             slots: vec![None; quota],
             free: (0..quota as u16).rev().collect(),
-            quota,
             awaits_writable: false,
             preparing: false,
         })
@@ -73,9 +70,9 @@ impl Connection {
         &self.stream
     }
 
-    /// Requests in flight.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.quota - self.free.len()
+    /// Whether another request may be sent here.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty()
     }
 
     /// Takes a free stream for a request, if there is one; its frame is appended to `output` by the caller.

@@ -6,8 +6,7 @@ use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use crate::LoadError;
-use crate::session::Session;
+use crate::routing::{self, Shards};
 use crate::spec::Spec;
 
 /// First wait after a connection broke, and the longest between attempts.
@@ -22,17 +21,13 @@ pub(crate) struct Wanted {
     pub(crate) worker: usize,
     pub(crate) connection: usize,
     pub(crate) host: usize,
+    pub(crate) shard: Option<(Shards, u32)>,
 }
 
 struct Pending {
     wanted: Wanted,
     due: Instant,
     wait: Duration,
-}
-
-/// Opens one connection to `host`, logged in.
-pub(crate) fn open(spec: &Spec, host: usize) -> Result<Session, LoadError> {
-    Session::connect(&spec.hosts[host], spec.user.as_deref(), spec.password.as_deref(), HANDSHAKE)
 }
 
 /// Serves until all workers have dropped their end. What is pending is bounded by the connections.
@@ -51,7 +46,7 @@ pub(crate) fn serve(spec: &Spec, wanted: &Receiver<Wanted>, ready: &[Sender<(usi
         }
         let Some(index) = pending.iter().position(|p| p.due <= Instant::now()) else { continue };
         let mut attempt = pending.swap_remove(index);
-        match open(spec, attempt.wanted.host) {
+        match routing::open(spec, attempt.wanted.host, attempt.wanted.shard) {
             // A worker that has ended drops the socket with its channel.
             Ok(session) => {
                 drop(ready[attempt.wanted.worker].send((attempt.wanted.connection, session.into_stream())))

@@ -234,6 +234,10 @@ pub static FLAGS: &[Flag] = &[
         o.spec.create = false;
         Ok(())
     }),
+    flag!("no-routing", "", "off", "do not send requests to the shard that owns their key", |o, _| {
+        o.spec.route = false;
+        Ok(())
+    }),
     flag!("seed", "N", "1", "everything random follows from it", |o, v| {
         o.spec.seed = whole(v)?;
         Ok(())

@@ -10,8 +10,8 @@ use crate::clock::Clock;
 use crate::histogram::{Latencies, Latency, OpKind, add, histogram};
 use crate::scrape::{Scraper, ServiceTime};
 use crate::spec::{Pacing, Spec, Workload};
+use crate::tally::Tally;
 use crate::timeline::Second;
-use crate::worker::Tally;
 
 /// A generator thread above this share of its core measures itself.
 const GENERATOR_CPU_MAX: f64 = 0.8;

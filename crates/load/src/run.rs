@@ -9,14 +9,16 @@ use std::sync::{Arc, Mutex};
 use crate::LoadError;
 use crate::arrivals::Stretch;
 use crate::clock::Clock;
-use crate::connector::{self, HANDSHAKE};
+use crate::connector;
+use crate::plan::{Lines, Opened, Plan, Templates, prepare_frame};
 use crate::report::{self, Report};
+use crate::routing::{self, Shards};
 use crate::scrape::Scraper;
 use crate::session::{Prepared, Session};
 use crate::spec::{Pacing, Spec, Workload};
 use crate::statement::{self, Role, Template};
 use crate::timeline::{Message, Second, Timeline};
-use crate::worker::{Lines, Opened, Plan, Templates, Worker, prepare_frame};
+use crate::worker::Worker;
 
 /// Handshakes under way at once while connecting: enough to hide round trips, few enough not to be an attack.
 const HANDSHAKES_MAX: usize = 8;
@@ -55,10 +57,10 @@ impl StopFlag {
 pub fn run(spec: &Spec, stop: &StopFlag, mut observer: impl FnMut(&Second)) -> Result<Report, LoadError> {
     spec.check()?;
     let spec = Arc::new(spec.clone());
-    let templates = prepare_all(&spec)?;
-    let sockets = connect_all(&spec)?;
+    let (templates, shards) = prepare_all(&spec)?;
+    let sockets = connect_all(&spec, &shards)?;
     let clock = Clock::start();
-    let plans = plans(&spec, clock, &templates, sockets);
+    let plans = plans(&spec, clock, &templates, &shards, sockets);
     let stretches = stretches(&spec);
     let warmup = stretches.len() - spec.steps().len();
     let (message_in, message_out) = channel();
@@ -165,19 +167,21 @@ fn stretches(spec: &Spec) -> Vec<Stretch> {
     out
 }
 
-/// Creates what is missing, and prepares the statements on every host.
-fn prepare_all(spec: &Spec) -> Result<Vec<Templates>, LoadError> {
+/// Creates what is missing, prepares the statements on every host, and asks each how it is cut into shards.
+fn prepare_all(spec: &Spec) -> Result<(Vec<Templates>, Vec<Option<Shards>>), LoadError> {
     let mut out = Vec::new();
+    let mut shards = Vec::new();
     for host in 0..spec.hosts.len() {
-        let mut session = connector::open(spec, host)?;
+        let mut session = routing::open(spec, host, None)?;
         if host == 0 && spec.create {
             for definition in statement::definitions(&spec.rows) {
                 session.query(&definition)?;
             }
         }
         out.push(prepare_on(&mut session, spec)?);
+        shards.push(routing::shards(session.supported()).filter(|_| spec.route));
     }
-    Ok(out)
+    Ok((out, shards))
 }
 
 fn prepare_on(session: &mut Session, spec: &Spec) -> Result<Templates, LoadError> {
@@ -212,8 +216,27 @@ fn prepare(session: &mut Session, spec: &Spec, text: &str) -> Result<Prepared, L
     })
 }
 
-/// Opens all connections, a few at a time. Connection i goes to host i mod hosts.
-fn connect_all(spec: &Spec) -> Result<Vec<(usize, TcpStream)>, LoadError> {
+/// A connection, and where it leads.
+struct Socket {
+    index: usize,
+    host: usize,
+    shard: Option<(Shards, u32)>,
+    owner: Option<u32>,
+    stream: TcpStream,
+}
+
+/// The host and shard connection `index` is to lead to. The connections of each worker (index mod workers)
+/// take hosts and shards in turn, so that every worker reaches as many of them as it has connections.
+fn target(spec: &Spec, shards: &[Option<Shards>], index: usize) -> (usize, Option<(Shards, u32)>) {
+    let of_each = spec.connections.div_ceil(spec.threads);
+    let turn = (index % spec.threads) * of_each + index / spec.threads;
+    let host = turn % spec.hosts.len();
+    let shard = shards[host].map(|found| (found, (turn / spec.hosts.len()) as u32 % found.sharding.shards));
+    (host, shard)
+}
+
+/// Opens all connections, a few at a time.
+fn connect_all(spec: &Spec, shards: &[Option<Shards>]) -> Result<Vec<Socket>, LoadError> {
     let next = AtomicUsize::new(0);
     let opened = Mutex::new(Vec::new());
     let connect = || -> Result<(), LoadError> {
@@ -222,9 +245,11 @@ fn connect_all(spec: &Spec) -> Result<Vec<(usize, TcpStream)>, LoadError> {
             if index >= spec.connections {
                 return Ok(());
             }
-            let host = index % spec.hosts.len();
-            let stream = connector::open(spec, host)?.into_stream();
-            opened.lock().expect("no thread panics holding it").push((index, host, stream));
+            let (host, shard) = target(spec, shards, index);
+            let session = routing::open(spec, host, shard)?;
+            let owner = routing::shard_of(&session);
+            let socket = Socket { index, host, shard, owner, stream: session.into_stream() };
+            opened.lock().expect("no thread panics holding it").push(socket);
         }
     };
     std::thread::scope(|scope| {
@@ -232,13 +257,13 @@ fn connect_all(spec: &Spec) -> Result<Vec<(usize, TcpStream)>, LoadError> {
             (0..HANDSHAKES_MAX.min(spec.connections)).map(|_| scope.spawn(connect)).collect();
         let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
         for result in results {
-            result.map_err(|_| LoadError::System(format!("connecting failed within {HANDSHAKE:?}")))??;
+            result.map_err(|_| LoadError::System("a thread failed while connecting".into()))??;
         }
         Ok(())
     })?;
     let mut opened = opened.into_inner().expect("no thread panicked holding it");
-    opened.sort_by_key(|(index, ..)| *index);
-    Ok(opened.into_iter().map(|(_, host, stream)| (host, stream)).collect())
+    opened.sort_by_key(|socket| socket.index);
+    Ok(opened)
 }
 
 /// Deals whole to parts as evenly as it goes: part `index` of `of`.
@@ -247,36 +272,48 @@ fn share(whole: usize, index: usize, of: usize) -> usize {
 }
 
 /// Deals connections, rates and limits to the workers: connection i to worker i mod workers.
+///
+/// In a closed loop each connection gets its part of what is in flight, so that 16 connections with 256 in
+/// flight have 16 each. Where keys decide the connection that would pick keys, not send them; there the
+/// worker keeps count instead.
 fn plans(
     spec: &Arc<Spec>,
     clock: Clock,
     templates: &[Templates],
-    sockets: Vec<(usize, TcpStream)>,
+    shards: &[Option<Shards>],
+    sockets: Vec<Socket>,
 ) -> Vec<Plan> {
     let workers = spec.threads;
     let open = matches!(spec.pacing, Pacing::Open(_));
-    let mut plans: Vec<Plan> = (0..workers)
-        .map(|worker| Plan {
-            worker,
-            spec: spec.clone(),
-            clock,
-            stretches: stretches(spec)
-                .into_iter()
-                .map(|stretch| Stretch { rate_per_s: stretch.rate_per_s / workers as f64, ..stretch })
-                .collect(),
-            open,
-            in_flight_max: share(spec.max_in_flight, worker, workers),
-            templates: templates.to_vec(),
-            connections: Vec::new(),
-        })
-        .collect();
-    let connections = sockets.len();
-    for (index, (host, stream)) in sockets.into_iter().enumerate() {
-        let quota = match spec.pacing {
-            Pacing::Open(_) => spec.streams,
-            Pacing::Closed { in_flight, .. } => share(in_flight, index, connections).min(spec.streams),
+    // Hosts cut differently would need the ring as well; then any connection will do.
+    let first = shards[0].map(|found| found.sharding);
+    let sharding = first.filter(|_| shards.iter().all(|host| host.map(|found| found.sharding) == first));
+    let in_flight = match spec.pacing {
+        Pacing::Closed { in_flight, .. } => in_flight.min(spec.max_in_flight),
+        Pacing::Open(_) => spec.max_in_flight,
+    };
+    let plan = |worker: usize| Plan {
+        worker,
+        spec: spec.clone(),
+        clock,
+        stretches: stretches(spec)
+            .into_iter()
+            .map(|stretch| Stretch { rate_per_s: stretch.rate_per_s / workers as f64, ..stretch })
+            .collect(),
+        open,
+        in_flight_max: share(in_flight, worker, workers),
+        templates: templates.to_vec(),
+        sharding,
+        connections: Vec::new(),
+    };
+    let mut plans: Vec<Plan> = (0..workers).map(plan).collect();
+    for socket in sockets {
+        let Socket { index, host, shard, owner, stream } = socket;
+        let quota = match (open, sharding) {
+            (true, _) | (_, Some(_)) => spec.streams,
+            _ => share(in_flight, index, spec.connections).min(spec.streams),
         };
-        plans[index % workers].connections.push(Opened { host, quota, stream });
+        plans[index % workers].connections.push(Opened { host, shard, owner, quota, stream });
     }
     plans
 }

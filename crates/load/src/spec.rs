@@ -125,6 +125,8 @@ pub struct Spec {
     pub seed: u64,
     /// Create keyspace and table where they are missing.
     pub create: bool,
+    /// Send each request to the shard that owns its key, where the server tells how its keys are cut.
+    pub route: bool,
     /// HOST:PORT of the server's metrics, for its own service times.
     pub metrics: Option<String>,
     /// Seconds to wait for answers after the last request was sent.
@@ -158,6 +160,7 @@ impl Default for Spec {
             consistency: "ONE".to_string(),
             seed: 1,
             create: true,
+            route: true,
             metrics: None,
             drain_s: 5.0,
         }

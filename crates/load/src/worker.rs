@@ -8,26 +8,22 @@
 //!    latency runs from the intended time.
 //! 4. Read what has arrived and count it.
 
-use std::collections::BTreeMap;
-use std::net::TcpStream;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
-
-use hdrhistogram::Histogram;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::arrivals::{Arrivals, Stretch};
-use crate::clock::{Clock, SECOND_NS, thread_cpu_ns};
-use crate::connection::{Broken, Connection, PREPARE_STREAM, Slot};
+use crate::arrivals::Arrivals;
+use crate::clock::{SECOND_NS, thread_cpu_ns};
+use crate::connection::{Broken, Connection, Slot};
 use crate::connector::Wanted;
-use crate::histogram::{Latencies, OpKind, histogram};
+use crate::histogram::{Latencies, OpKind};
 use crate::keys::KeySource;
+use crate::plan::{Lines, Plan};
 use crate::poller::Poller;
 use crate::reply::Reply;
-use crate::run::StopFlag;
+use crate::routing::Shards;
 use crate::spec::{Spec, Workload};
-use crate::statement::{RowId, Template};
+use crate::statement::RowId;
+use crate::tally::Tally;
 use crate::timeline::{Message, Window};
 
 /// Above this rate a thread does not wake for every arrival.
@@ -41,103 +37,11 @@ const SEND_MAX: usize = 512;
 /// A prefill gives up after so many failures without a success.
 const FAILURES_MAX: u64 = 1000;
 
-/// What a worker is to do.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) worker: usize,
-    pub(crate) spec: Arc<Spec>,
-    pub(crate) clock: Clock,
-    /// The run in stretches, at this worker's part of the rate.
-    pub(crate) stretches: Vec<Stretch>,
-    pub(crate) open: bool,
-    /// This worker's part of the limit on requests in flight.
-    pub(crate) in_flight_max: usize,
-    /// Reading and writing, for each host.
-    pub(crate) templates: Vec<Templates>,
-    pub(crate) connections: Vec<Opened>,
-}
-
-/// The statements of one host.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Templates {
-    pub(crate) read: Option<Template>,
-    pub(crate) write: Option<Template>,
-    /// What to send to have them prepared again.
-    pub(crate) prepare: Vec<u8>,
-}
-
-/// A connection a worker begins with.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) host: usize,
-    pub(crate) quota: usize,
-    pub(crate) stream: TcpStream,
-}
-
-/// How a worker talks to the rest of the run.
-#[derive(Debug)]
-pub(crate) struct Lines {
-    pub(crate) messages: Sender<Message>,
-    pub(crate) wanted: Sender<Wanted>,
-    pub(crate) reopened: Receiver<(usize, TcpStream)>,
-    pub(crate) stop: StopFlag,
-}
-
-/// What one worker counted in one stretch.
-#[derive(Clone, Debug)]
-pub(crate) struct Tally {
-    pub(crate) latencies: Latencies,
-    /// How late requests left that no limit held back: the generator's own part in the latency.
-    pub(crate) lag: Histogram<u64>,
-    pub(crate) sent: u64,
-    pub(crate) answered: u64,
-    /// Answers that came while the stretch lasted, whatever they answer.
-    pub(crate) answered_within: u64,
-    pub(crate) rows: u64,
-    pub(crate) empty_reads: u64,
-    pub(crate) errors: BTreeMap<i32, (u64, String)>,
-    /// Requests lost with their connection.
-    pub(crate) lost: u64,
-    pub(crate) unanswered: u64,
-    /// Due, but never sent.
-    pub(crate) unsent: u64,
-    /// Sent later than due because a limit on requests in flight was reached.
-    pub(crate) held_back: u64,
-    pub(crate) connections_broken: u64,
-    pub(crate) broken_why: String,
-    pub(crate) in_flight_max: usize,
-    pub(crate) cpu_ns: u64,
-    pub(crate) wall_ns: u64,
-}
-
-impl Tally {
-    pub(crate) fn new() -> Tally {
-        Tally {
-            latencies: Latencies::default(),
-            lag: histogram(),
-            sent: 0,
-            answered: 0,
-            answered_within: 0,
-            rows: 0,
-            empty_reads: 0,
-            errors: BTreeMap::new(),
-            lost: 0,
-            unanswered: 0,
-            unsent: 0,
-            held_back: 0,
-            connections_broken: 0,
-            broken_why: String::new(),
-            in_flight_max: 0,
-            cpu_ns: 0,
-            wall_ns: 0,
-        }
-    }
-}
-
 /// A place for a connection, kept while it is down.
 #[derive(Debug)]
 struct Place {
     host: usize,
+    shard: Option<(Shards, u32)>,
     quota: usize,
     open: Option<Connection>,
 }
@@ -159,6 +63,10 @@ pub(crate) struct Worker {
     places: Vec<Place>,
     /// Where the search for a free stream goes on.
     turn: usize,
+    /// The places of each shard, and where the search goes on among them.
+    owners: Vec<(Vec<usize>, usize)>,
+    /// Drawn, but without a place yet.
+    stash: Option<(RowId, OpKind)>,
     rng: SmallRng,
     /// Apart from `rng`, so that arrivals do not depend on what is sent.
     arrivals_rng: SmallRng,
@@ -179,10 +87,20 @@ impl Worker {
     pub(crate) fn new(mut plan: Plan, lines: Lines) -> Result<Worker, std::io::Error> {
         let poller = Poller::new()?;
         let mut places = Vec::new();
+        let shards = plan.sharding.map_or(0, |sharding| sharding.shards as usize);
+        let mut owners = vec![(Vec::new(), 0); shards];
         for (index, opened) in std::mem::take(&mut plan.connections).into_iter().enumerate() {
             let connection = Connection::new(opened.stream, opened.quota)?;
             poller.add(connection.stream(), index)?;
-            places.push(Place { host: opened.host, quota: opened.quota, open: Some(connection) });
+            if let Some((places, _)) = opened.owner.and_then(|owner| owners.get_mut(owner as usize)) {
+                places.push(index);
+            }
+            places.push(Place {
+                host: opened.host,
+                shard: opened.shard,
+                quota: opened.quota,
+                open: Some(connection),
+            });
         }
         let spec = &plan.spec;
         let (worker, workers) = (plan.worker as u64, spec.threads as u64);
@@ -204,6 +122,8 @@ impl Worker {
             poller,
             places,
             turn: 0,
+            owners,
+            stash: None,
             rng: SmallRng::seed_from_u64(seed + 1),
             arrivals_rng,
             in_flight: 0,
@@ -341,7 +261,7 @@ impl Worker {
                 let batching = self.plan.stretches[stretch].rate_per_s > BATCH_ABOVE_PER_S;
                 return Some(if batching { due.max(now + BATCH_NS) } else { due });
             }
-            let Some(place) = self.free_place() else {
+            let Some((place, row, kind)) = self.next_request() else {
                 self.blocked_ns = Some(now);
                 return None;
             };
@@ -351,8 +271,6 @@ impl Worker {
             } else {
                 tally.lag.saturating_record(now - due);
             }
-            let kind = self.draw_kind();
-            let row = self.draw_row();
             self.submit(place, row, kind, due, stretch);
             self.arrivals.advance(&mut self.arrivals_rng);
         }
@@ -361,28 +279,50 @@ impl Worker {
 
     fn send_closed(&mut self, now: u64) -> Option<u64> {
         for _ in 0..SEND_MAX {
-            let place = self.free_place()?;
-            let row = match &mut self.prefill {
-                Some(remaining) => remaining.take(&self.plan.spec)?,
-                None => self.draw_row(),
-            };
-            let kind = self.draw_kind();
+            let (place, row, kind) = self.next_request()?;
             self.submit(place, row, kind, now, self.stretch);
         }
         Some(now)
     }
 
-    /// A connection that may take another request, in turn.
-    fn free_place(&mut self) -> Option<usize> {
+    /// The next request and the connection to send it on; nothing when a limit is reached or a prefill has
+    /// nothing left. A row that found no connection is kept for the next time, so that what is sent does not
+    /// depend on how quickly it is answered.
+    fn next_request(&mut self) -> Option<(usize, RowId, OpKind)> {
         if self.in_flight >= self.plan.in_flight_max {
             return None;
         }
+        let (row, kind) = match self.stash.take() {
+            Some(drawn) => drawn,
+            None => (self.draw_row()?, self.draw_kind()),
+        };
+        let place = self.owning_place(row).or_else(|| self.free_place());
+        if place.is_none() {
+            self.stash = Some((row, kind));
+        }
+        place.map(|place| (place, row, kind))
+    }
+
+    /// A connection to the shard that owns the row, in turn, if one may take another request.
+    fn owning_place(&mut self, row: RowId) -> Option<usize> {
+        let shard = self.plan.sharding?.shard_of(schema::token::token(&row.key.to_be_bytes()));
+        let (places, turn) = self.owners.get_mut(shard as usize)?;
+        for _ in 0..places.len() {
+            let index = places[*turn];
+            *turn = if *turn + 1 == places.len() { 0 } else { *turn + 1 };
+            if self.places[index].open.as_ref().is_some_and(Connection::has_room) {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// A connection that may take another request, in turn.
+    fn free_place(&mut self) -> Option<usize> {
         for _ in 0..self.places.len() {
             let index = self.turn;
             self.turn = if index + 1 == self.places.len() { 0 } else { index + 1 };
-            if let Some(connection) = &self.places[index].open
-                && connection.in_flight() < connection.quota
-            {
+            if self.places[index].open.as_ref().is_some_and(Connection::has_room) {
                 return Some(index);
             }
         }
@@ -398,7 +338,10 @@ impl Worker {
         }
     }
 
-    fn draw_row(&mut self) -> RowId {
+    fn draw_row(&mut self) -> Option<RowId> {
+        if let Some(remaining) = &mut self.prefill {
+            return remaining.take(&self.plan.spec);
+        }
         let rows = &self.plan.spec.rows;
         // A slice begins where it can still find all its rows.
         let last = match self.plan.spec.workload {
@@ -406,7 +349,7 @@ impl Worker {
             _ => rows.per_partition.saturating_sub(1),
         };
         let clustering = if last == 0 { 0 } else { self.rng.random_range(0..=last) };
-        RowId { key: self.keys.next(&mut self.rng), clustering }
+        Some(RowId { key: self.keys.next(&mut self.rng), clustering })
     }
 
     fn submit(&mut self, index: usize, row: RowId, kind: OpKind, from_ns: u64, stretch: usize) {
@@ -467,7 +410,10 @@ impl Worker {
 
     fn prefill_over(&self) -> bool {
         let Some(remaining) = &self.prefill else { return false };
-        let written = remaining.next >= remaining.end && remaining.again.is_empty() && self.in_flight == 0;
+        let written = remaining.next >= remaining.end
+            && remaining.again.is_empty()
+            && self.stash.is_none()
+            && self.in_flight == 0;
         written || remaining.failures >= FAILURES_MAX
     }
 
@@ -552,9 +498,13 @@ impl Worker {
             self.again(slot);
         }
         self.down += 1;
-        let wanted = Wanted { worker: self.plan.worker, connection: index, host: self.places[index].host };
+        self.want(index);
+    }
+
+    fn want(&self, index: usize) {
+        let Place { host, shard, .. } = self.places[index];
         // The connector outlives the workers.
-        drop(self.lines.wanted.send(wanted));
+        drop(self.lines.wanted.send(Wanted { worker: self.plan.worker, connection: index, host, shard }));
     }
 
     fn take_reopened(&mut self) {
@@ -569,12 +519,7 @@ impl Worker {
                 Ok(connection) => self.places[index].open = Some(connection),
                 Err(_) => {
                     self.down += 1;
-                    let host = self.places[index].host;
-                    drop(self.lines.wanted.send(Wanted {
-                        worker: self.plan.worker,
-                        connection: index,
-                        host,
-                    }));
+                    self.want(index);
                 }
             }
         }
@@ -609,14 +554,4 @@ fn window(index: u64, begin_ns: u64, stretch: usize) -> Window {
         in_flight_max: 0,
         cpu_ns: 0,
     }
-}
-
-/// The frame that has statements prepared again, on its reserved stream.
-pub(crate) fn prepare_frame(texts: &[String]) -> Result<Vec<u8>, wire::Error> {
-    let mut encoder = wire::Encoder::new(wire::Direction::Request, wire::Version::V4);
-    for text in texts {
-        let request = wire::Request::Prepare(wire::Prepare { text, keyspace: None });
-        encoder.request(PREPARE_STREAM as i16, &request)?;
-    }
-    Ok(encoder.finish().to_vec())
 }

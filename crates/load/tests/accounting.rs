@@ -152,6 +152,25 @@ fn a_forgotten_statement_is_prepared_again() {
 }
 
 #[test]
+fn requests_go_to_the_shard_that_owns_their_key() {
+    let check = |route: bool, pacing: Pacing, threads: usize| {
+        let (report, fake) = check(Script { shards: Some(3), rows: 1, ..Script::default() }, |s| {
+            (s.route, s.pacing, s.connections, s.threads) = (route, pacing.clone(), 12, threads);
+        });
+        let [owned, foreign] =
+            [&fake.seen.owned, &fake.seen.foreign].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(owned + foreign, report.steps[0].sent);
+        assert!(report.steps[0].in_flight_max <= 8 || matches!(pacing, Pacing::Open(_)));
+        if route { assert_eq!(foreign, 0) } else { assert!(foreign > 0) }
+    };
+    let closed = Pacing::Closed { in_flight: 8, seconds: 0.2 };
+    check(true, closed.clone(), 1);
+    check(true, closed.clone(), 2);
+    check(true, open(2000.0, 0.2), 2);
+    check(false, closed, 2);
+}
+
+#[test]
 fn a_prefill_writes_every_row_once_although_some_fail() {
     for (per_partition, keys) in [(0, 500), (7, 60)] {
         let (report, fake) = check(Script { fail_every: Some(10), ..Script::default() }, |s| {

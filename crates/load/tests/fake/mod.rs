@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use schema::CqlType;
+use schema::{CqlType, Sharding};
 use wire::{
     ColumnSpec, Columns, Decoder, Direction, Encoder, Failure, FailureKind, HEADER_BYTES, Limits, Prelude,
     PreparedHead, Request, RowsHead, Value, Version,
@@ -35,18 +35,26 @@ pub(crate) struct Script {
     pub(crate) forget_at: Option<u64>,
     /// Wait before each answer.
     pub(crate) delay: Duration,
+    /// How many shards it says it has, if more than one; its own port is the shard-aware one.
+    pub(crate) shards: Option<u32>,
     /// No table exists.
     pub(crate) no_table: bool,
 }
+
+/// The first two values of an INSERT: its key, and its clustering key or first column.
+pub(crate) type FirstValues = (Vec<u8>, Vec<u8>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) connections: AtomicU64,
     pub(crate) executes: AtomicU64,
     pub(crate) prepares: AtomicU64,
+    /// EXECUTEs whose key belongs to the connection's shard, and to another.
+    pub(crate) owned: AtomicU64,
+    pub(crate) foreign: AtomicU64,
     pub(crate) queries: Mutex<Vec<String>>,
     /// First values of successful INSERTs, with how often.
-    pub(crate) written: Mutex<BTreeMap<(Vec<u8>, Vec<u8>), u64>>,
+    pub(crate) written: Mutex<BTreeMap<FirstValues, u64>>,
 }
 
 #[derive(Debug)]
@@ -90,6 +98,7 @@ fn columns() -> Columns {
 
 fn serve(mut stream: TcpStream, script: &Script, seen: &Seen) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
+    let ports = (stream.peer_addr()?.port(), stream.local_addr()?.port());
     let mut decoder = Decoder::new(Direction::Request, Limits::default());
     let mut encoder = Encoder::new(Direction::Response, Version::V4);
     let mut input = BytesMut::new();
@@ -98,7 +107,7 @@ fn serve(mut stream: TcpStream, script: &Script, seen: &Seen) -> std::io::Result
     loop {
         while let Some(envelope) = decoder.decode(&mut input).map_err(std::io::Error::other)? {
             let request = envelope.request().map_err(std::io::Error::other)?;
-            if !answer(&mut encoder, envelope.stream, &request, script, seen, &columns) {
+            if !answer(&mut encoder, envelope.stream, &request, script, seen, &columns, ports) {
                 return Ok(());
             }
         }
@@ -112,6 +121,11 @@ fn serve(mut stream: TcpStream, script: &Script, seen: &Seen) -> std::io::Result
     }
 }
 
+/// The shard of a connection, by the client's and the server's port.
+fn shard(script: &Script, (client, _): (u16, u16)) -> u32 {
+    u32::from(client) % script.shards.unwrap_or(1)
+}
+
 /// Answers a request; says whether the connection stays.
 fn answer(
     encoder: &mut Encoder,
@@ -120,13 +134,30 @@ fn answer(
     script: &Script,
     seen: &Seen,
     columns: &Columns,
+    ports: (u16, u16),
 ) -> bool {
     let plain = Prelude::default();
     let fail = |encoder: &mut Encoder, kind, text: &str| {
         encoder.error(stream, &Failure::new(kind, text), &Prelude::default()).expect("fits");
     };
     match request {
-        Request::Options => encoder.supported(stream, &[("CQL_VERSION", vec!["3.0.0"])]).expect("fits"),
+        Request::Options => {
+            let mut options = vec![("CQL_VERSION", "3.0.0".to_string())];
+            if let (Some(shards), (_, port)) = (script.shards, ports) {
+                options.extend([
+                    ("SCYLLA_SHARD", shard(script, ports).to_string()),
+                    ("SCYLLA_NR_SHARDS", shards.to_string()),
+                    ("SCYLLA_SHARDING_IGNORE_MSB", "12".to_string()),
+                    ("SCYLLA_SHARDING_ALGORITHM", "biased-token-round-robin".to_string()),
+                    ("SCYLLA_PARTITIONER", "org.apache.cassandra.dht.Murmur3Partitioner".to_string()),
+                    ("SCYLLA_SHARD_AWARE_PORT", port.to_string()),
+                ]);
+            }
+            let options: Vec<_> = options.into_iter().map(|(name, value)| (name, vec![value])).collect();
+            let borrowed: Vec<(&str, Vec<&str>)> =
+                options.iter().map(|(name, value)| (*name, vec![value[0].as_str()])).collect();
+            encoder.supported(stream, &borrowed).expect("fits");
+        }
         Request::Startup(_) if script.password.is_none() => encoder.ready(stream),
         Request::Startup(_) => encoder.authenticate(stream, "PasswordAuthenticator").expect("fits"),
         Request::AuthResponse(token) => {
@@ -160,6 +191,13 @@ fn answer(
         }
         Request::Execute(execute) => {
             let number = seen.executes.fetch_add(1, Ordering::Relaxed) + 1;
+            if let (Some(shards), Some(Value::Bytes(key))) =
+                (script.shards, execute.params.values.iter().next())
+            {
+                let owner = Sharding { shards, ignore_msb: 12 }.shard_of(schema::token::token(key));
+                let right = owner == shard(script, ports);
+                if right { &seen.owned } else { &seen.foreign }.fetch_add(1, Ordering::Relaxed);
+            }
             std::thread::sleep(script.delay);
             if script.drop_at == Some(number) {
                 return false;
@@ -169,7 +207,7 @@ fn answer(
             }
             if script.forget_at == Some(number) {
                 fail(encoder, FailureKind::Unprepared(execute.id.to_vec()), "who?");
-            } else if script.fail_every.is_some_and(|every| number % every == 0) {
+            } else if script.fail_every.is_some_and(|every| number.is_multiple_of(every)) {
                 fail(encoder, FailureKind::Overloaded, "too much");
             } else if execute.id == b"w" {
                 let mut values = execute.params.values.iter().map(|value| match value {
@@ -246,7 +284,7 @@ pub(crate) fn serve_fast(listener: &TcpListener) {
                         let decoded = decoder.decode(&mut one).map_err(std::io::Error::other)?;
                         let envelope = decoded.expect("a whole frame");
                         let request = envelope.request().map_err(std::io::Error::other)?;
-                        answer(&mut encoder, envelope.stream, &request, &script, &seen, &columns);
+                        answer(&mut encoder, envelope.stream, &request, &script, &seen, &columns, (0, 0));
                         out.extend_from_slice(&encoder.finish().split());
                     }
                     at = end;

@@ -1,0 +1,59 @@
+//! What one worker counts in one stretch of a run. The counts of all workers are added up for the report,
+//! so everything here is a sum, a maximum or a histogram.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use crate::histogram::{Latencies, histogram};
+
+/// What one worker counted in one stretch.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    pub(crate) latencies: Latencies,
+    /// How late requests left that no limit held back: the generator's own part in the latency.
+    pub(crate) lag: Histogram<u64>,
+    pub(crate) sent: u64,
+    pub(crate) answered: u64,
+    /// Answers that came while the stretch lasted, whatever they answer.
+    pub(crate) answered_within: u64,
+    pub(crate) rows: u64,
+    pub(crate) empty_reads: u64,
+    pub(crate) errors: BTreeMap<i32, (u64, String)>,
+    /// Requests lost with their connection.
+    pub(crate) lost: u64,
+    pub(crate) unanswered: u64,
+    /// Due, but never sent.
+    pub(crate) unsent: u64,
+    /// Sent later than due because a limit on requests in flight was reached.
+    pub(crate) held_back: u64,
+    pub(crate) connections_broken: u64,
+    pub(crate) broken_why: String,
+    pub(crate) in_flight_max: usize,
+    pub(crate) cpu_ns: u64,
+    pub(crate) wall_ns: u64,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Tally {
+        Tally {
+            latencies: Latencies::default(),
+            lag: histogram(),
+            sent: 0,
+            answered: 0,
+            answered_within: 0,
+            rows: 0,
+            empty_reads: 0,
+            errors: BTreeMap::new(),
+            lost: 0,
+            unanswered: 0,
+            unsent: 0,
+            held_back: 0,
+            connections_broken: 0,
+            broken_why: String::new(),
+            in_flight_max: 0,
+            cpu_ns: 0,
+            wall_ns: 0,
+        }
+    }
+}
