@@ -1,10 +1,13 @@
 //! Time, as the generator needs it: nanoseconds since the run began, the wall clock at that moment (so that
 //! several loads can be laid on one axis), and the CPU a thread has used.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Nanoseconds in a second.
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
+
+/// What workers are given to get ready: allocating histograms and buffers takes a few milliseconds.
+const READY: Duration = Duration::from_millis(20);
 
 /// The zero of a run.
 #[derive(Clone, Copy, Debug)]
@@ -14,10 +17,15 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Zero is now.
+    /// Zero is as long from now as workers need to get ready; the first requests would be late otherwise.
     pub(crate) fn start() -> Clock {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { start: Instant::now(), start_unix_ms: unix.as_millis() as u64 }
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + READY;
+        Clock { start: Instant::now() + READY, start_unix_ms: unix.as_millis() as u64 }
+    }
+
+    /// Sleeps until zero.
+    pub(crate) fn wait_for_zero(&self) {
+        std::thread::sleep(self.start.saturating_duration_since(Instant::now()));
     }
 
     /// Nanoseconds since zero.

@@ -32,6 +32,7 @@ mod plan;
 mod poller;
 mod reply;
 mod report;
+mod requests;
 mod routing;
 mod run;
 mod scrape;

@@ -254,7 +254,7 @@ fn warnings(report: &Report, measured: &Measured<'_>) -> Vec<String> {
     };
     say(
         total(|s| s.unsent),
-        "requests were due but never sent: a limit on requests in flight was reached (--max-in-flight, --streams, --connections).",
+        "requests were due but never sent: a limit on requests in flight was reached, or no connection was open (--max-in-flight, --streams, --connections).",
     );
     say(
         total(|s| s.held_back),

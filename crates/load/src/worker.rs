@@ -8,20 +8,19 @@
 //!    latency runs from the intended time.
 //! 4. Read what has arrived and count it.
 
+use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
-use rand::{Rng as _, SeedableRng as _};
 
 use crate::arrivals::Arrivals;
 use crate::clock::{SECOND_NS, thread_cpu_ns};
 use crate::connection::{Broken, Connection, Slot};
 use crate::connector::Wanted;
 use crate::histogram::{Latencies, OpKind};
-use crate::keys::KeySource;
 use crate::plan::{Lines, Plan};
 use crate::poller::Poller;
 use crate::reply::Reply;
+use crate::requests::Requests;
 use crate::routing::Shards;
-use crate::spec::{Spec, Workload};
 use crate::statement::RowId;
 use crate::tally::Tally;
 use crate::timeline::{Message, Window};
@@ -34,8 +33,6 @@ const BATCH_NS: u64 = 50_000;
 const SLEEP_NS_MAX: u64 = 100_000_000;
 /// Requests sent before answers are looked at again.
 const SEND_MAX: usize = 512;
-/// A prefill gives up after so many failures without a success.
-const FAILURES_MAX: u64 = 1000;
 
 /// A place for a connection, kept while it is down.
 #[derive(Debug)]
@@ -44,16 +41,6 @@ struct Place {
     shard: Option<(Shards, u32)>,
     quota: usize,
     open: Option<Connection>,
-}
-
-/// The rows a prefill still has to write.
-#[derive(Debug)]
-struct Remaining {
-    next: u64,
-    end: u64,
-    step: u64,
-    again: Vec<RowId>,
-    failures: u64,
 }
 
 pub(crate) struct Worker {
@@ -65,14 +52,11 @@ pub(crate) struct Worker {
     turn: usize,
     /// The places of each shard, and where the search goes on among them.
     owners: Vec<(Vec<usize>, usize)>,
-    /// Drawn, but without a place yet.
-    stash: Option<(RowId, OpKind)>,
     rng: SmallRng,
     /// Apart from `rng`, so that arrivals do not depend on what is sent.
     arrivals_rng: SmallRng,
     arrivals: Arrivals,
-    keys: KeySource,
-    prefill: Option<Remaining>,
+    requests: Requests,
     in_flight: usize,
     down: usize,
     /// When a limit last held a request back.
@@ -107,23 +91,13 @@ impl Worker {
         let seed = spec.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(2 * worker);
         let mut arrivals_rng = SmallRng::seed_from_u64(seed);
         let stretches = if plan.open { plan.stretches.clone() } else { Vec::new() };
-        let (begin, end) = spec.key_range();
-        let prefill = (spec.workload == Workload::Prefill).then(|| Remaining {
-            next: worker,
-            end: (end - begin).saturating_mul(spec.rows.per_partition.max(1)),
-            step: workers,
-            again: Vec::new(),
-            failures: 0,
-        });
         Ok(Worker {
             arrivals: Arrivals::new(stretches, &mut arrivals_rng),
-            keys: KeySource::new(spec.keys.distribution, (begin, end), (worker, workers)),
-            prefill,
+            requests: Requests::new(spec, (worker, workers)),
             poller,
             places,
             turn: 0,
             owners,
-            stash: None,
             rng: SmallRng::seed_from_u64(seed + 1),
             arrivals_rng,
             in_flight: 0,
@@ -143,9 +117,11 @@ impl Worker {
     pub(crate) fn run(mut self) -> Result<Vec<Tally>, std::io::Error> {
         let mut ready = Vec::with_capacity(256);
         let mut drain_until = None;
+        self.plan.clock.wait_for_zero();
+        self.window_cpu_ns = thread_cpu_ns();
         loop {
-            let mut now = self.plan.clock.now_ns();
-            let finished = self.stretch_end(now).is_none() || self.prefill_over();
+            let now = self.plan.clock.now_ns();
+            let finished = self.stretch_end(now).is_none() || self.requests.over(self.in_flight);
             if drain_until.is_none() && (finished || self.lines.stop.is_set()) {
                 self.count_unsent(now);
                 self.enter(self.plan.stretches.len(), now);
@@ -165,9 +141,8 @@ impl Worker {
                 wake = wake.min(due);
             }
             self.poller.wait(wake.saturating_sub(now), &mut ready)?;
-            now = self.plan.clock.now_ns();
             for event in ready.drain(..) {
-                self.handle(event.connection, event.readable, now);
+                self.handle(event.connection, event.readable);
             }
         }
         self.finish();
@@ -292,13 +267,10 @@ impl Worker {
         if self.in_flight >= self.plan.in_flight_max {
             return None;
         }
-        let (row, kind) = match self.stash.take() {
-            Some(drawn) => drawn,
-            None => (self.draw_row()?, self.draw_kind()),
-        };
+        let (row, kind) = self.requests.next(&mut self.rng)?;
         let place = self.owning_place(row).or_else(|| self.free_place());
         if place.is_none() {
-            self.stash = Some((row, kind));
+            self.requests.put_back(row, kind);
         }
         place.map(|place| (place, row, kind))
     }
@@ -327,29 +299,6 @@ impl Worker {
             }
         }
         None
-    }
-
-    fn draw_kind(&mut self) -> OpKind {
-        match self.plan.spec.workload {
-            Workload::Read | Workload::Slice => OpKind::Read,
-            Workload::Write | Workload::Prefill => OpKind::Write,
-            Workload::Mixed if self.rng.random::<f64>() < self.plan.spec.write_ratio => OpKind::Write,
-            Workload::Mixed => OpKind::Read,
-        }
-    }
-
-    fn draw_row(&mut self) -> Option<RowId> {
-        if let Some(remaining) = &mut self.prefill {
-            return remaining.take(&self.plan.spec);
-        }
-        let rows = &self.plan.spec.rows;
-        // A slice begins where it can still find all its rows.
-        let last = match self.plan.spec.workload {
-            Workload::Slice => rows.per_partition.saturating_sub(rows.slice_rows),
-            _ => rows.per_partition.saturating_sub(1),
-        };
-        let clustering = if last == 0 { 0 } else { self.rng.random_range(0..=last) };
-        Some(RowId { key: self.keys.next(&mut self.rng), clustering })
     }
 
     fn submit(&mut self, index: usize, row: RowId, kind: OpKind, from_ns: u64, stretch: usize) {
@@ -408,19 +357,10 @@ impl Worker {
         }
     }
 
-    fn prefill_over(&self) -> bool {
-        let Some(remaining) = &self.prefill else { return false };
-        let written = remaining.next >= remaining.end
-            && remaining.again.is_empty()
-            && self.stash.is_none()
-            && self.in_flight == 0;
-        written || remaining.failures >= FAILURES_MAX
-    }
-
     // ---- answers ----
 
-    fn handle(&mut self, index: usize, readable: bool, now: u64) {
-        if readable && let Err(broken) = self.read(index, now) {
+    fn handle(&mut self, index: usize, readable: bool) {
+        if readable && let Err(broken) = self.read(index) {
             self.break_off(index, broken);
             return;
         }
@@ -429,11 +369,13 @@ impl Worker {
         }
     }
 
-    fn read(&mut self, index: usize, now: u64) -> Result<(), Broken> {
+    fn read(&mut self, index: usize) -> Result<(), Broken> {
         // Taken out, so that answers can be counted on `self` meanwhile.
         let Some(mut connection) = self.places[index].open.take() else { return Ok(()) };
         let mut unprepared = false;
         let outcome = connection.fill().and_then(|()| {
+            // Asked for each socket: the time of the wake-up would flatter what arrived since.
+            let now = self.plan.clock.now_ns();
             connection.answers(|slot, reply| {
                 unprepared |= reply == Reply::Unprepared;
                 self.count(slot, reply, now);
@@ -459,9 +401,7 @@ impl Worker {
                 tally.answered += 1;
                 tally.rows += rows;
                 tally.empty_reads += u64::from(slot.kind == OpKind::Read && rows == 0);
-                if let Some(remaining) = &mut self.prefill {
-                    remaining.failures = 0;
-                }
+                self.requests.succeeded();
                 return;
             }
             Reply::Failed { code, message } => (code, message),
@@ -471,15 +411,7 @@ impl Worker {
         self.window.errors += 1;
         let tally = &mut self.tallies[slot.stretch as usize];
         tally.errors.entry(failure.0).or_insert((0, failure.1)).0 += 1;
-        self.again(slot);
-    }
-
-    /// A prefill writes again what failed.
-    fn again(&mut self, slot: Slot) {
-        if let Some(remaining) = &mut self.prefill {
-            remaining.failures += 1;
-            remaining.again.push(slot.row);
-        }
+        self.requests.failed(slot.row);
     }
 
     // ---- connections that break ----
@@ -495,7 +427,7 @@ impl Worker {
             self.in_flight -= 1;
             self.window.errors += 1;
             self.tallies[slot.stretch as usize].lost += 1;
-            self.again(slot);
+            self.requests.failed(slot.row);
         }
         self.down += 1;
         self.want(index);
@@ -523,21 +455,6 @@ impl Worker {
                 }
             }
         }
-    }
-}
-
-impl Remaining {
-    fn take(&mut self, spec: &Spec) -> Option<RowId> {
-        if let Some(row) = self.again.pop() {
-            return Some(row);
-        }
-        if self.next >= self.end {
-            return None;
-        }
-        let number = self.next;
-        self.next += self.step;
-        let rows = spec.rows.per_partition.max(1);
-        Some(RowId { key: spec.key_range().0 + number / rows, clustering: number % rows })
     }
 }
 

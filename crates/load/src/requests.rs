@@ -1,0 +1,194 @@
+//! What a worker sends next: reads and writes of rows drawn at random, or each row of a prefill once, those
+//! that failed once more.
+
+use rand::Rng as _;
+use rand::rngs::SmallRng;
+
+use crate::histogram::OpKind;
+use crate::keys::KeySource;
+use crate::spec::{Spec, Workload};
+use crate::statement::RowId;
+
+/// A prefill gives up after so many failures without a success.
+const FAILURES_MAX: u64 = 1000;
+
+/// The requests of one worker.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    workload: Workload,
+    write_ratio: f64,
+    keys: KeySource,
+    /// The last clustering key a request may name.
+    clustering_last: u64,
+    prefill: Option<Remaining>,
+    /// Drawn, but not sent yet.
+    stash: Option<(RowId, OpKind)>,
+}
+
+/// The rows a prefill still has to write, numbered through; workers take turns.
+#[derive(Debug)]
+struct Remaining {
+    key_first: u64,
+    rows_per_key: u64,
+    next: u64,
+    end: u64,
+    step: u64,
+    /// Failed, and to be written again: never more than are in flight.
+    again: Vec<RowId>,
+    failures: u64,
+}
+
+impl Requests {
+    /// The requests of worker `.0` of `.1`.
+    pub(crate) fn new(spec: &Spec, (worker, workers): (u64, u64)) -> Requests {
+        let range = spec.key_range();
+        let rows_per_key = spec.rows.per_partition.max(1);
+        let prefill = (spec.workload == Workload::Prefill).then(|| Remaining {
+            key_first: range.0,
+            rows_per_key,
+            next: worker,
+            end: (range.1 - range.0).saturating_mul(rows_per_key),
+            step: workers,
+            again: Vec::new(),
+            failures: 0,
+        });
+        // A slice begins where it can still find all its rows.
+        let span = if spec.workload == Workload::Slice { spec.rows.slice_rows } else { 1 };
+        Requests {
+            workload: spec.workload,
+            write_ratio: spec.write_ratio,
+            keys: KeySource::new(spec.keys.distribution, range, (worker, workers)),
+            clustering_last: rows_per_key.saturating_sub(span),
+            prefill,
+            stash: None,
+        }
+    }
+
+    /// The next request; nothing when a prefill has none left to begin.
+    pub(crate) fn next(&mut self, rng: &mut SmallRng) -> Option<(RowId, OpKind)> {
+        if let Some(stashed) = self.stash.take() {
+            return Some(stashed);
+        }
+        if let Some(remaining) = &mut self.prefill {
+            return remaining.take().map(|row| (row, OpKind::Write));
+        }
+        let kind = match self.workload {
+            Workload::Read | Workload::Slice => OpKind::Read,
+            Workload::Write | Workload::Prefill => OpKind::Write,
+            Workload::Mixed if rng.random::<f64>() < self.write_ratio => OpKind::Write,
+            Workload::Mixed => OpKind::Read,
+        };
+        let clustering = match self.clustering_last {
+            0 => 0,
+            last => rng.random_range(0..=last),
+        };
+        Some((RowId { key: self.keys.next(rng), clustering }, kind))
+    }
+
+    /// Keeps a request that could not be sent for the next time, so that what is sent does not depend on how
+    /// quickly it is answered.
+    pub(crate) fn put_back(&mut self, row: RowId, kind: OpKind) {
+        self.stash = Some((row, kind));
+    }
+
+    /// A request succeeded.
+    pub(crate) fn succeeded(&mut self) {
+        if let Some(remaining) = &mut self.prefill {
+            remaining.failures = 0;
+        }
+    }
+
+    /// A request failed; a prefill writes its row again.
+    pub(crate) fn failed(&mut self, row: RowId) {
+        if let Some(remaining) = &mut self.prefill {
+            remaining.failures += 1;
+            remaining.again.push(row);
+        }
+    }
+
+    /// Whether a prefill has written everything, or given up; `in_flight` are still on their way.
+    pub(crate) fn over(&self, in_flight: usize) -> bool {
+        self.prefill.as_ref().is_some_and(|remaining| {
+            let begun = remaining.next >= remaining.end && remaining.again.is_empty() && self.stash.is_none();
+            (begun && in_flight == 0) || remaining.failures >= FAILURES_MAX
+        })
+    }
+}
+
+impl Remaining {
+    fn take(&mut self) -> Option<RowId> {
+        if let Some(row) = self.again.pop() {
+            return Some(row);
+        }
+        if self.next >= self.end {
+            return None;
+        }
+        let number = self.next;
+        self.next = self.next.saturating_add(self.step);
+        let key = self.key_first + number / self.rows_per_key;
+        Some(RowId { key, clustering: number % self.rows_per_key })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use std::collections::BTreeSet;
+
+    fn spec(workload: Workload, keys: u64, per_partition: u64) -> Spec {
+        let mut spec = Spec { workload, ..Spec::default() };
+        (spec.keys.population, spec.rows.per_partition) = (keys, per_partition);
+        spec
+    }
+
+    #[test]
+    fn workers_of_a_prefill_write_every_row_once_between_them() {
+        let spec = spec(Workload::Prefill, 10, 3);
+        let mut rng = SmallRng::seed_from_u64(1);
+        let mut rows = Vec::new();
+        for worker in 0..4 {
+            let mut requests = Requests::new(&spec, (worker, 4));
+            while let Some((row, kind)) = requests.next(&mut rng) {
+                assert_eq!(kind, OpKind::Write);
+                rows.push((row.key, row.clustering));
+            }
+            assert!(requests.over(0) && !requests.over(1));
+        }
+        assert_eq!(rows.len(), 30);
+        let wanted: BTreeSet<(u64, u64)> = (0..10).flat_map(|key| (0..3).map(move |ck| (key, ck))).collect();
+        assert_eq!(rows.into_iter().collect::<BTreeSet<_>>(), wanted);
+    }
+
+    #[test]
+    fn what_failed_or_was_put_back_comes_again() {
+        let mut requests = Requests::new(&spec(Workload::Prefill, 2, 0), (0, 1));
+        let mut rng = SmallRng::seed_from_u64(1);
+        let (first, kind) = requests.next(&mut rng).expect("two keys");
+        requests.put_back(first, kind);
+        assert_eq!(requests.next(&mut rng), Some((first, kind)));
+        requests.failed(first);
+        assert_eq!(requests.next(&mut rng), Some((first, kind)));
+        assert_eq!(requests.next(&mut rng).map(|(row, _)| row.key), Some(1));
+        assert_eq!(requests.next(&mut rng), None);
+        (0..FAILURES_MAX).for_each(|_| requests.failed(first));
+        assert!(requests.over(5), "it gives up");
+    }
+
+    #[test]
+    fn slices_begin_where_they_find_all_their_rows() {
+        let check = |per_partition: u64, slice_rows: u64, last: u64| {
+            let mut spec = spec(Workload::Slice, 10, per_partition);
+            spec.rows.slice_rows = slice_rows;
+            let mut requests = Requests::new(&spec, (0, 1));
+            let mut rng = SmallRng::seed_from_u64(3);
+            let found =
+                (0..5000).filter_map(|_| requests.next(&mut rng)).map(|(row, _)| row.clustering).max();
+            assert_eq!(found, Some(last));
+        };
+        check(100, 100, 0);
+        check(100, 200, 0);
+        check(110, 100, 10);
+        check(100, 1, 99);
+    }
+}
