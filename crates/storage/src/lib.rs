@@ -1,22 +1,49 @@
 //! Storage of one server, one [`Shard`] a core: commit log, memtables, table files, compaction, cache, recovery.
 //!
 //! A shard lives on a fast lane and is used by that lane only, so nothing here takes a lock. It knows partitions,
-//! rows and cells, and nothing of CQL, levels or sockets.
+//! rows and cells, and nothing of CQL, levels or sockets. `docs/file-format.md` describes what is on disk.
 
+mod block;
+mod bloom;
+mod cache;
+mod choose;
+mod codec;
+mod commit;
 mod error;
+mod log;
+mod manifest;
 mod memtable;
+mod merge;
 mod model;
+mod on_lanes;
 mod options;
 mod partition;
+mod purge;
 mod ranges;
+mod read;
 mod reconcile;
+mod recover;
 mod scan;
+mod segment;
 mod shard;
+mod signal;
+mod table;
+mod table_file;
+mod upkeep;
 mod view;
+mod world;
 
+#[cfg(test)]
+mod sim;
+#[cfg(test)]
+mod tests;
+
+pub use commit::Commit;
 pub use error::StorageError;
 pub use model::{Cell, CellValue, Change, Deletion, Expiry, Liveness, Mutation, TableId};
-pub use options::{CommitMode, Options};
+pub use options::{CommitMode, Groups, Options};
+pub use read::Read;
 pub use scan::Scan;
-pub use shard::{Commit, LocalBoxFuture, Read, Shard, Stats};
+pub use shard::{Shard, Stats};
 pub use view::{PartitionView, RowView, Rows};
+pub use world::LocalBoxFuture;

@@ -15,6 +15,17 @@ pub enum CommitMode {
     },
 }
 
+/// The groups that background work is charged to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Groups {
+    /// Writing the commit log.
+    pub log: lanes::Group,
+    /// Writing memtables to table files.
+    pub flush: lanes::Group,
+    /// Merging table files.
+    pub compaction: lanes::Group,
+}
+
 /// The settings of one shard.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -36,6 +47,8 @@ pub struct Options {
     pub block_bytes: usize,
     /// Tombstones younger than this many seconds are never forgotten.
     pub gc_grace_s: u32,
+    /// The groups that background work is charged to.
+    pub groups: Groups,
 }
 
 impl Options {
@@ -51,6 +64,11 @@ impl Options {
             cache_bytes: 64 << 20,
             block_bytes: 64 << 10,
             gc_grace_s: 10 * 24 * 3600,
+            groups: Groups {
+                log: lanes::Group::LOG,
+                flush: lanes::Group::FLUSH,
+                compaction: lanes::Group::COMPACTION,
+            },
         }
     }
 

@@ -79,7 +79,7 @@ impl Ranges {
         if start >= end {
             return;
         }
-        let before = self.steps.get_prev(&start).filter(|(at, _)| **at < start).and_then(|(_, d)| *d);
+        let before = self.steps.range(..start.clone()).next_back().and_then(|(_, d)| *d);
         let from = self.at(&start);
         let after = self.at(&end);
         self.steps.insert(start.clone(), from);

@@ -1,62 +1,35 @@
 //! One core's data: the door to this crate.
 
-use std::cell::RefCell;
-use std::future::Future;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::ops::RangeInclusive;
-use std::pin::Pin;
+use std::path::PathBuf;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
+use crate::cache::Cache;
+use crate::commit::Commit;
 use crate::error::StorageError;
+use crate::log::Log;
+use crate::manifest::Manifest;
 use crate::memtable::{Memtable, ScanFrom};
+use crate::merge::MergeStream;
 use crate::model::{Mutation, TableId};
 use crate::options::Options;
 use crate::partition::Partition;
+use crate::read::{Gather, Read};
 use crate::scan::Scan;
+use crate::signal::Signal;
+use crate::table_file::{Lookup, TableFile};
 use crate::view::{PartitionView, RowView};
+use crate::world::World;
 
-/// A boxed future of the fast lane.
-pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
-
-/// A read: done at once when all it needs is in memory, otherwise a future.
-pub enum Read<T> {
-    /// The answer.
-    Ready(T),
-    /// The answer once blocks have been read from disk.
-    Pending(LocalBoxFuture<Result<T, StorageError>>),
-}
-
-impl<T> std::fmt::Debug for Read<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if matches!(self, Read::Ready(_)) { "Ready" } else { "Pending" })
-    }
-}
-
-impl<T> Read<T> {
-    /// Waits for the answer.
-    pub async fn wait(self) -> Result<T, StorageError> {
-        match self {
-            Read::Ready(answer) => Ok(answer),
-            Read::Pending(future) => future.await,
-        }
-    }
-}
-
-/// Resolves when the write it stands for counts as done.
-#[must_use = "a write is acknowledged when its commit resolves"]
-#[derive(Debug)]
-pub struct Commit(());
-
-impl Future for Commit {
-    type Output = Result<(), StorageError>;
-
-    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(Ok(()))
-    }
-}
+/// Memtables that wait for, or are in, a flush. With the active one this bounds memory to three memtables.
+pub(crate) const FROZEN_MAX: usize = 2;
 
 /// Counts of one shard, all since it was opened unless they say otherwise.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -67,44 +40,150 @@ pub struct Stats {
     pub memtable_partitions: u64,
     /// Bytes in the active memtables now.
     pub memtable_bytes: u64,
+    /// Memtables that wait to be flushed now.
+    pub memtables_frozen: u64,
+    /// Table files now.
+    pub files: u64,
+    /// Bytes in table files now.
+    pub file_bytes: u64,
+    /// Log records written or waiting to be, over the life of the folder.
+    pub log_records: u64,
+    /// Disk writes of the log; records ÷ writes is what group commit saves.
+    pub log_writes: u64,
+    /// Log segments with records that are not flushed yet, now.
+    pub log_segments: u64,
+    /// Log segments ready to be used again, now.
+    pub log_segments_free: u64,
+    /// Bytes of decompressed blocks in the cache now.
+    pub cache_bytes: u64,
+    /// Block lookups the cache answered.
+    pub cache_hits: u64,
+    /// Block lookups that went to disk.
+    pub cache_misses: u64,
+    /// Memtables written to files.
+    pub flushes: u64,
+    /// Merges of table files.
+    pub compactions: u64,
+    /// Merges that failed; their table is not tried again until restart.
+    pub compactions_failed: u64,
+    /// Log records replayed when the shard was opened.
+    pub replayed: u64,
+    /// Whether writes are refused since one failed.
+    pub writes_refused: bool,
 }
 
 /// One core's data. Lives on that core's fast lane; every call is made there.
 #[derive(Debug)]
 pub struct Shard {
-    state: RefCell<State>,
+    pub(crate) world: Arc<dyn World>,
+    pub(crate) options: Options,
+    /// The shard's own folder.
+    pub(crate) dir: PathBuf,
+    pub(crate) state: RefCell<State>,
+    pub(crate) cache: RefCell<Cache>,
+    /// `None`: nothing is durable.
+    pub(crate) log: Option<Rc<Log>>,
+    pub(crate) manifest: RefCell<Manifest>,
+    pub(crate) manifest_busy: Cell<bool>,
+    /// Something to flush or compact, or the end.
+    pub(crate) work: Signal,
+    /// A flush, compaction or manifest edit has ended.
+    pub(crate) progress: Signal,
+    pub(crate) lock: RefCell<Option<Box<dyn Debug>>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    tables: FxHashMap<TableId, Table>,
-    bytes: usize,
-    closed: bool,
+pub(crate) struct State {
+    pub(crate) tables: FxHashMap<TableId, Table>,
+    /// About how many bytes the active memtables take.
+    pub(crate) bytes: usize,
+    /// Oldest first.
+    pub(crate) frozen: VecDeque<Frozen>,
+    pub(crate) next_generation: u64,
+    /// Files no longer alive, until their last reader is gone.
+    pub(crate) obsolete: Vec<Arc<TableFile>>,
+    pub(crate) busy: u32,
+    pub(crate) closed: bool,
+    pub(crate) failed: Option<Arc<StorageError>>,
+    pub(crate) counts: Stats,
 }
 
+/// What of one table is where.
 #[derive(Debug, Default)]
-struct Table {
-    active: Memtable,
+pub(crate) struct Table {
+    pub(crate) active: Memtable,
+    /// With their generations, oldest first.
+    pub(crate) frozen: Vec<(u64, Memtable)>,
+    pub(crate) files: Vec<Arc<TableFile>>,
+    pub(crate) compaction_failed: bool,
+}
+
+/// A set of memtables to be flushed together.
+#[derive(Clone, Debug)]
+pub(crate) struct Frozen {
+    pub(crate) generation: u64,
+    /// The last log record in it.
+    pub(crate) last_record: u64,
+    pub(crate) tables: Vec<TableId>,
+}
+
+impl Table {
+    fn memtables(&self) -> impl Iterator<Item = &Memtable> {
+        self.frozen.iter().map(|(_, memtable)| memtable).chain([&self.active])
+    }
+
+    /// A snapshot of everything in memory: O(1).
+    pub(crate) fn snapshot(&self) -> Vec<Memtable> {
+        self.memtables().filter(|memtable| memtable.len() > 0).cloned().collect()
+    }
+}
+
+impl State {
+    /// Starts new memtables and queues the full ones for the flush.
+    pub(crate) fn freeze(&mut self, last_record: u64) {
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        self.bytes = 0;
+        let mut tables = Vec::new();
+        for (id, table) in &mut self.tables {
+            if table.active.len() > 0 {
+                table.frozen.push((generation, std::mem::take(&mut table.active)));
+                tables.push(*id);
+            }
+        }
+        self.frozen.push_back(Frozen { generation, last_record, tables });
+    }
 }
 
 impl Shard {
-    /// Opens a shard, recovering what its folder holds.
-    pub async fn open(_options: Options) -> Result<Rc<Shard>, StorageError> {
-        Ok(Rc::new(Shard { state: RefCell::default() }))
-    }
-
     /// Applies mutations together: readers see all of them at once, and after a crash all are there or none.
     /// They are visible when this returns, and durable when the [`Commit`] resolves.
-    pub fn apply(&self, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+    ///
+    /// # Errors
+    /// [`StorageError::TooLarge`] above 16 MiB (or half a log segment, if that is less), [`StorageError::Overloaded`] when a
+    /// segment's worth of records waits for the disk, [`StorageError::WritesRefused`] after a write has failed,
+    /// [`StorageError::Closed`] after shutdown. Nothing has been applied then.
+    pub fn apply(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
             return Err(StorageError::Closed);
         }
+        let record = match &self.log {
+            Some(log) => log.append(&mutations)?,
+            None => 0,
+        };
         for mutation in mutations {
             let table = state.tables.entry(mutation.table).or_default();
             state.bytes += table.active.apply(mutation.token, &mutation.key, mutation.changes);
         }
-        Ok(Commit(()))
+        if state.bytes >= self.options.memtable_bytes_max
+            && self.log.is_some()
+            && state.frozen.len() < FROZEN_MAX
+        {
+            state.freeze(record);
+            self.work.wake();
+        }
+        Ok(Commit::new(self.clone(), record))
     }
 
     /// The partition with this key as it is now; `None` when nothing was ever written to it. `now_s` (Unix seconds)
@@ -116,12 +195,12 @@ impl Shard {
         key: &[u8],
         now_s: u32,
     ) -> Read<Option<PartitionView>> {
-        let state = self.state.borrow();
-        let partition = state.tables.get(&table).and_then(|table| table.active.get(token, key));
-        Read::Ready(partition.map(|partition| PartitionView::new(partition.clone(), now_s)))
+        let see = move |partition: Option<Partition>| partition.map(|p| PartitionView::new(p, now_s));
+        self.read(table, token, key, None, see)
     }
 
-    /// One live row: the fast path of point reads. `columns` names the columns that will be looked at.
+    /// One live row: the fast path of point reads. `columns` names the columns that will be looked at; a
+    /// file format with columns apart reads only those.
     pub fn read_row(
         self: &Rc<Self>,
         table: TableId,
@@ -132,9 +211,45 @@ impl Shard {
         now_s: u32,
     ) -> Read<Option<RowView>> {
         let _ = columns;
+        {
+            let state = self.state.borrow();
+            let Some(table) = state.tables.get(&table) else { return Read::Ready(None) };
+            if table.frozen.is_empty() && !table.files.iter().any(|file| file.may_contain(token)) {
+                let partition = table.active.get(token, key);
+                return Read::Ready(partition.and_then(|partition| see_row(partition, clustering, now_s)));
+            }
+        }
+        let row = Bytes::copy_from_slice(clustering);
+        let see = move |partition: Option<Partition>| partition.and_then(|p| see_row(&p, &row, now_s));
+        self.read(table, token, key, Some(clustering), see)
+    }
+
+    fn read<T: 'static>(
+        self: &Rc<Self>,
+        table: TableId,
+        token: i64,
+        key: &[u8],
+        row: Option<&[u8]>,
+        see: impl FnOnce(Option<Partition>) -> T + 'static,
+    ) -> Read<T> {
+        let mut gather = Gather::default();
         let state = self.state.borrow();
-        let partition = state.tables.get(&table).and_then(|table| table.active.get(token, key));
-        Read::Ready(partition.and_then(|partition| see_row(partition, clustering, now_s)))
+        let Some(table) = state.tables.get(&table) else { return Read::Ready(see(None)) };
+        for partition in table.memtables().filter_map(|memtable| memtable.get(token, key)) {
+            gather.add(row.map_or_else(|| partition.clone(), |row| partition.only(row)));
+        }
+        for file in table.files.iter().filter(|file| file.may_contain(token)) {
+            let (key, row) = (Bytes::copy_from_slice(key), row.map(Bytes::copy_from_slice));
+            gather.lookups.push(Lookup::new(file.clone(), token, key, row));
+        }
+        match gather.advance(&self.cache, None) {
+            Ok(None) => Read::Ready(see(gather.found)),
+            Ok(Some(missing)) => {
+                let shard = self.clone();
+                Read::Pending(Box::pin(async move { Ok(see(gather.finish(&shard.cache, missing).await?)) }))
+            }
+            Err(error) => Read::Pending(Box::pin(async { Err(error) })),
+        }
     }
 
     /// The live partitions of a token range in (token, key) order, from just after `start_after` if given.
@@ -145,45 +260,52 @@ impl Shard {
         start_after: Option<(i64, Bytes)>,
         now_s: u32,
     ) -> Scan {
-        let state = self.state.borrow();
-        let tables = state.tables.get(&table).map(|table| table.active.clone());
         let from = match start_after {
             Some((token, key)) if token >= *tokens.start() => ScanFrom::After(token, key),
             _ => ScanFrom::Token(*tokens.start()),
         };
-        Scan::new(tables.into_iter().collect(), from, *tokens.end(), now_s)
-    }
-
-    /// Removes everything a table holds.
-    pub async fn truncate(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
-        self.state.borrow_mut().tables.remove(&table);
-        Ok(())
-    }
-
-    /// Forgets a table and everything it holds.
-    pub async fn drop_table(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
-        self.truncate(table).await
-    }
-
-    /// Writes all memtables to table files.
-    pub async fn flush_all(self: &Rc<Self>) -> Result<(), StorageError> {
-        Ok(())
-    }
-
-    /// Makes everything durable and refuses further writes.
-    pub async fn shutdown(self: &Rc<Self>) -> Result<(), StorageError> {
-        self.state.borrow_mut().closed = true;
-        Ok(())
+        let state = self.state.borrow();
+        let stream = match state.tables.get(&table) {
+            Some(table) => MergeStream::new(table.snapshot(), &table.files, from, *tokens.end()),
+            None => MergeStream::new([], &[], from, *tokens.end()),
+        };
+        Scan::new(stream, now_s)
     }
 
     /// The shard's counts.
     pub fn stats(&self) -> Stats {
         let state = self.state.borrow();
+        let cache = self.cache.borrow();
+        let files = || state.tables.values().flat_map(|table| &table.files);
+        let log = self.log.as_deref();
+        let (segments, free) = log.map_or((0, 0), Log::segments);
         Stats {
             tables: state.tables.len() as u64,
             memtable_partitions: state.tables.values().map(|table| table.active.len() as u64).sum(),
             memtable_bytes: state.bytes as u64,
+            memtables_frozen: state.frozen.len() as u64,
+            files: files().count() as u64,
+            file_bytes: files().map(|file| file.bytes).sum(),
+            log_records: log.map_or(0, Log::last_record),
+            log_writes: log.map_or(0, Log::batches),
+            log_segments: segments as u64,
+            log_segments_free: free as u64,
+            cache_bytes: cache.bytes() as u64,
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            writes_refused: log.is_some_and(|log| log.failure().is_some()),
+            ..state.counts
         }
+    }
+
+    /// Frozen memtables, and the bytes of the active ones.
+    pub(crate) fn pressure(&self) -> (usize, usize) {
+        let state = self.state.borrow();
+        (state.frozen.len(), state.bytes)
+    }
+
+    pub(crate) fn is_failed(&self) -> bool {
+        self.state.borrow().failed.is_some()
     }
 }
 

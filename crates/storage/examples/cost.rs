@@ -1,0 +1,89 @@
+//! What reads and writes cost on one core: `cargo run --release -p storage --example cost [ROWS]`.
+//!
+//! Prints nanoseconds of wall time per call, of one task that does nothing else; the log goes to a temporary folder.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lanes::{Config, Group, Lanes};
+use storage::{Cell, Change, Commit, CommitMode, Mutation, Options, Read, Shard, TableId};
+
+const TABLE: TableId = TableId(7);
+
+fn place(number: u64) -> (i64, Bytes) {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64, Bytes::from(number.to_be_bytes().to_vec()))
+}
+
+fn write(number: u64) -> Vec<Mutation> {
+    let (token, key) = place(number);
+    let value = Bytes::from_static(&[7; 34]);
+    let cells = (0..5).map(|column| Cell::live(column, 1, value.clone())).collect();
+    let row = Change::Row { clustering: Bytes::new(), liveness: None, deletion: None, cells };
+    vec![Mutation { table: TABLE, token, key, changes: vec![row] }]
+}
+
+fn per(count: u64, since: u64) -> u64 {
+    (lanes::time::monotonic_ns() - since) / count
+}
+
+async fn fill(shard: &Rc<Shard>, name: &str, rows: u64) {
+    let (mut applying, mut commits) = (0, Vec::<Commit>::new());
+    let start = lanes::time::monotonic_ns();
+    for number in 0..rows {
+        let mutations = write(number);
+        let at = lanes::time::monotonic_ns();
+        commits.push(shard.apply(mutations).expect("applies"));
+        applying += lanes::time::monotonic_ns() - at;
+        if commits.len() == 256 {
+            for commit in commits.drain(..) {
+                commit.await.expect("is durable");
+            }
+        }
+    }
+    println!("{name}: apply {} ns, with commits of 256 in flight {} ns", applying / rows, per(rows, start));
+}
+
+fn read(shard: &Rc<Shard>, name: &str, rows: u64) {
+    let reads = rows.min(1_000_000);
+    let keys: Vec<_> = (0..reads).map(|i| place(i.wrapping_mul(7919) % rows)).collect();
+    let start = lanes::time::monotonic_ns();
+    let mut cells = 0;
+    for (token, key) in &keys {
+        match shard.read_row(TABLE, *token, key, &[], &[0], 0) {
+            Read::Ready(Some(row)) => cells += row.cells().count() as u64,
+            other => panic!("not in memory: {other:?}"),
+        }
+    }
+    assert_eq!(cells, 5 * reads);
+    println!("{name}: read_row {} ns", per(reads, start));
+}
+
+fn main() {
+    let rows = std::env::args().nth(1).map_or(100_000, |rows| rows.parse().expect("a number of rows"));
+    let dir = std::env::temp_dir().join(format!("fairlane-storage-cost-{}", std::process::id()));
+    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    let folder = dir.clone();
+    lanes.block_on(0, Group::CONTROL, move || async move {
+        let memory = Options { memtable_bytes_max: 8 << 30, ..Options::in_memory() };
+        let shard = Shard::open(memory).await.expect("opens");
+        fill(&shard, "memory", rows).await;
+        read(&shard, "memory", rows);
+        println!("bytes a row by our count: {}", shard.stats().memtable_bytes / rows);
+        drop(shard);
+        let periodic = CommitMode::Periodic { every: Duration::from_millis(10) };
+        for (name, commit) in [("durable", CommitMode::Batch), ("periodic", periodic)] {
+            let options = Options { commit, ..Options::in_dir(folder.join(name), 0, 1) };
+            let shard = Shard::open(options).await.expect("opens");
+            fill(&shard, name, rows.min(1_000_000)).await;
+            let stats = shard.stats();
+            println!(
+                "{name}: {} records in {} disk writes, {} flushes",
+                stats.log_records, stats.log_writes, stats.flushes
+            );
+            shard.shutdown().await.expect("shuts down");
+        }
+    });
+    lanes.shutdown();
+    std::fs::remove_dir_all(dir).expect("the folder is removed");
+}

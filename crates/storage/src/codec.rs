@@ -1,0 +1,390 @@
+//! Bytes of the data model, shared by log records and table files. Little-endian; lengths and counts as LEB128.
+//!
+//! Reading never panics and never trusts a length: whatever does not decode exactly is [`Malformed`].
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+use crate::model::{Cell, CellValue, Change, Deletion, Expiry, Liveness, Mutation, Row, TableId};
+use crate::ranges::{Position, Ranges};
+
+/// The bytes do not decode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Malformed;
+
+pub(crate) fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_i64(out: &mut Vec<u8>, value: i64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_u128(out: &mut Vec<u8>, value: u128) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads from a shared buffer; byte strings come out as slices of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    data: Bytes,
+    at: usize,
+}
+
+impl Reader {
+    pub(crate) fn new(data: Bytes) -> Reader {
+        Reader { data, at: 0 }
+    }
+
+    pub(crate) fn at(data: Bytes, at: usize) -> Reader {
+        Reader { data, at }
+    }
+
+    pub(crate) fn position(&self) -> usize {
+        self.at
+    }
+
+    pub(crate) fn rest(&self) -> usize {
+        self.data.len().saturating_sub(self.at)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let end = self.at.checked_add(N).ok_or(Malformed)?;
+        let bytes = self.data.get(self.at..end).ok_or(Malformed)?;
+        self.at = end;
+        Ok(bytes.try_into().expect("the slice has N bytes"))
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn i64(&mut self) -> Result<i64, Malformed> {
+        Ok(i64::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u128(&mut self) -> Result<u128, Malformed> {
+        Ok(u128::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn varint(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            if shift == 63 && byte > 1 {
+                return Err(Malformed);
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed)
+    }
+
+    /// A count of things that take at least `each` bytes.
+    pub(crate) fn count(&mut self, each: usize) -> Result<usize, Malformed> {
+        let count = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+        if count.checked_mul(each).is_none_or(|bytes| bytes > self.rest()) {
+            Err(Malformed)
+        } else {
+            Ok(count)
+        }
+    }
+
+    pub(crate) fn take(&mut self, len: usize) -> Result<Bytes, Malformed> {
+        let end = self.at.checked_add(len).filter(|end| *end <= self.data.len()).ok_or(Malformed)?;
+        let bytes = self.data.slice(self.at..end);
+        self.at = end;
+        Ok(bytes)
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<Bytes, Malformed> {
+        let len = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+        self.take(len)
+    }
+
+    /// A byte string without taking a reference to it.
+    pub(crate) fn slice(&mut self) -> Result<&[u8], Malformed> {
+        let len = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+        let end = self.at.checked_add(len).filter(|end| *end <= self.data.len()).ok_or(Malformed)?;
+        let start = std::mem::replace(&mut self.at, end);
+        Ok(&self.data[start..end])
+    }
+
+    pub(crate) fn deletion(&mut self) -> Result<Deletion, Malformed> {
+        Ok(Deletion { timestamp: self.i64()?, deleted_at_s: self.u32()? })
+    }
+
+    pub(crate) fn expiry(&mut self) -> Result<Expiry, Malformed> {
+        Ok(Expiry { ttl_s: self.u32()?, at_s: self.u32()? })
+    }
+
+    fn cell(&mut self) -> Result<Cell, Malformed> {
+        let column = u32::try_from(self.varint()?).map_err(|_| Malformed)?;
+        let kind = self.u8()?;
+        let timestamp = self.i64()?;
+        let value = match kind {
+            CELL_LIVE => CellValue::Live { expiry: None, value: self.bytes()? },
+            CELL_EXPIRING => CellValue::Live { expiry: Some(self.expiry()?), value: self.bytes()? },
+            CELL_DEAD => CellValue::Dead { deleted_at_s: self.u32()? },
+            _ => return Err(Malformed),
+        };
+        Ok(Cell { column, timestamp, value })
+    }
+
+    pub(crate) fn cells(&mut self) -> Result<Vec<Cell>, Malformed> {
+        let count = self.count(CELL_BYTES_MIN)?;
+        let mut cells: Vec<Cell> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let cell = self.cell()?;
+            if cells.last().is_some_and(|last| last.column >= cell.column) {
+                return Err(Malformed);
+            }
+            cells.push(cell);
+        }
+        Ok(cells)
+    }
+
+    pub(crate) fn row(&mut self) -> Result<Row, Malformed> {
+        let clustering = self.bytes()?;
+        let flags = self.u8()?;
+        if flags & !(HAS_LIVENESS | HAS_EXPIRY | HAS_DELETION) != 0 {
+            return Err(Malformed);
+        }
+        let liveness = match flags & HAS_LIVENESS != 0 {
+            false => None,
+            true => {
+                let timestamp = self.i64()?;
+                let expiry = if flags & HAS_EXPIRY != 0 { Some(self.expiry()?) } else { None };
+                Some(Liveness { timestamp, expiry })
+            }
+        };
+        let deletion = if flags & HAS_DELETION != 0 { Some(self.deletion()?) } else { None };
+        Ok(Row { clustering, liveness, deletion, cells: self.cells()? })
+    }
+
+    fn position_of_range(&mut self) -> Result<Position, Malformed> {
+        match self.u8()? {
+            0 => Ok(Position::At(self.bytes()?, false)),
+            1 => Ok(Position::At(self.bytes()?, true)),
+            2 => Ok(Position::End),
+            _ => Err(Malformed),
+        }
+    }
+
+    pub(crate) fn ranges(&mut self) -> Result<Ranges, Malformed> {
+        let count = self.count(RANGE_BYTES_MIN)?;
+        let mut ranges = Ranges::default();
+        for _ in 0..count {
+            let (start, end) = (self.position_of_range()?, self.position_of_range()?);
+            let deletion = self.deletion()?;
+            ranges.insert(start, end, deletion);
+        }
+        Ok(ranges)
+    }
+
+    fn bound(&mut self) -> Result<Bound<Bytes>, Malformed> {
+        match self.u8()? {
+            0 => Ok(Bound::Unbounded),
+            1 => Ok(Bound::Included(self.bytes()?)),
+            2 => Ok(Bound::Excluded(self.bytes()?)),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn change(&mut self) -> Result<Change, Malformed> {
+        Ok(match self.u8()? {
+            CHANGE_ROW => {
+                let Row { clustering, liveness, deletion, cells } = self.row()?;
+                Change::Row { clustering, liveness, deletion, cells }
+            }
+            CHANGE_STATIC => Change::Static { cells: self.cells()? },
+            CHANGE_DELETE_PARTITION => Change::DeletePartition(self.deletion()?),
+            CHANGE_DELETE_RANGE => {
+                Change::DeleteRange { start: self.bound()?, end: self.bound()?, deletion: self.deletion()? }
+            }
+            _ => return Err(Malformed),
+        })
+    }
+
+    /// The mutations of one log record, which must end where they do.
+    pub(crate) fn mutations(mut self) -> Result<Vec<Mutation>, Malformed> {
+        let count = self.count(MUTATION_BYTES_MIN)?;
+        let mut mutations = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (table, token, key) = (TableId(self.u128()?), self.i64()?, self.bytes()?);
+            let changes = (0..self.count(1)?).map(|_| self.change()).collect::<Result<_, _>>()?;
+            mutations.push(Mutation { table, token, key, changes });
+        }
+        if self.rest() == 0 { Ok(mutations) } else { Err(Malformed) }
+    }
+}
+
+const CELL_LIVE: u8 = 0;
+const CELL_EXPIRING: u8 = 1;
+const CELL_DEAD: u8 = 2;
+const CELL_BYTES_MIN: usize = 11; // column 1, kind 1, timestamp 8, length 1
+const RANGE_BYTES_MIN: usize = 14; // two positions of 1, a deletion of 12
+const MUTATION_BYTES_MIN: usize = 26; // table 16, token 8, key length 1, count 1
+const HAS_LIVENESS: u8 = 1;
+const HAS_EXPIRY: u8 = 2;
+const HAS_DELETION: u8 = 4;
+const CHANGE_ROW: u8 = 0;
+const CHANGE_STATIC: u8 = 1;
+const CHANGE_DELETE_PARTITION: u8 = 2;
+const CHANGE_DELETE_RANGE: u8 = 3;
+
+pub(crate) fn put_deletion(out: &mut Vec<u8>, deletion: &Deletion) {
+    put_i64(out, deletion.timestamp);
+    put_u32(out, deletion.deleted_at_s);
+}
+
+fn put_expiry(out: &mut Vec<u8>, expiry: &Expiry) {
+    put_u32(out, expiry.ttl_s);
+    put_u32(out, expiry.at_s);
+}
+
+pub(crate) fn put_cells(out: &mut Vec<u8>, cells: &[Cell]) {
+    put_varint(out, cells.len() as u64);
+    for cell in cells {
+        put_varint(out, u64::from(cell.column));
+        match &cell.value {
+            CellValue::Live { value, expiry } => {
+                out.push(if expiry.is_some() { CELL_EXPIRING } else { CELL_LIVE });
+                put_i64(out, cell.timestamp);
+                if let Some(expiry) = expiry {
+                    put_expiry(out, expiry);
+                }
+                put_bytes(out, value);
+            }
+            CellValue::Dead { deleted_at_s } => {
+                out.push(CELL_DEAD);
+                put_i64(out, cell.timestamp);
+                put_u32(out, *deleted_at_s);
+            }
+        }
+    }
+}
+
+fn put_row_parts(
+    out: &mut Vec<u8>,
+    clustering: &[u8],
+    liveness: &Option<Liveness>,
+    deletion: &Option<Deletion>,
+    cells: &[Cell],
+) {
+    put_bytes(out, clustering);
+    let expiry = liveness.and_then(|liveness| liveness.expiry);
+    let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+    out.push(
+        flag(liveness.is_some(), HAS_LIVENESS)
+            | flag(expiry.is_some(), HAS_EXPIRY)
+            | flag(deletion.is_some(), HAS_DELETION),
+    );
+    if let Some(liveness) = liveness {
+        put_i64(out, liveness.timestamp);
+    }
+    if let Some(expiry) = expiry {
+        put_expiry(out, &expiry);
+    }
+    if let Some(deletion) = deletion {
+        put_deletion(out, deletion);
+    }
+    put_cells(out, cells);
+}
+
+pub(crate) fn put_row(out: &mut Vec<u8>, row: &Row) {
+    put_row_parts(out, &row.clustering, &row.liveness, &row.deletion, &row.cells);
+}
+
+pub(crate) fn put_ranges(out: &mut Vec<u8>, ranges: &Ranges) {
+    fn put_position(out: &mut Vec<u8>, position: &Position) {
+        match position {
+            Position::At(key, after) => {
+                out.push(u8::from(*after));
+                put_bytes(out, key);
+            }
+            Position::End => out.push(2),
+        }
+    }
+    put_varint(out, ranges.iter().count() as u64);
+    for (start, end, deletion) in ranges.iter() {
+        put_position(out, start);
+        put_position(out, end);
+        put_deletion(out, &deletion);
+    }
+}
+
+fn put_bound(out: &mut Vec<u8>, bound: &Bound<Bytes>) {
+    match bound {
+        Bound::Unbounded => out.push(0),
+        Bound::Included(key) => {
+            out.push(1);
+            put_bytes(out, key);
+        }
+        Bound::Excluded(key) => {
+            out.push(2);
+            put_bytes(out, key);
+        }
+    }
+}
+
+/// One log record.
+pub(crate) fn put_mutations(out: &mut Vec<u8>, mutations: &[Mutation]) {
+    put_varint(out, mutations.len() as u64);
+    for mutation in mutations {
+        put_u128(out, mutation.table.0);
+        put_i64(out, mutation.token);
+        put_bytes(out, &mutation.key);
+        put_varint(out, mutation.changes.len() as u64);
+        for change in &mutation.changes {
+            match change {
+                Change::Row { clustering, liveness, deletion, cells } => {
+                    out.push(CHANGE_ROW);
+                    put_row_parts(out, clustering, liveness, deletion, cells);
+                }
+                Change::Static { cells } => {
+                    out.push(CHANGE_STATIC);
+                    put_cells(out, cells);
+                }
+                Change::DeletePartition(deletion) => {
+                    out.push(CHANGE_DELETE_PARTITION);
+                    put_deletion(out, deletion);
+                }
+                Change::DeleteRange { start, end, deletion } => {
+                    out.push(CHANGE_DELETE_RANGE);
+                    put_bound(out, start);
+                    put_bound(out, end);
+                    put_deletion(out, deletion);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! The commit log of one core: records gather while a disk write is in flight and share the next one.
+//!
+//! One task writes; it never has two writes in flight, so what the format relies on holds: a batch is begun only when
+//! the one before is durable. Segments are zeroed once and then reused when everything in them has been flushed; a
+//! spare is prepared ahead of need. The first failed write ends the log: everyone waiting is told, and further writes are
+//! refused, because what a failed sync left on disk is unknown.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::codec::{put_mutations, put_u32};
+use crate::error::StorageError;
+use crate::model::Mutation;
+use crate::segment::{BATCH_HEADER, BLOCK, SegmentHeader, encode_header, seal_batch};
+use crate::signal::Signal;
+use crate::world::{File, Mode, Work, World};
+
+/// No record is larger, in bytes.
+pub(crate) const RECORD_BYTES_MAX: usize = 16 << 20;
+
+/// A segment on disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) path: PathBuf,
+    pub(crate) header: SegmentHeader,
+    /// The last record in it, once it is full.
+    pub(crate) last_record: u64,
+}
+
+/// The log.
+#[derive(Debug)]
+pub(crate) struct Log {
+    world: Arc<dyn World>,
+    dir: PathBuf,
+    shard: u32,
+    segment_bytes: u64,
+    /// `None`: acknowledged means durable.
+    every: Option<Duration>,
+    state: RefCell<State>,
+    work: Signal,
+    done: Signal,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Room for a batch header, then the records that wait.
+    pending: Vec<u8>,
+    pending_records: u32,
+    spare: Vec<u8>,
+    /// The number of the last record given out, and of the last that is durable.
+    last: u64,
+    durable: u64,
+    waiters: VecDeque<(u64, Waker)>,
+    failed: Option<Arc<StorageError>>,
+    closing: bool,
+    idle: bool,
+    active: Option<(Segment, u64)>,
+    sealed: VecDeque<Segment>,
+    free: Vec<Segment>,
+    preparing: bool,
+    next_segment: u64,
+    batches: u64,
+}
+
+/// The name of a segment's file.
+pub(crate) fn segment_path(dir: &Path, segment: u64) -> PathBuf {
+    dir.join(format!("{segment:016x}.log"))
+}
+
+/// What recovery found.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// The last record there is.
+    pub(crate) last: u64,
+    pub(crate) next_segment: u64,
+    /// Segments with records that are not flushed yet.
+    pub(crate) sealed: Vec<Segment>,
+    /// Segments to be used again.
+    pub(crate) free: Vec<Segment>,
+}
+
+impl Log {
+    /// Starts the log behind what was recovered.
+    pub(crate) fn start(
+        world: Arc<dyn World>,
+        dir: PathBuf,
+        shard: u32,
+        segment_bytes: u64,
+        every: Option<Duration>,
+        recovered: Recovered,
+    ) -> Rc<Log> {
+        let state = State {
+            pending: vec![0; BATCH_HEADER],
+            pending_records: 0,
+            spare: Vec::new(),
+            last: recovered.last,
+            durable: recovered.last,
+            waiters: VecDeque::new(),
+            failed: None,
+            closing: false,
+            idle: true,
+            active: None,
+            sealed: recovered.sealed.into(),
+            free: recovered.free,
+            preparing: false,
+            next_segment: recovered.next_segment,
+            batches: 0,
+        };
+        let state = RefCell::new(state);
+        let (work, done) = Default::default();
+        let log = Rc::new(Log { world, dir, shard, segment_bytes, every, state, work, done });
+        log.world.spawn(Work::Log, Box::pin(log.clone().run()));
+        log
+    }
+
+    /// The largest record that fits, in bytes.
+    pub(crate) fn record_bytes_max(&self) -> usize {
+        RECORD_BYTES_MAX.min(self.segment_bytes as usize / 2)
+    }
+
+    /// Adds a record; returns its number. Nothing is written if this fails.
+    pub(crate) fn append(&self, mutations: &[Mutation]) -> Result<u64, StorageError> {
+        let state = &mut *self.state.borrow_mut();
+        if let Some(because) = &state.failed {
+            return Err(StorageError::WritesRefused { because: because.clone() });
+        }
+        if state.closing {
+            return Err(StorageError::Closed);
+        }
+        let start = state.pending.len();
+        put_u32(&mut state.pending, 0);
+        put_mutations(&mut state.pending, mutations);
+        let bytes = state.pending.len() - start - 4;
+        let limit = self.record_bytes_max();
+        let room = self.segment_bytes as usize - 2 * BLOCK;
+        if bytes > limit || state.pending.len() > room {
+            state.pending.truncate(start);
+            return Err(match bytes > limit {
+                true => StorageError::TooLarge { bytes, limit },
+                false => StorageError::Overloaded,
+            });
+        }
+        state.pending[start..start + 4].copy_from_slice(&(bytes as u32).to_le_bytes());
+        state.pending_records += 1;
+        state.last += 1;
+        if std::mem::take(&mut state.idle) {
+            self.work.wake();
+        }
+        Ok(state.last)
+    }
+
+    /// Whether a record counts as written; registers the task otherwise.
+    pub(crate) fn poll_durable(&self, record: u64, cx: &Context<'_>) -> Poll<Result<(), StorageError>> {
+        let state = &mut *self.state.borrow_mut();
+        if record <= state.durable {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(error) = &state.failed {
+            return Poll::Ready(Err(StorageError::clone(error)));
+        }
+        if self.every.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        match state.waiters.iter_mut().find(|(own, _)| *own == record) {
+            Some((_, waker)) => waker.clone_from(cx.waker()),
+            None => state.waiters.push_back((record, cx.waker().clone())),
+        }
+        Poll::Pending
+    }
+
+    /// The number of the last record given out.
+    pub(crate) fn last_record(&self) -> u64 {
+        self.state.borrow().last
+    }
+
+    /// Disk writes so far.
+    pub(crate) fn batches(&self) -> u64 {
+        self.state.borrow().batches
+    }
+
+    /// Segments in use and free.
+    pub(crate) fn segments(&self) -> (usize, usize) {
+        let state = self.state.borrow();
+        (state.sealed.len() + usize::from(state.active.is_some()), state.free.len())
+    }
+
+    /// Why writes are refused, if they are.
+    pub(crate) fn failure(&self) -> Option<Arc<StorageError>> {
+        self.state.borrow().failed.clone()
+    }
+
+    /// Refuses further writes, for a reason from outside the log.
+    pub(crate) fn fail(&self, error: Arc<StorageError>) {
+        let state = &mut *self.state.borrow_mut();
+        state.failed.get_or_insert(error);
+        state.waiters.drain(..).for_each(|(_, waker)| waker.wake());
+        self.work.wake();
+        self.done.wake();
+    }
+
+    /// Records up to this one are in table files: their segments may be used again.
+    pub(crate) fn release(&self, flushed: u64) {
+        let state = &mut *self.state.borrow_mut();
+        while state.sealed.front().is_some_and(|segment| segment.last_record <= flushed) {
+            let segment = state.sealed.pop_front().expect("looked at above");
+            state.free.push(segment);
+        }
+    }
+
+    /// Waits until everything appended is durable.
+    pub(crate) async fn sync(&self) -> Result<(), StorageError> {
+        let last = self.last_record();
+        self.done
+            .wait(|| {
+                let state = self.state.borrow();
+                match &state.failed {
+                    _ if state.durable >= last => Some(Ok(())),
+                    Some(error) => Some(Err(StorageError::clone(error))),
+                    None => None,
+                }
+            })
+            .await
+    }
+
+    /// Refuses further writes and waits for what was appended.
+    pub(crate) async fn close(&self) -> Result<(), StorageError> {
+        self.state.borrow_mut().closing = true;
+        self.work.wake();
+        self.sync().await
+    }
+
+    async fn run(self: Rc<Log>) {
+        loop {
+            let more = self
+                .work
+                .wait(|| {
+                    let mut state = self.state.borrow_mut();
+                    match () {
+                        () if state.failed.is_some() => Some(false),
+                        () if state.pending_records > 0 => Some(true),
+                        () if state.closing => Some(false),
+                        () => {
+                            state.idle = true;
+                            None
+                        }
+                    }
+                })
+                .await;
+            if !more {
+                return;
+            }
+            if let Some(every) = self.every
+                && !self.state.borrow().closing
+            {
+                self.world.sleep(every).await;
+            }
+            if let Err(error) = self.write_batch().await {
+                self.fail(Arc::new(error));
+                return;
+            }
+        }
+    }
+
+    async fn write_batch(self: &Rc<Log>) -> Result<(), StorageError> {
+        // Records go on arriving while a segment is made ready; whatever waits fits an empty one (see `append`).
+        while !self.fits() {
+            self.rotate().await?;
+        }
+        let (mut batch, records, last, segment, at) = {
+            let state = &mut *self.state.borrow_mut();
+            let mut next = std::mem::take(&mut state.spare);
+            next.clear();
+            next.resize(BATCH_HEADER, 0);
+            let batch = std::mem::replace(&mut state.pending, next);
+            let records = std::mem::take(&mut state.pending_records);
+            let (segment, at) = state.active.clone().expect("it fits the active segment");
+            (batch, records, state.last, segment, at)
+        };
+        seal_batch(&mut batch, &segment.header, last + 1 - u64::from(records), records);
+        let result = segment.file.write_durable(at, &batch).await;
+        result.map_err(|error| StorageError::io("write the commit log", segment.path, error))?;
+        self.written(batch, last);
+        Ok(())
+    }
+
+    fn fits(&self) -> bool {
+        let state = self.state.borrow();
+        let needed = state.pending.len().next_multiple_of(BLOCK) as u64;
+        state.active.as_ref().is_some_and(|(_, at)| at + needed <= self.segment_bytes)
+    }
+
+    fn written(&self, batch: Vec<u8>, last: u64) {
+        let state = &mut *self.state.borrow_mut();
+        let (_, end) = state.active.as_mut().expect("written to");
+        *end += batch.len() as u64;
+        state.durable = last;
+        state.batches += 1;
+        if batch.capacity() <= 1 << 20 {
+            state.spare = batch;
+        }
+        let mut at = 0;
+        while at < state.waiters.len() {
+            if state.waiters[at].0 <= last {
+                let (_, waker) = state.waiters.swap_remove_back(at).expect("in bounds");
+                waker.wake();
+            } else {
+                at += 1;
+            }
+        }
+        self.done.wake();
+    }
+
+    /// Makes an empty segment the active one.
+    async fn rotate(self: &Rc<Log>) -> Result<(), StorageError> {
+        let (free, id) = {
+            let state = &mut *self.state.borrow_mut();
+            if let Some((mut segment, _)) = state.active.take() {
+                segment.last_record = state.durable;
+                state.sealed.push_back(segment);
+            }
+            let id = state.next_segment;
+            state.next_segment += 1;
+            (state.free.pop(), id)
+        };
+        let segment = match free {
+            Some(old) => self.reuse(old, id).await?,
+            None => self.create(id).await?,
+        };
+        let state = &mut *self.state.borrow_mut();
+        state.active = Some((segment, BLOCK as u64));
+        if state.free.is_empty() && !std::mem::replace(&mut state.preparing, true) {
+            let spare = state.next_segment;
+            state.next_segment += 1;
+            let log = self.clone();
+            self.world.spawn(Work::Flush, Box::pin(async move { log.prepare(spare).await }));
+        }
+        Ok(())
+    }
+
+    /// Makes a spare ready. Failing here is no news: the log tries again, and reports, when it needs one.
+    async fn prepare(self: Rc<Log>, id: u64) {
+        let made = self.create(id).await;
+        let state = &mut *self.state.borrow_mut();
+        state.preparing = false;
+        state.free.extend(made.ok());
+    }
+
+    fn header(&self, segment: u64) -> SegmentHeader {
+        SegmentHeader { shard: self.shard, segment, salt: self.world.random() as u32 }
+    }
+
+    async fn create(&self, id: u64) -> Result<Segment, StorageError> {
+        let path = segment_path(&self.dir, id);
+        let header = self.header(id);
+        let make = async {
+            let file = self.world.open(&path, Mode::Log).await?;
+            file.allocate(self.segment_bytes).await?;
+            file.write_durable(0, &encode_header(&header)).await?;
+            file.sync().await?;
+            self.world.sync_dir(&self.dir).await?;
+            Ok(file)
+        };
+        let file = make.await.map_err(|error| StorageError::io("create a log segment", &path, error))?;
+        Ok(Segment { file, path, header, last_record: 0 })
+    }
+
+    async fn reuse(&self, old: Segment, id: u64) -> Result<Segment, StorageError> {
+        let path = segment_path(&self.dir, id);
+        let header = self.header(id);
+        let make = async {
+            self.world.rename(&old.path, &path).await?;
+            self.world.sync_dir(&self.dir).await?;
+            old.file.write_durable(0, &encode_header(&header)).await
+        };
+        make.await.map_err(|error| StorageError::io("reuse a log segment", &path, error))?;
+        Ok(Segment { file: old.file, path, header, last_record: 0 })
+    }
+}

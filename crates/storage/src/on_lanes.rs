@@ -1,0 +1,161 @@
+//! The door to the world, opened onto `lanes`.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lanes::disk::{self, AlignedBuf, OpenOptions};
+
+use crate::options::Groups;
+use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
+
+/// The lanes of the current core, with the groups that work is charged to.
+#[derive(Clone, Debug)]
+pub(crate) struct OnLanes(pub(crate) Groups);
+
+impl OnLanes {
+    fn group(&self, work: Work) -> lanes::Group {
+        match work {
+            Work::Log => self.0.log,
+            Work::Flush => self.0.flush,
+            Work::Compaction => self.0.compaction,
+        }
+    }
+}
+
+struct LanesFile {
+    file: disk::File,
+    /// Opened without O_DSYNC, so each durable write is followed by a sync.
+    sync_each: bool,
+}
+
+impl Debug for LanesFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LanesFile")
+    }
+}
+
+impl File for LanesFile {
+    fn read(&self, offset: u64, len: usize) -> BoxFuture<io::Result<Bytes>> {
+        let file = self.file.clone();
+        Box::pin(async move { file.read_at(offset, len).await })
+    }
+
+    fn write(&self, offset: u64, data: Bytes) -> BoxFuture<io::Result<()>> {
+        let file = self.file.clone();
+        Box::pin(async move { file.write_at(offset, data).await })
+    }
+
+    fn write_durable(&self, offset: u64, blocks: &[u8]) -> BoxFuture<io::Result<()>> {
+        let (file, sync_each) = (self.file.clone(), self.sync_each);
+        let mut buffer = AlignedBuf::new(blocks.len());
+        buffer[..blocks.len()].copy_from_slice(blocks);
+        Box::pin(async move {
+            file.write_aligned(offset, buffer).await?;
+            if sync_each { file.sync_data().await } else { Ok(()) }
+        })
+    }
+
+    fn allocate(&self, len: u64) -> BoxFuture<io::Result<()>> {
+        let file = self.file.clone();
+        Box::pin(async move { file.allocate(len).await })
+    }
+
+    fn sync(&self) -> BoxFuture<io::Result<()>> {
+        let file = self.file.clone();
+        Box::pin(async move { file.sync_all().await })
+    }
+
+    fn len(&self) -> BoxFuture<io::Result<u64>> {
+        let file = self.file.clone();
+        Box::pin(async move { file.len().await })
+    }
+}
+
+impl World for OnLanes {
+    fn open(&self, path: &Path, mode: Mode) -> BoxFuture<io::Result<Arc<dyn File>>> {
+        let path = path.to_owned();
+        Box::pin(async move {
+            let plain = OpenOptions::default();
+            let options = match mode {
+                Mode::Read => plain,
+                Mode::Create => OpenOptions { write: true, create: true, truncate: true, ..plain },
+                Mode::Log => OpenOptions { write: true, create: true, direct: true, dsync: true, ..plain },
+            };
+            let (file, sync_each) = match disk::open(&path, options).await {
+                Err(error) if mode == Mode::Log && error.kind() == io::ErrorKind::InvalidInput => {
+                    // A file system without direct or synchronous writes: write, then sync.
+                    (disk::open(&path, OpenOptions { write: true, create: true, ..plain }).await?, true)
+                }
+                opened => (opened?, false),
+            };
+            Ok(Arc::new(LanesFile { file, sync_each }) as Arc<dyn File>)
+        })
+    }
+
+    fn list(&self, dir: &Path) -> BoxFuture<io::Result<Vec<String>>> {
+        let dir = dir.to_owned();
+        Box::pin(async move { disk::list_dir(&dir).await })
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> BoxFuture<io::Result<()>> {
+        let dir = dir.to_owned();
+        Box::pin(async move { disk::create_dir_all(&dir).await })
+    }
+
+    fn remove(&self, path: &Path) -> BoxFuture<io::Result<()>> {
+        let path = path.to_owned();
+        Box::pin(async move { disk::remove_file(&path).await })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> BoxFuture<io::Result<()>> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        Box::pin(async move { disk::rename(&from, &to).await })
+    }
+
+    fn sync_dir(&self, dir: &Path) -> BoxFuture<io::Result<()>> {
+        let dir = dir.to_owned();
+        Box::pin(async move { disk::sync_dir(&dir).await })
+    }
+
+    fn lock(&self, path: &Path) -> BoxFuture<io::Result<Box<dyn Debug>>> {
+        struct Lock {
+            _file: disk::File,
+        }
+        impl Debug for Lock {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("Lock")
+            }
+        }
+        let path = path.to_owned();
+        Box::pin(async move { Ok(Box::new(Lock { _file: disk::lock_file(&path).await? }) as Box<dyn Debug>) })
+    }
+
+    fn spawn(&self, work: Work, task: LocalBoxFuture<()>) {
+        lanes::spawn(self.group(work), task).detach();
+    }
+
+    fn heavy(&self, work: Work, task: BoxFuture<Box<dyn Any + Send>>) -> LocalBoxFuture<Box<dyn Any + Send>> {
+        Box::pin(lanes::heavy(self.group(work), task))
+    }
+
+    fn heavy_yield(&self) -> BoxFuture<()> {
+        Box::pin(async { lanes::heavy_yield().await })
+    }
+
+    fn sleep(&self, duration: Duration) -> LocalBoxFuture<()> {
+        Box::pin(lanes::time::sleep(duration))
+    }
+
+    fn now_s(&self) -> u32 {
+        u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(u32::MAX)
+    }
+
+    fn random(&self) -> u64 {
+        lanes::random::u64()
+    }
+}

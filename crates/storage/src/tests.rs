@@ -1,0 +1,396 @@
+//! The whole shard against a model that keeps every mutation and works out each row from all of them, through flushes,
+//! compactions, reopenings and crashes.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Waker};
+
+use bytes::Bytes;
+
+use crate::reconcile::compare_cells;
+use crate::sim::{Random, Sim, block_on, step};
+use crate::*;
+
+const TABLES: u64 = 2;
+
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Seen {
+    statics: Vec<Cell>,
+    rows: Vec<(Bytes, Option<Liveness>, Vec<Cell>)>,
+}
+
+#[derive(Clone, Default)]
+struct Model {
+    /// By log record, from 1.
+    records: Vec<Vec<Mutation>>,
+    truncated: BTreeMap<TableId, usize>,
+}
+
+impl Model {
+    fn changes(&self, table: TableId, key: &Bytes) -> Vec<Change> {
+        let from = self.truncated.get(&table).copied().unwrap_or(0);
+        let mutations = self.records.iter().skip(from).flatten();
+        mutations.filter(|m| m.table == table && m.key == *key).flat_map(|m| m.changes.clone()).collect()
+    }
+
+    fn see(&self, table: TableId, key: &Bytes, now_s: u32) -> Seen {
+        let changes = self.changes(table, key);
+        let win = |cells: Vec<&Cell>, floor: Option<i64>| -> Vec<Cell> {
+            let mut best: BTreeMap<u32, &Cell> = BTreeMap::new();
+            for cell in cells.into_iter().filter(|cell| floor.is_none_or(|floor| cell.timestamp > floor)) {
+                let entry = best.entry(cell.column).or_insert(cell);
+                if compare_cells(entry, cell).is_lt() {
+                    *entry = cell;
+                }
+            }
+            best.into_values().filter(|cell| cell.is_live(now_s)).cloned().collect()
+        };
+        let partition = changes.iter().filter_map(|change| match change {
+            Change::DeletePartition(deletion) => Some(deletion.timestamp),
+            _ => None,
+        });
+        let partition = partition.max();
+        let statics =
+            changes.iter().filter_map(|c| if let Change::Static { cells } = c { Some(cells) } else { None });
+        let statics = win(statics.flatten().collect(), partition);
+        let mut by_row: BTreeMap<&Bytes, Vec<&Change>> = BTreeMap::new();
+        for change in &changes {
+            if let Change::Row { clustering, .. } = change {
+                by_row.entry(clustering).or_default().push(change);
+            }
+        }
+        let mut rows = Vec::new();
+        for (at, versions) in by_row {
+            let ranges = changes.iter().filter_map(|change| match change {
+                Change::DeleteRange { start, end, deletion } => {
+                    let inside = std::ops::RangeBounds::<Bytes>::contains(&(start.clone(), end.clone()), at);
+                    inside.then_some(deletion.timestamp)
+                }
+                _ => None,
+            });
+            let (mut floor, mut cells, mut markers) = (partition.max(ranges.max()), Vec::new(), Vec::new());
+            for version in versions {
+                let Change::Row { liveness, deletion, cells: own, .. } = version else { unreachable!() };
+                floor = floor.max(deletion.map(|d| d.timestamp));
+                cells.extend(own);
+                markers.extend(*liveness);
+            }
+            let marker = markers.into_iter().filter(|l| floor.is_none_or(|floor| l.timestamp > floor));
+            let marker = marker.max_by_key(|l| (l.timestamp, l.expiry.map(|e| (e.at_s, e.ttl_s))));
+            let marker = marker.filter(|l| l.is_live(now_s));
+            let cells = win(cells, floor);
+            if marker.is_some() || !cells.is_empty() {
+                rows.push((at.clone(), marker, cells));
+            }
+        }
+        Seen { statics, rows }
+    }
+}
+
+fn seen(view: &PartitionView) -> Seen {
+    let row =
+        |row: RowView| (row.clustering().clone(), row.liveness().copied(), row.cells().cloned().collect());
+    Seen { statics: view.static_cells().cloned().collect(), rows: view.rows().map(row).collect() }
+}
+
+fn key(number: u64) -> (i64, Bytes) {
+    // Tokens collide on purpose: two keys share each.
+    ((number / 2) as i64 * 1000 - 3000, Bytes::from(format!("key{number}")))
+}
+
+fn mutation(random: &mut Random, timestamp: i64, now_s: u32) -> Mutation {
+    let (token, key) = key(random.below(12));
+    let clustering = |random: &mut Random| match random.below(4) {
+        0 => Bytes::new(),
+        _ => Bytes::from(vec![random.below(40) as u8]),
+    };
+    let cells = |random: &mut Random| {
+        let mut cells = Vec::new();
+        for column in 0..4 {
+            let value = vec![random.below(256) as u8; random.below(60) as usize];
+            let expiry = Expiry { ttl_s: 5, at_s: now_s + random.below(10) as u32 };
+            match random.below(6) {
+                0 | 1 => cells.push(Cell::live(column, timestamp, value)),
+                2 => cells.push(Cell::expiring(column, timestamp, value, expiry)),
+                3 => cells.push(Cell::dead(column, timestamp, now_s)),
+                _ => {}
+            }
+        }
+        cells
+    };
+    let deletion = Deletion { timestamp, deleted_at_s: now_s };
+    let change = match random.below(30) {
+        0 => Change::DeletePartition(deletion),
+        1 | 2 => {
+            let bound = |random: &mut Random| match random.below(5) {
+                0 => Bound::Unbounded,
+                1 | 2 => Bound::Included(clustering(random)),
+                _ => Bound::Excluded(clustering(random)),
+            };
+            Change::DeleteRange { start: bound(random), end: bound(random), deletion }
+        }
+        3 | 4 => Change::Static { cells: cells(random) },
+        kind => Change::Row {
+            clustering: clustering(random),
+            liveness: (kind % 2 == 0).then_some(Liveness { timestamp, expiry: None }),
+            deletion: (kind == 5).then_some(deletion),
+            cells: if kind == 5 { Vec::new() } else { cells(random) },
+        },
+    };
+    Mutation { table: TableId(u128::from(random.below(TABLES))), token, key, changes: vec![change] }
+}
+
+fn options() -> Options {
+    Options {
+        memtable_bytes_max: 24 << 10,
+        segment_bytes: 64 << 10,
+        block_bytes: 512,
+        cache_bytes: 4 << 10,
+        ..Options::in_dir("/data", 0, 1)
+    }
+}
+
+fn open(sim: &Arc<Sim>, options: &Options) -> Result<Rc<Shard>, StorageError> {
+    block_on(Shard::open_in(options.clone(), sim.clone()))
+}
+
+fn check(shard: &Rc<Shard>, model: &Model, now_s: u32, what: &str) {
+    for table in (0..TABLES).map(|id| TableId(u128::from(id))) {
+        let mut expected = Vec::new();
+        for number in 0..12 {
+            let (token, key) = key(number);
+            let wanted = model.see(table, &key, now_s);
+            let view = block_on(shard.read_partition(table, token, &key, now_s).wait()).unwrap();
+            assert_eq!(view.map(|view| seen(&view)).unwrap_or_default(), wanted, "{what}: {table:?} {key:?}");
+            for (clustering, _, cells) in &wanted.rows {
+                let row =
+                    block_on(shard.read_row(table, token, &key, clustering, &[], now_s).wait()).unwrap();
+                assert_eq!(row.expect(what).cells().cloned().collect::<Vec<_>>(), *cells, "{what}: {key:?}");
+            }
+            let absent = block_on(shard.read_row(table, token, &key, b"absent", &[], now_s).wait()).unwrap();
+            assert!(absent.is_none());
+            if wanted != Seen::default() {
+                expected.push((token, key, wanted));
+            }
+        }
+        expected.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        let mut scanned = Vec::new();
+        let mut after = None;
+        // A scan in two halves, the second started after where the first ended.
+        for limit in [3, usize::MAX] {
+            let mut scan = shard.scan(table, i64::MIN..=i64::MAX, after.clone(), now_s);
+            while scanned.len() < limit
+                && let Some((token, key, view)) = block_on(scan.next()).unwrap()
+            {
+                scanned.push((token, key.clone(), seen(&view)));
+                after = Some((token, key));
+            }
+        }
+        assert_eq!(scanned, expected, "{what}: scan of {table:?}");
+    }
+}
+
+/// One seeded history. With `forget`, timestamps only rise and tombstones are forgotten at once; otherwise timestamps are
+/// random and often tie.
+fn history(seed: u64, forget: bool) -> Stats {
+    let mut random = Random(seed);
+    let sim = Arc::new(Sim::default());
+    sim.now_s.store(1000, Ordering::Relaxed);
+    let options = Options { gc_grace_s: if forget { 0 } else { 1 << 20 }, ..options() };
+    let mut shard = open(&sim, &options).unwrap();
+    let mut model = Model::default();
+    let mut acknowledged = 0;
+    let mut commits: Vec<(usize, Commit)> = Vec::new();
+    for turn in 0..500 {
+        let what = format!("history({seed}, {forget}) turn {turn}");
+        let now_s = sim.now_s.load(Ordering::Relaxed);
+        match random.below(200) {
+            0..=3 => sim.now_s.store(now_s + 3, Ordering::Relaxed),
+            4..=9 => block_on(shard.flush_all()).expect(&what),
+            10..=13 => {
+                block_on(shard.shutdown()).expect(&what);
+                acknowledged = model.records.len();
+                commits.clear();
+                shard = open(&sim, &options).expect(&what);
+            }
+            14..=19 => {
+                commits.clear();
+                drop(shard);
+                sim.crash(&mut random);
+                shard = open(&sim, &options).expect(&what);
+                let survived = shard.stats().log_records as usize;
+                assert!(
+                    (acknowledged..=model.records.len()).contains(&survived),
+                    "{what}: {survived} records"
+                );
+                model.records.truncate(survived);
+                acknowledged = survived;
+                check(&shard, &model, now_s, &what);
+            }
+            20 => {
+                let table = TableId(u128::from(random.below(TABLES)));
+                block_on(shard.truncate(table)).expect(&what);
+                model.truncated.insert(table, model.records.len());
+            }
+            21..=30 => check(&shard, &model, now_s, &what),
+            31..=60 => (0..random.below(6)).for_each(|_| step()),
+            _ => {
+                let timestamp = if forget { model.records.len() as i64 + 1 } else { random.below(12) as i64 };
+                let count = 1 + random.below(3);
+                let mutations: Vec<_> = (0..count).map(|_| mutation(&mut random, timestamp, now_s)).collect();
+                commits.push((model.records.len() + 1, shard.apply(mutations.clone()).expect(&what)));
+                model.records.push(mutations);
+            }
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        commits.retain_mut(|(record, commit)| match Pin::new(commit).poll(&mut cx) {
+            std::task::Poll::Ready(result) => {
+                result.expect(&what);
+                acknowledged = acknowledged.max(*record);
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+    }
+    check(&shard, &model, sim.now_s.load(Ordering::Relaxed), "at the end");
+    block_on(shard.shutdown()).unwrap();
+    shard.stats()
+}
+
+/// Runs histories and makes sure that they went through what they are about. Counts are those since the last reopening.
+fn histories(seeds: std::ops::Range<u64>, forget: bool) {
+    let stats: Vec<Stats> = seeds.map(|seed| history(seed, forget)).collect();
+    let sum = |count: fn(&Stats) -> u64| stats.iter().map(count).sum::<u64>();
+    assert!(
+        sum(|s| s.flushes) > 2 && sum(|s| s.compactions) > 1,
+        "too little flushed or compacted: {stats:?}"
+    );
+    assert!(
+        sum(|s| s.replayed) > 50 && sum(|s| s.cache_hits) > 1000,
+        "too little replayed or cached: {stats:?}"
+    );
+}
+
+#[test]
+fn histories_with_random_timestamps_agree_with_the_model() {
+    histories(0..16, false);
+}
+
+#[test]
+fn histories_that_forget_tombstones_agree_with_the_model() {
+    histories(100..116, true);
+}
+
+fn filled(sim: &Arc<Sim>) -> Model {
+    let mut random = Random(5);
+    let shard = open(sim, &options()).unwrap();
+    let mut model = Model::default();
+    for turn in 0..200 {
+        let mutations = vec![mutation(&mut random, turn, 1000)];
+        block_on(shard.apply(mutations.clone()).unwrap()).unwrap();
+        model.records.push(mutations);
+        if turn == 60 || turn == 120 {
+            block_on(shard.flush_all()).unwrap();
+        }
+    }
+    assert!(shard.stats().files >= 2);
+    block_on(shard.shutdown()).unwrap();
+    model
+}
+
+#[test]
+fn damage_anywhere_is_an_error_and_never_a_wrong_answer() {
+    let sim = Arc::new(Sim::default());
+    let model = filled(&sim);
+    let mut reported = 0;
+    for path in sim.files().into_iter().filter(|path| !path.ends_with("LOCK")) {
+        let size = sim.size(&path);
+        for at in (0..size).step_by((size / 150).max(1)) {
+            sim.flip(&path, at);
+            let read_all = || -> Result<(), StorageError> {
+                let shard = open(&sim, &options())?;
+                for number in 0..12 * TABLES {
+                    let ((token, key), table) = (key(number / TABLES), TableId(u128::from(number % TABLES)));
+                    let view = block_on(shard.read_partition(table, token, &key, 1000).wait())?;
+                    let wanted = model.see(table, &key, 1000);
+                    assert_eq!(view.map(|view| seen(&view)).unwrap_or_default(), wanted, "{path:?} at {at}");
+                }
+                Ok(())
+            };
+            // Either the damage is reported, or it hit a byte that says nothing (padding, free space) or the very last
+            // record, which looks like a torn tail; the model then has one record more.
+            if path.extension().is_none_or(|extension| extension != "log") {
+                reported += u32::from(read_all().is_err());
+            } else if let Ok(shard) = open(&sim, &options()) {
+                assert!(shard.stats().log_records >= 199, "{path:?} at {at}");
+            }
+            Sim::default().crash(&mut Random(0));
+            sim.flip(&path, at);
+        }
+    }
+    assert!(reported > 300, "only {reported} damaged bytes were reported");
+    let shard = open(&sim, &options()).unwrap();
+    check(&shard, &model, 1000, "undamaged again");
+}
+
+#[test]
+fn another_number_of_cores_is_refused_by_name() {
+    let sim = Arc::new(Sim::default());
+    filled(&sim);
+    let error = open(&sim, &Options { shards: 3, ..options() }).unwrap_err().to_string();
+    assert!(
+        error.contains("with 1 cores") && error.contains("with 3") && error.contains("--cores 1"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_full_disk_refuses_writes_and_keeps_reading() {
+    let sim = Arc::new(Sim::default());
+    let model = filled(&sim);
+    let shard = open(&sim, &options()).unwrap();
+    sim.writes_left.store(1, Ordering::Relaxed);
+    let error = block_on(shard.flush_all()).unwrap_err().to_string();
+    assert!(error.contains("free some space"), "{error}");
+    let refused = shard.apply(vec![mutation(&mut Random(1), 1, 1)]).unwrap_err();
+    assert!(matches!(refused, StorageError::WritesRefused { .. }), "{refused}");
+    check(&shard, &model, 1000, "after the disk was full");
+    sim.writes_left.store(0, Ordering::Relaxed);
+    drop(shard);
+    sim.crash(&mut Random(3));
+    check(&open(&sim, &options()).unwrap(), &model, 1000, "after a restart");
+}
+
+#[test]
+fn a_mutation_too_large_is_refused_and_changes_nothing() {
+    let sim = Arc::new(Sim::default());
+    let shard = open(&sim, &options()).unwrap();
+    let (token, key) = key(1);
+    let cells = vec![Cell::live(0, 1, vec![1u8; 40 << 10])];
+    let changes = vec![Change::Row { clustering: Bytes::new(), liveness: None, deletion: None, cells }];
+    let refused =
+        shard.apply(vec![Mutation { table: TableId(0), token, key: key.clone(), changes }]).unwrap_err();
+    assert!(matches!(refused, StorageError::TooLarge { limit: 32768, .. }), "{refused}");
+    assert!(block_on(shard.read_partition(TableId(0), token, &key, 0).wait()).unwrap().is_none());
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
+fn memory_alone_works_without_a_folder() {
+    let shard = block_on(Shard::open_in(Options::in_memory(), Arc::new(Sim::default()))).unwrap();
+    let mut random = Random(11);
+    let mut model = Model::default();
+    for timestamp in 0..300 {
+        let mutations = vec![mutation(&mut random, timestamp, 1000)];
+        block_on(shard.apply(mutations.clone()).unwrap()).unwrap();
+        model.records.push(mutations);
+    }
+    check(&shard, &model, 1000, "in memory");
+    assert_eq!(options().dir, Some(PathBuf::from("/data")));
+}

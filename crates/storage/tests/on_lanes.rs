@@ -1,0 +1,112 @@
+//! The shard on real lanes and a real folder: writes from many tasks share disk writes, flushes and compactions go on
+//! beside them, and everything acknowledged is there after reopening.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use lanes::{Config, Group, Lanes};
+use storage::{Cell, Change, Mutation, Options, Shard, StorageError, TableId};
+
+const TABLE: TableId = TableId(7);
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("fairlane-storage-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Folder(std::env::temp_dir().join(name))
+    }
+
+    fn options(&self) -> Options {
+        let small = Options::in_dir(&self.0, 0, 1);
+        Options { memtable_bytes_max: 256 << 10, segment_bytes: 1 << 20, block_bytes: 8 << 10, ..small }
+    }
+}
+
+impl Drop for Folder {
+    #[expect(clippy::disallowed_methods, reason = "a test cleans up after itself")]
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn on_a_lane<F, Fut>(run: F)
+where
+    F: FnOnce() -> Fut + Send + 'static,
+    Fut: Future<Output = ()> + 'static,
+{
+    let config = Config { cores: vec![0], pin: false, ..Config::detect() };
+    let lanes = Lanes::start(config).expect("lanes start");
+    lanes.block_on(0, Group::CONTROL, run);
+    lanes.shutdown();
+}
+
+fn place(number: u64) -> (i64, Bytes) {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64, Bytes::from(number.to_be_bytes().to_vec()))
+}
+
+fn write(number: u64, value: u64) -> Vec<Mutation> {
+    let (token, key) = place(number);
+    let cells = (0..5).map(|column| Cell::live(column, value as i64, vec![value as u8; 34])).collect();
+    let row = Change::Row { clustering: Bytes::new(), liveness: None, deletion: None, cells };
+    vec![Mutation { table: TABLE, token, key, changes: vec![row] }]
+}
+
+async fn check(shard: &Rc<Shard>, number: u64, value: u64) {
+    let (token, key) = place(number);
+    let row = shard.read_row(TABLE, token, &key, &[], &[0], 0).wait().await.expect("reads");
+    let row = row.unwrap_or_else(|| panic!("row {number} is missing"));
+    assert_eq!(row.cell(4).expect("a cell").value().expect("a value")[..], [value as u8; 34]);
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_reopening() {
+    let folder = Folder::new();
+    let options = folder.options();
+    on_a_lane(move || async move {
+        let shard = Shard::open(options.clone()).await.expect("opens");
+        for round in 1..=3u64 {
+            let writers: Vec<_> = (0..16u64)
+                .map(|writer| {
+                    let shard = shard.clone();
+                    lanes::spawn(Group::DEFAULT, async move {
+                        for number in (writer..2000).step_by(16) {
+                            shard.apply(write(number, round)).expect("applies").await.expect("is durable");
+                        }
+                    })
+                })
+                .collect();
+            for writer in writers {
+                writer.await;
+            }
+            let numbers: Vec<u64> = (0..2000).step_by(7).collect();
+            for number in numbers {
+                check(&shard, number, round).await;
+            }
+        }
+        let stats = shard.stats();
+        assert!(stats.flushes >= 3 && stats.log_records == 6000, "{stats:?}");
+        assert!(stats.log_writes < stats.log_records, "writers shared no disk write: {stats:?}");
+        let second = Shard::open(options.clone()).await.expect_err("the folder is in use");
+        assert!(matches!(second, StorageError::Locked { .. }), "{second}");
+        shard.shutdown().await.expect("shuts down");
+        drop(shard);
+
+        let shard = Shard::open(options).await.expect("opens again");
+        let mut scan = shard.scan(TABLE, i64::MIN..=i64::MAX, None, 0);
+        let mut count = 0;
+        while let Some((_, _, view)) = scan.next().await.expect("scans") {
+            assert_eq!(view.rows().next().expect("a row").cells().count(), 5);
+            count += 1;
+        }
+        assert_eq!(count, 2000);
+        for number in 0..2000 {
+            check(&shard, number, 3).await;
+        }
+        shard.shutdown().await.expect("shuts down");
+    });
+}
