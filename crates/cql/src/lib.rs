@@ -2,5 +2,29 @@
 //! whether a table exists, a value fits or an option is known is decided by whoever executes the statement.
 
 pub mod ast;
+mod duration;
+mod error;
+mod lexer;
+mod parser;
+mod words;
 
 pub use ast::Statement;
+pub use error::SyntaxError;
+
+/// The longest statement that is read, in bytes. A native-protocol frame is no larger than this by default.
+pub const TEXT_BYTES_MAX: usize = 16 << 20;
+
+/// How deep a statement may nest (collections, calls, types, parentheses), and how many operations one expression
+/// may chain. Together they bound the depth of a tree, and so the stack that any walk over it needs.
+pub const DEPTH_MAX: u32 = 100;
+
+/// The most bind markers in a statement: the protocol counts values in 16 bits.
+pub const MARKERS_MAX: u32 = 65_535;
+
+/// Reads one statement, with or without a `;` after it.
+///
+/// # Errors
+/// Where the text is no CQL, or exceeds one of the limits above.
+pub fn parse(text: &str) -> Result<Statement, SyntaxError> {
+    parser::parse(text)
+}

@@ -1,0 +1,371 @@
+//! Tokens to a tree, by recursive descent with one token of look-ahead (two where CQL needs them).
+//!
+//! Every rule is a method that reads its phrase and leaves the token after it in `current`. Two counters bound the
+//! tree, so that neither parsing nor anything that walks the tree later can run out of stack: `depth` for
+//! nesting, `operations` for what is built in a loop (`a + b + c`, `u.f.g`).
+
+mod access;
+mod delete;
+mod describe;
+mod function;
+mod insert;
+mod options;
+mod relation;
+mod schema;
+mod select;
+mod service_level;
+mod table;
+mod term;
+mod types;
+mod update;
+mod using;
+
+use crate::ast::{QualifiedName, Statement};
+use crate::error::SyntaxError;
+use crate::lexer::{Kind, Lexer, Token};
+use crate::words::is_reserved;
+use crate::{DEPTH_MAX, MARKERS_MAX, TEXT_BYTES_MAX};
+
+type Result<T> = std::result::Result<T, SyntaxError>;
+
+/// Reads one statement, with or without a `;` at its end.
+pub(crate) fn parse(text: &str) -> Result<Statement> {
+    if text.len() > TEXT_BYTES_MAX {
+        let message = format!("statement of {} bytes; the most is {TEXT_BYTES_MAX}", text.len());
+        return Err(SyntaxError { message, line: 1, column: 0 });
+    }
+    let mut parser = Parser::new(text);
+    let statement = parser.statement()?;
+    while parser.eat(Kind::Semicolon) {}
+    if parser.current.kind != Kind::End {
+        return Err(parser.expected("the end of the statement"));
+    }
+    if parser.markers > 0 && !takes_markers(&statement) {
+        return Err(parser.error("bind markers are not allowed in this statement"));
+    }
+    Ok(statement)
+}
+
+fn takes_markers(statement: &Statement) -> bool {
+    matches!(
+        statement,
+        Statement::Select(_)
+            | Statement::Insert(_)
+            | Statement::Update(_)
+            | Statement::Delete(_)
+            | Statement::Batch(_)
+    )
+}
+
+/// A place in the text to which the parser can return.
+#[derive(Clone, Copy)]
+struct Parser<'a> {
+    lexer: Lexer<'a>,
+    current: Token<'a>,
+    markers: u32,
+    depth: u32,
+    operations: u32,
+}
+
+impl<'a> Parser<'a> {
+    fn new(text: &'a str) -> Parser<'a> {
+        let mut lexer = Lexer::new(text);
+        let current = lexer.next();
+        Parser { lexer, current, markers: 0, depth: 0, operations: 0 }
+    }
+
+    fn statement(&mut self) -> Result<Statement> {
+        let word = if self.current.kind == Kind::Word { self.current.text } else { "" };
+        let is = |keyword: &str| word.eq_ignore_ascii_case(keyword);
+        // The usual ones first.
+        if is("SELECT") {
+            self.select()
+        } else if is("INSERT") {
+            self.insert()
+        } else if is("UPDATE") {
+            self.update()
+        } else if is("DELETE") {
+            self.delete()
+        } else if is("BEGIN") {
+            self.batch()
+        } else if is("USE") {
+            self.advance();
+            Ok(Statement::Use(self.identifier()?))
+        } else if is("TRUNCATE") {
+            self.advance();
+            self.eat_table();
+            Ok(Statement::Truncate(self.qualified()?))
+        } else if is("CREATE") {
+            self.create()
+        } else if is("ALTER") {
+            self.alter()
+        } else if is("DROP") {
+            self.drop()
+        } else if is("GRANT") {
+            self.grant()
+        } else if is("REVOKE") {
+            self.revoke()
+        } else if is("LIST") {
+            self.list()
+        } else if is("ATTACH") {
+            self.attach()
+        } else if is("DETACH") {
+            self.detach()
+        } else if is("DESCRIBE") || is("DESC") {
+            self.describe()
+        } else {
+            Err(self.expected("a statement"))
+        }
+    }
+
+    // Tokens.
+
+    fn advance(&mut self) -> Token<'a> {
+        let token = self.current;
+        self.current = self.lexer.next();
+        token
+    }
+
+    /// The token after the current one.
+    fn peek(&self) -> Token<'a> {
+        let mut lexer = self.lexer;
+        lexer.next()
+    }
+
+    fn at(&self, kind: Kind) -> bool {
+        self.current.kind == kind
+    }
+
+    fn at_word(&self, keyword: &str) -> bool {
+        is_word(&self.current, keyword)
+    }
+
+    fn peek_is_word(&self, keyword: &str) -> bool {
+        is_word(&self.peek(), keyword)
+    }
+
+    fn eat(&mut self, kind: Kind) -> bool {
+        let found = self.at(kind);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    fn eat_word(&mut self, keyword: &str) -> bool {
+        let found = self.at_word(keyword);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    fn expect(&mut self, kind: Kind, symbol: &str) -> Result<()> {
+        if self.eat(kind) { Ok(()) } else { Err(self.expected(symbol)) }
+    }
+
+    fn expect_word(&mut self, keyword: &str) -> Result<()> {
+        if self.eat_word(keyword) { Ok(()) } else { Err(self.expected(keyword)) }
+    }
+
+    fn expect_words(&mut self, keywords: &[&str]) -> Result<()> {
+        keywords.iter().try_for_each(|keyword| self.expect_word(keyword))
+    }
+
+    fn if_exists(&mut self) -> Result<bool> {
+        if !(self.at_word("IF") && self.peek_is_word("EXISTS")) {
+            return Ok(false);
+        }
+        self.expect_words(&["IF", "EXISTS"])?;
+        Ok(true)
+    }
+
+    fn if_not_exists(&mut self) -> Result<bool> {
+        if !self.eat_word("IF") {
+            return Ok(false);
+        }
+        self.expect_words(&["NOT", "EXISTS"])?;
+        Ok(true)
+    }
+
+    // Names.
+
+    /// Whether the current token can be a name.
+    fn at_name(&self) -> bool {
+        is_name(&self.current)
+    }
+
+    fn peek_is_name(&self) -> bool {
+        is_name(&self.peek())
+    }
+
+    /// A name of anything but a role or a level; folded to lower case unless quoted.
+    fn identifier(&mut self) -> Result<String> {
+        if !self.at_name() {
+            return Err(self.expected("a name"));
+        }
+        self.any_word()
+    }
+
+    /// A name, also one that is a reserved word.
+    fn any_word(&mut self) -> Result<String> {
+        match self.current.kind {
+            Kind::Word => Ok(self.advance().text.to_ascii_lowercase()),
+            Kind::QuotedName if self.current.text.len() > 2 => Ok(unquote(self.advance().text, "\"\"", "\"")),
+            Kind::QuotedName => Err(self.error("a name cannot be empty")),
+            _ => Err(self.expected("a name")),
+        }
+    }
+
+    fn identifiers(&mut self) -> Result<Vec<String>> {
+        self.comma_separated(Parser::identifier)
+    }
+
+    fn qualified(&mut self) -> Result<QualifiedName> {
+        let first = self.identifier()?;
+        if self.eat(Kind::Dot) {
+            Ok(QualifiedName { keyspace: Some(first), name: self.identifier()? })
+        } else {
+            Ok(QualifiedName { keyspace: None, name: first })
+        }
+    }
+
+    /// A role's or a level's name: an identifier or a string.
+    fn role_name(&mut self) -> Result<String> {
+        match self.current.kind {
+            Kind::String if self.current.text.len() > 2 => self.string(),
+            Kind::String => Err(self.error("a name cannot be empty")),
+            _ => self.identifier(),
+        }
+    }
+
+    fn string(&mut self) -> Result<String> {
+        match self.current.kind {
+            Kind::String => Ok(unquote(self.advance().text, "''", "'")),
+            Kind::DollarString => {
+                let text = self.advance().text;
+                Ok(text[2..text.len() - 2].to_owned())
+            }
+            _ => Err(self.expected("a string")),
+        }
+    }
+
+    // Phrases.
+
+    /// One phrase or more, with commas between.
+    fn comma_separated<T>(&mut self, mut phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        let mut phrases = Vec::with_capacity(4);
+        phrases.push(phrase(self)?);
+        while self.eat(Kind::Comma) {
+            phrases.push(phrase(self)?);
+        }
+        Ok(phrases)
+    }
+
+    /// One phrase or more, with AND between.
+    fn and_separated<T>(&mut self, mut phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        let mut phrases = Vec::with_capacity(2);
+        phrases.push(phrase(self)?);
+        while self.eat_word("AND") {
+            phrases.push(phrase(self)?);
+        }
+        Ok(phrases)
+    }
+
+    /// `(a, b)`, at least one.
+    fn parenthesized<T>(&mut self, phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        self.expect(Kind::LeftParen, "'('")?;
+        let phrases = self.comma_separated(phrase)?;
+        self.expect(Kind::RightParen, "')'")?;
+        Ok(phrases)
+    }
+
+    /// `(a, b)` or `()`.
+    fn parenthesized_or_empty<T>(&mut self, phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        if self.at(Kind::LeftParen) && self.peek().kind == Kind::RightParen {
+            self.advance();
+            self.advance();
+            return Ok(Vec::new());
+        }
+        self.parenthesized(phrase)
+    }
+
+    // Limits.
+
+    /// Reads a phrase one level further in.
+    fn nested<T>(&mut self, phrase: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth == DEPTH_MAX {
+            return Err(self.error(format!("nested more than {DEPTH_MAX} deep")));
+        }
+        self.depth += 1;
+        let result = phrase(self);
+        self.depth -= 1;
+        result
+    }
+
+    /// Counts what makes a tree deeper without nesting in the text.
+    fn count_operation(&mut self) -> Result<()> {
+        if self.operations == DEPTH_MAX {
+            return Err(self.error(format!("more than {DEPTH_MAX} operations in one expression")));
+        }
+        self.operations += 1;
+        Ok(())
+    }
+
+    fn next_marker(&mut self) -> Result<u16> {
+        if self.markers == MARKERS_MAX {
+            return Err(self.error(format!("more than {MARKERS_MAX} bind markers")));
+        }
+        // MARKERS_MAX is the largest u16, and a number starts at 0.
+        let index = self.markers as u16;
+        self.markers += 1;
+        Ok(index)
+    }
+
+    // Errors.
+
+    /// An error at the current token.
+    fn error(&self, message: impl Into<String>) -> SyntaxError {
+        SyntaxError::at(self.lexer.text(), self.current.start, message)
+    }
+
+    /// The current token is not what should stand here.
+    fn expected(&self, what: &str) -> SyntaxError {
+        if let Kind::Error(reason) = self.current.kind {
+            return self.error(format!("{reason}: {}", shown(self.current.text)));
+        }
+        let found = if self.at(Kind::End) { "<EOF>" } else { self.current.text };
+        self.error(format!("mismatched input {} expecting {what}", shown(found)))
+    }
+}
+
+fn is_word(token: &Token<'_>, keyword: &str) -> bool {
+    token.kind == Kind::Word && token.text.eq_ignore_ascii_case(keyword)
+}
+
+fn is_name(token: &Token<'_>) -> bool {
+    match token.kind {
+        Kind::Word => !is_reserved(token.text),
+        Kind::QuotedName => true,
+        _ => false,
+    }
+}
+
+/// The text between the quotes, with doubled quotes made single.
+fn unquote(text: &str, doubled: &str, single: &str) -> String {
+    let inner = &text[1..text.len() - 1];
+    if inner.contains(doubled) { inner.replace(doubled, single) } else { inner.to_owned() }
+}
+
+/// A token in a message: in quotes, and not long. What follows PASSWORD is no identifier, so a message may show
+/// it; a string is therefore never shown.
+fn shown(text: &str) -> String {
+    const CHARS_MAX: usize = 40;
+    if text.starts_with('\'') || text.starts_with("$$") {
+        return "a string".to_owned();
+    }
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("'{}…'", &text[..end]),
+        None => format!("'{text}'"),
+    }
+}

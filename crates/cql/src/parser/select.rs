@@ -1,0 +1,329 @@
+//! SELECT.
+
+use schema::ClusteringOrder;
+
+use super::term::negated;
+use super::using::UsingScope;
+use super::{Parser, Result};
+use crate::ast::{
+    Arithmetic, ArithmeticOp, QualifiedName, Select, SelectCall, SelectExpr, Selection, Selector, Statement,
+    Term, TypeHint, TypeName, Using,
+};
+use crate::lexer::{Kind, Token};
+use crate::words::is_constant;
+
+impl Parser<'_> {
+    pub(super) fn select(&mut self) -> Result<Statement> {
+        self.expect_word("SELECT")?;
+        let json = self.eat_modifier("JSON");
+        let distinct = self.eat_modifier("DISTINCT");
+        let selection = self.selection()?;
+        self.expect_word("FROM")?;
+        let from = self.qualified()?;
+        let relations = if self.at_word("WHERE") { self.where_clause()? } else { Vec::new() };
+        let mut group_by = Vec::new();
+        if self.eat_word("GROUP") {
+            self.expect_word("BY")?;
+            group_by = self.comma_separated(Parser::expression)?;
+        }
+        let mut order_by = Vec::new();
+        if self.eat_word("ORDER") {
+            self.expect_word("BY")?;
+            order_by = self.comma_separated(Parser::ordering)?;
+        }
+        let mut per_partition_limit = None;
+        if self.eat_word("PER") {
+            self.expect_words(&["PARTITION", "LIMIT"])?;
+            per_partition_limit = Some(self.integer_or_marker()?);
+        }
+        let limit = if self.eat_word("LIMIT") { Some(self.integer_or_marker()?) } else { None };
+        let (allow_filtering, bypass_cache, using) = self.select_end()?;
+        Ok(Statement::Select(Select {
+            distinct,
+            json,
+            selection,
+            from,
+            relations,
+            group_by,
+            order_by,
+            per_partition_limit,
+            limit,
+            allow_filtering,
+            bypass_cache,
+            using,
+        }))
+    }
+
+    /// `ALLOW FILTERING`, `BYPASS CACHE` and USING, each at most once, in any order.
+    fn select_end(&mut self) -> Result<(bool, bool, Using)> {
+        let (mut allow_filtering, mut bypass_cache, mut using) = (false, false, Using::default());
+        loop {
+            if !allow_filtering && self.eat_word("ALLOW") {
+                self.expect_word("FILTERING")?;
+                allow_filtering = true;
+            } else if !bypass_cache && self.eat_word("BYPASS") {
+                self.expect_word("CACHE")?;
+                bypass_cache = true;
+            } else if using.is_empty() && self.at_word("USING") {
+                using = self.using(UsingScope::Read)?;
+            } else {
+                return Ok((allow_filtering, bypass_cache, using));
+            }
+        }
+    }
+
+    /// A word between SELECT and the columns, unless it is a column itself.
+    fn eat_modifier(&mut self, keyword: &str) -> bool {
+        if !self.at_word(keyword) {
+            return false;
+        }
+        let next = self.peek();
+        let modifier = match next.kind {
+            Kind::Word => !super::is_word(&next, "FROM") && !super::is_word(&next, "AS"),
+            Kind::Comma | Kind::LeftParen | Kind::Dot | Kind::LeftBracket | Kind::End => false,
+            Kind::Plus | Kind::Minus | Kind::Slash | Kind::Percent => false,
+            _ => true,
+        };
+        if modifier {
+            self.advance();
+        }
+        modifier
+    }
+
+    pub(super) fn selection(&mut self) -> Result<Selection> {
+        if self.eat(Kind::Star) {
+            return Ok(Selection::All);
+        }
+        Ok(Selection::Selectors(self.comma_separated(|p| {
+            let expr = p.expression()?;
+            let alias = if p.eat_word("AS") { Some(p.identifier()?) } else { None };
+            Ok(Selector { expr, alias })
+        })?))
+    }
+
+    fn ordering(&mut self) -> Result<(String, ClusteringOrder)> {
+        let column = self.identifier()?;
+        if self.at_word("ANN") {
+            return Err(self.error("ORDER BY … ANN OF is not supported"));
+        }
+        Ok((column, self.clustering_order()?))
+    }
+
+    /// `ASC`, `DESC` or nothing, which is `ASC`.
+    pub(super) fn clustering_order(&mut self) -> Result<ClusteringOrder> {
+        if self.eat_word("DESC") {
+            return Ok(ClusteringOrder::Desc);
+        }
+        self.eat_word("ASC");
+        Ok(ClusteringOrder::Asc)
+    }
+
+    fn expression(&mut self) -> Result<SelectExpr> {
+        if self.depth == 0 {
+            self.operations = 0;
+        }
+        self.nested(Parser::expr_sum)
+    }
+
+    fn expr_sum(&mut self) -> Result<SelectExpr> {
+        let mut left = self.expr_product()?;
+        loop {
+            let op = match self.current.kind {
+                Kind::Plus => ArithmeticOp::Add,
+                Kind::Minus => ArithmeticOp::Subtract,
+                _ => return Ok(left),
+            };
+            self.count_operation()?;
+            self.advance();
+            let right = self.expr_product()?;
+            left = SelectExpr::Arithmetic(Box::new(Arithmetic { op, left, right }));
+        }
+    }
+
+    fn expr_product(&mut self) -> Result<SelectExpr> {
+        let mut left = self.expr_unary()?;
+        loop {
+            let Some(op) = self.product_sign() else { return Ok(left) };
+            self.count_operation()?;
+            self.advance();
+            let right = self.expr_unary()?;
+            left = SelectExpr::Arithmetic(Box::new(Arithmetic { op, left, right }));
+        }
+    }
+
+    fn expr_unary(&mut self) -> Result<SelectExpr> {
+        if self.eat(Kind::Minus) {
+            return Ok(match self.nested(Parser::expr_unary)? {
+                SelectExpr::Term(term) => match negated(term) {
+                    Ok(literal) => SelectExpr::Term(literal),
+                    Err(other) => SelectExpr::Negate(Box::new(SelectExpr::Term(other))),
+                },
+                other => SelectExpr::Negate(Box::new(other)),
+            });
+        }
+        if self.at(Kind::LeftParen) {
+            if let Some(ty) = self.eat_type_hint() {
+                return Ok(match self.nested(Parser::expr_unary)? {
+                    SelectExpr::Term(term) => {
+                        SelectExpr::Term(Term::TypeHint(Box::new(TypeHint { ty, term })))
+                    }
+                    other => SelectExpr::TypeHint(ty, Box::new(other)),
+                });
+            }
+            let group = self.expr_group()?;
+            return self.expr_postfix(group);
+        }
+        let constant = self.at(Kind::Word) && is_constant(self.current.text);
+        if constant {
+            return Ok(SelectExpr::Term(self.literal()?));
+        }
+        if self.at(Kind::Word) || self.at(Kind::QuotedName) {
+            let named = self.expr_named()?;
+            return self.expr_postfix(named);
+        }
+        match self.literal_or_marker()? {
+            Some(term) => Ok(SelectExpr::Term(term)),
+            None => Err(self.expected("a column, a function or a term")),
+        }
+    }
+
+    /// `(e)`, or a tuple of terms.
+    fn expr_group(&mut self) -> Result<SelectExpr> {
+        let at = *self;
+        let mut exprs = self.parenthesized(Parser::expression)?;
+        if exprs.len() == 1 {
+            return Ok(exprs.remove(0));
+        }
+        let mut terms = Vec::with_capacity(exprs.len());
+        for expr in exprs {
+            match expr {
+                SelectExpr::Term(term) => terms.push(term),
+                _ => return Err(at.error("a tuple in a selection may hold constants only")),
+            }
+        }
+        Ok(SelectExpr::Term(Term::Tuple(terms)))
+    }
+
+    /// A column or a call.
+    fn expr_named(&mut self) -> Result<SelectExpr> {
+        let next = self.peek().kind;
+        if next == Kind::LeftParen && self.at(Kind::Word) {
+            if self.at_word("CAST") {
+                return self.cast();
+            }
+            if self.at_word("COUNT") && self.counts_rows() {
+                return Ok(SelectExpr::CountRows);
+            }
+        }
+        if next == Kind::LeftParen || (next == Kind::Dot && self.qualified_call_follows()) {
+            let name: QualifiedName = self.function_name()?;
+            let arguments = self.parenthesized_or_empty(Parser::expression)?;
+            return Ok(SelectExpr::Function(SelectCall { name, arguments }));
+        }
+        if !self.at_name() {
+            return Err(self.expected("a column, a function or a term"));
+        }
+        Ok(SelectExpr::Column(self.identifier()?))
+    }
+
+    fn cast(&mut self) -> Result<SelectExpr> {
+        self.advance();
+        self.expect(Kind::LeftParen, "'('")?;
+        let expr = self.expression()?;
+        self.expect_word("AS")?;
+        let ty = self.type_name()?;
+        self.expect(Kind::RightParen, "')'")?;
+        Ok(SelectExpr::Cast(Box::new(expr), ty))
+    }
+
+    /// At `count`: takes `count(*)` or `count(1)`, if that is what stands here.
+    fn counts_rows(&mut self) -> bool {
+        let mut ahead = *self;
+        ahead.advance();
+        ahead.advance();
+        let argument: Token<'_> = ahead.advance();
+        let rows = argument.kind == Kind::Star || (argument.kind == Kind::Integer && argument.text == "1");
+        if rows && ahead.eat(Kind::RightParen) {
+            *self = ahead;
+            return true;
+        }
+        false
+    }
+
+    /// At `a.`: whether `a.b(` stands here.
+    fn qualified_call_follows(&self) -> bool {
+        let mut ahead = *self;
+        ahead.advance();
+        ahead.advance();
+        ahead.at_name() && ahead.peek().kind == Kind::LeftParen
+    }
+
+    fn expr_postfix(&mut self, mut expr: SelectExpr) -> Result<SelectExpr> {
+        loop {
+            if self.eat(Kind::Dot) {
+                self.count_operation()?;
+                expr = SelectExpr::Field(Box::new(expr), self.identifier()?);
+            } else if self.eat(Kind::LeftBracket) {
+                self.count_operation()?;
+                expr = self.element_or_slice(expr)?;
+                self.expect(Kind::RightBracket, "']'")?;
+            } else {
+                return Ok(expr);
+            }
+        }
+    }
+
+    fn element_or_slice(&mut self, expr: SelectExpr) -> Result<SelectExpr> {
+        let from = if self.at(Kind::DotDot) { None } else { Some(self.term()?) };
+        match from {
+            Some(key) if !self.at(Kind::DotDot) => Ok(SelectExpr::Element(Box::new(expr), key)),
+            from => {
+                self.expect(Kind::DotDot, "'..'")?;
+                let to = if self.at(Kind::RightBracket) { None } else { Some(self.term()?) };
+                Ok(SelectExpr::Slice(Box::new(expr), from, to))
+            }
+        }
+    }
+
+    /// At `(`: takes `(type)`, if an expression follows that it can be a hint for.
+    ///
+    /// `(a)` alone may be a type or a column; what comes next decides: a sign or a bracket goes on with a column,
+    /// unless the type can be no column.
+    fn eat_type_hint(&mut self) -> Option<TypeName> {
+        let mut ahead = *self;
+        ahead.advance();
+        if !ahead.at_name() || (ahead.at(Kind::Word) && is_constant(ahead.current.text)) {
+            return None;
+        }
+        let ty = ahead.type_name().ok()?;
+        if !ahead.eat(Kind::RightParen) {
+            return None;
+        }
+        let named = matches!(ty, TypeName::User(_));
+        let hint = match ahead.current.kind {
+            Kind::Word => {
+                let starts = ahead.at_name() || ahead.at_word("TOKEN") || is_constant(ahead.current.text);
+                starts && !ahead.at_word("AS")
+            }
+            Kind::Minus | Kind::LeftBracket => !named,
+            Kind::QuotedName
+            | Kind::String
+            | Kind::DollarString
+            | Kind::Integer
+            | Kind::Float
+            | Kind::Uuid
+            | Kind::Blob
+            | Kind::Duration
+            | Kind::LeftParen
+            | Kind::LeftBrace
+            | Kind::Question
+            | Kind::Colon => true,
+            _ => false,
+        };
+        if hint {
+            *self = ahead;
+            return Some(ty);
+        }
+        None
+    }
+}

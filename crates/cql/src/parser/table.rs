@@ -1,0 +1,121 @@
+//! CREATE TABLE and ALTER TABLE.
+
+use super::{Parser, Result};
+use crate::ast::{AlterTable, ColumnDefinition, CreateTable, Statement, TableChange, TableProperties};
+use crate::lexer::Kind;
+
+impl Parser<'_> {
+    /// After CREATE TABLE.
+    pub(super) fn create_table(&mut self) -> Result<Statement> {
+        let if_not_exists = self.if_not_exists()?;
+        let table = self.qualified()?;
+        let mut created = CreateTable {
+            if_not_exists,
+            table,
+            columns: Vec::new(),
+            partition_key: Vec::new(),
+            clustering: Vec::new(),
+            properties: TableProperties::default(),
+        };
+        self.expect(Kind::LeftParen, "'('")?;
+        loop {
+            self.table_element(&mut created)?;
+            if !self.eat(Kind::Comma) {
+                break;
+            }
+        }
+        self.expect(Kind::RightParen, "')'")?;
+        if self.at_word("WITH") {
+            created.properties = self.table_properties()?;
+        }
+        Ok(Statement::CreateTable(created))
+    }
+
+    /// A column, or `PRIMARY KEY (…)`.
+    fn table_element(&mut self, table: &mut CreateTable) -> Result<()> {
+        let at = *self;
+        let (partition_key, clustering) = if self.eat_word("PRIMARY") {
+            self.expect_word("KEY")?;
+            self.primary_key()?
+        } else {
+            let column = self.column_definition()?;
+            let name = column.name.clone();
+            table.columns.push(column);
+            if !self.eat_word("PRIMARY") {
+                return Ok(());
+            }
+            self.expect_word("KEY")?;
+            (vec![name], Vec::new())
+        };
+        if !table.partition_key.is_empty() {
+            return Err(at.error("Multiple PRIMARY KEYs specified (exactly one required)"));
+        }
+        (table.partition_key, table.clustering) = (partition_key, clustering);
+        Ok(())
+    }
+
+    fn column_definition(&mut self) -> Result<ColumnDefinition> {
+        let name = self.identifier()?;
+        let ty = self.type_name()?;
+        let is_static = self.eat_word("STATIC");
+        Ok(ColumnDefinition { name, ty, is_static })
+    }
+
+    /// `(a, b)` or `((a, b), c)`: partition key and clustering columns.
+    pub(super) fn primary_key(&mut self) -> Result<(Vec<String>, Vec<String>)> {
+        self.expect(Kind::LeftParen, "'('")?;
+        let partition_key = if self.at(Kind::LeftParen) {
+            self.parenthesized(Parser::identifier)?
+        } else {
+            vec![self.identifier()?]
+        };
+        let clustering = if self.eat(Kind::Comma) { self.identifiers()? } else { Vec::new() };
+        self.expect(Kind::RightParen, "')'")?;
+        Ok((partition_key, clustering))
+    }
+
+    /// After ALTER TABLE.
+    pub(super) fn alter_table(&mut self) -> Result<Statement> {
+        let if_exists = self.if_exists()?;
+        let table = self.qualified()?;
+        let change = if self.eat_word("ADD") {
+            let if_not_exists = self.if_not_exists()?;
+            TableChange::Add { if_not_exists, columns: self.one_or_several(Parser::column_definition)? }
+        } else if self.eat_word("DROP") {
+            self.drop_columns()?
+        } else if self.eat_word("RENAME") {
+            let if_exists = self.if_exists()?;
+            TableChange::Rename { if_exists, columns: self.and_separated(Parser::renaming)? }
+        } else if self.eat_word("ALTER") {
+            let column = self.identifier()?;
+            self.expect_word("TYPE")?;
+            TableChange::Type { column, ty: self.type_name()? }
+        } else if self.at_word("WITH") {
+            TableChange::With(self.table_properties()?)
+        } else {
+            return Err(self.expected("ADD, DROP, RENAME, ALTER or WITH"));
+        };
+        Ok(Statement::AlterTable(AlterTable { if_exists, table, change }))
+    }
+
+    fn drop_columns(&mut self) -> Result<TableChange> {
+        if self.at_word("COMPACT") && self.peek_is_word("STORAGE") {
+            self.expect_words(&["COMPACT", "STORAGE"])?;
+            return Ok(TableChange::DropCompactStorage);
+        }
+        let if_exists = self.if_exists()?;
+        let columns = self.one_or_several(Parser::identifier)?;
+        let timestamp = if self.eat_word("USING") {
+            self.expect_word("TIMESTAMP")?;
+            Some(self.integer_or_marker()?)
+        } else {
+            None
+        };
+        Ok(TableChange::Drop { if_exists, columns, timestamp })
+    }
+
+    /// `a, b` or `(a, b)`.
+    fn one_or_several<T>(&mut self, phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        if self.at(Kind::LeftParen) { self.parenthesized(phrase) } else { self.comma_separated(phrase) }
+    }
+}

@@ -1,0 +1,73 @@
+//! Type names.
+
+use schema::CqlType;
+
+use super::{Parser, Result};
+use crate::ast::{QualifiedName, TypeName};
+use crate::lexer::Kind;
+
+impl Parser<'_> {
+    /// A type.
+    pub(super) fn type_name(&mut self) -> Result<TypeName> {
+        self.nested(|p| match p.current.kind {
+            Kind::String => Ok(TypeName::Custom(p.string()?)),
+            Kind::Word if p.peek().kind == Kind::Less => p.parameterized_type(),
+            Kind::Word if p.peek().kind != Kind::Dot => match CqlType::scalar(p.current.text) {
+                Some(native) => {
+                    p.advance();
+                    Ok(TypeName::Native(native))
+                }
+                None => p.user_type(),
+            },
+            _ => p.user_type(),
+        })
+    }
+
+    fn user_type(&mut self) -> Result<TypeName> {
+        if !self.at_name() {
+            return Err(self.expected("a type"));
+        }
+        let name: QualifiedName = self.qualified()?;
+        Ok(TypeName::User(name))
+    }
+
+    fn parameterized_type(&mut self) -> Result<TypeName> {
+        let name = self.current;
+        let is = |keyword: &str| name.text.eq_ignore_ascii_case(keyword);
+        if !["frozen", "list", "set", "map", "tuple", "vector"].into_iter().any(is) {
+            return Err(self.expected("a type"));
+        }
+        self.advance();
+        self.expect(Kind::Less, "'<'")?;
+        let ty = if is("tuple") {
+            TypeName::Tuple(self.comma_separated(Parser::type_name)?)
+        } else {
+            let first = Box::new(self.type_name()?);
+            if is("frozen") {
+                TypeName::Frozen(first)
+            } else if is("list") {
+                TypeName::List(first)
+            } else if is("set") {
+                TypeName::Set(first)
+            } else if is("map") {
+                self.expect(Kind::Comma, "','")?;
+                TypeName::Map(first, Box::new(self.type_name()?))
+            } else {
+                self.expect(Kind::Comma, "','")?;
+                TypeName::Vector(first, self.vector_dimension()?)
+            }
+        };
+        self.expect(Kind::Greater, "'>'")?;
+        Ok(ty)
+    }
+
+    fn vector_dimension(&mut self) -> Result<u32> {
+        match (self.current.kind, self.current.text.parse()) {
+            (Kind::Integer, Ok(dimension)) => {
+                self.advance();
+                Ok(dimension)
+            }
+            _ => Err(self.expected("a dimension")),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `USING`.
+
+use super::{Parser, Result};
+use crate::ast::{Duration, Literal, Term, Using};
+use crate::lexer::Kind;
+
+/// What a statement may say in its USING, beside TIMEOUT and SERVICE LEVEL, which every one may.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum UsingScope {
+    /// INSERT and UPDATE: TIMESTAMP and TTL.
+    Write,
+    /// DELETE and BATCH: TIMESTAMP.
+    Delete,
+    /// SELECT: neither.
+    Read,
+}
+
+impl Parser<'_> {
+    /// `USING … AND …`, if it stands here.
+    pub(super) fn using(&mut self, scope: UsingScope) -> Result<Using> {
+        let mut using = Using::default();
+        if self.eat_word("USING") {
+            self.using_part(&mut using, scope)?;
+            while self.eat_word("AND") {
+                self.using_part(&mut using, scope)?;
+            }
+        }
+        Ok(using)
+    }
+
+    fn using_part(&mut self, using: &mut Using, scope: UsingScope) -> Result<()> {
+        let at = *self;
+        let again = if scope != UsingScope::Read && self.eat_word("TIMESTAMP") {
+            using.timestamp.replace(self.integer_or_marker()?).is_some()
+        } else if scope == UsingScope::Write && self.eat_word("TTL") {
+            using.ttl.replace(self.integer_or_marker()?).is_some()
+        } else if self.eat_word("TIMEOUT") {
+            using.timeout.replace(self.duration_or_marker()?).is_some()
+        } else if self.eat_service_level() {
+            using.service_level.replace(self.role_name()?).is_some()
+        } else {
+            return Err(self.expected(match scope {
+                UsingScope::Write => "TIMESTAMP, TTL, TIMEOUT or SERVICE LEVEL",
+                UsingScope::Delete => "TIMESTAMP, TIMEOUT or SERVICE LEVEL",
+                UsingScope::Read => "TIMEOUT or SERVICE LEVEL",
+            }));
+        };
+        if again {
+            Err(at.error(format!("USING {} is given twice", at.current.text.to_uppercase())))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn duration_or_marker(&mut self) -> Result<Term> {
+        match self.current.kind {
+            Kind::Duration => self.literal(),
+            Kind::Word => match Duration::parse(self.current.text) {
+                Some(duration) => {
+                    self.advance();
+                    Ok(Term::Literal(Literal::Duration(duration)))
+                }
+                None => Err(self.expected("a duration or a bind marker")),
+            },
+            Kind::Question | Kind::Colon => self.marker(),
+            _ => Err(self.expected("a duration or a bind marker")),
+        }
+    }
+}

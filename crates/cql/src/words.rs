@@ -1,0 +1,77 @@
+//! Which words are no identifiers, and how an identifier is written.
+
+use std::fmt;
+
+/// The longest reserved word, in bytes.
+const RESERVED_BYTES_MAX: usize = 12;
+
+/// Whether a bare word cannot be an identifier. The list is Cassandra's; every other keyword may name a column.
+pub(crate) fn is_reserved(word: &str) -> bool {
+    let mut buffer = [0u8; RESERVED_BYTES_MAX];
+    let Some(lower) = buffer.get_mut(..word.len()) else { return false };
+    lower.copy_from_slice(word.as_bytes());
+    lower.make_ascii_lowercase();
+    // By first letter: most identifiers are decided by one or two comparisons.
+    match lower.first() {
+        Some(b'a') => {
+            matches!(&*lower, b"add" | b"allow" | b"alter" | b"and" | b"apply" | b"asc" | b"authorize")
+        }
+        Some(b'b') => matches!(&*lower, b"batch" | b"begin" | b"by"),
+        Some(b'c') => matches!(&*lower, b"columnfamily" | b"create"),
+        Some(b'd') => matches!(&*lower, b"delete" | b"desc" | b"describe" | b"drop"),
+        Some(b'e') => matches!(&*lower, b"entries" | b"execute"),
+        Some(b'f') => matches!(&*lower, b"from" | b"full"),
+        Some(b'g') => matches!(&*lower, b"grant"),
+        Some(b'i') => {
+            matches!(&*lower, b"if" | b"in" | b"index" | b"infinity" | b"insert" | b"into" | b"is")
+        }
+        Some(b'k') => matches!(&*lower, b"keyspace"),
+        Some(b'l') => matches!(&*lower, b"limit"),
+        Some(b'm') => matches!(&*lower, b"materialized" | b"modify"),
+        Some(b'n') => matches!(&*lower, b"nan" | b"norecursive" | b"not" | b"null"),
+        Some(b'o') => matches!(&*lower, b"of" | b"on" | b"or" | b"order"),
+        Some(b'p') => matches!(&*lower, b"primary"),
+        Some(b'r') => matches!(&*lower, b"rename" | b"revoke"),
+        Some(b's') => matches!(&*lower, b"schema" | b"select" | b"set"),
+        Some(b't') => matches!(&*lower, b"table" | b"to" | b"token" | b"truncate"),
+        Some(b'u') => matches!(&*lower, b"unlogged" | b"update" | b"use" | b"using"),
+        Some(b'v') => matches!(&*lower, b"view"),
+        Some(b'w') => matches!(&*lower, b"where" | b"with"),
+        _ => false,
+    }
+}
+
+/// Whether a bare word is a constant where a term is expected.
+pub(crate) fn is_constant(word: &str) -> bool {
+    // Bare identifiers are mostly of other lengths or first letters, so this is decided at once.
+    match word.len() {
+        3 => word.eq_ignore_ascii_case("nan"),
+        4 => word.eq_ignore_ascii_case("true") || word.eq_ignore_ascii_case("null"),
+        5 => word.eq_ignore_ascii_case("false"),
+        8 => word.eq_ignore_ascii_case("infinity"),
+        _ => false,
+    }
+}
+
+/// An identifier, in double quotes where it needs them.
+pub(crate) struct Identifier<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Identifier<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.0;
+        let bare = name.starts_with(|c: char| c.is_ascii_lowercase())
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+            && !is_reserved(name)
+            && !is_constant(name);
+        if bare { f.write_str(name) } else { write!(f, "\"{}\"", name.replace('"', "\"\"")) }
+    }
+}
+
+/// A string constant, in single quotes.
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}'", self.0.replace('\'', "''"))
+    }
+}
