@@ -2,13 +2,15 @@
 //! answers every EXECUTE with the same canned row. The figure that counts is requests for each second of the
 //! generator's own CPU; the wall figure depends on what else the machine does.
 //!
+//! Then open loops: how late the generator itself sends, which is part of every latency it reports.
+//!
 //! `cargo bench -p load`
 #![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
 
 #[path = "../tests/fake/mod.rs"]
 mod fake;
 
-use load::{Pacing, Spec, StopFlag, Workload};
+use load::{Pacing, Spec, Step, StopFlag, Workload};
 
 fn main() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -30,6 +32,26 @@ fn main() {
             step.throughput_per_s,
             step.generator_us_per_request,
             1e6 / step.generator_us_per_request,
+            100.0 * step.generator_cpu,
+        );
+    }
+    for rate_per_s in [4_000.0, 40_000.0, 200_000.0] {
+        let spec = Spec {
+            hosts: vec![address.clone()],
+            pacing: Pacing::Open(vec![Step { rate_per_s, seconds: 3.0 }]),
+            warmup_s: 0.5,
+            ..Spec::default()
+        };
+        let report = load::run(&spec, &StopFlag::new(), |_| {}).expect("it runs");
+        let step = &report.steps[0];
+        let latency = step.reads.clone().unwrap_or_default().latency;
+        println!(
+            "open loop, {rate_per_s:.0} a second: p50 {:.0} µs, p99 {:.0} µs, p99.9 {:.0} µs; 99 % left within {:.0} µs \
+             of their time; {:.0} % of a core",
+            latency.p50_us,
+            latency.p99_us,
+            latency.p999_us,
+            step.generator_lag_p99_us,
             100.0 * step.generator_cpu,
         );
     }

@@ -23,6 +23,8 @@ pub(crate) struct Ready {
 pub(crate) struct Poller {
     epoll: OwnedFd,
     timer: OwnedFd,
+    /// When the timer fires, nanoseconds since the run began; zero when it is not set.
+    armed_ns: u64,
     events: Vec<epoll::Event>,
 }
 
@@ -32,7 +34,7 @@ impl Poller {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
-        Ok(Poller { epoll, timer, events: Vec::with_capacity(256) })
+        Ok(Poller { epoll, timer, armed_ns: 0, events: Vec::with_capacity(256) })
     }
 
     pub(crate) fn add(&self, stream: &TcpStream, connection: usize) -> Result<(), io::Error> {
@@ -55,16 +57,27 @@ impl Poller {
         let _ = epoll::delete(&self.epoll, stream);
     }
 
-    /// Waits for something to happen, at most so many nanoseconds; not at all for zero.
-    pub(crate) fn wait(&mut self, ns: u64, ready: &mut Vec<Ready>) -> Result<(), io::Error> {
+    /// Waits for something to happen, at most until `wake_ns`; not at all when that has passed. It may return
+    /// early: a timer set for an earlier time is left alone, because setting one costs a virtual machine an
+    /// exit to its host.
+    pub(crate) fn wait(
+        &mut self,
+        now_ns: u64,
+        wake_ns: u64,
+        ready: &mut Vec<Ready>,
+    ) -> Result<(), io::Error> {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let timeout = if ns == 0 {
+        let timeout = if wake_ns <= now_ns {
             Some(zero)
+        } else if now_ns < self.armed_ns && self.armed_ns <= wake_ns {
+            None
         } else {
+            let ns = wake_ns - now_ns;
             let value = Timespec { tv_sec: (ns / SECOND_NS) as i64, tv_nsec: (ns % SECOND_NS) as _ };
             // Setting it anew also clears an earlier expiry, so the timer is never read.
             let once = Itimerspec { it_interval: zero, it_value: value };
             rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+            self.armed_ns = wake_ns;
             None
         };
         self.events.clear();

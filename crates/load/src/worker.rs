@@ -140,7 +140,7 @@ impl Worker {
             if let Some(due) = due {
                 wake = wake.min(due);
             }
-            self.poller.wait(wake.saturating_sub(now), &mut ready)?;
+            self.poller.wait(now, wake, &mut ready)?;
             for event in ready.drain(..) {
                 self.handle(event.connection, event.readable);
             }
