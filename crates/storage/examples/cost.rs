@@ -39,6 +39,7 @@ async fn fill(shard: &Rc<Shard>, name: &str, rows: u64) {
             for commit in commits.drain(..) {
                 commit.await.expect("is durable");
             }
+            lanes::yield_now().await;
         }
     }
     println!("{name}: apply {} ns, with commits of 256 in flight {} ns", applying / rows, per(rows, start));
@@ -69,6 +70,7 @@ fn main() {
         let shard = Shard::open(memory).await.expect("opens");
         fill(&shard, "memory", rows).await;
         read(&shard, "memory", rows);
+        read(&shard, "memory again", rows);
         println!("bytes a row by our count: {}", shard.stats().memtable_bytes / rows);
         drop(shard);
         let periodic = CommitMode::Periodic { every: Duration::from_millis(10) };

@@ -164,7 +164,8 @@ impl Log {
         if let Some(error) = &state.failed {
             return Poll::Ready(Err(StorageError::clone(error)));
         }
-        if self.every.is_some() {
+        // Acknowledged ahead of the disk, but not without bound.
+        if self.every.is_some() && state.pending.len() as u64 <= self.segment_bytes / 2 {
             return Poll::Ready(Ok(()));
         }
         match state.waiters.iter_mut().find(|(own, _)| *own == record) {

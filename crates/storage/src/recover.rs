@@ -8,9 +8,12 @@
 //!  DIR/shard-0003/tables/     see table.rs
 //! ```
 //!
-//! 1. Take the lock; check the number of shards. 2. Read the manifest; a folder without one must be empty. 3. Open the
-//! files it names; remove others, which a crash left behind. 4. Read every log segment, order the batches by record, and
-//! check that from the first record not flushed to the last one there is no gap. 5. Replay.
+//! 1. Take the lock and check the number of shards.
+//! 2. Read the manifest; a folder without one must be empty.
+//! 3. Open the files it names; remove others, which a crash left behind.
+//! 4. Read every log segment, order the batches by record, and check that from the first record not flushed to the last
+//!    one there is no gap.
+//! 5. Replay.
 
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
@@ -52,7 +55,9 @@ impl Shard {
 
     pub(crate) async fn open_in(options: Options, world: Arc<dyn World>) -> Result<Rc<Shard>, StorageError> {
         assert!(options.shard < options.shards, "a shard's number is below their count");
-        assert!(options.segment_bytes % BLOCK as u64 == 0 && options.segment_bytes >= 4 * BLOCK as u64);
+        assert!(
+            options.segment_bytes.is_multiple_of(BLOCK as u64) && options.segment_bytes >= 4 * BLOCK as u64
+        );
         let Some(root) = options.dir.clone() else {
             return Ok(Rc::new(build(
                 options,

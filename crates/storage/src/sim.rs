@@ -161,7 +161,10 @@ impl File for Handle {
     }
 
     fn write_durable(&self, offset: u64, blocks: &[u8]) -> BoxFuture<io::Result<()>> {
-        assert!(offset % 4096 == 0 && blocks.len() % 4096 == 0, "direct writes are of whole blocks");
+        assert!(
+            offset.is_multiple_of(4096) && blocks.len().is_multiple_of(4096),
+            "direct writes are of whole blocks"
+        );
         let (file, data) = (self.file.clone(), blocks.to_vec());
         Box::pin(async move {
             put(&mut file.0.lock().unwrap().now, offset, &data);
