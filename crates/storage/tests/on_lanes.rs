@@ -28,7 +28,6 @@ impl Folder {
 }
 
 impl Drop for Folder {
-    #[expect(clippy::disallowed_methods, reason = "a test cleans up after itself")]
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
