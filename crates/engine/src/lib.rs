@@ -1,1 +1,143 @@
-//! placeholder
+//! The contract between the front doors and whatever holds the data: prepare, execute, schema, virtual tables.
+//!
+//! There is one engine object a core; it is used from that core's fast lane only, so nothing here is `Send`.
+//! An engine that needs another core or a cluster asks by message, and says so with [`Execution::Pending`].
+//! What can be answered from memory on this core is answered at once, without a future.
+
+mod error;
+mod outcome;
+mod schema;
+pub mod system_schema;
+mod virtual_table;
+
+use std::any::Any;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub use error::Error;
+pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
+pub use schema::{Keyspace, Schema};
+pub use virtual_table::{Registry, VirtualTable};
+
+/// A bound value of a request, as the client sent it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Value<'a> {
+    /// CQL's null.
+    Null,
+    /// Not set: the column stays as it is.
+    Unset,
+    /// The serialized value.
+    Bytes(&'a [u8]),
+}
+
+/// What comes with a statement beside its text.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The values of the bind markers, in their order. Named values are put into order by the caller.
+    pub values: &'a [Value<'a>],
+    /// Rows a page, at least 1; `None` is all.
+    pub page_size: Option<u32>,
+    /// Where the last page ended: what [`Rows::paging_state`] gave.
+    pub paging_state: Option<&'a [u8]>,
+    /// The write time, microseconds since 1970, unless the statement says `USING TIMESTAMP`.
+    pub timestamp_us: Option<i64>,
+    /// "Now" for expiry, seconds since 1970, where the client says so (protocol v5).
+    pub now_s: Option<u32>,
+}
+
+impl Request<'_> {
+    /// No values, one page.
+    pub const EMPTY: Request<'static> =
+        Request { values: &[], page_size: None, paging_state: None, timestamp_us: None, now_s: None };
+}
+
+/// What a statement touches, so that the caller can check rights and route.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The keyspace.
+    pub keyspace: String,
+    /// The table; `None` for a statement about a keyspace.
+    pub table: Option<String>,
+    /// What the statement does there.
+    pub action: Action,
+}
+
+/// The rights a statement needs on its target, by Cassandra's names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the variants are CQL's permissions")]
+pub enum Action {
+    Select,
+    Modify,
+    Create,
+    Alter,
+    Drop,
+}
+
+/// A statement bound to a schema. It holds the engine's own plan inside.
+pub trait Plan {
+    /// The bind markers: name and type of each.
+    fn binds(&self) -> &Columns;
+    /// For each partition-key column in order, the bind marker that gives it; empty where not all are given by markers.
+    fn partition_key_binds(&self) -> &[u16];
+    /// The result's columns, where the statement returns rows.
+    fn result(&self) -> Option<&Columns>;
+    /// What the statement touches.
+    fn targets(&self) -> &[Target];
+    /// Whether the definitions it was bound to still stand.
+    fn is_current(&self) -> bool;
+    /// For the engine that made it.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// The answer of [`Engine::execute`]: at once, or later.
+pub enum Execution {
+    /// Answered from memory on this core.
+    Ready(Result<Outcome, Error>),
+    /// Needs the disk, another core, more than one piece of work, or durability. Dropping it abandons the wait;
+    /// a write that was applied stays applied.
+    Pending(Pin<Box<dyn Future<Output = Result<Outcome, Error>>>>),
+}
+
+impl Execution {
+    /// Waits for the outcome.
+    pub async fn outcome(self) -> Result<Outcome, Error> {
+        match self {
+            Execution::Ready(result) => result,
+            Execution::Pending(future) => future.await,
+        }
+    }
+}
+
+/// The kind of a BATCH.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the variants are CQL's own")]
+pub enum BatchKind {
+    Logged,
+    Unlogged,
+    Counter,
+}
+
+/// An engine, on one core. Work is done in the group of the calling task.
+pub trait Engine {
+    /// Binds a statement to the schema. `keyspace` is the session's, for names without one.
+    /// Handles SELECT, INSERT, UPDATE, DELETE, BATCH, TRUNCATE, and the definition of keyspaces, tables and types;
+    /// anything else is [`Error::Invalid`].
+    fn prepare(&self, statement: Rc<cql::Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error>;
+
+    /// Runs a plan that this engine made.
+    fn execute(&self, plan: &Rc<dyn Plan>, request: &Request<'_>) -> Execution;
+
+    /// Runs several writes as one batch (the protocol's BATCH message).
+    fn execute_batch(&self, kind: BatchKind, parts: &[(Rc<dyn Plan>, &[Value<'_>])], request: &Request<'_>) -> Execution;
+
+    /// The schema as it stands on this core.
+    fn schema(&self) -> Arc<Schema>;
+
+    /// Called on this core after each change of the schema, with what changed, wherever it was made.
+    fn on_schema_change(&self, listener: Rc<dyn Fn(&SchemaChange)>);
+
+    /// The virtual tables of this core, to which the rooms above add theirs.
+    fn registry(&self) -> &Registry;
+}

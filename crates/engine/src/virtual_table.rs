@@ -1,0 +1,88 @@
+//! Virtual tables: rows made when asked for, such as `system.local`. One registry a core, filled at start.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef, TableOptions};
+use bytes::Bytes;
+use uuid::Uuid;
+
+/// Makes the rows of a virtual table: for each row a cell a column, in the order of the definition's `columns`.
+pub type RowSource = dyn Fn() -> Vec<Vec<Option<Bytes>>>;
+
+/// A virtual table.
+#[derive(Clone)]
+pub struct VirtualTable {
+    /// Its definition. Rows need not be sorted.
+    pub def: Arc<TableDef>,
+    /// Its rows, made for every query.
+    pub rows: Rc<RowSource>,
+}
+
+impl VirtualTable {
+    /// A virtual table with the columns given as (name, type): first `partition` partition-key columns, then
+    /// `clustering` clustering columns, then regular ones. Key order is ascending.
+    pub fn new(
+        keyspace: &str,
+        name: &str,
+        partition: usize,
+        clustering: usize,
+        columns: &[(&str, CqlType)],
+        rows: impl Fn() -> Vec<Vec<Option<Bytes>>> + 'static,
+    ) -> VirtualTable {
+        let columns: Vec<ColumnDef> = columns
+            .iter()
+            .enumerate()
+            .map(|(i, (name, ty))| ColumnDef {
+                id: i as u32,
+                name: (*name).to_owned(),
+                ty: ty.clone(),
+                kind: match i {
+                    i if i < partition => ColumnKind::PartitionKey(i),
+                    i if i < partition + clustering => ColumnKind::Clustering(i - partition, ClusteringOrder::Asc),
+                    _ => ColumnKind::Regular,
+                },
+            })
+            .collect();
+        let def = TableDef {
+            id: Uuid::from_u128(u128::from(fnv(keyspace)) << 64 | u128::from(fnv(name))),
+            keyspace: keyspace.to_owned(),
+            name: name.to_owned(),
+            next_column_id: columns.len() as u32,
+            columns,
+            options: TableOptions::default(),
+        };
+        VirtualTable { def: Arc::new(def), rows: Rc::new(rows) }
+    }
+}
+
+/// FNV-1a, so that a virtual table's id is the same on every start.
+fn fnv(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// The virtual tables of one core.
+#[derive(Default)]
+pub struct Registry {
+    tables: RefCell<BTreeMap<(String, String), VirtualTable>>,
+}
+
+impl Registry {
+    /// Adds a table, in place of one of the same name.
+    pub fn add(&self, table: VirtualTable) {
+        let name = (table.def.keyspace.clone(), table.def.name.clone());
+        self.tables.borrow_mut().insert(name, table);
+    }
+
+    /// The table of that name.
+    pub fn get(&self, keyspace: &str, table: &str) -> Option<VirtualTable> {
+        self.tables.borrow().get(&(keyspace.to_owned(), table.to_owned())).cloned()
+    }
+
+    /// Every table, by keyspace and name.
+    pub fn all(&self) -> Vec<VirtualTable> {
+        self.tables.borrow().values().cloned().collect()
+    }
+}
