@@ -1,4 +1,18 @@
-//! Cores, and two lanes on each of them.
+//! Cores, and two lanes on each of them: a cooperative fast lane, which owns its shard of the data, and a heavy lane of the
+//! idle class for whatever computes long. One scheduler for each core (`sched`) governs both by CPU time measured, so that
+//! every group gets its share, and what waits for the disk is ordered by the same shares.
+//!
+//! ```text
+//!   outside ──block_on──▶ fast lane ◀──call──▶ fast lane of another core
+//!                          │    ▲
+//!                    heavy │    │ disk, sleep
+//!                          ▼    │
+//!                         heavy lane
+//! ```
+//!
+//! The group of a task rides with all it asks for: tasks it calls on other cores, its heavy tasks, its disk requests.
+//!
+//! Of the house's rooms this alone touches the clock, threads, the disk and random numbers, and this alone has `unsafe`.
 
 pub mod disk;
 pub mod net;
@@ -6,11 +20,28 @@ pub mod random;
 pub mod sync;
 pub mod time;
 
+mod call;
 mod config;
+mod context;
+mod executor;
 mod group;
-mod interim;
+mod groups;
+mod handover;
+mod heavy;
+mod lanes;
+mod queue;
+mod registry;
+mod shared;
 mod sys;
+mod task;
+mod timer;
 
+pub use call::{CALLS_MAX, call};
 pub use config::{Config, DISK_UNMEASURED, DiskBackend};
+pub use context::{
+    cores, current_core, current_group, handle, heavy, heavy_yield, on_heavy_lane, should_yield, spawn,
+    switch_group, yield_now,
+};
 pub use group::{Group, GroupSpec, Usage};
-pub use interim::*;
+pub use lanes::{Lanes, StartError};
+pub use task::Task;

@@ -2,8 +2,9 @@
 //! function takes owned or borrowed values that make its call sound.
 #![expect(unsafe_code, reason = "system calls through libc; each wrapper upholds its call's contract")]
 
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -137,4 +138,46 @@ pub(crate) fn space(path: &Path) -> io::Result<(u64, u64)> {
         return Err(io::Error::last_os_error());
     }
     Ok((found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize))
+}
+
+/// A timer of the monotonic clock, as a file.
+pub(crate) fn timer() -> io::Result<File> {
+    // SAFETY: any arguments may be passed.
+    let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
+    owned(fd)
+}
+
+fn owned(fd: libc::c_int) -> io::Result<File> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// Sets a timer to go off once at this time of the monotonic clock, ns; at once if that is past.
+pub(crate) fn set_timer(timer: &File, at_ns: u64) {
+    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let at_ns = at_ns.max(1); // 0 would switch it off
+    let at = libc::timespec {
+        tv_sec: (at_ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
+    };
+    let setting = libc::itimerspec { it_interval: zero, it_value: at };
+    // SAFETY: the descriptor is open, `setting` valid for reads, and the old setting is not asked for.
+    let status = unsafe {
+        libc::timerfd_settime(
+            timer.as_raw_fd(),
+            libc::TFD_TIMER_ABSTIME,
+            &raw const setting,
+            std::ptr::null_mut(),
+        )
+    };
+    assert_eq!(status, 0, "a timer can be set: {}", io::Error::last_os_error());
+}
+
+/// A counter of jobs, as a file: each read takes one, and waits for it.
+pub(crate) fn job_counter() -> io::Result<File> {
+    // SAFETY: any arguments may be passed.
+    owned(unsafe { libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC) })
 }

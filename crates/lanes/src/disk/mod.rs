@@ -9,6 +9,9 @@
 
 mod buffer;
 mod op;
+mod pool;
+mod service;
+mod uring;
 
 use std::fs;
 use std::io;
@@ -20,6 +23,9 @@ use bytes::Bytes;
 
 pub use buffer::{AlignedBuf, BLOCK};
 pub(crate) use op::{Action, Buffer, Op};
+pub(crate) use pool::Pool;
+pub(crate) use service::{Bucket, Finished, Service, end, submit};
+pub(crate) use uring::Ring;
 
 /// An open file. Clones share it; it is closed with the last one.
 #[derive(Clone, Debug)]
@@ -321,10 +327,4 @@ async fn blocking<T: Send + 'static>(job: impl FnOnce() -> io::Result<T> + Send 
     let action = Action::Blocking(Some(Box::new(move || sender.send(job()))));
     submit(Op { action, file: None, offset: 0, buffer: Buffer::None, done: 0 }).await?;
     receiver.await.unwrap_or_else(|_| Err(io::Error::other("the disk job did not finish")))
-}
-
-/// Sends a request through its group's queue: the request with its buffer, done.
-async fn submit(mut op: Op) -> io::Result<Op> {
-    op.perform()?;
-    Ok(op)
 }

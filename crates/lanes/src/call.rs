@@ -1,0 +1,105 @@
+//! Calls from one core to another. A call is a message with a closure and the caller's group; the answer comes back through
+//! a lock-free cell whose waker puts the caller's task into its own lane's inbox.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::task::{Poll, Waker};
+
+use crate::context::{current_group, in_group, with_shared};
+use crate::queue::Inbox;
+use crate::shared::{CoreShared, Message};
+use crate::sync::cross;
+
+/// Calls on the way from one core to another, at most; beyond it the caller waits.
+pub const CALLS_MAX: u32 = 16 * 1024;
+
+/// A bounded number of permits, taken and given back from any lane without a lock.
+pub(crate) struct Permits {
+    taken: AtomicU32,
+    /// Tasks that found none; all are woken when one comes back, since a waiter may have been dropped since.
+    waiting: Inbox<Waker>,
+}
+
+/// A permit; given back when dropped.
+struct Permit {
+    shared: Arc<CoreShared>,
+    to: usize,
+}
+
+impl Permits {
+    pub(crate) fn new() -> Permits {
+        Permits { taken: AtomicU32::new(0), waiting: Inbox::new() }
+    }
+
+    fn try_take(&self) -> bool {
+        self.taken.fetch_update(SeqCst, SeqCst, |taken| (taken < CALLS_MAX).then_some(taken + 1)).is_ok()
+    }
+}
+
+impl Permit {
+    async fn take(shared: &Arc<CoreShared>, to: usize) -> Permit {
+        let permits = &shared.permits[to];
+        std::future::poll_fn(|cx| {
+            if permits.try_take() {
+                return Poll::Ready(());
+            }
+            // The inbox is never closed, so this cannot fail. Look again after: a permit may have come back between.
+            let _ = permits.waiting.push(cx.waker().clone());
+            if permits.try_take() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        Permit { shared: shared.clone(), to }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let permits = &self.shared.permits[self.to];
+        permits.taken.fetch_sub(1, SeqCst);
+        if !permits.waiting.is_empty() {
+            permits.waiting.take().for_each(Waker::wake);
+        }
+    }
+}
+
+/// Runs `f` on the fast lane of core `core`, in the caller's group, and gives what it gives. From a fast lane to itself it
+/// is run in place. If the caller goes away, what was begun there runs to its end. At most [`CALLS_MAX`] calls
+/// from one core to another are under way; beyond that the caller waits. Panics if the called side panicked.
+pub async fn call<T, Fut, F>(core: usize, f: F) -> T
+where
+    F: FnOnce() -> Fut + Send + 'static,
+    Fut: Future<Output = T> + 'static,
+    T: Send + 'static,
+{
+    let (shared, target, here) = with_shared(|lanes, shared| {
+        let target = lanes.core(core);
+        (shared.clone(), target.clone(), Arc::ptr_eq(shared, target) && !crate::on_heavy_lane())
+    });
+    if here {
+        return f().await;
+    }
+    let group = current_group();
+    let permit = Permit::take(&shared, core).await;
+    let (sender, receiver) = cross::oneshot();
+    let start = move || {
+        let run = async move {
+            let answer = f().await;
+            drop(permit);
+            sender.send(answer);
+        };
+        crate::spawn(current_group(), run).detach();
+    };
+    // If that lane is gone, the message with the sender is dropped, and so is this task, soon.
+    drop(target.send(Message::Start(group, Box::new(start))));
+    match receiver.await {
+        Ok(answer) => answer,
+        Err(_) if shared.stop.load(SeqCst) || target.stop.load(SeqCst) => std::future::pending().await,
+        Err(_) => panic!("the call to core {core} ended without an answer: it panicked there"),
+    }
+}
+
+/// Runs what a message says, in its group.
+pub(crate) fn start(group: crate::Group, job: Box<dyn FnOnce() + Send>) {
+    in_group(group, job);
+}

@@ -1,0 +1,202 @@
+//! Where the running code is: which lane of which core, and in which group. Every thread of the lanes knows it in
+//! thread-local cells.
+#![expect(unsafe_code, reason = "a pointer to the lane's core, valid while its thread runs the lane")]
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::ptr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::executor::Core;
+use crate::heavy::Seat;
+use crate::lanes::Lanes;
+use crate::shared::CoreShared;
+use crate::task::{self, Task};
+use crate::{Group, sys};
+
+/// A piece of fast-lane work should end after this long, ns.
+pub(crate) const PIECE_NS: u64 = sched::LATENCY_TICK_NS;
+
+thread_local! {
+    /// The core whose fast lane this thread is; null elsewhere.
+    static CORE: Cell<*const Core> = const { Cell::new(ptr::null()) };
+    /// The core this thread belongs to as a heavy worker, and its seat there.
+    static SEAT: RefCell<Option<Seat>> = const { RefCell::new(None) };
+    static GROUP: Cell<Group> = const { Cell::new(Group::CONTROL) };
+    /// When the piece being run began, ns.
+    static PIECE_BEGAN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Makes this thread the fast lane of `core` for as long as `lane` runs.
+pub(crate) fn as_fast_lane<T>(core: &Core, lane: impl FnOnce() -> T) -> T {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CORE.set(ptr::null());
+        }
+    }
+    CORE.set(core);
+    let _leave = Leave;
+    lane()
+}
+
+/// Gives this thread a worker's seat on a heavy lane.
+pub(crate) fn take_seat(seat: Option<Seat>) {
+    SEAT.set(seat);
+}
+
+/// Calls `f` with this thread's core if it is a fast lane.
+pub(crate) fn with_core<T>(f: impl FnOnce(&Core) -> T) -> Option<T> {
+    let core = CORE.get();
+    if core.is_null() {
+        return None;
+    }
+    // SAFETY: `as_fast_lane` holds a reference to the core as long as the pointer is set, and a Core is only ever reached
+    // on this thread.
+    Some(f(unsafe { &*core }))
+}
+
+/// Calls `f` if this thread is the fast lane of just that core.
+pub(crate) fn with_own_core(shared: &Arc<CoreShared>, f: impl FnOnce(&Core)) {
+    with_core(|core| {
+        if Arc::ptr_eq(&core.shared, shared) {
+            f(core);
+        }
+    });
+}
+
+fn fast<T>(f: impl FnOnce(&Core) -> T) -> T {
+    with_core(f).expect("to be called on a fast lane")
+}
+
+/// The core this thread works for, on either lane.
+pub(crate) fn with_shared<T>(f: impl FnOnce(&Lanes, &Arc<CoreShared>) -> T) -> T {
+    let mut f = Some(f);
+    let mut once = |lanes: &Lanes, shared: &Arc<CoreShared>| f.take().map(|f| f(lanes, shared));
+    if let Some(result) = with_core(|core| once(&core.lanes, &core.shared)) {
+        return result.expect("called once");
+    }
+    // The seat is cloned so that `f` may come here again.
+    let seat = SEAT.with_borrow(Clone::clone).expect("to be called on a lane");
+    once(&seat.lanes, &seat.shared).expect("called once")
+}
+
+/// Sets the group for as long as `f` runs.
+pub(crate) fn in_group<T>(group: Group, f: impl FnOnce() -> T) -> T {
+    let outer = GROUP.replace(group);
+    let result = f();
+    GROUP.set(outer);
+    result
+}
+
+pub(crate) fn piece_begins(now_ns: u64) {
+    PIECE_BEGAN.set(now_ns);
+}
+
+/// The lanes this thread belongs to. Panics outside of them.
+#[must_use]
+pub fn handle() -> Lanes {
+    with_shared(|lanes, _| lanes.clone())
+}
+
+/// Number of cores. Panics outside of lanes.
+#[must_use]
+pub fn cores() -> usize {
+    with_shared(|lanes, _| lanes.cores())
+}
+
+/// Index of this thread's core, 0..[`cores`]. Panics outside of lanes.
+#[must_use]
+pub fn current_core() -> usize {
+    with_core(|core| core.shared.index).unwrap_or_else(|| with_shared(|_, shared| shared.index))
+}
+
+/// The group of the running task; [`Group::CONTROL`] outside of tasks.
+#[must_use]
+pub fn current_group() -> Group {
+    GROUP.get()
+}
+
+/// Whether this thread works on a heavy lane.
+#[must_use]
+pub fn on_heavy_lane() -> bool {
+    SEAT.with_borrow(Option::is_some)
+}
+
+/// Starts a task on this core's fast lane. Panics elsewhere.
+#[track_caller]
+pub fn spawn<F>(group: Group, f: F) -> Task<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    let at = Location::caller();
+    fast(|core| task::spawn_fast(core, group, at, f))
+}
+
+/// Starts a task on the heavy lane of this core, from either of its lanes. It should call [`heavy_yield`] every
+/// millisecond or so. Panics outside of lanes.
+#[track_caller]
+pub fn heavy<F>(group: Group, f: F) -> Task<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let at = Location::caller();
+    with_shared(|_, shared| task::spawn_heavy(shared, group, at, f))
+}
+
+/// Moves the running task to another group, from its next piece on, which begins when this returns. To be awaited by the
+/// task itself, not within a combinator that polls on its own.
+pub fn switch_group(group: Group) -> impl Future<Output = ()> {
+    Again {
+        before: Some(move || assert!(task::switch(group), "only a task can change its group")),
+        waited: false,
+    }
+}
+
+/// Lets others run, if the scheduler thinks they should.
+pub fn yield_now() -> impl Future<Output = ()> {
+    Again { before: Some(|| ()), waited: false }
+}
+
+/// Whether the running piece of fast-lane work has used its 50 µs, and should [`yield_now`]. About 25 ns.
+#[must_use]
+pub fn should_yield() -> bool {
+    sys::monotonic_ns().saturating_sub(PIECE_BEGAN.get()) >= PIECE_NS
+}
+
+/// On a heavy lane: returns to the scheduler if this group's turn is over; a load and a comparison if it is not. On a fast
+/// lane: [`yield_now`] if the piece has used its time.
+pub async fn heavy_yield() {
+    let over = match SEAT.with_borrow(|seat| seat.as_ref().map(Seat::turn_is_over)) {
+        Some(over) => over,
+        None => should_yield(),
+    };
+    if over {
+        yield_now().await;
+    }
+}
+
+/// Does something, wakes its task and is ready the next time.
+struct Again<F> {
+    before: Option<F>,
+    waited: bool,
+}
+
+impl<F: FnOnce() + Unpin> Future for Again<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.waited {
+            return Poll::Ready(());
+        }
+        self.before.take().into_iter().for_each(|before| before());
+        self.waited = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

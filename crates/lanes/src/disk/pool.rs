@@ -1,0 +1,90 @@
+//! Threads that do what would block: folders and opens always, and everything where io_uring is refused. Few, of
+//! normal priority, for the whole server. Fast lanes add jobs without a lock: a lock-free inbox, and a counter in the kernel
+//! that wakes one thread a job.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use super::{Finished, Op};
+use crate::queue::Inbox;
+use crate::shared::{CoreShared, Message};
+use crate::sys;
+
+/// Threads of the pool.
+const THREADS: usize = 4;
+
+struct Job {
+    from: Arc<CoreShared>,
+    token: usize,
+    op: Op,
+}
+
+/// See the head of this file.
+pub(crate) struct Pool {
+    inbox: Inbox<Job>,
+    /// Shared by the pool's threads only.
+    queue: Mutex<VecDeque<Job>>,
+    counter: File,
+    stop: AtomicBool,
+}
+
+impl Pool {
+    #[expect(clippy::disallowed_methods, reason = "the room that owns threads")]
+    pub(crate) fn start() -> io::Result<(Arc<Pool>, Vec<JoinHandle<()>>)> {
+        let pool = Arc::new(Pool {
+            inbox: Inbox::new(),
+            queue: Mutex::default(),
+            counter: sys::job_counter()?,
+            stop: AtomicBool::new(false),
+        });
+        let mut threads = Vec::new();
+        for index in 0..THREADS {
+            let pool = pool.clone();
+            let builder = std::thread::Builder::new().name(format!("disk-{index}"));
+            threads.push(builder.spawn(move || pool.work())?);
+        }
+        Ok((pool, threads))
+    }
+
+    /// Has an operation done; the answer comes as a message to the core.
+    pub(crate) fn send(&self, from: &Arc<CoreShared>, token: usize, op: Op) {
+        drop(self.inbox.push(Job { from: from.clone(), token, op }));
+        self.ring(1);
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, SeqCst);
+        self.ring(THREADS as u64);
+    }
+
+    fn ring(&self, jobs: u64) {
+        // Fails only if 2^64 jobs are waiting.
+        drop((&self.counter).write_all(&jobs.to_ne_bytes()));
+    }
+
+    fn work(&self) {
+        let mut one = [0; 8];
+        loop {
+            if (&self.counter).read_exact(&mut one).is_err() {
+                continue; // interrupted
+            }
+            if self.stop.load(SeqCst) {
+                return;
+            }
+            let job = {
+                let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+                queue.extend(self.inbox.take());
+                queue.pop_front()
+            };
+            let Some(Job { from, token, mut op }) = job else { continue };
+            let before_ns = sys::thread_cpu_ns();
+            let result = op.perform();
+            let cpu_ns = sys::thread_cpu_ns().saturating_sub(before_ns);
+            drop(from.send(Message::Disk(Finished { token, op, result, cpu_ns })));
+        }
+    }
+}

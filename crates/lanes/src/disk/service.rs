@@ -1,0 +1,369 @@
+//! One core's side of the disk service: the fair queue, and the requests under way. All of it belongs to the fast lane.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::task::{Context, Poll, Waker};
+
+use sched::{IoQueue, Kind, NodeId, Pop, Tree, disk};
+
+use super::pool::Pool;
+use super::uring::Ring;
+use super::{Action, Op};
+use crate::Group;
+use crate::context::current_group;
+use crate::executor::Core;
+use crate::registry::{Registry, count, slot_of};
+use crate::shared::CoreShared;
+use crate::sync::cross;
+use crate::sys;
+
+/// Requests a group may have waiting on a core; the next ones wait in their tasks.
+const DEPTH_MAX: usize = 4096;
+/// Requests of a core under way at a time.
+const IN_FLIGHT_MAX: usize = 128;
+
+/// The disk as all cores share it: the state of its bucket, and requests under way.
+#[derive(Default)]
+pub(crate) struct Bucket {
+    paid_until_ns: AtomicU64,
+    in_flight: AtomicU32,
+}
+
+/// A request done by the pool.
+pub(crate) struct Finished {
+    pub(crate) token: usize,
+    pub(crate) op: Op,
+    pub(crate) result: io::Result<()>,
+    pub(crate) cpu_ns: u64,
+}
+
+/// What a task gets: how it went, and the request with its buffer.
+type Outcome = (io::Result<()>, Op);
+
+/// An answer that is due: given once nothing is borrowed, since it wakes a task.
+struct Answer(cross::Sender<Outcome>, Outcome);
+
+struct Waiting {
+    op: Op,
+    ticket: cross::Sender<Outcome>,
+    group: Group,
+    asked_ns: u64,
+}
+
+struct UnderWay {
+    /// With the ring; the pool has it itself.
+    op: Option<Op>,
+    ticket: cross::Sender<Outcome>,
+    group: Group,
+    asked_ns: u64,
+}
+
+/// A group in this core's queue.
+struct Place {
+    id: u32,
+    node: NodeId,
+}
+
+/// See the head of this file.
+pub(crate) struct Service {
+    queue: IoQueue<Waiting>,
+    places: Vec<Option<Place>>,
+    parents: [NodeId; 2],
+    registry: Arc<Registry>,
+    bucket: Arc<Bucket>,
+    pool: Arc<Pool>,
+    ring: Option<Ring>,
+    under_way: Vec<Option<UnderWay>>,
+    free: Vec<usize>,
+    in_flight: usize,
+    /// Tasks that found their group's queue full.
+    full: Vec<Waker>,
+    /// When the queue may be asked again, ns.
+    retry_ns: Option<u64>,
+    shared: Arc<CoreShared>,
+}
+
+impl Service {
+    pub(crate) fn new(
+        shared: Arc<CoreShared>,
+        bucket: Arc<Bucket>,
+        pool: Arc<Pool>,
+        ring: Option<Ring>,
+        model: disk::DiskModel,
+    ) -> Service {
+        let registry = shared.registry.clone();
+        let mut queue = IoQueue::new(model, DEPTH_MAX);
+        let spec = |group: Group| registry.get(group).expect("built in").node_spec();
+        let parents = [Group::USERS, Group::SYSTEM].map(|group| queue.add(Tree::ROOT, spec(group)));
+        Service {
+            queue,
+            places: Vec::new(),
+            parents,
+            registry,
+            bucket,
+            pool,
+            ring,
+            under_way: Vec::new(),
+            free: Vec::new(),
+            in_flight: 0,
+            full: Vec::new(),
+            retry_ns: None,
+            shared,
+        }
+    }
+
+    /// The place of a group that is there; of [`Group::DEFAULT`] for one that is not.
+    fn place(&mut self, group: Group) -> NodeId {
+        let slot = slot_of(group.0);
+        if let Some(Some(place)) = self.places.get(slot)
+            && place.id == group.0
+        {
+            return place.node;
+        }
+        let registry = self.registry.clone();
+        let Some((found, parent)) = registry.get(group).and_then(|found| match found.parent() {
+            Group::USERS => Some((found, self.parents[0])),
+            Group::SYSTEM => Some((found, self.parents[1])),
+            _ => None,
+        }) else {
+            return self.place(Group::DEFAULT);
+        };
+        if slot >= self.places.len() {
+            self.places.resize_with(slot + 1, || None);
+        }
+        if let Some(old) = self.places[slot].as_ref().map(|place| Group(place.id)) {
+            self.drop_group(old);
+        }
+        let node = self.queue.add(parent, found.node_spec());
+        self.queue.set_io_limit(node, found.io_limit());
+        self.places[slot] = Some(Place { id: group.0, node });
+        node
+    }
+
+    pub(crate) fn refresh(&mut self, group: Group) {
+        let registry = self.registry.clone();
+        let Some(found) = registry.get(group) else { return };
+        match group {
+            Group::USERS => self.queue.set(self.parents[0], found.node_spec()),
+            Group::SYSTEM => self.queue.set(self.parents[1], found.node_spec()),
+            _ => {
+                let node = self.place(group);
+                self.queue.set(node, found.node_spec());
+                self.queue.set_io_limit(node, found.io_limit());
+            }
+        }
+    }
+
+    /// Requests that a dropped group still has waiting go on in [`Group::DEFAULT`].
+    pub(crate) fn drop_group(&mut self, group: Group) {
+        let slot = slot_of(group.0);
+        let gone = self.places.get_mut(slot).and_then(|place| place.take_if(|place| place.id == group.0));
+        let Some(gone) = gone else { return };
+        for waiting in self.queue.remove(gone.node) {
+            let (kind, bytes) = waiting.op.cost();
+            let default = self.place(Group::DEFAULT);
+            if let Err(refused) = self.queue.push(default, kind, bytes, waiting) {
+                refused.ticket.send((Err(io::ErrorKind::ResourceBusy.into()), refused.op));
+            }
+        }
+    }
+
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.retry_ns
+    }
+
+    /// Sends what may be sent.
+    fn dispatch(&mut self) {
+        self.retry_ns = None;
+        while self.in_flight < IN_FLIGHT_MAX && !self.queue.is_empty() {
+            let now_ns = sys::monotonic_ns();
+            let bucket = self.bucket.clone();
+            let popped = self.queue.pop(now_ns, |cost_ns| bucket.take(now_ns, cost_ns));
+            match popped {
+                Pop::Ready { item, .. } => self.send(item),
+                Pop::Wait { until_ns } => {
+                    self.retry_ns = Some(until_ns);
+                    break;
+                }
+                Pop::Empty => break,
+            }
+        }
+        self.ring.as_mut().into_iter().for_each(Ring::submit);
+    }
+
+    fn send(&mut self, waiting: Waiting) {
+        let Waiting { mut op, ticket, group, asked_ns } = waiting;
+        let token = self.free.pop().unwrap_or_else(|| {
+            self.under_way.push(None);
+            self.under_way.len() - 1
+        });
+        self.in_flight += 1;
+        self.bucket.in_flight.fetch_add(1, Relaxed);
+        let op = match &mut self.ring {
+            Some(ring) if !matches!(op.action, Action::Blocking(_)) => {
+                ring.push(token, &mut op);
+                Some(op)
+            }
+            _ => {
+                self.pool.send(&self.shared, token, op);
+                None
+            }
+        };
+        self.under_way[token] = Some(UnderWay { op, ticket, group, asked_ns });
+    }
+
+    /// Takes a request off the books: its answer.
+    fn finish(&mut self, token: usize, op: Op, result: io::Result<()>) -> Answer {
+        let done = self.under_way[token].take().expect("a token is in use until its request is done");
+        self.free.push(token);
+        self.in_flight -= 1;
+        self.bucket.in_flight.fetch_sub(1, Relaxed);
+        let counters = self.counters(done.group);
+        let (kind, bytes) = op.cost();
+        let waited_ns = sys::monotonic_ns().saturating_sub(done.asked_ns);
+        let (bytes_total, ops) = match kind {
+            Kind::Read => (&counters.disk_read_bytes, &counters.disk_read_ops),
+            Kind::Write => (&counters.disk_write_bytes, &counters.disk_write_ops),
+        };
+        count(bytes_total, bytes);
+        count(ops, 1);
+        count(&counters.disk_wait_ns, waited_ns);
+        Answer(done.ticket, (result, op))
+    }
+
+    fn counters(&self, group: Group) -> &crate::registry::Counters {
+        let group = if self.registry.get(group).is_some() { group } else { Group::DEFAULT };
+        &self.registry.counters(slot_of(group.0))[self.shared.index]
+    }
+
+    /// What the ring has done.
+    fn reap(&mut self) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        let Some(ring) = &mut self.ring else { return answers };
+        for (token, result) in ring.reap() {
+            let under_way = self.under_way[token].as_mut().expect("in use until done");
+            let mut op = under_way.op.take().expect("with the ring");
+            let result = match result {
+                Ok(moved) if op.advance(moved) => Ok(()),
+                // The rest of a short read or write; or again, after an interruption.
+                Ok(_) => {
+                    self.again(token, op);
+                    continue;
+                }
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) =>
+                {
+                    self.again(token, op);
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            answers.push(self.finish(token, op, result));
+        }
+        answers
+    }
+
+    fn again(&mut self, token: usize, mut op: Op) {
+        self.ring.as_mut().expect("it came from the ring").push(token, &mut op);
+        self.under_way[token].as_mut().expect("in use until done").op = Some(op);
+    }
+}
+
+impl Bucket {
+    fn take(&self, now_ns: u64, cost_ns: u64) -> Result<(), u64> {
+        let mut until_ns = 0;
+        let in_flight = self.in_flight.load(Relaxed);
+        self.paid_until_ns
+            .fetch_update(Relaxed, Relaxed, |paid| {
+                disk::take(paid, now_ns, cost_ns, in_flight).map_err(|until| until_ns = until).ok()
+            })
+            .map(drop)
+            .map_err(|_| until_ns)
+    }
+}
+
+impl Answer {
+    fn give(self) {
+        self.0.send(self.1);
+    }
+}
+
+impl Core {
+    /// Reaps and sends: whether that woke a task.
+    pub(crate) fn disk_turn(&self, cx: Option<&mut Context<'_>>) -> bool {
+        let mut disk = self.disk.borrow_mut();
+        if let (Some(cx), Some(ring)) = (cx, disk.ring.as_mut()) {
+            ring.rest(cx);
+        }
+        let answers = disk.reap();
+        disk.dispatch();
+        let full = std::mem::take(&mut disk.full);
+        drop(disk);
+        let any = !answers.is_empty() || !full.is_empty();
+        answers.into_iter().for_each(Answer::give);
+        full.into_iter().for_each(Waker::wake);
+        any
+    }
+
+    /// Queues a request; it comes back if its group's queue is full, and the task is woken when that may have changed.
+    fn ask_disk(&self, waiting: Waiting, cx: &Context<'_>) -> Option<Waiting> {
+        let mut disk = self.disk.borrow_mut();
+        let (kind, bytes) = waiting.op.cost();
+        let node = disk.place(waiting.group);
+        let refused = disk.queue.push(node, kind, bytes, waiting).err();
+        if refused.is_some() {
+            disk.full.push(cx.waker().clone());
+        }
+        drop(disk);
+        self.wake();
+        refused
+    }
+
+    pub(crate) fn disk_finished(&self, finished: Finished) {
+        let Finished { token, op, result, cpu_ns } = finished;
+        let mut disk = self.disk.borrow_mut();
+        let group = disk.under_way[token].as_ref().map(|done| done.group);
+        let answer = disk.finish(token, op, result);
+        drop(disk);
+        self.charge_elsewhere(group.unwrap_or(Group::CONTROL), cpu_ns);
+        answer.give();
+    }
+}
+
+/// Sends a request of this task's group through the core's queue: the request with its buffer, done.
+pub(crate) async fn submit(op: Op) -> io::Result<Op> {
+    if crate::on_heavy_lane() {
+        return crate::call(crate::current_core(), move || submit_here(op)).await;
+    }
+    submit_here(op).await
+}
+
+async fn submit_here(op: Op) -> io::Result<Op> {
+    let (ticket, answer) = cross::oneshot();
+    let group = current_group();
+    let mut unsent = Some(Waiting { op, ticket, group, asked_ns: sys::monotonic_ns() });
+    std::future::poll_fn(move |cx| {
+        let Some(waiting) = unsent.take() else { return Poll::Ready(()) };
+        unsent =
+            crate::context::with_core(|core| core.ask_disk(waiting, cx)).expect("to be called on a lane");
+        if unsent.is_none() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    match answer.await {
+        Ok((result, op)) => result.map(|()| op),
+        Err(_) => Err(io::Error::other("the lane ended before the request was done")),
+    }
+}
+
+/// The lane ends: waits until the kernel is done with buffers of requests under way.
+pub(crate) fn end(core: &Core) {
+    let mut disk = core.disk.borrow_mut();
+    let Some(mut ring) = disk.ring.take() else { return };
+    while disk.under_way.iter().flatten().any(|under_way| under_way.op.is_some()) {
+        ring.wait();
+        for (token, _) in ring.reap() {
+            disk.under_way[token].as_mut().expect("in use until done").op = None;
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! The fast lane of a core: its run loop inside a tokio current-thread runtime. The loop is one tokio task, which returns to
+//! tokio to look at the poller, or to sleep there; and since it is a task and not the root future, local events wake it
+//! without a system call. The root future only passes on wake-ups from other threads.
+//!
+//! One turn:
+//! 1. charge what passed outside (tokio's poller) to `control`, and heavy workers' CPU to their groups;
+//! 2. take messages, reap the disk;
+//! 3. choose: run a group's tasks for a slice, charge it, choose again, until it is time to look at the poller;
+//!    or hand the core to the heavy lane, or nothing: sleep in the poller.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::task::{Context, Poll, Waker};
+
+use crate::Group;
+use crate::context::{in_group, piece_begins};
+use crate::disk::Service;
+use crate::groups::{Choice, Groups};
+use crate::handover::{Handed, Handover};
+use crate::lanes::Lanes;
+use crate::registry::count;
+use crate::shared::{CoreShared, Message};
+use crate::sys;
+use crate::task::{self, Runnable};
+use crate::timer::Timer;
+
+/// A fast-lane piece longer than this is a stall, ns.
+const STALL_NS: u64 = 200_000;
+/// Dispatches shorter than this are charged by the monotonic clock, and the CPU clock makes up for the difference at its next
+/// reading: a reading is a system call, and would cost a tenth of so short a dispatch.
+const SHORT_NS: u64 = 10_000;
+
+/// A core's fast lane; reached from its own thread only.
+pub(crate) struct Core {
+    pub(crate) shared: Arc<CoreShared>,
+    pub(crate) lanes: Lanes,
+    /// Never borrowed while foreign code (a task, a waker, a drop) runs.
+    groups: RefCell<Groups>,
+    handover: RefCell<Handover>,
+    handed: Cell<Option<Handed>>,
+    pub(crate) disk: RefCell<Service>,
+    /// Wakers of all tasks that are not done, by key.
+    listed: RefCell<Listed>,
+    /// Wakes the loop.
+    waker: RefCell<Option<Waker>>,
+    /// The loop runs, or will.
+    awake: Cell<bool>,
+    in_turn: Cell<bool>,
+    /// Reading of this thread's CPU clock up to which all is charged, ns.
+    charged_cpu_ns: Cell<u64>,
+    stall_reported_ns: Cell<u64>,
+}
+
+#[derive(Default)]
+struct Listed {
+    wakers: Vec<Option<Waker>>,
+    free: Vec<usize>,
+}
+
+/// How a turn ends.
+enum Next {
+    /// Look at the poller, and come back.
+    Look,
+    /// Sleep in the poller until something happens, or until then (ns).
+    Sleep(Option<u64>),
+    Stop,
+}
+
+impl Core {
+    pub(crate) fn new(lanes: Lanes, shared: Arc<CoreShared>, disk: Service) -> Core {
+        let groups = Groups::new(shared.registry.clone(), shared.index, lanes.cores());
+        Core {
+            shared,
+            lanes,
+            groups: RefCell::new(groups),
+            handover: RefCell::default(),
+            handed: Cell::new(None),
+            disk: RefCell::new(disk),
+            listed: RefCell::default(),
+            waker: RefCell::new(None),
+            awake: Cell::new(true),
+            in_turn: Cell::new(false),
+            charged_cpu_ns: Cell::new(sys::thread_cpu_ns()),
+            stall_reported_ns: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn reserve_listing(&self) -> usize {
+        let mut listed = self.listed.borrow_mut();
+        listed.free.pop().unwrap_or_else(|| {
+            listed.wakers.push(None);
+            listed.wakers.len() - 1
+        })
+    }
+
+    pub(crate) fn list(&self, key: usize, waker: Waker) {
+        self.listed.borrow_mut().wakers[key] = Some(waker);
+    }
+
+    pub(crate) fn unlist(&self, key: usize) {
+        let mut listed = self.listed.borrow_mut();
+        let gone = listed.wakers[key].take();
+        listed.free.push(key);
+        drop(listed);
+        drop(gone);
+    }
+
+    /// Wakes the loop, from this thread.
+    pub(crate) fn wake(&self) {
+        if !self.awake.replace(true) {
+            self.waker.borrow().iter().for_each(Waker::wake_by_ref);
+        }
+    }
+
+    /// A task of this core is ready.
+    pub(crate) fn enqueue(&self, runnable: Runnable) {
+        let slot_and_fresh = self.groups.borrow_mut().push_only(runnable);
+        self.ready(slot_and_fresh);
+    }
+
+    /// A group's heavy work began or ended.
+    pub(crate) fn look(&self, group: Group) {
+        let slot = {
+            let mut groups = self.groups.borrow_mut();
+            let slot = groups.slot(group);
+            groups.look(slot);
+            slot
+        };
+        let heavy = self.groups.borrow_mut().local(slot).heavy;
+        if heavy {
+            self.ready(slot);
+        } else {
+            self.groups.borrow_mut().settle(slot);
+            if self.handed.get().is_some() {
+                self.wake();
+            }
+        }
+    }
+
+    /// A group has something to do: it is put in its place; and the loop is woken, unless the core is handed over to a
+    /// group that is owed more.
+    fn ready(&self, slot: usize) {
+        let mut groups = self.groups.borrow_mut();
+        let node = groups.local(slot).node;
+        let fresh = !groups.tree.is_awake(node);
+        if fresh {
+            if self.handed.get().is_some() {
+                // Charged first, so that the newcomer is placed by where the core stands now.
+                self.handover.borrow_mut().collect(&self.shared, &mut groups);
+            }
+            groups.wake(slot, sys::monotonic_ns());
+        }
+        if self.awake.get() {
+            return;
+        }
+        let run = match self.handed.get() {
+            None => true,
+            Some(handed) if handed.slot == slot => handed.own_ends_it && !groups.local(slot).queue.is_empty(),
+            Some(handed) => (fresh && handed.alone) || groups.tree.precedes(node, handed.node),
+        };
+        drop(groups);
+        if run {
+            self.wake();
+        }
+    }
+
+    /// The loop, as a tokio task.
+    pub(crate) fn poll(&self, cx: &mut Context<'_>, timer: &mut Timer) -> Poll<()> {
+        if self.waker.borrow().as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+            *self.waker.borrow_mut() = Some(cx.waker().clone());
+        }
+        self.shared.awake();
+        self.awake.set(true);
+        self.in_turn.set(true);
+        timer.rest(cx);
+        let next = self.turn(cx);
+        self.in_turn.set(false);
+        match next {
+            Next::Stop => Poll::Ready(()),
+            Next::Look => {
+                look_at_poller(cx);
+                Poll::Pending
+            }
+            Next::Sleep(until_ns) => {
+                if !self.shared.announce_sleep() {
+                    look_at_poller(cx);
+                    return Poll::Pending;
+                }
+                self.awake.set(false);
+                timer.arm(until_ns);
+                Poll::Pending
+            }
+        }
+    }
+
+    fn turn(&self, cx: &mut Context<'_>) -> Next {
+        let began_ns = sys::monotonic_ns();
+        self.charge_outside();
+        self.take_back(began_ns);
+        self.disk_turn(Some(cx));
+        let mut now_ns = began_ns;
+        let next = loop {
+            if self.shared.stop.load(Relaxed) {
+                break Next::Stop;
+            }
+            self.take_messages();
+            let choice = self.groups.borrow_mut().choose(now_ns);
+            match choice {
+                Choice::Idle => {
+                    if self.disk_turn(None) {
+                        continue;
+                    }
+                    break Next::Sleep(self.next_event_ns(None));
+                }
+                Choice::Fast(slot, slice_ns) => now_ns = self.run_slice(slot, slice_ns, now_ns),
+                Choice::Heavy(slot, slice_ns) => {
+                    self.disk_turn(None);
+                    let mut groups = self.groups.borrow_mut();
+                    let mut handover = self.handover.borrow_mut();
+                    match handover.hand_over(&self.shared, &mut groups, slot, slice_ns, now_ns) {
+                        Some(handed) => {
+                            self.handed.set(Some(handed));
+                            drop((groups, handover));
+                            break Next::Sleep(self.next_event_ns(Some(handed.until_ns)));
+                        }
+                        // All workers are stuck in others' turns: ask again a tick later.
+                        None => groups.throttle(slot, now_ns, now_ns + sched::TICK_NS),
+                    }
+                }
+            }
+            if now_ns.saturating_sub(began_ns) >= sched::LATENCY_TICK_NS {
+                break Next::Look;
+            }
+        };
+        self.disk_turn(None);
+        next
+    }
+
+    /// The core is the fast lane's again: charge the workers.
+    fn take_back(&self, now_ns: u64) {
+        let mut groups = self.groups.borrow_mut();
+        let mut handover = self.handover.borrow_mut();
+        handover.collect(&self.shared, &mut groups);
+        if let Some(handed) = self.handed.take() {
+            handover.came_back(&self.shared, &mut groups, handed, now_ns);
+        }
+    }
+
+    fn next_event_ns(&self, until_ns: Option<u64>) -> Option<u64> {
+        let unthrottle_ns = self.groups.borrow().next_unthrottle_ns();
+        let disk_ns = self.disk.borrow().next_ns();
+        [until_ns, unthrottle_ns, disk_ns].into_iter().flatten().min()
+    }
+
+    /// What passed since the last reading was tokio's: `control` pays.
+    fn charge_outside(&self) {
+        let cpu_ns = sys::thread_cpu_ns();
+        let outside_ns = cpu_ns.saturating_sub(self.charged_cpu_ns.get());
+        if outside_ns > 0 {
+            let mut groups = self.groups.borrow_mut();
+            let control = groups.slot(Group::CONTROL);
+            groups.charge_fast(control, outside_ns, false);
+            self.charged_cpu_ns.set(cpu_ns);
+        }
+    }
+
+    /// CPU used for a group by threads of the disk pool.
+    pub(crate) fn charge_elsewhere(&self, group: Group, cpu_ns: u64) {
+        let mut groups = self.groups.borrow_mut();
+        let slot = groups.slot(group);
+        groups.charge_fast(slot, cpu_ns, false);
+    }
+
+    /// Runs tasks of a group for a slice: the time then, ns.
+    fn run_slice(&self, slot: usize, slice_ns: u64, began_ns: u64) -> u64 {
+        let mut now_ns = began_ns;
+        loop {
+            let next = self.groups.borrow_mut().local(slot).queue.pop_front();
+            let Some(runnable) = next else { break };
+            let header = runnable.metadata();
+            let (group, spawned_at) = (Group(header.group.load(Relaxed)), header.spawned_at);
+            piece_begins(now_ns);
+            in_group(group, || task::run(runnable));
+            let after_ns = sys::monotonic_ns();
+            if after_ns.saturating_sub(now_ns) > STALL_NS {
+                self.maybe_stalled(slot, spawned_at, after_ns - now_ns, now_ns - began_ns, after_ns);
+            }
+            now_ns = after_ns;
+            if now_ns.saturating_sub(began_ns) >= slice_ns || !self.groups.borrow().has(slot) {
+                break;
+            }
+        }
+        let wall_ns = now_ns.saturating_sub(began_ns);
+        let used_ns = if wall_ns < SHORT_NS {
+            self.charged_cpu_ns.set(self.charged_cpu_ns.get() + wall_ns);
+            wall_ns
+        } else {
+            let cpu_ns = sys::thread_cpu_ns();
+            let used_ns = cpu_ns.saturating_sub(self.charged_cpu_ns.get());
+            self.charged_cpu_ns.set(cpu_ns.max(self.charged_cpu_ns.get()));
+            used_ns
+        };
+        let mut groups = self.groups.borrow_mut();
+        if groups.has(slot) {
+            groups.charge_fast(slot, used_ns, true);
+            groups.settle(slot);
+        }
+        now_ns
+    }
+
+    /// A long piece by the wall clock: a stall, unless the thread was merely off its CPU.
+    #[cold]
+    fn maybe_stalled(
+        &self,
+        slot: usize,
+        spawned_at: &'static std::panic::Location<'static>,
+        piece_ns: u64,
+        before_ns: u64,
+        now_ns: u64,
+    ) {
+        let slice_cpu_ns = sys::thread_cpu_ns().saturating_sub(self.charged_cpu_ns.get());
+        if slice_cpu_ns.saturating_sub(before_ns) < STALL_NS {
+            return;
+        }
+        count(&self.shared.stalls, 1);
+        let mut groups = self.groups.borrow_mut();
+        let id = groups.id(slot);
+        if groups.has(slot) {
+            count(&groups.local(slot).counters().stalls, 1);
+        }
+        drop(groups);
+        self.lanes.report_stall(
+            &self.shared,
+            Group(id),
+            spawned_at,
+            piece_ns,
+            now_ns,
+            &self.stall_reported_ns,
+        );
+    }
+
+    fn take_messages(&self) {
+        for message in self.shared.take() {
+            match message {
+                Message::Run(runnable) => self.enqueue(runnable),
+                Message::Start(group, job) => crate::call::start(group, job),
+                Message::Look(group) => self.look(group),
+                Message::Refresh(group) => {
+                    self.groups.borrow_mut().refresh(group);
+                    self.disk.borrow_mut().refresh(group);
+                }
+                Message::Drop(group) => {
+                    self.groups.borrow_mut().drop_group(group);
+                    self.disk.borrow_mut().drop_group(group);
+                }
+                Message::Disk(finished) => self.disk_finished(finished),
+            }
+        }
+    }
+
+    /// The lane ends: every task is woken and dropped, here, where its future lives.
+    pub(crate) fn end(&self) {
+        crate::disk::end(self);
+        loop {
+            let wakers: Vec<Waker> = self.listed.borrow().wakers.iter().flatten().cloned().collect();
+            if wakers.is_empty() {
+                break;
+            }
+            wakers.into_iter().for_each(Waker::wake);
+            for message in self.shared.take() {
+                match message {
+                    Message::Run(runnable) => drop(runnable),
+                    // Jobs may hold what tasks wait for; dropped, they end the wait.
+                    other => drop(other),
+                }
+            }
+            let queued = self.groups.borrow_mut().take_all();
+            drop(queued);
+        }
+        self.shared.close().for_each(drop);
+        let queued = self.groups.borrow_mut().take_all();
+        drop(queued);
+        self.waker.borrow_mut().take();
+    }
+}
+
+/// Has the poller looked at, without sleeping there, and this task polled again.
+#[expect(clippy::disallowed_methods, reason = "this is the loop, a tokio task itself")]
+fn look_at_poller(cx: &mut Context<'_>) {
+    let mut again = std::pin::pin!(tokio::task::yield_now());
+    // Its first poll defers this task's waker until the poller was looked at.
+    let polled = std::future::Future::poll(again.as_mut(), cx);
+    debug_assert!(polled.is_pending());
+}

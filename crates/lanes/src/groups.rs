@@ -1,0 +1,372 @@
+//! One core's groups: their place in the scheduler's tree, their queues, their piece of the CPU budget. Made when first
+//! needed on this core. Decisions are `sched`'s; this file keeps its books.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use sched::{Cap, NodeId, TICK_NS, Tree, cap};
+
+use crate::Group;
+use crate::registry::{Counters, NOBODY, Registry, count, slot_of};
+use crate::task::Runnable;
+
+/// Fast-lane time of a group, while it has heavy work too, after which the heavy work gets its turn: so neither starves.
+const FAST_BEFORE_HEAVY_NS: u64 = 4 * TICK_NS;
+
+/// One group on this core.
+pub(crate) struct Local {
+    pub(crate) id: u32,
+    pub(crate) node: NodeId,
+    pub(crate) queue: VecDeque<Runnable>,
+    /// There was heavy work when last looked.
+    pub(crate) heavy: bool,
+    /// Fast-lane time since the last heavy turn, ns.
+    pub(crate) fast_since_heavy_ns: u64,
+    /// Since when it has waited for its turn, ns.
+    ready_since_ns: u64,
+    cpu_limit_ppm: u32,
+    cap: Cap,
+    throttled_since_ns: u64,
+    /// Heavy CPU charged so far, on the scale of the workers' counter, ns.
+    heavy_charged_ns: u64,
+    /// Owed the core on the heavy lane, without getting it, since; 0 if not.
+    pub(crate) starving_since_ns: u64,
+    counters: Arc<[Counters]>,
+    core: usize,
+}
+
+impl Local {
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters[self.core]
+    }
+}
+
+/// What to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Choice {
+    /// Nothing is ready, or may run.
+    Idle,
+    /// Run fast-lane tasks of the group in this slot, for at most so long.
+    Fast(usize, u64),
+    /// Hand the core to the heavy lane for the group in this slot.
+    Heavy(usize, u64),
+}
+
+pub(crate) struct Groups {
+    pub(crate) tree: Tree,
+    /// By slot.
+    locals: Vec<Option<Local>>,
+    /// By node: slot.
+    by_node: Vec<usize>,
+    throttled: Vec<(usize, u64)>,
+    registry: Arc<Registry>,
+    core: usize,
+    cores: u32,
+    parents: [NodeId; 2],
+}
+
+impl Groups {
+    pub(crate) fn new(registry: Arc<Registry>, core: usize, cores: usize) -> Groups {
+        let mut tree = Tree::new();
+        let spec = |group: Group| registry.get(group).expect("built in").node_spec();
+        let parents = [Group::USERS, Group::SYSTEM].map(|group| tree.add(Tree::ROOT, spec(group)));
+        let mut groups = Groups {
+            tree,
+            locals: Vec::new(),
+            by_node: Vec::new(),
+            throttled: Vec::new(),
+            registry,
+            core,
+            cores: cores as u32,
+            parents,
+        };
+        (Group::CONTROL.0..Group::BUILT_IN).for_each(|id| {
+            groups.slot(Group(id));
+        });
+        groups
+    }
+
+    /// The slot of a group that is there; of [`Group::DEFAULT`] for one that is not.
+    pub(crate) fn slot(&mut self, group: Group) -> usize {
+        let slot = slot_of(group.0);
+        match self.locals.get(slot) {
+            Some(Some(local)) if local.id == group.0 => slot,
+            _ => self.make(group),
+        }
+    }
+
+    #[cold]
+    fn make(&mut self, group: Group) -> usize {
+        let default = slot_of(Group::DEFAULT.0);
+        let registry = self.registry.clone();
+        let Some(found) = registry.get(group) else { return default };
+        let parent = match found.parent() {
+            Group::USERS => self.parents[0],
+            Group::SYSTEM => self.parents[1],
+            _ => return default, // one of the two parents themselves
+        };
+        let slot = slot_of(group.0);
+        if slot >= self.locals.len() {
+            self.locals.resize_with(slot + 1, || None);
+        }
+        if let Some(old) = self.locals[slot].as_ref() {
+            let old = Group(old.id); // dropped, but the message that says so is still on its way
+            if !self.drop_group(old) {
+                return default;
+            }
+        }
+        let node = self.tree.add(parent, found.node_spec());
+        let at = node.0 as usize;
+        if at >= self.by_node.len() {
+            self.by_node.resize(at + 1, default);
+        }
+        self.by_node[at] = slot;
+        let counters = found.counters.clone();
+        let heavy_charged_ns = counters[self.core].heavy_closed_ns.load(Acquire);
+        self.locals[slot] = Some(Local {
+            id: group.0,
+            node,
+            queue: VecDeque::new(),
+            heavy: false,
+            fast_since_heavy_ns: 0,
+            ready_since_ns: 0,
+            cpu_limit_ppm: found.cpu_limit_ppm(),
+            cap: Cap::new(),
+            throttled_since_ns: 0,
+            heavy_charged_ns,
+            starving_since_ns: 0,
+            counters,
+            core: self.core,
+        });
+        slot
+    }
+
+    pub(crate) fn local(&mut self, slot: usize) -> &mut Local {
+        self.locals[slot].as_mut().expect("slots in use are filled")
+    }
+
+    pub(crate) fn has(&self, slot: usize) -> bool {
+        self.locals.get(slot).is_some_and(Option::is_some)
+    }
+
+    /// Takes in a changed specification.
+    pub(crate) fn refresh(&mut self, group: Group) {
+        let registry = self.registry.clone();
+        let Some(found) = registry.get(group) else { return };
+        let parent = match group {
+            Group::USERS => Some(self.parents[0]),
+            Group::SYSTEM => Some(self.parents[1]),
+            _ => None,
+        };
+        let node = match parent {
+            Some(node) => node,
+            None => {
+                let slot = self.slot(group);
+                let local = self.local(slot);
+                local.cpu_limit_ppm = found.cpu_limit_ppm();
+                let node = local.node;
+                if let Some(at) = self.throttled.iter().position(|&(throttled, _)| throttled == slot) {
+                    self.throttled[at].1 = 0; // the new limit is asked at the next turn
+                }
+                node
+            }
+        };
+        self.tree.set(node, found.node_spec());
+    }
+
+    /// Removes a group that is not in the registry any more; its ready tasks go on in [`Group::DEFAULT`]. False, and
+    /// nothing done, while heavy work of it is left; it is tried again when that ends.
+    pub(crate) fn drop_group(&mut self, group: Group) -> bool {
+        let slot = slot_of(group.0);
+        let Some(Some(local)) = self.locals.get_mut(slot) else { return true };
+        if local.id != group.0 || self.registry.get(group).is_some() {
+            return true;
+        }
+        if local.counters().heavy_pending.load(Acquire) > 0 {
+            return false;
+        }
+        let gone = self.locals[slot].take().expect("seen above");
+        self.throttled.retain(|&(throttled, _)| throttled != slot);
+        self.tree.remove(gone.node);
+        for runnable in gone.queue {
+            let slot = self.push_only(runnable);
+            self.wake(slot, 0);
+        }
+        true
+    }
+
+    /// Queues a task: its group's slot, which is then to be woken.
+    pub(crate) fn push_only(&mut self, runnable: Runnable) -> usize {
+        let slot = self.slot(Group(runnable.metadata().group.load(Relaxed)));
+        self.local(slot).queue.push_back(runnable);
+        slot
+    }
+
+    /// Whether it was idle.
+    pub(crate) fn wake(&mut self, slot: usize, now_ns: u64) -> bool {
+        let node = self.local(slot).node;
+        if self.tree.is_awake(node) {
+            return false;
+        }
+        self.local(slot).ready_since_ns = now_ns;
+        self.tree.wake(node);
+        true
+    }
+
+    /// Looks whether there is heavy work of a group: its slot.
+    pub(crate) fn look(&mut self, slot: usize) {
+        let local = self.local(slot);
+        local.heavy = local.counters().heavy_pending.load(Acquire) > 0;
+    }
+
+    /// Makes a group idle that has nothing to do.
+    pub(crate) fn settle(&mut self, slot: usize) {
+        self.look(slot);
+        let (cores, registry) = (self.cores, self.registry.clone());
+        let local = self.local(slot);
+        if local.heavy || !local.queue.is_empty() {
+            return;
+        }
+        local.starving_since_ns = 0;
+        let (node, ppm) = (local.node, local.cpu_limit_ppm);
+        let unused_ns = if ppm > 0 { local.cap.release() } else { 0 };
+        if unused_ns > 0 {
+            let back = |paid| Some(cap::give_back(paid, unused_ns, ppm, cores));
+            let id = Group(self.local(slot).id);
+            registry.get(id).into_iter().for_each(|found| {
+                let _ = found.budget.fetch_update(Relaxed, Relaxed, back);
+            });
+        }
+        self.tree.idle(node);
+    }
+
+    /// Who runs next, and for how long.
+    pub(crate) fn choose(&mut self, now_ns: u64) -> Choice {
+        self.unthrottle_due(now_ns);
+        while let Some(node) = self.tree.pick() {
+            let slot = self.by_node[node.0 as usize];
+            if !self.may_run(slot, now_ns) {
+                continue;
+            }
+            self.look(slot);
+            let tick_ns = self.tree.slice_ns().min(self.tree.poll_ns(node));
+            let local = self.local(slot);
+            let budget_ns = match local.cpu_limit_ppm {
+                0 => u64::MAX,
+                _ => local.cap.remaining_ns().max(1) as u64,
+            };
+            let waited_ns = now_ns.saturating_sub(local.ready_since_ns);
+            let fast = !local.queue.is_empty();
+            let choice = if fast && (!local.heavy || local.fast_since_heavy_ns < FAST_BEFORE_HEAVY_NS) {
+                count(&local.counters().dispatches, 1);
+                Choice::Fast(slot, tick_ns.min(budget_ns))
+            } else if local.heavy {
+                Choice::Heavy(slot, TICK_NS.min(budget_ns))
+            } else {
+                self.settle(slot);
+                continue;
+            };
+            count(&local.counters().wait_ns, waited_ns);
+            local.ready_since_ns = now_ns;
+            return choice;
+        }
+        Choice::Idle
+    }
+
+    /// Whether the group's budget lets it run; else it is throttled.
+    fn may_run(&mut self, slot: usize, now_ns: u64) -> bool {
+        let cores = self.cores;
+        let local = self.local(slot);
+        if local.cpu_limit_ppm == 0 || !local.cap.exhausted() {
+            return true;
+        }
+        let (ppm, want_ns, id) = (local.cpu_limit_ppm, local.cap.want_ns(), Group(local.id));
+        let mut until_ns = 0;
+        let registry = self.registry.clone();
+        let Some(found) = registry.get(id) else { return true };
+        let granted = found.budget.fetch_update(Relaxed, Relaxed, |paid| {
+            cap::take(paid, now_ns, want_ns, ppm, cores, cap::BURST_NS).map_err(|until| until_ns = until).ok()
+        });
+        if granted.is_ok() {
+            self.local(slot).cap.grant(want_ns);
+            return true;
+        }
+        self.throttle(slot, now_ns, until_ns);
+        false
+    }
+
+    /// Keeps a group from being chosen until then.
+    pub(crate) fn throttle(&mut self, slot: usize, now_ns: u64, until_ns: u64) {
+        let local = self.local(slot);
+        local.throttled_since_ns = now_ns;
+        let node = local.node;
+        self.tree.throttle(node, true);
+        self.throttled.push((slot, until_ns));
+    }
+
+    fn unthrottle_due(&mut self, now_ns: u64) {
+        let mut at = 0;
+        while at < self.throttled.len() {
+            let (slot, until_ns) = self.throttled[at];
+            if until_ns > now_ns {
+                at += 1;
+                continue;
+            }
+            self.throttled.swap_remove(at);
+            let local = self.local(slot);
+            count(&local.counters().throttled_ns, now_ns.saturating_sub(local.throttled_since_ns));
+            let node = local.node;
+            self.tree.throttle(node, false);
+        }
+    }
+
+    /// When the first throttled group may run again, ns.
+    pub(crate) fn next_unthrottle_ns(&self) -> Option<u64> {
+        self.throttled.iter().map(|&(_, until_ns)| until_ns).min()
+    }
+
+    /// Charges fast-lane CPU.
+    pub(crate) fn charge_fast(&mut self, slot: usize, cpu_ns: u64, dispatch: bool) {
+        let local = self.local(slot);
+        count(&local.counters().cpu_fast_ns, cpu_ns);
+        local.fast_since_heavy_ns = if local.heavy { local.fast_since_heavy_ns + cpu_ns } else { 0 };
+        if local.cpu_limit_ppm > 0 {
+            local.cap.charge(cpu_ns);
+        }
+        let node = local.node;
+        if dispatch { self.tree.charge(node, cpu_ns) } else { self.tree.charge_exact(node, cpu_ns) }
+    }
+
+    /// Charges heavy CPU up to a total on the scale of the workers' counter: what was charged, ns.
+    pub(crate) fn charge_heavy(&mut self, slot: usize, total_ns: u64) -> u64 {
+        let local = self.local(slot);
+        let cpu_ns = total_ns.saturating_sub(local.heavy_charged_ns);
+        if cpu_ns == 0 {
+            return 0;
+        }
+        local.heavy_charged_ns = total_ns;
+        local.fast_since_heavy_ns = 0;
+        count(&local.counters().cpu_heavy_ns, cpu_ns);
+        if local.cpu_limit_ppm > 0 {
+            local.cap.charge(cpu_ns);
+        }
+        let node = local.node;
+        self.tree.charge_exact(node, cpu_ns);
+        cpu_ns
+    }
+
+    pub(crate) fn is_capped(&mut self, slot: usize) -> bool {
+        self.local(slot).cpu_limit_ppm > 0
+    }
+
+    /// All queued tasks, at the end of the lane.
+    pub(crate) fn take_all(&mut self) -> Vec<Runnable> {
+        self.locals.iter_mut().flatten().flat_map(|local| local.queue.drain(..)).collect()
+    }
+
+    /// Whether a slot holds a live group's id.
+    pub(crate) fn id(&mut self, slot: usize) -> u32 {
+        self.locals.get(slot).and_then(Option::as_ref).map_or(NOBODY, |local| local.id)
+    }
+}

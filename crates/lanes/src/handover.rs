@@ -1,0 +1,174 @@
+//! The fast lane's side of the heavy lane: granting, charging, and noticing that a turn overruns or gets no CPU.
+
+use std::sync::atomic::Ordering::*;
+
+use sched::{NodeId, TICK_NS};
+
+use crate::groups::Groups;
+use crate::heavy::{Grant, WORKERS};
+use crate::registry::count;
+use crate::shared::CoreShared;
+
+/// A turn that goes on for this long after another group was granted the core gets a spare beside it, ns.
+const OVERRUN_NS: u64 = 10_000_000;
+/// A group that is owed the core for this long and gets nearly none of it is starved by somebody outside, ns.
+const STARVED_NS: u64 = 50_000_000;
+/// How long the fast lane sleeps if nobody else is waiting, ns: whoever wakes, wakes it.
+const ALONE_NS: u64 = 10_000_000;
+
+/// The core is handed over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handed {
+    pub(crate) slot: usize,
+    pub(crate) node: NodeId,
+    pub(crate) began_ns: u64,
+    pub(crate) until_ns: u64,
+    /// Any group that wakes ends it, since it was to last as long as nobody else is there.
+    pub(crate) alone: bool,
+    /// The group's own fast-lane work ends it.
+    pub(crate) own_ends_it: bool,
+}
+
+/// Books on the workers.
+#[derive(Default)]
+pub(crate) struct Handover {
+    /// The worker that grants go to.
+    active: usize,
+    /// When its turn was first ended by another grant that it has not taken up, ns.
+    revoked_at_ns: u64,
+    /// Slots whose heavy CPU may not be charged whole yet.
+    open: Vec<usize>,
+    /// Heavy CPU charged since the core was handed over, ns.
+    progress_ns: u64,
+}
+
+impl Handover {
+    /// Charges what the workers have used since the last time.
+    pub(crate) fn collect(&mut self, shared: &CoreShared, groups: &mut Groups) {
+        let mut at = 0;
+        while at < self.open.len() {
+            let slot = self.open[at];
+            if !groups.has(slot) {
+                self.open.swap_remove(at);
+                continue;
+            }
+            let id = groups.id(slot);
+            // Before the counter is read: a turn that ends in between is then counted, and seen again next time.
+            let referred = shared.heavy.workers.iter().any(|worker| {
+                let grant = worker.grant();
+                worker.turn_group() == id || (grant.group() == id && !worker.is_done(grant))
+            });
+            let closed = groups.local(slot).counters().heavy_closed_ns.load(Acquire);
+            let open: u64 = shared.heavy.workers.iter().filter_map(|worker| worker.turn_cpu_ns(id)).sum();
+            self.progress_ns += groups.charge_heavy(slot, closed + open);
+            if referred {
+                at += 1;
+            } else {
+                self.open.swap_remove(at);
+            }
+        }
+    }
+
+    /// Grants the core to a group's heavy work: how the fast lane is to sleep; none if all workers are stuck.
+    pub(crate) fn hand_over(
+        &mut self,
+        shared: &CoreShared,
+        groups: &mut Groups,
+        slot: usize,
+        slice_ns: u64,
+        now_ns: u64,
+    ) -> Option<Handed> {
+        let id = groups.id(slot);
+        if !self.grant(shared, id, now_ns) {
+            return None;
+        }
+        if !self.open.contains(&slot) {
+            self.open.push(slot);
+        }
+        self.progress_ns = 0;
+        let capped = groups.is_capped(slot);
+        let local = groups.local(slot);
+        let own_ends_it = local.queue.is_empty();
+        count(&local.counters().heavy_dispatches, 1);
+        let node = local.node;
+        let alone = !groups.tree.backlogged_beside(node) && !capped && own_ends_it;
+        let until_ns = now_ns + if alone { ALONE_NS } else { slice_ns };
+        Some(Handed { slot, node, began_ns: now_ns, until_ns, alone, own_ends_it })
+    }
+
+    /// Makes some worker run the group: false if all are stuck.
+    fn grant(&mut self, shared: &CoreShared, group: u32, now_ns: u64) -> bool {
+        let workers = &shared.heavy.workers;
+        let grant = workers[self.active].grant();
+        if grant.group() == group && !workers[self.active].is_done(grant) {
+            return true; // already, and at most preempted
+        }
+        let stuck_elsewhere =
+            |(at, worker): (usize, &crate::heavy::Worker)| at != self.active && worker.turn_group() == group;
+        if workers.iter().enumerate().any(stuck_elsewhere) {
+            return true; // its overrunning turn is under way on a spare's seat
+        }
+        let worker = &workers[self.active];
+        if worker.is_done(grant) {
+            worker.give(grant.next(group));
+            return true;
+        }
+        if worker.has_taken(grant) {
+            self.revoked_at_ns = now_ns;
+            worker.give(grant.next(group));
+            return true;
+        }
+        if now_ns.saturating_sub(self.revoked_at_ns) < OVERRUN_NS {
+            worker.give(grant.next(group));
+            return true;
+        }
+        let spare = (0..WORKERS).find(|&at| {
+            at != self.active
+                && workers[at].is_done(workers[at].grant())
+                && workers[at].turn_group() == crate::registry::NOBODY
+        });
+        let Some(spare) = spare else { return false };
+        let nobody = Grant::NONE.group();
+        worker.give(grant.next(nobody));
+        count(&shared.overruns, 1);
+        self.active = spare;
+        self.revoked_at_ns = now_ns;
+        let grant = workers[spare].grant();
+        workers[spare].give(grant.next(group));
+        true
+    }
+
+    /// After the core came back: a group that was owed it and hardly got any is kept out for as long as it was handed the
+    /// core in vain, so that others are not starved with it; after a while it is counted.
+    pub(crate) fn came_back(
+        &mut self,
+        shared: &CoreShared,
+        groups: &mut Groups,
+        handed: Handed,
+        now_ns: u64,
+    ) {
+        if !groups.has(handed.slot) {
+            return;
+        }
+        let asleep_ns = now_ns.saturating_sub(handed.began_ns);
+        groups.look(handed.slot);
+        let local = groups.local(handed.slot);
+        if !local.heavy || self.progress_ns * 10 >= asleep_ns || local.node != handed.node {
+            local.starving_since_ns = 0;
+            return;
+        }
+        if asleep_ns < TICK_NS / 2 {
+            return; // too short to tell
+        }
+        if local.starving_since_ns == 0 {
+            local.starving_since_ns = handed.began_ns;
+        } else if now_ns - local.starving_since_ns >= STARVED_NS {
+            local.starving_since_ns = now_ns;
+            count(&shared.starved, 1);
+        }
+        let (node, beside) = (local.node, groups.tree.backlogged_beside(handed.node));
+        if beside && !groups.tree.is_throttled(node) {
+            groups.throttle(handed.slot, now_ns, now_ns + TICK_NS);
+        }
+    }
+}

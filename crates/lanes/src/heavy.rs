@@ -1,0 +1,265 @@
+//! The heavy lane of a core: one running worker and spares, all of the idle class, so that the kernel takes the CPU from
+//! them the moment the fast lane wakes. Which group a worker may run is granted by the fast lane; workers look at
+//! their grant between tasks and at yield points.
+//!
+//! ```text
+//!   any thread ──schedule──▶ inbox ──▶ queues by group (a lock among workers only) ──▶ worker: grant = group, epoch
+//!   fast lane  ──grant, unpark──▶ worker ──"group has no more"──▶ message to the fast lane
+//! ```
+//!
+//! A worker counts the CPU of each of its turns when it ends (`heavy_closed_ns`); of the turn under way the fast lane
+//! reads the worker's CPU clock. A sequence number tells it when it caught a worker between the two.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+
+use rustc_hash::FxHashMap;
+
+use crate::Group;
+use crate::context::{in_group, take_seat};
+use crate::lanes::Lanes;
+use crate::queue::Inbox;
+use crate::registry::{NOBODY, slot_of};
+use crate::shared::{CoreShared, Message};
+use crate::sys::{self, ThreadClock};
+use crate::task::{self, Runnable};
+
+/// Threads of a heavy lane: one that runs and spares for turns that overrun or block. With all of them stuck, heavy work
+/// of other groups waits.
+pub(crate) const WORKERS: usize = 4;
+
+/// An epoch and a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Grant(pub(crate) u64);
+
+impl Grant {
+    pub(crate) const NONE: Grant = Grant(NOBODY as u64);
+
+    pub(crate) fn group(self) -> u32 {
+        self.0 as u32
+    }
+
+    pub(crate) fn next(self, group: u32) -> Grant {
+        Grant(((self.0 >> 32) + 1) << 32 | u64::from(group))
+    }
+}
+
+/// One worker, as the fast lane sees it.
+pub(crate) struct Worker {
+    /// Written by the fast lane.
+    grant: AtomicU64,
+    /// The grant it took up last.
+    taken: AtomicU64,
+    /// The grant it found no more work under.
+    done: AtomicU64,
+    /// Odd while the next two change.
+    sequence: AtomicU32,
+    turn_group: AtomicU32,
+    turn_began_cpu_ns: AtomicU64,
+    clock: OnceLock<ThreadClock>,
+    thread: OnceLock<Thread>,
+}
+
+impl Worker {
+    fn new() -> Worker {
+        let none = || AtomicU64::new(Grant::NONE.0);
+        Worker {
+            grant: none(),
+            taken: none(),
+            done: none(),
+            sequence: AtomicU32::new(0),
+            turn_group: AtomicU32::new(NOBODY),
+            turn_began_cpu_ns: AtomicU64::new(0),
+            clock: OnceLock::new(),
+            thread: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn grant(&self) -> Grant {
+        Grant(self.grant.load(SeqCst))
+    }
+
+    pub(crate) fn has_taken(&self, grant: Grant) -> bool {
+        self.taken.load(SeqCst) == grant.0
+    }
+
+    pub(crate) fn is_done(&self, grant: Grant) -> bool {
+        self.done.load(SeqCst) == grant.0 || grant.group() == NOBODY
+    }
+
+    /// Fast lane: changes the grant; a worker that waits for one is woken.
+    pub(crate) fn give(&self, grant: Grant) {
+        self.grant.store(grant.0, SeqCst);
+        if grant.group() != NOBODY {
+            self.thread.get().into_iter().for_each(Thread::unpark);
+        }
+    }
+
+    /// The group whose turn is under way; [`NOBODY`] if none.
+    pub(crate) fn turn_group(&self) -> u32 {
+        self.turn_group.load(SeqCst)
+    }
+
+    /// CPU used in the turn of `group` under way, ns; none if there is none, or if it is just changing.
+    pub(crate) fn turn_cpu_ns(&self, group: u32) -> Option<u64> {
+        let before = self.sequence.load(Acquire);
+        if before % 2 == 1 || self.turn_group() != group {
+            return None;
+        }
+        let began = self.turn_began_cpu_ns.load(Acquire);
+        let now = self.clock.get()?.read_ns();
+        (self.sequence.load(Acquire) == before).then(|| now.saturating_sub(began))
+    }
+
+    fn change_turn(&self, group: u32, began_cpu_ns: u64, count: impl FnOnce()) {
+        self.sequence.fetch_add(1, AcqRel);
+        count();
+        self.turn_began_cpu_ns.store(began_cpu_ns, Release);
+        self.turn_group.store(group, SeqCst);
+        self.sequence.fetch_add(1, AcqRel);
+    }
+}
+
+/// See the head of this file.
+pub(crate) struct HeavyLane {
+    inbox: Inbox<Runnable>,
+    /// Shared by workers only, and by the fast lane once they have ended.
+    queues: Mutex<FxHashMap<u32, VecDeque<Runnable>>>,
+    pub(crate) workers: [Worker; WORKERS],
+}
+
+impl HeavyLane {
+    pub(crate) fn new() -> HeavyLane {
+        HeavyLane {
+            inbox: Inbox::new(),
+            queues: Mutex::default(),
+            workers: std::array::from_fn(|_| Worker::new()),
+        }
+    }
+
+    fn pop(&self, group: u32) -> Option<Runnable> {
+        // Poison means that a worker panicked between two queue operations, none of which leaves them half done.
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        for runnable in self.inbox.take() {
+            let queued_as = runnable.metadata().queued_as.load(Relaxed);
+            queues.entry(queued_as).or_default().push_back(runnable);
+        }
+        let queue = queues.get_mut(&group)?;
+        let runnable = queue.pop_front();
+        if queue.is_empty() {
+            queues.remove(&group); // groups come and go: no entry is kept for one without work
+        }
+        runnable
+    }
+
+    /// Wakes all workers, to see that the lane ends.
+    pub(crate) fn wake_all(&self) {
+        self.workers.iter().filter_map(|worker| worker.thread.get()).for_each(Thread::unpark);
+    }
+
+    /// Drops all queued tasks and refuses later ones. Only once the workers have ended.
+    pub(crate) fn close(&self) {
+        drop(self.inbox.close());
+        let queues = std::mem::take(&mut *self.queues.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(queues);
+    }
+}
+
+/// Queues a heavy task that was woken, from any thread.
+pub(crate) fn schedule(shared: &Arc<CoreShared>, runnable: Runnable) {
+    let mut group = Group(runnable.metadata().group.load(Relaxed));
+    let slot = match shared.registry.get(group) {
+        Some(slot) => slot,
+        None => {
+            group = Group::DEFAULT;
+            shared.registry.get(group).expect("the default group is never dropped")
+        }
+    };
+    runnable.metadata().queued_as.store(group.0, Relaxed);
+    let before = slot.counters[shared.index].heavy_pending.fetch_add(1, AcqRel);
+    if let Err(late) = shared.heavy.inbox.push(runnable) {
+        drop(late); // the lane has ended; a heavy task may be dropped anywhere
+        return;
+    }
+    if before > 0 {
+        return; // the fast lane knows of this group, or will when the worker that finds it empty says so
+    }
+    let mut told = false;
+    crate::context::with_own_core(shared, |core| {
+        core.look(group);
+        told = true;
+    });
+    if !told {
+        drop(shared.send(Message::Look(group)));
+    }
+}
+
+/// A worker's seat, known to the code that it runs.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) lanes: Lanes,
+    pub(crate) shared: Arc<CoreShared>,
+    worker: usize,
+    grant: Grant,
+}
+
+impl Seat {
+    pub(crate) fn turn_is_over(&self) -> bool {
+        self.shared.heavy.workers[self.worker].grant.load(Relaxed) != self.grant.0
+    }
+}
+
+/// A worker thread, until the lane stops. `idle_class` is false for measurements only.
+pub(crate) fn work(lanes: Lanes, shared: Arc<CoreShared>, index: usize) {
+    let worker = &shared.heavy.workers[index];
+    if !shared.cpus.is_empty() {
+        // Inherited from the fast lane already; a failure changes nothing.
+        drop(sys::pin_to(&shared.cpus));
+    }
+    if let (Ok(()), Ok(clock)) = (sys::become_idle_class(), ThreadClock::of_this_thread()) {
+        let _ = worker.clock.set(clock);
+    }
+    let _ = worker.thread.set(std::thread::current());
+    while !shared.stop.load(SeqCst) {
+        let grant = worker.grant();
+        if worker.is_done(grant) {
+            std::thread::park();
+            continue;
+        }
+        take_seat(Some(Seat { lanes: lanes.clone(), shared: shared.clone(), worker: index, grant }));
+        if turn(&shared, worker, grant) {
+            drop(shared.send(Message::Look(Group(grant.group()))));
+        }
+    }
+    take_seat(None);
+}
+
+/// Runs tasks of the granted group until the grant changes or there are no more: whether the latter.
+fn turn(shared: &CoreShared, worker: &Worker, grant: Grant) -> bool {
+    worker.change_turn(grant.group(), sys::thread_cpu_ns(), || ());
+    worker.taken.store(grant.0, SeqCst);
+    let mut drained = false;
+    while worker.grant() == grant && !shared.stop.load(Relaxed) {
+        let Some(runnable) = shared.heavy.pop(grant.group()) else {
+            drained = true;
+            break;
+        };
+        let header = runnable.metadata();
+        let (queued_as, group) = (header.queued_as.load(Relaxed), header.group.load(Relaxed));
+        in_group(Group(group), || task::run(runnable));
+        // The slot, not the group: it may have been dropped since, and its count must fall all the same.
+        shared.registry.counters(slot_of(queued_as))[shared.index].heavy_pending.fetch_sub(1, AcqRel);
+    }
+    let now = sys::thread_cpu_ns();
+    let used = now.saturating_sub(worker.turn_began_cpu_ns.load(Relaxed));
+    worker.change_turn(NOBODY, now, || {
+        let counters = &shared.registry.counters(slot_of(grant.group()))[shared.index];
+        counters.heavy_closed_ns.fetch_add(used, AcqRel);
+    });
+    if drained {
+        worker.done.store(grant.0, SeqCst);
+    }
+    drained
+}

@@ -1,0 +1,348 @@
+//! All lanes of the server: starting them, reaching them from outside, their groups and counts, and their end.
+#![expect(unsafe_code, reason = "the lane's loop is a tokio task that stays on its thread")]
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+
+use crate::config::{Config, DiskBackend};
+use crate::context::as_fast_lane;
+use crate::disk::{Bucket, Pool, Ring, Service};
+use crate::executor::Core;
+use crate::heavy::{self, WORKERS};
+use crate::registry::Registry;
+use crate::shared::{CoreShared, Message};
+use crate::timer::Timer;
+use crate::{Group, GroupSpec, Usage, sys};
+
+/// The lanes of this server: a handle, cheap to clone, usable from any thread.
+#[derive(Clone)]
+pub struct Lanes(Arc<Server>);
+
+struct Server {
+    cores: Box<[Arc<CoreShared>]>,
+    registry: Arc<Registry>,
+    config: Config,
+    /// Taken by those who start and end lanes only.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    pool: Arc<Pool>,
+    bucket: Arc<Bucket>,
+    uring: std::sync::atomic::AtomicBool,
+}
+
+/// Why lanes could not be started.
+#[derive(Debug)]
+pub enum StartError {
+    /// No core was given.
+    NoCores,
+    /// A system call failed: what was being done, and how it failed.
+    Io(&'static str, io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::NoCores => f.write_str("no CPU to run on: give at least one core"),
+            StartError::Io(what, error) => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl Lanes {
+    /// Starts a fast and a heavy lane for each core of the configuration, and returns once they all run.
+    ///
+    /// # Errors
+    /// No core, or a system call that failed; what was started is ended again.
+    pub fn start(config: Config) -> Result<Lanes, StartError> {
+        let count = config.cores.len();
+        if count == 0 {
+            return Err(StartError::NoCores);
+        }
+        let registry = Arc::new(Registry::new(count));
+        let cores = config.cores.iter().enumerate().map(|(index, &cpu)| {
+            let cpus = if config.pin { vec![cpu] } else { Vec::new() };
+            Arc::new(CoreShared::new(index, cpus, registry.clone(), count))
+        });
+        let cores = cores.collect();
+        let (pool, threads) =
+            Pool::start().map_err(|error| StartError::Io("starting disk threads", error))?;
+        let lanes = Lanes(Arc::new(Server {
+            cores,
+            registry,
+            config,
+            threads: Mutex::new(threads),
+            pool,
+            bucket: Arc::default(),
+            uring: true.into(),
+        }));
+        lanes.start_threads().inspect_err(|_| lanes.shutdown())?;
+        Ok(lanes)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the room that owns threads")]
+    fn start_threads(&self) -> Result<(), StartError> {
+        let (ready, readiness) = mpsc::channel();
+        for index in 0..self.cores() {
+            let (lanes, ready) = (self.clone(), ready.clone());
+            let builder = std::thread::Builder::new().name(format!("fast-{index}"));
+            let thread = builder.spawn(move || lanes.fast_lane(index, &ready));
+            let thread = thread.map_err(|error| StartError::Io("starting a lane", error))?;
+            self.0.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        }
+        for _ in 0..self.cores() {
+            readiness.recv().expect("every lane says how it went")?;
+        }
+        Ok(())
+    }
+
+    /// A fast lane's thread.
+    fn fast_lane(&self, index: usize, ready: &mpsc::Sender<Result<(), StartError>>) {
+        let shared = self.0.cores[index].clone();
+        let fail = |what, error| drop(ready.send(Err(StartError::Io(what, error))));
+        if !shared.cpus.is_empty()
+            && let Err(error) = sys::pin_to(&shared.cpus)
+        {
+            return fail("pinning a lane to its CPU", error);
+        }
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return fail("starting a lane's poller", error),
+        };
+        let guard = runtime.enter();
+        let timer = match Timer::new() {
+            Ok(timer) => timer,
+            Err(error) => return fail("making a lane's timer", error),
+        };
+        let ring = self.ring(&shared);
+        let (bucket, pool) = (self.0.bucket.clone(), self.0.pool.clone());
+        let service = Service::new(shared.clone(), bucket, pool, ring, self.0.config.disk);
+        let workers = match self.start_workers(&shared) {
+            Ok(workers) => workers,
+            Err(error) => return fail("starting a heavy lane", error),
+        };
+        let core = Core::new(self.clone(), shared.clone(), service);
+        drop(guard);
+        drop(ready.send(Ok(())));
+        as_fast_lane(&core, || runtime.block_on(run_core(&core, timer)));
+        shared.stop.store(true, SeqCst);
+        shared.heavy.wake_all();
+        for worker in workers {
+            drop(worker.join()); // a worker's panic has been reported where it happened
+        }
+        shared.heavy.close();
+        shared.close().for_each(drop);
+    }
+
+    fn ring(&self, shared: &CoreShared) -> Option<Ring> {
+        let ring = match self.0.config.disk_backend {
+            DiskBackend::Threads => None,
+            DiskBackend::Auto => Ring::new(&shared.cpus).ok(),
+        };
+        self.0.uring.fetch_and(ring.is_some(), Relaxed);
+        ring
+    }
+
+    /// From the fast lane's thread, so that workers are born on its CPU with its policy, which they lower themselves.
+    #[expect(clippy::disallowed_methods, reason = "the room that owns threads")]
+    fn start_workers(&self, shared: &Arc<CoreShared>) -> io::Result<Vec<JoinHandle<()>>> {
+        let start = |worker| {
+            let (lanes, shared) = (self.clone(), shared.clone());
+            let builder = std::thread::Builder::new().name(format!("heavy-{}-{worker}", shared.index));
+            builder.spawn(move || heavy::work(lanes, shared, worker))
+        };
+        (0..WORKERS).map(start).collect()
+    }
+
+    /// Number of cores.
+    #[must_use]
+    pub fn cores(&self) -> usize {
+        self.0.cores.len()
+    }
+
+    /// What the lanes were started with.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// Whether disk requests go through io_uring on every core.
+    #[must_use]
+    pub fn uses_io_uring(&self) -> bool {
+        self.0.uring.load(Relaxed)
+    }
+
+    pub(crate) fn core(&self, core: usize) -> &Arc<CoreShared> {
+        &self.0.cores[core]
+    }
+
+    /// Runs a future on a core's fast lane, from any thread outside of lanes, which waits for it. Panics if the future
+    /// panics or the lanes end first.
+    pub fn block_on<F, Fut, T>(&self, core: usize, group: Group, f: F) -> T
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        assert!(crate::context::with_core(|_| ()).is_none(), "a lane must not wait for a lane");
+        let (sender, receiver) = mpsc::channel();
+        let start = move || {
+            let run = async move { drop(sender.send(f().await)) };
+            crate::spawn(group, run).detach();
+        };
+        drop(self.core(core).send(Message::Start(group, Box::new(start))));
+        receiver.recv().expect("the future panicked, or the lanes were ended before it was done")
+    }
+
+    /// A new group under [`Group::USERS`] or [`Group::SYSTEM`], usable at once. Panics for another parent, and
+    /// beyond a million groups.
+    #[must_use]
+    pub fn create_group(&self, parent: Group, spec: GroupSpec) -> Group {
+        assert!(parent == Group::USERS || parent == Group::SYSTEM, "{parent:?} holds work, not groups");
+        self.0.registry.create(parent, &spec).expect("fewer than a million groups")
+    }
+
+    /// Changes what a group may have, at once, for tasks that run too. Does nothing if there is no such group.
+    pub fn alter_group(&self, group: Group, spec: GroupSpec) {
+        if let Some(slot) = self.0.registry.get(group) {
+            slot.describe(&spec);
+            self.tell_all(|| Message::Refresh(group));
+        }
+    }
+
+    /// Drops a group; what still runs in it goes on in [`Group::DEFAULT`]. The groups every server has stay.
+    pub fn drop_group(&self, group: Group) {
+        if group.0 >= Group::BUILT_IN && self.0.registry.drop_group(group) {
+            self.tell_all(|| Message::Drop(group));
+        }
+    }
+
+    fn tell_all(&self, message: impl Fn() -> Message) {
+        self.0.cores.iter().for_each(|core| drop(core.send(message())));
+    }
+
+    /// What a group has had on all cores; nothing for one that is not there.
+    #[must_use]
+    pub fn usage(&self, group: Group) -> Usage {
+        self.0.registry.usage(group, None)
+    }
+
+    /// What a group has had on one core.
+    #[must_use]
+    pub fn core_usage(&self, core: usize, group: Group) -> Usage {
+        self.0.registry.usage(group, Some(core))
+    }
+
+    /// Fast-lane pieces longer than 200 µs, on all cores, of all groups.
+    #[must_use]
+    pub fn stalls(&self) -> u64 {
+        self.0.cores.iter().map(|core| core.stalls.load(Relaxed)).sum()
+    }
+
+    /// Times a core's heavy lane was owed the core for 50 ms and got next to nothing: another busy process is on that CPU.
+    #[must_use]
+    pub fn starved(&self, core: usize) -> u64 {
+        self.core(core).starved.load(Relaxed)
+    }
+
+    /// Heavy turns that overran by 10 ms while another group was owed, so that a spare was started, on all cores.
+    #[must_use]
+    pub fn overruns(&self) -> u64 {
+        self.0.cores.iter().map(|core| core.overruns.load(Relaxed)).sum()
+    }
+
+    /// Ends all lanes: every task is dropped, and every thread has ended when this returns. From a lane it only
+    /// begins that. A second time it does nothing.
+    pub fn shutdown(&self) {
+        for core in &self.0.cores {
+            core.stop.store(true, SeqCst);
+            core.wake();
+            core.heavy.wake_all();
+        }
+        let own = crate::context::with_core(|_| ()).is_some() || crate::on_heavy_lane();
+        if own {
+            return;
+        }
+        let mut threads = std::mem::take(&mut *self.0.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let lanes: Vec<_> = threads.extract_if(.., |thread| is_fast(thread)).collect();
+        lanes.into_iter().for_each(|thread| drop(thread.join()));
+        self.0.pool.stop();
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+    }
+
+    /// At most one line a second and core; all are counted.
+    pub(crate) fn report_stall(
+        &self,
+        shared: &CoreShared,
+        group: Group,
+        spawned_at: &'static Location<'static>,
+        piece_ns: u64,
+        now_ns: u64,
+        reported_ns: &Cell<u64>,
+    ) {
+        if now_ns.saturating_sub(reported_ns.get()) < 1_000_000_000 {
+            return;
+        }
+        reported_ns.set(now_ns);
+        let name = self.0.registry.get(group).map_or_else(|| "?".into(), |slot| slot.name());
+        eprintln!(
+            "stall: {} us on the fast lane of core {} by the task of group {name} spawned at {spawned_at}",
+            piece_ns / 1000,
+            shared.index
+        );
+    }
+}
+
+fn is_fast(thread: &JoinHandle<()>) -> bool {
+    thread.thread().name().is_some_and(|name| name.starts_with("fast-"))
+}
+
+impl fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lanes({})", self.0.config)
+    }
+}
+
+/// Keeps a value on its thread in places that ask for Send.
+struct Stays<T>(T);
+
+// SAFETY: used below only, for a task of a current-thread runtime, which is polled by `block_on` and dropped with the runtime,
+// both on the lane's thread.
+unsafe impl<T> Send for Stays<T> {}
+
+impl<T: Future + Unpin> Future for Stays<T> {
+    type Output = T::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+/// Runs a core's loop until it is told to stop.
+async fn run_core(core: &Core, timer: Timer) {
+    let (core_pointer, mut timer) = (std::ptr::from_ref(core), timer);
+    let step = poll_fn(move |cx| {
+        // SAFETY: the loop is awaited to its end below, before the borrow of `core` ends; and if this future were dropped
+        // before, that would be with the runtime's thread on its way out, which polls no more tasks.
+        let core = unsafe { &*core_pointer };
+        core.poll(cx, &mut timer)
+    });
+    let the_loop = Stays(Box::pin(tokio::task::unconstrained(step)));
+    #[expect(clippy::disallowed_methods, reason = "the one task of this runtime")]
+    let mut the_loop = tokio::task::spawn(the_loop);
+    poll_fn(|cx| {
+        core.shared.set_waker(cx.waker());
+        core.wake();
+        Pin::new(&mut the_loop).poll(cx).map(drop)
+    })
+    .await;
+    core.end();
+}

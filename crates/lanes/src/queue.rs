@@ -1,0 +1,170 @@
+//! An inbox: many producers on any thread, emptied whole by one consumer. A push is one compare-and-swap in a loop that
+//! another producer's success can repeat; emptying is one swap. Nobody ever waits for anybody: a consumer that
+//! would have to (as with a linked queue whose producer was preempted half-way) would stall its whole core.
+//!
+//! ```text
+//!   head ──▶ newest ──▶ … ──▶ oldest        take: swap head away, reverse: oldest first
+//! ```
+#![expect(unsafe_code, reason = "a linked list of boxes behind an atomic pointer")]
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+struct Node<T> {
+    next: *mut Node<T>,
+    value: T,
+}
+
+/// See the head of this file.
+pub(crate) struct Inbox<T> {
+    head: AtomicPtr<Node<T>>,
+}
+
+// SAFETY: values move from producers to the consumer and are never shared.
+unsafe impl<T: Send> Send for Inbox<T> {}
+// SAFETY: as above; the list is only touched through the atomic head.
+unsafe impl<T: Send> Sync for Inbox<T> {}
+
+/// What a closed inbox's head holds: an address that no allocation has.
+fn closed<T>() -> *mut Node<T> {
+    ptr::dangling_mut()
+}
+
+impl<T> Inbox<T> {
+    pub(crate) const fn new() -> Inbox<T> {
+        Inbox { head: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Adds a value. If the inbox is closed, it comes back.
+    pub(crate) fn push(&self, value: T) -> Result<(), T> {
+        let mut head = self.head.load(Ordering::Relaxed);
+        if head == closed() {
+            return Err(value);
+        }
+        let node = Box::into_raw(Box::new(Node { next: head, value }));
+        loop {
+            if head == closed() {
+                // SAFETY: the node was never published.
+                return Err(unsafe { Box::from_raw(node) }.value);
+            }
+            // SAFETY: as above: still this thread's alone.
+            unsafe { (*node).next = head };
+            // Sequentially consistent, since the consumer announces its sleep and then looks here (see `CoreShared::send`).
+            match self.head.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let head = self.head.load(Ordering::SeqCst);
+        head.is_null() || head == closed()
+    }
+
+    /// Takes everything, oldest first.
+    pub(crate) fn take(&self) -> Taken<T> {
+        let head = self.head.load(Ordering::Relaxed);
+        if head.is_null() || head == closed() {
+            return Taken { next: ptr::null_mut() };
+        }
+        // Only the consumer closes, so what comes out is a list.
+        Taken::reversed(self.head.swap(ptr::null_mut(), Ordering::AcqRel))
+    }
+
+    /// Takes everything and refuses what comes later. To be called by the consumer only.
+    pub(crate) fn close(&self) -> Taken<T> {
+        let head = self.head.swap(closed(), Ordering::AcqRel);
+        if head == closed() { Taken { next: ptr::null_mut() } } else { Taken::reversed(head) }
+    }
+}
+
+impl<T> Drop for Inbox<T> {
+    fn drop(&mut self) {
+        drop(self.close());
+    }
+}
+
+/// Values taken from an inbox.
+pub(crate) struct Taken<T> {
+    next: *mut Node<T>,
+}
+
+impl<T> Taken<T> {
+    fn reversed(mut head: *mut Node<T>) -> Taken<T> {
+        let mut next = ptr::null_mut();
+        while !head.is_null() {
+            // SAFETY: the list was swapped out of the head, so this thread owns every node of it.
+            let node = unsafe { &mut *head };
+            head = std::mem::replace(&mut node.next, next);
+            next = node;
+        }
+        Taken { next }
+    }
+}
+
+impl<T> Iterator for Taken<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        if self.next.is_null() {
+            return None;
+        }
+        // SAFETY: owned, made by `Box::into_raw`, and taken off the list here.
+        let node = unsafe { Box::from_raw(self.next) };
+        self.next = node.next;
+        Some(node.value)
+    }
+}
+
+impl<T> Drop for Taken<T> {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "producers on threads of their own")]
+    fn loses_nothing_and_keeps_each_producers_order() {
+        const EACH: u64 = 20_000;
+        let inbox = Arc::new(Inbox::new());
+        let producers: Vec<_> = (0..4)
+            .map(|producer| {
+                let inbox = inbox.clone();
+                std::thread::spawn(move || (0..EACH).for_each(|n| assert!(inbox.push((producer, n)).is_ok())))
+            })
+            .collect();
+        let mut next = [0; 4];
+        while next != [EACH; 4] {
+            for (producer, n) in inbox.take() {
+                assert_eq!(n, next[producer]);
+                next[producer] += 1;
+            }
+        }
+        producers.into_iter().for_each(|producer| producer.join().unwrap());
+    }
+
+    #[test]
+    fn closed_it_hands_back_and_dropped_it_frees() {
+        let value = Arc::new(());
+        let inbox = Inbox::new();
+        assert!(inbox.push(value.clone()).is_ok() && inbox.push(value.clone()).is_ok());
+        let mut taken = inbox.take();
+        assert!(taken.next().is_some());
+        drop(taken);
+        assert!(inbox.push(value.clone()).is_ok());
+        assert_eq!(inbox.close().count(), 1);
+        assert!(inbox.push(value.clone()).is_err() && inbox.is_empty());
+        assert_eq!((inbox.take().count(), inbox.close().count()), (0, 0));
+        drop(inbox);
+        let inbox = Inbox::new();
+        assert!(inbox.push(value.clone()).is_ok());
+        drop(inbox);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+}

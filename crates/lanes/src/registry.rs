@@ -1,0 +1,366 @@
+//! All groups of the server, readable from every thread without a lock: what each may have, the state of its CPU budget, and
+//! what it has had on each core. A group's number is a slot and a generation, so that one that was dropped is never taken
+//! for its successor in the slot.
+//!
+//! ```text
+//!   Group = generation (12 bits) │ slot (20 bits)        chunk k holds 64·2^k slots, made when first needed
+//! ```
+#![expect(unsafe_code, reason = "chunks of slots behind atomic pointers, freed with the registry")]
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+
+use sched::{Class, NodeSpec, SHARES_MAX, SHARES_MIN};
+
+use crate::{Group, GroupSpec, Usage};
+
+const SLOT_BITS: u32 = 20;
+/// Most groups at a time: about a million.
+pub(crate) const GROUPS_MAX: u32 = 1 << SLOT_BITS;
+const FIRST_CHUNK: u32 = 64;
+const CHUNKS: usize = 15;
+const _: () = assert!(FIRST_CHUNK as u64 * ((1 << CHUNKS) - 1) >= GROUPS_MAX as u64);
+/// Not a group: a free slot, or nothing.
+pub(crate) const NOBODY: u32 = u32::MAX;
+
+/// Slot of a group's number.
+pub(crate) fn slot_of(group: u32) -> usize {
+    (group & (GROUPS_MAX - 1)) as usize
+}
+
+/// What a group has had on one core. Each field has one writer, the core's fast lane, unless it says otherwise; on a
+/// cache line (two, for the prefetcher) of its own.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Counters {
+    pub(crate) cpu_fast_ns: AtomicU64,
+    pub(crate) cpu_heavy_ns: AtomicU64,
+    pub(crate) wait_ns: AtomicU64,
+    pub(crate) dispatches: AtomicU64,
+    pub(crate) heavy_dispatches: AtomicU64,
+    pub(crate) disk_read_bytes: AtomicU64,
+    pub(crate) disk_read_ops: AtomicU64,
+    pub(crate) disk_write_bytes: AtomicU64,
+    pub(crate) disk_write_ops: AtomicU64,
+    pub(crate) disk_wait_ns: AtomicU64,
+    pub(crate) throttled_ns: AtomicU64,
+    pub(crate) stalls: AtomicU64,
+    /// CPU of ended turns of heavy workers, ns; written by them.
+    pub(crate) heavy_closed_ns: AtomicU64,
+    /// Heavy tasks ready or running; written by anybody.
+    pub(crate) heavy_pending: AtomicU32,
+}
+
+/// Adds to a counter that only this thread writes: no locked instruction.
+pub(crate) fn count(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
+}
+
+pub(crate) struct Slot {
+    id: AtomicU32,
+    parent: AtomicU32,
+    shares: AtomicU32,
+    class: AtomicU32,
+    /// 0 is no limit.
+    cpu_limit_ppm: AtomicU32,
+    next_free: AtomicU32,
+    /// 0 is no limit.
+    io_limit: AtomicU64,
+    /// State of the CPU budget, shared by all cores.
+    pub(crate) budget: AtomicU64,
+    /// The first 48 bytes of the name. Words, not a string: a reader may meet a writer, and then reads a garbled name.
+    name: [AtomicU64; 6],
+    pub(crate) counters: Arc<[Counters]>,
+}
+
+pub(crate) struct Registry {
+    cores: usize,
+    chunks: [AtomicPtr<Slot>; CHUNKS],
+    /// Slots ever used.
+    used: AtomicU32,
+    /// Head of the list of free slots: tag (against ABA) and slot + 1.
+    free: AtomicU64,
+}
+
+/// Chunk and place in it.
+fn place(slot: u32) -> (usize, usize) {
+    let chunk = (slot / FIRST_CHUNK + 1).ilog2();
+    (chunk as usize, (slot - FIRST_CHUNK * ((1 << chunk) - 1)) as usize)
+}
+
+fn chunk_len(chunk: usize) -> usize {
+    (FIRST_CHUNK as usize) << chunk
+}
+
+impl Registry {
+    pub(crate) fn new(cores: usize) -> Registry {
+        let registry = Registry {
+            cores,
+            chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
+            used: AtomicU32::new(0),
+            free: AtomicU64::new(0),
+        };
+        let built_in = [
+            (Group::USERS, NOBODY, "users", 1000, Class::Normal),
+            (Group::SYSTEM, NOBODY, "system", 200, Class::Normal),
+            (Group::CONTROL, Group::SYSTEM.0, "control", 1000, Class::Latency),
+            (Group::LOG, Group::SYSTEM.0, "log", 1000, Class::Latency),
+            (Group::FLUSH, Group::SYSTEM.0, "flush", 200, Class::Batch),
+            (Group::COMPACTION, Group::SYSTEM.0, "compaction", 100, Class::Batch),
+            (Group::DEFAULT, Group::USERS.0, "default", 1000, Class::Normal),
+            (Group::DRIVER, Group::USERS.0, "driver", 200, Class::Batch),
+        ];
+        for (group, parent, name, shares, class) in built_in {
+            let made = registry.create(Group(parent), &GroupSpec { class, ..GroupSpec::new(name, shares) });
+            assert_eq!(made, Some(group));
+        }
+        registry
+    }
+
+    /// A new group; none if there are [`GROUPS_MAX`] already.
+    pub(crate) fn create(&self, parent: Group, spec: &GroupSpec) -> Option<Group> {
+        let (slot_number, id) = match self.pop_free() {
+            Some(slot) => {
+                let before = self.slot(slot).parent.load(Relaxed); // its last generation, kept here while free
+                (slot, slot | ((before >> SLOT_BITS).wrapping_add(1) << SLOT_BITS))
+            }
+            None => {
+                let slot = self
+                    .used
+                    .fetch_update(Relaxed, Relaxed, |used| (used < GROUPS_MAX - 1).then_some(used + 1));
+                let slot = slot.ok()?;
+                (slot, slot)
+            }
+        };
+        let slot = self.slot(slot_number);
+        slot.parent.store(parent.0, Relaxed);
+        slot.budget.store(0, Relaxed);
+        slot.counters.iter().for_each(Counters::reset);
+        slot.describe(spec);
+        slot.id.store(id, Release);
+        Some(Group(id))
+    }
+
+    /// The slot of a group that exists.
+    pub(crate) fn get(&self, group: Group) -> Option<&Slot> {
+        let slot_number = slot_of(group.0) as u32;
+        if slot_number >= self.used.load(Acquire) {
+            return None;
+        }
+        let slot = self.slot(slot_number);
+        (slot.id.load(Acquire) == group.0).then_some(slot)
+    }
+
+    /// Counts of whichever group is in the slot, by core.
+    pub(crate) fn counters(&self, slot: usize) -> &[Counters] {
+        &self.slot(slot as u32).counters
+    }
+
+    /// Whether it was there to be dropped.
+    pub(crate) fn drop_group(&self, group: Group) -> bool {
+        let Some(slot) = self.get(group) else { return false };
+        if slot.id.compare_exchange(group.0, NOBODY, AcqRel, Relaxed).is_err() {
+            return false;
+        }
+        slot.parent.store(group.0, Relaxed);
+        self.push_free(slot_of(group.0) as u32);
+        true
+    }
+
+    pub(crate) fn usage(&self, group: Group, core: Option<usize>) -> Usage {
+        let mut sum = Usage::default();
+        let Some(slot) = self.get(group) else { return sum };
+        for (index, counters) in slot.counters.iter().enumerate() {
+            if core.is_none_or(|core| core == index) {
+                counters.add_to(&mut sum);
+            }
+        }
+        sum
+    }
+
+    fn slot(&self, slot: u32) -> &Slot {
+        let (chunk, at) = place(slot);
+        let mut first = self.chunks[chunk].load(Acquire);
+        if first.is_null() {
+            first = self.make_chunk(chunk);
+        }
+        // SAFETY: a chunk holds `chunk_len` slots from `first` on, `at` is below that, and chunks live as long as `self`.
+        unsafe { &*first.add(at) }
+    }
+
+    #[cold]
+    fn make_chunk(&self, chunk: usize) -> *mut Slot {
+        let slots: Box<[Slot]> = (0..chunk_len(chunk)).map(|_| Slot::new(self.cores)).collect();
+        let made = Box::into_raw(slots).cast::<Slot>();
+        match self.chunks[chunk].compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
+            Ok(_) => made,
+            Err(others) => {
+                free_chunk(made, chunk);
+                others
+            }
+        }
+    }
+
+    fn push_free(&self, slot: u32) {
+        let _ = self.free.fetch_update(AcqRel, Acquire, |head| {
+            self.slot(slot).next_free.store(head as u32, Relaxed);
+            Some(((head >> 32) + 1) << 32 | u64::from(slot + 1))
+        });
+    }
+
+    fn pop_free(&self) -> Option<u32> {
+        let popped = self.free.fetch_update(AcqRel, Acquire, |head| {
+            let slot = (head as u32).checked_sub(1)?;
+            let next = self.slot(slot).next_free.load(Relaxed);
+            Some(((head >> 32) + 1) << 32 | u64::from(next))
+        });
+        popped.ok().map(|head| head as u32 - 1)
+    }
+}
+
+fn free_chunk(first: *mut Slot, chunk: usize) {
+    // SAFETY: made by `make_chunk` from a boxed slice of this length, and not used any more.
+    drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, chunk_len(chunk))) });
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        for (chunk, first) in self.chunks.iter().enumerate() {
+            let first = first.load(Acquire);
+            if !first.is_null() {
+                free_chunk(first, chunk);
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn new(cores: usize) -> Slot {
+        Slot {
+            id: AtomicU32::new(NOBODY),
+            parent: AtomicU32::new(NOBODY),
+            shares: AtomicU32::new(1),
+            class: AtomicU32::new(0),
+            cpu_limit_ppm: AtomicU32::new(0),
+            next_free: AtomicU32::new(0),
+            io_limit: AtomicU64::new(0),
+            budget: AtomicU64::new(0),
+            name: [const { AtomicU64::new(0) }; 6],
+            counters: (0..cores).map(|_| Counters::default()).collect(),
+        }
+    }
+
+    /// Takes in a specification, moved into bounds.
+    pub(crate) fn describe(&self, spec: &GroupSpec) {
+        self.shares.store(spec.shares.clamp(SHARES_MIN, SHARES_MAX), Relaxed);
+        self.class.store(spec.class as u32, Relaxed);
+        self.cpu_limit_ppm.store(spec.cpu_limit_ppm.map_or(0, |ppm| ppm.max(1)), Relaxed);
+        self.io_limit.store(spec.io_limit.map_or(0, |limit| limit.max(1)), Relaxed);
+        let mut bytes = [0; 48];
+        let name = spec.name.as_bytes();
+        let kept = name.len().min(bytes.len());
+        bytes[..kept].copy_from_slice(&name[..kept]);
+        for (word, bytes) in self.name.iter().zip(bytes.as_chunks::<8>().0) {
+            word.store(u64::from_ne_bytes(*bytes), Relaxed);
+        }
+    }
+
+    pub(crate) fn parent(&self) -> Group {
+        Group(self.parent.load(Relaxed))
+    }
+
+    pub(crate) fn node_spec(&self) -> NodeSpec {
+        let class = match self.class.load(Relaxed) {
+            class if class == Class::Latency as u32 => Class::Latency,
+            class if class == Class::Batch as u32 => Class::Batch,
+            _ => Class::Normal,
+        };
+        NodeSpec { shares: self.shares.load(Relaxed), class }
+    }
+
+    pub(crate) fn cpu_limit_ppm(&self) -> u32 {
+        self.cpu_limit_ppm.load(Relaxed)
+    }
+
+    pub(crate) fn io_limit(&self) -> Option<u64> {
+        Some(self.io_limit.load(Relaxed)).filter(|&limit| limit > 0)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        let bytes: Vec<u8> = self.name.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
+        String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_string()
+    }
+}
+
+impl Counters {
+    /// For the next group in the slot. What heavy workers count is left: lanes charge its growth only.
+    fn reset(&self) {
+        let fields = [
+            &self.cpu_fast_ns,
+            &self.cpu_heavy_ns,
+            &self.wait_ns,
+            &self.dispatches,
+            &self.heavy_dispatches,
+            &self.disk_read_bytes,
+            &self.disk_read_ops,
+            &self.disk_write_bytes,
+            &self.disk_write_ops,
+            &self.disk_wait_ns,
+            &self.throttled_ns,
+            &self.stalls,
+        ];
+        fields.into_iter().for_each(|counter| counter.store(0, Relaxed));
+    }
+
+    fn add_to(&self, sum: &mut Usage) {
+        let fields = [
+            (&mut sum.cpu_fast_ns, &self.cpu_fast_ns),
+            (&mut sum.cpu_heavy_ns, &self.cpu_heavy_ns),
+            (&mut sum.wait_ns, &self.wait_ns),
+            (&mut sum.dispatches, &self.dispatches),
+            (&mut sum.heavy_dispatches, &self.heavy_dispatches),
+            (&mut sum.disk_read_bytes, &self.disk_read_bytes),
+            (&mut sum.disk_read_ops, &self.disk_read_ops),
+            (&mut sum.disk_write_bytes, &self.disk_write_bytes),
+            (&mut sum.disk_write_ops, &self.disk_write_ops),
+            (&mut sum.disk_wait_ns, &self.disk_wait_ns),
+            (&mut sum.throttled_ns, &self.throttled_ns),
+            (&mut sum.stalls, &self.stalls),
+        ];
+        fields.into_iter().for_each(|(sum, counter)| *sum += counter.load(Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_has_its_own_place() {
+        assert_eq!(place(0), (0, 0));
+        assert_eq!(place(63), (0, 63));
+        assert_eq!(place(64), (1, 0));
+        assert_eq!(place(191), (1, 127));
+        assert_eq!(place(192), (2, 0));
+        let (chunk, at) = place(GROUPS_MAX - 1);
+        assert!(chunk < CHUNKS && at < chunk_len(chunk));
+    }
+
+    #[test]
+    fn a_dropped_group_is_not_taken_for_its_successor() {
+        let registry = Registry::new(2);
+        let spec = GroupSpec::new("olap", 5000);
+        let first = registry.create(Group::USERS, &spec).unwrap();
+        assert_eq!(registry.get(first).unwrap().node_spec().shares, SHARES_MAX);
+        assert_eq!(registry.get(first).unwrap().name(), "olap");
+        assert!(registry.drop_group(first) && !registry.drop_group(first));
+        let second = registry.create(Group::USERS, &spec).unwrap();
+        assert_eq!(slot_of(first.0), slot_of(second.0));
+        assert!(first != second && registry.get(first).is_none() && registry.get(second).is_some());
+        let many: Vec<Group> = (0..500).map(|_| registry.create(Group::USERS, &spec).unwrap()).collect();
+        assert!(
+            many.iter().all(|&group| registry.get(group).is_some_and(|slot| slot.parent() == Group::USERS))
+        );
+    }
+}
