@@ -1,2 +1,261 @@
-//! Shares, wake-ups, caps and switches, measured on this machine.
-fn main() {}
+//! What the lanes hold, measured on this machine on one pinned core: CPU by shares in every mix of lanes, wake-ups of the fast
+//! lane beside a heavy one, a cap, and the cost of a switch. `cargo bench -p lanes`, `-- --quick` for a tenth of the time.
+#![expect(clippy::disallowed_methods, reason = "measures from outside of the lanes")]
+
+use std::cell::Cell;
+use std::io::Write;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::{Duration, Instant};
+
+use lanes::{Config, Group, GroupSpec, Lanes};
+use sched::Class;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Lane {
+    Fast,
+    Heavy,
+}
+
+/// Computes for about this long, without asking the clock more often than every few hundred nanoseconds.
+fn spin(for_ns: u64) {
+    let began = lanes::time::monotonic_ns();
+    while lanes::time::monotonic_ns() - began < for_ns {
+        (0..100).for_each(|n| {
+            std::hint::black_box(n);
+        });
+    }
+}
+
+/// Two backlogged tasks of a group, until told to stop.
+fn load(lanes: &Lanes, group: Group, lane: Lane, stop: &Arc<AtomicBool>) {
+    for _ in 0..2 {
+        let stop = stop.clone();
+        lanes.block_on(0, group, move || async move {
+            match lane {
+                Lane::Fast => lanes::spawn(group, async move {
+                    while !stop.load(Relaxed) {
+                        spin(10_000);
+                        lanes::yield_now().await;
+                    }
+                })
+                .detach(),
+                Lane::Heavy => lanes::heavy(group, async move {
+                    while !stop.load(Relaxed) {
+                        spin(100_000);
+                        lanes::heavy_yield().await;
+                    }
+                })
+                .detach(),
+            }
+        });
+    }
+}
+
+fn cpu_ns(lanes: &Lanes, group: Group) -> f64 {
+    let usage = lanes.usage(group);
+    (usage.cpu_fast_ns + usage.cpu_heavy_ns) as f64
+}
+
+fn shares(lanes: &Lanes, parts: &[(u32, Lane)], time: Duration) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let groups: Vec<Group> = parts
+        .iter()
+        .map(|&(shares, lane)| {
+            let class = if lane == Lane::Fast { Class::Normal } else { Class::Batch };
+            let group =
+                lanes.create_group(Group::USERS, GroupSpec { class, ..GroupSpec::new("bench", shares) });
+            load(lanes, group, lane, &stop);
+            group
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(50));
+    let before: Vec<f64> = groups.iter().map(|&group| cpu_ns(lanes, group)).collect();
+    let began = Instant::now();
+    std::thread::sleep(time);
+    let wall = began.elapsed().as_nanos() as f64;
+    let used: Vec<f64> =
+        groups.iter().zip(before).map(|(&group, before)| cpu_ns(lanes, group) - before).collect();
+    stop.store(true, Relaxed);
+    std::thread::sleep(Duration::from_millis(5));
+    let (last, last_shares) = (used[used.len() - 1], parts[parts.len() - 1].0);
+    let ratios: Vec<String> =
+        used.iter().map(|used| format!("{:.3}", used / last * f64::from(last_shares))).collect();
+    let wanted: Vec<String> = parts.iter().map(|(shares, lane)| format!("{shares} {lane:?}")).collect();
+    let total: f64 = used.iter().sum();
+    println!(
+        "  {:34} CPU {:24} {:5.1} % of the core",
+        wanted.join(" : "),
+        ratios.join(" : "),
+        total / wall * 100.0
+    );
+    groups.into_iter().for_each(|group| lanes.drop_group(group));
+}
+
+/// Time from the moment a sleep was to end (by the timer's own clock) is the timer's; so a byte through a socket is used: from
+/// the write on another CPU's thread to the task's turn.
+fn wake_ups(lanes: &Lanes, what: &str, count: usize) {
+    let group =
+        lanes.create_group(Group::USERS, GroupSpec { class: Class::Latency, ..GroupSpec::new("wake", 1000) });
+    let address = lanes.block_on(0, group, move || async move {
+        let listener = lanes::net::listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let address = listener.local_addr().unwrap();
+        lanes::spawn(group, async move {
+            use tokio::io::{AsyncReadExt, AsyncWriteExt};
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut sent = [0; 8];
+            while stream.read_exact(&mut sent).await.is_ok() {
+                let took = lanes::time::monotonic_ns().saturating_sub(u64::from_ne_bytes(sent));
+                if stream.write_all(&took.to_ne_bytes()).await.is_err() {
+                    break;
+                }
+            }
+        })
+        .detach();
+        address
+    });
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut took: Vec<u64> = (0..count)
+        .map(|_| {
+            std::thread::sleep(Duration::from_micros(700));
+            stream.write_all(&lanes::time::monotonic_ns().to_ne_bytes()).unwrap();
+            let mut answer = [0; 8];
+            std::io::Read::read_exact(&mut stream, &mut answer).unwrap();
+            u64::from_ne_bytes(answer)
+        })
+        .collect();
+    took.sort_unstable();
+    let at = |part: f64| took[((took.len() - 1) as f64 * part) as usize] as f64 / 1000.0;
+    println!("  {what:44} p50 {:7.1}  p99 {:7.1}  p99.9 {:7.1} us", at(0.5), at(0.99), at(0.999));
+}
+
+fn foreign_spinner(core: usize) -> std::process::Child {
+    std::process::Command::new("taskset")
+        .args(["-c", &core.to_string(), "sh", "-c", "while :; do :; done"])
+        .spawn()
+        .expect("taskset and sh")
+}
+
+fn latencies(lanes: &Lanes, cpu: usize, count: usize) {
+    wake_ups(lanes, "idle core", count);
+    let stop = Arc::new(AtomicBool::new(false));
+    let batch =
+        lanes.create_group(Group::USERS, GroupSpec { class: Class::Batch, ..GroupSpec::new("batch", 100) });
+    load(lanes, batch, Lane::Heavy, &stop);
+    wake_ups(lanes, "heavy lane spins", count);
+    let before = lanes.starved(0);
+    let mut foreign = foreign_spinner(cpu);
+    wake_ups(lanes, "heavy lane spins, and a foreign process", count);
+    println!("  (starved heavy lane noticed {} times)", lanes.starved(0) - before);
+    drop((foreign.kill(), foreign.wait()));
+    stop.store(true, Relaxed);
+    let calls = Arc::new(AtomicBool::new(false));
+    let stop = calls.clone();
+    lanes.block_on(0, batch, move || async move {
+        lanes::heavy(batch, async move {
+            let mut out = std::fs::File::create(std::env::temp_dir().join("lanes-bench")).unwrap();
+            let block = vec![7; 1 << 20];
+            let mut written = 0;
+            while !stop.load(Relaxed) {
+                out.write_all(&block).unwrap();
+                written += 1;
+                if written % 64 == 0 {
+                    out.set_len(0).unwrap();
+                    std::io::Seek::rewind(&mut out).unwrap();
+                }
+                lanes::heavy_yield().await;
+            }
+        })
+        .detach();
+    });
+    wake_ups(lanes, "heavy lane calls into the kernel (page cache)", count);
+    calls.store(true, Relaxed);
+    drop(std::fs::remove_file(std::env::temp_dir().join("lanes-bench")));
+    let mut foreign = foreign_spinner(cpu);
+    wake_ups(lanes, "a foreign process only", count);
+    drop((foreign.kill(), foreign.wait()));
+}
+
+fn cap(lanes: &Lanes, lane: Lane, time: Duration) {
+    let limit = Some(500_000);
+    let group = lanes
+        .create_group(Group::USERS, GroupSpec { cpu_limit_ppm: limit, ..GroupSpec::new("capped", 1000) });
+    let stop = Arc::new(AtomicBool::new(false));
+    load(lanes, group, lane, &stop);
+    std::thread::sleep(Duration::from_millis(100));
+    let (before, began) = (cpu_ns(lanes, group), Instant::now());
+    std::thread::sleep(time);
+    let used = cpu_ns(lanes, group) - before;
+    println!("  50 % of one idle core, {lane:?}: {:.2} %", used / began.elapsed().as_nanos() as f64 * 100.0);
+    stop.store(true, Relaxed);
+    lanes.drop_group(group);
+}
+
+fn switches(lanes: &Lanes, rounds: u64) {
+    let each = lanes.block_on(0, Group::DEFAULT, move || async move {
+        let began = lanes::time::monotonic_ns();
+        let tasks: Vec<_> = (0..10)
+            .map(|_| {
+                lanes::spawn(Group::DEFAULT, async move {
+                    for _ in 0..rounds {
+                        lanes::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await;
+        }
+        (lanes::time::monotonic_ns() - began) as f64 / (10 * rounds) as f64
+    });
+    println!("  task switch (yield) {each:.0} ns");
+    let each = lanes.block_on(0, Group::DEFAULT, move || async move {
+        let began = lanes::time::monotonic_ns();
+        let sum = Rc::new(Cell::new(0));
+        for _ in 0..rounds {
+            let sum = sum.clone();
+            lanes::spawn(Group::DEFAULT, async move { sum.set(sum.get() + 1) }).await;
+        }
+        (lanes::time::monotonic_ns() - began) as f64 / rounds as f64
+    });
+    println!("  spawn, run and await {each:.0} ns");
+    let count = rounds / 10;
+    let each = lanes.block_on(0, Group::DEFAULT, move || async move {
+        let began = lanes::time::monotonic_ns();
+        for _ in 0..count {
+            lanes::heavy(Group::DEFAULT, async {}).await;
+        }
+        (lanes::time::monotonic_ns() - began) as f64 / count as f64
+    });
+    println!("  hand-over to the heavy lane and back {:.1} us", each / 1000.0);
+}
+
+fn main() {
+    let quick = std::env::args().any(|arg| arg == "--quick");
+    let scale = if quick { 1 } else { 10 };
+    let mut config = Config::detect();
+    config.cores.truncate(1);
+    let cpu = config.cores[0];
+    println!("{config}");
+    let lanes = Lanes::start(config).expect("lanes start");
+    println!("io_uring: {}", lanes.uses_io_uring());
+    println!("CPU by shares, both backlogged");
+    let time = Duration::from_millis(250 * scale);
+    for mix in [[Lane::Fast, Lane::Fast], [Lane::Fast, Lane::Heavy], [Lane::Heavy, Lane::Heavy]] {
+        for (a, b) in [(1, 1), (2, 1), (4, 1), (100, 1)] {
+            shares(&lanes, &[(a * 10, mix[0]), (b * 10, mix[1])], time);
+        }
+        shares(&lanes, &[(10, mix[0]), (20, mix[1]), (40, mix[0])], time);
+    }
+    println!("wake-up of the fast lane, from another CPU's write to the task's turn");
+    latencies(&lanes, cpu, 300 * scale as usize);
+    println!("hard cap");
+    cap(&lanes, Lane::Fast, time);
+    cap(&lanes, Lane::Heavy, time);
+    println!("costs");
+    switches(&lanes, 20_000 * scale);
+    println!("stalls {} overruns {} starved {}", lanes.stalls(), lanes.overruns(), lanes.starved(0));
+    lanes.shutdown();
+}

@@ -200,7 +200,7 @@ impl Core {
         self.take_back(began_ns);
         self.disk_turn(Some(cx));
         let mut now_ns = began_ns;
-        let next = loop {
+        loop {
             if self.shared.stop.load(Relaxed) {
                 break Next::Stop;
             }
@@ -215,7 +215,9 @@ impl Core {
                 }
                 Choice::Fast(slot, slice_ns) => now_ns = self.run_slice(slot, slice_ns, now_ns),
                 Choice::Heavy(slot, slice_ns) => {
-                    self.disk_turn(None);
+                    if self.disk_turn(None) {
+                        continue; // who was answered may be owed more
+                    }
                     let mut groups = self.groups.borrow_mut();
                     let mut handover = self.handover.borrow_mut();
                     match handover.hand_over(&self.shared, &mut groups, slot, slice_ns, now_ns) {
@@ -230,11 +232,10 @@ impl Core {
                 }
             }
             if now_ns.saturating_sub(began_ns) >= sched::LATENCY_TICK_NS {
+                self.disk_turn(None);
                 break Next::Look;
             }
-        };
-        self.disk_turn(None);
-        next
+        }
     }
 
     /// The core is the fast lane's again: charge the workers.
@@ -351,7 +352,7 @@ impl Core {
                     self.disk.borrow_mut().refresh(group);
                 }
                 Message::Drop(group) => {
-                    self.groups.borrow_mut().drop_group(group);
+                    self.groups.borrow_mut().end_group(group);
                     self.disk.borrow_mut().drop_group(group);
                 }
                 Message::Disk(finished) => self.disk_finished(finished),

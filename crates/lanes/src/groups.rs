@@ -196,6 +196,13 @@ impl Groups {
         true
     }
 
+    /// As [`Groups::drop_group`]; when it is gone the registry is told, which gives the slot away once all cores have.
+    pub(crate) fn end_group(&mut self, group: Group) {
+        if self.drop_group(group) {
+            self.registry.gone_from_a_core(group);
+        }
+    }
+
     /// Queues a task: its group's slot, which is then to be woken.
     pub(crate) fn push_only(&mut self, runnable: Runnable) -> usize {
         let slot = self.slot(Group(runnable.metadata().group.load(Relaxed)));
@@ -223,7 +230,7 @@ impl Groups {
     /// Makes a group idle that has nothing to do.
     pub(crate) fn settle(&mut self, slot: usize) {
         self.look(slot);
-        let (cores, registry) = (self.cores, self.registry.clone());
+        let cores = self.cores;
         let local = self.local(slot);
         if local.heavy || !local.queue.is_empty() {
             return;
@@ -234,11 +241,15 @@ impl Groups {
         if unused_ns > 0 {
             let back = |paid| Some(cap::give_back(paid, unused_ns, ppm, cores));
             let id = Group(self.local(slot).id);
-            registry.get(id).into_iter().for_each(|found| {
+            self.registry.get(id).into_iter().for_each(|found| {
                 let _ = found.budget.fetch_update(Relaxed, Relaxed, back);
             });
         }
         self.tree.idle(node);
+        let id = Group(self.local(slot).id);
+        if self.registry.get(id).is_none() {
+            self.end_group(id);
+        }
     }
 
     /// Who runs next, and for how long.

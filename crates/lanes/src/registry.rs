@@ -65,6 +65,8 @@ pub(crate) struct Slot {
     /// 0 is no limit.
     cpu_limit_ppm: AtomicU32,
     next_free: AtomicU32,
+    /// Of a dropped group: cores that have not let go of it.
+    cores_left: AtomicU32,
     /// 0 is no limit.
     io_limit: AtomicU64,
     /// State of the CPU budget, shared by all cores.
@@ -164,8 +166,16 @@ impl Registry {
             return false;
         }
         slot.parent.store(group.0, Relaxed);
-        self.push_free(slot_of(group.0) as u32);
+        slot.cores_left.store(self.cores as u32, Release);
         true
+    }
+
+    /// A core has let go of a dropped group. The last one makes its slot free.
+    pub(crate) fn gone_from_a_core(&self, group: Group) {
+        let slot_number = slot_of(group.0) as u32;
+        if self.slot(slot_number).cores_left.fetch_sub(1, AcqRel) == 1 {
+            self.push_free(slot_number);
+        }
     }
 
     pub(crate) fn usage(&self, group: Group, core: Option<usize>) -> Usage {
@@ -244,6 +254,7 @@ impl Slot {
             class: AtomicU32::new(0),
             cpu_limit_ppm: AtomicU32::new(0),
             next_free: AtomicU32::new(0),
+            cores_left: AtomicU32::new(0),
             io_limit: AtomicU64::new(0),
             budget: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; 6],
@@ -355,6 +366,10 @@ mod tests {
         assert_eq!(registry.get(first).unwrap().node_spec().shares, SHARES_MAX);
         assert_eq!(registry.get(first).unwrap().name(), "olap");
         assert!(registry.drop_group(first) && !registry.drop_group(first));
+        registry.gone_from_a_core(first);
+        let third = registry.create(Group::USERS, &spec).unwrap();
+        assert_ne!(slot_of(first.0), slot_of(third.0), "a core still has it");
+        registry.gone_from_a_core(first);
         let second = registry.create(Group::USERS, &spec).unwrap();
         assert_eq!(slot_of(first.0), slot_of(second.0));
         assert!(first != second && registry.get(first).is_none() && registry.get(second).is_some());
