@@ -1,5 +1,6 @@
 //! What the lanes hold, measured on this machine on one pinned core: CPU by shares in every mix of lanes, wake-ups of the fast
-//! lane beside a heavy one, a cap, and the cost of a switch. `cargo bench -p lanes`, `-- --quick` for a tenth of the time.
+//! lane beside a heavy one, a cap, and the cost of a switch. `cargo bench -p lanes`, `-- --quick` for a tenth of the time;
+//! `-- shares`, `wake`, `cap` or `cost` for one part.
 #![expect(clippy::disallowed_methods, reason = "measures from outside of the lanes")]
 
 use std::cell::Cell;
@@ -241,21 +242,31 @@ fn main() {
     println!("{config}");
     let lanes = Lanes::start(config).expect("lanes start");
     println!("io_uring: {}", lanes.uses_io_uring());
-    println!("CPU by shares, both backlogged");
+    let only = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let wanted = |section: &str| only.as_ref().is_none_or(|only| only == section);
     let time = Duration::from_millis(250 * scale);
-    for mix in [[Lane::Fast, Lane::Fast], [Lane::Fast, Lane::Heavy], [Lane::Heavy, Lane::Heavy]] {
-        for (a, b) in [(1, 1), (2, 1), (4, 1), (100, 1)] {
-            shares(&lanes, &[(a * 10, mix[0]), (b * 10, mix[1])], time);
+    if wanted("shares") {
+        println!("CPU by shares, all backlogged");
+        for mix in [[Lane::Fast, Lane::Fast], [Lane::Fast, Lane::Heavy], [Lane::Heavy, Lane::Heavy]] {
+            for (a, b) in [(1, 1), (2, 1), (4, 1), (100, 1)] {
+                shares(&lanes, &[(a * 10, mix[0]), (b * 10, mix[1])], time);
+            }
+            shares(&lanes, &[(10, mix[0]), (20, mix[1]), (40, mix[0])], time);
         }
-        shares(&lanes, &[(10, mix[0]), (20, mix[1]), (40, mix[0])], time);
     }
-    println!("wake-up of the fast lane, from another CPU's write to the task's turn");
-    latencies(&lanes, cpu, 300 * scale as usize);
-    println!("hard cap");
-    cap(&lanes, Lane::Fast, time);
-    cap(&lanes, Lane::Heavy, time);
-    println!("costs");
-    switches(&lanes, 20_000 * scale);
+    if wanted("wake") {
+        println!("wake-up of the fast lane, from another CPU's write to the task's turn");
+        latencies(&lanes, cpu, 300 * scale as usize);
+    }
+    if wanted("cap") {
+        println!("hard cap");
+        cap(&lanes, Lane::Fast, time);
+        cap(&lanes, Lane::Heavy, time);
+    }
+    if wanted("cost") {
+        println!("costs");
+        switches(&lanes, 20_000 * scale);
+    }
     println!("stalls {} overruns {} starved {}", lanes.stalls(), lanes.overruns(), lanes.starved(0));
     lanes.shutdown();
 }

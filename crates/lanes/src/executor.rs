@@ -211,6 +211,7 @@ impl Core {
                     if self.disk_turn(None) {
                         continue;
                     }
+                    self.handover.borrow_mut().revoke(&self.shared, now_ns);
                     break Next::Sleep(self.next_event_ns(None));
                 }
                 Choice::Fast(slot, slice_ns) => now_ns = self.run_slice(slot, slice_ns, now_ns),

@@ -14,6 +14,9 @@ use crate::task::Runnable;
 /// Fast-lane time of a group, while it has heavy work too, after which the heavy work gets its turn: so neither starves.
 const FAST_BEFORE_HEAVY_NS: u64 = 4 * TICK_NS;
 
+/// Shortest slice a capped group gets, ns: one cut to the rest of its budget would be spent on switching to it.
+const BUDGET_SLICE_MIN_NS: i64 = 125_000;
+
 /// One group on this core.
 pub(crate) struct Local {
     pub(crate) id: u32,
@@ -265,7 +268,8 @@ impl Groups {
             let local = self.local(slot);
             let budget_ns = match local.cpu_limit_ppm {
                 0 => u64::MAX,
-                _ => local.cap.remaining_ns().max(1) as u64,
+                // Not less than is worth a hand-over: what it is too much is debt.
+                _ => local.cap.remaining_ns().max(BUDGET_SLICE_MIN_NS) as u64,
             };
             let waited_ns = now_ns.saturating_sub(local.ready_since_ns);
             let fast = !local.queue.is_empty();

@@ -138,6 +138,16 @@ impl Handover {
         true
     }
 
+    /// Ends the turn under way: nobody may run. (While the fast lane itself runs, no worker of its core does.)
+    pub(crate) fn revoke(&mut self, shared: &CoreShared, now_ns: u64) {
+        let worker = &shared.heavy.workers[self.active];
+        let grant = worker.grant();
+        if !worker.is_done(grant) {
+            self.revoked_at_ns = now_ns;
+            worker.give(grant.next(Grant::NONE.group()));
+        }
+    }
+
     /// After the core came back: a group that was owed it and hardly got any is kept out for as long as it was handed the
     /// core in vain, so that others are not starved with it; after a while it is counted.
     pub(crate) fn came_back(
