@@ -233,6 +233,35 @@ fn switches(lanes: &Lanes, rounds: u64) {
     println!("  hand-over to the heavy lane and back {:.1} us", each / 1000.0);
 }
 
+/// Log-like writes, one at a time, in a file in the current folder.
+fn log_writes(lanes: &Lanes, count: u64) {
+    let path = std::path::PathBuf::from("lanes-bench.log");
+    let file = path.clone();
+    let (wall, before) = lanes.block_on(0, Group::LOG, move || async move {
+        use lanes::disk::{AlignedBuf, OpenOptions};
+        let options =
+            OpenOptions { write: true, create: true, direct: true, dsync: true, ..OpenOptions::default() };
+        let file = lanes::disk::open(&file, options).await.unwrap();
+        file.allocate(16 << 20).await.unwrap();
+        let before = [Group::LOG, Group::CONTROL].map(|group| cpu_ns(&lanes::handle(), group));
+        let began = lanes::time::monotonic_ns();
+        let mut buffer = AlignedBuf::new(4096);
+        for n in 0..count {
+            buffer = file.write_aligned(n * 4096 % (16 << 20), buffer).await.unwrap();
+        }
+        (lanes::time::monotonic_ns() - began, before)
+    });
+    let after = [Group::LOG, Group::CONTROL].map(|group| cpu_ns(lanes, group));
+    let cpu = after.iter().zip(before).map(|(after, before)| after - before).sum::<f64>();
+    let each = |ns: f64| ns / count as f64 / 1000.0;
+    println!(
+        "  4 KiB direct dsync write: {:.1} us, CPU of the fast lane {:.1} us",
+        each(wall as f64),
+        each(cpu)
+    );
+    drop(std::fs::remove_file(path));
+}
+
 fn main() {
     let quick = std::env::args().any(|arg| arg == "--quick");
     let scale = if quick { 1 } else { 10 };
@@ -266,6 +295,7 @@ fn main() {
     if wanted("cost") {
         println!("costs");
         switches(&lanes, 20_000 * scale);
+        log_writes(&lanes, 100 * scale);
     }
     println!("stalls {} overruns {} starved {}", lanes.stalls(), lanes.overruns(), lanes.starved(0));
     lanes.shutdown();
