@@ -1,2 +1,144 @@
-//! placeholder
-fn main() {}
+//! `cargo xtask`: what the project does to itself. `cargo xtask test` runs every step of [`STEPS`] in order and stops
+//! at the first that fails; `cargo xtask NAME` runs one. The same table gives the help.
+//!
+//! Only the standard library, so that it is built in seconds and the cheap steps answer before anything else is compiled.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a tool for developers: it runs on no lane, and std is its door"
+)]
+
+mod child;
+mod clients;
+mod docs;
+mod files;
+mod layering;
+mod sizes;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+/// What went wrong, as sentences for whoever reads the log.
+type Outcome = Result<(), String>;
+
+/// One step of `cargo xtask test`.
+struct Step {
+    name: &'static str,
+    what: &'static str,
+    run: fn(&Path) -> Outcome,
+}
+
+/// The cheap ones first.
+const STEPS: [Step; 7] = [
+    Step { name: "layering", what: "crates depend only on rows below theirs", run: layering::check },
+    Step { name: "sizes", what: "no source file has outgrown its room", run: sizes::check },
+    Step { name: "docs", what: "the paths that documents name exist", run: docs::check },
+    Step { name: "fmt", what: "cargo fmt --all --check", run: fmt },
+    Step { name: "clippy", what: "cargo clippy on all targets, warnings are errors", run: clippy },
+    Step { name: "cargo-test", what: "cargo test on the workspace", run: cargo_test },
+    Step { name: "clients", what: "real Python clients against the built server", run: clients::check },
+];
+
+/// A cold build of everything on two slow cores takes a good part of this.
+const CARGO_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+const FMT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let steps: Vec<&Step> = match words[..] {
+        ["--help" | "-h" | "help"] => {
+            print!("{}", help());
+            return ExitCode::SUCCESS;
+        }
+        ["test"] => STEPS.iter().collect(),
+        [name] => STEPS.iter().filter(|step| step.name == name).collect(),
+        _ => Vec::new(),
+    };
+    if steps.is_empty() {
+        eprint!("{}", help());
+        return ExitCode::from(2);
+    }
+    if run(&root(), &steps) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the steps, each announced; says which one failed, and whether all passed.
+fn run(root: &Path, steps: &[&Step]) -> bool {
+    let started = Instant::now();
+    for (index, step) in steps.iter().enumerate() {
+        println!("[{}/{}] {}: {}", index + 1, steps.len(), step.name, step.what);
+        let step_started = Instant::now();
+        if let Err(reason) = (step.run)(root) {
+            println!(
+                "\nFAILED at {}: {reason}\nTo run this step alone: cargo xtask {}",
+                step.name, step.name
+            );
+            return false;
+        }
+        println!("      {} passed in {:.1} s", step.name, step_started.elapsed().as_secs_f64());
+    }
+    println!("Everything passed in {:.0} s.", started.elapsed().as_secs_f64());
+    true
+}
+
+fn help() -> String {
+    let mut text =
+        String::from("cargo xtask test    every step below, in this order, up to the first that fails\n\n");
+    for step in &STEPS {
+        text += &format!("cargo xtask {:<12}{}\n", step.name, step.what);
+    }
+    text
+}
+
+fn fmt(root: &Path) -> Outcome {
+    child::run(cargo(root).args(["fmt", "--all", "--check"]), FMT_TIMEOUT)
+}
+
+fn clippy(root: &Path) -> Outcome {
+    let args = ["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    child::run(cargo(root).args(args), CARGO_TIMEOUT)
+}
+
+fn cargo_test(root: &Path) -> Outcome {
+    child::run(cargo(root).args(["test", "--release", "--workspace"]), CARGO_TIMEOUT)
+}
+
+/// The cargo that runs this, in the root of the repository.
+fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// The root of the repository: above this crate, where cargo says it is now rather than where it was built.
+fn root() -> PathBuf {
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let here = PathBuf::from(here);
+    here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
+}
+
+/// Where cargo puts what it builds.
+fn target_dir(root: &Path) -> PathBuf {
+    root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failure_ends_a_run() {
+        let passes = Step { name: "passes", what: "", run: |_| Ok(()) };
+        let fails = Step { name: "fails", what: "", run: |_| Err("as it should.".into()) };
+        let unreached = Step { name: "unreached", what: "", run: |_| panic!("ran after a failure") };
+        assert!(run(Path::new("/"), &[&passes, &passes]));
+        assert!(!run(Path::new("/"), &[&passes, &fails, &unreached]));
+    }
+
+    #[test]
+    fn help_names_every_step() {
+        let help = help();
+        assert!(STEPS.iter().all(|step| help.contains(&format!("cargo xtask {}", step.name))), "{help}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Child processes that end: each has a time limit, after which it and whatever it started are killed, by process id.
+//!
+//! Children stay in our process group, so that Ctrl-C at a terminal reaches them too.
+
+use std::process::{Child, Command};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How often a child is looked at. Short beside any of our steps, and costs nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Runs a command to its end; an error when it cannot start, fails, or takes longer than `limit`.
+pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
+    let name = line(command);
+    let mut child = command.spawn().map_err(|error| format!("`{name}` could not be started: {error}."))?;
+    let deadline = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => return Err(format!("`{name}` ended with {status}.")),
+            Ok(None) if Instant::now() < deadline => sleep(LOOK_EVERY),
+            Ok(None) => {
+                kill(&mut child);
+                return Err(format!("`{name}` was killed: it took longer than {} s.", limit.as_secs()));
+            }
+            Err(error) => {
+                kill(&mut child);
+                return Err(format!("`{name}` could not be waited for: {error}."));
+            }
+        }
+    }
+}
+
+/// The command as one would type it, without its environment.
+fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+/// Kills a child and its descendants. Those are found first: once a parent is dead its children are nobody's.
+fn kill(child: &mut Child) {
+    let descendants = descendants(child.id(), &parents());
+    // Killing can fail only because the process has ended, which is what is wanted.
+    let _ = child.kill();
+    let _ = child.wait();
+    if !descendants.is_empty() {
+        let pids = descendants.iter().map(u32::to_string);
+        let _ = Command::new("kill").arg("-KILL").args(pids).status();
+    }
+}
+
+/// Each process with its parent, from `/proc`.
+fn parents() -> Vec<(u32, u32)> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // pid (name) state parent …, where the name may hold spaces and parentheses.
+        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+        Some((pid, parent))
+    })
+    .collect()
+}
+
+/// Everything below `pid`, in no particular order.
+fn descendants(pid: u32, parents: &[(u32, u32)]) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while next < found.len() {
+        let parent = found[next];
+        let children = parents.iter().filter(|(_, its)| *its == parent).map(|(pid, _)| *pid);
+        let new: Vec<u32> = children.filter(|pid| !found.contains(pid)).collect();
+        found.extend(new);
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn success_and_failure_are_told_apart() {
+        assert_eq!(run(&mut shell("exit 0"), Duration::from_secs(30)), Ok(()));
+        let failed = run(&mut shell("exit 3"), Duration::from_secs(30)).unwrap_err();
+        assert!(failed.contains("exit status: 3"), "{failed}");
+        let missing = run(&mut Command::new("/no/such/program"), Duration::from_secs(30)).unwrap_err();
+        assert!(missing.contains("could not be started"), "{missing}");
+    }
+
+    #[test]
+    fn a_late_child_is_killed_with_its_own_children() {
+        // A length of sleep that no other process on the machine asks for.
+        let script = "sleep 86417 & sleep 86417; true";
+        let late = run(&mut shell(script), Duration::from_millis(300)).unwrap_err();
+        assert!(late.contains("was killed"), "{late}");
+        let alive = parents().into_iter().filter(|(pid, _)| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words == b"sleep\x0086417\0"
+        });
+        assert_eq!(alive.count(), 0);
+    }
+
+    #[test]
+    fn descendants_are_found_at_any_depth() {
+        let parents = [(2, 1), (3, 2), (4, 3), (5, 1), (6, 9)];
+        assert_eq!(descendants(2, &parents), [3, 4]);
+        assert_eq!(descendants(6, &parents), []);
+    }
+}

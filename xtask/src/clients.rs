@@ -1,0 +1,82 @@
+//! Real clients against the real server: the scripts of `tests/clients`, run by the Python of an environment of their own
+//! in the target folder, into which the clients of `requirements.txt` are installed once.
+//!
+//! A script is a test by itself: it starts the server named in `FAIRLANE_BIN` on ports and a folder of its own, and ends with 0
+//! when it passes. Files whose names start with `_` are shared between scripts and not run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::files::{list, name, read};
+use crate::{CARGO_TIMEOUT, cargo, child, target_dir};
+
+/// Building or fetching the clients' packages over a slow network.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// One script, on a busy machine.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+/// Builds the server, prepares the environment and runs the scripts in the order of their names.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let folder = root.join("tests/clients");
+    let scripts: Vec<PathBuf> = list(&folder)?.into_iter().filter(|path| is_script(name(path))).collect();
+    if scripts.is_empty() {
+        println!("      no scripts in tests/clients: nothing to run");
+        return Ok(());
+    }
+    child::run(cargo(root).args(["build", "--release", "--workspace", "--bins"]), CARGO_TIMEOUT)?;
+    let server = target_dir(root).join("release/fairlane");
+    let python = environment(&target_dir(root).join("venv"), &folder.join("requirements.txt"))?;
+    for script in &scripts {
+        println!("      {}", name(script));
+        let mut command = Command::new(&python);
+        // The environment's programs (`cqlsh`) come first for what the scripts start.
+        command.arg(script).current_dir(root).env("FAIRLANE_BIN", &server).env("PATH", path_with(&python));
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        child::run(&mut command, SCRIPT_TIMEOUT)?;
+    }
+    Ok(())
+}
+
+fn is_script(name: &str) -> bool {
+    name.ends_with(".py") && !name.starts_with('_')
+}
+
+/// The Python of an environment with these requirements. What was installed is noted beside it, so that it is done once for
+/// each content of the file; an environment that was not finished is made anew.
+fn environment(venv: &Path, requirements: &Path) -> Result<PathBuf, String> {
+    let wanted = read(requirements)?;
+    let python = venv.join("bin/python");
+    let note = venv.join("installed.txt");
+    if python.exists() && read(&note).is_ok_and(|installed| installed == wanted) {
+        return Ok(python);
+    }
+    let mut create = Command::new("python3");
+    create.args(["-m", "venv", "--clear"]).arg(venv);
+    child::run(&mut create, INSTALL_TIMEOUT).map_err(|reason| {
+        format!("{reason} Python 3 with its venv module is needed (on Debian: python3-venv).")
+    })?;
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(requirements);
+    child::run(&mut install, INSTALL_TIMEOUT)?;
+    std::fs::write(&note, wanted)
+        .map_err(|error| format!("{} could not be written: {error}.", note.display()))?;
+    Ok(python)
+}
+
+/// The search path with the environment's programs in front.
+fn path_with(python: &Path) -> String {
+    let programs = python.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+    format!("{programs}:{}", std::env::var("PATH").unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_script;
+
+    #[test]
+    fn shared_files_are_not_run() {
+        assert!(is_script("driver.py"));
+        assert!(!is_script("_server.py") && !is_script("requirements.txt"));
+    }
+}

@@ -1,0 +1,33 @@
+//! Reading the repository: file texts and listings, with errors that name the file.
+
+use std::path::{Path, PathBuf};
+
+/// The text of a file.
+pub(crate) fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{} could not be read: {error}.", path.display()))
+}
+
+/// What is in a folder, sorted by name; nothing if there is no such folder.
+pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let failed = |error| format!("{} could not be listed: {error}.", folder.display());
+    let entries = std::fs::read_dir(folder).map_err(failed)?;
+    let mut paths = Vec::new();
+    for entry in entries {
+        paths.push(entry.map_err(failed)?.path());
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// The last part of a path, as text.
+pub(crate) fn name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// No complaints is a pass; otherwise all of them at once, so that one run shows everything there is to mend.
+pub(crate) fn verdict(complaints: Vec<String>) -> Result<(), String> {
+    if complaints.is_empty() { Ok(()) } else { Err(format!("\n  {}", complaints.join("\n  "))) }
+}

@@ -1,0 +1,169 @@
+//! The rooms of the house in rows: a crate imports only from rows below its own. Cargo keeps out circles; this keeps out
+//! imports that make no circle today and the wrong house tomorrow.
+//!
+//! Tests may also use their own row (dev-dependencies), never one above. Every crate but `lanes` takes the workspace's lints,
+//! which forbid `unsafe`.
+
+use std::path::Path;
+
+use crate::files::{list, name, read, verdict};
+
+/// The rows, lowest first. A crate that is not here has no place yet: give it one, here and in ARCHITECTURE.md.
+const ROWS: [&[&str]; 7] = [
+    &["sched", "schema"],
+    &["lanes", "cql", "wire"],
+    &["storage", "workload", "engine"],
+    &["embedded", "cluster"],
+    &["access", "load", "batcher"],
+    &["server", "sql"],
+    &["fairlane"],
+];
+
+/// The one room with `unsafe`, and so with a lints table of its own.
+const UNSAFE_ROOM: &str = "lanes";
+
+/// Checks every manifest under `crates/`.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let mut complaints = Vec::new();
+    let folders = list(&root.join("crates"))?;
+    for folder in folders.iter().filter(|folder| folder.is_dir()) {
+        complaints.extend(judge(name(folder), &read(&folder.join("Cargo.toml"))?));
+    }
+    verdict(complaints)
+}
+
+/// What is wrong with one crate, given its name and manifest.
+fn judge(krate: &str, manifest: &str) -> Vec<String> {
+    let Some(row) = row(krate) else {
+        return vec![format!("crates/{krate} is in no row: add it to ROWS in xtask/src/layering.rs.")];
+    };
+    let mut complaints = Vec::new();
+    for (kind, dependency) in dependencies(manifest) {
+        let Some(below) = self::row(&dependency) else { continue };
+        let allowed = match kind {
+            Kind::Normal => below < row,
+            Kind::Dev => below <= row,
+        };
+        if !allowed {
+            let how = if kind == Kind::Dev { "for tests " } else { "" };
+            complaints.push(format!("`{krate}` (row {row}) depends {how}on `{dependency}` (row {below})."));
+        }
+    }
+    let inherits = entries(manifest).any(|(section, line)| section == "lints" && key(line) == "workspace");
+    if !inherits && krate != UNSAFE_ROOM {
+        complaints
+            .push(format!("`{krate}` does not take the workspace's lints: `[lints] workspace = true`."));
+    }
+    complaints
+}
+
+fn row(krate: &str) -> Option<usize> {
+    ROWS.iter().position(|row| row.contains(&krate))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Normal,
+    Dev,
+}
+
+/// The packages a manifest names. Only as much TOML as manifests use: sections, and one dependency a line or a section.
+fn dependencies(manifest: &str) -> Vec<(Kind, String)> {
+    let mut found = Vec::new();
+    let sections = manifest.lines().filter_map(header).map(|section| (section, ""));
+    for (section, line) in sections.chain(entries(manifest)) {
+        // `[target.'cfg(unix)'.dev-dependencies]` and `[dev-dependencies.proptest]` count as `[dev-dependencies]`.
+        let Some((start, kind)) = kind_of(section) else { continue };
+        let (_, own) = section[start..].split_once('.').unwrap_or_default();
+        let key = if own.is_empty() { key(line) } else { own.trim_matches('"') };
+        let renamed = line.split_once("package").and_then(|(_, rest)| rest.split('"').nth(1));
+        // Inside a dependency's own section `package = "…"` is a line by itself.
+        if !key.is_empty() && (own.is_empty() || line.is_empty() || renamed.is_some()) {
+            found.push((kind, renamed.unwrap_or(key).to_owned()));
+        }
+    }
+    found
+}
+
+/// Where in a section's name the word for its kind of dependencies starts, and that kind.
+fn kind_of(section: &str) -> Option<(usize, Kind)> {
+    if section.starts_with("workspace") {
+        return None;
+    }
+    // A build script's dependencies are held to the rule for normal ones.
+    let words = [
+        ("dev-dependencies", Kind::Dev),
+        ("build-dependencies", Kind::Normal),
+        ("dependencies", Kind::Normal),
+    ];
+    words.into_iter().find_map(|(word, kind)| Some((section.rfind(word)?, kind)))
+}
+
+/// The lines with a `=`, each with the section it stands in.
+fn entries(manifest: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut section = "";
+    manifest.lines().filter_map(move |line| {
+        if let Some(name) = header(line) {
+            section = name;
+            return None;
+        }
+        let line = line.trim();
+        (line.contains('=') && !line.starts_with('#')).then_some((section, line))
+    })
+}
+
+/// The name in a `[section]` line.
+fn header(line: &str) -> Option<&str> {
+    let rest = line.trim().strip_prefix('[')?.trim_start_matches('[');
+    rest.split_once(']').map(|(name, _)| name.trim())
+}
+
+/// The first part of the key of a `key = value` or `key.part = value` line.
+fn key(line: &str) -> &str {
+    line.split(['=', '.', ' ', '\t']).next().unwrap_or_default().trim_matches('"')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(krate: &str, manifest: &str, expected: &[&str]) {
+        let complaints = judge(krate, &format!("[lints]\nworkspace = true\n{manifest}"));
+        assert_eq!(complaints.len(), expected.len(), "{complaints:?}");
+        for (complaint, part) in complaints.iter().zip(expected) {
+            assert!(complaint.contains(part), "{complaint} does not say {part}");
+        }
+    }
+
+    #[test]
+    fn a_crate_depends_on_rows_below() {
+        check("storage", "[dependencies]\nlanes.workspace = true\nimbl = \"7\" # maps\n", &[]);
+        check("storage", "[dependencies]\nengine.workspace = true\n", &["on `engine` (row 2)"]);
+        check("cql", "[dependencies]\n# server = 1\nserver = { path = \"../server\" }\n", &["on `server`"]);
+        check("fairlane", "[dependencies]\nserver.workspace = true\nload.workspace = true\n", &[]);
+    }
+
+    #[test]
+    fn tests_may_use_their_own_row() {
+        check("server", "[dev-dependencies]\nserver.workspace = true\nload.workspace = true\n", &[]);
+        check("load", "[dev-dependencies]\nserver.workspace = true\n", &["for tests on `server`"]);
+    }
+
+    #[test]
+    fn every_way_to_write_a_dependency_is_seen() {
+        check("sched", "[target.'cfg(unix)'.dependencies]\nlanes.workspace = true\n", &["`lanes`"]);
+        check("sched", "[dependencies.lanes]\nworkspace = true\n", &["`lanes`"]);
+        check("sched", "[build-dependencies]\nschema.workspace = true\n", &["`schema`"]);
+        check("sched", "[dependencies]\nx = { path = \"../lanes\", package = \"lanes\" }\n", &["`lanes`"]);
+        check("sched", "[dependencies.x]\npackage = \"lanes\"\n", &["`lanes`"]);
+        check("sched", "[dependencies]\n\"lanes\" = \"1\"\n", &["`lanes`"]);
+    }
+
+    #[test]
+    fn a_crate_needs_a_row_and_the_lints() {
+        check("attic", "", &["crates/attic is in no row"]);
+        assert_eq!(judge("sched", "[dependencies]\n").len(), 1);
+        assert_eq!(judge("lanes", "[lints.rust]\nunsafe_code = \"deny\"\n").len(), 0);
+    }
+}

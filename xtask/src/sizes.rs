@@ -1,0 +1,41 @@
+//! Small rooms: a source file over 800 lines has to be divided. Tests may be longer.
+
+use std::path::Path;
+
+use crate::files::{list, name, read, verdict};
+
+/// Lines in one source file outside tests.
+const LINES_MAX: usize = 800;
+
+/// Looks at every Rust file of the crates and of `xtask`.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let mut complaints = Vec::new();
+    let mut folders = list(&root.join("crates"))?;
+    folders.push(root.join("xtask"));
+    while let Some(folder) = folders.pop() {
+        for path in list(&folder)? {
+            if path.is_dir() && !matches!(name(&path), "tests" | "target") {
+                folders.push(path);
+            } else if name(&path).ends_with(".rs") && name(&path) != "tests.rs" {
+                let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+                complaints.extend(judge(&shown, read(&path)?.lines().count()));
+            }
+        }
+    }
+    verdict(complaints)
+}
+
+fn judge(path: &str, lines: usize) -> Option<String> {
+    (lines > LINES_MAX).then(|| format!("{path} has {lines} lines; divide it, {LINES_MAX} is the most."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_hundred_lines_is_the_most() {
+        assert_eq!(judge("a.rs", LINES_MAX), None);
+        assert!(judge("a.rs", LINES_MAX + 1).unwrap().contains("801 lines"));
+    }
+}
