@@ -1,1 +1,26 @@
-//! placeholder
+//! Service levels in memory: what they are called, what they may have, which group of the lanes each one is, whose
+//! level a role's statements run in, and what each level has been served. Nothing here knows CQL text, roles or
+//! storage: `access` keeps the catalogue in tables and tells this room of every change.
+//!
+//! ```text
+//!   CREATE/ALTER/DROP ──▶ Levels ──▶ lanes groups          (shares, class, cap: at once, on all cores)
+//!                           └──────▶ Catalogue (immutable; one pointer is swapped)
+//!   a role's levels ──merge──▶ Effective ──admit──▶ InFlight ──record──▶ histograms of the core ──▶ metrics
+//! ```
+
+mod admission;
+mod effective;
+mod histogram;
+mod level;
+mod levels;
+mod metrics;
+mod spec;
+
+pub use admission::{
+    Admission, CORE_IN_FLIGHT_MAX, Decision, INTERACTIVE_IN_FLIGHT_MAX, InFlight, LEVEL_IN_FLIGHT_MAX,
+    Refused, decide,
+};
+pub use effective::{Effective, merge};
+pub use level::{Kind, Level};
+pub use levels::{Catalogue, Entry, LevelError, Levels};
+pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LevelSpec, WorkloadType};

@@ -1,0 +1,155 @@
+//! The options that hold for a role: those of its own level and of all roles granted to it, merged.
+//!
+//! - `timeout`: the smallest; one that is set beats one that is not.
+//! - `shares`: the smallest. The role's statements run in the group of the level that supplied them, so that level's
+//!   caps hold, unmerged.
+//! - `workload_type`: one that is set beats one that is not, and batch beats interactive.
+//!
+//! A role with no level at all, of its own or granted, is in `default`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lanes::Group;
+
+use crate::{Entry, Level, LevelSpec, WorkloadType};
+
+/// What holds for a role.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    /// The level in whose group its statements run: the one that supplied `shares`.
+    pub level: Arc<Level>,
+    /// The smallest shares.
+    pub shares: u16,
+    /// The smallest timeout.
+    pub timeout: Option<Duration>,
+    /// The level it comes from.
+    pub timeout_from: Option<Arc<str>>,
+    /// What its work is like.
+    pub workload_type: Option<WorkloadType>,
+    /// The level it comes from.
+    pub workload_type_from: Option<Arc<str>>,
+    /// The CPU limit of `level`, in millionths of all cores.
+    pub cpu_limit_ppm: Option<u32>,
+}
+
+impl Effective {
+    /// What holds for statements that run under one level.
+    #[must_use]
+    pub fn of(entry: &Entry) -> Effective {
+        let Entry { level, spec } = entry;
+        let from = |is_set: bool| is_set.then(|| spec.name.clone());
+        Effective {
+            level: level.clone(),
+            shares: spec.shares,
+            timeout: spec.timeout,
+            timeout_from: from(spec.timeout.is_some()),
+            workload_type: spec.workload_type,
+            workload_type_from: from(spec.workload_type.is_some()),
+            cpu_limit_ppm: spec.cpu_limit_ppm,
+        }
+    }
+
+    /// The lanes' group for the statements.
+    #[must_use]
+    pub fn group(&self) -> Group {
+        self.level.group()
+    }
+}
+
+/// Merges the levels of a role and of the roles granted to it; `default` if there are none. Of levels that are alike
+/// in an option, the first one supplies it: put the role's own first.
+#[must_use]
+pub fn merge<'a>(levels: impl IntoIterator<Item = &'a Entry>, default: &Entry) -> Effective {
+    let mut levels = levels.into_iter();
+    let Some(first) = levels.next() else { return Effective::of(default) };
+    let mut merged = Effective::of(first);
+    levels.for_each(|entry| take_in(&mut merged, entry));
+    merged
+}
+
+fn take_in(merged: &mut Effective, entry: &Entry) {
+    let LevelSpec { name, shares, timeout, workload_type, cpu_limit_ppm } = &entry.spec;
+    if *shares < merged.shares {
+        merged.shares = *shares;
+        merged.level = entry.level.clone();
+        merged.cpu_limit_ppm = *cpu_limit_ppm;
+    }
+    let shorter = |new: &Duration| merged.timeout.is_none_or(|old| *new < old);
+    if timeout.as_ref().is_some_and(shorter) {
+        (merged.timeout, merged.timeout_from) = (*timeout, Some(name.clone()));
+    }
+    let stronger = match (merged.workload_type, workload_type) {
+        (None, Some(_)) => true,
+        (Some(WorkloadType::Interactive), Some(WorkloadType::Batch)) => true,
+        _ => false,
+    };
+    if stronger {
+        (merged.workload_type, merged.workload_type_from) = (*workload_type, Some(name.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use WorkloadType::{Batch, Interactive};
+
+    type Options = (u16, Option<u64>, Option<WorkloadType>);
+
+    fn entry(name: &str, (shares, timeout_ms, workload_type): Options) -> Entry {
+        let timeout = timeout_ms.map(Duration::from_millis);
+        let spec = LevelSpec { shares, timeout, workload_type, ..LevelSpec::new(name) };
+        Entry { level: Arc::new(Level::new(spec.name.clone(), Group::DEFAULT, 1)), spec }
+    }
+
+    /// `levels` are named a, b, c, …; expected are the options, each with the level it comes from.
+    fn check(
+        levels: &[Options],
+        shares: (u16, &str),
+        timeout: Option<(u64, &str)>,
+        kind: Option<(WorkloadType, &str)>,
+    ) {
+        let names = ["a", "b", "c"];
+        let levels: Vec<Entry> = names.iter().zip(levels).map(|(name, level)| entry(name, *level)).collect();
+        let got = merge(&levels, &entry("default", (1000, None, None)));
+        let timeout_got = got.timeout.map(|t| t.as_millis() as u64).zip(got.timeout_from.as_deref());
+        let kind_got = got.workload_type.zip(got.workload_type_from.as_deref());
+        assert_eq!((got.shares, &**got.level.name()), shares);
+        assert_eq!(timeout_got, timeout);
+        assert_eq!(kind_got, kind);
+    }
+
+    #[test]
+    fn the_smallest_and_the_strongest_hold() {
+        check(&[], (1000, "default"), None, None);
+        check(&[(700, None, None)], (700, "a"), None, None);
+        check(&[(700, None, None), (200, None, None), (300, None, None)], (200, "b"), None, None);
+        check(&[(1, None, None), (2, Some(50), None)], (1, "a"), Some((50, "b")), None);
+        check(
+            &[(1, Some(60), None), (2, Some(50), None), (3, Some(55), None)],
+            (1, "a"),
+            Some((50, "b")),
+            None,
+        );
+        check(&[(9, None, Some(Interactive)), (9, None, None)], (9, "a"), None, Some((Interactive, "a")));
+        check(&[(9, None, Some(Interactive)), (8, None, Some(Batch))], (8, "b"), None, Some((Batch, "b")));
+        check(&[(9, None, Some(Batch)), (8, None, Some(Interactive))], (8, "b"), None, Some((Batch, "a")));
+        check(
+            &[(9, Some(5), Some(Batch)), (9, Some(5), Some(Batch))],
+            (9, "a"),
+            Some((5, "a")),
+            Some((Batch, "a")),
+        );
+    }
+
+    #[test]
+    fn the_cap_is_that_of_the_level_that_supplied_the_shares() {
+        let mut wide = entry("wide", (500, None, None));
+        let mut narrow = entry("narrow", (600, None, None));
+        wide.spec.cpu_limit_ppm = None;
+        narrow.spec.cpu_limit_ppm = Some(10_000);
+        assert_eq!(merge([&narrow, &wide], &wide).cpu_limit_ppm, None);
+        wide.spec.shares = 900;
+        assert_eq!(merge([&wide, &narrow], &wide).cpu_limit_ppm, Some(10_000));
+    }
+}

@@ -1,0 +1,128 @@
+//! A histogram of durations that one thread writes and any may read: log-linear buckets, so that a value is known within
+//! 6 % (3 % from a bucket's middle) whatever its size.
+//!
+//! ```text
+//!   value in units of 32 ns:  0 1 2 … 15 │ 16 17 … 31 │ 32 34 … 62 │ 64 68 … │ …  2^31 (69 s) and above: the last
+//!   bucket                    0 1 2 … 15 │ 16 17 … 31 │ 32 33 … 47 │ …         16 buckets for each doubling
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A unit is 2^5 = 32 ns: a thirtieth of the shortest request worth timing.
+const UNIT_LOG2: u32 = 5;
+/// 2^4 buckets a doubling.
+const SUB_LOG2: u32 = 4;
+const SUBS: usize = 1 << SUB_LOG2;
+/// Doublings above the linear part, up to 2^31 units.
+const DOUBLINGS: usize = 27;
+/// 16 + 27 × 16 buckets of 8 bytes: 3.5 KiB.
+pub(crate) const BUCKETS: usize = SUBS + DOUBLINGS * SUBS;
+
+/// One writer, many readers.
+pub(crate) struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    sum_ns: AtomicU64,
+}
+
+/// Adds to a counter that only this thread writes: no locked instruction.
+pub(crate) fn count(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
+}
+
+/// The bucket of a duration.
+fn bucket_of(ns: u64) -> usize {
+    let value = ns >> UNIT_LOG2;
+    if value < SUBS as u64 {
+        return value as usize;
+    }
+    let shift = value.ilog2() - SUB_LOG2;
+    let bucket = SUBS * (shift as usize) + (value >> shift) as usize;
+    bucket.min(BUCKETS - 1)
+}
+
+/// The least duration, ns, above every one in the bucket.
+fn end_of(bucket: usize) -> u64 {
+    if bucket < SUBS {
+        return (bucket as u64 + 1) << UNIT_LOG2;
+    }
+    let shift = (bucket / SUBS - 1) as u32;
+    ((bucket % SUBS + SUBS + 1) as u64) << (shift + UNIT_LOG2)
+}
+
+impl Histogram {
+    pub(crate) fn new() -> Histogram {
+        Histogram { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum_ns: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn record(&self, ns: u64) {
+        count(&self.buckets[bucket_of(ns)], 1);
+        count(&self.sum_ns, ns);
+    }
+}
+
+/// What histograms of several cores hold together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Merged {
+    buckets: Vec<u64>,
+    pub(crate) sum_ns: u64,
+    pub(crate) count: u64,
+}
+
+impl Merged {
+    pub(crate) fn new() -> Merged {
+        Merged { buckets: vec![0; BUCKETS], sum_ns: 0, count: 0 }
+    }
+
+    pub(crate) fn add(&mut self, histogram: &Histogram) {
+        for (sum, bucket) in self.buckets.iter_mut().zip(&histogram.buckets) {
+            let bucket = bucket.load(Relaxed);
+            *sum += bucket;
+            self.count += bucket;
+        }
+        self.sum_ns = self.sum_ns.wrapping_add(histogram.sum_ns.load(Relaxed));
+    }
+
+    /// Upper bounds (ns) with how many were below each, four a doubling, from 1 µs on.
+    pub(crate) fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        const STEP: usize = SUBS / 4;
+        let mut below = 0;
+        let steps = self.buckets.chunks_exact(STEP).enumerate().map(move |(step, buckets)| {
+            below += buckets.iter().sum::<u64>();
+            (end_of(step * STEP + STEP - 1), below)
+        });
+        steps.filter(|&(end_ns, _)| end_ns >= 1024)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_duration_is_in_a_bucket_no_wider_than_a_sixteenth_of_it() {
+        let mut before = 0;
+        for ns in (0..40_000).chain((0..36).flat_map(|e| [(1 << e) - 1, 1 << e, (1 << e) + (1 << e) / 3])) {
+            let bucket = bucket_of(ns);
+            let start = if bucket == 0 { 0 } else { end_of(bucket - 1) };
+            assert!(start <= ns && ns < end_of(bucket), "{ns} in {start}..{}", end_of(bucket));
+            assert!(end_of(bucket) - start <= (ns / 16).max(32), "{ns}: {}", end_of(bucket) - start);
+            before = before.max(bucket);
+        }
+        assert_eq!(before, BUCKETS - 1);
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn cores_add_up() {
+        let (one, other) = (Histogram::new(), Histogram::new());
+        (0..100).for_each(|_| one.record(2_000));
+        (0..50).for_each(|_| other.record(9_000_000));
+        let mut merged = Merged::new();
+        merged.add(&one);
+        merged.add(&other);
+        assert_eq!((merged.count, merged.sum_ns), (150, 200_000 + 450_000_000));
+        let at = |bound_ns| merged.cumulative().find(|&(end, _)| end == bound_ns).unwrap().1;
+        assert_eq!((at(1536), at(2048), at(1 << 23), at(1 << 24)), (0, 100, 100, 150));
+        assert_eq!(merged.cumulative().last().unwrap().1, 150);
+    }
+}

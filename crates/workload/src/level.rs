@@ -1,0 +1,161 @@
+//! A level's identity, from its creation to its end whatever is altered meanwhile: name, group, and what it has been
+//! served on each core. A core's counts are written by its fast lane only, with plain loads and stores.
+//!
+//! Memory: 128 bytes a level and core, and about 14 KiB more once the level has been used on that core.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use lanes::Group;
+
+use crate::histogram::{Histogram, Merged, count};
+
+/// What a request does, for the statistics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Reads data.
+    Read,
+    /// Writes data.
+    Write,
+    /// Anything else.
+    Other,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 3] = [Kind::Read, Kind::Write, Kind::Other];
+
+    /// Its name in the metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Other => "other",
+        }
+    }
+}
+
+/// A service level that exists (or did: whoever holds it may finish with it).
+pub struct Level {
+    name: Arc<str>,
+    group: Group,
+    cores: Box<[OnCore]>,
+}
+
+/// What a level does on one core; on a cache line (two, for the prefetcher) of its own.
+#[repr(align(128))]
+struct OnCore {
+    in_flight: AtomicU32,
+    stats: OnceLock<Box<Stats>>,
+}
+
+struct Stats {
+    service: [Histogram; 3],
+    errors: [AtomicU64; 3],
+    queue: Histogram,
+    shed: AtomicU64,
+}
+
+/// A level's counts of all cores.
+pub(crate) struct Totals {
+    pub(crate) service: [Merged; 3],
+    pub(crate) errors: [u64; 3],
+    pub(crate) queue: Merged,
+    pub(crate) shed: u64,
+    pub(crate) in_flight: u64,
+}
+
+impl Level {
+    /// A level in that group on a server of so many cores.
+    pub(crate) fn new(name: Arc<str>, group: Group, cores: usize) -> Level {
+        let core = |_| OnCore { in_flight: AtomicU32::new(0), stats: OnceLock::new() };
+        Level { name, group, cores: (0..cores).map(core).collect() }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The lanes' group in which its work is done.
+    #[must_use]
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    /// Counts a request that ended: the time spent on it without waiting in queues, and the time in queues. To be
+    /// called on the fast lane of `core` only.
+    pub fn record(&self, core: usize, kind: Kind, service_ns: u64, queue_ns: u64, failed: bool) {
+        let stats = self.stats(core);
+        stats.service[kind as usize].record(service_ns);
+        stats.queue.record(queue_ns);
+        if failed {
+            count(&stats.errors[kind as usize], 1);
+        }
+    }
+
+    /// Counts a request that was refused. To be called on the fast lane of `core` only.
+    pub(crate) fn record_shed(&self, core: usize) {
+        count(&self.stats(core).shed, 1);
+    }
+
+    /// Requests on that core that were admitted and have not ended.
+    pub(crate) fn in_flight(&self, core: usize) -> u32 {
+        self.cores[core].in_flight.load(Relaxed)
+    }
+
+    /// To be called on the fast lane of `core` only.
+    pub(crate) fn set_in_flight(&self, core: usize, in_flight: u32) {
+        self.cores[core].in_flight.store(in_flight, Relaxed);
+    }
+
+    /// Mean service time on that core, ns; 0 if nothing was served.
+    pub(crate) fn mean_service_ns(&self, core: usize) -> u64 {
+        let Some(stats) = self.cores[core].stats.get() else { return 0 };
+        let mut all = Merged::new();
+        stats.service.iter().for_each(|histogram| all.add(histogram));
+        all.sum_ns.checked_div(all.count).unwrap_or(0)
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals {
+            service: std::array::from_fn(|_| Merged::new()),
+            errors: [0; 3],
+            queue: Merged::new(),
+            shed: 0,
+            in_flight: 0,
+        };
+        for core in &self.cores {
+            totals.in_flight += u64::from(core.in_flight.load(Relaxed));
+            let Some(stats) = core.stats.get() else { continue };
+            for kind in 0..Kind::ALL.len() {
+                totals.service[kind].add(&stats.service[kind]);
+                totals.errors[kind] += stats.errors[kind].load(Relaxed);
+            }
+            totals.queue.add(&stats.queue);
+            totals.shed += stats.shed.load(Relaxed);
+        }
+        totals
+    }
+
+    /// Made when first needed, by the only thread that writes it: nobody ever waits here.
+    fn stats(&self, core: usize) -> &Stats {
+        self.cores[core].stats.get_or_init(|| {
+            Box::new(Stats {
+                service: std::array::from_fn(|_| Histogram::new()),
+                errors: std::array::from_fn(|_| AtomicU64::new(0)),
+                queue: Histogram::new(),
+                shed: AtomicU64::new(0),
+            })
+        })
+    }
+}
+
+impl fmt::Debug for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Level({}, {:?})", self.name, self.group)
+    }
+}

@@ -1,0 +1,179 @@
+//! The catalogue of levels of this process. It is an immutable value behind one pointer: whoever changes it makes a new
+//! one and swaps the pointer, so that readers on all cores take no lock and see either the old or the new one, whole.
+//! Changes come from one place at a time (`access` makes them on core 0).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use lanes::{Group, Lanes};
+
+use crate::{DEFAULT_LEVEL, DRIVER_LEVEL, Level, LevelSpec};
+
+/// A level with the options it has now.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Who it is.
+    pub level: Arc<Level>,
+    /// What it may have.
+    pub spec: LevelSpec,
+}
+
+/// All levels at one time. `default` and `driver` are always there.
+#[derive(Clone, Debug)]
+pub struct Catalogue {
+    entries: BTreeMap<Arc<str>, Arc<Entry>>,
+}
+
+impl Catalogue {
+    /// The level of that name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
+        self.entries.get(name)
+    }
+
+    /// The level of whoever has no other.
+    #[must_use]
+    pub fn default_level(&self) -> &Arc<Entry> {
+        &self.entries[DEFAULT_LEVEL]
+    }
+
+    /// The level of handshakes.
+    #[must_use]
+    pub fn driver_level(&self) -> &Arc<Entry> {
+        &self.entries[DRIVER_LEVEL]
+    }
+
+    /// Every level, by name.
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries.values()
+    }
+}
+
+/// A change that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LevelError {
+    /// There is a level of that name.
+    Exists(Arc<str>),
+    /// There is none.
+    Missing(Arc<str>),
+    /// `default` and `driver` stay.
+    BuiltIn(Arc<str>),
+}
+
+impl fmt::Display for LevelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LevelError::Exists(name) => write!(f, "The service level '{name}' already exists."),
+            LevelError::Missing(name) => write!(f, "The service level '{name}' doesn't exist."),
+            LevelError::BuiltIn(name) => write!(f, "The service level '{name}' cannot be dropped."),
+        }
+    }
+}
+
+impl std::error::Error for LevelError {}
+
+/// The service levels of this process.
+pub struct Levels {
+    pub(crate) lanes: Lanes,
+    current: ArcSwap<Catalogue>,
+}
+
+impl Levels {
+    /// Only `default` and `driver` yet.
+    #[must_use]
+    pub fn new(lanes: Lanes) -> Arc<Levels> {
+        let built_in =
+            [(LevelSpec::default_level(), Group::DEFAULT), (LevelSpec::driver_level(), Group::DRIVER)];
+        let entry = |(spec, group): (LevelSpec, Group)| {
+            let level = Arc::new(Level::new(spec.name.clone(), group, lanes.cores()));
+            (spec.name.clone(), Arc::new(Entry { level, spec }))
+        };
+        let entries = built_in.into_iter().map(entry).collect();
+        Arc::new(Levels { lanes, current: ArcSwap::from_pointee(Catalogue { entries }) })
+    }
+
+    /// The levels as they are now.
+    #[must_use]
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        self.current.load_full()
+    }
+
+    /// Adds a level, usable on all cores when this returns.
+    ///
+    /// # Errors
+    /// [`LevelError::Exists`].
+    pub fn create(&self, spec: LevelSpec) -> Result<(), LevelError> {
+        let mut catalogue = Catalogue::clone(&self.catalogue());
+        if catalogue.get(&spec.name).is_some() {
+            return Err(LevelError::Exists(spec.name));
+        }
+        let group = self.lanes.create_group(Group::USERS, spec.group_spec());
+        let level = Arc::new(Level::new(spec.name.clone(), group, self.lanes.cores()));
+        catalogue.entries.insert(spec.name.clone(), Arc::new(Entry { level, spec }));
+        self.current.store(Arc::new(catalogue));
+        Ok(())
+    }
+
+    /// Gives a level other options, at once, for what is running too.
+    ///
+    /// # Errors
+    /// [`LevelError::Missing`].
+    pub fn alter(&self, spec: LevelSpec) -> Result<(), LevelError> {
+        let mut catalogue = Catalogue::clone(&self.catalogue());
+        let Some(entry) = catalogue.entries.get_mut(&spec.name) else {
+            return Err(LevelError::Missing(spec.name));
+        };
+        self.lanes.alter_group(entry.level.group(), spec.group_spec());
+        *entry = Arc::new(Entry { level: entry.level.clone(), spec });
+        self.current.store(Arc::new(catalogue));
+        Ok(())
+    }
+
+    /// Drops a level; what still runs in it goes on in `default`.
+    ///
+    /// # Errors
+    /// [`LevelError::Missing`], [`LevelError::BuiltIn`].
+    pub fn drop_level(&self, name: &str) -> Result<(), LevelError> {
+        if name == DEFAULT_LEVEL || name == DRIVER_LEVEL {
+            return Err(LevelError::BuiltIn(name.into()));
+        }
+        let mut catalogue = Catalogue::clone(&self.catalogue());
+        let Some(entry) = catalogue.entries.remove(name) else {
+            return Err(LevelError::Missing(name.into()));
+        };
+        self.current.store(Arc::new(catalogue));
+        self.lanes.drop_group(entry.level.group());
+        Ok(())
+    }
+
+    /// Makes the catalogue what was read from the tables: creates, alters and drops what differs. `default` stays as it
+    /// is, and a `driver` that is not among the levels goes back to what it is at first.
+    pub fn replace(&self, mut specs: Vec<LevelSpec>) {
+        specs.retain(|spec| &*spec.name != DEFAULT_LEVEL);
+        if !specs.iter().any(|spec| &*spec.name == DRIVER_LEVEL) {
+            specs.push(LevelSpec::driver_level());
+        }
+        let before = self.catalogue();
+        let kept = |name: &str| name == DEFAULT_LEVEL || specs.iter().any(|spec| &*spec.name == name);
+        let gone: Vec<_> = before.entries.keys().filter(|name| !kept(name)).cloned().collect();
+        let gone = gone.into_iter().map(|name| self.drop_level(&name));
+        gone.for_each(|dropped| dropped.expect("it was there, and nobody else makes changes"));
+        for spec in specs {
+            let changed = match before.get(&spec.name) {
+                Some(entry) if entry.spec == spec => Ok(()),
+                Some(_) => self.alter(spec),
+                None => self.create(spec),
+            };
+            // A name given twice: the first one stands.
+            drop(changed);
+        }
+    }
+}
+
+impl fmt::Debug for Levels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Levels").field("catalogue", &self.catalogue()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,117 @@
+//! What the levels have been served, as Prometheus text. Counts of all cores are merged when asked for.
+
+use std::fmt::Write;
+
+use lanes::Usage;
+
+use crate::histogram::Merged;
+use crate::level::Totals;
+use crate::{Entry, Kind, Levels};
+
+/// A counter out of what the lanes count: metric, labels beside the level, help, and its value (divided by 10^9 for seconds).
+type LaneMetric = (&'static str, &'static str, &'static str, fn(&Usage) -> f64);
+
+const LANE_METRICS: [LaneMetric; 11] = [
+    ("fairlane_cpu_seconds_total", ",lane=\"fast\"", "CPU time by lane.", |u| seconds(u.cpu_fast_ns)),
+    ("fairlane_cpu_seconds_total", ",lane=\"heavy\"", "", |u| seconds(u.cpu_heavy_ns)),
+    ("fairlane_wait_seconds_total", "", "Time it was ready to run and did not.", |u| seconds(u.wait_ns)),
+    ("fairlane_dispatches_total", ",lane=\"fast\"", "Turns by lane.", |u| u.dispatches as f64),
+    ("fairlane_dispatches_total", ",lane=\"heavy\"", "", |u| u.heavy_dispatches as f64),
+    ("fairlane_throttled_seconds_total", "", "Time it was held back by its CPU limit.", |u| {
+        seconds(u.throttled_ns)
+    }),
+    ("fairlane_disk_bytes_total", ",direction=\"read\"", "Disk traffic.", |u| u.disk_read_bytes as f64),
+    ("fairlane_disk_bytes_total", ",direction=\"write\"", "", |u| u.disk_write_bytes as f64),
+    ("fairlane_disk_operations_total", ",direction=\"read\"", "Disk requests.", |u| u.disk_read_ops as f64),
+    ("fairlane_disk_operations_total", ",direction=\"write\"", "", |u| u.disk_write_ops as f64),
+    ("fairlane_disk_seconds_total", "", "Time its disk requests took.", |u| seconds(u.disk_wait_ns)),
+];
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// A label's value, escaped.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+fn histogram(out: &mut String, name: &str, labels: &str, values: &Merged) {
+    for (bound_ns, count) in values.cumulative() {
+        let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{}\"}} {count}", seconds(bound_ns));
+    }
+    let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {}", values.count);
+    let _ = writeln!(out, "{name}_sum{{{labels}}} {}", seconds(values.sum_ns));
+    let _ = writeln!(out, "{name}_count{{{labels}}} {}", values.count);
+}
+
+impl Levels {
+    /// Appends the metrics of every level. Histograms of what never happened are left out.
+    pub fn metrics_text(&self, out: &mut String) {
+        let catalogue = self.catalogue();
+        let levels: Vec<(String, &Entry, Totals, Usage)> = catalogue
+            .entries()
+            .map(|entry| {
+                let label = format!("level=\"{}\"", escaped(&entry.spec.name));
+                (label, &**entry, entry.level.totals(), self.lanes.usage(entry.level.group()))
+            })
+            .collect();
+        head(out, "fairlane_shares", "gauge", "Shares of the service level.");
+        for (level, entry, ..) in &levels {
+            let _ = writeln!(out, "fairlane_shares{{{level}}} {}", entry.spec.shares);
+        }
+        requests(out, &levels);
+        let mut last = "";
+        for (name, labels, help, value) in LANE_METRICS {
+            if name != last {
+                head(out, name, "counter", help);
+                last = name;
+            }
+            for (level, .., usage) in &levels {
+                let _ = writeln!(out, "{name}{{{level}{labels}}} {}", value(usage));
+            }
+        }
+    }
+}
+
+fn requests(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
+    head(out, "fairlane_requests_total", "counter", "Requests that ended.");
+    for (level, _, totals, _) in levels {
+        for kind in Kind::ALL {
+            let count = totals.service[kind as usize].count;
+            let _ = writeln!(out, "fairlane_requests_total{{{level},kind=\"{}\"}} {count}", kind.name());
+        }
+    }
+    head(out, "fairlane_errors_total", "counter", "Requests that ended in an error.");
+    for (level, _, totals, _) in levels {
+        for kind in Kind::ALL {
+            let count = totals.errors[kind as usize];
+            let _ = writeln!(out, "fairlane_errors_total{{{level},kind=\"{}\"}} {count}", kind.name());
+        }
+    }
+    head(out, "fairlane_shed_total", "counter", "Requests refused because too many were in flight.");
+    for (level, _, totals, _) in levels {
+        let _ = writeln!(out, "fairlane_shed_total{{{level}}} {}", totals.shed);
+    }
+    head(out, "fairlane_in_flight", "gauge", "Requests admitted that have not ended.");
+    for (level, _, totals, _) in levels {
+        let _ = writeln!(out, "fairlane_in_flight{{{level}}} {}", totals.in_flight);
+    }
+    let service = "fairlane_service_time_seconds";
+    head(out, service, "histogram", "Time spent on a request, without its time in queues.");
+    for (level, _, totals, _) in levels {
+        for kind in Kind::ALL.into_iter().filter(|&kind| totals.service[kind as usize].count > 0) {
+            let labels = format!("{level},kind=\"{}\"", kind.name());
+            histogram(out, service, &labels, &totals.service[kind as usize]);
+        }
+    }
+    let queue = "fairlane_queue_time_seconds";
+    head(out, queue, "histogram", "Time a request waited before it was begun.");
+    for (level, _, totals, _) in levels.iter().filter(|(_, _, totals, _)| totals.queue.count > 0) {
+        histogram(out, queue, level, &totals.queue);
+    }
+}
