@@ -246,7 +246,9 @@ impl<'a> Parser<'a> {
                 let text = self.advance().text;
                 Ok(text[2..text.len() - 2].to_owned())
             }
-            _ => Err(self.expected("a string")),
+            Kind::Error(_) if self.current.text.starts_with(['\'', '$']) => Err(self.expected("a string")),
+            // What stands here may be a password without its quotes: it is not shown.
+            _ => Err(self.error("expecting a string in single quotes")),
         }
     }
 
@@ -292,12 +294,19 @@ impl<'a> Parser<'a> {
 
     // Limits.
 
-    /// Reads a phrase one level further in.
-    fn nested<T>(&mut self, phrase: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    /// Goes one level further in; who calls it takes the level off `depth` when it is through. After an error
+    /// nobody goes on, so that is left out there.
+    fn enter(&mut self) -> Result<()> {
         if self.depth == DEPTH_MAX {
             return Err(self.error(format!("nested more than {DEPTH_MAX} deep")));
         }
         self.depth += 1;
+        Ok(())
+    }
+
+    /// Reads a phrase one level further in.
+    fn nested<T>(&mut self, phrase: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.enter()?;
         let result = phrase(self);
         self.depth -= 1;
         result

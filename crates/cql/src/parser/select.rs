@@ -122,12 +122,27 @@ impl Parser<'_> {
         if self.depth == 0 {
             self.operations = 0;
         }
-        self.nested(Parser::expr_sum)
+        self.enter()?;
+        let expr = self.expr_sum();
+        self.depth -= 1;
+        expr
     }
 
+    /// Sums and products in one loop, as for terms.
     fn expr_sum(&mut self) -> Result<SelectExpr> {
-        let mut left = self.expr_product()?;
+        let mut sum: Option<(SelectExpr, ArithmeticOp)> = None;
+        let mut product = self.expr_unary()?;
         loop {
+            if let Some(op) = self.product_sign() {
+                self.count_operation()?;
+                self.advance();
+                product = arithmetic(product, op, self.expr_unary()?);
+                continue;
+            }
+            let left = match sum.take() {
+                Some((left, op)) => arithmetic(left, op, product),
+                None => product,
+            };
             let op = match self.current.kind {
                 Kind::Plus => ArithmeticOp::Add,
                 Kind::Minus => ArithmeticOp::Subtract,
@@ -135,56 +150,51 @@ impl Parser<'_> {
             };
             self.count_operation()?;
             self.advance();
-            let right = self.expr_product()?;
-            left = SelectExpr::Arithmetic(Box::new(Arithmetic { op, left, right }));
-        }
-    }
-
-    fn expr_product(&mut self) -> Result<SelectExpr> {
-        let mut left = self.expr_unary()?;
-        loop {
-            let Some(op) = self.product_sign() else { return Ok(left) };
-            self.count_operation()?;
-            self.advance();
-            let right = self.expr_unary()?;
-            left = SelectExpr::Arithmetic(Box::new(Arithmetic { op, left, right }));
+            sum = Some((left, op));
+            product = self.expr_unary()?;
         }
     }
 
     fn expr_unary(&mut self) -> Result<SelectExpr> {
-        if self.eat(Kind::Minus) {
-            return Ok(match self.nested(Parser::expr_unary)? {
-                SelectExpr::Term(term) => match negated(term) {
-                    Ok(literal) => SelectExpr::Term(literal),
-                    Err(other) => SelectExpr::Negate(Box::new(SelectExpr::Term(other))),
-                },
-                other => SelectExpr::Negate(Box::new(other)),
-            });
-        }
-        if self.at(Kind::LeftParen) {
-            if let Some(ty) = self.eat_type_hint() {
-                return Ok(match self.nested(Parser::expr_unary)? {
-                    SelectExpr::Term(term) => {
-                        SelectExpr::Term(Term::TypeHint(Box::new(TypeHint { ty, term })))
-                    }
-                    other => SelectExpr::TypeHint(ty, Box::new(other)),
-                });
+        match self.current.kind {
+            Kind::Minus => self.expr_negated(),
+            Kind::LeftParen => match self.eat_type_hint() {
+                Some(ty) => self.expr_hinted(ty),
+                None => {
+                    let group = self.expr_group()?;
+                    self.expr_postfix(group)
+                }
+            },
+            Kind::Word if is_constant(self.current.text) => Ok(SelectExpr::Term(self.literal()?)),
+            Kind::Word | Kind::QuotedName => {
+                let named = self.expr_named()?;
+                self.expr_postfix(named)
             }
-            let group = self.expr_group()?;
-            return self.expr_postfix(group);
+            _ => match self.literal_or_marker()? {
+                Some(term) => Ok(SelectExpr::Term(term)),
+                None => Err(self.expected("a column, a function or a term")),
+            },
         }
-        let constant = self.at(Kind::Word) && is_constant(self.current.text);
-        if constant {
-            return Ok(SelectExpr::Term(self.literal()?));
-        }
-        if self.at(Kind::Word) || self.at(Kind::QuotedName) {
-            let named = self.expr_named()?;
-            return self.expr_postfix(named);
-        }
-        match self.literal_or_marker()? {
-            Some(term) => Ok(SelectExpr::Term(term)),
-            None => Err(self.expected("a column, a function or a term")),
-        }
+    }
+
+    /// `-e`.
+    fn expr_negated(&mut self) -> Result<SelectExpr> {
+        self.advance();
+        Ok(match self.nested(Parser::expr_unary)? {
+            SelectExpr::Term(term) => match negated(term) {
+                Ok(literal) => SelectExpr::Term(literal),
+                Err(other) => SelectExpr::Negate(Box::new(SelectExpr::Term(other))),
+            },
+            other => SelectExpr::Negate(Box::new(other)),
+        })
+    }
+
+    /// What follows `(type)`.
+    fn expr_hinted(&mut self, ty: TypeName) -> Result<SelectExpr> {
+        Ok(match self.nested(Parser::expr_unary)? {
+            SelectExpr::Term(term) => SelectExpr::Term(Term::TypeHint(Box::new(TypeHint { ty, term }))),
+            other => SelectExpr::TypeHint(ty, Box::new(other)),
+        })
     }
 
     /// `(e)`, or a tuple of terms.
@@ -292,7 +302,7 @@ impl Parser<'_> {
     fn eat_type_hint(&mut self) -> Option<TypeName> {
         let mut ahead = *self;
         ahead.advance();
-        if !ahead.at_name() || (ahead.at(Kind::Word) && is_constant(ahead.current.text)) {
+        if !ahead.at_type_start() {
             return None;
         }
         let ty = ahead.type_name().ok()?;
@@ -326,4 +336,8 @@ impl Parser<'_> {
         }
         None
     }
+}
+
+fn arithmetic(left: SelectExpr, op: ArithmeticOp, right: SelectExpr) -> SelectExpr {
+    SelectExpr::Arithmetic(Box::new(Arithmetic { op, left, right }))
 }

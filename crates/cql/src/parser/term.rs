@@ -15,12 +15,28 @@ impl Parser<'_> {
         if self.depth == 0 {
             self.operations = 0;
         }
-        self.nested(Parser::sum)
+        self.enter()?;
+        let term = self.sum();
+        self.depth -= 1;
+        term
     }
 
+    /// Sums and products in one loop, rather than a call for each strength: nesting costs less stack that way.
     fn sum(&mut self) -> Result<Term> {
-        let mut left = self.product()?;
+        // What stands left of the last `+` or `-`, while the product to its right is being read.
+        let mut sum: Option<(Term, ArithmeticOp)> = None;
+        let mut product = self.unary()?;
         loop {
+            if let Some(op) = self.product_sign() {
+                self.count_operation()?;
+                self.advance();
+                product = arithmetic(product, op, self.unary()?);
+                continue;
+            }
+            let left = match sum.take() {
+                Some((left, op)) => arithmetic(left, op, product),
+                None => product,
+            };
             let op = match self.current.kind {
                 // `SET c = [1] + c`: what follows is the column, which is the assignment's business.
                 Kind::Plus if self.column_follows() => return Ok(left),
@@ -30,19 +46,8 @@ impl Parser<'_> {
             };
             self.count_operation()?;
             self.advance();
-            let right = self.product()?;
-            left = Term::Arithmetic(Box::new(Arithmetic { op, left, right }));
-        }
-    }
-
-    fn product(&mut self) -> Result<Term> {
-        let mut left = self.unary()?;
-        loop {
-            let Some(op) = self.product_sign() else { return Ok(left) };
-            self.count_operation()?;
-            self.advance();
-            let right = self.unary()?;
-            left = Term::Arithmetic(Box::new(Arithmetic { op, left, right }));
+            sum = Some((left, op));
+            product = self.unary()?;
         }
     }
 
@@ -56,25 +61,15 @@ impl Parser<'_> {
     }
 
     fn unary(&mut self) -> Result<Term> {
-        if self.eat(Kind::Minus) {
-            let term = self.nested(Parser::unary)?;
-            return Ok(match negated(term) {
-                Ok(literal) => literal,
-                Err(other) => Term::Negate(Box::new(other)),
-            });
-        }
-        self.primary()
-    }
-
-    fn primary(&mut self) -> Result<Term> {
         match self.current.kind {
-            Kind::LeftParen if self.type_hint_follows() => {
+            Kind::Minus => {
                 self.advance();
-                let ty = self.type_name()?;
-                self.expect(Kind::RightParen, "')'")?;
-                let term = self.nested(Parser::unary)?;
-                Ok(Term::TypeHint(Box::new(TypeHint { ty, term })))
+                self.enter()?;
+                let term = self.unary()?;
+                self.depth -= 1;
+                Ok(negated(term).unwrap_or_else(|other| Term::Negate(Box::new(other))))
             }
+            Kind::LeftParen if self.type_hint_follows() => self.type_hint(),
             Kind::LeftParen => Ok(Term::Tuple(self.parenthesized(Parser::term)?)),
             Kind::Word if is_constant(self.current.text) => self.literal(),
             Kind::Word
@@ -91,29 +86,21 @@ impl Parser<'_> {
         }
     }
 
+    fn type_hint(&mut self) -> Result<Term> {
+        self.advance();
+        let ty = self.type_name()?;
+        self.expect(Kind::RightParen, "')'")?;
+        self.enter()?;
+        let term = self.unary()?;
+        self.depth -= 1;
+        Ok(Term::TypeHint(Box::new(TypeHint { ty, term })))
+    }
+
     /// A term that needs no look at a name: a literal, a marker, a list, a set or a map.
     pub(super) fn literal_or_marker(&mut self) -> Result<Option<Term>> {
         match self.current.kind {
-            Kind::Question => {
-                let index = self.next_marker()?;
-                self.advance();
-                Ok(Some(Term::Marker(BindMarker { index, name: None })))
-            }
-            Kind::Colon => {
-                let index = self.next_marker()?;
-                self.advance();
-                let name = Some(self.any_word()?);
-                Ok(Some(Term::Marker(BindMarker { index, name })))
-            }
-            Kind::LeftBracket => {
-                self.advance();
-                if self.eat(Kind::RightBracket) {
-                    return Ok(Some(Term::List(Vec::new())));
-                }
-                let terms = self.comma_separated(Parser::term)?;
-                self.expect(Kind::RightBracket, "']'")?;
-                Ok(Some(Term::List(terms)))
-            }
+            Kind::Question | Kind::Colon => self.marker().map(Some),
+            Kind::LeftBracket => self.list_literal().map(Some),
             Kind::LeftBrace => self.braced().map(Some),
             Kind::Integer
             | Kind::Float
@@ -124,6 +111,16 @@ impl Parser<'_> {
             | Kind::Duration => self.literal().map(Some),
             _ => Ok(None),
         }
+    }
+
+    fn list_literal(&mut self) -> Result<Term> {
+        self.advance();
+        if self.eat(Kind::RightBracket) {
+            return Ok(Term::List(Vec::new()));
+        }
+        let terms = self.comma_separated(Parser::term)?;
+        self.expect(Kind::RightBracket, "']'")?;
+        Ok(Term::List(terms))
     }
 
     pub(super) fn literal(&mut self) -> Result<Term> {
@@ -225,7 +222,7 @@ impl Parser<'_> {
     fn type_hint_follows(&self) -> bool {
         let mut ahead = *self;
         ahead.advance();
-        if !ahead.at_name() || (ahead.at(Kind::Word) && is_constant(ahead.current.text)) {
+        if !ahead.at_type_start() {
             return false;
         }
         ahead.advance();
@@ -245,7 +242,7 @@ impl Parser<'_> {
             Kind::Word => {
                 let term = is_constant(name.text)
                     || matches!(ahead.current.kind, Kind::LeftParen | Kind::Dot)
-                    || Duration::parse(name.text).is_some();
+                    || (name.text.starts_with('P') && Duration::parse(name.text).is_some());
                 !term
             }
             _ => false,
@@ -264,11 +261,19 @@ impl Parser<'_> {
 
     /// `?` or `:name`.
     pub(super) fn marker(&mut self) -> Result<Term> {
-        if !matches!(self.current.kind, Kind::Question | Kind::Colon) {
+        let named = self.at(Kind::Colon);
+        if !named && !self.at(Kind::Question) {
             return Err(self.expected("a bind marker"));
         }
-        self.literal_or_marker()?.ok_or_else(|| self.expected("a bind marker"))
+        let index = self.next_marker()?;
+        self.advance();
+        let name = if named { Some(self.any_word()?) } else { None };
+        Ok(Term::Marker(BindMarker { index, name }))
     }
+}
+
+fn arithmetic(left: Term, op: ArithmeticOp, right: Term) -> Term {
+    Term::Arithmetic(Box::new(Arithmetic { op, left, right }))
 }
 
 /// The literal with its sign turned, where it is a number without one; otherwise the term back.

@@ -5,6 +5,7 @@ use schema::CqlType;
 use super::{Parser, Result};
 use crate::ast::{QualifiedName, TypeName};
 use crate::lexer::Kind;
+use crate::words::is_constant;
 
 impl Parser<'_> {
     /// A type.
@@ -21,6 +22,12 @@ impl Parser<'_> {
             },
             _ => p.user_type(),
         })
+    }
+
+    /// Whether a type can begin here, where a term may stand as well: `set` is reserved, and `true` is no type.
+    pub(super) fn at_type_start(&self) -> bool {
+        let constant = self.at(Kind::Word) && is_constant(self.current.text);
+        (self.at_name() && !constant) || self.at_word("SET")
     }
 
     fn user_type(&mut self) -> Result<TypeName> {

@@ -1,0 +1,137 @@
+//! Expressions of a selection, with the parentheses they need.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use super::term::function_name;
+use super::{commas, joined};
+use crate::ast::{
+    Arithmetic, ArithmeticOp, Literal, SelectCall, SelectExpr, Selection, Selector, Term, TypeHint, TypeName,
+};
+use crate::words::Identifier;
+
+/// How tightly an expression holds together: what stands where a tighter one must needs parentheses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Strength {
+    Sum,
+    Product,
+    Unary,
+    /// What `[…]` and `.f` may follow.
+    Primary,
+}
+
+fn strength(expr: &SelectExpr) -> Strength {
+    match expr {
+        SelectExpr::Arithmetic(operation) => match operation.op {
+            ArithmeticOp::Add | ArithmeticOp::Subtract => Strength::Sum,
+            ArithmeticOp::Multiply | ArithmeticOp::Divide | ArithmeticOp::Remainder => Strength::Product,
+        },
+        SelectExpr::Negate(_) | SelectExpr::TypeHint(..) | SelectExpr::Term(_) => Strength::Unary,
+        _ => Strength::Primary,
+    }
+}
+
+fn at_least(f: &mut Formatter<'_>, expr: &SelectExpr, needed: Strength) -> fmt::Result {
+    if strength(expr) >= needed { expr.fmt(f) } else { write!(f, "({expr})") }
+}
+
+impl Display for Selection {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Selection::All => f.write_char('*'),
+            Selection::Selectors(selectors) => joined(f, selectors, ", ", |f, Selector { expr, alias }| {
+                expr.fmt(f)?;
+                alias.iter().try_for_each(|alias| write!(f, " AS {}", Identifier(alias)))
+            }),
+        }
+    }
+}
+
+impl Display for SelectExpr {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            SelectExpr::Column(name) => column(f, name),
+            SelectExpr::Term(Term::TypeHint(hint)) => hinted_term(f, hint),
+            SelectExpr::Term(term) => term.fmt(f),
+            SelectExpr::CountRows => f.write_str("count(*)"),
+            SelectExpr::Function(call) => function(f, call),
+            SelectExpr::Cast(expr, ty) => write!(f, "CAST({expr} AS {ty})"),
+            SelectExpr::TypeHint(ty, expr) => {
+                write!(f, "({ty}) ")?;
+                let signed = matches!(**expr, SelectExpr::Negate(_)) && needs_care(ty);
+                if signed { write!(f, "({expr})") } else { at_least(f, expr, Strength::Unary) }
+            }
+            SelectExpr::Element(expr, key) => {
+                at_least(f, expr, Strength::Primary)?;
+                write!(f, "[{key}]")
+            }
+            SelectExpr::Slice(expr, from, to) => {
+                at_least(f, expr, Strength::Primary)?;
+                f.write_char('[')?;
+                from.iter().try_for_each(|from| write!(f, "{from} "))?;
+                f.write_str("..")?;
+                to.iter().try_for_each(|to| write!(f, " {to}"))?;
+                f.write_char(']')
+            }
+            SelectExpr::Field(expr, field) => {
+                at_least(f, expr, Strength::Primary)?;
+                write!(f, ".{}", Identifier(field))
+            }
+            SelectExpr::Arithmetic(operation) => {
+                let Arithmetic { op, left, right } = &**operation;
+                let own = strength(self);
+                at_least(f, left, own)?;
+                write!(f, " {op} ")?;
+                at_least(f, right, if own == Strength::Sum { Strength::Product } else { Strength::Unary })
+            }
+            SelectExpr::Negate(expr) => {
+                f.write_str("- ")?;
+                at_least(f, expr, Strength::Unary)
+            }
+        }
+    }
+}
+
+/// A column: these three words mean something else in some places of a selection.
+fn column(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
+    if matches!(name, "json" | "distinct" | "as") { write!(f, "\"{name}\"") } else { Identifier(name).fmt(f) }
+}
+
+fn function(f: &mut Formatter<'_>, call: &SelectCall) -> fmt::Result {
+    let SelectCall { name, arguments } = call;
+    let one = SelectExpr::Term(Term::Literal(Literal::Integer("1".to_owned())));
+    // `"cast"(c)` is a function, and `"count"(1)` is not `count(1)`.
+    let quoted = match name.name.as_str() {
+        "cast" | "as" => true,
+        "count" => *arguments == [one],
+        _ => false,
+    };
+    match &name.keyspace {
+        None if quoted => write!(f, "\"{}\"", name.name)?,
+        Some(keyspace) if keyspace == "as" => write!(f, "\"as\".{}", Identifier(&name.name))?,
+        _ => function_name(f, name)?,
+    }
+    f.write_char('(')?;
+    commas(f, arguments)?;
+    f.write_char(')')
+}
+
+/// `(t) -1` and `(t) [1]` would be a column `t` and an operation on it.
+fn hinted_term(f: &mut Formatter<'_>, hint: &TypeHint) -> fmt::Result {
+    let TypeHint { ty, term } = hint;
+    write!(f, "({ty}) ")?;
+    let begins_badly = match term {
+        Term::Literal(Literal::Integer(digits) | Literal::Float(digits)) => digits.starts_with('-'),
+        Term::Literal(Literal::Duration(duration)) => duration.is_negative(),
+        Term::List(_) | Term::Negate(_) => true,
+        _ => false,
+    };
+    match term {
+        Term::TypeHint(inner) => hinted_term(f, inner),
+        _ if begins_badly && needs_care(ty) => write!(f, "({term})"),
+        _ => term.fmt(f),
+    }
+}
+
+fn needs_care(ty: &TypeName) -> bool {
+    matches!(ty, TypeName::User(_))
+}

@@ -1,0 +1,199 @@
+//! A tree as text: canonical CQL that parses to an equal tree, on one line.
+//!
+//! That holds for every tree that came from a text. A tree made by hand may say what no text can (a sum inside a
+//! product of terms, a map with no entries); its text is then a different statement's.
+
+mod access;
+mod data;
+mod definition;
+mod expression;
+mod schema;
+mod term;
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use crate::ast::{Describe, DescribeTarget, OptionValue, QualifiedName, Statement};
+use crate::words::{Identifier, Quoted};
+
+pub use definition::{create_keyspace, create_table, create_type};
+
+/// Whether passwords are shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Secrets {
+    Shown,
+    Masked,
+}
+
+impl Display for Statement {
+    /// The statement as CQL, with `*****` for passwords: fit for a log.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        statement(f, self, Secrets::Masked)
+    }
+}
+
+impl Statement {
+    /// The statement as CQL, passwords included: not for a log.
+    pub fn to_cql_with_secrets(&self) -> String {
+        struct Shown<'a>(&'a Statement);
+        impl Display for Shown<'_> {
+            fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+                statement(f, self.0, Secrets::Shown)
+            }
+        }
+        Shown(self).to_string()
+    }
+}
+
+fn statement(f: &mut Formatter<'_>, statement: &Statement, secrets: Secrets) -> fmt::Result {
+    match statement {
+        Statement::Select(s) => s.fmt(f),
+        Statement::Insert(s) => s.fmt(f),
+        Statement::Update(s) => s.fmt(f),
+        Statement::Delete(s) => s.fmt(f),
+        Statement::Batch(s) => s.fmt(f),
+        Statement::Truncate(table) => write!(f, "TRUNCATE TABLE {table}"),
+        Statement::Use(keyspace) => write!(f, "USE {}", Identifier(keyspace)),
+        Statement::CreateKeyspace(s) => s.fmt(f),
+        Statement::AlterKeyspace(s) => s.fmt(f),
+        Statement::DropKeyspace(s) => {
+            write!(f, "DROP KEYSPACE {}{}", IfExists(s.if_exists), Identifier(&s.name))
+        }
+        Statement::CreateTable(s) => s.fmt(f),
+        Statement::AlterTable(s) => s.fmt(f),
+        Statement::DropTable(s) => schema::drop_object(f, "TABLE", s),
+        Statement::CreateType(s) => s.fmt(f),
+        Statement::AlterType(s) => s.fmt(f),
+        Statement::DropType(s) => schema::drop_object(f, "TYPE", s),
+        Statement::CreateIndex(s) => s.fmt(f),
+        Statement::DropIndex(s) => schema::drop_object(f, "INDEX", s),
+        Statement::CreateMaterializedView(s) => s.fmt(f),
+        Statement::AlterMaterializedView(s) => s.fmt(f),
+        Statement::DropMaterializedView(s) => schema::drop_object(f, "MATERIALIZED VIEW", s),
+        Statement::CreateFunction(s) => s.fmt(f),
+        Statement::DropFunction(s) => schema::drop_function(f, "FUNCTION", s),
+        Statement::CreateAggregate(s) => s.fmt(f),
+        Statement::DropAggregate(s) => schema::drop_function(f, "AGGREGATE", s),
+        Statement::CreateTrigger(s) => s.fmt(f),
+        Statement::DropTrigger(s) => {
+            write!(f, "DROP TRIGGER {}{} ON {}", IfExists(s.if_exists), Identifier(&s.name), s.table)
+        }
+        Statement::Describe(s) => describe(f, s),
+        other => access::statement(f, other, secrets),
+    }
+}
+
+impl Display for QualifiedName {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(keyspace) = &self.keyspace {
+            write!(f, "{}.", Identifier(keyspace))?;
+        }
+        Identifier(&self.name).fmt(f)
+    }
+}
+
+/// Items with something between them.
+fn joined<T>(
+    f: &mut Formatter<'_>,
+    items: &[T],
+    between: &str,
+    mut item: impl FnMut(&mut Formatter<'_>, &T) -> fmt::Result,
+) -> fmt::Result {
+    for (i, one) in items.iter().enumerate() {
+        if i > 0 {
+            f.write_str(between)?;
+        }
+        item(f, one)?;
+    }
+    Ok(())
+}
+
+fn commas<T: Display>(f: &mut Formatter<'_>, items: &[T]) -> fmt::Result {
+    joined(f, items, ", ", |f, item| item.fmt(f))
+}
+
+fn identifiers(f: &mut Formatter<'_>, names: &[String]) -> fmt::Result {
+    joined(f, names, ", ", |f, name| Identifier(name).fmt(f))
+}
+
+/// `IF NOT EXISTS `, or nothing.
+struct IfNotExists(bool);
+
+impl Display for IfNotExists {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 { "IF NOT EXISTS " } else { "" })
+    }
+}
+
+/// `IF EXISTS `, or nothing.
+struct IfExists(bool);
+
+impl Display for IfExists {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 { "IF EXISTS " } else { "" })
+    }
+}
+
+/// ` WITH a = b AND …`, or nothing.
+fn with_options(f: &mut Formatter<'_>, options: &[(String, OptionValue)]) -> fmt::Result {
+    if options.is_empty() {
+        return Ok(());
+    }
+    f.write_str(" WITH ")?;
+    joined(f, options, " AND ", option)
+}
+
+fn option(f: &mut Formatter<'_>, (name, value): &(String, OptionValue)) -> fmt::Result {
+    write!(f, "{} = {value}", Identifier(name))
+}
+
+impl Display for OptionValue {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            OptionValue::Null => f.write_str("null"),
+            OptionValue::Integer(number) => number.fmt(f),
+            // Debug always shows a point or an exponent, so that it stays no integer.
+            OptionValue::Float(number) => write!(f, "{number:?}"),
+            OptionValue::Boolean(value) => value.fmt(f),
+            OptionValue::String(text) => Quoted(text).fmt(f),
+            OptionValue::Duration(duration) => duration.fmt(f),
+            OptionValue::Map(entries) => option_map(f, entries),
+        }
+    }
+}
+
+fn option_map(f: &mut Formatter<'_>, entries: &[(String, OptionValue)]) -> fmt::Result {
+    f.write_char('{')?;
+    joined(f, entries, ", ", |f, (key, value)| write!(f, "{}: {value}", Quoted(key)))?;
+    f.write_char('}')
+}
+
+fn describe(f: &mut Formatter<'_>, describe: &Describe) -> fmt::Result {
+    f.write_str("DESCRIBE ")?;
+    match &describe.target {
+        DescribeTarget::Schema { full } => f.write_str(if *full { "FULL SCHEMA" } else { "SCHEMA" })?,
+        DescribeTarget::Cluster => f.write_str("CLUSTER")?,
+        DescribeTarget::Keyspaces => f.write_str("KEYSPACES")?,
+        DescribeTarget::Keyspace { only, name } => {
+            f.write_str(if *only { "ONLY KEYSPACE" } else { "KEYSPACE" })?;
+            if let Some(name) = name {
+                write!(f, " {}", Identifier(name))?;
+            }
+        }
+        DescribeTarget::Tables => f.write_str("TABLES")?,
+        DescribeTarget::Table(name) => write!(f, "TABLE {name}")?,
+        DescribeTarget::Types => f.write_str("TYPES")?,
+        DescribeTarget::Type(name) => write!(f, "TYPE {name}")?,
+        DescribeTarget::Functions => f.write_str("FUNCTIONS")?,
+        DescribeTarget::Function(name) => write!(f, "FUNCTION {name}")?,
+        DescribeTarget::Aggregates => f.write_str("AGGREGATES")?,
+        DescribeTarget::Aggregate(name) => write!(f, "AGGREGATE {name}")?,
+        DescribeTarget::Index(name) => write!(f, "INDEX {name}")?,
+        DescribeTarget::MaterializedView(name) => write!(f, "MATERIALIZED VIEW {name}")?,
+        DescribeTarget::Named(name) => match &name.keyspace {
+            Some(_) => name.fmt(f)?,
+            // In quotes, because a bare `tables` would ask for something else.
+            None => write!(f, "\"{}\"", name.name.replace('"', "\"\""))?,
+        },
+    }
+    f.write_str(if describe.with_internals { " WITH INTERNALS" } else { "" })
+}

@@ -1,0 +1,133 @@
+//! Terms and types.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use schema::CqlType;
+
+use super::{commas, joined};
+use crate::ast::{
+    Arithmetic, ArithmeticOp, BindMarker, FunctionCall, Literal, QualifiedName, Term, TypeName,
+};
+use crate::words::{Identifier, Quoted};
+
+impl Display for Term {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Term::Literal(literal) => literal.fmt(f),
+            Term::Marker(marker) => marker.fmt(f),
+            Term::List(terms) => bracketed(f, '[', terms, ']'),
+            Term::Set(terms) => bracketed(f, '{', terms, '}'),
+            Term::Tuple(terms) => bracketed(f, '(', terms, ')'),
+            Term::Map(entries) => {
+                f.write_char('{')?;
+                joined(f, entries, ", ", |f, (key, value)| write!(f, "{key}: {value}"))?;
+                f.write_char('}')
+            }
+            Term::Udt(fields) => {
+                f.write_char('{')?;
+                joined(f, fields, ", ", |f, (field, value)| write!(f, "{}: {value}", Identifier(field)))?;
+                f.write_char('}')
+            }
+            Term::Function(FunctionCall { name, arguments }) => {
+                function_name(f, name)?;
+                bracketed(f, '(', arguments, ')')
+            }
+            Term::TypeHint(hint) => write!(f, "({}) {}", hint.ty, hint.term),
+            Term::Arithmetic(operation) => {
+                let Arithmetic { op, left, right } = &**operation;
+                write!(f, "{left} {op} {right}")
+            }
+            // With a blank: two signs in a row would begin a comment.
+            Term::Negate(term) => write!(f, "- {term}"),
+        }
+    }
+}
+
+fn bracketed(f: &mut Formatter<'_>, open: char, terms: &[Term], close: char) -> fmt::Result {
+    f.write_char(open)?;
+    commas(f, terms)?;
+    f.write_char(close)
+}
+
+/// A function's name: `token` is reserved, yet stands bare before its arguments.
+pub(super) fn function_name(f: &mut Formatter<'_>, name: &QualifiedName) -> fmt::Result {
+    if name.keyspace.is_none() && name.name == "token" { f.write_str("token") } else { name.fmt(f) }
+}
+
+impl Display for Literal {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Literal::Integer(digits) | Literal::Float(digits) => f.write_str(digits),
+            Literal::String(text) => Quoted(text).fmt(f),
+            Literal::Boolean(value) => value.fmt(f),
+            Literal::Uuid(uuid) => uuid.fmt(f),
+            Literal::Blob(bytes) => {
+                f.write_str("0x")?;
+                bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+            Literal::Duration(duration) => duration.fmt(f),
+            Literal::Null => f.write_str("null"),
+        }
+    }
+}
+
+impl Display for BindMarker {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, ":{}", Identifier(name)),
+            None => f.write_char('?'),
+        }
+    }
+}
+
+impl Display for ArithmeticOp {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char(match self {
+            ArithmeticOp::Add => '+',
+            ArithmeticOp::Subtract => '-',
+            ArithmeticOp::Multiply => '*',
+            ArithmeticOp::Divide => '/',
+            ArithmeticOp::Remainder => '%',
+        })
+    }
+}
+
+impl Display for TypeName {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            TypeName::Native(native) => native.fmt(f),
+            TypeName::List(element) => write!(f, "list<{element}>"),
+            TypeName::Set(element) => write!(f, "set<{element}>"),
+            TypeName::Map(key, value) => write!(f, "map<{key}, {value}>"),
+            TypeName::Tuple(components) => {
+                f.write_str("tuple<")?;
+                commas(f, components)?;
+                f.write_char('>')
+            }
+            TypeName::Vector(element, dimension) => write!(f, "vector<{element}, {dimension}>"),
+            TypeName::Frozen(inner) => write!(f, "frozen<{inner}>"),
+            // A user type may be called `int`, but only in quotes.
+            TypeName::User(QualifiedName { keyspace: None, name }) if CqlType::scalar(name).is_some() => {
+                write!(f, "\"{name}\"")
+            }
+            TypeName::User(name) => name.fmt(f),
+            TypeName::Custom(class) => Quoted(class).fmt(f),
+        }
+    }
+}
+
+impl From<&CqlType> for TypeName {
+    /// The type's name; user types without their keyspace.
+    fn from(ty: &CqlType) -> TypeName {
+        let boxed = |inner: &CqlType| Box::new(TypeName::from(inner));
+        match ty {
+            CqlType::List(element) => TypeName::List(boxed(element)),
+            CqlType::Set(element) => TypeName::Set(boxed(element)),
+            CqlType::Map(key, value) => TypeName::Map(boxed(key), boxed(value)),
+            CqlType::Tuple(components) => TypeName::Tuple(components.iter().map(TypeName::from).collect()),
+            CqlType::Udt(udt) => TypeName::User(QualifiedName { keyspace: None, name: udt.name.clone() }),
+            CqlType::Frozen(inner) => TypeName::Frozen(boxed(inner)),
+            native => TypeName::Native(native.clone()),
+        }
+    }
+}

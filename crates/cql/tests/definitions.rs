@@ -1,0 +1,94 @@
+//! Definitions as statements, for DESCRIBE: the layout, and that they make what they describe.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cql::Statement;
+use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions, UdtType};
+
+fn column(name: &str, ty: CqlType, kind: ColumnKind) -> ColumnDef {
+    ColumnDef { id: 0, name: name.to_owned(), ty, kind }
+}
+
+fn table(columns: Vec<ColumnDef>, options: TableOptions) -> TableDef {
+    TableDef {
+        id: Default::default(),
+        keyspace: "ks".to_owned(),
+        name: "Order".to_owned(),
+        columns,
+        next_column_id: 9,
+        options,
+    }
+}
+
+#[test]
+fn a_table_with_everything() {
+    let address = UdtType { keyspace: "ks".to_owned(), name: "table".to_owned(), fields: vec![] };
+    let udt = CqlType::Frozen(Box::new(CqlType::Udt(Arc::new(address))));
+    let mut options = TableOptions { comment: "it's".to_owned(), ..TableOptions::default() };
+    options.other.insert("caching".to_owned(), "{'keys': 'ALL'}".to_owned());
+    let def = table(
+        vec![
+            column("a", CqlType::Int, ColumnKind::PartitionKey(0)),
+            column("b", CqlType::Text, ColumnKind::PartitionKey(1)),
+            column("c", CqlType::TimeUuid, ColumnKind::Clustering(0, ClusteringOrder::Desc)),
+            column("from", CqlType::Int, ColumnKind::Static),
+            column("C0", udt, ColumnKind::Regular),
+        ],
+        options,
+    );
+    let expected = r#"CREATE TABLE ks."Order" (
+    a int,
+    b text,
+    c timeuuid,
+    "from" int static,
+    "C0" frozen<"table">,
+    PRIMARY KEY ((a, b), c)
+) WITH CLUSTERING ORDER BY (c DESC)
+    AND caching = {'keys': 'ALL'}
+    AND comment = 'it''s'
+    AND default_time_to_live = 0
+    AND gc_grace_seconds = 864000;"#;
+    let text = cql::create_table(&def);
+    assert_eq!(text, expected);
+    let Ok(Statement::CreateTable(created)) = cql::parse(&text) else { panic!("{text} is a CREATE TABLE") };
+    assert_eq!((created.partition_key.len(), created.clustering.len(), created.columns.len()), (2, 1, 5));
+}
+
+#[test]
+fn a_table_with_a_single_key() {
+    let def = table(
+        vec![
+            column("key", CqlType::Blob, ColumnKind::PartitionKey(0)),
+            column("v", CqlType::List(Box::new(CqlType::Int)), ColumnKind::Regular),
+        ],
+        TableOptions::default(),
+    );
+    let text = cql::create_table(&def);
+    let start =
+        "CREATE TABLE ks.\"Order\" (\n    key blob PRIMARY KEY,\n    v list<int>\n) WITH comment = ''\n";
+    assert!(text.starts_with(start), "{text}");
+    assert!(matches!(cql::parse(&text), Ok(Statement::CreateTable(_))), "{text}");
+}
+
+#[test]
+fn keyspaces_and_types() {
+    let replication = [("a", "1"), ("class", "NetworkTopologyStrategy")];
+    let def = KeyspaceDef {
+        name: "ks".to_owned(),
+        replication: replication
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into_iter()
+            .collect::<BTreeMap<_, _>>(),
+        durable_writes: true,
+    };
+    let expected = "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'a': '1'} AND durable_writes = true;";
+    assert_eq!(cql::create_keyspace(&def), expected);
+    assert!(cql::parse(expected).is_ok());
+
+    let fields = vec![("street".to_owned(), CqlType::Text), ("No".to_owned(), CqlType::Int)];
+    let def = UdtType { keyspace: "ks".to_owned(), name: "address".to_owned(), fields };
+    let expected = "CREATE TYPE ks.address (\n    street text,\n    \"No\" int\n);";
+    assert_eq!(cql::create_type(&def), expected);
+    assert!(cql::parse(expected).is_ok());
+}

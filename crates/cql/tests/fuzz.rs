@@ -1,0 +1,100 @@
+//! Mutated statements: the parser neither panics nor runs away, and what parses prints back. Seeded, and bounded by a
+//! number of rounds; a failure names the seed, which replays it alone.
+
+mod common;
+
+use std::panic::catch_unwind;
+
+use common::random::Random;
+
+/// About two seconds in a debug build.
+const ROUNDS: u64 = 60_000;
+
+/// Pieces that lead to other rules when they are put in.
+const PIECES: [&str; 42] = [
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ";",
+    ":",
+    ".",
+    "..",
+    "?",
+    "*",
+    "+",
+    "-",
+    "=",
+    "<",
+    ">=",
+    "--",
+    "/*",
+    "*/",
+    "$$",
+    "'",
+    "\"",
+    " ",
+    "\n",
+    "0x",
+    "1.",
+    "1e5",
+    "1h",
+    "P1D",
+    "NULL",
+    "token",
+    "IN",
+    "AND",
+    "USING",
+    "IF",
+    "SERVICE LEVEL",
+    "count(1)",
+    "\u{b5}s",
+    "\u{1F600}",
+    "true",
+];
+
+fn mutate(random: &mut Random, corpus: &[String]) -> Vec<u8> {
+    let mut bytes = random.pick(corpus).into_bytes();
+    for _ in 0..=random.below(3) {
+        let at = random.below(bytes.len() + 1);
+        let end = (at + random.below(12)).min(bytes.len());
+        match random.below(6) {
+            0 => drop(bytes.drain(at..end)),
+            1 => drop(bytes.splice(at..at, random.pick(&PIECES).bytes())),
+            2 => drop(bytes.splice(at..end, random.pick(&PIECES).bytes())),
+            3 => {
+                let other = random.pick(corpus).into_bytes();
+                let from = random.below(other.len());
+                bytes.truncate(at);
+                bytes.extend_from_slice(&other[from..]);
+            }
+            4 => {
+                let copied = bytes[at..end].to_vec();
+                drop(bytes.splice(at..at, copied));
+            }
+            _ => {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= 1 << random.below(8);
+                }
+            }
+        }
+    }
+    bytes
+}
+
+#[test]
+fn mutated_statements() {
+    let corpus: Vec<String> = common::statements();
+    let mut parsed = 0;
+    for seed in 0..ROUNDS {
+        let bytes = mutate(&mut Random(seed), &corpus);
+        let outcome = catch_unwind(|| cql::fuzz::fuzz(&bytes));
+        assert!(outcome.is_ok(), "seed {seed}: {:?}", String::from_utf8_lossy(&bytes));
+        parsed += u64::from(std::str::from_utf8(&bytes).is_ok_and(|text| cql::parse(text).is_ok()));
+    }
+    // A mutation that is never a statement would test only the error paths.
+    assert!(parsed > ROUNDS / 40, "only {parsed} of {ROUNDS} mutated statements were statements");
+}
