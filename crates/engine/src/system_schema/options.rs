@@ -1,0 +1,150 @@
+//! The options of `system_schema.tables`: declared once with type and default, and read back from the CQL text in
+//! which a table keeps those that are only shown.
+
+use std::collections::BTreeMap;
+
+use ::schema::{CqlType, TableDef, value};
+use bytes::Bytes;
+use cql::Statement;
+use cql::ast::OptionValue;
+
+use super::layout::column_type;
+use super::rows::text_map;
+
+/// An option: a column of `system_schema.tables`.
+pub(super) struct TableOption {
+    pub(super) name: &'static str,
+    /// Its type, as CQL writes it.
+    pub(super) ty: &'static str,
+    /// What it is where the table says nothing, as CQL writes it; `None` is null, as Cassandra has it for options
+    /// that are left at their default.
+    default: Option<&'static str>,
+}
+
+const fn option(name: &'static str, ty: &'static str, default: Option<&'static str>) -> TableOption {
+    TableOption { name, ty, default }
+}
+
+const TEXT_MAP: &str = "frozen<map<text, text>>";
+
+/// Every option, by name. `comment`, `default_time_to_live`, `flags`, `gc_grace_seconds` and `id` are always taken
+/// from the definition. The two chances of read repair mean nothing any more, but drivers read them.
+pub(super) const ALL: [TableOption; 23] = [
+    option("additional_write_policy", "text", Some("'99p'")),
+    option("allow_auto_snapshot", "boolean", None),
+    option("bloom_filter_fp_chance", "double", Some("0.01")),
+    option("caching", TEXT_MAP, Some("{'keys': 'ALL', 'rows_per_partition': 'NONE'}")),
+    option("cdc", "boolean", None),
+    option("comment", "text", None),
+    option(
+        "compaction",
+        TEXT_MAP,
+        Some("{'class': 'SizeTieredCompactionStrategy', 'max_threshold': '32', 'min_threshold': '4'}"),
+    ),
+    option("compression", TEXT_MAP, Some("{'chunk_length_in_kb': '16', 'class': 'LZ4Compressor'}")),
+    option("crc_check_chance", "double", Some("1.0")),
+    option("dclocal_read_repair_chance", "double", Some("0.0")),
+    option("default_time_to_live", "int", None),
+    option("extensions", "frozen<map<text, blob>>", Some("{}")),
+    option("flags", "frozen<set<text>>", None),
+    option("gc_grace_seconds", "int", None),
+    option("id", "uuid", None),
+    option("incremental_backups", "boolean", None),
+    option("max_index_interval", "int", Some("2048")),
+    option("memtable", "text", None),
+    option("memtable_flush_period_in_ms", "int", Some("0")),
+    option("min_index_interval", "int", Some("128")),
+    option("read_repair", "text", Some("'BLOCKING'")),
+    option("read_repair_chance", "double", Some("0.0")),
+    option("speculative_retry", "text", Some("'99p'")),
+];
+
+/// The defaults as cells, in the order of [`ALL`].
+pub(super) fn defaults() -> Vec<Option<Bytes>> {
+    ALL.iter().map(|option| option.default.and_then(|text| cell(option, text))).collect()
+}
+
+/// The options of a table as cells, in the order of [`ALL`].
+pub(super) fn cells<'a>(
+    def: &'a TableDef,
+    defaults: &'a [Option<Bytes>],
+) -> impl Iterator<Item = Option<Bytes>> + 'a {
+    ALL.iter().zip(defaults).map(|(option, default)| {
+        let options = &def.options;
+        match option.name {
+            "comment" => Some(Bytes::copy_from_slice(options.comment.as_bytes())),
+            "default_time_to_live" => Some(seconds(options.default_time_to_live)),
+            "flags" => Some(flags(def)),
+            "gc_grace_seconds" => Some(seconds(options.gc_grace_seconds)),
+            "id" => Some(Bytes::copy_from_slice(def.id.as_bytes())),
+            name => options.other.get(name).and_then(|text| cell(option, text)).or_else(|| default.clone()),
+        }
+    })
+}
+
+/// CQL's `int`; the definition's checks bound these options far below its maximum.
+fn seconds(seconds: u32) -> Bytes {
+    Bytes::copy_from_slice(&i32::try_from(seconds).unwrap_or(i32::MAX).to_be_bytes())
+}
+
+/// What Cassandra says of every table made without COMPACT STORAGE, and of counter tables.
+fn flags(def: &TableDef) -> Bytes {
+    let all: [&[u8]; 2] = [b"compound", b"counter"];
+    let counter = def.columns.iter().any(|c| c.ty == CqlType::Counter);
+    value::encode_list(all[..1 + usize::from(counter)].iter().copied()).into()
+}
+
+/// The option as its column has it, or `None` where the text is no value for it.
+fn cell(option: &TableOption, text: &str) -> Option<Bytes> {
+    let value = read(text);
+    match (option.ty, &value) {
+        ("frozen<map<text, blob>>", _) => Some(value::encode_list(std::iter::empty()).into()),
+        (TEXT_MAP, Some(OptionValue::Map(pairs))) => {
+            let pairs = pairs.iter().filter_map(|(key, value)| Some((key.clone(), scalar(value)?)));
+            let mut pairs: BTreeMap<String, String> = pairs.collect();
+            if let Some(class) = pairs.get_mut("class") {
+                *class = full_class(package(option.name), class);
+            }
+            Some(text_map(&pairs))
+        }
+        (TEXT_MAP, _) => None,
+        (ty, value) => {
+            // A text that is no CQL constant, such as a bare 99p, stands for itself.
+            let text = value.as_ref().map_or_else(|| Some(text.to_owned()), scalar)?;
+            value::parse_text(&column_type(ty), &text).ok().map(Bytes::from)
+        }
+    }
+}
+
+/// Reads the value of an option with CQL's own parser.
+fn read(text: &str) -> Option<OptionValue> {
+    match cql::parse(&format!("ALTER KEYSPACE k WITH o = {text}")).ok()? {
+        Statement::AlterKeyspace(mut alter) if alter.options.len() == 1 => {
+            alter.options.pop().map(|(_, v)| v)
+        }
+        _ => None,
+    }
+}
+
+fn scalar(value: &OptionValue) -> Option<String> {
+    match value {
+        OptionValue::Integer(n) => Some(n.to_string()),
+        OptionValue::Float(n) => Some(n.to_string()),
+        OptionValue::Boolean(b) => Some(b.to_string()),
+        OptionValue::String(s) => Some(s.clone()),
+        OptionValue::Duration(_) | OptionValue::Null | OptionValue::Map(_) => None,
+    }
+}
+
+fn package(option: &str) -> &'static str {
+    if option == "compression" {
+        "org.apache.cassandra.io.compress"
+    } else {
+        "org.apache.cassandra.db.compaction"
+    }
+}
+
+/// Class names with their package, as Cassandra shows them however short they were given: drivers compare them.
+pub(super) fn full_class(package: &str, class: &str) -> String {
+    if class.contains('.') { class.to_owned() } else { format!("{package}.{class}") }
+}
