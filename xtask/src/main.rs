@@ -1,7 +1,7 @@
 //! `cargo xtask`: what the project does to itself. `cargo xtask test` runs every step of [`STEPS`] in order and stops
 //! at the first that fails; `cargo xtask NAME` runs one. The same table gives the help.
 //!
-//! Only the standard library, so that it is built in seconds and the cheap steps answer before anything else is compiled.
+//! Only the standard library, so that it is built in seconds.
 
 #![expect(
     clippy::disallowed_methods,
@@ -29,14 +29,14 @@ struct Step {
     run: fn(&Path) -> Outcome,
 }
 
-/// The cheap ones first.
+/// In the order of `cargo xtask test`.
 const STEPS: [Step; 7] = [
     Step { name: "layering", what: "crates depend only on rows below theirs", run: layering::check },
-    Step { name: "sizes", what: "no source file has outgrown its room", run: sizes::check },
-    Step { name: "docs", what: "the paths that documents name exist", run: docs::check },
     Step { name: "fmt", what: "cargo fmt --all --check", run: fmt },
     Step { name: "clippy", what: "cargo clippy on all targets, warnings are errors", run: clippy },
     Step { name: "cargo-test", what: "cargo test on the workspace", run: cargo_test },
+    Step { name: "docs", what: "the paths that documents name exist", run: docs::check },
+    Step { name: "sizes", what: "no source file has outgrown its room", run: sizes::check },
     Step { name: "clients", what: "real Python clients against the built server", run: clients::check },
 ];
 
