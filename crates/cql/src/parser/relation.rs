@@ -32,7 +32,7 @@ impl Parser<'_> {
             return Ok(Relation::In { column, values: self.in_values()? });
         }
         if self.eat_word("CONTAINS") {
-            return Ok(if self.eat_word("KEY") {
+            return Ok(if self.eat_key() {
                 Relation::ContainsKey { column, key: self.term()? }
             } else {
                 Relation::Contains { column, value: self.term()? }
@@ -47,6 +47,11 @@ impl Parser<'_> {
         }
         let op = self.compare_op()?;
         Ok(Relation::Compare { column, op, value: self.term()? })
+    }
+
+    /// KEY of CONTAINS KEY, unless it begins a function's qualified name.
+    fn eat_key(&mut self) -> bool {
+        self.at_word("KEY") && self.peek().kind != Kind::Dot && self.eat_word("KEY")
     }
 
     /// `(a, b) > …`, `(a, b) IN …`, or a whole relation in parentheses.
@@ -122,7 +127,7 @@ impl Parser<'_> {
         let test = if self.eat_word("IN") {
             Test::In(self.in_values()?)
         } else if self.eat_word("CONTAINS") {
-            if self.eat_word("KEY") { Test::ContainsKey(self.term()?) } else { Test::Contains(self.term()?) }
+            if self.eat_key() { Test::ContainsKey(self.term()?) } else { Test::Contains(self.term()?) }
         } else if self.eat_word("LIKE") {
             Test::Like(self.term()?)
         } else {

@@ -72,7 +72,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A word between SELECT and the columns, unless it is a column itself.
+    /// A word between SELECT and the columns, unless it is a column itself: `json['k']`, `distinct.f`, `json, a`.
     fn eat_modifier(&mut self, keyword: &str) -> bool {
         if !self.at_word(keyword) {
             return false;
@@ -80,8 +80,13 @@ impl Parser<'_> {
         let next = self.peek();
         let modifier = match next.kind {
             Kind::Word => !super::is_word(&next, "FROM") && !super::is_word(&next, "AS"),
-            Kind::Comma | Kind::LeftParen | Kind::Dot | Kind::LeftBracket | Kind::End => false,
-            Kind::Plus | Kind::Minus | Kind::Slash | Kind::Percent => false,
+            Kind::Comma
+            | Kind::Dot
+            | Kind::LeftBracket
+            | Kind::Plus
+            | Kind::Slash
+            | Kind::Percent
+            | Kind::End => false,
             _ => true,
         };
         if modifier {

@@ -50,8 +50,7 @@ impl Display for SelectExpr {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             SelectExpr::Column(name) => column(f, name),
-            SelectExpr::Term(Term::TypeHint(hint)) => hinted_term(f, hint),
-            SelectExpr::Term(term) => term.fmt(f),
+            SelectExpr::Term(term) => constant(f, term),
             SelectExpr::CountRows => f.write_str("count(*)"),
             SelectExpr::Function(call) => function(f, call),
             SelectExpr::Cast(expr, ty) => write!(f, "CAST({expr} AS {ty})"),
@@ -101,7 +100,7 @@ fn function(f: &mut Formatter<'_>, call: &SelectCall) -> fmt::Result {
     let one = SelectExpr::Term(Term::Literal(Literal::Integer("1".to_owned())));
     // `"cast"(c)` is a function, and `"count"(1)` is not `count(1)`.
     let quoted = match name.name.as_str() {
-        "cast" | "as" => true,
+        "cast" | "as" | "json" | "distinct" => true,
         "count" => *arguments == [one],
         _ => false,
     };
@@ -115,21 +114,31 @@ fn function(f: &mut Formatter<'_>, call: &SelectCall) -> fmt::Result {
     f.write_char(')')
 }
 
-/// `(t) -1` and `(t) [1]` would be a column `t` and an operation on it.
-fn hinted_term(f: &mut Formatter<'_>, hint: &TypeHint) -> fmt::Result {
-    let TypeHint { ty, term } = hint;
-    write!(f, "({ty}) ")?;
-    let begins_badly = match term {
-        Term::Literal(Literal::Integer(digits) | Literal::Float(digits)) => digits.starts_with('-'),
-        Term::Literal(Literal::Duration(duration)) => duration.is_negative(),
-        Term::List(_) | Term::Negate(_) => true,
-        _ => false,
-    };
+/// A constant, whose parts are read by the rules of a selection as long as they are not in a collection.
+fn constant(f: &mut Formatter<'_>, term: &Term) -> fmt::Result {
     match term {
-        Term::TypeHint(inner) => hinted_term(f, inner),
-        _ if begins_badly && needs_care(ty) => write!(f, "({term})"),
+        // After DISTINCT, a bare bracket would make that word a column.
+        Term::List(_) => write!(f, "({term})"),
+        Term::Tuple(components) => {
+            f.write_char('(')?;
+            joined(f, components, ", ", constant)?;
+            f.write_char(')')
+        }
+        Term::TypeHint(hint) => hinted_constant(f, hint),
         _ => term.fmt(f),
     }
+}
+
+/// `(t) -1` would be a column `t` less one.
+fn hinted_constant(f: &mut Formatter<'_>, hint: &TypeHint) -> fmt::Result {
+    let TypeHint { ty, term } = hint;
+    write!(f, "({ty}) ")?;
+    let signed = match term {
+        Term::Literal(Literal::Integer(digits) | Literal::Float(digits)) => digits.starts_with('-'),
+        Term::Literal(Literal::Duration(duration)) => duration.is_negative(),
+        _ => false,
+    };
+    if signed && needs_care(ty) { write!(f, "({term})") } else { constant(f, term) }
 }
 
 fn needs_care(ty: &TypeName) -> bool {

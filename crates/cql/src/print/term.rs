@@ -49,9 +49,13 @@ fn bracketed(f: &mut Formatter<'_>, open: char, terms: &[Term], close: char) -> 
     f.write_char(close)
 }
 
-/// A function's name: `token` is reserved, yet stands bare before its arguments.
+/// A function's name: `token` is reserved, yet stands bare before its arguments; `key` would go with a CONTAINS.
 pub(super) fn function_name(f: &mut Formatter<'_>, name: &QualifiedName) -> fmt::Result {
-    if name.keyspace.is_none() && name.name == "token" { f.write_str("token") } else { name.fmt(f) }
+    match (&name.keyspace, name.name.as_str()) {
+        (None, "token") => f.write_str("token"),
+        (None, "key") => f.write_str("\"key\""),
+        _ => name.fmt(f),
+    }
 }
 
 impl Display for Literal {

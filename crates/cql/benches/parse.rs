@@ -1,0 +1,51 @@
+//! What it costs to parse the statements that clients send unprepared: `cargo bench -p cql`.
+//! Each figure is the best of several rounds, so that a busy machine disturbs it little.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+const ROUNDS: u32 = 30;
+const PARSES_A_ROUND: u32 = 20_000;
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock itself")]
+fn best_ns(mut work: impl FnMut()) -> f64 {
+    let mut best = f64::MAX;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        for _ in 0..PARSES_A_ROUND {
+            work();
+        }
+        best = best.min(start.elapsed().as_nanos() as f64 / f64::from(PARSES_A_ROUND));
+    }
+    best
+}
+
+fn main() {
+    let key = "0x".to_owned() + &"4c3f".repeat(5);
+    let value = "0x".to_owned() + &"a7".repeat(34);
+    let statements = [
+        ("read, stress row", format!(r#"SELECT "C0","C1","C2","C3","C4" FROM "standard1" WHERE key={key}"#)),
+        (
+            "write, stress row",
+            format!(
+                r#"INSERT INTO "standard1" (key,"C0","C1","C2","C3","C4") VALUES ({key},{value},{value},{value},{value},{value})"#
+            ),
+        ),
+        ("read with markers", "SELECT a, b, c FROM ks.t WHERE pk = ? AND ck > ? LIMIT 10".to_owned()),
+        ("write with markers", "INSERT INTO ks.t (pk, ck, a, b) VALUES (?, ?, ?, ?) USING TTL 60".to_owned()),
+        ("read with constants", "SELECT * FROM users WHERE id = 42 AND name = 'alice'".to_owned()),
+        (
+            "update",
+            "UPDATE ks.t SET a = 'x', c = c + 1, m['k'] = 5 WHERE pk = 1 AND ck = 2 IF a = 'y'".to_owned(),
+        ),
+    ];
+    println!("{:22} {:>6} {:>10} {:>10}", "statement", "bytes", "parse, ns", "print, ns");
+    for (name, text) in &statements {
+        let Ok(tree) = cql::parse(text) else { panic!("{text} is no statement") };
+        let parse = best_ns(|| {
+            let _ = black_box(cql::parse(black_box(text)));
+        });
+        let print = best_ns(|| drop(black_box(tree.to_string())));
+        println!("{name:22} {:6} {parse:10.0} {print:10.0}", text.len());
+    }
+}
