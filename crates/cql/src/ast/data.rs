@@ -56,7 +56,7 @@ pub struct Selector {
 pub enum SelectExpr {
     /// A column.
     Column(String),
-    /// A constant or a bind marker; no columns and no function calls inside.
+    /// A constant, a bind marker, a collection or tuple of such, or a hint about one; columns are never inside.
     Term(Term),
     /// `count(*)` or `count(1)`.
     CountRows,
