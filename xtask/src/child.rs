@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// How often a child is looked at. Short beside any of our steps, and costs nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Each round finds what was started before the last one's stop: two are usual.
+const KILL_ROUNDS_MAX: usize = 10;
 
 /// Runs a command to its end; an error when it cannot start, fails, or takes longer than `limit`.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
@@ -37,16 +39,33 @@ fn line(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Kills a child and its descendants. Those are found first: once a parent is dead its children are nobody's.
+/// Kills a child and its descendants. Once a parent is dead its children are nobody's, so they are found first:
+///
+/// 1. Stop the child, so that it starts no more of them.
+/// 2. Find its descendants and stop them too, until no new ones are found.
+/// 3. Kill them all.
 fn kill(child: &mut Child) {
-    let descendants = descendants(child.id(), &parents());
-    // Killing can fail only because the process has ended, which is what is wanted.
+    let mut family = vec![child.id()];
+    for _ in 0..KILL_ROUNDS_MAX {
+        signal("-STOP", &family);
+        let found = descendants(child.id(), &parents());
+        if found.iter().all(|pid| family.contains(pid)) {
+            break;
+        }
+        family.extend(found);
+    }
+    signal("-KILL", &family);
+    // Both can fail only because the process has ended, which is what is wanted.
     let _ = child.kill();
     let _ = child.wait();
-    if !descendants.is_empty() {
-        let pids = descendants.iter().map(u32::to_string);
-        let _ = Command::new("kill").arg("-KILL").args(pids).status();
-    }
+}
+
+/// Sends a signal by the shell's own `kill`, which is there where the program of that name is not. Processes that have
+/// ended meanwhile are no fault.
+fn signal(signal: &str, pids: &[u32]) {
+    let mut command = Command::new("sh");
+    command.args(["-c", "kill \"$@\" 2>/dev/null", "sh", signal]).args(pids.iter().map(u32::to_string));
+    let _ = command.status();
 }
 
 /// Each process with its parent, from `/proc`.
@@ -98,14 +117,20 @@ mod tests {
     #[test]
     fn a_late_child_is_killed_with_its_own_children() {
         // A length of sleep that no other process on the machine asks for.
-        let script = "sleep 86417 & sleep 86417; true";
-        let late = run(&mut shell(script), Duration::from_millis(300)).unwrap_err();
+        let length = 100_000_000 + u64::from(std::process::id());
+        let script = format!("sleep {length} & sleep {length}; true");
+        let late = run(&mut shell(&script), Duration::from_millis(300)).unwrap_err();
         assert!(late.contains("was killed"), "{late}");
-        let alive = parents().into_iter().filter(|(pid, _)| {
-            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            words == b"sleep\x0086417\0"
+        // They die on their own time, which is soon; the bound is only for a failure to end.
+        let words_of_sleep = format!("sleep\0{length}\0");
+        let gone = (0..1000).any(|_| {
+            sleep(LOOK_EVERY);
+            !parents().into_iter().any(|(pid, _)| {
+                let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                words == words_of_sleep.as_bytes()
+            })
         });
-        assert_eq!(alive.count(), 0);
+        assert!(gone, "a grandchild lives on");
     }
 
     #[test]
