@@ -1,1 +1,148 @@
-//! placeholder
+//! The embedded engine: what CQL means over `storage`, on this machine alone.
+//!
+//! Every core has an [`Embedded`] with its own shard. A statement is prepared against an immutable schema; the core
+//! that runs it asks the core that owns a partition by message, and itself directly. What it cannot do yet it
+//! refuses with a clear error; it never answers approximately.
+
+mod catalogue;
+mod definition;
+mod execute;
+mod paging;
+mod plan;
+mod point;
+mod read;
+mod restrict;
+mod select;
+mod slice;
+mod term;
+mod virtual_select;
+mod write;
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use engine::{Error, Registry, Schema, SchemaChange};
+use schema::Sharding;
+use storage::{Shard, StorageError};
+
+/// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
+pub const IGNORE_MSB: u32 = 12;
+
+/// Hears of changes of the schema.
+type Listener = Rc<dyn Fn(&SchemaChange)>;
+
+/// The embedded engine on one core.
+pub struct Embedded {
+    me: Weak<Embedded>,
+    shard: Rc<Shard>,
+    sharding: Sharding,
+    schema: RefCell<Arc<Schema>>,
+    /// Goes up with every change of the schema; plans remember theirs.
+    epoch: Rc<Cell<u64>>,
+    listeners: RefCell<Vec<Listener>>,
+    registry: Registry,
+    /// The last write time given out, microseconds: they never repeat on a core.
+    last_us: Cell<i64>,
+    /// True while a definition statement runs (core 0 only): they run one after the other.
+    defining: Cell<bool>,
+    defined: lanes::sync::Notify,
+}
+
+thread_local! {
+    /// This core's engine, for messages from other cores.
+    static LOCAL: RefCell<Weak<Embedded>> = const { RefCell::new(Weak::new()) };
+}
+
+impl Embedded {
+    /// Opens this core's shard and the schema. To be called on every core's fast lane, core 0 first; the other cores
+    /// take the schema from core 0.
+    ///
+    /// # Errors
+    /// What [`Shard::open`] answers, or a damaged schema.
+    pub async fn open(options: storage::Options) -> Result<Rc<Embedded>, Error> {
+        let shards = options.shards;
+        let shard = Shard::open(options).await.map_err(storage_error)?;
+        let embedded = Rc::new_cyclic(|me: &Weak<Embedded>| Embedded {
+            me: me.clone(),
+            shard,
+            sharding: Sharding { shards, ignore_msb: IGNORE_MSB },
+            schema: RefCell::default(),
+            epoch: Rc::default(),
+            listeners: RefCell::default(),
+            registry: Registry::default(),
+            last_us: Cell::new(0),
+            defining: Cell::new(false),
+            defined: lanes::sync::Notify::new(),
+        });
+        let schema = match lanes::current_core() {
+            0 => embedded.load_schema().await?,
+            _ => lanes::call(0, || async { Embedded::local().schema.borrow().clone() }).await,
+        };
+        *embedded.schema.borrow_mut() = schema;
+        embedded.add_schema_tables();
+        LOCAL.with(|local| *local.borrow_mut() = Rc::downgrade(&embedded));
+        Ok(embedded)
+    }
+
+    /// Writes what is in memory, and closes this core's files. The engine answers errors from then on.
+    ///
+    /// # Errors
+    /// When the last writes fail.
+    pub async fn shutdown(&self) -> Result<(), Error> {
+        self.shard.shutdown().await.map_err(storage_error)
+    }
+
+    /// Counts of this core's shard.
+    pub fn storage_stats(&self) -> storage::Stats {
+        self.shard.stats()
+    }
+
+    /// How tokens go to cores.
+    pub fn sharding(&self) -> Sharding {
+        self.sharding
+    }
+
+    /// This core's engine.
+    fn local() -> Rc<Embedded> {
+        LOCAL
+            .with(|local| local.borrow().upgrade())
+            .expect("the engine is open on every core while statements run")
+    }
+
+    fn rc(&self) -> Rc<Embedded> {
+        self.me.upgrade().expect("it is being used")
+    }
+
+    fn owner(&self, token: i64) -> usize {
+        self.sharding.shard_of(token) as usize
+    }
+
+    /// A write time that is later than any before on this core, microseconds.
+    fn next_us(&self) -> i64 {
+        let now = lanes::time::unix_micros().max(self.last_us.get() + 1);
+        self.last_us.set(now);
+        now
+    }
+
+    fn add_schema_tables(&self) {
+        let (schema, tables) = (self.me.clone(), self.me.clone());
+        let schema = move || schema.upgrade().map_or_else(Arc::default, |e| e.schema.borrow().clone());
+        let tables = move || {
+            let all = tables.upgrade().map(|e| e.registry.all()).unwrap_or_default();
+            all.into_iter().map(|table| table.def).collect()
+        };
+        for table in engine::system_schema::tables(schema, tables) {
+            self.registry.add(table);
+        }
+    }
+}
+
+/// A storage error as clients see it.
+fn storage_error(error: StorageError) -> Error {
+    match error {
+        StorageError::Overloaded => Error::Overloaded(error.to_string()),
+        StorageError::TooLarge { .. } => Error::Invalid(error.to_string()),
+        _ => Error::Server(error.to_string()),
+    }
+}

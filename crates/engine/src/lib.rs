@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub use error::Error;
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
 pub use schema::{Keyspace, Schema};
-pub use virtual_table::{Registry, VirtualTable};
+pub use virtual_table::{Registry, RowSource, VirtualTable};
 
 /// A bound value of a request, as the client sent it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,7 +130,12 @@ pub trait Engine {
     fn execute(&self, plan: &Rc<dyn Plan>, request: &Request<'_>) -> Execution;
 
     /// Runs several writes as one batch (the protocol's BATCH message).
-    fn execute_batch(&self, kind: BatchKind, parts: &[(Rc<dyn Plan>, &[Value<'_>])], request: &Request<'_>) -> Execution;
+    fn execute_batch(
+        &self,
+        kind: BatchKind,
+        parts: &[(Rc<dyn Plan>, &[Value<'_>])],
+        request: &Request<'_>,
+    ) -> Execution;
 
     /// The schema as it stands on this core.
     fn schema(&self) -> Arc<Schema>;

@@ -41,7 +41,9 @@ impl VirtualTable {
                 ty: ty.clone(),
                 kind: match i {
                     i if i < partition => ColumnKind::PartitionKey(i),
-                    i if i < partition + clustering => ColumnKind::Clustering(i - partition, ClusteringOrder::Asc),
+                    i if i < partition + clustering => {
+                        ColumnKind::Clustering(i - partition, ClusteringOrder::Asc)
+                    }
                     _ => ColumnKind::Regular,
                 },
             })

@@ -1,0 +1,393 @@
+//! Statements that define: a schema and a statement in, the next schema out. Nothing here keeps or sends anything.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cql::ast::{self, OptionValue, TypeName};
+use engine::{Error, Keyspace, Schema, SchemaChange, SchemaTarget};
+use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions};
+use uuid::Uuid;
+
+/// What a definition statement does.
+pub(crate) struct Step {
+    /// The schema after it.
+    pub(crate) schema: Schema,
+    /// What to tell the client and the listeners.
+    pub(crate) change: SchemaChange,
+    /// Tables that are gone.
+    pub(crate) dropped: Vec<Uuid>,
+}
+
+/// Applies a statement. `None` means that nothing is to do (`IF EXISTS`, `IF NOT EXISTS`).
+/// `id` becomes the version of the new schema and the identity of a new table.
+pub(crate) fn apply(
+    now: &Schema,
+    statement: &ast::Statement,
+    used: Option<&str>,
+    id: Uuid,
+) -> Result<Option<Step>, Error> {
+    let mut schema = now.clone();
+    schema.version = id;
+    let step = |schema, change, target, keyspace: &str, name: &str, dropped| {
+        let change = SchemaChange { change, target, keyspace: keyspace.into(), name: name.into() };
+        Ok(Some(Step { schema, change, dropped }))
+    };
+    match statement {
+        ast::Statement::CreateKeyspace(create) => {
+            if schema.keyspaces.contains_key(&create.name) {
+                let error = Error::AlreadyExists { keyspace: create.name.clone(), table: String::new() };
+                return if create.if_not_exists { Ok(None) } else { Err(error) };
+            }
+            let mut def =
+                KeyspaceDef { name: create.name.clone(), replication: BTreeMap::new(), durable_writes: true };
+            keyspace_options(&mut def, &create.options)?;
+            if def.replication.is_empty() {
+                return Err(Error::Config("Missing mandatory option 'replication'; write WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}".into()));
+            }
+            def.validate().map_err(|e| Error::Invalid(e.to_string()))?;
+            let keyspace = Keyspace { def, tables: BTreeMap::new(), types: BTreeMap::new() };
+            schema.keyspaces.insert(create.name.clone(), Arc::new(keyspace));
+            step(schema, "CREATED", SchemaTarget::Keyspace, &create.name, "", vec![])
+        }
+        ast::Statement::AlterKeyspace(alter) => {
+            let Some(keyspace) = schema.keyspaces.get_mut(&alter.name) else {
+                return if alter.if_exists { Ok(None) } else { Err(no_keyspace(&alter.name)) };
+            };
+            keyspace_options(&mut Arc::make_mut(keyspace).def, &alter.options)?;
+            step(schema, "UPDATED", SchemaTarget::Keyspace, &alter.name, "", vec![])
+        }
+        ast::Statement::DropKeyspace(drop) => {
+            let Some(keyspace) = schema.keyspaces.remove(&drop.name) else {
+                return if drop.if_exists { Ok(None) } else { Err(no_keyspace(&drop.name)) };
+            };
+            let dropped = keyspace.tables.values().map(|t| t.id).collect();
+            step(schema, "DROPPED", SchemaTarget::Keyspace, &drop.name, "", dropped)
+        }
+        ast::Statement::CreateTable(create) => {
+            let keyspace = keyspace_of(&create.table, used)?;
+            let def = create_table(&schema, create, &keyspace, id)?;
+            let tables = &mut tables_mut(&mut schema, &keyspace)?;
+            if tables.contains_key(&def.name) {
+                let error = Error::AlreadyExists { keyspace, table: def.name };
+                return if create.if_not_exists { Ok(None) } else { Err(error) };
+            }
+            let name = def.name.clone();
+            tables.insert(name.clone(), Arc::new(def));
+            step(schema, "CREATED", SchemaTarget::Table, &keyspace, &name, vec![])
+        }
+        ast::Statement::AlterTable(alter) => {
+            let keyspace = keyspace_of(&alter.table, used)?;
+            let Some(table) = now.table(&keyspace, &alter.table.name) else {
+                return if alter.if_exists { Ok(None) } else { Err(no_table(&keyspace, &alter.table.name)) };
+            };
+            let mut def = TableDef::clone(table);
+            alter_table(&schema, &mut def, &alter.change)?;
+            tables_mut(&mut schema, &keyspace)?.insert(def.name.clone(), Arc::new(def));
+            step(schema, "UPDATED", SchemaTarget::Table, &keyspace, &alter.table.name, vec![])
+        }
+        ast::Statement::DropTable(drop) => {
+            let keyspace = keyspace_of(&drop.name, used)?;
+            let gone = match now.keyspaces.contains_key(&keyspace) {
+                true => tables_mut(&mut schema, &keyspace)?.remove(&drop.name.name),
+                false => None,
+            };
+            let Some(gone) = gone else {
+                return if drop.if_exists { Ok(None) } else { Err(no_table(&keyspace, &drop.name.name)) };
+            };
+            step(schema, "DROPPED", SchemaTarget::Table, &keyspace, &drop.name.name, vec![gone.id])
+        }
+        _ => Err(Error::Invalid(
+            "User types, indexes, views, functions and triggers are not supported yet".into(),
+        )),
+    }
+}
+
+/// The keyspace a name means.
+pub(crate) fn keyspace_of(name: &ast::QualifiedName, used: Option<&str>) -> Result<String, Error> {
+    name.keyspace.as_deref().or(used).map(str::to_owned).ok_or_else(|| {
+        Error::Invalid(
+            "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename".into(),
+        )
+    })
+}
+
+/// The message for a keyspace that is not there.
+pub(crate) fn no_keyspace(name: &str) -> Error {
+    Error::Invalid(format!("Keyspace '{name}' doesn't exist"))
+}
+
+/// The message for a table that is not there.
+pub(crate) fn no_table(keyspace: &str, name: &str) -> Error {
+    Error::Invalid(format!("table {keyspace}.{name} does not exist"))
+}
+
+fn tables_mut<'a>(
+    schema: &'a mut Schema,
+    keyspace: &str,
+) -> Result<&'a mut BTreeMap<String, Arc<TableDef>>, Error> {
+    match schema.keyspaces.get_mut(keyspace) {
+        Some(found) => Ok(&mut Arc::make_mut(found).tables),
+        None => Err(no_keyspace(keyspace)),
+    }
+}
+
+fn keyspace_options(def: &mut KeyspaceDef, options: &ast::Options) -> Result<(), Error> {
+    for (name, option) in options {
+        match (name.as_str(), option) {
+            ("replication", OptionValue::Map(pairs)) => {
+                def.replication = pairs.iter().map(|(k, v)| (k.clone(), plain(v))).collect();
+                if !def.replication.contains_key("class") {
+                    return Err(Error::Config("Missing replication strategy class".into()));
+                }
+            }
+            ("durable_writes", OptionValue::Boolean(on)) => def.durable_writes = *on,
+            ("tablets" | "storage", OptionValue::Map(_)) => {}
+            ("replication" | "durable_writes", _) => {
+                return Err(Error::Config(format!("Invalid value for property '{name}'")));
+            }
+            _ => {
+                return Err(Error::Config(format!(
+                    "Unknown property '{name}'; a keyspace has replication and durable_writes"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An option's value as text, as the schema tables show it.
+fn plain(value: &OptionValue) -> String {
+    match value {
+        OptionValue::Null => "null".into(),
+        OptionValue::Integer(n) => n.to_string(),
+        OptionValue::Float(x) => x.to_string(),
+        OptionValue::Boolean(b) => b.to_string(),
+        OptionValue::String(text) => text.clone(),
+        OptionValue::Duration(d) => format!("{}mo{}d{}ns", d.months, d.days, d.nanoseconds),
+        OptionValue::Map(pairs) => {
+            let pairs: Vec<String> = pairs.iter().map(|(k, v)| format!("'{k}': '{}'", plain(v))).collect();
+            format!("{{{}}}", pairs.join(", "))
+        }
+    }
+}
+
+/// A written type with its names resolved.
+fn resolve(ty: &TypeName) -> Result<CqlType, Error> {
+    let boxed = |inner: &TypeName| resolve(inner).map(Box::new);
+    Ok(match ty {
+        TypeName::Native(native) => native.clone(),
+        TypeName::List(e) => CqlType::List(boxed(e)?),
+        TypeName::Set(e) => CqlType::Set(boxed(e)?),
+        TypeName::Map(k, v) => CqlType::Map(boxed(k)?, boxed(v)?),
+        TypeName::Tuple(es) => CqlType::Tuple(es.iter().map(resolve).collect::<Result<_, _>>()?),
+        TypeName::Frozen(e) => CqlType::Frozen(boxed(e)?),
+        TypeName::User(name) => {
+            return Err(Error::Invalid(format!(
+                "Unknown type {}; user types are not supported yet",
+                name.name
+            )));
+        }
+        TypeName::Vector(..) | TypeName::Custom(_) => {
+            return Err(Error::Invalid("Vector and custom types are not supported yet".into()));
+        }
+    })
+}
+
+/// A column's type, as far as columns can have it today.
+fn column_type(name: &str, ty: &TypeName) -> Result<CqlType, Error> {
+    let ty = resolve(ty)?;
+    match ty {
+        CqlType::Counter => Err(Error::Invalid(format!("Column {name}: counters are not supported yet"))),
+        CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) => {
+            Err(Error::Invalid(format!("Column {name}: collections are supported only as frozen<{ty}> yet")))
+        }
+        _ => Ok(ty),
+    }
+}
+
+fn create_table(
+    schema: &Schema,
+    create: &ast::CreateTable,
+    keyspace: &str,
+    id: Uuid,
+) -> Result<TableDef, Error> {
+    if !schema.keyspaces.contains_key(keyspace) {
+        return Err(no_keyspace(keyspace));
+    }
+    if create.partition_key.is_empty() {
+        return Err(Error::Invalid(format!(
+            "No PRIMARY KEY specified for table '{}' (exactly one required)",
+            create.table.name
+        )));
+    }
+    if create.properties.compact_storage {
+        return Err(Error::Invalid("COMPACT STORAGE is not supported; leave it out".into()));
+    }
+    let order_of = |name: &String| {
+        let order = create.properties.clustering_order.iter().find(|(n, _)| n == name);
+        order.map_or(ClusteringOrder::Asc, |(_, order)| *order)
+    };
+    let mut columns = Vec::with_capacity(create.columns.len());
+    for column in &create.columns {
+        let name = &column.name;
+        let kind = match (
+            create.partition_key.iter().position(|n| n == name),
+            create.clustering.iter().position(|n| n == name),
+        ) {
+            (Some(at), _) => ColumnKind::PartitionKey(at),
+            (_, Some(at)) => ColumnKind::Clustering(at, order_of(name)),
+            _ if column.is_static => ColumnKind::Static,
+            _ => ColumnKind::Regular,
+        };
+        if column.is_static && kind != ColumnKind::Static {
+            return Err(Error::Invalid(format!("Static column {name} cannot be part of the PRIMARY KEY")));
+        }
+        if column.is_static && create.clustering.is_empty() {
+            return Err(Error::Invalid("Static columns are only useful (and thus allowed) if the table has at least one clustering column".into()));
+        }
+        columns.push(ColumnDef { id: 0, name: name.clone(), ty: column_type(name, &column.ty)?, kind });
+    }
+    for key in create.partition_key.iter().chain(&create.clustering) {
+        if !columns.iter().any(|c| c.name == *key) {
+            return Err(Error::Invalid(format!("Unknown definition {key} referenced in PRIMARY KEY")));
+        }
+    }
+    for (name, _) in &create.properties.clustering_order {
+        if !create.clustering.contains(name) {
+            return Err(Error::Invalid(format!(
+                "Only clustering key columns can be defined in CLUSTERING ORDER directive: {name} is none"
+            )));
+        }
+    }
+    let mut def = TableDef {
+        id,
+        keyspace: keyspace.to_owned(),
+        name: create.table.name.clone(),
+        next_column_id: columns.len() as u32,
+        columns,
+        options: TableOptions::default(),
+    };
+    table_options(&mut def, &create.properties.options)?;
+    def.sort_columns();
+    // Numbers follow the shown order, so that a new table's cells sit at their numbers in a row.
+    let first = def.columns.iter().position(|c| matches!(c.kind, ColumnKind::Static | ColumnKind::Regular));
+    let keys = first.unwrap_or(def.columns.len()) as u32;
+    let count = def.columns.len() as u32;
+    for (at, column) in def.columns.iter_mut().enumerate() {
+        column.id = (at as u32 + count - keys) % count;
+    }
+    def.validate().map_err(|e| Error::Invalid(e.to_string()))?;
+    Ok(def)
+}
+
+fn table_options(def: &mut TableDef, options: &ast::Options) -> Result<(), Error> {
+    for (name, option) in options {
+        let seconds = || match option {
+            OptionValue::Integer(n) => u32::try_from(*n).ok().filter(|n| *n <= 630_720_000),
+            OptionValue::String(text) => text.parse().ok(),
+            _ => None,
+        };
+        let bad = || {
+            Error::Config(format!(
+                "Invalid value for '{name}': a whole number of seconds, at most 20 years, is expected"
+            ))
+        };
+        match name.as_str() {
+            "comment" => def.options.comment = plain(option),
+            "default_time_to_live" => def.options.default_time_to_live = seconds().ok_or_else(bad)?,
+            "gc_grace_seconds" => def.options.gc_grace_seconds = seconds().ok_or_else(bad)?,
+            "id" => return Err(Error::Config("A table's id cannot be chosen; leave ID out".into())),
+            "additional_write_policy"
+            | "allow_auto_snapshot"
+            | "bloom_filter_fp_chance"
+            | "caching"
+            | "cdc"
+            | "compaction"
+            | "compression"
+            | "crc_check_chance"
+            | "dclocal_read_repair_chance"
+            | "extensions"
+            | "incremental_backups"
+            | "max_index_interval"
+            | "memtable"
+            | "memtable_flush_period_in_ms"
+            | "min_index_interval"
+            | "read_repair"
+            | "read_repair_chance"
+            | "speculative_retry" => {
+                def.options.other.insert(name.clone(), plain(option));
+            }
+            _ => return Err(Error::Config(format!("Unknown property '{name}'"))),
+        }
+    }
+    Ok(())
+}
+
+fn alter_table(_schema: &Schema, def: &mut TableDef, change: &ast::TableChange) -> Result<(), Error> {
+    match change {
+        ast::TableChange::Add { if_not_exists, columns } => {
+            for column in columns {
+                if def.column(&column.name).is_some() {
+                    if *if_not_exists {
+                        continue;
+                    }
+                    return Err(Error::Invalid(format!("Column with name '{}' already exists", column.name)));
+                }
+                let kind = if column.is_static { ColumnKind::Static } else { ColumnKind::Regular };
+                let ty = column_type(&column.name, &column.ty)?;
+                def.columns.push(ColumnDef { id: def.next_column_id, name: column.name.clone(), ty, kind });
+                def.next_column_id += 1;
+            }
+        }
+        ast::TableChange::Drop { if_exists, columns, .. } => {
+            for name in columns {
+                match def.column(name) {
+                    Some((at, c)) if matches!(c.kind, ColumnKind::Static | ColumnKind::Regular) => {
+                        def.columns.remove(at);
+                    }
+                    Some(_) => return Err(Error::Invalid(format!("Cannot drop PRIMARY KEY column {name}"))),
+                    None if *if_exists => {}
+                    None => {
+                        return Err(Error::Invalid(format!(
+                            "Column {name} was not found in table {}.{}",
+                            def.keyspace, def.name
+                        )));
+                    }
+                }
+            }
+        }
+        ast::TableChange::Rename { if_exists, columns } => {
+            for (from, to) in columns {
+                if def.column(to).is_some() {
+                    return Err(Error::Invalid(format!(
+                        "Cannot rename column {from} to {to}: another column of that name exists"
+                    )));
+                }
+                match def.columns.iter_mut().find(|c| c.name == *from) {
+                    Some(c) if matches!(c.kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..)) => {
+                        c.name.clone_from(to)
+                    }
+                    Some(_) => {
+                        return Err(Error::Invalid(format!("Cannot rename non PRIMARY KEY column {from}")));
+                    }
+                    None if *if_exists => {}
+                    None => {
+                        return Err(Error::Invalid(format!(
+                            "Column {from} was not found in table {}.{}",
+                            def.keyspace, def.name
+                        )));
+                    }
+                }
+            }
+        }
+        ast::TableChange::With(properties) => table_options(def, &properties.options)?,
+        ast::TableChange::Type { .. } => {
+            return Err(Error::Invalid("Altering column types is no longer supported".into()));
+        }
+        ast::TableChange::DropCompactStorage => {
+            return Err(Error::Invalid("Table has no COMPACT STORAGE to drop".into()));
+        }
+    }
+    def.sort_columns();
+    def.validate().map_err(|e| Error::Invalid(e.to_string()))
+}

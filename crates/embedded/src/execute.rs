@@ -1,0 +1,449 @@
+//! Running plans: writes to the cores that own their partitions, reads gathered from them, page by page.
+
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cql::ast::{CompareOp, Statement};
+use engine::{
+    BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request, Rows, Schema, SchemaChange, Value,
+};
+use storage::{Mutation, TableId};
+
+use crate::paging::Position;
+use crate::plan::{EmbeddedPlan, Kind};
+use crate::read::{Chunk, Slice};
+use crate::restrict::TokenBound;
+use crate::select::{SelectPlan, Want};
+use crate::slice::{clustering_ranges, partition_keys};
+use crate::write::{is_lower, mutations};
+use crate::{Embedded, storage_error, virtual_select};
+
+/// A page ends early at this many bytes of cells, so that an answer always fits a frame.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+
+/// The most bytes of cells in an answer that the client asked for whole.
+const WHOLE_BYTES_MAX: usize = 128 << 20;
+
+impl Engine for Embedded {
+    fn prepare(&self, statement: Rc<Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
+        Ok(Rc::new(self.plan(&statement, keyspace)?))
+    }
+
+    fn execute(&self, plan: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {
+        let plan = own(plan);
+        if let Err(error) = check_values(plan, request.values) {
+            return Execution::Ready(Err(error));
+        }
+        match &plan.kind {
+            Kind::Select(select) => self.select(select, request),
+            Kind::Write(writes) => {
+                let parts = writes.iter().map(|write| (write, request.values));
+                self.write(parts, request)
+            }
+            Kind::Truncate(def) => {
+                let table = TableId(def.id.as_u128());
+                Execution::Pending(Box::pin(async move {
+                    for core in 0..lanes::cores() {
+                        let cut = move || async move { Embedded::local().shard.truncate(table).await };
+                        lanes::call(core, cut).await.map_err(storage_error)?;
+                    }
+                    Ok(Outcome::Void)
+                }))
+            }
+            Kind::Define(statement, keyspace) => {
+                Execution::Pending(Box::pin(Embedded::define(Statement::clone(statement), keyspace.clone())))
+            }
+        }
+    }
+
+    fn execute_batch(
+        &self,
+        kind: BatchKind,
+        parts: &[(Rc<dyn Plan>, &[Value<'_>])],
+        request: &Request<'_>,
+    ) -> Execution {
+        if kind == BatchKind::Counter {
+            return Execution::Ready(Err(Error::Invalid("Counter batches are not supported yet".into())));
+        }
+        let mut writes = Vec::with_capacity(parts.len());
+        for (plan, values) in parts {
+            let plan = own(plan);
+            if let Err(error) = check_values(plan, values) {
+                return Execution::Ready(Err(error));
+            }
+            match &plan.kind {
+                Kind::Write(plans) => writes.extend(plans.iter().map(|write| (write, *values))),
+                _ => {
+                    let text = "A batch can hold INSERT, UPDATE and DELETE statements only";
+                    return Execution::Ready(Err(Error::Invalid(text.into())));
+                }
+            }
+        }
+        self.write(writes.into_iter(), request)
+    }
+
+    fn schema(&self) -> Arc<Schema> {
+        self.schema.borrow().clone()
+    }
+
+    fn on_schema_change(&self, listener: Rc<dyn Fn(&SchemaChange)>) {
+        self.listeners.borrow_mut().push(listener);
+    }
+
+    fn registry(&self) -> &Registry {
+        &self.registry
+    }
+}
+
+fn own(plan: &Rc<dyn Plan>) -> &EmbeddedPlan {
+    plan.as_any().downcast_ref().expect("a plan goes back to the engine that made it")
+}
+
+fn check_values(plan: &EmbeddedPlan, values: &[Value<'_>]) -> Result<(), Error> {
+    if !plan.is_current() {
+        return Err(Error::Stale);
+    }
+    match (plan.binds().len(), values.len()) {
+        (wanted, given) if wanted != given => {
+            Err(Error::Invalid(format!("There were {wanted} markers(?) in CQL but {given} bound variables")))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Embedded {
+    fn write<'a>(
+        &self,
+        parts: impl Iterator<Item = (&'a crate::write::WritePlan, &'a [Value<'a>])>,
+        request: &Request<'_>,
+    ) -> Execution {
+        let now_us = self.next_us();
+        let mut all = Vec::with_capacity(1);
+        for (plan, values) in parts {
+            if let Err(error) = mutations(plan, values, request, now_us, &mut all) {
+                return Execution::Ready(Err(error));
+            }
+        }
+        if all.is_empty() {
+            return Execution::Ready(Ok(Outcome::Void));
+        }
+        let core = self.owner(all[0].token);
+        let alone = all.iter().all(|mutation| self.owner(mutation.token) == core);
+        if alone && core == lanes::current_core() {
+            return match self.shard.apply(all) {
+                Ok(commit) => Execution::Pending(Box::pin(async move {
+                    commit.await.map_err(storage_error)?;
+                    Ok(Outcome::Void)
+                })),
+                Err(error) => Execution::Ready(Err(storage_error(error))),
+            };
+        }
+        let mut by_core: Vec<Vec<Mutation>> = vec![Vec::new(); self.sharding.shards as usize];
+        for mutation in all {
+            by_core[self.owner(mutation.token)].push(mutation);
+        }
+        Execution::Pending(Box::pin(async move {
+            for (core, part) in by_core.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+                let apply = move || async move { Embedded::local().shard.apply(part)?.await };
+                lanes::call(core, apply).await.map_err(storage_error)?;
+            }
+            Ok(Outcome::Void)
+        }))
+    }
+
+    fn select(&self, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Execution {
+        if plan.is_virtual {
+            let table = self.registry.get(&plan.def.keyspace, &plan.def.name);
+            return Execution::Ready(match table {
+                Some(table) => virtual_select::run(&table, plan, request),
+                None => Err(Error::Stale),
+            });
+        }
+        let now_s = request.now_s.unwrap_or_else(|| (lanes::time::unix_micros() / 1_000_000) as u32);
+        if plan.point {
+            return self.point_read(plan, request, now_s);
+        }
+        match self.reading(plan, request, now_s) {
+            Ok(reading) => Execution::Pending(Box::pin(reading.run(self.rc()))),
+            Err(error) => Execution::Ready(Err(error)),
+        }
+    }
+
+    fn reading(&self, plan: &Arc<SelectPlan>, request: &Request<'_>, now_s: u32) -> Result<Reading, Error> {
+        let values = request.values;
+        let whole = plan.restrictions.clustering.is_empty() && plan.restrictions.range.is_empty();
+        let ranges = match plan.restrictions.partition.is_empty() {
+            true => Arc::from([(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded)]),
+            false => clustering_ranges(&plan.def, &plan.restrictions, values)?.into(),
+        };
+        let limit = |bind: &Option<crate::term::Bind>, name: &str| match bind {
+            None => Ok(u32::MAX),
+            Some(bind) => match bind.number(values)? {
+                None => Ok(u32::MAX),
+                Some(n) if n > 0 => Ok(n as u32),
+                Some(_) => Err(Error::Invalid(format!("{name} must be strictly positive"))),
+            },
+        };
+        let per_partition = limit(&plan.per_partition, "PER PARTITION LIMIT")?;
+        let rows_max = limit(&plan.limit, "LIMIT")?;
+        let counting = matches!(*plan.want, Want::Count(_));
+        let filters = plan.restrictions.filters.iter().map(|f| f.bound(values)).collect::<Result<_, _>>()?;
+        let slice = Slice {
+            def: plan.def.clone(),
+            want: plan.want.clone(),
+            ranges,
+            filters,
+            reversed: plan.reversed,
+            distinct: plan.distinct,
+            whole,
+            per_partition,
+            now_s,
+        };
+        let keys = match plan.restrictions.partition.is_empty() {
+            true => None,
+            false => Some(partition_keys(&plan.def, &plan.restrictions.partition, values)?),
+        };
+        let position = match request.paging_state {
+            Some(state) => Position::decode(state)?,
+            None => Position { left: rows_max, ..Position::default() },
+        };
+        Ok(Reading {
+            tokens: tokens(&plan.restrictions.tokens, values)?,
+            columns: plan.columns.clone(),
+            slice,
+            keys,
+            position,
+            page: if counting { None } else { request.page_size },
+            counting,
+        })
+    }
+}
+
+/// The tokens that bounds leave; an empty range where they leave none.
+fn tokens(bounds: &[TokenBound], values: &[Value<'_>]) -> Result<RangeInclusive<i64>, Error> {
+    let (mut start, mut end) = (i64::MIN, i64::MAX);
+    for (op, bind) in bounds {
+        let Some(token) = bind.number(values)? else { continue };
+        let strict = matches!(op, CompareOp::Less | CompareOp::Greater);
+        match op {
+            CompareOp::NotEq => return Err(Error::Invalid("Unsupported \"!=\" relation on token".into())),
+            CompareOp::Eq => (start, end) = (start.max(token), end.min(token)),
+            _ if is_lower(*op) => match token.checked_add(i64::from(strict)) {
+                Some(token) => start = start.max(token),
+                None => (start, end) = (1, 0),
+            },
+            // As in Cassandra, the smallest token as an upper bound stands for the end of the ring.
+            _ if token == i64::MIN => {}
+            _ => end = end.min(token - i64::from(strict)),
+        }
+    }
+    Ok(start..=end)
+}
+
+/// One page of a SELECT.
+struct Reading {
+    slice: Slice,
+    columns: engine::Columns,
+    keys: Option<Vec<(i64, Bytes)>>,
+    tokens: RangeInclusive<i64>,
+    position: Position,
+    page: Option<u32>,
+    counting: bool,
+}
+
+impl Reading {
+    async fn run(mut self, engine: Rc<Embedded>) -> Result<Outcome, Error> {
+        let page = self.page.unwrap_or(u32::MAX).min(self.position.left).max(1);
+        let rows = Rows::new(self.columns.clone());
+        let mut chunk = Chunk { rows, counted: 0, last: None, of_partition: 0, left: page };
+        let paged = self.page.is_some();
+        let next = match self.keys.take() {
+            Some(keys) => self.by_keys(&engine, keys, &mut chunk, paged).await?,
+            None => self.by_tokens(&mut chunk, paged).await?,
+        };
+        if self.counting {
+            chunk.rows.push(Some(&(chunk.counted as i64).to_be_bytes()));
+            chunk.rows.count = 1;
+            return Ok(Outcome::Rows(chunk.rows));
+        }
+        let left = self.position.left.saturating_sub(chunk.rows.count);
+        if let Some(mut next) = next.filter(|_| left > 0) {
+            next.left = if self.position.left == u32::MAX { u32::MAX } else { left };
+            chunk.rows.paging_state = Some(next.encode());
+        }
+        Ok(Outcome::Rows(chunk.rows))
+    }
+
+    /// Reads the named partitions in token order; gives where to go on, if there is more.
+    async fn by_keys(
+        &self,
+        engine: &Rc<Embedded>,
+        keys: Vec<(i64, Bytes)>,
+        chunk: &mut Chunk,
+        paged: bool,
+    ) -> Result<Option<Position>, Error> {
+        let position = &self.position;
+        let mut done = None;
+        for (token, key) in keys {
+            let mut after = None;
+            chunk.of_partition = 0;
+            if let Some(reached) = &position.key {
+                match (token, &key).cmp(&(position.token, reached)) {
+                    std::cmp::Ordering::Less => continue,
+                    std::cmp::Ordering::Equal if position.row.is_none() => continue,
+                    std::cmp::Ordering::Equal => {
+                        after.clone_from(&position.row);
+                        chunk.of_partition = position.of_partition;
+                    }
+                    std::cmp::Ordering::Greater => {}
+                }
+            }
+            let core = engine.owner(token);
+            let finished = if core == lanes::current_core() {
+                one(&engine.shard, &self.slice, token, &key, after, chunk, paged).await?
+            } else {
+                let mut away = Chunk {
+                    rows: std::mem::replace(&mut chunk.rows, Rows::new(Arc::from([]))),
+                    ..*chunk_shell(chunk)
+                };
+                let (slice, key) = (self.slice.clone(), key.clone());
+                let (back, finished) = lanes::call(core, move || async move {
+                    let finished =
+                        one(&Embedded::local().shard, &slice, token, &key, after, &mut away, paged).await;
+                    (away, finished)
+                })
+                .await;
+                *chunk = back;
+                finished?
+            };
+            if !finished {
+                return Ok(Some(stopped_at(chunk, 0, token, key, done)));
+            }
+            done = Some((token, key));
+        }
+        Ok(None)
+    }
+
+    /// Reads every partition in the token range, core by core.
+    async fn by_tokens(&self, chunk: &mut Chunk, paged: bool) -> Result<Option<Position>, Error> {
+        if self.tokens.is_empty() {
+            return Ok(None);
+        }
+        for core in usize::from(self.position.core)..lanes::cores() {
+            let start = if core == usize::from(self.position.core) {
+                self.position.clone()
+            } else {
+                Position::default()
+            };
+            let mut away = Chunk {
+                rows: std::mem::replace(&mut chunk.rows, Rows::new(Arc::from([]))),
+                ..*chunk_shell(chunk)
+            };
+            let (slice, tokens) = (self.slice.clone(), self.tokens.clone());
+            let (back, next) = lanes::call(core, move || async move {
+                let next =
+                    scan(&Embedded::local().shard, &slice, tokens, core, start, &mut away, paged).await;
+                (away, next)
+            })
+            .await;
+            *chunk = back;
+            if let Some(next) = next? {
+                return Ok(Some(next));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A chunk without its rows.
+fn chunk_shell(chunk: &Chunk) -> Box<Chunk> {
+    let rows = Rows::new(Arc::from([]));
+    Box::new(Chunk {
+        rows,
+        counted: chunk.counted,
+        last: None,
+        of_partition: chunk.of_partition,
+        left: chunk.left,
+    })
+}
+
+fn stopped_at(chunk: &Chunk, core: usize, token: i64, key: Bytes, done: Option<(i64, Bytes)>) -> Position {
+    let core = core as u16;
+    match (&chunk.last, done) {
+        (Some(row), _) => {
+            let of_partition = chunk.of_partition;
+            Position { core, left: 0, of_partition, token, key: Some(key), row: Some(row.clone()) }
+        }
+        (None, Some((token, key))) => Position { core, token, key: Some(key), ..Position::default() },
+        (None, None) => Position { core, ..Position::default() },
+    }
+}
+
+async fn one(
+    shard: &Rc<storage::Shard>,
+    slice: &Slice,
+    token: i64,
+    key: &Bytes,
+    after: Option<Bytes>,
+    chunk: &mut Chunk,
+    paged: bool,
+) -> Result<bool, Error> {
+    let table = TableId(slice.def.id.as_u128());
+    chunk.last.clone_from(&after);
+    let view = shard.read_partition(table, token, key, slice.now_s).wait().await.map_err(storage_error)?;
+    match view {
+        Some(view) => {
+            let finished = slice.partition((token, key), &view, after.as_ref(), chunk).await?;
+            bound_bytes(chunk, paged)?;
+            Ok(finished)
+        }
+        None => Ok(true),
+    }
+}
+
+async fn scan(
+    shard: &Rc<storage::Shard>,
+    slice: &Slice,
+    tokens: RangeInclusive<i64>,
+    core: usize,
+    start: Position,
+    chunk: &mut Chunk,
+    paged: bool,
+) -> Result<Option<Position>, Error> {
+    let mut done = start.key.clone().map(|key| (start.token, key));
+    if let (Some((token, key)), Some(row)) = (done.clone(), start.row) {
+        chunk.of_partition = start.of_partition;
+        if !one(shard, slice, token, &key, Some(row), chunk, paged).await? {
+            return Ok(Some(stopped_at(chunk, core, token, key, None)));
+        }
+    }
+    let mut scan = shard.scan(TableId(slice.def.id.as_u128()), tokens, done.clone(), slice.now_s);
+    while let Some((token, key, view)) = scan.next().await.map_err(storage_error)? {
+        if lanes::should_yield() {
+            lanes::yield_now().await;
+        }
+        (chunk.of_partition, chunk.last) = (0, None);
+        if !slice.partition((token, &key), &view, None, chunk).await? {
+            return Ok(Some(stopped_at(chunk, core, token, key, done)));
+        }
+        bound_bytes(chunk, paged)?;
+        done = Some((token, key));
+    }
+    Ok(None)
+}
+
+/// Ends a page that has grown long; refuses an unpaged answer that has.
+fn bound_bytes(chunk: &mut Chunk, paged: bool) -> Result<(), Error> {
+    let bytes = chunk.rows.cells.len();
+    if paged && bytes >= PAGE_BYTES_MAX {
+        chunk.left = 0;
+    }
+    if !paged && bytes > WHOLE_BYTES_MAX {
+        return Err(Error::Invalid(format!(
+            "The result is larger than {WHOLE_BYTES_MAX} bytes; ask for it in pages"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! The paging state: where the last page ended, as bytes that the client gives back. Format, big-endian:
+//!
+//! ```text
+//! version u8 = 1 │ core u16 │ rows left under LIMIT u32 │ rows taken of the partition u32 │ token i64
+//! flags u8 (1: inside the partition) │ key length u32 │ key │ clustering length u32 │ clustering
+//! ```
+
+use bytes::Bytes;
+use engine::Error;
+
+/// Where to go on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Position {
+    /// The core being scanned.
+    pub(crate) core: u16,
+    /// What LIMIT still allows.
+    pub(crate) left: u32,
+    /// Rows taken of the present partition.
+    pub(crate) of_partition: u32,
+    /// The partition's token.
+    pub(crate) token: i64,
+    /// The partition's key; `None` is the start.
+    pub(crate) key: Option<Bytes>,
+    /// The last row taken of it; `None` where the partition is done.
+    pub(crate) row: Option<Bytes>,
+}
+
+impl Position {
+    /// As bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![1];
+        out.extend(self.core.to_be_bytes());
+        out.extend(self.left.to_be_bytes());
+        out.extend(self.of_partition.to_be_bytes());
+        out.extend(self.token.to_be_bytes());
+        out.push(u8::from(self.key.is_some()) | u8::from(self.row.is_some()) << 1);
+        for part in [&self.key, &self.row] {
+            let part = part.as_deref().unwrap_or_default();
+            out.extend((part.len() as u32).to_be_bytes());
+            out.extend(part);
+        }
+        out
+    }
+
+    /// From bytes that a client gave.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Position, Error> {
+        Position::parse(bytes).ok_or_else(|| Error::Invalid("Invalid value for the paging state".into()))
+    }
+
+    fn parse(mut bytes: &[u8]) -> Option<Position> {
+        let mut take = |n: usize| {
+            let (head, tail) = bytes.split_at_checked(n)?;
+            bytes = tail;
+            Some(head)
+        };
+        if take(1)? != [1] {
+            return None;
+        }
+        let core = u16::from_be_bytes(take(2)?.try_into().ok()?);
+        let left = u32::from_be_bytes(take(4)?.try_into().ok()?);
+        let of_partition = u32::from_be_bytes(take(4)?.try_into().ok()?);
+        let token = i64::from_be_bytes(take(8)?.try_into().ok()?);
+        let flags = take(1)?[0];
+        let mut part = || {
+            let len = u32::from_be_bytes(take(4)?.try_into().ok()?) as usize;
+            take(len).map(Bytes::copy_from_slice)
+        };
+        let (key, row) = (part()?, part()?);
+        let position = Position {
+            core,
+            left,
+            of_partition,
+            token,
+            key: (flags & 1 != 0).then_some(key),
+            row: (flags & 2 != 0).then_some(row),
+        };
+        bytes.is_empty().then_some(position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_survives_and_damage_is_refused() {
+        let position = Position {
+            core: 3,
+            left: 7,
+            of_partition: 2,
+            token: -5,
+            key: Some(Bytes::from_static(b"key")),
+            row: Some(Bytes::new()),
+        };
+        let bytes = position.encode();
+        assert_eq!(Position::decode(&bytes).unwrap(), position);
+        for cut in 0..bytes.len() {
+            assert!(Position::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+}

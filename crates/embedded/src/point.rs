@@ -1,0 +1,85 @@
+//! The point read, the path that is taken a hundred thousand times a second: from values to a row's cells with as
+//! few allocations as can be, answered at once where this core has the row in memory.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use engine::{Error, Execution, Outcome, Request, Rows};
+use storage::{Read, RowView, TableId};
+
+use crate::read::{Chunk, take};
+use crate::select::SelectPlan;
+use crate::slice::encode;
+use crate::{Embedded, storage_error};
+
+impl Embedded {
+    /// Runs a plan whose `point` is true.
+    pub(crate) fn point_read(&self, plan: &Arc<SelectPlan>, request: &Request<'_>, now_s: u32) -> Execution {
+        let (key, row) = match keys(plan, request) {
+            Ok(keys) => keys,
+            Err(error) => return Execution::Ready(Err(error)),
+        };
+        let token = schema::token::token(&key);
+        let table = TableId(plan.def.id.as_u128());
+        let core = self.owner(token);
+        if core == lanes::current_core() {
+            match self.shard.read_row(table, token, &key, &row, &[], now_s) {
+                Read::Ready(found) => Execution::Ready(answer(plan, token, &key, found.as_ref(), now_s)),
+                Read::Pending(read) => {
+                    let (plan, key) = (plan.clone(), key.into_owned());
+                    Execution::Pending(Box::pin(async move {
+                        answer(&plan, token, &key, read.await.map_err(storage_error)?.as_ref(), now_s)
+                    }))
+                }
+            }
+        } else {
+            let (plan, key, row) = (plan.clone(), Bytes::from(key.into_owned()), Bytes::from(row));
+            Execution::Pending(Box::pin(lanes::call(core, move || async move {
+                let read = Embedded::local().shard.read_row(table, token, &key, &row, &[], now_s);
+                answer(&plan, token, &key, read.wait().await.map_err(storage_error)?.as_ref(), now_s)
+            })))
+        }
+    }
+}
+
+/// The partition key and the clustering key of the row.
+fn keys<'a>(plan: &'a SelectPlan, request: &Request<'a>) -> Result<(Cow<'a, [u8]>, Vec<u8>), Error> {
+    let one = |choice: &'a crate::restrict::Choice| {
+        crate::write::single(choice, request.values).expect("a point read names each key column once")
+    };
+    let partition = &plan.restrictions.partition;
+    let key = match partition.as_slice() {
+        [only] => one(only)?,
+        several => {
+            let parts = several.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+            let mut key = Vec::new();
+            schema::token::compose_partition_key(parts.iter().map(|p| &p[..]), &mut key)
+                .map_err(|e| Error::Invalid(e.to_string()))?;
+            Cow::Owned(key)
+        }
+    };
+    if key.is_empty() {
+        return Err(Error::Invalid("Key may not be empty".into()));
+    }
+    let mut row = Vec::new();
+    for (column, choice) in plan.def.clustering().zip(&plan.restrictions.clustering) {
+        encode(column, &one(choice)?, &mut row);
+    }
+    Ok((key, row))
+}
+
+fn answer(
+    plan: &SelectPlan,
+    token: i64,
+    key: &[u8],
+    row: Option<&RowView>,
+    now_s: u32,
+) -> Result<Outcome, Error> {
+    let rows = Rows::new(plan.columns.clone());
+    let mut chunk = Chunk { rows, counted: 0, last: None, of_partition: 0, left: 1 };
+    if let Some(row) = row {
+        take(&plan.def, &plan.want, (token, key), Some(row), &|_| None, now_s, &mut chunk)?;
+    }
+    Ok(Outcome::Rows(chunk.rows))
+}

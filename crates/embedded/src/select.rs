@@ -1,0 +1,270 @@
+//! SELECT made ready: what to read, in which order, and what to show of it.
+
+use std::sync::Arc;
+
+use cql::ast::{self, SelectExpr, Selection};
+use engine::{ColumnSpec, Columns, Error};
+use schema::{ColumnKind, CqlType, TableDef};
+
+use crate::restrict::{Restrictions, find, restrict};
+use crate::term::{Bind, Binder};
+
+/// One column of the result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Show {
+    /// Component of the partition key.
+    Key(usize),
+    /// Component of the clustering key.
+    Clustering(usize),
+    /// A static column's cell, by column number.
+    Static(u32),
+    /// A cell of the row, by column number.
+    Regular(u32),
+    /// Write time of a cell, and whether the cell is static.
+    WriteTime(u32, bool),
+    /// Seconds left of a cell, and whether the cell is static.
+    Ttl(u32, bool),
+    /// The partition's token.
+    Token,
+}
+
+/// What is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Want {
+    /// Rows.
+    Rows(Vec<Show>),
+    /// How many rows there are; with a column, how many have it.
+    Count(Option<Show>),
+}
+
+/// A SELECT, made ready. What travels to other cores is behind [`Arc`].
+#[derive(Debug)]
+pub(crate) struct SelectPlan {
+    pub(crate) def: Arc<TableDef>,
+    pub(crate) want: Arc<Want>,
+    pub(crate) columns: Columns,
+    pub(crate) restrictions: Restrictions,
+    pub(crate) limit: Option<Bind>,
+    pub(crate) per_partition: Option<Bind>,
+    pub(crate) reversed: bool,
+    /// One row a partition, of key and static columns.
+    pub(crate) distinct: bool,
+    /// A whole primary key by `=`, and only cells of that row to show: the point read.
+    pub(crate) point: bool,
+    pub(crate) is_virtual: bool,
+}
+
+/// Prepares a SELECT over `def`.
+pub(crate) fn select(
+    def: &Arc<TableDef>,
+    select: &ast::Select,
+    binder: &mut Binder,
+    is_virtual: bool,
+) -> Result<SelectPlan, Error> {
+    if select.json {
+        return Err(Error::Invalid("SELECT JSON is not supported yet".into()));
+    }
+    if !select.group_by.is_empty() {
+        return Err(Error::Invalid("GROUP BY is not supported yet".into()));
+    }
+    let (want, columns) = selection(def, select)?;
+    let restrictions = restrict(def, &select.relations, binder, is_virtual)?;
+    let mut limit = |name, term: &Option<ast::Term>| {
+        term.as_ref().map(|term| binder.bind(name, &CqlType::Int, term)).transpose()
+    };
+    let per_partition = limit("[per_partition_limit]", &select.per_partition_limit)?;
+    let limit = limit("[limit]", &select.limit)?;
+    if !is_virtual && !select.allow_filtering {
+        check_filtering(&restrictions)?;
+    }
+    let reversed = order(def, select, &restrictions)?;
+    let shows_static =
+        |show: &Show| matches!(show, Show::Static(_) | Show::WriteTime(_, true) | Show::Ttl(_, true));
+    let point = !is_virtual
+        && !select.distinct
+        && restrictions.filters.is_empty()
+        && restrictions
+            .partition
+            .iter()
+            .chain(&restrictions.clustering)
+            .all(|c| matches!(c, crate::restrict::Choice::One(_)))
+        && !restrictions.partition.is_empty()
+        && restrictions.clustering.len() == def.clustering().count()
+        && limit.is_none()
+        && per_partition.is_none()
+        && matches!(&want, Want::Rows(shows) if !shows.iter().any(shows_static));
+    let want = Arc::new(want);
+    Ok(SelectPlan {
+        def: def.clone(),
+        want,
+        columns,
+        restrictions,
+        limit,
+        per_partition,
+        reversed,
+        distinct: select.distinct,
+        point,
+        is_virtual,
+    })
+}
+
+fn check_filtering(restrictions: &Restrictions) -> Result<(), Error> {
+    if restrictions.filters.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Invalid(
+        "Cannot execute this query as it might involve data filtering and thus may have unpredictable performance. \
+         If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING"
+            .into(),
+    ))
+}
+
+/// Whether rows are wanted against their order on disk.
+fn order(def: &TableDef, select: &ast::Select, restrictions: &Restrictions) -> Result<bool, Error> {
+    let mut reversed = None;
+    if !select.order_by.is_empty() && restrictions.partition.is_empty() {
+        return Err(Error::Invalid(
+            "ORDER BY is only supported when the partition key is restricted by an EQ or an IN.".into(),
+        ));
+    }
+    for (at, (name, wanted)) in select.order_by.iter().enumerate() {
+        let (_, column) = find(def, name)?;
+        let ColumnKind::Clustering(place, kept) = column.kind else {
+            return Err(Error::Invalid(format!(
+                "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got {name}"
+            )));
+        };
+        if place != at {
+            return Err(Error::Invalid(format!(
+                "Order by currently only supports the ordering of columns following their declared order in the PRIMARY KEY ({name} is out of order)"
+            )));
+        }
+        let against = kept != *wanted;
+        if *reversed.get_or_insert(against) != against {
+            return Err(Error::Invalid("Unsupported order by relation: all columns must run with, or all against, the CLUSTERING ORDER".into()));
+        }
+    }
+    Ok(reversed.unwrap_or(false))
+}
+
+fn spec(def: &TableDef, name: &str, ty: CqlType) -> ColumnSpec {
+    ColumnSpec {
+        keyspace: def.keyspace.as_str().into(),
+        table: def.name.as_str().into(),
+        name: name.to_owned(),
+        ty,
+    }
+}
+
+fn show(column: &schema::ColumnDef) -> Show {
+    match column.kind {
+        ColumnKind::PartitionKey(at) => Show::Key(at),
+        ColumnKind::Clustering(at, _) => Show::Clustering(at),
+        ColumnKind::Static => Show::Static(column.id),
+        ColumnKind::Regular => Show::Regular(column.id),
+    }
+}
+
+fn selection(def: &TableDef, select: &ast::Select) -> Result<(Want, Columns), Error> {
+    let Selection::Selectors(selectors) = &select.selection else {
+        let columns = def.columns.iter().map(|c| spec(def, &c.name, c.ty.clone())).collect();
+        return Ok((Want::Rows(def.columns.iter().map(show).collect()), columns));
+    };
+    let mut shows = Vec::with_capacity(selectors.len());
+    let mut columns = Vec::with_capacity(selectors.len());
+    for selector in selectors {
+        let name = |default: &str| selector.alias.clone().unwrap_or_else(|| default.to_owned());
+        if let Some(counted) = counted(def, &selector.expr)? {
+            if selectors.len() > 1 {
+                return Err(Error::Invalid(
+                    "An aggregate beside other selectors is not supported yet".into(),
+                ));
+            }
+            let label = match &selector.expr {
+                SelectExpr::CountRows => name("count"),
+                _ => name(&format!("system.count({})", column_argument(&selector.expr))),
+            };
+            return Ok((Want::Count(counted), vec![spec(def, &label, CqlType::BigInt)].into()));
+        }
+        let (what, label, ty) = selected(def, &selector.expr)?;
+        if select.distinct && matches!(what, Show::Regular(_) | Show::Clustering(_)) {
+            return Err(Error::Invalid(
+                "SELECT DISTINCT queries must only request partition key columns and/or static columns"
+                    .into(),
+            ));
+        }
+        shows.push(what);
+        columns.push(spec(def, &name(&label), ty));
+    }
+    Ok((Want::Rows(shows), columns.into()))
+}
+
+fn column_argument(expr: &SelectExpr) -> &str {
+    match expr {
+        SelectExpr::Function(call) => match call.arguments.as_slice() {
+            [SelectExpr::Column(name)] => name,
+            _ => "*",
+        },
+        _ => "*",
+    }
+}
+
+/// What a `count` counts: `Some(None)` is rows; `None` is no count.
+fn counted(def: &TableDef, expr: &SelectExpr) -> Result<Option<Option<Show>>, Error> {
+    Ok(match expr {
+        SelectExpr::CountRows => Some(None),
+        SelectExpr::Function(call) if call.name.name == "count" => match call.arguments.as_slice() {
+            [SelectExpr::Column(name)] => Some(Some(show(find(def, name)?.1))),
+            _ => Some(None),
+        },
+        _ => None,
+    })
+}
+
+fn selected(def: &TableDef, expr: &SelectExpr) -> Result<(Show, String, CqlType), Error> {
+    let unsupported = || {
+        Error::Invalid(
+            "Selecting anything but columns, count, writetime, ttl and token is not supported yet".into(),
+        )
+    };
+    match expr {
+        SelectExpr::Column(name) => {
+            let (_, column) = find(def, name)?;
+            Ok((show(column), name.clone(), column.ty.clone()))
+        }
+        SelectExpr::Function(call) => match (call.name.name.as_str(), call.arguments.as_slice()) {
+            (function @ ("writetime" | "ttl"), [SelectExpr::Column(name)]) => {
+                let (_, column) = find(def, name)?;
+                let is_static = column.kind == ColumnKind::Static;
+                if !is_static && column.kind != ColumnKind::Regular {
+                    return Err(Error::Invalid(format!(
+                        "Cannot use selection function {function} on PRIMARY KEY part {name}"
+                    )));
+                }
+                Ok(match function {
+                    "ttl" => (Show::Ttl(column.id, is_static), format!("ttl({name})"), CqlType::Int),
+                    _ => {
+                        (Show::WriteTime(column.id, is_static), format!("writetime({name})"), CqlType::BigInt)
+                    }
+                })
+            }
+            ("token", arguments) => {
+                let names: Option<Vec<&String>> = arguments
+                    .iter()
+                    .map(|a| if let SelectExpr::Column(name) = a { Some(name) } else { None })
+                    .collect();
+                match names {
+                    Some(names) if names.iter().copied().eq(def.partition_key().map(|c| &c.name)) => {
+                        let names: Vec<&str> = names.iter().map(|n| n.as_str()).collect();
+                        Ok((Show::Token, format!("system.token({})", names.join(", ")), CqlType::BigInt))
+                    }
+                    _ => Err(Error::Invalid(
+                        "The token function takes the whole partition key, in its order".into(),
+                    )),
+                }
+            }
+            _ => Err(unsupported()),
+        },
+        _ => Err(unsupported()),
+    }
+}

@@ -1,0 +1,209 @@
+//! Statements against the engine in memory, on one core and on three: what they answer, row by row.
+
+use std::rc::Rc;
+
+use embedded::Embedded;
+use engine::{Engine, Error, Outcome, Request};
+use lanes::{Config, Group, Lanes};
+
+/// Runs a script on an engine of so many cores and gives each statement's answer as text.
+fn run(cores: usize, page: Option<u32>, script: &'static str) -> Vec<String> {
+    let config = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
+    let lanes = Lanes::start(config).expect("lanes start");
+    let mut engines = Vec::new();
+    for core in 0..cores {
+        engines.push(lanes.block_on(core, Group::CONTROL, move || async move {
+            let options = storage::Options {
+                shard: core as u32,
+                shards: cores as u32,
+                ..storage::Options::in_memory()
+            };
+            let engine = Embedded::open(options).await.expect("opens");
+            KEEP.with(|keep| *keep.borrow_mut() = Some(engine));
+        }));
+    }
+    let answers = lanes.block_on(0, Group::DEFAULT, move || async move {
+        let engine = KEEP.with(|keep| keep.borrow().clone()).expect("kept");
+        let mut answers = Vec::new();
+        for text in script.split(";\n").map(str::trim).filter(|text| !text.is_empty()) {
+            answers.push(answer(&engine, text, page).await);
+        }
+        answers
+    });
+    lanes.shutdown();
+    answers
+}
+
+thread_local! {
+    static KEEP: std::cell::RefCell<Option<Rc<Embedded>>> = const { std::cell::RefCell::new(None) };
+}
+
+async fn answer(engine: &Rc<Embedded>, text: &str, page: Option<u32>) -> String {
+    match execute(engine, text, page).await {
+        Ok(rows) => rows,
+        Err(error) => format!("! {error}"),
+    }
+}
+
+async fn execute(engine: &Rc<Embedded>, text: &str, page: Option<u32>) -> Result<String, Error> {
+    let statement = cql::parse(text).map_err(|e| Error::Invalid(e.to_string()))?;
+    let plan = engine.prepare(Rc::new(statement), Some("ks"))?;
+    let mut state: Option<Vec<u8>> = None;
+    let mut shown = Vec::new();
+    loop {
+        let request = Request { page_size: page, paging_state: state.as_deref(), ..Request::EMPTY };
+        match engine.execute(&plan, &request).outcome().await? {
+            Outcome::Void => return Ok("void".into()),
+            Outcome::SchemaChange(change) => return Ok(format!("{} {}", change.change, change.name)),
+            Outcome::Rows(rows) => {
+                for row in rows.decoded() {
+                    let cells = row.iter().zip(rows.columns.iter());
+                    let cells = cells.map(|(cell, column)| match cell {
+                        Some(bytes) => schema::value::to_text(&column.ty, bytes),
+                        None => "null".into(),
+                    });
+                    shown.push(cells.collect::<Vec<_>>().join(","));
+                }
+                assert!(page.is_none_or(|page| rows.count <= page), "a page holds no more than asked");
+                match rows.paging_state {
+                    Some(next) => state = Some(next),
+                    None => return Ok(shown.join(" ")),
+                }
+            }
+        }
+    }
+}
+
+/// The same on one core and on three, whole and in pages of two.
+fn check(script: &'static str, expected: &[&str]) {
+    for cores in [1, 3] {
+        for page in [None, Some(2)] {
+            assert_eq!(run(cores, page, script), expected, "on {cores} cores, pages of {page:?}");
+        }
+    }
+}
+
+#[test]
+fn rows_of_a_partition_in_order_and_by_slices() {
+    check(
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+         CREATE TABLE t (p int, c int, d text, v int, s int static, PRIMARY KEY (p, c, d)) WITH CLUSTERING ORDER BY (c DESC, d ASC);
+         INSERT INTO t (p, c, d, v) VALUES (1, 1, 'a', 11);
+         INSERT INTO t (p, c, d, v) VALUES (1, 2, 'a', 12);
+         INSERT INTO t (p, c, d, v) VALUES (1, 2, 'b', 13);
+         INSERT INTO t (p, c, d, v) VALUES (1, 3, '', 14);
+         UPDATE t SET s = 7 WHERE p = 1;
+         SELECT c, d, v, s FROM t WHERE p = 1;
+         SELECT v FROM t WHERE p = 1 ORDER BY c ASC;
+         SELECT v FROM t WHERE p = 1 AND c >= 2;
+         SELECT v FROM t WHERE p = 1 AND c < 3 AND c > 1;
+         SELECT v FROM t WHERE p = 1 AND c = 2 AND d > 'a';
+         SELECT v FROM t WHERE p = 1 AND c IN (3, 1);
+         SELECT v FROM t WHERE p = 1 LIMIT 3;
+         SELECT count(*) FROM t WHERE p = 1;
+         DELETE FROM t WHERE p = 1 AND c = 2;
+         SELECT v FROM t WHERE p = 1;
+         DELETE v FROM t WHERE p = 1 AND c = 1 AND d = 'a';
+         SELECT c, v FROM t WHERE p = 1;
+         DELETE FROM t WHERE p = 1;
+         SELECT v FROM t WHERE p = 1",
+        &[
+            "CREATED ", "CREATED t", "void", "void", "void", "void", "void",
+            "3,'',14,7 2,'a',12,7 2,'b',13,7 1,'a',11,7",
+            "11 13 12 14", "14 12 13", "12 13", "13", "14 11", "14 12 13", "4",
+            "void", "14 11", "void", "3,14 1,null", "void", "",
+        ],
+    );
+}
+
+#[test]
+fn partitions_by_key_by_token_and_all_of_them() {
+    check(
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+         CREATE TABLE t (a int, b text, v int, PRIMARY KEY ((a, b)));
+         BEGIN BATCH INSERT INTO t (a, b, v) VALUES (1, 'x', 1); INSERT INTO t (a, b, v) VALUES (2, 'y', 2) APPLY BATCH;
+         INSERT INTO t (a, b, v) VALUES (1, 'z', 3);
+         SELECT count(*) FROM t;
+         SELECT count(v) FROM t WHERE v > 1 ALLOW FILTERING;
+         SELECT v FROM t WHERE a = 1 AND b = 'x';
+         SELECT v FROM t WHERE a = 2 AND b IN ('x', 'y');
+         SELECT v FROM t WHERE a = 1;
+         SELECT v FROM t WHERE v = 3 ALLOW FILTERING;
+         SELECT count(*) FROM t WHERE token(a, b) > -9223372036854775808;
+         SELECT v FROM t WHERE a = 9 AND b = 'x';
+         TRUNCATE t;
+         SELECT * FROM t",
+        &[
+            "CREATED ", "CREATED t", "void", "void", "3", "2", "1", "2",
+            "! Cannot execute this query as it might involve data filtering and thus may have unpredictable \
+             performance. If you want to execute this query despite the performance unpredictability, use ALLOW FILTERING",
+            "3", "3", "", "void", "",
+        ],
+    );
+}
+
+#[test]
+fn timestamps_and_expiry_decide() {
+    check(
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+         CREATE TABLE t (k int PRIMARY KEY, v text, w text);
+         INSERT INTO t (k, v) VALUES (1, 'new') USING TIMESTAMP 20;
+         INSERT INTO t (k, v, w) VALUES (1, 'old', 'w') USING TIMESTAMP 10;
+         SELECT v, w, writetime(v), writetime(w), ttl(v) FROM t WHERE k = 1;
+         DELETE FROM t USING TIMESTAMP 15 WHERE k = 1;
+         SELECT v, w FROM t WHERE k = 1;
+         INSERT INTO t (k, v) VALUES (2, 'x') USING TTL 630720001;
+         UPDATE t USING TTL 100 SET v = 'y' WHERE k = 2;
+         SELECT k, v FROM t WHERE k = 2;
+         UPDATE t SET v = null WHERE k = 2;
+         SELECT k, v FROM t WHERE k = 2",
+        &[
+            "CREATED ",
+            "CREATED t",
+            "void",
+            "void",
+            "'new','w',20,10,null",
+            "void",
+            "'new',null",
+            "! A TTL must be from 0 to 630720000 seconds (given 630720001)",
+            "void",
+            "2,'y'",
+            "void",
+            "",
+        ],
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_words() {
+    check(
+        "CREATE TABLE ks.t (k int PRIMARY KEY);
+         CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+         CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+         CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+         CREATE TABLE t (k int, v counter, PRIMARY KEY (k));
+         CREATE TABLE t (k int, v int, PRIMARY KEY (k));
+         INSERT INTO t (k, v) VALUES ('a', 1);
+         INSERT INTO t (v) VALUES (1);
+         INSERT INTO t (k, v) VALUES (1, 1) IF NOT EXISTS;
+         UPDATE t SET v = v + 1 WHERE k = 1;
+         SELECT nope FROM t;
+         SELECT * FROM nope;
+         ALTER TABLE t ADD w text;
+         ALTER TABLE t DROP v;
+         SELECT * FROM t;
+         DROP TABLE t;
+         DROP TABLE IF EXISTS t;
+         DROP KEYSPACE ks;
+         SELECT * FROM t",
+        &[
+            "! Keyspace 'ks' doesn't exist", "CREATED ", "! Keyspace 'ks' already exists", "void",
+            "! Column v: counters are not supported yet", "CREATED t",
+            "! Invalid STRING constant ('a') for \"k\" of type int", "! Some primary key parts are missing: k",
+            "! Conditional writes (IF …) are not supported yet",
+            "! Changing parts of a column (c[k] = v, c = c + v) is not supported yet",
+            "! Undefined column name nope in table ks.t", "! table ks.nope does not exist",
+            "UPDATED t", "UPDATED t", "", "DROPPED t", "void", "DROPPED ", "! Keyspace 'ks' doesn't exist",
+        ],
+    );
+}
