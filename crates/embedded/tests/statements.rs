@@ -10,9 +10,8 @@ use lanes::{Config, Group, Lanes};
 fn run(cores: usize, page: Option<u32>, script: &'static str) -> Vec<String> {
     let config = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
     let lanes = Lanes::start(config).expect("lanes start");
-    let mut engines = Vec::new();
     for core in 0..cores {
-        engines.push(lanes.block_on(core, Group::CONTROL, move || async move {
+        lanes.block_on(core, Group::CONTROL, move || async move {
             let options = storage::Options {
                 shard: core as u32,
                 shards: cores as u32,
@@ -20,7 +19,7 @@ fn run(cores: usize, page: Option<u32>, script: &'static str) -> Vec<String> {
             };
             let engine = Embedded::open(options).await.expect("opens");
             KEEP.with(|keep| *keep.borrow_mut() = Some(engine));
-        }));
+        });
     }
     let answers = lanes.block_on(0, Group::DEFAULT, move || async move {
         let engine = KEEP.with(|keep| keep.borrow().clone()).expect("kept");
