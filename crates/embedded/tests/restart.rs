@@ -39,7 +39,6 @@ async fn run(engine: &Rc<Embedded>, text: &str) -> Vec<Vec<Option<Vec<u8>>>> {
 
 fn folder(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("fairlane-{name}-{}", std::process::id()));
-    #[expect(clippy::disallowed_methods, reason = "a test makes and removes its own folder")]
     let _ = std::fs::remove_dir_all(&dir);
     dir
 }
@@ -61,6 +60,5 @@ fn schema_and_rows_are_there_after_a_restart() {
     assert_eq!(rows, [[Some(b"one".to_vec())]]);
     let rows = session(&dir, &["ALTER TABLE t ADD w int", "SELECT count(*) FROM t"]);
     assert_eq!(rows, [[Some(2i64.to_be_bytes().to_vec())]], "two rows, the deleted one not among them");
-    #[expect(clippy::disallowed_methods, reason = "a test removes its own folder")]
     std::fs::remove_dir_all(&dir).expect("removed");
 }
