@@ -1,0 +1,102 @@
+//! What a server is told when it starts. Every bound that a client can run into is here, with its default.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+/// A server's settings. [`ServerConfig::default`] listens on loopback with authentication on.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where CQL is spoken. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The shard-aware port, on the same address: the client's source port modulo the number of cores says which core
+    /// gets the connection. Port 0 takes a free one; `None` switches it off.
+    pub shard_aware_port: Option<u16>,
+    /// What `system.local` announces; `None` announces the address listened on (loopback where that is a wildcard).
+    pub advertise: Option<SocketAddr>,
+    /// Where `/metrics` and `/health/*` are served; `None` serves neither.
+    pub http: Option<SocketAddr>,
+    /// Whether plain text is spoken beyond loopback. Without it, any other address to listen on is refused.
+    pub allow_plaintext: bool,
+    /// Whether clients must give a name and a password. Without it every session is [`ServerConfig::anonymous`].
+    pub authenticate: bool,
+    /// The role of sessions that did not authenticate.
+    pub anonymous: String,
+    /// The name in `system.local`.
+    pub cluster_name: String,
+    /// Who this server is, the same after a restart.
+    pub host_id: Uuid,
+    /// Connections at once; one more is closed at once.
+    pub connections_max: usize,
+    /// Longest body of a frame, bytes, before and after decompression.
+    pub frame_bytes_max: usize,
+    /// Longest body of a frame before the client has authenticated, bytes.
+    pub handshake_frame_bytes_max: usize,
+    /// Requests of one connection being worked on; beyond it the socket is not read.
+    pub in_flight_max: usize,
+    /// Bytes of answers that wait for one client to read them; beyond it the socket is not read.
+    pub output_bytes_max: usize,
+    /// Time from accepting a connection to its authentication.
+    pub handshake_timeout: Duration,
+    /// Wrong passwords on one connection before it is closed.
+    pub auth_failures_max: u32,
+    /// Wait before a wrong password is answered.
+    pub auth_failure_delay: Duration,
+    /// Longest time for a statement, unless its level or `USING TIMEOUT` says otherwise.
+    pub request_timeout: Duration,
+    /// Prepared statements kept on each core; the least used go first, and their clients prepare them again.
+    pub prepared_max: usize,
+    /// Statements sent as text whose plans are kept on each core.
+    pub unprepared_max: usize,
+    /// Statements that take longer than this are logged; `None` logs none.
+    pub slow_statement: Option<Duration>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> ServerConfig {
+        ServerConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9042)),
+            shard_aware_port: Some(19042),
+            advertise: None,
+            http: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
+            allow_plaintext: false,
+            authenticate: true,
+            anonymous: "anonymous".to_owned(),
+            cluster_name: "fairlane".to_owned(),
+            host_id: Uuid::nil(),
+            connections_max: 16_384,
+            frame_bytes_max: 16 << 20,
+            handshake_frame_bytes_max: 64 << 10,
+            in_flight_max: 2048,
+            output_bytes_max: 1 << 20,
+            handshake_timeout: Duration::from_secs(10),
+            auth_failures_max: 3,
+            auth_failure_delay: Duration::from_millis(200),
+            request_timeout: Duration::from_secs(10),
+            prepared_max: 10_000,
+            unprepared_max: 1_000,
+            slow_statement: Some(Duration::from_millis(500)),
+        }
+    }
+}
+
+impl ServerConfig {
+    /// The address that clients are told, given the one bound.
+    pub(crate) fn advertised(&self, bound: SocketAddr) -> SocketAddr {
+        let Some(mut advertise) = self.advertise else {
+            let mut address = bound;
+            if address.ip().is_unspecified() {
+                address.set_ip(match address {
+                    SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+                    SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+                });
+            }
+            return address;
+        };
+        if advertise.port() == 0 {
+            advertise.set_port(bound.port());
+        }
+        advertise
+    }
+}

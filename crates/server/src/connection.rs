@@ -1,0 +1,316 @@
+//! One connection: a task that reads frames, hands requests to the session, and writes what was answered, with one
+//! read and one write a round. It runs in the `driver` group until the client has authenticated, then in the group of
+//! its role's level, which is looked up again for every request.
+//!
+//! Everything a peer can make wait is bounded: requests in flight, answers it does not read, the frame it is sending.
+//! At a bound the socket is not read, so that the peer's own writes wait. An idle connection holds no buffers.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use lanes::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use wire::{Decoder, Direction, Envelope, Failure, Limits, Version};
+
+use crate::core::{BUFFER_BYTES, Core};
+use crate::counters::{add, sub};
+use crate::request::Times;
+use crate::session::Session;
+
+/// A round of work on one connection ends after this long, ns: the longest piece of the fast lane.
+const ROUND_NS: u64 = 50_000;
+
+/// Room for one read at least, bytes.
+const READ_BYTES_MIN: usize = 4096;
+
+/// After a fatal error the peer's bytes are read and dropped for so long and so many, or the kernel would reset the
+/// connection and the peer would lose the message that says why.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES_MAX: usize = 4 << 20;
+
+/// Why a connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// The peer went away, or the socket failed.
+    Gone,
+    /// We said why, and close.
+    Refused,
+}
+
+/// A connection.
+pub(crate) struct Connection {
+    pub(crate) session: Rc<Session>,
+    pub(crate) decoder: Decoder,
+    pub(crate) wrong_passwords: u32,
+    stream: TcpStream,
+    input: BytesMut,
+    /// When the bytes in `input` were read, ns.
+    read_ns: u64,
+    /// The last round ended at a bound: whole frames may lie in the input.
+    blocked: bool,
+}
+
+/// Takes a session off its core's list, however its task ends.
+struct Listed(Rc<Session>);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let core = &self.0.core;
+        core.sessions.borrow_mut().remove(&self.0.id);
+        sub(&core.counters.connections, 1);
+        core.shared.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Serves a connection to its end. It has been counted in `Shared::connections`.
+pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::SocketAddr) {
+    let id = core.next_session.replace(core.next_session.get() + 1);
+    let session = Session::new(core.clone(), id, peer);
+    core.sessions.borrow_mut().insert(id, session.clone());
+    add(&core.counters.connections, 1);
+    add(&core.counters.accepted, 1);
+    let _listed = Listed(session.clone());
+    // A socket whose options cannot be set is a socket that has failed: the first read says so.
+    let _ = stream.set_nodelay(true);
+    let config = &core.shared.config;
+    let limits = Limits { body_bytes_max: config.handshake_frame_bytes_max };
+    let mut connection = Connection {
+        session,
+        decoder: Decoder::new(Direction::Request, limits),
+        wrong_passwords: 0,
+        stream,
+        input: BytesMut::new(),
+        read_ns: 0,
+        blocked: false,
+    };
+    let opened = lanes::time::timeout(config.handshake_timeout, connection.handshake()).await;
+    let ended = match opened {
+        Ok(Ok(())) => {
+            connection.decoder.set_limits(Limits { body_bytes_max: config.frame_bytes_max });
+            connection.serve_requests().await
+        }
+        Ok(Err(ended)) => ended,
+        Err(_) => Ended::Gone,
+    };
+    if ended == Ended::Refused {
+        // A peer that does not take the message in time has had its chance.
+        let _ = lanes::time::timeout(LINGER, connection.linger()).await;
+    }
+}
+
+impl Connection {
+    /// Works on requests until the connection ends.
+    async fn serve_requests(&mut self) -> Ended {
+        let mut group = lanes::current_group();
+        loop {
+            let round_ns = lanes::time::monotonic_ns();
+            let mut now_ns = round_ns;
+            let mut starved = false;
+            while !self.is_blocked() {
+                let envelope = match self.decoder.decode(&mut self.input) {
+                    Ok(Some(envelope)) => envelope,
+                    Ok(None) => {
+                        starved = true;
+                        break;
+                    }
+                    Err(error) => return self.refuse_frame(&error),
+                };
+                let level = self.session.level();
+                if level.group != group {
+                    group = level.group;
+                    lanes::switch_group(group).await;
+                    now_ns = lanes::time::monotonic_ns();
+                }
+                now_ns = self.work_on(&envelope, now_ns);
+                if now_ns - round_ns >= ROUND_NS {
+                    break;
+                }
+            }
+            if starved || self.is_blocked() {
+                if let Err(ended) = poll_fn(|cx| self.poll_turn(cx)).await {
+                    return ended;
+                }
+            } else {
+                if let Err(ended) = poll_fn(|cx| Poll::Ready(self.flush_some(cx))).await {
+                    return ended;
+                }
+                lanes::yield_now().await;
+            }
+        }
+    }
+
+    /// Works on one request; the time after it.
+    fn work_on(&mut self, envelope: &Envelope, began_ns: u64) -> u64 {
+        let session = &self.session;
+        session.core.counters.request(envelope.opcode);
+        session.warm_output();
+        let times = Times { read_ns: self.read_ns, began_ns };
+        let done = session.request(envelope, times);
+        let ended_ns = lanes::time::monotonic_ns();
+        if let Some(done) = done {
+            session.record_envelope(done, times, envelope, ended_ns);
+        }
+        ended_ns
+    }
+
+    /// Whether no further request may begin.
+    fn is_blocked(&self) -> bool {
+        let session = &self.session;
+        let config = &session.core.shared.config;
+        session.in_flight.get() >= config.in_flight_max
+            || session.encoder.borrow().pending() >= config.output_bytes_max
+            || session.draining.get()
+            || session.killed.get()
+    }
+
+    /// Answers a frame that cannot be made sense of.
+    pub(crate) fn refuse_frame(&mut self, error: &wire::Error) -> Ended {
+        if let wire::Error::UnsupportedVersion(version) = error {
+            // In a version that we have, and the nearer one to the peer's.
+            let nearest = if *version < Version::V4.number() { Version::V4 } else { Version::V5 };
+            self.session.encoder.borrow_mut().set_version(nearest);
+        }
+        self.session.refuse(self.decoder.last_stream(), &Failure::from(error));
+        Ended::Refused
+    }
+
+    /// The next frame before authentication.
+    pub(crate) async fn next(&mut self) -> Result<Envelope, Ended> {
+        loop {
+            match self.decoder.decode(&mut self.input) {
+                Ok(Some(envelope)) => {
+                    self.session.core.counters.request(envelope.opcode);
+                    return Ok(envelope);
+                }
+                Ok(None) => poll_fn(|cx| self.poll_turn(cx)).await?,
+                Err(error) => return Err(self.refuse_frame(&error)),
+            }
+        }
+    }
+
+    /// Sends what there is to send and reads, until there is something new to work on.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        self.session.set_connection(cx.waker());
+        if self.is_blocked() {
+            self.blocked = true;
+        }
+        self.flush_some(cx)?;
+        let session = &self.session;
+        if session.killed.get() {
+            return Poll::Ready(Err(Ended::Gone));
+        }
+        if session.draining.get() {
+            let finished = session.in_flight.get() == 0 && session.encoder.borrow().pending() == 0;
+            return if finished { Poll::Ready(Err(Ended::Gone)) } else { Poll::Pending };
+        }
+        if self.is_blocked() {
+            return Poll::Pending;
+        }
+        if std::mem::take(&mut self.blocked) {
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_read(cx)
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        let buffers = &self.session.core.buffers;
+        if self.input.is_empty() {
+            // What decoding left of the last buffer goes back, and may come out again whole.
+            let rest = std::mem::take(&mut self.input);
+            if rest.capacity() > 0 {
+                buffers.give(rest);
+            }
+            self.input = buffers.take();
+        } else if self.input.capacity() - self.input.len() < READ_BYTES_MIN {
+            self.input.reserve(BUFFER_BYTES);
+        }
+        let read = {
+            let future = std::pin::pin!(self.stream.read_buf(&mut self.input));
+            future.poll(cx)
+        };
+        match read {
+            Poll::Ready(Ok(0)) => {
+                // The peer may have closed only its own side: what runs is answered.
+                self.session.draining.set(true);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Ready(Ok(n)) => {
+                add(&self.session.core.counters.bytes_in, n as u64);
+                self.read_ns = lanes::time::monotonic_ns();
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(_)) => Poll::Ready(Err(Ended::Gone)),
+            Poll::Pending => {
+                self.rest_input();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Before a wait: an empty buffer goes back, and a large one with a few bytes is changed for a small one.
+    fn rest_input(&mut self) {
+        if self.input.is_empty() {
+            self.session.core.buffers.give(std::mem::take(&mut self.input));
+        } else if self.input.len() < READ_BYTES_MIN / 8 && self.input.capacity() >= BUFFER_BYTES {
+            let small = BytesMut::from(&self.input[..]);
+            self.session.core.buffers.give(std::mem::replace(&mut self.input, small));
+        }
+    }
+
+    /// Writes as much as the socket takes.
+    fn flush_some(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
+        let mut encoder = self.session.encoder.borrow_mut();
+        if encoder.pending() == 0 {
+            return Ok(());
+        }
+        let out = encoder.finish();
+        while !out.is_empty() {
+            match Pin::new(&mut self.stream).poll_write(cx, out) {
+                Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => return Err(Ended::Gone),
+                Poll::Ready(Ok(n)) => {
+                    add(&self.session.core.counters.bytes_out, n as u64);
+                    if n == out.len() {
+                        self.session.core.buffers.give(std::mem::take(out));
+                    } else {
+                        out.advance(n);
+                    }
+                }
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends everything, or fails.
+    pub(crate) async fn flush(&mut self) -> Result<(), Ended> {
+        poll_fn(|cx| {
+            self.flush_some(cx)?;
+            if self.session.encoder.borrow().pending() == 0 { Poll::Ready(Ok(())) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Sends the last message and waits until the peer has closed, or has sent enough.
+    async fn linger(&mut self) {
+        if self.flush().await.is_err() {
+            return;
+        }
+        let shut = poll_fn(|cx| Poll::Ready(ready!(Pin::new(&mut self.stream).poll_shutdown(cx)))).await;
+        let mut dropped = 0;
+        let mut waste = self.session.core.buffers.take();
+        while shut.is_ok() && dropped < LINGER_BYTES_MAX {
+            waste.clear();
+            match self.stream.read_buf(&mut waste).await {
+                Ok(n) if n > 0 => dropped += n,
+                _ => break,
+            }
+        }
+        self.session.core.buffers.give(waste);
+    }
+}

@@ -1,0 +1,194 @@
+//! From the first byte to an authenticated session: OPTIONS, STARTUP, AUTH_RESPONSE, one after the other. Nothing here
+//! is hot, and all of it runs in the `driver` group under one time limit.
+
+use wire::{Compression, Envelope, Failure, FailureKind, Framing, Opcode, Request};
+
+use crate::connection::{Connection, Ended};
+use crate::request::protocol;
+use crate::session::Session;
+
+/// The class by which drivers know that a name and a password are asked for.
+const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";
+
+/// How many of a token's most significant bits ScyllaDB's sharding ignores: its default.
+pub(crate) const IGNORE_MSB: u32 = 12;
+
+/// The name of the partitioner.
+pub(crate) const PARTITIONER: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
+
+/// The CQL version announced.
+pub(crate) const CQL_VERSION: &str = "3.4.7";
+
+impl Connection {
+    /// Takes the connection to where requests are served.
+    pub(crate) async fn handshake(&mut self) -> Result<(), Ended> {
+        self.startup().await?;
+        if !self.session.core.shared.config.authenticate {
+            let name = self.session.core.shared.config.anonymous.as_str().into();
+            self.session.become_role(name);
+            return Ok(());
+        }
+        loop {
+            let envelope = self.next().await?;
+            match envelope.request() {
+                Ok(Request::Options) => self.session.supported(envelope.stream),
+                Ok(Request::AuthResponse(token)) => {
+                    if self.authenticate(envelope.stream, token).await? {
+                        return Ok(());
+                    }
+                }
+                Ok(_) => {
+                    let text = format!(
+                        "Unexpected message {}, expecting AUTH_RESPONSE",
+                        format!("{:?}", envelope.opcode).to_uppercase()
+                    );
+                    self.session.refuse(envelope.stream, &protocol(&text));
+                }
+                Err(error) => self.session.refuse(envelope.stream, &Failure::from(&error)),
+            }
+        }
+    }
+
+    /// Until STARTUP has been answered.
+    async fn startup(&mut self) -> Result<(), Ended> {
+        loop {
+            let envelope = self.next().await?;
+            self.session.encoder.borrow_mut().set_version(envelope.version);
+            let refused = match envelope.request() {
+                Ok(Request::Options) => {
+                    self.session.supported(envelope.stream);
+                    continue;
+                }
+                Ok(Request::Startup(options)) => match self.answer_startup(&envelope, &options) {
+                    Ok(()) => return Ok(()),
+                    Err(failure) => failure,
+                },
+                Ok(_) => protocol(&format!(
+                    "Unexpected message {}, expecting STARTUP or OPTIONS",
+                    format!("{:?}", envelope.opcode).to_uppercase()
+                )),
+                Err(error) => Failure::from(&error),
+            };
+            self.session.refuse(envelope.stream, &refused);
+        }
+    }
+
+    /// Answers STARTUP in the framing before it, then changes the framing.
+    fn answer_startup(&mut self, envelope: &Envelope, options: &[(&str, &str)]) -> Result<(), Failure> {
+        debug_assert_eq!(envelope.opcode, Opcode::Startup);
+        let named = |key: &str| options.iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, v)| *v);
+        if named("CQL_VERSION").is_none() {
+            return Err(protocol("Missing value CQL_VERSION in STARTUP message"));
+        }
+        let compression = match named("COMPRESSION") {
+            None => Compression::None,
+            Some(name) => Compression::from_name(name)
+                .ok_or_else(|| protocol(&format!("Unknown compression algorithm: {name}")))?,
+        };
+        let framing =
+            Framing::after_startup(envelope.version, compression).map_err(|error| Failure::from(&error))?;
+        let mut encoder = self.session.encoder.borrow_mut();
+        if self.session.core.shared.config.authenticate {
+            encoder.authenticate(envelope.stream, AUTHENTICATOR).expect("a short name");
+        } else {
+            encoder.ready(envelope.stream);
+        }
+        encoder.set_framing(framing);
+        self.decoder.set_framing(framing);
+        Ok(())
+    }
+
+    /// Checks a name and a password; whether they are right.
+    async fn authenticate(&mut self, stream: i16, token: Option<&[u8]>) -> Result<bool, Ended> {
+        let core = self.session.core.clone();
+        let Some((name, password)) = token.and_then(plain) else {
+            let text = "Malformed SASL PLAIN token: expected \\0name\\0password in UTF-8";
+            self.session.refuse(stream, &protocol(text));
+            return self.count_refusal();
+        };
+        match core.gate.authenticate(name, password).await {
+            Ok(role) => {
+                self.session.become_role(role);
+                let mut encoder = self.session.encoder.borrow_mut();
+                encoder.auth_success(stream, None).expect("no token");
+                Ok(true)
+            }
+            Err(error) => {
+                // Not before the delay: whoever guesses waits, on each connection.
+                lanes::time::sleep(core.shared.config.auth_failure_delay).await;
+                crate::counters::add(&core.counters.auth_failures, 1);
+                self.session.refuse(stream, &refusal(name, &error));
+                self.count_refusal()
+            }
+        }
+    }
+
+    fn count_refusal(&mut self) -> Result<bool, Ended> {
+        self.wrong_passwords += 1;
+        let most = self.session.core.shared.config.auth_failures_max;
+        if self.wrong_passwords >= most { Err(Ended::Refused) } else { Ok(false) }
+    }
+}
+
+/// A refused login: the same whether the name or the password is wrong, unless the server itself has trouble.
+fn refusal(name: &str, error: &engine::Error) -> Failure {
+    match error {
+        engine::Error::Unauthorized(_) | engine::Error::Invalid(_) => {
+            let text = format!("Provided username {name} and/or password are incorrect");
+            Failure::new(FailureKind::Authentication, text)
+        }
+        other => {
+            crate::reply::failure(other.clone(), crate::statement::Kind::Other, wire::Consistency::One, None)
+        }
+    }
+}
+
+/// Name and password of a SASL PLAIN token: `[authorization] 0 name 0 password`.
+fn plain(token: &[u8]) -> Option<(&str, &str)> {
+    let mut parts = token.splitn(3, |&byte| byte == 0);
+    let (_, name, password) = (parts.next()?, parts.next()?, parts.next()?);
+    let (name, password) = (std::str::from_utf8(name).ok()?, std::str::from_utf8(password).ok()?);
+    (!name.is_empty() && !password.contains('\0')).then_some((name, password))
+}
+
+impl Session {
+    /// Answers OPTIONS.
+    pub(crate) fn supported(&self, stream: i16) {
+        let shared = &self.core.shared;
+        let mut options: Vec<(&str, Vec<String>)> = vec![
+            ("PROTOCOL_VERSIONS", vec!["4/v4".to_owned(), "5/v5".to_owned()]),
+            ("COMPRESSION", vec!["snappy".to_owned(), "lz4".to_owned()]),
+            ("CQL_VERSION", vec![CQL_VERSION.to_owned()]),
+        ];
+        if let Some(port) = shared.bound.get().and_then(|bound| bound.shard_aware).map(|at| at.port()) {
+            let mut put = |key, value: String| options.push((key, vec![value]));
+            put("SCYLLA_SHARD", self.core.index.to_string());
+            put("SCYLLA_NR_SHARDS", shared.counters.len().to_string());
+            put("SCYLLA_PARTITIONER", PARTITIONER.to_owned());
+            put("SCYLLA_SHARDING_ALGORITHM", "biased-token-round-robin".to_owned());
+            put("SCYLLA_SHARDING_IGNORE_MSB", IGNORE_MSB.to_string());
+            put("SCYLLA_SHARD_AWARE_PORT", port.to_string());
+        }
+        let options: Vec<(String, Vec<String>)> =
+            options.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+        self.encoder.borrow_mut().supported(stream, &options).expect("short names");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn tokens_are_taken_apart() {
+        let check = |token: &[u8], expected| assert_eq!(plain(token), expected, "{token:?}");
+        check(b"\0ann\0secret", Some(("ann", "secret")));
+        check(b"other\0ann\0secret", Some(("ann", "secret")));
+        check(b"\0ann\0", Some(("ann", "")));
+        check(b"\0ann", None);
+        check(b"", None);
+        check(b"\0\0secret", None);
+        check(b"\0ann\0se\0cret", None);
+        check(b"\0a\xff\0secret", None);
+    }
+}

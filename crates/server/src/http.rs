@@ -1,0 +1,113 @@
+//! `/health/live`, `/health/ready` and `/metrics`, over just enough HTTP/1.1: GET and HEAD, one request a connection,
+//! in the control group so that they answer while every level is busy.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use lanes::net::{TcpListener, TcpStream};
+use lanes::{Group, sync::mpsc};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::core::Core;
+use crate::counters;
+
+/// Connections served at once; more wait in the kernel.
+const CONNECTIONS_MAX: usize = 32;
+/// Longest head of a request, bytes.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+/// Time for a whole request and its answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Serves until the lanes end.
+pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
+    // A channel as a counter: a slot is taken for each connection, and given back when it ends.
+    let (slots, mut taken) = mpsc::channel::<()>(CONNECTIONS_MAX);
+    let _ = &mut taken;
+    let free = Rc::new(std::cell::RefCell::new(taken));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            lanes::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        if slots.send(()).await.is_err() {
+            return;
+        }
+        let (core, free) = (core.clone(), free.clone());
+        let work = async move {
+            // Who is too slow is closed; nobody is waiting for this result.
+            let _ = lanes::time::timeout(TIMEOUT, answer(&core, stream)).await;
+            free.borrow_mut().try_recv();
+        };
+        lanes::spawn(Group::CONTROL, work).detach();
+    }
+}
+
+async fn answer(core: &Core, mut stream: TcpStream) -> std::io::Result<()> {
+    let mut head = Vec::with_capacity(1024);
+    let (status, kind, body, with_body) = loop {
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&head) {
+            Ok(httparse::Status::Complete(_)) => {
+                let (method, path) = (request.method.unwrap_or(""), request.path.unwrap_or(""));
+                let (status, kind, body) = match method {
+                    "GET" | "HEAD" => page(core, path.split('?').next().unwrap_or("")),
+                    _ => ("405 Method Not Allowed", TEXT, "only GET and HEAD\n".to_owned()),
+                };
+                break (status, kind, body, method != "HEAD");
+            }
+            Ok(httparse::Status::Partial) if head.len() < HEAD_BYTES_MAX => {
+                if stream.read_buf(&mut head).await? == 0 {
+                    return Ok(());
+                }
+            }
+            _ => break ("400 Bad Request", TEXT, "not an HTTP request\n".to_owned(), true),
+        }
+    };
+    let mut out = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
+         Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n",
+        body.len()
+    );
+    if with_body {
+        out.push_str(&body);
+    }
+    stream.write_all(out.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+fn page(core: &Core, path: &str) -> (&'static str, &'static str, String) {
+    match path {
+        "/health/live" => ("200 OK", TEXT, "live\n".to_owned()),
+        "/health/ready" if core.shared.ready.load(SeqCst) => ("200 OK", TEXT, "ready\n".to_owned()),
+        "/health/ready" => ("503 Service Unavailable", TEXT, "not ready\n".to_owned()),
+        "/metrics" => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", metrics(core)),
+        _ => ("404 Not Found", TEXT, "there are /metrics, /health/live and /health/ready\n".to_owned()),
+    }
+}
+
+fn metrics(core: &Core) -> String {
+    use std::fmt::Write;
+    let mut out = core.gate.metrics_text();
+    let all: Vec<&counters::Counters> = core.shared.counters.iter().map(|c| &**c).collect();
+    counters::text(&all, &mut out);
+    let lanes = lanes::handle();
+    let _ = writeln!(
+        out,
+        "# HELP fairlane_stalls_total Fast-lane pieces over 200 us.\n# TYPE fairlane_stalls_total counter\n\
+         fairlane_stalls_total {}\n\
+         # HELP fairlane_overruns_total Heavy turns that overran by 10 ms.\n# TYPE fairlane_overruns_total counter\n\
+         fairlane_overruns_total {}\n\
+         # HELP fairlane_starved_total Times a heavy lane was owed its core and did not get it.\n\
+         # TYPE fairlane_starved_total counter",
+        lanes.stalls(),
+        lanes.overruns()
+    );
+    for core in 0..lanes.cores() {
+        let _ = writeln!(out, "fairlane_starved_total{{core=\"{core}\"}} {}", lanes.starved(core));
+    }
+    out
+}

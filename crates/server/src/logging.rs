@@ -1,0 +1,248 @@
+//! Log lines: levelled, rate-limited, as text or JSON, in UTC. A lane must not block on a pipe that nobody reads, so
+//! a line goes into a bounded queue, and a thread outside of the lanes writes it. What does not fit is counted and
+//! the count is written when there is room again.
+
+use std::fmt::{Display, Write as _};
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// How much a line matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Level {
+    /// Something is broken.
+    Error,
+    /// Something needs a look.
+    Warn,
+    /// What happens.
+    Info,
+    /// What happens in detail.
+    Debug,
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        }
+    }
+
+    /// The level of that name.
+    pub fn from_name(name: &str) -> Option<Level> {
+        [Level::Error, Level::Warn, Level::Info, Level::Debug].into_iter().find(|level| level.name() == name)
+    }
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// `2026-01-31T12:00:00.000000Z info message key=value`
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Lines that wait to be written; one more is counted as lost.
+const QUEUE_LINES_MAX: usize = 1024;
+
+/// Lines below `Error` that are let through in one second.
+const LINES_PER_SECOND_MAX: u64 = 200;
+
+/// Writes log lines, from anywhere, without waiting. Cheap to clone.
+#[derive(Clone)]
+pub struct Logger(Arc<Inner>);
+
+struct Inner {
+    level: Level,
+    format: Format,
+    queue: SyncSender<String>,
+    /// The second being counted, and the lines in it.
+    second: AtomicU64,
+    lines: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// The lines to be written, for a thread outside of the lanes.
+pub struct Lines(Receiver<String>);
+
+impl Lines {
+    /// Writes lines to `out` as they come, until the last [`Logger`] is gone. Errors of `out` are passed over: there
+    /// is nowhere to report them.
+    pub fn write_to(self, mut out: impl Write) {
+        for line in self.0 {
+            let _ = out.write_all(line.as_bytes());
+        }
+        let _ = out.flush();
+    }
+
+    /// The lines there are now.
+    pub fn take(&self) -> Vec<String> {
+        self.0.try_iter().collect()
+    }
+}
+
+/// A logger for lines of `level` and above, and where they come out.
+pub fn logger(level: Level, format: Format) -> (Logger, Lines) {
+    let (queue, lines) = sync_channel(QUEUE_LINES_MAX);
+    let (second, count, lost) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    (Logger(Arc::new(Inner { level, format, queue, second, lines: count, lost })), Lines(lines))
+}
+
+impl Logger {
+    /// A logger that writes nothing.
+    pub fn silent() -> Logger {
+        logger(Level::Error, Format::Text).0
+    }
+
+    /// Whether lines of that level are written.
+    pub fn enabled(&self, level: Level) -> bool {
+        level <= self.0.level
+    }
+
+    /// Writes a line, unless its level is off or too many came before it in this second.
+    pub fn log(&self, level: Level, message: &str, fields: &[(&str, &dyn Display)]) {
+        if !self.enabled(level) {
+            return;
+        }
+        let now_us = lanes::time::unix_micros();
+        if !self.within_rate(level, now_us) {
+            self.0.lost.fetch_add(1, Relaxed);
+            return;
+        }
+        let lost = self.0.lost.swap(0, Relaxed);
+        let mut line = line(self.0.format, level, now_us, message, fields, lost);
+        line.push('\n');
+        if self.0.queue.try_send(line).is_err() {
+            self.0.lost.fetch_add(1 + lost, Relaxed);
+        }
+    }
+
+    /// Errors are always within the rate; the queue bounds them.
+    fn within_rate(&self, level: Level, now_us: i64) -> bool {
+        let second = (now_us / 1_000_000) as u64;
+        if self.0.second.swap(second, Relaxed) != second {
+            self.0.lines.store(0, Relaxed);
+        }
+        self.0.lines.fetch_add(1, Relaxed) < LINES_PER_SECOND_MAX || level == Level::Error
+    }
+}
+
+fn line(
+    format: Format,
+    level: Level,
+    now_us: i64,
+    message: &str,
+    fields: &[(&str, &dyn Display)],
+    lost: u64,
+) -> String {
+    let mut out = String::with_capacity(64 + message.len());
+    let lost = (lost > 0).then_some(("lines_lost", &lost as &dyn Display));
+    let fields = fields.iter().copied().chain(lost);
+    match format {
+        Format::Text => {
+            let _ = write!(out, "{} {} ", utc(now_us), level.name());
+            push_printable(&mut out, message);
+            for (key, value) in fields {
+                let _ = write!(out, " {key}=");
+                push_quoted_where_needed(&mut out, &value.to_string());
+            }
+        }
+        Format::Json => {
+            let json = |text: &str| serde_json::Value::from(text).to_string();
+            let _ = write!(out, "{{\"time\":\"{}\",\"level\":\"{}\"", utc(now_us), level.name());
+            let _ = write!(out, ",\"message\":{}", json(message));
+            for (key, value) in fields {
+                let _ = write!(out, ",{}:{}", json(key), json(&value.to_string()));
+            }
+            out.push('}');
+        }
+    }
+    out
+}
+
+/// Keeps a text on its line: what a client sent cannot forge a second one.
+fn push_printable(out: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+}
+
+fn push_quoted_where_needed(out: &mut String, text: &str) {
+    if !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c == '"' || c.is_control()) {
+        return out.push_str(text);
+    }
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// RFC 3339 in UTC, to the microsecond.
+pub(crate) fn utc(unix_us: i64) -> String {
+    let (days, us) = (unix_us.div_euclid(86_400_000_000), unix_us.rem_euclid(86_400_000_000));
+    // Days to a civil date, counting years from March so that the leap day comes last.
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let day_of_era = z.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (s, us) = (us / 1_000_000, us % 1_000_000);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{us:06}Z", s / 3600, s / 60 % 60, s % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_utc() {
+        let check = |unix_us, expected| assert_eq!(utc(unix_us), expected);
+        check(0, "1970-01-01T00:00:00.000000Z");
+        check(951_782_400_000_001, "2000-02-29T00:00:00.000001Z");
+        check(1_735_689_599_999_999, "2024-12-31T23:59:59.999999Z");
+        check(-1, "1969-12-31T23:59:59.999999Z");
+    }
+
+    #[test]
+    fn a_line_stays_one_line_in_either_format() {
+        let (statement, ms) = ("SELECT \"a\"\nfake", 7);
+        let fields: [(&str, &dyn Display); 2] = [("statement", &statement), ("ms", &ms)];
+        let text = line(Format::Text, Level::Warn, 0, "slow", &fields, 3);
+        let expected =
+            r#"1970-01-01T00:00:00.000000Z warn slow statement="SELECT \"a\"\nfake" ms=7 lines_lost=3"#;
+        assert_eq!(text, expected);
+        let json = line(Format::Json, Level::Warn, 0, "slow", &fields, 0);
+        let parsed: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(parsed["statement"], "SELECT \"a\"\nfake");
+        assert!(!json.contains('\n'));
+    }
+
+    #[test]
+    fn levels_rate_and_queue_are_bounds() {
+        let (logger, lines) = logger(Level::Info, Format::Text);
+        logger.log(Level::Debug, "off", &[]);
+        assert_eq!(lines.take().len(), 0);
+        for _ in 0..QUEUE_LINES_MAX + 10 {
+            logger.log(Level::Error, "always", &[]);
+        }
+        assert_eq!(lines.take().len(), QUEUE_LINES_MAX);
+        logger.log(Level::Error, "next", &[]);
+        assert!(lines.take()[0].contains("lines_lost=10"));
+    }
+}

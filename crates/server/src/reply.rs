@@ -1,0 +1,147 @@
+//! From what a statement gave to the message that says so.
+
+use engine::{Error, Outcome, SchemaTarget};
+use wire::{ChangeType, Consistency, Encoder, Failure, FailureKind, Prelude, RowsHead};
+
+use crate::statement::{self, Kind, Statement};
+
+/// What a client said about the result's columns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wish {
+    /// It has them already, by what it was told at PREPARE.
+    pub(crate) skip_metadata: bool,
+    /// v5: it has other ones than they are now.
+    pub(crate) metadata_is_old: bool,
+}
+
+/// Appends the answer; whether it was an error, and its code.
+pub(crate) fn answer(
+    encoder: &mut Encoder,
+    stream: i16,
+    result: &Result<Outcome, Failure>,
+    statement: Option<&Statement>,
+    wish: Wish,
+) -> Option<i32> {
+    let written = match result {
+        Ok(Outcome::Void) => encoder.void(stream, &Prelude::default()),
+        Ok(Outcome::Rows(rows)) => self::rows(encoder, stream, rows, statement, wish),
+        Ok(Outcome::SchemaChange(change)) => {
+            encoder.schema_change(stream, &schema_change(change), &Prelude::default())
+        }
+        Err(failure) => {
+            let code = failure.kind.code();
+            return match encoder.error(stream, failure, &Prelude::default()) {
+                Ok(()) => Some(code),
+                Err(error) => Some(unsayable(encoder, stream, &error)),
+            };
+        }
+    };
+    written.err().map(|error| unsayable(encoder, stream, &error))
+}
+
+/// Answers that the answer does not fit the protocol.
+#[cold]
+fn unsayable(encoder: &mut Encoder, stream: i16, error: &wire::Error) -> i32 {
+    let failure = Failure::new(FailureKind::Server, format!("The answer does not fit the protocol: {error}"));
+    encoder.error(stream, &failure, &Prelude::default()).expect("a server error has no fields to overflow");
+    failure.kind.code()
+}
+
+fn rows(
+    encoder: &mut Encoder,
+    stream: i16,
+    rows: &engine::Rows,
+    statement: Option<&Statement>,
+    wish: Wish,
+) -> Result<(), wire::Error> {
+    let mut head = RowsHead { paging_state: rows.paging_state.as_deref(), ..RowsHead::default() };
+    let of_plan = statement
+        .filter(|s| s.result().is_some_and(|columns| std::sync::Arc::ptr_eq(columns, &rows.columns)));
+    let encoded = of_plan.map(|s| s.encoded(encoder.version())).transpose()?;
+    let own;
+    let columns = match encoded {
+        Some(encoded) => {
+            head.skip_metadata = wish.skip_metadata;
+            head.new_metadata_id = wish.metadata_is_old.then_some(&encoded.result_id[..]);
+            &encoded.result
+        }
+        None => {
+            own = statement::encode(encoder.version(), &rows.columns)?;
+            &own
+        }
+    };
+    let mut writer = encoder.rows(stream, &head, columns, &Prelude::default());
+    let mut cells = &rows.cells[..];
+    while let Some((length, rest)) = cells.split_first_chunk::<4>() {
+        match usize::try_from(i32::from_be_bytes(*length)) {
+            Ok(length) => {
+                let (value, rest) = rest.split_at(length);
+                writer.cell(Some(value));
+                cells = rest;
+            }
+            Err(_) => {
+                writer.cell(None);
+                cells = rest;
+            }
+        }
+    }
+    writer.end()
+}
+
+/// A schema change as the wire says it.
+pub(crate) fn schema_change(change: &engine::SchemaChange) -> wire::SchemaChange {
+    wire::SchemaChange {
+        change: match change.change {
+            "CREATED" => ChangeType::Created,
+            "DROPPED" => ChangeType::Dropped,
+            _ => ChangeType::Updated,
+        },
+        target: match change.target {
+            SchemaTarget::Keyspace => wire::SchemaTarget::Keyspace,
+            SchemaTarget::Table => wire::SchemaTarget::Table(change.name.clone()),
+            SchemaTarget::Type => wire::SchemaTarget::Type(change.name.clone()),
+        },
+        keyspace: change.keyspace.clone(),
+    }
+}
+
+/// An engine's error as an ERROR message. `id` is that of a prepared statement.
+pub(crate) fn failure(error: Error, kind: Kind, consistency: Consistency, id: Option<&[u8]>) -> Failure {
+    let message = error.to_string();
+    let kind = match error {
+        Error::Invalid(_) => FailureKind::Invalid,
+        Error::Config(_) => FailureKind::Config,
+        Error::AlreadyExists { keyspace, table } => FailureKind::AlreadyExists { keyspace, table },
+        Error::Unauthorized(_) => FailureKind::Unauthorized,
+        Error::Overloaded(_) => FailureKind::Overloaded,
+        Error::ReadTimeout(_) => {
+            FailureKind::ReadTimeout { consistency, received: 0, block_for: 1, data_present: false }
+        }
+        Error::WriteTimeout(_) => {
+            let write_type = if kind == Kind::Batch { "BATCH" } else { "SIMPLE" };
+            FailureKind::WriteTimeout {
+                consistency,
+                received: 0,
+                block_for: 1,
+                write_type: write_type.to_owned(),
+                contentions: None,
+            }
+        }
+        Error::Stale => match id {
+            Some(id) => FailureKind::Unprepared(id.to_vec()),
+            None => FailureKind::Server,
+        },
+        Error::Server(_) => FailureKind::Server,
+    };
+    Failure::new(kind, message)
+}
+
+/// The error of a statement that took too long.
+pub(crate) fn too_late(kind: Kind, limit: std::time::Duration) -> Error {
+    let text = format!("Operation timed out after {} ms", limit.as_millis());
+    match kind {
+        Kind::Write | Kind::Batch => Error::WriteTimeout(text),
+        Kind::Read => Error::ReadTimeout(text),
+        Kind::Other => Error::Server(text),
+    }
+}

@@ -1,0 +1,531 @@
+//! Requests of an authenticated session: QUERY, PREPARE, EXECUTE, BATCH, REGISTER.
+//!
+//! What can be answered from memory on this core is answered before the next request is looked at. The rest becomes a
+//! task in the level's group, under a time limit, and its answer overtakes nobody: streams tell answers apart.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use engine::{Error, Execution, Outcome, Value};
+use smallvec::SmallVec;
+use wire::{
+    Consistency, Envelope, Failure, FailureKind, Prelude, Prepare, PreparedHead, QueryParams, Request,
+    Version,
+};
+
+use crate::describe;
+use crate::gate::{Effective, Sample};
+use crate::logging::Level;
+use crate::reply::{self, Wish};
+use crate::session::Session;
+use crate::statement::{Kind, PrepareError, Statement, Timeout, Work, timeout_of};
+
+/// Bound values of a request; more than this many cost an allocation.
+pub(crate) type BoundValues<'a> = SmallVec<[Value<'a>; 16]>;
+
+/// When a request came and when its work began, ns of the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) read_ns: u64,
+    pub(crate) began_ns: u64,
+}
+
+/// A statement whose answer is in the output buffer, to be counted once the clock has been read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) level: u32,
+    pub(crate) kind: Kind,
+    pub(crate) failed: bool,
+}
+
+/// A statement that is being run for a request.
+pub(crate) struct Call<'a> {
+    pub(crate) envelope: &'a Envelope,
+    pub(crate) statement: &'a Rc<Statement>,
+    pub(crate) params: &'a QueryParams<'a>,
+    /// Whether the client sent an id rather than a text.
+    pub(crate) prepared: bool,
+    pub(crate) wish: Wish,
+    pub(crate) times: Times,
+}
+
+/// What an engine says that it will say.
+pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Outcome, Error>>>>;
+
+/// An answer that comes later: all that is needed to give it.
+pub(crate) struct Due {
+    pub(crate) stream: i16,
+    pub(crate) statement: Option<Rc<Statement>>,
+    pub(crate) kind: Kind,
+    pub(crate) consistency: Consistency,
+    pub(crate) prepared: bool,
+    pub(crate) wish: Wish,
+    pub(crate) times: Times,
+    pub(crate) level: Effective,
+    pub(crate) limit: Duration,
+    /// The request itself, to be run again if the schema changed while it waited.
+    pub(crate) again: Option<Envelope>,
+}
+
+impl Session {
+    /// Works on a request. `None` where there is nothing to count yet.
+    pub(crate) fn request(self: &Rc<Self>, envelope: &Envelope, times: Times) -> Option<Done> {
+        let stream = envelope.stream;
+        match envelope.request() {
+            Ok(Request::Execute(execute)) => {
+                let Some(statement) = self.core.plans.prepared(execute.id) else {
+                    self.refuse(stream, &unprepared(execute.id));
+                    return None;
+                };
+                let statement = match self.core.current(statement) {
+                    Ok(statement) => statement,
+                    Err(error) => {
+                        let consistency = execute.params.consistency;
+                        self.refuse(
+                            stream,
+                            &reply::failure(error, Kind::Other, consistency, Some(execute.id)),
+                        );
+                        return None;
+                    }
+                };
+                let wish = self.wish(&statement, envelope.version, &execute);
+                let params = &execute.params;
+                self.run(&Call { envelope, statement: &statement, params, prepared: true, wish, times })
+            }
+            Ok(Request::Query(query)) => {
+                let keyspace = self.keyspace_of(query.params.keyspace);
+                let statement = match self.core.text(query.text, keyspace.as_ref()) {
+                    Ok(statement) => statement,
+                    Err(error) => {
+                        self.refuse(stream, &self.unprepared_failure(error));
+                        return None;
+                    }
+                };
+                let (params, wish) = (&query.params, Wish::default());
+                self.run(&Call { envelope, statement: &statement, params, prepared: false, wish, times })
+            }
+            Ok(Request::Batch(batch)) => self.batch(envelope, &batch, times),
+            Ok(Request::Prepare(prepare)) => {
+                if let Err(failure) = self.prepare(envelope, &prepare) {
+                    self.refuse(stream, &failure);
+                }
+                None
+            }
+            Ok(Request::Register(types)) => {
+                self.register(stream, &types);
+                None
+            }
+            Ok(Request::Options) => {
+                self.supported(stream);
+                None
+            }
+            Ok(Request::Startup(_)) => {
+                self.refuse(stream, &protocol("Unexpected message STARTUP, this connection is open already"));
+                None
+            }
+            Ok(Request::AuthResponse(_)) => {
+                self.refuse(stream, &protocol("Unexpected message AUTH_RESPONSE after authentication"));
+                None
+            }
+            Err(error) => {
+                self.refuse(stream, &Failure::from(&error));
+                None
+            }
+        }
+    }
+
+    /// The keyspace of a statement: what came with it, or the session's.
+    pub(crate) fn keyspace_of(&self, said: Option<&str>) -> Option<Rc<str>> {
+        match said {
+            Some(keyspace) => Some(keyspace.into()),
+            None => self.keyspace.borrow().clone(),
+        }
+    }
+
+    fn wish(&self, statement: &Statement, version: Version, execute: &wire::Execute<'_>) -> Wish {
+        let skip = execute.params.skip_metadata;
+        match version {
+            Version::V4 => Wish { skip_metadata: skip && !statement.result_changed, metadata_is_old: false },
+            Version::V5 => {
+                let known =
+                    statement.encoded(version).is_ok_and(|e| e.result_id[..] == *execute.result_metadata_id);
+                Wish { skip_metadata: skip, metadata_is_old: !known }
+            }
+        }
+    }
+
+    /// Runs a statement: at once, or as a task.
+    fn run(self: &Rc<Self>, call: &Call<'_>) -> Option<Done> {
+        let level = match self.level_of(call.statement) {
+            Ok(level) => level,
+            Err(error) => {
+                let failure = self.engine_failure(call, error);
+                return Some(self.answer_call(call, self.effective.get().level, Err(failure)));
+            }
+        };
+        if level.group != lanes::current_group() && call.statement.level.is_some() {
+            self.run_elsewhere(call, level);
+            return None;
+        }
+        self.run_here(call, level)
+    }
+
+    /// Runs a statement in a group of its own choosing, as a task.
+    fn run_elsewhere(self: &Rc<Self>, call: &Call<'_>, level: Effective) {
+        let (session, envelope, statement) = (self.clone(), call.envelope.clone(), call.statement.clone());
+        let (prepared, wish, times) = (call.prepared, call.wish, call.times);
+        self.begin();
+        let work = async move {
+            let params = match envelope.request() {
+                Ok(Request::Execute(execute)) => execute.params,
+                Ok(Request::Query(query)) => query.params,
+                _ => unreachable!("the envelope was read as one of these before"),
+            };
+            let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };
+            let (envelope, statement, params) = (&envelope, &statement, &params);
+            let call = Call { envelope, statement, params, prepared, wish, times };
+            if let Some(done) = session.run_here(&call, level) {
+                session.record(done, times, Some(&statement));
+            }
+            session.end();
+        };
+        lanes::spawn(level.group, work).detach();
+    }
+
+    fn run_here(self: &Rc<Self>, call: &Call<'_>, level: Effective) -> Option<Done> {
+        let (stream, statement) = (call.envelope.stream, call.statement);
+        if let Err(error) = self.authorize(statement) {
+            return Some(self.answer_call(call, level.level, Err(self.engine_failure(call, error))));
+        }
+        let later = match &statement.work {
+            Work::Use(keyspace) => {
+                let answered = self.use_keyspace(stream, keyspace);
+                return Some(Done { level: level.level, kind: Kind::Other, failed: !answered });
+            }
+            Work::Describe => {
+                let (core, keyspace) = (&self.core, statement.keyspace.as_deref());
+                let outcome = describe::describe(&*core.engine, &statement.tree, &core.shared, keyspace);
+                let result = outcome.map_err(|error| self.engine_failure(call, error));
+                return Some(self.answer_call(call, level.level, result));
+            }
+            Work::Gate => {
+                let role = self.role.borrow().clone().expect("requests come after authentication");
+                self.core.gate.execute(&role.name, statement.tree.clone())
+            }
+            Work::Engine(_) => match self.execute(call) {
+                Ok(Execution::Ready(result)) => {
+                    let result = result.map_err(|error| self.engine_failure(call, error));
+                    return Some(self.answer_call(call, level.level, result));
+                }
+                Ok(Execution::Pending(later)) => later,
+                Err(failure) => return Some(self.answer_call(call, level.level, Err(failure))),
+            },
+        };
+        match self.due(call, level) {
+            Ok(due) => self.answer_later(due, later),
+            Err(error) => {
+                return Some(self.answer_call(call, level.level, Err(self.engine_failure(call, error))));
+            }
+        }
+        None
+    }
+
+    /// Lets the engine begin. A plan that went stale just now is bound anew, once.
+    fn execute(&self, call: &Call<'_>) -> Result<Execution, Failure> {
+        let params = call.params;
+        let values =
+            bound_values(call.statement, params).map_err(|error| self.engine_failure(call, error))?;
+        let request = engine::Request {
+            values: &values,
+            page_size: params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0),
+            paging_state: params.paging_state,
+            timestamp_us: params.timestamp,
+            now_s: params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),
+        };
+        let run = |statement: &Statement| match &statement.work {
+            Work::Engine(plan) => self.core.engine.execute(plan, &request),
+            _ => unreachable!("a statement is for the engine before and after it is bound anew"),
+        };
+        match run(call.statement) {
+            Execution::Ready(Err(Error::Stale)) => match self.core.rebind(call.statement) {
+                Ok(fresh) => Ok(run(&fresh)),
+                Err(error) => Err(self.engine_failure(call, error)),
+            },
+            execution => Ok(execution),
+        }
+    }
+
+    fn due(&self, call: &Call<'_>, level: Effective) -> Result<Due, Error> {
+        let said = match call.statement.timeout {
+            Timeout::Unsaid => None,
+            Timeout::Fixed(limit) => Some(limit),
+            Timeout::Bound(marker) => bound_timeout(call.params, call.statement, marker)?,
+        };
+        Ok(Due {
+            stream: call.envelope.stream,
+            statement: Some(call.statement.clone()),
+            kind: call.statement.kind,
+            consistency: call.params.consistency,
+            prepared: call.prepared,
+            wish: call.wish,
+            times: call.times,
+            level,
+            limit: said.or(level.timeout).unwrap_or(self.core.shared.config.request_timeout),
+            again: (!call.prepared).then(|| call.envelope.clone()),
+        })
+    }
+
+    /// Gives an answer when it is there or its time is over.
+    pub(crate) fn answer_later(self: &Rc<Self>, due: Due, later: Later) {
+        let session = self.clone();
+        session.begin();
+        let group = due.level.group;
+        let work = async move {
+            let result = match lanes::time::timeout(due.limit, later).await {
+                Ok(result) => result,
+                Err(_) => Err(reply::too_late(due.kind, due.limit)),
+            };
+            session.give(due, result);
+            session.end();
+        };
+        lanes::spawn(group, work).detach();
+    }
+
+    /// Puts an answer that was due into the output buffer.
+    fn give(self: &Rc<Self>, mut due: Due, result: Result<Outcome, Error>) {
+        if let (Err(Error::Stale), Some(envelope)) = (&result, due.again.take()) {
+            // The text is bound to the new schema; if that waits too, it is for the last time.
+            if let Some(done) = self.request(&envelope, due.times) {
+                self.record(done, due.times, due.statement.as_deref());
+            }
+            return;
+        }
+        let id = due.statement.as_ref().filter(|_| due.prepared).map(|statement| &statement.id[..]);
+        let result = result.map_err(|error| reply::failure(error, due.kind, due.consistency, id));
+        let failed = self.answer(due.stream, &result, due.statement.as_deref(), due.wish);
+        self.record(
+            Done { level: due.level.level, kind: due.kind, failed },
+            due.times,
+            due.statement.as_deref(),
+        );
+    }
+
+    fn answer_call(&self, call: &Call<'_>, level: u32, result: Result<Outcome, Failure>) -> Done {
+        let failed = self.answer(call.envelope.stream, &result, Some(call.statement), call.wish);
+        Done { level, kind: call.statement.kind, failed }
+    }
+
+    /// Puts an answer into the output buffer; whether it is an error.
+    pub(crate) fn answer(
+        &self,
+        stream: i16,
+        result: &Result<Outcome, Failure>,
+        statement: Option<&Statement>,
+        wish: Wish,
+    ) -> bool {
+        self.warm_output();
+        let code = reply::answer(&mut self.encoder.borrow_mut(), stream, result, statement, wish);
+        if let Some(code) = code {
+            self.core.counters.error(code);
+        }
+        code.is_some()
+    }
+
+    /// Counts a statement, and logs it if it was slow.
+    pub(crate) fn record(&self, done: Done, times: Times, statement: Option<&Statement>) {
+        if let Some(service_ns) = self.count(done, times, lanes::time::monotonic_ns()) {
+            self.log_slow(service_ns, statement);
+        }
+    }
+
+    /// Counts a statement answered at once, whose text is looked up only if it was slow.
+    pub(crate) fn record_envelope(&self, done: Done, times: Times, envelope: &Envelope, ended_ns: u64) {
+        if let Some(service_ns) = self.count(done, times, ended_ns) {
+            let statement = match envelope.request() {
+                Ok(Request::Execute(execute)) => self.core.plans.prepared(execute.id),
+                Ok(Request::Query(query)) => {
+                    let keyspace = self.keyspace_of(query.params.keyspace);
+                    self.core.text(query.text, keyspace.as_ref()).ok()
+                }
+                _ => None,
+            };
+            self.log_slow(service_ns, statement.as_deref());
+        }
+    }
+
+    /// Counts a statement; its time, ns, if it was slow.
+    fn count(&self, done: Done, times: Times, ended_ns: u64) -> Option<u64> {
+        let service_ns = ended_ns.saturating_sub(times.began_ns);
+        let sample = Sample {
+            write: matches!(done.kind, Kind::Write | Kind::Batch),
+            failed: done.failed,
+            service_ns,
+            queue_ns: times.began_ns.saturating_sub(times.read_ns),
+        };
+        self.core.gate.record(done.level, sample);
+        let threshold = self.core.shared.config.slow_statement?;
+        (u128::from(service_ns) >= threshold.as_nanos()).then_some(service_ns)
+    }
+
+    #[cold]
+    fn log_slow(&self, service_ns: u64, statement: Option<&Statement>) {
+        crate::counters::add(&self.core.counters.slow, 1);
+        let mut text = statement.map_or_else(|| "BATCH".to_owned(), |statement| statement.tree.to_string());
+        if let Some((end, _)) = text.char_indices().nth(1000) {
+            text.truncate(end);
+        }
+        let role = self.role.borrow().as_ref().map_or_else(String::new, |role| role.name.to_string());
+        let ms = service_ns / 1_000_000;
+        let fields: [(&str, &dyn std::fmt::Display); 4] =
+            [("ms", &ms), ("role", &role), ("client", &self.peer), ("statement", &text)];
+        self.core.shared.logger.log(Level::Warn, "slow statement", &fields);
+    }
+
+    fn prepare(&self, envelope: &Envelope, prepare: &Prepare<'_>) -> Result<(), Failure> {
+        let keyspace = self.keyspace_of(prepare.keyspace);
+        let prepared = self.core.prepare(prepare.text, keyspace.as_ref());
+        let statement = prepared.map_err(|error| self.unprepared_failure(error))?;
+        self.authorize(&statement)
+            .map_err(|error| reply::failure(error, Kind::Other, Consistency::One, None))?;
+        let unsayable = |error: wire::Error| Failure::new(FailureKind::Invalid, error.to_string());
+        let encoded = statement.encoded(envelope.version).map_err(unsayable)?;
+        let head = PreparedHead {
+            id: &statement.id,
+            result_metadata_id: &encoded.result_id,
+            bind: &encoded.bind,
+            partition_key_indexes: match &statement.work {
+                Work::Engine(plan) => plan.partition_key_binds(),
+                _ => &[],
+            },
+            result: &encoded.result,
+        };
+        self.warm_output();
+        let mut encoder = self.encoder.borrow_mut();
+        encoder.prepared(envelope.stream, &head, &Prelude::default()).map_err(unsayable)
+    }
+
+    fn register(&self, stream: i16, types: &[&str]) {
+        if let Some(unknown) = types.iter().find(|name| !wire::EVENT_TYPES.contains(name)) {
+            return self.refuse(stream, &protocol(&format!("Invalid value '{unknown}' for event type")));
+        }
+        if types.contains(&"SCHEMA_CHANGE") {
+            self.wants_schema.set(true);
+        }
+        self.encoder.borrow_mut().ready(stream);
+    }
+
+    fn use_keyspace(&self, stream: i16, keyspace: &str) -> bool {
+        let known = self.core.engine.schema().keyspaces.contains_key(keyspace)
+            || self.core.engine.registry().all().iter().any(|table| table.def.keyspace == keyspace);
+        if !known {
+            self.refuse(
+                stream,
+                &Failure::new(FailureKind::Invalid, format!("Keyspace '{keyspace}' does not exist")),
+            );
+            return false;
+        }
+        *self.keyspace.borrow_mut() = Some(keyspace.into());
+        let mut encoder = self.encoder.borrow_mut();
+        encoder.set_keyspace(stream, keyspace, &Prelude::default()).is_ok()
+    }
+
+    /// The level of a statement: its own, or the session's.
+    fn level_of(&self, statement: &Statement) -> Result<Effective, Error> {
+        let own = self.effective.get();
+        let Some(name) = &statement.level else { return Ok(own) };
+        let role = self.role.borrow().clone();
+        let Some(role) = role else { return Ok(own) };
+        self.core.gate.level(&role.name, name)
+    }
+
+    /// Whether the session's role may run a statement. Asked once for as long as nothing changes in roles and rights.
+    pub(crate) fn authorize(&self, statement: &Statement) -> Result<(), Error> {
+        let Work::Engine(plan) = &statement.work else { return Ok(()) };
+        let role = self.role.borrow();
+        let Some(role) = &*role else { return Err(Error::Unauthorized("You have not logged in".to_owned())) };
+        let now = (role.number, self.core.gate.generation());
+        if statement.allowed.get() != now {
+            crate::rights::authorize(&*self.core.gate, &role.name, plan.targets())?;
+            statement.allowed.set(now);
+        }
+        Ok(())
+    }
+
+    fn engine_failure(&self, call: &Call<'_>, error: Error) -> Failure {
+        let id = call.prepared.then_some(&call.statement.id[..]);
+        reply::failure(error, call.statement.kind, call.params.consistency, id)
+    }
+
+    pub(crate) fn unprepared_failure(&self, error: PrepareError) -> Failure {
+        match error {
+            PrepareError::Syntax(error) => Failure::new(FailureKind::Syntax, error.to_string()),
+            PrepareError::Engine(error) => reply::failure(error, Kind::Other, Consistency::One, None),
+        }
+    }
+}
+
+/// A violation of the protocol.
+pub(crate) fn protocol(text: &str) -> Failure {
+    Failure::new(FailureKind::Protocol, text)
+}
+
+/// No statement of this id here: the client prepares it again by itself.
+pub(crate) fn unprepared(id: &[u8]) -> Failure {
+    let hex: String = id.iter().take(32).map(|byte| format!("{byte:02x}")).collect();
+    let text = format!(
+        "Prepared query with ID {hex} not found (either the query was not prepared on this host \
+         (maybe the host has been restarted?) or you have prepared too many queries and it has been evicted)"
+    );
+    Failure::new(FailureKind::Unprepared(id.to_vec()), text)
+}
+
+/// A value as the engine takes it.
+pub(crate) fn value(value: wire::Value<'_>) -> Value<'_> {
+    match value {
+        wire::Value::Null => Value::Null,
+        wire::Value::Unset => Value::Unset,
+        wire::Value::Bytes(bytes) => Value::Bytes(bytes),
+    }
+}
+
+/// The values of a request in the order of the bind markers.
+fn bound_values<'a>(statement: &Statement, params: &QueryParams<'a>) -> Result<BoundValues<'a>, Error> {
+    let binds = statement.binds();
+    if !params.values.is_named() {
+        check_count(binds.len(), params.values.len())?;
+        return Ok(params.values.iter().map(value).collect());
+    }
+    let mut values: BoundValues<'a> = smallvec::smallvec![Value::Unset; binds.len()];
+    for (name, given) in params.values.iter_named() {
+        for (bind, place) in binds.iter().zip(&mut values) {
+            if bind.name == name {
+                *place = value(given);
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// Refuses more or fewer values than there are markers.
+pub(crate) fn check_count(expected: usize, given: usize) -> Result<(), Error> {
+    if expected == given {
+        return Ok(());
+    }
+    let text = format!("Invalid amount of bind variables: expected {expected}, got {given}");
+    Err(Error::Invalid(text))
+}
+
+/// The timeout that is the value of a marker; none for null and unset.
+fn bound_timeout(
+    params: &QueryParams<'_>,
+    statement: &Statement,
+    marker: u16,
+) -> Result<Option<Duration>, Error> {
+    let values = bound_values(statement, params)?;
+    let Some(Value::Bytes(bytes)) = values.get(usize::from(marker)) else { return Ok(None) };
+    let duration = schema::value::Duration::from_bytes(bytes)
+        .map_err(|error| Error::Invalid(format!("USING TIMEOUT: {error}")))?;
+    timeout_of(duration.months, duration.days, duration.nanoseconds).map(Some)
+}

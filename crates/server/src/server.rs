@@ -1,0 +1,291 @@
+//! The server as a whole: made once, joined by every core, opened on core 0, stopped.
+//!
+//! One listener, on core 0, gives connections to the cores in turn, so that few connections are spread evenly (the
+//! kernel's own spreading, by a hash, puts 11 of 16 on one of two cores often enough). The shard-aware port gives each
+//! connection to the core that its source port names.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use engine::Engine;
+use lanes::net::{TcpListener, TcpStream};
+use lanes::{Group, Lanes, Task};
+use rustc_hash::FxHashMap;
+use wire::Event;
+
+use crate::config::ServerConfig;
+use crate::core::{Core, Listening, Shared};
+use crate::counters::{Counters, add};
+use crate::gate::Gate;
+use crate::logging::{Level, Logger};
+use crate::{connection, http, reply, system};
+
+/// What one core brings.
+pub struct PerCore {
+    /// Its engine.
+    pub engine: Rc<dyn Engine>,
+    /// Its view of roles and levels.
+    pub gate: Rc<dyn Gate>,
+}
+
+/// Why a server could not open.
+#[derive(Debug)]
+pub enum StartError {
+    /// Plain text beyond loopback, without being told to.
+    Plaintext(SocketAddr),
+    /// A port cannot be listened on.
+    Listen(SocketAddr, io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Plaintext(address) => write!(
+                f,
+                "refusing to speak plain text on {address}, which is beyond this machine: listen on 127.0.0.1, or \
+                 allow plain text explicitly"
+            ),
+            StartError::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
+                write!(
+                    f,
+                    "port {} of {} is taken: stop what listens there, or choose another",
+                    address.port(),
+                    address.ip()
+                )
+            }
+            StartError::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A server. Cheap to clone, and usable from any thread; its methods say where they must be called.
+#[derive(Clone)]
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+/// A server's state on this core, by the server: tests run several in one process.
+struct Here {
+    core: Rc<Core>,
+    tasks: Vec<Task<()>>,
+}
+
+thread_local! {
+    static HERE: RefCell<FxHashMap<usize, Here>> = RefCell::default();
+}
+
+impl Server {
+    /// A server of so many cores, as [`lanes::Lanes::cores`] says.
+    pub fn new(config: ServerConfig, logger: Logger, cores: usize) -> Server {
+        let shared = Shared {
+            config,
+            logger,
+            counters: (0..cores).map(|_| Arc::new(Counters::default())).collect(),
+            connections: AtomicUsize::new(0),
+            ready: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            bound: OnceLock::new(),
+            started_s: lanes::time::unix_micros() / 1_000_000,
+        };
+        Server { shared: Arc::new(shared) }
+    }
+
+    fn key(&self) -> usize {
+        Arc::as_ptr(&self.shared) as usize
+    }
+
+    fn here(&self) -> Option<Rc<Core>> {
+        HERE.with_borrow(|here| here.get(&self.key()).map(|here| here.core.clone()))
+    }
+
+    /// Gives the server this core, on its fast lane: adds the system tables to the engine's registry and listens to
+    /// changes of the schema. To be done on every core before [`Server::open`].
+    pub fn join(&self, per_core: PerCore) {
+        let index = lanes::current_core();
+        let core = Core::new(self.shared.clone(), index, per_core.engine, per_core.gate);
+        system::register(&core);
+        let weak = Rc::downgrade(&core);
+        core.engine.on_schema_change(Rc::new(move |change| {
+            let Some(core) = weak.upgrade() else { return };
+            let event = Event::Schema(reply::schema_change(change));
+            core.sessions.borrow().values().for_each(|session| session.tell(&event));
+        }));
+        HERE.with_borrow_mut(|here| here.insert(self.key(), Here { core, tasks: Vec::new() }));
+    }
+
+    /// Opens the ports, on core 0's fast lane. From then on clients are served.
+    ///
+    /// # Errors
+    /// A port is taken or may not be used; nothing is open then.
+    pub async fn open(&self) -> Result<Listening, StartError> {
+        let config = &self.shared.config;
+        let loopback_or_allowed = |address: SocketAddr| {
+            if address.ip().is_loopback() || config.allow_plaintext {
+                Ok(())
+            } else {
+                Err(StartError::Plaintext(address))
+            }
+        };
+        let listen = |address| {
+            let listener =
+                lanes::net::listen(address, false).map_err(|error| StartError::Listen(address, error))?;
+            let bound = listener.local_addr().map_err(|error| StartError::Listen(address, error))?;
+            Ok((listener, bound))
+        };
+        loopback_or_allowed(config.listen)?;
+        config.http.map_or(Ok(()), loopback_or_allowed)?;
+        let (cql, cql_at) = listen(config.listen)?;
+        let shard_aware = config
+            .shard_aware_port
+            .map(|port| listen(SocketAddr::new(config.listen.ip(), port)))
+            .transpose()?;
+        let metrics = config.http.map(listen).transpose()?;
+        let bound = Listening {
+            cql: cql_at,
+            shard_aware: shard_aware.as_ref().map(|(_, at)| *at),
+            http: metrics.as_ref().map(|(_, at)| *at),
+        };
+        self.shared.bound.set(bound).expect("a server is opened once");
+        let mut tasks = vec![lanes::spawn(Group::CONTROL, self.clone().accept(cql, false))];
+        if let Some((listener, _)) = shard_aware {
+            tasks.push(lanes::spawn(Group::CONTROL, self.clone().accept(listener, true)));
+        }
+        self.shared.ready.store(true, SeqCst);
+        HERE.with_borrow_mut(|here| {
+            let here = here.get_mut(&self.key()).expect("core 0 has joined");
+            here.tasks = tasks;
+            if let Some((listener, _)) = metrics {
+                // Health is told to the end, so this task is not among those that a stop ends first.
+                lanes::spawn(Group::CONTROL, http::serve(here.core.clone(), listener)).detach();
+            }
+        });
+        Ok(bound)
+    }
+
+    /// The addresses in use, once [`Server::open`] has bound them.
+    pub fn listening(&self) -> Option<Listening> {
+        self.shared.bound.get().copied()
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Relaxed)
+    }
+
+    /// Whether clients are served: open and not stopping.
+    pub fn is_ready(&self) -> bool {
+        self.shared.ready.load(SeqCst)
+    }
+
+    async fn accept(self, listener: TcpListener, by_port: bool) {
+        let cores = self.shared.counters.len();
+        let mut turn = 0;
+        loop {
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Mostly: no file descriptor is free. Connections wait in the kernel meanwhile.
+                    self.shared.logger.log(Level::Error, "cannot accept connections", &[("error", &error)]);
+                    lanes::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            if self.shared.connections.fetch_add(1, Relaxed) >= self.shared.config.connections_max {
+                self.shared.connections.fetch_sub(1, Relaxed);
+                add(&self.shared.counters[lanes::current_core()].refused, 1);
+                self.shared.logger.log(Level::Warn, "too many connections", &[("client", &peer)]);
+                continue;
+            }
+            let core = if by_port { usize::from(peer.port()) % cores } else { turn % cores };
+            turn = turn.wrapping_add(usize::from(!by_port));
+            self.hand_over(core, stream, peer).await;
+        }
+    }
+
+    /// Gives a counted connection to a core.
+    async fn hand_over(&self, core: usize, stream: TcpStream, peer: SocketAddr) {
+        let server = self.clone();
+        if core == lanes::current_core() {
+            return server.begin(stream, peer);
+        }
+        let Ok(stream) = stream.into_std() else {
+            self.shared.connections.fetch_sub(1, Relaxed);
+            return;
+        };
+        let adopt = move || async move {
+            match TcpStream::from_std(stream) {
+                Ok(stream) => server.begin(stream, peer),
+                Err(_) => drop(server.shared.connections.fetch_sub(1, Relaxed)),
+            }
+        };
+        lanes::call(core, adopt).await;
+    }
+
+    /// Serves a counted connection on this core.
+    fn begin(&self, stream: TcpStream, peer: SocketAddr) {
+        match self.here() {
+            Some(core) => lanes::spawn(Group::DRIVER, connection::serve(core, stream, peer)).detach(),
+            None => drop(self.shared.connections.fetch_sub(1, Relaxed)),
+        }
+    }
+
+    /// Stops, on core 0's fast lane: accepts nobody, reports not ready, lets what runs finish for at most `deadline`,
+    /// then closes what is left. Whether everything finished in time.
+    pub async fn stop(&self, deadline: Duration) -> bool {
+        self.shared.ready.store(false, SeqCst);
+        self.shared.stopping.store(true, SeqCst);
+        let key = self.key();
+        let accepting =
+            HERE.with_borrow_mut(|here| here.get_mut(&key).map(|here| std::mem::take(&mut here.tasks)));
+        drop(accepting);
+        self.on_sessions(|session| session.draining.set(true)).await;
+        let finished = lanes::time::timeout(deadline, self.emptied()).await.is_ok();
+        self.on_sessions(|session| session.killed.set(true)).await;
+        let closed = lanes::time::timeout(Duration::from_secs(1), self.emptied()).await.is_ok();
+        for core in 0..self.shared.counters.len() {
+            lanes::call(core, move || async move {
+                drop(HERE.with_borrow_mut(|here| here.remove(&key)));
+            })
+            .await;
+        }
+        finished && closed
+    }
+
+    async fn emptied(&self) {
+        while self.connections() > 0 {
+            lanes::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn on_sessions(&self, f: fn(&crate::session::Session)) {
+        for core in 0..self.shared.counters.len() {
+            let server = self.clone();
+            lanes::call(core, move || async move {
+                let Some(core) = server.here() else { return };
+                for session in core.sessions.borrow().values() {
+                    f(session);
+                    session.wake();
+                }
+            })
+            .await;
+        }
+    }
+
+    /// The lanes a server was made for, joined and opened from a thread outside of them.
+    ///
+    /// # Errors
+    /// As [`Server::open`].
+    pub fn open_on(&self, lanes: &Lanes) -> Result<Listening, StartError> {
+        let server = self.clone();
+        lanes.block_on(0, Group::CONTROL, move || async move { server.open().await })
+    }
+}

@@ -1,0 +1,151 @@
+//! A client's session: who it is, which keyspace it uses, the level it runs under, and the answers on their way to it.
+//!
+//! The connection's task owns the socket; the session is what it shares with the tasks that work on its requests.
+//! An answer is encoded into the one output buffer wherever it becomes known, and the connection is woken to send it.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::Waker;
+
+use lanes::Group;
+use wire::{Encoder, Event, Failure, FailureKind, Prelude};
+
+use crate::core::Core;
+use crate::counters::bump;
+use crate::gate::Effective;
+
+/// Who a session is.
+#[derive(Clone)]
+pub(crate) struct Role {
+    pub(crate) name: Rc<str>,
+    /// Its number on this core.
+    pub(crate) number: u32,
+}
+
+/// A session.
+pub(crate) struct Session {
+    pub(crate) core: Rc<Core>,
+    pub(crate) id: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) encoder: RefCell<Encoder>,
+    /// Requests whose answers are not in the output buffer yet.
+    pub(crate) in_flight: Cell<usize>,
+    pub(crate) role: RefCell<Option<Role>>,
+    pub(crate) keyspace: RefCell<Option<Rc<str>>>,
+    pub(crate) effective: Cell<Effective>,
+    /// The gate's generation when `effective` was looked up.
+    generation: Cell<Option<u64>>,
+    /// Whether it wants to hear of schema changes.
+    pub(crate) wants_schema: Cell<bool>,
+    /// No more requests are read; what runs is finished.
+    pub(crate) draining: Cell<bool>,
+    /// To be closed at once.
+    pub(crate) killed: Cell<bool>,
+    connection: RefCell<Option<Waker>>,
+}
+
+/// The level of who has not authenticated yet.
+const DRIVER: Effective = Effective { group: Group::DRIVER, timeout: None, level: 0 };
+
+impl Session {
+    pub(crate) fn new(core: Rc<Core>, id: u64, peer: SocketAddr) -> Rc<Session> {
+        Rc::new(Session {
+            core,
+            id,
+            peer,
+            encoder: RefCell::new(Encoder::new(wire::Direction::Response, wire::Version::V5)),
+            in_flight: Cell::new(0),
+            role: RefCell::new(None),
+            keyspace: RefCell::new(None),
+            effective: Cell::new(DRIVER),
+            generation: Cell::new(None),
+            wants_schema: Cell::new(false),
+            draining: Cell::new(false),
+            killed: Cell::new(false),
+            connection: RefCell::new(None),
+        })
+    }
+
+    /// The level as it is now: one load while nothing changed anywhere.
+    pub(crate) fn level(&self) -> Effective {
+        let generation = self.core.gate.generation();
+        if self.generation.get() != Some(generation)
+            && let Some(role) = &*self.role.borrow()
+        {
+            self.effective.set(self.core.gate.effective(&role.name));
+            self.generation.set(Some(generation));
+        }
+        self.effective.get()
+    }
+
+    /// Makes the session a role's.
+    pub(crate) fn become_role(&self, name: Rc<str>) {
+        let number = self.core.role_number(&name);
+        *self.role.borrow_mut() = Some(Role { name, number });
+        self.generation.set(None);
+    }
+
+    /// Remembers whom to wake.
+    pub(crate) fn set_connection(&self, waker: &Waker) {
+        let mut connection = self.connection.borrow_mut();
+        if !connection.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *connection = Some(waker.clone());
+        }
+    }
+
+    /// Wakes the connection: there is something to send, or to stop.
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = &*self.connection.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Gives an empty output buffer room, from those that other connections do not need now.
+    pub(crate) fn warm_output(&self) {
+        let mut encoder = self.encoder.borrow_mut();
+        if encoder.pending() == 0 {
+            let out = encoder.finish();
+            if out.capacity() == 0 {
+                *out = self.core.buffers.take();
+            }
+        }
+    }
+
+    /// Appends an ERROR.
+    pub(crate) fn refuse(&self, stream: i16, failure: &Failure) {
+        self.core.counters.error(failure.kind.code());
+        let mut encoder = self.encoder.borrow_mut();
+        if encoder.error(stream, failure, &Prelude::default()).is_err() {
+            let plain = Failure::new(FailureKind::Server, "The error does not fit the protocol");
+            encoder.error(stream, &plain, &Prelude::default()).expect("a server error has no fields");
+        }
+    }
+
+    /// Appends an event, if the client wants it. One who does not read what it asked for is closed.
+    pub(crate) fn tell(&self, event: &Event) {
+        if !self.wants_schema.get() {
+            return;
+        }
+        let mut encoder = self.encoder.borrow_mut();
+        if encoder.pending() > self.core.shared.config.output_bytes_max {
+            self.killed.set(true);
+        } else {
+            // An event that does not fit the protocol is about names no client can have made.
+            let _ = encoder.event(event);
+        }
+        drop(encoder);
+        self.wake();
+    }
+
+    /// A request whose answer comes later has begun.
+    pub(crate) fn begin(&self) {
+        bump(&self.in_flight, 1);
+    }
+
+    /// Its answer is in the output buffer.
+    pub(crate) fn end(&self) {
+        bump(&self.in_flight, -1);
+        self.wake();
+    }
+}

@@ -1,0 +1,253 @@
+//! A statement that is ready to run: parsed, bound to the schema, its columns encoded, and what its text says about time
+//! and level picked out, so that running it again costs none of that.
+
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use cql::ast::{Literal, Statement as Tree, Term, Using};
+use engine::{Columns, Engine, Error, Plan};
+use sha2::{Digest, Sha256};
+use wire::Version;
+
+use crate::gate::Gate;
+
+/// The id of a prepared statement: the first half of the SHA-256 of keyspace and text, so that it is the same on every
+/// core, on every front, and after a restart.
+pub(crate) type Id = [u8; 16];
+
+/// Who runs a statement.
+pub(crate) enum Work {
+    /// The engine.
+    Engine(Rc<dyn Plan>),
+    /// Whoever keeps roles and levels.
+    Gate,
+    /// This room: DESCRIBE.
+    Describe,
+    /// This room: USE.
+    Use(String),
+}
+
+/// What a statement does, for counts and for the code of its timeout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    Batch,
+    Other,
+}
+
+/// What `USING TIMEOUT` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Timeout {
+    Unsaid,
+    Fixed(Duration),
+    /// The value of that bind marker.
+    Bound(u16),
+}
+
+/// A statement, ready to run.
+pub(crate) struct Statement {
+    pub(crate) id: Id,
+    pub(crate) text: Rc<str>,
+    pub(crate) keyspace: Option<Rc<str>>,
+    pub(crate) tree: Rc<Tree>,
+    pub(crate) work: Work,
+    pub(crate) kind: Kind,
+    pub(crate) timeout: Timeout,
+    /// `USING SERVICE LEVEL`.
+    pub(crate) level: Option<String>,
+    /// Encoded columns, by version.
+    encoded: [OnceCell<Encoded>; 2],
+    /// Whether result columns are others than when the statement was first prepared on this core. A v4 client has no
+    /// way to be told, so it is sent them with every result.
+    pub(crate) result_changed: bool,
+    /// Used since the cache last looked.
+    pub(crate) used: Cell<bool>,
+    /// The role that was last allowed to run this, and the generation of roles and rights then.
+    pub(crate) allowed: Cell<(u32, u64)>,
+}
+
+/// A statement's columns as the wire wants them.
+pub(crate) struct Encoded {
+    pub(crate) bind: wire::Columns,
+    pub(crate) result: wire::Columns,
+    /// Changes with the result columns.
+    pub(crate) result_id: Id,
+}
+
+/// The id of a text in a keyspace.
+pub(crate) fn id(keyspace: Option<&str>, text: &str) -> Id {
+    let mut hash = Sha256::new();
+    let keyspace = keyspace.unwrap_or("");
+    hash.update((keyspace.len() as u64).to_be_bytes());
+    hash.update(keyspace);
+    hash.update(text);
+    first_half(hash)
+}
+
+fn first_half(hash: Sha256) -> Id {
+    hash.finalize()[..16].try_into().expect("a SHA-256 has 32 bytes")
+}
+
+/// Encodes columns for one version.
+pub(crate) fn encode(version: Version, columns: &[engine::ColumnSpec]) -> Result<wire::Columns, wire::Error> {
+    let specs: Vec<_> =
+        columns.iter().map(|c| wire::ColumnSpec::new(&c.keyspace, &c.table, &c.name, &c.ty)).collect();
+    wire::Columns::encode(version, &specs)
+}
+
+impl Statement {
+    /// Makes a text ready.
+    ///
+    /// # Errors
+    /// What is wrong with it. [`Error::Invalid`] with its text for what the engine refuses; syntax errors apart.
+    pub(crate) fn prepare(
+        text: &str,
+        keyspace: Option<&Rc<str>>,
+        engine: &dyn Engine,
+        gate: &dyn Gate,
+    ) -> Result<Statement, PrepareError> {
+        let tree = Rc::new(cql::parse(text).map_err(PrepareError::Syntax)?);
+        let id = id(keyspace.map(|k| &**k), text);
+        Statement::bind(id, text.into(), keyspace.cloned(), tree, engine, gate).map_err(PrepareError::Engine)
+    }
+
+    fn bind(
+        id: Id,
+        text: Rc<str>,
+        keyspace: Option<Rc<str>>,
+        tree: Rc<Tree>,
+        engine: &dyn Engine,
+        gate: &dyn Gate,
+    ) -> Result<Statement, Error> {
+        let work = match &*tree {
+            Tree::Describe(_) => Work::Describe,
+            Tree::Use(name) => Work::Use(name.clone()),
+            other if gate.handles(other) => Work::Gate,
+            _ => Work::Engine(engine.prepare(tree.clone(), keyspace.as_deref())?),
+        };
+        let (kind, using) = kind_of(&tree);
+        let timeout = using.map_or(Ok(Timeout::Unsaid), timeout)?;
+        let level = using.and_then(|using| using.service_level.clone());
+        Ok(Statement {
+            id,
+            text,
+            keyspace,
+            work,
+            kind,
+            timeout,
+            level,
+            tree,
+            encoded: Default::default(),
+            result_changed: false,
+            used: Cell::new(true),
+            allowed: Cell::new((0, 0)),
+        })
+    }
+
+    /// Whether its plan still fits the schema.
+    pub(crate) fn is_current(&self) -> bool {
+        match &self.work {
+            Work::Engine(plan) => plan.is_current(),
+            _ => true,
+        }
+    }
+
+    /// The same statement, bound to the schema as it is now.
+    ///
+    /// # Errors
+    /// It no longer fits, or [`Error::Stale`] if it now takes other values: then the client must prepare it again.
+    pub(crate) fn rebound(&self, engine: &dyn Engine, gate: &dyn Gate) -> Result<Statement, Error> {
+        let (text, keyspace) = (self.text.clone(), self.keyspace.clone());
+        let mut fresh = Statement::bind(self.id, text, keyspace, self.tree.clone(), engine, gate)?;
+        if fresh.binds() != self.binds() {
+            return Err(Error::Stale);
+        }
+        fresh.result_changed = self.result_changed || fresh.result() != self.result();
+        Ok(fresh)
+    }
+
+    /// The bind markers.
+    pub(crate) fn binds(&self) -> &[engine::ColumnSpec] {
+        match &self.work {
+            Work::Engine(plan) => plan.binds(),
+            _ => &[],
+        }
+    }
+
+    /// The result's columns, where they are known.
+    pub(crate) fn result(&self) -> Option<&Columns> {
+        match &self.work {
+            Work::Engine(plan) => plan.result(),
+            _ => None,
+        }
+    }
+
+    /// Its columns for a version.
+    ///
+    /// # Errors
+    /// A name is too long for the protocol.
+    pub(crate) fn encoded(&self, version: Version) -> Result<&Encoded, wire::Error> {
+        let place = &self.encoded[usize::from(version == Version::V5)];
+        if let Some(encoded) = place.get() {
+            return Ok(encoded);
+        }
+        let bind = encode(version, self.binds())?;
+        let result = encode(version, self.result().map_or(&[][..], |columns| columns))?;
+        let mut hash = Sha256::new();
+        for column in self.result().into_iter().flat_map(|columns| columns.iter()) {
+            for part in [&*column.keyspace, &column.table, &column.name, &column.ty.to_string()] {
+                hash.update((part.len() as u64).to_be_bytes());
+                hash.update(part);
+            }
+        }
+        Ok(place.get_or_init(|| Encoded { bind, result, result_id: first_half(hash) }))
+    }
+}
+
+/// Why a text cannot be made ready.
+pub(crate) enum PrepareError {
+    Syntax(cql::SyntaxError),
+    Engine(Error),
+}
+
+fn kind_of(tree: &Tree) -> (Kind, Option<&Using>) {
+    match tree {
+        Tree::Select(s) => (Kind::Read, Some(&s.using)),
+        Tree::Insert(s) => (Kind::Write, Some(&s.using)),
+        Tree::Update(s) => (Kind::Write, Some(&s.using)),
+        Tree::Delete(s) => (Kind::Write, Some(&s.using)),
+        Tree::Batch(s) => (Kind::Batch, Some(&s.using)),
+        _ => (Kind::Other, None),
+    }
+}
+
+fn timeout(using: &Using) -> Result<Timeout, Error> {
+    match &using.timeout {
+        None => Ok(Timeout::Unsaid),
+        Some(Term::Marker(marker)) => Ok(Timeout::Bound(marker.index)),
+        Some(Term::Literal(Literal::Duration(d))) => {
+            timeout_of(d.months, d.days, d.nanoseconds).map(Timeout::Fixed)
+        }
+        Some(_) => Err(Error::Invalid("USING TIMEOUT takes a duration, such as 50ms".to_owned())),
+    }
+}
+
+/// A timeout from the parts of a duration.
+///
+/// # Errors
+/// It is not a positive number of milliseconds.
+pub(crate) fn timeout_of(months: i32, days: i32, nanoseconds: i64) -> Result<Duration, Error> {
+    let invalid = |text: &str| Err(Error::Invalid(text.to_owned()));
+    if months != 0 || days != 0 {
+        return invalid("Timeout values cannot be expressed in days/months");
+    }
+    if nanoseconds % 1_000_000 != 0 {
+        return invalid("Timeout values must be expressed in millisecond granularity");
+    }
+    match u64::try_from(nanoseconds) {
+        Ok(ns) => Ok(Duration::from_nanos(ns)),
+        Err(_) => invalid("Timeout values must be non-negative"),
+    }
+}

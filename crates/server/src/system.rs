@@ -1,0 +1,249 @@
+//! The tables that drivers read before anything else: `system.local` and the empty `system.peers`, the virtual
+//! keyspaces described in `system_virtual_schema`, and the traces that cqlsh looks for and we do not make.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use engine::{Engine, VirtualTable};
+use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType};
+
+use crate::core::{Core, Shared};
+use crate::handshake::{CQL_VERSION, PARTITIONER};
+
+/// Steers which tables drivers ask for and that cqlsh leaves DESCRIBE to the server.
+const RELEASE_VERSION: &str = "5.0.2";
+
+/// A column's name, its type, and its value.
+type Cell = (&'static str, CqlType, Option<Bytes>);
+
+fn text(value: &str) -> Option<Bytes> {
+    Some(Bytes::copy_from_slice(value.as_bytes()))
+}
+
+fn int(value: i32) -> Option<Bytes> {
+    Some(Bytes::copy_from_slice(&value.to_be_bytes()))
+}
+
+fn inet(ip: IpAddr) -> Option<Bytes> {
+    Some(match ip {
+        IpAddr::V4(ip) => Bytes::copy_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => Bytes::copy_from_slice(&ip.octets()),
+    })
+}
+
+fn set_of_text() -> CqlType {
+    CqlType::Set(Box::new(CqlType::Text))
+}
+
+/// Adds the tables to a core's registry.
+pub(crate) fn register(core: &Rc<Core>) {
+    let registry = core.engine.registry();
+    registry.add(local(core.shared.clone(), Rc::downgrade(&core.engine)));
+    for (name, partition, columns) in [peers(), peers_v2()] {
+        registry.add(VirtualTable::new("system", name, 1, partition - 1, &columns, Vec::new));
+    }
+    for (name, columns) in [("sessions", sessions()), ("events", events())] {
+        let clustering = usize::from(name == "events");
+        registry.add(VirtualTable::new("system_traces", name, 1, clustering, &columns, Vec::new));
+    }
+    registry.add(clients(core));
+    virtual_schema(&core.engine);
+}
+
+fn local(shared: Arc<Shared>, engine: Weak<dyn Engine>) -> VirtualTable {
+    let columns: Vec<(&str, CqlType)> =
+        local_row(&shared, None).into_iter().map(|(name, ty, _)| (name, ty)).collect();
+    VirtualTable::new("system", "local", 1, 0, &columns, move || {
+        let version = engine.upgrade().map(|engine| engine.schema().version);
+        vec![local_row(&shared, version).into_iter().map(|(_, _, value)| value).collect()]
+    })
+}
+
+fn local_row(shared: &Shared, schema_version: Option<uuid::Uuid>) -> Vec<Cell> {
+    let config = &shared.config;
+    let bound = shared.bound.get().map_or(config.listen, |bound| bound.cql);
+    let advertised: SocketAddr = config.advertised(bound);
+    let uuid = |id: uuid::Uuid| Some(Bytes::copy_from_slice(id.as_bytes()));
+    // One node owns the ring; one token says so.
+    let tokens = schema::value::encode_list([i64::MIN.to_string()].iter().map(|token| token.as_bytes()));
+    let (ip, port) = (advertised.ip(), i32::from(advertised.port()));
+    let generation = i32::try_from(shared.started_s).unwrap_or(i32::MAX);
+    vec![
+        ("key", CqlType::Text, text("local")),
+        ("bootstrapped", CqlType::Text, text("COMPLETED")),
+        ("broadcast_address", CqlType::Inet, inet(ip)),
+        ("broadcast_port", CqlType::Int, int(port)),
+        ("cluster_name", CqlType::Text, text(&config.cluster_name)),
+        ("cql_version", CqlType::Text, text(CQL_VERSION)),
+        ("data_center", CqlType::Text, text("datacenter1")),
+        ("gossip_generation", CqlType::Int, int(generation)),
+        ("host_id", CqlType::Uuid, uuid(config.host_id)),
+        ("listen_address", CqlType::Inet, inet(ip)),
+        ("listen_port", CqlType::Int, int(port)),
+        ("native_protocol_version", CqlType::Text, text("5")),
+        ("partitioner", CqlType::Text, text(PARTITIONER)),
+        ("rack", CqlType::Text, text("rack1")),
+        ("release_version", CqlType::Text, text(RELEASE_VERSION)),
+        ("rpc_address", CqlType::Inet, inet(ip)),
+        ("rpc_port", CqlType::Int, int(port)),
+        ("schema_version", CqlType::Uuid, schema_version.and_then(uuid)),
+        ("tokens", set_of_text(), Some(tokens.into())),
+        ("truncated_at", CqlType::Map(Box::new(CqlType::Uuid), Box::new(CqlType::Blob)), None),
+    ]
+}
+
+/// A table's name, the number of its key columns, and its columns.
+type Shape = (&'static str, usize, Vec<(&'static str, CqlType)>);
+
+fn peers() -> Shape {
+    use CqlType::{Inet, Text, Uuid};
+    let columns = vec![
+        ("peer", Inet),
+        ("data_center", Text),
+        ("host_id", Uuid),
+        ("preferred_ip", Inet),
+        ("rack", Text),
+        ("release_version", Text),
+        ("rpc_address", Inet),
+        ("schema_version", Uuid),
+        ("tokens", set_of_text()),
+    ];
+    ("peers", 1, columns)
+}
+
+fn peers_v2() -> Shape {
+    use CqlType::{Inet, Int, Text, Uuid};
+    let columns = vec![
+        ("peer", Inet),
+        ("peer_port", Int),
+        ("data_center", Text),
+        ("host_id", Uuid),
+        ("native_address", Inet),
+        ("native_port", Int),
+        ("preferred_ip", Inet),
+        ("preferred_port", Int),
+        ("rack", Text),
+        ("release_version", Text),
+        ("schema_version", Uuid),
+        ("tokens", set_of_text()),
+    ];
+    ("peers_v2", 2, columns)
+}
+
+fn sessions() -> Vec<(&'static str, CqlType)> {
+    use CqlType::{Inet, Int, Text, Timestamp, Uuid};
+    vec![
+        ("session_id", Uuid),
+        ("client", Inet),
+        ("command", Text),
+        ("coordinator", Inet),
+        ("coordinator_port", Int),
+        ("duration", Int),
+        ("parameters", CqlType::Map(Box::new(Text), Box::new(Text))),
+        ("request", Text),
+        ("started_at", Timestamp),
+    ]
+}
+
+fn events() -> Vec<(&'static str, CqlType)> {
+    use CqlType::{Inet, Int, Text, TimeUuid, Uuid};
+    vec![
+        ("session_id", Uuid),
+        ("event_id", TimeUuid),
+        ("activity", Text),
+        ("source", Inet),
+        ("source_elapsed", Int),
+        ("source_port", Int),
+        ("thread", Text),
+    ]
+}
+
+/// The connections of the core that is asked.
+fn clients(core: &Rc<Core>) -> VirtualTable {
+    use CqlType::{Inet, Int, Text};
+    let core = Rc::downgrade(core);
+    let columns =
+        [("address", Inet), ("port", Int), ("keyspace_name", Text), ("shard_id", Int), ("username", Text)];
+    VirtualTable::new("system", "clients", 1, 1, &columns, move || {
+        let Some(core) = core.upgrade() else { return Vec::new() };
+        let sessions = core.sessions.borrow();
+        let row = |session: &Rc<crate::session::Session>| {
+            vec![
+                inet(session.peer.ip()),
+                int(i32::from(session.peer.port())),
+                session.keyspace.borrow().as_deref().and_then(text),
+                int(i32::try_from(core.index).unwrap_or(i32::MAX)),
+                session.role.borrow().as_ref().and_then(|role| text(&role.name)),
+            ]
+        };
+        sessions.values().map(row).collect()
+    })
+}
+
+/// `system_virtual_schema`: the registry's tables as tables. Those of keyspaces that also hold real tables are left to
+/// `system_schema`.
+fn virtual_schema(engine: &Rc<dyn Engine>) {
+    const NAME: &str = "system_virtual_schema";
+    use CqlType::{Blob, Int, Text};
+    let registry = engine.registry();
+    let weak = || Rc::downgrade(engine);
+    let (of_keyspaces, of_tables, of_columns) = (weak(), weak(), weak());
+    registry.add(VirtualTable::new(NAME, "keyspaces", 1, 0, &[("keyspace_name", Text)], move || {
+        let mut names: Vec<String> =
+            tables(&of_keyspaces).into_iter().map(|t| t.def.keyspace.clone()).collect();
+        names.dedup();
+        names.iter().map(|name| vec![text(name)]).collect()
+    }));
+    let columns = [("keyspace_name", Text), ("table_name", Text), ("comment", Text)];
+    registry.add(VirtualTable::new(NAME, "tables", 1, 1, &columns, move || {
+        let row =
+            |t: &VirtualTable| vec![text(&t.def.keyspace), text(&t.def.name), text(&t.def.options.comment)];
+        tables(&of_tables).iter().map(row).collect()
+    }));
+    let columns = [
+        ("keyspace_name", Text),
+        ("table_name", Text),
+        ("column_name", Text),
+        ("clustering_order", Text),
+        ("column_name_bytes", Blob),
+        ("kind", Text),
+        ("position", Int),
+        ("type", Text),
+    ];
+    registry.add(VirtualTable::new(NAME, "columns", 1, 2, &columns, move || {
+        let of_table = |t: &VirtualTable| -> Vec<_> {
+            t.def.columns.iter().map(|column| column_row(&t.def.keyspace, &t.def.name, column)).collect()
+        };
+        tables(&of_columns).iter().flat_map(of_table).collect()
+    }));
+}
+
+fn tables(engine: &Weak<dyn Engine>) -> Vec<VirtualTable> {
+    let Some(engine) = engine.upgrade() else { return Vec::new() };
+    let schema = engine.schema();
+    let mut all = engine.registry().all();
+    all.retain(|table| !schema.keyspaces.contains_key(&table.def.keyspace));
+    all
+}
+
+fn column_row(keyspace: &str, table: &str, column: &ColumnDef) -> Vec<Option<Bytes>> {
+    let (kind, position, order) = match column.kind {
+        ColumnKind::PartitionKey(i) => ("partition_key", i as i32, "none"),
+        ColumnKind::Clustering(i, ClusteringOrder::Asc) => ("clustering", i as i32, "asc"),
+        ColumnKind::Clustering(i, ClusteringOrder::Desc) => ("clustering", i as i32, "desc"),
+        ColumnKind::Static => ("static", -1, "none"),
+        ColumnKind::Regular => ("regular", -1, "none"),
+    };
+    vec![
+        text(keyspace),
+        text(table),
+        text(&column.name),
+        text(order),
+        text(&column.name),
+        text(kind),
+        int(position),
+        text(&column.ty.to_string()),
+    ]
+}
