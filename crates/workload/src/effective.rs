@@ -79,11 +79,10 @@ fn take_in(merged: &mut Effective, entry: &Entry) {
     if timeout.as_ref().is_some_and(shorter) {
         (merged.timeout, merged.timeout_from) = (*timeout, Some(name.clone()));
     }
-    let stronger = match (merged.workload_type, workload_type) {
-        (None, Some(_)) => true,
-        (Some(WorkloadType::Interactive), Some(WorkloadType::Batch)) => true,
-        _ => false,
-    };
+    let stronger = matches!(
+        (merged.workload_type, workload_type),
+        (None, Some(_)) | (Some(WorkloadType::Interactive), Some(WorkloadType::Batch))
+    );
     if stronger {
         (merged.workload_type, merged.workload_type_from) = (*workload_type, Some(name.clone()));
     }

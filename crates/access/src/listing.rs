@@ -1,0 +1,248 @@
+//! LIST statements: roles, users, permissions and service levels as rows. Nothing is read but what is in memory.
+
+use std::sync::Arc;
+
+use cql::Statement;
+use cql::ast::{ListPermissions, ListRoles, ListServiceLevels, Permission, Permissions};
+use engine::{ColumnSpec, Error, Outcome, Rows};
+use schema::CqlType;
+use workload::Entry;
+
+use crate::options::OPTIONS;
+use crate::plan::{World, missing};
+use crate::resource::{PermissionSet, Resource};
+use crate::roles::{Role, RoleName};
+
+/// Rows in the making.
+struct Table(Rows);
+
+impl Table {
+    fn new(keyspace: &str, table: &str, columns: &[(&str, CqlType)]) -> Table {
+        let (keyspace, table): (Arc<str>, Arc<str>) = (keyspace.into(), table.into());
+        let column = |(name, ty): &(&str, CqlType)| ColumnSpec {
+            keyspace: keyspace.clone(),
+            table: table.clone(),
+            name: (*name).to_owned(),
+            ty: ty.clone(),
+        };
+        Table(Rows::new(columns.iter().map(column).collect()))
+    }
+
+    fn row(&mut self, cells: &[Option<&[u8]>]) {
+        assert_eq!(cells.len(), self.0.columns.len(), "a cell a column");
+        cells.iter().for_each(|cell| self.0.push(*cell));
+        self.0.count += 1;
+    }
+
+    fn done(self) -> Result<Outcome, Error> {
+        Ok(Outcome::Rows(self.0))
+    }
+}
+
+fn truth(truth: bool) -> &'static [u8] {
+    if truth { &[1] } else { &[0] }
+}
+
+impl World<'_> {
+    /// Answers a LIST statement; none for any other.
+    pub(crate) fn list(&self, statement: &Statement) -> Option<Result<Outcome, Error>> {
+        match statement {
+            Statement::ListRoles(s) => Some(self.list_roles(s)),
+            Statement::ListUsers => Some(self.list_users()),
+            Statement::ListPermissions(s) => Some(self.list_permissions(s)),
+            Statement::ListServiceLevels(s) => Some(self.list_levels(s)),
+            _ => None,
+        }
+    }
+
+    /// Whether the role is the one who asks, or granted to it.
+    fn is_own(&self, role: &str) -> bool {
+        self.actor.anonymous || self.roles.has_role(&self.actor.role, role)
+    }
+
+    /// The roles that a listing shows: all, or those of one role.
+    fn listed(&self, of: Option<&str>, recursive: bool) -> Vec<(&RoleName, &Arc<Role>)> {
+        let Some(of) = of else { return self.roles.iter().collect() };
+        let mut roles = self.roles.with_granted(of);
+        if !recursive && let Some((_, role)) = self.roles.get_key_value(of) {
+            roles.retain(|(name, _)| ***name == *of || role.member_of.contains(&**name));
+        }
+        roles.sort_by_key(|(name, _)| *name);
+        roles
+    }
+
+    fn list_roles(&self, statement: &ListRoles) -> Result<Outcome, Error> {
+        let sees_all = self.may(Permission::Describe, &Resource::AllRoles);
+        let own = self.actor.role.to_string();
+        let of = match &statement.of {
+            None if sees_all => None,
+            None => Some(own.as_str()),
+            Some(of) => {
+                self.require_role(of)?;
+                if !sees_all && !self.is_own(of) {
+                    let message = format!("You are not authorized to view roles granted to {of}");
+                    return Err(Error::Unauthorized(message));
+                }
+                Some(of.as_str())
+            }
+        };
+        let options = CqlType::Map(Box::new(CqlType::Text), Box::new(CqlType::Text));
+        let mut table = Table::new(
+            "system_auth",
+            "roles",
+            &[
+                ("role", CqlType::Text),
+                ("super", CqlType::Boolean),
+                ("login", CqlType::Boolean),
+                ("options", options),
+                ("datacenters", CqlType::Text),
+            ],
+        );
+        for (name, role) in self.listed(of, statement.recursive) {
+            let (superuser, login) = (truth(role.is_superuser), truth(role.can_login));
+            // An empty map is its number of entries, zero.
+            table.row(&[Some(name.as_bytes()), Some(superuser), Some(login), Some(&[0; 4]), Some(b"ALL")]);
+        }
+        table.done()
+    }
+
+    fn list_users(&self) -> Result<Outcome, Error> {
+        let columns = [("name", CqlType::Text), ("super", CqlType::Boolean), ("datacenters", CqlType::Text)];
+        let mut table = Table::new("system_auth", "users", &columns);
+        let own = self.actor.role.to_string();
+        let sees_all = self.may(Permission::Describe, &Resource::AllRoles);
+        let users = self.listed((!sees_all).then_some(own.as_str()), true);
+        for (name, _) in users.into_iter().filter(|(_, role)| role.can_login) {
+            table.row(&[Some(name.as_bytes()), Some(truth(self.roles.is_superuser(name))), Some(b"ALL")]);
+        }
+        table.done()
+    }
+
+    fn list_permissions(&self, statement: &ListPermissions) -> Result<Outcome, Error> {
+        let resource = statement.resource.as_ref().map(|r| Resource::of(r, self.keyspace)).transpose()?;
+        if let Some(of) = &statement.of {
+            self.require_role(of)?;
+        }
+        if let Some(resource) = resource.as_ref().filter(|resource| !self.exists(resource)) {
+            return Err(Error::Invalid(format!("{resource} doesn't exist")));
+        }
+        let sees_all = self.may(Permission::Describe, &Resource::AllRoles);
+        if !sees_all && !statement.of.as_ref().is_some_and(|of| self.is_own(of)) {
+            let whose = statement.of.as_deref().unwrap_or("everyone");
+            return Err(Error::Unauthorized(format!("You are not authorized to view {whose}'s permissions")));
+        }
+        let wanted = match &statement.permissions {
+            Permissions::All => PermissionSet::of(&Permission::ALL),
+            Permissions::Some(permissions) => PermissionSet::of(permissions),
+        };
+        // NORECURSIVE leaves out granted roles and the resources above.
+        let above: Option<Vec<Resource>> = match (resource, statement.recursive) {
+            (None, _) => None,
+            (Some(resource), true) => Some(resource.chain().collect()),
+            (Some(resource), false) => Some(vec![resource]),
+        };
+        let columns = ["role", "username", "resource", "permission"].map(|name| (name, CqlType::Text));
+        let mut table = Table::new("system_auth", "permissions", &columns);
+        let mut roles = self.listed(statement.of.as_deref(), true);
+        roles.retain(|(name, _)| {
+            statement.recursive || statement.of.as_ref().is_none_or(|of| ***name == **of)
+        });
+        for (name, role) in roles {
+            let grants =
+                role.grants.iter().filter(|(on, _)| above.as_ref().is_none_or(|all| all.contains(on)));
+            for (on, granted) in grants {
+                let on = on.to_string();
+                for permission in granted.iter().filter(|&permission| wanted.contains(permission)) {
+                    let permission = permission.name().as_bytes();
+                    table.row(&[
+                        Some(name.as_bytes()),
+                        Some(name.as_bytes()),
+                        Some(on.as_bytes()),
+                        Some(permission),
+                    ]);
+                }
+            }
+        }
+        table.done()
+    }
+
+    fn list_levels(&self, statement: &ListServiceLevels) -> Result<Outcome, Error> {
+        match statement {
+            ListServiceLevels::One(level) => {
+                self.require(Permission::Describe, &Resource::ServiceLevel(level.clone()))?;
+                let entry = self.levels.get(level).ok_or_else(|| missing(level))?;
+                self.level_table(&[entry], None)
+            }
+            ListServiceLevels::All => {
+                self.require(Permission::Describe, &Resource::AllServiceLevels)?;
+                let entries: Vec<&Arc<Entry>> = self.levels.entries().collect();
+                let total = entries.iter().map(|entry| u32::from(entry.spec.shares)).sum();
+                self.level_table(&entries, Some(total))
+            }
+            ListServiceLevels::AttachedTo(role) => {
+                self.require_role(role)?;
+                if !self.is_own(role) {
+                    self.require(Permission::Describe, &Resource::AllServiceLevels)?;
+                }
+                self.attached_table(self.roles.get_key_value(role))
+            }
+            ListServiceLevels::AllAttached => {
+                self.require(Permission::Describe, &Resource::AllServiceLevels)?;
+                self.attached_table(self.roles.iter())
+            }
+            ListServiceLevels::EffectiveOf(role) => self.effective_table(role),
+        }
+    }
+
+    /// A row a level; `total` are the shares of all, where their percentage is wanted.
+    fn level_table(&self, entries: &[&Arc<Entry>], total: Option<u32>) -> Result<Outcome, Error> {
+        let mut columns = vec![("service_level", CqlType::Text)];
+        columns.extend(OPTIONS.iter().map(|option| (option.name, (option.ty)())));
+        columns.extend(total.map(|_| ("percentage of all service level shares", CqlType::Text)));
+        let mut table = Table::new("system_distributed", "service_levels", &columns);
+        for Entry { spec, .. } in entries.iter().map(|entry| &***entry) {
+            let mut cells = vec![Some(spec.name.as_bytes().to_vec())];
+            cells.extend(OPTIONS.iter().map(|option| (option.cell)(spec)));
+            cells.extend(total.map(|total| {
+                let percentage = f64::from(spec.shares) * 100.0 / f64::from(total);
+                Some(format!("{percentage:.2}%").into_bytes())
+            }));
+            table.row(&cells.iter().map(Option::as_deref).collect::<Vec<_>>());
+        }
+        table.done()
+    }
+
+    fn attached_table<'a>(
+        &self,
+        roles: impl IntoIterator<Item = (&'a RoleName, &'a Arc<Role>)>,
+    ) -> Result<Outcome, Error> {
+        let columns = ["role", "service_level"].map(|name| (name, CqlType::Text));
+        let mut table = Table::new("system_distributed", "service_levels", &columns);
+        for (name, role) in roles {
+            if let Some(level) = &role.level {
+                table.row(&[Some(name.as_bytes()), Some(level.as_bytes())]);
+            }
+        }
+        table.done()
+    }
+
+    fn effective_table(&self, role: &str) -> Result<Outcome, Error> {
+        self.require_role(role)?;
+        if !self.is_own(role) {
+            self.require(Permission::Describe, &Resource::AllServiceLevels)?;
+        }
+        let Some(effective) = self.roles.effective(role, self.levels) else {
+            return Err(Error::Invalid(format!("Role {role} doesn't have assigned any service level")));
+        };
+        let columns =
+            ["service_level_option", "effective_service_level", "value"].map(|name| (name, CqlType::Text));
+        let mut table = Table::new("system_distributed", "service_levels", &columns);
+        for option in &OPTIONS {
+            let set = (option.effective)(&effective);
+            let (level, value) = set.map_or((None, None), |(level, value)| (Some(level), Some(value)));
+            let (level, value) = (level.map(str::as_bytes), value.as_deref().map(str::as_bytes));
+            table.row(&[Some(option.name.as_bytes()), level, value]);
+        }
+        table.done()
+    }
+}

@@ -1,0 +1,54 @@
+//! GRANT and REVOKE of permissions. Who grants needs AUTHORIZE on the resource and whatever is granted.
+
+use cql::ast::{Grant, Permission, Permissions};
+use engine::Error;
+
+use super::World;
+use crate::resource::{PermissionSet, Resource};
+use crate::roles::Edit;
+
+impl World<'_> {
+    pub(super) fn grant(&self, statement: &Grant) -> Result<Vec<Edit>, Error> {
+        let (resource, permissions) = self.check_grant(statement)?;
+        Ok(vec![Edit::Permit { role: statement.grantee.as_str().into(), resource, permissions }])
+    }
+
+    pub(super) fn revoke(&self, statement: &Grant) -> Result<Vec<Edit>, Error> {
+        let (resource, permissions) = self.check_grant(statement)?;
+        Ok(vec![Edit::Forbid { role: statement.grantee.as_str().into(), resource, permissions }])
+    }
+
+    fn check_grant(&self, statement: &Grant) -> Result<(Resource, PermissionSet), Error> {
+        let resource = Resource::of(&statement.resource, self.keyspace)?;
+        let permissions = match &statement.permissions {
+            Permissions::All => resource.applicable(),
+            Permissions::Some(permissions) => PermissionSet::of(permissions),
+        };
+        self.require_role(&statement.grantee)?;
+        if !self.exists(&resource) {
+            return Err(Error::Invalid(format!("Resource {resource} doesn't exist")));
+        }
+        if let Some(permission) = permissions.without(resource.applicable()).iter().next() {
+            let (permission, applicable) = (permission.name(), names(resource.applicable()));
+            return Err(Error::Invalid(format!(
+                "{permission} is no permission on {resource}; those are {applicable}"
+            )));
+        }
+        self.require(Permission::Authorize, &resource)?;
+        permissions.iter().try_for_each(|permission| self.require(permission, &resource))?;
+        Ok((resource, permissions))
+    }
+
+    pub(crate) fn exists(&self, resource: &Resource) -> bool {
+        match resource {
+            Resource::Role(role) => self.roles.get(role).is_some(),
+            Resource::ServiceLevel(level) => self.levels.get(level).is_some(),
+            Resource::AllKeyspaces | Resource::AllRoles | Resource::AllServiceLevels => true,
+            data => (self.has_data)(data),
+        }
+    }
+}
+
+fn names(permissions: PermissionSet) -> String {
+    permissions.iter().map(Permission::name).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,127 @@
+//! From a statement to the edits it means. Pure: it looks at roles, levels and schema as they are and either says what
+//! is wrong or what is to be changed; nothing is written here. No edits at all is a statement with nothing to do.
+
+mod grants;
+mod levels;
+mod roles;
+
+use std::sync::Arc;
+
+use cql::Statement;
+use cql::ast::Permission;
+use engine::Error;
+use workload::Catalogue;
+
+use crate::resource::Resource;
+use crate::roles::{Edit, RoleName, Roles};
+use crate::scram::Verifier;
+
+pub(crate) use levels::missing;
+
+/// Names of roles and levels are no longer, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Actor {
+    pub(crate) role: RoleName,
+    /// Authentication is off: everything is allowed.
+    pub(crate) anonymous: bool,
+}
+
+/// What a statement is planned against.
+pub(crate) struct World<'a> {
+    pub(crate) roles: &'a Roles,
+    pub(crate) levels: &'a Catalogue,
+    /// Whether a keyspace or table is there.
+    pub(crate) has_data: &'a dyn Fn(&Resource) -> bool,
+    pub(crate) actor: &'a Actor,
+    /// The session's.
+    pub(crate) keyspace: Option<&'a str>,
+    /// The verifier of the password in the statement, if there is one.
+    pub(crate) verifier: Option<&'a Arc<Verifier>>,
+}
+
+impl World<'_> {
+    /// Plans a statement.
+    pub(crate) fn plan(&self, statement: &Statement) -> Result<Vec<Edit>, Error> {
+        match statement {
+            Statement::CreateRole(s) => self.create_role(&s.name, s.if_not_exists, &s.options),
+            Statement::CreateUser(s) => self.create_role(&s.name, s.if_not_exists, &roles::of_create_user(s)),
+            Statement::AlterRole(s) => self.alter_role(&s.name, s.if_exists, &s.options),
+            Statement::AlterUser(s) => self.alter_role(&s.name, s.if_exists, &roles::of_alter_user(s)),
+            Statement::DropRole(s) | Statement::DropUser(s) => self.drop_role(s),
+            Statement::GrantRole(s) => self.grant_role(s),
+            Statement::RevokeRole(s) => self.revoke_role(s),
+            Statement::Grant(s) => self.grant(s),
+            Statement::Revoke(s) => self.revoke(s),
+            Statement::CreateServiceLevel(s) => self.create_level(s),
+            Statement::AlterServiceLevel(s) => self.alter_level(s),
+            Statement::DropServiceLevel(s) => self.drop_level(s),
+            Statement::AttachServiceLevel(s) => self.attach_level(s),
+            Statement::DetachServiceLevel(role) => self.detach_level(role),
+            _ => Err(Error::Invalid("This statement changes neither roles nor service levels".to_owned())),
+        }
+    }
+
+    pub(crate) fn is_superuser(&self) -> bool {
+        self.actor.anonymous || self.roles.is_superuser(&self.actor.role)
+    }
+
+    pub(crate) fn may(&self, permission: Permission, resource: &Resource) -> bool {
+        self.actor.anonymous || self.roles.may(&self.actor.role, permission, resource)
+    }
+
+    pub(crate) fn require(&self, permission: Permission, resource: &Resource) -> Result<(), Error> {
+        if self.may(permission, resource) {
+            Ok(())
+        } else {
+            Err(denied(&self.actor.role, permission, resource))
+        }
+    }
+
+    pub(crate) fn require_role(&self, role: &str) -> Result<(), Error> {
+        match self.roles.get(role) {
+            Some(_) => Ok(()),
+            None => Err(Error::Invalid(format!("{role} doesn't exist"))),
+        }
+    }
+
+    /// Everything that can be done with a new resource is given to its maker.
+    pub(crate) fn permit_maker(&self, resource: Resource) -> Option<Edit> {
+        let role = self.actor.role.clone();
+        let permissions = resource.applicable();
+        (!self.actor.anonymous).then_some(Edit::Permit { role, resource, permissions })
+    }
+
+    /// Takes away every grant on a resource that goes, and on what is in it.
+    pub(crate) fn forbid_all(&self, gone: &Resource) -> Vec<Edit> {
+        let mut edits = Vec::new();
+        for (name, role) in self.roles.iter() {
+            for (resource, &permissions) in &role.grants {
+                if resource.chain().any(|above| above == *gone) {
+                    edits.push(Edit::Forbid { role: name.clone(), resource: resource.clone(), permissions });
+                }
+            }
+        }
+        edits
+    }
+}
+
+/// The error for who may not.
+pub(crate) fn denied(role: &str, permission: Permission, resource: &Resource) -> Error {
+    let permission = permission.name();
+    Error::Unauthorized(format!(
+        "User {role} has no {permission} permission on {resource} or any of its parents"
+    ))
+}
+
+fn check_name(what: &str, name: &str) -> Result<(), Error> {
+    if name.is_empty() {
+        return Err(Error::Invalid(format!("{what} name can't be an empty string")));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Error::Invalid(format!("{what} name can't be longer than {NAME_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! What permissions are about, and sets of permissions. Resources form trees; a permission on one holds for all below it:
+//!
+//! ```text
+//!   data ─ data/ks ─ data/ks/* ─ data/ks/table          roles ─ roles/r          service_levels ─ service_levels/s
+//! ```
+
+use std::fmt;
+
+use cql::ast::{self, Permission};
+use engine::Error;
+
+/// A set of permissions.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct PermissionSet(u16);
+
+impl PermissionSet {
+    pub(crate) const NONE: PermissionSet = PermissionSet(0);
+
+    pub(crate) const fn of(permissions: &[Permission]) -> PermissionSet {
+        let (mut bits, mut i) = (0, 0);
+        while i < permissions.len() {
+            bits |= 1 << permissions[i] as u16;
+            i += 1;
+        }
+        PermissionSet(bits)
+    }
+
+    pub(crate) fn contains(self, permission: Permission) -> bool {
+        self.0 & (1 << permission as u16) != 0
+    }
+
+    pub(crate) fn union(self, other: PermissionSet) -> PermissionSet {
+        PermissionSet(self.0 | other.0)
+    }
+
+    pub(crate) fn without(self, other: PermissionSet) -> PermissionSet {
+        PermissionSet(self.0 & !other.0)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// In the order in which permissions are listed.
+    pub(crate) fn iter(self) -> impl Iterator<Item = Permission> {
+        Permission::ALL.into_iter().filter(move |&permission| self.contains(permission))
+    }
+}
+
+/// What a permission is about.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Resource {
+    AllKeyspaces,
+    Keyspace(String),
+    AllTables(String),
+    Table(String, String),
+    AllRoles,
+    Role(String),
+    AllServiceLevels,
+    ServiceLevel(String),
+}
+
+use Permission::{Alter, Authorize, Create, Describe, Drop, Execute, Modify, Select};
+
+impl Resource {
+    /// The resource of a statement; `keyspace` is the session's.
+    pub(crate) fn of(resource: &ast::Resource, keyspace: Option<&str>) -> Result<Resource, Error> {
+        Ok(match resource {
+            ast::Resource::AllKeyspaces => Resource::AllKeyspaces,
+            ast::Resource::Keyspace(name) => Resource::Keyspace(name.clone()),
+            ast::Resource::AllTables(keyspace) => Resource::AllTables(keyspace.clone()),
+            ast::Resource::Table(table) => match table.keyspace.as_deref().or(keyspace) {
+                Some(keyspace) => Resource::Table(keyspace.to_owned(), table.name.clone()),
+                None => return Err(Error::Invalid(NO_KEYSPACE.to_owned())),
+            },
+            ast::Resource::AllRoles => Resource::AllRoles,
+            ast::Resource::Role(name) => Resource::Role(name.clone()),
+            ast::Resource::AllServiceLevels => Resource::AllServiceLevels,
+            ast::Resource::ServiceLevel(name) => Resource::ServiceLevel(name.clone()),
+            ast::Resource::AllFunctions | ast::Resource::AllFunctionsIn(_) | ast::Resource::Function(..) => {
+                return Err(Error::Invalid(
+                    "Functions are not supported yet, nor permissions on them".to_owned(),
+                ));
+            }
+            ast::Resource::AllMBeans | ast::Resource::MBeans(_) => {
+                return Err(Error::Invalid("There are no MBeans here, nor permissions on them".to_owned()));
+            }
+        })
+    }
+
+    /// Whose permissions hold here too.
+    pub(crate) fn parent(&self) -> Option<Resource> {
+        match self {
+            Resource::AllKeyspaces | Resource::AllRoles | Resource::AllServiceLevels => None,
+            Resource::Keyspace(_) => Some(Resource::AllKeyspaces),
+            Resource::AllTables(keyspace) => Some(Resource::Keyspace(keyspace.clone())),
+            Resource::Table(keyspace, _) => Some(Resource::AllTables(keyspace.clone())),
+            Resource::Role(_) => Some(Resource::AllRoles),
+            Resource::ServiceLevel(_) => Some(Resource::AllServiceLevels),
+        }
+    }
+
+    /// The resource and all above it.
+    pub(crate) fn chain(&self) -> impl Iterator<Item = Resource> {
+        std::iter::successors(Some(self.clone()), Resource::parent)
+    }
+
+    /// The permissions that mean something here. EXECUTE on a level is the right to run statements under it.
+    pub(crate) fn applicable(&self) -> PermissionSet {
+        PermissionSet::of(match self {
+            Resource::AllKeyspaces | Resource::Keyspace(_) | Resource::AllTables(_) => {
+                &[Create, Alter, Drop, Select, Modify, Authorize]
+            }
+            Resource::Table(..) => &[Alter, Drop, Select, Modify, Authorize],
+            Resource::AllRoles => &[Create, Alter, Drop, Authorize, Describe],
+            Resource::Role(_) => &[Alter, Drop, Authorize],
+            Resource::AllServiceLevels => &[Create, Alter, Drop, Authorize, Describe, Execute],
+            Resource::ServiceLevel(_) => &[Alter, Drop, Authorize, Describe, Execute],
+        })
+    }
+
+    /// The name under which it is kept.
+    pub(crate) fn to_name(&self) -> String {
+        match self {
+            Resource::AllKeyspaces => "data".to_owned(),
+            Resource::Keyspace(keyspace) => format!("data/{keyspace}"),
+            Resource::AllTables(keyspace) => format!("data/{keyspace}/*"),
+            Resource::Table(keyspace, table) => format!("data/{keyspace}/{table}"),
+            Resource::AllRoles => "roles".to_owned(),
+            Resource::Role(role) => format!("roles/{role}"),
+            Resource::AllServiceLevels => "service_levels".to_owned(),
+            Resource::ServiceLevel(level) => format!("service_levels/{level}"),
+        }
+    }
+
+    /// Reads a name under which a resource is kept. Names of roles and levels may hold a `/` themselves.
+    pub(crate) fn from_name(name: &str) -> Option<Resource> {
+        let (root, rest) = name.split_once('/').map_or((name, None), |(root, rest)| (root, Some(rest)));
+        Some(match (root, rest) {
+            ("data", None) => Resource::AllKeyspaces,
+            ("data", Some(rest)) => match rest.split_once('/') {
+                None => Resource::Keyspace(rest.to_owned()),
+                Some((keyspace, "*")) => Resource::AllTables(keyspace.to_owned()),
+                Some((keyspace, table)) => Resource::Table(keyspace.to_owned(), table.to_owned()),
+            },
+            ("roles", None) => Resource::AllRoles,
+            ("roles", Some(role)) => Resource::Role(role.to_owned()),
+            ("service_levels", None) => Resource::AllServiceLevels,
+            ("service_levels", Some(level)) => Resource::ServiceLevel(level.to_owned()),
+            _ => return None,
+        })
+    }
+}
+
+/// What a statement without a keyspace gets in a session without one.
+const NO_KEYSPACE: &str =
+    "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename";
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Resource::AllKeyspaces => f.write_str("<all keyspaces>"),
+            Resource::Keyspace(keyspace) => write!(f, "<keyspace {keyspace}>"),
+            Resource::AllTables(keyspace) => write!(f, "<all tables in {keyspace}>"),
+            Resource::Table(keyspace, table) => write!(f, "<table {keyspace}.{table}>"),
+            Resource::AllRoles => f.write_str("<all roles>"),
+            Resource::Role(role) => write!(f, "<role {role}>"),
+            Resource::AllServiceLevels => f.write_str("<all service levels>"),
+            Resource::ServiceLevel(level) => write!(f, "<service level {level}>"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_as_the_resources_they_were() {
+        let own = |text: &str| text.to_owned();
+        for resource in [
+            Resource::AllKeyspaces,
+            Resource::Keyspace(own("ks")),
+            Resource::AllTables(own("ks")),
+            Resource::Table(own("ks"), own("t")),
+            Resource::AllRoles,
+            Resource::Role(own("a/b")),
+            Resource::AllServiceLevels,
+            Resource::ServiceLevel(own("*/")),
+        ] {
+            assert_eq!(Resource::from_name(&resource.to_name()), Some(resource));
+        }
+        assert_eq!(Resource::from_name("functions/ks"), None);
+        assert_eq!(Resource::from_name(""), None);
+    }
+
+    #[test]
+    fn a_table_has_three_above_it() {
+        let chain: Vec<String> =
+            Resource::Table("k".into(), "t".into()).chain().map(|r| r.to_string()).collect();
+        assert_eq!(chain, ["<table k.t>", "<all tables in k>", "<keyspace k>", "<all keyspaces>"]);
+    }
+}

@@ -1,0 +1,242 @@
+//! Everything the tables say about roles, as one immutable value, and the changes it can undergo.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cql::ast::Permission;
+use workload::{Catalogue, Effective};
+
+use crate::resource::{PermissionSet, Resource};
+use crate::scram::Verifier;
+
+/// A role's name.
+pub(crate) type RoleName = Arc<str>;
+
+/// A role with all that hangs on it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Role {
+    pub(crate) can_login: bool,
+    pub(crate) is_superuser: bool,
+    pub(crate) verifier: Option<Arc<Verifier>>,
+    /// The roles granted to it.
+    pub(crate) member_of: BTreeSet<RoleName>,
+    /// The service level attached to it.
+    pub(crate) level: Option<Arc<str>>,
+    pub(crate) grants: BTreeMap<Resource, PermissionSet>,
+}
+
+/// All roles. Cheap to clone but for one pointer a role.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Roles {
+    roles: BTreeMap<RoleName, Arc<Role>>,
+}
+
+/// One change, of memory and of tables alike.
+#[derive(Clone, Debug)]
+pub(crate) enum Edit {
+    /// Creates a role, or changes these three of one that exists.
+    PutRole {
+        role: RoleName,
+        can_login: bool,
+        is_superuser: bool,
+        verifier: Option<Arc<Verifier>>,
+    },
+    /// Drops a role and its grants, not what other roles have of it.
+    DropRole(RoleName),
+    AddMember {
+        role: RoleName,
+        member: RoleName,
+    },
+    RemoveMember {
+        role: RoleName,
+        member: RoleName,
+    },
+    Permit {
+        role: RoleName,
+        resource: Resource,
+        permissions: PermissionSet,
+    },
+    Forbid {
+        role: RoleName,
+        resource: Resource,
+        permissions: PermissionSet,
+    },
+    Attach {
+        role: RoleName,
+        level: Arc<str>,
+    },
+    Detach {
+        role: RoleName,
+    },
+    PutLevel(workload::LevelSpec),
+    DropLevel(Arc<str>),
+}
+
+impl Roles {
+    pub(crate) fn get(&self, role: &str) -> Option<&Arc<Role>> {
+        self.roles.get(role)
+    }
+
+    /// The role with its name as it is kept.
+    pub(crate) fn get_key_value(&self, role: &str) -> Option<(&RoleName, &Arc<Role>)> {
+        self.roles.get_key_value(role)
+    }
+
+    /// Every role, by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&RoleName, &Arc<Role>)> {
+        self.roles.iter()
+    }
+
+    /// The role itself, then all roles granted to it, directly or through others; the nearer ones first, each once. A role
+    /// that does not exist has none.
+    pub(crate) fn with_granted(&self, role: &str) -> Vec<(&RoleName, &Arc<Role>)> {
+        let mut found: Vec<_> = self.roles.get_key_value(role).into_iter().collect();
+        let mut at = 0;
+        while at < found.len() {
+            for granted in &found[at].1.member_of {
+                if let Some(granted) = self.roles.get_key_value(granted)
+                    && !found.iter().any(|(name, _)| *name == granted.0)
+                {
+                    found.push(granted);
+                }
+            }
+            at += 1;
+        }
+        found
+    }
+
+    /// Whether `role` is `other`, or `other` is granted to it.
+    pub(crate) fn has_role(&self, role: &str, other: &str) -> bool {
+        self.with_granted(role).iter().any(|(name, _)| &***name == other)
+    }
+
+    /// Whether the role or one granted to it is a superuser.
+    pub(crate) fn is_superuser(&self, role: &str) -> bool {
+        self.with_granted(role).iter().any(|(_, role)| role.is_superuser)
+    }
+
+    /// What the role may do with a resource, by its own grants and inherited ones, on the resource and all above it.
+    pub(crate) fn permissions(&self, role: &str, resource: &Resource) -> PermissionSet {
+        let roles = self.with_granted(role);
+        let grants = resource.chain().flat_map(|resource| {
+            roles.iter().filter_map(move |(_, role)| role.grants.get(&resource).copied())
+        });
+        grants.fold(PermissionSet::NONE, PermissionSet::union)
+    }
+
+    /// Whether the role may: superusers may everything.
+    pub(crate) fn may(&self, role: &str, permission: Permission, resource: &Resource) -> bool {
+        self.is_superuser(role) || self.permissions(role, resource).contains(permission)
+    }
+
+    /// What holds for a role's statements; none if no level is attached to it or to a role granted to it.
+    pub(crate) fn effective(&self, role: &str, levels: &Catalogue) -> Option<Effective> {
+        let roles = self.with_granted(role);
+        let attached = roles.iter().filter_map(|(_, role)| levels.get(role.level.as_deref()?));
+        let mut attached = attached.peekable();
+        attached.peek()?;
+        Some(workload::merge(attached.map(|entry| &**entry), levels.default_level()))
+    }
+
+    /// Applies a change; those of levels are not for here. What is about a role that is not there is passed over.
+    pub(crate) fn apply(&mut self, edit: &Edit) {
+        match edit {
+            Edit::PutRole { role, can_login, is_superuser, verifier } => {
+                let entry = Arc::make_mut(self.roles.entry(role.clone()).or_default());
+                entry.can_login = *can_login;
+                entry.is_superuser = *is_superuser;
+                entry.verifier = verifier.clone();
+            }
+            Edit::DropRole(role) => drop(self.roles.remove(role)),
+            Edit::AddMember { role, member } => {
+                self.change(member, |member| {
+                    member.member_of.insert(role.clone());
+                });
+            }
+            Edit::RemoveMember { role, member } => {
+                self.change(member, |member| {
+                    member.member_of.remove(role);
+                });
+            }
+            Edit::Permit { role, resource, permissions } => self.change(role, |role| {
+                let granted = role.grants.entry(resource.clone()).or_default();
+                *granted = granted.union(*permissions);
+            }),
+            Edit::Forbid { role, resource, permissions } => self.change(role, |role| {
+                let left = role.grants.get(resource).copied().unwrap_or_default().without(*permissions);
+                if left.is_empty() {
+                    role.grants.remove(resource);
+                } else {
+                    role.grants.insert(resource.clone(), left);
+                }
+            }),
+            Edit::Attach { role, level } => self.change(role, |role| role.level = Some(level.clone())),
+            Edit::Detach { role } => self.change(role, |role| role.level = None),
+            Edit::PutLevel(_) | Edit::DropLevel(_) => {}
+        }
+    }
+
+    fn change(&mut self, role: &str, change: impl FnOnce(&mut Role)) {
+        if let Some(role) = self.roles.get_mut(role) {
+            change(Arc::make_mut(role));
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Roles written as `name` or `name < granted granted …`, with `!` behind the names of superusers.
+    pub(crate) fn roles(text: &[&str]) -> Roles {
+        let mut roles = Roles::default();
+        for line in text {
+            let name = line.split(" < ").next().unwrap();
+            let (role, is_superuser) = (name.trim_end_matches('!').into(), name.ends_with('!'));
+            roles.apply(&Edit::PutRole { role, can_login: true, is_superuser, verifier: None });
+        }
+        for (member, granted) in text.iter().filter_map(|line| line.split_once(" < ")) {
+            for role in granted.split(' ') {
+                let member = member.trim_end_matches('!').into();
+                roles.apply(&Edit::AddMember { role: role.into(), member });
+            }
+        }
+        roles
+    }
+
+    #[test]
+    fn granted_roles_are_found_once_even_in_a_circle() {
+        let roles = roles(&["a < b c", "b < d", "c < d", "d < a", "e!", "f < e"]);
+        let names =
+            |role| roles.with_granted(role).iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
+        assert_eq!(names("a"), ["a", "b", "c", "d"]);
+        assert_eq!(names("e"), ["e"]);
+        assert!(names("nobody").is_empty());
+        assert!(roles.is_superuser("f") && !roles.is_superuser("a") && !roles.is_superuser("nobody"));
+    }
+
+    #[test]
+    fn grants_are_inherited_from_roles_and_from_resources_above() {
+        let mut roles = roles(&["ann < readers", "bob", "readers", "root!"]);
+        let table = Resource::Table("k".into(), "t".into());
+        let permit = |role: &str, resource: Resource, permission| Edit::Permit {
+            role: role.into(),
+            resource,
+            permissions: PermissionSet::of(&[permission]),
+        };
+        let check = |roles: &Roles, role, permission, expected| {
+            assert_eq!(roles.may(role, permission, &table), expected, "{role} {permission:?}");
+        };
+        check(&roles, "ann", Permission::Select, false);
+        check(&roles, "root", Permission::Select, true);
+        roles.apply(&permit("readers", Resource::Keyspace("k".into()), Permission::Select));
+        roles.apply(&permit("bob", Resource::Table("k".into(), "other".into()), Permission::Select));
+        roles.apply(&permit("bob", Resource::AllTables("k".into()), Permission::Modify));
+        check(&roles, "ann", Permission::Select, true);
+        check(&roles, "ann", Permission::Modify, false);
+        check(&roles, "bob", Permission::Select, false);
+        check(&roles, "bob", Permission::Modify, true);
+        roles.apply(&Edit::RemoveMember { role: "readers".into(), member: "ann".into() });
+        check(&roles, "ann", Permission::Select, false);
+    }
+}

@@ -1,0 +1,200 @@
+//! Passwords as SCRAM-SHA-256 verifiers (RFC 5802, RFC 7677), in the text form that Postgres uses:
+//!
+//! ```text
+//!   SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>          salt and keys in base64
+//!
+//!   salted password = PBKDF2-HMAC-SHA-256(prepared password, salt, iterations)
+//!   stored key      = SHA-256(HMAC(salted password, "Client Key"))
+//!   server key      = HMAC(salted password, "Server Key")
+//! ```
+//!
+//! One verifier serves SCRAM exchanges and, by deriving the keys anew, passwords sent in full (SASL PLAIN). Deriving takes
+//! about a millisecond, so it is done on the heavy lane and lets others run in between.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+type HmacSha256 = Hmac<Sha256>;
+type Key = [u8; 32];
+
+/// What Postgres uses and RFC 7677 asks for at least. One check costs about 1 ms of a core.
+pub(crate) const ITERATIONS: u32 = 4096;
+/// Bounds on verifiers that come as text; the upper one bounds the cost of a login, some 250 ms.
+const ITERATIONS_RANGE: std::ops::RangeInclusive<u32> = 4096..=1_000_000;
+const SALT_BYTES: usize = 16;
+const SALT_BYTES_MAX: usize = 64;
+/// Longer passwords are refused.
+pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
+/// Iterations, each two compressions of some 100 ns, between looks at the scheduler: about 0.1 ms.
+const ITERATIONS_A_PIECE: u32 = 512;
+const METHOD: &str = "SCRAM-SHA-256";
+
+/// What the server keeps of a password. It can neither be printed by accident nor compared otherwise than in constant time.
+#[derive(Clone)]
+pub(crate) struct Verifier {
+    iterations: u32,
+    salt: Vec<u8>,
+    stored_key: Key,
+    server_key: Key,
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Verifier(*****)")
+    }
+}
+
+impl Verifier {
+    /// The verifier of a password, with a new salt.
+    pub(crate) async fn of(password: &str) -> Verifier {
+        let mut salt = vec![0; SALT_BYTES];
+        lanes::random::fill(&mut salt);
+        let (stored_key, server_key) = keys(password, &salt, ITERATIONS).await;
+        Verifier { iterations: ITERATIONS, salt, stored_key, server_key }
+    }
+
+    /// A verifier that no password passes, which takes as long to find out.
+    pub(crate) fn decoy() -> Verifier {
+        let (mut salt, mut stored_key) = (vec![0; SALT_BYTES], [0; 32]);
+        lanes::random::fill(&mut salt);
+        lanes::random::fill(&mut stored_key);
+        Verifier { iterations: ITERATIONS, salt, stored_key, server_key: [0; 32] }
+    }
+
+    /// Whether this is the password.
+    pub(crate) async fn accepts(&self, password: &str) -> bool {
+        let (stored_key, server_key) = keys(password, &self.salt, self.iterations).await;
+        (stored_key.ct_eq(&self.stored_key) & server_key.ct_eq(&self.server_key)).into()
+    }
+
+    /// The text form, to be kept and for `HASHED PASSWORD`. It is a secret.
+    pub(crate) fn to_text(&self) -> String {
+        let [salt, stored, server] =
+            [&self.salt[..], &self.stored_key, &self.server_key].map(|bytes| BASE64.encode(bytes));
+        format!("{METHOD}${}:{salt}${stored}:{server}", self.iterations)
+    }
+
+    /// Reads the text form; none if it is not one, or its iterations or salt are out of bounds.
+    pub(crate) fn parse(text: &str) -> Option<Verifier> {
+        let mut parts = text.split('$');
+        let (method, salting, keys) = (parts.next()?, parts.next()?, parts.next()?);
+        if method != METHOD || parts.next().is_some() {
+            return None;
+        }
+        let (iterations, salt) = salting.split_once(':')?;
+        let (stored, server) = keys.split_once(':')?;
+        let iterations = iterations.parse().ok().filter(|n| ITERATIONS_RANGE.contains(n))?;
+        let salt = BASE64.decode(salt).ok().filter(|salt| (1..=SALT_BYTES_MAX).contains(&salt.len()))?;
+        let key = |text: &str| BASE64.decode(text).ok()?.try_into().ok();
+        Some(Verifier { iterations, salt, stored_key: key(stored)?, server_key: key(server)? })
+    }
+}
+
+fn hmac(key: &[u8], parts: &[&[u8]]) -> Key {
+    let mut mac = HmacSha256::new_from_slice(key).expect("HMAC takes keys of any length");
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().into()
+}
+
+/// Stored key and server key.
+async fn keys(password: &str, salt: &[u8], iterations: u32) -> (Key, Key) {
+    // A password that the RFC's preparation refuses is taken as it is, as Postgres does.
+    let prepared = stringprep::saslprep(password).unwrap_or(password.into());
+    let salted = salted_password(prepared.as_bytes(), salt, iterations).await;
+    let client_key = hmac(&salted, &[b"Client Key"]);
+    (Sha256::digest(client_key).into(), hmac(&salted, &[b"Server Key"]))
+}
+
+/// One block of PBKDF2, which is all that is needed. Spelled out here because it must pause now and then.
+async fn salted_password(password: &[u8], salt: &[u8], iterations: u32) -> Key {
+    let keyed = HmacSha256::new_from_slice(password).expect("HMAC takes keys of any length");
+    let next = |input: &[u8]| -> Key {
+        let mut mac = keyed.clone();
+        mac.update(input);
+        mac.finalize().into_bytes().into()
+    };
+    let mut block = next(&[salt, &1_u32.to_be_bytes()].concat());
+    let mut sum = block;
+    for iteration in 1..iterations {
+        if iteration % ITERATIONS_A_PIECE == 0 {
+            lanes::heavy_yield().await;
+        }
+        block = next(&block);
+        sum.iter_mut().zip(block).for_each(|(sum, byte)| *sum ^= byte);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::{Context, Poll, Waker};
+
+    /// Outside of lanes nothing is ever pending but `heavy_yield`, which wakes itself.
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        loop {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return value;
+            }
+        }
+    }
+
+    #[test]
+    fn the_exchange_of_rfc_7677_comes_out() {
+        let salt = BASE64.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
+        let (stored_key, server_key) = now(keys("pencil", &salt, 4096));
+        let message: &[u8] =
+            b"n=user,r=rOprNGfwEbeRWgbNEkqO,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
+            s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
+        let proof = BASE64.decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=").unwrap();
+        let mut client_key = hmac(&stored_key, &[message]);
+        client_key.iter_mut().zip(proof).for_each(|(key, proof)| *key ^= proof);
+        assert_eq!(Key::from(Sha256::digest(client_key)), stored_key, "the client's proof");
+        let signature = BASE64.encode(hmac(&server_key, &[message]));
+        assert_eq!(signature, "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "the server's signature");
+    }
+
+    #[test]
+    fn a_verifier_accepts_its_password_and_survives_as_text() {
+        let verifier = now(Verifier::of("päss\u{ad}word"));
+        assert!(now(verifier.accepts("päss\u{ad}word")));
+        assert!(now(verifier.accepts("pa\u{308}ssword")), "the same password, prepared");
+        assert!(!now(verifier.accepts("password")) && !now(verifier.accepts("")));
+        let again = Verifier::parse(&verifier.to_text()).unwrap();
+        assert!(now(again.accepts("pässword")));
+        assert_eq!(again.to_text(), verifier.to_text());
+        assert_ne!(now(Verifier::of("x")).to_text(), now(Verifier::of("x")).to_text(), "salts differ");
+        assert!(!now(Verifier::decoy().accepts("")));
+        assert_eq!(format!("{verifier:?}"), "Verifier(*****)");
+    }
+
+    #[test]
+    fn what_is_no_verifier_is_refused() {
+        let key = BASE64.encode([7; 32]);
+        let good = format!("SCRAM-SHA-256$4096:AAAA${key}:{key}");
+        assert!(Verifier::parse(&good).is_some());
+        let short = BASE64.encode([7; 31]);
+        for bad in [
+            "",
+            "secret",
+            "$2a$10$JSJEMFm6GeaW9XxT5JIheuEtPvat6i7uKbnTcxX3c1wshIIsGyUtG",
+            &good.replace("4096", "4095"),
+            &good.replace("4096", "1000001"),
+            &good.replace("4096", "-1"),
+            &good.replace("SHA-256$", "SHA-1$"),
+            &good.replace("AAAA", ""),
+            &good.replace("AAAA", "A*AA"),
+            &good.replace(&key, &short),
+            &format!("{good}$"),
+            &good[..good.len() - 1],
+        ] {
+            assert!(Verifier::parse(bad).is_none(), "{bad}");
+        }
+    }
+}

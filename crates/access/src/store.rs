@@ -1,0 +1,306 @@
+//! Roles and levels as tables. Every column is a plain scalar, so that any engine can keep them:
+//!
+//! ```text
+//!   system_auth.roles              role │ can_login  is_superuser  salted_hash
+//!   system_auth.role_members       role, member │                                 `member` was granted `role`
+//!   system_auth.role_permissions   role, resource, permission │                   a row a permission
+//!   system_auth.role_attributes    role, name │ value                             name 'service_level': what is attached
+//!   system_distributed.service_levels   service_level │ shares  timeout_ms  workload_type  cpu_limit
+//! ```
+//!
+//! The edits of one statement are written as one batch.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cql::ast::Permission;
+use engine::{BatchKind, Engine, Error, Outcome, Plan, Request, Value};
+use workload::{LevelSpec, WorkloadType};
+
+use crate::options::{parse_percent, percent_text};
+use crate::resource::{PermissionSet, Resource};
+use crate::roles::{Edit, Roles};
+use crate::scram::Verifier;
+
+/// Made at every start where they are missing.
+const DEFINITIONS: [&str; 7] = [
+    "CREATE KEYSPACE IF NOT EXISTS system_auth \
+     WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+    "CREATE KEYSPACE IF NOT EXISTS system_distributed \
+     WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+    "CREATE TABLE IF NOT EXISTS system_auth.roles \
+     (role text PRIMARY KEY, can_login boolean, is_superuser boolean, salted_hash text)",
+    "CREATE TABLE IF NOT EXISTS system_auth.role_members (role text, member text, PRIMARY KEY (role, member))",
+    "CREATE TABLE IF NOT EXISTS system_auth.role_permissions \
+     (role text, resource text, permission text, PRIMARY KEY (role, resource, permission))",
+    "CREATE TABLE IF NOT EXISTS system_auth.role_attributes \
+     (role text, name text, value text, PRIMARY KEY (role, name))",
+    "CREATE TABLE IF NOT EXISTS system_distributed.service_levels \
+     (service_level text PRIMARY KEY, shares int, timeout_ms bigint, workload_type text, cpu_limit text)",
+];
+
+/// The keyspaces that only this room changes.
+pub(crate) const KEYSPACES: [&str; 2] = ["system_auth", "system_distributed"];
+
+const PUT_ROLE: &str =
+    "INSERT INTO system_auth.roles (role, can_login, is_superuser, salted_hash) VALUES (?, ?, ?, ?)";
+const DROP_ROLE: [&str; 3] = [
+    "DELETE FROM system_auth.role_permissions WHERE role = ?",
+    "DELETE FROM system_auth.role_attributes WHERE role = ?",
+    "DELETE FROM system_auth.roles WHERE role = ?",
+];
+const ADD_MEMBER: &str = "INSERT INTO system_auth.role_members (role, member) VALUES (?, ?)";
+const REMOVE_MEMBER: &str = "DELETE FROM system_auth.role_members WHERE role = ? AND member = ?";
+const PERMIT: &str = "INSERT INTO system_auth.role_permissions (role, resource, permission) VALUES (?, ?, ?)";
+const FORBID: &str =
+    "DELETE FROM system_auth.role_permissions WHERE role = ? AND resource = ? AND permission = ?";
+const ATTACH: &str =
+    "INSERT INTO system_auth.role_attributes (role, name, value) VALUES (?, 'service_level', ?)";
+const DETACH: &str = "DELETE FROM system_auth.role_attributes WHERE role = ? AND name = 'service_level'";
+const PUT_LEVEL: &str = "INSERT INTO system_distributed.service_levels \
+     (service_level, shares, timeout_ms, workload_type, cpu_limit) VALUES (?, ?, ?, ?, ?)";
+const DROP_LEVEL: &str = "DELETE FROM system_distributed.service_levels WHERE service_level = ?";
+
+/// A row to write: a statement and its values, serialized.
+type Row = (&'static str, Vec<Option<Vec<u8>>>);
+
+/// The tables, on core 0.
+pub(crate) struct Store {
+    engine: Rc<dyn Engine>,
+    /// The last write's timestamp, so that a clock that steps back does not undo a change.
+    written_us: Cell<i64>,
+}
+
+impl Store {
+    /// Makes keyspaces and tables where they are missing.
+    pub(crate) async fn open(engine: Rc<dyn Engine>) -> Result<Store, Error> {
+        for definition in DEFINITIONS {
+            run(&*engine, definition).await?;
+        }
+        Ok(Store { engine, written_us: Cell::new(0) })
+    }
+
+    /// Everything.
+    pub(crate) async fn load(&self) -> Result<(Roles, Vec<LevelSpec>), Error> {
+        let mut roles = Roles::default();
+        let mut read = Vec::new();
+        for (columns, table, edit_of) in READS {
+            let rows = run(&*self.engine, &format!("SELECT {columns} FROM {table}")).await?;
+            let Outcome::Rows(rows) = rows else { continue };
+            for row in rows.decoded() {
+                read.extend(edit_of(&row).ok_or_else(|| {
+                    Error::Server(format!(
+                        "A row of {table} cannot be understood: it was not written by this server"
+                    ))
+                })?);
+            }
+        }
+        let mut levels = Vec::new();
+        for edit in read {
+            match edit {
+                Edit::PutLevel(spec) => levels.push(spec),
+                edit => roles.apply(&edit),
+            }
+        }
+        Ok((roles, levels))
+    }
+
+    /// Writes edits as one batch.
+    pub(crate) async fn write(&self, edits: &[Edit]) -> Result<(), Error> {
+        let rows: Vec<Row> = edits.iter().flat_map(rows).collect();
+        let timestamp_us = lanes::time::unix_micros().max(self.written_us.get() + 1);
+        self.written_us.set(timestamp_us);
+        let request = Request { timestamp_us: Some(timestamp_us), ..Request::EMPTY };
+        let mut plans = Vec::with_capacity(rows.len());
+        let mut values = Vec::with_capacity(rows.len());
+        for (statement, cells) in &rows {
+            plans.push(prepare(&*self.engine, statement)?);
+            values.push(
+                cells
+                    .iter()
+                    .map(|cell| cell.as_deref().map_or(Value::Null, Value::Bytes))
+                    .collect::<Vec<_>>(),
+            );
+        }
+        let parts: Vec<(Rc<dyn Plan>, &[Value<'_>])> =
+            plans.into_iter().zip(values.iter().map(Vec::as_slice)).collect();
+        let execution = match parts.as_slice() {
+            [] => return Ok(()),
+            [(plan, values)] => self.engine.execute(plan, &Request { values, ..request }),
+            parts => self.engine.execute_batch(BatchKind::Logged, parts, &request),
+        };
+        execution.outcome().await.map(drop)
+    }
+}
+
+fn prepare(engine: &dyn Engine, text: &str) -> Result<Rc<dyn Plan>, Error> {
+    let statement = cql::parse(text).expect("the statements of this room are well-formed");
+    engine.prepare(Rc::new(statement), None)
+}
+
+async fn run(engine: &dyn Engine, text: &str) -> Result<Outcome, Error> {
+    let plan = prepare(engine, text)?;
+    engine.execute(&plan, &Request::EMPTY).outcome().await
+}
+
+/// The rows that an edit writes.
+fn rows(edit: &Edit) -> Vec<Row> {
+    let text = |text: &str| Some(text.as_bytes().to_vec());
+    let truth = |truth: bool| Some(vec![u8::from(truth)]);
+    match edit {
+        Edit::PutRole { role, can_login, is_superuser, verifier } => {
+            let hash = verifier.as_ref().map(|verifier| verifier.to_text().into_bytes());
+            vec![(PUT_ROLE, vec![text(role), truth(*can_login), truth(*is_superuser), hash])]
+        }
+        Edit::DropRole(role) => DROP_ROLE.iter().map(|statement| (*statement, vec![text(role)])).collect(),
+        Edit::AddMember { role, member } => vec![(ADD_MEMBER, vec![text(role), text(member)])],
+        Edit::RemoveMember { role, member } => vec![(REMOVE_MEMBER, vec![text(role), text(member)])],
+        Edit::Permit { role, resource, permissions } => {
+            let row = |permission: Permission| {
+                (PERMIT, vec![text(role), text(&resource.to_name()), text(permission.name())])
+            };
+            permissions.iter().map(row).collect()
+        }
+        Edit::Forbid { role, resource, permissions } => {
+            let row = |permission: Permission| {
+                (FORBID, vec![text(role), text(&resource.to_name()), text(permission.name())])
+            };
+            permissions.iter().map(row).collect()
+        }
+        Edit::Attach { role, level } => vec![(ATTACH, vec![text(role), text(level)])],
+        Edit::Detach { role } => vec![(DETACH, vec![text(role)])],
+        Edit::PutLevel(spec) => vec![(PUT_LEVEL, level_row(spec))],
+        Edit::DropLevel(level) => vec![(DROP_LEVEL, vec![text(level)])],
+    }
+}
+
+fn level_row(spec: &LevelSpec) -> Vec<Option<Vec<u8>>> {
+    let timeout_ms = spec.timeout.map(|timeout| i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX));
+    vec![
+        Some(spec.name.as_bytes().to_vec()),
+        Some(i32::from(spec.shares).to_be_bytes().to_vec()),
+        timeout_ms.map(|ms| ms.to_be_bytes().to_vec()),
+        spec.workload_type.map(|kind| kind.name().into()),
+        spec.cpu_limit_ppm.map(|ppm| percent_text(ppm).into_bytes()),
+    ]
+}
+
+/// Columns, table, and what a row means.
+type Read = (&'static str, &'static str, fn(&Cells<'_>) -> Option<Option<Edit>>);
+/// A row's cells.
+type Cells<'a> = [Option<&'a [u8]>];
+
+/// What is read: columns, table, and what a row means: none if that cannot be told, else an edit, if it means anything. Roles come before what hangs on them; what hangs on a
+/// role that is not there (a crash between two rows of an engine that cannot batch) means nothing.
+const READS: [Read; 5] = [
+    ("role, can_login, is_superuser, salted_hash", "system_auth.roles", |row| {
+        let verifier = match row[3] {
+            Some(hash) => Some(Arc::new(Verifier::parse(text(Some(hash))?)?)),
+            None => None,
+        };
+        let truth = |cell: Option<&[u8]>| cell.is_some_and(|cell| cell != [0]);
+        let (can_login, is_superuser) = (truth(row[1]), truth(row[2]));
+        Some(Some(Edit::PutRole { role: text(row[0])?.into(), can_login, is_superuser, verifier }))
+    }),
+    ("role, member", "system_auth.role_members", |row| {
+        Some(Some(Edit::AddMember { role: text(row[0])?.into(), member: text(row[1])?.into() }))
+    }),
+    ("role, resource, permission", "system_auth.role_permissions", |row| {
+        let name = text(row[2])?;
+        let permission = Permission::ALL.into_iter().find(|permission| permission.name() == name)?;
+        let permissions = PermissionSet::of(&[permission]);
+        let (role, resource) = (text(row[0])?.into(), Resource::from_name(text(row[1])?)?);
+        Some(Some(Edit::Permit { role, resource, permissions }))
+    }),
+    ("role, name, value", "system_auth.role_attributes", |row| {
+        let role = text(row[0])?.into();
+        match (text(row[1])?, row[2]) {
+            ("service_level", value @ Some(_)) => {
+                Some(Some(Edit::Attach { role, level: text(value)?.into() }))
+            }
+            // Other attributes, of later versions, are left alone.
+            _ => Some(None),
+        }
+    }),
+    (
+        "service_level, shares, timeout_ms, workload_type, cpu_limit",
+        "system_distributed.service_levels",
+        |row| read_level(row).map(|spec| Some(Edit::PutLevel(spec))),
+    ),
+];
+
+fn text(cell: Option<&[u8]>) -> Option<&str> {
+    std::str::from_utf8(cell?).ok()
+}
+
+fn read_level(row: &Cells<'_>) -> Option<LevelSpec> {
+    let mut spec = LevelSpec::new(text(row[0])?);
+    if let Some(shares) = row[1] {
+        spec.shares = u16::try_from(i32::from_be_bytes(shares.try_into().ok()?)).ok()?;
+    }
+    if let Some(ms) = row[2] {
+        let ms = u64::try_from(i64::from_be_bytes(ms.try_into().ok()?)).ok()?;
+        spec.timeout = Some(Duration::from_millis(ms));
+    }
+    if let Some(kind) = row[3] {
+        spec.workload_type = Some(WorkloadType::from_name(text(Some(kind))?)?);
+    }
+    if let Some(limit) = row[4] {
+        spec.cpu_limit_ppm = Some(parse_percent(text(Some(limit))?)?);
+    }
+    (1..=1000).contains(&spec.shares).then_some(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_statement_of_this_room_is_well_formed_and_has_a_marker_a_value() {
+        for text in DEFINITIONS {
+            cql::parse(text).expect(text);
+        }
+        for (columns, table, _) in READS {
+            cql::parse(&format!("SELECT {columns} FROM {table}")).expect(table);
+        }
+        let role: Arc<str> = "r".into();
+        let permissions = PermissionSet::of(&[Permission::Select, Permission::Modify]);
+        let resource = Resource::AllRoles;
+        for edit in [
+            Edit::PutRole { role: role.clone(), can_login: true, is_superuser: false, verifier: None },
+            Edit::DropRole(role.clone()),
+            Edit::AddMember { role: role.clone(), member: role.clone() },
+            Edit::RemoveMember { role: role.clone(), member: role.clone() },
+            Edit::Permit { role: role.clone(), resource: resource.clone(), permissions },
+            Edit::Forbid { role: role.clone(), resource, permissions },
+            Edit::Attach { role: role.clone(), level: role.clone() },
+            Edit::Detach { role: role.clone() },
+            Edit::PutLevel(LevelSpec::new("x")),
+            Edit::DropLevel(role.clone()),
+        ] {
+            for (text, values) in rows(&edit) {
+                cql::parse(text).expect(text);
+                assert_eq!(text.matches('?').count(), values.len(), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_level_comes_back_from_its_row() {
+        let mut spec = LevelSpec::new("olap");
+        let check = |spec: &LevelSpec| {
+            let row = level_row(spec);
+            let cells: Vec<_> = row.iter().map(|cell| cell.as_deref()).collect();
+            assert_eq!(read_level(&cells).as_ref(), Some(spec));
+        };
+        check(&spec);
+        spec.shares = 7;
+        spec.timeout = Some(Duration::from_millis(1500));
+        spec.workload_type = Some(WorkloadType::Batch);
+        spec.cpu_limit_ppm = Some(125_000);
+        check(&spec);
+        assert_eq!(read_level(&[Some(b"x"), Some(&0_i32.to_be_bytes()), None, None, None]), None);
+    }
+}
