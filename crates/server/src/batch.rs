@@ -6,7 +6,7 @@ use engine::{BatchKind, Error, Execution, Plan, Value};
 use wire::{Batch, Envelope, Failure};
 
 use crate::reply::{self, Wish};
-use crate::request::{BoundValues, Done, Due, Times, check_count, unprepared, value};
+use crate::request::{Admitted, BoundValues, Done, Due, Times, check_count, unprepared, value};
 use crate::session::Session;
 use crate::statement::{Kind, Statement, Work};
 
@@ -17,23 +17,22 @@ impl Session {
         envelope: &Envelope,
         batch: &Batch<'_>,
         times: Times,
+        admitted: Admitted,
     ) -> Option<Done> {
-        let level = self.effective.get();
         let consistency = batch.params.consistency;
-        let failed = |failure: Failure| {
-            self.refuse(envelope.stream, &failure);
-            Some(Done { level: level.level, kind: Kind::Batch, failed: true })
-        };
         let execution = match self.begin_batch(batch) {
             Ok(execution) => execution,
-            Err(failure) => return failed(failure),
+            Err(failure) => {
+                self.refuse(envelope.stream, &failure);
+                return Some(Done { effective: admitted.effective, kind: Kind::Batch, failed: true });
+            }
         };
         let result = match execution {
             Execution::Ready(result) => {
                 result.map_err(|error| reply::failure(error, Kind::Batch, consistency, None))
             }
             Execution::Pending(later) => {
-                let limit = level.timeout.unwrap_or(self.core.shared.config.request_timeout);
+                let limit = admitted.effective.timeout.unwrap_or(self.core.shared.config.request_timeout);
                 let due = Due {
                     stream: envelope.stream,
                     statement: None,
@@ -42,7 +41,7 @@ impl Session {
                     prepared: false,
                     wish: Wish::default(),
                     times,
-                    level,
+                    admitted,
                     limit,
                     again: Some(envelope.clone()),
                 };
@@ -51,7 +50,7 @@ impl Session {
             }
         };
         let failed = self.answer(envelope.stream, &result, None, Wish::default());
-        Some(Done { level: level.level, kind: Kind::Batch, failed })
+        Some(Done { effective: admitted.effective, kind: Kind::Batch, failed })
     }
 
     fn begin_batch(&self, batch: &Batch<'_>) -> Result<Execution, Failure> {

@@ -19,10 +19,8 @@ pub struct ServerConfig {
     pub http: Option<SocketAddr>,
     /// Whether plain text is spoken beyond loopback. Without it, any other address to listen on is refused.
     pub allow_plaintext: bool,
-    /// Whether clients must give a name and a password. Without it every session is [`ServerConfig::anonymous`].
+    /// Whether clients must give a name and a password. Without it every session is `anonymous` and may do everything.
     pub authenticate: bool,
-    /// The role of sessions that did not authenticate.
-    pub anonymous: String,
     /// The name in `system.local`.
     pub cluster_name: String,
     /// Who this server is, the same after a restart.
@@ -62,7 +60,6 @@ impl Default for ServerConfig {
             http: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
             allow_plaintext: false,
             authenticate: true,
-            anonymous: "anonymous".to_owned(),
             cluster_name: "fairlane".to_owned(),
             host_id: Uuid::nil(),
             connections_max: 16_384,

@@ -17,9 +17,11 @@ use lanes::net::TcpStream;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use wire::{Decoder, Direction, Envelope, Failure, Limits, Version};
 
+use workload::{Effective, Refused};
+
 use crate::core::{BUFFER_BYTES, Core};
 use crate::counters::{add, sub};
-use crate::request::Times;
+use crate::request::{Admitted, Times, overloaded};
 use crate::session::Session;
 
 /// A round of work on one connection ends after this long, ns: the longest piece of the fast lane.
@@ -120,13 +122,24 @@ impl Connection {
                     }
                     Err(error) => return self.refuse_frame(&error),
                 };
-                let level = self.session.level();
-                if level.group != group {
-                    group = level.group;
+                let effective = self.session.effective();
+                if effective.group() != group {
+                    group = effective.group();
                     lanes::switch_group(group).await;
                     now_ns = lanes::time::monotonic_ns();
                 }
-                now_ns = self.work_on(&envelope, now_ns);
+                let admitted = match self.session.core.admission.admit(&effective) {
+                    Ok(ticket) => Admitted { effective, ticket },
+                    Err(Refused::Hold) => match self.hold(effective).await {
+                        Ok(admitted) => admitted,
+                        Err(ended) => return ended,
+                    },
+                    Err(refused) => {
+                        self.session.refuse(envelope.stream, &overloaded(refused));
+                        continue;
+                    }
+                };
+                now_ns = self.work_on(&envelope, now_ns, admitted);
                 if now_ns - round_ns >= ROUND_NS {
                     break;
                 }
@@ -145,17 +158,37 @@ impl Connection {
     }
 
     /// Works on one request; the time after it.
-    fn work_on(&mut self, envelope: &Envelope, began_ns: u64) -> u64 {
+    fn work_on(&mut self, envelope: &Envelope, began_ns: u64, admitted: Admitted) -> u64 {
         let session = &self.session;
         session.core.counters.request(envelope.opcode);
         session.warm_output();
         let times = Times { read_ns: self.read_ns, began_ns };
-        let done = session.request(envelope, times);
+        let done = session.request(envelope, times, admitted);
         let ended_ns = lanes::time::monotonic_ns();
         if let Some(done) = done {
             session.record_envelope(done, times, envelope, ended_ns);
         }
         ended_ns
+    }
+
+    /// Waits until the level's next request may come in. Nothing is read meanwhile: the client's own writes wait.
+    async fn hold(&mut self, effective: Rc<Effective>) -> Result<Admitted, Ended> {
+        let core = self.session.core.clone();
+        loop {
+            let mut room = std::pin::pin!(core.admission.room());
+            poll_fn(|cx| {
+                self.session.set_connection(cx.waker());
+                self.flush_some(cx)?;
+                if self.session.killed.get() {
+                    return Poll::Ready(Err(Ended::Gone));
+                }
+                room.as_mut().poll(cx).map(Ok)
+            })
+            .await?;
+            if let Ok(ticket) = core.admission.admit(&effective) {
+                return Ok(Admitted { effective, ticket });
+            }
+        }
     }
 
     /// Whether no further request may begin.

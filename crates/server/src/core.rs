@@ -7,13 +7,14 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
+use access::Access;
 use bytes::BytesMut;
 use engine::{Engine, Error};
 use rustc_hash::FxHashMap;
+use workload::Admission;
 
 use crate::config::ServerConfig;
 use crate::counters::Counters;
-use crate::gate::Gate;
 use crate::logging::Logger;
 use crate::plans::Plans;
 use crate::session::Session;
@@ -49,14 +50,15 @@ pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: usize,
     pub(crate) engine: Rc<dyn Engine>,
-    pub(crate) gate: Rc<dyn Gate>,
+    pub(crate) access: Rc<Access>,
+    pub(crate) admission: Rc<Admission>,
     pub(crate) plans: Plans,
     pub(crate) sessions: RefCell<FxHashMap<u64, Rc<Session>>>,
     pub(crate) next_session: Cell<u64>,
     pub(crate) buffers: Buffers,
     pub(crate) counters: Arc<Counters>,
     /// Numbers of roles that have authenticated here, from 1; as many as there are roles.
-    roles: RefCell<HashMap<Rc<str>, u32>>,
+    roles: RefCell<HashMap<Arc<str>, u32>>,
 }
 
 impl Core {
@@ -64,7 +66,7 @@ impl Core {
         shared: Arc<Shared>,
         index: usize,
         engine: Rc<dyn Engine>,
-        gate: Rc<dyn Gate>,
+        access: Rc<Access>,
     ) -> Rc<Core> {
         let counters = shared.counters[index].clone();
         let plans = Plans::new(shared.config.prepared_max, shared.config.unprepared_max, counters.clone());
@@ -72,7 +74,8 @@ impl Core {
             shared,
             index,
             engine,
-            gate,
+            access,
+            admission: Admission::new(index),
             plans,
             sessions: RefCell::default(),
             next_session: Cell::new(1),
@@ -83,7 +86,7 @@ impl Core {
     }
 
     /// The number of a role on this core, never 0.
-    pub(crate) fn role_number(&self, role: &Rc<str>) -> u32 {
+    pub(crate) fn role_number(&self, role: &Arc<str>) -> u32 {
         let mut roles = self.roles.borrow_mut();
         let next = u32::try_from(roles.len() + 1).expect("fewer roles than 2^32");
         *roles.entry(role.clone()).or_insert(next)
@@ -99,7 +102,7 @@ impl Core {
         if let Some(found) = self.plans.prepared(&id) {
             return self.current(found).map_err(PrepareError::Engine);
         }
-        let statement = Rc::new(Statement::prepare(text, keyspace, &*self.engine, &*self.gate)?);
+        let statement = Rc::new(Statement::prepare(text, keyspace, &*self.engine)?);
         self.plans.keep_prepared(statement.clone());
         Ok(statement)
     }
@@ -112,7 +115,7 @@ impl Core {
     /// Binds a prepared statement anew and keeps it.
     #[cold]
     pub(crate) fn rebind(&self, statement: &Statement) -> Result<Rc<Statement>, Error> {
-        let fresh = Rc::new(statement.rebound(&*self.engine, &*self.gate)?);
+        let fresh = Rc::new(statement.rebound(&*self.engine)?);
         self.plans.keep_prepared(fresh.clone());
         Ok(fresh)
     }
@@ -122,7 +125,7 @@ impl Core {
         if let Some(found) = self.plans.text(keyspace.map(|k| &**k), text) {
             return Ok(found);
         }
-        let statement = Rc::new(Statement::prepare(text, keyspace, &*self.engine, &*self.gate)?);
+        let statement = Rc::new(Statement::prepare(text, keyspace, &*self.engine)?);
         if matches!(statement.work, crate::statement::Work::Engine(_))
             && statement.kind != crate::statement::Kind::Other
         {

@@ -8,7 +8,6 @@ use schema::CqlType;
 
 use crate::core::Shared;
 use crate::handshake::PARTITIONER;
-use crate::rights::is_system;
 
 /// A described thing: keyspace, kind, name, and the statement that makes it.
 type Element = (String, &'static str, String, String);
@@ -154,6 +153,11 @@ fn not_found(what: &str, name: &QualifiedName, session: Option<&str>) -> Error {
         }
         None => no_keyspace(),
     }
+}
+
+/// Whether a keyspace is the server's own.
+fn is_system(keyspace: &str) -> bool {
+    keyspace == "system" || keyspace.starts_with("system_")
 }
 
 /// A keyspace and what is in it: types before the tables that use them.

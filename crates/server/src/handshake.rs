@@ -1,6 +1,7 @@
 //! From the first byte to an authenticated session: OPTIONS, STARTUP, AUTH_RESPONSE, one after the other. Nothing here
 //! is hot, and all of it runs in the `driver` group under one time limit.
 
+use access::AuthError;
 use wire::{Compression, Envelope, Failure, FailureKind, Framing, Opcode, Request};
 
 use crate::connection::{Connection, Ended};
@@ -24,8 +25,7 @@ impl Connection {
     pub(crate) async fn handshake(&mut self) -> Result<(), Ended> {
         self.startup().await?;
         if !self.session.core.shared.config.authenticate {
-            let name = self.session.core.shared.config.anonymous.as_str().into();
-            self.session.become_role(name);
+            self.session.log_in(self.session.core.access.anonymous());
             return Ok(());
         }
         loop {
@@ -106,18 +106,22 @@ impl Connection {
             self.session.refuse(stream, &protocol(text));
             return self.count_refusal();
         };
-        match core.gate.authenticate(name, password).await {
-            Ok(role) => {
-                self.session.become_role(role);
+        match core.access.authenticate(name, password).await {
+            Ok(login) => {
+                self.session.log_in(login);
                 let mut encoder = self.session.encoder.borrow_mut();
                 encoder.auth_success(stream, None).expect("no token");
                 Ok(true)
             }
             Err(error) => {
+                let (kind, text) = match error {
+                    AuthError::Refused(text) => (FailureKind::Authentication, text),
+                    AuthError::Overloaded(text) => (FailureKind::Overloaded, text),
+                };
                 // Not before the delay: whoever guesses waits, on each connection.
                 lanes::time::sleep(core.shared.config.auth_failure_delay).await;
                 crate::counters::add(&core.counters.auth_failures, 1);
-                self.session.refuse(stream, &refusal(name, &error));
+                self.session.refuse(stream, &Failure::new(kind, text));
                 self.count_refusal()
             }
         }
@@ -127,19 +131,6 @@ impl Connection {
         self.wrong_passwords += 1;
         let most = self.session.core.shared.config.auth_failures_max;
         if self.wrong_passwords >= most { Err(Ended::Refused) } else { Ok(false) }
-    }
-}
-
-/// A refused login: the same whether the name or the password is wrong, unless the server itself has trouble.
-fn refusal(name: &str, error: &engine::Error) -> Failure {
-    match error {
-        engine::Error::Unauthorized(_) | engine::Error::Invalid(_) => {
-            let text = format!("Provided username {name} and/or password are incorrect");
-            Failure::new(FailureKind::Authentication, text)
-        }
-        other => {
-            crate::reply::failure(other.clone(), crate::statement::Kind::Other, wire::Consistency::One, None)
-        }
     }
 }
 

@@ -91,7 +91,8 @@ fn page(core: &Core, path: &str) -> (&'static str, &'static str, String) {
 
 fn metrics(core: &Core) -> String {
     use std::fmt::Write;
-    let mut out = core.gate.metrics_text();
+    let mut out = String::new();
+    core.access.levels().metrics_text(&mut out);
     let all: Vec<&counters::Counters> = core.shared.counters.iter().map(|c| &**c).collect();
     counters::text(&all, &mut out);
     let lanes = lanes::handle();

@@ -14,9 +14,9 @@ use wire::{
     Consistency, Envelope, Failure, FailureKind, Prelude, Prepare, PreparedHead, QueryParams, Request,
     Version,
 };
+use workload::{Effective, InFlight, Refused};
 
 use crate::describe;
-use crate::gate::{Effective, Sample};
 use crate::logging::Level;
 use crate::reply::{self, Wish};
 use crate::session::Session;
@@ -33,11 +33,18 @@ pub(crate) struct Times {
 }
 
 /// A statement whose answer is in the output buffer, to be counted once the clock has been read.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
-    pub(crate) level: u32,
+    pub(crate) effective: Rc<Effective>,
     pub(crate) kind: Kind,
     pub(crate) failed: bool,
+}
+
+/// A request that was let in, and under what.
+pub(crate) struct Admitted {
+    pub(crate) effective: Rc<Effective>,
+    /// Counts for the level until it is dropped.
+    #[expect(dead_code, reason = "held, never looked at")]
+    pub(crate) ticket: InFlight,
 }
 
 /// A statement that is being run for a request.
@@ -63,7 +70,7 @@ pub(crate) struct Due {
     pub(crate) prepared: bool,
     pub(crate) wish: Wish,
     pub(crate) times: Times,
-    pub(crate) level: Effective,
+    pub(crate) admitted: Admitted,
     pub(crate) limit: Duration,
     /// The request itself, to be run again if the schema changed while it waited.
     pub(crate) again: Option<Envelope>,
@@ -71,7 +78,12 @@ pub(crate) struct Due {
 
 impl Session {
     /// Works on a request. `None` where there is nothing to count yet.
-    pub(crate) fn request(self: &Rc<Self>, envelope: &Envelope, times: Times) -> Option<Done> {
+    pub(crate) fn request(
+        self: &Rc<Self>,
+        envelope: &Envelope,
+        times: Times,
+        admitted: Admitted,
+    ) -> Option<Done> {
         let stream = envelope.stream;
         match envelope.request() {
             Ok(Request::Execute(execute)) => {
@@ -92,7 +104,8 @@ impl Session {
                 };
                 let wish = self.wish(&statement, envelope.version, &execute);
                 let params = &execute.params;
-                self.run(&Call { envelope, statement: &statement, params, prepared: true, wish, times })
+                let call = Call { envelope, statement: &statement, params, prepared: true, wish, times };
+                self.run(&call, admitted)
             }
             Ok(Request::Query(query)) => {
                 let keyspace = self.keyspace_of(query.params.keyspace);
@@ -104,9 +117,10 @@ impl Session {
                     }
                 };
                 let (params, wish) = (&query.params, Wish::default());
-                self.run(&Call { envelope, statement: &statement, params, prepared: false, wish, times })
+                let call = Call { envelope, statement: &statement, params, prepared: false, wish, times };
+                self.run(&call, admitted)
             }
-            Ok(Request::Batch(batch)) => self.batch(envelope, &batch, times),
+            Ok(Request::Batch(batch)) => self.batch(envelope, &batch, times, admitted),
             Ok(Request::Prepare(prepare)) => {
                 if let Err(failure) = self.prepare(envelope, &prepare) {
                     self.refuse(stream, &failure);
@@ -157,79 +171,112 @@ impl Session {
     }
 
     /// Runs a statement: at once, or as a task.
-    fn run(self: &Rc<Self>, call: &Call<'_>) -> Option<Done> {
-        let level = match self.level_of(call.statement) {
-            Ok(level) => level,
+    fn run(self: &Rc<Self>, call: &Call<'_>, admitted: Admitted) -> Option<Done> {
+        let Some(name) = &call.statement.level else { return self.run_here(call, admitted) };
+        let login = self.login().expect("requests come after authentication");
+        match self.core.access.effective_using(&login, name) {
+            Ok(effective) if effective.group() == lanes::current_group() => self.run_here(call, admitted),
+            Ok(effective) => {
+                self.run_elsewhere(call, effective);
+                None
+            }
             Err(error) => {
                 let failure = self.engine_failure(call, error);
-                return Some(self.answer_call(call, self.effective.get().level, Err(failure)));
+                Some(self.answer_call(call, admitted, Err(failure)))
             }
-        };
-        if level.group != lanes::current_group() && call.statement.level.is_some() {
-            self.run_elsewhere(call, level);
-            return None;
         }
-        self.run_here(call, level)
     }
 
-    /// Runs a statement in a group of its own choosing, as a task.
-    fn run_elsewhere(self: &Rc<Self>, call: &Call<'_>, level: Effective) {
+    /// Runs a statement under a level of its own choosing, as a task.
+    fn run_elsewhere(self: &Rc<Self>, call: &Call<'_>, effective: Rc<Effective>) {
         let (session, envelope, statement) = (self.clone(), call.envelope.clone(), call.statement.clone());
         let (prepared, wish, times) = (call.prepared, call.wish, call.times);
+        let group = effective.group();
         self.begin();
         let work = async move {
-            let params = match envelope.request() {
-                Ok(Request::Execute(execute)) => execute.params,
-                Ok(Request::Query(query)) => query.params,
-                _ => unreachable!("the envelope was read as one of these before"),
+            let admission = &session.core.admission;
+            let ticket = loop {
+                match admission.admit(&effective) {
+                    Err(Refused::Hold) => admission.room().await,
+                    other => break other,
+                }
             };
-            let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };
-            let (envelope, statement, params) = (&envelope, &statement, &params);
-            let call = Call { envelope, statement, params, prepared, wish, times };
-            if let Some(done) = session.run_here(&call, level) {
-                session.record(done, times, Some(&statement));
+            match ticket {
+                Ok(ticket) => {
+                    let params = match envelope.request() {
+                        Ok(Request::Execute(execute)) => execute.params,
+                        Ok(Request::Query(query)) => query.params,
+                        _ => unreachable!("the envelope was read as one of these before"),
+                    };
+                    let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };
+                    let (envelope, statement, params) = (&envelope, &statement, &params);
+                    let call = Call { envelope, statement, params, prepared, wish, times };
+                    if let Some(done) = session.run_here(&call, Admitted { effective, ticket }) {
+                        session.record(done, times, Some(statement));
+                    }
+                }
+                Err(refused) => session.refuse(envelope.stream, &overloaded(refused)),
             }
             session.end();
         };
-        lanes::spawn(level.group, work).detach();
+        lanes::spawn(group, work).detach();
     }
 
-    fn run_here(self: &Rc<Self>, call: &Call<'_>, level: Effective) -> Option<Done> {
+    fn run_here(self: &Rc<Self>, call: &Call<'_>, admitted: Admitted) -> Option<Done> {
         let (stream, statement) = (call.envelope.stream, call.statement);
         if let Err(error) = self.authorize(statement) {
-            return Some(self.answer_call(call, level.level, Err(self.engine_failure(call, error))));
+            return Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error))));
         }
-        let later = match &statement.work {
+        let later: Later = match &statement.work {
             Work::Use(keyspace) => {
-                let answered = self.use_keyspace(stream, keyspace);
-                return Some(Done { level: level.level, kind: Kind::Other, failed: !answered });
+                let failed = !self.use_keyspace(stream, keyspace);
+                return Some(Done { effective: admitted.effective, kind: Kind::Other, failed });
             }
             Work::Describe => {
                 let (core, keyspace) = (&self.core, statement.keyspace.as_deref());
                 let outcome = describe::describe(&*core.engine, &statement.tree, &core.shared, keyspace);
                 let result = outcome.map_err(|error| self.engine_failure(call, error));
-                return Some(self.answer_call(call, level.level, result));
+                return Some(self.answer_call(call, admitted, result));
             }
-            Work::Gate => {
-                let role = self.role.borrow().clone().expect("requests come after authentication");
-                self.core.gate.execute(&role.name, statement.tree.clone())
-            }
+            Work::Access => self.execute_access(statement.tree.clone()),
             Work::Engine(_) => match self.execute(call) {
+                Ok(Execution::Ready(Ok(Outcome::SchemaChange(change)))) => {
+                    Box::pin(std::future::ready(Ok(Outcome::SchemaChange(change))))
+                }
                 Ok(Execution::Ready(result)) => {
                     let result = result.map_err(|error| self.engine_failure(call, error));
-                    return Some(self.answer_call(call, level.level, result));
+                    return Some(self.answer_call(call, admitted, result));
                 }
                 Ok(Execution::Pending(later)) => later,
-                Err(failure) => return Some(self.answer_call(call, level.level, Err(failure))),
+                Err(failure) => return Some(self.answer_call(call, admitted, Err(failure))),
             },
         };
-        match self.due(call, level) {
-            Ok(due) => self.answer_later(due, later),
-            Err(error) => {
-                return Some(self.answer_call(call, level.level, Err(self.engine_failure(call, error))));
+        match self.limit_of(call, &admitted.effective) {
+            Ok(limit) => {
+                let due = Due {
+                    stream,
+                    statement: Some(statement.clone()),
+                    kind: statement.kind,
+                    consistency: call.params.consistency,
+                    prepared: call.prepared,
+                    wish: call.wish,
+                    times: call.times,
+                    admitted,
+                    limit,
+                    again: (!call.prepared).then(|| call.envelope.clone()),
+                };
+                self.answer_later(due, later);
+                None
             }
+            Err(error) => Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error)))),
         }
-        None
+    }
+
+    /// Runs a statement about roles, grants or levels.
+    fn execute_access(&self, tree: Rc<cql::Statement>) -> Later {
+        let login = self.login().expect("requests come after authentication");
+        let (core, keyspace) = (self.core.clone(), self.keyspace.borrow().clone());
+        Box::pin(async move { core.access.execute(&login, &tree, keyspace.as_deref()).await })
     }
 
     /// Lets the engine begin. A plan that went stale just now is bound anew, once.
@@ -257,36 +304,33 @@ impl Session {
         }
     }
 
-    fn due(&self, call: &Call<'_>, level: Effective) -> Result<Due, Error> {
+    /// The time a statement may take.
+    fn limit_of(&self, call: &Call<'_>, effective: &Effective) -> Result<Duration, Error> {
         let said = match call.statement.timeout {
             Timeout::Unsaid => None,
             Timeout::Fixed(limit) => Some(limit),
             Timeout::Bound(marker) => bound_timeout(call.params, call.statement, marker)?,
         };
-        Ok(Due {
-            stream: call.envelope.stream,
-            statement: Some(call.statement.clone()),
-            kind: call.statement.kind,
-            consistency: call.params.consistency,
-            prepared: call.prepared,
-            wish: call.wish,
-            times: call.times,
-            level,
-            limit: said.or(level.timeout).unwrap_or(self.core.shared.config.request_timeout),
-            again: (!call.prepared).then(|| call.envelope.clone()),
-        })
+        Ok(said.or(effective.timeout).unwrap_or(self.core.shared.config.request_timeout))
     }
 
     /// Gives an answer when it is there or its time is over.
     pub(crate) fn answer_later(self: &Rc<Self>, due: Due, later: Later) {
         let session = self.clone();
         session.begin();
-        let group = due.level.group;
+        let group = due.admitted.effective.group();
         let work = async move {
             let result = match lanes::time::timeout(due.limit, later).await {
                 Ok(result) => result,
                 Err(_) => Err(reply::too_late(due.kind, due.limit)),
             };
+            if let (Ok(Outcome::SchemaChange(change)), Some(login)) = (&result, session.login()) {
+                // The schema is changed whatever becomes of the grants: the client is told that, the log the rest.
+                if let Err(error) = session.core.access.schema_changed(&login, change).await {
+                    let (logger, what) = (&session.core.shared.logger, "grants do not follow the schema");
+                    logger.log(Level::Error, what, &[("keyspace", &change.keyspace), ("error", &error)]);
+                }
+            }
             session.give(due, result);
             session.end();
         };
@@ -297,7 +341,7 @@ impl Session {
     fn give(self: &Rc<Self>, mut due: Due, result: Result<Outcome, Error>) {
         if let (Err(Error::Stale), Some(envelope)) = (&result, due.again.take()) {
             // The text is bound to the new schema; if that waits too, it is for the last time.
-            if let Some(done) = self.request(&envelope, due.times) {
+            if let Some(done) = self.request(&envelope, due.times, due.admitted) {
                 self.record(done, due.times, due.statement.as_deref());
             }
             return;
@@ -305,16 +349,13 @@ impl Session {
         let id = due.statement.as_ref().filter(|_| due.prepared).map(|statement| &statement.id[..]);
         let result = result.map_err(|error| reply::failure(error, due.kind, due.consistency, id));
         let failed = self.answer(due.stream, &result, due.statement.as_deref(), due.wish);
-        self.record(
-            Done { level: due.level.level, kind: due.kind, failed },
-            due.times,
-            due.statement.as_deref(),
-        );
+        let done = Done { effective: due.admitted.effective, kind: due.kind, failed };
+        self.record(done, due.times, due.statement.as_deref());
     }
 
-    fn answer_call(&self, call: &Call<'_>, level: u32, result: Result<Outcome, Failure>) -> Done {
+    fn answer_call(&self, call: &Call<'_>, admitted: Admitted, result: Result<Outcome, Failure>) -> Done {
         let failed = self.answer(call.envelope.stream, &result, Some(call.statement), call.wish);
-        Done { level, kind: call.statement.kind, failed }
+        Done { effective: admitted.effective, kind: call.statement.kind, failed }
     }
 
     /// Puts an answer into the output buffer; whether it is an error.
@@ -358,13 +399,13 @@ impl Session {
     /// Counts a statement; its time, ns, if it was slow.
     fn count(&self, done: Done, times: Times, ended_ns: u64) -> Option<u64> {
         let service_ns = ended_ns.saturating_sub(times.began_ns);
-        let sample = Sample {
-            write: matches!(done.kind, Kind::Write | Kind::Batch),
-            failed: done.failed,
-            service_ns,
-            queue_ns: times.began_ns.saturating_sub(times.read_ns),
+        let queue_ns = times.began_ns.saturating_sub(times.read_ns);
+        let kind = match done.kind {
+            Kind::Read => workload::Kind::Read,
+            Kind::Write | Kind::Batch => workload::Kind::Write,
+            Kind::Other => workload::Kind::Other,
         };
-        self.core.gate.record(done.level, sample);
+        done.effective.level.record(self.core.index, kind, service_ns, queue_ns, done.failed);
         let threshold = self.core.shared.config.slow_statement?;
         (u128::from(service_ns) >= threshold.as_nanos()).then_some(service_ns)
     }
@@ -376,7 +417,7 @@ impl Session {
         if let Some((end, _)) = text.char_indices().nth(1000) {
             text.truncate(end);
         }
-        let role = self.role.borrow().as_ref().map_or_else(String::new, |role| role.name.to_string());
+        let role = self.login().map_or_else(String::new, |login| login.role().to_string());
         let ms = service_ns / 1_000_000;
         let fields: [(&str, &dyn std::fmt::Display); 4] =
             [("ms", &ms), ("role", &role), ("client", &self.peer), ("statement", &text)];
@@ -431,23 +472,14 @@ impl Session {
         encoder.set_keyspace(stream, keyspace, &Prelude::default()).is_ok()
     }
 
-    /// The level of a statement: its own, or the session's.
-    fn level_of(&self, statement: &Statement) -> Result<Effective, Error> {
-        let own = self.effective.get();
-        let Some(name) = &statement.level else { return Ok(own) };
-        let role = self.role.borrow().clone();
-        let Some(role) = role else { return Ok(own) };
-        self.core.gate.level(&role.name, name)
-    }
-
     /// Whether the session's role may run a statement. Asked once for as long as nothing changes in roles and rights.
     pub(crate) fn authorize(&self, statement: &Statement) -> Result<(), Error> {
         let Work::Engine(plan) = &statement.work else { return Ok(()) };
         let role = self.role.borrow();
         let Some(role) = &*role else { return Err(Error::Unauthorized("You have not logged in".to_owned())) };
-        let now = (role.number, self.core.gate.generation());
+        let now = (role.number, self.core.access.version());
         if statement.allowed.get() != now {
-            crate::rights::authorize(&*self.core.gate, &role.name, plan.targets())?;
+            self.core.access.authorize(&role.login, plan.targets())?;
             statement.allowed.set(now);
         }
         Ok(())
@@ -469,6 +501,15 @@ impl Session {
 /// A violation of the protocol.
 pub(crate) fn protocol(text: &str) -> Failure {
     Failure::new(FailureKind::Protocol, text)
+}
+
+/// A request that was not let in.
+pub(crate) fn overloaded(refused: Refused) -> Failure {
+    let text = match refused {
+        Refused::Overloaded(text) => text,
+        Refused::Hold => unreachable!("who is held waits"),
+    };
+    Failure::new(FailureKind::Overloaded, text)
 }
 
 /// No statement of this id here: the client prepares it again by itself.

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use access::Access;
 use engine::Engine;
 use lanes::net::{TcpListener, TcpStream};
 use lanes::{Group, Lanes, Task};
@@ -23,7 +24,6 @@ use wire::Event;
 use crate::config::ServerConfig;
 use crate::core::{Core, Listening, Shared};
 use crate::counters::{Counters, add};
-use crate::gate::Gate;
 use crate::logging::{Level, Logger};
 use crate::{connection, http, reply, system};
 
@@ -32,7 +32,7 @@ pub struct PerCore {
     /// Its engine.
     pub engine: Rc<dyn Engine>,
     /// Its view of roles and levels.
-    pub gate: Rc<dyn Gate>,
+    pub access: Rc<Access>,
 }
 
 /// Why a server could not open.
@@ -111,7 +111,7 @@ impl Server {
     /// changes of the schema. To be done on every core before [`Server::open`].
     pub fn join(&self, per_core: PerCore) {
         let index = lanes::current_core();
-        let core = Core::new(self.shared.clone(), index, per_core.engine, per_core.gate);
+        let core = Core::new(self.shared.clone(), index, per_core.engine, per_core.access);
         system::register(&core);
         let weak = Rc::downgrade(&core);
         core.engine.on_schema_change(Rc::new(move |change| {

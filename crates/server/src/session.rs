@@ -8,18 +8,18 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Waker;
 
-use lanes::Group;
+use access::Login;
 use wire::{Encoder, Event, Failure, FailureKind, Prelude};
+
+use workload::Effective;
 
 use crate::core::Core;
 use crate::counters::bump;
-use crate::gate::Effective;
 
 /// Who a session is.
-#[derive(Clone)]
 pub(crate) struct Role {
-    pub(crate) name: Rc<str>,
-    /// Its number on this core.
+    pub(crate) login: Rc<Login>,
+    /// The role's number on this core.
     pub(crate) number: u32,
 }
 
@@ -33,9 +33,6 @@ pub(crate) struct Session {
     pub(crate) in_flight: Cell<usize>,
     pub(crate) role: RefCell<Option<Role>>,
     pub(crate) keyspace: RefCell<Option<Rc<str>>>,
-    pub(crate) effective: Cell<Effective>,
-    /// The gate's generation when `effective` was looked up.
-    generation: Cell<Option<u64>>,
     /// Whether it wants to hear of schema changes.
     pub(crate) wants_schema: Cell<bool>,
     /// No more requests are read; what runs is finished.
@@ -44,9 +41,6 @@ pub(crate) struct Session {
     pub(crate) killed: Cell<bool>,
     connection: RefCell<Option<Waker>>,
 }
-
-/// The level of who has not authenticated yet.
-const DRIVER: Effective = Effective { group: Group::DRIVER, timeout: None, level: 0 };
 
 impl Session {
     pub(crate) fn new(core: Rc<Core>, id: u64, peer: SocketAddr) -> Rc<Session> {
@@ -58,8 +52,6 @@ impl Session {
             in_flight: Cell::new(0),
             role: RefCell::new(None),
             keyspace: RefCell::new(None),
-            effective: Cell::new(DRIVER),
-            generation: Cell::new(None),
             wants_schema: Cell::new(false),
             draining: Cell::new(false),
             killed: Cell::new(false),
@@ -67,23 +59,23 @@ impl Session {
         })
     }
 
-    /// The level as it is now: one load while nothing changed anywhere.
-    pub(crate) fn level(&self) -> Effective {
-        let generation = self.core.gate.generation();
-        if self.generation.get() != Some(generation)
-            && let Some(role) = &*self.role.borrow()
-        {
-            self.effective.set(self.core.gate.effective(&role.name));
-            self.generation.set(Some(generation));
+    /// What holds for the session now: one atomic load while nothing changed anywhere.
+    pub(crate) fn effective(&self) -> Rc<Effective> {
+        match &*self.role.borrow() {
+            Some(role) => self.core.access.effective(&role.login),
+            None => self.core.access.handshake(),
         }
-        self.effective.get()
     }
 
     /// Makes the session a role's.
-    pub(crate) fn become_role(&self, name: Rc<str>) {
-        let number = self.core.role_number(&name);
-        *self.role.borrow_mut() = Some(Role { name, number });
-        self.generation.set(None);
+    pub(crate) fn log_in(&self, login: Login) {
+        let number = self.core.role_number(login.role());
+        *self.role.borrow_mut() = Some(Role { login: Rc::new(login), number });
+    }
+
+    /// Who the session is, once it has authenticated.
+    pub(crate) fn login(&self) -> Option<Rc<Login>> {
+        self.role.borrow().as_ref().map(|role| role.login.clone())
     }
 
     /// Remembers whom to wake.

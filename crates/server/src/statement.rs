@@ -5,12 +5,11 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use access::Access;
 use cql::ast::{Literal, Statement as Tree, Term, Using};
 use engine::{Columns, Engine, Error, Plan};
 use sha2::{Digest, Sha256};
 use wire::Version;
-
-use crate::gate::Gate;
 
 /// The id of a prepared statement: the first half of the SHA-256 of keyspace and text, so that it is the same on every
 /// core, on every front, and after a restart.
@@ -21,7 +20,7 @@ pub(crate) enum Work {
     /// The engine.
     Engine(Rc<dyn Plan>),
     /// Whoever keeps roles and levels.
-    Gate,
+    Access,
     /// This room: DESCRIBE.
     Describe,
     /// This room: USE.
@@ -106,11 +105,10 @@ impl Statement {
         text: &str,
         keyspace: Option<&Rc<str>>,
         engine: &dyn Engine,
-        gate: &dyn Gate,
     ) -> Result<Statement, PrepareError> {
         let tree = Rc::new(cql::parse(text).map_err(PrepareError::Syntax)?);
         let id = id(keyspace.map(|k| &**k), text);
-        Statement::bind(id, text.into(), keyspace.cloned(), tree, engine, gate).map_err(PrepareError::Engine)
+        Statement::bind(id, text.into(), keyspace.cloned(), tree, engine).map_err(PrepareError::Engine)
     }
 
     fn bind(
@@ -119,12 +117,11 @@ impl Statement {
         keyspace: Option<Rc<str>>,
         tree: Rc<Tree>,
         engine: &dyn Engine,
-        gate: &dyn Gate,
     ) -> Result<Statement, Error> {
         let work = match &*tree {
             Tree::Describe(_) => Work::Describe,
             Tree::Use(name) => Work::Use(name.clone()),
-            other if gate.handles(other) => Work::Gate,
+            other if Access::handles(other) => Work::Access,
             _ => Work::Engine(engine.prepare(tree.clone(), keyspace.as_deref())?),
         };
         let (kind, using) = kind_of(&tree);
@@ -158,9 +155,9 @@ impl Statement {
     ///
     /// # Errors
     /// It no longer fits, or [`Error::Stale`] if it now takes other values: then the client must prepare it again.
-    pub(crate) fn rebound(&self, engine: &dyn Engine, gate: &dyn Gate) -> Result<Statement, Error> {
+    pub(crate) fn rebound(&self, engine: &dyn Engine) -> Result<Statement, Error> {
         let (text, keyspace) = (self.text.clone(), self.keyspace.clone());
-        let mut fresh = Statement::bind(self.id, text, keyspace, self.tree.clone(), engine, gate)?;
+        let mut fresh = Statement::bind(self.id, text, keyspace, self.tree.clone(), engine)?;
         if fresh.binds() != self.binds() {
             return Err(Error::Stale);
         }

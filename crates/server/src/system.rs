@@ -1,5 +1,5 @@
-//! The tables that drivers read before anything else: `system.local` and the empty `system.peers`, the virtual
-//! keyspaces described in `system_virtual_schema`, and the traces that cqlsh looks for and we do not make.
+//! The tables that drivers read before anything else: `system.local` and the empty `system.peers`, and the
+//! traces that cqlsh looks for and we do not make.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use engine::{Engine, VirtualTable};
-use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType};
+use schema::CqlType;
 
 use crate::core::{Core, Shared};
 use crate::handshake::{CQL_VERSION, PARTITIONER};
@@ -49,7 +49,6 @@ pub(crate) fn register(core: &Rc<Core>) {
         registry.add(VirtualTable::new("system_traces", name, 1, clustering, &columns, Vec::new));
     }
     registry.add(clients(core));
-    virtual_schema(&core.engine);
 }
 
 fn local(shared: Arc<Shared>, engine: Weak<dyn Engine>) -> VirtualTable {
@@ -166,7 +165,7 @@ fn clients(core: &Rc<Core>) -> VirtualTable {
     let core = Rc::downgrade(core);
     let columns =
         [("address", Inet), ("port", Int), ("keyspace_name", Text), ("shard_id", Int), ("username", Text)];
-    VirtualTable::new("system", "clients", 1, 1, &columns, move || {
+    VirtualTable::new("system_views", "clients", 1, 1, &columns, move || {
         let Some(core) = core.upgrade() else { return Vec::new() };
         let sessions = core.sessions.borrow();
         let row = |session: &Rc<crate::session::Session>| {
@@ -175,75 +174,9 @@ fn clients(core: &Rc<Core>) -> VirtualTable {
                 int(i32::from(session.peer.port())),
                 session.keyspace.borrow().as_deref().and_then(text),
                 int(i32::try_from(core.index).unwrap_or(i32::MAX)),
-                session.role.borrow().as_ref().and_then(|role| text(&role.name)),
+                session.role.borrow().as_ref().and_then(|role| text(role.login.role())),
             ]
         };
         sessions.values().map(row).collect()
     })
-}
-
-/// `system_virtual_schema`: the registry's tables as tables. Those of keyspaces that also hold real tables are left to
-/// `system_schema`.
-fn virtual_schema(engine: &Rc<dyn Engine>) {
-    const NAME: &str = "system_virtual_schema";
-    use CqlType::{Blob, Int, Text};
-    let registry = engine.registry();
-    let weak = || Rc::downgrade(engine);
-    let (of_keyspaces, of_tables, of_columns) = (weak(), weak(), weak());
-    registry.add(VirtualTable::new(NAME, "keyspaces", 1, 0, &[("keyspace_name", Text)], move || {
-        let mut names: Vec<String> =
-            tables(&of_keyspaces).into_iter().map(|t| t.def.keyspace.clone()).collect();
-        names.dedup();
-        names.iter().map(|name| vec![text(name)]).collect()
-    }));
-    let columns = [("keyspace_name", Text), ("table_name", Text), ("comment", Text)];
-    registry.add(VirtualTable::new(NAME, "tables", 1, 1, &columns, move || {
-        let row =
-            |t: &VirtualTable| vec![text(&t.def.keyspace), text(&t.def.name), text(&t.def.options.comment)];
-        tables(&of_tables).iter().map(row).collect()
-    }));
-    let columns = [
-        ("keyspace_name", Text),
-        ("table_name", Text),
-        ("column_name", Text),
-        ("clustering_order", Text),
-        ("column_name_bytes", Blob),
-        ("kind", Text),
-        ("position", Int),
-        ("type", Text),
-    ];
-    registry.add(VirtualTable::new(NAME, "columns", 1, 2, &columns, move || {
-        let of_table = |t: &VirtualTable| -> Vec<_> {
-            t.def.columns.iter().map(|column| column_row(&t.def.keyspace, &t.def.name, column)).collect()
-        };
-        tables(&of_columns).iter().flat_map(of_table).collect()
-    }));
-}
-
-fn tables(engine: &Weak<dyn Engine>) -> Vec<VirtualTable> {
-    let Some(engine) = engine.upgrade() else { return Vec::new() };
-    let schema = engine.schema();
-    let mut all = engine.registry().all();
-    all.retain(|table| !schema.keyspaces.contains_key(&table.def.keyspace));
-    all
-}
-
-fn column_row(keyspace: &str, table: &str, column: &ColumnDef) -> Vec<Option<Bytes>> {
-    let (kind, position, order) = match column.kind {
-        ColumnKind::PartitionKey(i) => ("partition_key", i as i32, "none"),
-        ColumnKind::Clustering(i, ClusteringOrder::Asc) => ("clustering", i as i32, "asc"),
-        ColumnKind::Clustering(i, ClusteringOrder::Desc) => ("clustering", i as i32, "desc"),
-        ColumnKind::Static => ("static", -1, "none"),
-        ColumnKind::Regular => ("regular", -1, "none"),
-    };
-    vec![
-        text(keyspace),
-        text(table),
-        text(&column.name),
-        text(order),
-        text(&column.name),
-        text(kind),
-        int(position),
-        text(&column.ty.to_string()),
-    ]
 }

@@ -1,0 +1,305 @@
+//! A real server on loopback, in memory, and a small client that says exactly the bytes it is told.
+#![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
+#![allow(dead_code, unreachable_pub, reason = "every test file uses its own part of this")]
+
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::{Access, Admin};
+use bytes::BytesMut;
+use embedded::Embedded;
+use lanes::{Config, Group, Lanes};
+use server::logging::Logger;
+use server::{Listening, PerCore, Server, ServerConfig};
+use wire::*;
+
+/// The administrator's name and password.
+pub const ADMIN: (&str, &str) = ("admin", "secret");
+
+/// Nothing here takes as long; what does has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server that ends with the test.
+pub struct TestServer {
+    pub lanes: Lanes,
+    pub server: Server,
+    pub at: Listening,
+}
+
+thread_local! {
+    /// Keeps a core's engine for as long as its thread lives.
+    static KEPT: RefCell<Vec<Rc<Embedded>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Settings for tests: free ports, no delays.
+pub fn settings() -> ServerConfig {
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    ServerConfig {
+        listen: loopback,
+        shard_aware_port: Some(0),
+        http: Some(loopback),
+        auth_failure_delay: Duration::from_millis(1),
+        ..ServerConfig::default()
+    }
+}
+
+/// Opens this core's engine.
+async fn open() {
+    let (shard, shards) = (lanes::current_core() as u32, lanes::cores() as u32);
+    let options = storage::Options { shard, shards, ..storage::Options::in_memory() };
+    let engine = Embedded::open(options).await.expect("the engine opens");
+    KEPT.with_borrow_mut(|kept| kept.push(engine));
+}
+
+/// Opens roles on core 0, attaches to them elsewhere, and gives the server this core.
+async fn join(
+    server: Server,
+    levels: Arc<workload::Levels>,
+    first: Option<Arc<access::Shared>>,
+) -> Arc<access::Shared> {
+    let engine = KEPT.with_borrow(|kept| kept.last().expect("opened").clone());
+    let access = match first {
+        Some(shared) => Access::attach(engine.clone(), shared),
+        None => {
+            let admin = Admin { name: ADMIN.0.into(), password: ADMIN.1.into() };
+            Access::open(engine.clone(), levels, Some(admin)).await.expect("roles open")
+        }
+    };
+    server.join(PerCore { engine, access: access.clone() });
+    access.shared()
+}
+
+impl TestServer {
+    /// A server of so many cores.
+    pub fn start(cores: usize, config: ServerConfig) -> TestServer {
+        let of_lanes = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
+        let lanes = Lanes::start(of_lanes).expect("lanes start");
+        let levels = workload::Levels::new(lanes.clone());
+        let server = Server::new(config, Logger::silent(), cores);
+        (0..cores).for_each(|core| lanes.block_on(core, Group::CONTROL, open));
+        let mut shared = None;
+        for core in 0..cores {
+            let (server, levels, first) = (server.clone(), levels.clone(), shared.clone());
+            shared = Some(lanes.block_on(core, Group::CONTROL, move || join(server, levels, first)));
+        }
+        let at = server.open_on(&lanes).expect("the ports open");
+        TestServer { lanes, server, at }
+    }
+
+    /// A connection that has said nothing yet.
+    pub fn connect(&self) -> Client {
+        Client::connect(self.at.cql)
+    }
+
+    /// An authenticated connection.
+    pub fn client(&self, version: Version, (name, password): (&str, &str)) -> Client {
+        let mut client = self.connect();
+        client.startup(version, Compression::None);
+        let answer = client.log_in(name, password);
+        assert!(matches!(answer, Answer::AuthSuccess), "{name} is let in: {answer:?}");
+        client
+    }
+
+    /// What a path of the HTTP port answers: status line and body.
+    pub fn get(&self, path: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.at.http.expect("on")).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout is set");
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).expect("is sent");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        (head.lines().next().expect("a status").to_owned(), body.to_owned())
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.lanes.shutdown();
+    }
+}
+
+/// A response, owned.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    Error(Failure),
+    Ready,
+    Authenticate(String),
+    Supported(Vec<(String, Vec<String>)>),
+    Void,
+    Rows { columns: Vec<String>, rows: Vec<Vec<Option<Vec<u8>>>>, paging: Option<Vec<u8>> },
+    SetKeyspace(String),
+    Prepared { id: Vec<u8>, result_id: Vec<u8> },
+    SchemaChange(SchemaChange),
+    Event(Event),
+    AuthSuccess,
+}
+
+impl Answer {
+    fn of(response: Response<'_>) -> Answer {
+        match response {
+            Response::Error(failure) => Answer::Error(failure),
+            Response::Ready => Answer::Ready,
+            Response::Authenticate(class) => Answer::Authenticate(class.to_owned()),
+            Response::Supported(options) => {
+                let owned = |(key, values): (&str, Vec<&str>)| {
+                    (key.to_owned(), values.into_iter().map(str::to_owned).collect())
+                };
+                Answer::Supported(options.into_iter().map(owned).collect())
+            }
+            Response::Void => Answer::Void,
+            Response::Rows(rows) => {
+                let names = rows.metadata.columns.map(|columns| columns.decode().expect("columns"));
+                Answer::Rows {
+                    columns: names.into_iter().flatten().map(|column| column.name.into_owned()).collect(),
+                    rows: rows
+                        .iter()
+                        .map(|row| row.into_iter().map(|c| c.map(<[u8]>::to_vec)).collect())
+                        .collect(),
+                    paging: rows.metadata.paging_state.map(<[u8]>::to_vec),
+                }
+            }
+            Response::SetKeyspace(name) => Answer::SetKeyspace(name.to_owned()),
+            Response::Prepared(prepared) => {
+                Answer::Prepared { id: prepared.id.to_vec(), result_id: prepared.result_metadata_id.to_vec() }
+            }
+            Response::SchemaChange(change) => Answer::SchemaChange(change),
+            Response::Event(event) => Answer::Event(event),
+            Response::AuthSuccess(_) => Answer::AuthSuccess,
+            Response::AuthChallenge(_) => panic!("there is one step of authentication"),
+        }
+    }
+
+    /// The error's code.
+    pub fn code(&self) -> i32 {
+        match self {
+            Answer::Error(failure) => failure.kind.code(),
+            other => panic!("an error was expected: {other:?}"),
+        }
+    }
+
+    /// The cells as text.
+    pub fn texts(&self) -> Vec<Vec<String>> {
+        let Answer::Rows { rows, .. } = self else { panic!("rows were expected: {self:?}") };
+        let text = |cell: &Option<Vec<u8>>| match cell {
+            Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            None => "null".to_owned(),
+        };
+        rows.iter().map(|row| row.iter().map(text).collect()).collect()
+    }
+}
+
+/// A client's end of a connection.
+pub struct Client {
+    pub stream: TcpStream,
+    pub encoder: Encoder,
+    decoder: Decoder,
+    input: BytesMut,
+    next_stream: i16,
+}
+
+impl Client {
+    pub fn connect(to: SocketAddr) -> Client {
+        let stream = TcpStream::connect(to).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout is set");
+        Client {
+            stream,
+            encoder: Encoder::new(Direction::Request, Version::V4),
+            decoder: Decoder::new(Direction::Response, Limits::default()),
+            input: BytesMut::new(),
+            next_stream: 0,
+        }
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the server reads");
+    }
+
+    /// Queues a request; its stream.
+    pub fn queue(&mut self, request: &Request<'_>) -> i16 {
+        self.next_stream = (self.next_stream + 1) % 32_000;
+        self.encoder.request(self.next_stream, request).expect("fits");
+        self.next_stream
+    }
+
+    /// Sends what is queued.
+    pub fn flush(&mut self) {
+        let bytes = self.encoder.finish().split();
+        self.send_raw(&bytes);
+    }
+
+    /// The next response, or nothing if the server closed.
+    pub fn receive(&mut self) -> Option<(i16, Answer)> {
+        loop {
+            if let Some(envelope) =
+                self.decoder.decode(&mut self.input).expect("the server speaks the protocol")
+            {
+                return Some((envelope.stream, Answer::of(envelope.response().expect("a response"))));
+            }
+            let mut buffer = [0; 64 << 10];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(n) => self.input.extend_from_slice(&buffer[..n]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no answer: {error}"),
+            }
+        }
+    }
+
+    /// Sends a request and gives its answer.
+    pub fn ask(&mut self, request: &Request<'_>) -> Answer {
+        let sent = self.queue(request);
+        self.flush();
+        let (stream, answer) = self.receive().expect("an answer");
+        assert_eq!(stream, sent, "{answer:?}");
+        answer
+    }
+
+    /// STARTUP, and the framing after it.
+    pub fn startup(&mut self, version: Version, compression: Compression) -> Answer {
+        self.encoder.set_version(version);
+        let mut options = vec![("CQL_VERSION", "3.0.0"), ("DRIVER_NAME", "test")];
+        options.extend(compression.name().map(|name| ("COMPRESSION", name)));
+        let answer = self.ask(&Request::Startup(options));
+        if matches!(answer, Answer::Authenticate(_) | Answer::Ready) {
+            let framing = Framing::after_startup(version, compression).expect("they go together");
+            self.encoder.set_framing(framing);
+            self.decoder.set_framing(framing);
+        }
+        answer
+    }
+
+    pub fn log_in(&mut self, name: &str, password: &str) -> Answer {
+        let token = format!("\0{name}\0{password}");
+        self.ask(&Request::AuthResponse(Some(token.as_bytes())))
+    }
+
+    pub fn query(&mut self, text: &str) -> Answer {
+        self.ask(&Request::Query(Query { text, params: QueryParams::default() }))
+    }
+
+    /// A query that must not be an error.
+    pub fn run(&mut self, text: &str) -> Answer {
+        let answer = self.query(text);
+        assert!(!matches!(answer, Answer::Error(_)), "{text}: {answer:?}");
+        answer
+    }
+
+    pub fn prepare(&mut self, text: &str) -> (Vec<u8>, Vec<u8>) {
+        match self.ask(&Request::Prepare(Prepare { text, keyspace: None })) {
+            Answer::Prepared { id, result_id } => (id, result_id),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+/// Values of a request.
+pub fn values(of: &[&[u8]]) -> ValuesBuf {
+    let mut buffer = ValuesBuf::new();
+    of.iter().for_each(|value| buffer.push(Value::Bytes(value)).expect("fits"));
+    buffer
+}
