@@ -1,0 +1,261 @@
+//! Who used the server's CPU: its own count by level from `/metrics`, the system's count of the process and
+//! of the cores from `/proc`, taken together twice a second. Counters are cumulative, so any stretch of time
+//! is a difference, interpolated where its ends fall between samples.
+
+use std::collections::BTreeMap;
+use std::io::{Error, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::figures::{Cpu, CpuPoint};
+
+/// The counter of CPU by level and lane.
+const METRIC: &str = "fairlane_cpu_seconds_total{";
+/// How long a scrape may take; a saturated server still answers within it.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// The longest page read, bytes.
+const PAGE_BYTES_MAX: u64 = 16 << 20;
+/// Time between samples, in steps after each of which the end is looked for.
+const STEPS: (u32, Duration) = (10, Duration::from_millis(50));
+/// Linux counts process times for user space in hundredths of a second on every architecture we run on.
+const TICKS_PER_S: f64 = 100.0;
+
+/// Seconds since 1970.
+pub(super) fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// Cumulative CPU at one moment, seconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Sample {
+    at_s: f64,
+    levels: BTreeMap<String, f64>,
+    process: f64,
+    busy: f64,
+}
+
+/// The CPU seconds of each level in a page of metrics, lanes summed. What is not understood is passed over.
+fn levels(page: &str) -> BTreeMap<String, f64> {
+    let mut out = BTreeMap::new();
+    for line in page.lines() {
+        let Some((labels, value)) = line.strip_prefix(METRIC).and_then(|rest| rest.rsplit_once("} ")) else {
+            continue;
+        };
+        let level = labels.split("level=\"").nth(1).and_then(|rest| rest.split('"').next());
+        if let (Some(level), Ok(value)) = (level, value.trim().parse::<f64>()) {
+            *out.entry(level.to_string()).or_insert(0.0) += value;
+        }
+    }
+    out
+}
+
+/// User and system time in a line of `/proc/PID/stat`, seconds. The name in parentheses may hold anything.
+fn process_seconds(stat: &str) -> Option<f64> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / TICKS_PER_S)
+}
+
+/// Time these cores were not idle, in `/proc/stat`, seconds.
+fn busy_seconds(stat: &str, cores: &[usize]) -> f64 {
+    let mut ticks = 0.0;
+    for line in stat.lines() {
+        let mut fields = line.split_whitespace();
+        let core = fields.next().and_then(|name| name.strip_prefix("cpu")?.parse::<usize>().ok());
+        if core.is_some_and(|core| cores.contains(&core)) {
+            let fields: Vec<f64> = fields.filter_map(|field| field.parse().ok()).collect();
+            // user nice system idle iowait irq softirq steal; guest times are within user.
+            ticks += fields.iter().take(8).sum::<f64>() - fields.iter().skip(3).take(2).sum::<f64>();
+        }
+    }
+    ticks / TICKS_PER_S
+}
+
+/// GET by hand: one request, one answer, the connection closed.
+pub(super) fn get(address: &str, path: &str) -> Result<String, Error> {
+    let target = address.parse().map_err(|_| Error::other(format!("`{address}` is no address")))?;
+    let mut stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut page = Vec::new();
+    stream.take(PAGE_BYTES_MAX).read_to_end(&mut page)?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+/// The counters at a moment, linear between samples; nothing outside of them.
+fn at(samples: &[Sample], at_s: f64) -> Option<Sample> {
+    let after = samples.iter().position(|sample| sample.at_s >= at_s)?;
+    let b = &samples[after];
+    if after == 0 {
+        return (b.at_s - at_s < 1.0).then(|| b.clone());
+    }
+    let a = &samples[after - 1];
+    let part = (at_s - a.at_s) / (b.at_s - a.at_s).max(1e-9);
+    let between = |a: f64, b: f64| a + (b - a) * part;
+    let level = |(name, value): (&String, &f64)| {
+        (name.clone(), between(a.levels.get(name).copied().unwrap_or(0.0), *value))
+    };
+    Some(Sample {
+        at_s,
+        levels: b.levels.iter().map(level).collect(),
+        process: between(a.process, b.process),
+        busy: between(a.busy, b.busy),
+    })
+}
+
+/// CPU between two moments, in cores.
+fn between(samples: &[Sample], begin_s: f64, end_s: f64, cores: usize) -> Cpu {
+    let last = samples.last().map_or(0.0, |sample| sample.at_s);
+    let (Some(a), Some(b)) = (at(samples, begin_s), at(samples, end_s.min(last))) else {
+        return Cpu { cores, ..Cpu::default() };
+    };
+    let seconds = (b.at_s - a.at_s).max(1e-9);
+    let level = |(name, value): (&String, &f64)| {
+        (name.clone(), (value - a.levels.get(name).copied().unwrap_or(0.0)) / seconds)
+    };
+    Cpu {
+        levels: b.levels.iter().map(level).filter(|(_, used)| *used > 0.0005).collect(),
+        process: (b.process - a.process) / seconds,
+        busy: (b.busy - a.busy) / seconds,
+        cores,
+    }
+}
+
+/// Takes samples of one server until it is dropped.
+#[derive(Debug)]
+pub(super) struct Probe {
+    source: Arc<Source>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Source {
+    address: String,
+    pid: u32,
+    cores: Vec<usize>,
+    samples: Mutex<Vec<Sample>>,
+    over: AtomicBool,
+}
+
+impl Source {
+    fn sample(&self) -> Result<(), Error> {
+        let page = get(&self.address, "/metrics")?;
+        let process = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
+        let stat = std::fs::read_to_string("/proc/stat")?;
+        let sample = Sample {
+            at_s: now_s(),
+            levels: levels(&page),
+            process: process_seconds(&process).unwrap_or(0.0),
+            busy: busy_seconds(&stat, &self.cores),
+        };
+        let mut samples = self.samples.lock().expect("no thread panics holding it");
+        if samples.last().is_none_or(|last| last.at_s < sample.at_s) {
+            samples.push(sample);
+        }
+        Ok(())
+    }
+}
+
+impl Probe {
+    /// Begins to sample.
+    ///
+    /// # Errors
+    /// When the first sample cannot be had.
+    pub(super) fn start(address: &str, pid: u32, cores: &[usize]) -> Result<Probe, Error> {
+        let source = Arc::new(Source {
+            address: address.to_string(),
+            pid,
+            cores: cores.to_vec(),
+            samples: Mutex::default(),
+            over: AtomicBool::new(false),
+        });
+        source.sample()?;
+        let own = source.clone();
+        let thread = std::thread::spawn(move || {
+            while !own.over.load(Ordering::Relaxed) {
+                for _ in 0..STEPS.0 {
+                    std::thread::sleep(STEPS.1);
+                    if own.over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+                // One missed sample is bridged by its neighbours.
+                let _missed = own.sample();
+            }
+        });
+        Ok(Probe { source, thread: Some(thread) })
+    }
+
+    /// Takes a sample now and returns its moment, so that a phase can begin or end on it.
+    pub(super) fn mark(&self) -> f64 {
+        let _missed = self.source.sample();
+        self.source.samples.lock().expect("no thread panics holding it").last().map_or(0.0, |last| last.at_s)
+    }
+
+    /// CPU between two moments, in cores.
+    pub(super) fn between(&self, begin_s: f64, end_s: f64) -> Cpu {
+        let samples = self.source.samples.lock().expect("no thread panics holding it");
+        between(&samples, begin_s, end_s, self.source.cores.len())
+    }
+
+    /// CPU by level over time, a point a second.
+    pub(super) fn points(&self, begin_s: f64, end_s: f64) -> Vec<CpuPoint> {
+        let count = ((end_s - begin_s).max(0.0)) as usize;
+        let point = |second: usize| {
+            let from = begin_s + second as f64;
+            CpuPoint { at_s: from + 0.5, levels: self.between(from, from + 1.0).levels }
+        };
+        (0..count).map(point).collect()
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.source.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_of_a_level_are_summed() {
+        let page = "# HELP x\nfairlane_cpu_seconds_total{level=\"a\",lane=\"fast\"} 1.5\n\
+                    fairlane_cpu_seconds_total{level=\"a\",lane=\"heavy\"} 0.25\n\
+                    fairlane_cpu_seconds_total{level=\"b\",lane=\"fast\"} 2\nfairlane_cpu_seconds_total{x 1\n\
+                    fairlane_shares{level=\"b\"} 7\n";
+        let found = levels(page);
+        assert_eq!(found, BTreeMap::from([("a".to_string(), 1.75), ("b".to_string(), 2.0)]));
+    }
+
+    #[test]
+    fn process_and_core_times() {
+        let stat = "42 (a name) with) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0";
+        assert_eq!(process_seconds(stat), Some(3.0));
+        assert_eq!(process_seconds("nothing"), None);
+        let stat = "cpu 9 9 9 9\ncpu0 100 0 100 700 100 0 0 0 0 0\ncpu1 1 1 1 1 1 1 1 1\nintr 5\n";
+        assert_eq!(busy_seconds(stat, &[0]), 2.0);
+    }
+
+    fn sample(at_s: f64, level: f64) -> Sample {
+        let levels = BTreeMap::from([("a".to_string(), level)]);
+        Sample { at_s, levels, process: level, busy: 2.0 * level }
+    }
+
+    #[test]
+    fn a_stretch_is_a_difference_interpolated_at_its_ends() {
+        let samples = [sample(0.0, 0.0), sample(1.0, 1.0), sample(2.0, 1.0), sample(3.0, 2.0)];
+        let used = |begin, end| between(&samples, begin, end, 1).levels.get("a").copied().unwrap_or(0.0);
+        assert_eq!((used(0.0, 1.0), used(1.0, 2.0), used(0.5, 2.5)), (1.0, 0.0, 0.5));
+        assert_eq!(between(&samples, 0.0, 3.0, 2).busy, 4.0 / 3.0);
+        assert_eq!(between(&[], 0.0, 3.0, 2), Cpu { cores: 2, ..Cpu::default() });
+    }
+}

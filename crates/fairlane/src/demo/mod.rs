@@ -1,0 +1,319 @@
+//! `fairlane demo`: a real server and real load on this machine, transactions and analytics sharing it,
+//! without and with service levels.
+//!
+//! ```text
+//!   mod (flow) ── stage (what all phases share) ── phases (mixed · shares · cap)
+//!                   │ server: child processes          │
+//!                   │ metrics: CPU by level            ▼
+//!                   └───────────────────────────► figures ──► table · report (chart) · JSON
+//! ```
+//!
+//! The server is this same program, run as a child on one half of the cores. The interactive load runs here,
+//! on the other half; batch loads are children there at low priority. Everything measured is measured from
+//! outside, through the front door, or is the server's own count of CPU, shown beside the system's count.
+//! What a server refuses is reported and its section left out; no figure is made up.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the demo is a client and starts processes; it stands outside the lanes"
+)]
+
+mod chart;
+mod figures;
+mod metrics;
+mod phases;
+mod report;
+mod server;
+mod shares;
+mod stage;
+mod table;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use figures::{Machine, Outcome};
+use load::StopFlag;
+use server::Folder;
+use stage::{Shape, Stage};
+
+const HELP: &str = "fairlane demo: transactions and analytics on one server, without and with service levels
+
+fairlane demo [flags]
+
+  --quick          under one minute instead of about four; coarser figures
+  --shape NAME     slices (default): the batch load reads 100 rows a request;
+                   published: single rows, interactive at 20 % of capacity beside 1800 in flight
+  --report FILE    the report to open in a browser [report.html]
+  --json FILE      every figure, for programs
+  --keep           leave the temporary folder behind, with the server's log and data
+  --help           this text
+";
+
+/// Why the demo, or one section of it, could not be done.
+#[derive(Debug)]
+enum DemoError {
+    /// A flag makes no sense.
+    Usage(String),
+    /// Ctrl-C.
+    Interrupted,
+    /// The server is not there any more.
+    ServerGone(String),
+    /// This section is not to be had; others may be.
+    Failed(String),
+}
+
+impl fmt::Display for DemoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DemoError::Interrupted => f.write_str("interrupted; everything is cleaned up"),
+            DemoError::Usage(why) | DemoError::ServerGone(why) | DemoError::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<load::LoadError> for DemoError {
+    fn from(error: load::LoadError) -> DemoError {
+        DemoError::Failed(error.to_string())
+    }
+}
+
+/// What the command line said.
+#[derive(Clone, Debug, PartialEq)]
+struct Options {
+    quick: bool,
+    shape: Shape,
+    report: String,
+    json: Option<String>,
+    keep: bool,
+    help: bool,
+}
+
+fn parse(args: &[String]) -> Result<Options, DemoError> {
+    let mut options = Options {
+        quick: false,
+        shape: Shape::Slices,
+        report: "report.html".to_string(),
+        json: None,
+        keep: false,
+        help: false,
+    };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let (name, inline) = match arg.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_string())),
+            None => (arg.as_str(), None),
+        };
+        let mut value = || {
+            let found = inline.clone().or_else(|| args.next().cloned());
+            found.ok_or_else(|| DemoError::Usage(format!("{name} wants a value.")))
+        };
+        match name {
+            "--report" => options.report = value()?,
+            "--json" => options.json = Some(value()?),
+            "--shape" => options.shape = Shape::parse(&value()?)?,
+            "--quick" => options.quick = true,
+            "--keep" => options.keep = true,
+            "--help" | "-h" => options.help = true,
+            _ => {
+                let why = format!("What is `{arg}` for? See `fairlane demo --help`.");
+                return Err(DemoError::Usage(why));
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// Runs `fairlane demo` with what follows the word `demo`; returns the exit code: 0 when everything was
+/// shown, 1 when something could not be, 2 for a wrong command line, 130 after Ctrl-C.
+pub(crate) fn run(args: &[String]) -> i32 {
+    let outcome = parse(args).and_then(|options| {
+        if options.help {
+            print!("{HELP}");
+            return Ok(0);
+        }
+        show(&options)
+    });
+    outcome.unwrap_or_else(|error| {
+        eprintln!("fairlane demo: {error}");
+        match error {
+            DemoError::Usage(_) => 2,
+            DemoError::Interrupted => 130,
+            DemoError::ServerGone(_) | DemoError::Failed(_) => 1,
+        }
+    })
+}
+
+fn show(options: &Options) -> Result<i32, DemoError> {
+    let stop = interrupted()?;
+    let folder = Folder::create(options.keep)?;
+    let machine = machine();
+    let mut outcome = Outcome {
+        version: env!("CARGO_PKG_VERSION"),
+        started_unix_ms: (metrics::now_s() * 1e3) as u64,
+        quick: options.quick,
+        shape: options.shape.name(),
+        notes: notes(&machine),
+        machine: machine.clone(),
+        ..Outcome::default()
+    };
+    for note in &outcome.notes {
+        eprintln!("note: {note}");
+    }
+    let shown = Stage::open(options.quick, options.shape, machine, folder, stop)
+        .and_then(|mut stage| experiments(&mut stage, &mut outcome));
+    // What was measured until the server went is still worth reading.
+    match shown {
+        Ok(()) => {}
+        Err(DemoError::ServerGone(why)) if !outcome.chapters.is_empty() => outcome.notes.push(why),
+        Err(error) => return Err(error),
+    }
+    outcome.comparison = table::compare(&outcome);
+    print!("{}", table::text(&outcome));
+    write(&options.report, &report::page(&outcome))?;
+    println!("\nThe report with its charts: {}", options.report);
+    if let Some(path) = &options.json {
+        let text = serde_json::to_string_pretty(&outcome).map_err(|e| DemoError::Failed(e.to_string()))?;
+        write(path, &text)?;
+    }
+    let complete = outcome.chapters.len() == chapters(options.quick).len();
+    Ok(if complete { 0 } else { 1 })
+}
+
+type Experiment = fn(&mut Stage) -> Result<figures::Chapter, DemoError>;
+
+/// The experiments, in order.
+const CHAPTERS: [(&str, Experiment); 5] = [
+    ("both loads in one level", phases::one_level),
+    ("two levels, shares 1000 and 10", phases::two_levels),
+    ("shares 200:400, 200:800 and 200:400:800", shares::proportions),
+    ("one level with cpu_limit = '50%'", shares::cap),
+    ("shares with throttled loads", shares::throttled),
+];
+
+/// The quick form leaves the last out.
+fn chapters(quick: bool) -> &'static [(&'static str, Experiment)] {
+    if quick { &CHAPTERS[..4] } else { &CHAPTERS }
+}
+
+fn experiments(stage: &mut Stage, outcome: &mut Outcome) -> Result<(), DemoError> {
+    stage.prefill()?;
+    outcome.capacity = stage.capacity()?;
+    let chapters = chapters(outcome.quick);
+    for (number, (title, experiment)) in chapters.iter().enumerate() {
+        stage.say(&format!("── {} of {}: {title}", number + 1, chapters.len()));
+        match experiment(stage) {
+            Ok(chapter) => outcome.chapters.push(chapter),
+            Err(DemoError::Failed(why)) => {
+                stage.say(&format!("left out: {why}"));
+                outcome.notes.push(format!("Left out: {title}. {why}"));
+                stage.server_check()?;
+            }
+            Err(error) => {
+                outcome.notes.append(&mut stage.notes);
+                return Err(error);
+            }
+        }
+    }
+    outcome.notes.append(&mut stage.notes);
+    Ok(())
+}
+
+/// A flag that Ctrl-C and SIGTERM set; everything in the demo that waits looks at it.
+fn interrupted() -> Result<StopFlag, DemoError> {
+    let caught = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, caught.clone())
+            .map_err(|error| DemoError::Failed(format!("Cannot watch for Ctrl-C: {error}")))?;
+    }
+    let stop = StopFlag::new();
+    let flag = stop.clone();
+    // It ends with the process; there is nothing to wait for.
+    std::thread::spawn(move || {
+        while !caught.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        flag.set();
+    });
+    Ok(stop)
+}
+
+/// One half of the cores for the server, the other for the loads; on one core both have it.
+fn halves(cores: &[usize]) -> (Vec<usize>, Vec<usize>) {
+    match cores {
+        [] | [_] => (cores.to_vec(), cores.to_vec()),
+        _ => {
+            let (server, loads) = cores.split_at(cores.len() / 2);
+            (server.to_vec(), loads.to_vec())
+        }
+    }
+}
+
+fn machine() -> Machine {
+    let (server_cores, load_cores) = halves(&server::cores());
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let model = read("/proc/cpuinfo")
+        .lines()
+        .find(|line| line.starts_with("model name"))
+        .map(|line| line.split_once(':').map_or(String::new(), |(_, model)| model.trim().to_string()));
+    Machine {
+        model: model.unwrap_or_default(),
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_string(),
+        server_cores,
+        load_cores,
+    }
+}
+
+fn notes(machine: &Machine) -> Vec<String> {
+    let mut notes = Vec::new();
+    if machine.server_cores == machine.load_cores {
+        notes.push(
+            "There is one core, so server and loads take it from each other: throughput is far below what the server can do, \
+             latencies hold the time the sender waited for the core, and what runs in the server's idle time is charged to nobody. Only \
+             the server's own CPU figures by level are to be trusted."
+                .to_string(),
+        );
+    }
+    if cfg!(debug_assertions) {
+        notes.push("This is a debug build: many times slower than a release build.".to_string());
+    }
+    notes
+}
+
+fn write(path: &str, text: &str) -> Result<(), DemoError> {
+    std::fs::write(path, text).map_err(|error| DemoError::Failed(format!("Cannot write {path}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: Result<(bool, &str, Option<&str>), &str>) {
+        let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        match (parse(&args), expected) {
+            (Ok(found), Ok((quick, report, json))) => {
+                assert_eq!(
+                    (found.quick, found.report.as_str(), found.json.as_deref()),
+                    (quick, report, json)
+                );
+            }
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+            (found, expected) => panic!("{line}: {found:?}, not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn flags() {
+        check("", Ok((false, "report.html", None)));
+        check("--quick --json=a.json --report b.html", Ok((true, "b.html", Some("a.json"))));
+        check("--json", Err("wants a value"));
+        check("--fast", Err("--fast"));
+        check("--shape round", Err("round"));
+    }
+
+    #[test]
+    fn cores_are_halved() {
+        assert_eq!(halves(&[0, 1, 4]), (vec![0], vec![1, 4]));
+        assert_eq!(halves(&[3]), (vec![3], vec![3]));
+    }
+}

@@ -1,0 +1,83 @@
+//! The comparison over made-up outcomes.
+
+use std::collections::BTreeMap;
+
+use super::super::figures::{Cpu, WindowLoad};
+use super::*;
+
+fn window(id: &'static str, loads: &[(&str, f64, f64)], cpu: &[(&str, f64)]) -> Window {
+    let load = |(name, rate, p99): &(&str, f64, f64)| WindowLoad {
+        load: name.to_string(),
+        throughput_per_s: *rate,
+        latency: (*p99 > 0.0).then(|| Latency { p99_us: *p99, ..Latency::default() }),
+    };
+    let levels: BTreeMap<String, f64> = cpu.iter().map(|(name, used)| (name.to_string(), *used)).collect();
+    let cpu = Cpu { levels, cores: 1, process: 1.0, busy: 1.0 };
+    Window { id, label: id.to_string(), loads: loads.iter().map(load).collect(), cpu, ..Window::default() }
+}
+
+fn outcome(chapters: Vec<Chapter>) -> Outcome {
+    Outcome { chapters, ..Outcome::default() }
+}
+
+fn check(outcome: &Outcome, what: &str, value: f64, met: Option<bool>) {
+    let rows = compare(outcome);
+    let row = rows.iter().find(|row| row.what.contains(what)).unwrap_or_else(|| panic!("{what}: {rows:?}"));
+    assert!((row.value - value).abs() < 1e-9 && row.met == met, "{row:?}");
+    assert!(text(&Outcome { comparison: rows.clone(), ..outcome.clone() }).contains(&row.ours));
+}
+
+#[test]
+fn harm_is_a_ratio_within_one_run() {
+    let windows = |p99: f64, rate: f64| {
+        vec![
+            window("before", &[(INTERACTIVE, 1000.0, 200.0)], &[]),
+            window("beside", &[(INTERACTIVE, rate, p99), (BATCH, 600.0, 9.0)], &[(INTERACTIVE, 0.4)]),
+        ]
+    };
+    let one = Chapter { id: "one_level", windows: windows(1200.0, 900.0), ..Chapter::default() };
+    check(&outcome(vec![one.clone()]), "p99", 6.0, None);
+    let two = Chapter { id: "two_levels", windows: windows(230.0, 999.0), ..Chapter::default() };
+    let mut both = outcome(vec![one, two]);
+    check(&both, "alone; a level each", 1.15, Some(true));
+    check(&both, "throughput beside it, over alone; a level each", 0.999, Some(true));
+    both.capacity.batch = Some(Run { throughput_per_s: 1000.0, ..Run::default() });
+    check(&both, "given up", 0.4, Some(true));
+    both.capacity.batch = Some(Run { throughput_per_s: 1200.0, ..Run::default() });
+    check(&both, "given up", 0.5, Some(false));
+}
+
+#[test]
+fn shares_are_judged_by_cpu() {
+    let loads = [("load1", 100.0, 0.0), ("load2", 190.0, 0.0), ("load3", 410.0, 0.0)];
+    let windows = vec![
+        window("200:400", &loads, &[("load1", 0.33), ("load2", 0.66)]),
+        window("200:400:800", &loads, &[("load1", 0.14), ("load2", 0.28), ("load3", 0.50)]),
+    ];
+    let found = outcome(vec![Chapter { id: "shares", windows, ..Chapter::default() }]);
+    check(&found, "200:400,", 0.0, Some(true));
+    check(&found, "200:400:800,", (0.5 / 0.14 / 4.0 - 1.0f64).abs(), Some(false));
+    assert_eq!(compare(&found).len(), 2, "what was not measured is not compared");
+}
+
+#[test]
+fn a_cap_is_a_share_of_all_cores() {
+    let windows = vec![window("capped", &[(CAPPED, 1.0, 0.0)], &[(CAPPED, 0.505)])];
+    let cap = Chapter { id: "cap", windows, ..Chapter::default() };
+    check(&outcome(vec![cap.clone()]), "a cap", 0.505, Some(true));
+    let mut wide = cap;
+    wide.windows[0].cpu.cores = 2;
+    check(&outcome(vec![wide]), "a cap", 0.2525, Some(false));
+}
+
+#[test]
+fn nothing_measured_nothing_compared() {
+    assert!(compare(&Outcome::default()).is_empty());
+    assert!(text(&Outcome::default()).contains("Every load"));
+}
+
+#[test]
+fn numbers_for_people() {
+    assert_eq!([rate(0.4), rate(999.0), rate(1_234_567.0)], ["0", "999", "1 234 567"]);
+    assert_eq!([time(0.0), time(123.4), time(45_678.0), time(2e7)], ["–", "0.123 ms", "45.68 ms", "20.0 s"]);
+}
