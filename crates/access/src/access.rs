@@ -91,7 +91,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// On core 0, before the other cores attach: makes keyspaces and tables where they are missing, reads them, gives the
+    /// On core 0, once the engine is open on every core, and before the others attach: makes keyspaces and tables where they are missing, reads them, gives the
     /// levels to `levels`, and makes the superuser `admin` if there is no superuser.
     ///
     /// # Errors

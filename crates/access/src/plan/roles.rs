@@ -128,7 +128,7 @@ impl World<'_> {
         if self.is_superuser() {
             return Ok(());
         }
-        if self.roles.get(name).is_some_and(|role| role.is_superuser) {
+        if self.roles.is_superuser(name) {
             return unauthorized("Only superusers can alter a role with superuser status");
         }
         if **own == *name {
@@ -145,18 +145,17 @@ impl World<'_> {
         let name = &statement.name;
         let resource = Resource::Role(name.clone());
         self.require(Permission::Drop, &resource)?;
-        let Some(role) = self.roles.get_key_value(name) else {
+        let Some((role, dropped)) = self.roles.get_key_value(name) else {
             return if statement.if_exists {
                 Ok(Vec::new())
             } else {
                 invalid(&format!("{name} doesn't exist"))
             };
         };
-        let (role, dropped) = role;
         if *role == self.actor.role && !self.actor.anonymous {
             return invalid("Cannot DROP primary role for current login");
         }
-        if dropped.is_superuser && !self.is_superuser() {
+        if self.roles.is_superuser(name) && !self.is_superuser() {
             return unauthorized("Only superusers can drop a role with superuser status");
         }
         let mut edits: Vec<Edit> = Vec::new();

@@ -1,0 +1,143 @@
+//! A server without sockets: two cores, each with an engine and its `Access`, and sessions by role name.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use access::{Access, Admin, Login};
+use embedded::Embedded;
+use engine::{Engine, Error, Outcome, Request};
+use lanes::{Config, Group, Lanes};
+use workload::Levels;
+
+/// The password of every role in these tests.
+pub(crate) const PASSWORD: &str = "secret";
+pub(crate) const CORES: usize = 2;
+
+thread_local! {
+    static ENGINE: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
+    static SESSIONS: RefCell<HashMap<String, Login>> = RefCell::default();
+    static ACCESS: RefCell<Option<Rc<Access>>> = const { RefCell::new(None) };
+}
+
+/// This core's.
+pub(crate) fn access() -> Rc<Access> {
+    ACCESS.with_borrow(|access| access.clone().expect("open"))
+}
+
+pub(crate) struct Server {
+    lanes: Lanes,
+}
+
+impl Server {
+    /// In memory, or in a folder.
+    pub(crate) fn start(dir: Option<PathBuf>) -> Server {
+        let config = Config { cores: (0..CORES).collect(), pin: false, ..Config::detect() };
+        let lanes = Lanes::start(config).expect("lanes start");
+        let levels = Levels::new(lanes.clone());
+        for core in 0..CORES {
+            let dir = dir.clone();
+            lanes.block_on(core, Group::CONTROL, move || async move {
+                let mut options = storage::Options::in_memory();
+                (options.dir, options.shard, options.shards) = (dir, core as u32, CORES as u32);
+                ENGINE.set(Some(Embedded::open(options).await.expect("opens")));
+            });
+        }
+        let mut shared = None;
+        for core in 0..CORES {
+            let (levels, attached) = (levels.clone(), shared.clone());
+            shared = lanes.block_on(core, Group::CONTROL, move || async move {
+                let engine = ENGINE.with_borrow(|engine| engine.clone().expect("open"));
+                let admin = Admin { name: "admin".into(), password: PASSWORD.into() };
+                let access = match attached {
+                    Some(shared) => Access::attach(engine, shared),
+                    None => Access::open(engine, levels, Some(admin)).await.expect("opens"),
+                };
+                ACCESS.set(Some(access.clone()));
+                Some(access.shared())
+            });
+        }
+        Server { lanes }
+    }
+
+    /// Runs something on a core.
+    pub(crate) fn on<T: Send + 'static, F: Future<Output = T> + 'static>(
+        &self,
+        core: usize,
+        run: impl FnOnce(Rc<Access>) -> F + Send + 'static,
+    ) -> T {
+        self.lanes.block_on(core, Group::DEFAULT, move || run(access()))
+    }
+
+    /// Runs a statement in the role's session on a core (`role!`: in a new one): `ok`, rows as text, or the error.
+    pub(crate) fn run(&self, core: usize, role: &str, text: &str) -> String {
+        let (role, text) = (role.to_owned(), text.to_owned());
+        self.on(core, |access| async move {
+            let open = SESSIONS.with_borrow(|sessions| sessions.get(&role).cloned());
+            let login = match open {
+                Some(login) => login,
+                None => match access.authenticate(role.trim_end_matches('!'), PASSWORD).await {
+                    Ok(login) => login,
+                    Err(error) => return format!("BadCredentials: {error}"),
+                },
+            };
+            if !role.ends_with('!') {
+                SESSIONS.with_borrow_mut(|sessions| sessions.insert(role, login.clone()));
+            }
+            shown(statement(&access, &login, &text).await)
+        })
+    }
+
+    pub(crate) fn stop(self) {
+        for core in (0..CORES).rev() {
+            self.lanes.block_on(core, Group::CONTROL, || async {
+                drop(ACCESS.take());
+                ENGINE.take().expect("open").shutdown().await.expect("closes");
+            });
+        }
+        self.lanes.shutdown();
+    }
+}
+
+/// Runs a statement as the server does: rights, then whoever handles it.
+pub(crate) async fn statement(access: &Rc<Access>, login: &Login, text: &str) -> Result<Outcome, Error> {
+    let statement = cql::parse(text).map_err(|error| Error::Invalid(format!("syntax: {error}")))?;
+    if Access::handles(&statement) {
+        return access.execute(login, &statement, Some("ks")).await;
+    }
+    let engine = ENGINE.with_borrow(|engine| engine.clone().expect("open"));
+    let plan = engine.prepare(Rc::new(statement), Some("ks"))?;
+    access.authorize(login, plan.targets())?;
+    let outcome = engine.execute(&plan, &Request::EMPTY).outcome().await?;
+    if let Outcome::SchemaChange(change) = &outcome {
+        access.schema_changed(login, change).await?;
+    }
+    Ok(outcome)
+}
+
+pub(crate) fn shown(result: Result<Outcome, Error>) -> String {
+    match result {
+        Ok(Outcome::Rows(rows)) => {
+            let names: Vec<&str> = rows.columns.iter().map(|column| column.name.as_str()).collect();
+            let mut lines = vec![names.join(" | ")];
+            for row in rows.decoded() {
+                let cell = |(cell, column): (&Option<&[u8]>, &engine::ColumnSpec)| {
+                    cell.map_or("null".to_owned(), |cell| schema::value::to_text(&column.ty, cell))
+                };
+                let cells: Vec<String> = row.iter().zip(rows.columns.iter()).map(cell).collect();
+                lines.push(cells.join(" | "));
+            }
+            lines.join("\n")
+        }
+        Ok(_) => "ok".to_owned(),
+        Err(error) => {
+            let kind = match error {
+                Error::Invalid(_) => "Invalid",
+                Error::Unauthorized(_) => "Unauthorized",
+                _ => "other",
+            };
+            format!("{kind}: {error}")
+        }
+    }
+}
