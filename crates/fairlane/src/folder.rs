@@ -1,0 +1,187 @@
+//! What the server keeps in its data folder beside the storage's own files: who it is, and the password it made up at
+//! first start.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+/// Makes the folder if it is not there, and finds out whether it can be written to.
+///
+/// # Errors
+/// One sentence that says what to do.
+pub(crate) fn prepare(folder: &Path) -> Result<(), String> {
+    let refused = |error: std::io::Error| {
+        let what = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space on its disk",
+            ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+                "there is a file of that name: choose another"
+            }
+            _ => "make it writable for this user, or choose another",
+        };
+        format!("The data folder {} cannot be used ({error}): {what} with --data-dir.", folder.display())
+    };
+    fs::create_dir_all(folder).map_err(refused)?;
+    let probe = folder.join(format!(".probe-{}", std::process::id()));
+    let written = fs::write(&probe, b"written to see whether that works\n");
+    let _ = fs::remove_file(&probe);
+    written.map_err(refused)
+}
+
+/// This server's id: made once for each data folder.
+///
+/// # Errors
+/// One sentence.
+pub(crate) fn host_id(folder: &Path) -> Result<Uuid, String> {
+    let path = folder.join("host-id");
+    match fs::read_to_string(&path) {
+        Ok(text) => Uuid::parse_str(text.trim()).map_err(|_| {
+            format!(
+                "{} does not hold an id: remove it, and the server makes itself a new one.",
+                path.display()
+            )
+        }),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let id = Uuid::new_v4();
+            replace(&path, &format!("{id}\n"), 0o644)?;
+            Ok(id)
+        }
+        Err(error) => Err(format!("{} cannot be read: {error}.", path.display())),
+    }
+}
+
+/// The first superuser's password.
+pub(crate) enum Password {
+    /// The operator's.
+    Given(String),
+    /// Ours. It lies in a file beside its final place until it is known whether it became anyone's.
+    Generated(String),
+}
+
+impl Password {
+    /// The password itself.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Password::Given(text) | Password::Generated(text) => text,
+        }
+    }
+}
+
+fn password_file(folder: &Path) -> PathBuf {
+    folder.join("admin-password")
+}
+
+fn candidate_file(folder: &Path) -> PathBuf {
+    folder.join("admin-password.new")
+}
+
+/// The password for a superuser that may have to be made: the operator's, or one that lies in the folder before it is anyone's,
+/// so that no crash loses it.
+///
+/// # Errors
+/// One sentence.
+pub(crate) fn password(folder: &Path, given: Option<String>) -> Result<Password, String> {
+    if let Some(given) = given {
+        return Ok(Password::Given(given));
+    }
+    let path = candidate_file(folder);
+    // Left behind by a start that was cut short.
+    if let Ok(text) = fs::read_to_string(&path)
+        && !text.trim().is_empty()
+    {
+        return Ok(Password::Generated(text.trim().to_string()));
+    }
+    // 122 random bits of the system, in letters that no shell and no driver trips over.
+    let text = Uuid::new_v4().simple().to_string();
+    replace(&path, &format!("{text}\n"), 0o600)?;
+    Ok(Password::Generated(text))
+}
+
+/// Puts a generated password into its place, or away if it is nobody's; gives the place.
+///
+/// # Errors
+/// One sentence.
+pub(crate) fn settle(folder: &Path, password: &Password, in_use: bool) -> Result<Option<PathBuf>, String> {
+    let Password::Generated(_) = password else { return Ok(None) };
+    let (candidate, path) = (candidate_file(folder), password_file(folder));
+    let done = if in_use { fs::rename(&candidate, &path) } else { fs::remove_file(&candidate) };
+    done.map_err(|error| format!("{} cannot be moved or removed: {error}.", candidate.display()))?;
+    Ok(in_use.then_some(path))
+}
+
+/// Writes a small file so that it has all of its text or is not there.
+fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+    let temporary = path.with_extension("tmp");
+    let write = || -> std::io::Result<()> {
+        // A leftover would keep its own mode.
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().map_err(|error| format!("{} cannot be written: {error}.", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let path = std::env::temp_dir().join(format!("fairlane-folder-{}-{name}", std::process::id()));
+            prepare(&path).expect("a temporary folder");
+            Folder(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_server_stays_who_it_is() {
+        let folder = Folder::new("id");
+        let id = host_id(&folder.0).expect("made");
+        assert_eq!(host_id(&folder.0), Ok(id));
+        fs::write(folder.0.join("host-id"), "nonsense").expect("written");
+        assert!(host_id(&folder.0).expect_err("refused").contains("remove it"));
+    }
+
+    #[test]
+    fn a_generated_password_survives_a_crash_and_only_its_owner_reads_it() {
+        let folder = Folder::new("password");
+        let first = password(&folder.0, None).expect("made");
+        let second = password(&folder.0, None).expect("found after a crash");
+        assert_eq!(first.text(), second.text());
+        let path = settle(&folder.0, &second, true).expect("moved").expect("in use");
+        assert_eq!(fs::read_to_string(&path).expect("there").trim(), first.text());
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+        let nobodys = password(&folder.0, None).expect("made");
+        assert_ne!(nobodys.text(), first.text());
+        assert_eq!(settle(&folder.0, &nobodys, false), Ok(None));
+        assert!(!candidate_file(&folder.0).exists());
+        let given = password(&folder.0, Some("given".into())).expect("given");
+        assert_eq!(given.text(), "given");
+        assert!(!candidate_file(&folder.0).exists());
+    }
+
+    #[test]
+    fn a_file_in_its_place_is_said() {
+        let folder = Folder::new("file");
+        let path = folder.0.join("a-file");
+        fs::write(&path, "x").expect("written");
+        assert!(prepare(&path).expect_err("refused").contains("choose another with --data-dir"));
+    }
+}

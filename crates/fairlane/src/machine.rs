@@ -1,0 +1,118 @@
+//! What this process was given and how settings change it: CPUs, memory, open files.
+
+use lanes::Config;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use storage::Options;
+
+use crate::settings::{Cores, Settings};
+
+/// The lanes' layout: what was found, unless settings say otherwise.
+///
+/// # Errors
+/// A sentence when CPUs are asked for that are not there to be had.
+pub(crate) fn lanes(settings: &Settings) -> Result<Config, String> {
+    let mut config = Config::detect();
+    config.pin = !settings.overprovisioned;
+    config.disk_dir = Some(settings.data_dir.clone());
+    match &settings.cores {
+        Cores::Auto => {}
+        // Without pinning a core is only a number of threads, so there may be any number of them.
+        Cores::Count(count) if settings.overprovisioned => config.cores = (0..*count).collect(),
+        Cores::Count(count) => {
+            let all: Vec<usize> = all_cpus();
+            if *count > all.len() {
+                return Err(format!(
+                    "--cores {count} is more than the {} CPUs this process may use; ask for fewer, or add --overprovisioned.",
+                    all.len()
+                ));
+            }
+            config.cores = all.into_iter().take(*count).collect();
+        }
+        Cores::List(list) => {
+            let all = all_cpus();
+            if let Some(missing) = list.iter().find(|cpu| !all.contains(cpu)).filter(|_| config.pin) {
+                return Err(format!("--cores names CPU {missing}, but this process may use only {all:?}."));
+            }
+            config.cores = list.clone();
+        }
+    }
+    Ok(config)
+}
+
+/// Every CPU of the process's set, whatever the cgroup's quota.
+fn all_cpus() -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+}
+
+/// Memory that this process may use, bytes: the least of the machine's and its cgroup's (v2 and v1).
+pub(crate) fn memory_bytes() -> u64 {
+    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")).and_then(kib);
+    let limits =
+        [number("/sys/fs/cgroup/memory.max"), number("/sys/fs/cgroup/memory/memory.limit_in_bytes"), total];
+    // A machine that says nothing is taken for a small one.
+    limits.into_iter().flatten().min().unwrap_or(1 << 30)
+}
+
+/// `  16384 kB` in bytes.
+fn kib(text: &str) -> Option<u64> {
+    text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Sizes memtables and cache of one shard by the memory it may have.
+///
+/// Up to three memtables exist at once, so a sixteenth each is under a fifth together; a quarter is cache. The rest is for
+/// connections, requests and what the allocator keeps.
+pub(crate) fn size(options: &mut Options, memory_bytes: u64) {
+    let own = (memory_bytes / u64::from(options.shards)) as usize;
+    options.memtable_bytes_max = (own / 16).clamp(4 << 20, 256 << 20);
+    options.cache_bytes = (own / 4).max(8 << 20);
+}
+
+/// Under this many open files a busy server runs out: 16,384 connections, and files of tables.
+const FILES_WANTED: u64 = 65_536;
+
+/// Raises the limit on open files as far as allowed; a sentence when that is low.
+pub(crate) fn raise_file_limit() -> Option<String> {
+    let now = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: now.maximum, maximum: now.maximum };
+    let limit = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => now.maximum,
+        Err(_) => now.current,
+    };
+    let files = limit.filter(|files| *files < FILES_WANTED)?;
+    Some(format!(
+        "only {files} files may be open at once; raise it with `ulimit -n {FILES_WANTED}` or LimitNOFILE= before many \
+         clients connect"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_found_and_shared_out() {
+        assert_eq!(kib("   16384 kB"), Some(16 << 20));
+        assert_eq!(kib("many"), None);
+        assert!(memory_bytes() > 0);
+        let mut options = Options { shards: 4, ..Options::in_memory() };
+        size(&mut options, 4 << 30);
+        assert_eq!((options.memtable_bytes_max, options.cache_bytes), (64 << 20, 256 << 20));
+        size(&mut options, 64 << 20);
+        assert_eq!((options.memtable_bytes_max, options.cache_bytes), (4 << 20, 8 << 20));
+    }
+
+    #[test]
+    fn cores_are_those_asked_for() {
+        let one = Settings { cores: Cores::Count(1), ..Settings::default() };
+        assert_eq!(lanes(&one).expect("one CPU is there").cores.len(), 1);
+        let many = Settings { cores: Cores::Count(1000), ..Settings::default() };
+        assert!(lanes(&many).expect_err("too many").contains("--overprovisioned"));
+        let shared = Settings { overprovisioned: true, ..many };
+        let config = lanes(&shared).expect("any number of threads");
+        assert_eq!((config.cores.len(), config.pin), (1000, false));
+    }
+}

@@ -1,0 +1,163 @@
+//! `fairlane serve`: opens the rooms from the bottom up, says when it is ready, waits for a signal, and closes them from
+//! the top down.
+//!
+//! 1. Settings are checked, signals are caught, the data folder and the limit on open files are looked at.
+//! 2. Lanes start; every core opens its shard and engine, core 0 first, then roles and levels.
+//! 3. The front doors open, and one line on standard output says where.
+//! 4. SIGTERM or SIGINT: the doors close and finish what runs, shards write what is in memory, lanes end, exit 0.
+//!    A second signal ends the process at once; nothing acknowledged is lost by that.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use lanes::Lanes;
+use server::ServerConfig;
+use server::logging::{self, Level, Logger};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::rooms::Rooms;
+use crate::settings::{PASSWORD_VARIABLE, Settings};
+use crate::{folder, machine};
+
+/// What a process killed by its second signal exits with.
+const EXIT_AT_ONCE: i32 = 130;
+
+/// Runs a server until it is told to stop; 0 after an orderly end.
+pub(crate) fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
+    let log = Log::start(settings);
+    for warning in warnings {
+        log.logger.log(Level::Warn, warning, &[]);
+    }
+    let result = run(settings, &log.logger);
+    log.end();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("fairlane: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(settings: &Settings, logger: &Logger) -> Result<(), String> {
+    let mut signals = catch_signals().map_err(|error| format!("Signals cannot be caught: {error}."))?;
+    folder::prepare(&settings.data_dir)?;
+    if let Some(low) = machine::raise_file_limit() {
+        logger.log(Level::Warn, &low, &[]);
+    }
+    let config = machine::lanes(settings)?;
+    let memory_bytes = settings.memory_bytes.unwrap_or_else(machine::memory_bytes);
+    let found = format!("{config}, {} MiB of memory", memory_bytes >> 20);
+    logger.log(Level::Info, "starting", &[("version", &env!("CARGO_PKG_VERSION")), ("on", &found)]);
+    let lanes = Lanes::start(config).map_err(|error| {
+        format!("The lanes cannot start ({error}): give other CPUs with --cores, or try --overprovisioned.")
+    })?;
+    let disk = if lanes.uses_io_uring() { "io_uring" } else { "threads, as io_uring is refused" };
+    logger.log(Level::Info, "lanes run", &[("disk", &disk)]);
+    let result = open_and_wait(settings, logger, &lanes, memory_bytes, &mut signals);
+    lanes.shutdown();
+    result
+}
+
+/// Everything between the start of the lanes and their end.
+fn open_and_wait(
+    settings: &Settings,
+    logger: &Logger,
+    lanes: &Lanes,
+    memory_bytes: u64,
+    signals: &mut Signals,
+) -> Result<(), String> {
+    let given = std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty());
+    let rooms = Rooms::open(lanes, settings, memory_bytes, given)?;
+    if let Some(path) = rooms.password_file() {
+        let said = format!(
+            "the password of {} was generated and written to {}",
+            settings.admin_user,
+            path.display()
+        );
+        logger.log(Level::Warn, &said, &[]);
+    }
+    let opened = folder::host_id(&settings.data_dir)
+        .and_then(|host_id| rooms.open_doors(server_config(settings, host_id), logger.clone()));
+    let doors = match opened {
+        Ok(doors) => doors,
+        Err(reason) => {
+            rooms.close()?;
+            return Err(reason);
+        }
+    };
+    say_ready(&doors.describe());
+    logger.log(Level::Info, "ready", &[("listening", &doors.describe())]);
+    let signal = signals.forever().next();
+    let name = if signal == Some(SIGINT) { "SIGINT" } else { "SIGTERM" };
+    logger.log(Level::Info, "stopping", &[("signal", &name)]);
+    doors.close(lanes);
+    rooms.close()?;
+    logger.log(Level::Info, "stopped", &[]);
+    Ok(())
+}
+
+/// Programs wait for this line. Nobody may be reading: that is no reason not to serve.
+fn say_ready(doors: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "fairlane is ready: {doors}").and_then(|()| out.flush());
+}
+
+/// Signals to wait for; the second one ends the process where it stands.
+fn catch_signals() -> std::io::Result<Signals> {
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        // In this order: the first signal finds the flag down and raises it, the second finds it raised.
+        signal_hook::flag::register_conditional_shutdown(signal, EXIT_AT_ONCE, stopping.clone())?;
+        signal_hook::flag::register(signal, stopping.clone())?;
+    }
+    debug_assert!(!stopping.load(Ordering::Relaxed));
+    Signals::new([SIGTERM, SIGINT])
+}
+
+fn server_config(settings: &Settings, host_id: uuid::Uuid) -> ServerConfig {
+    ServerConfig {
+        listen: settings.listen,
+        shard_aware_port: settings.shard_aware_port,
+        advertise: settings.advertise,
+        http: settings.http_listen,
+        allow_plaintext: settings.allow_plaintext,
+        authenticate: settings.authenticate,
+        cluster_name: settings.cluster_name.clone(),
+        host_id,
+        connections_max: settings.connections_max,
+        request_timeout: settings.request_timeout,
+        slow_statement: settings.slow_statement,
+        ..ServerConfig::default()
+    }
+}
+
+/// Log lines, and the thread that writes them, so that no lane waits for whoever reads standard error.
+struct Log {
+    logger: Logger,
+    writer: JoinHandle<()>,
+}
+
+impl Log {
+    fn start(settings: &Settings) -> Log {
+        let (logger, lines) = logging::logger(settings.log_level, settings.log_format);
+        let writer = std::thread::spawn(move || lines.write_to(std::io::stderr()));
+        Log { logger, writer }
+    }
+
+    /// Lets go of the logger, so that the writer ends when the others have; lines still waiting are written.
+    fn end(self) {
+        drop(self.logger);
+        // If some lane could not be ended and holds a logger, its lines are lost rather than the exit held up.
+        for _ in 0..100 {
+            if self.writer.is_finished() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The settings: each is declared here once, and flags, environment variables, keys of `fairlane.toml`, help and
+//! `fairlane config --print` all come from this table.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use server::logging::{Format, Level};
+use storage::CommitMode;
+
+/// One setting. Its name is its key in `fairlane.toml`; with `-` for `_` it is its flag, and in capitals behind `FAIRLANE_`
+/// its environment variable.
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    /// What stands for its value in the help; empty for a switch, whose flag alone means `true`.
+    pub(crate) value: &'static str,
+    /// The default, as one would write it.
+    pub(crate) default: &'static str,
+    pub(crate) help: &'static str,
+    /// Checks a value and takes it over.
+    pub(crate) set: fn(&mut Settings, &str) -> Result<(), String>,
+}
+
+/// The CPUs to run on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Cores {
+    /// As many as the process was given.
+    Auto,
+    /// The first so many of those.
+    Count(usize),
+    /// These.
+    List(Vec<usize>),
+}
+
+/// All settings, checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Settings {
+    pub(crate) data_dir: PathBuf,
+    pub(crate) listen: SocketAddr,
+    pub(crate) advertise: Option<SocketAddr>,
+    pub(crate) shard_aware_port: Option<u16>,
+    pub(crate) http_listen: Option<SocketAddr>,
+    pub(crate) allow_plaintext: bool,
+    pub(crate) cores: Cores,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) overprovisioned: bool,
+    pub(crate) commit: CommitMode,
+    pub(crate) authenticate: bool,
+    pub(crate) admin_user: String,
+    pub(crate) cluster_name: String,
+    pub(crate) connections_max: usize,
+    pub(crate) request_timeout: Duration,
+    pub(crate) slow_statement: Option<Duration>,
+    pub(crate) log_level: Level,
+    pub(crate) log_format: Format,
+}
+
+/// Every setting, in the order of help.
+pub(crate) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "data_dir",
+        value: "FOLDER",
+        default: "./fairlane-data",
+        help: "Where data is kept. Made if it is not there; one server at a time may use it.",
+        set: |s, text| put(&mut s.data_dir, folder(text)),
+    },
+    Setting {
+        name: "listen",
+        value: "HOST:PORT",
+        default: "127.0.0.1:9042",
+        help: "Where CQL clients connect. Port 0 takes a free one.",
+        set: |s, text| put(&mut s.listen, address(text)),
+    },
+    Setting {
+        name: "advertise",
+        value: "HOST:PORT|auto",
+        default: "auto",
+        help: "The address that clients are told in system.local, for servers behind NAT or in containers.",
+        set: |s, text| put(&mut s.advertise, unless("auto", text, address)),
+    },
+    Setting {
+        name: "shard_aware_port",
+        value: "PORT|off",
+        default: "19042",
+        help: "The port on which a client picks the core of its connection by its own source port.",
+        set: |s, text| put(&mut s.shard_aware_port, unless("off", text, |text| number(text, 0, 65_535))),
+    },
+    Setting {
+        name: "http_listen",
+        value: "HOST:PORT|off",
+        default: "127.0.0.1:9180",
+        help: "Where /metrics, /health/live and /health/ready are served.",
+        set: |s, text| put(&mut s.http_listen, unless("off", text, address)),
+    },
+    Setting {
+        name: "allow_plaintext",
+        value: "",
+        default: "false",
+        help: "Listen without encryption on addresses beyond loopback.",
+        set: |s, text| put(&mut s.allow_plaintext, switch(text)),
+    },
+    Setting {
+        name: "cores",
+        value: "N|LIST|auto",
+        default: "auto",
+        help: "CPUs to run on: how many of those this process was given, or which, such as 0,2-3.",
+        set: |s, text| put(&mut s.cores, cores(text)),
+    },
+    Setting {
+        name: "memory",
+        value: "SIZE|auto",
+        default: "auto",
+        help: "Memory that memtables and caches are sized by, such as 8GiB; auto is what this process was given.",
+        set: |s, text| put(&mut s.memory_bytes, unless("auto", text, bytes)),
+    },
+    Setting {
+        name: "overprovisioned",
+        value: "",
+        default: "false",
+        help: "The CPUs are shared with other busy processes: do not pin threads to them.",
+        set: |s, text| put(&mut s.overprovisioned, switch(text)),
+    },
+    Setting {
+        name: "commit",
+        value: "batch|periodic:MS",
+        default: "batch",
+        help: "batch: acknowledged means durable. periodic: a crash may lose the last so many milliseconds.",
+        set: |s, text| put(&mut s.commit, commit(text)),
+    },
+    Setting {
+        name: "authenticate",
+        value: "true|false",
+        default: "true",
+        help: "Whether clients must give a name and a password. If not, everyone may do everything.",
+        set: |s, text| put(&mut s.authenticate, switch(text)),
+    },
+    Setting {
+        name: "admin_user",
+        value: "NAME",
+        default: "admin",
+        help: "The superuser made at first start. Its password is taken from FAIRLANE_ADMIN_PASSWORD, or generated.",
+        set: |s, text| put(&mut s.admin_user, name(text)),
+    },
+    Setting {
+        name: "cluster_name",
+        value: "NAME",
+        default: "fairlane",
+        help: "The name in system.local.",
+        set: |s, text| put(&mut s.cluster_name, name(text)),
+    },
+    Setting {
+        name: "connections_max",
+        value: "N",
+        default: "16384",
+        help: "CQL connections at once; one more is closed at once.",
+        set: |s, text| put(&mut s.connections_max, number(text, 1, 1_000_000)),
+    },
+    Setting {
+        name: "request_timeout_ms",
+        value: "MS",
+        default: "10000",
+        help: "The longest time for a statement, unless its service level or USING TIMEOUT says otherwise.",
+        set: |s, text| put(&mut s.request_timeout, number(text, 1, 86_400_000).map(Duration::from_millis)),
+    },
+    Setting {
+        name: "slow_statement_ms",
+        value: "MS|off",
+        default: "500",
+        help: "Statements that take longer are logged.",
+        set: |s, text| {
+            let ms = |text: &str| number(text, 1, 86_400_000).map(Duration::from_millis);
+            put(&mut s.slow_statement, unless("off", text, ms))
+        },
+    },
+    Setting {
+        name: "log_level",
+        value: "LEVEL",
+        default: "info",
+        help: "error, warn, info or debug; lines go to standard error.",
+        set: |s, text| {
+            put(&mut s.log_level, Level::from_name(text).ok_or("error, warn, info or debug is wanted".into()))
+        },
+    },
+    Setting {
+        name: "log_format",
+        value: "text|json",
+        default: "text",
+        help: "How log lines look.",
+        set: |s, text| put(&mut s.log_format, format(text)),
+    },
+];
+
+impl Default for Settings {
+    /// What the table says: its defaults pass through its own checks.
+    fn default() -> Settings {
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut settings = Settings {
+            data_dir: PathBuf::new(),
+            listen: nowhere,
+            advertise: None,
+            shard_aware_port: None,
+            http_listen: None,
+            allow_plaintext: false,
+            cores: Cores::Auto,
+            memory_bytes: None,
+            overprovisioned: false,
+            commit: CommitMode::Batch,
+            authenticate: true,
+            admin_user: String::new(),
+            cluster_name: String::new(),
+            connections_max: 0,
+            request_timeout: Duration::ZERO,
+            slow_statement: None,
+            log_level: Level::Info,
+            log_format: Format::Text,
+        };
+        for setting in SETTINGS {
+            let set = (setting.set)(&mut settings, setting.default);
+            set.unwrap_or_else(|reason| panic!("the default of {} passes its check: {reason}", setting.name));
+        }
+        settings
+    }
+}
+
+fn put<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
+    *place = value?;
+    Ok(())
+}
+
+/// None for one word, else a value.
+fn unless<T>(
+    word: &str,
+    text: &str,
+    read: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    if text == word { Ok(None) } else { read(text).map(Some) }
+}
+
+fn folder(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("a folder is wanted".into()) } else { Ok(text.into()) }
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let fits = !text.is_empty() && text.len() <= 128 && !text.contains(char::is_control);
+    if fits { Ok(text.into()) } else { Err("a name of 1 to 128 bytes is wanted".into()) }
+}
+
+/// An address, or the first that a host's name stands for.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let wanted = || "an address and port is wanted, such as 127.0.0.1:9042".to_string();
+    let mut found = text.to_socket_addrs().map_err(|_| wanted())?;
+    found.next().ok_or_else(wanted)
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| "true or false is wanted".into())
+}
+
+fn number<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
+    let found = text.parse::<u64>().ok().filter(|n| (min..=max).contains(n));
+    found
+        .and_then(|n| T::try_from(n).ok())
+        .ok_or_else(|| format!("a whole number from {min} to {max} is wanted"))
+}
+
+fn cores(text: &str) -> Result<Cores, String> {
+    let wanted = || "a number of CPUs, or a list such as 0,2-3, is wanted".to_string();
+    if text == "auto" {
+        return Ok(Cores::Auto);
+    }
+    if !text.contains([',', '-']) {
+        return number(text, 1, 1024).map(Cores::Count).map_err(|_| wanted());
+    }
+    let mut list = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let cpu = |text: &str| number::<usize>(text, 0, 4095).map_err(|_| wanted());
+        list.extend(cpu(first)?..=cpu(last)?);
+    }
+    list.sort_unstable();
+    list.dedup();
+    if list.is_empty() { Err(wanted()) } else { Ok(Cores::List(list)) }
+}
+
+/// The least memory that leaves room for memtables at all.
+const MEMORY_BYTES_MIN: u64 = 64 << 20;
+
+fn bytes(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 8] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("KB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+    ];
+    let split = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), *factor)));
+    let (digits, factor) = split.unwrap_or((text, 1));
+    let found = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
+    let wanted = "a size of at least 64MiB is wanted, such as 8GiB or 500MB";
+    found.filter(|bytes| *bytes >= MEMORY_BYTES_MIN).ok_or_else(|| wanted.into())
+}
+
+fn commit(text: &str) -> Result<CommitMode, String> {
+    if text == "batch" {
+        return Ok(CommitMode::Batch);
+    }
+    let ms = text.strip_prefix("periodic:").and_then(|ms| number(ms, 1, 60_000).ok());
+    let every = ms.map(Duration::from_millis);
+    every
+        .map(|every| CommitMode::Periodic { every })
+        .ok_or_else(|| "batch, or periodic: and 1 to 60000 ms, such as periodic:10, is wanted".into())
+}
+
+fn format(text: &str) -> Result<Format, String> {
+    match text {
+        "text" => Ok(Format::Text),
+        "json" => Ok(Format::Json),
+        _ => Err("text or json is wanted".into()),
+    }
+}

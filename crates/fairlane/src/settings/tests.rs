@@ -1,0 +1,100 @@
+//! Where settings come from, who wins, and what is said of those that are wrong.
+
+use super::*;
+
+fn loaded(args: &[&str], environment: &[(&str, &str)]) -> Result<Box<Loaded>, String> {
+    let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+    let environment: Vec<_> = environment.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+    match load(&args, &environment)? {
+        Asked::Settings(loaded) => Ok(loaded),
+        Asked::Help => Err("help".into()),
+    }
+}
+
+/// A settings file of its own, removed with it.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> File {
+        let path = std::env::temp_dir().join(format!("fairlane-{}-{name}.toml", std::process::id()));
+        std::fs::write(&path, text).expect("a temporary file");
+        File(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("UTF-8")
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[track_caller]
+fn refused(args: &[&str], expected: &str) {
+    let error = loaded(args, &[]).err().expect("refused");
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn the_later_place_wins() {
+    let file = File::new("wins", "listen = '127.0.0.1:1'\nshard_aware_port = 'off'\nconnections_max = 7\n");
+    let with_file = ["--config", file.path()];
+    let one = loaded(&with_file, &[]).expect("loads").settings;
+    assert_eq!((one.listen.port(), one.shard_aware_port, one.connections_max), (1, None, 7));
+    let variables = [("FAIRLANE_LISTEN", "127.0.0.1:2"), ("FAIRLANE_CONFIG", file.path())];
+    assert_eq!(loaded(&[], &variables).expect("loads").settings.listen.port(), 2);
+    let flags = ["--listen=127.0.0.1:3", "--overprovisioned", "--config", file.path()];
+    let three = loaded(&flags, &variables).expect("loads").settings;
+    assert_eq!((three.listen.port(), three.overprovisioned), (3, true));
+}
+
+#[test]
+fn what_is_unknown_or_wrong_is_said_with_what_would_do() {
+    refused(&["--lisen", "x"], "did you mean `--listen`?");
+    refused(&["--listen"], "wants a value");
+    refused(&["--listen", "nonsense"], "`nonsense` will not do: an address");
+    refused(&["--cores", "0"], "a number of CPUs");
+    refused(&["--memory", "1MiB"], "at least 64MiB");
+    refused(&["--commit", "periodic:0"], "periodic:10");
+    refused(&["stray"], "What is `stray` for?");
+    refused(&["--config", "/nowhere/at/all.toml"], "cannot be read");
+    let unknown = File::new("unknown", "datadir = 'x'\n");
+    refused(&["--config", unknown.path()], "there is no setting `datadir`; did you mean `data_dir`?");
+    let section = File::new("section", "[listen]\nport = 1\n");
+    refused(&["--config", section.path()], "listen wants a text");
+    let broken = File::new("broken", "listen = \n");
+    refused(&["--config", broken.path()], "is not TOML");
+}
+
+#[test]
+fn a_strange_variable_is_a_warning() {
+    let loaded = loaded(&[], &[("FAIRLANE_PORT", "tcp://1.2.3.4:5"), (PASSWORD_VARIABLE, "secret")]);
+    let loaded = loaded.expect("loads");
+    assert_eq!(loaded.warnings.len(), 1);
+    assert!(loaded.warnings[0].starts_with("FAIRLANE_PORT is no variable of ours"), "{:?}", loaded.warnings);
+    assert!(!loaded.print().contains("secret"));
+}
+
+#[test]
+fn what_is_printed_can_be_read_again() {
+    let args = ["--cores", "0,2-3", "--memory", "8GiB", "--commit", "periodic:10", "--slow-statement-ms=off"];
+    let first = loaded(&args, &[]).expect("loads");
+    let file = File::new("printed", &first.print());
+    let second = loaded(&["--config", file.path()], &[]).expect("loads");
+    assert_eq!(first.settings, second.settings);
+    assert_eq!(first.settings.cores, Cores::List(vec![0, 2, 3]));
+    assert_eq!(first.settings.memory_bytes, Some(8 << 30));
+    for setting in SETTINGS {
+        assert!(help().contains(setting.help) && first.print().contains(setting.help), "{}", setting.name);
+    }
+}
+
+#[test]
+fn distances() {
+    assert_eq!(distance("", "abc"), 3);
+    assert_eq!(distance("kitten", "sitting"), 3);
+    assert_eq!(distance("same", "same"), 0);
+}

@@ -1,0 +1,134 @@
+//! The built binary as a child process, on a folder and ports of its own. Every wait has a bound, and a server that a failed
+//! test leaves behind is killed.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use load::session::Session;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a start or an end may take on a busy machine before a test fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A temporary folder, removed at the end.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("fairlane-test-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Folder(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The binary, free of settings that the tests were started with.
+pub(crate) fn fairlane(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlane"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FAIRLANE_")) {
+        command.env_remove(name);
+    }
+    command.args(args).current_dir(std::env::temp_dir());
+    command
+}
+
+/// What the binary says and how it ends, for commands that end by themselves.
+pub(crate) fn output(command: &mut Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    wait(&mut child);
+    child.wait_with_output().expect("its output")
+}
+
+fn wait(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().expect("a child of ours") {
+            return status;
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            panic!("the process did not end in {PATIENCE:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// `fairlane serve`, ready.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) cql: String,
+    pub(crate) http: String,
+}
+
+impl Server {
+    /// Two cores, unpinned, since tests share the machine; free ports.
+    pub(crate) fn command(folder: &Folder) -> Command {
+        let mut command = fairlane(&["serve", "--cores", "2", "--overprovisioned", "--memory", "256MiB"]);
+        command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--shard-aware-port", "0"]);
+        command.arg("--data-dir").arg(folder.path());
+        command
+    }
+
+    /// Starts one whose administrator has the password `secret`.
+    pub(crate) fn start(folder: &Folder) -> Server {
+        Server::ready(Server::command(folder).env("FAIRLANE_ADMIN_PASSWORD", "secret"))
+    }
+
+    /// Starts this and waits for its line.
+    pub(crate) fn ready(command: &mut Command) -> Server {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
+        let stdout = child.stdout.take().expect("a pipe");
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut stdout = BufReader::new(stdout);
+            let mut line = String::new();
+            let _ = stdout.read_line(&mut line);
+            let _ = sender.send(line);
+            let _ = stdout.read_to_end(&mut Vec::new());
+        });
+        let line = receiver.recv_timeout(PATIENCE).unwrap_or_default();
+        let after = |word: &str| {
+            let rest = line.split_once(word)?.1;
+            Some(rest.split([',', '\n']).next()?.to_owned())
+        };
+        let (cql, http) = (after("ready: CQL "), after(", HTTP "));
+        let server = Server { child, cql: cql.unwrap_or_default(), http: http.unwrap_or_default() };
+        assert!(!server.cql.is_empty() && !server.http.is_empty(), "the server said: {line}");
+        server
+    }
+
+    pub(crate) fn session(&self, user: &str, password: &str) -> Session {
+        Session::connect(&self.cql, Some(user), Some(password), PATIENCE).expect("a session")
+    }
+
+    /// Ends it by SIGTERM.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
+        wait(&mut self.child)
+    }
+
+    /// Ends it by SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        wait(&mut self.child);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,46 @@
+"""A fairlane server for one test: on ports and a folder of its own, ended with the test."""
+
+import os
+import select
+import subprocess
+import tempfile
+
+PASSWORD = "secret for tests"
+PATIENCE_S = 60
+
+
+class Server:
+    """`with Server() as server:` gives a server that is ready, at `server.host` and `server.port`."""
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="fairlane-client-")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("FAIRLANE_")}
+        environment["FAIRLANE_ADMIN_PASSWORD"] = PASSWORD
+        command = [os.environ["FAIRLANE_BIN"], "serve", "--data-dir", os.path.join(self.folder.name, "data")]
+        command += ["--cores", "2", "--overprovisioned", "--memory", "256MiB", "--shard-aware-port", "0"]
+        command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
+        self.process = subprocess.Popen(
+            command, env=environment, cwd=self.folder.name, stdout=subprocess.PIPE, text=True
+        )
+        if not select.select([self.process.stdout], [], [], PATIENCE_S)[0]:
+            self.process.kill()
+            raise AssertionError("the server did not get ready")
+        line = self.process.stdout.readline()
+        if "is ready: CQL " not in line:
+            raise AssertionError(f"the server said: {line!r}")
+        address = line.split("is ready: CQL ")[1].split(",")[0].strip()
+        self.host, port = address.rsplit(":", 1)
+        self.port = int(port)
+        return self
+
+    def __exit__(self, *failure):
+        self.process.terminate()
+        try:
+            code = self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            code = "no end within its time"
+        self.folder.cleanup()
+        if failure[0] is None:
+            assert code == 0, f"the server ended with {code}"

@@ -1,0 +1,138 @@
+"""The Python cassandra-driver: types, prepared statements, batches, paging, roles and service levels."""
+
+import datetime
+import decimal
+import uuid
+
+from cassandra import InvalidRequest, Unauthorized
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.policies import RoundRobinPolicy
+from cassandra.query import BatchStatement, SimpleStatement
+
+from _server import PASSWORD, Server
+
+
+def connect(server, user="admin", password=PASSWORD, **options):
+    profile = ExecutionProfile(load_balancing_policy=RoundRobinPolicy(), request_timeout=60)
+    return Cluster(
+        [server.host],
+        port=server.port,
+        auth_provider=PlainTextAuthProvider(user, password),
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        connect_timeout=60,
+        **options,
+    )
+
+
+def refused(kind, run):
+    try:
+        run()
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"{kind.__name__} was expected")
+
+
+def schema(session):
+    session.execute(
+        "CREATE KEYSPACE shop WITH replication = {'class': 'NetworkTopologyStrategy', 'datacenter1': 3}"
+    )
+    session.set_keyspace("shop")
+    session.execute(
+        "CREATE TABLE orders (customer int, day date, id timeuuid, total decimal, tags frozen<set<text>>, "
+        "PRIMARY KEY ((customer, day), id)) WITH CLUSTERING ORDER BY (id DESC)"
+    )
+    session.execute(
+        "CREATE TABLE kinds (id int PRIMARY KEY, a ascii, b bigint, c blob, d boolean, e date, f decimal, g double, "
+        "h float, i inet, j int, k smallint, l text, m time, n timestamp, o tinyint, p uuid, q varint, "
+        "r frozen<list<int>>, s frozen<map<text, int>>)"
+    )
+
+
+def types(session):
+    values = {
+        "a": "plain", "b": -(2**63), "c": b"\x00\xff", "d": True, "f": decimal.Decimal("-1.50"), "g": 0.1,
+        "h": 0.5, "i": "127.0.0.1", "j": -1, "k": 32767, "l": "straße", "o": -128, "p": uuid.uuid4(), "q": 2**100,
+        "n": datetime.datetime(2026, 1, 31, 12, 0, 0, 1000), "r": [3, 1, 2], "s": {"x": 1},
+    }  # fmt: skip
+    names = ", ".join(values)
+    marks = ", ".join("?" * len(values))
+    insert = session.prepare(f"INSERT INTO kinds (id, {names}) VALUES (1, {marks})")
+    session.execute(insert, list(values.values()))
+    row = session.execute(f"SELECT {names} FROM kinds WHERE id = 1").one()
+    for name, value in values.items():
+        assert getattr(row, name) == value, (name, value, getattr(row, name))
+    assert session.execute("SELECT e, m FROM kinds WHERE id = 1").one() == (None, None)
+
+
+def rows(session):
+    insert = session.prepare("INSERT INTO orders (customer, day, id, total, tags) VALUES (?, '2026-01-31', ?, ?, ?)")
+    ids = [uuid.uuid1() for _ in range(250)]
+    done = [session.execute_async(insert, (7, id, decimal.Decimal(n), {"new"})) for n, id in enumerate(ids)]
+    for future in done:
+        future.result()
+    page = SimpleStatement("SELECT id FROM orders WHERE customer = 7 AND day = '2026-01-31'", fetch_size=40)
+    found = [row.id for row in session.execute(page)]
+    assert found == sorted(ids, key=lambda id: id.time, reverse=True), "paged, newest first"
+    assert session.execute("SELECT count(*) FROM orders").one()[0] == 250
+    batch = BatchStatement()
+    for id in ids[:3]:
+        batch.add(insert, (7, id, decimal.Decimal(-1), set()))
+    session.execute(batch)
+    read = session.prepare("SELECT total, tags FROM orders WHERE customer = ? AND day = ? AND id = ?")
+    assert session.execute(read, (7, datetime.date(2026, 1, 31), ids[0])).one() == (decimal.Decimal(-1), set())
+    session.execute("DELETE FROM orders WHERE customer = 7 AND day = '2026-01-31'")
+    assert session.execute("SELECT count(*) FROM orders").one()[0] == 0
+    message = refused(InvalidRequest, lambda: session.execute("SELECT * FROM orders WHERE total = 1"))
+    assert "ALLOW FILTERING" in message, message
+
+
+def roles_and_levels(server, session):
+    for statement in [
+        "CREATE ROLE analyst WITH PASSWORD = 'word' AND LOGIN = true",
+        "GRANT SELECT ON KEYSPACE shop TO analyst",
+        "CREATE SERVICE LEVEL olap WITH shares = 100 AND cpu_limit = '50%'",
+        "ATTACH SERVICE LEVEL olap TO analyst",
+    ]:
+        session.execute(statement)
+    cluster = connect(server, "analyst", "word")
+    analyst = cluster.connect("shop")
+    assert analyst.execute("SELECT count(*) FROM kinds").one()[0] == 1
+    refused(Unauthorized, lambda: analyst.execute("DELETE FROM kinds WHERE id = 1"))
+    session.execute("ALTER SERVICE LEVEL olap WITH shares = 10")
+    options = {row.service_level_option: row for row in session.execute("LIST EFFECTIVE SERVICE LEVEL OF analyst")}
+    assert (options["shares"].effective_service_level, options["shares"].value) == ("olap", "10"), options
+    session.execute("DROP SERVICE LEVEL olap")
+    assert analyst.execute("SELECT count(*) FROM kinds").one()[0] == 1
+    cluster.shutdown()
+    wrong = connect(server, "analyst", "wrong")
+    refused(NoHostAvailable, wrong.connect)
+    wrong.shutdown()
+
+
+def metadata(cluster):
+    orders = cluster.metadata.keyspaces["shop"].tables["orders"]
+    assert [column.name for column in orders.partition_key] == ["customer", "day"]
+    assert [column.name for column in orders.clustering_key] == ["id"]
+    assert orders.columns["tags"].cql_type == "frozen<set<text>>"
+    assert "CLUSTERING ORDER BY (id DESC)" in orders.export_as_string()
+
+
+def main():
+    with Server() as server:
+        cluster = connect(server)
+        session = cluster.connect()
+        schema(session)
+        types(session)
+        rows(session)
+        roles_and_levels(server, session)
+        metadata(cluster)
+        assert cluster.protocol_version == 5, cluster.protocol_version
+        cluster.shutdown()
+        older = connect(server, protocol_version=4)
+        assert older.connect("shop").execute("SELECT j FROM kinds").one().j == -1
+        older.shutdown()
+
+
+if __name__ == "__main__":
+    main()
