@@ -49,6 +49,8 @@ pub(crate) struct Connection {
     pub(crate) session: Rc<Session>,
     pub(crate) decoder: Decoder,
     pub(crate) wrong_passwords: u32,
+    /// STARTUP has settled the version.
+    pub(crate) started: bool,
     stream: TcpStream,
     input: BytesMut,
     /// When the bytes in `input` were read, ns.
@@ -85,6 +87,7 @@ pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::Soc
         session,
         decoder: Decoder::new(Direction::Request, limits),
         wrong_passwords: 0,
+        started: false,
         stream,
         input: BytesMut::new(),
         read_ns: 0,
@@ -203,7 +206,9 @@ impl Connection {
 
     /// Answers a frame that cannot be made sense of.
     pub(crate) fn refuse_frame(&mut self, error: &wire::Error) -> Ended {
-        if let wire::Error::UnsupportedVersion(version) = error {
+        if let wire::Error::UnsupportedVersion(version) = error
+            && !self.started
+        {
             // In a version that we have, and the nearer one to the peer's.
             let nearest = if *version < Version::V4.number() { Version::V4 } else { Version::V5 };
             self.session.encoder.borrow_mut().set_version(nearest);

@@ -94,7 +94,9 @@ impl Connection {
             encoder.ready(envelope.stream);
         }
         encoder.set_framing(framing);
+        drop(encoder);
         self.decoder.set_framing(framing);
+        self.started = true;
         Ok(())
     }
 
