@@ -204,3 +204,42 @@ fn what_a_level_was_served_is_in_the_metrics() {
     );
     server.stop();
 }
+
+#[test]
+fn a_name_that_is_not_there_is_hashed_for_all_the_same() {
+    let server = Server::start(None);
+    prepare(&server, &["CREATE ROLE no_password WITH LOGIN = true"]);
+    for (user, password) in [("admin", "wrong"), ("nobody", "secret"), ("no_password", ""), ("", "")] {
+        server.on(1, move |access| async move {
+            let hashed = || lanes::handle().core_usage(1, lanes::Group::DRIVER).heavy_dispatches;
+            let before = hashed();
+            let refused = access.authenticate(user, password).await.err();
+            let text = format!("Provided username {user} and/or password are incorrect");
+            assert_eq!(refused, Some(AuthError::Refused(text)));
+            // Counts of a turn that has just ended come with the next one at the latest.
+            let _ = access.authenticate("admin", PASSWORD).await;
+            assert!(hashed() > before, "{user}");
+        });
+    }
+    server.stop();
+}
+
+#[test]
+fn no_more_passwords_are_checked_at_a_time_than_stated() {
+    let server = Server::start(None);
+    server.on(1, |access| async move {
+        let try_one = |_| {
+            let access = access.clone();
+            lanes::spawn(lanes::Group::DRIVER, async move { access.authenticate("nobody", "x").await.err() })
+        };
+        let checked: Vec<_> = (0..access::CHECKS_MAX).map(try_one).collect();
+        for refused in (0..10).map(try_one).collect::<Vec<_>>() {
+            let Some(AuthError::Overloaded(text)) = refused.await else { panic!("beyond the limit") };
+            assert!(text.contains("limit. Try again in 256 ms"), "{text}");
+        }
+        // Clients that go away leave room for others.
+        drop(checked);
+        assert!(access.authenticate("admin", PASSWORD).await.is_ok());
+    });
+    server.stop();
+}

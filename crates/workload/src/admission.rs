@@ -202,4 +202,19 @@ mod tests {
         assert_eq!((door.in_flight(), level.level.in_flight(0)), (0, 0));
         assert!(door.admit(&level).is_ok());
     }
+    #[test]
+    fn a_held_session_goes_on_when_a_request_ends() {
+        use std::task::{Context, Waker};
+        let (door, batch) = (Admission::new(0), effective("etl", Some(WorkloadType::Batch)));
+        let mut inside: Vec<_> = (0..LEVEL_IN_FLIGHT_MAX).map(|_| door.admit(&batch).ok().unwrap()).collect();
+        assert_eq!(door.admit(&batch).err(), Some(Refused::Hold));
+        let mut room = Box::pin(door.room());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(room.as_mut().poll(&mut context).is_pending());
+        inside.pop();
+        assert!(room.as_mut().poll(&mut context).is_ready());
+        drop(room);
+        assert!(door.admit(&batch).is_ok());
+        assert_eq!(door.held.get(), 0);
+    }
 }

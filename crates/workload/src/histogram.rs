@@ -58,22 +58,26 @@ impl Histogram {
         count(&self.buckets[bucket_of(ns)], 1);
         count(&self.sum_ns, ns);
     }
+
+    /// The sum of all durations, ns, and how many they are.
+    pub(crate) fn sum_and_count(&self) -> (u64, u64) {
+        let count = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum();
+        (self.sum_ns.load(Relaxed), count)
+    }
 }
 
 /// What histograms of several cores hold together.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Merged {
+    /// Empty as long as nothing was added, so that levels nobody uses cost nothing.
     buckets: Vec<u64>,
     pub(crate) sum_ns: u64,
     pub(crate) count: u64,
 }
 
 impl Merged {
-    pub(crate) fn new() -> Merged {
-        Merged { buckets: vec![0; BUCKETS], sum_ns: 0, count: 0 }
-    }
-
     pub(crate) fn add(&mut self, histogram: &Histogram) {
+        self.buckets.resize(BUCKETS, 0);
         for (sum, bucket) in self.buckets.iter_mut().zip(&histogram.buckets) {
             let bucket = bucket.load(Relaxed);
             *sum += bucket;
@@ -114,7 +118,7 @@ mod tests {
         let (one, other) = (Histogram::new(), Histogram::new());
         (0..100).for_each(|_| one.record(2_000));
         (0..50).for_each(|_| other.record(9_000_000));
-        let mut merged = Merged::new();
+        let mut merged = Merged::default();
         merged.add(&one);
         merged.add(&other);
         assert_eq!((merged.count, merged.sum_ns), (150, 200_000 + 450_000_000));

@@ -59,6 +59,7 @@ struct Stats {
 }
 
 /// A level's counts of all cores.
+#[derive(Default)]
 pub(crate) struct Totals {
     pub(crate) service: [Merged; 3],
     pub(crate) errors: [u64; 3],
@@ -115,19 +116,14 @@ impl Level {
     /// Mean service time on that core, ns; 0 if nothing was served.
     pub(crate) fn mean_service_ns(&self, core: usize) -> u64 {
         let Some(stats) = self.cores[core].stats.get() else { return 0 };
-        let mut all = Merged::new();
-        stats.service.iter().for_each(|histogram| all.add(histogram));
-        all.sum_ns.checked_div(all.count).unwrap_or(0)
+        let sums = stats.service.iter().map(Histogram::sum_and_count);
+        let (sum_ns, count) =
+            sums.fold((0, 0), |all: (u64, u64), one| (all.0.wrapping_add(one.0), all.1 + one.1));
+        sum_ns.checked_div(count).unwrap_or(0)
     }
 
     pub(crate) fn totals(&self) -> Totals {
-        let mut totals = Totals {
-            service: std::array::from_fn(|_| Merged::new()),
-            errors: [0; 3],
-            queue: Merged::new(),
-            shed: 0,
-            in_flight: 0,
-        };
+        let mut totals = Totals::default();
         for core in &self.cores {
             totals.in_flight += u64::from(core.in_flight.load(Relaxed));
             let Some(stats) = core.stats.get() else { continue };

@@ -11,6 +11,9 @@ use lanes::{Group, Lanes};
 
 use crate::{DEFAULT_LEVEL, DRIVER_LEVEL, Level, LevelSpec};
 
+/// Most levels at a time. The lanes could take ten times as many groups; each level costs 256 bytes a core at least.
+pub const LEVELS_MAX: usize = 100_000;
+
 /// A level with the options it has now.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -45,6 +48,12 @@ impl Catalogue {
         &self.entries[DRIVER_LEVEL]
     }
 
+    /// Whether there are [`LEVELS_MAX`].
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.entries.len() >= LEVELS_MAX
+    }
+
     /// Every level, by name.
     pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.values()
@@ -60,6 +69,8 @@ pub enum LevelError {
     Missing(Arc<str>),
     /// `default` and `driver` stay.
     BuiltIn(Arc<str>),
+    /// There are [`LEVELS_MAX`].
+    Full,
 }
 
 impl fmt::Display for LevelError {
@@ -68,6 +79,7 @@ impl fmt::Display for LevelError {
             LevelError::Exists(name) => write!(f, "The service level '{name}' already exists."),
             LevelError::Missing(name) => write!(f, "The service level '{name}' doesn't exist."),
             LevelError::BuiltIn(name) => write!(f, "The service level '{name}' cannot be dropped."),
+            LevelError::Full => write!(f, "There are {LEVELS_MAX} service levels, which is the limit."),
         }
     }
 }
@@ -103,11 +115,14 @@ impl Levels {
     /// Adds a level, usable on all cores when this returns.
     ///
     /// # Errors
-    /// [`LevelError::Exists`].
+    /// [`LevelError::Exists`], [`LevelError::Full`].
     pub fn create(&self, spec: LevelSpec) -> Result<(), LevelError> {
         let mut catalogue = Catalogue::clone(&self.catalogue());
         if catalogue.get(&spec.name).is_some() {
             return Err(LevelError::Exists(spec.name));
+        }
+        if catalogue.is_full() {
+            return Err(LevelError::Full);
         }
         let group = self.lanes.create_group(Group::USERS, spec.group_spec());
         let level = Arc::new(Level::new(spec.name.clone(), group, self.lanes.cores()));

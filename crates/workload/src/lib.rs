@@ -22,5 +22,5 @@ pub use admission::{
 };
 pub use effective::{Effective, merge};
 pub use level::{Kind, Level};
-pub use levels::{Catalogue, Entry, LevelError, Levels};
+pub use levels::{Catalogue, Entry, LEVELS_MAX, LevelError, Levels};
 pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LevelSpec, WorkloadType};

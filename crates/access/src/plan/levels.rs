@@ -41,6 +41,9 @@ impl World<'_> {
         if self.levels.get(name).is_some() {
             return Err(Error::Invalid(LevelError::Exists(name.as_str().into()).to_string()));
         }
+        if self.levels.is_full() {
+            return Err(Error::Invalid(LevelError::Full.to_string()));
+        }
         let maker = self.permit_maker(Resource::ServiceLevel(name.clone()));
         Ok([Edit::PutLevel(spec)].into_iter().chain(maker).collect())
     }

@@ -1,0 +1,76 @@
+//! The catalogue and the lanes' groups behind it.
+
+use std::sync::Arc;
+
+use lanes::{Config, Group, Lanes};
+use workload::{LevelError, LevelSpec, Levels, WorkloadType};
+
+fn with_levels(test: impl FnOnce(&Arc<Levels>, &Lanes)) {
+    let lanes =
+        Lanes::start(Config { cores: vec![0, 1], pin: false, ..Config::detect() }).expect("lanes start");
+    test(&Levels::new(lanes.clone()), &lanes);
+    lanes.shutdown();
+}
+
+fn spec(name: &str, shares: u16) -> LevelSpec {
+    LevelSpec { shares, ..LevelSpec::new(name) }
+}
+
+fn names(levels: &Levels) -> Vec<String> {
+    levels.catalogue().entries().map(|entry| format!("{}={}", entry.spec.name, entry.spec.shares)).collect()
+}
+
+#[test]
+fn levels_come_change_and_go() {
+    with_levels(|levels, _| {
+        assert_eq!(names(levels), ["default=1000", "driver=200"]);
+        assert_eq!(levels.catalogue().default_level().level.group(), Group::DEFAULT);
+        assert_eq!(levels.catalogue().driver_level().level.group(), Group::DRIVER);
+        levels.create(spec("a", 10)).expect("new");
+        let before = levels.catalogue();
+        assert_eq!(levels.create(spec("a", 11)), Err(LevelError::Exists("a".into())));
+        levels.alter(spec("a", 12)).expect("there");
+        assert_eq!(levels.alter(spec("b", 12)), Err(LevelError::Missing("b".into())));
+        assert_eq!(names(levels), ["a=12", "default=1000", "driver=200"]);
+        let (old, new) = (before.get("a").unwrap(), levels.catalogue());
+        assert_eq!(old.spec.shares, 10, "a snapshot does not change");
+        assert!(Arc::ptr_eq(&old.level, &new.get("a").unwrap().level), "the level is the same");
+        assert_eq!(levels.drop_level("default"), Err(LevelError::BuiltIn("default".into())));
+        assert_eq!(levels.drop_level("driver"), Err(LevelError::BuiltIn("driver".into())));
+        levels.drop_level("a").expect("there");
+        assert_eq!(levels.drop_level("a"), Err(LevelError::Missing("a".into())));
+    });
+}
+
+#[test]
+fn replacing_touches_only_what_differs() {
+    with_levels(|levels, _| {
+        levels.replace(vec![spec("a", 10), spec("b", 20), spec("default", 5), spec("driver", 30)]);
+        assert_eq!(names(levels), ["a=10", "b=20", "default=1000", "driver=30"]);
+        let before = levels.catalogue();
+        levels.replace(vec![spec("b", 21), spec("c", 1), spec("c", 2)]);
+        assert_eq!(names(levels), ["b=21", "c=1", "default=1000", "driver=200"]);
+        let group = |name: &str| levels.catalogue().get(name).unwrap().level.group();
+        assert_eq!(group("b"), before.get("b").unwrap().level.group());
+    });
+}
+
+#[test]
+fn a_thousand_levels_work() {
+    with_levels(|levels, lanes| {
+        for i in 0..1000 {
+            levels.create(spec(&format!("l{i}"), 1 + i % 1000)).expect("new");
+        }
+        let group = levels.catalogue().get("l999").unwrap().level.group();
+        let ran = lanes.block_on(1, group, || async { lanes::current_group() });
+        assert_eq!(ran, group);
+        let mut text = String::new();
+        levels.metrics_text(&mut text);
+        assert!(text.contains("fairlane_shares{level=\"l999\"} 1000"));
+        levels
+            .alter(LevelSpec { workload_type: Some(WorkloadType::Batch), ..spec("l999", 1) })
+            .expect("there");
+        levels.replace(Vec::new());
+        assert_eq!(names(levels), ["default=1000", "driver=200"]);
+    });
+}
