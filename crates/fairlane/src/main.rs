@@ -1,6 +1,7 @@
 //! The binary: command line, settings, and putting the rooms together.
 #![expect(clippy::disallowed_methods, reason = "the command line stands outside the lanes")]
 
+mod demo;
 mod folder;
 mod machine;
 mod rooms;
@@ -20,6 +21,7 @@ const HELP: &str = "\
 fairlane: transactions and analytics on the same machine, each workload in its own lane
 
   fairlane serve [FLAGS]            run a server
+  fairlane demo [FLAGS]             transactions and analytics side by side, on this machine, in minutes
   fairlane load WORKLOAD [FLAGS]    put load on a CQL server and report on it
   fairlane config --print [FLAGS]   every setting, its value, and where that came from
   fairlane --help | --version
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
     };
     match command {
         "serve" => with_settings("serve", rest, |loaded| serve::serve(&loaded.settings, &loaded.warnings)),
+        "demo" => ExitCode::from(u8::try_from(demo::run(rest)).unwrap_or(1)),
         "load" => ExitCode::from(u8::try_from(load::cli(rest)).unwrap_or(1)),
         "config" => config(rest),
         "--help" | "-h" | "help" => done(HELP),
