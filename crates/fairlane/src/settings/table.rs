@@ -103,7 +103,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "cores",
         value: "N|LIST|auto",
         default: "auto",
-        help: "CPUs to run on: how many of those this process was given, or which, such as 0,2-3.",
+        help: "CPUs to run on: how many of those this process was given, or which, such as 0,2-3 or 3,.",
         set: |s, text| put(&mut s.cores, cores(text)),
     },
     Setting {
@@ -268,7 +268,8 @@ fn cores(text: &str) -> Result<Cores, String> {
     if text == "auto" {
         return Ok(Cores::Auto);
     }
-    if !text.contains([',', '-']) {
+    // No count is 0, so that is the CPU of this number; any other CPU alone is written with a comma behind it.
+    if !text.contains([',', '-']) && text != "0" {
         return number(text, 1, 1024).map(Cores::Count).map_err(|_| wanted());
     }
     let mut list = Vec::new();

@@ -56,7 +56,7 @@ fn what_is_unknown_or_wrong_is_said_with_what_would_do() {
     refused(&["--lisen", "x"], "did you mean `--listen`?");
     refused(&["--listen"], "wants a value");
     refused(&["--listen", "nonsense"], "`nonsense` will not do: an address");
-    refused(&["--cores", "0"], "a number of CPUs");
+    refused(&["--cores", "none"], "a number of CPUs");
     refused(&["--memory", "1MiB"], "at least 64MiB");
     refused(&["--commit", "periodic:0"], "periodic:10");
     refused(&["stray"], "What is `stray` for?");
@@ -86,6 +86,8 @@ fn what_is_printed_can_be_read_again() {
     let second = loaded(&["--config", file.path()], &[]).expect("loads");
     assert_eq!(first.settings, second.settings);
     assert_eq!(first.settings.cores, Cores::List(vec![0, 2, 3]));
+    let alone = |text| loaded(&["--cores", text], &[]).expect("loads").settings.cores;
+    assert_eq!([alone("0"), alone("3,")], [Cores::List(vec![0]), Cores::List(vec![3])]);
     assert_eq!(first.settings.memory_bytes, Some(8 << 30));
     for setting in SETTINGS {
         assert!(help().contains(setting.help) && first.print().contains(setting.help), "{}", setting.name);
