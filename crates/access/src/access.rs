@@ -296,20 +296,23 @@ impl Access {
             Action::Alter => Permission::Alter,
             Action::Drop => Permission::Drop,
         };
-        let name = keyspace.clone();
         let resource = match (table, action) {
             (Some(table), action) if *action != Action::Create => {
                 // Nobody but superusers reads verifiers.
                 if !own && view.may(actor, permission, (keyspace, table), || self.snapshot()) {
                     return Ok(());
                 }
-                return Err(denied(&actor.role, permission, &Resource::Table(name, table.clone())));
+                return Err(denied(
+                    &actor.role,
+                    permission,
+                    &Resource::Table(keyspace.clone(), table.clone()),
+                ));
             }
-            (Some(_), _) => Resource::AllTables(name),
-            (None, Action::Create) if !self.has_data(&Resource::Keyspace(name.clone())) => {
+            (Some(_), _) => Resource::AllTables(keyspace.clone()),
+            (None, Action::Create) if !self.has_data(&Resource::Keyspace(keyspace.clone())) => {
                 Resource::AllKeyspaces
             }
-            (None, _) => Resource::Keyspace(name),
+            (None, _) => Resource::Keyspace(keyspace.clone()),
         };
         let may = self.snapshot().roles.may(&actor.role, permission, &resource);
         if may { Ok(()) } else { Err(denied(&actor.role, permission, &resource)) }

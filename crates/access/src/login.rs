@@ -2,11 +2,11 @@
 //! change, so that looking again costs one atomic load.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
 use cql::ast::Permission;
+use rustc_hash::FxHashMap;
 use workload::{Catalogue, Effective};
 
 use crate::plan::Actor;
@@ -21,7 +21,7 @@ pub(crate) struct View {
     pub(crate) effective: Rc<Effective>,
     pub(crate) is_superuser: bool,
     /// Permissions by keyspace and table, as far as they were asked for.
-    tables: RefCell<HashMap<String, HashMap<String, PermissionSet>>>,
+    tables: RefCell<FxHashMap<String, FxHashMap<String, PermissionSet>>>,
 }
 
 impl View {
@@ -50,7 +50,7 @@ impl View {
             let resource = Resource::Table(keyspace.to_owned(), table.to_owned());
             let permissions = roles().roles.permissions(&actor.role, &resource);
             let mut known = self.tables.borrow_mut();
-            if known.values().map(HashMap::len).sum::<usize>() >= TABLES_MAX {
+            if known.values().map(FxHashMap::len).sum::<usize>() >= TABLES_MAX {
                 known.clear();
             }
             known.entry(keyspace.to_owned()).or_default().insert(table.to_owned(), permissions);

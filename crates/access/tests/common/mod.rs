@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use access::{Access, Admin, Login};
+use access::{Access, Admin, AuthError, Login};
 use embedded::Embedded;
 use engine::{Engine, Error, Outcome, Request};
 use lanes::{Config, Group, Lanes};
@@ -74,17 +74,14 @@ impl Server {
     pub(crate) fn run(&self, core: usize, role: &str, text: &str) -> String {
         let (role, text) = (role.to_owned(), text.to_owned());
         self.on(core, |access| async move {
-            let open = SESSIONS.with_borrow(|sessions| sessions.get(&role).cloned());
-            let login = match open {
-                Some(login) => login,
-                None => match access.authenticate(role.trim_end_matches('!'), PASSWORD).await {
-                    Ok(login) => login,
-                    Err(error) => return format!("BadCredentials: {error}"),
-                },
+            let login = match role.strip_suffix('!') {
+                Some(role) => access.authenticate(role, PASSWORD).await,
+                None => open_session(&access, &role).await,
             };
-            if !role.ends_with('!') {
-                SESSIONS.with_borrow_mut(|sessions| sessions.insert(role, login.clone()));
-            }
+            let login = match login {
+                Ok(login) => login,
+                Err(error) => return format!("BadCredentials: {error}"),
+            };
             shown(statement(&access, &login, &text).await)
         })
     }
@@ -98,6 +95,16 @@ impl Server {
         }
         self.lanes.shutdown();
     }
+}
+
+/// The role's session on this core. Hashing is slow without optimisation, so there is one for all.
+pub(crate) async fn open_session(access: &Rc<Access>, role: &str) -> Result<Login, AuthError> {
+    if let Some(login) = SESSIONS.with_borrow(|sessions| sessions.get(role).cloned()) {
+        return Ok(login);
+    }
+    let login = access.authenticate(role, PASSWORD).await?;
+    SESSIONS.with_borrow_mut(|sessions| sessions.insert(role.to_owned(), login.clone()));
+    Ok(login)
 }
 
 /// Runs a statement as the server does: rights, then whoever handles it.
