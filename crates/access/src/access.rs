@@ -157,7 +157,7 @@ impl Access {
         &self.shared.levels
     }
 
-    /// Whether there is any role that can log in with a password: whether an administrator has been made.
+    /// Whether there is a superuser who can log in: if not, [`Access::open`] makes one.
     #[must_use]
     pub fn has_superuser(&self) -> bool {
         self.snapshot().roles.iter().any(|(_, role)| role.is_superuser && role.can_login)
