@@ -168,6 +168,7 @@ fn show(options: &Options) -> Result<i32, DemoError> {
         Err(DemoError::ServerGone(why)) if !outcome.chapters.is_empty() => outcome.notes.push(why),
         Err(error) => return Err(error),
     }
+    outcome.notes.extend(table::disturbed(&outcome));
     outcome.comparison = table::compare(&outcome);
     print!("{}", table::text(&outcome));
     write(&options.report, &report::page(&outcome))?;

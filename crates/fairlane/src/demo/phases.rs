@@ -13,8 +13,8 @@ use super::stage::Stage;
 
 /// The interactive load: its role, its level and its name in reports.
 pub(super) const INTERACTIVE: &str = "interactive";
-/// The batch load: likewise.
-pub(super) const BATCH: &str = "batch";
+/// The batch load: likewise. (`batch` itself is a reserved word of CQL.)
+pub(super) const BATCH: &str = "analytics";
 /// How long a load may take to log in and answer its first second.
 const BEGIN_TIMEOUT_S: f64 = 20.0;
 /// Seconds of the interactive load before anything counts, so that connections and caches are warm.
@@ -41,9 +41,9 @@ pub(super) fn two_levels(stage: &mut Stage) -> Result<Chapter, DemoError> {
     stage.role(BATCH)?;
     stage.cql(&[
         "CREATE SERVICE LEVEL interactive WITH shares = 1000",
-        "CREATE SERVICE LEVEL batch WITH shares = 10",
+        "CREATE SERVICE LEVEL analytics WITH shares = 10",
         "ATTACH SERVICE LEVEL interactive TO interactive",
-        "ATTACH SERVICE LEVEL batch TO batch",
+        "ATTACH SERVICE LEVEL analytics TO analytics",
     ])?;
     let mut chapter = mixed(stage)?;
     chapter.id = "two_levels";
@@ -138,7 +138,7 @@ fn follow(stage: &mut Stage, seconds: &Receiver<Second>, until_s: f64) -> Result
 
 fn chapter(stage: &Stage, interactive: &Report, batch: &Report) -> Chapter {
     let of_batch = Series::of(BATCH, &batch.seconds);
-    let phases = [(0, "before", "alone"), (2, "beside", "batch beside it"), (4, "after", "alone again")];
+    let phases = [(0, "before", "alone"), (2, "beside", "analytics beside it"), (4, "after", "alone again")];
     let mut windows = Vec::new();
     for (index, id, label) in phases {
         let Some(run) = Run::of(INTERACTIVE, interactive, index) else { continue };

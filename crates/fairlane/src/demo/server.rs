@@ -155,7 +155,8 @@ impl Server {
         let program = std::env::current_exe().map_err(failed("Cannot find this program"))?;
         let log = folder.file("server.log");
         let file = File::create(&log).map_err(failed("Cannot write the server's log"))?;
-        let list = cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        // `--cores N` alone is a number of CPUs; a range of one is the CPU of that number.
+        let list = cores.iter().map(|core| format!("{core}-{core}")).collect::<Vec<_>>().join(",");
         let mut command = Command::new(program);
         command.arg("serve").arg("--data-dir").arg(folder.file("data"));
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--cores", &list]);
@@ -212,12 +213,13 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// Starts `fairlane load` with these arguments on these cores, at the lowest priority.
+    /// Starts `fairlane load` with these arguments on these cores, at the lowest priority if `nice`.
     pub(super) fn start(
         folder: &Folder,
         cores: &[usize],
         name: &str,
         password: &str,
+        nice: bool,
         arguments: &[String],
     ) -> Result<Sender, DemoError> {
         let program = std::env::current_exe().map_err(failed("Cannot find this program"))?;
@@ -227,7 +229,7 @@ impl Sender {
         let mut command = Command::new(program);
         command.arg("load").args(arguments).arg("--json").arg(&json);
         command.env("FAIRLANE_PASSWORD", password).stdout(Stdio::null()).stderr(file);
-        let child = spawn(command, cores, true).map_err(failed("Cannot start a load"))?;
+        let child = spawn(command, cores, nice).map_err(failed("Cannot start a load"))?;
         Ok(Sender { child, name: name.to_string(), json, errors })
     }
 

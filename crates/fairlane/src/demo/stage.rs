@@ -9,6 +9,7 @@ use load::{Keys, Pacing, Report, Rows, Second, Spec, StopFlag, Workload};
 use super::DemoError;
 use super::figures::{Capacity, Machine, Run};
 use super::metrics::Probe;
+use super::phases::BATCH;
 use super::server::{ADMIN, Folder, Sender, Server, keep_to};
 
 /// Keyspace of the demo's tables.
@@ -82,7 +83,7 @@ pub(super) struct Times {
 }
 
 const QUICK: Times =
-    Times { rows: 20_000, partitions: 300, capacity: 2.0, mixed: 4.0, settle: 1.0, shares: 4.0 };
+    Times { rows: 20_000, partitions: 300, capacity: 2.0, mixed: 3.0, settle: 1.0, shares: 3.0 };
 const FULL: Times =
     Times { rows: 100_000, partitions: 2_000, capacity: 6.0, mixed: 16.0, settle: 2.0, shares: 14.0 };
 
@@ -167,7 +168,12 @@ impl Stage {
     pub(super) fn role(&mut self, name: &str) -> Result<(), DemoError> {
         self.say(&format!("role {name}, who may read the keyspace {KEYSPACE}"));
         let password = self.password.clone();
-        self.admin.query(&format!("CREATE ROLE {name} WITH PASSWORD = '{password}' AND LOGIN = true"))?;
+        let create =
+            format!("CREATE ROLE IF NOT EXISTS {name} WITH PASSWORD = '{password}' AND LOGIN = true");
+        self.admin.query(&create).map_err(|error| {
+            let error = error.to_string().replace(&password, "…");
+            DemoError::Failed(error)
+        })?;
         self.admin.query(&format!("GRANT SELECT ON KEYSPACE {KEYSPACE} TO {name}"))?;
         Ok(())
     }
@@ -339,7 +345,9 @@ impl Stage {
             flag("slice-rows", rows.slice_rows.to_string());
         }
         arguments.extend_from_slice(pace);
-        Sender::start(&self.folder, &self.machine.load_cores, user, &self.password, &arguments)
+        // Only beside the interactive load need a sender give way.
+        let nice = user == BATCH;
+        Sender::start(&self.folder, &self.machine.load_cores, user, &self.password, nice, &arguments)
     }
 
     /// Keeps what a report warns of, as far as it bears on the figures.

@@ -254,6 +254,21 @@ pub(super) fn fullness(outcome: &Outcome) -> Vec<(String, f64, f64)> {
         .collect()
 }
 
+/// A sentence when other programs took much of the server's cores in some phase.
+pub(super) fn disturbed(outcome: &Outcome) -> Option<String> {
+    let others = |(_, process, busy): &(String, f64, f64)| busy - process;
+    let worst = fullness(outcome).into_iter().max_by(|a, b| others(a).total_cmp(&others(b)))?;
+    let taken = others(&worst);
+    (taken > 0.05).then(|| {
+        format!(
+            "Other programs (or the system itself) took up to {:.0} % of the server's cores (in `{}`). The figures are those of a busy machine; \
+             run the demo on a quiet one.",
+            taken * 100.0,
+            worst.0
+        )
+    })
+}
+
 /// The table for a terminal.
 pub(super) fn text(outcome: &Outcome) -> String {
     let mut out = String::new();
