@@ -6,9 +6,10 @@ use engine::{BatchKind, Error, Execution, Plan, Value};
 use wire::{Batch, Envelope, Failure};
 
 use crate::reply::{self, Wish};
-use crate::request::{Admitted, BoundValues, Done, Due, Times, check_count, unprepared, value};
+use crate::request::{Admitted, Done, Due, Times, unprepared};
 use crate::session::Session;
 use crate::statement::{Kind, Statement, Work};
+use crate::values::{BoundValues, check_count, value};
 
 impl Session {
     /// Runs a batch under the session's level.

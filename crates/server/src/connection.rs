@@ -8,7 +8,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -75,6 +75,8 @@ impl Drop for Listed {
 pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::SocketAddr) {
     let id = core.next_session.replace(core.next_session.get() + 1);
     let session = Session::new(core.clone(), id, peer);
+    // One that was on its way from another core while the server began to stop.
+    session.draining.set(core.shared.stopping.load(SeqCst));
     core.sessions.borrow_mut().insert(id, session.clone());
     add(&core.counters.connections, 1);
     add(&core.counters.accepted, 1);

@@ -15,12 +15,14 @@ mod handshake;
 mod http;
 pub mod logging;
 mod plans;
+mod record;
 mod reply;
 mod request;
 mod server;
 mod session;
 mod statement;
 mod system;
+mod values;
 
 pub use config::ServerConfig;
 pub use core::Listening;

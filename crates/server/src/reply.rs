@@ -21,13 +21,16 @@ pub(crate) fn answer(
     result: &Result<Outcome, Failure>,
     statement: Option<&Statement>,
     wish: Wish,
+    warning: Option<String>,
 ) -> Option<i32> {
     let written = match result {
         Ok(Outcome::Void) => encoder.void(stream, &Prelude::default()),
         Ok(Outcome::Rows(rows)) => self::rows(encoder, stream, rows, statement, wish),
-        Ok(Outcome::SchemaChange(change)) => {
-            encoder.schema_change(stream, &schema_change(change), &Prelude::default())
-        }
+        Ok(Outcome::SchemaChange(change)) => encoder.schema_change(
+            stream,
+            &schema_change(change),
+            &Prelude::with_warnings(warning.into_iter().collect()),
+        ),
         Err(failure) => {
             let code = failure.kind.code();
             return match encoder.error(stream, failure, &Prelude::default()) {
@@ -103,6 +106,22 @@ pub(crate) fn schema_change(change: &engine::SchemaChange) -> wire::SchemaChange
         },
         keyspace: change.keyspace.clone(),
     }
+}
+
+/// What to tell the client of a keyspace that asks for more copies than there are.
+pub(crate) fn copies_warning(change: &engine::SchemaChange, schema: &engine::Schema) -> Option<String> {
+    if change.target != SchemaTarget::Keyspace {
+        return None;
+    }
+    let keyspace = schema.keyspaces.get(&change.keyspace)?;
+    let copies =
+        |(key, value): (&String, &String)| key != "class" && value.parse::<u32>().is_ok_and(|n| n > 1);
+    keyspace
+        .def
+        .replication
+        .iter()
+        .any(copies)
+        .then(|| format!("Keyspace {} is kept in one copy: this engine runs on one machine", change.keyspace))
 }
 
 /// An engine's error as an ERROR message. `id` is that of a prepared statement.

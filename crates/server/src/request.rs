@@ -8,8 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{Error, Execution, Outcome, Value};
-use smallvec::SmallVec;
+use engine::{Error, Execution, Outcome};
 use wire::{
     Consistency, Envelope, Failure, FailureKind, Prelude, Prepare, PreparedHead, QueryParams, Request,
     Version,
@@ -20,10 +19,8 @@ use crate::describe;
 use crate::logging::Level;
 use crate::reply::{self, Wish};
 use crate::session::Session;
-use crate::statement::{Kind, PrepareError, Statement, Timeout, Work, timeout_of};
-
-/// Bound values of a request; more than this many cost an allocation.
-pub(crate) type BoundValues<'a> = SmallVec<[Value<'a>; 16]>;
+use crate::statement::{Kind, PrepareError, Statement, Timeout, Work};
+use crate::values::{bound_timeout, bound_values};
 
 /// When a request came and when its work began, ns of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
@@ -367,61 +364,15 @@ impl Session {
         wish: Wish,
     ) -> bool {
         self.warm_output();
-        let code = reply::answer(&mut self.encoder.borrow_mut(), stream, result, statement, wish);
+        let warning = match result {
+            Ok(Outcome::SchemaChange(change)) => reply::copies_warning(change, &self.core.engine.schema()),
+            _ => None,
+        };
+        let code = reply::answer(&mut self.encoder.borrow_mut(), stream, result, statement, wish, warning);
         if let Some(code) = code {
             self.core.counters.error(code);
         }
         code.is_some()
-    }
-
-    /// Counts a statement, and logs it if it was slow.
-    pub(crate) fn record(&self, done: Done, times: Times, statement: Option<&Statement>) {
-        if let Some(service_ns) = self.count(done, times, lanes::time::monotonic_ns()) {
-            self.log_slow(service_ns, statement);
-        }
-    }
-
-    /// Counts a statement answered at once, whose text is looked up only if it was slow.
-    pub(crate) fn record_envelope(&self, done: Done, times: Times, envelope: &Envelope, ended_ns: u64) {
-        if let Some(service_ns) = self.count(done, times, ended_ns) {
-            let statement = match envelope.request() {
-                Ok(Request::Execute(execute)) => self.core.plans.prepared(execute.id),
-                Ok(Request::Query(query)) => {
-                    let keyspace = self.keyspace_of(query.params.keyspace);
-                    self.core.text(query.text, keyspace.as_ref()).ok()
-                }
-                _ => None,
-            };
-            self.log_slow(service_ns, statement.as_deref());
-        }
-    }
-
-    /// Counts a statement; its time, ns, if it was slow.
-    fn count(&self, done: Done, times: Times, ended_ns: u64) -> Option<u64> {
-        let service_ns = ended_ns.saturating_sub(times.began_ns);
-        let queue_ns = times.began_ns.saturating_sub(times.read_ns);
-        let kind = match done.kind {
-            Kind::Read => workload::Kind::Read,
-            Kind::Write | Kind::Batch => workload::Kind::Write,
-            Kind::Other => workload::Kind::Other,
-        };
-        done.effective.level.record(self.core.index, kind, service_ns, queue_ns, done.failed);
-        let threshold = self.core.shared.config.slow_statement?;
-        (u128::from(service_ns) >= threshold.as_nanos()).then_some(service_ns)
-    }
-
-    #[cold]
-    fn log_slow(&self, service_ns: u64, statement: Option<&Statement>) {
-        crate::counters::add(&self.core.counters.slow, 1);
-        let mut text = statement.map_or_else(|| "BATCH".to_owned(), |statement| statement.tree.to_string());
-        if let Some((end, _)) = text.char_indices().nth(1000) {
-            text.truncate(end);
-        }
-        let role = self.login().map_or_else(String::new, |login| login.role().to_string());
-        let ms = service_ns / 1_000_000;
-        let fields: [(&str, &dyn std::fmt::Display); 4] =
-            [("ms", &ms), ("role", &role), ("client", &self.peer), ("statement", &text)];
-        self.core.shared.logger.log(Level::Warn, "slow statement", &fields);
     }
 
     fn prepare(&self, envelope: &Envelope, prepare: &Prepare<'_>) -> Result<(), Failure> {
@@ -520,53 +471,4 @@ pub(crate) fn unprepared(id: &[u8]) -> Failure {
          (maybe the host has been restarted?) or you have prepared too many queries and it has been evicted)"
     );
     Failure::new(FailureKind::Unprepared(id.to_vec()), text)
-}
-
-/// A value as the engine takes it.
-pub(crate) fn value(value: wire::Value<'_>) -> Value<'_> {
-    match value {
-        wire::Value::Null => Value::Null,
-        wire::Value::Unset => Value::Unset,
-        wire::Value::Bytes(bytes) => Value::Bytes(bytes),
-    }
-}
-
-/// The values of a request in the order of the bind markers.
-fn bound_values<'a>(statement: &Statement, params: &QueryParams<'a>) -> Result<BoundValues<'a>, Error> {
-    let binds = statement.binds();
-    if !params.values.is_named() {
-        check_count(binds.len(), params.values.len())?;
-        return Ok(params.values.iter().map(value).collect());
-    }
-    let mut values: BoundValues<'a> = smallvec::smallvec![Value::Unset; binds.len()];
-    for (name, given) in params.values.iter_named() {
-        for (bind, place) in binds.iter().zip(&mut values) {
-            if bind.name == name {
-                *place = value(given);
-            }
-        }
-    }
-    Ok(values)
-}
-
-/// Refuses more or fewer values than there are markers.
-pub(crate) fn check_count(expected: usize, given: usize) -> Result<(), Error> {
-    if expected == given {
-        return Ok(());
-    }
-    let text = format!("Invalid amount of bind variables: expected {expected}, got {given}");
-    Err(Error::Invalid(text))
-}
-
-/// The timeout that is the value of a marker; none for null and unset.
-fn bound_timeout(
-    params: &QueryParams<'_>,
-    statement: &Statement,
-    marker: u16,
-) -> Result<Option<Duration>, Error> {
-    let values = bound_values(statement, params)?;
-    let Some(Value::Bytes(bytes)) = values.get(usize::from(marker)) else { return Ok(None) };
-    let duration = schema::value::Duration::from_bytes(bytes)
-        .map_err(|error| Error::Invalid(format!("USING TIMEOUT: {error}")))?;
-    timeout_of(duration.months, duration.days, duration.nanoseconds).map(Some)
 }

@@ -13,7 +13,7 @@ use crate::core::{Core, Shared};
 use crate::handshake::{CQL_VERSION, PARTITIONER};
 
 /// Steers which tables drivers ask for and that cqlsh leaves DESCRIBE to the server.
-const RELEASE_VERSION: &str = "5.0.2";
+const RELEASE_VERSION: &str = "5.0.0";
 
 /// A column's name, its type, and its value.
 type Cell = (&'static str, CqlType, Option<Bytes>);

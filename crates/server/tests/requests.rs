@@ -205,6 +205,16 @@ fn rights_and_levels_change_under_open_sessions() {
 }
 
 #[test]
+fn more_copies_than_there_are_is_a_warning() {
+    let server = TestServer::start(1, settings());
+    let mut client = server.client(Version::V4, ADMIN);
+    client.run(KEYSPACE);
+    assert_eq!(client.warnings, Vec::<String>::new());
+    client.run(&KEYSPACE.replace("ks", "three").replace(": 1", ": 3"));
+    assert_eq!(client.warnings, ["Keyspace three is kept in one copy: this engine runs on one machine"]);
+}
+
+#[test]
 fn pages_go_on_where_they_ended() {
     let (_server, mut client) = with_table(2);
     for k in 0..25 {

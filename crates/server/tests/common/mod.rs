@@ -194,6 +194,8 @@ impl Answer {
 
 /// A client's end of a connection.
 pub struct Client {
+    /// What the server warned of with the last answer.
+    pub warnings: Vec<String>,
     pub stream: TcpStream,
     pub encoder: Encoder,
     decoder: Decoder,
@@ -206,6 +208,7 @@ impl Client {
         let stream = TcpStream::connect(to).expect("connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout is set");
         Client {
+            warnings: Vec::new(),
             stream,
             encoder: Encoder::new(Direction::Request, Version::V4),
             decoder: Decoder::new(Direction::Response, Limits::default()),
@@ -238,6 +241,7 @@ impl Client {
             if let Some(envelope) =
                 self.decoder.decode(&mut self.input).expect("the server speaks the protocol")
             {
+                self.warnings = envelope.prelude().expect("a prelude").warnings;
                 return Some((envelope.stream, Answer::of(envelope.response().expect("a response"))));
             }
             let mut buffer = [0; 64 << 10];

@@ -1,0 +1,64 @@
+//! The bound values of a request: in the order of the bind markers, as many as there are.
+
+use std::time::Duration;
+
+use engine::{Error, Value};
+use smallvec::SmallVec;
+use wire::QueryParams;
+
+use crate::statement::{Statement, timeout_of};
+
+/// Bound values of a request; more than this many cost an allocation.
+pub(crate) type BoundValues<'a> = SmallVec<[Value<'a>; 16]>;
+
+/// A value as the engine takes it.
+pub(crate) fn value(value: wire::Value<'_>) -> Value<'_> {
+    match value {
+        wire::Value::Null => Value::Null,
+        wire::Value::Unset => Value::Unset,
+        wire::Value::Bytes(bytes) => Value::Bytes(bytes),
+    }
+}
+
+/// The values of a request in the order of the bind markers.
+pub(crate) fn bound_values<'a>(
+    statement: &Statement,
+    params: &QueryParams<'a>,
+) -> Result<BoundValues<'a>, Error> {
+    let binds = statement.binds();
+    if !params.values.is_named() {
+        check_count(binds.len(), params.values.len())?;
+        return Ok(params.values.iter().map(value).collect());
+    }
+    let mut values: BoundValues<'a> = smallvec::smallvec![Value::Unset; binds.len()];
+    for (name, given) in params.values.iter_named() {
+        for (bind, place) in binds.iter().zip(&mut values) {
+            if bind.name == name {
+                *place = value(given);
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// Refuses more or fewer values than there are markers.
+pub(crate) fn check_count(expected: usize, given: usize) -> Result<(), Error> {
+    if expected == given {
+        return Ok(());
+    }
+    let text = format!("Invalid amount of bind variables: expected {expected}, got {given}");
+    Err(Error::Invalid(text))
+}
+
+/// The timeout that is the value of a marker; none for null and unset.
+pub(crate) fn bound_timeout(
+    params: &QueryParams<'_>,
+    statement: &Statement,
+    marker: u16,
+) -> Result<Option<Duration>, Error> {
+    let values = bound_values(statement, params)?;
+    let Some(Value::Bytes(bytes)) = values.get(usize::from(marker)) else { return Ok(None) };
+    let duration = schema::value::Duration::from_bytes(bytes)
+        .map_err(|error| Error::Invalid(format!("USING TIMEOUT: {error}")))?;
+    timeout_of(duration.months, duration.days, duration.nanoseconds).map(Some)
+}
