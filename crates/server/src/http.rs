@@ -1,6 +1,7 @@
 //! `/health/live`, `/health/ready` and `/metrics`, over just enough HTTP/1.1: GET and HEAD, one request a connection,
 //! in the control group so that they answer while every level is busy.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -22,9 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Serves until the lanes end.
 pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
     // A channel as a counter: a slot is taken for each connection, and given back when it ends.
-    let (slots, mut taken) = mpsc::channel::<()>(CONNECTIONS_MAX);
-    let _ = &mut taken;
-    let free = Rc::new(std::cell::RefCell::new(taken));
+    let (slots, taken) = mpsc::channel::<()>(CONNECTIONS_MAX);
+    let taken = Rc::new(RefCell::new(taken));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             lanes::time::sleep(Duration::from_millis(100)).await;
@@ -33,11 +33,11 @@ pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
         if slots.send(()).await.is_err() {
             return;
         }
-        let (core, free) = (core.clone(), free.clone());
+        let (core, taken) = (core.clone(), taken.clone());
         let work = async move {
             // Who is too slow is closed; nobody is waiting for this result.
             let _ = lanes::time::timeout(TIMEOUT, answer(&core, stream)).await;
-            free.borrow_mut().try_recv();
+            taken.borrow_mut().try_recv();
         };
         lanes::spawn(Group::CONTROL, work).detach();
     }

@@ -83,27 +83,7 @@ impl Session {
     ) -> Option<Done> {
         let stream = envelope.stream;
         match envelope.request() {
-            Ok(Request::Execute(execute)) => {
-                let Some(statement) = self.core.plans.prepared(execute.id) else {
-                    self.refuse(stream, &unprepared(execute.id));
-                    return None;
-                };
-                let statement = match self.core.current(statement) {
-                    Ok(statement) => statement,
-                    Err(error) => {
-                        let consistency = execute.params.consistency;
-                        self.refuse(
-                            stream,
-                            &reply::failure(error, Kind::Other, consistency, Some(execute.id)),
-                        );
-                        return None;
-                    }
-                };
-                let wish = self.wish(&statement, envelope.version, &execute);
-                let params = &execute.params;
-                let call = Call { envelope, statement: &statement, params, prepared: true, wish, times };
-                self.run(&call, admitted)
-            }
+            Ok(Request::Execute(execute)) => self.execute_prepared(envelope, &execute, times, admitted),
             Ok(Request::Query(query)) => {
                 let keyspace = self.keyspace_of(query.params.keyspace);
                 let statement = match self.core.text(query.text, keyspace.as_ref()) {
@@ -142,6 +122,32 @@ impl Session {
             }
             Err(error) => {
                 self.refuse(stream, &Failure::from(&error));
+                None
+            }
+        }
+    }
+
+    fn execute_prepared(
+        self: &Rc<Self>,
+        envelope: &Envelope,
+        execute: &wire::Execute<'_>,
+        times: Times,
+        admitted: Admitted,
+    ) -> Option<Done> {
+        let Some(statement) = self.core.plans.prepared(execute.id) else {
+            self.refuse(envelope.stream, &unprepared(execute.id));
+            return None;
+        };
+        match self.core.current(statement) {
+            Ok(statement) => {
+                let wish = self.wish(&statement, envelope.version, execute);
+                let (statement, params) = (&statement, &execute.params);
+                self.run(&Call { envelope, statement, params, prepared: true, wish, times }, admitted)
+            }
+            Err(error) => {
+                let consistency = execute.params.consistency;
+                let failure = reply::failure(error, Kind::Other, consistency, Some(execute.id));
+                self.refuse(envelope.stream, &failure);
                 None
             }
         }
