@@ -19,6 +19,7 @@
 
 mod chart;
 mod figures;
+mod loads;
 mod metrics;
 mod phases;
 mod report;
@@ -34,8 +35,9 @@ use std::time::Duration;
 
 use figures::{Machine, Outcome};
 use load::StopFlag;
+use loads::Shape;
 use server::Folder;
-use stage::{Shape, Stage};
+use stage::Stage;
 
 const HELP: &str = "fairlane demo: transactions and analytics on one server, without and with service levels
 
