@@ -123,8 +123,20 @@ impl Axes {
     }
 }
 
+/// The chart without what lies outside of its phases, so that charts of the same phases share their time axis.
+fn clipped(chart: &Chart) -> Chart {
+    let mut chart = chart.clone();
+    if let (Some(first), Some(last)) = (chart.bands.first(), chart.bands.last()) {
+        let inside = |(time, _): &(f64, f64)| *time >= first.begin && *time <= last.end;
+        chart.lines.iter_mut().for_each(|line| line.points.retain(inside));
+        chart.lines.retain(|line| !line.points.is_empty());
+    }
+    chart
+}
+
 /// Draws a chart; a sentence instead where there is nothing to draw.
 pub(super) fn draw(chart: &Chart) -> String {
+    let chart = &clipped(chart);
     let Some(axes) = Axes::of(chart) else {
         return format!("<p class=\"none\">{}: nothing was measured.</p>", escaped(&chart.title));
     };
@@ -231,7 +243,7 @@ mod tests {
             title: "a < b".to_string(),
             scale,
             lines: vec![Line { name: "one & only".to_string(), class: 0, points }],
-            bands: vec![Band { label: "alone".to_string(), begin: 0.0, end: 2.0 }],
+            bands: vec![Band { label: "alone".to_string(), begin: 0.0, end: 10.0 }],
             value: |value| format!("{value}"),
         }
     }
@@ -257,6 +269,13 @@ mod tests {
         assert!(
             drawing.contains("one &amp; only") && drawing.contains("a &lt; b") && drawing.contains(">alone<")
         );
+    }
+
+    #[test]
+    fn what_lies_outside_of_the_phases_is_not_drawn() {
+        let kept = clipped(&chart(Scale::Linear, vec![(-1.0, 9.0), (0.0, 1.0), (10.0, 2.0), (11.0, 9.0)]));
+        assert_eq!(kept.lines[0].points, [(0.0, 1.0), (10.0, 2.0)]);
+        assert!(clipped(&chart(Scale::Linear, vec![(-1.0, 9.0)])).lines.is_empty());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use load::{Report, Second, StopFlag};
 
 use super::DemoError;
 use super::figures::{Chapter, Run, Series, Window, WindowLoad};
+use super::loads::Shape;
 use super::metrics::now_s;
 use super::stage::Stage;
 
@@ -56,8 +57,8 @@ pub(super) fn two_levels(stage: &mut Stage) -> Result<Chapter, DemoError> {
 
 fn batch_words(stage: &Stage) -> &'static str {
     match stage.shape {
-        super::Shape::Slices => "an unlimited batch load, 256 slices of 100 rows in flight,",
-        super::Shape::Published => "an unlimited batch load, 1800 single-row reads in flight,",
+        Shape::Slices => "an unlimited batch load, 256 slices of 100 rows in flight,",
+        Shape::Published => "an unlimited batch load, 1800 single-row reads in flight,",
     }
 }
 

@@ -1,0 +1,94 @@
+//! The command line of `fairlane demo`.
+
+use super::DemoError;
+use super::loads::Shape;
+
+/// What `--help` prints.
+pub(super) const HELP: &str =
+    "fairlane demo: transactions and analytics on one server, without and with service levels
+
+fairlane demo [flags]
+
+  --quick          under one minute instead of about four; coarser figures
+  --shape NAME     slices (default): the batch load reads 100 rows a request;
+                   published: single rows, interactive at 20 % of capacity beside 1800 in flight
+  --report FILE    the report to open in a browser [report.html]
+  --json FILE      every figure, for programs
+  --keep           leave the temporary folder behind, with the server's log and data
+  --help           this text
+";
+
+/// What the command line said.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Options {
+    pub(super) quick: bool,
+    pub(super) shape: Shape,
+    pub(super) report: String,
+    pub(super) json: Option<String>,
+    pub(super) keep: bool,
+    pub(super) help: bool,
+}
+
+/// Reads the flags.
+pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
+    let mut options = Options {
+        quick: false,
+        shape: Shape::Slices,
+        report: "report.html".to_string(),
+        json: None,
+        keep: false,
+        help: false,
+    };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let (name, inline) = match arg.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_string())),
+            None => (arg.as_str(), None),
+        };
+        let mut value = || {
+            let found = inline.clone().or_else(|| args.next().cloned());
+            found.ok_or_else(|| DemoError::Usage(format!("{name} wants a value.")))
+        };
+        match name {
+            "--report" => options.report = value()?,
+            "--json" => options.json = Some(value()?),
+            "--shape" => options.shape = Shape::parse(&value()?)?,
+            "--quick" => options.quick = true,
+            "--keep" => options.keep = true,
+            "--help" | "-h" => options.help = true,
+            _ => {
+                let why = format!("What is `{arg}` for? See `fairlane demo --help`.");
+                return Err(DemoError::Usage(why));
+            }
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: Result<(bool, &str, Option<&str>), &str>) {
+        let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        match (parse(&args), expected) {
+            (Ok(found), Ok((quick, report, json))) => {
+                assert_eq!(
+                    (found.quick, found.report.as_str(), found.json.as_deref()),
+                    (quick, report, json)
+                );
+            }
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+            (found, expected) => panic!("{line}: {found:?}, not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn flags() {
+        check("", Ok((false, "report.html", None)));
+        check("--quick --json=a.json --report b.html", Ok((true, "b.html", Some("a.json"))));
+        check("--json", Err("wants a value"));
+        check("--fast", Err("--fast"));
+        check("--shape round", Err("round"));
+    }
+}
