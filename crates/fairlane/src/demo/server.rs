@@ -160,6 +160,8 @@ impl Server {
         let mut command = Command::new(program);
         command.arg("serve").arg("--data-dir").arg(folder.file("data"));
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--cores", &list]);
+        // Its usual port may be another server's, and the loads route by connection on these few cores.
+        command.args(["--shard-aware-port", "off"]);
         command.env("FAIRLANE_ADMIN_PASSWORD", password).stdout(Stdio::piped()).stderr(file);
         let mut child = spawn(command, cores, false).map_err(failed("Cannot start the server"))?;
         let stdout = child.stdout.take();
