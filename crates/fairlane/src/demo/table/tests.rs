@@ -48,6 +48,21 @@ fn harm_is_a_ratio_within_one_run() {
 }
 
 #[test]
+fn a_disturbed_phase_is_neither_met_nor_missed() {
+    let mut windows = vec![
+        window("before", &[(INTERACTIVE, 1000.0, 900.0)], &[]),
+        window("beside", &[(INTERACTIVE, 1000.0, 220.0)], &[]),
+        window("after", &[(INTERACTIVE, 1000.0, 100.0)], &[]),
+    ];
+    let two = |windows: &[Window]| {
+        outcome(vec![Chapter { id: "two_levels", windows: windows.to_vec(), ..Chapter::default() }])
+    };
+    check(&two(&windows), "p99", 2.2, Some(false));
+    windows[1].cpu.process = 0.6;
+    check(&two(&windows), "p99", 2.2, None);
+}
+
+#[test]
 fn shares_are_judged_by_cpu() {
     let loads = [("load1", 100.0, 0.0), ("load2", 190.0, 0.0), ("load3", 410.0, 0.0)];
     let windows = vec![
