@@ -81,7 +81,7 @@ pub(crate) fn apply(
                 return if alter.if_exists { Ok(None) } else { Err(no_table(&keyspace, &alter.table.name)) };
             };
             let mut def = TableDef::clone(table);
-            alter_table(&schema, &mut def, &alter.change)?;
+            alter_table(&mut def, &alter.change)?;
             tables_mut(&mut schema, &keyspace)?.insert(def.name.clone(), Arc::new(def));
             step(schema, "UPDATED", SchemaTarget::Table, &keyspace, &alter.table.name, vec![])
         }
@@ -323,7 +323,7 @@ fn table_options(def: &mut TableDef, options: &ast::Options) -> Result<(), Error
     Ok(())
 }
 
-fn alter_table(_schema: &Schema, def: &mut TableDef, change: &ast::TableChange) -> Result<(), Error> {
+fn alter_table(def: &mut TableDef, change: &ast::TableChange) -> Result<(), Error> {
     match change {
         ast::TableChange::Add { if_not_exists, columns } => {
             for column in columns {
