@@ -54,6 +54,6 @@ pub use ladder::{Ladder, ladder};
 pub use merge::{Merged, merge};
 pub use report::{ErrorCount, Operations, Report, Step as StepReport};
 pub use run::{StopFlag, run};
-pub use scrape::{Exposed, ServiceTime, scrape};
+pub use scrape::{Exposed, ServiceTime, scrape, scrape_named};
 pub use spec::{Keys, Pacing, Rows, Spec, Step, Workload};
 pub use timeline::{Moment, Second};

@@ -41,9 +41,15 @@ pub struct ServiceTime {
 
 /// The service-time histograms in a page of metrics, by level. What is not understood is passed over.
 pub fn scrape(page: &str) -> BTreeMap<String, Exposed> {
+    scrape_named(page, METRIC)
+}
+
+/// The same for any histogram by level, in seconds; `metric` is its name without `_bucket`, `_sum` and
+/// `_count`. Other labels are summed over.
+pub fn scrape_named(page: &str, metric: &str) -> BTreeMap<String, Exposed> {
     let mut levels: BTreeMap<String, Exposed> = BTreeMap::new();
     for line in page.lines() {
-        let Some(rest) = line.strip_prefix(METRIC) else { continue };
+        let Some(rest) = line.strip_prefix(metric) else { continue };
         let Some((name, value)) = rest.rsplit_once(' ') else { continue };
         let Ok(value) = value.trim().parse::<f64>() else { continue };
         let (suffix, labels) = name.split_once('{').unwrap_or((name, ""));
@@ -73,7 +79,7 @@ pub fn scrape(page: &str) -> BTreeMap<String, Exposed> {
 
 impl Exposed {
     /// What came to `before` since.
-    fn since(&self, before: &Exposed) -> Exposed {
+    pub fn since(&self, before: &Exposed) -> Exposed {
         let earlier = |bound: f64| before.buckets.iter().find(|(b, _)| *b == bound).map_or(0.0, |(_, n)| *n);
         Exposed {
             buckets: self.buckets.iter().map(|(bound, n)| (*bound, n - earlier(*bound))).collect(),
@@ -82,8 +88,18 @@ impl Exposed {
         }
     }
 
-    /// A quantile in seconds, linear within its bucket.
-    fn quantile_s(&self, quantile: f64) -> f64 {
+    /// How many there are.
+    pub fn count(&self) -> f64 {
+        self.count
+    }
+
+    /// Their mean in seconds; zero when there are none.
+    pub fn mean_s(&self) -> f64 {
+        if self.count > 0.0 { self.sum_s / self.count } else { 0.0 }
+    }
+
+    /// A quantile (0 to 1) in seconds, linear within its bucket.
+    pub fn quantile_s(&self, quantile: f64) -> f64 {
         let wanted = quantile * self.count;
         let mut below = (0.0, 0.0);
         for (bound, count) in &self.buckets {
@@ -145,7 +161,7 @@ impl Scraper {
                 out.push(ServiceTime {
                     level: level.clone(),
                     count: during.count as u64,
-                    mean_us: during.sum_s / during.count * 1e6,
+                    mean_us: during.mean_s() * 1e6,
                     p50_us: during.quantile_s(0.5) * 1e6,
                     p99_us: during.quantile_s(0.99) * 1e6,
                 });

@@ -1,21 +1,27 @@
-//! What the demo found, as data: the table, the report page and the JSON file are three views of it.
+//! What the demo found, as data: the table, the report page and the JSON file are three views of it, and the
+//! first two can be had again from the third. What an older file does not hold is taken as not measured.
 
 use std::collections::BTreeMap;
 
 use load::{Latency, Report, Second};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Everything one demo found.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Outcome {
     /// Version of the program.
-    pub(super) version: &'static str,
+    pub(super) version: String,
+    /// The command line, as it was given.
+    pub(super) command: String,
     /// When it began, milliseconds since 1970.
     pub(super) started_unix_ms: u64,
+    /// How long it took, seconds.
+    pub(super) seconds: f64,
     /// Whether the short form was run.
     pub(super) quick: bool,
     /// `slices` (the default) or `published`.
-    pub(super) shape: &'static str,
+    pub(super) shape: String,
     /// Where it ran.
     pub(super) machine: Machine,
     /// What a reader must know before believing the figures, as sentences.
@@ -25,11 +31,19 @@ pub(super) struct Outcome {
     /// The experiments, in the order they ran.
     pub(super) chapters: Vec<Chapter>,
     /// The figures beside those published; filled in by the table.
-    pub(super) comparison: Vec<super::table::Row>,
+    pub(super) comparison: Vec<super::compare::Row>,
+}
+
+impl Outcome {
+    /// The chapter with this id.
+    pub(super) fn chapter(&self, id: &str) -> Option<&Chapter> {
+        self.chapters.iter().find(|chapter| chapter.id == id)
+    }
 }
 
 /// The machine, as far as it explains figures.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Machine {
     /// Processor model, when the system tells.
     pub(super) model: String,
@@ -42,16 +56,30 @@ pub(super) struct Machine {
 }
 
 /// Closed loops alone.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Capacity {
     /// Single rows by key.
     pub(super) reads: Option<Run>,
     /// What the batch load sends.
     pub(super) batch: Option<Run>,
+    /// What the interactive load is to send.
+    pub(super) interactive: Paced,
+}
+
+/// The rate of an open loop.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Paced {
+    /// Requests a second.
+    pub(super) per_s: f64,
+    /// The part of the server's CPU that they took when tried, where they were.
+    pub(super) cpu: Option<f64>,
 }
 
 /// One load over its whole run (or one step of it).
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Run {
     /// Its name.
     pub(super) load: String,
@@ -90,10 +118,11 @@ impl Run {
 }
 
 /// One experiment.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Chapter {
     /// A short name that programs may rely on.
-    pub(super) id: &'static str,
+    pub(super) id: String,
     /// Its heading.
     pub(super) title: String,
     /// What was done and what to look for, in a sentence or two.
@@ -116,10 +145,11 @@ impl Chapter {
 }
 
 /// One phase of an experiment.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Window {
     /// A short name that programs may rely on.
-    pub(super) id: &'static str,
+    pub(super) id: String,
     /// What a reader sees above the chart.
     pub(super) label: String,
     /// When it began, seconds since 1970.
@@ -133,6 +163,11 @@ pub(super) struct Window {
 }
 
 impl Window {
+    /// Whether several loads wanted the server at once, so that it must have been full.
+    pub(super) fn contended(&self) -> bool {
+        self.loads.iter().filter(|load| load.throughput_per_s > 0.0).count() > 1
+    }
+
     /// Throughput of one load, a second.
     pub(super) fn throughput(&self, load: &str) -> Option<f64> {
         self.loads.iter().find(|found| found.load == load).map(|found| found.throughput_per_s)
@@ -145,18 +180,30 @@ impl Window {
 }
 
 /// One load in one phase.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct WindowLoad {
     /// Its name.
     pub(super) load: String,
     /// Requests answered a second.
     pub(super) throughput_per_s: f64,
+    /// Requests a second asked for; nothing in a closed loop.
+    pub(super) asked_per_s: Option<f64>,
     /// Latency in this phase alone.
     pub(super) latency: Option<Latency>,
+    /// Requests answered with an error.
+    pub(super) errors: u64,
+    /// Sent later than due because the limit on requests in flight was reached.
+    pub(super) held_back: u64,
+    /// CPU of the busiest thread that sends it, as a share of its core.
+    pub(super) generator_cpu: f64,
+    /// How late the sender itself was, 99th percentile, µs; part of the latency of an open loop.
+    pub(super) generator_lag_p99_us: f64,
 }
 
 /// Who used the server's cores in one phase. All in cores: 1 is one core all the time.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Cpu {
     /// By service level, both lanes, as the server counts.
     pub(super) levels: BTreeMap<String, f64>,
@@ -166,10 +213,36 @@ pub(super) struct Cpu {
     pub(super) busy: f64,
     /// How many cores the server has.
     pub(super) cores: usize,
+    /// The cores of the loads, by whomever they were used.
+    pub(super) loads_busy: f64,
+    /// What the server itself says of the requests of each level.
+    pub(super) served: BTreeMap<String, Served>,
+}
+
+impl Cpu {
+    /// A level's part of all the server's cores.
+    pub(super) fn part(&self, level: &str) -> Option<f64> {
+        self.levels.get(level).map(|used| used / self.cores.max(1) as f64)
+    }
+}
+
+/// Where a level's requests spent their time in the server, µs, as finely as its histograms tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Served {
+    /// Mean time of service, without waiting.
+    pub(super) service_mean_us: f64,
+    /// Its 99th percentile.
+    pub(super) service_p99_us: f64,
+    /// Mean time in the queue before it.
+    pub(super) queue_mean_us: f64,
+    /// Its 99th percentile.
+    pub(super) queue_p99_us: f64,
 }
 
 /// One load, drawn over time.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Series {
     /// The load.
     pub(super) load: String,
@@ -178,7 +251,8 @@ pub(super) struct Series {
 }
 
 /// One second of a load.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Point {
     /// Its middle, seconds since 1970.
     pub(super) at_s: f64,
@@ -222,12 +296,17 @@ impl Series {
 }
 
 /// CPU of each level around one moment, in cores.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct CpuPoint {
     /// Seconds since 1970.
     pub(super) at_s: f64,
     /// By level.
     pub(super) levels: BTreeMap<String, f64>,
+    /// The whole server process.
+    pub(super) process: f64,
+    /// The server's cores, by whomever they were used.
+    pub(super) busy: f64,
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ fairlane demo [flags]
                    published: single rows, interactive at 20 % of capacity beside 1800 in flight
   --report FILE    the report to open in a browser [report.html]
   --json FILE      every figure, for programs
+  --picture FILE   the main figure alone, as an SVG file
+  --from FILE      run nothing: table and report again from the figures that --json wrote
   --keep           leave the temporary folder behind, with the server's log and data
   --help           this text
 ";
@@ -25,6 +27,10 @@ pub(super) struct Options {
     pub(super) shape: Shape,
     pub(super) report: String,
     pub(super) json: Option<String>,
+    /// Where the main figure goes as a file of its own.
+    pub(super) picture: Option<String>,
+    /// Figures of an earlier run, to be shown again.
+    pub(super) from: Option<String>,
     pub(super) keep: bool,
     pub(super) help: bool,
 }
@@ -36,6 +42,8 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
         shape: Shape::Slices,
         report: "report.html".to_string(),
         json: None,
+        picture: None,
+        from: None,
         keep: false,
         help: false,
     };
@@ -52,6 +60,8 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
         match name {
             "--report" => options.report = value()?,
             "--json" => options.json = Some(value()?),
+            "--picture" => options.picture = Some(value()?),
+            "--from" => options.from = Some(value()?),
             "--shape" => options.shape = Shape::parse(&value()?)?,
             "--quick" => options.quick = true,
             "--keep" => options.keep = true,
@@ -61,6 +71,10 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
                 return Err(DemoError::Usage(why));
             }
         }
+    }
+    if options.from.is_some() && (options.quick || options.keep) {
+        let why = "--from runs nothing, so --quick and --keep say nothing beside it.";
+        return Err(DemoError::Usage(why.to_string()));
     }
     Ok(options)
 }
@@ -88,6 +102,8 @@ mod tests {
         check("", Ok((false, "report.html", None)));
         check("--quick --json=a.json --report b.html", Ok((true, "b.html", Some("a.json"))));
         check("--json", Err("wants a value"));
+        check("--from a.json --report b.html", Ok((false, "b.html", None)));
+        check("--from a.json --quick", Err("--from"));
         check("--fast", Err("--fast"));
         check("--shape round", Err("round"));
     }

@@ -10,10 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::figures::{Cpu, CpuPoint};
+use load::{Exposed, scrape, scrape_named};
+
+use super::figures::{Cpu, CpuPoint, Served};
 
 /// The counter of CPU by level and lane.
 const METRIC: &str = "fairlane_cpu_seconds_total{";
+/// The histogram of the time requests wait before they are begun.
+const QUEUE: &str = "fairlane_queue_time_seconds";
 /// How long a scrape may take; a saturated server still answers within it.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest page read, bytes.
@@ -35,6 +39,38 @@ pub(super) struct Sample {
     levels: BTreeMap<String, f64>,
     process: f64,
     busy: f64,
+    loads_busy: f64,
+}
+
+/// The server's histograms at one moment, by level: cumulative too, but not to be interpolated.
+#[derive(Clone, Debug, Default)]
+struct Histograms {
+    at_s: f64,
+    service: BTreeMap<String, Exposed>,
+    queue: BTreeMap<String, Exposed>,
+}
+
+/// Where requests spent their time between two moments, from the first and the last histograms in between.
+fn served(samples: &[Histograms], begin_s: f64, end_s: f64) -> BTreeMap<String, Served> {
+    let inside = |sample: &&Histograms| (begin_s - 0.01..=end_s + 0.01).contains(&sample.at_s);
+    let mut inside = samples.iter().filter(inside);
+    let (Some(first), Some(last)) = (inside.next(), inside.next_back()) else { return BTreeMap::new() };
+    let during = |after: Option<&Exposed>, before: Option<&Exposed>| {
+        after.map(|after| after.since(before.unwrap_or(&Exposed::default()))).unwrap_or_default()
+    };
+    let us = |seconds: f64| seconds * 1e6;
+    let level = |(name, service): (&String, &Exposed)| {
+        let service = during(Some(service), first.service.get(name));
+        let queue = during(last.queue.get(name), first.queue.get(name));
+        let times = Served {
+            service_mean_us: us(service.mean_s()),
+            service_p99_us: us(service.quantile_s(0.99)),
+            queue_mean_us: us(queue.mean_s()),
+            queue_p99_us: us(queue.quantile_s(0.99)),
+        };
+        (service.count() > 0.0).then(|| (name.clone(), times))
+    };
+    last.service.iter().filter_map(level).collect()
 }
 
 /// The CPU seconds of each level in a page of metrics, lanes summed. What is not understood is passed over.
@@ -104,6 +140,7 @@ fn at(samples: &[Sample], at_s: f64) -> Option<Sample> {
         levels: b.levels.iter().map(level).collect(),
         process: between(a.process, b.process),
         busy: between(a.busy, b.busy),
+        loads_busy: between(a.loads_busy, b.loads_busy),
     })
 }
 
@@ -122,6 +159,8 @@ fn between(samples: &[Sample], begin_s: f64, end_s: f64, cores: usize) -> Cpu {
         process: (b.process - a.process) / seconds,
         busy: (b.busy - a.busy) / seconds,
         cores,
+        loads_busy: (b.loads_busy - a.loads_busy) / seconds,
+        served: BTreeMap::new(),
     }
 }
 
@@ -137,7 +176,9 @@ struct Source {
     address: String,
     pid: u32,
     cores: Vec<usize>,
+    load_cores: Vec<usize>,
     samples: Mutex<Vec<Sample>>,
+    histograms: Mutex<Vec<Histograms>>,
     over: AtomicBool,
 }
 
@@ -151,7 +192,12 @@ impl Source {
             levels: levels(&page),
             process: process_seconds(&process).unwrap_or(0.0),
             busy: busy_seconds(&stat, &self.cores),
+            loads_busy: busy_seconds(&stat, &self.load_cores),
         };
+        let (service, queue) = (scrape(&page), scrape_named(&page, QUEUE));
+        let mut histograms = self.histograms.lock().expect("no thread panics holding it");
+        histograms.push(Histograms { at_s: sample.at_s, service, queue });
+        drop(histograms);
         let mut samples = self.samples.lock().expect("no thread panics holding it");
         if samples.last().is_none_or(|last| last.at_s < sample.at_s) {
             samples.push(sample);
@@ -165,12 +211,19 @@ impl Probe {
     ///
     /// # Errors
     /// When the first sample cannot be had.
-    pub(super) fn start(address: &str, pid: u32, cores: &[usize]) -> Result<Probe, Error> {
+    pub(super) fn start(
+        address: &str,
+        pid: u32,
+        cores: &[usize],
+        load_cores: &[usize],
+    ) -> Result<Probe, Error> {
         let source = Arc::new(Source {
             address: address.to_string(),
             pid,
             cores: cores.to_vec(),
+            load_cores: load_cores.to_vec(),
             samples: Mutex::default(),
+            histograms: Mutex::default(),
             over: AtomicBool::new(false),
         });
         source.sample()?;
@@ -196,8 +249,13 @@ impl Probe {
         self.source.samples.lock().expect("no thread panics holding it").last().map_or(0.0, |last| last.at_s)
     }
 
-    /// CPU between two moments, in cores.
+    /// CPU between two moments, in cores, and what the server says of the requests meanwhile.
     pub(super) fn between(&self, begin_s: f64, end_s: f64) -> Cpu {
+        let histograms = self.source.histograms.lock().expect("no thread panics holding it");
+        Cpu { served: served(&histograms, begin_s, end_s), ..self.cpu(begin_s, end_s) }
+    }
+
+    fn cpu(&self, begin_s: f64, end_s: f64) -> Cpu {
         let samples = self.source.samples.lock().expect("no thread panics holding it");
         between(&samples, begin_s, end_s, self.source.cores.len())
     }
@@ -207,7 +265,8 @@ impl Probe {
         let count = ((end_s - begin_s).max(0.0)) as usize;
         let point = |second: usize| {
             let from = begin_s + second as f64;
-            CpuPoint { at_s: from + 0.5, levels: self.between(from, from + 1.0).levels }
+            let Cpu { levels, process, busy, .. } = self.cpu(from, from + 1.0);
+            CpuPoint { at_s: from + 0.5, levels, process, busy }
         };
         (0..count).map(point).collect()
     }
@@ -247,7 +306,7 @@ mod tests {
 
     fn sample(at_s: f64, level: f64) -> Sample {
         let levels = BTreeMap::from([("a".to_string(), level)]);
-        Sample { at_s, levels, process: level, busy: 2.0 * level }
+        Sample { at_s, levels, process: level, busy: 2.0 * level, loads_busy: 0.0 }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!   mod (flow) ── stage (what all phases share) ── phases (mixed · shares · cap)
 //!                   │ server: child processes          │
 //!                   │ metrics: CPU by level            ▼
-//!                   └───────────────────────────► figures ──► table · report (chart) · JSON
+//!                   └──────────► figures ──► compare · trust ──► terminal · report (chart) · JSON
 //! ```
 //!
 //! The server is this same program, run as a child on one half of the cores. The interactive load runs here,
@@ -18,8 +18,11 @@
 )]
 
 mod chart;
+mod compare;
 mod figures;
 mod flags;
+mod headline;
+mod listing;
 mod loads;
 mod metrics;
 mod phases;
@@ -27,12 +30,14 @@ mod report;
 mod server;
 mod shares;
 mod stage;
-mod table;
+mod terminal;
+mod trust;
+mod units;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use figures::{Machine, Outcome};
 use flags::{HELP, Options, parse};
@@ -76,7 +81,10 @@ pub(crate) fn run(args: &[String]) -> i32 {
             print!("{HELP}");
             return Ok(0);
         }
-        show(&options)
+        match &options.from {
+            Some(file) => render(file, &options),
+            None => show(&options),
+        }
     });
     outcome.unwrap_or_else(|error| {
         eprintln!("fairlane demo: {error}");
@@ -89,14 +97,16 @@ pub(crate) fn run(args: &[String]) -> i32 {
 }
 
 fn show(options: &Options) -> Result<i32, DemoError> {
+    let begun = Instant::now();
     let stop = interrupted()?;
     let folder = Folder::create(options.keep)?;
     let machine = machine();
     let mut outcome = Outcome {
-        version: env!("CARGO_PKG_VERSION"),
+        version: env!("CARGO_PKG_VERSION").to_string(),
         started_unix_ms: (metrics::now_s() * 1e3) as u64,
+        command: command(),
         quick: options.quick,
-        shape: options.shape.name(),
+        shape: options.shape.name().to_string(),
         notes: notes(&machine),
         machine: machine.clone(),
         ..Outcome::default()
@@ -112,17 +122,47 @@ fn show(options: &Options) -> Result<i32, DemoError> {
         Err(DemoError::ServerGone(why)) if !outcome.chapters.is_empty() => outcome.notes.push(why),
         Err(error) => return Err(error),
     }
-    outcome.notes.extend(table::disturbed(&outcome));
-    outcome.comparison = table::compare(&outcome);
-    print!("{}", table::text(&outcome));
+    outcome.seconds = begun.elapsed().as_secs_f64();
+    outcome.notes.extend(trust::doubts(&outcome));
+    conclude(outcome.clone(), options)?;
+    let complete = outcome.chapters.len() == chapters(options.quick).len();
+    Ok(if complete { 0 } else { 1 })
+}
+
+/// The command line, without the path of the program.
+fn command() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("fairlane {}", arguments.join(" "))
+}
+
+/// Compares, and writes everything that was asked for: the table, the report, the JSON file.
+fn conclude(mut outcome: Outcome, options: &Options) -> Result<(), DemoError> {
+    outcome.comparison = compare::compare(&outcome);
+    print!("{}", terminal::text(&outcome));
     write(&options.report, &report::page(&outcome))?;
+    if let Some(path) = &options.picture {
+        let picture = report::picture(&outcome);
+        let nothing =
+            || DemoError::Failed(format!("{path} is not written: without both loads there is no picture."));
+        write(path, &picture.ok_or_else(nothing)?)?;
+    }
     println!("\nThe report with its charts: {}", options.report);
     if let Some(path) = &options.json {
         let text = serde_json::to_string_pretty(&outcome).map_err(|e| DemoError::Failed(e.to_string()))?;
         write(path, &text)?;
     }
-    let complete = outcome.chapters.len() == chapters(options.quick).len();
-    Ok(if complete { 0 } else { 1 })
+    Ok(())
+}
+
+/// The table and the report again, from the figures of an earlier run; nothing is run.
+fn render(file: &str, options: &Options) -> Result<i32, DemoError> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| DemoError::Failed(format!("Cannot read {file}: {error}")))?;
+    let outcome: Outcome = serde_json::from_str(&text).map_err(|error| {
+        DemoError::Failed(format!("{file} holds no figures of a demo, as `--json` writes them: {error}"))
+    })?;
+    conclude(outcome, options)?;
+    Ok(0)
 }
 
 type Experiment = fn(&mut Stage) -> Result<figures::Chapter, DemoError>;

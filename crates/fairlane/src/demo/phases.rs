@@ -26,11 +26,12 @@ pub(super) fn one_level(stage: &mut Stage) -> Result<Chapter, DemoError> {
     stage.role(INTERACTIVE)?;
     stage.role(BATCH)?;
     let mut chapter = mixed(stage)?;
-    chapter.id = "one_level";
+    chapter.id = "one_level".into();
     chapter.title = "Both in one level: the harm".to_string();
     chapter.what = format!(
-        "The interactive load, an open loop of single-row reads, runs alone; {} joins; it leaves again. There are no service levels, \
+        "The interactive load, an open loop of single-row reads {}, runs alone; {} joins; it leaves again. There are no service levels, \
          so the server treats every request alike.",
+        interactive_words(stage),
         batch_words(stage)
     );
     Ok(chapter)
@@ -47,12 +48,19 @@ pub(super) fn two_levels(stage: &mut Stage) -> Result<Chapter, DemoError> {
         "ATTACH SERVICE LEVEL analytics TO analytics",
     ])?;
     let mut chapter = mixed(stage)?;
-    chapter.id = "two_levels";
+    chapter.id = "two_levels".into();
     chapter.title = "A level each: shares 1000 and 10".to_string();
     chapter.what = "The same two loads, after two CREATE and two ATTACH statements. Shares decide who goes first, and only while the \
                     core is contended: the batch load gets all that the interactive one leaves."
         .to_string();
     Ok(chapter)
+}
+
+fn interactive_words(stage: &Stage) -> &'static str {
+    match stage.shape {
+        Shape::Slices => "at the rate that takes half of the server's CPU",
+        Shape::Published => "at 20 % of capacity with 200 in flight at most",
+    }
 }
 
 fn batch_words(stage: &Stage) -> &'static str {
@@ -149,7 +157,12 @@ fn chapter(stage: &Stage, interactive: &Report, batch: &Report) -> Chapter {
         let mut loads = vec![WindowLoad {
             load: INTERACTIVE.to_string(),
             throughput_per_s: run.throughput_per_s,
+            asked_per_s: run.asked_per_s,
             latency: Some(run.latency),
+            errors: run.errors,
+            held_back: run.held_back,
+            generator_cpu: run.generator_cpu,
+            generator_lag_p99_us: step.generator_lag_p99_us,
         }];
         if id == "beside" {
             // Its run began and ended with this phase, but for the seconds in which it joined and left.
@@ -157,10 +170,12 @@ fn chapter(stage: &Stage, interactive: &Report, batch: &Report) -> Chapter {
                 load: BATCH.to_string(),
                 throughput_per_s: of_batch.rate_between(begin_s, end_s),
                 latency: Run::of(BATCH, batch, 0).map(|run| run.latency),
+                generator_cpu: batch.generator_cpu,
+                ..WindowLoad::default()
             });
         }
         let cpu = stage.probe.between(begin_s, end_s);
-        windows.push(Window { id, label: label.to_string(), begin_s, end_s, loads, cpu });
+        windows.push(Window { id: id.into(), label: label.to_string(), begin_s, end_s, loads, cpu });
     }
     let ends = windows.first().map_or(0.0, |w| w.begin_s)..windows.last().map_or(0.0, |w| w.end_s);
     let cpu = stage.probe.points(ends.start, ends.end);

@@ -44,7 +44,7 @@ impl<'a> Measurement<'a> {
     }
 
     /// Waits until a change has settled, then measures for `seconds`.
-    fn measure(&mut self, id: &'static str, label: &str, seconds: f64) -> Result<(), DemoError> {
+    fn measure(&mut self, id: &str, label: &str, seconds: f64) -> Result<(), DemoError> {
         self.stage.wait(self.stage.times.settle, &mut self.senders)?;
         let begin_s = self.stage.probe.mark();
         self.stage.wait(seconds, &mut self.senders)?;
@@ -53,7 +53,14 @@ impl<'a> Measurement<'a> {
         let used = |name: &&str| cpu.levels.get(*name).map(|used| format!("{name} {:.1} %", used * 100.0));
         let used: Vec<String> = self.names.iter().filter_map(used).collect();
         self.stage.say(&format!("{label}: CPU {} (of one core)", used.join(", ")));
-        self.windows.push(Window { id, label: label.to_string(), begin_s, end_s, loads: Vec::new(), cpu });
+        self.windows.push(Window {
+            id: id.into(),
+            label: label.to_string(),
+            begin_s,
+            end_s,
+            loads: Vec::new(),
+            cpu,
+        });
         Ok(())
     }
 
@@ -70,7 +77,7 @@ impl<'a> Measurement<'a> {
             let rate = |series: &Series| WindowLoad {
                 load: series.load.clone(),
                 throughput_per_s: series.rate_between(window.begin_s, window.end_s),
-                latency: None,
+                ..WindowLoad::default()
             };
             window.loads =
                 chapter.series.iter().map(rate).filter(|load| load.throughput_per_s > 0.0).collect();
@@ -112,7 +119,7 @@ pub(super) fn proportions(stage: &mut Stage) -> Result<Chapter, DemoError> {
     ])?;
     all.measure("200:400:800", "200 : 400 : 800", seconds)?;
     let mut chapter = all.finish()?;
-    chapter.id = "shares";
+    chapter.id = "shares".into();
     chapter.title = "Shares, exactly: 200:400, 200:800, 200:400:800".to_string();
     chapter.what = "Loads of equal requests (slices of 100 rows), each with far more to do than it can get. From phase to phase nothing \
                     changes but shares, by ALTER, CREATE and ATTACH on live sessions; the third load runs before it has a level of its own."
@@ -143,7 +150,7 @@ pub(super) fn throttled(stage: &mut Stage) -> Result<Chapter, DemoError> {
     all.stage.cql(&["ALTER SERVICE LEVEL load2 WITH shares = 800"])?;
     all.measure("200:800", "200 : 800", seconds)?;
     let mut chapter = all.finish()?;
-    chapter.id = "throttled";
+    chapter.id = "throttled".into();
     chapter.title = "Shares with throttled loads, as published".to_string();
     chapter.what = "Each load asks for 74 % of capacity, so together they ask for half as much again as there is. With shares 1 : 4 the \
                     second is due 80 % and asks for less; what it leaves goes to the first, so 2.85 is as far as the ratio can go."
@@ -164,7 +171,7 @@ pub(super) fn cap(stage: &mut Stage) -> Result<Chapter, DemoError> {
     all.join(CAPPED, sender)?;
     all.measure("capped", "cpu_limit = '50%', alone", seconds)?;
     let mut chapter = all.finish()?;
-    chapter.id = "cap";
+    chapter.id = "cap".into();
     chapter.title = "A hard limit: cpu_limit = '50%' on an idle machine".to_string();
     chapter.what = "One load with always more to do, alone on the server; its level may use half of the server's CPU and no more.".to_string();
     Ok(chapter)

@@ -45,6 +45,8 @@ pub(super) struct Stage {
     pub(super) shape: Shape,
     /// Single-row reads a second, found by [`Stage::capacity`].
     pub(super) reads_per_s: f64,
+    /// The interactive load's rate, likewise.
+    pub(super) interactive_per_s: f64,
     /// Slices a second, likewise.
     pub(super) slices_per_s: f64,
     pub(super) machine: Machine,
@@ -80,7 +82,7 @@ impl Stage {
         );
         let server = Server::start(&folder, &machine.server_cores, &password)?;
         let admin = Session::connect(&server.cql, Some(ADMIN), Some(&password), STATEMENT_TIMEOUT)?;
-        let probe = Probe::start(&server.http, server.pid(), &machine.server_cores)
+        let probe = Probe::start(&server.http, server.pid(), &machine.server_cores, &machine.load_cores)
             .map_err(|error| DemoError::Failed(format!("No metrics from {}: {error}", server.http)))?;
         Ok(Stage {
             probe,
@@ -89,6 +91,7 @@ impl Stage {
             times: if quick { QUICK } else { FULL },
             shape,
             reads_per_s: 0.0,
+            interactive_per_s: 0.0,
             slices_per_s: 0.0,
             machine,
             notes,

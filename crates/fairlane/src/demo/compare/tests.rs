@@ -2,18 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use super::super::figures::{Cpu, WindowLoad};
+use load::Latency;
+
+use super::super::figures::{Chapter, Cpu, Run, Window, WindowLoad};
+use super::super::shares::CAPPED;
 use super::*;
 
-fn window(id: &'static str, loads: &[(&str, f64, f64)], cpu: &[(&str, f64)]) -> Window {
+fn window(id: &str, loads: &[(&str, f64, f64)], cpu: &[(&str, f64)]) -> Window {
     let load = |(name, rate, p99): &(&str, f64, f64)| WindowLoad {
         load: name.to_string(),
         throughput_per_s: *rate,
         latency: (*p99 > 0.0).then(|| Latency { p99_us: *p99, ..Latency::default() }),
+        ..WindowLoad::default()
     };
     let levels: BTreeMap<String, f64> = cpu.iter().map(|(name, used)| (name.to_string(), *used)).collect();
-    let cpu = Cpu { levels, cores: 1, process: 1.0, busy: 1.0 };
-    Window { id, label: id.to_string(), loads: loads.iter().map(load).collect(), cpu, ..Window::default() }
+    let cpu = Cpu { levels, cores: 1, process: 1.0, busy: 1.0, ..Cpu::default() };
+    Window {
+        id: id.to_string(),
+        label: id.to_string(),
+        loads: loads.iter().map(load).collect(),
+        cpu,
+        ..Window::default()
+    }
 }
 
 fn outcome(chapters: Vec<Chapter>) -> Outcome {
@@ -24,7 +34,6 @@ fn check(outcome: &Outcome, what: &str, value: f64, met: Option<bool>) {
     let rows = compare(outcome);
     let row = rows.iter().find(|row| row.what.contains(what)).unwrap_or_else(|| panic!("{what}: {rows:?}"));
     assert!((row.value - value).abs() < 1e-9 && row.met == met, "{row:?}");
-    assert!(text(&Outcome { comparison: rows.clone(), ..outcome.clone() }).contains(&row.ours));
 }
 
 #[test]
@@ -35,12 +44,12 @@ fn harm_is_a_ratio_within_one_run() {
             window("beside", &[(INTERACTIVE, rate, p99), (BATCH, 600.0, 9.0)], &[(INTERACTIVE, 0.4)]),
         ]
     };
-    let one = Chapter { id: "one_level", windows: windows(1200.0, 900.0), ..Chapter::default() };
+    let one = Chapter { id: "one_level".into(), windows: windows(1200.0, 900.0), ..Chapter::default() };
     check(&outcome(vec![one.clone()]), "p99", 6.0, None);
-    let two = Chapter { id: "two_levels", windows: windows(230.0, 999.0), ..Chapter::default() };
+    let two = Chapter { id: "two_levels".into(), windows: windows(230.0, 999.0), ..Chapter::default() };
     let mut both = outcome(vec![one, two]);
-    check(&both, "alone; a level each", 1.15, Some(true));
-    check(&both, "throughput beside it, over alone; a level each", 0.999, Some(true));
+    check(&both, "over alone: a level each", 1.15, Some(true));
+    check(&both, "throughput beside it, of alone: a level each", 0.999, Some(true));
     both.capacity.batch = Some(Run { throughput_per_s: 1000.0, ..Run::default() });
     check(&both, "given up", 0.4, Some(true));
     both.capacity.batch = Some(Run { throughput_per_s: 1200.0, ..Run::default() });
@@ -55,7 +64,7 @@ fn a_disturbed_phase_is_neither_met_nor_missed() {
         window("after", &[(INTERACTIVE, 1000.0, 100.0)], &[]),
     ];
     let two = |windows: &[Window]| {
-        outcome(vec![Chapter { id: "two_levels", windows: windows.to_vec(), ..Chapter::default() }])
+        outcome(vec![Chapter { id: "two_levels".into(), windows: windows.to_vec(), ..Chapter::default() }])
     };
     check(&two(&windows), "p99", 2.2, Some(false));
     windows[1].cpu.process = 0.6;
@@ -69,7 +78,7 @@ fn shares_are_judged_by_cpu() {
         window("200:400", &loads, &[("load1", 0.33), ("load2", 0.66)]),
         window("200:400:800", &loads, &[("load1", 0.14), ("load2", 0.28), ("load3", 0.50)]),
     ];
-    let found = outcome(vec![Chapter { id: "shares", windows, ..Chapter::default() }]);
+    let found = outcome(vec![Chapter { id: "shares".into(), windows, ..Chapter::default() }]);
     check(&found, "200:400,", 0.0, Some(true));
     check(&found, "200:400:800,", (0.5 / 0.14 / 4.0 - 1.0f64).abs(), Some(false));
     assert_eq!(compare(&found).len(), 2, "what was not measured is not compared");
@@ -78,21 +87,14 @@ fn shares_are_judged_by_cpu() {
 #[test]
 fn a_cap_is_a_share_of_all_cores() {
     let windows = vec![window("capped", &[(CAPPED, 1.0, 0.0)], &[(CAPPED, 0.505)])];
-    let cap = Chapter { id: "cap", windows, ..Chapter::default() };
-    check(&outcome(vec![cap.clone()]), "a cap", 0.505, Some(true));
+    let cap = Chapter { id: "cap".into(), windows, ..Chapter::default() };
+    check(&outcome(vec![cap.clone()]), "cpu_limit", 0.505, Some(true));
     let mut wide = cap;
     wide.windows[0].cpu.cores = 2;
-    check(&outcome(vec![wide]), "a cap", 0.2525, Some(false));
+    check(&outcome(vec![wide]), "cpu_limit", 0.2525, Some(false));
 }
 
 #[test]
 fn nothing_measured_nothing_compared() {
     assert!(compare(&Outcome::default()).is_empty());
-    assert!(text(&Outcome::default()).contains("Every load"));
-}
-
-#[test]
-fn numbers_for_people() {
-    assert_eq!([rate(0.4), rate(999.0), rate(1_234_567.0)], ["0", "999", "1 234 567"]);
-    assert_eq!([time(0.0), time(123.4), time(45_678.0), time(2e7)], ["–", "0.123 ms", "45.68 ms", "20.0 s"]);
 }

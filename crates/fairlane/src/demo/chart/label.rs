@@ -1,0 +1,108 @@
+//! Where a line's name goes: beside the line, where it covers as little as possible of any line or name. The
+//! width of text is estimated, since nothing here can measure it.
+
+/// An axis-parallel box: left, top, right, bottom.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Area {
+    pub(super) left: f64,
+    pub(super) top: f64,
+    pub(super) right: f64,
+    pub(super) bottom: f64,
+}
+
+impl Area {
+    fn overlaps(&self, other: &Area) -> bool {
+        self.left < other.right
+            && other.left < self.right
+            && self.top < other.bottom
+            && other.top < self.bottom
+    }
+
+    fn holds(&self, (x, y): (f64, f64)) -> bool {
+        (self.left..=self.right).contains(&x) && (self.top..=self.bottom).contains(&y)
+    }
+
+    fn within(&self, other: &Area) -> bool {
+        self.left >= other.left
+            && self.right <= other.right
+            && self.top >= other.top
+            && self.bottom <= other.bottom
+    }
+}
+
+/// About how wide a text is in a sans-serif font, in the unit of `size`.
+pub(super) fn width(text: &str, size: f64) -> f64 {
+    text.chars().count() as f64 * size * 0.56
+}
+
+/// Distance between a line and its name, as a part of the size of text.
+const DISTANCE: f64 = 0.45;
+/// What it costs to cover a point of a line, or a name, against being far from the line's end.
+const COST_POINT: f64 = 1.0;
+const COST_NAME: f64 = 100.0;
+
+/// Points along a polyline, close enough that no name fits between them.
+pub(super) fn along(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut out = points.to_vec();
+    for pair in points.windows(2) {
+        let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
+        let steps = (((x1 - x0).abs() + (y1 - y0).abs()) / 4.0).ceil().min(200.0) as usize;
+        let between = |step: usize| step as f64 / steps as f64;
+        out.extend((1..steps).map(|step| (x0 + (x1 - x0) * between(step), y0 + (y1 - y0) * between(step))));
+    }
+    out
+}
+
+/// The best box for a name of this size beside `line`, inside of `plot`; `points` are those of all lines.
+pub(super) fn place(
+    text: &str,
+    size: f64,
+    line: &[(f64, f64)],
+    points: &[(f64, f64)],
+    taken: &[Area],
+    plot: Area,
+) -> Option<Area> {
+    let (wide, high) = (width(text, size), size * 1.1);
+    let end = line.last()?.0;
+    let candidate = |(x, y): (f64, f64), above: bool| {
+        let left = (x - wide / 2.0).clamp(plot.left + 2.0, (plot.right - wide - 2.0).max(plot.left + 2.0));
+        let top = if above { y - high - size * DISTANCE } else { y + size * DISTANCE };
+        Area { left, top, right: left + wide, bottom: top + high }
+    };
+    let cost = |area: &Area| {
+        let covered = points.iter().filter(|point| area.holds(**point)).count() as f64;
+        let names = taken.iter().filter(|other| area.overlaps(other)).count() as f64;
+        let far = (end - area.right).abs() / (plot.right - plot.left).max(1.0);
+        covered * COST_POINT + names * COST_NAME + far
+    };
+    let candidates = line.iter().flat_map(|point| [candidate(*point, true), candidate(*point, false)]);
+    candidates.filter(|area| area.within(&plot)).min_by(|a, b| cost(a).total_cmp(&cost(b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLOT: Area = Area { left: 0.0, top: 0.0, right: 400.0, bottom: 100.0 };
+
+    #[test]
+    fn names_keep_clear_of_lines_and_of_each_other() {
+        let flat = |y: f64| (0..=20).map(|n| (n as f64 * 20.0, y)).collect::<Vec<_>>();
+        let (a, b) = (flat(40.0), flat(62.0));
+        let points = [along(&a), along(&b)].concat();
+        let first = place("one", 12.0, &a, &points, &[], PLOT).expect("room");
+        let second = place("two", 12.0, &b, &points, &[first], PLOT).expect("room");
+        assert!(!first.overlaps(&second));
+        for point in points {
+            assert!(!first.holds(point) && !second.holds(point), "{first:?} {second:?} {point:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_stays_inside() {
+        let line = [(0.0, 3.0), (5.0, 3.0)];
+        let area = place("at the left edge", 12.0, &line, &along(&line), &[], PLOT).expect("room");
+        assert!(area.within(&PLOT) && area.top > 3.0, "{area:?}");
+        assert_eq!(place("none", 12.0, &[], &[], &[], PLOT), None);
+    }
+}

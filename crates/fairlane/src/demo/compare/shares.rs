@@ -1,0 +1,119 @@
+//! Shares: what backlogged loads got of the CPU, which must be their shares; and what throttled loads got,
+//! which is bounded by what they ask for as well.
+
+use super::super::figures::{Chapter, Outcome, Window};
+use super::super::shares::LOADS;
+use super::super::units::{percent, rate};
+use super::Row;
+
+/// Phases, their shares, and the ratio of operations published.
+const CASES: [(&str, &[f64], &str); 3] = [
+    ("200:400", &[200.0, 400.0], "operations 1.42"),
+    ("200:800", &[200.0, 800.0], "operations 2.71"),
+    ("200:400:800", &[200.0, 400.0, 800.0], "operations 1:2.44:3.33"),
+];
+
+/// How far a ratio of throttled loads may be from what could be had.
+const THROTTLED_OFF_MAX: f64 = 0.05;
+
+pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+    for (id, shares, published) in CASES {
+        let window = outcome.chapter("shares").and_then(|chapter| chapter.window(id));
+        rows.extend(window.and_then(|window| backlogged(window, id, shares, published)));
+    }
+    for (id, shares, published) in CASES {
+        let chapter = outcome.chapter("throttled");
+        rows.extend(chapter.and_then(|chapter| throttled(chapter, id, shares, published)));
+    }
+}
+
+/// `2.00` or `1:2.00:4.00`: each over the first.
+pub(in crate::demo) fn over_first(values: &[f64]) -> String {
+    let of_first = |value: &f64| format!("{:.2}", value / values[0].max(1e-9));
+    match values {
+        [] => String::new(),
+        [_, second] => of_first(second),
+        [_, rest @ ..] => format!("1:{}", rest.iter().map(of_first).collect::<Vec<_>>().join(":")),
+    }
+}
+
+fn measured(window: &Window, count: usize) -> Option<(Vec<f64>, Vec<f64>)> {
+    let names = LOADS.iter().take(count);
+    let cpu = names.clone().map(|name| window.cpu.levels.get(*name).copied()).collect::<Option<_>>()?;
+    let operations = names.map(|name| window.throughput(name)).collect::<Option<_>>()?;
+    Some((cpu, operations))
+}
+
+fn backlogged(window: &Window, id: &str, shares: &[f64], published: &str) -> Option<Row> {
+    let (cpu, operations) = measured(window, shares.len())?;
+    let off = cpu.iter().zip(shares).map(|(used, due)| {
+        let (used, due) = (used / cpu[0].max(1e-9), due / shares[0]);
+        (used / due - 1.0).abs()
+    });
+    let worst = off.fold(0.0, f64::max);
+    Some(Row {
+        what: format!("shares {id}, always more to do"),
+        seen: format!("CPU {}", over_first(&cpu)),
+        detail: format!("operations {}; CPU off by {} at most", over_first(&operations), percent(worst)),
+        published: published.into(),
+        goal: "CPU within 2 %".into(),
+        value: worst,
+        met: Some(worst <= 0.02),
+    })
+}
+
+/// What two loads can be given when each asks for `asked` and together they are answered `total`, the second
+/// being due `part` of it: nobody gets more than was asked for, and what one leaves is the other's.
+fn attainable(total: f64, asked: f64, part: f64) -> Option<f64> {
+    let second = asked.min((total * part).max(total - asked));
+    let first = asked.min(total - second);
+    (first > 0.0).then_some(second / first)
+}
+
+fn throttled(chapter: &Chapter, id: &str, shares: &[f64], published: &str) -> Option<Row> {
+    let [first, second] = shares else { return None };
+    let (cpu, operations) = measured(chapter.window(id)?, 2)?;
+    let run = chapter.runs.iter().find(|run| run.load == LOADS[1])?;
+    let (asked, total) = (run.asked_per_s?, operations.iter().sum::<f64>());
+    let value = operations[1] / operations[0].max(1e-9);
+    let goal = attainable(total, asked, second / (first + second))?;
+    Some(Row {
+        what: format!("shares {id}, each throttled at 74 % of capacity"),
+        seen: format!("operations {value:.2}"),
+        detail: format!(
+            "each asked for {} a second, both got {} together, so {goal:.2} could be had; CPU {}",
+            rate(asked),
+            rate(total),
+            over_first(&cpu)
+        ),
+        published: published.into(),
+        goal: format!("{goal:.2} ± 5 %"),
+        value,
+        met: Some((value / goal - 1.0).abs() <= THROTTLED_OFF_MAX),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(total: f64, asked: f64, part: f64, expected: f64) {
+        let found = attainable(total, asked, part).expect("something was answered");
+        assert!((found - expected).abs() < 0.005, "{found}, not {expected}");
+    }
+
+    #[test]
+    fn what_throttled_loads_can_get() {
+        check(100.0, 74.0, 2.0 / 3.0, 2.0); // its shares: 66.7 of the 74 it asks for
+        check(100.0, 74.0, 0.8, 74.0 / 26.0); // 80 are due, 74 asked for: the 2.85 of a constant capacity
+        check(96.0, 74.0, 0.8, 74.0 / 22.0); // less capacity than thought, and the ratio goes further
+        check(90.0, 74.0, 0.8, 4.0); // until shares bound it again
+        check(148.0, 74.0, 0.8, 1.0); // room for both
+        assert_eq!(attainable(0.0, 74.0, 0.8), None);
+    }
+
+    #[test]
+    fn ratios_as_text() {
+        assert_eq!([over_first(&[2.0, 5.0]), over_first(&[1.0, 2.0, 4.0])], ["2.50", "1:2.00:4.00"]);
+    }
+}

@@ -1,0 +1,39 @@
+//! The result in one sentence, made from the figures alone.
+
+use super::compare::{Harm, given_up};
+use super::figures::Outcome;
+use super::units::{factor, percent};
+
+/// The sentence; what was not measured is not in it.
+pub(super) fn sentence(outcome: &Outcome) -> String {
+    let harm = |id: &str| outcome.chapter(id).and_then(Harm::of);
+    let told = |harm: &Harm| Some((harm.p99()?, harm.throughput()?));
+    let levels = harm("two_levels").as_ref().and_then(told);
+    let one = harm("one_level").as_ref().and_then(told);
+    match (levels, one) {
+        (Some((p99, throughput)), Some((p99_one, throughput_one))) => format!(
+            "Beside an unlimited batch load, the interactive load keeps {} of its throughput at ×{} of its p99 when each has a service level; \
+             with both in one level it keeps {} at ×{}.",
+            percent(throughput),
+            factor(p99),
+            percent(throughput_one),
+            factor(p99_one)
+        ),
+        (Some((p99, throughput)), None) => format!(
+            "Beside an unlimited batch load, the interactive load keeps {} of its throughput at ×{} of its p99.",
+            percent(throughput),
+            factor(p99)
+        ),
+        _ => "What loads do to each other on one server.".to_string(),
+    }
+}
+
+/// What the batch load had of it.
+pub(super) fn batch(outcome: &Outcome) -> Option<String> {
+    let (lost, used) = given_up(outcome)?;
+    Some(format!(
+        "The batch load meanwhile got {} of what it gets alone, from the CPU that the interactive load, which used {}, left.",
+        percent(1.0 - lost),
+        percent(used)
+    ))
+}

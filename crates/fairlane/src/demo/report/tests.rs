@@ -1,0 +1,111 @@
+//! The page over made-up outcomes.
+
+use super::super::compare::Row;
+use super::super::figures::{Cpu, CpuPoint, Point, Series, WindowLoad};
+use super::*;
+
+fn series(load: &str, count: usize) -> Series {
+    let point = |n: usize| Point {
+        at_s: n as f64 + 0.5,
+        seconds: 1.0,
+        rate_per_s: 100.0 * n as f64,
+        p50_us: 90.0,
+        p99_us: 400.0 + n as f64,
+    };
+    Series { load: load.into(), points: (0..count).map(point).collect() }
+}
+
+fn window(id: &str, label: &str, begin_s: f64, loads: &[&str]) -> Window {
+    let load = |name: &&str| WindowLoad {
+        load: (*name).to_string(),
+        throughput_per_s: 300.0,
+        ..WindowLoad::default()
+    };
+    let levels = loads.iter().map(|name| ((*name).to_string(), 0.5)).collect();
+    let cpu = Cpu { levels, process: 1.0, busy: 1.0, cores: 1, ..Cpu::default() };
+    let loads = loads.iter().map(load).collect();
+    Window { id: id.into(), label: label.into(), begin_s, end_s: begin_s + 5.0, loads, cpu }
+}
+
+fn mixed(id: &str) -> Chapter {
+    let cpu = |n: usize| CpuPoint {
+        at_s: n as f64 + 0.5,
+        levels: [("interactive".to_string(), 0.4), ("analytics".to_string(), 0.6)].into(),
+        process: 1.0,
+        busy: 1.0,
+    };
+    Chapter {
+        id: id.into(),
+        title: "T & T".into(),
+        windows: vec![
+            window("before", "alone", 0.0, &["interactive"]),
+            window("beside", "both <here>", 7.0, &["interactive", "analytics"]),
+        ],
+        series: vec![series("interactive", 12), series("analytics", 12)],
+        cpu: (0..12).map(cpu).collect(),
+        ..Chapter::default()
+    }
+}
+
+fn outcome() -> Outcome {
+    let row = Row { what: "what".into(), seen: "×1 < ×2".into(), met: Some(true), ..Row::default() };
+    Outcome {
+        command: "fairlane demo --quick".into(),
+        chapters: vec![mixed("one_level"), mixed("two_levels")],
+        comparison: vec![row],
+        notes: vec!["a <note>".into()],
+        ..Outcome::default()
+    }
+}
+
+/// What would reach out of the page, or show that a figure was none.
+const REFUSED: [&str; 8] = ["http:", "https:", "<script", "url(", "@import", "NaN", "inf\"", "src="];
+
+#[test]
+fn a_page_holds_everything_and_fetches_nothing() {
+    let page = page(&outcome());
+    let expected = [
+        "T &amp; T",
+        "×1 &lt; ×2",
+        "a &lt;note&gt;",
+        "✓ met",
+        ">alone<",
+        "1970-01-01 00:00 UTC",
+        "demo --quick",
+    ];
+    for expected in expected {
+        assert!(page.contains(expected), "{expected}");
+    }
+    assert!(!page.contains("both <here>"));
+    for refused in REFUSED {
+        assert!(!page.contains(refused), "{refused}");
+    }
+    assert_eq!(page.matches("<svg").count(), 6, "two side by side, and each wide and narrow");
+    for element in ["svg", "table", "figure", "div", "tr", "td", "text", "g"] {
+        let count = |what: String| page.matches(&what).count();
+        let opened = count(format!("<{element}>")) + count(format!("<{element} "));
+        assert_eq!(opened, count(format!("</{element}>")), "{element}");
+    }
+}
+
+#[test]
+fn figures_read_again_make_the_same_page() {
+    let outcome = outcome();
+    let text = serde_json::to_string(&outcome).expect("figures are data");
+    let again: Outcome = serde_json::from_str(&text).expect("as they were written");
+    assert_eq!(page(&again), page(&outcome));
+    let old: Outcome =
+        serde_json::from_str("{\"version\": \"0\"}").expect("what is missing was not measured");
+    assert!(page(&old).contains("Every load"));
+}
+
+#[test]
+fn the_picture_stands_alone() {
+    let picture = picture(&outcome()).expect("both chapters");
+    assert!(picture.starts_with("<svg xmlns=") && picture.contains("prefers-color-scheme: dark"));
+    assert_eq!(picture.matches("<g ").count(), picture.matches("</g>").count());
+    for refused in REFUSED.into_iter().filter(|refused| *refused != "http:") {
+        assert!(!picture.contains(refused), "{refused}");
+    }
+    assert!(super::picture(&Outcome::default()).is_none(), "nothing measured, nothing drawn");
+}

@@ -1,0 +1,150 @@
+//! What is printed in the end, for a terminal of a hundred columns.
+
+use std::fmt::Write as _;
+
+use super::compare::Row;
+use super::figures::Outcome;
+use super::listing::{Entry, fullness, loads, percentiles};
+use super::units::{percent, rate, time};
+
+/// Widths of the columns of the comparison; with a space between them they make a hundred.
+const WHAT: usize = 43;
+const SEEN: usize = 16;
+const GOAL: usize = 13;
+const PUBLISHED: usize = 14;
+
+/// A text in lines of so many characters at most, cut between words.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
+}
+
+fn row(out: &mut String, row: &Row) {
+    let or_dash = |text: &str| if text.is_empty() { "–".to_string() } else { text.to_string() };
+    let columns = [
+        wrapped(&row.what, WHAT),
+        wrapped(&row.seen, SEEN),
+        wrapped(&or_dash(&row.goal), GOAL),
+        wrapped(&or_dash(&row.published), PUBLISHED),
+        vec![or_dash(row.verdict())],
+    ];
+    let lines = columns.iter().map(Vec::len).max().unwrap_or(0);
+    for line in 0..lines {
+        let cell = |column: usize| columns[column].get(line).map_or("", String::as_str);
+        line_of(out, [cell(0), cell(1), cell(2), cell(3), cell(4)]);
+    }
+    for line in wrapped(&row.detail, 92).iter().filter(|line| !line.is_empty()) {
+        let _ = writeln!(out, "    {line}");
+    }
+}
+
+/// Writing to a String cannot fail.
+fn line_of(out: &mut String, [what, seen, goal, published, verdict]: [&str; 5]) {
+    let line = format!("{what:<WHAT$} {seen:<SEEN$} {goal:<GOAL$} {published:<PUBLISHED$} {verdict}");
+    let _ = writeln!(out, "{}", line.trim_end());
+}
+
+fn comparison(out: &mut String, outcome: &Outcome) {
+    out.push_str(
+        "\nBeside what others have published (other systems, other machines: only ratios compare)\n\n",
+    );
+    line_of(out, ["", "here", "goal", "published", ""]);
+    let _ = writeln!(out, "{}", "─".repeat(100));
+    for found in &outcome.comparison {
+        row(out, found);
+    }
+}
+
+fn every_load(out: &mut String, outcome: &Outcome) {
+    out.push_str("\nEvery load (latency of open loops from the moment a request was due), milliseconds\n\n");
+    let _ = write!(out, "{:<34} {:>9}", "", "a second");
+    for (name, _) in percentiles(&load::Latency::default()) {
+        let _ = write!(out, " {name:>8}");
+    }
+    out.push('\n');
+    let mut last = String::new();
+    for Entry { part, load, per_s, latency } in loads(outcome) {
+        if last != part {
+            let _ = writeln!(out, "{part}");
+            last = part;
+        }
+        let _ = write!(out, "  {load:<32} {:>9}", rate(per_s));
+        for (_, us) in percentiles(&latency) {
+            let _ = write!(out, " {:>8}", milliseconds(us));
+        }
+        out.push('\n');
+    }
+}
+
+/// Without the unit, which stands above.
+fn milliseconds(us: f64) -> String {
+    if us >= 1e6 { format!("{:.0}", us / 1e3) } else { time(us).trim_end_matches(" ms").to_string() }
+}
+
+/// The tables.
+pub(super) fn text(outcome: &Outcome) -> String {
+    let mut out = String::new();
+    every_load(&mut out, outcome);
+    out.push_str("\nHow full the cores were, by whomever they were used (and by the server's process)\n\n");
+    for full in fullness(outcome) {
+        let loads = full.loads.map_or(String::new(), |part| format!("   loads' cores {:>7}", percent(part)));
+        let _ = writeln!(
+            out,
+            "{:<44} server's cores {:>7} ({:>7}){loads}",
+            full.part,
+            percent(full.busy),
+            percent(full.process)
+        );
+    }
+    comparison(&mut out, outcome);
+    if !outcome.notes.is_empty() {
+        out.push_str("\nBefore believing it\n\n");
+        for note in &outcome.notes {
+            for (index, line) in wrapped(note, 97).iter().enumerate() {
+                let _ = writeln!(out, "{} {line}", if index == 0 { "-" } else { " " });
+            }
+        }
+    }
+    let _ = writeln!(out, "\n{}", super::headline::sentence(outcome));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hundred_columns_are_enough() {
+        let found = Row {
+            what: "interactive throughput beside it, of alone: a level each".into(),
+            seen: "CPU 1:2.00:4.00".into(),
+            detail: "word ".repeat(60),
+            published: "operations 1:2.44:3.33".into(),
+            goal: "CPU within 2 %".into(),
+            value: 1.0,
+            met: Some(false),
+        };
+        let outcome = Outcome {
+            comparison: vec![found],
+            notes: vec!["a long note of many words ".repeat(20)],
+            ..Outcome::default()
+        };
+        let text = text(&outcome);
+        assert!(text.contains("not met") && text.contains("1:2.44:3.33"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn nothing_measured_is_no_error() {
+        assert!(text(&Outcome::default()).contains("Every load"));
+    }
+}

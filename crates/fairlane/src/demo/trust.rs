@@ -1,0 +1,120 @@
+//! Whether the figures are the server's: a sender that used most of its core, other programs on the server's
+//! cores, or a server that was not full where it should have been, make a run say something else. Each is a
+//! sentence at the head of the report, with what it makes doubtful.
+
+use super::figures::{Cpu, Outcome, Window};
+use super::units::percent;
+
+/// A sender above this part of its core measures itself as well as the server.
+pub(super) const GENERATOR_MAX: f64 = 0.8;
+/// Above this part of the server's cores in others' hands, times are theirs as much as the server's, and no
+/// goal counts as met or missed by them.
+pub(super) const OTHERS_MAX: f64 = 0.1;
+/// From this part on it is told.
+const OTHERS_TOLD: f64 = 0.05;
+/// A server below this was not full.
+const FULL_MIN: f64 = 0.9;
+
+/// The part of the server's cores that other programs had.
+pub(super) fn others(cpu: &Cpu) -> f64 {
+    ((cpu.busy - cpu.process) / cpu.cores.max(1) as f64).max(0.0)
+}
+
+/// What makes figures doubtful, as sentences; those that make them invalid begin with that word.
+pub(super) fn doubts(outcome: &Outcome) -> Vec<String> {
+    let mut out = Vec::new();
+    senders(outcome, &mut out);
+    let phases: Vec<(String, &Window)> = outcome
+        .chapters
+        .iter()
+        .flat_map(|chapter| {
+            chapter.windows.iter().map(move |window| (format!("{}: {}", chapter.title, window.label), window))
+        })
+        .collect();
+    let worst = phases.iter().max_by(|a, b| others(&a.1.cpu).total_cmp(&others(&b.1.cpu)));
+    if let Some((phase, window)) = worst {
+        let taken = others(&window.cpu);
+        if taken > OTHERS_TOLD {
+            let invalid = if taken > OTHERS_MAX { "Invalid where it was so: other" } else { "Other" };
+            out.push(format!(
+                "{invalid} programs took up to {} of the server's cores (most in “{phase}”). Run the demo on a quiet machine.",
+                percent(taken)
+            ));
+        }
+    }
+    let empty = |window: &&(String, &Window)| {
+        let full = window.1.cpu.busy / window.1.cpu.cores.max(1) as f64;
+        window.1.contended() && full > 0.0 && full < FULL_MIN
+    };
+    for (phase, window) in phases.iter().filter(empty) {
+        out.push(format!(
+            "Invalid: the server was only {} busy in “{phase}”, so the loads did not contend.",
+            percent(window.cpu.busy / window.cpu.cores.max(1) as f64)
+        ));
+    }
+    out
+}
+
+fn senders(outcome: &Outcome, out: &mut Vec<String>) {
+    let mut told = |what: &str, used: f64| {
+        if used > GENERATOR_MAX {
+            out.push(format!(
+                "Invalid: the sender of {what} used {} of its core; above {} it measures itself as well as the server.",
+                percent(used),
+                percent(GENERATOR_MAX)
+            ));
+        }
+    };
+    for run in [&outcome.capacity.reads, &outcome.capacity.batch].into_iter().flatten() {
+        told(&format!("“{}” (capacity)", run.load), run.generator_cpu);
+    }
+    for chapter in &outcome.chapters {
+        for window in &chapter.windows {
+            for load in &window.loads {
+                told(&format!("“{}” ({}: {})", load.load, chapter.title, window.label), load.generator_cpu);
+            }
+        }
+        for run in &chapter.runs {
+            told(&format!("“{}” ({})", run.load, chapter.title), run.generator_cpu);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::{Chapter, WindowLoad};
+    use super::*;
+
+    fn outcome(process: f64, busy: f64, generator_cpu: f64) -> Outcome {
+        let load = |name: &str| WindowLoad {
+            load: name.into(),
+            throughput_per_s: 9.0,
+            generator_cpu,
+            ..WindowLoad::default()
+        };
+        let cpu = Cpu { process, busy, cores: 1, ..Cpu::default() };
+        let window = Window { cpu, loads: vec![load("a"), load("b")], ..Window::default() };
+        let chapter = Chapter { title: "T".into(), windows: vec![window], ..Chapter::default() };
+        Outcome { chapters: vec![chapter], ..Outcome::default() }
+    }
+
+    fn check(outcome: &Outcome, expected: &str) {
+        let found = doubts(outcome);
+        match expected {
+            "" => assert!(found.is_empty(), "{found:?}"),
+            _ => assert!(found.iter().any(|doubt| doubt.contains(expected)), "{found:?}"),
+        }
+    }
+
+    #[test]
+    fn what_disturbs_is_told() {
+        check(&outcome(0.99, 1.0, 0.5), "");
+        check(&outcome(0.99, 1.0, 0.9), "Invalid: the sender of “a”");
+        check(&outcome(0.92, 1.0, 0.5), "Other programs took up to 8.0 %");
+        check(&outcome(0.7, 1.0, 0.5), "Invalid where it was so");
+        check(&outcome(0.6, 0.6, 0.5), "did not contend");
+        let mut alone = outcome(0.5, 0.5, 0.5);
+        alone.chapters[0].windows[0].loads.truncate(1);
+        check(&alone, "");
+    }
+}
