@@ -116,7 +116,7 @@ impl Access {
             && !roles.iter().any(|(_, role)| role.is_superuser && role.can_login)
         {
             let hashing = async move { Verifier::of(&password).await };
-            let verifier = lanes::heavy(lanes::current_group(), hashing).await;
+            let verifier = lanes::heavy_urgent(lanes::current_group(), hashing).await;
             let role = name.into();
             let verifier = Some(Arc::new(verifier));
             access.write(vec![Edit::PutRole { role, can_login: true, is_superuser: true, verifier }]).await?;
@@ -186,7 +186,7 @@ impl Access {
         let (verifier, password) =
             (verifier.unwrap_or_else(|| self.shared.decoy.clone()), password.to_owned());
         let checking = async move { verifier.accepts(&password).await };
-        let accepted = lanes::heavy(Group::DRIVER, checking).await;
+        let accepted = lanes::heavy_urgent(Group::DRIVER, checking).await;
         let snapshot = self.snapshot();
         let role = snapshot.roles.get_key_value(user).filter(|_| known & accepted);
         let Some((name, role)) = role else { return Err(refused()) };
@@ -424,7 +424,7 @@ async fn hash(password: &str) -> Result<Arc<Verifier>, Error> {
     }
     let password = password.to_owned();
     let hashing = async move { Verifier::of(&password).await };
-    Ok(Arc::new(lanes::heavy(lanes::current_group(), hashing).await))
+    Ok(Arc::new(lanes::heavy_urgent(lanes::current_group(), hashing).await))
 }
 
 /// One of a bounded number.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use lanes::Lanes;
+use lanes::{Lanes, Reporter};
 use server::ServerConfig;
 use server::logging::{self, Level, Logger};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -48,7 +48,10 @@ fn run(settings: &Settings, logger: &Logger) -> Result<(), String> {
     if let Some(low) = machine::raise_file_limit() {
         logger.log(Level::Warn, &low, &[]);
     }
-    let config = machine::lanes(settings)?;
+    let mut config = machine::lanes(settings)?;
+    let to_log = logger.clone();
+    config.reporter = Reporter::new(move |report| to_log.log(Level::Warn, &report.to_string(), &[]));
+    config.self_check = true;
     let memory_bytes = settings.memory_bytes.unwrap_or_else(machine::memory_bytes);
     let found = format!("{config}, {} MiB of memory", memory_bytes >> 20);
     logger.log(Level::Info, "starting", &[("version", &env!("CARGO_PKG_VERSION")), ("on", &found)]);
@@ -56,10 +59,19 @@ fn run(settings: &Settings, logger: &Logger) -> Result<(), String> {
         format!("The lanes cannot start ({error}): give other CPUs with --cores, or try --overprovisioned.")
     })?;
     let disk = if lanes.uses_io_uring() { "io_uring" } else { "threads, as io_uring is refused" };
-    logger.log(Level::Info, "lanes run", &[("disk", &disk)]);
+    logger.log(Level::Info, "lanes run", &[("disk", &disk), ("wake_up", &wake_ups(&lanes))]);
     let result = open_and_wait(settings, logger, &lanes, memory_bytes, &mut signals);
     lanes.shutdown();
     result
+}
+
+/// Median and worst wake-up of each core: `18/40 21/39 us`.
+fn wake_ups(lanes: &Lanes) -> String {
+    let measured: Vec<String> = (0..lanes.cores())
+        .filter_map(|core| lanes.wake_up(core))
+        .map(|wake_up| format!("{}/{}", wake_up.p50_us, wake_up.p99_us))
+        .collect();
+    if measured.is_empty() { "not measured".to_owned() } else { format!("{} us", measured.join(" ")) }
 }
 
 /// Everything between the start of the lanes and their end.

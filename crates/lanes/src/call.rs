@@ -1,6 +1,7 @@
 //! Calls from one core to another. A call is a message with a closure and the caller's group; the answer comes back through
 //! a lock-free cell whose waker puts the caller's task into its own lane's inbox.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*};
@@ -13,6 +14,18 @@ use crate::sync::cross;
 
 /// Calls on the way from one core to another, at most; beyond it the caller waits.
 pub const CALLS_MAX: u32 = 16 * 1024;
+
+/// The lane that was asked has ended, or is about to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended;
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the lane has ended")
+    }
+}
+
+impl std::error::Error for Ended {}
 
 /// A bounded number of permits, taken and given back from any lane without a lock.
 pub(crate) struct Permits {
@@ -65,8 +78,26 @@ impl Drop for Permit {
 
 /// Runs `f` on the fast lane of core `core`, in the caller's group, and gives what it gives. From a fast lane to itself it
 /// is run in place. If the caller goes away, what was begun there runs to its end. At most [`CALLS_MAX`] calls
-/// from one core to another are under way; beyond that the caller waits. Panics if the called side panicked.
+/// from one core to another are under way; beyond that the caller waits. Panics if the called side panicked. When the
+/// lanes are ended there may be no answer; the caller is dropped then, as all tasks are.
 pub async fn call<T, Fut, F>(core: usize, f: F) -> T
+where
+    F: FnOnce() -> Fut + Send + 'static,
+    Fut: Future<Output = T> + 'static,
+    T: Send + 'static,
+{
+    match try_call(core, f).await {
+        Ok(answer) => answer,
+        Err(Ended) if with_shared(|lanes, _| lanes.are_ending()) => std::future::pending().await,
+        Err(Ended) => panic!("core {core} has ended by itself"),
+    }
+}
+
+/// As [`call`], for those who have something to do when there is no answer.
+///
+/// # Errors
+/// That lane has ended, or is about to; what was asked may have been done or not.
+pub async fn try_call<T, Fut, F>(core: usize, f: F) -> Result<T, Ended>
 where
     F: FnOnce() -> Fut + Send + 'static,
     Fut: Future<Output = T> + 'static,
@@ -77,7 +108,7 @@ where
         (shared.clone(), target.clone(), Arc::ptr_eq(shared, target) && !crate::on_heavy_lane())
     });
     if here {
-        return f().await;
+        return Ok(f().await);
     }
     let group = current_group();
     let permit = Permit::take(&shared, core).await;
@@ -90,11 +121,11 @@ where
         };
         crate::spawn(current_group(), run).detach();
     };
-    // If that lane is gone, the message with the sender is dropped, and so is this task, soon.
+    // If that lane is gone, the message is dropped, and the sender with it.
     drop(target.send(Message::Start(group, Box::new(start))));
     match receiver.await {
-        Ok(answer) => answer,
-        Err(_) if shared.stop.load(SeqCst) || target.stop.load(SeqCst) => std::future::pending().await,
+        Ok(answer) => Ok(answer),
+        Err(_) if shared.stop.load(SeqCst) || target.stop.load(SeqCst) => Err(Ended),
         Err(_) => panic!("the call to core {core} ended without an answer: it panicked there"),
     }
 }

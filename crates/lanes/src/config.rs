@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use sched::DiskModel;
 
+use crate::Reporter;
+
 /// How lanes are laid out on this machine.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -19,6 +21,11 @@ pub struct Config {
     pub disk_backend: DiskBackend,
     /// The disk's maxima.
     pub disk: DiskModel,
+    /// Has each lane measure at start how late it wakes, for [`crate::Lanes::wake_up`], and say so when that is much: takes
+    /// 50 ms at most. Nothing is measured without pinning.
+    pub self_check: bool,
+    /// Takes what the lanes have to say; by default to standard error.
+    pub reporter: Reporter,
     /// CPUs this process may run on, as found.
     pub affinity_cpus: usize,
     /// The cgroup's quota in CPUs, as found; none is no quota.
@@ -33,6 +40,9 @@ pub enum DiskBackend {
     Auto,
     /// A small pool of threads.
     Threads,
+    /// An io_uring that may not write.
+    #[cfg(test)]
+    Restricted,
 }
 
 /// Assumed of a disk nobody has measured, deliberately high: the number in flight bounds it then.
@@ -57,6 +67,8 @@ impl Config {
             disk_dir: None,
             disk_backend: DiskBackend::Auto,
             disk: DISK_UNMEASURED,
+            self_check: false,
+            reporter: Reporter::default(),
             affinity_cpus,
             quota_cpus,
         }

@@ -146,7 +146,20 @@ where
     F::Output: Send + 'static,
 {
     let at = Location::caller();
-    with_shared(|_, shared| task::spawn_heavy(shared, group, at, f))
+    with_shared(|_, shared| task::spawn_heavy(shared, group, false, at, f))
+}
+
+/// As [`heavy`], for short work that somebody waits for who cannot be put off: a login, a flush. It goes before its group's
+/// other heavy work; and when another program keeps the core's CPU busy, so that the heavy lane gets next to nothing, it
+/// runs at normal priority, in slices, charged like all work. Panics outside of lanes.
+#[track_caller]
+pub fn heavy_urgent<F>(group: Group, f: F) -> Task<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let at = Location::caller();
+    with_shared(|_, shared| task::spawn_heavy(shared, group, true, at, f))
 }
 
 /// Moves the running task to another group, from its next piece on, which begins when this returns. To be awaited by the

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll, Waker};
 
-use crate::Group;
 use crate::context::{in_group, piece_begins};
 use crate::disk::Service;
 use crate::groups::{Choice, Groups};
@@ -24,9 +23,14 @@ use crate::shared::{CoreShared, Message};
 use crate::sys;
 use crate::task::{self, Runnable};
 use crate::timer::Timer;
+use crate::{Group, Report};
 
 /// A fast-lane piece longer than this is a stall, ns.
 const STALL_NS: u64 = 200_000;
+/// Of many stalls in this time one is reported, ns; all are counted.
+const STALL_REPORT_EVERY_NS: u64 = 1_000_000_000;
+/// The same of a starved heavy lane.
+const STARVED_REPORT_EVERY_NS: u64 = 10_000_000_000;
 /// Dispatches shorter than this are charged by the monotonic clock, and the CPU clock makes up for the difference at its next
 /// reading: a reading is a system call, and would cost a tenth of so short a dispatch.
 const SHORT_NS: u64 = 10_000;
@@ -49,7 +53,9 @@ pub(crate) struct Core {
     in_turn: Cell<bool>,
     /// Reading of this thread's CPU clock up to which all is charged, ns.
     charged_cpu_ns: Cell<u64>,
-    stall_reported_ns: Cell<u64>,
+    /// When the next stall and the next starved heavy lane may be reported, ns.
+    stall_next_report_ns: Cell<u64>,
+    starved_next_report_ns: Cell<u64>,
 }
 
 #[derive(Default)]
@@ -82,7 +88,8 @@ impl Core {
             awake: Cell::new(true),
             in_turn: Cell::new(false),
             charged_cpu_ns: Cell::new(sys::thread_cpu_ns()),
-            stall_reported_ns: Cell::new(0),
+            stall_next_report_ns: Cell::new(0),
+            starved_next_report_ns: Cell::new(0),
         }
     }
 
@@ -121,13 +128,16 @@ impl Core {
 
     /// A group's heavy work began or ended.
     pub(crate) fn look(&self, group: Group) {
-        let slot = {
+        let slot = self.groups.borrow_mut().slot(group);
+        self.look_at(slot);
+    }
+
+    fn look_at(&self, slot: usize) {
+        let heavy = {
             let mut groups = self.groups.borrow_mut();
-            let slot = groups.slot(group);
             groups.look(slot);
-            slot
+            groups.local(slot).heavy
         };
-        let heavy = self.groups.borrow_mut().local(slot).heavy;
         if heavy {
             self.ready(slot);
         } else {
@@ -244,9 +254,28 @@ impl Core {
         let mut groups = self.groups.borrow_mut();
         let mut handover = self.handover.borrow_mut();
         handover.collect(&self.shared, &mut groups);
-        if let Some(handed) = self.handed.take() {
-            handover.came_back(&self.shared, &mut groups, handed, now_ns);
+        if let Some(handed) = self.handed.take()
+            && handover.came_back(&self.shared, &mut groups, handed, now_ns)
+        {
+            let group = Group(groups.id(handed.slot));
+            drop((groups, handover));
+            self.starved(group, now_ns);
         }
+    }
+
+    /// Heavy work of a group was owed the core for long and did not get it: said now and then.
+    #[cold]
+    fn starved(&self, group: Group, now_ns: u64) {
+        if now_ns < self.starved_next_report_ns.get() {
+            return;
+        }
+        self.starved_next_report_ns.set(now_ns + STARVED_REPORT_EVERY_NS);
+        self.lanes.report(&Report::Starved {
+            core: self.shared.index,
+            cpus: self.shared.cpus.clone(),
+            group: self.lanes.group_name(group),
+            times: self.shared.starved.load(Relaxed),
+        });
     }
 
     fn next_event_ns(&self, until_ns: Option<u64>) -> Option<u64> {
@@ -332,14 +361,16 @@ impl Core {
             count(&groups.local(slot).counters().stalls, 1);
         }
         drop(groups);
-        self.lanes.report_stall(
-            &self.shared,
-            Group(id),
+        if now_ns < self.stall_next_report_ns.get() {
+            return;
+        }
+        self.stall_next_report_ns.set(now_ns + STALL_REPORT_EVERY_NS);
+        self.lanes.report(&Report::Stall {
+            core: self.shared.index,
+            group: self.lanes.group_name(Group(id)),
             spawned_at,
-            piece_ns,
-            now_ns,
-            &self.stall_reported_ns,
-        );
+            piece_us: piece_ns / 1000,
+        });
     }
 
     fn take_messages(&self) {
@@ -353,7 +384,8 @@ impl Core {
                     self.disk.borrow_mut().refresh(group);
                 }
                 Message::Drop(group) => {
-                    self.groups.borrow_mut().end_group(group);
+                    let left = self.groups.borrow_mut().end_group(group);
+                    left.into_iter().for_each(|slot| self.look_at(slot));
                     self.disk.borrow_mut().drop_group(group);
                 }
                 Message::Disk(finished) => self.disk_finished(finished),

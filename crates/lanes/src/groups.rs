@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::*;
 use sched::{Cap, NodeId, TICK_NS, Tree, cap};
 
 use crate::Group;
-use crate::registry::{Counters, NOBODY, Registry, count, slot_of};
+use crate::registry::{Counters, NOBODY, Registry, Slot, count, slot_of};
 use crate::task::Runnable;
 
 /// Fast-lane time of a group, while it has heavy work too, after which the heavy work gets its turn: so neither starves.
@@ -35,6 +35,8 @@ pub(crate) struct Local {
     heavy_charged_ns: u64,
     /// Owed the core on the heavy lane, without getting it, since; 0 if not.
     pub(crate) starving_since_ns: u64,
+    /// To be removed once its heavy work is done.
+    dropped: bool,
     counters: Arc<[Counters]>,
     core: usize,
 }
@@ -109,16 +111,17 @@ impl Groups {
             Group::SYSTEM => self.parents[1],
             _ => return default, // one of the two parents themselves
         };
+        self.place(group, found, parent)
+    }
+
+    /// A new group's books. Its slot is free: it was given away only after this core had let go of it.
+    fn place(&mut self, group: Group, found: &Slot, parent: NodeId) -> usize {
         let slot = slot_of(group.0);
         if slot >= self.locals.len() {
             self.locals.resize_with(slot + 1, || None);
         }
-        if let Some(old) = self.locals[slot].as_ref() {
-            let old = Group(old.id); // dropped, but the message that says so is still on its way
-            if !self.drop_group(old) {
-                return default;
-            }
-        }
+        assert!(self.locals[slot].is_none(), "a slot holds one group at a time");
+        let default = slot_of(Group::DEFAULT.0);
         let node = self.tree.add(parent, found.node_spec());
         let at = node.0 as usize;
         if at >= self.by_node.len() {
@@ -139,6 +142,7 @@ impl Groups {
             throttled_since_ns: 0,
             heavy_charged_ns,
             starving_since_ns: 0,
+            dropped: false,
             counters,
             core: self.core,
         });
@@ -178,32 +182,33 @@ impl Groups {
         self.tree.set(node, found.node_spec());
     }
 
-    /// Removes a group that is not in the registry any more; its ready tasks go on in [`Group::DEFAULT`]. False, and
-    /// nothing done, while heavy work of it is left; it is tried again when that ends.
-    pub(crate) fn drop_group(&mut self, group: Group) -> bool {
+    /// Lets go of a group that was dropped, and tells the registry, which gives the slot away once all cores have; its
+    /// ready tasks go on in [`Group::DEFAULT`]. While heavy work of it is left, it stays: its slot, to be looked at.
+    ///
+    /// To be called once a core when the group is dropped; later calls are its own.
+    pub(crate) fn end_group(&mut self, group: Group) -> Option<usize> {
         let slot = slot_of(group.0);
-        let Some(Some(local)) = self.locals.get_mut(slot) else { return true };
-        if local.id != group.0 || self.registry.get(group).is_some() {
-            return true;
+        let registry = self.registry.clone();
+        let here = matches!(self.locals.get(slot), Some(Some(local)) if local.id == group.0);
+        if registry.counters(slot)[self.core].heavy_pending.load(SeqCst) > 0 {
+            if !here {
+                // Its first work on this core was just coming. Whose child it was is forgotten: only users' groups end.
+                self.place(group, registry.gone(group), self.parents[0]);
+            }
+            self.local(slot).dropped = true;
+            return Some(slot);
         }
-        if local.counters().heavy_pending.load(Acquire) > 0 {
-            return false;
+        if here {
+            let gone = self.locals[slot].take().expect("seen above");
+            self.throttled.retain(|&(throttled, _)| throttled != slot);
+            self.tree.remove(gone.node);
+            for runnable in gone.queue {
+                let slot = self.push_only(runnable);
+                self.wake(slot, 0);
+            }
         }
-        let gone = self.locals[slot].take().expect("seen above");
-        self.throttled.retain(|&(throttled, _)| throttled != slot);
-        self.tree.remove(gone.node);
-        for runnable in gone.queue {
-            let slot = self.push_only(runnable);
-            self.wake(slot, 0);
-        }
-        true
-    }
-
-    /// As [`Groups::drop_group`]; when it is gone the registry is told, which gives the slot away once all cores have.
-    pub(crate) fn end_group(&mut self, group: Group) {
-        if self.drop_group(group) {
-            self.registry.gone_from_a_core(group);
-        }
+        registry.gone_from_a_core(group);
+        None
     }
 
     /// Queues a task: its group's slot, which is then to be woken.
@@ -224,7 +229,7 @@ impl Groups {
         true
     }
 
-    /// Looks whether there is heavy work of a group: its slot.
+    /// Looks whether there is heavy work of a group.
     pub(crate) fn look(&mut self, slot: usize) {
         let local = self.local(slot);
         local.heavy = local.counters().heavy_pending.load(Acquire) > 0;
@@ -249,9 +254,9 @@ impl Groups {
             });
         }
         self.tree.idle(node);
-        let id = Group(self.local(slot).id);
-        if self.registry.get(id).is_none() {
-            self.end_group(id);
+        let (dropped, id) = (self.local(slot).dropped, Group(self.local(slot).id));
+        if dropped && self.end_group(id).is_some() {
+            self.wake(slot, 0); // somebody came too late and is about to see it: settled again when it is chosen
         }
     }
 
@@ -383,5 +388,37 @@ impl Groups {
     /// Whether a slot holds a live group's id.
     pub(crate) fn id(&mut self, slot: usize) -> u32 {
         self.locals.get(slot).and_then(Option::as_ref).map_or(NOBODY, |local| local.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GroupSpec;
+
+    /// A heavy task that was woken just before its group was dropped, on a core that had not heard of the group yet, was
+    /// queued under a name that nobody looked for any more, and never ran.
+    #[test]
+    fn a_group_dropped_while_its_first_heavy_task_wakes_is_kept_for_it() {
+        let registry = Arc::new(Registry::new(1));
+        let mut groups = Groups::new(registry.clone(), 0, 1);
+        let create = || registry.create(Group::USERS, &GroupSpec::new("brief", 10)).expect("a slot");
+        let group = create();
+        let pending = &registry.counters(slot_of(group.0))[0].heavy_pending;
+        pending.fetch_add(1, SeqCst);
+        assert!(registry.drop_group(group));
+        let slot = groups.end_group(group).expect("kept");
+        groups.look(slot);
+        groups.wake(slot, 0);
+        assert!(matches!(groups.choose(0), Choice::Heavy(chosen, _) if chosen == slot));
+        assert_ne!(slot_of(create().0), slot, "the slot is not free yet");
+        pending.fetch_sub(1, SeqCst);
+        groups.settle(slot);
+        assert!(!groups.has(slot));
+        let successor = create();
+        assert_eq!(slot_of(successor.0), slot);
+        // And one that no core has anything of goes at once.
+        assert!(registry.drop_group(successor) && groups.end_group(successor).is_none());
+        assert_eq!(slot_of(create().0), slot);
     }
 }

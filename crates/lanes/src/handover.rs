@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::*;
 use sched::{NodeId, TICK_NS};
 
 use crate::groups::Groups;
-use crate::heavy::{Grant, WORKERS};
+use crate::heavy::{Grant, RESCUER, WORKERS, Worker};
 use crate::registry::count;
 use crate::shared::CoreShared;
 
@@ -13,6 +13,9 @@ use crate::shared::CoreShared;
 const OVERRUN_NS: u64 = 10_000_000;
 /// A group that is owed the core for this long and gets nearly none of it is starved by somebody outside, ns.
 const STARVED_NS: u64 = 50_000_000;
+/// A lane found to be starved is taken for starved this long, ns; then it is tried out, for a slice, whether it gets CPU
+/// again. (That it ran for a moment is no sign: a busy program leaves the idle class a slice of a few ms in each second.)
+const STARVED_FOR_NS: u64 = 1_000_000_000;
 /// How long the fast lane sleeps if nobody else is waiting, ns: whoever wakes, wakes it.
 const ALONE_NS: u64 = 10_000_000;
 
@@ -27,6 +30,18 @@ pub(crate) struct Handed {
     pub(crate) alone: bool,
     /// The group's own fast-lane work ends it.
     pub(crate) own_ends_it: bool,
+    to: To,
+}
+
+/// Whom the core is handed to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum To {
+    /// The active worker of the idle class.
+    IdleClass,
+    /// The same, to see whether it gets any CPU again.
+    Trial,
+    /// The worker of normal priority, for the group's urgent work.
+    Rescuer,
 }
 
 /// Books on the workers.
@@ -40,6 +55,10 @@ pub(crate) struct Handover {
     open: Vec<usize>,
     /// Heavy CPU charged since the core was handed over, ns.
     progress_ns: u64,
+    /// Until when the lane is taken for starved, ns; 0 if it is not.
+    starved_until_ns: u64,
+    /// The grant of a trial under way.
+    trial: Option<Grant>,
 }
 
 impl Handover {
@@ -79,8 +98,16 @@ impl Handover {
         now_ns: u64,
     ) -> Option<Handed> {
         let id = groups.id(slot);
-        if !self.grant(shared, id, now_ns) {
-            return None;
+        let to = self.choose_seat(shared, groups, slot, now_ns);
+        match to {
+            To::IdleClass if !self.grant(shared, id, now_ns) => return None,
+            To::IdleClass => {}
+            To::Rescuer => {
+                let rescuer = &shared.heavy.workers[RESCUER];
+                rescuer.give(rescuer.grant().next(id));
+                count(&shared.rescues, 1);
+            }
+            To::Trial => self.try_out(shared, id),
         }
         if !self.open.contains(&slot) {
             self.open.push(slot);
@@ -91,9 +118,46 @@ impl Handover {
         let own_ends_it = local.queue.is_empty();
         count(&local.counters().heavy_dispatches, 1);
         let node = local.node;
-        let alone = !groups.tree.backlogged_beside(node) && !capped && own_ends_it;
+        let alone = to == To::IdleClass && !groups.tree.backlogged_beside(node) && !capped && own_ends_it;
         let until_ns = now_ns + if alone { ALONE_NS } else { slice_ns };
-        Some(Handed { slot, node, began_ns: now_ns, until_ns, alone, own_ends_it })
+        Some(Handed { slot, node, began_ns: now_ns, until_ns, alone, own_ends_it, to })
+    }
+
+    /// Who is to do the group's work.
+    fn choose_seat(&self, shared: &CoreShared, groups: &mut Groups, slot: usize, now_ns: u64) -> To {
+        if self.starved_until_ns == 0 {
+            return To::IdleClass;
+        }
+        // Also what it has in hand: no worker of the idle class could take that up.
+        let urgent = shared.heavy.workers[RESCUER].turn_group() == groups.id(slot)
+            || groups.local(slot).counters().urgent_queued.load(SeqCst) > 0;
+        match urgent {
+            true if now_ns >= self.starved_until_ns => To::Trial,
+            true => To::Rescuer,
+            false => To::IdleClass,
+        }
+    }
+
+    /// A worker of the idle class is to show whether it gets any CPU. While the lane counts as starved it takes up nothing
+    /// urgent, so nothing gets stuck with it.
+    fn try_out(&mut self, shared: &CoreShared, group: u32) {
+        let worker = &shared.heavy.workers[self.active];
+        let trial = worker.grant().next(group);
+        worker.give(trial);
+        self.trial = Some(trial);
+    }
+
+    /// After such a trial.
+    fn tried_out(&mut self, shared: &CoreShared, asleep_ns: u64, now_ns: u64) {
+        let Some(trial) = self.trial.take() else { return };
+        if shared.heavy.workers[self.active].has_taken(trial) {
+            self.starved_until_ns = 0;
+            shared.heavy.starved.store(false, SeqCst);
+        } else if asleep_ns < TICK_NS / 2 {
+            self.starved_until_ns = now_ns + 10 * TICK_NS; // too short to tell: again soon, but urgent work first
+        } else {
+            self.starved_until_ns = now_ns + STARVED_FOR_NS;
+        }
     }
 
     /// Makes some worker run the group: false if all are stuck.
@@ -104,8 +168,8 @@ impl Handover {
             return true; // already, and at most preempted
         }
         let stuck_elsewhere =
-            |(at, worker): (usize, &crate::heavy::Worker)| at != self.active && worker.turn_group() == group;
-        if workers.iter().enumerate().any(stuck_elsewhere) {
+            |(at, worker): (usize, &Worker)| at != self.active && worker.turn_group() == group;
+        if workers[..WORKERS].iter().enumerate().any(stuck_elsewhere) {
             return true; // its overrunning turn is under way on a spare's seat
         }
         let worker = &workers[self.active];
@@ -149,36 +213,50 @@ impl Handover {
     }
 
     /// After the core came back: a group that was owed it and hardly got any is kept out for as long as it was handed the
-    /// core in vain, so that others are not starved with it; after a while it is counted.
+    /// core in vain, so that others are not starved with it; after a while it is counted, and said here.
     pub(crate) fn came_back(
         &mut self,
         shared: &CoreShared,
         groups: &mut Groups,
         handed: Handed,
         now_ns: u64,
-    ) {
-        if !groups.has(handed.slot) {
-            return;
-        }
+    ) -> bool {
         let asleep_ns = now_ns.saturating_sub(handed.began_ns);
+        match handed.to {
+            To::IdleClass => {}
+            To::Trial => self.tried_out(shared, asleep_ns, now_ns),
+            // It would not give way to the fast lane by itself.
+            To::Rescuer => {
+                let rescuer = &shared.heavy.workers[RESCUER];
+                rescuer.give(rescuer.grant().next(Grant::NONE.group()));
+            }
+        }
+        if handed.to != To::IdleClass || !groups.has(handed.slot) {
+            return false;
+        }
         groups.look(handed.slot);
         let local = groups.local(handed.slot);
         if !local.heavy || self.progress_ns * 10 >= asleep_ns || local.node != handed.node {
             local.starving_since_ns = 0;
-            return;
+            return false;
         }
         if asleep_ns < TICK_NS / 2 {
-            return; // too short to tell
+            return false; // too short to tell
         }
+        let mut starved = false;
         if local.starving_since_ns == 0 {
             local.starving_since_ns = handed.began_ns;
         } else if now_ns - local.starving_since_ns >= STARVED_NS {
             local.starving_since_ns = now_ns;
+            starved = true;
             count(&shared.starved, 1);
+            self.starved_until_ns = now_ns + STARVED_FOR_NS;
+            shared.heavy.starved.store(true, SeqCst);
         }
         let (node, beside) = (local.node, groups.tree.backlogged_beside(handed.node));
         if beside && !groups.tree.is_throttled(node) {
             groups.throttle(handed.slot, now_ns, now_ns + TICK_NS);
         }
+        starved
     }
 }

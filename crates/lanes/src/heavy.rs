@@ -2,6 +2,10 @@
 //! them the moment the fast lane wakes. Which group a worker may run is granted by the fast lane; workers look at
 //! their grant between tasks and at yield points.
 //!
+//! One more worker is of normal priority. It sleeps until the lane is *starved*: another program on the CPU, which the idle
+//! class gives way to, leaves it next to nothing. Then urgent tasks (somebody waits at a login, a memtable must go) are this worker's,
+//! and the others leave them alone: a task taken up by a thread that gets no CPU would be stuck with it.
+//!
 //! ```text
 //!   any thread ──schedule──▶ inbox ──▶ queues by group (a lock among workers only) ──▶ worker: grant = group, epoch
 //!   fast lane  ──grant, unpark──▶ worker ──"group has no more"──▶ message to the fast lane
@@ -11,7 +15,7 @@
 //! reads the worker's CPU clock. A sequence number tells it when it caught a worker between the two.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 
@@ -26,9 +30,13 @@ use crate::shared::{CoreShared, Message};
 use crate::sys::{self, ThreadClock};
 use crate::task::{self, Runnable};
 
-/// Threads of a heavy lane: one that runs and spares for turns that overrun or block. With all of them stuck, heavy work
+/// Threads of the idle class: one that runs and spares for turns that overrun or block. With all of them stuck, heavy work
 /// of other groups waits.
 pub(crate) const WORKERS: usize = 4;
+/// The worker of normal priority, for urgent tasks while the lane is starved.
+pub(crate) const RESCUER: usize = WORKERS;
+/// All threads of a heavy lane.
+pub(crate) const SEATS: usize = WORKERS + 1;
 
 /// An epoch and a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,12 +130,30 @@ impl Worker {
     }
 }
 
+/// Tasks of one group.
+#[derive(Default)]
+struct Queue {
+    urgent: VecDeque<Runnable>,
+    rest: VecDeque<Runnable>,
+}
+
+/// Tasks that a worker may take up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Take {
+    /// All, urgent ones first.
+    All,
+    Urgent,
+    NotUrgent,
+}
+
 /// See the head of this file.
 pub(crate) struct HeavyLane {
     inbox: Inbox<Runnable>,
     /// Shared by workers only, and by the fast lane once they have ended.
-    queues: Mutex<FxHashMap<u32, VecDeque<Runnable>>>,
-    pub(crate) workers: [Worker; WORKERS],
+    queues: Mutex<FxHashMap<u32, Queue>>,
+    pub(crate) workers: [Worker; SEATS],
+    /// Urgent tasks are for the [`RESCUER`] only. Written by the fast lane.
+    pub(crate) starved: AtomicBool,
 }
 
 impl HeavyLane {
@@ -136,19 +162,32 @@ impl HeavyLane {
             inbox: Inbox::new(),
             queues: Mutex::default(),
             workers: std::array::from_fn(|_| Worker::new()),
+            starved: AtomicBool::new(false),
         }
     }
 
-    fn pop(&self, group: u32) -> Option<Runnable> {
+    /// What worker `index` is to take up.
+    fn take_of(&self, index: usize) -> Take {
+        match (index, self.starved.load(SeqCst)) {
+            (RESCUER, _) => Take::Urgent,
+            (_, true) => Take::NotUrgent,
+            (_, false) => Take::All,
+        }
+    }
+
+    fn pop(&self, group: u32, take: Take) -> Option<Runnable> {
         // Poison means that a worker panicked between two queue operations, none of which leaves them half done.
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         for runnable in self.inbox.take() {
             let queued_as = runnable.metadata().queued_as.load(Relaxed);
-            queues.entry(queued_as).or_default().push_back(runnable);
+            let queue = queues.entry(queued_as).or_default();
+            let queue = if runnable.metadata().urgent { &mut queue.urgent } else { &mut queue.rest };
+            queue.push_back(runnable);
         }
         let queue = queues.get_mut(&group)?;
-        let runnable = queue.pop_front();
-        if queue.is_empty() {
+        let urgent = if take == Take::NotUrgent { None } else { queue.urgent.pop_front() };
+        let runnable = if urgent.is_some() || take == Take::Urgent { urgent } else { queue.rest.pop_front() };
+        if queue.urgent.is_empty() && queue.rest.is_empty() {
             queues.remove(&group); // groups come and go: no entry is kept for one without work
         }
         runnable
@@ -169,23 +208,46 @@ impl HeavyLane {
 
 /// Queues a heavy task that was woken, from any thread.
 pub(crate) fn schedule(shared: &Arc<CoreShared>, runnable: Runnable) {
-    let mut group = Group(runnable.metadata().group.load(Relaxed));
-    let slot = match shared.registry.get(group) {
-        Some(slot) => slot,
+    let header = runnable.metadata();
+    let asked = Group(header.group.load(Relaxed));
+    let (group, before) = match count_ready(shared, asked) {
+        Some(before) => (asked, before),
         None => {
-            group = Group::DEFAULT;
-            shared.registry.get(group).expect("the default group is never dropped")
+            let before = count_ready(shared, Group::DEFAULT);
+            (Group::DEFAULT, before.expect("the default group is never dropped"))
         }
     };
-    runnable.metadata().queued_as.store(group.0, Relaxed);
-    let before = slot.counters[shared.index].heavy_pending.fetch_add(1, AcqRel);
+    header.queued_as.store(group.0, Relaxed);
+    if header.urgent {
+        shared.registry.counters(slot_of(group.0))[shared.index].urgent_queued.fetch_add(1, AcqRel);
+    }
     if let Err(late) = shared.heavy.inbox.push(runnable) {
         drop(late); // the lane has ended; a heavy task may be dropped anywhere
         return;
     }
-    if before > 0 {
-        return; // the fast lane knows of this group, or will when the worker that finds it empty says so
+    if before == 0 {
+        tell(shared, group);
+    } // else the fast lane knows of this group, or will when the worker that finds it empty says so
+}
+
+/// Counts one more ready task of a group: how many there were; none if the group was dropped.
+///
+/// The group may be dropped by another thread at any moment. Who drops takes the group's number away and then has each
+/// core look at the count; here the count is raised and then the number looked at. In the one order of sequentially
+/// consistent operations, the core sees the task and keeps the group for it, or it is seen here that the group is gone.
+fn count_ready(shared: &Arc<CoreShared>, group: Group) -> Option<u32> {
+    let pending = &shared.registry.get(group)?.counters[shared.index].heavy_pending;
+    let before = pending.fetch_add(1, SeqCst);
+    if shared.registry.get(group).is_some() {
+        return Some(before);
     }
+    pending.fetch_sub(1, SeqCst);
+    tell(shared, group); // a core that saw the count meanwhile may let go of the group now
+    None
+}
+
+/// Has the fast lane look whether a group has heavy work.
+fn tell(shared: &Arc<CoreShared>, group: Group) {
     let mut told = false;
     crate::context::with_own_core(shared, |core| {
         core.look(group);
@@ -211,14 +273,15 @@ impl Seat {
     }
 }
 
-/// A worker thread, until the lane stops. `idle_class` is false for measurements only.
+/// A worker thread, until the lane stops.
 pub(crate) fn work(lanes: Lanes, shared: Arc<CoreShared>, index: usize) {
     let worker = &shared.heavy.workers[index];
     if !shared.cpus.is_empty() {
         // Inherited from the fast lane already; a failure changes nothing.
         drop(sys::pin_to(&shared.cpus));
     }
-    if let (Ok(()), Ok(clock)) = (sys::become_idle_class(), ThreadClock::of_this_thread()) {
+    let class = if index == RESCUER { Ok(()) } else { sys::become_idle_class() };
+    if let (Ok(()), Ok(clock)) = (class, ThreadClock::of_this_thread()) {
         let _ = worker.clock.set(clock);
     }
     let _ = worker.thread.set(std::thread::current());
@@ -229,7 +292,7 @@ pub(crate) fn work(lanes: Lanes, shared: Arc<CoreShared>, index: usize) {
             continue;
         }
         take_seat(Some(Seat { lanes: lanes.clone(), shared: shared.clone(), worker: index, grant }));
-        if turn(&shared, worker, grant) {
+        if turn(&shared, index, grant) {
             drop(shared.send(Message::Look(Group(grant.group()))));
         }
     }
@@ -237,20 +300,25 @@ pub(crate) fn work(lanes: Lanes, shared: Arc<CoreShared>, index: usize) {
 }
 
 /// Runs tasks of the granted group until the grant changes or there are no more: whether the latter.
-fn turn(shared: &CoreShared, worker: &Worker, grant: Grant) -> bool {
+fn turn(shared: &CoreShared, index: usize, grant: Grant) -> bool {
+    let worker = &shared.heavy.workers[index];
     worker.change_turn(grant.group(), sys::thread_cpu_ns(), || ());
     worker.taken.store(grant.0, SeqCst);
     let mut drained = false;
     while worker.grant() == grant && !shared.stop.load(Relaxed) {
-        let Some(runnable) = shared.heavy.pop(grant.group()) else {
+        let Some(runnable) = shared.heavy.pop(grant.group(), shared.heavy.take_of(index)) else {
             drained = true;
             break;
         };
         let header = runnable.metadata();
         let (queued_as, group) = (header.queued_as.load(Relaxed), header.group.load(Relaxed));
-        in_group(Group(group), || task::run(runnable));
         // The slot, not the group: it may have been dropped since, and its count must fall all the same.
-        shared.registry.counters(slot_of(queued_as))[shared.index].heavy_pending.fetch_sub(1, AcqRel);
+        let counters = &shared.registry.counters(slot_of(queued_as))[shared.index];
+        if header.urgent {
+            counters.urgent_queued.fetch_sub(1, AcqRel);
+        }
+        in_group(Group(group), || task::run(runnable));
+        counters.heavy_pending.fetch_sub(1, AcqRel);
     }
     let now = sys::thread_cpu_ns();
     let used = now.saturating_sub(worker.turn_began_cpu_ns.load(Relaxed));

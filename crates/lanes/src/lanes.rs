@@ -1,26 +1,24 @@
 //! All lanes of the server: starting them, reaching them from outside, their groups and counts, and their end.
 #![expect(unsafe_code, reason = "the lane's loop is a tokio task that stays on its thread")]
 
-use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::panic::Location;
 use std::pin::Pin;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use crate::config::{Config, DiskBackend};
 use crate::context::as_fast_lane;
-use crate::disk::{Bucket, Pool, Ring, Service};
+use crate::disk::{Bucket, KernelThreads, Pool, Ring, Service};
 use crate::executor::Core;
-use crate::heavy::{self, WORKERS};
+use crate::heavy::{self, RESCUER, SEATS};
 use crate::registry::Registry;
 use crate::shared::{CoreShared, Message};
 use crate::timer::Timer;
-use crate::{Group, GroupSpec, Usage, sys};
+use crate::{Ended, Group, GroupSpec, Report, Usage, WakeUp, self_check, sys};
 
 /// The lanes of this server: a handle, cheap to clone, usable from any thread.
 #[derive(Clone)]
@@ -34,7 +32,9 @@ struct Server {
     threads: Mutex<Vec<JoinHandle<()>>>,
     pool: Arc<Pool>,
     bucket: Arc<Bucket>,
-    uring: std::sync::atomic::AtomicBool,
+    uring: AtomicBool,
+    ending: AtomicBool,
+    kernel_threads: Mutex<KernelThreads>,
 }
 
 /// Why lanes could not be started.
@@ -83,8 +83,13 @@ impl Lanes {
             pool,
             bucket: Arc::default(),
             uring: true.into(),
+            ending: false.into(),
+            kernel_threads: Mutex::default(),
         }));
         lanes.start_threads().inspect_err(|_| lanes.shutdown())?;
+        if lanes.0.config.self_check && lanes.0.config.pin {
+            self_check::run(&lanes);
+        }
         Ok(lanes)
     }
 
@@ -146,6 +151,8 @@ impl Lanes {
         let ring = match self.0.config.disk_backend {
             DiskBackend::Threads => None,
             DiskBackend::Auto => Ring::new(&shared.cpus).ok(),
+            #[cfg(test)]
+            DiskBackend::Restricted => Ring::restricted().ok(),
         };
         self.0.uring.fetch_and(ring.is_some(), Relaxed);
         ring
@@ -156,10 +163,11 @@ impl Lanes {
     fn start_workers(&self, shared: &Arc<CoreShared>) -> io::Result<Vec<JoinHandle<()>>> {
         let start = |worker| {
             let (lanes, shared) = (self.clone(), shared.clone());
-            let builder = std::thread::Builder::new().name(format!("heavy-{}-{worker}", shared.index));
+            let kind = if worker == RESCUER { "urgent" } else { "heavy" };
+            let builder = std::thread::Builder::new().name(format!("{kind}-{}-{worker}", shared.index));
             builder.spawn(move || heavy::work(lanes, shared, worker))
         };
-        (0..WORKERS).map(start).collect()
+        (0..SEATS).map(start).collect()
     }
 
     /// Number of cores.
@@ -180,6 +188,12 @@ impl Lanes {
         self.0.uring.load(Relaxed)
     }
 
+    /// The kernel refuses io_uring's work on a core.
+    pub(crate) fn ring_refused(&self, core: usize, error: &io::Error) {
+        self.0.uring.store(false, Relaxed);
+        self.report(&Report::RingRefused { core, error: error.to_string() });
+    }
+
     pub(crate) fn core(&self, core: usize) -> &Arc<CoreShared> {
         &self.0.cores[core]
     }
@@ -192,6 +206,19 @@ impl Lanes {
         Fut: Future<Output = T> + 'static,
         T: Send + 'static,
     {
+        self.try_block_on(core, group, f).expect("lanes run until they are ended")
+    }
+
+    /// As [`Lanes::block_on`], for those who may come while the lanes are ended. Panics if the future panics.
+    ///
+    /// # Errors
+    /// The lanes ended first; what was asked may have been done or not.
+    pub fn try_block_on<F, Fut, T>(&self, core: usize, group: Group, f: F) -> Result<T, Ended>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
         assert!(crate::context::with_core(|_| ()).is_none(), "a lane must not wait for a lane");
         let (sender, receiver) = mpsc::channel();
         let start = move || {
@@ -199,7 +226,20 @@ impl Lanes {
             crate::spawn(group, run).detach();
         };
         drop(self.core(core).send(Message::Start(group, Box::new(start))));
-        receiver.recv().expect("the future panicked, or the lanes were ended before it was done")
+        match receiver.recv() {
+            Ok(answer) => Ok(answer),
+            Err(_) if self.core(core).stop.load(SeqCst) => Err(Ended),
+            Err(_) => panic!("the future that core {core} was to run panicked there"),
+        }
+    }
+
+    /// Whether [`Lanes::shutdown`] was called.
+    pub(crate) fn are_ending(&self) -> bool {
+        self.0.ending.load(SeqCst)
+    }
+
+    pub(crate) fn kernel_threads(&self) -> &Mutex<KernelThreads> {
+        &self.0.kernel_threads
     }
 
     /// A new group under [`Group::USERS`] or [`Group::SYSTEM`], usable at once. Panics for another parent, and
@@ -253,6 +293,18 @@ impl Lanes {
         self.core(core).starved.load(Relaxed)
     }
 
+    /// Turns that urgent heavy work got at normal priority because the core's heavy lane was starved.
+    #[must_use]
+    pub fn rescues(&self, core: usize) -> u64 {
+        self.core(core).rescues.load(Relaxed)
+    }
+
+    /// How late the core's fast lane wakes, as measured at start; none if that was switched off or lanes are not pinned.
+    #[must_use]
+    pub fn wake_up(&self, core: usize) -> Option<WakeUp> {
+        self.core(core).wake_up.get().copied()
+    }
+
     /// Heavy turns that overran by 10 ms while another group was owed, so that a spare was started, on all cores.
     #[must_use]
     pub fn overruns(&self) -> u64 {
@@ -262,6 +314,7 @@ impl Lanes {
     /// Ends all lanes: every task is dropped, and every thread has ended when this returns. From a lane it only
     /// begins that. A second time it does nothing.
     pub fn shutdown(&self) {
+        self.0.ending.store(true, SeqCst);
         for core in &self.0.cores {
             core.stop.store(true, SeqCst);
             core.wake();
@@ -278,26 +331,13 @@ impl Lanes {
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 
-    /// At most one line a second and core; all are counted.
-    pub(crate) fn report_stall(
-        &self,
-        shared: &CoreShared,
-        group: Group,
-        spawned_at: &'static Location<'static>,
-        piece_ns: u64,
-        now_ns: u64,
-        reported_ns: &Cell<u64>,
-    ) {
-        if now_ns.saturating_sub(reported_ns.get()) < 1_000_000_000 {
-            return;
-        }
-        reported_ns.set(now_ns);
-        let name = self.0.registry.get(group).map_or_else(|| "?".into(), |slot| slot.name());
-        eprintln!(
-            "stall: {} us on the fast lane of core {} by the task of group {name} spawned at {spawned_at}",
-            piece_ns / 1000,
-            shared.index
-        );
+    pub(crate) fn report(&self, report: &Report) {
+        self.0.config.reporter.report(report);
+    }
+
+    /// A group's name for reports; `?` for one that was dropped.
+    pub(crate) fn group_name(&self, group: Group) -> String {
+        self.0.registry.get(group).map_or_else(|| "?".into(), |slot| slot.name())
     }
 }
 

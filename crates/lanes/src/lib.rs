@@ -31,17 +31,21 @@ mod heavy;
 mod lanes;
 mod queue;
 mod registry;
+mod report;
+mod self_check;
 mod shared;
 mod sys;
 mod task;
 mod timer;
 
-pub use call::{CALLS_MAX, call};
+pub use call::{CALLS_MAX, Ended, call, try_call};
 pub use config::{Config, DISK_UNMEASURED, DiskBackend};
 pub use context::{
-    cores, current_core, current_group, handle, heavy, heavy_yield, on_heavy_lane, should_yield, spawn,
-    switch_group, yield_now,
+    cores, current_core, current_group, handle, heavy, heavy_urgent, heavy_yield, on_heavy_lane,
+    should_yield, spawn, switch_group, yield_now,
 };
 pub use group::{Group, GroupSpec, Usage};
 pub use lanes::{Lanes, StartError};
+pub use report::{Report, Reporter};
+pub use self_check::WakeUp;
 pub use task::Task;

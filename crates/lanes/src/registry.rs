@@ -50,6 +50,8 @@ pub(crate) struct Counters {
     pub(crate) heavy_closed_ns: AtomicU64,
     /// Heavy tasks ready or running; written by anybody.
     pub(crate) heavy_pending: AtomicU32,
+    /// Urgent heavy tasks that wait for a worker; written by anybody.
+    pub(crate) urgent_queued: AtomicU32,
 }
 
 /// Adds to a counter that only this thread writes: no locked instruction.
@@ -151,7 +153,12 @@ impl Registry {
             return None;
         }
         let slot = self.slot(slot_number);
-        (slot.id.load(Acquire) == group.0).then_some(slot)
+        (slot.id.load(SeqCst) == group.0).then_some(slot)
+    }
+
+    /// The slot that a group had which was dropped, until all cores have let go of it.
+    pub(crate) fn gone(&self, group: Group) -> &Slot {
+        self.slot(slot_of(group.0) as u32)
     }
 
     /// Counts of whichever group is in the slot, by core.
@@ -162,7 +169,7 @@ impl Registry {
     /// Whether it was there to be dropped.
     pub(crate) fn drop_group(&self, group: Group) -> bool {
         let Some(slot) = self.get(group) else { return false };
-        if slot.id.compare_exchange(group.0, NOBODY, AcqRel, Relaxed).is_err() {
+        if slot.id.compare_exchange(group.0, NOBODY, SeqCst, Relaxed).is_err() {
             return false;
         }
         slot.parent.store(group.0, Relaxed);

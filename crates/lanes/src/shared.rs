@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
-use crate::Group;
 use crate::call::Permits;
 use crate::disk::Finished;
 use crate::heavy::HeavyLane;
 use crate::queue::Inbox;
 use crate::registry::Registry;
 use crate::task::Runnable;
+use crate::{Group, WakeUp};
 
 /// What a fast lane is told by others.
 pub(crate) enum Message {
@@ -47,6 +47,10 @@ pub(crate) struct CoreShared {
     pub(crate) starved: AtomicU64,
     /// The number of heavy turns that overran so far that a spare was started.
     pub(crate) overruns: AtomicU64,
+    /// Turns that urgent heavy work got at normal priority.
+    pub(crate) rescues: AtomicU64,
+    /// How long its fast lane takes to wake, as measured at start.
+    pub(crate) wake_up: OnceLock<WakeUp>,
 }
 
 impl CoreShared {
@@ -64,6 +68,8 @@ impl CoreShared {
             stalls: AtomicU64::new(0),
             starved: AtomicU64::new(0),
             overruns: AtomicU64::new(0),
+            rescues: AtomicU64::new(0),
+            wake_up: OnceLock::new(),
         }
     }
 

@@ -22,13 +22,16 @@ pub(crate) struct Header {
     pub(crate) group: AtomicU32,
     /// Heavy tasks: the group whose count of ready tasks it was added to when it was queued.
     pub(crate) queued_as: AtomicU32,
+    /// Heavy tasks: it is not to wait for a starved heavy lane.
+    pub(crate) urgent: bool,
     /// Where it was spawned, for reports.
     pub(crate) spawned_at: &'static Location<'static>,
 }
 
 impl Header {
-    fn new(group: Group, spawned_at: &'static Location<'static>) -> Header {
-        Header { group: AtomicU32::new(group.0), queued_as: AtomicU32::new(group.0), spawned_at }
+    fn new(group: Group, urgent: bool, spawned_at: &'static Location<'static>) -> Header {
+        let group = group.0;
+        Header { group: AtomicU32::new(group), queued_as: AtomicU32::new(group), urgent, spawned_at }
     }
 }
 
@@ -121,7 +124,7 @@ where
     };
     let shared = core.shared.clone();
     let schedule = move |runnable: Runnable| schedule_fast(&shared, runnable);
-    let builder = async_task::Builder::new().propagate_panic(true).metadata(Header::new(group, at));
+    let builder = async_task::Builder::new().propagate_panic(true).metadata(Header::new(group, false, at));
     // SAFETY: (1) the future is not Send: it is polled and dropped only where its Runnable is, and a Runnable gets from
     // `schedule` only to this core's queues, which only this thread empties; when the lane ends, it wakes and drops every
     // task in its list, so that none is left to be scheduled later (`schedule_fast` leaks a runnable that comes too late).
@@ -152,6 +155,7 @@ fn schedule_fast(shared: &Arc<CoreShared>, runnable: Runnable) {
 pub(crate) fn spawn_heavy<F>(
     shared: &Arc<CoreShared>,
     group: Group,
+    urgent: bool,
     at: &'static Location<'static>,
     future: F,
 ) -> Task<F::Output>
@@ -161,7 +165,7 @@ where
 {
     let core = shared.clone();
     let schedule = move |runnable: Runnable| crate::heavy::schedule(&core, runnable);
-    let builder = async_task::Builder::new().propagate_panic(true).metadata(Header::new(group, at));
+    let builder = async_task::Builder::new().propagate_panic(true).metadata(Header::new(group, urgent, at));
     let (runnable, task) = builder.spawn(|_| future, schedule);
     runnable.schedule();
     Task(task)

@@ -32,6 +32,16 @@ impl Timer {
         }
     }
 
+    /// Waits until this time of the monotonic clock, ns.
+    pub(crate) async fn wait_until(&mut self, at_ns: u64) {
+        self.arm(Some(at_ns));
+        std::future::poll_fn(|cx| {
+            self.rest(cx);
+            if self.armed_ns == 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
     /// Sets it, by the monotonic clock. None leaves it as it is: to go off for nothing does no harm.
     pub(crate) fn arm(&mut self, until_ns: Option<u64>) {
         let Some(until_ns) = until_ns else { return };

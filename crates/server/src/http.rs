@@ -110,5 +110,12 @@ fn metrics(core: &Core) -> String {
     for core in 0..lanes.cores() {
         let _ = writeln!(out, "fairlane_starved_total{{core=\"{core}\"}} {}", lanes.starved(core));
     }
+    out.push_str(
+        "# HELP fairlane_rescues_total Turns of urgent heavy work at normal priority, its lane being starved.\n\
+         # TYPE fairlane_rescues_total counter\n",
+    );
+    for core in 0..lanes.cores() {
+        let _ = writeln!(out, "fairlane_rescues_total{{core=\"{core}\"}} {}", lanes.rescues(core));
+    }
     out
 }

@@ -140,7 +140,11 @@ impl World for OnLanes {
     }
 
     fn heavy(&self, work: Work, task: BoxFuture<Box<dyn Any + Send>>) -> LocalBoxFuture<Box<dyn Any + Send>> {
-        Box::pin(lanes::heavy(self.group(work), task))
+        Box::pin(match work {
+            Work::Compaction => lanes::heavy(self.group(work), task),
+            // Writers wait for it as soon as memory is short.
+            Work::Log | Work::Flush => lanes::heavy_urgent(self.group(work), task),
+        })
     }
 
     fn heavy_yield(&self) -> BoxFuture<()> {

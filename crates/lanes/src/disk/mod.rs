@@ -8,6 +8,7 @@
 //! ```
 
 mod buffer;
+mod kernel;
 mod op;
 mod pool;
 mod service;
@@ -22,6 +23,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use buffer::{AlignedBuf, BLOCK};
+pub(crate) use kernel::KernelThreads;
+pub use kernel::KernelUse;
 pub(crate) use op::{Action, Buffer, Op};
 pub(crate) use pool::Pool;
 pub(crate) use service::{Bucket, Finished, Service, end, submit};
@@ -301,6 +304,21 @@ pub async fn lock_file(path: &Path) -> io::Result<File> {
             Err(fs::TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(fs::TryLockError::Error(error)) => Err(error),
         }
+    })
+    .await
+}
+
+/// What the kernel's own threads for this process's disk requests (`iou-wrk`) have used. They belong to no group, and
+/// appear only where the file system makes a request wait. Reads `/proc`: for now and then.
+///
+/// # Errors
+/// There is no `/proc`.
+pub async fn kernel_use() -> io::Result<KernelUse> {
+    let lanes = crate::handle();
+    blocking(move || {
+        // Only ever locked here, by threads of the pool, so no lane waits.
+        let mut threads = lanes.kernel_threads().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        threads.look()
     })
     .await
 }

@@ -22,6 +22,7 @@ use crate::sys;
 const DEPTH_MAX: usize = 4096;
 /// Requests of a core under way at a time.
 const IN_FLIGHT_MAX: usize = 128;
+const _: () = assert!(IN_FLIGHT_MAX < super::uring::ENTRIES as usize, "the ring is never full");
 
 /// The disk as all cores share it: the state of its bucket, and requests under way.
 #[derive(Default)]
@@ -57,6 +58,8 @@ struct UnderWay {
     ticket: cross::Sender<Outcome>,
     group: Group,
     asked_ns: u64,
+    /// How the ring refused it, before the pool was asked.
+    refused: Option<io::Error>,
 }
 
 /// A group in this core's queue.
@@ -74,6 +77,10 @@ pub(crate) struct Service {
     bucket: Arc<Bucket>,
     pool: Arc<Pool>,
     ring: Option<Ring>,
+    /// The kernel refused what the ring is for: no request goes there any more.
+    ring_refused: bool,
+    /// The same, not reported yet.
+    refusal: Option<io::Error>,
     under_way: Vec<Option<UnderWay>>,
     free: Vec<usize>,
     in_flight: usize,
@@ -104,6 +111,8 @@ impl Service {
             bucket,
             pool,
             ring,
+            ring_refused: false,
+            refusal: None,
             under_way: Vec::new(),
             free: Vec::new(),
             in_flight: 0,
@@ -189,7 +198,24 @@ impl Service {
                 Pop::Empty => break,
             }
         }
-        self.ring.as_mut().into_iter().for_each(Ring::submit);
+        if let Some(ring) = &mut self.ring
+            && !self.ring_refused
+            && let Err(error) = ring.submit()
+        {
+            for token in ring.take_untold() {
+                let under_way = self.under_way[token].as_mut().expect("in use until done");
+                let op = under_way.op.take().expect("with the ring");
+                self.pool.send(&self.shared, token, op);
+            }
+            self.refuse(error);
+        }
+    }
+
+    /// From now on the pool does everything.
+    fn refuse(&mut self, error: io::Error) {
+        if !std::mem::replace(&mut self.ring_refused, true) {
+            self.refusal = Some(error);
+        }
     }
 
     fn send(&mut self, waiting: Waiting) {
@@ -201,7 +227,7 @@ impl Service {
         self.in_flight += 1;
         self.bucket.in_flight.fetch_add(1, Relaxed);
         let op = match &mut self.ring {
-            Some(ring) if !matches!(op.action, Action::Blocking(_)) => {
+            Some(ring) if !self.ring_refused && !matches!(op.action, Action::Blocking(_)) => {
                 ring.push(token, &mut op);
                 Some(op)
             }
@@ -210,12 +236,15 @@ impl Service {
                 None
             }
         };
-        self.under_way[token] = Some(UnderWay { op, ticket, group, asked_ns });
+        self.under_way[token] = Some(UnderWay { op, ticket, group, asked_ns, refused: None });
     }
 
     /// Takes a request off the books: its answer.
     fn finish(&mut self, token: usize, op: Op, result: io::Result<()>) -> Answer {
         let done = self.under_way[token].take().expect("a token is in use until its request is done");
+        if let (Some(refused), Ok(())) = (done.refused, &result) {
+            self.refuse(refused); // it was not the request's fault
+        }
         self.free.push(token);
         self.in_flight -= 1;
         self.bucket.in_flight.fetch_sub(1, Relaxed);
@@ -257,6 +286,12 @@ impl Service {
                     self.again(token, op);
                     continue;
                 }
+                // Is it the request, or the way it took? The pool will tell.
+                Err(error) if may_be_refusal(&error) => {
+                    under_way.refused = Some(error);
+                    self.pool.send(&self.shared, token, op);
+                    continue;
+                }
                 Err(error) => Err(error),
             };
             answers.push(self.finish(token, op, result));
@@ -265,9 +300,18 @@ impl Service {
     }
 
     fn again(&mut self, token: usize, mut op: Op) {
+        if self.ring_refused {
+            return self.pool.send(&self.shared, token, op);
+        }
         self.ring.as_mut().expect("it came from the ring").push(token, &mut op);
         self.under_way[token].as_mut().expect("in use until done").op = Some(op);
     }
+}
+
+/// What an operation says that the kernel does not know, or a security module forbids; and what a wrong request may be told, too.
+fn may_be_refusal(error: &io::Error) -> bool {
+    let refusals = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EOPNOTSUPP, libc::EINVAL];
+    error.raw_os_error().is_some_and(|code| refusals.contains(&code))
 }
 
 impl Bucket {
@@ -299,7 +343,9 @@ impl Core {
         let answers = disk.reap();
         disk.dispatch();
         let full = std::mem::take(&mut disk.full);
+        let refusal = disk.refusal.take();
         drop(disk);
+        refusal.into_iter().for_each(|error| self.lanes.ring_refused(self.shared.index, &error));
         let any = !answers.is_empty() || !full.is_empty();
         answers.into_iter().for_each(Answer::give);
         full.into_iter().for_each(Waker::wake);
@@ -334,7 +380,8 @@ impl Core {
 /// Sends a request of this task's group through the core's queue: the request with its buffer, done.
 pub(crate) async fn submit(op: Op) -> io::Result<Op> {
     if crate::on_heavy_lane() {
-        return crate::call(crate::current_core(), move || submit_here(op)).await;
+        let submitted = crate::try_call(crate::current_core(), move || submit_here(op)).await;
+        return submitted.unwrap_or_else(|ended| Err(io::Error::other(ended)));
     }
     submit_here(op).await
 }
@@ -360,10 +407,57 @@ async fn submit_here(op: Op) -> io::Result<Op> {
 pub(crate) fn end(core: &Core) {
     let mut disk = core.disk.borrow_mut();
     let Some(mut ring) = disk.ring.take() else { return };
+    // The last requests, to their end; if the kernel will not have them, it has not seen their buffers either.
+    while !disk.ring_refused && ring.submit().is_ok() && ring.has_untold() {}
+    for token in ring.take_untold() {
+        disk.under_way[token].as_mut().expect("in use until done").op = None;
+    }
     while disk.under_way.iter().flatten().any(|under_way| under_way.op.is_some()) {
         ring.wait();
         for (token, _) in ring.reap() {
             disk.under_way[token].as_mut().expect("in use until done").op = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::disk::{OpenOptions, open, remove_file};
+    use crate::{Config, DiskBackend, Lanes, Report, Reporter};
+
+    #[test]
+    fn operations_that_the_kernel_refuses_are_done_by_threads_and_it_is_said_once() {
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let hears = said.clone();
+        let config = Config {
+            cores: vec![0],
+            pin: false,
+            disk_backend: DiskBackend::Restricted,
+            reporter: Reporter::new(move |report| hears.lock().unwrap().push(report.clone())),
+            ..Config::detect()
+        };
+        let lanes = Lanes::start(config).expect("lanes start");
+        assert!(lanes.uses_io_uring());
+        let path = std::env::temp_dir().join(format!("lanes-refused-{}", std::process::id()));
+        lanes.block_on(0, Group::LOG, move || async move {
+            let options = OpenOptions { write: true, create: true, ..OpenOptions::default() };
+            let file = open(&path, options).await.unwrap();
+            for n in 0..50_u8 {
+                file.write_at(u64::from(n), bytes::Bytes::from(vec![n])).await.unwrap();
+                file.sync_data().await.unwrap();
+                assert_eq!(file.read_at(u64::from(n), 1).await.unwrap(), [n][..]);
+            }
+            // A request that is wrong by itself gets its own error.
+            let read_only = open(&path, OpenOptions::default()).await.unwrap();
+            assert!(read_only.write_at(0, bytes::Bytes::from_static(b"x")).await.is_err());
+            remove_file(&path).await.unwrap();
+        });
+        assert!(!lanes.uses_io_uring());
+        lanes.shutdown();
+        let said = said.lock().unwrap();
+        assert!(matches!(said[..], [Report::RingRefused { core: 0, .. }]), "{said:?}");
     }
 }

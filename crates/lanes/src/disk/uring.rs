@@ -2,11 +2,12 @@
 //! done. Made on the fast lane's thread, whose CPU its kernel threads are kept to.
 #![expect(unsafe_code, reason = "the kernel reads and writes the requests' buffers")]
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::task::{Context, Poll};
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, Probe, opcode, types};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -14,7 +15,7 @@ use super::{Action, Op};
 use crate::sys;
 
 /// Entries: twice the requests a core may have under way.
-const ENTRIES: u32 = 256;
+pub(super) const ENTRIES: u32 = 256;
 /// The kernel's worker threads for one ring: those for files, and those for the rest.
 const KERNEL_THREADS_MAX: [u32; 2] = [4, 2];
 
@@ -22,23 +23,46 @@ const KERNEL_THREADS_MAX: [u32; 2] = [4, 2];
 pub(crate) struct Ring {
     /// Its descriptor is readable while something is done.
     ring: AsyncFd<IoUring>,
-    unsubmitted: bool,
+    /// Requests that the kernel was not told of yet, oldest first.
+    untold: VecDeque<usize>,
 }
+
+/// What requests are made of.
+const OPERATIONS: [u8; 3] = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE];
 
 impl Ring {
     /// A ring whose kernel threads stay on these CPUs (empty: anywhere). On a tokio runtime only.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses, or knows not all of what is needed.
     pub(crate) fn new(cpus: &[usize]) -> io::Result<Ring> {
         let ring = IoUring::builder().setup_single_issuer().setup_coop_taskrun().build(ENTRIES)?;
+        Ring::of(ring, cpus)
+    }
+
+    /// One that may not write, as a kernel's security module would have it.
+    #[cfg(test)]
+    pub(crate) fn restricted() -> io::Result<Ring> {
+        use io_uring::register::Restriction;
+        let mut builder = IoUring::builder();
+        let ring = builder.setup_r_disabled().setup_single_issuer().build(ENTRIES)?;
+        let allowed = [opcode::Read::CODE, opcode::Fsync::CODE];
+        ring.submitter().register_restrictions(&mut allowed.map(Restriction::sqe_op))?;
+        ring.submitter().register_enable_rings()?;
+        Ok(Ring { ring: watched(ring)?, untold: VecDeque::new() })
+    }
+
+    fn of(ring: IoUring, cpus: &[usize]) -> io::Result<Ring> {
+        let mut known = Probe::new();
+        ring.submitter().register_probe(&mut known)?;
+        if !OPERATIONS.iter().all(|&operation| known.is_supported(operation)) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         ring.submitter().register_iowq_max_workers(&mut KERNEL_THREADS_MAX.clone())?;
         if !cpus.is_empty() {
             ring.submitter().register_iowq_aff(&sys::cpu_set(cpus))?;
         }
-        // SAFETY: an IoUring owns its descriptor and always names the same one.
-        let ring = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) };
-        Ok(Ring { ring: ring.map_err(|failed| failed.into_parts().1)?, unsubmitted: false })
+        Ok(Ring { ring: watched(ring)?, untold: VecDeque::new() })
     }
 
     /// Puts a request in. The caller keeps it, unmoved in what its buffer owns, until it is reaped.
@@ -65,18 +89,39 @@ impl Ring {
         // SAFETY: the buffer is owned by the request (a Vec, an AlignedBuf, or Bytes that nobody writes to), whose heap memory
         // does not move with it; the service keeps request and file until the completion is reaped, also if the task that
         // asked is gone, and waits for all completions before the lane ends.
-        while unsafe { self.ring.get_mut().submission().push(&entry) }.is_err() {
-            self.submit();
-        }
-        self.unsubmitted = true;
+        let pushed = unsafe { self.ring.get_mut().submission().push(&entry) };
+        pushed.expect("there are more entries than requests under way");
+        self.untold.push_back(token);
     }
 
     /// Tells the kernel of what was put in.
-    pub(crate) fn submit(&mut self) {
-        if self.unsubmitted {
-            // Busy or interrupted: what is left is told the next time.
-            self.unsubmitted = self.ring.get_ref().submit().is_err();
+    ///
+    /// # Errors
+    /// The kernel does not let this process work with the ring: what it was not told of is [`Ring::take_untold`]'s, and
+    /// nothing may be put in any more.
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
+        if self.untold.is_empty() {
+            return Ok(());
         }
+        match self.ring.get_ref().submit() {
+            Ok(_) => {}
+            // Interrupted or busy: what is left is told the next time.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+            Err(error) => return Err(error),
+        }
+        let left = self.ring.get_mut().submission().len();
+        self.untold.drain(..self.untold.len() - left);
+        Ok(())
+    }
+
+    /// Whether there is something that the kernel was not told of.
+    pub(crate) fn has_untold(&self) -> bool {
+        !self.untold.is_empty()
+    }
+
+    /// Requests that the kernel was not told of, and will not be: after an error of [`Ring::submit`].
+    pub(crate) fn take_untold(&mut self) -> VecDeque<usize> {
+        std::mem::take(&mut self.untold)
     }
 
     /// What is done: token, and bytes moved.
@@ -96,10 +141,22 @@ impl Ring {
         }
     }
 
-    /// Waits until something is done.
+    /// Waits until something is done of what the kernel was told of.
+    #[expect(clippy::disallowed_methods, reason = "the lane has ended: nothing else runs on its thread")]
     pub(crate) fn wait(&mut self) {
-        drop(self.ring.get_ref().submit_and_wait(1));
+        const GETEVENTS: u32 = 1;
+        // SAFETY: no argument is passed, and no new entry told.
+        let waited = unsafe { self.ring.get_ref().submitter().enter::<()>(0, 1, GETEVENTS, None) };
+        if waited.is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(1)); // interrupted or refused: it is done anyway, some time
+        }
     }
+}
+
+fn watched(ring: IoUring) -> io::Result<AsyncFd<IoUring>> {
+    // SAFETY: an IoUring owns its descriptor and always names the same one.
+    let ring = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) };
+    ring.map_err(|failed| failed.into_parts().1)
 }
 
 fn length(rest: &[u8]) -> u32 {

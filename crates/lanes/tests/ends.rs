@@ -1,0 +1,89 @@
+//! Ends that come at a bad moment, of lanes and of groups: whoever waits is told, and nothing that was begun is lost.
+#![expect(clippy::disallowed_methods, reason = "waits and ends lanes from outside of them")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::Duration;
+
+use lanes::{Config, Ended, Group, GroupSpec, Lanes};
+
+fn start(cores: usize) -> Lanes {
+    let config = Config { cores: (0..cores).collect(), pin: false, ..Config::detect() };
+    Lanes::start(config).expect("lanes start")
+}
+
+#[test]
+fn who_waits_outside_for_lanes_that_end_is_told() {
+    let lanes = start(1);
+    let waiting = {
+        let lanes = lanes.clone();
+        std::thread::spawn(move || lanes.try_block_on(0, Group::DEFAULT, std::future::pending::<()>))
+    };
+    while lanes.usage(Group::DEFAULT).dispatches == 0 {
+        std::thread::yield_now();
+    }
+    lanes.shutdown();
+    assert_eq!(waiting.join().expect("no panic"), Err(Ended));
+    assert_eq!(lanes.try_block_on(0, Group::DEFAULT, || async { 1 }), Err(Ended));
+}
+
+/// Tasks call another core while lanes end; each gets an answer, is told, or is dropped: none is left behind.
+#[test]
+fn calls_under_way_when_lanes_end_are_answered_or_dropped() {
+    for round in 0..30 {
+        let lanes = start(2);
+        let alive = Arc::new(());
+        for core in 0..2 {
+            let held = alive.clone();
+            lanes.block_on(core, Group::DEFAULT, move || async move {
+                for _ in 0..10 {
+                    let held = held.clone();
+                    let calls = async move {
+                        while lanes::try_call(1 - core, || async { 7 }).await == Ok(7) {
+                            std::hint::black_box(&held);
+                        }
+                    };
+                    lanes::spawn(Group::DEFAULT, calls).detach();
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_micros(round * 50));
+        lanes.shutdown();
+        assert_eq!(Arc::strong_count(&alive), 1);
+    }
+}
+
+/// Heavy tasks of a group wake on both cores, woken by a thread outside, while the group is dropped.
+#[test]
+fn a_heavy_task_woken_while_its_group_is_dropped_runs_on() {
+    let lanes = start(2);
+    let done = Arc::new(AtomicU64::new(0));
+    let rounds = 300_u64;
+    for round in 0..rounds {
+        let group = lanes.create_group(Group::USERS, GroupSpec::new("brief", 100));
+        for core in 0..2 {
+            let done = done.clone();
+            // From here the group is dropped while, over there, its first heavy task is being queued.
+            lanes.block_on(core, Group::CONTROL, move || async move {
+                let work = async move {
+                    for _ in 0..(round % 5) {
+                        lanes::yield_now().await;
+                    }
+                    done.fetch_add(1, Relaxed);
+                };
+                lanes::spawn(Group::CONTROL, async move { lanes::heavy(group, work).await }).detach();
+            });
+        }
+        lanes.drop_group(group);
+    }
+    let (lanes_run, counted) = (lanes.clone(), done.clone());
+    let waiting = lanes_run.block_on(0, Group::DEFAULT, move || {
+        lanes::time::timeout(Duration::from_secs(60), async move {
+            while counted.load(Relaxed) < 2 * rounds {
+                lanes::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+    });
+    assert_eq!(waiting, Ok(()), "{} of {}", done.load(Relaxed), 2 * rounds);
+    lanes.shutdown();
+}
