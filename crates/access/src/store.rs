@@ -131,7 +131,7 @@ impl Store {
             [(plan, values)] => self.engine.execute(plan, &Request { values, ..request }),
             parts => self.engine.execute_batch(BatchKind::Logged, parts, &request),
         };
-        execution.outcome().await.map(drop)
+        execution.outcome(&*self.engine).await.map(drop)
     }
 }
 
@@ -142,7 +142,7 @@ fn prepare(engine: &dyn Engine, text: &str) -> Result<Rc<dyn Plan>, Error> {
 
 async fn run(engine: &dyn Engine, text: &str) -> Result<Outcome, Error> {
     let plan = prepare(engine, text)?;
-    engine.execute(&plan, &Request::EMPTY).outcome().await
+    engine.execute(&plan, &Request::EMPTY).outcome(engine).await
 }
 
 /// The rows that an edit writes.

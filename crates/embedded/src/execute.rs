@@ -3,11 +3,12 @@
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use cql::ast::{CompareOp, Statement};
 use engine::{
-    BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request, Rows, Schema, SchemaChange, Value,
+    Acks, BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request, Rows, Schema, SchemaChange, Value,
 };
 use storage::{Mutation, TableId};
 
@@ -25,6 +26,15 @@ const PAGE_BYTES_MAX: usize = 1 << 20;
 
 /// The most bytes of cells in an answer that the client asked for whole.
 const WHOLE_BYTES_MAX: usize = 128 << 20;
+
+/// How far one writer's writes to this core's shard have come.
+struct OwnAcks(storage::Acks);
+
+impl Acks for OwnAcks {
+    fn poll_acked(&mut self, write: u64, cx: &mut Context<'_>) -> Poll<Result<u64, Error>> {
+        self.0.poll_acked(write, cx).map_err(storage_error)
+    }
+}
 
 impl Engine for Embedded {
     fn prepare(&self, statement: Rc<Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
@@ -84,6 +94,10 @@ impl Engine for Embedded {
         self.write(writes.into_iter(), request)
     }
 
+    fn acks(&self) -> Box<dyn Acks> {
+        Box::new(OwnAcks(self.shard.acks()))
+    }
+
     fn schema(&self) -> Arc<Schema> {
         self.schema.borrow().clone()
     }
@@ -133,10 +147,7 @@ impl Embedded {
         let alone = all.iter().all(|mutation| self.owner(mutation.token) == core);
         if alone && core == lanes::current_core() {
             return match self.shard.apply(all) {
-                Ok(commit) => Execution::Pending(Box::pin(async move {
-                    commit.await.map_err(storage_error)?;
-                    Ok(Outcome::Void)
-                })),
+                Ok(commit) => Execution::Written(commit.number()),
                 Err(error) => Execution::Ready(Err(storage_error(error))),
             };
         }

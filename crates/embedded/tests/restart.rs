@@ -27,7 +27,7 @@ fn session(dir: &Path, statements: &'static [&'static str]) -> Vec<Vec<Option<Ve
 async fn run(engine: &Rc<Embedded>, text: &str) -> Vec<Vec<Option<Vec<u8>>>> {
     let statement = Rc::new(cql::parse(text).expect("parses"));
     let plan = engine.prepare(statement, Some("ks")).expect("prepares");
-    match engine.execute(&plan, &Request::EMPTY).outcome().await.expect("runs") {
+    match engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await.expect("runs") {
         Outcome::Rows(rows) => {
             let owned =
                 |row: Vec<Option<&[u8]>>| row.into_iter().map(|cell| cell.map(<[u8]>::to_vec)).collect();

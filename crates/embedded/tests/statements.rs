@@ -51,7 +51,7 @@ async fn execute(engine: &Rc<Embedded>, text: &str, page: Option<u32>) -> Result
     let mut shown = Vec::new();
     loop {
         let request = Request { page_size: page, paging_state: state.as_deref(), ..Request::EMPTY };
-        match engine.execute(&plan, &request).outcome().await? {
+        match engine.execute(&plan, &request).outcome(&**engine).await? {
             Outcome::Void => return Ok("void".into()),
             Outcome::SchemaChange(change) => return Ok(format!("{} {}", change.change, change.name)),
             Outcome::Rows(rows) => {

@@ -11,10 +11,11 @@ pub mod system_schema;
 mod virtual_table;
 
 use std::any::Any;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 pub use error::Error;
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
@@ -95,19 +96,37 @@ pub trait Plan {
 pub enum Execution {
     /// Answered from memory on this core.
     Ready(Result<Outcome, Error>),
-    /// Needs the disk, another core, more than one piece of work, or durability. Dropping it abandons the wait;
+    /// A write that was applied on this core and gives [`Outcome::Void`] once it counts; its number, to be asked for with
+    /// [`Engine::acks`]. Later writes of a core have higher ones.
+    Written(u64),
+    /// Needs the disk, another core, or more than one piece of work. Dropping it abandons the wait;
     /// a write that was applied stays applied.
     Pending(Pin<Box<dyn Future<Output = Result<Outcome, Error>>>>),
 }
 
 impl Execution {
-    /// Waits for the outcome.
-    pub async fn outcome(self) -> Result<Outcome, Error> {
+    /// Waits for the outcome. `engine` is the one that gave it.
+    pub async fn outcome(self, engine: &dyn Engine) -> Result<Outcome, Error> {
         match self {
             Execution::Ready(result) => result,
+            Execution::Written(write) => {
+                let mut acks = engine.acks();
+                poll_fn(|cx| acks.poll_acked(write, cx)).await?;
+                Ok(Outcome::Void)
+            }
             Execution::Pending(future) => future.await,
         }
     }
+}
+
+/// How far the writes of one writer (a session, say) have come.
+pub trait Acks {
+    /// Whether the write with this number counts: the number of the last that does. A writer asks for its oldest, and is
+    /// woken when that one is done, which most often means that many are.
+    ///
+    /// # Errors
+    /// This write may be lost. Others may still succeed.
+    fn poll_acked(&mut self, write: u64, cx: &mut Context<'_>) -> Poll<Result<u64, Error>>;
 }
 
 /// The kind of a BATCH.
@@ -136,6 +155,9 @@ pub trait Engine {
         parts: &[(Rc<dyn Plan>, &[Value<'_>])],
         request: &Request<'_>,
     ) -> Execution;
+
+    /// For one who has writes in flight on this core ([`Execution::Written`]).
+    fn acks(&self) -> Box<dyn Acks>;
 
     /// The schema as it stands on this core.
     fn schema(&self) -> Arc<Schema>;

@@ -6,7 +6,7 @@ use engine::{BatchKind, Error, Execution, Plan, Value};
 use wire::{Batch, Envelope, Failure};
 
 use crate::reply::{self, Wish};
-use crate::request::{Admitted, Done, Due, Times, unprepared};
+use crate::request::{Admitted, Done, Due, Times, Wait, unprepared};
 use crate::session::Session;
 use crate::statement::{Kind, Statement, Work};
 use crate::values::{BoundValues, check_count, value};
@@ -28,30 +28,29 @@ impl Session {
                 return Some(Done { effective: admitted.effective, kind: Kind::Batch, failed: true });
             }
         };
-        let result = match execution {
+        let wait = match execution {
             Execution::Ready(result) => {
-                result.map_err(|error| reply::failure(error, Kind::Batch, consistency, None))
+                let result = result.map_err(|error| reply::failure(error, Kind::Batch, consistency, None));
+                let failed = self.answer(envelope.stream, &result, None, Wish::default());
+                return Some(Done { effective: admitted.effective, kind: Kind::Batch, failed });
             }
-            Execution::Pending(later) => {
-                let limit = admitted.effective.timeout.unwrap_or(self.core.shared.config.request_timeout);
-                let due = Due {
-                    stream: envelope.stream,
-                    statement: None,
-                    kind: Kind::Batch,
-                    consistency,
-                    prepared: false,
-                    wish: Wish::default(),
-                    times,
-                    admitted,
-                    limit,
-                    again: Some(envelope.clone()),
-                };
-                self.answer_later(due, later);
-                return None;
-            }
+            Execution::Written(write) => Wait::Ack(write),
+            Execution::Pending(later) => Wait::For(later),
         };
-        let failed = self.answer(envelope.stream, &result, None, Wish::default());
-        Some(Done { effective: admitted.effective, kind: Kind::Batch, failed })
+        let due = Due {
+            stream: envelope.stream,
+            statement: None,
+            kind: Kind::Batch,
+            consistency,
+            prepared: false,
+            wish: Wish::default(),
+            times,
+            limit: admitted.effective.timeout.unwrap_or(self.core.shared.config.request_timeout),
+            admitted,
+            again: matches!(wait, Wait::For(_)).then(|| envelope.clone()),
+        };
+        self.wait(due, wait);
+        None
     }
 
     fn begin_batch(&self, batch: &Batch<'_>) -> Result<Execution, Failure> {

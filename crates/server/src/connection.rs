@@ -303,8 +303,9 @@ impl Connection {
         }
     }
 
-    /// Writes as much as the socket takes.
+    /// Answers what may be answered by now, and writes as much as the socket takes.
     fn flush_some(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
+        self.session.answer_acked(cx);
         let mut encoder = self.session.encoder.borrow_mut();
         if encoder.pending() == 0 {
             return Ok(());

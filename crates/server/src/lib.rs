@@ -5,6 +5,7 @@
 //! no storage, no grammar of roles and no arithmetic of shares: `access` says who a client is, what it may do and in
 //! which group it runs, and `workload` lets its requests in.
 
+mod acks;
 mod batch;
 mod config;
 mod connection;

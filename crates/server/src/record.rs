@@ -14,8 +14,8 @@ const TEXT_CHARS_MAX: usize = 1000;
 
 impl Session {
     /// Counts a statement, and logs it if it was slow.
-    pub(crate) fn record(&self, done: Done, times: Times, statement: Option<&Statement>) {
-        if let Some(service_ns) = self.count(done, times, lanes::time::monotonic_ns()) {
+    pub(crate) fn record(&self, done: Done, times: Times, statement: Option<&Statement>, ended_ns: u64) {
+        if let Some(service_ns) = self.count(done, times, ended_ns) {
             self.log_slow(service_ns, statement);
         }
     }

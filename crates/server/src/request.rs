@@ -58,6 +58,13 @@ pub(crate) struct Call<'a> {
 /// What an engine says that it will say.
 pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Outcome, Error>>>>;
 
+/// What an answer that comes later waits for.
+pub(crate) enum Wait {
+    /// A write of this core to be acknowledged.
+    Ack(u64),
+    For(Later),
+}
+
 /// An answer that comes later: all that is needed to give it.
 pub(crate) struct Due {
     pub(crate) stream: i16,
@@ -215,7 +222,7 @@ impl Session {
                     let (envelope, statement, params) = (&envelope, &statement, &params);
                     let call = Call { envelope, statement, params, prepared, wish, times };
                     if let Some(done) = session.run_here(&call, Admitted { effective, ticket }) {
-                        session.record(done, times, Some(statement));
+                        session.record(done, times, Some(statement), lanes::time::monotonic_ns());
                     }
                 }
                 Err(refused) => session.refuse(envelope.stream, &overloaded(refused)),
@@ -230,7 +237,7 @@ impl Session {
         if let Err(error) = self.authorize(statement) {
             return Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error))));
         }
-        let later: Later = match &statement.work {
+        let wait = match &statement.work {
             Work::Use(keyspace) => {
                 let failed = !self.use_keyspace(stream, keyspace);
                 return Some(Done { effective: admitted.effective, kind: Kind::Other, failed });
@@ -241,16 +248,17 @@ impl Session {
                 let result = outcome.map_err(|error| self.engine_failure(call, error));
                 return Some(self.answer_call(call, admitted, result));
             }
-            Work::Access => self.execute_access(statement.tree.clone()),
+            Work::Access => Wait::For(self.execute_access(statement.tree.clone())),
             Work::Engine(_) => match self.execute(call) {
                 Ok(Execution::Ready(Ok(Outcome::SchemaChange(change)))) => {
-                    Box::pin(std::future::ready(Ok(Outcome::SchemaChange(change))))
+                    Wait::For(Box::pin(std::future::ready(Ok(Outcome::SchemaChange(change)))))
                 }
                 Ok(Execution::Ready(result)) => {
                     let result = result.map_err(|error| self.engine_failure(call, error));
                     return Some(self.answer_call(call, admitted, result));
                 }
-                Ok(Execution::Pending(later)) => later,
+                Ok(Execution::Written(write)) => Wait::Ack(write),
+                Ok(Execution::Pending(later)) => Wait::For(later),
                 Err(failure) => return Some(self.answer_call(call, admitted, Err(failure))),
             },
         };
@@ -266,9 +274,9 @@ impl Session {
                     times: call.times,
                     admitted,
                     limit,
-                    again: (!call.prepared).then(|| call.envelope.clone()),
+                    again: (!call.prepared && matches!(wait, Wait::For(_))).then(|| call.envelope.clone()),
                 };
-                self.answer_later(due, later);
+                self.wait(due, wait);
                 None
             }
             Err(error) => Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error)))),
@@ -318,7 +326,14 @@ impl Session {
     }
 
     /// Gives an answer when it is there or its time is over.
-    pub(crate) fn answer_later(self: &Rc<Self>, due: Due, later: Later) {
+    pub(crate) fn wait(self: &Rc<Self>, due: Due, wait: Wait) {
+        match wait {
+            Wait::Ack(write) => self.answer_when_acked(due, write),
+            Wait::For(later) => self.answer_later(due, later),
+        }
+    }
+
+    fn answer_later(self: &Rc<Self>, due: Due, later: Later) {
         let session = self.clone();
         session.begin();
         let group = due.admitted.effective.group();
@@ -334,18 +349,18 @@ impl Session {
                     logger.log(Level::Error, what, &[("keyspace", &change.keyspace), ("error", &error)]);
                 }
             }
-            session.give(due, result);
+            session.give(due, result, lanes::time::monotonic_ns());
             session.end();
         };
         lanes::spawn(group, work).detach();
     }
 
     /// Puts an answer that was due into the output buffer.
-    fn give(self: &Rc<Self>, mut due: Due, result: Result<Outcome, Error>) {
+    pub(crate) fn give(self: &Rc<Self>, mut due: Due, result: Result<Outcome, Error>, now_ns: u64) {
         if let (Err(Error::Stale), Some(envelope)) = (&result, due.again.take()) {
             // The text is bound to the new schema; if that waits too, it is for the last time.
             if let Some(done) = self.request(&envelope, due.times, due.admitted) {
-                self.record(done, due.times, due.statement.as_deref());
+                self.record(done, due.times, due.statement.as_deref(), lanes::time::monotonic_ns());
             }
             return;
         }
@@ -353,7 +368,7 @@ impl Session {
         let result = result.map_err(|error| reply::failure(error, due.kind, due.consistency, id));
         let failed = self.answer(due.stream, &result, due.statement.as_deref(), due.wish);
         let done = Done { effective: due.admitted.effective, kind: due.kind, failed };
-        self.record(done, due.times, due.statement.as_deref());
+        self.record(done, due.times, due.statement.as_deref(), now_ns);
     }
 
     fn answer_call(&self, call: &Call<'_>, admitted: Admitted, result: Result<Outcome, Failure>) -> Done {

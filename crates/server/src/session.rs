@@ -13,6 +13,7 @@ use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 
 use workload::Effective;
 
+use crate::acks::Unacked;
 use crate::core::Core;
 use crate::counters::bump;
 
@@ -39,6 +40,7 @@ pub(crate) struct Session {
     pub(crate) draining: Cell<bool>,
     /// To be closed at once.
     pub(crate) killed: Cell<bool>,
+    pub(crate) unacked: RefCell<Unacked>,
     connection: RefCell<Option<Waker>>,
 }
 
@@ -55,6 +57,7 @@ impl Session {
             wants_schema: Cell::new(false),
             draining: Cell::new(false),
             killed: Cell::new(false),
+            unacked: RefCell::default(),
             connection: RefCell::new(None),
         })
     }

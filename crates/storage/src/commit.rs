@@ -1,4 +1,4 @@
-//! The promise of a write.
+//! When a write counts: the promise of one, and how far many have come.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,25 +10,45 @@ use crate::error::StorageError;
 use crate::shard::{FROZEN_MAX, Shard};
 use crate::world::LocalBoxFuture;
 
-/// Resolves when the write it stands for counts as done; later, when memtables fill faster than they are flushed.
-/// Dropping it does not take the write back.
-#[must_use = "a write is acknowledged when its commit resolves"]
-pub struct Commit {
+/// How far the writes of one writer have come: it asks for its oldest, and learns of all that are done by then. So a
+/// writer with many in flight waits once for each write of the disk, not once for each of its own.
+pub struct Acks {
     shard: Rc<Shard>,
-    record: u64,
-    durable: bool,
+    /// While memtables fill faster than they are flushed.
     hold: Option<LocalBoxFuture<()>>,
+    /// Known to be durable, and told of once `hold` is over.
+    upto: u64,
 }
 
-impl std::fmt::Debug for Commit {
+impl std::fmt::Debug for Acks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Commit").field("record", &self.record).finish_non_exhaustive()
+        f.debug_struct("Acks").field("upto", &self.upto).finish_non_exhaustive()
     }
 }
 
-impl Commit {
-    pub(crate) fn new(shard: Rc<Shard>, record: u64) -> Commit {
-        Commit { shard, record, durable: false, hold: None }
+impl Acks {
+    pub(crate) fn new(shard: Rc<Shard>) -> Acks {
+        Acks { shard, hold: None, upto: 0 }
+    }
+
+    /// Whether the write with this number ([`Commit::number`]) counts as done: the number of the last that does. Later than
+    /// durable, when memtables fill faster than they are flushed.
+    ///
+    /// # Errors
+    /// The log has failed before this write was durable. Others may still succeed.
+    pub fn poll_acked(&mut self, write: u64, cx: &Context<'_>) -> Poll<Result<u64, StorageError>> {
+        if self.upto < write {
+            self.upto = match &self.shard.log {
+                Some(log) => ready!(log.poll_durable(write, cx))?,
+                None => u64::MAX,
+            };
+            self.hold = self.shard.log.as_ref().and_then(|_| self.hold());
+        }
+        if let Some(hold) = &mut self.hold {
+            ready!(hold.as_mut().poll(&mut Context::from_waker(cx.waker())));
+            self.hold = None;
+        }
+        Poll::Ready(Ok(self.upto))
     }
 
     fn hold(&self) -> Option<LocalBoxFuture<()>> {
@@ -47,20 +67,31 @@ impl Commit {
     }
 }
 
+/// Resolves when the write it stands for counts as done. Dropping it does not take the write back.
+#[must_use = "a write is acknowledged when its commit resolves"]
+#[derive(Debug)]
+pub struct Commit {
+    acks: Acks,
+    number: u64,
+}
+
+impl Commit {
+    pub(crate) fn new(shard: Rc<Shard>, number: u64) -> Commit {
+        Commit { acks: Acks::new(shard), number }
+    }
+
+    /// The write's number on its shard, to be asked for with [`Shard::acks`]; later writes have higher ones.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 impl Future for Commit {
     type Output = Result<(), StorageError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if !self.durable {
-            let Some(log) = &self.shard.log else { return Poll::Ready(Ok(())) };
-            ready!(log.poll_durable(self.record, cx))?;
-            self.durable = true;
-            self.hold = self.hold();
-        }
-        if let Some(hold) = &mut self.hold {
-            ready!(hold.as_mut().poll(cx));
-            self.hold = None;
-        }
-        Poll::Ready(Ok(()))
+        let number = self.number;
+        self.acks.poll_acked(number, cx).map_ok(|_| ())
     }
 }

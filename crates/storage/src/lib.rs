@@ -38,7 +38,7 @@ mod sim;
 #[cfg(test)]
 mod tests;
 
-pub use commit::Commit;
+pub use commit::{Acks, Commit};
 pub use error::StorageError;
 pub use model::{Cell, CellValue, Change, Deletion, Expiry, Liveness, Mutation, TableId};
 pub use options::{CommitMode, Groups, Options};

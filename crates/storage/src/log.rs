@@ -56,6 +56,7 @@ struct State {
     /// The number of the last record given out, and of the last that is durable.
     last: u64,
     durable: u64,
+    /// By record.
     waiters: VecDeque<(u64, Waker)>,
     failed: Option<Arc<StorageError>>,
     closing: bool,
@@ -155,22 +156,24 @@ impl Log {
         Ok(state.last)
     }
 
-    /// Whether a record counts as written; registers the task otherwise.
-    pub(crate) fn poll_durable(&self, record: u64, cx: &Context<'_>) -> Poll<Result<(), StorageError>> {
+    /// Whether a record counts as written: the last that does; registers the task otherwise.
+    pub(crate) fn poll_durable(&self, record: u64, cx: &Context<'_>) -> Poll<Result<u64, StorageError>> {
         let state = &mut *self.state.borrow_mut();
         if record <= state.durable {
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(Ok(state.durable));
         }
         if let Some(error) = &state.failed {
             return Poll::Ready(Err(StorageError::clone(error)));
         }
         // Acknowledged ahead of the disk, but not without bound.
         if self.every.is_some() && state.pending.len() as u64 <= self.segment_bytes / 2 {
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(Ok(state.last));
         }
-        match state.waiters.iter_mut().find(|(own, _)| *own == record) {
-            Some((_, waker)) => waker.clone_from(cx.waker()),
-            None => state.waiters.push_back((record, cx.waker().clone())),
+        // Most wait for a record behind all others.
+        let at = state.waiters.partition_point(|(other, _)| *other < record);
+        match state.waiters.get_mut(at) {
+            Some((other, waker)) if *other == record => waker.clone_from(cx.waker()),
+            _ => state.waiters.insert(at, (record, cx.waker().clone())),
         }
         Poll::Pending
     }
@@ -305,14 +308,9 @@ impl Log {
         if batch.capacity() <= 1 << 20 {
             state.spare = batch;
         }
-        let mut at = 0;
-        while at < state.waiters.len() {
-            if state.waiters[at].0 <= last {
-                let (_, waker) = state.waiters.swap_remove_back(at).expect("in bounds");
-                waker.wake();
-            } else {
-                at += 1;
-            }
+        while state.waiters.front().is_some_and(|(record, _)| *record <= last) {
+            let (_, waker) = state.waiters.pop_front().expect("looked at above");
+            waker.wake();
         }
         self.done.wake();
     }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
 use crate::cache::Cache;
-use crate::commit::Commit;
+use crate::commit::{Acks, Commit};
 use crate::error::StorageError;
 use crate::log::Log;
 use crate::manifest::Manifest;
@@ -184,6 +184,11 @@ impl Shard {
             self.work.wake();
         }
         Ok(Commit::new(self.clone(), record))
+    }
+
+    /// For a writer that has many writes in flight: how far they have come.
+    pub fn acks(self: &Rc<Self>) -> Acks {
+        Acks::new(self.clone())
     }
 
     /// The partition with this key as it is now; `None` when nothing was ever written to it. `now_s` (Unix seconds)

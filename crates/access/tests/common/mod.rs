@@ -116,7 +116,7 @@ pub(crate) async fn statement(access: &Rc<Access>, login: &Login, text: &str) ->
     let engine = ENGINE.with_borrow(|engine| engine.clone().expect("open"));
     let plan = engine.prepare(Rc::new(statement), Some("ks"))?;
     access.authorize(login, plan.targets())?;
-    let outcome = engine.execute(&plan, &Request::EMPTY).outcome().await?;
+    let outcome = engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await?;
     if let Outcome::SchemaChange(change) = &outcome {
         access.schema_changed(login, change).await?;
     }
