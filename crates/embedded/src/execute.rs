@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use cql::ast::{CompareOp, Statement};
 use engine::{
-    Acks, BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request, Rows, Schema, SchemaChange, Value,
+    Acks, BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request, Rows, Schema, SchemaChange,
+    Value,
 };
 use storage::{Mutation, TableId};
 

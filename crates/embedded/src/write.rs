@@ -234,24 +234,21 @@ pub(crate) fn mutations(
     let now_s = request.now_s.unwrap_or((now_us / 1_000_000) as u32);
     let expiry = expiry(plan, values, now_s)?;
     let deletion = Deletion { timestamp, deleted_at_s: now_s };
-    let cells = |binds: &[(u32, Bind)]| cells(binds, values, timestamp, now_s, expiry);
+    let cells = |binds: &[(u32, Bind)], row: &[u8]| cells(binds, values, timestamp, now_s, expiry, row);
     for (token, key) in partition_keys(&plan.def, &plan.restrictions.partition, values)? {
         let mut changes = Vec::with_capacity(1);
         match &plan.act {
             Act::Set { marker, statics, regulars } => {
                 if !statics.is_empty() {
-                    changes.push(Change::Static { cells: cells(statics)? });
+                    changes.push(Change::Static { cells: cells(statics, &[])?.1 });
                 }
                 if *marker || !regulars.is_empty() {
                     let liveness = marker.then_some(Liveness { timestamp, expiry });
-                    for clustering in rows(plan, values)? {
-                        changes.push(Change::Row {
-                            clustering,
-                            liveness,
-                            deletion: None,
-                            cells: cells(regulars)?,
-                        });
-                    }
+                    for_each_row(plan, values, |row| {
+                        let (clustering, cells) = cells(regulars, row)?;
+                        changes.push(Change::Row { clustering, liveness, deletion: None, cells });
+                        Ok(())
+                    })?;
                 }
             }
             Act::DeleteCells(regulars, statics) => {
@@ -266,14 +263,12 @@ pub(crate) fn mutations(
                     changes.push(Change::Static { cells: dead(statics) });
                 }
                 if !regulars.is_empty() {
-                    for clustering in rows(plan, values)? {
-                        changes.push(Change::Row {
-                            clustering,
-                            liveness: None,
-                            deletion: None,
-                            cells: dead(regulars),
-                        });
-                    }
+                    for_each_row(plan, values, |row| {
+                        let clustering = Bytes::copy_from_slice(row);
+                        let cells = dead(regulars);
+                        changes.push(Change::Row { clustering, liveness: None, deletion: None, cells });
+                        Ok(())
+                    })?;
                 }
             }
             Act::Delete => deletions(plan, values, deletion, &mut changes)?,
@@ -294,9 +289,11 @@ fn deletions(
     if restrictions.clustering.is_empty() && restrictions.range.is_empty() {
         out.push(Change::DeletePartition(deletion));
     } else if restrictions.clustering.len() == clustered {
-        for clustering in rows(plan, values)? {
+        for_each_row(plan, values, |row| {
+            let clustering = Bytes::copy_from_slice(row);
             out.push(Change::Row { clustering, liveness: None, deletion: Some(deletion), cells: vec![] });
-        }
+            Ok(())
+        })?;
     } else {
         for (start, end) in clustering_ranges(&plan.def, restrictions, values)? {
             out.push(Change::DeleteRange { start, end, deletion });
@@ -305,16 +302,22 @@ fn deletions(
     Ok(())
 }
 
-/// The rows a write names by its whole clustering key.
-fn rows(plan: &WritePlan, values: &[Value<'_>]) -> Result<Vec<Bytes>, Error> {
-    let mut rows = Vec::with_capacity(1);
+/// Calls `f` with each row that a write names by its whole clustering key; without clustering, with the empty key.
+fn for_each_row(
+    plan: &WritePlan,
+    values: &[Value<'_>],
+    mut f: impl FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    if plan.restrictions.clustering.is_empty() {
+        return f(&[]);
+    }
     for (start, _) in clustering_ranges(&plan.def, &plan.restrictions, values)? {
         match start {
-            Bound::Included(row) => rows.push(row),
-            _ => rows.push(Bytes::new()),
+            Bound::Included(row) => f(&row)?,
+            _ => f(&[])?,
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn expiry(plan: &WritePlan, values: &[Value<'_>], now_s: u32) -> Result<Option<Expiry>, Error> {
@@ -330,45 +333,55 @@ fn expiry(plan: &WritePlan, values: &[Value<'_>], now_s: u32) -> Result<Option<E
     Ok((ttl_s > 0).then(|| Expiry { ttl_s, at_s: now_s.saturating_add(ttl_s) }))
 }
 
-/// The cells of one row. All values share one allocation.
+/// The clustering key and cells of one row, in one allocation.
 fn cells(
     binds: &[(u32, Bind)],
     values: &[Value<'_>],
     timestamp: i64,
     now_s: u32,
     expiry: Option<Expiry>,
-) -> Result<Vec<Cell>, Error> {
-    let mut shared = Vec::new();
-    let mut parts: Vec<(u32, Option<(usize, usize)>)> = Vec::with_capacity(binds.len());
+    row: &[u8],
+) -> Result<(Bytes, Vec<Cell>), Error> {
+    let mut given = Vec::with_capacity(binds.len());
+    let mut total = row.len();
     for (column, bind) in binds {
-        match bind.get(values)? {
-            Given::Unset => {}
-            Given::Null => parts.push((*column, None)),
-            Given::Bytes(bytes) => {
-                parts.push((*column, Some((shared.len(), shared.len() + bytes.len()))));
-                shared.extend_from_slice(&bytes);
-            }
+        let value = bind.get(values)?;
+        if let Given::Bytes(bytes) = &value {
+            total += bytes.len();
+        }
+        given.push((*column, value));
+    }
+    if !given.is_sorted_by_key(|(column, _)| *column) {
+        given.sort_by_key(|(column, _)| *column);
+    }
+    let mut packed = Vec::with_capacity(total);
+    packed.extend_from_slice(row);
+    for (_, value) in &given {
+        if let Given::Bytes(bytes) = value {
+            packed.extend_from_slice(bytes);
         }
     }
-    let shared = Bytes::from(shared);
-    let mut cells: Vec<Cell> = parts
-        .into_iter()
-        .map(|(column, part)| {
-            let value = match part {
-                Some((from, to)) => CellValue::Live { value: shared.slice(from..to), expiry },
-                None => CellValue::Dead { deleted_at_s: now_s },
-            };
-            Cell { column, timestamp, value }
-        })
-        .collect();
-    if !cells.is_sorted_by_key(|c| c.column) {
-        cells.sort_by_key(|c| c.column);
+    let packed = Bytes::from(packed);
+    let mut at = row.len();
+    let mut cells: Vec<Cell> = Vec::with_capacity(given.len());
+    for (column, value) in given {
+        let value = match value {
+            Given::Unset => continue,
+            Given::Null => CellValue::Dead { deleted_at_s: now_s },
+            Given::Bytes(bytes) => {
+                let value = packed.slice(at..at + bytes.len());
+                at += bytes.len();
+                CellValue::Live { value, expiry }
+            }
+        };
+        let cell = Cell { column, timestamp, value };
+        match cells.last_mut().filter(|last| last.column == column) {
+            // A column named twice in one statement: the last one counts.
+            Some(last) => *last = cell,
+            None => cells.push(cell),
+        }
     }
-    // A column named twice in one statement: the last one counts.
-    cells.reverse();
-    cells.dedup_by_key(|c| c.column);
-    cells.reverse();
-    Ok(cells)
+    Ok((packed.slice(..row.len()), cells))
 }
 
 /// The product of several choices, bounded by [`KEYS_MAX`].

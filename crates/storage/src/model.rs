@@ -118,7 +118,8 @@ pub struct Deletion {
     pub deleted_at_s: u32,
 }
 
-/// One change to one partition.
+/// One change to one partition. Its byte strings are kept as they are, with the allocations they are slices of: whoever makes it
+/// gives them allocations of their own, or memory is taken by what nobody needs and counted by nobody ([`Change::pack`]).
 #[derive(Clone, PartialEq, Debug)]
 pub enum Change {
     /// Write to, or delete, one row.
@@ -148,6 +149,53 @@ pub enum Change {
         /// The deletion.
         deletion: Deletion,
     },
+}
+
+impl Change {
+    /// The change with its clustering key and values copied into one allocation of its own.
+    #[must_use]
+    pub fn pack(self) -> Change {
+        match self {
+            Change::Row { clustering, liveness, deletion, cells } => {
+                let (clustering, cells) = pack(&clustering, cells);
+                Change::Row { clustering, liveness, deletion, cells }
+            }
+            Change::Static { cells } => Change::Static { cells: pack(&[], cells).1 },
+            Change::DeleteRange { start, end, deletion } => {
+                let own = |bound: Bound<Bytes>| bound.map(|key| Bytes::copy_from_slice(&key));
+                Change::DeleteRange { start: own(start), end: own(end), deletion }
+            }
+            Change::DeletePartition(_) => self,
+        }
+    }
+}
+
+fn pack(clustering: &[u8], mut cells: Vec<Cell>) -> (Bytes, Vec<Cell>) {
+    let values: usize = cells.iter().filter_map(|cell| cell.value()).map(|value| value.len()).sum();
+    if clustering.len() + values == 0 {
+        for cell in &mut cells {
+            if let CellValue::Live { value, .. } = &mut cell.value {
+                *value = Bytes::new();
+            }
+        }
+        return (Bytes::new(), cells);
+    }
+    let mut packed = Vec::with_capacity(clustering.len() + values);
+    packed.extend_from_slice(clustering);
+    for cell in &cells {
+        packed.extend_from_slice(cell.value().map_or(&[], |value| value));
+    }
+    let packed = Bytes::from(packed);
+    let mut at = clustering.len();
+    for cell in &mut cells {
+        if let CellValue::Live { value, .. } = &mut cell.value {
+            let end = at + value.len();
+            *value = packed.slice(at..end);
+            at = end;
+        }
+    }
+    cells.shrink_to_fit();
+    (packed.slice(..clustering.len()), cells)
 }
 
 /// Changes to one partition, applied together.

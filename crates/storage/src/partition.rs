@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use imbl::OrdMap;
 
-use crate::model::{Cell, CellValue, Change, Deletion, Row};
+use crate::model::{Cell, Change, Deletion, Row};
 use crate::ranges::{Position, Ranges};
 use crate::reconcile::{floor_of, merge_cells, merge_deletion, merge_row, merge_row_parts, shadow_row};
 
@@ -48,7 +48,6 @@ impl Partition {
         let mut changes = changes.into_iter();
         let (mut partition, mut bytes) = match changes.next() {
             Some(Change::Row { clustering, liveness, deletion, cells }) if clustering.is_empty() => {
-                let (clustering, cells) = pack(&clustering, cells);
                 let mut row = Row { clustering, liveness, deletion, cells };
                 shadow_row(&mut row);
                 let bytes = row_bytes(&row);
@@ -72,17 +71,14 @@ impl Partition {
             && clustering.is_empty()
         {
             let Change::Row { liveness, deletion, cells, .. } = change else { unreachable!("matched above") };
-            let (_, cells) = pack(&[], cells);
             return grow_row(Arc::make_mut(row), liveness, deletion, cells);
         }
         let full = self.make_full();
         match change {
             Change::Row { clustering, liveness, deletion, cells } => {
                 if let Some(row) = full.rows.get_mut(&clustering[..]) {
-                    let (_, cells) = pack(&[], cells);
                     return grow_row(Arc::make_mut(row), liveness, deletion, cells);
                 }
-                let (clustering, cells) = pack(&clustering, cells);
                 let mut row = Row { clustering: clustering.clone(), liveness, deletion, cells };
                 shadow_row(&mut row);
                 let bytes = row_bytes(&row);
@@ -90,7 +86,6 @@ impl Partition {
                 bytes
             }
             Change::Static { cells } => {
-                let (_, cells) = pack(&[], cells);
                 let before = cells_bytes(&full.static_cells);
                 merge_cells(&mut full.static_cells, cells);
                 cells_bytes(&full.static_cells).saturating_sub(before)
@@ -208,36 +203,6 @@ impl Full {
             }
         }
     }
-}
-
-/// Copies a clustering key and cell values into one allocation of their own, so that a stored row does not
-/// keep a network frame of unknown size alive and the accounting of bytes is honest.
-fn pack(clustering: &[u8], mut cells: Vec<Cell>) -> (Bytes, Vec<Cell>) {
-    let values: usize = cells.iter().filter_map(|cell| cell.value()).map(|value| value.len()).sum();
-    if clustering.len() + values == 0 {
-        for cell in &mut cells {
-            if let CellValue::Live { value, .. } = &mut cell.value {
-                *value = Bytes::new();
-            }
-        }
-        return (Bytes::new(), cells);
-    }
-    let mut packed = Vec::with_capacity(clustering.len() + values);
-    packed.extend_from_slice(clustering);
-    for cell in &cells {
-        packed.extend_from_slice(cell.value().map_or(&[], |value| value));
-    }
-    let packed = Bytes::from(packed);
-    let mut at = clustering.len();
-    for cell in &mut cells {
-        if let CellValue::Live { value, .. } = &mut cell.value {
-            let end = at + value.len();
-            *value = packed.slice(at..end);
-            at = end;
-        }
-    }
-    cells.shrink_to_fit();
-    (packed.slice(..clustering.len()), cells)
 }
 
 fn cells_bytes(cells: &[Cell]) -> usize {

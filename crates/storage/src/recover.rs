@@ -29,7 +29,7 @@ use crate::codec::Reader;
 use crate::error::StorageError;
 use crate::log::{Log, Recovered, Segment, segment_path};
 use crate::manifest::{self, Manifest, Unusable};
-use crate::model::TableId;
+use crate::model::{Change, TableId};
 use crate::on_lanes::OnLanes;
 use crate::options::{CommitMode, Options};
 use crate::segment::{self, BLOCK, Batch, HeaderRead, SegmentHeader};
@@ -315,7 +315,8 @@ async fn recover_log(
             for mutation in Reader::new(record).mutations().map_err(undecodable)? {
                 if truncated.get(&mutation.table).is_none_or(|truncated| number > *truncated) {
                     let table = state.tables.entry(mutation.table).or_default();
-                    state.bytes += table.active.apply(mutation.token, &mutation.key, mutation.changes);
+                    let changes = mutation.changes.into_iter().map(Change::pack).collect();
+                    state.bytes += table.active.apply(mutation.token, &mutation.key, changes);
                 }
             }
             recovered.last = number;
