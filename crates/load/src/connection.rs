@@ -22,6 +22,8 @@ pub(crate) const PREPARE_STREAM: u16 = STREAMS_MAX as u16 + 1;
 pub(crate) struct Slot {
     /// From when its latency counts, nanoseconds since the run began.
     pub(crate) from_ns: u64,
+    /// When it was sent.
+    pub(crate) sent_ns: u64,
     pub(crate) row: RowId,
     pub(crate) kind: OpKind,
     /// The stretch of the run it belongs to.

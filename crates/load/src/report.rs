@@ -78,6 +78,10 @@ pub struct Step {
     pub throughput_per_s: f64,
     /// How late the generator itself sent, 99th percentile, µs; part of the latencies of an open loop.
     pub generator_lag_p99_us: f64,
+    /// How long requests of all kinds took from the moment they were sent. That is what tools without a schedule
+    /// report; it leaves out whatever kept a request from being sent, and so flatters a server that stalls.
+    #[serde(default)]
+    pub from_sent: Latency,
     /// CPU of the busiest generator thread, as a share of its core.
     pub generator_cpu: f64,
     /// Generator CPU for a request, all threads together, µs.
@@ -181,11 +185,12 @@ fn step(measured: &Measured<'_>, stretch: usize) -> Step {
     let bounds = measured.stretches[stretch];
     let sum = |field: fn(&Tally) -> u64| tallies.iter().map(|tally| field(tally)).sum::<u64>();
     let mut latencies = Latencies::default();
-    let mut lag = histogram();
+    let (mut lag, mut from_sent) = (histogram(), histogram());
     let mut codes: BTreeMap<i32, (u64, String)> = BTreeMap::new();
     for tally in &tallies {
         latencies.add(&tally.latencies);
         add(&mut lag, &tally.lag);
+        add(&mut from_sent, &tally.from_sent);
         for (code, (count, example)) in &tally.errors {
             codes.entry(*code).or_insert((0, example.clone())).0 += count;
         }
@@ -226,6 +231,7 @@ fn step(measured: &Measured<'_>, stretch: usize) -> Step {
             .collect(),
         throughput_per_s: if seconds > 0.0 { sum(|t| t.answered_within) as f64 / seconds } else { 0.0 },
         generator_lag_p99_us: if lag.is_empty() { 0.0 } else { lag.value_at_quantile(0.99) as f64 / 1000.0 },
+        from_sent: Latency::of(&from_sent),
         generator_cpu: busiest,
         generator_us_per_request: sum(|t| t.cpu_ns) as f64 / 1000.0 / sent.max(1) as f64,
         reads: operations(OpKind::Read, rows, empty),

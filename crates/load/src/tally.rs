@@ -11,6 +11,8 @@ use crate::histogram::{Latencies, histogram};
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) latencies: Latencies,
+    /// The same from the moment of sending.
+    pub(crate) from_sent: Histogram<u64>,
     /// How late requests left that no limit held back: the generator's own part in the latency.
     pub(crate) lag: Histogram<u64>,
     pub(crate) sent: u64,
@@ -38,6 +40,7 @@ impl Tally {
     pub(crate) fn new() -> Tally {
         Tally {
             latencies: Latencies::default(),
+            from_sent: histogram(),
             lag: histogram(),
             sent: 0,
             answered: 0,

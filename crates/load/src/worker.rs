@@ -246,7 +246,7 @@ impl Worker {
             } else {
                 tally.lag.saturating_record(now - due);
             }
-            self.submit(place, row, kind, due, stretch);
+            self.submit(place, row, kind, (due, now), stretch);
             self.arrivals.advance(&mut self.arrivals_rng);
         }
         Some(now)
@@ -255,7 +255,7 @@ impl Worker {
     fn send_closed(&mut self, now: u64) -> Option<u64> {
         for _ in 0..SEND_MAX {
             let (place, row, kind) = self.next_request()?;
-            self.submit(place, row, kind, now, self.stretch);
+            self.submit(place, row, kind, (now, now), self.stretch);
         }
         Some(now)
     }
@@ -301,7 +301,14 @@ impl Worker {
         None
     }
 
-    fn submit(&mut self, index: usize, row: RowId, kind: OpKind, from_ns: u64, stretch: usize) {
+    fn submit(
+        &mut self,
+        index: usize,
+        row: RowId,
+        kind: OpKind,
+        (from_ns, sent_ns): (u64, u64),
+        stretch: usize,
+    ) {
         let place = &mut self.places[index];
         let templates = &self.plan.templates[place.host];
         let template = match kind {
@@ -309,9 +316,8 @@ impl Worker {
             OpKind::Write => &templates.write,
         };
         let (Some(connection), Some(template)) = (&mut place.open, template) else { return };
-        let Some(stream) = connection.take(Slot { from_ns, row, kind, stretch: stretch as u32 }) else {
-            return;
-        };
+        let slot = Slot { from_ns, sent_ns, row, kind, stretch: stretch as u32 };
+        let Some(stream) = connection.take(slot) else { return };
         template.append(&mut connection.output, stream, row, &mut self.rng);
         self.in_flight += 1;
         self.window.sent += 1;
@@ -398,6 +404,7 @@ impl Worker {
                 self.tallies[self.stretch].answered_within += 1;
                 let tally = &mut self.tallies[slot.stretch as usize];
                 tally.latencies.record(slot.kind, latency);
+                tally.from_sent.saturating_record(now.saturating_sub(slot.sent_ns));
                 tally.answered += 1;
                 tally.rows += rows;
                 tally.empty_reads += u64::from(slot.kind == OpKind::Read && rows == 0);

@@ -189,8 +189,10 @@ pub(super) struct WindowLoad {
     pub(super) throughput_per_s: f64,
     /// Requests a second asked for; nothing in a closed loop.
     pub(super) asked_per_s: Option<f64>,
-    /// Latency in this phase alone.
+    /// Latency in this phase alone; in an open loop from the moment a request was due.
     pub(super) latency: Option<Latency>,
+    /// The same from the moment it was sent, as tools without a schedule count.
+    pub(super) from_sent: Option<Latency>,
     /// Requests answered with an error.
     pub(super) errors: u64,
     /// Sent later than due because the limit on requests in flight was reached.

@@ -70,6 +70,8 @@ pub(super) struct Full {
     pub(super) loads: Option<f64>,
     /// The busiest sender's part of its core, likewise.
     pub(super) sender: Option<f64>,
+    /// How late the senders of open loops were, 99th percentile, µs.
+    pub(super) lag_us: Option<f64>,
 }
 
 /// Phase by phase.
@@ -85,6 +87,7 @@ pub(super) fn fullness(outcome: &Outcome) -> Vec<Full> {
             busy: window.cpu.busy / cores,
             loads: measured(window.cpu.loads_busy / load_cores),
             sender: measured(sender),
+            lag_us: measured(window.loads.iter().map(|load| load.generator_lag_p99_us).fold(0.0, f64::max)),
         }
     };
     let chapters = outcome.chapters.iter();

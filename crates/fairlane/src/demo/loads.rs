@@ -18,7 +18,7 @@ const HALF: f64 = 0.5;
 const HALF_OFF_MAX: f64 = 0.03;
 /// Where the search for it begins, as a part of a closed loop's rate, and how often it looks.
 const FIRST_PART: f64 = 0.25;
-const HALF_TRIES_MAX: usize = 3;
+const HALF_TRIES_MAX: usize = 2;
 /// The published shape's part of the rate of a closed loop.
 const PUBLISHED_PART: f64 = 0.2;
 /// Requests in flight of a load that is to be backlogged: far more than a core serves at once.
@@ -154,19 +154,21 @@ impl Stage {
     fn half(&mut self) -> Result<Paced, DemoError> {
         let mut found = Paced { per_s: self.reads_per_s * FIRST_PART, cpu: None };
         for _ in 0..HALF_TRIES_MAX {
-            let seconds = self.times.capacity / 2.0 + self.times.settle;
+            let seconds = (self.times.capacity + self.times.settle) / 2.0;
             let steps = vec![load::Step { rate_per_s: found.per_s, seconds }];
             let spec = self.spec(ADMIN, Workload::Read, Pacing::Open(steps));
             let report = self.run("single-row reads, open loop", &spec)?;
             let end = report.steps.first().map_or(0.0, |step| step.begin_unix_ms as f64 / 1e3 + step.seconds);
             let used = self.probe.between(end - self.times.capacity / 2.0, end);
             let cpu = used.process / used.cores.max(1) as f64;
+            let answered = report.steps.first().map_or(0.0, |step| step.throughput_per_s);
             self.say(&format!("{:.0} reads/s take {:.0} % of the server's CPU", found.per_s, cpu * 100.0));
             found.cpu = Some(cpu);
             if cpu <= 0.0 || (cpu - HALF).abs() <= HALF_OFF_MAX {
                 break;
             }
-            found = Paced { per_s: (found.per_s * HALF / cpu).min(self.reads_per_s), cpu: None };
+            // Where other programs have the cores, CPU tells nothing; half of a closed loop's rate is the most.
+            found = Paced { per_s: (answered * HALF / cpu).min(self.reads_per_s * HALF), cpu: None };
         }
         Ok(found)
     }

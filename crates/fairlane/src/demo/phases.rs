@@ -159,6 +159,7 @@ fn chapter(stage: &Stage, interactive: &Report, batch: &Report) -> Chapter {
             throughput_per_s: run.throughput_per_s,
             asked_per_s: run.asked_per_s,
             latency: Some(run.latency),
+            from_sent: Some(step.from_sent),
             errors: run.errors,
             held_back: run.held_back,
             generator_cpu: run.generator_cpu,

@@ -2,6 +2,7 @@
 //! priority. Each is in a process group of its own, so that Ctrl-C reaches only the demo, which then ends
 //! them in order; each is ended by its own id, and waited for.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -20,8 +21,9 @@ use super::DemoError;
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a child may take to end when asked; then it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// The lowest priority an ordinary process can have: the batch load gives way to the interactive one on
-/// the cores that both send from.
+/// The batch load gives way to the interactive one on the cores that both send from. `SCHED_IDLE` gives way
+/// at once; the lowest ordinary priority, where `chrt` is not there to set that, only when its slice of some
+/// milliseconds is over.
 const NICE: i32 = 19;
 /// Who owns the server.
 pub(super) const ADMIN: &str = "admin";
@@ -49,7 +51,7 @@ pub(super) fn keep_to(cores: &[usize]) -> bool {
 
 /// Starts a child on these cores. Both cores and priority are inherited from the thread that starts it, so
 /// a short-lived thread takes them on first.
-fn spawn(mut command: Command, cores: &[usize], nice: bool) -> Result<Child, std::io::Error> {
+fn spawn(command: &mut Command, cores: &[usize], nice: bool) -> Result<Child, std::io::Error> {
     command.process_group(0).stdin(Stdio::null());
     let starter = std::thread::scope(|scope| {
         let start = scope.spawn(|| {
@@ -62,6 +64,13 @@ fn spawn(mut command: Command, cores: &[usize], nice: bool) -> Result<Child, std
         start.join()
     });
     starter.unwrap_or_else(|_| Err(std::io::Error::other("the thread that starts it failed")))
+}
+
+/// Whether a program can be started in the class of idle work.
+fn idle_class() -> bool {
+    let mut trial = Command::new("chrt");
+    trial.args(["--idle", "0", "true"]).stdout(Stdio::null()).stderr(Stdio::null());
+    trial.status().is_ok_and(|status| status.success())
 }
 
 fn signal(child: &Child, signal: Signal) {
@@ -163,7 +172,7 @@ impl Server {
         // Its usual port may be another server's, and the loads route by connection on these few cores.
         command.args(["--shard-aware-port", "off"]);
         command.env("FAIRLANE_ADMIN_PASSWORD", password).stdout(Stdio::piped()).stderr(file);
-        let mut child = spawn(command, cores, false).map_err(failed("Cannot start the server"))?;
+        let mut child = spawn(&mut command, cores, false).map_err(failed("Cannot start the server"))?;
         let stdout = child.stdout.take();
         let mut server = Server { child, log, cql: String::new(), http: String::new() };
         let (said, lines) = channel();
@@ -228,10 +237,20 @@ impl Sender {
         let (json, errors) = (folder.file(&format!("{name}.json")), folder.file(&format!("{name}.err")));
         let _none_before = std::fs::remove_file(&json);
         let file = File::create(&errors).map_err(failed("Cannot write into the temporary folder"))?;
-        let mut command = Command::new(program);
-        command.arg("load").args(arguments).arg("--json").arg(&json);
-        command.env("FAIRLANE_PASSWORD", password).stdout(Stdio::null()).stderr(file);
-        let child = spawn(command, cores, nice).map_err(failed("Cannot start a load"))?;
+        let command = |first: &[&OsStr]| -> Result<Command, DemoError> {
+            let mut command = Command::new(first[0]);
+            command.args(&first[1..]).arg("load").args(arguments).arg("--json").arg(&json);
+            let file = file.try_clone().map_err(failed("Cannot write into the temporary folder"))?;
+            command.env("FAIRLANE_PASSWORD", password).stdout(Stdio::null()).stderr(file);
+            Ok(command)
+        };
+        let plain = [program.as_os_str()];
+        let idle = ["chrt", "--idle", "0"].map(OsStr::new);
+        let idle = [&idle[..], &plain].concat();
+        let idle_class = nice && idle_class();
+        let first = if idle_class { &idle[..] } else { &plain[..] };
+        let child =
+            spawn(&mut command(first)?, cores, nice && !idle_class).map_err(failed("Cannot start a load"))?;
         Ok(Sender { child, name: name.to_string(), json, errors })
     }
 

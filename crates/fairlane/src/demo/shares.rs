@@ -153,7 +153,8 @@ pub(super) fn throttled(stage: &mut Stage) -> Result<Chapter, DemoError> {
     chapter.id = "throttled".into();
     chapter.title = "Shares with throttled loads, as published".to_string();
     chapter.what = "Each load asks for 74 % of capacity, so together they ask for half as much again as there is. With shares 1 : 4 the \
-                    second is due 80 % and asks for less; what it leaves goes to the first, so 2.85 is as far as the ratio can go."
+                    second is due 80 % and at first asks for less; were capacity constant and nothing left over from before, the first would get what it \
+                    leaves, and 74 : 26 = 2.85 were as far as operations can go. What could be had in this run is derived from what was asked and answered in it."
         .to_string();
     Ok(chapter)
 }

@@ -87,22 +87,32 @@ fn every_load(out: &mut String, outcome: &Outcome) {
 
 /// Without the unit, which stands above.
 fn milliseconds(us: f64) -> String {
-    if us >= 1e6 { format!("{:.0}", us / 1e3) } else { time(us).trim_end_matches(" ms").to_string() }
+    if us >= 1e6 { format!("{:.0}", us / 1e3) } else { time(us).trim_end_matches("\u{a0}ms").to_string() }
 }
 
 /// The tables.
 pub(super) fn text(outcome: &Outcome) -> String {
     let mut out = String::new();
     every_load(&mut out, outcome);
-    out.push_str("\nHow full the cores were, by whomever they were used (and by the server's process)\n\n");
+    out.push_str(
+        "\nHow full the cores were, by whomever they were used; how busy and how late the senders\n\n",
+    );
+    let _ = writeln!(
+        out,
+        "{:<40} {:>9} {:>9} {:>9} {:>11} {:>15}",
+        "", "server", "process", "loads", "sender", "sender lag p99"
+    );
     for full in fullness(outcome) {
-        let loads = full.loads.map_or(String::new(), |part| format!("   loads' cores {:>7}", percent(part)));
+        let or_dash = |told: Option<String>| told.unwrap_or_else(|| "–".to_string());
         let _ = writeln!(
             out,
-            "{:<44} server's cores {:>7} ({:>7}){loads}",
+            "{:<40} {:>9} {:>9} {:>9} {:>11} {:>15}",
             full.part,
             percent(full.busy),
-            percent(full.process)
+            percent(full.process),
+            or_dash(full.loads.map(percent)),
+            or_dash(full.sender.map(percent)),
+            or_dash(full.lag_us.map(time))
         );
     }
     comparison(&mut out, outcome);

@@ -2,7 +2,7 @@
 //! cores, or a server that was not full where it should have been, make a run say something else. Each is a
 //! sentence at the head of the report, with what it makes doubtful.
 
-use super::figures::{Cpu, Outcome, Window};
+use super::figures::{Cpu, Outcome, Window, WindowLoad};
 use super::units::percent;
 
 /// A sender above this part of its core measures itself as well as the server.
@@ -12,12 +12,20 @@ pub(super) const GENERATOR_MAX: f64 = 0.8;
 pub(super) const OTHERS_MAX: f64 = 0.1;
 /// From this part on it is told.
 const OTHERS_TOLD: f64 = 0.05;
+/// A sender late by this part of the latency it measures is most of that latency.
+const LAG_MAX: f64 = 0.5;
 /// A server below this was not full.
 const FULL_MIN: f64 = 0.9;
 
 /// The part of the server's cores that other programs had.
 pub(super) fn others(cpu: &Cpu) -> f64 {
     ((cpu.busy - cpu.process) / cpu.cores.max(1) as f64).max(0.0)
+}
+
+/// Whether the sender's own delay is most of the latency it measured.
+pub(super) fn late(load: &WindowLoad) -> bool {
+    let p99_us = load.latency.map_or(0.0, |latency| latency.p99_us);
+    p99_us > 0.0 && load.generator_lag_p99_us > LAG_MAX * p99_us
 }
 
 /// What makes figures doubtful, as sentences; those that make them invalid begin with that word.
@@ -56,6 +64,7 @@ pub(super) fn doubts(outcome: &Outcome) -> Vec<String> {
 }
 
 fn senders(outcome: &Outcome, out: &mut Vec<String>) {
+    let mut lates = Vec::new();
     let mut told = |what: &str, used: f64| {
         if used > GENERATOR_MAX {
             out.push(format!(
@@ -72,17 +81,26 @@ fn senders(outcome: &Outcome, out: &mut Vec<String>) {
         for window in &chapter.windows {
             for load in &window.loads {
                 told(&format!("“{}” ({}: {})", load.load, chapter.title, window.label), load.generator_cpu);
+                if late(load) {
+                    lates.push(format!("{}: {}", chapter.title, window.label));
+                }
             }
         }
         for run in &chapter.runs {
             told(&format!("“{}” ({})", run.load, chapter.title), run.generator_cpu);
         }
     }
+    if !lates.is_empty() {
+        out.push(format!(
+            "Invalid latencies where the sender itself was late by more than half of the p99 it measured, as when other programs have its core: {}.",
+            lates.join("; ")
+        ));
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::{Chapter, WindowLoad};
+    use super::super::figures::Chapter;
     use super::*;
 
     fn outcome(process: f64, busy: f64, generator_cpu: f64) -> Outcome {
@@ -110,9 +128,15 @@ mod tests {
     fn what_disturbs_is_told() {
         check(&outcome(0.99, 1.0, 0.5), "");
         check(&outcome(0.99, 1.0, 0.9), "Invalid: the sender of “a”");
-        check(&outcome(0.92, 1.0, 0.5), "Other programs took up to 8.0 %");
+        check(&outcome(0.92, 1.0, 0.5), "Other programs took up to 8.0\u{a0}%");
         check(&outcome(0.7, 1.0, 0.5), "Invalid where it was so");
         check(&outcome(0.6, 0.6, 0.5), "did not contend");
+        let mut late = outcome(0.99, 1.0, 0.5);
+        let load = &mut late.chapters[0].windows[0].loads[0];
+        load.latency = Some(load::Latency { p99_us: 1000.0, ..load::Latency::default() });
+        check(&late, "");
+        late.chapters[0].windows[0].loads[0].generator_lag_p99_us = 600.0;
+        check(&late, "Invalid latencies");
         let mut alone = outcome(0.5, 0.5, 0.5);
         alone.chapters[0].windows[0].loads.truncate(1);
         check(&alone, "");

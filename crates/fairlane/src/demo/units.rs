@@ -17,10 +17,10 @@ pub(super) fn factor(value: f64) -> String {
 pub(super) fn time(us: f64) -> String {
     match us / 1000.0 {
         ms if ms <= 0.0 => "–".to_string(),
-        ms if ms < 1.0 => format!("{ms:.3} ms"),
-        ms if ms < 100.0 => format!("{ms:.2} ms"),
-        ms if ms < 1000.0 => format!("{ms:.0} ms"),
-        ms => format!("{:.2} s", ms / 1000.0),
+        ms if ms < 1.0 => format!("{ms:.3}\u{a0}ms"),
+        ms if ms < 100.0 => format!("{ms:.2}\u{a0}ms"),
+        ms if ms < 1000.0 => format!("{ms:.0}\u{a0}ms"),
+        ms => format!("{:.2}\u{a0}s", ms / 1000.0),
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn rate(per_s: f64) -> String {
 
 /// A part as a percentage with one decimal.
 pub(super) fn percent(part: f64) -> String {
-    format!("{:.1} %", part * 100.0)
+    format!("{:.1}\u{a0}%", part * 100.0)
 }
 
 /// `2026-11-21 07:15 UTC`: a moment as milliseconds since 1970.
@@ -82,12 +82,12 @@ mod tests {
     fn numbers_for_people() {
         assert_eq!([rate(0.4), rate(999.0), rate(1_234_567.0)], ["0", "999", "1\u{a0}234\u{a0}567"]);
         let times = [time(0.0), time(123.4), time(45_678.0), time(2e7)];
-        assert_eq!(times, ["–", "0.123 ms", "45.68 ms", "20.00 s"]);
+        assert_eq!(times, ["–", "0.123\u{a0}ms", "45.68\u{a0}ms", "20.00\u{a0}s"]);
         let marks = [round_time(500.0), round_time(1000.0), round_time(2e4), round_time(1e7)];
         assert_eq!(marks, ["500 µs", "1 ms", "20 ms", "10 s"]);
         let factors = [factor(1.234), factor(12.34), factor(123.4), factor(2613.0)];
         assert_eq!(factors, ["1.23", "12.3", "123", "2\u{a0}613"]);
-        assert_eq!(percent(0.4999), "50.0 %");
+        assert_eq!(percent(0.4999), "50.0\u{a0}%");
     }
 
     #[test]

@@ -84,7 +84,7 @@ fn below(low: f64) -> f64 {
 }
 
 fn above(high: f64, low: f64) -> f64 {
-    let wanted = high.max(below(low) * 2.0);
+    let wanted = high.max(below(low) * 5.0);
     grid().find(|mark| *mark >= wanted * (1.0 - 1e-9)).unwrap_or(wanted)
 }
 
@@ -117,7 +117,7 @@ mod tests {
         };
         close(log_marks(120.0, 90_000.0), &[100.0, 1000.0, 10_000.0, 100_000.0]);
         close(log_marks(300.0, 4000.0), &[200.0, 500.0, 1000.0, 2000.0, 5000.0]);
-        close(log_marks(100.0, 100.0), &[100.0, 200.0]);
+        close(log_marks(100.0, 100.0), &[100.0, 200.0, 500.0]);
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub(super) struct Note {
 pub(super) struct Panel {
     pub(super) title: String,
     pub(super) scale: Scale,
+    /// Its height, over that of the layout.
+    pub(super) tall: f64,
     /// Areas one upon the other instead of lines.
     pub(super) stacked: bool,
     /// What the axis reaches at least, or ends at if nothing is higher.
@@ -200,13 +202,15 @@ pub(super) fn group(figure: &Figure, layout: &Layout) -> Option<(String, f64)> {
     let mut out = String::new();
     let names: Vec<Vec<String>> = figure.bands.iter().map(|band| name_lines(band, &time, layout)).collect();
     let head = names.iter().map(Vec::len).max().unwrap_or(0) as f64 * layout.text * 1.2 + layout.text * 0.4;
-    let step = layout.panel + layout.gap();
-    let bottom = head + figure.panels.len() as f64 * step;
+    let height = |panel: &Panel| layout.panel * panel.tall + layout.gap();
+    let bottom = head + figure.panels.iter().map(height).sum::<f64>();
     bands(&mut out, figure, &names, &time, layout, (head, bottom));
-    for (index, panel) in figure.panels.iter().enumerate() {
+    let mut at = head;
+    for panel in &figure.panels {
         let Some(axis) = panel_axis(panel) else { continue };
-        let top = head + index as f64 * step + layout.gap();
-        panel::draw(&mut out, figure, panel, &panel::Place { axis, time: &time, layout, top });
+        let (top, high) = (at + layout.gap(), layout.panel * panel.tall);
+        panel::draw(&mut out, figure, panel, &panel::Place { axis, time: &time, layout, top, high });
+        at += height(panel);
     }
     seconds(&mut out, &time, layout, bottom);
     tips(&mut out, figure, &time, (head, bottom));

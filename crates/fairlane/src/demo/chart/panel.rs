@@ -12,6 +12,8 @@ pub(super) struct Place<'a> {
     pub(super) layout: &'a Layout,
     /// Upper edge of what is drawn upon.
     pub(super) top: f64,
+    /// Its height.
+    pub(super) high: f64,
 }
 
 /// Points of one line of the drawing.
@@ -19,14 +21,19 @@ type Run = Vec<(f64, f64)>;
 
 impl Place<'_> {
     fn bottom(&self) -> f64 {
-        self.top + self.layout.panel
+        self.top + self.high
+    }
+
+    fn plot(&self) -> Area {
+        let (left, right) = (self.layout.left(), self.layout.right());
+        Area { left, top: self.top, right, bottom: self.bottom() }
     }
 
     /// Lines leave room at the top for notes; areas fill the panel.
     fn y(&self, panel: &Panel, value: f64) -> f64 {
         let edge = panel.notes.iter().any(|note| note.between.is_none());
         let room = if edge { self.layout.text * 1.4 } else { 0.0 };
-        self.bottom() - self.axis.part(value) * (self.layout.panel - room)
+        self.bottom() - self.axis.part(value) * (self.high - room)
     }
 
     /// A line in the drawing, in runs between which nothing was heard.
@@ -82,10 +89,17 @@ pub(super) fn draw(out: &mut String, figure: &Figure, panel: &Panel, place: &Pla
     if panel.stacked {
         areas(out, panel, place);
     }
-    let mut taken = rules(out, panel, place);
-    taken.extend(notes(out, figure, panel, place));
-    if !panel.stacked {
-        lines(out, panel, place, taken);
+    let mut taken = notes(out, figure, panel, place);
+    let runs: Vec<Vec<Run>> = match panel.stacked {
+        true => Vec::new(),
+        false => panel.lines.iter().map(|line| place.runs(panel, line)).collect(),
+    };
+    let points: Run = runs.iter().flatten().flat_map(|run| along(run)).collect();
+    rules(out, panel, place, &points, &mut taken);
+    lines(out, panel, place, &runs);
+    // Where there is one line, the title names it.
+    if runs.len() > 1 {
+        names(out, panel, place, &runs, &points, taken);
     }
 }
 
@@ -115,23 +129,22 @@ fn areas(out: &mut String, panel: &Panel, place: &Place) {
     }
 }
 
-/// Values to compare with; returns where their labels stand.
-fn rules(out: &mut String, panel: &Panel, place: &Place) -> Vec<Area> {
+/// Values to compare with; adds where their labels stand.
+fn rules(out: &mut String, panel: &Panel, place: &Place, points: &[(f64, f64)], taken: &mut Vec<Area>) {
     let (left, right, size) = (place.layout.left(), place.layout.right(), place.layout.text);
-    let mut taken = Vec::new();
     for rule in &panel.rules {
         let y = place.y(panel, rule.value);
         let _ = write!(
             out,
             "<line class=\"rule\" x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
         );
-        let wide = width(&rule.label, size);
-        let area =
-            Area { left: right - wide - 4.0, top: y + 2.0, right: right - 4.0, bottom: y + size * 1.2 };
-        text(out, "ruled halo", "end", (area.right, area.bottom - size * 0.2), &rule.label);
+        let own = along(&[(left, y), (right, y)]);
+        let Some(area) = super::label::place(&rule.label, size, &own, points, taken, place.plot()) else {
+            continue;
+        };
+        text(out, "ruled halo", "end", (area.right, area.bottom - size * 0.25), &rule.label);
         taken.push(area);
     }
-    taken
 }
 
 /// Words in phases; returns where they stand.
@@ -166,9 +179,8 @@ fn fitting(note: &Note, size: f64, room: f64) -> Option<&String> {
     note.texts.iter().find(|words| width(words, size) <= room)
 }
 
-fn lines(out: &mut String, panel: &Panel, place: &Place, mut taken: Vec<Area>) {
-    let runs: Vec<Vec<Run>> = panel.lines.iter().map(|line| place.runs(panel, line)).collect();
-    for (line, runs) in panel.lines.iter().zip(&runs) {
+fn lines(out: &mut String, panel: &Panel, place: &Place, runs: &[Vec<Run>]) {
+    for (line, runs) in panel.lines.iter().zip(runs) {
         let d: String = runs.iter().map(|run| path(run)).collect();
         let thin = if line.thin { " thin" } else { "" };
         let _ = write!(out, "<path class=\"line s{}{thin}\" d=\"{d}\"/>", line.class);
@@ -176,20 +188,21 @@ fn lines(out: &mut String, panel: &Panel, place: &Place, mut taken: Vec<Area>) {
             marks(out, line.class, runs, place.layout);
         }
     }
-    if panel.lines.len() == 1 {
-        return; // The title names it.
-    }
-    let points: Run = runs.iter().flatten().flat_map(|run| along(run)).collect();
-    let plot = Area {
-        left: place.layout.left(),
-        top: place.top,
-        right: place.layout.right(),
-        bottom: place.bottom(),
-    };
+}
+
+fn names(
+    out: &mut String,
+    panel: &Panel,
+    place: &Place,
+    runs: &[Vec<Run>],
+    points: &[(f64, f64)],
+    mut taken: Vec<Area>,
+) {
     let size = place.layout.text;
-    for (line, runs) in panel.lines.iter().zip(&runs) {
+    for (line, runs) in panel.lines.iter().zip(runs) {
         let own: Run = runs.iter().flatten().copied().collect();
-        let Some(area) = super::label::place(&line.name, size, &own, &points, &taken, plot) else { continue };
+        let area = super::label::place(&line.name, size, &own, points, &taken, place.plot());
+        let Some(area) = area else { continue };
         let at = (f64::midpoint(area.left, area.right), area.bottom - size * 0.25);
         text(out, &format!("name halo s{}", line.class), "middle", at, &line.name);
         taken.push(area);

@@ -9,6 +9,7 @@ fn figure(scale: Scale, points: Vec<(f64, f64)>) -> Figure {
     let panel = Panel {
         title: "a < b".to_string(),
         scale,
+        tall: 1.0,
         stacked: false,
         top: None,
         spans: Vec::new(),

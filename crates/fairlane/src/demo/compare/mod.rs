@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::figures::{Chapter, Outcome, Window};
 use super::phases::{BATCH, INTERACTIVE};
 use super::shares::CAPPED;
-use super::trust::{OTHERS_MAX, others};
+use super::trust::{OTHERS_MAX, late, others};
 use super::units::{factor, percent, time};
 
 /// One line of the comparison.
@@ -52,12 +52,17 @@ fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     }
 }
 
-/// Takes the verdict back where other programs had part of the server's cores.
+/// Takes the verdict back where other programs had part of the server's cores, or the sender was late itself.
 fn judged(mut row: Row, windows: &[&Window]) -> Row {
     let taken = windows.iter().map(|window| others(&window.cpu)).fold(0.0, f64::max);
     if taken > OTHERS_MAX && row.met.is_some() {
         row.met = None;
         row.detail += &format!("; other programs had up to {} of the server's cores", percent(taken));
+    }
+    let late = |window: &&Window| window.loads.iter().any(late);
+    if row.met.is_some() && windows.iter().any(late) {
+        row.met = None;
+        row.detail += "; the sender itself was late";
     }
     row
 }
@@ -107,11 +112,11 @@ fn harm_rows(chapter: &Chapter, rows: &mut Vec<Row>) {
     if let Some(value) = harm.p99() {
         let detail = format!("{} beside, {} alone", told(harm.beside), told(harm.alone));
         let row = Row {
-            what: format!("interactive p99 beside the batch load, over alone: {how}"),
+            what: format!("interactive p99, beside/alone, {how}"),
             seen: format!("×{}", factor(value)),
             detail,
             published: if levels { "×2 to ×3.5" } else { "×6" }.into(),
-            goal: goal("≤ ×1.2"),
+            goal: goal("≤\u{a0}×1.2"),
             value,
             met: levels.then_some(value <= 1.2),
         };
@@ -120,11 +125,11 @@ fn harm_rows(chapter: &Chapter, rows: &mut Vec<Row>) {
     if let Some(value) = harm.throughput() {
         let rate = |window: &Window| super::units::rate(window.throughput(INTERACTIVE).unwrap_or_default());
         let row = Row {
-            what: format!("interactive throughput beside it, of alone: {how}"),
+            what: format!("interactive throughput kept, {how}"),
             seen: percent(value),
             detail: format!("{} a second beside, {} alone", rate(harm.beside), rate(harm.alone)),
             published: if levels { "90 to 97 %" } else { "" }.into(),
-            goal: goal("≥ 99.5 %"),
+            goal: goal("≥\u{a0}99.5\u{a0}%"),
             value,
             met: levels.then_some(value >= 0.995),
         };
@@ -144,7 +149,7 @@ fn given_up_row(outcome: &Outcome, rows: &mut Vec<Row>) {
     let beside = outcome.chapter("two_levels").and_then(|chapter| chapter.window("beside"));
     let (Some((lost, used)), Some(beside)) = (given_up(outcome), beside) else { return };
     let row = Row {
-        what: "batch throughput given up, of alone: a level each".to_string(),
+        what: "batch throughput given up, a level each".to_string(),
         seen: percent(lost),
         detail: format!("the interactive load used {} of the server's CPU", percent(used)),
         published: "4 to 18 %".into(),
@@ -164,8 +169,8 @@ fn cap_row(outcome: &Outcome, rows: &mut Vec<Row>) {
         what: "cpu_limit = '50%' on an idle machine".to_string(),
         seen: percent(value),
         detail: "of the server's CPU, with always more to do".into(),
-        published: "50 ± 2 %".into(),
-        goal: "50 ± 1 %".into(),
+        published: "50\u{a0}±\u{a0}2\u{a0}%".into(),
+        goal: "50\u{a0}±\u{a0}1\u{a0}%".into(),
         value,
         met: Some((value - 0.5).abs() <= 0.01),
     };

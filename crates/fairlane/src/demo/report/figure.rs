@@ -60,12 +60,12 @@ fn apart(outcome: &Outcome, chapter: &Chapter, series: &Series) -> Panel {
         (_, Some(alone)) => vec![Rule { value: alone, label: format!("closed loop alone: {}", rate(alone)) }],
         _ => Vec::new(),
     };
-    let mut title = format!("{load}: {} answered a second", requests(outcome, load));
+    let mut title = format!("{load}: {} a second", requests(outcome, load));
     let steady = chapter.windows.iter().filter_map(in_window).map(|found| found.throughput_per_s);
     let cut = steady.fold(0.0, f64::max) * CATCHING_UP;
     if load == INTERACTIVE && line.points.iter().any(|point| point.1 > cut) {
         line.points.iter_mut().for_each(|point| point.1 = point.1.min(cut));
-        title += " (cut off above, where it makes up for what it could not send)";
+        title += " (cut off while it catches up)";
     }
     let notes = chapter.windows.iter().enumerate().filter_map(|(band, window)| {
         let found = in_window(window)?;
@@ -76,6 +76,7 @@ fn apart(outcome: &Outcome, chapter: &Chapter, series: &Series) -> Panel {
     Panel {
         title,
         scale: Scale::Linear,
+        tall: 0.9,
         stacked: false,
         top: None,
         spans: Vec::new(),
@@ -104,6 +105,7 @@ fn together(chapter: &Chapter) -> Panel {
     Panel {
         title: "slices of 100 rows answered a second".to_string(),
         scale: Scale::Linear,
+        tall: 0.9,
         stacked: false,
         top: None,
         spans: Vec::new(),
@@ -133,8 +135,9 @@ fn latency(chapter: &Chapter) -> Panel {
         Some(Note { band, between: None, texts })
     };
     Panel {
-        title: "latency, of each second (logarithmic)".to_string(),
+        title: "latency, 99th percentile of each second (logarithmic)".to_string(),
         scale: Scale::Log,
+        tall: 1.5,
         stacked: false,
         top: None,
         spans: Vec::new(),
@@ -219,6 +222,7 @@ fn cpu(chapter: &Chapter) -> Panel {
     Panel {
         title: "CPU by service level, both lanes, of the server's cores".to_string(),
         scale: Scale::Linear,
+        tall: 1.0,
         stacked: true,
         top: Some(100.0),
         spans: Vec::new(),

@@ -218,20 +218,22 @@ fn all_loads(out: &mut String, outcome: &Outcome) {
 fn full(out: &mut String, outcome: &Outcome) {
     out.push_str(
         "<h2>Who was the limit?</h2><p>How full the cores were, by whomever they were used, and the part of it that was the server's process. \
-         When the server's cores are much fuller than its process, other programs took part of them; a sender above 80 % of its core measures itself.</p>\
+         When the server's cores are much fuller than its process, other programs took part of them; a sender above 80 % of its core measures itself. Its lag is how late it sent what no limit \
+         held back, which is part of the latency of an open loop.</p>\
          <div class=\"wide-table\"><table><thead><tr><th>Phase</th><th class=\"n\">server's cores</th><th class=\"n\">server's process</th>\
-         <th class=\"n\">loads' cores</th><th class=\"n\">busiest sender</th></tr></thead><tbody>",
+         <th class=\"n\">loads' cores</th><th class=\"n\">busiest sender</th><th class=\"n\">its lag, p99</th></tr></thead><tbody>",
     );
     let told = |part: Option<f64>| part.map_or("–".to_string(), percent);
     for full in fullness(outcome) {
         let _ = write!(
             out,
-            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             escaped(&full.part),
             percent(full.busy),
             percent(full.process),
             told(full.loads),
-            told(full.sender)
+            told(full.sender),
+            full.lag_us.map_or("–".to_string(), time)
         );
     }
     out.push_str("</tbody></table></div>");
