@@ -168,10 +168,10 @@ impl Embedded {
     fn select(&self, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Execution {
         if plan.is_virtual {
             let table = self.registry.get(&plan.def.keyspace, &plan.def.name);
-            return Execution::Ready(match table {
+            return match table {
                 Some(table) => virtual_select::run(&table, plan, request),
-                None => Err(Error::Stale),
-            });
+                None => Execution::Ready(Err(Error::Stale)),
+            };
         }
         let now_s = request.now_s.unwrap_or_else(|| (lanes::time::unix_micros() / 1_000_000) as u32);
         if plan.point {

@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 pub use error::Error;
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
 pub use schema::{Keyspace, Schema};
-pub use virtual_table::{Registry, RowSource, VirtualTable};
+pub use virtual_table::{Registry, RowSource, VirtualRow, VirtualTable};
 
 /// A bound value of a request, as the client sent it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,8 +9,11 @@ use ::schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef, TableO
 use bytes::Bytes;
 use uuid::Uuid;
 
-/// Makes the rows of a virtual table: for each row a cell a column, in the order of the definition's `columns`.
-pub type RowSource = dyn Fn() -> Vec<Vec<Option<Bytes>>>;
+/// A row of a virtual table: a cell a column, in the order of the definition's `columns`.
+pub type VirtualRow = Vec<Option<Bytes>>;
+
+/// Makes the rows of a virtual table.
+pub type RowSource = dyn Fn() -> Vec<VirtualRow>;
 
 /// A virtual table.
 #[derive(Clone)]
@@ -19,6 +22,8 @@ pub struct VirtualTable {
     pub def: Arc<TableDef>,
     /// Its rows, made for every query.
     pub rows: Rc<RowSource>,
+    /// Whether each core has rows of its own, and the table is all of them.
+    pub of_every_core: bool,
 }
 
 impl VirtualTable {
@@ -30,7 +35,7 @@ impl VirtualTable {
         partition: usize,
         clustering: usize,
         columns: &[(&str, CqlType)],
-        rows: impl Fn() -> Vec<Vec<Option<Bytes>>> + 'static,
+        rows: impl Fn() -> Vec<VirtualRow> + 'static,
     ) -> VirtualTable {
         let columns: Vec<ColumnDef> = columns
             .iter()
@@ -56,7 +61,13 @@ impl VirtualTable {
             columns,
             options: TableOptions::default(),
         };
-        VirtualTable { def: Arc::new(def), rows: Rc::new(rows) }
+        VirtualTable { def: Arc::new(def), rows: Rc::new(rows), of_every_core: false }
+    }
+
+    /// The same, where each core has rows of its own.
+    #[must_use]
+    pub fn of_every_core(self) -> VirtualTable {
+        VirtualTable { of_every_core: true, ..self }
     }
 }
 

@@ -8,8 +8,12 @@ use wire::{Batch, Envelope, Failure};
 use crate::reply::{self, Wish};
 use crate::request::{Admitted, Done, Due, Times, Wait, unprepared};
 use crate::session::Session;
-use crate::statement::{Kind, Statement, Work};
+use crate::statement::{Kind, Statement, Timeout, Work};
 use crate::values::{BoundValues, check_count, value};
+
+/// What a part of a batch cannot have.
+const OF_THE_WHOLE: &str = "USING TIMEOUT and USING SERVICE LEVEL are said of a whole batch: write them behind BEGIN BATCH, \
+     not in a statement within the batch";
 
 impl Session {
     /// Runs a batch under the session's level.
@@ -71,6 +75,9 @@ impl Session {
                     current.map_err(|error| reply::failure(error, Kind::Batch, consistency, Some(id)))?
                 }
             };
+            if statement.timeout != Timeout::Unsaid || statement.level.is_some() {
+                return Err(refused(Error::Invalid(OF_THE_WHOLE.to_owned())));
+            }
             self.authorize(&statement).map_err(refused)?;
             plans.push(write_plan(&statement).map_err(refused)?);
             check_count(statement.binds().len(), entry.values.len()).map_err(refused)?;

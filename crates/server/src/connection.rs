@@ -65,6 +65,7 @@ struct Listed(Rc<Session>);
 impl Drop for Listed {
     fn drop(&mut self) {
         let core = &self.0.core;
+        self.0.give_up_reads();
         core.sessions.borrow_mut().remove(&self.0.id);
         sub(&core.counters.connections, 1);
         core.shared.connections.fetch_sub(1, Relaxed);
@@ -275,8 +276,9 @@ impl Connection {
         };
         match read {
             Poll::Ready(Ok(0)) => {
-                // The peer may have closed only its own side: what runs is answered.
+                // What changes something is finished, and answered, should the peer have closed only its own side.
                 self.session.draining.set(true);
+                self.session.give_up_reads();
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }

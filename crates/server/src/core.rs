@@ -17,6 +17,7 @@ use crate::config::ServerConfig;
 use crate::counters::Counters;
 use crate::logging::Logger;
 use crate::plans::Plans;
+use crate::server::Server;
 use crate::session::Session;
 use crate::statement::{PrepareError, Statement};
 
@@ -90,6 +91,26 @@ impl Core {
         let mut roles = self.roles.borrow_mut();
         let next = u32::try_from(roles.len() + 1).expect("fewer roles than 2^32");
         *roles.entry(role.clone()).or_insert(next)
+    }
+
+    /// Whether a text is ready here.
+    pub(crate) fn knows(&self, text: &str, keyspace: Option<&Rc<str>>) -> bool {
+        self.plans.prepared(&crate::statement::id(keyspace.map(|k| &**k), text)).is_some()
+    }
+
+    /// Makes a statement ready on the other cores, as far as they can.
+    pub(crate) async fn prepare_elsewhere(&self, statement: &Statement) {
+        let server = Server::of(self.shared.clone());
+        for core in (0..lanes::cores()).filter(|core| *core != self.index) {
+            let (server, text) = (server.clone(), statement.text.to_string());
+            let keyspace = statement.keyspace.as_deref().map(str::to_owned);
+            let prepare = move || async move {
+                let Some(core) = server.here() else { return };
+                // What it says here, it said there.
+                let _ = core.prepare(&text, keyspace.map(Rc::from).as_ref());
+            };
+            lanes::call(core, prepare).await;
+        }
     }
 
     /// Makes a text ready, as a prepared statement.

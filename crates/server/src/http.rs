@@ -10,7 +10,7 @@ use lanes::net::{TcpListener, TcpStream};
 use lanes::{Group, sync::mpsc};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::core::Core;
+use crate::core::{Core, Shared};
 use crate::counters;
 
 /// Connections served at once; more wait in the kernel.
@@ -52,7 +52,7 @@ async fn answer(core: &Core, mut stream: TcpStream) -> std::io::Result<()> {
             Ok(httparse::Status::Complete(_)) => {
                 let (method, path) = (request.method.unwrap_or(""), request.path.unwrap_or(""));
                 let (status, kind, body) = match method {
-                    "GET" | "HEAD" => page(core, path.split('?').next().unwrap_or("")),
+                    "GET" | "HEAD" => page(core, path.split('?').next().unwrap_or("")).await,
                     _ => ("405 Method Not Allowed", TEXT, "only GET and HEAD\n".to_owned()),
                 };
                 break (status, kind, body, method != "HEAD");
@@ -79,21 +79,26 @@ async fn answer(core: &Core, mut stream: TcpStream) -> std::io::Result<()> {
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-fn page(core: &Core, path: &str) -> (&'static str, &'static str, String) {
+async fn page(core: &Core, path: &str) -> (&'static str, &'static str, String) {
     match path {
         "/health/live" => ("200 OK", TEXT, "live\n".to_owned()),
         "/health/ready" if core.shared.ready.load(SeqCst) => ("200 OK", TEXT, "ready\n".to_owned()),
         "/health/ready" => ("503 Service Unavailable", TEXT, "not ready\n".to_owned()),
-        "/metrics" => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", metrics(core)),
+        "/metrics" => {
+            let (shared, levels) = (core.shared.clone(), core.access.levels().clone());
+            // Long where there are many levels, and nothing to hold a fast lane up with.
+            let text = lanes::heavy_urgent(Group::CONTROL, async move { metrics(&shared, &levels) }).await;
+            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
+        }
         _ => ("404 Not Found", TEXT, "there are /metrics, /health/live and /health/ready\n".to_owned()),
     }
 }
 
-fn metrics(core: &Core) -> String {
+fn metrics(shared: &Shared, levels: &workload::Levels) -> String {
     use std::fmt::Write;
     let mut out = String::new();
-    core.access.levels().metrics_text(&mut out);
-    let all: Vec<&counters::Counters> = core.shared.counters.iter().map(|c| &**c).collect();
+    levels.metrics_text(&mut out);
+    let all: Vec<&counters::Counters> = shared.counters.iter().map(|c| &**c).collect();
     counters::text(&all, &mut out);
     let lanes = lanes::handle();
     let _ = writeln!(

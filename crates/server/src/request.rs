@@ -333,26 +333,45 @@ impl Session {
         }
     }
 
-    fn answer_later(self: &Rc<Self>, due: Due, later: Later) {
+    fn answer_later(self: &Rc<Self>, due: Due, mut later: Later) {
         let session = self.clone();
         session.begin();
-        let group = due.admitted.effective.group();
+        let (group, is_read) = (due.admitted.effective.group(), due.kind == Kind::Read);
+        let key = is_read.then(|| self.reads.borrow_mut().reserve());
         let work = async move {
-            let result = match lanes::time::timeout(due.limit, later).await {
-                Ok(result) => result,
-                Err(_) => Err(reply::too_late(due.kind, due.limit)),
-            };
-            if let (Ok(Outcome::SchemaChange(change)), Some(login)) = (&result, session.login()) {
-                // The schema is changed whatever becomes of the grants: the client is told that, the log the rest.
-                if let Err(error) = session.core.access.schema_changed(&login, change).await {
-                    let (logger, what) = (&session.core.shared.logger, "grants do not follow the schema");
-                    logger.log(Level::Error, what, &[("keyspace", &change.keyspace), ("error", &error)]);
+            match lanes::time::timeout(due.limit, &mut later).await {
+                Ok(result) => {
+                    session.follow(&result).await;
+                    session.give(due, result, lanes::time::monotonic_ns());
+                    session.end();
+                }
+                Err(_) => {
+                    let error = reply::too_late(due.kind, due.limit);
+                    session.give(due, Err(error), lanes::time::monotonic_ns());
+                    session.end();
+                    // A read is given up. What changes something is not left half done.
+                    if !is_read {
+                        session.follow(&later.await).await;
+                    }
                 }
             }
-            session.give(due, result, lanes::time::monotonic_ns());
-            session.end();
+            key.inspect(|key| session.reads.borrow_mut().done(*key));
         };
-        lanes::spawn(group, work).detach();
+        let task = lanes::spawn(group, work);
+        match key {
+            Some(key) => self.reads.borrow_mut().keep(key, task),
+            None => task.detach(),
+        }
+    }
+
+    /// Has the grants follow a change of the schema, whatever becomes of the client.
+    async fn follow(&self, result: &Result<Outcome, Error>) {
+        let (Ok(Outcome::SchemaChange(change)), Some(login)) = (result, self.login()) else { return };
+        // The schema is changed whatever becomes of the grants: the client is told that, the log the rest.
+        if let Err(error) = self.core.access.schema_changed(&login, change).await {
+            let (logger, what) = (&self.core.shared.logger, "grants do not follow the schema");
+            logger.log(Level::Error, what, &[("keyspace", &change.keyspace), ("error", &error)]);
+        }
     }
 
     /// Puts an answer that was due into the output buffer.
@@ -396,12 +415,33 @@ impl Session {
         code.is_some()
     }
 
-    fn prepare(&self, envelope: &Envelope, prepare: &Prepare<'_>) -> Result<(), Failure> {
+    /// Makes a text ready here and on the other cores, so that its id is known on every connection of the client, and answers.
+    fn prepare(self: &Rc<Self>, envelope: &Envelope, prepare: &Prepare<'_>) -> Result<(), Failure> {
         let keyspace = self.keyspace_of(prepare.keyspace);
+        let known = self.core.knows(prepare.text, keyspace.as_ref());
         let prepared = self.core.prepare(prepare.text, keyspace.as_ref());
         let statement = prepared.map_err(|error| self.unprepared_failure(error))?;
         self.authorize(&statement)
             .map_err(|error| reply::failure(error, Kind::Other, Consistency::One, None))?;
+        if known || lanes::cores() == 1 {
+            return self.answer_prepared(envelope, &statement);
+        }
+        let (session, envelope) = (self.clone(), envelope.clone());
+        let limit = self.core.shared.config.request_timeout;
+        session.begin();
+        let work = async move {
+            // Another core that is late learns of the statement when it is prepared there.
+            let _ = lanes::time::timeout(limit, session.core.prepare_elsewhere(&statement)).await;
+            if let Err(failure) = session.answer_prepared(&envelope, &statement) {
+                session.refuse(envelope.stream, &failure);
+            }
+            session.end();
+        };
+        lanes::spawn(lanes::current_group(), work).detach();
+        Ok(())
+    }
+
+    fn answer_prepared(&self, envelope: &Envelope, statement: &Statement) -> Result<(), Failure> {
         let unsayable = |error: wire::Error| Failure::new(FailureKind::Invalid, error.to_string());
         let encoded = statement.encoded(envelope.version).map_err(unsayable)?;
         let head = PreparedHead {

@@ -99,11 +99,16 @@ impl Server {
         Server { shared: Arc::new(shared) }
     }
 
+    pub(crate) fn of(shared: Arc<Shared>) -> Server {
+        Server { shared }
+    }
+
     fn key(&self) -> usize {
         Arc::as_ptr(&self.shared) as usize
     }
 
-    fn here(&self) -> Option<Rc<Core>> {
+    /// Its state on this core.
+    pub(crate) fn here(&self) -> Option<Rc<Core>> {
         HERE.with_borrow(|here| here.get(&self.key()).map(|here| here.core.clone()))
     }
 

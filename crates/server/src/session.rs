@@ -24,6 +24,37 @@ pub(crate) struct Role {
     pub(crate) number: u32,
 }
 
+/// Tasks of reads, by key.
+#[derive(Default)]
+pub(crate) struct Reads {
+    tasks: Vec<Option<lanes::Task<()>>>,
+    free: Vec<usize>,
+}
+
+impl Reads {
+    /// A place for a task.
+    pub(crate) fn reserve(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.tasks.push(None);
+            self.tasks.len() - 1
+        })
+    }
+
+    /// Keeps a task in its place: dropped with the session's connection, it is cancelled.
+    pub(crate) fn keep(&mut self, key: usize, task: lanes::Task<()>) {
+        self.tasks[key] = Some(task);
+    }
+
+    /// The task in that place is about to end by itself.
+    pub(crate) fn done(&mut self, key: usize) {
+        // All are gone where the connection has ended.
+        if let Some(task) = self.tasks.get_mut(key).and_then(Option::take) {
+            task.detach();
+            self.free.push(key);
+        }
+    }
+}
+
 /// A session.
 pub(crate) struct Session {
     pub(crate) core: Rc<Core>,
@@ -41,6 +72,8 @@ pub(crate) struct Session {
     /// To be closed at once.
     pub(crate) killed: Cell<bool>,
     pub(crate) unacked: RefCell<Unacked>,
+    /// Reads under way; they end with the connection.
+    pub(crate) reads: RefCell<Reads>,
     connection: RefCell<Option<Waker>>,
 }
 
@@ -58,6 +91,7 @@ impl Session {
             draining: Cell::new(false),
             killed: Cell::new(false),
             unacked: RefCell::default(),
+            reads: RefCell::default(),
             connection: RefCell::new(None),
         })
     }
@@ -136,6 +170,13 @@ impl Session {
     /// A request whose answer comes later has begun.
     pub(crate) fn begin(&self) {
         bump(&self.in_flight, 1);
+    }
+
+    /// Gives up the reads under way: nobody waits for them.
+    pub(crate) fn give_up_reads(&self) {
+        // Taken out first: what goes with a task may look here.
+        let reads = std::mem::take(&mut *self.reads.borrow_mut());
+        bump(&self.in_flight, -(reads.tasks.iter().flatten().count() as isize));
     }
 
     /// Its answer is in the output buffer.

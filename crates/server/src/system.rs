@@ -159,7 +159,7 @@ fn events() -> Vec<(&'static str, CqlType)> {
     ]
 }
 
-/// The connections of the core that is asked.
+/// The connections, each core's own.
 fn clients(core: &Rc<Core>) -> VirtualTable {
     use CqlType::{Inet, Int, Text};
     let core = Rc::downgrade(core);
@@ -179,4 +179,5 @@ fn clients(core: &Rc<Core>) -> VirtualTable {
         };
         sessions.values().map(row).collect()
     })
+    .of_every_core()
 }

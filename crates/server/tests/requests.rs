@@ -237,3 +237,41 @@ fn pages_go_on_where_they_ended() {
     seen.dedup();
     assert_eq!(seen.len(), 25);
 }
+
+#[test]
+fn what_one_core_has_prepared_all_know() {
+    let (server, _admin) = with_table(3);
+    let mut clients: Vec<Client> = (0..3).map(|_| server.client(Version::V5, ADMIN)).collect();
+    let (insert, _) = clients[0].prepare("INSERT INTO ks.t (k, v) VALUES (?, 'x')");
+    for (k, client) in (0i32..).zip(&mut clients) {
+        let answer = client.ask(&execute(&insert, &[], values(&[&k.to_be_bytes()]).values()));
+        assert_eq!(answer, Answer::Void, "on the core of client {k}");
+    }
+}
+
+#[test]
+fn the_clients_of_every_core_are_listed() {
+    let (server, mut admin) = with_table(2);
+    let _others: Vec<Client> = (0..3).map(|_| server.client(Version::V4, ADMIN)).collect();
+    let listed = admin.run("SELECT username, keyspace_name FROM system_views.clients");
+    let mut texts = listed.texts();
+    texts.sort();
+    let plain = || vec!["admin".to_owned(), "null".to_owned()];
+    assert_eq!(texts, [vec!["admin".to_owned(), "ks".to_owned()], plain(), plain(), plain()]);
+}
+
+#[test]
+fn a_part_of_a_batch_has_no_timeout_or_level_of_its_own() {
+    let (_server, mut client) = with_table(1);
+    for using in ["USING TIMEOUT 1s", "USING SERVICE LEVEL other"] {
+        let text = format!("INSERT INTO ks.t (k, v) VALUES (1, 'x') {using}");
+        let mut entries = BatchBuf::new();
+        let none = values(&[]);
+        let entry = BatchEntry { statement: Statement::Text(&text), values: none.values() };
+        entries.push(entry).expect("fits");
+        let batch = Batch::new(BatchKind::Logged, &entries, BatchParams::default());
+        let answer = client.ask(&Request::Batch(batch));
+        assert_eq!(answer.code(), 0x2200, "{answer:?}");
+    }
+    assert_eq!(client.run("SELECT v FROM t WHERE k = 1").texts().len(), 0, "nothing was written");
+}

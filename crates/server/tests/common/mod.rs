@@ -47,6 +47,9 @@ pub fn settings() -> ServerConfig {
     }
 }
 
+/// What a test puts around the engine that the server sees.
+pub type Wrap = Arc<dyn Fn(Rc<Embedded>) -> Rc<dyn engine::Engine> + Send + Sync>;
+
 /// Opens this core's engine.
 async fn open() {
     let (shard, shards) = (lanes::current_core() as u32, lanes::cores() as u32);
@@ -60,6 +63,7 @@ async fn join(
     server: Server,
     levels: Arc<workload::Levels>,
     first: Option<Arc<access::Shared>>,
+    wrap: Wrap,
 ) -> Arc<access::Shared> {
     let engine = KEPT.with_borrow(|kept| kept.last().expect("opened").clone());
     let access = match first {
@@ -69,13 +73,18 @@ async fn join(
             Access::open(engine.clone(), levels, Some(admin)).await.expect("roles open")
         }
     };
-    server.join(PerCore { engine, access: access.clone() });
+    server.join(PerCore { engine: wrap(engine), access: access.clone() });
     access.shared()
 }
 
 impl TestServer {
     /// A server of so many cores.
     pub fn start(cores: usize, config: ServerConfig) -> TestServer {
+        TestServer::start_with(cores, config, Arc::new(|engine| engine))
+    }
+
+    /// A server of so many cores, over a changed engine.
+    pub fn start_with(cores: usize, config: ServerConfig, wrap: Wrap) -> TestServer {
         let of_lanes = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
         let lanes = Lanes::start(of_lanes).expect("lanes start");
         let levels = workload::Levels::new(lanes.clone());
@@ -84,7 +93,8 @@ impl TestServer {
         let mut shared = None;
         for core in 0..cores {
             let (server, levels, first) = (server.clone(), levels.clone(), shared.clone());
-            shared = Some(lanes.block_on(core, Group::CONTROL, move || join(server, levels, first)));
+            let wrap = wrap.clone();
+            shared = Some(lanes.block_on(core, Group::CONTROL, move || join(server, levels, first, wrap)));
         }
         let at = server.open_on(&lanes).expect("the ports open");
         TestServer { lanes, server, at }
