@@ -35,6 +35,11 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
+    /// Whether something made the run say something else than it seems; a note tells what.
+    pub(super) fn invalid(&self) -> bool {
+        self.notes.iter().any(|note| note.starts_with("Invalid"))
+    }
+
     /// The chapter with this id.
     pub(super) fn chapter(&self, id: &str) -> Option<&Chapter> {
         self.chapters.iter().find(|chapter| chapter.id == id)
@@ -168,14 +173,19 @@ impl Window {
         self.loads.iter().filter(|load| load.throughput_per_s > 0.0).count() > 1
     }
 
+    /// One load in this phase.
+    pub(super) fn load(&self, load: &str) -> Option<&WindowLoad> {
+        self.loads.iter().find(|found| found.load == load)
+    }
+
     /// Throughput of one load, a second.
     pub(super) fn throughput(&self, load: &str) -> Option<f64> {
-        self.loads.iter().find(|found| found.load == load).map(|found| found.throughput_per_s)
+        self.load(load).map(|found| found.throughput_per_s)
     }
 
     /// Latency of one load.
     pub(super) fn latency(&self, load: &str) -> Option<Latency> {
-        self.loads.iter().find(|found| found.load == load).and_then(|found| found.latency)
+        self.load(load).and_then(|found| found.latency)
     }
 }
 

@@ -4,8 +4,19 @@ use super::compare::{Harm, given_up};
 use super::figures::Outcome;
 use super::units::{factor, percent};
 
-/// The sentence; what was not measured is not in it.
+/// The sentence; what was not measured is not in it, and a run that says something else than it seems is
+/// called invalid.
 pub(super) fn sentence(outcome: &Outcome) -> String {
+    let told = result(outcome);
+    if outcome.invalid() { format!("Not to be relied on: {}", lower_first(&told)) } else { told }
+}
+
+fn lower_first(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_lowercase().chain(letters).collect())
+}
+
+fn result(outcome: &Outcome) -> String {
     let harm = |id: &str| outcome.chapter(id).and_then(Harm::of);
     let told = |harm: &Harm| Some((harm.p99()?, harm.throughput()?));
     let levels = harm("two_levels").as_ref().and_then(told);
@@ -36,4 +47,17 @@ pub(super) fn batch(outcome: &Outcome) -> Option<String> {
         percent(1.0 - lost),
         percent(used)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_run_says_so_first() {
+        let mut outcome = Outcome::default();
+        assert_eq!(sentence(&outcome), "What loads do to each other on one server.");
+        outcome.notes.push("Invalid: the server was empty.".to_string());
+        assert_eq!(sentence(&outcome), "Not to be relied on: what loads do to each other on one server.");
+    }
 }

@@ -19,7 +19,7 @@ const HALF_OFF_MAX: f64 = 0.03;
 /// Where the search for it begins, as a part of a closed loop's rate, and how often it looks.
 const FIRST_PART: f64 = 0.25;
 const HALF_TRIES_MAX: usize = 2;
-/// The published shape's part of the rate of a closed loop.
+/// The published shape's part of the rate of the faster closed loop.
 const PUBLISHED_PART: f64 = 0.2;
 /// Requests in flight of a load that is to be backlogged: far more than a core serves at once.
 const BACKLOG: usize = 128;
@@ -138,7 +138,9 @@ impl Stage {
         }
         self.say(&format!("capacity: {:.0} reads/s, {:.0} slices/s", self.reads_per_s, self.slices_per_s));
         let interactive = match self.shape {
-            Shape::Published => Paced { per_s: self.reads_per_s * PUBLISHED_PART, cpu: None },
+            Shape::Published => {
+                Paced { per_s: self.reads_per_s.max(rate(&batch)) * PUBLISHED_PART, cpu: None }
+            }
             Shape::Slices => self.half()?,
         };
         self.interactive_per_s = interactive.per_s;

@@ -84,7 +84,9 @@ fn path(points: &[(f64, f64)]) -> String {
 /// Draws the panel.
 pub(super) fn draw(out: &mut String, figure: &Figure, panel: &Panel, place: &Place) {
     let layout = place.layout;
-    text(out, "title", "start", (layout.left(), place.top - layout.text * 0.55), &panel.title);
+    let room = layout.right() - layout.left();
+    let at = (layout.left(), place.top - layout.text * 0.55);
+    text(out, "title", "start", at, shortened(&panel.title, layout.text, room));
     grid(out, panel, place);
     if panel.stacked {
         areas(out, panel, place);
@@ -101,6 +103,12 @@ pub(super) fn draw(out: &mut String, figure: &Figure, panel: &Panel, place: &Pla
     if runs.len() > 1 {
         names(out, panel, place, &runs, &points, taken);
     }
+}
+
+/// A title, without what stands in parentheses where there is no room for it.
+fn shortened(title: &str, size: f64, room: f64) -> &str {
+    let short = title.split(" (").next().unwrap_or(title);
+    if width(title, size) <= room { title } else { short }
 }
 
 fn grid(out: &mut String, panel: &Panel, place: &Place) {
@@ -231,6 +239,12 @@ fn marks(out: &mut String, class: usize, runs: &[Run], layout: &Layout) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_title_gives_up_its_parentheses() {
+        assert_eq!(shortened("one (and more)", 10.0, 1000.0), "one (and more)");
+        assert_eq!(shortened("one (and more)", 10.0, 50.0), "one");
+    }
 
     #[test]
     fn areas_stand_one_upon_the_other() {

@@ -220,7 +220,7 @@ fn cpu(chapter: &Chapter) -> Panel {
     let capped = chapter.series.iter().any(|series| series.load == CAPPED);
     let rule = capped.then(|| Rule { value: 50.0, label: "cpu_limit = '50%'".to_string() });
     Panel {
-        title: "CPU by service level, both lanes, of the server's cores".to_string(),
+        title: "CPU by service level, of the server's cores (both lanes)".to_string(),
         scale: Scale::Linear,
         tall: 1.0,
         stacked: true,

@@ -65,7 +65,9 @@ fn head(out: &mut String, outcome: &Outcome) {
         let _ = write!(out, "<p class=\"lead\">{}</p>", escaped(&batch));
     }
     if !outcome.notes.is_empty() {
-        out.push_str("<div class=\"doubts\"><h2>Before believing it</h2><ul>");
+        let heading =
+            if outcome.invalid() { "Invalid in part; not to be quoted" } else { "Before believing it" };
+        let _ = write!(out, "<div class=\"doubts\"><h2>{heading}</h2><ul>");
         for note in &outcome.notes {
             let _ = write!(out, "<li>{}</li>", escaped(note));
         }
@@ -153,11 +155,11 @@ fn figure_element(out: &mut String, figure: &Figure, caption: &str) {
 /// Without and with levels, side by side on the same axes.
 fn main_figure(out: &mut String, outcome: &Outcome) {
     let Some(pair) = picture::pair(outcome) else { return };
-    out.push_str("<h2>Without and with service levels</h2><div class=\"wide\"><div class=\"pair\">");
+    out.push_str("<div class=\"wide\"><h2>Without and with service levels</h2><div class=\"pair\">");
     for (title, figure) in &pair {
         let _ = write!(out, "<figure><h3>{}</h3>{}</figure>", escaped(title), draw(figure, &picture::HALF));
     }
-    out.push_str("</div></div><p class=\"soft\">Both on the same axes; each is drawn larger below.</p>");
+    out.push_str("</div><p class=\"soft\">Both on the same axes; each is drawn larger below.</p></div>");
 }
 
 /// What a reader of the chapter must know, from its figures.
