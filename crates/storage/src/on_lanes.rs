@@ -52,8 +52,7 @@ impl File for LanesFile {
 
     fn write_durable(&self, offset: u64, blocks: &[u8]) -> BoxFuture<io::Result<()>> {
         let (file, sync_each) = (self.file.clone(), self.sync_each);
-        let mut buffer = AlignedBuf::new(blocks.len());
-        buffer[..blocks.len()].copy_from_slice(blocks);
+        let buffer = AlignedBuf::copy_of(blocks);
         Box::pin(async move {
             file.write_aligned(offset, buffer).await?;
             if sync_each { file.sync_data().await } else { Ok(()) }

@@ -101,7 +101,7 @@ impl File {
         let (from, skip) =
             if self.direct { (offset / block * block, (offset % block) as usize) } else { (offset, 0) };
         let buffer = if self.direct {
-            Buffer::Aligned(AlignedBuf::new(skip + len))
+            Buffer::Aligned(AlignedBuf::stale(skip + len))
         } else {
             Buffer::Bytes(vec![0; len])
         };
