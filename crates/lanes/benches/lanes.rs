@@ -1,6 +1,6 @@
 //! What the lanes hold, measured on this machine on one pinned core: CPU by shares in every mix of lanes, wake-ups of the fast
 //! lane beside a heavy one, a cap, and the cost of a switch. `cargo bench -p lanes`, `-- --quick` for a tenth of the time;
-//! `-- shares`, `wake`, `cap` or `cost` for one part.
+//! `-- shares`, `wake`, `cap`, `cost` or `log` for one part.
 #![expect(clippy::disallowed_methods, reason = "measures from outside of the lanes")]
 
 use std::cell::Cell;
@@ -295,6 +295,9 @@ fn main() {
     if wanted("cost") {
         println!("costs");
         switches(&lanes, 20_000 * scale);
+    }
+    if wanted("log") {
+        println!("a commit log's writes");
         log_writes(&lanes, 100 * scale);
     }
     println!("stalls {} overruns {} starved {}", lanes.stalls(), lanes.overruns(), lanes.starved(0));

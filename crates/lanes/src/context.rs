@@ -133,7 +133,15 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let at = Location::caller();
+    spawn_at(Location::caller(), group, f)
+}
+
+/// As [`spawn`], said to be from there.
+pub(crate) fn spawn_at<F>(at: &'static Location<'static>, group: Group, f: F) -> Task<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
     fast(|core| task::spawn_fast(core, group, at, f))
 }
 

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -11,7 +12,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
 use crate::config::{Config, DiskBackend};
-use crate::context::as_fast_lane;
+use crate::context::{as_fast_lane, spawn_at};
 use crate::disk::{Bucket, KernelThreads, Pool, Ring, Service};
 use crate::executor::Core;
 use crate::heavy::{self, RESCUER, SEATS};
@@ -200,6 +201,7 @@ impl Lanes {
 
     /// Runs a future on a core's fast lane, from any thread outside of lanes, which waits for it. Panics if the future
     /// panics or the lanes end first.
+    #[track_caller]
     pub fn block_on<F, Fut, T>(&self, core: usize, group: Group, f: F) -> T
     where
         F: FnOnce() -> Fut + Send + 'static,
@@ -213,6 +215,7 @@ impl Lanes {
     ///
     /// # Errors
     /// The lanes ended first; what was asked may have been done or not.
+    #[track_caller]
     pub fn try_block_on<F, Fut, T>(&self, core: usize, group: Group, f: F) -> Result<T, Ended>
     where
         F: FnOnce() -> Fut + Send + 'static,
@@ -221,9 +224,10 @@ impl Lanes {
     {
         assert!(crate::context::with_core(|_| ()).is_none(), "a lane must not wait for a lane");
         let (sender, receiver) = mpsc::channel();
+        let at = Location::caller();
         let start = move || {
             let run = async move { drop(sender.send(f().await)) };
-            crate::spawn(group, run).detach();
+            spawn_at(at, group, run).detach();
         };
         drop(self.core(core).send(Message::Start(group, Box::new(start))));
         match receiver.recv() {

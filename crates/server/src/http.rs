@@ -11,7 +11,7 @@ use lanes::{Group, sync::mpsc};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::core::{Core, Shared};
-use crate::counters;
+use crate::{counters, lane_metrics};
 
 /// Connections served at once; more wait in the kernel.
 const CONNECTIONS_MAX: usize = 32;
@@ -87,40 +87,19 @@ async fn page(core: &Core, path: &str) -> (&'static str, &'static str, String) {
         "/metrics" => {
             let (shared, levels) = (core.shared.clone(), core.access.levels().clone());
             // Long where there are many levels, and nothing to hold a fast lane up with.
-            let text = lanes::heavy_urgent(Group::CONTROL, async move { metrics(&shared, &levels) }).await;
+            let text =
+                lanes::heavy_urgent(Group::CONTROL, async move { metrics(&shared, &levels).await }).await;
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
         }
         _ => ("404 Not Found", TEXT, "there are /metrics, /health/live and /health/ready\n".to_owned()),
     }
 }
 
-fn metrics(shared: &Shared, levels: &workload::Levels) -> String {
-    use std::fmt::Write;
+async fn metrics(shared: &Shared, levels: &workload::Levels) -> String {
     let mut out = String::new();
     levels.metrics_text(&mut out);
     let all: Vec<&counters::Counters> = shared.counters.iter().map(|c| &**c).collect();
     counters::text(&all, &mut out);
-    let lanes = lanes::handle();
-    let _ = writeln!(
-        out,
-        "# HELP fairlane_stalls_total Fast-lane pieces over 200 us.\n# TYPE fairlane_stalls_total counter\n\
-         fairlane_stalls_total {}\n\
-         # HELP fairlane_overruns_total Heavy turns that overran by 10 ms.\n# TYPE fairlane_overruns_total counter\n\
-         fairlane_overruns_total {}\n\
-         # HELP fairlane_starved_total Times a heavy lane was owed its core and did not get it.\n\
-         # TYPE fairlane_starved_total counter",
-        lanes.stalls(),
-        lanes.overruns()
-    );
-    for core in 0..lanes.cores() {
-        let _ = writeln!(out, "fairlane_starved_total{{core=\"{core}\"}} {}", lanes.starved(core));
-    }
-    out.push_str(
-        "# HELP fairlane_rescues_total Turns of urgent heavy work at normal priority, its lane being starved.\n\
-         # TYPE fairlane_rescues_total counter\n",
-    );
-    for core in 0..lanes.cores() {
-        let _ = writeln!(out, "fairlane_rescues_total{{core=\"{core}\"}} {}", lanes.rescues(core));
-    }
+    lane_metrics::text(&mut out).await;
     out
 }

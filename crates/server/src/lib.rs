@@ -14,6 +14,7 @@ mod counters;
 mod describe;
 mod handshake;
 mod http;
+mod lane_metrics;
 pub mod logging;
 mod plans;
 mod record;

@@ -17,7 +17,12 @@ fn health_and_metrics_are_told() {
     assert_eq!(status("/health/ready"), "HTTP/1.1 200 OK");
     assert_eq!(status("/nothere"), "HTTP/1.1 404 Not Found");
     let metrics = server.get("/metrics").1;
-    for line in ["fairlane_requests_total{opcode=\"query\"} 1", "fairlane_errors_total{kind=\"syntax\"} 0"] {
+    for line in [
+        "fairlane_requests_total{opcode=\"query\"} 1",
+        "fairlane_errors_total{kind=\"syntax\"} 0",
+        "fairlane_rescues_total{core=\"1\"} 0",
+        "fairlane_kernel_workers ",
+    ] {
         assert!(metrics.contains(line), "{line} is missing in\n{metrics}");
     }
     // Every line is a comment or a name with a number.
