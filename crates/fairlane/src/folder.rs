@@ -15,7 +15,9 @@ use uuid::Uuid;
 pub(crate) fn prepare(folder: &Path) -> Result<(), String> {
     let refused = |error: std::io::Error| {
         let what = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space on its disk",
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                "free some space on its disk, or choose another"
+            }
             ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
                 "there is a file of that name: choose another"
             }

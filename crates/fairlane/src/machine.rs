@@ -74,19 +74,33 @@ pub(crate) fn size(options: &mut Options, memory_bytes: u64) {
 /// Under this many open files a busy server runs out: 16,384 connections, and files of tables.
 const FILES_WANTED: u64 = 65_536;
 
-/// Raises the limit on open files as far as allowed; a sentence when that is low.
-pub(crate) fn raise_file_limit() -> Option<String> {
+/// What a server has open before its first client: standard streams, doors and signals; on each core a poller, wakers,
+/// timers, the ring, a lock, log segments, and a few files of tables.
+const FILES_MIN: u64 = 32;
+const FILES_MIN_PER_CORE: u64 = 24;
+
+/// Raises the limit on open files as far as allowed; a warning when that is low.
+///
+/// # Errors
+/// One sentence, when it is too low to begin with.
+pub(crate) fn raise_file_limit(cores: usize) -> Result<Option<String>, String> {
     let now = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: now.maximum, maximum: now.maximum };
     let limit = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => now.maximum,
         Err(_) => now.current,
     };
-    let files = limit.filter(|files| *files < FILES_WANTED)?;
-    Some(format!(
-        "only {files} files may be open at once; raise it with `ulimit -n {FILES_WANTED}` or LimitNOFILE= before many \
-         clients connect"
-    ))
+    judge_file_limit(limit.unwrap_or(u64::MAX), cores)
+}
+
+fn judge_file_limit(files: u64, cores: usize) -> Result<Option<String>, String> {
+    let raise = format!("raise it with `ulimit -n {FILES_WANTED}` or LimitNOFILE=");
+    let needed = FILES_MIN + FILES_MIN_PER_CORE * cores as u64;
+    if files < needed {
+        return Err(format!("Only {files} files may be open at once, and a start takes {needed}: {raise}."));
+    }
+    let few = format!("only {files} files may be open at once; {raise} before many clients connect");
+    Ok((files < FILES_WANTED).then_some(few))
 }
 
 #[cfg(test)]
@@ -103,6 +117,13 @@ mod tests {
         assert_eq!((options.memtable_bytes_max, options.cache_bytes), (64 << 20, 256 << 20));
         size(&mut options, 64 << 20);
         assert_eq!((options.memtable_bytes_max, options.cache_bytes), (4 << 20, 8 << 20));
+    }
+
+    #[test]
+    fn few_files_are_warned_of_and_too_few_refused() {
+        assert_eq!(judge_file_limit(u64::MAX, 64), Ok(None));
+        assert!(judge_file_limit(1024, 2).expect("enough").expect("few").contains("ulimit -n 65536"));
+        assert!(judge_file_limit(79, 2).expect_err("too few").contains("a start takes 80"));
     }
 
     #[test]

@@ -45,10 +45,10 @@ pub(crate) fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
 fn run(settings: &Settings, logger: &Logger) -> Result<(), String> {
     let mut signals = catch_signals().map_err(|error| format!("Signals cannot be caught: {error}."))?;
     folder::prepare(&settings.data_dir)?;
-    if let Some(low) = machine::raise_file_limit() {
+    let mut config = machine::lanes(settings)?;
+    if let Some(low) = machine::raise_file_limit(config.cores.len())? {
         logger.log(Level::Warn, &low, &[]);
     }
-    let mut config = machine::lanes(settings)?;
     let to_log = logger.clone();
     config.reporter = Reporter::new(move |report| to_log.log(Level::Warn, &report.to_string(), &[]));
     config.self_check = true;

@@ -1,7 +1,8 @@
 //! The built binary as a child process, on a folder and ports of its own. Every wait has a bound, and a server that a failed
 //! test leaves behind is killed.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
@@ -11,7 +12,7 @@ use load::session::Session;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a start or an end may take on a busy machine before a test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A temporary folder, removed at the end.
 pub(crate) struct Folder(PathBuf);
@@ -31,6 +32,41 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A small disk of its own in a folder, unmounted at the end.
+pub(crate) struct Mounted(PathBuf);
+
+impl Mounted {
+    /// None, and a line that says so, where mounting is not permitted.
+    pub(crate) fn new(folder: &Folder, size: &str) -> Option<Mounted> {
+        let path = folder.path().join("disk");
+        std::fs::create_dir_all(&path).expect("made");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "fairlane-test"]).arg(&path);
+        match mount.output() {
+            Ok(done) if done.status.success() => Some(Mounted(path)),
+            Ok(done) => {
+                let said = String::from_utf8_lossy(&done.stderr);
+                println!("not tested, as no disk may be mounted here: {}", said.trim());
+                None
+            }
+            Err(error) => {
+                println!("not tested, as there is no `mount`: {error}");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
 
@@ -65,11 +101,20 @@ fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
+/// Runs statements in turn; each must succeed.
+#[track_caller]
+pub(crate) fn run(session: &mut Session, statements: &[&str]) {
+    for statement in statements {
+        session.query(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+}
+
 /// `fairlane serve`, ready.
 pub(crate) struct Server {
     child: Child,
     pub(crate) cql: String,
     pub(crate) http: String,
+    pub(crate) shard_aware: String,
 }
 
 impl Server {
@@ -103,14 +148,36 @@ impl Server {
             let rest = line.split_once(word)?.1;
             Some(rest.split([',', '\n']).next()?.to_owned())
         };
-        let (cql, http) = (after("ready: CQL "), after(", HTTP "));
-        let server = Server { child, cql: cql.unwrap_or_default(), http: http.unwrap_or_default() };
+        let server = Server {
+            child,
+            cql: after("ready: CQL ").unwrap_or_default(),
+            http: after(", HTTP ").unwrap_or_default(),
+            shard_aware: after(", shard-aware CQL ").unwrap_or_default(),
+        };
         assert!(!server.cql.is_empty() && !server.http.is_empty(), "the server said: {line}");
         server
     }
 
     pub(crate) fn session(&self, user: &str, password: &str) -> Session {
         Session::connect(&self.cql, Some(user), Some(password), PATIENCE).expect("a session")
+    }
+
+    /// What it answers to GET, with its head.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.http).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a bound");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        text
+    }
+
+    /// The value of one line of `/metrics`, such as `fairlane_connections`.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let text = self.get("/metrics");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = line.unwrap_or_else(|| panic!("there is no {name} in {text}"));
+        value.parse().expect("a number")
     }
 
     /// Ends it by SIGTERM.

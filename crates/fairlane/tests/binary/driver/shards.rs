@@ -1,0 +1,67 @@
+//! Whether connections end on the cores the driver thinks they do, and requests on the cores that own their rows.
+
+use std::time::Duration;
+
+use schema::Sharding;
+use scylla::client::session::Session;
+use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
+use scylla::routing::Shard;
+use scylla::statement::Statement;
+
+use crate::server::Server;
+
+/// The connections of a core, as their ports and the core itself says, and the port the request came in by; asked again
+/// until the driver, which opens connections behind our back, has one to that core.
+async fn clients(session: &Session, shard: Shard) -> (Vec<(i32, i32)>, u16) {
+    let node = session.get_cluster_state().get_nodes_info()[0].clone();
+    let mut statement = Statement::new("SELECT port, shard_id FROM system_views.clients");
+    let policy = SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(node), Some(shard));
+    statement.set_load_balancing_policy(Some(policy));
+    loop {
+        let result = session.query_unpaged(statement.clone(), &[]).await.expect("the clients of a core");
+        if result.request_coordinator().shard() == Some(shard) {
+            let port = result.request_coordinator().connection_address().port();
+            let rows = result.into_rows_result().expect("rows");
+            return (rows.rows().expect("two ints").map(|row| row.expect("a row")).collect(), port);
+        }
+        // The time limit is that of the whole conversation.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+pub(super) async fn each_is_reached(server: &Server, session: &Session, cores: u16) {
+    let sharder = session.get_cluster_state().get_nodes_info()[0].sharder().expect("cores are announced");
+    assert_eq!(sharder.nr_shards.get(), cores);
+    let mut by_shard_aware_port = 0;
+    for shard in 0..cores {
+        let (clients, port) = clients(session, Shard::from(shard)).await;
+        assert!(!clients.is_empty());
+        for (_, its_shard) in &clients {
+            assert_eq!(*its_shard, i32::from(shard), "{clients:?}");
+        }
+        if server.shard_aware.ends_with(&format!(":{port}")) {
+            by_shard_aware_port += 1;
+            let chosen = |(port, _): &(i32, i32)| port % i32::from(cores) == i32::from(shard);
+            assert!(clients.iter().any(chosen), "no source port of {clients:?} stands for core {shard}");
+        }
+    }
+    // The first connection tells the driver where that port is; it is opened once for each other core.
+    assert_eq!(by_shard_aware_port, cores - 1);
+}
+
+pub(super) async fn owners_are_asked(session: &Session) {
+    let insert = session.prepare("INSERT INTO shop.counts (id, n) VALUES (?, ?)").await.expect("prepared");
+    let select = session.prepare("SELECT n FROM shop.counts WHERE id = ?").await.expect("prepared");
+    let sharder = session.get_cluster_state().get_nodes_info()[0].sharder().expect("cores are announced");
+    let sharding = Sharding { shards: u32::from(sharder.nr_shards.get()), ignore_msb: embedded::IGNORE_MSB };
+    for id in 0..100_i64 {
+        session.execute_unpaged(&insert, (id, id as i32)).await.expect("written");
+        let result = session.execute_unpaged(&select, (id,)).await.expect("read");
+        let token = select.calculate_token(&(id,)).expect("a key").expect("of a partition");
+        let owner = sharding.shard_of(token.value());
+        assert_eq!(sharder.shard_of(token), owner, "the driver and the engine count alike");
+        assert_eq!(result.request_coordinator().shard(), Some(owner), "the request for {id} took a detour");
+        let rows = result.into_rows_result().expect("rows");
+        assert_eq!(rows.single_row::<(i32,)>().expect("one"), (id as i32,));
+    }
+}

@@ -1,0 +1,8 @@
+//! The built binary as its operator and its clients know it. One test program, so that it is linked once.
+#![expect(clippy::disallowed_methods, reason = "clients, which stand outside the lanes")]
+
+mod driver;
+mod kills;
+mod server;
+mod serving;
+mod troubles;

@@ -1,0 +1,201 @@
+//! Running it badly: whatever is wrong about the folder, the ports or the limits is told in one sentence that says what to do,
+//! and what can go on does.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use load::session::Session;
+
+use crate::server::{Folder, Mounted, Server, fairlane, output, run};
+
+/// The command ends with this code, and the last of what it said on standard error is one line with these words.
+#[track_caller]
+fn refused(command: &mut Command, code: i32, expected: &[&str]) {
+    let output = output(command);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    let sentence = said.lines().last().unwrap_or_default();
+    assert!(sentence.starts_with("fairlane: ") && sentence.ends_with(['.', '?']), "{said}");
+    for words in expected {
+        assert!(sentence.contains(words), "{said} does not say {words}");
+    }
+}
+
+#[test]
+fn folders_that_are_not_for_this_server() {
+    let (folder, other) = (Folder::new("mine"), Folder::new("other"));
+    let server = Server::start(&folder);
+    refused(&mut Server::command(&folder), 1, &["in use by another server", "choose another folder"]);
+    let file = folder.path().join("host-id");
+    refused(Server::command(&other).arg("--data-dir").arg(file), 1, &["choose another with --data-dir"]);
+    assert_eq!(server.stop().code(), Some(0));
+    refused(Server::command(&folder).args(["--cores", "3"]), 1, &["--cores 2"]);
+}
+
+#[test]
+fn ports_that_cannot_be_had() {
+    let folder = Folder::new("ports");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("bound");
+    let port = address.port().to_string();
+    for (flag, value) in [
+        ("--listen", address.to_string()),
+        ("--http-listen", address.to_string()),
+        ("--shard-aware-port", port),
+    ] {
+        refused(Server::command(&folder).args([flag, &value]), 1, &["is taken", flag]);
+    }
+    for flag in ["--listen", "--http-listen"] {
+        refused(Server::command(&folder).args([flag, "0.0.0.0:0"]), 1, &["plain text", "--allow-plaintext"]);
+    }
+    // What was open until then is closed again: the folder is free.
+    assert_eq!(Server::start(&folder).stop().code(), Some(0));
+}
+
+#[test]
+fn settings_that_are_not_there() {
+    let folder = Folder::new("settings");
+    refused(&mut fairlane(&["serve", "--datadir", "x"]), 2, &["did you mean `--data-dir`?"]);
+    refused(&mut fairlane(&["serve", "--listen", "here"]), 2, &["--listen", "127.0.0.1:9042"]);
+    refused(&mut fairlane(&["surve"]), 2, &["There is no command `surve`", "--help"]);
+    std::fs::create_dir_all(folder.path()).expect("made");
+    let file = folder.path().join("fairlane.toml");
+    std::fs::write(&file, "datadir = \"x\"\n").expect("written");
+    let mut named = fairlane(&["serve", "--config"]);
+    refused(named.arg(&file), 2, &["fairlane.toml", "`datadir`", "did you mean `data_dir`?"]);
+    refused(fairlane(&["serve"]).current_dir(folder.path()), 2, &["`datadir`", "did you mean `data_dir`?"]);
+    std::fs::remove_file(&file).expect("removed");
+    refused(named.arg("--overprovisioned"), 2, &["fairlane.toml"]);
+}
+
+/// A copy of the binary where any user may run it.
+fn for_anyone(folder: &Folder) -> std::path::PathBuf {
+    std::fs::create_dir_all(folder.path()).expect("made");
+    let copy = folder.path().join("fairlane");
+    std::fs::copy(env!("CARGO_BIN_EXE_fairlane"), &copy).expect("copied");
+    copy
+}
+
+#[test]
+fn a_folder_that_may_not_be_written_to() {
+    let folder = Folder::new("read-only");
+    let binary = for_anyone(&folder);
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).expect("made");
+    std::fs::set_permissions(&data, PermissionsExt::from_mode(0o555)).expect("ours");
+    let mut command = Command::new(binary);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--http-listen", "off", "--shard-aware-port", "off"]);
+    command.args(["--cores", "1", "--overprovisioned"]).arg("--data-dir").arg(&data);
+    command.current_dir(folder.path());
+    if rustix::process::geteuid().is_root() {
+        // Permissions do not stop root: the server runs as a user without any.
+        command.uid(65_534).gid(65_534);
+        if let Err(error) = Command::new("true").uid(65_534).gid(65_534).status() {
+            println!("not tested: this root may not become another user ({error})");
+            return;
+        }
+    }
+    refused(&mut command, 1, &["read-only/data", "Permission denied", "make it writable", "--data-dir"]);
+}
+
+/// Fills up a disk to the last byte; what is free again when the file is removed.
+fn fill(folder: &Path) -> std::path::PathBuf {
+    use std::io::Write;
+    let path = folder.join("filler");
+    let mut file = std::fs::File::create(&path).expect("made");
+    for bytes in [1 << 20, 4096, 1] {
+        while file.write(&vec![1; bytes]).is_ok_and(|written| written == bytes) {}
+    }
+    path
+}
+
+#[test]
+fn a_disk_that_is_full_from_the_start() {
+    let folder = Folder::new("full");
+    // Room for a few files, not for a log.
+    let Some(disk) = Mounted::new(&folder, "1m") else { return };
+    let command = || {
+        let mut command = Server::command(&folder);
+        command.arg("--data-dir").arg(disk.path().join("data"));
+        command
+    };
+    refused(&mut command(), 1, &["No space left on device", "free some space"]);
+    fill(disk.path());
+    refused(&mut command(), 1, &["No space left on device", "free some space", "--data-dir"]);
+}
+
+/// Inserts rows until one is refused; how many were acknowledged, and why no more.
+fn rows_until_refused(session: &mut Session) -> (usize, String) {
+    for id in 0..10_000 {
+        if let Err(error) =
+            session.query(&format!("INSERT INTO k.t (id, text) VALUES ({id}, '{}')", text(id)))
+        {
+            return (id, error.to_string());
+        }
+    }
+    panic!("the disk never became full");
+}
+
+/// 16 KiB that no other row has.
+fn text(id: usize) -> String {
+    format!("{id:0>16384}")
+}
+
+#[test]
+fn a_disk_that_fills_up() {
+    let folder = Folder::new("filling");
+    let Some(disk) = Mounted::new(&folder, "200m") else { return };
+    let start = || {
+        let mut command = Server::command(&folder);
+        command.arg("--data-dir").arg(disk.path()).env("FAIRLANE_ADMIN_PASSWORD", "secret");
+        Server::ready(&mut command)
+    };
+    let server = start();
+    let mut session = server.session("admin", "secret");
+    let keyspace =
+        "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+    run(&mut session, &[keyspace, "CREATE TABLE k.t (id int PRIMARY KEY, text text)"]);
+    let filler = fill(disk.path());
+    let (acknowledged, why) = rows_until_refused(&mut session);
+    assert!(why.contains("No space left on device") && why.contains("free some space"), "{why}");
+    let all_there = |session: &mut Session| {
+        for id in 0..acknowledged {
+            let rows = session.query(&format!("SELECT text FROM k.t WHERE id = {id}")).expect("a read");
+            assert_eq!(rows, [[Some(text(id).into_bytes())]], "row {id} of {acknowledged}");
+        }
+    };
+    all_there(&mut session);
+    assert!(server.stop().code().is_some(), "it ends by itself, not by a signal");
+    std::fs::remove_file(filler).expect("removed");
+    let server = start();
+    let mut session = server.session("admin", "secret");
+    all_there(&mut session);
+    run(&mut session, &["INSERT INTO k.t (id, text) VALUES (-1, 'there is room again')"]);
+    assert_eq!(server.stop().code(), Some(0));
+}
+
+/// The server, with at most so many files open at once.
+fn with_files(folder: &Folder, files: usize) -> Command {
+    let server = Server::command(folder);
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {files}; exec \"$@\""), "sh"]);
+    command.arg(server.get_program()).args(server.get_args()).env("FAIRLANE_ADMIN_PASSWORD", "secret");
+    command
+}
+
+#[test]
+fn few_open_files() {
+    let folder = Folder::new("few-files");
+    refused(&mut with_files(&folder, 12), 1, &["Only 12 files", "ulimit -n"]);
+    let server = Server::ready(&mut with_files(&folder, 96));
+    let mut first = server.session("admin", "secret");
+    // Some wait for a file in vain: in the kernel, until the others have gone.
+    let many: Vec<_> = (0..100).filter_map(|_| std::net::TcpStream::connect(&server.cql).ok()).collect();
+    first.query("SELECT key FROM system.local").expect("those who are in are served");
+    drop(many);
+    server.session("admin", "secret").query("SELECT key FROM system.local").expect("there is room again");
+    assert_eq!(server.stop().code(), Some(0));
+}
