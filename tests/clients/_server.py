@@ -10,14 +10,22 @@ PATIENCE_S = 60
 
 
 class Server:
-    """`with Server() as server:` gives a server that is ready, at `server.host` and `server.port`."""
+    """`with Server() as server:` gives a server that is ready, at `server.host` and `server.port`.
+
+    It is started in `server.folder` and keeps its data there in `fairlane-data`, as by default. Without a password it makes
+    itself one.
+    """
+
+    def __init__(self, password=PASSWORD):
+        self.password = password
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="fairlane-client-")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FAIRLANE_")}
-        environment["FAIRLANE_ADMIN_PASSWORD"] = PASSWORD
-        command = [os.environ["FAIRLANE_BIN"], "serve", "--data-dir", os.path.join(self.folder.name, "data")]
-        command += ["--cores", "2", "--overprovisioned", "--memory", "256MiB", "--shard-aware-port", "0"]
+        if self.password is not None:
+            environment["FAIRLANE_ADMIN_PASSWORD"] = self.password
+        command = [os.environ["FAIRLANE_BIN"], "serve", "--cores", "2", "--overprovisioned", "--memory", "256MiB"]
+        command += ["--shard-aware-port", "0"]
         command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
         self.process = subprocess.Popen(
             command, env=environment, cwd=self.folder.name, stdout=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""cqlsh: the session that README shows, and DESCRIBE."""
+"""cqlsh: a table, service levels, and DESCRIBE."""
 
 import subprocess
 

@@ -2,7 +2,8 @@
 //! in the target folder, into which the clients of `requirements.txt` are installed once.
 //!
 //! A script is a test by itself: it starts the server named in `FAIRLANE_BIN` on ports and a folder of its own, and ends with 0
-//! when it passes. Files whose names start with `_` are shared between scripts and not run.
+//! when it passes. README's Rust example is one of the programs in `FAIRLANE_EXAMPLES`. Files whose names start with `_` are
+//! shared between scripts and not run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,14 +25,17 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         println!("      no scripts in tests/clients: nothing to run");
         return Ok(());
     }
-    child::run(cargo(root).args(["build", "--release", "--workspace", "--bins"]), CARGO_TIMEOUT)?;
-    let server = target_dir(root).join("release/fairlane");
+    // With examples, so that dependencies have the features that the tests gave them, and are not built again.
+    let build = ["build", "--release", "--workspace", "--bins", "--examples"];
+    child::run(cargo(root).args(build), CARGO_TIMEOUT)?;
+    let built = target_dir(root).join("release");
     let python = environment(&target_dir(root).join("venv"), &folder.join("requirements.txt"))?;
     for script in &scripts {
         println!("      {}", name(script));
         let mut command = Command::new(&python);
         // The environment's programs (`cqlsh`) come first for what the scripts start.
-        command.arg(script).current_dir(root).env("FAIRLANE_BIN", &server).env("PATH", path_with(&python));
+        command.arg(script).current_dir(root).env("PATH", path_with(&python));
+        command.env("FAIRLANE_BIN", built.join("fairlane")).env("FAIRLANE_EXAMPLES", built.join("examples"));
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         child::run(&mut command, SCRIPT_TIMEOUT)?;
     }

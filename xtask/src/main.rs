@@ -37,7 +37,11 @@ const STEPS: [Step; 7] = [
     Step { name: "cargo-test", what: "cargo test on the workspace", run: cargo_test },
     Step { name: "docs", what: "the paths that documents name exist", run: docs::check },
     Step { name: "sizes", what: "no source file has outgrown its room", run: sizes::check },
-    Step { name: "clients", what: "real Python clients against the built server", run: clients::check },
+    Step {
+        name: "clients",
+        what: "cqlsh, Python and README's examples against the built server",
+        run: clients::check,
+    },
 ];
 
 /// A cold build of everything on two slow cores takes a good part of this.
