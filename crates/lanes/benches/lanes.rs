@@ -1,6 +1,6 @@
 //! What the lanes hold, measured on this machine on one pinned core: CPU by shares in every mix of lanes, wake-ups of the fast
 //! lane beside a heavy one, a cap, and the cost of a switch. `cargo bench -p lanes`, `-- --quick` for a tenth of the time;
-//! `-- shares`, `wake`, `cap`, `cost` or `log` for one part.
+//! `-- shares`, `wake`, `urgent`, `cap`, `cost` or `log` for one part.
 #![expect(clippy::disallowed_methods, reason = "measures from outside of the lanes")]
 
 use std::cell::Cell;
@@ -179,6 +179,39 @@ fn latencies(lanes: &Lanes, cpu: usize, count: usize) {
     drop((foreign.kill(), foreign.wait()));
 }
 
+/// A job of about 3 ms every 50 ms beside a foreign spinner, as a login is: from asking to its end.
+fn beside_a_foreign_process(lanes: &Lanes, cpu: usize, count: usize) {
+    let mut foreign = foreign_spinner(cpu);
+    for urgent in [false, true] {
+        let mut took: Vec<Duration> = (0..count)
+            .map(|_| {
+                std::thread::sleep(Duration::from_millis(50));
+                let began = Instant::now();
+                lanes.block_on(0, Group::DRIVER, move || async move {
+                    let job = async {
+                        for _ in 0..30 {
+                            spin(100_000);
+                            lanes::heavy_yield().await;
+                        }
+                    };
+                    match urgent {
+                        true => lanes::heavy_urgent(Group::DRIVER, job).await,
+                        false => lanes::heavy(Group::DRIVER, job).await,
+                    }
+                });
+                began.elapsed()
+            })
+            .collect();
+        took.sort_unstable();
+        let (median, worst) = (took[count / 2].as_millis(), took[count - 1].as_millis());
+        println!(
+            "  3 ms of heavy work, urgent: {urgent:5}  median {median:5} ms, worst of {count} {worst:5} ms"
+        );
+    }
+    println!("  (turns at normal priority: {})", lanes.rescues(0));
+    drop((foreign.kill(), foreign.wait()));
+}
+
 fn cap(lanes: &Lanes, lane: Lane, time: Duration) {
     let limit = Some(500_000);
     let group = lanes
@@ -286,6 +319,10 @@ fn main() {
     if wanted("wake") {
         println!("wake-up of the fast lane, from another CPU's write to the task's turn");
         latencies(&lanes, cpu, 300 * scale as usize);
+    }
+    if wanted("urgent") {
+        println!("heavy work beside a foreign process on the same CPU");
+        beside_a_foreign_process(&lanes, cpu, 5 * scale as usize);
     }
     if wanted("cap") {
         println!("hard cap");

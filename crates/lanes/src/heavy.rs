@@ -25,7 +25,7 @@ use crate::Group;
 use crate::context::{in_group, take_seat};
 use crate::lanes::Lanes;
 use crate::queue::Inbox;
-use crate::registry::{NOBODY, slot_of};
+use crate::registry::{Counters, NOBODY, slot_of};
 use crate::shared::{CoreShared, Message};
 use crate::sys::{self, ThreadClock};
 use crate::task::{self, Runnable};
@@ -130,27 +130,45 @@ impl Worker {
     }
 }
 
-/// Tasks of one group.
-#[derive(Default)]
-struct Queue {
-    urgent: VecDeque<Runnable>,
-    rest: VecDeque<Runnable>,
+/// Tasks that wait for a worker, by group.
+struct Waiting {
+    inbox: Inbox<Runnable>,
+    /// Shared by workers only, and by the fast lane once they have ended.
+    queues: Mutex<FxHashMap<u32, VecDeque<Runnable>>>,
 }
 
-/// Tasks that a worker may take up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Take {
-    /// All, urgent ones first.
-    All,
-    Urgent,
-    NotUrgent,
+impl Waiting {
+    fn new() -> Waiting {
+        Waiting { inbox: Inbox::new(), queues: Mutex::default() }
+    }
+
+    fn pop(&self, group: u32) -> Option<Runnable> {
+        // Poison means that a worker panicked between two queue operations, none of which leaves them half done.
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        for runnable in self.inbox.take() {
+            let queued_as = runnable.metadata().queued_as.load(Relaxed);
+            queues.entry(queued_as).or_default().push_back(runnable);
+        }
+        let queue = queues.get_mut(&group)?;
+        let runnable = queue.pop_front();
+        if queue.is_empty() {
+            queues.remove(&group); // groups come and go: no entry is kept for one without work
+        }
+        runnable
+    }
+
+    fn close(&self) {
+        drop(self.inbox.close());
+        let queues = std::mem::take(&mut *self.queues.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(queues);
+    }
 }
 
 /// See the head of this file.
 pub(crate) struct HeavyLane {
-    inbox: Inbox<Runnable>,
-    /// Shared by workers only, and by the fast lane once they have ended.
-    queues: Mutex<FxHashMap<u32, Queue>>,
+    /// Apart from the others, also because of the locks: a worker of a starved lane may lose the CPU while it holds one.
+    urgent: Waiting,
+    rest: Waiting,
     pub(crate) workers: [Worker; SEATS],
     /// Urgent tasks are for the [`RESCUER`] only. Written by the fast lane.
     pub(crate) starved: AtomicBool,
@@ -159,38 +177,19 @@ pub(crate) struct HeavyLane {
 impl HeavyLane {
     pub(crate) fn new() -> HeavyLane {
         HeavyLane {
-            inbox: Inbox::new(),
-            queues: Mutex::default(),
+            urgent: Waiting::new(),
+            rest: Waiting::new(),
             workers: std::array::from_fn(|_| Worker::new()),
             starved: AtomicBool::new(false),
         }
     }
 
-    /// What worker `index` is to take up.
-    fn take_of(&self, index: usize) -> Take {
-        match (index, self.starved.load(SeqCst)) {
-            (RESCUER, _) => Take::Urgent,
-            (_, true) => Take::NotUrgent,
-            (_, false) => Take::All,
-        }
-    }
-
-    fn pop(&self, group: u32, take: Take) -> Option<Runnable> {
-        // Poison means that a worker panicked between two queue operations, none of which leaves them half done.
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        for runnable in self.inbox.take() {
-            let queued_as = runnable.metadata().queued_as.load(Relaxed);
-            let queue = queues.entry(queued_as).or_default();
-            let queue = if runnable.metadata().urgent { &mut queue.urgent } else { &mut queue.rest };
-            queue.push_back(runnable);
-        }
-        let queue = queues.get_mut(&group)?;
-        let urgent = if take == Take::NotUrgent { None } else { queue.urgent.pop_front() };
-        let runnable = if urgent.is_some() || take == Take::Urgent { urgent } else { queue.rest.pop_front() };
-        if queue.urgent.is_empty() && queue.rest.is_empty() {
-            queues.remove(&group); // groups come and go: no entry is kept for one without work
-        }
-        runnable
+    /// The next task of a group for worker `index`, urgent ones first.
+    fn pop(&self, index: usize, group: u32, counters: &Counters) -> Option<Runnable> {
+        let rescuer = index == RESCUER;
+        let urgent = (rescuer || !self.starved.load(SeqCst)) && counters.urgent_queued.load(SeqCst) > 0;
+        let found = if urgent { self.urgent.pop(group) } else { None };
+        if found.is_some() || rescuer { found } else { self.rest.pop(group) }
     }
 
     /// Wakes all workers, to see that the lane ends.
@@ -200,9 +199,8 @@ impl HeavyLane {
 
     /// Drops all queued tasks and refuses later ones. Only once the workers have ended.
     pub(crate) fn close(&self) {
-        drop(self.inbox.close());
-        let queues = std::mem::take(&mut *self.queues.lock().unwrap_or_else(PoisonError::into_inner));
-        drop(queues);
+        self.urgent.close();
+        self.rest.close();
     }
 }
 
@@ -218,10 +216,13 @@ pub(crate) fn schedule(shared: &Arc<CoreShared>, runnable: Runnable) {
         }
     };
     header.queued_as.store(group.0, Relaxed);
-    if header.urgent {
-        shared.registry.counters(slot_of(group.0))[shared.index].urgent_queued.fetch_add(1, AcqRel);
+    let urgent = header.urgent;
+    if urgent {
+        // Before it is queued, so that who does not find it counted need not look.
+        shared.registry.counters(slot_of(group.0))[shared.index].urgent_queued.fetch_add(1, SeqCst);
     }
-    if let Err(late) = shared.heavy.inbox.push(runnable) {
+    let waiting = if urgent { &shared.heavy.urgent } else { &shared.heavy.rest };
+    if let Err(late) = waiting.inbox.push(runnable) {
         drop(late); // the lane has ended; a heavy task may be dropped anywhere
         return;
     }
@@ -304,26 +305,25 @@ fn turn(shared: &CoreShared, index: usize, grant: Grant) -> bool {
     let worker = &shared.heavy.workers[index];
     worker.change_turn(grant.group(), sys::thread_cpu_ns(), || ());
     worker.taken.store(grant.0, SeqCst);
+    // The slot, not the group: it may have been dropped since, and its counts must fall all the same.
+    let counters = &shared.registry.counters(slot_of(grant.group()))[shared.index];
     let mut drained = false;
     while worker.grant() == grant && !shared.stop.load(Relaxed) {
-        let Some(runnable) = shared.heavy.pop(grant.group(), shared.heavy.take_of(index)) else {
+        let Some(runnable) = shared.heavy.pop(index, grant.group(), counters) else {
             drained = true;
             break;
         };
         let header = runnable.metadata();
-        let (queued_as, group) = (header.queued_as.load(Relaxed), header.group.load(Relaxed));
-        // The slot, not the group: it may have been dropped since, and its count must fall all the same.
-        let counters = &shared.registry.counters(slot_of(queued_as))[shared.index];
         if header.urgent {
-            counters.urgent_queued.fetch_sub(1, AcqRel);
+            counters.urgent_queued.fetch_sub(1, SeqCst);
         }
-        in_group(Group(group), || task::run(runnable));
+        let group = Group(header.group.load(Relaxed));
+        in_group(group, || task::run(runnable));
         counters.heavy_pending.fetch_sub(1, AcqRel);
     }
     let now = sys::thread_cpu_ns();
     let used = now.saturating_sub(worker.turn_began_cpu_ns.load(Relaxed));
     worker.change_turn(NOBODY, now, || {
-        let counters = &shared.registry.counters(slot_of(grant.group()))[shared.index];
         counters.heavy_closed_ns.fetch_add(used, AcqRel);
     });
     if drained {
