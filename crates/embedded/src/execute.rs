@@ -8,8 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use cql::ast::{CompareOp, Statement};
 use engine::{
-    Acks, BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request, Rows, Schema, SchemaChange,
-    Value,
+    Acks, BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request, Schema, SchemaChange, Value,
 };
 use storage::{Mutation, TableId};
 
@@ -223,7 +222,7 @@ impl Embedded {
         };
         Ok(Reading {
             tokens: tokens(&plan.restrictions.tokens, values)?,
-            columns: plan.columns.clone(),
+            plan: plan.clone(),
             slice,
             keys,
             position,
@@ -256,8 +255,8 @@ fn tokens(bounds: &[TokenBound], values: &[Value<'_>]) -> Result<RangeInclusive<
 
 /// One page of a SELECT.
 struct Reading {
+    plan: Arc<SelectPlan>,
     slice: Slice,
-    columns: engine::Columns,
     keys: Option<Vec<(i64, Bytes)>>,
     tokens: RangeInclusive<i64>,
     position: Position,
@@ -268,7 +267,7 @@ struct Reading {
 impl Reading {
     async fn run(mut self, engine: Rc<Embedded>) -> Result<Outcome, Error> {
         let page = self.page.unwrap_or(u32::MAX).min(self.position.left).max(1);
-        let rows = Rows::new(self.columns.clone());
+        let rows = self.plan.rows();
         let mut chunk = Chunk { rows, counted: 0, last: None, of_partition: 0, left: page };
         let paged = self.page.is_some();
         let next = match self.keys.take() {
@@ -280,6 +279,7 @@ impl Reading {
             chunk.rows.count = 1;
             return Ok(Outcome::Rows(chunk.rows));
         }
+        self.plan.measure(&chunk.rows);
         let left = self.position.left.saturating_sub(chunk.rows.count);
         if let Some(mut next) = next.filter(|_| left > 0) {
             next.left = if self.position.left == u32::MAX { u32::MAX } else { left };
@@ -316,10 +316,7 @@ impl Reading {
             let finished = if core == lanes::current_core() {
                 one(&engine.shard, &self.slice, token, &key, after, chunk, paged).await?
             } else {
-                let mut away = Chunk {
-                    rows: std::mem::replace(&mut chunk.rows, Rows::new(Arc::from([]))),
-                    ..*chunk_shell(chunk)
-                };
+                let mut away = chunk.take();
                 let (slice, key) = (self.slice.clone(), key.clone());
                 let (back, finished) = lanes::call(core, move || async move {
                     let finished =
@@ -349,10 +346,7 @@ impl Reading {
             } else {
                 Position::default()
             };
-            let mut away = Chunk {
-                rows: std::mem::replace(&mut chunk.rows, Rows::new(Arc::from([]))),
-                ..*chunk_shell(chunk)
-            };
+            let mut away = chunk.take();
             let (slice, tokens) = (self.slice.clone(), self.tokens.clone());
             let (back, next) = lanes::call(core, move || async move {
                 let next =
@@ -367,18 +361,6 @@ impl Reading {
         }
         Ok(None)
     }
-}
-
-/// A chunk without its rows.
-fn chunk_shell(chunk: &Chunk) -> Box<Chunk> {
-    let rows = Rows::new(Arc::from([]));
-    Box::new(Chunk {
-        rows,
-        counted: chunk.counted,
-        last: None,
-        of_partition: chunk.of_partition,
-        left: chunk.left,
-    })
 }
 
 fn stopped_at(chunk: &Chunk, core: usize, token: i64, key: Bytes, done: Option<(i64, Bytes)>) -> Position {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Error, Execution, Outcome, Request, Rows};
+use engine::{Error, Execution, Outcome, Request};
 use storage::{Read, RowView, TableId};
 
 use crate::read::{Chunk, take};
@@ -76,10 +76,10 @@ fn answer(
     row: Option<&RowView>,
     now_s: u32,
 ) -> Result<Outcome, Error> {
-    let rows = Rows::new(plan.columns.clone());
-    let mut chunk = Chunk { rows, counted: 0, last: None, of_partition: 0, left: 1 };
+    let mut chunk = Chunk { rows: plan.rows(), counted: 0, last: None, of_partition: 0, left: 1 };
     if let Some(row) = row {
         take(&plan.def, &plan.want, (token, key), Some(row), &|_| None, now_s, &mut chunk)?;
+        plan.measure(&chunk.rows);
     }
     Ok(Outcome::Rows(chunk.rows))
 }

@@ -40,6 +40,14 @@ pub(crate) struct Chunk {
     pub(crate) left: u32,
 }
 
+impl Chunk {
+    /// The chunk itself, to be sent to another core; an empty one stays here until it comes back.
+    pub(crate) fn take(&mut self) -> Chunk {
+        let rows = Rows::new(Arc::from([]));
+        std::mem::replace(self, Chunk { rows, counted: 0, last: None, of_partition: 0, left: 0 })
+    }
+}
+
 impl Slice {
     /// Takes rows of one partition into the chunk, from after `after`, until it is full or the partition ends.
     /// Returns whether the partition was read to its end. Gives way every few dozen microseconds.

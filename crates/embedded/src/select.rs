@@ -1,9 +1,10 @@
 //! SELECT made ready: what to read, in which order, and what to show of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cql::ast::{self, SelectExpr, Selection};
-use engine::{ColumnSpec, Columns, Error};
+use engine::{ColumnSpec, Columns, Error, Rows};
 use schema::{ColumnKind, CqlType, TableDef};
 
 use crate::restrict::{Restrictions, find, restrict};
@@ -52,6 +53,27 @@ pub(crate) struct SelectPlan {
     /// A whole primary key by `=`, and only cells of that row to show: the point read.
     pub(crate) point: bool,
     pub(crate) is_virtual: bool,
+    /// What the largest of its answers took so far, bytes of cells, up to [`ROOM_MAX`].
+    room: AtomicUsize,
+}
+
+/// No answer is given more room ahead of its rows, bytes.
+const ROOM_MAX: usize = 64 << 10;
+
+impl SelectPlan {
+    /// An answer without rows yet, with room for as much as the last ones took.
+    pub(crate) fn rows(&self) -> Rows {
+        let cells = Vec::with_capacity(self.room.load(Relaxed));
+        Rows { cells, ..Rows::new(self.columns.clone()) }
+    }
+
+    /// Remembers how much room an answer took.
+    pub(crate) fn measure(&self, rows: &Rows) {
+        let taken = rows.cells.len().min(ROOM_MAX);
+        if taken > self.room.load(Relaxed) {
+            self.room.store(taken, Relaxed);
+        }
+    }
 }
 
 /// Prepares a SELECT over `def`.
@@ -105,6 +127,7 @@ pub(crate) fn select(
         distinct: select.distinct,
         point,
         is_virtual,
+        room: AtomicUsize::new(0),
     })
 }
 

@@ -74,20 +74,7 @@ fn rows(
         }
     };
     let mut writer = encoder.rows(stream, &head, columns, &Prelude::default());
-    let mut cells = &rows.cells[..];
-    while let Some((length, rest)) = cells.split_first_chunk::<4>() {
-        match usize::try_from(i32::from_be_bytes(*length)) {
-            Ok(length) => {
-                let (value, rest) = rest.split_at(length);
-                writer.cell(Some(value));
-                cells = rest;
-            }
-            Err(_) => {
-                writer.cell(None);
-                cells = rest;
-            }
-        }
-    }
+    writer.encoded(rows.count as usize, &rows.cells);
     writer.end()
 }
 

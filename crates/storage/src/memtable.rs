@@ -22,11 +22,47 @@ pub(crate) struct Memtable {
     partitions: usize,
 }
 
-/// Two words, so that a search for a token touches few cache lines and copying a leaf is cheap.
+/// Two words, so that a search for a token touches few cache lines and copying a leaf is cheap. What it points to is a
+/// cache line: the two counts of the `Arc`, a short key, the partition.
 #[derive(Clone, Debug)]
 enum Bucket {
-    One(Arc<(Bytes, Partition)>),
+    One(Arc<(Key, Partition)>),
     Many(Arc<OrdMap<Bytes, Partition>>),
+}
+
+/// A key, in place if it is short: comparing it is not to cost a cache miss.
+#[derive(Clone, Debug)]
+enum Key {
+    Short(u8, [u8; KEY_SHORT_MAX]),
+    Long(Bytes),
+}
+
+const KEY_SHORT_MAX: usize = 30;
+
+impl Key {
+    fn new(key: &[u8]) -> Key {
+        if key.len() > KEY_SHORT_MAX {
+            return Key::Long(Bytes::copy_from_slice(key));
+        }
+        let mut bytes = [0; KEY_SHORT_MAX];
+        bytes[..key.len()].copy_from_slice(key);
+        Key::Short(key.len() as u8, bytes)
+    }
+
+    #[inline]
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Key::Short(len, bytes) => &bytes[..usize::from(*len)],
+            Key::Long(bytes) => bytes,
+        }
+    }
+
+    fn to_bytes(&self) -> Bytes {
+        match self {
+            Key::Short(..) => Bytes::copy_from_slice(self.as_slice()),
+            Key::Long(bytes) => bytes.clone(),
+        }
+    }
 }
 
 /// A partition with its place.
@@ -34,7 +70,7 @@ pub(crate) type Entry = (i64, Bytes, Partition);
 
 /// Bytes a partition takes beside its contents: its place in the map (leaves are about two thirds full).
 const PARTITION_OVERHEAD: usize =
-    (size_of::<Bucket>() + size_of::<i64>()) * 3 / 2 + 64 + size_of::<Partition>();
+    (size_of::<Bucket>() + size_of::<i64>()) * 3 / 2 + 16 + size_of::<Key>() + size_of::<Partition>();
 
 impl Memtable {
     pub(crate) fn len(&self) -> usize {
@@ -45,7 +81,7 @@ impl Memtable {
     #[inline]
     pub(crate) fn get(&self, token: i64, key: &[u8]) -> Option<&Partition> {
         match self.buckets.get(&token)? {
-            Bucket::One(one) => (one.0 == key).then_some(&one.1),
+            Bucket::One(one) => (one.0.as_slice() == key).then_some(&one.1),
             Bucket::Many(partitions) => partitions.get(key),
         }
     }
@@ -53,11 +89,13 @@ impl Memtable {
     /// Applies changes to a partition; returns about how many bytes the table grew by.
     pub(crate) fn apply(&mut self, token: i64, key: &[u8], changes: Vec<Change>) -> usize {
         match self.buckets.get_mut(&token) {
-            Some(Bucket::One(one)) if one.0 == key => apply_all(&mut Arc::make_mut(one).1, changes),
+            Some(Bucket::One(one)) if one.0.as_slice() == key => {
+                apply_all(&mut Arc::make_mut(one).1, changes)
+            }
             Some(bucket) => {
                 if let Bucket::One(one) = bucket {
                     let (own, partition) = &**one;
-                    *bucket = Bucket::Many(Arc::new(OrdMap::unit(own.clone(), partition.clone())));
+                    *bucket = Bucket::Many(Arc::new(OrdMap::unit(own.to_bytes(), partition.clone())));
                 }
                 let Bucket::Many(partitions) = bucket else { unreachable!("converted above") };
                 let partitions = Arc::make_mut(partitions);
@@ -71,7 +109,7 @@ impl Memtable {
             }
             None => {
                 let (partition, bytes) = Partition::from_changes(changes);
-                self.buckets.insert(token, Bucket::One(Arc::new((Bytes::copy_from_slice(key), partition))));
+                self.buckets.insert(token, Bucket::One(Arc::new((Key::new(key), partition))));
                 self.partitions += 1;
                 bytes + key.len() + PARTITION_OVERHEAD
             }
@@ -96,8 +134,8 @@ impl Memtable {
             match bucket {
                 Bucket::One(one) => {
                     let (key, partition) = &**one;
-                    if after.is_none_or(|after| key > after) {
-                        out.push_back((*token, key.clone(), partition.clone()));
+                    if after.is_none_or(|after| key.as_slice() > &after[..]) {
+                        out.push_back((*token, key.to_bytes(), partition.clone()));
                     }
                 }
                 Bucket::Many(partitions) => {

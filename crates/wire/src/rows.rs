@@ -47,6 +47,13 @@ impl<'e> RowsWriter<'e> {
         self.body.bytes(value);
     }
 
+    /// Appends whole rows of cells that are encoded already, each as `[bytes]`: an `i32` length (-1 for null), then the value.
+    #[inline]
+    pub fn encoded(&mut self, rows: usize, cells: &[u8]) {
+        self.cells += rows * self.columns;
+        self.body.raw(cells);
+    }
+
     /// Bytes of the message so far, for a server that cuts pages by size.
     pub fn written(&self) -> usize {
         self.body.position() - self.body.start
