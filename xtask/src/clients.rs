@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::files::{list, name, read};
-use crate::{CARGO_TIMEOUT, cargo, child, target_dir};
+use crate::{CARGO_TIMEOUT, cargo, child, debian, target_dir};
 
 /// Building or fetching the clients' packages over a slow network.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
@@ -57,9 +57,11 @@ fn environment(venv: &Path, requirements: &Path) -> Result<PathBuf, String> {
     }
     let mut create = Command::new("python3");
     create.args(["-m", "venv", "--clear"]).arg(venv);
-    child::run(&mut create, INSTALL_TIMEOUT).map_err(|reason| {
-        format!("{reason} Python 3 with its venv module is needed (on Debian: python3-venv).")
-    })?;
+    if child::run(&mut create, INSTALL_TIMEOUT).is_err() {
+        let wanted = "Python 3 with its venv module is needed to run the clients: install it (on Debian: apt-get install python3-venv).";
+        debian::install("python3-venv", wanted)?;
+        child::run(&mut create, INSTALL_TIMEOUT)?;
+    }
     let mut install = Command::new(&python);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]).arg(requirements);
     child::run(&mut install, INSTALL_TIMEOUT)?;

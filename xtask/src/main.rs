@@ -10,9 +10,11 @@
 
 mod child;
 mod clients;
+mod debian;
 mod docs;
 mod files;
 mod layering;
+mod report;
 mod sizes;
 
 use std::path::{Path, PathBuf};
@@ -30,7 +32,7 @@ struct Step {
 }
 
 /// In the order of `cargo xtask test`.
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step { name: "layering", what: "crates depend only on rows below theirs", run: layering::check },
     Step { name: "fmt", what: "cargo fmt --all --check", run: fmt },
     Step { name: "clippy", what: "cargo clippy on all targets, warnings are errors", run: clippy },
@@ -42,6 +44,7 @@ const STEPS: [Step; 7] = [
         what: "cqlsh, Python and README's examples against the built server",
         run: clients::check,
     },
+    Step { name: "report", what: "the demo's report in a headless browser", run: report::check },
 ];
 
 /// A cold build of everything on two slow cores takes a good part of this.

@@ -1,0 +1,31 @@
+//! What the tests need of the system, installed where that is ours to do: as root, with Debian's `apt-get`.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::child;
+use crate::files::read;
+
+/// Fetching some hundred megabytes over a slow network.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+
+/// Installs a package; `wanted` says what for, and what to do where this cannot.
+pub(crate) fn install(package: &str, wanted: &str) -> Result<(), String> {
+    if !is_root() || !Path::new("/usr/bin/apt-get").exists() {
+        return Err(wanted.to_owned());
+    }
+    println!("      installing {package}");
+    for words in [&["update"][..], &["install", "--yes", "--no-install-recommends", package]] {
+        let mut install = Command::new("apt-get");
+        install.arg("--quiet=2").args(words).env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
+        child::run(&mut install, INSTALL_TIMEOUT).map_err(|reason| format!("{reason} {wanted}"))?;
+    }
+    Ok(())
+}
+
+/// Whether this process is root's.
+pub(crate) fn is_root() -> bool {
+    let status = read(Path::new("/proc/self/status")).unwrap_or_default();
+    status.lines().any(|line| line.split_whitespace().take(3).eq(["Uid:", "0", "0"]))
+}

@@ -1,0 +1,132 @@
+//! The demo's report as a reader sees it: rendered from figures of an earlier run, and opened in a headless Chromium, light and
+//! dark, in frames from a telephone's width to a wide window's.
+//!
+//! 1. The server's binary renders `tests/report/figures.json`.
+//! 2. A copy of the page gets `check.js`, which looks at it from inside and tells the page around it, `around.html`; that one
+//!    is what Chromium prints when it has run.
+//! 3. A page with every fault there is goes the same way first: a check that cannot fail is none.
+
+mod browser;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::files::{read, verdict};
+use crate::{CARGO_TIMEOUT, cargo, child, target_dir};
+
+const CHECK: &str = include_str!("check.js");
+const AROUND: &str = include_str!("around.html");
+
+/// Widths of the frames, in CSS pixels: a telephone, a tablet, a window.
+const WIDTHS: [u32; 3] = [360, 768, 1400];
+
+/// One for each experiment of the demo, of which the figures have four.
+const CHARTS_MIN: usize = 4;
+
+/// Rendering is a matter of milliseconds.
+const RENDER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Refuses whatever the page would fetch; only what is inside of it is let through.
+const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" \
+    content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">";
+
+/// A page with one fault of each kind, and what is to be said of it.
+const FAULTY: &str = "<!doctype html><html><head><style>\
+    :root { color-scheme: light dark; --ground: #ffffff } \
+    @media (prefers-color-scheme: dark) { :root { --ground: #101010 } } \
+    body { background: var(--ground); color: gray }</style></head><body>\
+    <img src=\"https://127.0.0.1:9/x.png\"><script>console.error('a fault'); nobody.knows</script>\
+    <p>NaN requests</p><div style=\"width: 3000px\">wide</div><p style=\"color: var(--ground)\">unseen</p>\
+    <svg viewBox=\"0 0 9 9\"><path class=\"line\" d=\"\"/></svg></body></html>";
+const FAULTS: [&str; 7] =
+    ["asks for", "error: a fault", "nobody", "says \"NaN", "is 3", "is hard to read", "is empty"];
+
+/// Renders the report and looks at it.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let browser = browser::find_or_install()?;
+    let build = ["build", "--release", "--workspace", "--bins", "--examples"];
+    child::run(cargo(root).args(build), CARGO_TIMEOUT)?;
+    let folder = target_dir(root).join("report");
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| format!("{} cannot be made: {error}.", folder.display()))?;
+    let page = folder.join("report.html");
+    let mut render = Command::new(target_dir(root).join("release/fairlane"));
+    render.args(["demo", "--from"]).arg(root.join("tests/report/figures.json")).arg("--report").arg(&page);
+    render.stdout(Stdio::null());
+    child::run(&mut render, RENDER_TIMEOUT)?;
+
+    for scheme in ["light", "dark"] {
+        let seen = look(&browser, &folder, scheme, FAULTY)?;
+        let unseen: Vec<&str> =
+            FAULTS.into_iter().filter(|fault| !seen.iter().any(|line| line.contains(fault))).collect();
+        if !unseen.is_empty() {
+            return Err(format!("the check itself is at fault: it did not see {unseen:?}, but {seen:?}."));
+        }
+        verdict(judge(&look(&browser, &folder, scheme, &read(&page)?)?, scheme))?;
+    }
+    Ok(())
+}
+
+/// What Chromium says of a page in one colour scheme, line by line.
+fn look(browser: &Path, folder: &Path, scheme: &str, page: &str) -> Result<Vec<String>, String> {
+    let (inside, around) = (folder.join("inside.html"), folder.join("around.html"));
+    write(&inside, &with_check(page))?;
+    let frames = WIDTHS
+        .map(|width| format!("<iframe src=\"inside.html\" width=\"{width}\" height=\"900\"></iframe>\n"));
+    write(&around, &format!("{AROUND}{}", frames.concat()))?;
+    let dom = browser::dom(browser, folder, &around, scheme)?;
+    let said = dom.split_once("<pre id=\"verdict\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let (said, _) = said.ok_or_else(|| format!("Chromium printed no verdict: {dom}"))?;
+    Ok(said.lines().map(str::to_owned).collect())
+}
+
+/// The page with policy and check ahead of everything.
+fn with_check(page: &str) -> String {
+    let head = "<head>";
+    page.replacen(head, &format!("{head}{POLICY}<script>{CHECK}</script>"), 1)
+}
+
+/// Complaints about the report: what is wrong, and widths at which it was not seen, or not with all of its charts.
+fn judge(seen: &[String], scheme: &str) -> Vec<String> {
+    let mut complaints: Vec<String> = seen.iter().filter(|line| line.starts_with("wrong")).cloned().collect();
+    for width in WIDTHS {
+        let place = format!("seen {scheme} {width}: ");
+        let charts = seen.iter().find_map(|line| line.strip_prefix(&place)?.strip_suffix(" charts"));
+        if charts.and_then(|charts| charts.parse().ok()).is_none_or(|charts: usize| charts < CHARTS_MIN) {
+            complaints.push(format!("in {scheme}, {width} wide, the report shows {charts:?} charts."));
+        }
+    }
+    complaints
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("{} cannot be written: {error}.", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn each_width_has_to_show_the_charts() {
+        let all = lines("seen light 360: 4 charts\nseen light 768: 6 charts\nseen light 1400: 6 charts");
+        assert_eq!(judge(&all, "light"), [""; 0]);
+        assert_eq!(judge(&all, "dark").len(), WIDTHS.len());
+        assert_eq!(judge(&all[1..], "light").len(), 1);
+        assert_eq!(judge(&lines(&all.join("\n").replacen('4', "3", 1)), "light").len(), 1);
+        let wrong = [lines("wrong light 360: is 500 wide"), all].concat();
+        assert_eq!(judge(&wrong, "light"), ["wrong light 360: is 500 wide"]);
+    }
+
+    #[test]
+    fn the_check_comes_first() {
+        let page = with_check("<html><head><title>x</title></head></html>");
+        assert!(page.starts_with("<html><head><meta http-equiv=\"Content-Security-Policy\""), "{page}");
+        assert!(page.ends_with("</script><title>x</title></head></html>"), "{page}");
+    }
+}
