@@ -2,7 +2,7 @@
 //! after which nothing is left, neither processes nor files.
 #![expect(clippy::disallowed_methods, reason = "a client, which stands outside the lanes")]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -147,66 +147,6 @@ fn earlier_figures_make_a_report() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let page = std::fs::read_to_string(folder.file("a.html")).expect("a report");
     assert!(page.starts_with("<!doctype html>") && page.contains("fairlane 0.1.0"));
-}
-
-/// One chapter of a run, as `--json` writes it.
-const FIGURES: &str = r#"{"version": "0.1.0", "quick": true, "machine": {"server_cores": [0], "load_cores": [1]}, "chapters": [
-  {"id": "cap", "title": "A hard limit", "what": "One load.",
-   "windows": [{"id": "capped", "label": "alone", "begin_s": 100.0, "end_s": 103.0,
-     "loads": [{"load": "capped", "throughput_per_s": 50.0}],
-     "cpu": {"levels": {"capped": 0.5}, "process": 0.55, "busy": 0.56, "cores": 1}}],
-   "series": [{"load": "capped", "points": [
-     {"at_s": 100.5, "seconds": 1.0, "rate_per_s": 40.0, "p50_us": 900.0, "p99_us": 2000.0},
-     {"at_s": 101.5, "seconds": 1.0, "rate_per_s": 60.0, "p50_us": 900.0, "p99_us": 3000.0}]}],
-   "cpu": [{"at_s": 100.5, "levels": {"capped": 0.5}}, {"at_s": 101.5, "levels": {"capped": 0.5}}]}]}"#;
-
-/// The first browser there is of those that can run without a screen.
-fn browser() -> Option<PathBuf> {
-    let names = ["chromium", "chromium-browser", "google-chrome", "chrome", "chrome-headless-shell"];
-    let path = std::env::var_os("PATH")?;
-    let files = std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name)));
-    std::env::var_os("FAIRLANE_BROWSER")
-        .map(PathBuf::from)
-        .into_iter()
-        .chain(files)
-        .find(|file| file.is_file())
-}
-
-#[test]
-fn a_browser_shows_the_report() {
-    let folder = Folder::new("browser");
-    std::fs::write(folder.file("a.json"), FIGURES).expect("a file");
-    let made = demo(&folder, &["--from", "a.json", "--report", "a.html"]).output().expect("the binary");
-    assert_eq!(made.status.code(), Some(0), "{made:?}");
-    let Some(browser) = browser() else {
-        eprintln!("the report was not opened: there is no Chromium (FAIRLANE_BROWSER names one elsewhere)");
-        return;
-    };
-    let page = format!("file://{}", folder.file("a.html").display());
-    let mut command = Command::new(browser);
-    // Off line, with a profile of its own; a superuser has no sandbox there.
-    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--proxy-server=127.0.0.1:9", "--dump-dom"]);
-    command
-        .arg(format!("--user-data-dir={}", folder.file("profile").display()))
-        .arg(page)
-        .env("HOME", &folder.0);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().expect("the browser starts");
-    let mut dom = String::new();
-    let mut stdout = child.stdout.take().expect("a pipe");
-    let reader = std::thread::spawn(move || stdout.read_to_string(&mut dom).map(|_| dom));
-    let deadline = Instant::now() + PATIENCE;
-    while matches!(child.try_wait(), Ok(None)) {
-        if Instant::now() > deadline {
-            let _gone = child.kill();
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let dom = reader.join().expect("the reader").expect("text");
-    // A browser closes what was left open and drops what it does not understand.
-    assert!(dom.trim_end().ends_with("</html>") && dom.contains("fairlane 0.1.0"), "{dom}");
-    assert_eq!((dom.matches("<svg").count(), dom.matches("<h1>").count()), (2, 1), "{dom}");
-    assert!(dom.matches("<path class=\"line").count() >= 4 && dom.contains("capped 50.0"), "{dom}");
 }
 
 #[test]

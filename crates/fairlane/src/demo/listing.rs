@@ -14,7 +14,8 @@ pub(super) struct Entry {
     pub(super) latency: Latency,
 }
 
-fn phase(chapter: &Chapter, label: &str) -> String {
+/// A phase by its chapter's short name.
+pub(super) fn phase(chapter: &Chapter, label: &str) -> String {
     format!("{}: {label}", chapter.id.replace('_', " "))
 }
 

@@ -251,7 +251,7 @@ impl Stage {
         let sum = |field: fn(&load::StepReport) -> u64| report.steps.iter().map(field).sum::<u64>();
         let (lost, due) = (sum(|step| step.lost + step.unsent), sum(|step| step.due));
         // The handful that was due in the last moments of a run tells nothing.
-        if lost > due / 1000 && !report.stopped {
+        if lost > due / 100 && !report.stopped {
             self.notes.push(format!("{name}: {lost} of {due} requests were due and never answered."));
         }
     }

@@ -58,7 +58,7 @@ pub(super) fn two_levels(stage: &mut Stage) -> Result<Chapter, DemoError> {
 
 fn interactive_words(stage: &Stage) -> &'static str {
     match stage.shape {
-        Shape::Slices => "at the rate that takes half of the server's CPU",
+        Shape::Slices => "at about half of capacity",
         Shape::Published => "at 20 % of capacity with 200 in flight at most",
     }
 }

@@ -3,6 +3,7 @@
 //! sentence at the head of the report, with what it makes doubtful.
 
 use super::figures::{Cpu, Outcome, Window, WindowLoad};
+use super::listing::phase;
 use super::units::percent;
 
 /// A sender above this part of its core measures itself as well as the server.
@@ -35,9 +36,7 @@ pub(super) fn doubts(outcome: &Outcome) -> Vec<String> {
     let phases: Vec<(String, &Window)> = outcome
         .chapters
         .iter()
-        .flat_map(|chapter| {
-            chapter.windows.iter().map(move |window| (format!("{}: {}", chapter.title, window.label), window))
-        })
+        .flat_map(|chapter| chapter.windows.iter().map(move |window| (phase(chapter, &window.label), window)))
         .collect();
     let worst = phases.iter().max_by(|a, b| others(&a.1.cpu).total_cmp(&others(&b.1.cpu)));
     if let Some((phase, window)) = worst {
@@ -80,14 +79,14 @@ fn senders(outcome: &Outcome, out: &mut Vec<String>) {
     for chapter in &outcome.chapters {
         for window in &chapter.windows {
             for load in &window.loads {
-                told(&format!("“{}” ({}: {})", load.load, chapter.title, window.label), load.generator_cpu);
+                told(&format!("“{}” ({})", load.load, phase(chapter, &window.label)), load.generator_cpu);
                 if late(load) {
-                    lates.push(format!("{}: {}", chapter.title, window.label));
+                    lates.push(phase(chapter, &window.label));
                 }
             }
         }
         for run in &chapter.runs {
-            told(&format!("“{}” ({})", run.load, chapter.title), run.generator_cpu);
+            told(&format!("“{}” ({})", run.load, phase(chapter, "all phases")), run.generator_cpu);
         }
     }
     if !lates.is_empty() {

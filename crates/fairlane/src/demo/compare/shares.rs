@@ -56,7 +56,7 @@ fn backlogged(window: &Window, id: &str, shares: &[f64], published: &str) -> Opt
         seen: format!("CPU {}", over_first(&cpu)),
         detail: format!("operations {}; CPU off by {} at most", over_first(&operations), percent(worst)),
         published: published.into(),
-        goal: "CPU ±\u{a0}2\u{a0}%".into(),
+        goal: "CPU\u{a0}±\u{a0}2\u{a0}%".into(),
         value: worst,
         met: Some(worst <= 0.02),
     })
@@ -99,7 +99,7 @@ fn throttled(chapter: &Chapter, id: &str, shares: &[f64], published: &str) -> Op
             over_first(&cpu)
         ),
         published: published.into(),
-        goal: format!("{goal:.2} ± 5\u{a0}%"),
+        goal: format!("{goal:.2}\u{a0}±\u{a0}5\u{a0}%"),
         value,
         met: Some((value / goal - 1.0).abs() <= THROTTLED_OFF_MAX),
     })

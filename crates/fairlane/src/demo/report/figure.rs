@@ -165,7 +165,7 @@ fn parts(chapter: &Chapter) -> Vec<Part> {
     }
     let loads = chapter.series.len();
     let level = |(index, name): (usize, String)| {
-        let shown = if name == "default" { "both in one level".to_string() } else { name.clone() };
+        let shown = if name == "default" { "both loads".to_string() } else { name.clone() };
         Part {
             name: shown,
             class: if index < loads { index } else { OTHER_LEVELS },
@@ -180,7 +180,7 @@ fn parts(chapter: &Chapter) -> Vec<Part> {
         of: Box::new(move |point| (point.process - counted(point)).max(0.0)),
     });
     parts.push(Part {
-        name: "other programs".to_string(),
+        name: "others, beside the server".to_string(),
         class: OTHERS,
         of: Box::new(|point| (point.busy - point.process.max(point.levels.values().sum())).max(0.0)),
     });
@@ -212,7 +212,14 @@ fn cpu(chapter: &Chapter) -> Panel {
         let mut low = 0.0;
         for part in &kept {
             let value = (part.of)(&whole) / cores;
-            let texts = vec![format!("{} {}", part.name, percent(value)), percent(value)];
+            let whole = format!("{:.0}\u{a0}%", value * 100.0);
+            let short = part.name.split(' ').next().unwrap_or_default();
+            let texts = vec![
+                format!("{} {}", part.name, percent(value)),
+                format!("{} {whole}", part.name),
+                format!("{short} {whole}"),
+                whole,
+            ];
             notes.push(Note { band, between: Some((low, low + value * 100.0)), texts });
             low += value * 100.0;
         }

@@ -105,10 +105,12 @@ fn capacity(outcome: &Outcome) -> String {
     let mut told: Vec<String> = told.collect();
     let interactive = outcome.capacity.interactive;
     if interactive.per_s > 0.0 {
-        let of = interactive
-            .cpu
-            .map_or(String::new(), |cpu| format!(", alone {} of the server's CPU", percent(cpu)));
-        told.push(format!("so the interactive load sends {} a second{of}", rate(interactive.per_s)));
+        let alone = outcome.chapter("one_level").and_then(|chapter| chapter.window("before"));
+        let of = alone.map_or(String::new(), |window| {
+            let part = window.cpu.process / window.cpu.cores.max(1) as f64;
+            format!(", which alone take {} of the server's CPU", percent(part))
+        });
+        told.push(format!("the interactive load asks for {} a second{of}", rate(interactive.per_s)));
     }
     told.join("; ")
 }
