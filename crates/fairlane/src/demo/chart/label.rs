@@ -30,9 +30,9 @@ impl Area {
     }
 }
 
-/// About how wide a text is in a sans-serif font, in the unit of `size`.
+/// About how wide a text is in a wide sans-serif font, half of it bold, in the unit of `size`.
 pub(super) fn width(text: &str, size: f64) -> f64 {
-    text.chars().count() as f64 * size * 0.56
+    text.chars().count() as f64 * size * 0.6
 }
 
 /// Distance between a line and its name, as a part of the size of text.

@@ -213,7 +213,7 @@ fn cpu(chapter: &Chapter) -> Panel {
         for part in &kept {
             let value = (part.of)(&whole) / cores;
             let whole = format!("{:.0}\u{a0}%", value * 100.0);
-            let short = part.name.split(' ').next().unwrap_or_default();
+            let short = part.name.split([' ', ',']).next().unwrap_or_default();
             let texts = vec![
                 format!("{} {}", part.name, percent(value)),
                 format!("{} {whole}", part.name),
