@@ -16,6 +16,7 @@ use crate::paging::Position;
 use crate::plan::{EmbeddedPlan, Kind};
 use crate::read::{Chunk, Slice};
 use crate::restrict::TokenBound;
+use crate::scan::Scan;
 use crate::select::{SelectPlan, Want};
 use crate::slice::{clustering_ranges, partition_keys};
 use crate::write::{is_lower, mutations};
@@ -268,12 +269,21 @@ impl Reading {
     async fn run(mut self, engine: Rc<Embedded>) -> Result<Outcome, Error> {
         let page = self.page.unwrap_or(u32::MAX).min(self.position.left).max(1);
         let rows = self.plan.rows();
-        let mut chunk = Chunk { rows, counted: 0, last: None, of_partition: 0, left: page };
-        let paged = self.page.is_some();
+        let bytes_max = if self.page.is_some() { PAGE_BYTES_MAX } else { WHOLE_BYTES_MAX };
+        let mut chunk = Chunk { rows, counted: 0, last: None, of_partition: 0, left: page, bytes_max };
         let next = match self.keys.take() {
-            Some(keys) => self.by_keys(&engine, keys, &mut chunk, paged).await?,
-            None => self.by_tokens(&mut chunk, paged).await?,
+            Some(keys) => self.by_keys(&engine, keys, &mut chunk).await?,
+            None if self.tokens.is_empty() => None,
+            None => {
+                let scan = Scan { slice: self.slice.clone(), tokens: self.tokens.clone() };
+                scan.run(&self.position, &mut chunk).await?
+            }
         };
+        if self.page.is_none() && chunk.rows.cells.len() >= WHOLE_BYTES_MAX {
+            return Err(Error::Invalid(format!(
+                "The result is larger than {WHOLE_BYTES_MAX} bytes; ask for it in pages"
+            )));
+        }
         if self.counting {
             chunk.rows.push(Some(&(chunk.counted as i64).to_be_bytes()));
             chunk.rows.count = 1;
@@ -294,7 +304,6 @@ impl Reading {
         engine: &Rc<Embedded>,
         keys: Vec<(i64, Bytes)>,
         chunk: &mut Chunk,
-        paged: bool,
     ) -> Result<Option<Position>, Error> {
         let position = &self.position;
         let mut done = None;
@@ -314,13 +323,12 @@ impl Reading {
             }
             let core = engine.owner(token);
             let finished = if core == lanes::current_core() {
-                one(&engine.shard, &self.slice, token, &key, after, chunk, paged).await?
+                self.slice.one(&engine.shard, token, &key, after, chunk).await?
             } else {
                 let mut away = chunk.take();
                 let (slice, key) = (self.slice.clone(), key.clone());
                 let (back, finished) = lanes::call(core, move || async move {
-                    let finished =
-                        one(&Embedded::local().shard, &slice, token, &key, after, &mut away, paged).await;
+                    let finished = slice.one(&Embedded::local().shard, token, &key, after, &mut away).await;
                     (away, finished)
                 })
                 .await;
@@ -328,116 +336,18 @@ impl Reading {
                 finished?
             };
             if !finished {
-                return Ok(Some(stopped_at(chunk, 0, token, key, done)));
+                return Ok(Some(stopped_at(chunk, token, key, done)));
             }
             done = Some((token, key));
         }
         Ok(None)
     }
-
-    /// Reads every partition in the token range, core by core.
-    async fn by_tokens(&self, chunk: &mut Chunk, paged: bool) -> Result<Option<Position>, Error> {
-        if self.tokens.is_empty() {
-            return Ok(None);
-        }
-        for core in usize::from(self.position.core)..lanes::cores() {
-            let start = if core == usize::from(self.position.core) {
-                self.position.clone()
-            } else {
-                Position::default()
-            };
-            let mut away = chunk.take();
-            let (slice, tokens) = (self.slice.clone(), self.tokens.clone());
-            let (back, next) = lanes::call(core, move || async move {
-                let next =
-                    scan(&Embedded::local().shard, &slice, tokens, core, start, &mut away, paged).await;
-                (away, next)
-            })
-            .await;
-            *chunk = back;
-            if let Some(next) = next? {
-                return Ok(Some(next));
-            }
-        }
-        Ok(None)
-    }
 }
 
-fn stopped_at(chunk: &Chunk, core: usize, token: i64, key: Bytes, done: Option<(i64, Bytes)>) -> Position {
-    let core = core as u16;
-    match (&chunk.last, done) {
-        (Some(row), _) => {
-            let of_partition = chunk.of_partition;
-            Position { core, left: 0, of_partition, token, key: Some(key), row: Some(row.clone()) }
-        }
-        (None, Some((token, key))) => Position { core, token, key: Some(key), ..Position::default() },
-        (None, None) => Position { core, ..Position::default() },
+fn stopped_at(chunk: &Chunk, token: i64, key: Bytes, done: Option<(i64, Bytes)>) -> Position {
+    match done {
+        _ if chunk.last.is_some() => chunk.inside(token, key),
+        Some((token, key)) => Position::after(token, key),
+        None => Position::default(),
     }
-}
-
-async fn one(
-    shard: &Rc<storage::Shard>,
-    slice: &Slice,
-    token: i64,
-    key: &Bytes,
-    after: Option<Bytes>,
-    chunk: &mut Chunk,
-    paged: bool,
-) -> Result<bool, Error> {
-    let table = TableId(slice.def.id.as_u128());
-    chunk.last.clone_from(&after);
-    let view = shard.read_partition(table, token, key, slice.now_s).wait().await.map_err(storage_error)?;
-    match view {
-        Some(view) => {
-            let finished = slice.partition((token, key), &view, after.as_ref(), chunk).await?;
-            bound_bytes(chunk, paged)?;
-            Ok(finished)
-        }
-        None => Ok(true),
-    }
-}
-
-async fn scan(
-    shard: &Rc<storage::Shard>,
-    slice: &Slice,
-    tokens: RangeInclusive<i64>,
-    core: usize,
-    start: Position,
-    chunk: &mut Chunk,
-    paged: bool,
-) -> Result<Option<Position>, Error> {
-    let mut done = start.key.clone().map(|key| (start.token, key));
-    if let (Some((token, key)), Some(row)) = (done.clone(), start.row) {
-        chunk.of_partition = start.of_partition;
-        if !one(shard, slice, token, &key, Some(row), chunk, paged).await? {
-            return Ok(Some(stopped_at(chunk, core, token, key, None)));
-        }
-    }
-    let mut scan = shard.scan(TableId(slice.def.id.as_u128()), tokens, done.clone(), slice.now_s);
-    while let Some((token, key, view)) = scan.next().await.map_err(storage_error)? {
-        if lanes::should_yield() {
-            lanes::yield_now().await;
-        }
-        (chunk.of_partition, chunk.last) = (0, None);
-        if !slice.partition((token, &key), &view, None, chunk).await? {
-            return Ok(Some(stopped_at(chunk, core, token, key, done)));
-        }
-        bound_bytes(chunk, paged)?;
-        done = Some((token, key));
-    }
-    Ok(None)
-}
-
-/// Ends a page that has grown long; refuses an unpaged answer that has.
-fn bound_bytes(chunk: &mut Chunk, paged: bool) -> Result<(), Error> {
-    let bytes = chunk.rows.cells.len();
-    if paged && bytes >= PAGE_BYTES_MAX {
-        chunk.left = 0;
-    }
-    if !paged && bytes > WHOLE_BYTES_MAX {
-        return Err(Error::Invalid(format!(
-            "The result is larger than {WHOLE_BYTES_MAX} bytes; ask for it in pages"
-        )));
-    }
-    Ok(())
 }

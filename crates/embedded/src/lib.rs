@@ -12,6 +12,7 @@ mod plan;
 mod point;
 mod read;
 mod restrict;
+mod scan;
 mod select;
 mod slice;
 mod term;

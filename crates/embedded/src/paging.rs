@@ -1,7 +1,7 @@
 //! The paging state: where the last page ended, as bytes that the client gives back. Format, big-endian:
 //!
 //! ```text
-//! version u8 = 1 │ core u16 │ rows left under LIMIT u32 │ rows taken of the partition u32 │ token i64
+//! version u8 = 2 │ rows left under LIMIT u32 │ rows taken of the partition u32 │ token i64
 //! flags u8 (1: inside the partition) │ key length u32 │ key │ clustering length u32 │ clustering
 //! ```
 
@@ -11,8 +11,6 @@ use engine::Error;
 /// Where to go on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Position {
-    /// The core being scanned.
-    pub(crate) core: u16,
     /// What LIMIT still allows.
     pub(crate) left: u32,
     /// Rows taken of the present partition.
@@ -26,10 +24,14 @@ pub(crate) struct Position {
 }
 
 impl Position {
+    /// Behind a partition.
+    pub(crate) fn after(token: i64, key: Bytes) -> Position {
+        Position { token, key: Some(key), ..Position::default() }
+    }
+
     /// As bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = vec![1];
-        out.extend(self.core.to_be_bytes());
+        let mut out = vec![2];
         out.extend(self.left.to_be_bytes());
         out.extend(self.of_partition.to_be_bytes());
         out.extend(self.token.to_be_bytes());
@@ -53,10 +55,9 @@ impl Position {
             bytes = tail;
             Some(head)
         };
-        if take(1)? != [1] {
+        if take(1)? != [2] {
             return None;
         }
-        let core = u16::from_be_bytes(take(2)?.try_into().ok()?);
         let left = u32::from_be_bytes(take(4)?.try_into().ok()?);
         let of_partition = u32::from_be_bytes(take(4)?.try_into().ok()?);
         let token = i64::from_be_bytes(take(8)?.try_into().ok()?);
@@ -67,7 +68,6 @@ impl Position {
         };
         let (key, row) = (part()?, part()?);
         let position = Position {
-            core,
             left,
             of_partition,
             token,
@@ -85,7 +85,6 @@ mod tests {
     #[test]
     fn a_position_survives_and_damage_is_refused() {
         let position = Position {
-            core: 3,
             left: 7,
             of_partition: 2,
             token: -5,

@@ -76,7 +76,8 @@ fn answer(
     row: Option<&RowView>,
     now_s: u32,
 ) -> Result<Outcome, Error> {
-    let mut chunk = Chunk { rows: plan.rows(), counted: 0, last: None, of_partition: 0, left: 1 };
+    let mut chunk =
+        Chunk { rows: plan.rows(), counted: 0, last: None, of_partition: 0, left: 1, bytes_max: usize::MAX };
     if let Some(row) = row {
         take(&plan.def, &plan.want, (token, key), Some(row), &|_| None, now_s, &mut chunk)?;
         plan.measure(&chunk.rows);

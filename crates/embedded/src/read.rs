@@ -1,16 +1,19 @@
 //! Reading: one partition's slice on the core that owns it, encoded as CQL wants it.
 
 use std::ops::Bound;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use engine::{Error, Rows};
 use schema::{TableDef, token, value};
-use storage::{PartitionView, RowView};
+use storage::{PartitionView, RowView, Shard, TableId};
 
+use crate::paging::Position;
 use crate::restrict::BoundFilter;
 use crate::select::{Show, Want};
 use crate::slice::{Range, descending};
+use crate::storage_error;
 
 /// What to read of a partition. It travels to the core that owns the partition.
 #[derive(Clone, Debug)]
@@ -38,17 +41,61 @@ pub(crate) struct Chunk {
     pub(crate) of_partition: u32,
     /// Rows that may still be taken.
     pub(crate) left: u32,
+    /// At so many bytes of cells no more rows are taken.
+    pub(crate) bytes_max: usize,
 }
 
 impl Chunk {
     /// The chunk itself, to be sent to another core; an empty one stays here until it comes back.
     pub(crate) fn take(&mut self) -> Chunk {
         let rows = Rows::new(Arc::from([]));
-        std::mem::replace(self, Chunk { rows, counted: 0, last: None, of_partition: 0, left: 0 })
+        std::mem::replace(
+            self,
+            Chunk { rows, counted: 0, last: None, of_partition: 0, left: 0, bytes_max: 0 },
+        )
+    }
+
+    /// Where to go on behind the last row taken, within a partition; behind the partition where none was.
+    pub(crate) fn inside(&self, token: i64, key: Bytes) -> Position {
+        Position { of_partition: self.of_partition, row: self.last.clone(), ..Position::after(token, key) }
+    }
+
+    /// Takes no more rows once there are enough bytes.
+    pub(crate) fn bound(&mut self) {
+        if self.rows.cells.len() >= self.bytes_max {
+            self.left = 0;
+        }
     }
 }
 
 impl Slice {
+    /// The partition with this key, on the core that owns it.
+    pub(crate) async fn view(
+        &self,
+        shard: &Rc<Shard>,
+        token: i64,
+        key: &Bytes,
+    ) -> Result<Option<PartitionView>, Error> {
+        let table = TableId(self.def.id.as_u128());
+        shard.read_partition(table, token, key, self.now_s).wait().await.map_err(storage_error)
+    }
+
+    /// Reads one partition, on the core that owns it, from after a row: whether to its end.
+    pub(crate) async fn one(
+        &self,
+        shard: &Rc<Shard>,
+        token: i64,
+        key: &Bytes,
+        after: Option<Bytes>,
+        chunk: &mut Chunk,
+    ) -> Result<bool, Error> {
+        chunk.last.clone_from(&after);
+        match self.view(shard, token, key).await? {
+            Some(view) => self.partition((token, key), &view, after.as_ref(), chunk).await,
+            None => Ok(true),
+        }
+    }
+
     /// Takes rows of one partition into the chunk, from after `after`, until it is full or the partition ends.
     /// Returns whether the partition was read to its end. Gives way every few dozen microseconds.
     pub(crate) async fn partition(
@@ -160,6 +207,7 @@ pub(crate) fn take<'v>(
             for show in shows {
                 push(def, *show, partition, row, statics, now_s, &mut chunk.rows, &mut scratch)?;
             }
+            chunk.bound();
         }
         Want::Count(None) => chunk.counted += 1,
         Want::Count(Some(show)) => {
