@@ -11,11 +11,12 @@ use access::Access;
 use bytes::BytesMut;
 use engine::{Engine, Error};
 use rustc_hash::FxHashMap;
+use wire::Failure;
 use workload::Admission;
 
 use crate::config::ServerConfig;
 use crate::counters::Counters;
-use crate::logging::Logger;
+use crate::logging::{Level, Logger};
 use crate::plans::Plans;
 use crate::server::Server;
 use crate::session::Session;
@@ -56,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) plans: Plans,
     pub(crate) sessions: RefCell<FxHashMap<u64, Rc<Session>>>,
     pub(crate) next_session: Cell<u64>,
+    /// The second in which a trouble was last told, of the monotonic clock.
+    trouble_told_s: Cell<u64>,
     pub(crate) buffers: Buffers,
     pub(crate) counters: Arc<Counters>,
     /// Numbers of roles that have authenticated here, from 1; as many as there are roles.
@@ -80,10 +83,21 @@ impl Core {
             plans,
             sessions: RefCell::default(),
             next_session: Cell::new(1),
+            trouble_told_s: Cell::new(u64::MAX),
             buffers: Buffers::default(),
             counters,
             roles: RefCell::default(),
         })
+    }
+
+    /// Tells the operator of a trouble of the server's own, such as a full disk: at most once a second, as under load every
+    /// statement meets it.
+    #[cold]
+    pub(crate) fn tell_trouble(&self, failure: &Failure) {
+        let now_s = lanes::time::monotonic_ns() / 1_000_000_000;
+        if self.trouble_told_s.replace(now_s) != now_s {
+            self.shared.logger.log(Level::Error, "statements fail", &[("error", &failure.message)]);
+        }
     }
 
     /// The number of a role on this core, never 0.

@@ -412,6 +412,11 @@ impl Session {
         if let Some(code) = code {
             self.core.counters.error(code);
         }
+        if let Err(failure) = result
+            && failure.kind == FailureKind::Server
+        {
+            self.core.tell_trouble(failure);
+        }
         code.is_some()
     }
 

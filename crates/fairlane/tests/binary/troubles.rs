@@ -148,9 +148,11 @@ fn text(id: usize) -> String {
 fn a_disk_that_fills_up() {
     let folder = Folder::new("filling");
     let Some(disk) = Mounted::new(&folder, "200m") else { return };
+    let log = folder.path().join("log");
     let start = || {
         let mut command = Server::command(&folder);
         command.arg("--data-dir").arg(disk.path()).env("FAIRLANE_ADMIN_PASSWORD", "secret");
+        command.stderr(std::fs::File::create(&log).expect("made"));
         Server::ready(&mut command)
     };
     let server = start();
@@ -169,6 +171,9 @@ fn a_disk_that_fills_up() {
     };
     all_there(&mut session);
     assert!(server.stop().code().is_some(), "it ends by itself, not by a signal");
+    let log = std::fs::read_to_string(&log).expect("a log");
+    let told = |line: &str| line.contains(" error ") && line.contains("No space left on device");
+    assert!(log.lines().any(told), "the operator is not told: {log}");
     std::fs::remove_file(filler).expect("removed");
     let server = start();
     let mut session = server.session("admin", "secret");
