@@ -90,14 +90,11 @@ impl Embedded {
                 if batch.kind == ast::BatchKind::Counter {
                     return Err(Error::Invalid("Counter batches are not supported yet".into()));
                 }
-                if batch.using.timestamp.is_some() {
-                    return Err(Error::Invalid(
-                        "BEGIN BATCH USING TIMESTAMP is not supported yet; put it on each statement".into(),
-                    ));
-                }
                 let plans =
                     batch.statements.iter().map(|s| self.write_plan(s, used, &mut binder, &mut targets));
-                (Kind::Write(plans.collect::<Result<_, _>>()?), Vec::new())
+                let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
+                write::timestamp_of_all(&mut plans, &batch.using, &mut binder)?;
+                (Kind::Write(plans), Vec::new())
             }
             Statement::Truncate(name) => {
                 let def = self.writable(name, used)?;

@@ -61,6 +61,20 @@ fn using(binder: &mut Binder, using: &ast::Using) -> Result<(Option<Bind>, Optio
     Ok((one("[timestamp]", CqlType::BigInt, &using.timestamp)?, one("[ttl]", CqlType::Int, &using.ttl)?))
 }
 
+/// Gives the writes of a batch the timestamp that the batch has.
+pub(crate) fn timestamp_of_all(
+    plans: &mut [WritePlan],
+    of_batch: &ast::Using,
+    binder: &mut Binder,
+) -> Result<(), Error> {
+    let (Some(timestamp), _) = using(binder, of_batch)? else { return Ok(()) };
+    if plans.iter().any(|plan| plan.timestamp.is_some()) {
+        return Err(Error::Invalid("Timestamp must be set either on BATCH or individual statements".into()));
+    }
+    plans.iter_mut().for_each(|plan| plan.timestamp = Some(timestamp.clone()));
+    Ok(())
+}
+
 const NO_LWT: &str = "Conditional writes (IF …) are not supported yet";
 
 /// Prepares an INSERT.

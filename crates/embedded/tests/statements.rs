@@ -137,3 +137,22 @@ fn what_cannot_be_is_refused_in_words() {
         ],
     );
 }
+
+#[test]
+fn a_batch_has_one_timestamp_or_each_of_its_statements() {
+    check(
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+         CREATE TABLE t (k int PRIMARY KEY, v int);
+         BEGIN BATCH USING TIMESTAMP 10 INSERT INTO t (k, v) VALUES (1, 1); INSERT INTO t (k, v) VALUES (2, 2) APPLY BATCH;
+         BEGIN BATCH USING TIMESTAMP 9 INSERT INTO t (k, v) VALUES (1, 3); DELETE FROM t WHERE k = 2 APPLY BATCH;
+         SELECT k, v, writetime(v) FROM t WHERE k IN (1, 2);
+         BEGIN BATCH USING TIMESTAMP 9 INSERT INTO t (k, v) VALUES (1, 3) USING TIMESTAMP 8 APPLY BATCH;
+         BEGIN BATCH INSERT INTO t (k, v) VALUES (1, 4) USING TIMESTAMP 11; UPDATE t USING TIMESTAMP 12 SET v = 5 WHERE k = 2 APPLY BATCH;
+         SELECT k, v, writetime(v) FROM t WHERE k IN (1, 2)",
+        &[
+            "CREATED ", "CREATED t", "void", "void", "1,1,10 2,2,10",
+            "! Timestamp must be set either on BATCH or individual statements",
+            "void", "1,4,11 2,5,12",
+        ],
+    );
+}
