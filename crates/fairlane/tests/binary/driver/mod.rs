@@ -8,6 +8,8 @@ mod shards;
 mod statements;
 mod warnings;
 
+use std::time::Duration;
+
 use scylla::client::Compression;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -20,6 +22,14 @@ async fn connect(server: &Server, user: &str, password: &str, compression: Optio
     builder.compression(compression).build().await.expect("a session")
 }
 
+/// Runs a conversation, within a time that ends those that stick.
+fn within_patience<T>(conversation: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime
+        .block_on(async { tokio::time::timeout(2 * PATIENCE, conversation).await })
+        .expect("an end in time")
+}
+
 fn converse(name: &str, cores: u16, compression: Option<Compression>) {
     let folder = Folder::new(name);
     let mut command = Server::command(&folder);
@@ -27,8 +37,7 @@ fn converse(name: &str, cores: u16, compression: Option<Compression>) {
     let server = Server::ready(&mut command);
     let warnings = Warnings::default();
     let gathering = tracing::subscriber::set_default(warnings.clone());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let conversation = async {
+    within_patience(async {
         let session = connect(&server, "admin", "secret", compression).await;
         statements::schema(&session).await;
         statements::types(&session).await;
@@ -38,11 +47,8 @@ fn converse(name: &str, cores: u16, compression: Option<Compression>) {
         shards::owners_are_asked(&session).await;
         statements::large(&server, &session, compression.is_some()).await;
         statements::levels(&server, &session).await;
-    };
-    runtime
-        .block_on(async { tokio::time::timeout(2 * PATIENCE, conversation).await })
-        .expect("an end in time");
-    drop((runtime, gathering));
+    });
+    drop(gathering);
     assert_eq!(warnings.all(), [""; 0]);
     for kind in ["unprepared", "protocol", "server"] {
         assert_eq!(server.metric(&format!("fairlane_errors_total{{kind=\"{kind}\"}}")), 0.0, "{kind}");
@@ -63,4 +69,35 @@ fn on_two_cores() {
 #[test]
 fn on_two_cores_with_lz4() {
     converse("driver-lz4", 2, Some(Compression::Lz4));
+}
+
+#[test]
+fn its_session_outlives_a_killed_server() {
+    let folder = Folder::new("driver-again");
+    let server = Server::start(&folder);
+    let (cql, shard_aware) = (server.cql.clone(), server.shard_aware.clone());
+    let shard_aware_port = shard_aware.rsplit(':').next().expect("a port").to_owned();
+    within_patience(async {
+        let session = connect(&server, "admin", "secret", None).await;
+        statements::schema(&session).await;
+        let insert =
+            session.prepare("INSERT INTO shop.counts (id, n) VALUES (?, ?)").await.expect("prepared");
+        let select = session.prepare("SELECT n FROM shop.counts WHERE id = ?").await.expect("prepared");
+        session.execute_unpaged(&insert, (1_i64, 11)).await.expect("written");
+        server.kill();
+        let mut command = Server::command(&folder);
+        command.args(["--listen", &cql, "--shard-aware-port", &shard_aware_port]);
+        let server = Server::ready(&mut command);
+        // Until the driver has connected again; it prepares again by itself.
+        let result = loop {
+            match session.execute_unpaged(&select, (1_i64,)).await {
+                Ok(result) => break result,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        assert_eq!(result.into_rows_result().expect("rows").single_row::<(i32,)>().expect("one"), (11,));
+        session.execute_unpaged(&insert, (2_i64, 22)).await.expect("written");
+        drop(session);
+        assert_eq!(server.stop().code(), Some(0));
+    });
 }
