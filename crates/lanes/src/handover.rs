@@ -6,7 +6,7 @@ use sched::{NodeId, TICK_NS};
 
 use crate::groups::Groups;
 use crate::heavy::{Grant, RESCUER, WORKERS, Worker};
-use crate::registry::count;
+use crate::registry::{NOBODY, count};
 use crate::shared::CoreShared;
 
 /// A turn that goes on for this long after another group was granted the core gets a spare beside it, ns.
@@ -98,16 +98,24 @@ impl Handover {
         now_ns: u64,
     ) -> Option<Handed> {
         let id = groups.id(slot);
-        let to = self.choose_seat(shared, groups, slot, now_ns);
+        // Also what the rescuer has in hand: no worker of the idle class could take that up.
+        let urgent = shared.heavy.workers[RESCUER].turn_group() == id
+            || groups.local(slot).counters().urgent_queued.load(SeqCst) > 0;
+        let to = match urgent {
+            true if self.starved_until_ns > now_ns => To::Rescuer,
+            true if self.starved_until_ns > 0 => To::Trial,
+            _ if self.grant(shared, id, now_ns) => To::IdleClass,
+            true => To::Rescuer, // all others are stuck
+            false => return None,
+        };
         match to {
-            To::IdleClass if !self.grant(shared, id, now_ns) => return None,
             To::IdleClass => {}
             To::Rescuer => {
                 let rescuer = &shared.heavy.workers[RESCUER];
                 rescuer.give(rescuer.grant().next(id));
                 count(&shared.rescues, 1);
             }
-            To::Trial => self.try_out(shared, id),
+            To::Trial => self.try_out(shared, id, now_ns),
         }
         if !self.open.contains(&slot) {
             self.open.push(slot);
@@ -123,26 +131,15 @@ impl Handover {
         Some(Handed { slot, node, began_ns: now_ns, until_ns, alone, own_ends_it, to })
     }
 
-    /// Who is to do the group's work.
-    fn choose_seat(&self, shared: &CoreShared, groups: &mut Groups, slot: usize, now_ns: u64) -> To {
-        if self.starved_until_ns == 0 {
-            return To::IdleClass;
-        }
-        // Also what it has in hand: no worker of the idle class could take that up.
-        let urgent = shared.heavy.workers[RESCUER].turn_group() == groups.id(slot)
-            || groups.local(slot).counters().urgent_queued.load(SeqCst) > 0;
-        match urgent {
-            true if now_ns >= self.starved_until_ns => To::Trial,
-            true => To::Rescuer,
-            false => To::IdleClass,
-        }
-    }
-
     /// A worker of the idle class is to show whether it gets any CPU. While the lane counts as starved it takes up nothing
     /// urgent, so nothing gets stuck with it.
-    fn try_out(&mut self, shared: &CoreShared, group: u32) {
+    fn try_out(&mut self, shared: &CoreShared, group: u32, now_ns: u64) {
         let worker = &shared.heavy.workers[self.active];
-        let trial = worker.grant().next(group);
+        let grant = worker.grant();
+        if worker.has_taken(grant) && !worker.is_done(grant) {
+            self.revoked_at_ns = now_ns;
+        }
+        let trial = grant.next(group);
         worker.give(trial);
         self.trial = Some(trial);
     }
@@ -165,7 +162,12 @@ impl Handover {
         let workers = &shared.heavy.workers;
         let grant = workers[self.active].grant();
         if grant.group() == group && !workers[self.active].is_done(grant) {
-            return true; // already, and at most preempted
+            let turn = workers[self.active].turn_group();
+            let stuck =
+                turn != group && turn != NOBODY && now_ns.saturating_sub(self.revoked_at_ns) >= OVERRUN_NS;
+            if !stuck {
+                return true; // already, and at most preempted
+            }
         }
         let stuck_elsewhere =
             |(at, worker): (usize, &Worker)| at != self.active && worker.turn_group() == group;
@@ -231,7 +233,11 @@ impl Handover {
                 rescuer.give(rescuer.grant().next(Grant::NONE.group()));
             }
         }
-        if handed.to != To::IdleClass || !groups.has(handed.slot) {
+        if !groups.has(handed.slot) {
+            return false;
+        }
+        if handed.to != To::IdleClass {
+            groups.local(handed.slot).starving_since_ns = 0;
             return false;
         }
         groups.look(handed.slot);
@@ -258,5 +264,94 @@ impl Handover {
             groups.throttle(handed.slot, now_ns, now_ns + TICK_NS);
         }
         starved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Group;
+    use crate::registry::{Registry, slot_of};
+
+    const MS: u64 = 1_000_000;
+
+    /// A lane without threads: what its workers do is up to the test.
+    struct Lane {
+        shared: CoreShared,
+        groups: Groups,
+        handover: Handover,
+    }
+
+    impl Lane {
+        fn new() -> Lane {
+            let registry = Arc::new(Registry::new(1));
+            let shared = CoreShared::new(0, Vec::new(), registry.clone(), 1);
+            Lane { shared, groups: Groups::new(registry, 0, 1), handover: Handover::default() }
+        }
+
+        /// One more task of a group waits.
+        fn queue(&mut self, group: Group, urgent: bool) -> usize {
+            let slot = self.groups.slot(group);
+            let counters = self.groups.local(slot).counters();
+            counters.heavy_pending.fetch_add(1, SeqCst);
+            counters.urgent_queued.fetch_add(u32::from(urgent), SeqCst);
+            self.groups.look(slot);
+            self.groups.wake(slot, 0);
+            slot
+        }
+
+        fn hand_over(&mut self, slot: usize, now_ns: u64) -> Option<Handed> {
+            self.handover.hand_over(&self.shared, &mut self.groups, slot, TICK_NS, now_ns)
+        }
+
+        /// A slice in which nobody got any CPU: whom it was for, and whether the lane is said to be starved.
+        fn slice_in_vain(&mut self, slot: usize, now_ns: u64) -> (To, bool) {
+            let handed = self.hand_over(slot, now_ns).expect("somebody is free");
+            let back_ns = now_ns + TICK_NS;
+            (handed.to, self.handover.came_back(&self.shared, &mut self.groups, handed, back_ns))
+        }
+    }
+
+    #[test]
+    fn a_starved_lanes_urgent_work_is_the_rescuers_until_a_trial_shows_that_there_is_cpu_again() {
+        let mut lane = Lane::new();
+        let slot = lane.queue(Group::DRIVER, true);
+        let in_vain =
+            (0..200).map(|n| lane.slice_in_vain(slot, n * TICK_NS)).position(|(_, starved)| starved);
+        let noticed_ns = in_vain.expect("noticed") as u64 * TICK_NS;
+        assert!((50 * MS..60 * MS).contains(&noticed_ns), "after {noticed_ns} ns");
+        assert_eq!(lane.slice_in_vain(slot, noticed_ns + 500 * MS).0, To::Rescuer);
+        let rescuer = &lane.shared.heavy.workers[RESCUER];
+        assert!(rescuer.is_done(rescuer.grant()), "it does not go on beside the fast lane");
+        // Another program still has the CPU at the first trial, and not at the second.
+        let late_ns = noticed_ns + 1100 * MS;
+        assert_eq!(lane.slice_in_vain(slot, late_ns).0, To::Trial);
+        assert_eq!(lane.slice_in_vain(slot, late_ns + 500 * MS).0, To::Rescuer);
+        let handed = lane.hand_over(slot, late_ns + 1100 * MS).expect("somebody is free");
+        lane.shared.heavy.workers[lane.handover.active].take();
+        lane.handover.came_back(&lane.shared, &mut lane.groups, handed, late_ns + 1101 * MS);
+        assert_eq!(lane.slice_in_vain(slot, late_ns + 1102 * MS).0, To::IdleClass);
+        assert!(!lane.shared.heavy.starved.load(SeqCst));
+    }
+
+    #[test]
+    fn urgent_work_does_not_wait_for_workers_that_are_all_stuck() {
+        let mut lane = Lane::new();
+        let groups = [Group::DEFAULT, Group::COMPACTION, Group::LOG, Group::CONTROL];
+        for (n, group) in groups.into_iter().enumerate() {
+            let slot = lane.queue(group, false);
+            // Revoked from the one before; after 10 ms a spare is started; which takes it up, and then hangs.
+            for now_ns in [n as u64 * 20 * MS, n as u64 * 20 * MS + 11 * MS] {
+                assert!(lane.hand_over(slot, now_ns).is_some());
+            }
+            lane.shared.heavy.workers[lane.handover.active].take();
+        }
+        let slot = lane.queue(Group::FLUSH, false);
+        assert!(lane.hand_over(slot, 100 * MS).is_some(), "the last one may yet give way");
+        assert!(lane.hand_over(slot, 120 * MS).is_none());
+        lane.shared.registry.counters(slot_of(Group::FLUSH.0))[0].urgent_queued.fetch_add(1, SeqCst);
+        assert_eq!(lane.hand_over(slot, 121 * MS).map(|handed| handed.to), Some(To::Rescuer));
     }
 }

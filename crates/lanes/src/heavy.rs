@@ -93,6 +93,13 @@ impl Worker {
         self.taken.load(SeqCst) == grant.0
     }
 
+    /// As its thread does with the grant that it has.
+    #[cfg(test)]
+    pub(crate) fn take(&self) {
+        self.taken.store(self.grant.load(SeqCst), SeqCst);
+        self.turn_group.store(self.grant().group(), SeqCst);
+    }
+
     pub(crate) fn is_done(&self, grant: Grant) -> bool {
         self.done.load(SeqCst) == grant.0 || grant.group() == NOBODY
     }
