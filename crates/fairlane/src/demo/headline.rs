@@ -43,7 +43,7 @@ fn result(outcome: &Outcome) -> String {
 pub(super) fn batch(outcome: &Outcome) -> Option<String> {
     let (lost, used) = given_up(outcome)?;
     Some(format!(
-        "The batch load meanwhile got {} of what it gets alone, from the CPU that the interactive load, which used {}, left.",
+        "The batch load meanwhile got {} of what it gets alone; the interactive load, alone, takes {} of the server's CPU.",
         percent(1.0 - lost),
         percent(used)
     ))

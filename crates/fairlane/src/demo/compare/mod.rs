@@ -156,12 +156,14 @@ fn harm_rows(chapter: &Chapter, published: bool, rows: &mut Vec<Row>) {
     }
 }
 
-/// What the batch load gave up of its throughput alone, beside what the interactive load used: both in parts.
+/// What the batch load gave up of its throughput alone, and what the interactive load, alone, takes of the server's CPU: the whole
+/// process's, since the sockets' part of the work is in no level. Both in parts.
 pub(super) fn given_up(outcome: &Outcome) -> Option<(f64, f64)> {
     let alone = outcome.capacity.batch.as_ref().map(|run| run.throughput_per_s);
-    let beside = outcome.chapter("two_levels")?.window("beside")?;
-    let kept = ratio(beside.throughput(BATCH), alone)?;
-    Some((1.0 - kept, beside.cpu.part(INTERACTIVE).unwrap_or(0.0)))
+    let chapter = outcome.chapter("two_levels")?;
+    let kept = ratio(chapter.window("beside")?.throughput(BATCH), alone)?;
+    let cpu = &chapter.window("before")?.cpu;
+    Some((1.0 - kept, cpu.process / cpu.cores.max(1) as f64))
 }
 
 fn given_up_row(outcome: &Outcome, rows: &mut Vec<Row>) {
@@ -170,7 +172,7 @@ fn given_up_row(outcome: &Outcome, rows: &mut Vec<Row>) {
     let row = Row {
         what: "batch throughput given up, a level each".to_string(),
         seen: percent(lost),
-        detail: format!("the interactive load used {} of the server's CPU", percent(used)),
+        detail: format!("alone, the interactive load takes {} of the server's CPU", percent(used)),
         published: "4 to 18 %".into(),
         goal: format!("≤ {}", percent(used)),
         value: lost,

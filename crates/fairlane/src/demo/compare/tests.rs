@@ -48,6 +48,7 @@ fn harm_is_a_ratio_within_one_run() {
     check(&outcome(vec![one.clone()]), "p99", 6.0, None);
     let two = Chapter { id: "two_levels".into(), windows: windows(230.0, 999.0), ..Chapter::default() };
     let mut both = outcome(vec![one, two]);
+    (both.chapters[1].windows[0].cpu.process, both.chapters[1].windows[0].cpu.busy) = (0.4, 0.4);
     check(&both, "beside/alone, a level each", 1.15, Some(true));
     check(&both, "throughput kept, a level each", 0.999, Some(true));
     both.capacity.batch = Some(Run { throughput_per_s: 1000.0, ..Run::default() });
