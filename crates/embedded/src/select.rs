@@ -89,8 +89,16 @@ pub(crate) fn select(
     if !select.group_by.is_empty() {
         return Err(Error::Invalid("GROUP BY is not supported yet".into()));
     }
+    if is_virtual && (select.distinct || select.per_partition_limit.is_some()) {
+        return Err(Error::Invalid(
+            "SELECT DISTINCT and PER PARTITION LIMIT are not supported on virtual tables".into(),
+        ));
+    }
     let (want, columns) = selection(def, select)?;
     let restrictions = restrict(def, &select.relations, binder, is_virtual)?;
+    if is_virtual && !restrictions.tokens.is_empty() {
+        return Err(Error::Invalid("token() is not supported in the WHERE of virtual tables".into()));
+    }
     let mut limit = |name, term: &Option<ast::Term>| {
         term.as_ref().map(|term| binder.bind(name, &CqlType::Int, term)).transpose()
     };

@@ -46,7 +46,11 @@ impl Wanted {
     fn new(plan: &Arc<SelectPlan>, request: &Request<'_>) -> Result<Wanted, Error> {
         let filters = plan.restrictions.filters.iter().map(|f| f.bound(request.values));
         let limit = match &plan.limit {
-            Some(bind) => bind.number(request.values)?.unwrap_or(i64::MAX).max(0) as usize,
+            Some(bind) => match bind.number(request.values)? {
+                Some(n) if n > 0 => n as usize,
+                Some(_) => return Err(Error::Invalid("LIMIT must be strictly positive".into())),
+                None => usize::MAX,
+            },
             None => usize::MAX,
         };
         let start = match request.paging_state {
@@ -77,7 +81,6 @@ impl Wanted {
             }
             order
         });
-        rows.truncate(self.limit);
         let mut out = Rows::new(plan.columns.clone());
         let shows = match &*plan.want {
             Want::Rows(shows) => shows,
@@ -87,6 +90,7 @@ impl Wanted {
                 return Outcome::Rows(out);
             }
         };
+        rows.truncate(self.limit);
         let start = self.start.min(rows.len());
         let end = start.saturating_add(self.page).min(rows.len());
         for row in &rows[start..end] {

@@ -1,8 +1,9 @@
 //! The contract between the front doors and whatever holds the data: prepare, execute, schema, virtual tables.
 //!
 //! There is one engine object a core; it is used from that core's fast lane only, so nothing here is `Send`.
-//! An engine that needs another core or a cluster asks by message, and says so with [`Execution::Pending`].
-//! What can be answered from memory on this core is answered at once, without a future.
+//! What can be answered from memory on this core is answered at once, without a future. A write to this core is done at once too,
+//! and waits with others for the log ([`Execution::Written`]). An engine that needs another core or a cluster asks by message,
+//! and says so with [`Execution::Pending`].
 
 mod error;
 mod outcome;
@@ -97,7 +98,7 @@ pub enum Execution {
     /// Answered from memory on this core.
     Ready(Result<Outcome, Error>),
     /// A write that was applied on this core and gives [`Outcome::Void`] once it counts; its number, to be asked for with
-    /// [`Engine::acks`]. Later writes of a core have higher ones.
+    /// [`Engine::acks`]. Later writes of a core have no lower ones.
     Written(u64),
     /// Needs the disk, another core, or more than one piece of work. Dropping it abandons the wait;
     /// a write that was applied stays applied.

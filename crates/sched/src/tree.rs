@@ -27,7 +27,7 @@ use crate::virtual_time::{CHARGE_MIN_NS, Class, Clock, SHARES_MAX, SHARES_MIN};
 pub const TICK_NS: u64 = 500_000;
 /// Slice while a latency-sensitive group is waiting or may wake, ns: the bound on a fast-lane piece.
 pub const LATENCY_TICK_NS: u64 = 50_000;
-/// A latency-sensitive group counts as active for this much CPU time used by others after it went idle, ns: one that
+/// A group that is no batch group counts as active for this much CPU time used by others after it went idle, ns: one that
 /// is asked once a second is still found within [`LATENCY_TICK_NS`].
 pub const LATENCY_LINGER_NS: u64 = 1_000_000_000;
 
@@ -70,7 +70,7 @@ impl Positions for Vec<Node> {
     }
 }
 
-/// A latency leaf that went idle, and the CPU total until which it counts as active.
+/// A leaf that went idle, and the CPU total until which it counts as active.
 #[derive(Clone, Copy, Debug)]
 struct Lingerer {
     leaf: u32,
@@ -91,7 +91,7 @@ pub struct Tree {
     eligible_latency_leaves: u32,
     /// All CPU time charged so far, ns: the clock of `lingering`.
     charged_ns: u64,
-    /// The two latency leaves that went idle last, latest first. Two suffice to answer "any other than this one?".
+    /// The two leaves other than batch leaves that went idle last, latest first. Two suffice to answer "any other than this one?".
     lingering: [Lingerer; 2],
 }
 
@@ -183,7 +183,7 @@ impl Tree {
             self.eligible_latency_leaves -= u32::from(class == Class::Latency);
             self.eligible_latency_leaves += u32::from(spec.class == Class::Latency);
         }
-        if spec.class != Class::Latency {
+        if spec.class == Class::Batch {
             self.forget_lingering(node.0);
         }
     }
@@ -201,7 +201,7 @@ impl Tree {
             return;
         }
         node.awake = false;
-        if node.class == Class::Latency {
+        if node.class != Class::Batch {
             self.linger(leaf.0);
         }
         self.leave(leaf.0);
@@ -295,8 +295,9 @@ impl Tree {
     }
 
     /// How long `running` may run before events are looked for, ns: [`LATENCY_TICK_NS`] while another latency leaf is
-    /// eligible, or was within the last [`LATENCY_LINGER_NS`] of CPU time, else [`TICK_NS`]. Only work that keeps the
-    /// lane from seeing events needs this; a lane that sleeps in its poller sees them anyway.
+    /// eligible, or another leaf that is no batch leaf went idle within the last [`LATENCY_LINGER_NS`] of CPU time: its next
+    /// event should be found soon. Else [`TICK_NS`]. Only work that keeps the lane from seeing events needs this; a lane
+    /// that sleeps in its poller sees them anyway.
     #[must_use]
     pub fn poll_ns(&self, running: NodeId) -> u64 {
         let node = self.live(running);
@@ -365,7 +366,7 @@ impl Tree {
         self.lingering[0] = Lingerer { leaf, until_ns };
     }
 
-    /// The leaf is no longer a latency leaf. Its slot keeps its time under nobody's name: clearing it could forget a
+    /// The leaf is gone or a batch leaf now. Its slot keeps its time under nobody's name: clearing it could forget a
     /// third leaf that the slot stood for. So what is gone counts as active a little longer, which costs a few polls.
     fn forget_lingering(&mut self, leaf: u32) {
         self.lingering.iter_mut().filter(|slot| slot.leaf == leaf).for_each(|slot| slot.leaf = ROOT);

@@ -30,7 +30,7 @@ pub enum Class {
     Latency,
     /// Works through a backlog: earns no wake-up credit.
     Batch,
-    /// Nothing was said: earns wake-up credit, and leaves slices as they are.
+    /// Nothing was said: earns wake-up credit, is found soon when it wakes, and leaves slices as they are.
     #[default]
     Normal,
 }

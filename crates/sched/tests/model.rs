@@ -134,7 +134,7 @@ impl Model {
     fn idle(&mut self, leaf: NodeId) {
         let until = self.charged_ns + LATENCY_LINGER_NS;
         let node = &self.nodes[&leaf];
-        let was_active = node.awake && node.spec.class == Class::Latency;
+        let was_active = node.awake && node.spec.class != Class::Batch;
         self.change(leaf, |node| node.awake = false);
         if was_active {
             self.nodes.get_mut(&leaf).unwrap().active_until_ns = until;
@@ -154,7 +154,7 @@ impl Model {
             });
         }
         node.spec = spec;
-        if spec.class != Class::Latency {
+        if spec.class == Class::Batch {
             self.gone_until_ns = self.gone_until_ns.max(std::mem::take(&mut node.active_until_ns));
         }
     }

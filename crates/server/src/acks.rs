@@ -61,19 +61,23 @@ impl Session {
         while let Some(polled) = self.poll_oldest(cx) {
             let now_ns = *now_ns.get_or_insert_with(lanes::time::monotonic_ns);
             match polled {
-                Ok(upto) => {
-                    while let Some(waiting) = self.unacked.borrow_mut().take_upto(upto) {
-                        self.give_acked(waiting.due, Ok(Outcome::Void), now_ns);
-                        answers += 1;
-                        if answers >= ANSWERS_MAX {
-                            return cx.waker().wake_by_ref();
-                        }
+                Ok(upto) => loop {
+                    let acked = self.unacked.borrow_mut().take_upto(upto);
+                    let Some(Waiting { due, .. }) = acked else { break };
+                    self.give_acked(due, Ok(Outcome::Void), now_ns);
+                    answers += 1;
+                    if answers >= ANSWERS_MAX {
+                        return cx.waker().wake_by_ref();
                     }
-                }
+                },
                 Err(error) => {
                     let oldest = self.unacked.borrow_mut().waiting.pop_front();
                     self.give_acked(oldest.expect("it was asked for").due, Err(error), now_ns);
+                    answers += 1;
                 }
+            }
+            if answers >= ANSWERS_MAX {
+                return cx.waker().wake_by_ref();
             }
         }
         self.answer_late(cx);

@@ -184,11 +184,13 @@ impl Connection {
             let mut room = std::pin::pin!(core.admission.room());
             poll_fn(|cx| {
                 self.session.set_connection(cx.waker());
+                // Asked first: what is answered by the flush may be what makes room.
+                let room = room.as_mut().poll(cx);
                 self.flush_some(cx)?;
                 if self.session.killed.get() {
                     return Poll::Ready(Err(Ended::Gone));
                 }
-                room.as_mut().poll(cx).map(Ok)
+                room.map(Ok)
             })
             .await?;
             if let Ok(ticket) = core.admission.admit(&effective) {

@@ -1,7 +1,8 @@
 //! Requests of an authenticated session: QUERY, PREPARE, EXECUTE, BATCH, REGISTER.
 //!
-//! What can be answered from memory on this core is answered before the next request is looked at. The rest becomes a
-//! task in the level's group, under a time limit, and its answer overtakes nobody: streams tell answers apart.
+//! What can be answered from memory on this core is answered before the next request is looked at. Writes of this core
+//! wait for the disk in the session's queue (`acks`). The rest becomes a task in the level's group. All have a time limit, and
+//! answers overtake each other: streams tell them apart.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -237,6 +238,12 @@ impl Session {
         if let Err(error) = self.authorize(statement) {
             return Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error))));
         }
+        let limit = match self.limit_of(call, &admitted.effective) {
+            Ok(limit) => limit,
+            Err(error) => {
+                return Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error))));
+            }
+        };
         let wait = match &statement.work {
             Work::Use(keyspace) => {
                 let failed = !self.use_keyspace(stream, keyspace);
@@ -262,25 +269,20 @@ impl Session {
                 Err(failure) => return Some(self.answer_call(call, admitted, Err(failure))),
             },
         };
-        match self.limit_of(call, &admitted.effective) {
-            Ok(limit) => {
-                let due = Due {
-                    stream,
-                    statement: Some(statement.clone()),
-                    kind: statement.kind,
-                    consistency: call.params.consistency,
-                    prepared: call.prepared,
-                    wish: call.wish,
-                    times: call.times,
-                    admitted,
-                    limit,
-                    again: (!call.prepared && matches!(wait, Wait::For(_))).then(|| call.envelope.clone()),
-                };
-                self.wait(due, wait);
-                None
-            }
-            Err(error) => Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error)))),
-        }
+        let due = Due {
+            stream,
+            statement: Some(statement.clone()),
+            kind: statement.kind,
+            consistency: call.params.consistency,
+            prepared: call.prepared,
+            wish: call.wish,
+            times: call.times,
+            admitted,
+            limit,
+            again: (!call.prepared && matches!(wait, Wait::For(_))).then(|| call.envelope.clone()),
+        };
+        self.wait(due, wait);
+        None
     }
 
     /// Runs a statement about roles, grants or levels.

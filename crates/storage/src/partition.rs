@@ -77,7 +77,8 @@ impl Partition {
         match change {
             Change::Row { clustering, liveness, deletion, cells } => {
                 if let Some(row) = full.rows.get_mut(&clustering[..]) {
-                    return grow_row(Arc::make_mut(row), liveness, deletion, cells);
+                    // The values share their allocation with the clustering key, which thus stays, if unused.
+                    return clustering.len() + grow_row(Arc::make_mut(row), liveness, deletion, cells);
                 }
                 let mut row = Row { clustering: clustering.clone(), liveness, deletion, cells };
                 shadow_row(&mut row);

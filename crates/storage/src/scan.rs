@@ -4,22 +4,26 @@
 //! entries at a time, so a scan that is dropped early has cost little, and callers may yield between partitions.
 //! Blocks of files are read past the cache, so that a scan does not push out what point reads use.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::error::StorageError;
 use crate::merge::MergeStream;
 use crate::view::PartitionView;
+use crate::world::World;
 
 /// A scan in progress.
 #[derive(Debug)]
 pub struct Scan {
     stream: MergeStream,
+    world: Arc<dyn World>,
     now_s: u32,
 }
 
 impl Scan {
-    pub(crate) fn new(stream: MergeStream, now_s: u32) -> Scan {
-        Scan { stream, now_s }
+    pub(crate) fn new(stream: MergeStream, world: Arc<dyn World>, now_s: u32) -> Scan {
+        Scan { stream, world, now_s }
     }
 
     /// The next partition that has anything alive: its token, key and contents. `None` ends the scan.
@@ -29,6 +33,8 @@ impl Scan {
             if !view.is_empty() {
                 return Ok(Some((token, key, view)));
             }
+            // There may be millions of dead ones in a row.
+            self.world.heavy_yield().await;
         }
         Ok(None)
     }

@@ -274,7 +274,7 @@ impl Shard {
             Some(table) => MergeStream::new(table.snapshot(), &table.files, from, *tokens.end()),
             None => MergeStream::new([], &[], from, *tokens.end()),
         };
-        Scan::new(stream, now_s)
+        Scan::new(stream, self.world.clone(), now_s)
     }
 
     /// The shard's counts.

@@ -198,10 +198,11 @@ impl Service {
                 Pop::Empty => break,
             }
         }
-        if let Some(ring) = &mut self.ring
-            && !self.ring_refused
-            && let Err(error) = ring.submit()
-        {
+        let Some(ring) = &mut self.ring else { return };
+        // Once refused, what was put in before is not told any more, and goes the other way as well.
+        let submitted =
+            if self.ring_refused { Err(io::ErrorKind::Unsupported.into()) } else { ring.submit() };
+        if let Err(error) = submitted {
             for token in ring.take_untold() {
                 let under_way = self.under_way[token].as_mut().expect("in use until done");
                 let op = under_way.op.take().expect("with the ring");
@@ -459,5 +460,34 @@ mod tests {
         lanes.shutdown();
         let said = said.lock().unwrap();
         assert!(matches!(said[..], [Report::RingRefused { core: 0, .. }]), "{said:?}");
+    }
+
+    #[test]
+    fn operations_put_in_beside_a_refused_one_are_done_too() {
+        let config = Config {
+            cores: vec![0],
+            pin: false,
+            disk_backend: DiskBackend::Restricted,
+            reporter: Reporter::new(|_| ()),
+            ..Config::detect()
+        };
+        let lanes = Lanes::start(config).expect("lanes start");
+        let path = std::env::temp_dir().join(format!("lanes-refused-several-{}", std::process::id()));
+        lanes.block_on(0, Group::LOG, move || async move {
+            let options = OpenOptions { write: true, create: true, ..OpenOptions::default() };
+            let file = open(&path, options).await.unwrap();
+            let write = |n: u8| {
+                let file = file.clone();
+                let write = async move { file.write_at(u64::from(n), bytes::Bytes::from(vec![n])).await };
+                crate::spawn(Group::LOG, write)
+            };
+            let writes: Vec<_> = (0..16).map(write).collect();
+            for write in writes {
+                let ended = crate::time::timeout(std::time::Duration::from_secs(20), write).await;
+                ended.expect("it ends").expect("it is done");
+            }
+            remove_file(&path).await.unwrap();
+        });
+        lanes.shutdown();
     }
 }
