@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use settings::Asked;
 
-/// Keeps freed memory, so that threads of the heavy lane make no `mmap` or `munmap` once warm: a thread inside the kernel
+/// Keeps freed memory (see `lanes::keep_freed_memory`), so that threads of the heavy lane make no `mmap` or `munmap` once warm: a thread inside the kernel
 /// is not preempted on many kernels, and the fast lane beside it would wait.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

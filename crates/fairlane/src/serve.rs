@@ -27,6 +27,8 @@ const EXIT_AT_ONCE: i32 = 130;
 
 /// Runs a server until it is told to stop; 0 after an orderly end.
 pub(crate) fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
+    // First of all: no other thread runs yet. A user who has set the delay in the environment has a reason.
+    let _kept = lanes::keep_freed_memory();
     let log = Log::start(settings);
     for warning in warnings {
         log.logger.log(Level::Warn, warning, &[]);

@@ -29,6 +29,7 @@ mod groups;
 mod handover;
 mod heavy;
 mod lanes;
+mod memory;
 mod queue;
 mod registry;
 mod report;
@@ -46,6 +47,7 @@ pub use context::{
 };
 pub use group::{Group, GroupSpec, Usage};
 pub use lanes::{Lanes, StartError};
+pub use memory::keep_freed_memory;
 pub use report::{Report, Reporter};
 pub use self_check::WakeUp;
 pub use task::Task;
