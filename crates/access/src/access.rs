@@ -17,7 +17,7 @@ use workload::{Effective, Levels};
 use crate::Snapshot;
 use crate::change::{Job, Writer};
 use crate::login::{Login, View};
-use crate::plan::{Actor, World, denied, missing};
+use crate::plan::{Actor, denied, missing};
 use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
 use crate::scram::{PASSWORD_BYTES_MAX, Verifier};
@@ -374,19 +374,12 @@ impl Access {
     ) -> Result<Outcome, Error> {
         let actor = &login.actor;
         // Planned here first, against a verifier that will not be used: whoever may not, or is wrong, causes no hashing.
-        let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalogue());
-        let world = World {
-            roles: &snapshot.roles,
-            levels: &levels,
-            has_data: &|resource| self.has_data(resource),
-            actor,
-            keyspace,
-            verifier: Some(&self.shared.decoy),
-        };
-        if let Some(listing) = world.list(statement) {
-            return listing;
+        let answer = self.with_world(actor, keyspace, Some(&self.shared.decoy), |world| {
+            world.list(statement).or_else(|| world.plan(statement).err().map(Err))
+        });
+        if let Some(answer) = answer {
+            return answer;
         }
-        world.plan(statement)?;
         let verifier = match password_of(statement) {
             Some(password) => Some(hash(password).await?),
             None => None,

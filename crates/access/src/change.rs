@@ -94,23 +94,33 @@ impl Access {
     }
 
     fn plan(&self, actor: &Actor, job: &Job) -> Result<Vec<Edit>, Error> {
-        let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalogue());
         let (keyspace, verifier) = match job {
             Job::Statement { keyspace, verifier, .. } => (keyspace.as_deref(), verifier.as_ref()),
             Job::SchemaChange(_) => (None, None),
         };
-        let world = World {
+        self.with_world(actor, keyspace, verifier, |world| match job {
+            Job::Statement { statement, .. } => world.plan(statement),
+            Job::SchemaChange(change) => Ok(world.after_schema_change(change)),
+        })
+    }
+
+    /// What statements are planned against, as it is now.
+    pub(crate) fn with_world<T>(
+        &self,
+        actor: &Actor,
+        keyspace: Option<&str>,
+        verifier: Option<&Arc<Verifier>>,
+        f: impl FnOnce(&World<'_>) -> T,
+    ) -> T {
+        let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalogue());
+        f(&World {
             roles: &snapshot.roles,
             levels: &levels,
             has_data: &|resource| self.has_data(resource),
             actor,
             keyspace,
             verifier,
-        };
-        match job {
-            Job::Statement { statement, .. } => world.plan(statement),
-            Job::SchemaChange(change) => Ok(world.after_schema_change(change)),
-        }
+        })
     }
 
     fn writer(&self) -> &Writer {
