@@ -124,40 +124,7 @@ impl Parser<'_> {
     }
 
     fn expression(&mut self) -> Result<SelectExpr> {
-        if self.depth == 0 {
-            self.operations = 0;
-        }
-        self.enter()?;
-        let expr = self.expr_sum();
-        self.depth -= 1;
-        expr
-    }
-
-    /// Sums and products in one loop, as for terms.
-    fn expr_sum(&mut self) -> Result<SelectExpr> {
-        let mut sum: Option<(SelectExpr, ArithmeticOp)> = None;
-        let mut product = self.expr_unary()?;
-        loop {
-            if let Some(op) = self.product_sign() {
-                self.count_operation()?;
-                self.advance();
-                product = arithmetic(product, op, self.expr_unary()?);
-                continue;
-            }
-            let left = match sum.take() {
-                Some((left, op)) => arithmetic(left, op, product),
-                None => product,
-            };
-            let op = match self.current.kind {
-                Kind::Plus => ArithmeticOp::Add,
-                Kind::Minus => ArithmeticOp::Subtract,
-                _ => return Ok(left),
-            };
-            self.count_operation()?;
-            self.advance();
-            sum = Some((left, op));
-            product = self.expr_unary()?;
-        }
+        self.sum(Parser::expr_unary, arithmetic, |_| false)
     }
 
     fn expr_unary(&mut self) -> Result<SelectExpr> {

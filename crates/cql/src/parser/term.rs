@@ -12,34 +12,49 @@ use crate::words::is_constant;
 impl Parser<'_> {
     /// Any term.
     pub(super) fn term(&mut self) -> Result<Term> {
+        // `SET c = [1] + c`: what follows is the column, which is the assignment's business.
+        self.sum(Parser::unary, arithmetic, Parser::column_follows)
+    }
+
+    /// Sums and products of operands, in one loop rather than a call for each strength: nesting costs less stack that way.
+    /// A `+` at which `ends` holds is not taken.
+    pub(super) fn sum<T>(
+        &mut self,
+        operand: fn(&mut Self) -> Result<T>,
+        join: fn(T, ArithmeticOp, T) -> T,
+        ends: fn(&Self) -> bool,
+    ) -> Result<T> {
         if self.depth == 0 {
             self.operations = 0;
         }
         self.enter()?;
-        let term = self.sum();
+        let sum = self.operators(operand, join, ends);
         self.depth -= 1;
-        term
+        sum
     }
 
-    /// Sums and products in one loop, rather than a call for each strength: nesting costs less stack that way.
-    fn sum(&mut self) -> Result<Term> {
+    fn operators<T>(
+        &mut self,
+        operand: fn(&mut Self) -> Result<T>,
+        join: fn(T, ArithmeticOp, T) -> T,
+        ends: fn(&Self) -> bool,
+    ) -> Result<T> {
         // What stands left of the last `+` or `-`, while the product to its right is being read.
-        let mut sum: Option<(Term, ArithmeticOp)> = None;
-        let mut product = self.unary()?;
+        let mut sum: Option<(T, ArithmeticOp)> = None;
+        let mut product = operand(self)?;
         loop {
             if let Some(op) = self.product_sign() {
                 self.count_operation()?;
                 self.advance();
-                product = arithmetic(product, op, self.unary()?);
+                product = join(product, op, operand(self)?);
                 continue;
             }
             let left = match sum.take() {
-                Some((left, op)) => arithmetic(left, op, product),
+                Some((left, op)) => join(left, op, product),
                 None => product,
             };
             let op = match self.current.kind {
-                // `SET c = [1] + c`: what follows is the column, which is the assignment's business.
-                Kind::Plus if self.column_follows() => return Ok(left),
+                Kind::Plus if ends(self) => return Ok(left),
                 Kind::Plus => ArithmeticOp::Add,
                 Kind::Minus => ArithmeticOp::Subtract,
                 _ => return Ok(left),
@@ -47,7 +62,7 @@ impl Parser<'_> {
             self.count_operation()?;
             self.advance();
             sum = Some((left, op));
-            product = self.unary()?;
+            product = operand(self)?;
         }
     }
 
