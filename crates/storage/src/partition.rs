@@ -97,8 +97,7 @@ impl Partition {
                 size_of::<Full>()
             }
             Change::DeleteRange { start, end, deletion } => {
-                let own = |bound: std::ops::Bound<Bytes>| bound.map(|key| Bytes::copy_from_slice(&key));
-                let (start, end) = (Position::of_start(&own(start)), Position::of_end(&own(end)));
+                let (start, end) = (Position::of_start(&start), Position::of_end(&end));
                 let before = full.ranges.len();
                 full.ranges.insert(start, end, deletion);
                 full.ranges.len().saturating_sub(before) * RANGE_OVERHEAD
