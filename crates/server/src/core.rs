@@ -107,11 +107,6 @@ impl Core {
         *roles.entry(role.clone()).or_insert(next)
     }
 
-    /// Whether a text is ready here.
-    pub(crate) fn knows(&self, text: &str, keyspace: Option<&Rc<str>>) -> bool {
-        self.plans.prepared(&crate::statement::id(keyspace.map(|k| &**k), text)).is_some()
-    }
-
     /// Makes a statement ready on the other cores, as far as they can.
     pub(crate) async fn prepare_elsewhere(&self, statement: &Statement) {
         let server = Server::of(self.shared.clone());
@@ -127,19 +122,19 @@ impl Core {
         }
     }
 
-    /// Makes a text ready, as a prepared statement.
+    /// Makes a text ready, as a prepared statement; with it, whether it was so before.
     pub(crate) fn prepare(
         &self,
         text: &str,
         keyspace: Option<&Rc<str>>,
-    ) -> Result<Rc<Statement>, PrepareError> {
+    ) -> Result<(Rc<Statement>, bool), PrepareError> {
         let id = crate::statement::id(keyspace.map(|k| &**k), text);
         if let Some(found) = self.plans.prepared(&id) {
-            return self.current(found).map_err(PrepareError::Engine);
+            return Ok((self.current(found).map_err(PrepareError::Engine)?, true));
         }
         let statement = Rc::new(Statement::prepare(text, keyspace, &*self.engine)?);
         self.plans.keep_prepared(statement.clone());
-        Ok(statement)
+        Ok((statement, false))
     }
 
     /// The statement itself while its plan fits the schema, else the same bound anew.

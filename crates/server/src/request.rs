@@ -425,9 +425,8 @@ impl Session {
     /// Makes a text ready here and on the other cores, so that its id is known on every connection of the client, and answers.
     fn prepare(self: &Rc<Self>, envelope: &Envelope, prepare: &Prepare<'_>) -> Result<(), Failure> {
         let keyspace = self.keyspace_of(prepare.keyspace);
-        let known = self.core.knows(prepare.text, keyspace.as_ref());
         let prepared = self.core.prepare(prepare.text, keyspace.as_ref());
-        let statement = prepared.map_err(|error| self.unprepared_failure(error))?;
+        let (statement, known) = prepared.map_err(|error| self.unprepared_failure(error))?;
         self.authorize(&statement)
             .map_err(|error| reply::failure(error, Kind::Other, Consistency::One, None))?;
         if known || lanes::cores() == 1 {
