@@ -32,7 +32,7 @@ const WHOLE_BYTES_MAX: usize = 128 << 20;
 struct OwnAcks(storage::Acks);
 
 impl Acks for OwnAcks {
-    fn poll_acked(&mut self, write: u64, cx: &mut Context<'_>) -> Poll<Result<u64, Error>> {
+    fn poll_acked(&mut self, write: u64, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.0.poll_acked(write, cx).map_err(storage_error)
     }
 }
@@ -222,9 +222,8 @@ impl Embedded {
             None => Position { left: rows_max, ..Position::default() },
         };
         Ok(Reading {
-            tokens: tokens(&plan.restrictions.tokens, values)?,
+            scan: Scan { slice, tokens: tokens(&plan.restrictions.tokens, values)? },
             plan: plan.clone(),
-            slice,
             keys,
             position,
             page: if counting { None } else { request.page_size },
@@ -257,9 +256,9 @@ fn tokens(bounds: &[TokenBound], values: &[Value<'_>]) -> Result<RangeInclusive<
 /// One page of a SELECT.
 struct Reading {
     plan: Arc<SelectPlan>,
-    slice: Slice,
+    scan: Scan,
+    /// The partitions, where the statement names them; otherwise the scan finds them.
     keys: Option<Vec<(i64, Bytes)>>,
-    tokens: RangeInclusive<i64>,
     position: Position,
     page: Option<u32>,
     counting: bool,
@@ -273,11 +272,8 @@ impl Reading {
         let mut chunk = Chunk { rows, counted: 0, last: None, of_partition: 0, left: page, bytes_max };
         let next = match self.keys.take() {
             Some(keys) => self.by_keys(&engine, keys, &mut chunk).await?,
-            None if self.tokens.is_empty() => None,
-            None => {
-                let scan = Scan { slice: self.slice.clone(), tokens: self.tokens.clone() };
-                scan.run(&self.position, &mut chunk).await?
-            }
+            None if self.scan.tokens.is_empty() => None,
+            None => self.scan.run(&self.position, &mut chunk).await?,
         };
         if self.page.is_none() && chunk.rows.cells.len() >= WHOLE_BYTES_MAX {
             return Err(Error::Invalid(format!(
@@ -322,19 +318,7 @@ impl Reading {
                 }
             }
             let core = engine.owner(token);
-            let finished = if core == lanes::current_core() {
-                self.slice.one(&engine.shard, token, &key, after, chunk).await?
-            } else {
-                let mut away = chunk.take();
-                let (slice, key) = (self.slice.clone(), key.clone());
-                let (back, finished) = lanes::call(core, move || async move {
-                    let finished = slice.one(&Embedded::local().shard, token, &key, after, &mut away).await;
-                    (away, finished)
-                })
-                .await;
-                *chunk = back;
-                finished?
-            };
+            let finished = self.scan.slice.one_on(core, token, &key, after, chunk).await?;
             if !finished {
                 return Ok(Some(stopped_at(chunk, token, key, done)));
             }

@@ -13,7 +13,7 @@ use crate::paging::Position;
 use crate::restrict::BoundFilter;
 use crate::select::{Show, Want};
 use crate::slice::{Range, descending};
-use crate::storage_error;
+use crate::{Embedded, storage_error};
 
 /// What to read of a partition. It travels to the core that owns the partition.
 #[derive(Clone, Debug)]
@@ -70,18 +70,13 @@ impl Chunk {
 
 impl Slice {
     /// The partition with this key, on the core that owns it.
-    pub(crate) async fn view(
-        &self,
-        shard: &Rc<Shard>,
-        token: i64,
-        key: &Bytes,
-    ) -> Result<Option<PartitionView>, Error> {
+    async fn view(&self, shard: &Rc<Shard>, token: i64, key: &Bytes) -> Result<Option<PartitionView>, Error> {
         let table = TableId(self.def.id.as_u128());
         shard.read_partition(table, token, key, self.now_s).wait().await.map_err(storage_error)
     }
 
     /// Reads one partition, on the core that owns it, from after a row: whether to its end.
-    pub(crate) async fn one(
+    async fn one(
         &self,
         shard: &Rc<Shard>,
         token: i64,
@@ -94,6 +89,28 @@ impl Slice {
             Some(view) => self.partition((token, key), &view, after.as_ref(), chunk).await,
             None => Ok(true),
         }
+    }
+
+    /// As [`Slice::one`], from any core.
+    pub(crate) async fn one_on(
+        &self,
+        core: usize,
+        token: i64,
+        key: &Bytes,
+        after: Option<Bytes>,
+        chunk: &mut Chunk,
+    ) -> Result<bool, Error> {
+        if core == lanes::current_core() {
+            return self.one(&Embedded::local().shard, token, key, after, chunk).await;
+        }
+        let (mut away, slice, key) = (chunk.take(), self.clone(), key.clone());
+        let read = move || async move {
+            let whole = slice.one(&Embedded::local().shard, token, &key, after, &mut away).await;
+            (away, whole)
+        };
+        let (back, whole) = lanes::call(core, read).await;
+        *chunk = back;
+        whole
     }
 
     /// Takes rows of one partition into the chunk, from after `after`, until it is full or the partition ends.

@@ -62,9 +62,10 @@ impl Scan {
     /// Takes rows into the chunk, from `start` on, until it is full or there are no more: where to go on, if there are.
     pub(crate) async fn run(&self, start: &Position, chunk: &mut Chunk) -> Result<Option<Position>, Error> {
         let mut reached = start.clone();
-        if let (Some(key), Some(_)) = (&start.key, &start.row) {
+        if let (Some(key), Some(row)) = (&start.key, &start.row) {
             let core = Embedded::local().owner(start.token);
-            if !self.one(core, start, key, chunk).await? {
+            chunk.of_partition = start.of_partition;
+            if !self.slice.one_on(core, start.token, key, Some(row.clone()), chunk).await? {
                 return Ok(Some(chunk.inside(start.token, key.clone())));
             }
             reached = Position::after(start.token, key.clone());
@@ -98,8 +99,8 @@ impl Scan {
             }
             // As much of it as there is room for in the answer: only that core can say where that ends.
             let (token, key) = (piece.token, piece.key);
-            let begin = Position { token, ..Position::default() };
-            if !self.one(source.core, &begin, &key, chunk).await? {
+            chunk.of_partition = 0;
+            if !self.slice.one_on(source.core, token, &key, None, chunk).await? {
                 return Ok(Some(chunk.inside(token, key)));
             }
             reached = Position::after(token, key);
@@ -132,25 +133,6 @@ impl Scan {
                 chunk.counted += source.stretch.counted;
             }
         }
-    }
-
-    /// Reads one partition into the chunk, from behind a row of it, on the core that owns it: whether to its end.
-    async fn one(
-        &self,
-        core: usize,
-        start: &Position,
-        key: &Bytes,
-        chunk: &mut Chunk,
-    ) -> Result<bool, Error> {
-        let mut away = Chunk { of_partition: start.of_partition, ..chunk.take() };
-        let (scan, token, key, after) = (self.clone(), start.token, key.clone(), start.row.clone());
-        let read = move || async move {
-            let whole = scan.slice.one(&Embedded::local().shard, token, &key, after, &mut away).await;
-            (away, whole)
-        };
-        let (back, whole) = lanes::call(core, read).await;
-        *chunk = back;
-        whole
     }
 
     /// Reads partitions of one core, behind `start`.

@@ -122,12 +122,12 @@ impl Execution {
 
 /// How far the writes of one writer (a session, say) have come.
 pub trait Acks {
-    /// Whether the write with this number counts: the number of the last that does. A writer asks for its oldest, and is
-    /// woken when that one is done, which most often means that many are.
+    /// Whether the write with this number counts. A writer asks for its oldest, and is woken when that one is done, which most
+    /// often means that many are: asking for those then costs little.
     ///
     /// # Errors
     /// This write may be lost. Others may still succeed.
-    fn poll_acked(&mut self, write: u64, cx: &mut Context<'_>) -> Poll<Result<u64, Error>>;
+    fn poll_acked(&mut self, write: u64, cx: &mut Context<'_>) -> Poll<Result<(), Error>>;
 }
 
 /// The kind of a BATCH.

@@ -56,35 +56,18 @@ impl Session {
         if self.unacked.borrow().waiting.is_empty() {
             return;
         }
-        let mut answers = 0;
         let mut now_ns = None;
-        while let Some(polled) = self.poll_oldest(cx) {
+        for _ in 0..ANSWERS_MAX {
+            let Some(said) = self.poll_oldest(cx) else { return self.answer_late(cx) };
             let now_ns = *now_ns.get_or_insert_with(lanes::time::monotonic_ns);
-            match polled {
-                Ok(upto) => loop {
-                    let acked = self.unacked.borrow_mut().take_upto(upto);
-                    let Some(Waiting { due, .. }) = acked else { break };
-                    self.give_acked(due, Ok(Outcome::Void), now_ns);
-                    answers += 1;
-                    if answers >= ANSWERS_MAX {
-                        return cx.waker().wake_by_ref();
-                    }
-                },
-                Err(error) => {
-                    let oldest = self.unacked.borrow_mut().waiting.pop_front();
-                    self.give_acked(oldest.expect("it was asked for").due, Err(error), now_ns);
-                    answers += 1;
-                }
-            }
-            if answers >= ANSWERS_MAX {
-                return cx.waker().wake_by_ref();
-            }
+            let oldest = self.unacked.borrow_mut().waiting.pop_front();
+            self.give_acked(oldest.expect("it was asked for").due, said.map(|()| Outcome::Void), now_ns);
         }
-        self.answer_late(cx);
+        cx.waker().wake_by_ref();
     }
 
     /// What the engine says of the oldest; `None` while there is nothing to say.
-    fn poll_oldest(&self, cx: &mut Context<'_>) -> Option<Result<u64, Error>> {
+    fn poll_oldest(&self, cx: &mut Context<'_>) -> Option<Result<(), Error>> {
         let unacked = &mut *self.unacked.borrow_mut();
         let write = unacked.waiting.front()?.write;
         let acks = unacked.acks.get_or_insert_with(|| self.core.engine.acks());
@@ -117,10 +100,6 @@ impl Session {
 }
 
 impl Unacked {
-    fn take_upto(&mut self, upto: u64) -> Option<Waiting> {
-        self.waiting.front().is_some_and(|waiting| waiting.write <= upto).then(|| self.waiting.pop_front())?
-    }
-
     fn take_late(&mut self, now_ns: u64) -> Option<Waiting> {
         let at = self.waiting.iter().position(|waiting| waiting.late_ns <= now_ns)?;
         self.waiting.remove(at)

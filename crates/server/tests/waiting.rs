@@ -91,7 +91,7 @@ struct SlowAcks {
 }
 
 impl Acks for SlowAcks {
-    fn poll_acked(&mut self, write: u64, cx: &mut Context<'_>) -> Poll<Result<u64, Error>> {
+    fn poll_acked(&mut self, write: u64, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         while self.disk.load(SeqCst) == STUCK {
             let sleep = || -> Pin<Box<dyn Future<Output = ()>>> {
                 Box::pin(lanes::time::sleep(Duration::from_millis(1)))

@@ -31,12 +31,12 @@ impl Acks {
         Acks { shard, hold: None, upto: 0 }
     }
 
-    /// Whether the write with this number ([`Commit::number`]) counts as done: the number of the last that does. Later than
-    /// durable, when memtables fill faster than they are flushed.
+    /// Whether the write with this number ([`Commit::number`]) counts as done; a comparison, where a later one is known to. Later
+    /// than durable, when memtables fill faster than they are flushed.
     ///
     /// # Errors
     /// The log has failed before this write was durable. Others may still succeed.
-    pub fn poll_acked(&mut self, write: u64, cx: &Context<'_>) -> Poll<Result<u64, StorageError>> {
+    pub fn poll_acked(&mut self, write: u64, cx: &Context<'_>) -> Poll<Result<(), StorageError>> {
         if self.upto < write {
             self.upto = match &self.shard.log {
                 Some(log) => ready!(log.poll_durable(write, cx))?,
@@ -48,7 +48,7 @@ impl Acks {
             ready!(hold.as_mut().poll(&mut Context::from_waker(cx.waker())));
             self.hold = None;
         }
-        Poll::Ready(Ok(self.upto))
+        Poll::Ready(Ok(()))
     }
 
     fn hold(&self) -> Option<LocalBoxFuture<()>> {
@@ -92,6 +92,6 @@ impl Future for Commit {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let number = self.number;
-        self.acks.poll_acked(number, cx).map_ok(|_| ())
+        self.acks.poll_acked(number, cx)
     }
 }
