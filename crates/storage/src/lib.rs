@@ -30,6 +30,7 @@ mod signal;
 mod table;
 mod table_file;
 mod upkeep;
+mod versions;
 mod view;
 mod world;
 

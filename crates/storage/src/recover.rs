@@ -36,7 +36,8 @@ use crate::segment::{self, BLOCK, Batch, HeaderRead, SegmentHeader};
 use crate::shard::{Shard, State, Table};
 use crate::signal::Signal;
 use crate::table_file::TableFile;
-use crate::upkeep::{counts, replace_file, table_name, write_manifest};
+use crate::upkeep::{counts, table_name};
+use crate::versions::{replace_file, write_manifest};
 use crate::world::{Mode, World};
 
 /// The version of the folder's layout.

@@ -1,4 +1,4 @@
-//! What goes on behind reads and writes: flushing memtables, merging files, editing the manifest, removing what is dead.
+//! What goes on behind reads and writes: flushing memtables, merging files, removing what is dead.
 //!
 //! Two tasks live on the fast lane, one for flushes and one for compactions. They only decide and wait; merging,
 //! encoding and compressing run on the heavy lane over snapshots. A file becomes visible to readers and to the manifest in this
@@ -13,7 +13,6 @@ use bytes::Bytes;
 
 use crate::choose;
 use crate::error::StorageError;
-use crate::manifest::Manifest;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
 use crate::model::TableId;
@@ -277,24 +276,6 @@ impl Shard {
         Ok(())
     }
 
-    /// Edits the manifest: one edit at a time, durable when this returns.
-    async fn edit(&self, change: impl FnOnce(&Shard, &mut Manifest)) -> Result<(), StorageError> {
-        self.progress.wait(|| (!self.manifest_busy.replace(true)).then_some(())).await;
-        let mut new = self.manifest.borrow().clone();
-        change(self, &mut new);
-        new.tidy();
-        let result = write_manifest(&*self.world, &self.dir, &new).await;
-        if result.is_ok() {
-            // File numbers may have been given out meanwhile.
-            let mut manifest = self.manifest.borrow_mut();
-            new.next_file = manifest.next_file;
-            *manifest = new;
-        }
-        self.manifest_busy.set(false);
-        self.progress.wake();
-        result
-    }
-
     /// Removes dead files that no reader uses any more.
     async fn sweep(&self) {
         let dead: Vec<_> =
@@ -380,33 +361,6 @@ impl Shard {
         self.lock.borrow_mut().take();
         result
     }
-}
-
-/// Replaces the manifest on disk.
-pub(crate) async fn write_manifest(
-    world: &dyn World,
-    dir: &std::path::Path,
-    manifest: &Manifest,
-) -> Result<(), StorageError> {
-    replace_file(world, dir, "manifest", manifest.encode()).await
-}
-
-/// Writes a file beside the old one, syncs it and puts it in place.
-pub(crate) async fn replace_file(
-    world: &dyn World,
-    dir: &std::path::Path,
-    name: &str,
-    bytes: Vec<u8>,
-) -> Result<(), StorageError> {
-    let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
-    let write = async {
-        let file = world.open(&new, Mode::Create).await?;
-        file.write(0, bytes.into()).await?;
-        file.sync().await?;
-        world.rename(&new, &path).await?;
-        world.sync_dir(dir).await
-    };
-    write.await.map_err(|error| StorageError::io("write", &path, error))
 }
 
 /// The counts a shard starts with.
