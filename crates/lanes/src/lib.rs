@@ -17,6 +17,7 @@
 pub mod disk;
 pub mod net;
 pub mod random;
+pub mod sim;
 pub mod sync;
 pub mod time;
 

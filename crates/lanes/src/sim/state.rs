@@ -1,0 +1,441 @@
+//! The disk as a state machine: operations come under way, wait their turns, and take effect one at a time.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::fault::{Effect, Fault, Kind, Step};
+use super::inode::{self, Inode};
+use super::names::{self, Names, Node};
+use super::{OpenOptions, Random};
+
+/// Steps kept for printing.
+const RECORD_MAX: usize = 200;
+
+/// Turns that an operation waits at most when nothing stalls it.
+const WAIT_MAX: u64 = 2;
+
+/// An operation.
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    Open { path: PathBuf, options: OpenOptions },
+    Read { inode: u64, offset: u64, len: usize },
+    Write { inode: u64, offset: u64, data: Bytes, durable: bool },
+    Allocate { inode: u64, len: u64 },
+    Truncate { inode: u64, len: u64 },
+    Length { inode: u64 },
+    Sync { inode: u64 },
+    SyncFolder { path: PathBuf },
+    MakeFolder { path: PathBuf },
+    Remove { path: PathBuf },
+    Rename { from: PathBuf, to: PathBuf },
+    Link { from: PathBuf, to: PathBuf },
+    List { path: PathBuf },
+    Lock { path: PathBuf },
+}
+
+/// What an operation answers.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Done,
+    Opened(u64),
+    Bytes(Bytes),
+    Length(u64),
+    Names(Vec<String>),
+}
+
+impl Request {
+    fn kind(&self) -> Kind {
+        match self {
+            Request::Read { .. } => Kind::Read,
+            Request::Write { .. } | Request::Allocate { .. } | Request::Truncate { .. } => Kind::Write,
+            Request::Sync { .. } | Request::SyncFolder { .. } => Kind::Sync,
+            _ => Kind::Names,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Request::Open { .. } => "open",
+            Request::Read { .. } => "read",
+            Request::Write { durable: true, .. } => "write durably",
+            Request::Write { .. } => "write",
+            Request::Allocate { .. } => "allocate",
+            Request::Truncate { .. } => "truncate",
+            Request::Length { .. } => "ask the length of",
+            Request::Sync { .. } => "sync",
+            Request::SyncFolder { .. } => "sync the folder",
+            Request::MakeFolder { .. } => "make the folder",
+            Request::Remove { .. } => "remove",
+            Request::Rename { .. } => "rename",
+            Request::Link { .. } => "link",
+            Request::List { .. } => "list",
+            Request::Lock { .. } => "lock",
+        }
+    }
+
+    fn inode(&self) -> Option<u64> {
+        match self {
+            Request::Read { inode, .. }
+            | Request::Write { inode, .. }
+            | Request::Allocate { inode, .. }
+            | Request::Truncate { inode, .. }
+            | Request::Length { inode }
+            | Request::Sync { inode } => Some(*inode),
+            _ => None,
+        }
+    }
+
+    fn range(&self) -> Option<(u64, u64)> {
+        match self {
+            Request::Read { offset, len, .. } => Some((*offset, *len as u64)),
+            Request::Write { offset, data, .. } => Some((*offset, data.len() as u64)),
+            Request::Allocate { len, .. } | Request::Truncate { len, .. } => Some((0, *len)),
+            _ => None,
+        }
+    }
+
+    /// The change to a file's contents that it makes.
+    fn contents(&self) -> Option<(u64, inode::Change)> {
+        match self {
+            Request::Write { inode, offset, data, .. } => {
+                Some((*inode, inode::Change::Write { offset: *offset, data: data.clone() }))
+            }
+            Request::Allocate { inode, len } | Request::Truncate { inode, len } => {
+                Some((*inode, inode::Change::Length(*len)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An operation under way.
+#[derive(Debug)]
+struct Flight {
+    request: Request,
+    turns: u64,
+    fails: Option<Effect>,
+    /// When it came under way: a sync covers what was done by then.
+    moment: u64,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) random: Random,
+    /// How often the machine went down; what was opened in an earlier life never answers.
+    pub(super) life: u64,
+    pub(super) steps: u64,
+    pub(super) crash_at: Option<u64>,
+    /// It has gone down, and nothing answers until it is started again.
+    pub(super) down: bool,
+    pub(super) faults: Vec<Fault>,
+    pub(super) capacity: u64,
+    pub(super) inodes: BTreeMap<u64, Inode>,
+    pub(super) names: Names,
+    locked: BTreeSet<PathBuf>,
+    next_inode: u64,
+    moment: u64,
+    flights: BTreeMap<u64, Flight>,
+    record: VecDeque<Step>,
+}
+
+impl State {
+    pub(super) fn new(seed: u64) -> State {
+        State {
+            random: Random::new(seed),
+            life: 0,
+            steps: 0,
+            crash_at: None,
+            down: false,
+            faults: Vec::new(),
+            capacity: u64::MAX,
+            inodes: BTreeMap::new(),
+            names: Names::default(),
+            locked: BTreeSet::new(),
+            next_inode: 1,
+            moment: 0,
+            flights: BTreeMap::new(),
+            record: VecDeque::new(),
+        }
+    }
+
+    /// Takes an operation; answers with its ticket.
+    pub(super) fn begin(&mut self, request: Request) -> u64 {
+        let (kind, path) = (request.kind(), self.path_of(&request));
+        let mut turns = self.random.below(WAIT_MAX + 1);
+        let mut fails = None;
+        for fault in &mut self.faults {
+            if fault.is_about(kind, &path) && self.random.one_in(fault.one_in) {
+                fault.times -= 1;
+                match fault.effect {
+                    Effect::Stalled(more) => turns = turns.saturating_add(more),
+                    effect => fails = Some(effect),
+                }
+            }
+        }
+        self.moment += 1;
+        self.flights.insert(self.moment, Flight { request, turns, fails, moment: self.moment });
+        self.moment
+    }
+
+    /// Gives an operation a turn; its answer when that was the last it waited for.
+    pub(super) fn turn(&mut self, ticket: u64) -> Option<io::Result<Answer>> {
+        if self.down {
+            return None;
+        }
+        let flight = self.flights.get_mut(&ticket).expect("an operation ends once");
+        if flight.turns > 0 {
+            flight.turns -= 1;
+            return None;
+        }
+        self.finish(ticket)
+    }
+
+    /// Lets an operation take effect, unless the machine goes down at this very step.
+    pub(super) fn finish(&mut self, ticket: u64) -> Option<io::Result<Answer>> {
+        self.steps += 1;
+        let step = self.steps;
+        if self.crash_at.is_some_and(|at| step >= at) {
+            self.down = true;
+            return None;
+        }
+        let flight = self.flights.remove(&ticket).expect("an operation ends once");
+        let (what, range) = (flight.request.name(), flight.request.range());
+        let path = self.path_of(&flight.request);
+        self.moment += 1;
+        let result = match flight.fails.and_then(Effect::error) {
+            Some(error) => {
+                self.spoil(&flight);
+                Err(error)
+            }
+            None => self.perform(&flight),
+        };
+        if self.record.len() == RECORD_MAX {
+            self.record.pop_front();
+        }
+        let error = result.as_ref().err().map(io::Error::kind);
+        self.record.push_back(Step { number: step, what, path, range, error });
+        Some(result)
+    }
+
+    /// Stalled operations go on.
+    pub(super) fn resume(&mut self) {
+        self.flights.values_mut().for_each(|flight| flight.turns = flight.turns.min(WAIT_MAX));
+    }
+
+    /// The machine goes down, and is started again.
+    pub(super) fn crash(&mut self) {
+        let (mut contents, mut renamed) = (BTreeMap::<u64, Vec<inode::Change>>::new(), Vec::new());
+        for flight in std::mem::take(&mut self.flights).into_values() {
+            if let Some((inode, change)) = flight.request.contents() {
+                contents.entry(inode).or_default().push(change);
+            }
+            renamed.extend(self.renaming(&flight.request).ok().flatten());
+        }
+        for (id, inode) in &mut self.inodes {
+            inode.crash(contents.remove(id).unwrap_or_default(), &mut self.random);
+        }
+        self.names.crash(renamed, &mut self.random);
+        self.locked.clear();
+        self.forget_files();
+        self.life += 1;
+        (self.down, self.crash_at) = (false, None);
+    }
+
+    /// Bytes that files take.
+    pub(super) fn used(&self) -> u64 {
+        let named = self.names.files();
+        let takes = |(id, inode): &(&u64, &Inode)| inode.handles > 0 || named.contains(id);
+        self.inodes.iter().filter(takes).map(|(_, inode)| inode.now.len() as u64).sum()
+    }
+
+    /// A handle is gone.
+    pub(super) fn close(&mut self, inode: u64) {
+        if let Some(inode) = self.inodes.get_mut(&inode) {
+            inode.handles -= 1;
+        }
+    }
+
+    pub(super) fn unlock(&mut self, path: &Path) {
+        self.locked.remove(path);
+    }
+
+    pub(super) fn record(&self) -> String {
+        self.record.iter().map(|step| format!("{step}\n")).collect()
+    }
+
+    fn path_of(&self, request: &Request) -> PathBuf {
+        let of_file = |inode: u64| {
+            let named = self.names.now.iter().find(|(_, node)| **node == Node::File(inode));
+            named.map_or_else(|| PathBuf::from("(removed)"), |(path, _)| path.clone())
+        };
+        match request {
+            Request::Open { path, .. }
+            | Request::SyncFolder { path }
+            | Request::MakeFolder { path }
+            | Request::Remove { path }
+            | Request::List { path }
+            | Request::Lock { path } => path.clone(),
+            Request::Rename { to, .. } | Request::Link { to, .. } => to.clone(),
+            _ => request.inode().map(of_file).unwrap_or_default(),
+        }
+    }
+
+    /// What a failed operation leaves behind.
+    fn spoil(&mut self, flight: &Flight) {
+        match &flight.request {
+            Request::Sync { inode } => {
+                let inode = self.inodes.get_mut(inode).expect("an open file");
+                inode.sync_torn(flight.moment, &mut self.random);
+            }
+            Request::SyncFolder { path } => self.names.sync_torn(path, flight.moment, &mut self.random),
+            request => {
+                if let Some((inode, change)) = request.contents() {
+                    let inode = self.inodes.get_mut(&inode).expect("an open file");
+                    inode.change_torn(&change, &mut self.random);
+                }
+            }
+        }
+    }
+
+    fn perform(&mut self, flight: &Flight) -> io::Result<Answer> {
+        match &flight.request {
+            Request::Open { path, options } => return self.open(path, *options).map(Answer::Opened),
+            Request::Read { inode, offset, len } => {
+                let contents = &self.inodes[inode].now;
+                let end = usize::try_from(*offset).ok().and_then(|at| Some(at..at.checked_add(*len)?));
+                let bytes = end.and_then(|range| contents.get(range)).map(Bytes::copy_from_slice);
+                return bytes.map(Answer::Bytes).ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
+            }
+            Request::Length { inode } => return Ok(Answer::Length(self.inodes[inode].now.len() as u64)),
+            Request::Write { inode, offset, data, durable } => {
+                return self.write(*inode, *offset, data, *durable);
+            }
+            Request::Allocate { inode, len } => self.allocate(*inode, *len)?,
+            Request::Truncate { inode, len } => {
+                let file = self.inodes.get_mut(inode).expect("an open file");
+                file.change(self.moment, inode::Change::Length(*len));
+            }
+            Request::Sync { inode } => {
+                self.inodes.get_mut(inode).expect("an open file").sync(flight.moment);
+            }
+            Request::SyncFolder { path } => {
+                self.names.check_folder(path)?;
+                self.names.sync(path, flight.moment);
+                self.forget_files();
+            }
+            Request::MakeFolder { path } => self.make_folder(path)?,
+            Request::List { path } => {
+                self.names.check_folder(path)?;
+                return Ok(Answer::Names(self.names.list(path)));
+            }
+            Request::Lock { path } => {
+                if !self.locked.insert(path.clone()) {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+            }
+            request @ (Request::Remove { .. } | Request::Rename { .. } | Request::Link { .. }) => {
+                if let Some(change) = self.renaming(request)? {
+                    self.names.change(self.moment, change);
+                }
+            }
+        }
+        Ok(Answer::Done)
+    }
+
+    /// The change of names that an operation makes, if it can.
+    fn renaming(&self, request: &Request) -> io::Result<Option<names::Change>> {
+        let (from, to) = match request {
+            Request::Remove { path } => (Some(path), None),
+            Request::Rename { from, to } => (Some(from), Some(to)),
+            Request::Link { from, to } => {
+                let node = Node::File(self.names.file(from)?);
+                self.names.check_parent(to)?;
+                if self.names.get(to).is_some() {
+                    return Err(io::ErrorKind::AlreadyExists.into());
+                }
+                return Ok(Some(names::Change { from: None, to: Some(to.clone()), node }));
+            }
+            _ => return Ok(None),
+        };
+        let node = Node::File(self.names.file(from.expect("set above"))?);
+        to.map_or(Ok(()), |to| self.names.check_parent(to))?;
+        Ok(Some(names::Change { from: from.cloned(), to: to.cloned(), node }))
+    }
+
+    fn open(&mut self, path: &Path, options: OpenOptions) -> io::Result<u64> {
+        let id = match self.names.file(path) {
+            Ok(_) if options.create_new => return Err(io::ErrorKind::AlreadyExists.into()),
+            Ok(id) => id,
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound && (options.create || options.create_new) =>
+            {
+                self.names.check_parent(path)?;
+                let id = self.next_inode;
+                self.next_inode += 1;
+                self.inodes.insert(id, Inode::default());
+                let change = names::Change { from: None, to: Some(path.into()), node: Node::File(id) };
+                self.names.change(self.moment, change);
+                id
+            }
+            Err(error) => return Err(error),
+        };
+        let inode = self.inodes.get_mut(&id).expect("a named file exists");
+        inode.handles += 1;
+        if options.truncate && !inode.now.is_empty() {
+            inode.change(self.moment, inode::Change::Length(0));
+        }
+        Ok(id)
+    }
+
+    /// Room for a file to grow to a length: as much of it as there is.
+    fn room(&self, inode: u64, len: u64) -> u64 {
+        let has = self.inodes[&inode].now.len() as u64;
+        let free = self.capacity.saturating_sub(self.used());
+        len.min(has.saturating_add(free)).max(has.min(len))
+    }
+
+    fn write(&mut self, inode: u64, offset: u64, data: &Bytes, durable: bool) -> io::Result<Answer> {
+        let end = offset + data.len() as u64;
+        let fits = self.room(inode, end);
+        let written = data.slice(..fits.saturating_sub(offset) as usize);
+        let file = self.inodes.get_mut(&inode).expect("an open file");
+        if !written.is_empty() {
+            let change = inode::Change::Write { offset, data: written };
+            if durable { file.change_durably(change) } else { file.change(self.moment, change) }
+        }
+        if fits < end { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(Answer::Done) }
+    }
+
+    /// Durable zeros, as [`crate::disk::File::allocate`] makes them.
+    fn allocate(&mut self, inode: u64, len: u64) -> io::Result<()> {
+        if self.room(inode, len) < len {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        let file = self.inodes.get_mut(&inode).expect("an open file");
+        file.change_durably(inode::Change::Length(0));
+        file.change_durably(inode::Change::Length(len));
+        Ok(())
+    }
+
+    fn make_folder(&mut self, path: &Path) -> io::Result<()> {
+        let above: Vec<&Path> = path.ancestors().collect();
+        for folder in above.into_iter().rev().filter(|folder| folder.parent().is_some()) {
+            if self.names.get(folder).is_none() {
+                let change = names::Change { from: None, to: Some(folder.into()), node: Node::Folder };
+                self.names.change(self.moment, change);
+            }
+            self.names.check_folder(folder)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets files that are neither open nor named, nor can be after a crash.
+    fn forget_files(&mut self) {
+        let names = &self.names;
+        self.inodes.retain(|id, inode| inode.handles > 0 || names.may_name(*id));
+    }
+}
