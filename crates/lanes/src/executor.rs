@@ -388,7 +388,7 @@ impl Core {
                     left.into_iter().for_each(|slot| self.look_at(slot));
                     self.disk.borrow_mut().drop_group(group);
                 }
-                Message::Disk(finished) => self.disk_finished(finished),
+                Message::Disk(finished) => self.disk_finished(*finished),
             }
         }
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::panic::Location;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -34,6 +35,8 @@ struct Server {
     pool: Arc<Pool>,
     bucket: Arc<Bucket>,
     uring: AtomicBool,
+    /// It was said that a file system knows no direct I/O.
+    direct_refused: AtomicBool,
     ending: AtomicBool,
     kernel_threads: Mutex<KernelThreads>,
 }
@@ -84,6 +87,7 @@ impl Lanes {
             pool,
             bucket: Arc::default(),
             uring: true.into(),
+            direct_refused: false.into(),
             ending: false.into(),
             kernel_threads: Mutex::default(),
         }));
@@ -193,6 +197,17 @@ impl Lanes {
     pub(crate) fn ring_refused(&self, core: usize, error: &io::Error) {
         self.0.uring.store(false, Relaxed);
         self.report(&Report::RingRefused { core, error: error.to_string() });
+    }
+
+    /// A file system does not do direct I/O: said once.
+    pub(crate) fn direct_refused(&self, path: &Path) {
+        if !self.0.direct_refused.swap(true, Relaxed) {
+            self.report(&Report::DirectRefused { path: path.to_owned() });
+        }
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.0.pool
     }
 
     pub(crate) fn core(&self, core: usize) -> &Arc<CoreShared> {

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::WakeUp;
@@ -50,6 +51,11 @@ pub enum Report {
         /// What the kernel said.
         error: String,
     },
+    /// A file system does not do direct I/O: its files go through the page cache instead. Once for the server.
+    DirectRefused {
+        /// The first such file.
+        path: PathBuf,
+    },
 }
 
 impl fmt::Display for Report {
@@ -78,6 +84,12 @@ impl fmt::Display for Report {
             Report::RingRefused { core, error } => write!(
                 f,
                 "the kernel refuses io_uring's work on core {core} ({error}): disk requests go through threads from now on"
+            ),
+            Report::DirectRefused { path } => write!(
+                f,
+                "the file system of {} does not do direct I/O: its files go through the page cache, where large scans push \
+                 out what others need. Keep the data on a disk with ext4 or XFS",
+                path.display()
             ),
         }
     }

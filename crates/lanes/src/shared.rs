@@ -25,7 +25,7 @@ pub(crate) enum Message {
     /// The group was dropped.
     Drop(Group),
     /// A disk request is done.
-    Disk(Finished),
+    Disk(Box<Finished>),
 }
 
 /// See the head of this file.

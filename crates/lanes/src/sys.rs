@@ -128,6 +128,18 @@ pub(crate) fn allocate(file: &std::fs::File, len: u64) -> io::Result<()> {
     }
 }
 
+/// From now on requests of this descriptor go through the page cache.
+pub(crate) fn clear_direct(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open as long as `file` is borrowed; the commands take and give flags.
+    let status = unsafe {
+        match libc::fcntl(file.as_raw_fd(), libc::F_GETFL) {
+            -1 => -1,
+            flags => libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_DIRECT),
+        }
+    };
+    if status == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Bytes free for us, and all bytes, of the file system that holds `path`.
 pub(crate) fn space(path: &Path) -> io::Result<(u64, u64)> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;

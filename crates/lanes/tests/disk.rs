@@ -1,11 +1,13 @@
 //! The disk service on both backends: what is written is read, by either lane, and ends are told from errors.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
-use lanes::disk::{self, AlignedBuf, OpenOptions};
-use lanes::{Config, DiskBackend, Group, Lanes};
+use lanes::disk::{self, AlignedBuf, BLOCK, OpenOptions};
+use lanes::{Config, DiskBackend, Group, Lanes, Reporter};
 
 /// Runs one scenario in a fresh folder, on lanes of each backend.
 #[expect(clippy::disallowed_methods, reason = "makes and clears the folder from outside of lanes")]
@@ -70,6 +72,126 @@ fn direct_files_take_whole_blocks_and_give_any_range() {
         assert_eq!(read, buffer[100..5100]);
         assert_eq!(file.read_at((1 << 20) - 3, 3).await.unwrap(), [0; 3][..]);
         assert!(file.read_at((1 << 20) - 3, 4).await.is_err());
+    });
+}
+
+/// A direct file, written and read anywhere, is the same as bytes in memory; its length too.
+#[test]
+fn direct_files_take_and_give_any_range() {
+    check("any-range", |folder| async move {
+        let file = disk::open(&folder.join("a"), OpenOptions { direct: true, ..NEW }).await.unwrap();
+        let direct = file.is_direct();
+        let mut model = Vec::new();
+        let seed = 7;
+        let mut random = Random(seed);
+        for step in 0..300_u32 {
+            let (at, len) = (random.below(40_000), random.below(20_000));
+            let (at, len) = if step % 3 == 0 { (at / BLOCK * BLOCK, len) } else { (at, len) };
+            if step % 2 == 0 {
+                let data = vec![step as u8; len];
+                model.resize(model.len().max(if len > 0 { at + len } else { 0 }), 0);
+                model[at..at + len].copy_from_slice(&data);
+                file.write_at(at as u64, Bytes::from(data)).await.unwrap();
+                assert_eq!(file.len().await.unwrap(), model.len() as u64, "seed {seed}, step {step}");
+            } else {
+                let read = file.read_at(at as u64, len).await;
+                match model.get(at..at + len) {
+                    Some(expected) => {
+                        assert!(read.unwrap() == expected, "seed {seed}, step {step}: {len} at {at}")
+                    }
+                    None if len > 0 => assert_eq!(read.unwrap_err().kind(), ErrorKind::UnexpectedEof),
+                    None => assert_eq!(read.unwrap().len(), 0),
+                }
+            }
+        }
+        // Memory that is aligned already is written from where it lies.
+        let aligned = Bytes::from(AlignedBuf::copy_of(&[9; 3 * BLOCK]));
+        file.write_at(0, aligned.slice(..2 * BLOCK + 5)).await.unwrap();
+        assert_eq!(file.read_at(BLOCK as u64, BLOCK + 5).await.unwrap(), vec![9; BLOCK + 5]);
+        let misplaced = file.write_aligned(5, AlignedBuf::new(1)).await;
+        assert_eq!(misplaced.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(file.read_at(u64::MAX, 1).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(file.is_direct(), direct, "a wrong request is not the file system's refusal");
+    });
+}
+
+/// xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+#[test]
+fn a_file_system_without_direct_requests_is_used_without_and_it_is_said_once() {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let hears = said.clone();
+    let reporter = Reporter::new(move |report| hears.lock().unwrap().push(report.to_string()));
+    let config = Config { cores: vec![0], pin: false, reporter, ..Config::detect() };
+    let lanes = Lanes::start(config).expect("lanes start");
+    lanes.block_on(0, Group::LOG, || async {
+        for _ in 0..2 {
+            let options = OpenOptions { direct: true, ..OpenOptions::default() };
+            let file = disk::open(Path::new("/proc/self/status"), options).await.unwrap();
+            assert!(!file.is_direct());
+            assert_eq!(file.read_at(0, 5).await.unwrap(), b"Name:"[..]);
+        }
+    });
+    lanes.shutdown();
+    let said = said.lock().unwrap();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("/proc/self/status does not do direct I/O"), "{said:?}");
+}
+
+#[test]
+fn a_large_file_is_removed_by_and_by_unless_it_has_another_name() {
+    check("paced", |folder| async move {
+        let len = 5 * disk::REMOVE_STEP_BYTES / 2;
+        for names in [1, 2] {
+            let (path, other) = (folder.join("large"), folder.join(names.to_string()));
+            let file = disk::open(&path, NEW).await.unwrap();
+            file.truncate(len).await.unwrap();
+            if names == 2 {
+                disk::hard_link(&path, &other).await.unwrap();
+            }
+            disk::remove_paced(&path).await.unwrap();
+            assert!(!disk::exists(&path).await.unwrap());
+            // Whoever still has it open sees how it was taken apart.
+            assert_eq!(file.len().await.unwrap(), if names == 1 { 0 } else { len });
+        }
+        let missing = disk::remove_paced(&folder.join("large")).await;
+        assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
+        disk::open(&folder.join("small"), NEW).await.unwrap();
+        disk::remove_paced(&folder.join("small")).await.unwrap();
+        assert_eq!(disk::list_dir(&folder).await.unwrap(), ["2"]);
+    });
+}
+
+/// Files are closed by a thread of the pool: not at once, but soon.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "looks at the process's open files")]
+fn files_that_nobody_has_any_more_are_closed() {
+    check("closed", |folder| async move {
+        let path = folder.join("a");
+        let is_open = || {
+            let files = std::fs::read_dir("/proc/self/fd").unwrap();
+            files.flatten().any(|file| std::fs::read_link(file.path()).is_ok_and(|target| target == path))
+        };
+        let file = disk::open(&path, OpenOptions { direct: true, ..NEW }).await.unwrap();
+        file.write_at(1, Bytes::from_static(b"the page cache's descriptor, too")).await.unwrap();
+        assert!(is_open());
+        drop(file);
+        let closed = async {
+            while is_open() {
+                lanes::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        lanes::time::timeout(Duration::from_secs(20), closed).await.expect("closed");
     });
 }
 

@@ -8,13 +8,18 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use bytes::Bytes;
+
 /// Alignment and unit of direct I/O, bytes: the largest logical block of the disks in use.
 pub const BLOCK: usize = 4096;
 
-/// Pieces of memory that a thread keeps: log batches of one core are written one at a time, so few are ever used.
-const KEPT_MAX: usize = 4;
+/// Pieces of memory that a thread keeps: log batches of one core are written one at a time, but blocks of tables are read by
+/// dozens.
+const KEPT_MAX: usize = 32;
 /// Larger ones are not kept, bytes.
 const KEPT_BYTES_MAX: usize = 1 << 20;
+/// All that a thread keeps, bytes.
+const KEPT_SUM_MAX: usize = 4 << 20;
 
 thread_local! {
     static KEPT: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
@@ -117,6 +122,13 @@ impl DerefMut for AlignedBuf {
     }
 }
 
+/// The same memory, shared: [`super::File::write_at`] writes it without a copy.
+impl From<AlignedBuf> for Bytes {
+    fn from(buffer: AlignedBuf) -> Bytes {
+        Bytes::from_owner(buffer)
+    }
+}
+
 impl AsRef<[u8]> for AlignedBuf {
     fn as_ref(&self) -> &[u8] {
         self
@@ -138,7 +150,8 @@ impl Drop for AlignedBuf {
         // A thread that is ending keeps nothing.
         let _ = KEPT.try_with(|kept| {
             let mut kept = kept.borrow_mut();
-            if kept.len() < KEPT_MAX {
+            let sum: usize = kept.iter().map(|memory| memory.bytes).sum();
+            if kept.len() < KEPT_MAX && sum + memory.bytes <= KEPT_SUM_MAX {
                 kept.push(memory);
             }
         });
@@ -169,10 +182,13 @@ mod tests {
         let copy = AlignedBuf::copy_of(&[1; BLOCK + 1]);
         assert_eq!((copy.as_ptr(), copy.len()), (at, 2 * BLOCK));
         assert_eq!((&copy[..=BLOCK], &copy[BLOCK + 1..]), (&[1; BLOCK + 1][..], &[0; BLOCK - 1][..]));
-        let large: Vec<AlignedBuf> = (0..20).map(|_| AlignedBuf::new(2 * KEPT_BYTES_MAX)).collect();
-        let many: Vec<AlignedBuf> = (0..20).map(|_| AlignedBuf::new(1)).collect();
+        let large: Vec<AlignedBuf> = (0..40).map(|_| AlignedBuf::new(2 * KEPT_BYTES_MAX)).collect();
+        let many: Vec<AlignedBuf> = (0..40).map(|_| AlignedBuf::new(1)).collect();
         drop((large, many, copy));
         let kept = KEPT.with_borrow(|kept| kept.iter().map(|memory| memory.bytes).collect::<Vec<_>>());
         assert!(kept.len() == KEPT_MAX && kept.iter().all(|&bytes| bytes <= KEPT_BYTES_MAX), "{kept:?}");
+        KEPT.take();
+        drop((0..10).map(|_| AlignedBuf::new(KEPT_BYTES_MAX)).collect::<Vec<_>>());
+        assert_eq!(KEPT.with_borrow(Vec::len), KEPT_SUM_MAX / KEPT_BYTES_MAX);
     }
 }

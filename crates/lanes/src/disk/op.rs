@@ -1,6 +1,5 @@
 //! One request to the disk: what it is, what it costs, and doing it in a blocking way (the pool's part).
 
-use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -8,7 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sched::Kind;
 
-use super::AlignedBuf;
+use super::handle::Handle;
+use super::{AlignedBuf, BLOCK};
 
 /// Memory a request reads into or writes from; owned by the request until it is over.
 #[derive(Debug)]
@@ -64,9 +64,13 @@ pub(crate) enum Action {
 pub(crate) struct Op {
     pub(crate) action: Action,
     /// None for `Blocking` only.
-    pub(crate) file: Option<Arc<fs::File>>,
+    pub(crate) file: Option<Arc<Handle>>,
     pub(crate) offset: u64,
     pub(crate) buffer: Buffer,
+    /// Bytes from the start of the buffer that have to be moved; what lies behind them only fills a block.
+    pub(crate) wanted: usize,
+    /// In whole blocks.
+    pub(crate) direct: bool,
     /// Bytes moved so far.
     pub(crate) done: usize,
 }
@@ -84,9 +88,21 @@ impl Op {
 
     /// Takes in that a step moved so many bytes: whether the request is over.
     pub(crate) fn advance(&mut self, moved: usize) -> bool {
+        let before = self.done;
         self.done += moved;
         match self.action {
-            Action::Read | Action::Write => moved == 0 || self.done >= self.buffer.as_slice().len(),
+            Action::Read | Action::Write if self.done >= self.wanted => true,
+            // Where a direct file ends, or a step was cut short, there may be no whole block; the next one starts with one. If
+            // that brings nothing new, it was the end.
+            Action::Read | Action::Write if self.direct && !self.done.is_multiple_of(BLOCK) => {
+                let whole = self.done / BLOCK * BLOCK;
+                let over = whole <= before;
+                if !over {
+                    self.done = whole;
+                }
+                over
+            }
+            Action::Read | Action::Write => moved == 0,
             Action::Sync { .. } | Action::Blocking(_) => true,
         }
     }
@@ -94,8 +110,10 @@ impl Op {
     /// One step, blocking: bytes moved.
     pub(crate) fn step(&mut self) -> io::Result<usize> {
         let at = self.offset + self.done as u64;
-        let file = self.file.as_deref();
-        let of_file = || file.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput));
+        let file = self.file.as_deref().map(std::ops::Deref::deref);
+        let of_file = || -> io::Result<&std::fs::File> {
+            file.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+        };
         match &mut self.action {
             Action::Read => of_file()?.read_at(&mut self.buffer.as_mut_slice()[self.done..], at),
             Action::Write => of_file()?.write_at(&self.buffer.as_slice()[self.done..], at),

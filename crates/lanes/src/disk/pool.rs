@@ -17,10 +17,11 @@ use crate::sys;
 /// Threads of the pool.
 const THREADS: usize = 4;
 
-struct Job {
-    from: Arc<CoreShared>,
-    token: usize,
-    op: Op,
+enum Job {
+    /// Do this, and tell that core.
+    Do { from: Arc<CoreShared>, token: usize, op: Op },
+    /// Nobody uses it any more.
+    Close(File),
 }
 
 /// See the head of this file.
@@ -30,6 +31,12 @@ pub(crate) struct Pool {
     queue: Mutex<VecDeque<Job>>,
     counter: File,
     stop: AtomicBool,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pool")
+    }
 }
 
 impl Pool {
@@ -52,7 +59,16 @@ impl Pool {
 
     /// Has an operation done; the answer comes as a message to the core.
     pub(crate) fn send(&self, from: &Arc<CoreShared>, token: usize, op: Op) {
-        drop(self.inbox.push(Job { from: from.clone(), token, op }));
+        drop(self.inbox.push(Job::Do { from: from.clone(), token, op }));
+        self.ring(1);
+    }
+
+    /// Closes a file, some time soon.
+    pub(crate) fn close(&self, file: File) {
+        if self.stop.load(SeqCst) {
+            return; // nobody left to do it, and no lane to be held up
+        }
+        drop(self.inbox.push(Job::Close(file)));
         self.ring(1);
     }
 
@@ -80,11 +96,18 @@ impl Pool {
                 queue.extend(self.inbox.take());
                 queue.pop_front()
             };
-            let Some(Job { from, token, mut op }) = job else { continue };
+            let (from, token, mut op) = match job {
+                Some(Job::Do { from, token, op }) => (from, token, op),
+                Some(Job::Close(file)) => {
+                    drop(file);
+                    continue;
+                }
+                None => continue,
+            };
             let before_ns = sys::thread_cpu_ns();
             let result = op.perform();
             let cpu_ns = sys::thread_cpu_ns().saturating_sub(before_ns);
-            drop(from.send(Message::Disk(Finished { token, op, result, cpu_ns })));
+            drop(from.send(Message::Disk(Box::new(Finished { token, op, result, cpu_ns }))));
         }
     }
 }

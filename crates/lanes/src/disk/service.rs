@@ -39,6 +39,18 @@ pub(crate) struct Finished {
     pub(crate) cpu_ns: u64,
 }
 
+/// A request that was not done, with what it was, if that came back.
+pub(crate) struct Failed {
+    pub(crate) error: io::Error,
+    pub(crate) op: Option<Op>,
+}
+
+impl From<Failed> for io::Error {
+    fn from(failed: Failed) -> io::Error {
+        failed.error
+    }
+}
+
 /// What a task gets: how it went, and the request with its buffer.
 type Outcome = (io::Result<()>, Op);
 
@@ -379,15 +391,15 @@ impl Core {
 }
 
 /// Sends a request of this task's group through the core's queue: the request with its buffer, done.
-pub(crate) async fn submit(op: Op) -> io::Result<Op> {
+pub(crate) async fn submit(op: Op) -> Result<Op, Failed> {
     if crate::on_heavy_lane() {
         let submitted = crate::try_call(crate::current_core(), move || submit_here(op)).await;
-        return submitted.unwrap_or_else(|ended| Err(io::Error::other(ended)));
+        return submitted.unwrap_or_else(|ended| Err(Failed { error: io::Error::other(ended), op: None }));
     }
     submit_here(op).await
 }
 
-async fn submit_here(op: Op) -> io::Result<Op> {
+async fn submit_here(op: Op) -> Result<Op, Failed> {
     let (ticket, answer) = cross::oneshot();
     let group = current_group();
     let mut unsent = Some(Waiting { op, ticket, group, asked_ns: sys::monotonic_ns() });
@@ -399,8 +411,12 @@ async fn submit_here(op: Op) -> io::Result<Op> {
     })
     .await;
     match answer.await {
-        Ok((result, op)) => result.map(|()| op),
-        Err(_) => Err(io::Error::other("the lane ended before the request was done")),
+        Ok((Ok(()), op)) => Ok(op),
+        Ok((Err(error), op)) => Err(Failed { error, op: Some(op) }),
+        Err(_) => {
+            let error = io::Error::other("the lane ended before the request was done");
+            Err(Failed { error, op: None })
+        }
     }
 }
 
