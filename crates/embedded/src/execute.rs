@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use cql::ast::{CompareOp, Statement};
 use engine::{
-    Acks, BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request, Schema, SchemaChange, Value,
+    Acks, BatchKind, Engine, Error, Execution, Measure, Outcome, Plan, Registry, Request, Schema,
+    SchemaChange, Value,
 };
 use storage::{Mutation, TableId};
 
@@ -109,6 +110,10 @@ impl Engine for Embedded {
 
     fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    fn metrics(&self) -> Vec<Measure> {
+        crate::metrics::of(&self.shard.stats())
     }
 }
 

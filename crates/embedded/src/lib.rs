@@ -7,6 +7,7 @@
 mod catalogue;
 mod definition;
 mod execute;
+mod metrics;
 mod paging;
 mod plan;
 mod point;

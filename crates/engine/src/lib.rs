@@ -6,6 +6,7 @@
 //! and says so with [`Execution::Pending`].
 
 mod error;
+mod metric;
 mod outcome;
 mod schema;
 pub mod system_schema;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use error::Error;
+pub use metric::{Measure, Metric, MetricKind};
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
 pub use schema::{Keyspace, Schema};
 pub use virtual_table::{Registry, RowSource, VirtualRow, VirtualTable};
@@ -168,4 +170,10 @@ pub trait Engine {
 
     /// The virtual tables of this core, to which the rooms above add theirs.
     fn registry(&self) -> &Registry;
+
+    /// What this core's part of the engine counts about itself, always the same metrics in the same order. An engine that
+    /// counts nothing says nothing.
+    fn metrics(&self) -> Vec<Measure> {
+        Vec::new()
+    }
 }

@@ -2,8 +2,11 @@
 //! up for itself and hands over once a round.
 
 use std::cell::Cell;
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use engine::Metric;
+
+use crate::exposition::Page;
 
 /// The requests told apart in `/metrics`, by the opcode's place in this list.
 const OPCODES: [&str; 8] =
@@ -77,34 +80,45 @@ impl Counters {
     }
 }
 
-/// Sums over cores, as Prometheus text.
-pub(crate) fn text(cores: &[&Counters], out: &mut String) {
-    let sum = |of: fn(&Counters) -> &AtomicU64| cores.iter().map(|c| of(c).load(Relaxed)).sum::<u64>();
-    let mut one = |name: &str, kind: &str, help: &str, value: u64| {
-        let _ = writeln!(
-            out,
-            "# HELP fairlane_{name} {help}\n# TYPE fairlane_{name} {kind}\nfairlane_{name} {value}"
-        );
-    };
-    one("connections", "gauge", "CQL connections now.", sum(|c| &c.connections));
-    one("connections_accepted_total", "counter", "CQL connections accepted.", sum(|c| &c.accepted));
-    one("connections_refused_total", "counter", "CQL connections beyond the maximum.", sum(|c| &c.refused));
-    one("auth_failures_total", "counter", "Refused credentials.", sum(|c| &c.auth_failures));
-    one("bytes_received_total", "counter", "Bytes read from CQL clients.", sum(|c| &c.bytes_in));
-    one("bytes_sent_total", "counter", "Bytes written to CQL clients.", sum(|c| &c.bytes_out));
-    one("prepared_statements", "gauge", "Prepared statements kept, over all cores.", sum(|c| &c.prepared));
-    one("prepared_evicted_total", "counter", "Prepared statements let go.", sum(|c| &c.prepared_evicted));
-    one("slow_statements_total", "counter", "Statements over the slow threshold.", sum(|c| &c.slow));
-    let _ =
-        writeln!(out, "# HELP fairlane_requests_total CQL requests.\n# TYPE fairlane_requests_total counter");
-    for (i, opcode) in OPCODES.iter().enumerate() {
-        let n: u64 = cores.iter().map(|c| c.requests[i].load(Relaxed)).sum();
-        let _ = writeln!(out, "fairlane_requests_total{{opcode=\"{opcode}\"}} {n}");
+/// Where a count is.
+type Place = fn(&Counters) -> &AtomicU64;
+
+/// Counts that are summed over cores.
+const SUMS: [(Metric, Place); 9] = [
+    (Metric::gauge("fairlane_connections", "CQL connections now."), |c| &c.connections),
+    (Metric::counter("fairlane_connections_accepted_total", "CQL connections accepted."), |c| &c.accepted),
+    (Metric::counter("fairlane_connections_refused_total", "CQL connections beyond the maximum."), |c| {
+        &c.refused
+    }),
+    (Metric::counter("fairlane_auth_failures_total", "Refused credentials."), |c| &c.auth_failures),
+    (Metric::counter("fairlane_bytes_received_total", "Bytes read from CQL clients."), |c| &c.bytes_in),
+    (Metric::counter("fairlane_bytes_sent_total", "Bytes written to CQL clients."), |c| &c.bytes_out),
+    (Metric::gauge("fairlane_prepared_statements", "Prepared statements kept, over all cores."), |c| {
+        &c.prepared
+    }),
+    (Metric::counter("fairlane_prepared_evicted_total", "Prepared statements let go."), |c| {
+        &c.prepared_evicted
+    }),
+    (Metric::counter("fairlane_slow_statements_total", "Statements over the slow threshold."), |c| &c.slow),
+];
+
+/// Those of the levels have names of their own, since they count what was admitted.
+const REQUESTS: Metric = Metric::counter("fairlane_cql_requests_total", "CQL requests read, by opcode.");
+const ERRORS: Metric = Metric::counter("fairlane_cql_errors_total", "CQL errors sent, by kind.");
+
+/// Appends the sums over cores.
+pub(crate) fn page(cores: &[&Counters], page: &mut Page) {
+    let sum = |of: &dyn Fn(&Counters) -> u64| cores.iter().map(|c| of(c)).sum::<u64>() as f64;
+    for (metric, of) in &SUMS {
+        page.one(metric, sum(&|c| of(c).load(Relaxed)));
     }
-    let _ = writeln!(out, "# HELP fairlane_errors_total CQL errors.\n# TYPE fairlane_errors_total counter");
+    page.head(&REQUESTS);
+    for (i, opcode) in OPCODES.iter().enumerate() {
+        page.value(&REQUESTS, "opcode", opcode, sum(&|c| c.requests[i].load(Relaxed)));
+    }
+    page.head(&ERRORS);
     for (i, (_, kind)) in CODES.iter().enumerate() {
-        let n: u64 = cores.iter().map(|c| c.errors[i].load(Relaxed)).sum();
-        let _ = writeln!(out, "fairlane_errors_total{{kind=\"{kind}\"}} {n}");
+        page.value(&ERRORS, "kind", kind, sum(&|c| c.errors[i].load(Relaxed)));
     }
 }
 

@@ -3,14 +3,18 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
+use engine::Measure;
 use lanes::net::{TcpListener, TcpStream};
 use lanes::{Group, sync::mpsc};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::core::{Core, Shared};
+use crate::exposition::Page;
+use crate::server::Server;
 use crate::{counters, lane_metrics};
 
 /// Connections served at once; more wait in the kernel.
@@ -86,20 +90,34 @@ async fn page(core: &Core, path: &str) -> (&'static str, &'static str, String) {
         "/health/ready" => ("503 Service Unavailable", TEXT, "not ready\n".to_owned()),
         "/metrics" => {
             let (shared, levels) = (core.shared.clone(), core.access.levels().clone());
+            let engines = engines(&shared).await;
             // Long where there are many levels, and nothing to hold a fast lane up with.
             let text =
-                lanes::heavy_urgent(Group::CONTROL, async move { metrics(&shared, &levels).await }).await;
+                lanes::heavy_urgent(Group::CONTROL, async move { metrics(&shared, &levels, &engines).await })
+                    .await;
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
         }
         _ => ("404 Not Found", TEXT, "there are /metrics, /health/live and /health/ready\n".to_owned()),
     }
 }
 
-async fn metrics(shared: &Shared, levels: &workload::Levels) -> String {
-    let mut out = String::new();
-    levels.metrics_text(&mut out);
+/// What each core's engine counts, asked for on that core.
+async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
+    let mut all = Vec::with_capacity(shared.counters.len());
+    for core in 0..shared.counters.len() {
+        let server = Server::of(shared.clone());
+        let ask = move || async move { server.here().map(|core| core.engine.metrics()).unwrap_or_default() };
+        all.push(lanes::call(core, ask).await);
+    }
+    all
+}
+
+async fn metrics(shared: &Shared, levels: &workload::Levels, engines: &[Vec<Measure>]) -> String {
+    let mut page = Page::default();
+    levels.metrics_text(&mut page.0);
     let all: Vec<&counters::Counters> = shared.counters.iter().map(|c| &**c).collect();
-    counters::text(&all, &mut out);
-    lane_metrics::text(&mut out).await;
-    out
+    counters::page(&all, &mut page);
+    lane_metrics::page(&mut page).await;
+    page.cores(engines);
+    page.0
 }

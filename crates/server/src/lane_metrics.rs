@@ -1,61 +1,66 @@
-//! What the lanes count about themselves, as Prometheus text.
+//! What the lanes count about themselves, as metrics.
 
-use std::fmt::{Display, Write};
+use engine::Metric;
+use lanes::Lanes;
+
+use crate::exposition::Page;
+
+/// A count of the whole server.
+type OfServer = fn(&Lanes) -> u64;
+
+const SERVER: [(Metric, OfServer); 2] = [
+    (Metric::counter("fairlane_stalls_total", "Fast-lane pieces over 200 us."), Lanes::stalls),
+    (Metric::counter("fairlane_overruns_total", "Heavy turns that overran by 10 ms."), Lanes::overruns),
+];
+
+/// A count of one core, where there is one.
+type OfCore = fn(&Lanes, usize) -> Option<f64>;
+
+const CORES: [(Metric, OfCore); 3] = [
+    (
+        Metric::counter("fairlane_starved_total", "Times a heavy lane was owed its core and did not get it."),
+        |lanes, core| Some(lanes.starved(core) as f64),
+    ),
+    (
+        Metric::counter(
+            "fairlane_rescues_total",
+            "Turns of urgent heavy work at normal priority, its lane being starved.",
+        ),
+        |lanes, core| Some(lanes.rescues(core) as f64),
+    ),
+    (
+        Metric::gauge(
+            "fairlane_wake_up_seconds",
+            "Median lateness of a fast lane's wake-ups, as measured at start.",
+        ),
+        |lanes, core| Some(lanes.wake_up(core)?.p50_us as f64 / 1e6),
+    ),
+];
+
+const KERNEL_CPU: Metric = Metric::counter(
+    "fairlane_kernel_workers_cpu_seconds_total",
+    "CPU of the kernel's io_uring workers, in no level.",
+);
+const KERNEL_WORKERS: Metric =
+    Metric::gauge("fairlane_kernel_workers", "The kernel's io_uring workers there are.");
 
 /// Appends all of it. On a lane.
-pub(crate) async fn text(out: &mut String) {
+pub(crate) async fn page(page: &mut Page) {
     let lanes = lanes::handle();
-    let cores = || 0..lanes.cores();
-    one(out, "fairlane_stalls_total", "counter", "Fast-lane pieces over 200 us.", lanes.stalls());
-    one(out, "fairlane_overruns_total", "counter", "Heavy turns that overran by 10 ms.", lanes.overruns());
-    each(
-        out,
-        "fairlane_starved_total",
-        "counter",
-        "Times a heavy lane was owed its core and did not get it.",
-        cores().map(|core| (core, lanes.starved(core))),
-    );
-    each(
-        out,
-        "fairlane_rescues_total",
-        "counter",
-        "Turns of urgent heavy work at normal priority, its lane being starved.",
-        cores().map(|core| (core, lanes.rescues(core))),
-    );
-    each(
-        out,
-        "fairlane_wake_up_seconds",
-        "gauge",
-        "Median lateness of a fast lane's wake-ups, as measured at start.",
-        cores().filter_map(|core| Some((core, lanes.wake_up(core)?.p50_us as f64 / 1e6))),
-    );
+    for (metric, value) in &SERVER {
+        page.one(metric, value(&lanes) as f64);
+    }
+    for (metric, value) in &CORES {
+        page.head(metric);
+        for core in 0..lanes.cores() {
+            if let Some(value) = value(&lanes, core) {
+                page.value(metric, "core", core, value);
+            }
+        }
+    }
     // Where there is no /proc there is nothing to say.
     if let Ok(used) = lanes::disk::kernel_use().await {
-        let help = "CPU of the kernel's io_uring workers, in no level.";
-        one(out, "fairlane_kernel_workers_cpu_seconds_total", "counter", help, used.cpu_ns as f64 / 1e9);
-        let help = "The kernel's io_uring workers there are.";
-        one(out, "fairlane_kernel_workers", "gauge", help, used.threads);
-    }
-}
-
-fn head(out: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-}
-
-fn one(out: &mut String, name: &str, kind: &str, help: &str, value: impl Display) {
-    head(out, name, kind, help);
-    let _ = writeln!(out, "{name} {value}");
-}
-
-fn each(
-    out: &mut String,
-    name: &str,
-    kind: &str,
-    help: &str,
-    values: impl Iterator<Item = (usize, impl Display)>,
-) {
-    head(out, name, kind, help);
-    for (core, value) in values {
-        let _ = writeln!(out, "{name}{{core=\"{core}\"}} {value}");
+        page.one(&KERNEL_CPU, used.cpu_ns as f64 / 1e9);
+        page.one(&KERNEL_WORKERS, used.threads as f64);
     }
 }

@@ -12,6 +12,7 @@ mod connection;
 mod core;
 mod counters;
 mod describe;
+mod exposition;
 mod handshake;
 mod http;
 mod lane_metrics;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use lanes::Usage;
+use lanes::{Group, Usage};
 
 use crate::histogram::Merged;
 use crate::level::Totals;
@@ -25,6 +25,14 @@ const LANE_METRICS: [LaneMetric; 11] = [
     ("fairlane_disk_operations_total", ",direction=\"read\"", "Disk requests.", |u| u.disk_read_ops as f64),
     ("fairlane_disk_operations_total", ",direction=\"write\"", "", |u| u.disk_write_ops as f64),
     ("fairlane_disk_seconds_total", "", "Time its disk requests took.", |u| seconds(u.disk_wait_ns)),
+];
+
+/// The server's own work, which is in no level: its CPU and disk traffic stand beside those of the levels.
+const SYSTEM: [(&str, Group); 4] = [
+    ("control", Group::CONTROL),
+    ("log", Group::LOG),
+    ("flush", Group::FLUSH),
+    ("compaction", Group::COMPACTION),
 ];
 
 fn seconds(ns: u64) -> f64 {
@@ -50,7 +58,8 @@ fn histogram(out: &mut String, name: &str, labels: &str, values: &Merged) {
 }
 
 impl Levels {
-    /// Appends the metrics of every level. Histograms of what never happened are left out.
+    /// Appends the metrics of every level, and of the server's own groups what the lanes count of them. Histograms of what
+    /// never happened are left out.
     pub fn metrics_text(&self, out: &mut String) {
         let catalogue = self.catalogue();
         let levels: Vec<(String, &Entry, Totals, Usage)> = catalogue
@@ -65,14 +74,16 @@ impl Levels {
             let _ = writeln!(out, "fairlane_shares{{{level}}} {}", entry.spec.shares);
         }
         requests(out, &levels);
+        let system = SYSTEM.map(|(name, group)| (format!("group=\"{name}\""), self.lanes.usage(group)));
         let mut last = "";
         for (name, labels, help, value) in LANE_METRICS {
             if name != last {
                 head(out, name, "counter", help);
                 last = name;
             }
-            for (level, .., usage) in &levels {
-                let _ = writeln!(out, "{name}{{{level}{labels}}} {}", value(usage));
+            let of_levels = levels.iter().map(|(level, .., usage)| (level, usage));
+            for (whose, usage) in of_levels.chain(system.iter().map(|(group, usage)| (group, usage))) {
+                let _ = writeln!(out, "{name}{{{whose}{labels}}} {}", value(usage));
             }
         }
     }

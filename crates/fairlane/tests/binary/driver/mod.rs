@@ -51,7 +51,7 @@ fn converse(name: &str, cores: u16, compression: Option<Compression>) {
     drop(gathering);
     assert_eq!(warnings.all(), [""; 0]);
     for kind in ["unprepared", "protocol", "server"] {
-        assert_eq!(server.metric(&format!("fairlane_errors_total{{kind=\"{kind}\"}}")), 0.0, "{kind}");
+        assert_eq!(server.metric(&format!("fairlane_cql_errors_total{{kind=\"{kind}\"}}")), 0.0, "{kind}");
     }
     assert_eq!(server.stop().code(), Some(0));
 }

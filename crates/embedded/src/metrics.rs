@@ -1,0 +1,79 @@
+//! What a shard counts, as metrics. Each field of [`Stats`] is here once; a test holds the two together.
+
+use engine::{Measure, Metric};
+use storage::Stats;
+
+/// A metric, and where its value is.
+type Row = (Metric, fn(&Stats) -> u64);
+
+const ROWS: &[Row] = &[
+    (Metric::gauge("fairlane_storage_tables", "Tables that hold anything."), |s| s.tables),
+    (Metric::gauge("fairlane_memtable_partitions", "Partitions in the active memtables."), |s| {
+        s.memtable_partitions
+    }),
+    (Metric::gauge("fairlane_memtable_bytes", "Bytes in the active memtables."), |s| s.memtable_bytes),
+    (Metric::gauge("fairlane_memtables_frozen", "Memtables that wait to be flushed."), |s| {
+        s.memtables_frozen
+    }),
+    (Metric::gauge("fairlane_table_files", "Table files."), |s| s.files),
+    (Metric::gauge("fairlane_table_file_bytes", "Bytes in table files."), |s| s.file_bytes),
+    (Metric::counter("fairlane_log_records_total", "Log records over the life of the folder."), |s| {
+        s.log_records
+    }),
+    (
+        Metric::counter("fairlane_log_writes_total", "Disk writes of the log, each of one record or more."),
+        |s| s.log_writes,
+    ),
+    (Metric::gauge("fairlane_log_segments", "Log segments with records that are not flushed yet."), |s| {
+        s.log_segments
+    }),
+    (Metric::gauge("fairlane_log_segments_free", "Log segments ready to be used again."), |s| {
+        s.log_segments_free
+    }),
+    (Metric::gauge("fairlane_cache_bytes", "Bytes in the cache of blocks."), |s| s.cache_bytes),
+    (Metric::counter("fairlane_cache_hits_total", "Block lookups that the cache answered."), |s| {
+        s.cache_hits
+    }),
+    (Metric::counter("fairlane_cache_misses_total", "Block lookups that went to disk."), |s| s.cache_misses),
+    (Metric::counter("fairlane_flushes_total", "Memtables written to table files."), |s| s.flushes),
+    (Metric::counter("fairlane_compactions_total", "Merges of table files."), |s| s.compactions),
+    (Metric::counter("fairlane_compactions_failed_total", "Merges of table files that failed."), |s| {
+        s.compactions_failed
+    }),
+    (Metric::gauge("fairlane_log_records_replayed", "Log records replayed at start."), |s| s.replayed),
+    (Metric::gauge("fairlane_writes_refused", "1 when writes are refused since one failed, else 0."), |s| {
+        u64::from(s.writes_refused)
+    }),
+];
+
+/// The metrics of a shard with these counts.
+pub(crate) fn of(stats: &Stats) -> Vec<Measure> {
+    ROWS.iter().map(|(metric, value)| Measure { metric, value: value(stats) as f64 }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every field that a shard counts is told; one that is added to [`Stats`] has to find its row.
+    #[test]
+    fn every_count_has_a_metric() {
+        let told = format!("{:?}", Stats::default());
+        let fields = told.matches(": ").count();
+        assert_eq!(ROWS.len(), fields, "{told}");
+    }
+
+    #[test]
+    fn counts_are_told_by_their_own_metric() {
+        let stats = Stats { flushes: 3, cache_hits: 5, writes_refused: true, ..Stats::default() };
+        let measures = of(&stats);
+        let found: Vec<(&str, f64)> =
+            measures.iter().filter(|m| m.value > 0.0).map(|m| (m.metric.name, m.value)).collect();
+        let expected = [
+            ("fairlane_cache_hits_total", 5.0),
+            ("fairlane_flushes_total", 3.0),
+            ("fairlane_writes_refused", 1.0),
+        ];
+        assert_eq!(found, expected);
+    }
+}

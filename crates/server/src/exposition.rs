@@ -1,0 +1,60 @@
+//! Metrics as the text that Prometheus reads: a head for each metric, told once, then its values.
+
+use std::fmt::Write;
+
+use engine::{Measure, Metric};
+
+/// The page under construction.
+#[derive(Default)]
+pub(crate) struct Page(pub(crate) String);
+
+impl Page {
+    /// Begins a metric; its values have to follow.
+    pub(crate) fn head(&mut self, metric: &Metric) {
+        let Metric { name, kind, help } = metric;
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
+    }
+
+    /// A value of the metric begun last. Labels' values are our own words or numbers, and need no escaping.
+    pub(crate) fn value(&mut self, metric: &Metric, label: &str, of: impl std::fmt::Display, value: f64) {
+        let _ = writeln!(self.0, "{}{{{label}=\"{of}\"}} {value}", metric.name);
+    }
+
+    /// A metric with one value.
+    pub(crate) fn one(&mut self, metric: &Metric, value: f64) {
+        self.head(metric);
+        let _ = writeln!(self.0, "{} {value}", metric.name);
+    }
+
+    /// Metrics that every core measures alike, in the order of the first.
+    pub(crate) fn cores(&mut self, cores: &[Vec<Measure>]) {
+        let Some(first) = cores.first() else { return };
+        for (place, Measure { metric, .. }) in first.iter().enumerate() {
+            self.head(metric);
+            for (core, measures) in cores.iter().enumerate() {
+                if let Some(measure) = measures.get(place) {
+                    self.value(metric, "core", core, measure.value);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_has_one_head_and_a_value_for_each_core() {
+        static ROWS: Metric = Metric::counter("rows_total", "Rows.");
+        let of = |value| vec![Measure { metric: &ROWS, value }];
+        let mut page = Page::default();
+        page.cores(&[of(2.0), of(0.5)]);
+        let expected = "# HELP rows_total Rows.\n# TYPE rows_total counter\n\
+                        rows_total{core=\"0\"} 2\nrows_total{core=\"1\"} 0.5\n";
+        assert_eq!(page.0, expected);
+        page.cores(&[]);
+        assert_eq!(page.0, expected);
+    }
+}
