@@ -75,6 +75,7 @@ impl Shard {
             let made = world.create_dir_all(folder).await;
             made.map_err(|error| StorageError::io("create the data folder", folder, error))?;
         }
+        keep_folders(&*world, &dir).await?;
         check_shards(&*world, &root, &options).await?;
         let lock = world.lock(&dir.join("LOCK")).await.map_err(|error| match error.kind() {
             ErrorKind::WouldBlock => StorageError::Locked { path: root.clone() },
@@ -99,6 +100,20 @@ impl Shard {
         shard.start_upkeep();
         Ok(shard)
     }
+}
+
+/// Makes the names of a shard's folders durable, from its own up: whatever a lost folder holds is lost with it, synced or not.
+async fn keep_folders(world: &dyn World, dir: &Path) -> Result<(), StorageError> {
+    for folder in dir.ancestors() {
+        // A relative path ends in an empty one: the working directory.
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        match world.sync_dir(folder).await {
+            // Far above, folders may be closed to us; those were not made by us either.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
+            synced => synced.map_err(|error| StorageError::io("sync the folder", folder, error))?,
+        }
+    }
+    Ok(())
 }
 
 fn build(

@@ -1,76 +1,61 @@
-//! A simulated disk and a busy executor: every file operation takes a turn, and a crash keeps what was synced and a random
-//! part of what was not. One seed, one history.
+//! The world of tests: the simulated disk of `lanes`, a clock that tests set, and an executor that gives every task a turn
+//! after another. One seed, one history.
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+pub(crate) use lanes::sim::Random;
+use lanes::sim::{self, Disk, OpenOptions};
 
 use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
-/// A small generator (splitmix64), so that tests need no clock and no dependency.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
+/// One turn of a task that sleeps stands for this much time, and no sleep takes more turns than [`SLEEP_TURNS_MAX`].
+const TURN: Duration = Duration::from_millis(10);
+const SLEEP_TURNS_MAX: u128 = 20;
 
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
-
-#[derive(Debug, Default)]
-struct Contents {
-    now: Vec<u8>,
-    durable: Vec<u8>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct SimFile(Mutex<Contents>);
-
-type Names = BTreeMap<PathBuf, Arc<SimFile>>;
+/// Rounds of all tasks after which a test is stuck.
+const ROUNDS_MAX: u32 = 1_000_000;
 
 /// The simulated world.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sim {
-    names: Mutex<(Names, Names)>,
+    pub(crate) disk: Disk,
     pub(crate) now_s: AtomicU32,
-    salt: AtomicU64,
-    /// Writes allowed before the disk is full; 0 for no limit.
-    pub(crate) writes_left: AtomicU64,
+    random: Mutex<Random>,
 }
 
 thread_local! {
     static TASKS: RefCell<Vec<LocalBoxFuture<()>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs a future beside all spawned tasks.
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+/// Runs a future beside all spawned tasks. `None` when the machine goes down first.
+pub(crate) fn run<T>(sim: &Sim, future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     let mut cx = Context::from_waker(Waker::noop());
-    for _ in 0..1_000_000 {
+    for _ in 0..ROUNDS_MAX {
         if let Poll::Ready(answer) = future.as_mut().poll(&mut cx) {
-            return answer;
+            return Some(answer);
+        }
+        if sim.disk.is_down() {
+            return None;
         }
         step();
     }
-    panic!("stuck");
+    panic!("stuck; the disk's last steps:\n{}", sim.disk.record());
+}
+
+/// Runs a future beside all spawned tasks, on a machine that stays up.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    run(&Sim::default(), future).expect("no machine went down")
 }
 
 /// Gives every task a turn.
@@ -84,176 +69,117 @@ pub(crate) fn step() {
     });
 }
 
-async fn turn() {
-    let mut first = true;
-    poll_fn(|_| if std::mem::take(&mut first) { Poll::Pending } else { Poll::Ready(()) }).await;
+/// Ends all tasks where they are; what the disk has begun for them, it does.
+pub(crate) fn drop_tasks() {
+    drop(TASKS.with_borrow_mut(std::mem::take));
+}
+
+async fn turns(count: u128) {
+    let mut left = count;
+    let sleep = poll_fn(|_| match left {
+        0 => Poll::Ready(()),
+        _ => {
+            left -= 1;
+            Poll::Pending
+        }
+    });
+    sleep.await;
+}
+
+impl Default for Sim {
+    fn default() -> Sim {
+        Sim::new(0)
+    }
 }
 
 impl Sim {
-    /// The machine goes down: tasks are gone, and of what was not synced a random part.
-    pub(crate) fn crash(&self, random: &mut Random) {
-        TASKS.with_borrow_mut(Vec::clear);
-        let (now, durable) = &mut *self.names.lock().unwrap();
-        *now = durable.clone();
-        for file in now.values() {
-            let Contents { now, durable } = &mut *file.0.lock().unwrap();
-            let common = now.len().min(durable.len());
-            for sector in (0..common).step_by(512) {
-                let range = sector..common.min(sector + 512);
-                if now[range.clone()] != durable[range.clone()] && random.below(2) == 0 {
-                    durable[range.clone()].copy_from_slice(&now[range]);
-                }
-            }
-            now.clone_from(durable);
-        }
+    pub(crate) fn new(seed: u64) -> Sim {
+        let random = Mutex::new(Random::new(!seed));
+        Sim { disk: Disk::new(seed), now_s: AtomicU32::new(0), random }
     }
 
-    /// Changes a byte on disk; for damage.
-    pub(crate) fn flip(&self, path: &Path, at: usize) {
-        let names = self.names.lock().unwrap();
-        names.0[path].0.lock().unwrap().now[at] ^= 0x20;
-    }
-
-    pub(crate) fn size(&self, path: &Path) -> usize {
-        self.names.lock().unwrap().0[path].0.lock().unwrap().now.len()
-    }
-
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
-        self.names.lock().unwrap().0.keys().cloned().collect()
+    /// The machine goes down: tasks are gone, and of what was not durable a random part.
+    pub(crate) fn crash(&self) {
+        self.disk.crash();
+        drop_tasks();
     }
 }
 
 #[derive(Debug)]
-struct Handle {
-    file: Arc<SimFile>,
-    full: bool,
-}
-
-fn put(contents: &mut Vec<u8>, offset: u64, data: &[u8]) {
-    let end = offset as usize + data.len();
-    if contents.len() < end {
-        contents.resize(end, 0);
-    }
-    contents[offset as usize..end].copy_from_slice(data);
-}
+struct Handle(sim::File);
 
 impl File for Handle {
     fn read(&self, offset: u64, len: usize) -> BoxFuture<io::Result<Bytes>> {
-        let file = self.file.clone();
-        Box::pin(async move {
-            turn().await;
-            let contents = file.0.lock().unwrap();
-            let range = offset as usize..offset as usize + len;
-            contents.now.get(range).map(Bytes::copy_from_slice).ok_or(io::ErrorKind::UnexpectedEof.into())
-        })
+        let file = self.0.clone();
+        Box::pin(async move { file.read_at(offset, len).await })
     }
 
     fn write(&self, offset: u64, data: Bytes) -> BoxFuture<io::Result<()>> {
-        let (file, full) = (self.file.clone(), self.full);
-        Box::pin(async move {
-            turn().await;
-            if full {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
-            put(&mut file.0.lock().unwrap().now, offset, &data);
-            Ok(())
-        })
+        let file = self.0.clone();
+        Box::pin(async move { file.write_at(offset, data).await })
     }
 
     fn write_durable(&self, offset: u64, blocks: &[u8]) -> BoxFuture<io::Result<()>> {
-        assert!(
-            offset.is_multiple_of(4096) && blocks.len().is_multiple_of(4096),
-            "direct writes are of whole blocks"
-        );
-        let (file, data) = (self.file.clone(), blocks.to_vec());
-        Box::pin(async move {
-            put(&mut file.0.lock().unwrap().now, offset, &data);
-            turn().await;
-            turn().await;
-            put(&mut file.0.lock().unwrap().durable, offset, &data);
-            Ok(())
-        })
+        let (file, data) = (self.0.clone(), Bytes::copy_from_slice(blocks));
+        Box::pin(async move { file.write_at(offset, data).await })
     }
 
     fn allocate(&self, len: u64) -> BoxFuture<io::Result<()>> {
-        let file = self.file.clone();
-        Box::pin(async move {
-            turn().await;
-            let mut contents = file.0.lock().unwrap();
-            contents.now = vec![0; len as usize];
-            contents.durable = vec![0; len as usize];
-            Ok(())
-        })
+        let file = self.0.clone();
+        Box::pin(async move { file.allocate(len).await })
     }
 
     fn sync(&self) -> BoxFuture<io::Result<()>> {
-        let file = self.file.clone();
-        Box::pin(async move {
-            turn().await;
-            let Contents { now, durable } = &mut *file.0.lock().unwrap();
-            durable.clone_from(now);
-            Ok(())
-        })
+        let file = self.0.clone();
+        Box::pin(async move { file.sync_all().await })
     }
 
     fn len(&self) -> BoxFuture<io::Result<u64>> {
-        let len = self.file.0.lock().unwrap().now.len() as u64;
-        Box::pin(async move { Ok(len) })
+        let file = self.0.clone();
+        Box::pin(async move { file.len().await })
     }
 }
 
 impl World for Sim {
     fn open(&self, path: &Path, mode: Mode) -> BoxFuture<io::Result<Arc<dyn File>>> {
-        let names = &mut self.names.lock().unwrap().0;
-        if mode == Mode::Create || (mode == Mode::Log && !names.contains_key(path)) {
-            names.insert(path.into(), Arc::default());
-        }
-        let full = mode == Mode::Create
-            && self.writes_left.load(Ordering::Relaxed) > 0
-            && self.writes_left.fetch_sub(1, Ordering::Relaxed) == 1;
-        if full {
-            self.writes_left.store(1, Ordering::Relaxed);
-        }
-        let file = names.get(path).cloned().map(|file| Arc::new(Handle { file, full }) as Arc<dyn File>);
-        Box::pin(async move { file.ok_or(io::ErrorKind::NotFound.into()) })
+        let (disk, path) = (self.disk.clone(), path.to_owned());
+        let plain = OpenOptions::default();
+        let options = match mode {
+            Mode::Read => plain,
+            Mode::Create => OpenOptions { write: true, create: true, truncate: true, ..plain },
+            Mode::Log => OpenOptions { write: true, create: true, direct: true, dsync: true, ..plain },
+        };
+        Box::pin(async move { Ok(Arc::new(Handle(disk.open(&path, options).await?)) as Arc<dyn File>) })
     }
 
     fn list(&self, dir: &Path) -> BoxFuture<io::Result<Vec<String>>> {
-        let names = self.names.lock().unwrap();
-        let own = names.0.keys().filter(|path| path.parent() == Some(dir));
-        let list = own.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
-        Box::pin(async move { Ok(list) })
+        let (disk, dir) = (self.disk.clone(), dir.to_owned());
+        Box::pin(async move { disk.list_dir(&dir).await })
     }
 
-    fn create_dir_all(&self, _: &Path) -> BoxFuture<io::Result<()>> {
-        Box::pin(async { Ok(()) })
+    fn create_dir_all(&self, dir: &Path) -> BoxFuture<io::Result<()>> {
+        let (disk, dir) = (self.disk.clone(), dir.to_owned());
+        Box::pin(async move { disk.create_dir_all(&dir).await })
     }
 
     fn remove(&self, path: &Path) -> BoxFuture<io::Result<()>> {
-        let removed = self.names.lock().unwrap().0.remove(path);
-        Box::pin(async move { removed.map(drop).ok_or(io::ErrorKind::NotFound.into()) })
+        let (disk, path) = (self.disk.clone(), path.to_owned());
+        Box::pin(async move { disk.remove_file(&path).await })
     }
 
     fn rename(&self, from: &Path, to: &Path) -> BoxFuture<io::Result<()>> {
-        let names = &mut self.names.lock().unwrap().0;
-        let file = names.remove(from);
-        file.clone().map(|file| names.insert(to.into(), file));
-        Box::pin(async move { file.map(drop).ok_or(io::ErrorKind::NotFound.into()) })
+        let (disk, from, to) = (self.disk.clone(), from.to_owned(), to.to_owned());
+        Box::pin(async move { disk.rename(&from, &to).await })
     }
 
     fn sync_dir(&self, dir: &Path) -> BoxFuture<io::Result<()>> {
-        let (now, durable) = &mut *self.names.lock().unwrap();
-        durable.retain(|path, _| path.parent() != Some(dir));
-        durable.extend(
-            now.iter()
-                .filter(|(path, _)| path.parent() == Some(dir))
-                .map(|(path, f)| (path.clone(), f.clone())),
-        );
-        Box::pin(async { Ok(()) })
+        let (disk, dir) = (self.disk.clone(), dir.to_owned());
+        Box::pin(async move { disk.sync_dir(&dir).await })
     }
 
-    fn lock(&self, _: &Path) -> BoxFuture<io::Result<Box<dyn Debug>>> {
-        Box::pin(async { Ok(Box::new(()) as Box<dyn Debug>) })
+    fn lock(&self, path: &Path) -> BoxFuture<io::Result<Box<dyn Debug>>> {
+        let (disk, path) = (self.disk.clone(), path.to_owned());
+        Box::pin(async move { Ok(Box::new(disk.lock_file(&path).await?) as Box<dyn Debug>) })
     }
 
     fn spawn(&self, _: Work, task: LocalBoxFuture<()>) {
@@ -265,11 +191,11 @@ impl World for Sim {
     }
 
     fn heavy_yield(&self) -> BoxFuture<()> {
-        Box::pin(turn())
+        Box::pin(turns(1))
     }
 
-    fn sleep(&self, _: Duration) -> LocalBoxFuture<()> {
-        Box::pin(turn())
+    fn sleep(&self, duration: Duration) -> LocalBoxFuture<()> {
+        Box::pin(turns((duration.as_nanos() / TURN.as_nanos()).clamp(1, SLEEP_TURNS_MAX)))
     }
 
     fn now_s(&self) -> u32 {
@@ -277,6 +203,6 @@ impl World for Sim {
     }
 
     fn random(&self) -> u64 {
-        Random(self.salt.fetch_add(1, Ordering::Relaxed)).next()
+        self.random.lock().expect("not poisoned").next_u64()
     }
 }

@@ -14,7 +14,7 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 
 use crate::reconcile::compare_cells;
-use crate::sim::{Random, Sim, block_on, step};
+use crate::sim::{Random, Sim, block_on, drop_tasks, step};
 use crate::*;
 
 const TABLES: u64 = 2;
@@ -199,8 +199,8 @@ fn check(shard: &Rc<Shard>, model: &Model, now_s: u32, what: &str) {
 /// One seeded history. With `forget`, timestamps only rise and tombstones are forgotten at once; otherwise timestamps are
 /// random and often tie.
 fn history(seed: u64, forget: bool) -> Stats {
-    let mut random = Random(seed);
-    let sim = Arc::new(Sim::default());
+    let mut random = Random::new(seed);
+    let sim = Arc::new(Sim::new(seed));
     sim.now_s.store(1000, Ordering::Relaxed);
     let options = Options { gc_grace_s: if forget { 0 } else { 1 << 20 }, ..options() };
     let mut shard = open(&sim, &options).unwrap();
@@ -222,7 +222,7 @@ fn history(seed: u64, forget: bool) -> Stats {
             14..=19 => {
                 commits.clear();
                 drop(shard);
-                sim.crash(&mut random);
+                sim.crash();
                 shard = open(&sim, &options).expect(&what);
                 let survived = shard.stats().log_records as usize;
                 assert!(
@@ -288,7 +288,7 @@ fn histories_that_forget_tombstones_agree_with_the_model() {
 }
 
 fn filled(sim: &Arc<Sim>) -> Model {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let shard = open(sim, &options()).unwrap();
     let mut model = Model::default();
     for turn in 0..200 {
@@ -309,10 +309,10 @@ fn damage_anywhere_is_an_error_and_never_a_wrong_answer() {
     let sim = Arc::new(Sim::default());
     let model = filled(&sim);
     let mut reported = 0;
-    for path in sim.files().into_iter().filter(|path| !path.ends_with("LOCK")) {
-        let size = sim.size(&path);
-        for at in (0..size).step_by((size / 150).max(1)) {
-            sim.flip(&path, at);
+    for path in sim.disk.files().into_iter().filter(|path| !path.ends_with("LOCK")) {
+        let size = sim.disk.size(&path);
+        for at in (0..size).step_by((size as usize / 150).max(1)) {
+            sim.disk.flip(&path, at, 5);
             let read_all = || -> Result<(), StorageError> {
                 let shard = open(&sim, &options())?;
                 for number in 0..12 * TABLES {
@@ -330,8 +330,8 @@ fn damage_anywhere_is_an_error_and_never_a_wrong_answer() {
             } else if let Ok(shard) = open(&sim, &options()) {
                 assert!(shard.stats().log_records >= 199, "{path:?} at {at}");
             }
-            Sim::default().crash(&mut Random(0));
-            sim.flip(&path, at);
+            drop_tasks();
+            sim.disk.flip(&path, at, 5);
         }
     }
     assert!(reported > 300, "only {reported} damaged bytes were reported");
@@ -355,15 +355,15 @@ fn a_full_disk_refuses_writes_and_keeps_reading() {
     let sim = Arc::new(Sim::default());
     let model = filled(&sim);
     let shard = open(&sim, &options()).unwrap();
-    sim.writes_left.store(1, Ordering::Relaxed);
+    sim.disk.set_capacity(sim.disk.used());
     let error = block_on(shard.flush_all()).unwrap_err().to_string();
     assert!(error.contains("free some space"), "{error}");
-    let refused = shard.apply(vec![mutation(&mut Random(1), 1, 1)]).unwrap_err();
+    let refused = shard.apply(vec![mutation(&mut Random::new(1), 1, 1)]).unwrap_err();
     assert!(matches!(refused, StorageError::WritesRefused { .. }), "{refused}");
     check(&shard, &model, 1000, "after the disk was full");
-    sim.writes_left.store(0, Ordering::Relaxed);
+    sim.disk.set_capacity(u64::MAX);
     drop(shard);
-    sim.crash(&mut Random(3));
+    sim.crash();
     check(&open(&sim, &options()).unwrap(), &model, 1000, "after a restart");
 }
 
@@ -384,7 +384,7 @@ fn a_mutation_too_large_is_refused_and_changes_nothing() {
 #[test]
 fn memory_alone_works_without_a_folder() {
     let shard = block_on(Shard::open_in(Options::in_memory(), Arc::new(Sim::default()))).unwrap();
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let mut model = Model::default();
     for timestamp in 0..300 {
         let mutations = vec![mutation(&mut random, timestamp, 1000)];
