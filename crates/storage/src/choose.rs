@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-/// As many files of similar size are merged into one.
-pub(crate) const FANOUT: usize = 4;
-
 /// The longest hold of a single write that is not stopped altogether.
 const HOLD_MAX: Duration = Duration::from_millis(10);
 
@@ -12,8 +9,8 @@ const HOLD_MAX: Duration = Duration::from_millis(10);
 /// files that is full goes first, because it is the cheapest way to have fewer files to read.
 ///
 /// 1. Sort by size. 2. A tier is a run of files none of which is larger than twice the run's smallest. 3. The first
-///    run of at least [`FANOUT`] is merged, all of it.
-pub(crate) fn compaction(bytes: &[u64]) -> Option<Vec<usize>> {
+///    run of at least `threshold` is merged, all of it.
+pub(crate) fn compaction(bytes: &[u64], threshold: usize) -> Option<Vec<usize>> {
     let mut order: Vec<usize> = (0..bytes.len()).collect();
     order.sort_by_key(|at| bytes[*at]);
     let mut start = 0;
@@ -21,7 +18,7 @@ pub(crate) fn compaction(bytes: &[u64]) -> Option<Vec<usize>> {
         // Files below 64 KiB cost the same to read: they are one tier.
         let limit = bytes[order[start]].max(64 << 10).saturating_mul(2);
         let len = order[start..].iter().take_while(|at| bytes[**at] <= limit).count();
-        if len >= FANOUT {
+        if len >= threshold.max(2) {
             return Some(order[start..start + len].to_vec());
         }
         start += 1;
@@ -60,7 +57,7 @@ mod tests {
 
     fn check(megabytes: &[u64], expected: Option<&[usize]>) {
         let bytes: Vec<u64> = megabytes.iter().map(|mb| mb << 20).collect();
-        let mut chosen = compaction(&bytes);
+        let mut chosen = compaction(&bytes, 4);
         chosen.iter_mut().for_each(|files| files.sort_unstable());
         assert_eq!(chosen.as_deref(), expected, "{megabytes:?}");
     }

@@ -26,6 +26,82 @@ pub struct Groups {
     pub compaction: lanes::Group,
 }
 
+/// Which files of a table are merged, and when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Strategy {
+    /// Runs of similar size, as [`Strategy::SizeTiered`], of fixed-size fragments: a merge frees what it has read as it goes,
+    /// so that its temporary space is a few fragments.
+    #[default]
+    Incremental,
+    /// Runs of similar size; what was merged is freed when the merge ends, so that it may take the table's space again.
+    SizeTiered,
+    /// Few runs of sizes ten times apart, of which a few fragments are merged at a time: least to read, most to write.
+    Leveled,
+    /// By the time of the newest cell: windows are merged once they are over, and never with each other.
+    TimeWindow {
+        /// The length of a window in seconds; 0 counts as 1.
+        window_s: u32,
+    },
+}
+
+/// How blocks of table files are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// Fast.
+    #[default]
+    Lz4,
+    /// Smaller.
+    Zstd,
+}
+
+/// What the owner of a table may choose for it; see [`crate::Shard::configure`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableOptions {
+    /// Which files are merged, and when.
+    pub strategy: Strategy,
+    /// A run is cut into files of about this many bytes, 1 MiB at least (smaller ones are for tests).
+    pub fragment_bytes: u64,
+    /// As many runs of similar size are merged into one; 2 at least.
+    pub min_threshold: u32,
+    /// With [`Strategy::Incremental`]: all runs together are kept to at most so many per mille of the largest, by merging into it
+    /// earlier than sizes alone would have it. From 1100 to 2000; none: sizes alone.
+    pub space_amplification_goal: Option<u32>,
+    /// Blocks of table files are closed at this many bytes before compression.
+    pub block_bytes: usize,
+    /// Tombstones younger than this many seconds are never forgotten.
+    pub gc_grace_s: u32,
+    /// How blocks are compressed.
+    pub compression: Compression,
+}
+
+impl Default for TableOptions {
+    fn default() -> TableOptions {
+        TableOptions {
+            strategy: Strategy::default(),
+            fragment_bytes: 64 << 20,
+            min_threshold: 4,
+            space_amplification_goal: None,
+            block_bytes: 64 << 10,
+            gc_grace_s: 10 * 24 * 3600,
+            compression: Compression::default(),
+        }
+    }
+}
+
+impl TableOptions {
+    pub(crate) fn in_bounds(self) -> TableOptions {
+        TableOptions {
+            fragment_bytes: self.fragment_bytes.max(1),
+            min_threshold: self.min_threshold.clamp(2, 64),
+            space_amplification_goal: self.space_amplification_goal.map(|goal| goal.clamp(1100, 2000)),
+            block_bytes: self.block_bytes.clamp(1, 16 << 20),
+            ..self
+        }
+    }
+}
+
 /// The settings of one shard.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -43,10 +119,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Memory for decompressed blocks of table files, in bytes.
     pub cache_bytes: usize,
-    /// Blocks of table files are closed at this many bytes before compression.
-    pub block_bytes: usize,
-    /// Tombstones younger than this many seconds are never forgotten.
-    pub gc_grace_s: u32,
+    /// The options of tables that [`crate::Shard::configure`] was not called for.
+    pub table: TableOptions,
     /// The groups that background work is charged to.
     pub groups: Groups,
 }
@@ -62,8 +136,7 @@ impl Options {
             memtable_bytes_max: 256 << 20,
             segment_bytes: 32 << 20,
             cache_bytes: 64 << 20,
-            block_bytes: 64 << 10,
-            gc_grace_s: 10 * 24 * 3600,
+            table: TableOptions::default(),
             groups: Groups {
                 log: lanes::Group::LOG,
                 flush: lanes::Group::FLUSH,

@@ -19,7 +19,7 @@ use crate::manifest::Manifest;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
 use crate::model::{Mutation, TableId};
-use crate::options::Options;
+use crate::options::{Options, TableOptions};
 use crate::partition::Partition;
 use crate::read::{Gather, Read};
 use crate::scan::Scan;
@@ -95,6 +95,8 @@ pub struct Shard {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) tables: FxHashMap<TableId, Table>,
+    /// Of tables that were configured, whether they hold anything or not.
+    pub(crate) configured: FxHashMap<TableId, TableOptions>,
     /// About how many bytes the active memtables take.
     pub(crate) bytes: usize,
     /// Oldest first.
@@ -301,6 +303,19 @@ impl Shard {
             writes_refused: log.is_some_and(|log| log.failure().is_some()),
             ..state.counts
         }
+    }
+
+    /// Sets a table's options, for what is written from now on; flushes and merges under way go on under the old ones.
+    /// They are not kept on disk: whoever owns the table says them again after opening. Values out of bounds are moved to the nearer end.
+    pub fn configure(&self, table: TableId, options: TableOptions) {
+        let options = options.in_bounds();
+        self.state.borrow_mut().configured.insert(table, options);
+        self.work.wake();
+    }
+
+    /// The options a table was configured with, or the shard's for all others.
+    pub fn table_options(&self, table: TableId) -> TableOptions {
+        self.state.borrow().configured.get(&table).copied().unwrap_or(self.options.table)
     }
 
     /// Frozen memtables, and the bytes of the active ones.

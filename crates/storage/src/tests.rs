@@ -150,7 +150,7 @@ fn options() -> Options {
     Options {
         memtable_bytes_max: 24 << 10,
         segment_bytes: 64 << 10,
-        block_bytes: 512,
+        table: TableOptions { block_bytes: 512, ..TableOptions::default() },
         cache_bytes: 4 << 10,
         ..Options::in_dir("/data", 0, 1)
     }
@@ -202,7 +202,8 @@ fn history(seed: u64, forget: bool) -> Stats {
     let mut random = Random::new(seed);
     let sim = Arc::new(Sim::new(seed));
     sim.now_s.store(1000, Ordering::Relaxed);
-    let options = Options { gc_grace_s: if forget { 0 } else { 1 << 20 }, ..options() };
+    let gc_grace_s = if forget { 0 } else { 1 << 20 };
+    let options = Options { table: TableOptions { gc_grace_s, ..options().table }, ..options() };
     let mut shard = open(&sim, &options).unwrap();
     let mut model = Model::default();
     let mut acknowledged = 0;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use lanes::{Config, Group, Lanes};
-use storage::{Cell, Change, Mutation, Options, Shard, StorageError, TableId};
+use storage::{Cell, Change, Mutation, Options, Shard, StorageError, TableId, TableOptions};
 
 const TABLE: TableId = TableId(7);
 
@@ -23,7 +23,8 @@ impl Folder {
 
     fn options(&self) -> Options {
         let small = Options::in_dir(&self.0, 0, 1);
-        Options { memtable_bytes_max: 256 << 10, segment_bytes: 1 << 20, block_bytes: 8 << 10, ..small }
+        let table = TableOptions { block_bytes: 8 << 10, ..small.table };
+        Options { memtable_bytes_max: 256 << 10, segment_bytes: 1 << 20, table, ..small }
     }
 }
 

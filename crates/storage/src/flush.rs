@@ -1,0 +1,90 @@
+//! Flushing: frozen memtables become table files, oldest first, one after another.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::error::StorageError;
+use crate::memtable::{Memtable, ScanFrom};
+use crate::merge::MergeStream;
+use crate::model::TableId;
+use crate::shard::{Frozen, Shard};
+use crate::world::{Work, run_heavy};
+
+impl Shard {
+    pub(crate) async fn flush_loop(self: Rc<Self>) {
+        loop {
+            let next = self
+                .work
+                .wait(|| {
+                    let state = self.state.borrow();
+                    match state.frozen.front() {
+                        _ if state.closed => Some(None),
+                        Some(frozen) => Some(Some(frozen.clone())),
+                        None => None,
+                    }
+                })
+                .await;
+            let Some(frozen) = next else { return self.leave() };
+            if let Err(error) = self.flush(frozen).await {
+                // Writes are refused from here on; reads, and what is in memory, stay.
+                self.fail(error);
+                return self.leave();
+            }
+            self.sweep().await;
+            self.progress.wake();
+            self.work.wake();
+        }
+    }
+
+    async fn flush(self: &Rc<Self>, frozen: Frozen) -> Result<(), StorageError> {
+        let generation = frozen.generation;
+        let mut written = Vec::new();
+        for id in &frozen.tables {
+            let Some(memtable) = self.frozen_memtable(*id, generation) else { continue };
+            let stream = MergeStream::new([memtable], &[], ScanFrom::Token(i64::MIN), i64::MAX);
+            let job = self.job(*id, stream, false, Default::default());
+            let file = run_heavy(&*self.world, Work::Flush, job.run(self.world.clone())).await?;
+            written.extend(file.map(|file| (*id, Arc::new(file))));
+        }
+        self.edit(|shard, manifest| {
+            for (id, file) in &written {
+                if shard.frozen_memtable(*id, generation).is_some() {
+                    manifest.tables.entry(*id).or_default().files.push(file.id);
+                }
+            }
+            manifest.flushed = manifest.flushed.max(frozen.last_record);
+        })
+        .await?;
+        let mut garbage = Vec::new();
+        {
+            let state = &mut *self.state.borrow_mut();
+            for (id, file) in written {
+                match state
+                    .tables
+                    .get_mut(&id)
+                    .filter(|table| table.frozen.iter().any(|(g, _)| *g == generation))
+                {
+                    Some(table) => table.files.push(file),
+                    None => state.obsolete.push(file),
+                }
+            }
+            for table in state.tables.values_mut() {
+                garbage.extend(table.frozen.extract_if(.., |(own, _)| *own == generation));
+            }
+            state.frozen.pop_front();
+            state.counts.flushes += 1;
+        }
+        if let Some(log) = &self.log {
+            log.release(frozen.last_record);
+        }
+        // Freeing a memtable takes long: not here.
+        run_heavy(&*self.world, Work::Flush, async move { drop(garbage) }).await;
+        Ok(())
+    }
+
+    fn frozen_memtable(&self, id: TableId, generation: u64) -> Option<Memtable> {
+        let state = self.state.borrow();
+        let frozen = state.tables.get(&id)?.frozen.iter().find(|(own, _)| *own == generation);
+        frozen.map(|(_, memtable)| memtable.clone())
+    }
+}
