@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use cql::ast::Statement;
 use engine::{Error, Keyspace, Outcome, Schema, SchemaChange};
 use schema::{KeyspaceDef, TableDef, UdtType};
 use serde::{Deserialize, Serialize};
-use storage::{Cell, Change, Liveness, Mutation, TableId};
+use storage::{CellRef, Liveness, RowBuilder, TableId};
 use uuid::Uuid;
 
 use crate::definition::{self, Step};
@@ -93,16 +92,12 @@ impl Embedded {
             return Ok(Outcome::Void);
         };
         let timestamp = self.next_us();
-        let row = Change::Row {
-            clustering: Bytes::new(),
-            liveness: Some(Liveness { timestamp, expiry: None }),
-            deletion: None,
-            cells: vec![Cell::live(0, timestamp, keep(&schema))],
-        };
+        let mut row = RowBuilder::new(SCHEMA_KEY, &[], timestamp);
+        row.marker(Some(Liveness { timestamp, expiry: None }));
+        row.push(CellRef::live(0, timestamp, &keep(&schema)));
         let token = schema::token::token(SCHEMA_KEY);
-        let key = Bytes::from_static(SCHEMA_KEY);
-        let mutation = Mutation { table: SCHEMA_TABLE, token, key, changes: vec![row] };
-        self.shard.apply(vec![mutation]).map_err(storage_error)?.await.map_err(storage_error)?;
+        let written = self.shard.put(SCHEMA_TABLE, token, SCHEMA_KEY, row.finish());
+        written.map_err(storage_error)?.await.map_err(storage_error)?;
         let schema = Arc::new(schema);
         for core in 0..lanes::cores() {
             let (schema, change, dropped) = (schema.clone(), change.clone(), dropped.clone());

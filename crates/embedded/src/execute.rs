@@ -20,7 +20,7 @@ use crate::restrict::TokenBound;
 use crate::scan::Scan;
 use crate::select::{SelectPlan, Want};
 use crate::slice::{clustering_ranges, partition_keys};
-use crate::write::{is_lower, mutations};
+use crate::write::{WritePlan, is_lower, mutations};
 use crate::{Embedded, storage_error, virtual_select};
 
 /// A page ends early at this many bytes of cells, so that an answer always fits a frame.
@@ -51,6 +51,11 @@ impl Engine for Embedded {
         match &plan.kind {
             Kind::Select(select) => self.select(select, request),
             Kind::Write(writes) => {
+                if let [write] = &writes[..]
+                    && let Some(execution) = self.write_one(write, request)
+                {
+                    return execution;
+                }
                 let parts = writes.iter().map(|write| (write, request.values));
                 self.write(parts, request)
             }
@@ -136,7 +141,7 @@ fn check_values(plan: &EmbeddedPlan, values: &[Value<'_>]) -> Result<(), Error> 
 impl Embedded {
     fn write<'a>(
         &self,
-        parts: impl Iterator<Item = (&'a crate::write::WritePlan, &'a [Value<'a>])>,
+        parts: impl Iterator<Item = (&'a WritePlan, &'a [Value<'a>])>,
         request: &Request<'_>,
     ) -> Execution {
         let now_us = self.next_us();
@@ -168,6 +173,28 @@ impl Embedded {
             }
             Ok(Outcome::Void)
         }))
+    }
+
+    /// A write of one row that this core owns.
+    fn write_one(&self, plan: &WritePlan, request: &Request<'_>) -> Option<Execution> {
+        let (key, row) = match plan.one_row(request.values, request, self.next_us())? {
+            Ok(one) => one,
+            Err(error) => return Some(Execution::Ready(Err(error))),
+        };
+        let token = schema::token::token(&key);
+        let table = TableId(plan.def.id.as_u128());
+        let core = self.owner(token);
+        if core == lanes::current_core() {
+            return Some(match self.shard.put(table, token, &key, row) {
+                Ok(commit) => Execution::Written(commit.number()),
+                Err(error) => Execution::Ready(Err(storage_error(error))),
+            });
+        }
+        let key = key.into_owned();
+        let put = move || async move { Embedded::local().shard.put(table, token, &key, row)?.await };
+        Some(Execution::Pending(Box::pin(async move {
+            lanes::call(core, put).await.map(|()| Outcome::Void).map_err(storage_error)
+        })))
     }
 
     fn select(&self, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Execution {

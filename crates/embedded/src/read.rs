@@ -153,7 +153,7 @@ impl Slice {
                     return Ok(true);
                 }
                 take(&self.def, &self.want, partition, Some(&row), &statics, self.now_s, chunk)?;
-                chunk.last = Some(row.clustering().clone());
+                chunk.last = Some(Bytes::copy_from_slice(row.clustering()));
                 if self.distinct {
                     return Ok(true);
                 }
@@ -190,12 +190,8 @@ impl Slice {
                     }
                     None => None,
                 },
-                schema::ColumnKind::Static => {
-                    view.static_cell(column.id).and_then(|c| c.value()).map(|v| &v[..])
-                }
-                schema::ColumnKind::Regular => {
-                    row.and_then(|r| r.cell(column.id)).and_then(|c| c.value()).map(|v| &v[..])
-                }
+                schema::ColumnKind::Static => view.static_cell(column.id).and_then(|c| c.value()),
+                schema::ColumnKind::Regular => row.and_then(|r| r.cell(column.id)).and_then(|c| c.value()),
             };
             if !filter.passes(&column.ty, value) {
                 return Ok(false);
@@ -211,7 +207,7 @@ pub(crate) fn take<'v>(
     want: &Want,
     partition: (i64, &[u8]),
     row: Option<&RowView>,
-    statics: &impl Fn(u32) -> Option<&'v storage::Cell>,
+    statics: &impl Fn(u32) -> Option<storage::CellRef<'v>>,
     now_s: u32,
     chunk: &mut Chunk,
 ) -> Result<(), Error> {
@@ -242,7 +238,7 @@ fn push<'v>(
     show: Show,
     partition: (i64, &[u8]),
     row: Option<&RowView>,
-    statics: &impl Fn(u32) -> Option<&'v storage::Cell>,
+    statics: &impl Fn(u32) -> Option<storage::CellRef<'v>>,
     now_s: u32,
     rows: &mut Rows,
     scratch: &mut Vec<u8>,
@@ -258,8 +254,8 @@ fn push<'v>(
             }
             None => rows.push(None),
         },
-        Show::Static(id) => rows.push(statics(id).and_then(|c| c.value()).map(|v| &v[..])),
-        Show::Regular(id) => rows.push(row.and_then(|r| r.cell(id)).and_then(|c| c.value()).map(|v| &v[..])),
+        Show::Static(id) => rows.push(statics(id).and_then(|c| c.value())),
+        Show::Regular(id) => rows.push(row.and_then(|r| r.cell(id)).and_then(|c| c.value())),
         Show::WriteTime(id, is_static) => match cell(id, is_static) {
             Some(cell) => rows.push(Some(&cell.timestamp.to_be_bytes())),
             None => rows.push(None),

@@ -39,6 +39,12 @@ pub(crate) fn partition_keys(
 }
 
 fn checked(def: &TableDef, key: Vec<u8>) -> Result<Bytes, Error> {
+    check_key(def, &key)?;
+    Ok(key.into())
+}
+
+/// Whether a partition may have this key.
+pub(crate) fn check_key(def: &TableDef, key: &[u8]) -> Result<(), Error> {
     if key.is_empty() {
         let name = def.partition_key().next().map_or("", |c| c.name.as_str());
         return Err(Error::Invalid(format!("Key may not be empty (column {name})")));
@@ -50,7 +56,7 @@ fn checked(def: &TableDef, key: Vec<u8>) -> Result<Bytes, Error> {
             u16::MAX
         )));
     }
-    Ok(key.into())
+    Ok(())
 }
 
 /// Appends one clustering value in key order.

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use cql::ast::{self, CompareOp};
 use engine::{Error, Request, Value};
 use schema::{ColumnKind, CqlType, TableDef};
-use storage::{Cell, CellValue, Change, Deletion, Expiry, Liveness, Mutation, TableId};
+use storage::{CellRef, CellValue, Change, Deletion, Expiry, Liveness, Mutation, Row, RowBuilder, TableId};
 
 use crate::restrict::{Choice, KEYS_MAX, Restrictions, find, restrict};
-use crate::slice::{clustering_ranges, partition_keys};
+use crate::slice::{check_key, clustering_ranges, partition_keys};
 use crate::term::{Bind, Binder, Given};
 
 /// The longest TTL, seconds: 20 years, Cassandra's.
@@ -20,9 +20,9 @@ const TTL_S_MAX: i64 = 630_720_000;
 /// What a write does where it points.
 #[derive(Debug)]
 enum Act {
-    /// Sets columns; with `marker`, the row exists from then on even without cells (INSERT).
+    /// Sets columns, ascending by number, none twice; with `marker`, the row exists from then on even without cells (INSERT).
     Set { marker: bool, statics: Vec<(u32, Bind)>, regulars: Vec<(u32, Bind)> },
-    /// Deletes columns; the second list holds static ones.
+    /// Deletes columns, ascending by number, none twice; the second list holds static ones.
     DeleteCells(Vec<u32>, Vec<u32>),
     /// Deletes rows, slices or the partition.
     Delete,
@@ -75,6 +75,14 @@ pub(crate) fn timestamp_of_all(
     Ok(())
 }
 
+fn in_order(columns: &mut [(u32, Bind)], twice: impl FnOnce() -> String) -> Result<(), Error> {
+    columns.sort_by_key(|(column, _)| *column);
+    match columns.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        true => Err(Error::Invalid(twice())),
+        false => Ok(()),
+    }
+}
+
 const NO_LWT: &str = "Conditional writes (IF …) are not supported yet";
 
 /// Prepares an INSERT.
@@ -102,6 +110,9 @@ pub(crate) fn insert(
             ColumnKind::Static => statics.push((column.id, bind)),
             ColumnKind::Regular => regulars.push((column.id, bind)),
         }
+    }
+    for columns in [&mut statics, &mut regulars] {
+        in_order(columns, || "The column names contains duplicates".into())?;
     }
     let only_static = regulars.is_empty() && !statics.is_empty();
     let partition = def.partition_key().count();
@@ -154,6 +165,9 @@ pub(crate) fn update(
             _ => return Err(Error::Invalid(format!("PRIMARY KEY part {name} found in SET part"))),
         }
     }
+    for columns in [&mut statics, &mut regulars] {
+        in_order(columns, || "Multiple incompatible setting of a column in one UPDATE".into())?;
+    }
     let restrictions = restrict(def, &update.relations, binder, false)?;
     let whole_row = restrictions.clustering.len() == def.clustering().count();
     check_where(def, &restrictions, whole_row || regulars.is_empty())?;
@@ -199,6 +213,10 @@ pub(crate) fn delete(
             }
         }
     }
+    for columns in [&mut statics, &mut regulars] {
+        columns.sort_unstable();
+        columns.dedup();
+    }
     let (timestamp, ttl) = using(binder, &delete.using)?;
     if ttl.is_some() {
         return Err(Error::Invalid("TTL is meaningless in a DELETE; leave it out".into()));
@@ -229,14 +247,19 @@ fn check_where(def: &TableDef, restrictions: &Restrictions, row_named: bool) -> 
     Ok(())
 }
 
-/// A plan's effect for one execution, as mutations. `now_us` is the server's time.
-pub(crate) fn mutations(
+/// When a write takes place, and until when what it writes lives.
+struct Moment {
+    timestamp: i64,
+    now_s: u32,
+    expiry: Option<Expiry>,
+}
+
+fn moment(
     plan: &WritePlan,
     values: &[Value<'_>],
     request: &Request<'_>,
     now_us: i64,
-    out: &mut Vec<Mutation>,
-) -> Result<(), Error> {
+) -> Result<Moment, Error> {
     let timestamp = match &plan.timestamp {
         Some(bind) => bind.number(values)?,
         None => None,
@@ -246,46 +269,85 @@ pub(crate) fn mutations(
         return Err(Error::Invalid("The timestamp is out of bounds: it must be above -2^63".into()));
     }
     let now_s = request.now_s.unwrap_or((now_us / 1_000_000) as u32);
-    let expiry = expiry(plan, values, now_s)?;
+    Ok(Moment { timestamp, now_s, expiry: expiry(plan, values, now_s)? })
+}
+
+/// The key of a partition, and its row.
+type KeyAndRow<'a> = (Cow<'a, [u8]>, Row);
+
+impl WritePlan {
+    /// For a write that sets columns of one row whose key is given whole: the partition, and the row. Most writes are such, and this
+    /// is their way, with one allocation.
+    pub(crate) fn one_row<'a>(
+        &'a self,
+        values: &[Value<'a>],
+        request: &Request<'_>,
+        now_us: i64,
+    ) -> Option<Result<KeyAndRow<'a>, Error>> {
+        let (Act::Set { marker, statics, regulars }, [key]) = (&self.act, &self.restrictions.partition[..])
+        else {
+            return None;
+        };
+        if !statics.is_empty()
+            || !self.restrictions.clustering.is_empty()
+            || self.def.clustering().next().is_some()
+        {
+            return None;
+        }
+        let key = single(key, values)?;
+        Some((|| {
+            let key = key?;
+            check_key(&self.def, &key)?;
+            let at = moment(self, values, request, now_us)?;
+            Ok((key.clone(), cells(&key, &[], *marker, regulars, values, &at)?))
+        })())
+    }
+}
+
+/// A plan's effect for one execution, as mutations. `now_us` is the server's time.
+pub(crate) fn mutations(
+    plan: &WritePlan,
+    values: &[Value<'_>],
+    request: &Request<'_>,
+    now_us: i64,
+    out: &mut Vec<Mutation>,
+) -> Result<(), Error> {
+    let at = moment(plan, values, request, now_us)?;
+    let (timestamp, now_s) = (at.timestamp, at.now_s);
     let deletion = Deletion { timestamp, deleted_at_s: now_s };
-    let cells = |binds: &[(u32, Bind)], row: &[u8]| cells(binds, values, timestamp, now_s, expiry, row);
     for (token, key) in partition_keys(&plan.def, &plan.restrictions.partition, values)? {
         let mut changes = Vec::with_capacity(1);
+        // Where there is no clustering, the row is its partition's only one.
+        let own = |row: &[u8]| if row.is_empty() { key.clone() } else { Bytes::new() };
         match &plan.act {
             Act::Set { marker, statics, regulars } => {
                 if !statics.is_empty() {
-                    changes.push(Change::Static { cells: cells(statics, &[])?.1 });
+                    changes.push(Change::Static(cells(&[], &[], false, statics, values, &at)?));
                 }
                 if *marker || !regulars.is_empty() {
-                    let liveness = marker.then_some(Liveness { timestamp, expiry });
                     for_each_row(plan, values, |row| {
-                        let (clustering, cells) = cells(regulars, row)?;
-                        changes.push(Change::Row { clustering, liveness, deletion: None, cells });
+                        changes.push(Change::Row(cells(&own(row), row, *marker, regulars, values, &at)?));
                         Ok(())
                     })?;
                 }
             }
             Act::DeleteCells(regulars, statics) => {
-                let dead = |ids: &[u32]| {
-                    let mut cells: Vec<Cell> =
-                        ids.iter().map(|id| Cell::dead(*id, timestamp, now_s)).collect();
-                    cells.sort_by_key(|c| c.column);
-                    cells.dedup_by_key(|c| c.column);
-                    cells
+                let dead = |key: &[u8], row: &[u8], ids: &[u32]| {
+                    let mut cells = RowBuilder::new(key, row, timestamp);
+                    ids.iter().for_each(|id| cells.push(CellRef::dead(*id, timestamp, now_s)));
+                    cells.finish()
                 };
                 if !statics.is_empty() {
-                    changes.push(Change::Static { cells: dead(statics) });
+                    changes.push(Change::Static(dead(&[], &[], statics)));
                 }
                 if !regulars.is_empty() {
                     for_each_row(plan, values, |row| {
-                        let clustering = Bytes::copy_from_slice(row);
-                        let cells = dead(regulars);
-                        changes.push(Change::Row { clustering, liveness: None, deletion: None, cells });
+                        changes.push(Change::Row(dead(&own(row), row, regulars)));
                         Ok(())
                     })?;
                 }
             }
-            Act::Delete => deletions(plan, values, deletion, &mut changes)?,
+            Act::Delete => deletions(plan, values, deletion, &key, &mut changes)?,
         }
         out.push(Mutation { table: TableId(plan.def.id.as_u128()), token, key, changes });
     }
@@ -296,6 +358,7 @@ fn deletions(
     plan: &WritePlan,
     values: &[Value<'_>],
     deletion: Deletion,
+    key: &Bytes,
     out: &mut Vec<Change>,
 ) -> Result<(), Error> {
     let restrictions = &plan.restrictions;
@@ -304,8 +367,10 @@ fn deletions(
         out.push(Change::DeletePartition(deletion));
     } else if restrictions.clustering.len() == clustered {
         for_each_row(plan, values, |row| {
-            let clustering = Bytes::copy_from_slice(row);
-            out.push(Change::Row { clustering, liveness: None, deletion: Some(deletion), cells: vec![] });
+            let mut deleted =
+                RowBuilder::new(if row.is_empty() { key } else { &[] }, row, deletion.timestamp);
+            deleted.deletion(Some(deletion));
+            out.push(Change::Row(deleted.finish()));
             Ok(())
         })?;
     } else {
@@ -347,55 +412,29 @@ fn expiry(plan: &WritePlan, values: &[Value<'_>], now_s: u32) -> Result<Option<E
     Ok((ttl_s > 0).then(|| Expiry { ttl_s, at_s: now_s.saturating_add(ttl_s) }))
 }
 
-/// The clustering key and cells of one row, in one allocation.
+/// A row of the columns that a statement sets.
 fn cells(
+    key: &[u8],
+    row: &[u8],
+    marker: bool,
     binds: &[(u32, Bind)],
     values: &[Value<'_>],
-    timestamp: i64,
-    now_s: u32,
-    expiry: Option<Expiry>,
-    row: &[u8],
-) -> Result<(Bytes, Vec<Cell>), Error> {
-    let mut given = Vec::with_capacity(binds.len());
-    let mut total = row.len();
+    at: &Moment,
+) -> Result<Row, Error> {
+    let Moment { timestamp, now_s, expiry } = *at;
+    let mut cells = RowBuilder::new(key, row, timestamp);
+    cells.marker(marker.then_some(Liveness { timestamp, expiry }));
     for (column, bind) in binds {
-        let value = bind.get(values)?;
-        if let Given::Bytes(bytes) = &value {
-            total += bytes.len();
-        }
-        given.push((*column, value));
-    }
-    if !given.is_sorted_by_key(|(column, _)| *column) {
-        given.sort_by_key(|(column, _)| *column);
-    }
-    let mut packed = Vec::with_capacity(total);
-    packed.extend_from_slice(row);
-    for (_, value) in &given {
-        if let Given::Bytes(bytes) = value {
-            packed.extend_from_slice(bytes);
-        }
-    }
-    let packed = Bytes::from(packed);
-    let mut at = row.len();
-    let mut cells: Vec<Cell> = Vec::with_capacity(given.len());
-    for (column, value) in given {
-        let value = match value {
-            Given::Unset => continue,
-            Given::Null => CellValue::Dead { deleted_at_s: now_s },
-            Given::Bytes(bytes) => {
-                let value = packed.slice(at..at + bytes.len());
-                at += bytes.len();
-                CellValue::Live { value, expiry }
+        match bind.get(values)? {
+            Given::Unset => {}
+            Given::Null => cells.push(CellRef::dead(*column, timestamp, now_s)),
+            Given::Bytes(value) => {
+                let value = CellValue::Live { value: &value, expiry };
+                cells.push(CellRef { column: *column, path: None, timestamp, value });
             }
-        };
-        let cell = Cell { column, timestamp, value };
-        match cells.last_mut().filter(|last| last.column == column) {
-            // A column named twice in one statement: the last one counts.
-            Some(last) => *last = cell,
-            None => cells.push(cell),
         }
     }
-    Ok((packed.slice(..row.len()), cells))
+    Ok(cells.finish())
 }
 
 /// The product of several choices, bounded by [`KEYS_MAX`].

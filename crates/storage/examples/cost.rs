@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lanes::{Config, Group, Lanes};
-use storage::{Cell, Change, Commit, CommitMode, Mutation, Options, Read, Shard, TableId};
+use storage::{CellRef, Commit, CommitMode, Options, Read, Row, RowBuilder, Shard, TableId};
 
 const TABLE: TableId = TableId(7);
 
@@ -15,25 +15,23 @@ fn place(number: u64) -> (i64, Bytes) {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64, Bytes::from(number.to_be_bytes().to_vec()))
 }
 
-fn write(number: u64) -> Vec<Mutation> {
-    let (token, key) = place(number);
-    let value = Bytes::from_static(&[7; 34]);
-    let cells = (0..5).map(|column| Cell::live(column, 1, value.clone())).collect();
-    let row = Change::Row { clustering: Bytes::new(), liveness: None, deletion: None, cells };
-    vec![Mutation { table: TABLE, token, key, changes: vec![row] }]
+fn write(key: &[u8], timestamp: i64) -> Row {
+    let mut row = RowBuilder::new(key, &[], timestamp);
+    (0..5).for_each(|column| row.push(CellRef::live(column, timestamp, &[7; 34])));
+    row.finish()
 }
 
 fn per(count: u64, since: u64) -> u64 {
     (lanes::time::monotonic_ns() - since) / count
 }
 
-async fn fill(shard: &Rc<Shard>, name: &str, rows: u64) {
+async fn fill(shard: &Rc<Shard>, name: &str, rows: u64, timestamp: i64) {
     let (mut applying, mut commits) = (0, Vec::<Commit>::new());
     let start = lanes::time::monotonic_ns();
     for number in 0..rows {
-        let mutations = write(number);
+        let (token, key) = place(number);
         let at = lanes::time::monotonic_ns();
-        commits.push(shard.apply(mutations).expect("applies"));
+        commits.push(shard.put(TABLE, token, &key, write(&key, timestamp)).expect("applies"));
         applying += lanes::time::monotonic_ns() - at;
         if commits.len() == 256 {
             for commit in commits.drain(..) {
@@ -68,7 +66,8 @@ fn main() {
     lanes.block_on(0, Group::CONTROL, move || async move {
         let memory = Options { memtable_bytes_max: 8 << 30, ..Options::in_memory() };
         let shard = Shard::open(memory).await.expect("opens");
-        fill(&shard, "memory", rows).await;
+        fill(&shard, "memory", rows, 1).await;
+        fill(&shard, "memory, over older ones", rows, 2).await;
         read(&shard, "memory", rows);
         read(&shard, "memory again", rows);
         println!("bytes a row by our count: {}", shard.stats().memtable_bytes / rows);
@@ -77,7 +76,7 @@ fn main() {
         for (name, commit) in [("durable", CommitMode::Batch), ("periodic", periodic)] {
             let options = Options { commit, ..Options::in_dir(folder.join(name), 0, 1) };
             let shard = Shard::open(options).await.expect("opens");
-            fill(&shard, name, rows.min(1_000_000)).await;
+            fill(&shard, name, rows.min(1_000_000), 1).await;
             let stats = shard.stats();
             println!(
                 "{name}: {} records in {} disk writes, {} flushes",

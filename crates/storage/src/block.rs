@@ -16,8 +16,8 @@ use bytes::Bytes;
 use crate::codec::{
     Malformed, Reader, put_bytes, put_cells, put_deletion, put_i64, put_ranges, put_row, put_u32,
 };
-use crate::model::Row;
 use crate::partition::{Full, Partition};
+use crate::row::Row;
 
 const CONTINUED: u8 = 1;
 const MORE: u8 = 2;
@@ -59,7 +59,7 @@ impl BlockBuilder {
             if let Some(deletion) = &full.deletion {
                 put_deletion(&mut self.out, deletion);
             }
-            put_cells(&mut self.out, &full.static_cells);
+            put_cells(&mut self.out, full.statics.as_ref());
             put_ranges(&mut self.out, &full.ranges);
         }
     }
@@ -144,7 +144,7 @@ impl Block {
                 1 => Some(reader.deletion()?),
                 _ => return Err(Malformed),
             };
-            head.static_cells = reader.cells()?;
+            head.statics = reader.statics()?;
             head.ranges = reader.ranges()?;
         }
         let rows = reader.u32()? as usize;
@@ -183,14 +183,15 @@ impl Part {
     /// Everything in this part.
     pub(crate) fn partition(&self) -> Result<Partition, Malformed> {
         let head_is_empty =
-            self.head.deletion.is_none() && self.head.static_cells.is_empty() && self.head.ranges.is_empty();
+            self.head.deletion.is_none() && self.head.statics.is_none() && self.head.ranges.is_empty();
         let mut full = self.head.clone();
         for index in 0..self.rows {
             let row = self.row_reader(index)?.row()?;
-            if self.rows == 1 && head_is_empty && !self.continued && !self.more && row.clustering.is_empty() {
-                return Ok(Partition::Single(Arc::new(row)));
+            if self.rows == 1 && head_is_empty && !self.continued && !self.more && row.clustering().is_empty()
+            {
+                return Ok(Partition::Single(row));
             }
-            full.rows.insert(row.clustering.clone(), Arc::new(row));
+            full.rows.push(row);
         }
         Ok(Partition::Full(Arc::new(full)))
     }
@@ -209,7 +210,7 @@ impl Part {
                 std::cmp::Ordering::Greater => high = middle,
                 std::cmp::Ordering::Equal => {
                     let row = Reader::at(self.data.clone(), at).row()?;
-                    full.rows.insert(row.clustering.clone(), Arc::new(row));
+                    full.rows.push(row);
                     break;
                 }
             }

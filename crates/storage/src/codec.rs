@@ -6,8 +6,9 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use crate::model::{Cell, CellValue, Change, Deletion, Expiry, Liveness, Mutation, Row, TableId};
+use crate::model::{CellRef, CellValue, Change, Deletion, Expiry, Liveness, Mutation, TableId};
 use crate::ranges::{Position, Ranges};
+use crate::row::{Row, RowBuilder};
 
 /// The bytes do not decode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,25 +147,26 @@ impl Reader {
         Ok(Expiry { ttl_s: self.u32()?, at_s: self.u32()? })
     }
 
-    fn cell(&mut self) -> Result<Cell, Malformed> {
+    fn cell(&mut self) -> Result<OldCell, Malformed> {
         let column = u32::try_from(self.varint()?).map_err(|_| Malformed)?;
         let kind = self.u8()?;
         let timestamp = self.i64()?;
-        let value = match kind {
-            CELL_LIVE => CellValue::Live { expiry: None, value: self.bytes()? },
-            CELL_EXPIRING => CellValue::Live { expiry: Some(self.expiry()?), value: self.bytes()? },
-            CELL_DEAD => CellValue::Dead { deleted_at_s: self.u32()? },
+        let path = if kind & CELL_PATH != 0 { Some(self.bytes()?) } else { None };
+        let value = match kind & !CELL_PATH {
+            CELL_LIVE => Ok((None, self.bytes()?)),
+            CELL_EXPIRING => Ok((Some(self.expiry()?), self.bytes()?)),
+            CELL_DEAD => Err(self.u32()?),
             _ => return Err(Malformed),
         };
-        Ok(Cell { column, timestamp, value })
+        Ok(OldCell { column, path, timestamp, value })
     }
 
-    pub(crate) fn cells(&mut self) -> Result<Vec<Cell>, Malformed> {
+    fn cells(&mut self) -> Result<Vec<OldCell>, Malformed> {
         let count = self.count(CELL_BYTES_MIN)?;
-        let mut cells: Vec<Cell> = Vec::with_capacity(count);
+        let mut cells: Vec<OldCell> = Vec::with_capacity(count);
         for _ in 0..count {
             let cell = self.cell()?;
-            if cells.last().is_some_and(|last| last.column >= cell.column) {
+            if cells.last().is_some_and(|last| (last.column, &last.path) >= (cell.column, &cell.path)) {
                 return Err(Malformed);
             }
             cells.push(cell);
@@ -172,13 +174,14 @@ impl Reader {
         Ok(cells)
     }
 
+    /// A row as table files of version 1 and log records of version 1 have it.
     pub(crate) fn row(&mut self) -> Result<Row, Malformed> {
         let clustering = self.bytes()?;
         let flags = self.u8()?;
         if flags & !(HAS_LIVENESS | HAS_EXPIRY | HAS_DELETION) != 0 {
             return Err(Malformed);
         }
-        let liveness = match flags & HAS_LIVENESS != 0 {
+        let marker = match flags & HAS_LIVENESS != 0 {
             false => None,
             true => {
                 let timestamp = self.i64()?;
@@ -187,7 +190,18 @@ impl Reader {
             }
         };
         let deletion = if flags & HAS_DELETION != 0 { Some(self.deletion()?) } else { None };
-        Ok(Row { clustering, liveness, deletion, cells: self.cells()? })
+        Ok(build(&clustering, marker, deletion, &self.cells()?))
+    }
+
+    /// Static cells; `None` where there are none.
+    pub(crate) fn statics(&mut self) -> Result<Option<Row>, Malformed> {
+        let cells = self.cells()?;
+        Ok((!cells.is_empty()).then(|| build(&[], None, None, &cells)))
+    }
+
+    /// A row as [`Row`] has it, with its length.
+    fn packed(&mut self) -> Result<Row, Malformed> {
+        Row::from_bytes(self.slice()?)
     }
 
     fn position_of_range(&mut self) -> Result<Position, Malformed> {
@@ -221,11 +235,10 @@ impl Reader {
 
     fn change(&mut self) -> Result<Change, Malformed> {
         Ok(match self.u8()? {
-            CHANGE_ROW => {
-                let Row { clustering, liveness, deletion, cells } = self.row()?;
-                Change::Row { clustering, liveness, deletion, cells }
-            }
-            CHANGE_STATIC => Change::Static { cells: self.cells()? },
+            CHANGE_OLD_ROW => Change::Row(self.row()?),
+            CHANGE_OLD_STATIC => Change::Static(self.statics()?.ok_or(Malformed)?),
+            CHANGE_ROW => Change::Row(self.packed()?),
+            CHANGE_STATIC => Change::Static(self.packed()?),
             CHANGE_DELETE_PARTITION => Change::DeletePartition(self.deletion()?),
             CHANGE_DELETE_RANGE => {
                 Change::DeleteRange { start: self.bound()?, end: self.bound()?, deletion: self.deletion()? }
@@ -237,6 +250,12 @@ impl Reader {
     /// The mutations of one log record, which must end where they do.
     pub(crate) fn mutations(mut self) -> Result<Vec<Mutation>, Malformed> {
         let count = self.count(MUTATION_BYTES_MIN)?;
+        if count == 0 && self.rest() > 0 {
+            let (table, token, row) = (TableId(self.u128()?), self.i64()?, self.packed()?);
+            let key = Bytes::copy_from_slice(row.key());
+            let mutation = Mutation { table, token, key, changes: vec![Change::Row(row)] };
+            return if self.rest() == 0 { Ok(vec![mutation]) } else { Err(Malformed) };
+        }
         let mut mutations = Vec::with_capacity(count);
         for _ in 0..count {
             let (table, token, key) = (TableId(self.u128()?), self.i64()?, self.bytes()?);
@@ -247,81 +266,96 @@ impl Reader {
     }
 }
 
+/// A cell as version 1 has it; an error is a tombstone.
+struct OldCell {
+    column: u32,
+    path: Option<Bytes>,
+    timestamp: i64,
+    value: Result<(Option<Expiry>, Bytes), u32>,
+}
+
+fn build(clustering: &[u8], marker: Option<Liveness>, deletion: Option<Deletion>, cells: &[OldCell]) -> Row {
+    let first = marker.map(|marker| marker.timestamp).or(cells.first().map(|cell| cell.timestamp));
+    let timestamp = first.or(deletion.map(|deletion| deletion.timestamp)).unwrap_or(0);
+    let mut row = RowBuilder::new(&[], clustering, timestamp);
+    row.deletion(deletion);
+    row.marker(marker);
+    for OldCell { column, path, timestamp, value } in cells {
+        let value = match value {
+            Ok((expiry, value)) => CellValue::Live { value, expiry: *expiry },
+            Err(deleted_at_s) => CellValue::Dead { deleted_at_s: *deleted_at_s },
+        };
+        row.push(CellRef { column: *column, path: path.as_deref(), timestamp: *timestamp, value });
+    }
+    row.finish()
+}
+
 const CELL_LIVE: u8 = 0;
 const CELL_EXPIRING: u8 = 1;
 const CELL_DEAD: u8 = 2;
+/// With the kind: a path goes ahead of the value.
+const CELL_PATH: u8 = 16;
 const CELL_BYTES_MIN: usize = 11; // column 1, kind 1, timestamp 8, length 1
 const RANGE_BYTES_MIN: usize = 14; // two positions of 1, a deletion of 12
 const MUTATION_BYTES_MIN: usize = 26; // table 16, token 8, key length 1, count 1
 const HAS_LIVENESS: u8 = 1;
 const HAS_EXPIRY: u8 = 2;
 const HAS_DELETION: u8 = 4;
-const CHANGE_ROW: u8 = 0;
-const CHANGE_STATIC: u8 = 1;
+/// A row, and static cells, as version 1 wrote them.
+const CHANGE_OLD_ROW: u8 = 0;
+const CHANGE_OLD_STATIC: u8 = 1;
 const CHANGE_DELETE_PARTITION: u8 = 2;
 const CHANGE_DELETE_RANGE: u8 = 3;
+const CHANGE_ROW: u8 = 4;
+const CHANGE_STATIC: u8 = 5;
 
 pub(crate) fn put_deletion(out: &mut Vec<u8>, deletion: &Deletion) {
     put_i64(out, deletion.timestamp);
     put_u32(out, deletion.deleted_at_s);
 }
 
-fn put_expiry(out: &mut Vec<u8>, expiry: &Expiry) {
+pub(crate) fn put_expiry(out: &mut Vec<u8>, expiry: &Expiry) {
     put_u32(out, expiry.ttl_s);
     put_u32(out, expiry.at_s);
 }
 
-pub(crate) fn put_cells(out: &mut Vec<u8>, cells: &[Cell]) {
-    put_varint(out, cells.len() as u64);
-    for cell in cells {
+pub(crate) fn put_cells(out: &mut Vec<u8>, row: Option<&Row>) {
+    put_varint(out, row.map_or(0, |row| row.cells().count()) as u64);
+    for cell in row.into_iter().flat_map(Row::cells) {
         put_varint(out, u64::from(cell.column));
-        match &cell.value {
+        let kind = match cell.value {
+            CellValue::Live { expiry: None, .. } => CELL_LIVE,
+            CellValue::Live { .. } => CELL_EXPIRING,
+            CellValue::Dead { .. } => CELL_DEAD,
+        };
+        out.push(kind | if cell.path.is_some() { CELL_PATH } else { 0 });
+        put_i64(out, cell.timestamp);
+        cell.path.into_iter().for_each(|path| put_bytes(out, path));
+        match cell.value {
             CellValue::Live { value, expiry } => {
-                out.push(if expiry.is_some() { CELL_EXPIRING } else { CELL_LIVE });
-                put_i64(out, cell.timestamp);
-                if let Some(expiry) = expiry {
-                    put_expiry(out, expiry);
-                }
+                expiry.iter().for_each(|expiry| put_expiry(out, expiry));
                 put_bytes(out, value);
             }
-            CellValue::Dead { deleted_at_s } => {
-                out.push(CELL_DEAD);
-                put_i64(out, cell.timestamp);
-                put_u32(out, *deleted_at_s);
-            }
+            CellValue::Dead { deleted_at_s } => put_u32(out, deleted_at_s),
         }
     }
 }
 
-fn put_row_parts(
-    out: &mut Vec<u8>,
-    clustering: &[u8],
-    liveness: &Option<Liveness>,
-    deletion: &Option<Deletion>,
-    cells: &[Cell],
-) {
-    put_bytes(out, clustering);
-    let expiry = liveness.and_then(|liveness| liveness.expiry);
+/// A row as table files of version 1 have it.
+pub(crate) fn put_row(out: &mut Vec<u8>, row: &Row) {
+    let (marker, deletion) = (row.marker(), row.deletion());
+    put_bytes(out, row.clustering());
+    let expiry = marker.and_then(|marker| marker.expiry);
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
     out.push(
-        flag(liveness.is_some(), HAS_LIVENESS)
+        flag(marker.is_some(), HAS_LIVENESS)
             | flag(expiry.is_some(), HAS_EXPIRY)
             | flag(deletion.is_some(), HAS_DELETION),
     );
-    if let Some(liveness) = liveness {
-        put_i64(out, liveness.timestamp);
-    }
-    if let Some(expiry) = expiry {
-        put_expiry(out, &expiry);
-    }
-    if let Some(deletion) = deletion {
-        put_deletion(out, deletion);
-    }
-    put_cells(out, cells);
-}
-
-pub(crate) fn put_row(out: &mut Vec<u8>, row: &Row) {
-    put_row_parts(out, &row.clustering, &row.liveness, &row.deletion, &row.cells);
+    marker.iter().for_each(|marker| put_i64(out, marker.timestamp));
+    expiry.iter().for_each(|expiry| put_expiry(out, expiry));
+    deletion.iter().for_each(|deletion| put_deletion(out, deletion));
+    put_cells(out, Some(row));
 }
 
 pub(crate) fn put_ranges(out: &mut Vec<u8>, ranges: &Ranges) {
@@ -356,6 +390,25 @@ fn put_bound(out: &mut Vec<u8>, bound: &Bound<Bytes>) {
     }
 }
 
+/// A log record that is one row, which carries its key: no mutations, and then the row.
+pub(crate) fn put_one_row(out: &mut Vec<u8>, table: TableId, token: i64, row: &Row) {
+    put_varint(out, 0);
+    put_u128(out, table.0);
+    put_i64(out, token);
+    put_bytes(out, row.as_bytes());
+}
+
+/// A log record that is one row of a partition with several.
+pub(crate) fn put_row_of(out: &mut Vec<u8>, table: TableId, token: i64, key: &[u8], row: &Row) {
+    put_varint(out, 1);
+    put_u128(out, table.0);
+    put_i64(out, token);
+    put_bytes(out, key);
+    put_varint(out, 1);
+    out.push(CHANGE_ROW);
+    put_bytes(out, row.as_bytes());
+}
+
 /// One log record.
 pub(crate) fn put_mutations(out: &mut Vec<u8>, mutations: &[Mutation]) {
     put_varint(out, mutations.len() as u64);
@@ -366,13 +419,13 @@ pub(crate) fn put_mutations(out: &mut Vec<u8>, mutations: &[Mutation]) {
         put_varint(out, mutation.changes.len() as u64);
         for change in &mutation.changes {
             match change {
-                Change::Row { clustering, liveness, deletion, cells } => {
+                Change::Row(row) => {
                     out.push(CHANGE_ROW);
-                    put_row_parts(out, clustering, liveness, deletion, cells);
+                    put_bytes(out, row.as_bytes());
                 }
-                Change::Static { cells } => {
+                Change::Static(row) => {
                     out.push(CHANGE_STATIC);
-                    put_cells(out, cells);
+                    put_bytes(out, row.as_bytes());
                 }
                 Change::DeletePartition(deletion) => {
                     out.push(CHANGE_DELETE_PARTITION);

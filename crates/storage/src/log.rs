@@ -13,9 +13,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::codec::{put_mutations, put_u32};
+use crate::codec::put_u32;
 use crate::error::StorageError;
-use crate::model::Mutation;
 use crate::segment::{BATCH_HEADER, BLOCK, SegmentHeader, encode_header, seal_batch};
 use crate::signal::Signal;
 use crate::world::{File, Mode, Work, World};
@@ -125,8 +124,8 @@ impl Log {
         RECORD_BYTES_MAX.min(self.segment_bytes as usize / 2)
     }
 
-    /// Adds a record; returns its number. Nothing is written if this fails.
-    pub(crate) fn append(&self, mutations: &[Mutation]) -> Result<u64, StorageError> {
+    /// Adds a record, which `put` appends; returns its number. Nothing is written if this fails.
+    pub(crate) fn append(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
         let state = &mut *self.state.borrow_mut();
         if let Some(because) = &state.failed {
             return Err(StorageError::WritesRefused { because: because.clone() });
@@ -136,7 +135,7 @@ impl Log {
         }
         let start = state.pending.len();
         put_u32(&mut state.pending, 0);
-        put_mutations(&mut state.pending, mutations);
+        put(&mut state.pending);
         let bytes = state.pending.len() - start - 4;
         let limit = self.record_bytes_max();
         let room = self.segment_bytes as usize - 2 * BLOCK;

@@ -14,6 +14,8 @@ use imbl::OrdMap;
 
 use crate::model::Change;
 use crate::partition::Partition;
+use crate::reconcile::merge_rows;
+use crate::row::Row;
 
 /// The partitions of one table. Cloning is O(1).
 #[derive(Clone, Debug, Default)]
@@ -22,55 +24,77 @@ pub(crate) struct Memtable {
     partitions: usize,
 }
 
-/// Two words, so that a search for a token touches few cache lines and copying a leaf is cheap. What it points to is a
-/// cache line: the two counts of the `Arc`, a short key, the partition.
+/// Two words, so that a search for a token touches few cache lines and copying a leaf is cheap.
 #[derive(Clone, Debug)]
 enum Bucket {
-    One(Arc<(Key, Partition)>),
-    Many(Arc<OrdMap<Bytes, Partition>>),
+    /// A partition of one row without clustering, which carries its key.
+    Row(Row),
+    Other(Arc<Other>),
 }
 
-/// A key, in place if it is short: comparing it is not to cost a cache miss.
 #[derive(Clone, Debug)]
-enum Key {
-    Short(u8, [u8; KEY_SHORT_MAX]),
-    Long(Bytes),
+enum Other {
+    One(Bytes, Partition),
+    Many(OrdMap<Bytes, Partition>),
 }
 
-const KEY_SHORT_MAX: usize = 30;
-
-impl Key {
-    fn new(key: &[u8]) -> Key {
-        if key.len() > KEY_SHORT_MAX {
-            return Key::Long(Bytes::copy_from_slice(key));
-        }
-        let mut bytes = [0; KEY_SHORT_MAX];
-        bytes[..key.len()].copy_from_slice(key);
-        Key::Short(key.len() as u8, bytes)
-    }
-
-    #[inline]
-    fn as_slice(&self) -> &[u8] {
-        match self {
-            Key::Short(len, bytes) => &bytes[..usize::from(*len)],
-            Key::Long(bytes) => bytes,
-        }
-    }
-
-    fn to_bytes(&self) -> Bytes {
-        match self {
-            Key::Short(..) => Bytes::copy_from_slice(self.as_slice()),
-            Key::Long(bytes) => bytes.clone(),
-        }
-    }
-}
+const _: () = assert!(size_of::<Bucket>() == 16);
 
 /// A partition with its place.
 pub(crate) type Entry = (i64, Bytes, Partition);
 
 /// Bytes a partition takes beside its contents: its place in the map (leaves are about two thirds full).
-const PARTITION_OVERHEAD: usize =
-    (size_of::<Bucket>() + size_of::<i64>()) * 3 / 2 + 16 + size_of::<Key>() + size_of::<Partition>();
+const PARTITION_OVERHEAD: usize = (size_of::<Bucket>() + size_of::<i64>()) * 3 / 2;
+
+/// And with a key of its own.
+const KEYED_OVERHEAD: usize = PARTITION_OVERHEAD + 16 + size_of::<Other>();
+
+impl Bucket {
+    fn new(key: &[u8], partition: Partition) -> Bucket {
+        match partition {
+            Partition::Single(row) => Bucket::Row(row.with_key(key)),
+            full => Bucket::Other(Arc::new(Other::One(Bytes::copy_from_slice(key), full))),
+        }
+    }
+
+    /// The partition with this key, to be changed, in a form that can take any change.
+    fn partition_mut(&mut self, key: &[u8]) -> Option<&mut Partition> {
+        if let Bucket::Row(row) = self
+            && row.key() == key
+        {
+            let one = Other::One(Bytes::copy_from_slice(key), Partition::Single(row.clone()));
+            *self = Bucket::Other(Arc::new(one));
+        }
+        match self {
+            Bucket::Row(_) => None,
+            Bucket::Other(other) => match Arc::make_mut(other) {
+                Other::One(own, partition) => (own == key).then_some(partition),
+                Other::Many(partitions) => partitions.get_mut(key),
+            },
+        }
+    }
+
+    /// The same with room for several keys.
+    fn make_many(&mut self) -> &mut OrdMap<Bytes, Partition> {
+        let one = match self {
+            Bucket::Row(row) => Some((Bytes::copy_from_slice(row.key()), Partition::Single(row.clone()))),
+            Bucket::Other(other) => match &**other {
+                Other::One(key, partition) => Some((key.clone(), partition.clone())),
+                Other::Many(_) => None,
+            },
+        };
+        if let Some((key, partition)) = one {
+            *self = Bucket::Other(Arc::new(Other::Many(OrdMap::unit(key, partition))));
+        }
+        match self {
+            Bucket::Other(other) => match Arc::make_mut(other) {
+                Other::Many(partitions) => partitions,
+                Other::One(..) => unreachable!("converted above"),
+            },
+            Bucket::Row(_) => unreachable!("converted above"),
+        }
+    }
+}
 
 impl Memtable {
     pub(crate) fn len(&self) -> usize {
@@ -78,42 +102,72 @@ impl Memtable {
     }
 
     /// The partition with this key.
-    #[inline]
-    pub(crate) fn get(&self, token: i64, key: &[u8]) -> Option<&Partition> {
+    pub(crate) fn get(&self, token: i64, key: &[u8]) -> Option<Partition> {
         match self.buckets.get(&token)? {
-            Bucket::One(one) => (one.0.as_slice() == key).then_some(&one.1),
-            Bucket::Many(partitions) => partitions.get(key),
+            Bucket::Row(row) => (row.key() == key).then(|| Partition::Single(row.clone())),
+            Bucket::Other(other) => match &**other {
+                Other::One(own, partition) => (own == key).then(|| partition.clone()),
+                Other::Many(partitions) => partitions.get(key).cloned(),
+            },
         }
     }
 
-    /// Applies changes to a partition; returns about how many bytes the table grew by.
-    pub(crate) fn apply(&mut self, token: i64, key: &[u8], changes: Vec<Change>) -> usize {
+    /// One stored row, and the timestamp up to which deletions of more than it shadow it: the fast path of point reads.
+    #[inline]
+    pub(crate) fn row(&self, token: i64, key: &[u8], clustering: &[u8]) -> Option<(Row, i64)> {
+        let partition = match self.buckets.get(&token)? {
+            Bucket::Row(row) => {
+                return (row.key() == key && clustering.is_empty()).then(|| (row.clone(), i64::MIN));
+            }
+            Bucket::Other(other) => match &**other {
+                Other::One(own, partition) => (own == key).then_some(partition)?,
+                Other::Many(partitions) => partitions.get(key)?,
+            },
+        };
+        Some((partition.row(clustering)?.clone(), partition.floor(clustering)))
+    }
+
+    /// Writes one row that carries its key, if it is the only one of its partition; returns about how many bytes the table
+    /// grew by.
+    pub(crate) fn put(&mut self, token: i64, key: &[u8], row: Row) -> usize {
         match self.buckets.get_mut(&token) {
-            Some(Bucket::One(one)) if one.0.as_slice() == key => {
-                apply_all(&mut Arc::make_mut(one).1, changes)
+            Some(Bucket::Row(old)) if old.key() == key && row.clustering().is_empty() => {
+                let before = old.bytes();
+                *old = if row.supersedes(old) { row } else { merge_rows(old, &row) };
+                return old.bytes().saturating_sub(before);
             }
-            Some(bucket) => {
-                if let Bucket::One(one) = bucket {
-                    let (own, partition) = &**one;
-                    *bucket = Bucket::Many(Arc::new(OrdMap::unit(own.to_bytes(), partition.clone())));
-                }
-                let Bucket::Many(partitions) = bucket else { unreachable!("converted above") };
-                let partitions = Arc::make_mut(partitions);
-                if let Some(partition) = partitions.get_mut(key) {
-                    return apply_all(partition, changes);
-                }
-                let (partition, bytes) = Partition::from_changes(changes);
-                partitions.insert(Bytes::copy_from_slice(key), partition);
+            None if row.clustering().is_empty() && row.key() == key => {
+                let bytes = row.bytes() + PARTITION_OVERHEAD;
+                self.buckets.insert(token, Bucket::Row(row));
                 self.partitions += 1;
-                bytes + key.len() + PARTITION_OVERHEAD
+                return bytes;
             }
-            None => {
-                let (partition, bytes) = Partition::from_changes(changes);
-                self.buckets.insert(token, Bucket::One(Arc::new((Key::new(key), partition))));
-                self.partitions += 1;
-                bytes + key.len() + PARTITION_OVERHEAD
-            }
+            _ => {}
         }
+        self.apply(token, key, &[Change::Row(row)])
+    }
+
+    /// Applies changes to a partition; returns about how many bytes the table grew by.
+    pub(crate) fn apply(&mut self, token: i64, key: &[u8], changes: &[Change]) -> usize {
+        let Some(bucket) = self.buckets.get_mut(&token) else {
+            let (partition, bytes) = Partition::from_changes(changes);
+            let overhead = match &partition {
+                Partition::Single(_) => PARTITION_OVERHEAD,
+                Partition::Full(_) => KEYED_OVERHEAD,
+            };
+            self.buckets.insert(token, Bucket::new(key, partition));
+            self.partitions += 1;
+            return bytes + overhead + key.len();
+        };
+        let was_row = matches!(bucket, Bucket::Row(_));
+        if let Some(partition) = bucket.partition_mut(key) {
+            let bytes: usize = changes.iter().map(|change| partition.apply(change)).sum();
+            return bytes + if was_row { KEYED_OVERHEAD } else { 0 };
+        }
+        let (partition, bytes) = Partition::from_changes(changes);
+        bucket.make_many().insert(Bytes::copy_from_slice(key), partition);
+        self.partitions += 1;
+        bytes + key.len() + KEYED_OVERHEAD
     }
 
     /// Appends up to about `limit` entries in order, from `from` (inclusive token, or just after a key) to the
@@ -132,20 +186,27 @@ impl Memtable {
                 _ => None,
             };
             match bucket {
-                Bucket::One(one) => {
-                    let (key, partition) = &**one;
-                    if after.is_none_or(|after| key.as_slice() > &after[..]) {
-                        out.push_back((*token, key.to_bytes(), partition.clone()));
+                Bucket::Row(row) => {
+                    if after.is_none_or(|after| row.key() > &after[..]) {
+                        let key = Bytes::copy_from_slice(row.key());
+                        out.push_back((*token, key, Partition::Single(row.clone())));
                     }
                 }
-                Bucket::Many(partitions) => {
-                    let start = after.map_or(Bound::Unbounded, |after| Bound::Excluded(&after[..]));
-                    let room = limit.saturating_sub(out.len());
-                    let rest = partitions.range::<_, [u8]>((start, Bound::Unbounded));
-                    out.extend(
-                        rest.take(room).map(|(key, partition)| (*token, key.clone(), partition.clone())),
-                    );
-                }
+                Bucket::Other(other) => match &**other {
+                    Other::One(key, partition) => {
+                        if after.is_none_or(|after| key > after) {
+                            out.push_back((*token, key.clone(), partition.clone()));
+                        }
+                    }
+                    Other::Many(partitions) => {
+                        let start = after.map_or(Bound::Unbounded, |after| Bound::Excluded(&after[..]));
+                        let room = limit.saturating_sub(out.len());
+                        let rest = partitions.range::<_, [u8]>((start, Bound::Unbounded));
+                        out.extend(
+                            rest.take(room).map(|(key, partition)| (*token, key.clone(), partition.clone())),
+                        );
+                    }
+                },
             }
             if out.len() >= limit {
                 return;
@@ -161,8 +222,4 @@ pub(crate) enum ScanFrom {
     Token(i64),
     /// After this key.
     After(i64, Bytes),
-}
-
-fn apply_all(partition: &mut Partition, changes: Vec<Change>) -> usize {
-    changes.into_iter().map(|change| partition.apply(change)).sum()
 }

@@ -8,6 +8,8 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
+use crate::row::Row;
+
 /// The identity of a table: its UUID as a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct TableId(pub u128);
@@ -22,52 +24,67 @@ pub struct Expiry {
 }
 
 /// What a cell holds.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CellValue {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CellValue<'a> {
     /// A value, perhaps for a limited time.
     Live {
         /// The encoded value.
-        value: Bytes,
+        value: &'a [u8],
         /// `None`: for ever.
         expiry: Option<Expiry>,
     },
-    /// A cell tombstone.
+    /// A tombstone: of the cell, or of the elements of a column where it has elements and this has no path.
     Dead {
         /// When the deletion was made, in seconds since the Unix epoch; decides when it may be forgotten.
         deleted_at_s: u32,
     },
 }
 
-/// One column of one row.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cell {
+/// One column of one row, or one element of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CellRef<'a> {
     /// The column's number within its table; never reused by that table.
     pub column: u32,
+    /// Which element of a collection, or field of a user type; elements are in the order of these bytes.
+    pub path: Option<&'a [u8]>,
     /// Write time in microseconds; the higher one wins.
     pub timestamp: i64,
     /// The value or its absence.
-    pub value: CellValue,
+    pub value: CellValue<'a>,
 }
 
-impl Cell {
+impl<'a> CellRef<'a> {
     /// A value that does not expire.
-    pub fn live(column: u32, timestamp: i64, value: impl Into<Bytes>) -> Cell {
-        Cell { column, timestamp, value: CellValue::Live { value: value.into(), expiry: None } }
+    pub fn live(column: u32, timestamp: i64, value: &'a [u8]) -> CellRef<'a> {
+        CellRef { column, path: None, timestamp, value: CellValue::Live { value, expiry: None } }
     }
 
     /// A value that expires.
-    pub fn expiring(column: u32, timestamp: i64, value: impl Into<Bytes>, expiry: Expiry) -> Cell {
-        Cell { column, timestamp, value: CellValue::Live { value: value.into(), expiry: Some(expiry) } }
+    pub fn expiring(column: u32, timestamp: i64, value: &'a [u8], expiry: Expiry) -> CellRef<'a> {
+        CellRef { column, path: None, timestamp, value: CellValue::Live { value, expiry: Some(expiry) } }
     }
 
-    /// A cell tombstone.
-    pub fn dead(column: u32, timestamp: i64, deleted_at_s: u32) -> Cell {
-        Cell { column, timestamp, value: CellValue::Dead { deleted_at_s } }
+    /// A tombstone.
+    pub fn dead(column: u32, timestamp: i64, deleted_at_s: u32) -> CellRef<'a> {
+        CellRef { column, path: None, timestamp, value: CellValue::Dead { deleted_at_s } }
+    }
+
+    /// The same for one element of the column.
+    #[must_use]
+    pub fn at(self, path: &'a [u8]) -> CellRef<'a> {
+        CellRef { path: Some(path), ..self }
+    }
+
+    /// What orders the cells of a row.
+    #[inline]
+    pub(crate) fn place(&self) -> (u32, Option<&'a [u8]>) {
+        (self.column, self.path)
     }
 
     /// The value, also of an expired cell; `None` for a tombstone. Cells handed out by views are never expired.
-    pub fn value(&self) -> Option<&Bytes> {
-        match &self.value {
+    #[inline]
+    pub fn value(&self) -> Option<&'a [u8]> {
+        match self.value {
             CellValue::Live { value, .. } => Some(value),
             CellValue::Dead { .. } => None,
         }
@@ -75,8 +92,8 @@ impl Cell {
 
     /// The expiry of a live value.
     pub fn expiry(&self) -> Option<Expiry> {
-        match &self.value {
-            CellValue::Live { expiry, .. } => *expiry,
+        match self.value {
+            CellValue::Live { expiry, .. } => expiry,
             CellValue::Dead { .. } => None,
         }
     }
@@ -84,7 +101,7 @@ impl Cell {
     /// Whether the cell holds a value that has not expired at `now_s` (Unix seconds).
     #[inline]
     pub fn is_live(&self, now_s: u32) -> bool {
-        match &self.value {
+        match self.value {
             CellValue::Live { expiry: None, .. } => true,
             CellValue::Live { expiry: Some(expiry), .. } => expiry.at_s > now_s,
             CellValue::Dead { .. } => false,
@@ -118,29 +135,17 @@ pub struct Deletion {
     pub deleted_at_s: u32,
 }
 
-/// One change to one partition. Its byte strings are kept as they are, with the allocations they are slices of: whoever makes it
-/// gives them allocations of their own, or memory is taken by what nobody needs and counted by nobody ([`Change::pack`]).
+/// One change to one partition.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Change {
     /// Write to, or delete, one row.
-    Row {
-        /// The row's place: an order-preserving encoding, empty for the only row of a table without clustering.
-        clustering: Bytes,
-        /// The row marker, if the statement sets one.
-        liveness: Option<Liveness>,
-        /// A deletion of the whole row.
-        deletion: Option<Deletion>,
-        /// Cells in ascending order of column, at most one for each column.
-        cells: Vec<Cell>,
-    },
-    /// Write static cells, in ascending order of column.
-    Static {
-        /// The cells.
-        cells: Vec<Cell>,
-    },
+    Row(Row),
+    /// Write static cells: a row without clustering, marker and deletion.
+    Static(Row),
     /// Delete the partition.
     DeletePartition(Deletion),
-    /// Delete the rows between two bounds.
+    /// Delete the rows between two bounds. The bounds are kept with the allocations they are slices of, so whoever makes them gives
+    /// them allocations of their own.
     DeleteRange {
         /// Lower bound over clustering encodings.
         start: Bound<Bytes>,
@@ -149,53 +154,6 @@ pub enum Change {
         /// The deletion.
         deletion: Deletion,
     },
-}
-
-impl Change {
-    /// The change with its clustering key and values copied into one allocation of its own.
-    #[must_use]
-    pub fn pack(self) -> Change {
-        match self {
-            Change::Row { clustering, liveness, deletion, cells } => {
-                let (clustering, cells) = pack(&clustering, cells);
-                Change::Row { clustering, liveness, deletion, cells }
-            }
-            Change::Static { cells } => Change::Static { cells: pack(&[], cells).1 },
-            Change::DeleteRange { start, end, deletion } => {
-                let own = |bound: Bound<Bytes>| bound.map(|key| Bytes::copy_from_slice(&key));
-                Change::DeleteRange { start: own(start), end: own(end), deletion }
-            }
-            Change::DeletePartition(_) => self,
-        }
-    }
-}
-
-fn pack(clustering: &[u8], mut cells: Vec<Cell>) -> (Bytes, Vec<Cell>) {
-    let values: usize = cells.iter().filter_map(|cell| cell.value()).map(|value| value.len()).sum();
-    if clustering.len() + values == 0 {
-        for cell in &mut cells {
-            if let CellValue::Live { value, .. } = &mut cell.value {
-                *value = Bytes::new();
-            }
-        }
-        return (Bytes::new(), cells);
-    }
-    let mut packed = Vec::with_capacity(clustering.len() + values);
-    packed.extend_from_slice(clustering);
-    for cell in &cells {
-        packed.extend_from_slice(cell.value().map_or(&[], |value| value));
-    }
-    let packed = Bytes::from(packed);
-    let mut at = clustering.len();
-    for cell in &mut cells {
-        if let CellValue::Live { value, .. } = &mut cell.value {
-            let end = at + value.len();
-            *value = packed.slice(at..end);
-            at = end;
-        }
-    }
-    cells.shrink_to_fit();
-    (packed.slice(..clustering.len()), cells)
 }
 
 /// Changes to one partition, applied together.
@@ -209,14 +167,4 @@ pub struct Mutation {
     pub key: Bytes,
     /// What changes.
     pub changes: Vec<Change>,
-}
-
-/// The stored form of a row: everything known about it, dead or alive.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(crate) struct Row {
-    pub(crate) clustering: Bytes,
-    pub(crate) liveness: Option<Liveness>,
-    pub(crate) deletion: Option<Deletion>,
-    /// Ascending by column. None of them is shadowed by `deletion`.
-    pub(crate) cells: Vec<Cell>,
 }

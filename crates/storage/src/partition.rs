@@ -1,23 +1,26 @@
 //! The stored form of a partition, in memtables and as decoded from files: everything known about it, dead or alive.
 //!
 //! Most partitions of most tables are one row without clustering, so that shape has a form of its own: one
-//! pointer, no inner map. Everything else has a copy-on-write map of rows. Cloning either is O(1), and a clone
+//! pointer, no inner map. Everything else has a copy-on-write set of rows. Cloning either is O(1), and a clone
 //! never changes: that is the snapshot readers get.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::ops::Bound;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use imbl::OrdMap;
+use imbl::OrdSet;
 
-use crate::model::{Cell, Change, Deletion, Row};
+use crate::model::{Change, Deletion};
 use crate::ranges::{Position, Ranges};
-use crate::reconcile::{floor_of, merge_cells, merge_deletion, merge_row, merge_row_parts, shadow_row};
+use crate::reconcile::{floor_of, merge_deletion, merge_rows};
+use crate::row::Row;
 
 /// A partition. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) enum Partition {
     /// Exactly one row, with empty clustering; nothing else.
-    Single(Arc<Row>),
+    Single(Row),
     /// Any shape.
     Full(Arc<Full>),
 }
@@ -26,16 +29,99 @@ pub(crate) enum Partition {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Full {
     pub(crate) deletion: Option<Deletion>,
-    pub(crate) static_cells: Vec<Cell>,
+    pub(crate) statics: Option<Row>,
     pub(crate) ranges: Ranges,
-    pub(crate) rows: OrdMap<Bytes, Arc<Row>>,
+    pub(crate) rows: Rows,
 }
 
-/// Bytes a row takes beside its cells and values: the row, two reference counts, its place in a map.
-const ROW_OVERHEAD: usize = size_of::<Row>() + 16 + 24 + 48;
+/// Rows in clustering order. Cloning is O(1).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rows(OrdSet<Placed>);
+
+/// A row, ordered by its place alone.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed(Row);
+
+impl PartialEq for Placed {
+    fn eq(&self, other: &Placed) -> bool {
+        self.0.clustering() == other.0.clustering()
+    }
+}
+
+impl Eq for Placed {}
+
+impl PartialOrd for Placed {
+    fn partial_cmp(&self, other: &Placed) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Placed {
+    fn cmp(&self, other: &Placed) -> Ordering {
+        self.0.clustering().cmp(other.0.clustering())
+    }
+}
+
+impl Borrow<[u8]> for Placed {
+    fn borrow(&self) -> &[u8] {
+        self.0.clustering()
+    }
+}
+
+/// An iterator over rows, from both ends.
+pub(crate) type RangeOfRows<'a> = imbl::ordset::RangedIter<'a, Placed, imbl::shared_ptr::DefaultSharedPtr>;
+
+/// Bytes a row takes in the set beside its own: its place in a leaf about two thirds full.
+const ROW_OVERHEAD: usize = size_of::<Placed>() * 3 / 2;
 
 /// Bytes of a position in a range map, with its deletion.
 const RANGE_OVERHEAD: usize = 2 * (size_of::<Position>() + size_of::<Option<Deletion>>());
+
+impl Placed {
+    pub(crate) fn row(&self) -> &Row {
+        &self.0
+    }
+}
+
+impl Rows {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, clustering: &[u8]) -> Option<&Row> {
+        self.0.get(clustering).map(Placed::row)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Row> {
+        self.0.iter().map(Placed::row)
+    }
+
+    pub(crate) fn range(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> RangeOfRows<'_> {
+        self.0.range::<_, [u8]>((start, end))
+    }
+
+    /// Adds a row whose place is free.
+    pub(crate) fn push(&mut self, row: Row) {
+        self.0.insert(Placed(row));
+    }
+
+    /// Merges a row with what is known of its place; returns about how many bytes more the set takes.
+    pub(crate) fn merge(&mut self, row: &Row) -> usize {
+        // Most rows are new, and one search is cheaper than two.
+        match self.0.insert(Placed(row.clone())) {
+            None => row.bytes() + ROW_OVERHEAD,
+            Some(Placed(old)) => {
+                let merged = merge_rows(&old, row);
+                let growth = merged.bytes().saturating_sub(old.bytes());
+                if merged != *row {
+                    self.0.insert(Placed(merged));
+                }
+                growth
+            }
+        }
+    }
+}
 
 impl Partition {
     /// A partition that nothing is known about.
@@ -43,63 +129,49 @@ impl Partition {
         Partition::Full(Arc::default())
     }
 
-    /// A partition from its first changes, and the bytes it takes.
-    pub(crate) fn from_changes(changes: Vec<Change>) -> (Partition, usize) {
-        let mut changes = changes.into_iter();
-        let (mut partition, mut bytes) = match changes.next() {
-            Some(Change::Row { clustering, liveness, deletion, cells }) if clustering.is_empty() => {
-                let mut row = Row { clustering, liveness, deletion, cells };
-                shadow_row(&mut row);
-                let bytes = row_bytes(&row);
-                (Partition::Single(Arc::new(row)), bytes)
+    /// A partition from its first changes, and about the bytes it takes.
+    pub(crate) fn from_changes(changes: &[Change]) -> (Partition, usize) {
+        let (mut partition, mut bytes, rest) = match changes {
+            [Change::Row(row), rest @ ..] if row.clustering().is_empty() => {
+                (Partition::Single(row.clone()), row.bytes(), rest)
             }
-            first => {
-                let mut partition = Partition::empty();
-                let bytes = first.map_or(0, |change| partition.apply(change));
-                (partition, bytes)
-            }
+            all => (Partition::empty(), size_of::<Full>(), all),
         };
-        for change in changes {
-            bytes += partition.apply(change);
-        }
+        bytes += rest.iter().map(|change| partition.apply(change)).sum::<usize>();
         (partition, bytes)
     }
 
     /// Applies one change; returns about how many bytes the partition grew by.
-    pub(crate) fn apply(&mut self, change: Change) -> usize {
-        if let (Partition::Single(row), Change::Row { clustering, .. }) = (&mut *self, &change)
-            && clustering.is_empty()
+    pub(crate) fn apply(&mut self, change: &Change) -> usize {
+        if let (Partition::Single(own), Change::Row(row)) = (&mut *self, change)
+            && row.clustering().is_empty()
         {
-            let Change::Row { liveness, deletion, cells, .. } = change else { unreachable!("matched above") };
-            return grow_row(Arc::make_mut(row), liveness, deletion, cells);
+            let before = own.bytes();
+            *own = merge_rows(own, row);
+            return own.bytes().saturating_sub(before);
         }
         let full = self.make_full();
         match change {
-            Change::Row { clustering, liveness, deletion, cells } => {
-                if let Some(row) = full.rows.get_mut(&clustering[..]) {
-                    // The values share their allocation with the clustering key, which thus stays, if unused.
-                    return clustering.len() + grow_row(Arc::make_mut(row), liveness, deletion, cells);
-                }
-                let mut row = Row { clustering: clustering.clone(), liveness, deletion, cells };
-                shadow_row(&mut row);
-                let bytes = row_bytes(&row);
-                full.rows.insert(clustering, Arc::new(row));
-                bytes
-            }
-            Change::Static { cells } => {
-                let before = cells_bytes(&full.static_cells);
-                merge_cells(&mut full.static_cells, cells);
-                cells_bytes(&full.static_cells).saturating_sub(before)
+            Change::Row(row) => full.rows.merge(row),
+            Change::Static(row) => {
+                let before = full.statics.as_ref().map_or(0, Row::bytes);
+                let merged = match &full.statics {
+                    Some(own) => merge_rows(own, row),
+                    None => row.clone(),
+                };
+                let growth = merged.bytes().saturating_sub(before);
+                full.statics = Some(merged);
+                growth
             }
             Change::DeletePartition(deletion) => {
-                full.deletion = merge_deletion(full.deletion, Some(deletion));
+                full.deletion = merge_deletion(full.deletion, Some(*deletion));
                 // Rows stay until the flush drops them: a big partition must not be walked here.
                 size_of::<Full>()
             }
             Change::DeleteRange { start, end, deletion } => {
-                let (start, end) = (Position::of_start(&start), Position::of_end(&end));
+                let (start, end) = (Position::of_start(start), Position::of_end(end));
                 let before = full.ranges.len();
-                full.ranges.insert(start, end, deletion);
+                full.ranges.insert(start, end, *deletion);
                 full.ranges.len().saturating_sub(before) * RANGE_OVERHEAD
             }
         }
@@ -108,7 +180,8 @@ impl Partition {
     /// The general form, converting if need be.
     fn make_full(&mut self) -> &mut Full {
         if let Partition::Single(row) = self {
-            let rows = OrdMap::unit(Bytes::new(), row.clone());
+            let mut rows = Rows::default();
+            rows.push(row.clone());
             *self = Partition::Full(Arc::new(Full { rows, ..Full::default() }));
         }
         match self {
@@ -127,7 +200,7 @@ impl Partition {
 
     /// The stored row with this clustering.
     #[inline]
-    pub(crate) fn row(&self, clustering: &[u8]) -> Option<&Arc<Row>> {
+    pub(crate) fn row(&self, clustering: &[u8]) -> Option<&Row> {
         match self {
             Partition::Single(row) => clustering.is_empty().then_some(row),
             Partition::Full(full) => full.rows.get(clustering),
@@ -135,7 +208,7 @@ impl Partition {
     }
 
     /// The timestamp up to which partition and range deletions shadow this clustering.
-    pub(crate) fn floor(&self, clustering: &Bytes) -> i64 {
+    pub(crate) fn floor(&self, clustering: &[u8]) -> i64 {
         match self {
             Partition::Single(_) => i64::MIN,
             Partition::Full(full) => {
@@ -150,17 +223,10 @@ impl Partition {
             Partition::Single(row) if clustering.is_empty() => Partition::Single(row.clone()),
             Partition::Single(_) => Partition::empty(),
             Partition::Full(full) => {
-                let rows = match full.rows.get(clustering) {
-                    Some(row) => OrdMap::unit(row.clustering.clone(), row.clone()),
-                    None => OrdMap::new(),
-                };
-                let ranges = full.ranges.clone();
-                Partition::Full(Arc::new(Full {
-                    deletion: full.deletion,
-                    static_cells: Vec::new(),
-                    ranges,
-                    rows,
-                }))
+                let mut rows = Rows::default();
+                full.rows.get(clustering).into_iter().for_each(|row| rows.push(row.clone()));
+                let (deletion, ranges) = (full.deletion, full.ranges.clone());
+                Partition::Full(Arc::new(Full { deletion, statics: None, ranges, rows }))
             }
         }
     }
@@ -170,58 +236,26 @@ impl Partition {
         let (mut large, small) =
             if self.row_count() >= other.row_count() { (self, other) } else { (other, self) };
         match (&mut large, &small) {
-            (Partition::Single(into), Partition::Single(from)) => {
-                merge_row(Arc::make_mut(into), from);
-                return large;
-            }
+            (Partition::Single(into), Partition::Single(from)) => *into = merge_rows(into, from),
             (Partition::Full(_), Partition::Full(from)) => {
                 let full = large.make_full();
                 full.deletion = merge_deletion(full.deletion, from.deletion);
-                merge_cells(&mut full.static_cells, from.static_cells.iter().cloned());
+                full.statics = match (full.statics.take(), &from.statics) {
+                    (Some(ours), Some(theirs)) => Some(merge_rows(&ours, theirs)),
+                    (ours, theirs) => ours.or_else(|| theirs.clone()),
+                };
                 full.ranges.merge(&from.ranges);
-                from.rows.values().for_each(|row| full.merge_row(row));
+                from.rows.iter().for_each(|row| _ = full.rows.merge(row));
             }
-            (Partition::Full(_), Partition::Single(row)) => large.make_full().merge_row(row),
+            (Partition::Full(_), Partition::Single(row)) => _ = large.make_full().rows.merge(row),
             (Partition::Single(_), Partition::Full(from)) => {
                 // Equal row counts: take the general one as the base.
                 let mut base = Partition::Full(from.clone());
                 let Partition::Single(row) = &large else { unreachable!("matched above") };
-                base.make_full().merge_row(row);
+                base.make_full().rows.merge(row);
                 return base;
             }
         }
         large
     }
-}
-
-impl Full {
-    fn merge_row(&mut self, row: &Arc<Row>) {
-        match self.rows.get_mut(&row.clustering[..]) {
-            Some(mine) => merge_row(Arc::make_mut(mine), row),
-            None => {
-                self.rows.insert(row.clustering.clone(), row.clone());
-            }
-        }
-    }
-}
-
-fn cells_bytes(cells: &[Cell]) -> usize {
-    let values: usize = cells.iter().filter_map(|cell| cell.value()).map(|value| value.len()).sum();
-    size_of_val(cells) + values
-}
-
-/// About how many bytes of memory a row takes.
-pub(crate) fn row_bytes(row: &Row) -> usize {
-    ROW_OVERHEAD + 2 * row.clustering.len() + cells_bytes(&row.cells)
-}
-
-fn grow_row(
-    row: &mut Row,
-    liveness: Option<crate::model::Liveness>,
-    deletion: Option<Deletion>,
-    cells: Vec<Cell>,
-) -> usize {
-    let before = cells_bytes(&row.cells);
-    merge_row_parts(row, liveness, deletion, cells);
-    cells_bytes(&row.cells).saturating_sub(before)
 }

@@ -6,11 +6,10 @@
 
 use std::sync::Arc;
 
-use imbl::OrdMap;
-
-use crate::model::{Cell, CellValue, Deletion, Row};
-use crate::partition::{Full, Partition};
+use crate::model::{CellRef, CellValue, Deletion, Liveness};
+use crate::partition::{Full, Partition, Rows};
 use crate::reconcile::floor_of;
+use crate::row::{Row, RowBuilder};
 
 /// The rule of one merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,76 +28,68 @@ impl Purge {
     /// What is left of a partition; `None` when nothing is.
     pub(crate) fn partition(&self, partition: Partition) -> Option<Partition> {
         match partition {
-            Partition::Single(row) => Some(Partition::Single(self.row(row, i64::MIN)?)),
+            Partition::Single(row) => Some(Partition::Single(self.row(&row, i64::MIN)?)),
             Partition::Full(full) => {
                 let floor = floor_of(full.deletion);
-                let rows: OrdMap<_, _> = full
-                    .rows
-                    .iter()
-                    .filter_map(|(key, row)| {
-                        let floor = floor.max(floor_of(full.ranges.covering(key)));
-                        Some((key.clone(), self.row(row.clone(), floor)?))
-                    })
-                    .collect();
+                let mut rows = Rows::default();
+                for row in full.rows.iter() {
+                    let floor = floor.max(floor_of(full.ranges.covering(row.clustering())));
+                    self.row(row, floor).into_iter().for_each(|row| rows.push(row));
+                }
                 let left = Full {
                     deletion: full.deletion.filter(|deletion| self.keeps(deletion)),
-                    static_cells: self.cells(&full.static_cells, floor),
+                    statics: full.statics.as_ref().and_then(|row| self.row(row, floor)),
                     ranges: full
                         .ranges
                         .filtered(|deletion| self.keeps(&deletion) && deletion.timestamp > floor),
                     rows,
                 };
                 let empty = left.deletion.is_none()
-                    && left.static_cells.is_empty()
+                    && left.statics.is_none()
                     && left.ranges.is_empty()
-                    && left.rows.is_empty();
+                    && left.rows.len() == 0;
                 (!empty).then(|| Partition::Full(Arc::new(left)))
             }
         }
     }
 
-    fn row(&self, row: Arc<Row>, floor: i64) -> Option<Arc<Row>> {
+    fn row(&self, row: &Row, floor: i64) -> Option<Row> {
         let shadowed = |timestamp: i64| floor != i64::MIN && timestamp <= floor;
-        let clean = |cell: &Cell| !shadowed(cell.timestamp) && cell.is_live(self.now_s);
-        let liveness_stays = row.liveness.is_none_or(|l| !shadowed(l.timestamp) && l.is_live(self.now_s));
-        if row.deletion.is_none() && liveness_stays && row.cells.iter().all(clean) {
-            let empty = row.liveness.is_none() && row.cells.is_empty();
-            return (!empty).then_some(row);
+        let (deletion, marker) = (row.deletion(), row.marker());
+        let clean = |cell: CellRef<'_>| !shadowed(cell.timestamp) && cell.is_live(self.now_s);
+        let marker_stays = marker.is_none_or(|l| !shadowed(l.timestamp) && l.is_live(self.now_s));
+        if deletion.is_none() && marker_stays && row.cells().all(clean) {
+            return (!row.is_empty()).then(|| row.clone());
         }
-        let mut left = Row::clone(&row);
-        left.cells = self.cells(&row.cells, floor);
-        left.deletion = row.deletion.filter(|d| self.keeps(d) && !shadowed(d.timestamp));
         // An expired marker keeps its place until it may be forgotten: it still wins over older ones.
-        left.liveness = row.liveness.filter(|l| {
+        let keep_marker = |l: &Liveness| {
             let forgotten = l.expiry.is_some_and(|e| e.at_s <= self.now_s && e.at_s < self.forget_before_s);
             !shadowed(l.timestamp) && !forgotten
-        });
-        let empty = left.cells.is_empty() && left.deletion.is_none() && left.liveness.is_none();
-        (!empty).then(|| Arc::new(left))
+        };
+        let keep_deletion = |d: &Deletion| self.keeps(d) && !shadowed(d.timestamp);
+        let mut left = RowBuilder::new(row.key(), row.clustering(), row.timestamp());
+        left.deletion(deletion.filter(keep_deletion));
+        left.marker(marker.filter(keep_marker));
+        row.cells().filter_map(|cell| self.cell(cell, &shadowed)).for_each(|cell| left.push(cell));
+        let left = left.finish();
+        (!left.is_empty()).then_some(left)
     }
 
-    fn cells(&self, cells: &[Cell], floor: i64) -> Vec<Cell> {
-        let shadowed = |timestamp: i64| floor != i64::MIN && timestamp <= floor;
-        let keep = |cell: &Cell| {
-            let gone_at_s = match &cell.value {
-                CellValue::Live { expiry: Some(expiry), .. } if expiry.at_s <= self.now_s => {
-                    Some(expiry.at_s)
-                }
-                CellValue::Live { .. } => None,
-                CellValue::Dead { deleted_at_s } => Some(*deleted_at_s),
-            };
-            if shadowed(cell.timestamp) || gone_at_s.is_some_and(|at| at < self.forget_before_s) {
-                return None;
-            }
-            let mut cell = cell.clone();
-            if gone_at_s.is_some()
-                && let CellValue::Live { value, .. } = &mut cell.value
-            {
-                // It stays an expired cell, so that ties are settled as before, but needs no value any more.
-                value.clear();
-            }
-            Some(cell)
+    fn cell<'a>(&self, cell: CellRef<'a>, shadowed: &impl Fn(i64) -> bool) -> Option<CellRef<'a>> {
+        let gone_at_s = match cell.value {
+            CellValue::Live { expiry: Some(expiry), .. } if expiry.at_s <= self.now_s => Some(expiry.at_s),
+            CellValue::Live { .. } => None,
+            CellValue::Dead { deleted_at_s } => Some(deleted_at_s),
         };
-        cells.iter().filter_map(keep).collect()
+        if shadowed(cell.timestamp) || gone_at_s.is_some_and(|at| at < self.forget_before_s) {
+            return None;
+        }
+        Some(match cell.value {
+            // It stays an expired cell, so that ties are settled as before, but needs no value any more.
+            CellValue::Live { expiry, .. } if gone_at_s.is_some() => {
+                CellRef { value: CellValue::Live { value: &[], expiry }, ..cell }
+            }
+            _ => cell,
+        })
     }
 }

@@ -63,11 +63,11 @@ impl Ranges {
     }
 
     /// The deletion that covers the row with this clustering.
-    pub(crate) fn covering(&self, clustering: &Bytes) -> Option<Deletion> {
+    pub(crate) fn covering(&self, clustering: &[u8]) -> Option<Deletion> {
         if self.steps.is_empty() {
             return None;
         }
-        self.at(&Position::At(clustering.clone(), false))
+        self.at(&Position::At(Bytes::copy_from_slice(clustering), false))
     }
 
     fn at(&self, position: &Position) -> Option<Deletion> {

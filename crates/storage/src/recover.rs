@@ -29,7 +29,7 @@ use crate::codec::Reader;
 use crate::error::StorageError;
 use crate::log::{Log, Recovered, Segment, segment_path};
 use crate::manifest::{self, Manifest, Unusable};
-use crate::model::{Change, TableId};
+use crate::model::TableId;
 use crate::on_lanes::OnLanes;
 use crate::options::{CommitMode, Options};
 use crate::segment::{self, BLOCK, Batch, HeaderRead, SegmentHeader};
@@ -331,8 +331,7 @@ async fn recover_log(
             for mutation in Reader::new(record).mutations().map_err(undecodable)? {
                 if truncated.get(&mutation.table).is_none_or(|truncated| number > *truncated) {
                     let table = state.tables.entry(mutation.table).or_default();
-                    let changes = mutation.changes.into_iter().map(Change::pack).collect();
-                    state.bytes += table.active.apply(mutation.token, &mutation.key, changes);
+                    state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
                 }
             }
             recovered.last = number;

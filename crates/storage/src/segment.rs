@@ -29,8 +29,8 @@ pub(crate) const BATCH_HEADER: usize = 32;
 const SEGMENT_MAGIC: u64 = 0x3130_474f_4c4c_4146; // "FALLOG01"
 const BATCH_MAGIC: u32 = 0x4843_5442; // "BTCH"
 
-/// The newest version of the format this program reads and writes.
-pub(crate) const VERSION: u32 = 1;
+/// The newest version of the format, which this program writes; it reads the older ones too. Version 2 has rows packed.
+pub(crate) const VERSION: u32 = 2;
 
 /// What the first block of a segment says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +77,7 @@ pub(crate) fn decode_header(block: &Bytes) -> HeaderRead {
         if reader.u32()? != crc32c::crc32c(&block[..end]) {
             return Err(Malformed);
         }
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Ok(HeaderRead::Newer(version));
         }
         Ok(HeaderRead::Valid(SegmentHeader { shard, segment, salt }))
@@ -198,10 +198,15 @@ mod tests {
         assert_eq!(
             encode_header(&HEADER)[..32],
             [
-                b'F', b'A', b'L', b'L', b'O', b'G', b'0', b'1', 1, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0,
-                0, 0xef, 0xbe, 0xed, 0xfe, 0x4c, 0x68, 0x6f, 0x63
+                b'F', b'A', b'L', b'L', b'O', b'G', b'0', b'1', 2, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0,
+                0, 0xef, 0xbe, 0xed, 0xfe, 139, 112, 171, 58
             ]
         );
+        // Version 1, which had the same header.
+        let mut old = encode_header(&HEADER);
+        old[8] = 1;
+        old[28..32].copy_from_slice(&[0x4c, 0x68, 0x6f, 0x63]);
+        assert_eq!(decode_header(&old.into()), HeaderRead::Valid(HEADER));
         let batch = batch(1, &[b"x"]);
         assert_eq!(batch.len(), BLOCK);
         assert_eq!(batch[..8], [b'B', b'T', b'C', b'H', 5, 0, 0, 0]);

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
 use crate::cache::Cache;
+use crate::codec::{put_mutations, put_one_row, put_row_of};
 use crate::commit::{Acks, Commit};
 use crate::error::StorageError;
 use crate::log::Log;
@@ -22,6 +23,7 @@ use crate::model::{Mutation, TableId};
 use crate::options::{Options, TableOptions};
 use crate::partition::Partition;
 use crate::read::{Gather, Read};
+use crate::row::Row;
 use crate::scan::Scan;
 use crate::signal::Signal;
 use crate::table_file::{Lookup, TableFile};
@@ -166,18 +168,47 @@ impl Shard {
     /// segment's worth of records waits for the disk, [`StorageError::WritesRefused`] after a write has failed,
     /// [`StorageError::Closed`] after shutdown. Nothing has been applied then.
     pub fn apply(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+        let record = self.append(|out| put_mutations(out, &mutations))?;
         let state = &mut *self.state.borrow_mut();
-        if state.closed {
+        for mutation in &mutations {
+            let table = state.tables.entry(mutation.table).or_default();
+            state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
+        }
+        self.applied(state, record);
+        Ok(Commit::new(self.clone(), record))
+    }
+
+    /// Writes one row: [`Shard::apply`] without its allocations. A row without clustering carries its partition's key, others do
+    /// not.
+    ///
+    /// # Errors
+    /// As [`Shard::apply`].
+    pub fn put(
+        self: &Rc<Self>,
+        table: TableId,
+        token: i64,
+        key: &[u8],
+        row: Row,
+    ) -> Result<Commit, StorageError> {
+        let record = self.append(|out| match row.key() == key {
+            true => put_one_row(out, table, token, &row),
+            false => put_row_of(out, table, token, key, &row),
+        })?;
+        let state = &mut *self.state.borrow_mut();
+        state.bytes += state.tables.entry(table).or_default().active.put(token, key, row);
+        self.applied(state, record);
+        Ok(Commit::new(self.clone(), record))
+    }
+
+    /// Adds a record to the log; 0 where there is none.
+    fn append(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
+        if self.state.borrow().closed {
             return Err(StorageError::Closed);
         }
-        let record = match &self.log {
-            Some(log) => log.append(&mutations)?,
-            None => 0,
-        };
-        for mutation in mutations {
-            let table = state.tables.entry(mutation.table).or_default();
-            state.bytes += table.active.apply(mutation.token, &mutation.key, mutation.changes);
-        }
+        self.log.as_ref().map_or(Ok(0), |log| log.append(put))
+    }
+
+    fn applied(&self, state: &mut State, record: u64) {
         if state.bytes >= self.options.memtable_bytes_max
             && self.log.is_some()
             && state.frozen.len() < FROZEN_MAX
@@ -185,7 +216,6 @@ impl Shard {
             state.freeze(record);
             self.work.wake();
         }
-        Ok(Commit::new(self.clone(), record))
     }
 
     /// For a writer that has many writes in flight: how far they have come.
@@ -222,8 +252,8 @@ impl Shard {
             let state = self.state.borrow();
             let Some(table) = state.tables.get(&table) else { return Read::Ready(None) };
             if table.frozen.is_empty() && !table.files.iter().any(|file| file.may_contain(token)) {
-                let partition = table.active.get(token, key);
-                return Read::Ready(partition.and_then(|partition| see_row(partition, clustering, now_s)));
+                let found = table.active.row(token, key, clustering);
+                return Read::Ready(found.and_then(|(row, floor)| RowView::new(row, floor, now_s)));
             }
         }
         let row = Bytes::copy_from_slice(clustering);
@@ -331,5 +361,5 @@ impl Shard {
 
 fn see_row(partition: &Partition, clustering: &[u8], now_s: u32) -> Option<RowView> {
     let row = partition.row(clustering)?;
-    RowView::new(row.clone(), partition.floor(&row.clustering), now_s)
+    RowView::new(row.clone(), partition.floor(clustering), now_s)
 }

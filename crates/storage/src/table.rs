@@ -114,11 +114,11 @@ impl TableWriter {
         match partition {
             Partition::Single(row) => self.block.push_row(row),
             Partition::Full(full) => {
-                for row in full.rows.values() {
+                for row in full.rows.iter() {
                     if self.block.len() >= self.block_bytes {
                         self.block.end_part(true);
                         self.close_block();
-                        let clustering = Some(row.clustering.clone());
+                        let clustering = Some(Bytes::copy_from_slice(row.clustering()));
                         self.start = Some(BlockStart { token, key: key.clone(), clustering });
                         self.block.start_part(token, key, None);
                     }

@@ -4,13 +4,11 @@
 //! decides then, so making a view is O(1) and callers may yield between rows.
 
 use std::ops::Bound;
-use std::sync::Arc;
 
-use bytes::Bytes;
-
-use crate::model::{Cell, Liveness, Row};
-use crate::partition::Partition;
+use crate::model::{CellRef, Liveness};
+use crate::partition::{Partition, RangeOfRows};
 use crate::reconcile::floor_of;
+use crate::row::{Finder, Row};
 
 /// A snapshot of one partition at one moment.
 #[derive(Clone, Debug)]
@@ -25,18 +23,24 @@ impl PartitionView {
     }
 
     /// The live static cell of a column.
-    pub fn static_cell(&self, column: u32) -> Option<&Cell> {
-        self.static_cells().find(|cell| cell.column == column)
+    pub fn static_cell(&self, column: u32) -> Option<CellRef<'_>> {
+        self.static_cells().find(|cell| cell.column == column && cell.path.is_none())
     }
 
-    /// The live static cells, ascending by column.
-    pub fn static_cells(&self) -> impl Iterator<Item = &Cell> {
-        let (cells, floor): (&[Cell], i64) = match &self.partition {
-            Partition::Single(_) => (&[], i64::MIN),
-            Partition::Full(full) => (&full.static_cells, floor_of(full.deletion)),
+    /// The live elements of a static column, in the order of their paths.
+    pub fn static_elements(&self, column: u32) -> impl Iterator<Item = CellRef<'_>> {
+        self.static_cells().filter(move |cell| cell.column == column && cell.path.is_some())
+    }
+
+    /// The live static cells, ascending by column and path.
+    pub fn static_cells(&self) -> impl Iterator<Item = CellRef<'_>> {
+        let (row, floor) = match &self.partition {
+            Partition::Single(_) => (None, i64::MIN),
+            Partition::Full(full) => (full.statics.as_ref(), floor_of(full.deletion)),
         };
         let now_s = self.now_s;
-        cells.iter().filter(move |cell| shows(cell.timestamp, floor) && cell.is_live(now_s))
+        let cells = row.into_iter().flat_map(Row::cells);
+        cells.filter(move |cell| shows(cell.timestamp, floor) && cell.is_live(now_s))
     }
 
     /// The live row with this clustering.
@@ -47,9 +51,11 @@ impl PartitionView {
     /// The live rows between two bounds, lazily, in clustering order or backwards.
     pub fn range(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, reversed: bool) -> Rows<'_> {
         let rows = match &self.partition {
-            Partition::Single(row) => Source::Single((in_bounds(&row.clustering, start, end)).then_some(row)),
+            Partition::Single(row) => {
+                Source::Single((in_bounds(row.clustering(), start, end)).then_some(row))
+            }
             Partition::Full(_) if is_empty_range(start, end) => Source::Single(None),
-            Partition::Full(full) => Source::Many(full.rows.range::<_, [u8]>((start, end))),
+            Partition::Full(full) => Source::Many(full.rows.range(start, end)),
         };
         Rows { view: self, rows, reversed }
     }
@@ -64,8 +70,8 @@ impl PartitionView {
         self.static_cells().next().is_none() && self.rows().next().is_none()
     }
 
-    fn see(&self, row: &Arc<Row>) -> Option<RowView> {
-        RowView::new(row.clone(), self.partition.floor(&row.clustering), self.now_s)
+    fn see(&self, row: &Row) -> Option<RowView> {
+        RowView::new(row.clone(), self.partition.floor(row.clustering()), self.now_s)
     }
 }
 
@@ -97,8 +103,8 @@ pub struct Rows<'a> {
 }
 
 enum Source<'a> {
-    Single(Option<&'a Arc<Row>>),
-    Many(imbl::ordmap::RangedIter<'a, Bytes, Arc<Row>, imbl::shared_ptr::DefaultSharedPtr>),
+    Single(Option<&'a Row>),
+    Many(RangeOfRows<'a>),
 }
 
 impl std::fmt::Debug for Source<'_> {
@@ -114,8 +120,8 @@ impl Iterator for Rows<'_> {
         loop {
             let row = match &mut self.rows {
                 Source::Single(row) => row.take()?,
-                Source::Many(rows) if self.reversed => rows.next_back()?.1,
-                Source::Many(rows) => rows.next()?.1,
+                Source::Many(rows) if self.reversed => rows.next_back()?.row(),
+                Source::Many(rows) => rows.next()?.row(),
             };
             if let Some(row) = self.view.see(row) {
                 return Some(row);
@@ -127,50 +133,56 @@ impl Iterator for Rows<'_> {
 /// One live row of a snapshot.
 #[derive(Clone, Debug)]
 pub struct RowView {
-    row: Arc<Row>,
+    row: Row,
     floor: i64,
     now_s: u32,
+    finder: Finder,
 }
 
 impl RowView {
     /// The row if it is alive.
     #[inline]
-    pub(crate) fn new(row: Arc<Row>, floor: i64, now_s: u32) -> Option<RowView> {
-        let view = RowView { row, floor, now_s };
-        (view.liveness().is_some() || view.cells().next().is_some()).then_some(view)
+    pub(crate) fn new(row: Row, floor: i64, now_s: u32) -> Option<RowView> {
+        let alive = |cell: CellRef<'_>| shows(cell.timestamp, floor) && cell.is_live(now_s);
+        let mut cells = row.cells();
+        let finder = Finder::new(&cells);
+        if !cells.any(alive) && !row.marker().is_some_and(|l| shows(l.timestamp, floor) && l.is_live(now_s)) {
+            return None;
+        }
+        Some(RowView { row, floor, now_s, finder })
     }
 
     /// The row's place in its partition.
-    pub fn clustering(&self) -> &Bytes {
-        &self.row.clustering
+    #[inline]
+    pub fn clustering(&self) -> &[u8] {
+        self.row.clustering()
     }
 
     /// The row marker, if it is alive: the row exists even when all its columns are null.
-    #[inline]
-    pub fn liveness(&self) -> Option<&Liveness> {
-        self.row.liveness.as_ref().filter(|l| shows(l.timestamp, self.floor) && l.is_live(self.now_s))
+    pub fn liveness(&self) -> Option<Liveness> {
+        self.row.marker().filter(|l| shows(l.timestamp, self.floor) && l.is_live(self.now_s))
     }
 
-    /// The live cell of a column; `None` means null.
+    /// The live cell of a simple column; `None` means null. Columns are found quickest in ascending order.
     #[inline]
-    pub fn cell(&self, column: u32) -> Option<&Cell> {
-        let cells = &self.row.cells;
-        // Rows are mostly narrow and their columns mostly numbered without gaps.
-        let cell = match cells.get(column as usize) {
-            Some(cell) if cell.column == column => cell,
-            _ => &cells[cells.binary_search_by_key(&column, |cell| cell.column).ok()?],
-        };
-        self.alive(cell).then_some(cell)
+    pub fn cell(&self, column: u32) -> Option<CellRef<'_>> {
+        let cell = self.finder.from(&self.row, column).next()?;
+        (cell.column == column && cell.path.is_none() && self.alive(&cell)).then_some(cell)
     }
 
-    /// The live cells, ascending by column.
-    #[inline]
-    pub fn cells(&self) -> impl Iterator<Item = &Cell> {
-        self.row.cells.iter().filter(|cell| self.alive(cell))
+    /// The live elements of a column, in the order of their paths.
+    pub fn elements(&self, column: u32) -> impl Iterator<Item = CellRef<'_>> {
+        let cells = self.finder.from(&self.row, column).take_while(move |cell| cell.column == column);
+        cells.filter(|cell| cell.path.is_some() && self.alive(cell))
+    }
+
+    /// The live cells, ascending by column and path.
+    pub fn cells(&self) -> impl Iterator<Item = CellRef<'_>> {
+        self.row.cells().filter(|cell| self.alive(cell))
     }
 
     #[inline]
-    fn alive(&self, cell: &Cell) -> bool {
+    fn alive(&self, cell: &CellRef<'_>) -> bool {
         shows(cell.timestamp, self.floor) && cell.is_live(self.now_s)
     }
 }

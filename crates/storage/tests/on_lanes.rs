@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use lanes::{Config, Group, Lanes};
-use storage::{Cell, Change, Mutation, Options, Shard, StorageError, TableId, TableOptions};
+use storage::{CellRef, Commit, Options, RowBuilder, Shard, StorageError, TableId, TableOptions};
 
 const TABLE: TableId = TableId(7);
 
@@ -49,11 +49,11 @@ fn place(number: u64) -> (i64, Bytes) {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64, Bytes::from(number.to_be_bytes().to_vec()))
 }
 
-fn write(number: u64, value: u64) -> Vec<Mutation> {
+fn write(shard: &Rc<Shard>, number: u64, value: u64) -> Result<Commit, StorageError> {
     let (token, key) = place(number);
-    let cells = (0..5).map(|column| Cell::live(column, value as i64, vec![value as u8; 34])).collect();
-    let row = Change::Row { clustering: Bytes::new(), liveness: None, deletion: None, cells };
-    vec![Mutation { table: TABLE, token, key, changes: vec![row] }]
+    let mut row = RowBuilder::new(&key, &[], value as i64);
+    (0..5).for_each(|column| row.push(CellRef::live(column, value as i64, &[value as u8; 34])));
+    shard.put(TABLE, token, &key, row.finish())
 }
 
 async fn check(shard: &Rc<Shard>, number: u64, value: u64) {
@@ -75,7 +75,7 @@ fn what_was_acknowledged_is_there_after_reopening() {
                     let shard = shard.clone();
                     lanes::spawn(Group::DEFAULT, async move {
                         for number in (writer..2000).step_by(16) {
-                            shard.apply(write(number, round)).expect("applies").await.expect("is durable");
+                            write(&shard, number, round).expect("applies").await.expect("is durable");
                         }
                     })
                 })
