@@ -40,7 +40,7 @@ pub struct GroupSpec {
     pub class: sched::Class,
     /// Most CPU it may use, in millionths of all cores of this server; none is no limit.
     pub cpu_limit_ppm: Option<u32>,
-    /// Most disk traffic, in bytes a second on each core; none is no limit.
+    /// Most disk traffic, in bytes a second, on all cores of this server together; none is no limit.
     pub io_limit: Option<u64>,
 }
 
@@ -81,6 +81,11 @@ pub struct Usage {
     pub disk_write_ops: u64,
     /// Time its disk requests took from asking to completion, ns.
     pub disk_wait_ns: u64,
+    /// The part of that before they were sent, ns: their turn, the disk's bucket, the group's own limit. What it grew by, over the
+    /// time it took, is how many were queued on average; and the rest of `disk_wait_ns` likewise how many the disk had.
+    pub disk_queue_ns: u64,
+    /// Time of the disk they were charged, ns, as its maxima have it.
+    pub disk_ns: u64,
     /// Time it was held back by its CPU limit, ns, summed over cores.
     pub throttled_ns: u64,
     /// Fast-lane pieces longer than 200 µs.

@@ -85,7 +85,7 @@ impl Lanes {
             config,
             threads: Mutex::new(threads),
             pool,
-            bucket: Arc::default(),
+            bucket: Arc::new(Bucket::new(count)),
             uring: true.into(),
             direct_refused: false.into(),
             ending: false.into(),

@@ -11,8 +11,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-use sched::{Class, NodeSpec, SHARES_MAX, SHARES_MIN};
+use sched::{Budget, Class, NodeSpec, SHARES_MAX, SHARES_MIN};
 
+use crate::disk::SharedBudget;
 use crate::{Group, GroupSpec, Usage};
 
 const SLOT_BITS: u32 = 20;
@@ -44,6 +45,8 @@ pub(crate) struct Counters {
     pub(crate) disk_write_bytes: AtomicU64,
     pub(crate) disk_write_ops: AtomicU64,
     pub(crate) disk_wait_ns: AtomicU64,
+    pub(crate) disk_queue_ns: AtomicU64,
+    pub(crate) disk_ns: AtomicU64,
     pub(crate) throttled_ns: AtomicU64,
     pub(crate) stalls: AtomicU64,
     /// CPU of ended turns of heavy workers, ns; written by them.
@@ -71,6 +74,8 @@ pub(crate) struct Slot {
     cores_left: AtomicU32,
     /// 0 is no limit.
     io_limit: AtomicU64,
+    /// State of what that leaves, shared by all cores.
+    io_budget: SharedBudget,
     /// State of the CPU budget, shared by all cores.
     pub(crate) budget: AtomicU64,
     /// The first 48 bytes of the name. Words, not a string: a reader may meet a writer, and then reads a garbled name.
@@ -140,6 +145,7 @@ impl Registry {
         let slot = self.slot(slot_number);
         slot.parent.store(parent.0, Relaxed);
         slot.budget.store(0, Relaxed);
+        slot.io_budget.update(|_| 0);
         slot.counters.iter().for_each(Counters::reset);
         slot.describe(spec);
         slot.id.store(id, Release);
@@ -263,6 +269,7 @@ impl Slot {
             next_free: AtomicU32::new(0),
             cores_left: AtomicU32::new(0),
             io_limit: AtomicU64::new(0),
+            io_budget: SharedBudget::default(),
             budget: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; 6],
             counters: (0..cores).map(|_| Counters::default()).collect(),
@@ -301,8 +308,10 @@ impl Slot {
         self.cpu_limit_ppm.load(Relaxed)
     }
 
-    pub(crate) fn io_limit(&self) -> Option<u64> {
-        Some(self.io_limit.load(Relaxed)).filter(|&limit| limit > 0)
+    /// Bytes a second, and what is left of them.
+    pub(crate) fn io_limit(&self) -> Option<(u64, SharedBudget)> {
+        let limit = Some(self.io_limit.load(Relaxed)).filter(|&limit| limit > 0);
+        limit.map(|limit| (limit, self.io_budget.clone()))
     }
 
     pub(crate) fn name(&self) -> String {
@@ -325,6 +334,8 @@ impl Counters {
             &self.disk_write_bytes,
             &self.disk_write_ops,
             &self.disk_wait_ns,
+            &self.disk_queue_ns,
+            &self.disk_ns,
             &self.throttled_ns,
             &self.stalls,
         ];
@@ -343,6 +354,8 @@ impl Counters {
             (&mut sum.disk_write_bytes, &self.disk_write_bytes),
             (&mut sum.disk_write_ops, &self.disk_write_ops),
             (&mut sum.disk_wait_ns, &self.disk_wait_ns),
+            (&mut sum.disk_queue_ns, &self.disk_queue_ns),
+            (&mut sum.disk_ns, &self.disk_ns),
             (&mut sum.throttled_ns, &self.throttled_ns),
             (&mut sum.stalls, &self.stalls),
         ];

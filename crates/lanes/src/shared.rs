@@ -26,6 +26,8 @@ pub(crate) enum Message {
     Drop(Group),
     /// A disk request is done.
     Disk(Box<Finished>),
+    /// The disk has nothing to do: requests that its bucket held back may go. To be woken is all there is to it.
+    DiskIdle,
 }
 
 /// See the head of this file.

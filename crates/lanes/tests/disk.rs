@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lanes::disk::{self, AlignedBuf, BLOCK, OpenOptions};
-use lanes::{Config, DiskBackend, Group, Lanes, Reporter};
+use lanes::{Config, DiskBackend, Group, GroupSpec, Lanes, Reporter};
 
 /// Runs one scenario in a fresh folder, on lanes of each backend.
 #[expect(clippy::disallowed_methods, reason = "makes and clears the folder from outside of lanes")]
@@ -193,6 +193,65 @@ fn files_that_nobody_has_any_more_are_closed() {
         };
         lanes::time::timeout(Duration::from_secs(20), closed).await.expect("closed");
     });
+}
+
+/// One budget for the server: two cores are no faster than one; and a limit that is lifted is not waited for any more.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "makes and clears the file from outside of lanes")]
+fn an_io_limit_is_one_for_all_cores() {
+    const LIMIT: u64 = 20_000_000;
+    const READS: u64 = 40;
+    const LEN: u64 = 64 << 10;
+    let path = std::env::temp_dir().join(format!("lanes-io-limit-{}", std::process::id()));
+    std::fs::write(&path, vec![1; LEN as usize]).expect("a file for the test");
+    let lanes =
+        Lanes::start(Config { cores: vec![0, 1], pin: false, ..Config::detect() }).expect("lanes start");
+    let limited = |io_limit| GroupSpec { io_limit, ..GroupSpec::new("limited", 100) };
+    let group = lanes.create_group(Group::USERS, limited(Some(LIMIT)));
+    let read = |reads: u64| {
+        let path = path.clone();
+        move || async move {
+            let file = disk::open(&path, OpenOptions::default()).await.unwrap();
+            let read = |_| {
+                let file = file.clone();
+                lanes::spawn(lanes::current_group(), async move {
+                    file.read_at(0, LEN as usize).await.unwrap().len()
+                })
+            };
+            for task in (0..reads).map(read).collect::<Vec<_>>() {
+                assert_eq!(task.await as u64, LEN);
+            }
+        }
+    };
+    let both = |reads: u64| {
+        std::thread::scope(|scope| {
+            for core in 0..2 {
+                let (lanes, read) = (lanes.clone(), read(reads));
+                scope.spawn(move || lanes.block_on(core, group, read));
+            }
+        });
+    };
+    let began_ns = lanes::time::monotonic_ns();
+    both(READS);
+    let took_ns = lanes::time::monotonic_ns() - began_ns;
+    // All but the first requests, which are repaid afterwards, take as long as the limit says.
+    let least_ns = (2 * READS - 4) * LEN * 1_000_000_000 / LIMIT - 10_000_000;
+    assert!(took_ns >= least_ns, "{took_ns} ns instead of {least_ns} at least");
+    // At a byte a second this would take weeks.
+    lanes.alter_group(group, limited(Some(1)));
+    let before = lanes.usage(group);
+    std::thread::scope(|scope| {
+        scope.spawn(|| both(10));
+        while lanes.usage(group).disk_read_ops == before.disk_read_ops {
+            std::thread::yield_now();
+        }
+        lanes.alter_group(group, limited(Some(1_000_000_000)));
+    });
+    let usage = lanes.usage(group);
+    assert_eq!(usage.disk_read_bytes, (2 * READS + 20) * LEN);
+    assert!(usage.disk_queue_ns > 0 && usage.disk_queue_ns <= usage.disk_wait_ns, "{usage:?}");
+    lanes.shutdown();
+    std::fs::remove_file(&path).expect("the file goes");
 }
 
 #[test]

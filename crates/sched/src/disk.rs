@@ -7,13 +7,20 @@
 //!
 //! so one request costs `bytes ÷ bandwidth_max + 1 ÷ ops_max` seconds *of the disk*. (Charging the larger of the two
 //! instead under-charges mixed load by up to half.) One bucket for the disk, shared by all cores, is filled with one
-//! second of disk for each second of time: the one `u64` of [`crate::gcra`].
+//! second of disk for each second of time: the one `u64` of [`crate::gcra`], on which each core has a [`Claim`].
 
-use crate::gcra;
+use crate::io_claim::{Budget, Claim};
 
 /// How far ahead of the model requests may be sent, ns of disk: the queue that may build up inside the device, and so
 /// what a request that comes next waits there at most, if the maxima are right.
 pub const BURST_NS: u64 = 1_000_000;
+/// Disk time that a core takes at once while others wait as well, ns: so long it is, at most, before the next one's turn. Some tens
+/// of small requests of a fast disk, so that the state all cores share changes hands rarely.
+pub const PIECE_NS: u64 = 100_000;
+const _: () =
+    assert!(PIECE_NS * 10 <= BURST_NS, "ten cores in line are no longer than the queue inside the device");
+/// A group's own limit is handed to cores in pieces of so much time, ns.
+pub const LIMIT_PIECE_NS: u64 = 1_000_000;
 
 const SECOND_NS: u128 = 1_000_000_000;
 
@@ -53,30 +60,34 @@ impl DiskModel {
     }
 }
 
-/// Asks the disk's bucket, whose state is `paid_until_ns` (0 for a new one), to take a request of `cost_ns`: the new
-/// state. `in_flight` is the number of requests the disk is working on, of all cores.
+/// Asks the disk's bucket to take a request of `cost_ns`, for the core that has this claim on it. `in_flight` is the number of
+/// requests the disk is working on, of all cores.
 ///
 /// With nothing in flight the answer is always yes, and earlier debt is forgotten: the disk has evidently done
 /// everything it was given, whatever the model thinks. (Two cores that both see nothing in flight send one request
-/// each; that is all the harm.)
+/// each, and those who were in line keep their pieces; that is all the harm.)
 ///
 /// # Errors
 /// The disk has enough to do: when to ask again, ns. A completion that leaves nothing in flight is reason to ask earlier.
-pub fn take(paid_until_ns: u64, now_ns: u64, cost_ns: u64, in_flight: u32) -> Result<u64, u64> {
+pub fn ask(
+    claim: &mut Claim,
+    now_ns: u64,
+    cost_ns: u64,
+    in_flight: u32,
+    bucket: &impl Budget,
+) -> Result<(), u64> {
     if in_flight == 0 {
-        return Ok(now_ns.saturating_add(cost_ns));
+        claim.start_afresh(now_ns, cost_ns, bucket);
+        return Ok(());
     }
-    gcra::take(paid_until_ns, now_ns, cost_ns, BURST_NS)
+    claim.ask(now_ns, cost_ns, PIECE_NS, BURST_NS, bucket)
 }
 
-/// Asks a group's own limit of `bytes_per_second` on this state: the new state. As with the disk, a request is let go
-/// whole as soon as those before it are paid, and repaid after.
-///
-/// # Errors
-/// Over the limit: when to ask again, ns.
-pub fn take_limited(paid_until_ns: u64, now_ns: u64, bytes: u64, bytes_per_second: u64) -> Result<u64, u64> {
-    let wall = (u128::from(bytes) * SECOND_NS).div_ceil(u128::from(bytes_per_second.max(1)));
-    gcra::take(paid_until_ns, now_ns, u64::try_from(wall).unwrap_or(u64::MAX), BURST_NS)
+/// What `bytes` cost a group that may move `bytes_per_second`, ns of time.
+#[must_use]
+pub fn limit_cost_ns(bytes: u64, bytes_per_second: u64) -> u64 {
+    let cost = (u128::from(bytes) * SECOND_NS).div_ceil(u128::from(bytes_per_second.max(1)));
+    u64::try_from(cost).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -102,21 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn a_request_never_waits_beside_an_idle_disk() {
-        let far_in_debt = 1_000_000_000_000;
-        assert_eq!(take(far_in_debt, 500, 40, 0), Ok(540));
-        assert!(take(far_in_debt, 500, 40, 1).is_err());
-    }
-
-    #[test]
-    fn an_io_limit_holds_over_a_second() {
-        let (mut paid, mut now, mut bytes) = (0, 0, 0_u64);
-        while now < 1_000_000_000 {
-            match take_limited(paid, now, 65_536, 10_000_000) {
-                Ok(next) => (paid, bytes) = (next, bytes + 65_536),
-                Err(retry) => now = retry,
-            }
-        }
-        assert!((10_000_000..=10_000_000 + 10_000 + 65_536).contains(&bytes), "{bytes}");
+    fn a_limit_costs_the_time_it_takes() {
+        assert_eq!(limit_cost_ns(65_536, 10_000_000), 6_553_600);
+        assert_eq!(limit_cost_ns(1, 3_000_000_000), 1, "rounded up: never above the limit");
+        assert_eq!(limit_cost_ns(0, 1), 0);
+        assert_eq!(limit_cost_ns(u64::MAX, 0), u64::MAX);
     }
 }

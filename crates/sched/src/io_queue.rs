@@ -1,6 +1,7 @@
 //! One core's disk requests: first in, first out within a group, and among groups in the order of a [`Tree`] of their
 //! own, charged with disk time instead of CPU time. Whether the disk can take another request is the shared bucket's
-//! to say ([`crate::disk::take`]); which request that is, is said here.
+//! to say ([`crate::disk::ask`]), and whether the group may have more, its limit's, which all cores share as well; which request
+//! it is, is said here.
 //!
 //! ```text
 //!   push ──▶ group 3 │▒▒▒▒▒│ ─┐
@@ -13,7 +14,8 @@
 
 use std::collections::VecDeque;
 
-use crate::disk::{self, DiskModel, Kind};
+use crate::disk::{self, BURST_NS, DiskModel, Kind, LIMIT_PIECE_NS};
+use crate::io_claim::{Budget, Claim};
 use crate::tree::{NodeId, NodeSpec, Tree};
 
 /// What [`IoQueue::pop`] found.
@@ -32,6 +34,9 @@ pub enum Pop<T> {
     Wait {
         /// When to call again.
         until_ns: u64,
+        /// It is the disk's turn that is waited for, and not only a group's limit: when the disk has done everything, call again
+        /// before that time.
+        for_disk: bool,
     },
     /// Nothing is queued.
     Empty,
@@ -45,36 +50,46 @@ struct Request<T> {
 }
 
 #[derive(Debug)]
-struct Group<T> {
+struct Group<T, B> {
     waiting: VecDeque<Request<T>>,
-    /// Bytes a second; none is no limit.
-    io_limit: Option<u64>,
-    /// State of that limit.
-    paid_until_ns: u64,
+    /// None is no limit.
+    limit: Option<Box<Limit<B>>>,
     /// While throttled by it, when it may be asked again; else 0.
     throttled_until_ns: u64,
 }
 
-/// One core's disk requests in the order of their groups' shares.
 #[derive(Debug)]
-pub struct IoQueue<T> {
+struct Limit<B> {
+    bytes_per_second: u64,
+    /// The group's, on all cores.
+    budget: B,
+    claim: Claim,
+}
+
+/// One core's disk requests in the order of their groups' shares; `B` is how it reaches budgets that all cores share.
+#[derive(Debug)]
+pub struct IoQueue<T, B: Budget> {
     model: DiskModel,
+    /// The disk's bucket.
+    bucket: B,
+    claim: Claim,
     /// Longest queue of one group.
     depth_max: usize,
     tree: Tree,
     /// By node of the tree.
-    groups: Vec<Group<T>>,
+    groups: Vec<Group<T, B>>,
     /// No group's limit can be asked again before this time, ns.
     unthrottle_at_ns: u64,
     len: usize,
 }
 
-impl<T> IoQueue<T> {
-    /// A queue without groups, for a disk with these maxima, which holds at most `depth_max` requests a group.
+impl<T, B: Budget> IoQueue<T, B> {
+    /// A queue without groups, for a disk with these maxima and this bucket, which holds at most `depth_max` requests a group.
     #[must_use]
-    pub fn new(model: DiskModel, depth_max: usize) -> IoQueue<T> {
-        let groups = vec![Group::new()];
-        IoQueue { model, depth_max, tree: Tree::new(), groups, unthrottle_at_ns: u64::MAX, len: 0 }
+    pub fn new(model: DiskModel, bucket: B, depth_max: usize) -> IoQueue<T, B> {
+        let (groups, claim) = (vec![Group::new()], Claim::new());
+        let unthrottle_at_ns = u64::MAX;
+        IoQueue { model, bucket, claim, depth_max, tree: Tree::new(), groups, unthrottle_at_ns, len: 0 }
     }
 
     /// Adds a group. Its id is the one a [`Tree`] with the same history of additions and removals gives, so a core's CPU
@@ -91,10 +106,12 @@ impl<T> IoQueue<T> {
     }
 
     /// Removes a leaf: what it still had queued, in order, to be refused by the caller.
-    pub fn remove(&mut self, group: NodeId) -> Vec<T> {
+    pub fn remove(&mut self, group: NodeId, now_ns: u64) -> Vec<T> {
         self.tree.remove(group);
-        let gone = std::mem::replace(&mut self.groups[group.0 as usize], Group::new());
+        let mut gone = std::mem::replace(&mut self.groups[group.0 as usize], Group::new());
+        gone.release(now_ns);
         self.len -= gone.waiting.len();
+        self.settle(now_ns);
         gone.waiting.into_iter().map(|request| request.item).collect()
     }
 
@@ -103,10 +120,19 @@ impl<T> IoQueue<T> {
         self.tree.set(group, spec);
     }
 
-    /// Limits a group to so many bytes a second on this core's queue; none lifts the limit.
-    pub fn set_io_limit(&mut self, group: NodeId, bytes_per_second: Option<u64>) {
-        self.groups[group.0 as usize].io_limit = bytes_per_second;
+    /// Limits a group to so many bytes a second, on all cores that have the same budget for it; none lifts the limit. A new limit
+    /// wants its budget made anew: what was granted at the old rate is forgotten. Whether it is a new limit.
+    pub fn set_io_limit(&mut self, group: NodeId, limit: Option<(u64, B)>) -> bool {
+        let old = self.groups[group.0 as usize].limit.as_ref().map(|old| old.bytes_per_second);
+        if old == limit.as_ref().map(|new| new.0) {
+            return false;
+        }
+        let limit = limit.map(|(bytes_per_second, budget)| {
+            Box::new(Limit { bytes_per_second, budget, claim: Claim::new() })
+        });
+        self.groups[group.0 as usize].limit = limit;
         self.unthrottle(group);
+        true
     }
 
     /// Changes the disk's maxima; requests already queued keep their cost.
@@ -148,41 +174,51 @@ impl<T> IoQueue<T> {
         Ok(())
     }
 
-    /// The next request, if the disk takes it. `take` asks the disk's bucket for a cost in ns of disk: `Err` is the time
-    /// to ask again, and ends the search. It is asked once at most, and a yes is always followed by [`Pop::Ready`].
-    pub fn pop(&mut self, now_ns: u64, take: impl FnOnce(u64) -> Result<(), u64>) -> Pop<T> {
+    /// The next request, if the disk takes it, which is working on `in_flight` requests of all cores.
+    pub fn pop(&mut self, now_ns: u64, in_flight: u32) -> Pop<T> {
         if self.unthrottle_at_ns <= now_ns {
             self.unthrottle_due(now_ns);
         }
         while let Some(id) = self.tree.pick() {
             let group = &mut self.groups[id.0 as usize];
             let head = group.waiting.front().expect("an awake group has a request");
-            let paid_until_ns = match group.io_limit {
-                None => 0,
-                Some(limit) => match disk::take_limited(group.paid_until_ns, now_ns, head.bytes, limit) {
-                    Ok(paid_until_ns) => paid_until_ns,
-                    Err(retry_ns) => {
-                        group.throttled_until_ns = retry_ns;
-                        self.unthrottle_at_ns = self.unthrottle_at_ns.min(retry_ns);
-                        self.tree.throttle(id, true);
-                        continue;
-                    }
-                },
-            };
-            if let Err(until_ns) = take(head.cost_ns) {
-                return Pop::Wait { until_ns: until_ns.min(self.unthrottle_at_ns) };
+            let (bytes, cost_ns) = (head.bytes, head.cost_ns);
+            if let Err(until_ns) = group.ask(now_ns, bytes) {
+                group.throttled_until_ns = until_ns;
+                self.unthrottle_at_ns = self.unthrottle_at_ns.min(until_ns);
+                self.tree.throttle(id, true);
+                continue;
             }
-            group.paid_until_ns = paid_until_ns;
-            let Request { cost_ns, item, .. } = group.waiting.pop_front().expect("seen above");
+            if let Err(until_ns) = disk::ask(&mut self.claim, now_ns, cost_ns, in_flight, &self.bucket) {
+                return Pop::Wait { until_ns: until_ns.min(self.unthrottle_at_ns), for_disk: true };
+            }
+            self.claim.spend(cost_ns);
+            group.spend(bytes);
+            let item = group.waiting.pop_front().expect("seen above").item;
             let drained = group.waiting.is_empty();
-            self.len -= 1;
             self.tree.charge_exact(id, cost_ns);
             if drained {
+                group.release(now_ns);
                 self.tree.idle(id);
             }
+            self.len -= 1;
+            self.settle(now_ns);
             return Pop::Ready { group: id, cost_ns, item };
         }
-        if self.len == 0 { Pop::Empty } else { Pop::Wait { until_ns: self.unthrottle_at_ns } }
+        // Nobody here may use it now.
+        self.claim.release(now_ns, &self.bucket);
+        if self.len == 0 {
+            Pop::Empty
+        } else {
+            Pop::Wait { until_ns: self.unthrottle_at_ns, for_disk: false }
+        }
+    }
+
+    /// Gives back what no request here needs.
+    fn settle(&mut self, now_ns: u64) {
+        if self.len == 0 {
+            self.claim.release(now_ns, &self.bucket);
+        }
     }
 
     fn unthrottle(&mut self, group: NodeId) {
@@ -203,9 +239,29 @@ impl<T> IoQueue<T> {
     }
 }
 
-impl<T> Group<T> {
-    fn new() -> Group<T> {
-        Group { waiting: VecDeque::new(), io_limit: None, paid_until_ns: 0, throttled_until_ns: 0 }
+impl<T, B: Budget> Group<T, B> {
+    fn new() -> Group<T, B> {
+        Group { waiting: VecDeque::new(), limit: None, throttled_until_ns: 0 }
+    }
+
+    /// Whether its limit lets it move so many bytes; else from when on.
+    fn ask(&mut self, now_ns: u64, bytes: u64) -> Result<(), u64> {
+        let Some(limit) = &mut self.limit else { return Ok(()) };
+        let cost_ns = disk::limit_cost_ns(bytes, limit.bytes_per_second);
+        limit.claim.ask(now_ns, cost_ns, LIMIT_PIECE_NS, BURST_NS, &limit.budget)
+    }
+
+    fn spend(&mut self, bytes: u64) {
+        if let Some(limit) = &mut self.limit {
+            let cost_ns = disk::limit_cost_ns(bytes, limit.bytes_per_second);
+            limit.claim.spend(cost_ns);
+        }
+    }
+
+    fn release(&mut self, now_ns: u64) {
+        if let Some(limit) = &mut self.limit {
+            limit.claim.release(now_ns, &limit.budget);
+        }
     }
 }
 
@@ -213,13 +269,21 @@ impl<T> Group<T> {
 mod tests {
     use super::*;
 
+    struct Nobody;
+
+    impl Budget for Nobody {
+        fn update(&self, change: impl Fn(u64) -> u64) -> u64 {
+            change(0)
+        }
+    }
+
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn a_group_takes_as_many_bytes_as_the_documentation_says() {
-        assert_eq!(size_of::<Group<Box<u8>>>(), 64);
+        assert_eq!(size_of::<Group<Box<u8>, Nobody>>(), 48);
         let stated = include_str!("../../../docs/scheduler.md");
         assert!(
-            stated.contains("64 bytes for its queue: 184"),
+            stated.contains("48 bytes for its queue: 168"),
             "docs/scheduler.md states the bytes of a group"
         );
     }

@@ -5,6 +5,7 @@
 //! - [`Tree`]: one core's groups in virtual time: which group runs next, and for how long.
 //! - [`cap`]: a hard limit on the CPU of a group, one for all cores, whose state is a single `u64`.
 //! - [`disk`]: what a request costs the disk, and when the disk can take it; again one `u64` for all cores.
+//! - [`Claim`]: how cores share that, and any other budget, in turn.
 //! - [`IoQueue`]: one core's disk requests, ordered by the same tree.
 //!
 //! What this room does not do: measure, wait, or know what a group stands for.
@@ -13,12 +14,14 @@ pub mod cap;
 pub mod disk;
 pub mod gcra;
 mod heap;
+mod io_claim;
 mod io_queue;
 mod tree;
 mod virtual_time;
 
 pub use cap::Cap;
 pub use disk::{DiskModel, Kind};
+pub use io_claim::{Budget, Claim};
 pub use io_queue::{IoQueue, Pop};
 pub use tree::{LATENCY_LINGER_NS, LATENCY_TICK_NS, NodeId, NodeSpec, TICK_NS, Tree};
 pub use virtual_time::{CHARGE_MIN_NS, Class, SHARES_MAX, SHARES_MIN};

@@ -4,9 +4,9 @@ mod common;
 
 use std::collections::VecDeque;
 
-use common::{Random, config};
+use common::{Random, Shared, config};
 use proptest::prelude::*;
-use sched::disk::{self, BURST_NS};
+use sched::disk::{BURST_NS, LIMIT_PIECE_NS, PIECE_NS};
 use sched::{Class, DiskModel, IoQueue, Kind, NodeId, NodeSpec, Pop, TICK_NS, Tree};
 
 const DISK: DiskModel = DiskModel {
@@ -23,22 +23,17 @@ fn spec(shares: u32, class: Class) -> NodeSpec {
 /// A disk that works on one request after another; `in_flight` holds the times at which they will be done.
 #[derive(Default)]
 struct Disk {
-    paid_until_ns: u64,
     free_at_ns: u64,
     in_flight: VecDeque<u64>,
 }
 
 impl Disk {
     /// Pops at `now_ns`; what is sent is done one cost after all that was sent before.
-    fn pop<T>(&mut self, queue: &mut IoQueue<T>, now_ns: u64) -> Pop<T> {
+    fn pop<T>(&mut self, queue: &mut Queue<T>, now_ns: u64) -> Pop<T> {
         while self.in_flight.front().is_some_and(|&done| done <= now_ns) {
             self.in_flight.pop_front();
         }
-        let in_flight = self.in_flight.len() as u32;
-        let popped = queue.pop(now_ns, |cost_ns| {
-            self.paid_until_ns = disk::take(self.paid_until_ns, now_ns, cost_ns, in_flight)?;
-            Ok(())
-        });
+        let popped = queue.pop(now_ns, self.in_flight.len() as u32);
         if let Pop::Ready { cost_ns, .. } = popped {
             self.free_at_ns = self.free_at_ns.max(now_ns) + cost_ns;
             self.in_flight.push_back(self.free_at_ns);
@@ -47,11 +42,17 @@ impl Disk {
     }
 }
 
+type Queue<T> = IoQueue<T, Shared>;
+
+fn queue<T>(depth_max: usize) -> Queue<T> {
+    IoQueue::new(DISK, Shared::default(), depth_max)
+}
+
 /// Groups with full queues of random requests, kept full: disk time ÷ shares stays within the longest requests and the
-/// credit, and the queue inside the disk within the burst and one request.
+/// credit, and the queue inside the disk within the burst, a piece and one request.
 fn check_disk_time_follows_shares(seed: u64, shares: &[u32]) {
     let mut random = Random::new(seed);
-    let mut queue = IoQueue::new(DISK, 4);
+    let mut queue = queue(4);
     let groups: Vec<NodeId> = shares.iter().map(|&s| queue.add(Tree::ROOT, spec(s, Class::Normal))).collect();
     let mut disk = Disk::default();
     let mut used_ns = vec![0_u64; shares.len()];
@@ -66,14 +67,17 @@ fn check_disk_time_follows_shares(seed: u64, shares: &[u32]) {
         }
         match disk.pop(&mut queue, now_ns) {
             Pop::Empty => panic!("the queues are full"),
-            Pop::Wait { until_ns } => {
+            Pop::Wait { until_ns, .. } => {
                 assert!(until_ns > now_ns);
                 now_ns = until_ns;
             }
             Pop::Ready { group, cost_ns, .. } => {
                 used_ns[groups.iter().position(|&known| known == group).unwrap()] += cost_ns;
                 longest_ns = longest_ns.max(cost_ns);
-                assert!(disk.free_at_ns - now_ns <= BURST_NS + longest_ns, "the disk's own queue is bounded");
+                assert!(
+                    disk.free_at_ns - now_ns <= BURST_NS + PIECE_NS + longest_ns,
+                    "the disk's own queue is bounded"
+                );
             }
         }
         for (a, b) in (0..shares.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
@@ -97,7 +101,7 @@ proptest! {
 
 #[test]
 fn a_full_queue_hands_the_item_back() {
-    let mut queue = IoQueue::new(DISK, 2);
+    let mut queue = queue(2);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     let b = queue.add(Tree::ROOT, spec(100, Class::Normal));
     assert_eq!(queue.push(a, Kind::Read, 1, 'x'), Ok(()));
@@ -105,53 +109,191 @@ fn a_full_queue_hands_the_item_back() {
     assert_eq!(queue.push(a, Kind::Read, 1, 'z'), Err('z'));
     assert_eq!(queue.push(b, Kind::Read, 1, 'b'), Ok(()), "another group's room is its own");
     assert_eq!((queue.len(), queue.depth(a), queue.depth(b)), (3, 2, 1));
-    assert_eq!(queue.remove(a), vec!['x', 'y']);
+    assert_eq!(queue.remove(a, 0), vec!['x', 'y']);
     assert_eq!(queue.len(), 1);
 }
 
 #[test]
 fn a_group_is_served_in_order() {
-    let mut queue = IoQueue::new(DISK, 8);
+    let mut queue = queue(8);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     (0..8).for_each(|n| queue.push(a, Kind::Write, 4_096, n).unwrap());
     for n in 0..8 {
-        assert!(matches!(queue.pop(0, |_| Ok(())), Pop::Ready { item, .. } if item == n));
+        assert!(matches!(queue.pop(0, 0), Pop::Ready { item, .. } if item == n));
     }
-    assert_eq!(queue.pop(0, |_| panic!("nothing to ask for")), Pop::Empty);
+    assert_eq!(queue.pop(0, 0), Pop::Empty);
 }
 
 /// Depth one, on a disk a hundred times faster than its model: the model must not hold a request back.
 #[test]
 fn one_request_at_a_time_never_waits() {
-    let mut queue = IoQueue::new(DISK, 1);
+    let bucket = Shared::default();
+    let mut queue = IoQueue::new(DISK, bucket.clone(), 1);
     let a = queue.add(Tree::ROOT, spec(1, Class::Batch));
-    let mut disk = Disk::default();
+    bucket.set(1_000_000_000_000); // a debt from before
     for round in 0..1_000 {
         queue.push(a, Kind::Write, 1 << 20, ()).unwrap();
-        disk.in_flight.clear();
-        assert!(matches!(disk.pop(&mut queue, round * 10_000), Pop::Ready { .. }));
+        assert!(matches!(queue.pop(round * 10_000, 0), Pop::Ready { .. }));
     }
-    let ahead_ns = disk.paid_until_ns - 999 * 10_000;
+    let ahead_ns = bucket.paid_until_ns() - 999 * 10_000;
     assert_eq!(ahead_ns, DISK.cost_ns(Kind::Write, 1 << 20), "and no debt is left for those who come next");
 }
 
 #[test]
 fn a_refusal_keeps_the_request_and_its_turn() {
-    let mut queue = IoQueue::new(DISK, 8);
+    let bucket = Shared::default();
+    let mut queue = IoQueue::new(DISK, bucket.clone(), 8);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     queue.push(a, Kind::Read, 4_096, 'r').unwrap();
-    assert_eq!(queue.pop(5, |_| Err(77)), Pop::Wait { until_ns: 77 });
+    bucket.set(BURST_NS + 77);
+    assert_eq!(queue.pop(5, 1), Pop::Wait { until_ns: 77, for_disk: true });
+    assert_eq!(queue.pop(76, 1), Pop::Wait { until_ns: 77, for_disk: true }, "it stands in line only once");
+    assert_eq!(bucket.paid_until_ns(), BURST_NS + 77 + PIECE_NS);
     assert_eq!(queue.len(), 1);
-    assert!(matches!(queue.pop(77, |_| Ok(())), Pop::Ready { item: 'r', .. }));
+    assert!(matches!(queue.pop(77, 1), Pop::Ready { item: 'r', .. }));
+    let cost_ns = DISK.cost_ns(Kind::Read, 4_096);
+    assert_eq!(
+        bucket.paid_until_ns(),
+        BURST_NS + 77 + cost_ns,
+        "what was not used of the piece is given back"
+    );
+}
+
+#[test]
+fn when_the_disk_has_done_everything_those_in_line_need_not_wait() {
+    let bucket = Shared::default();
+    let mut queue = IoQueue::new(DISK, bucket.clone(), 8);
+    let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
+    queue.push(a, Kind::Read, 4_096, ()).unwrap();
+    bucket.set(1_000_000_000);
+    assert!(matches!(queue.pop(5, 1), Pop::Wait { for_disk: true, .. }));
+    assert!(matches!(queue.pop(6, 0), Pop::Ready { .. }));
+    assert_eq!(bucket.paid_until_ns(), 6 + DISK.cost_ns(Kind::Read, 4_096));
+}
+
+/// What one core has, and what it was given.
+struct CoreOf {
+    queue: Queue<u64>,
+    group: NodeId,
+    bytes: u64,
+    kind: Kind,
+    /// When it looks at its queue next.
+    looks_at_ns: u64,
+    got_ns: u64,
+}
+
+/// Cores that always want more, each requests of its own size, look at their queues when told to, up to 50 µs late, or earlier. Together
+/// they get what the model says, and each the same time of the disk.
+fn check_cores_share_one_bucket(seed: u64, cores: usize) {
+    let mut random = Random::new(seed);
+    let bucket = Shared::default();
+    let mut all: Vec<CoreOf> = (0..cores)
+        .map(|_| {
+            let mut queue = IoQueue::new(DISK, bucket.clone(), 4);
+            let group = queue.add(Tree::ROOT, spec(100, Class::Normal));
+            let bytes = random.of(&[0, 512, 4_096, 65_536, 262_144]);
+            let kind = random.of(&[Kind::Read, Kind::Write]);
+            CoreOf { queue, group, bytes, kind, looks_at_ns: 0, got_ns: 0 }
+        })
+        .collect();
+    let (end_ns, mut now_ns) = (1_000_000_000, 0);
+    let longest_ns = all.iter().map(|core| DISK.cost_ns(core.kind, core.bytes)).max().unwrap().max(PIECE_NS);
+    while now_ns < end_ns {
+        let next = all.iter_mut().min_by_key(|core| core.looks_at_ns).expect("a core");
+        now_ns = next.looks_at_ns;
+        while next.queue.depth(next.group) < 4 {
+            next.queue.push(next.group, next.kind, next.bytes, 0).unwrap();
+        }
+        match next.queue.pop(now_ns, 1) {
+            Pop::Ready { cost_ns, .. } => next.got_ns += cost_ns,
+            Pop::Wait { until_ns, for_disk } => {
+                assert!(for_disk && until_ns > now_ns);
+                next.looks_at_ns =
+                    until_ns.min(now_ns + random.within(1, 1_000_000)) + random.within(0, 50_000);
+            }
+            Pop::Empty => panic!("the queues are full"),
+        }
+        let total_ns: u64 = all.iter().map(|core| core.got_ns).sum();
+        assert!(total_ns <= now_ns + BURST_NS + (cores as u64 + 1) * longest_ns, "{total_ns} at {now_ns}");
+    }
+    let total_ns: u64 = all.iter().map(|core| core.got_ns).sum();
+    assert!(total_ns >= end_ns - cores as u64 * longest_ns, "all of the disk is used: {total_ns}");
+    let fair_ns = end_ns / cores as u64;
+    for core in &all {
+        let off_ns = core.got_ns.abs_diff(fair_ns);
+        assert!(off_ns <= fair_ns / 10 + 2 * longest_ns, "{} instead of {fair_ns}", core.got_ns);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(20))]
+
+    #[test]
+    fn cores_share_one_bucket(seed: u64, cores in 1_usize..9) {
+        check_cores_share_one_bucket(seed, cores);
+    }
+}
+
+/// One budget for the server: a group that works on several cores moves no more than on one, and on one as much as on several.
+#[test]
+fn an_io_limit_holds_over_all_cores_together() {
+    for cores in [1, 2, 5] {
+        let budget = Shared::default();
+        let mut queues: Vec<(Queue<()>, u64)> = (0..cores).map(|_| (queue(4), 0)).collect();
+        let group = queues
+            .iter_mut()
+            .map(|(queue, _)| queue.add(Tree::ROOT, spec(100, Class::Normal)))
+            .last()
+            .unwrap();
+        for (queue, _) in &mut queues {
+            queue.set_io_limit(group, Some((10_000_000, budget.clone())));
+        }
+        let (mut now_ns, mut moved) = (0, vec![0_u64; cores]);
+        while now_ns < 1_000_000_000 {
+            let next = (0..cores).min_by_key(|&at| queues[at].1).unwrap();
+            let (queue, looks_at_ns) = &mut queues[next];
+            now_ns = *looks_at_ns;
+            while queue.push(group, Kind::Read, 10_000, ()).is_ok() {}
+            match queue.pop(now_ns, 0) {
+                Pop::Ready { .. } => moved[next] += 10_000,
+                Pop::Wait { until_ns, for_disk } => {
+                    assert!(!for_disk);
+                    *looks_at_ns = until_ns;
+                }
+                Pop::Empty => unreachable!("its queue is full"),
+            }
+        }
+        let total: u64 = moved.iter().sum();
+        let pieces = (cores as u64 + 1) * 10_000.max(LIMIT_PIECE_NS / 100);
+        assert!((9_990_000 - pieces..=10_010_000 + pieces).contains(&total), "{total} on {cores} cores");
+        let fair = total / cores as u64;
+        assert!(moved.iter().all(|bytes| bytes.abs_diff(fair) <= 20_000), "{moved:?}");
+    }
+}
+
+/// A limit of a byte a second, once lifted or raised, must not be waited for for hours.
+#[test]
+fn a_new_limit_acts_at_once() {
+    let budget = Shared::default();
+    let mut queue = queue(8);
+    let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
+    queue.set_io_limit(a, Some((1, budget.clone())));
+    (0..8).for_each(|_| queue.push(a, Kind::Read, 1_000_000, ()).unwrap());
+    assert!(matches!(queue.pop(0, 0), Pop::Ready { .. }));
+    let Pop::Wait { until_ns, for_disk: false } = queue.pop(0, 0) else { panic!("over its limit") };
+    assert!(until_ns > 900_000 * 1_000_000_000);
+    budget.set(0);
+    queue.set_io_limit(a, Some((1_000_000_000, budget)));
+    assert!(matches!(queue.pop(5, 0), Pop::Ready { .. }));
 }
 
 /// A limited group waits for its own limit while others pass, and is not forgotten when it comes due.
 #[test]
 fn an_io_limit_holds_one_group_only() {
-    let mut queue = IoQueue::new(DISK, 100);
+    let mut queue = queue(100);
     let limited = queue.add(Tree::ROOT, spec(1000, Class::Latency));
     let free = queue.add(Tree::ROOT, spec(1, Class::Batch));
-    queue.set_io_limit(limited, Some(10_000_000));
+    queue.set_io_limit(limited, Some((10_000_000, Shared::default())));
     let (mut now_ns, mut bytes, mut others, mut next_free_ns) = (0_u64, 0_u64, 0, 0);
     while now_ns < 100_000_000 {
         while queue.push(limited, Kind::Read, 10_000, ()).is_ok() {}
@@ -159,10 +301,10 @@ fn an_io_limit_holds_one_group_only() {
             next_free_ns = now_ns + 2_000_000;
             queue.push(free, Kind::Read, 10_000, ()).unwrap();
         }
-        match queue.pop(now_ns, |_| Ok(())) {
+        match queue.pop(now_ns, 0) {
             Pop::Ready { group, .. } if group == limited => bytes += 10_000,
             Pop::Ready { .. } => others += 1,
-            Pop::Wait { until_ns } => {
+            Pop::Wait { until_ns, .. } => {
                 assert!(until_ns > now_ns);
                 now_ns = until_ns;
             }
@@ -172,18 +314,18 @@ fn an_io_limit_holds_one_group_only() {
     assert!((1_000_000..=1_000_000 + 10_000 + 10_000).contains(&bytes), "{bytes} in 100 ms at 10 MB/s");
     assert!(others > 10, "{others}");
     queue.set_io_limit(limited, None);
-    assert!(matches!(queue.pop(now_ns, |_| Ok(())), Pop::Ready { group, .. } if group == limited));
+    assert!(matches!(queue.pop(now_ns, 0), Pop::Ready { group, .. } if group == limited));
 }
 
 #[test]
 fn ids_are_those_of_a_tree_with_the_same_history() {
-    let (mut queue, mut tree) = (IoQueue::<()>::new(DISK, 1), Tree::new());
+    let (mut queue, mut tree) = (queue::<()>(1), Tree::new());
     let same = spec(5, Class::Normal);
     let users = queue.add(Tree::ROOT, same);
     assert_eq!(users, tree.add(Tree::ROOT, same));
     let (a, b) = (queue.add(users, same), queue.add(users, same));
     assert_eq!((a, b), (tree.add(users, same), tree.add(users, same)));
-    queue.remove(a);
+    queue.remove(a, 0);
     tree.remove(a);
     assert_eq!(queue.add(Tree::ROOT, same), tree.add(Tree::ROOT, same));
 }

@@ -5,8 +5,11 @@
 //! ```text
 //!   task ──▶ fair queue of the core ──▶ io_uring of the core ─────▶ completion wakes the task
 //!                (sched::IoQueue)   └─▶ thread pool of the server ──▶ (folders; everything where there is no io_uring)
+//!                       │
+//!           token bucket of the disk, shared by all cores
 //! ```
 
+mod bucket;
 mod buffer;
 mod file;
 mod handle;
@@ -22,6 +25,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(crate) use bucket::{Bucket, SharedBudget};
 pub use buffer::{AlignedBuf, BLOCK};
 pub use file::{File, OpenOptions, lock_file, open};
 pub(crate) use kernel::KernelThreads;
@@ -30,7 +34,7 @@ pub(crate) use op::{Action, Buffer, Op};
 pub(crate) use pool::Pool;
 pub use remove::{STEP_BYTES as REMOVE_STEP_BYTES, remove_paced};
 use service::submit;
-pub(crate) use service::{Bucket, Finished, Service, end};
+pub(crate) use service::{Finished, Service, end};
 pub(crate) use uring::Ring;
 
 /// Makes a folder and those above it; it may be there already.

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::task::{Context, Poll, Waker};
 
-use sched::{IoQueue, Kind, NodeId, Pop, Tree, disk};
+use sched::{Budget, DiskModel, IoQueue, Kind, NodeId, Pop, Tree};
 
+use super::bucket::{Bucket, SharedBudget};
 use super::pool::Pool;
 use super::uring::Ring;
 use super::{Action, Op};
@@ -14,7 +14,7 @@ use crate::Group;
 use crate::context::current_group;
 use crate::executor::Core;
 use crate::registry::{Registry, count, slot_of};
-use crate::shared::CoreShared;
+use crate::shared::{CoreShared, Message};
 use crate::sync::cross;
 use crate::sys;
 
@@ -23,13 +23,6 @@ const DEPTH_MAX: usize = 4096;
 /// Requests of a core under way at a time.
 const IN_FLIGHT_MAX: usize = 128;
 const _: () = assert!(IN_FLIGHT_MAX < super::uring::ENTRIES as usize, "the ring is never full");
-
-/// The disk as all cores share it: the state of its bucket, and requests under way.
-#[derive(Default)]
-pub(crate) struct Bucket {
-    paid_until_ns: AtomicU64,
-    in_flight: AtomicU32,
-}
 
 /// A request done by the pool.
 pub(crate) struct Finished {
@@ -82,7 +75,7 @@ struct Place {
 
 /// See the head of this file.
 pub(crate) struct Service {
-    queue: IoQueue<Waiting>,
+    queue: IoQueue<Waiting, SharedBudget>,
     places: Vec<Option<Place>>,
     parents: [NodeId; 2],
     registry: Arc<Registry>,
@@ -91,7 +84,9 @@ pub(crate) struct Service {
     ring: Option<Ring>,
     /// The kernel refused what the ring is for: no request goes there any more.
     ring_refused: bool,
-    /// The same, not reported yet.
+    /// The disk has nothing to do, and cores held back by its bucket are to be told.
+    disk_is_idle: bool,
+    /// The kernel's refusal, not reported yet.
     refusal: Option<io::Error>,
     under_way: Vec<Option<UnderWay>>,
     free: Vec<usize>,
@@ -109,10 +104,10 @@ impl Service {
         bucket: Arc<Bucket>,
         pool: Arc<Pool>,
         ring: Option<Ring>,
-        model: disk::DiskModel,
+        model: DiskModel,
     ) -> Service {
         let registry = shared.registry.clone();
-        let mut queue = IoQueue::new(model, DEPTH_MAX);
+        let mut queue = IoQueue::new(model, bucket.budget(), DEPTH_MAX);
         let spec = |group: Group| registry.get(group).expect("built in").node_spec();
         let parents = [Group::USERS, Group::SYSTEM].map(|group| queue.add(Tree::ROOT, spec(group)));
         Service {
@@ -124,6 +119,7 @@ impl Service {
             pool,
             ring,
             ring_refused: false,
+            disk_is_idle: false,
             refusal: None,
             under_way: Vec::new(),
             free: Vec::new(),
@@ -171,7 +167,14 @@ impl Service {
             _ => {
                 let node = self.place(group);
                 self.queue.set(node, found.node_spec());
-                self.queue.set_io_limit(node, found.io_limit());
+                let limit = found.io_limit();
+                let budget = limit.as_ref().map(|(_, budget)| budget.clone());
+                if self.queue.set_io_limit(node, limit)
+                    && let Some(budget) = budget
+                {
+                    // By each core: those that come later may have charged something at the old rate until now.
+                    budget.update(|_| 0);
+                }
             }
         }
     }
@@ -181,7 +184,7 @@ impl Service {
         let slot = slot_of(group.0);
         let gone = self.places.get_mut(slot).and_then(|place| place.take_if(|place| place.id == group.0));
         let Some(gone) = gone else { return };
-        for waiting in self.queue.remove(gone.node) {
+        for waiting in self.queue.remove(gone.node, sys::monotonic_ns()) {
             let (kind, bytes) = waiting.op.cost();
             let default = self.place(Group::DEFAULT);
             if let Err(refused) = self.queue.push(default, kind, bytes, waiting) {
@@ -199,11 +202,15 @@ impl Service {
         self.retry_ns = None;
         while self.in_flight < IN_FLIGHT_MAX && !self.queue.is_empty() {
             let now_ns = sys::monotonic_ns();
-            let bucket = self.bucket.clone();
-            let popped = self.queue.pop(now_ns, |cost_ns| bucket.take(now_ns, cost_ns));
-            match popped {
-                Pop::Ready { item, .. } => self.send(item),
-                Pop::Wait { until_ns } => {
+            match self.queue.pop(now_ns, self.bucket.in_flight()) {
+                Pop::Ready { item, cost_ns, .. } => {
+                    let counters = self.counters(item.group);
+                    count(&counters.disk_ns, cost_ns);
+                    count(&counters.disk_queue_ns, now_ns.saturating_sub(item.asked_ns));
+                    self.send(item);
+                }
+                Pop::Wait { for_disk: true, .. } if !self.bucket.hold_back(self.shared.index) => {}
+                Pop::Wait { until_ns, .. } => {
                     self.retry_ns = Some(until_ns);
                     break;
                 }
@@ -238,7 +245,7 @@ impl Service {
             self.under_way.len() - 1
         });
         self.in_flight += 1;
-        self.bucket.in_flight.fetch_add(1, Relaxed);
+        self.bucket.sent();
         let op = match &mut self.ring {
             Some(ring) if !self.ring_refused && !matches!(op.action, Action::Blocking(_)) => {
                 ring.push(token, &mut op);
@@ -260,7 +267,7 @@ impl Service {
         }
         self.free.push(token);
         self.in_flight -= 1;
-        self.bucket.in_flight.fetch_sub(1, Relaxed);
+        self.disk_is_idle |= self.bucket.done();
         let counters = self.counters(done.group);
         let (kind, bytes) = op.cost();
         let waited_ns = sys::monotonic_ns().saturating_sub(done.asked_ns);
@@ -327,19 +334,6 @@ fn may_be_refusal(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| refusals.contains(&code))
 }
 
-impl Bucket {
-    fn take(&self, now_ns: u64, cost_ns: u64) -> Result<(), u64> {
-        let mut until_ns = 0;
-        let in_flight = self.in_flight.load(Relaxed);
-        self.paid_until_ns
-            .fetch_update(Relaxed, Relaxed, |paid| {
-                disk::take(paid, now_ns, cost_ns, in_flight).map_err(|until| until_ns = until).ok()
-            })
-            .map(drop)
-            .map_err(|_| until_ns)
-    }
-}
-
 impl Answer {
     fn give(self) {
         self.0.send(self.1);
@@ -357,7 +351,13 @@ impl Core {
         disk.dispatch();
         let full = std::mem::take(&mut disk.full);
         let refusal = disk.refusal.take();
+        let (bucket, idle) = (disk.bucket.clone(), std::mem::take(&mut disk.disk_is_idle));
         drop(disk);
+        if idle {
+            // Not this core, which has just looked.
+            let others = bucket.take_held_back().filter(|&core| core != self.shared.index);
+            others.for_each(|core| drop(self.lanes.core(core).send(Message::DiskIdle)));
+        }
         refusal.into_iter().for_each(|error| self.lanes.ring_refused(self.shared.index, &error));
         let any = !answers.is_empty() || !full.is_empty();
         answers.into_iter().for_each(Answer::give);

@@ -2,8 +2,11 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(unreachable_pub, reason = "shared by several test binaries")]
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use proptest::test_runner::{Config, RngSeed};
-use sched::{CHARGE_MIN_NS, Class, NodeId, NodeSpec, Tree};
+use sched::{Budget, CHARGE_MIN_NS, Class, NodeId, NodeSpec, Tree};
 
 /// The same cases on every run; a failure prints the shrunk input.
 pub fn config(cases: u32) -> Config {
@@ -12,6 +15,26 @@ pub fn config(cases: u32) -> Config {
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(0x00fa_171a_9e00),
         ..Config::default()
+    }
+}
+
+/// A budget that cores share; all of them run in one thread here.
+#[derive(Clone, Default)]
+pub struct Shared(Rc<Cell<u64>>);
+
+impl Budget for Shared {
+    fn update(&self, change: impl Fn(u64) -> u64) -> u64 {
+        self.0.replace(change(self.0.get()))
+    }
+}
+
+impl Shared {
+    pub fn paid_until_ns(&self) -> u64 {
+        self.0.get()
+    }
+
+    pub fn set(&self, paid_until_ns: u64) {
+        self.0.set(paid_until_ns);
     }
 }
 
