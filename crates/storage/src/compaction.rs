@@ -71,8 +71,8 @@ impl Shard {
         self.edit(|shard, manifest| {
             if alive(shard) {
                 let table = manifest.tables.entry(id).or_default();
-                table.files.retain(|file| !is_input(*file));
-                table.files.extend(output.iter().map(|file| file.id));
+                table.files.retain(|file| !is_input(file.id));
+                table.files.extend(output.iter().map(|file| file.entry.clone()));
             }
         })
         .await?;

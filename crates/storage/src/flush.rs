@@ -49,7 +49,7 @@ impl Shard {
         self.edit(|shard, manifest| {
             for (id, file) in &written {
                 if shard.frozen_memtable(*id, generation).is_some() {
-                    manifest.tables.entry(*id).or_default().files.push(file.id);
+                    manifest.tables.entry(*id).or_default().files.push(file.entry.clone());
                 }
             }
             manifest.flushed = manifest.flushed.max(frozen.last_record);

@@ -10,6 +10,7 @@ mod choose;
 mod codec;
 mod commit;
 mod compaction;
+mod edits;
 mod error;
 mod flush;
 mod log;

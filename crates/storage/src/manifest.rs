@@ -1,25 +1,39 @@
 //! The manifest: which table files are alive, and how far the log has been flushed. The only source of truth on
 //! restart; a file it does not name is not there.
 //!
+//! An edit says what changes, as a list of items. The state is what all edits make of an empty manifest, in order.
+//!
 //! ```text
-//!  magic u64 | version u32 | shard u32 | shards u32 | flushed record u64 | next file u64 |
-//!  tables: count, then for each: id u128 | truncated at record u64 | files: count, then id u64 | crc u32
+//!  item   1 flushed record u64
+//!         2 next file u64
+//!         3 table u128 | truncated at record u64
+//!         4 table u128 | file u64 | run u64 | seal u64 | owners: varint count, each: shards u32 | ignored bits u32 | shard u32
+//!         5 table u128 | file u64                      the file is gone
 //! ```
 //!
-//! Every edit writes the whole manifest to `manifest.new`, syncs it, and renames it over `manifest`: a few hundred
-//! bytes once a flush or compaction, with no torn state to reason about. (An append-only log of edits would only pay
-//! off with tens of thousands of files.)
+//! How edits lie in the file is the business of `edits.rs`. In version 1 every edit wrote the whole manifest anew;
+//! such a manifest is read, and replaced at the first start.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use schema::Sharding;
 
 use crate::codec::{Malformed, Reader, put_u32, put_u64, put_u128, put_varint};
 use crate::model::TableId;
 
-const MAGIC: u64 = 0x3130_4e41_4d4c_4146; // "FALMAN01"
-/// The newest version of the format this program reads and writes.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const MAGIC: u64 = 0x3130_4e41_4d4c_4146; // "FALMAN01"
+/// The newest version of the format this program reads, and the one it writes.
+pub(crate) const VERSION: u32 = 2;
+
+const FLUSHED: u8 = 1;
+const NEXT_FILE: u8 = 2;
+const TRUNCATED: u8 = 3;
+const FILE: u8 = 4;
+const GONE: u8 = 5;
+
+/// Bytes of one owner in an edit.
+const OWNER_BYTES: usize = 12;
 
 /// What the manifest says.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -38,69 +52,146 @@ pub(crate) struct Manifest {
 pub(crate) struct TableVersion {
     /// Log records up to this one do not count for this table: it was truncated or dropped then.
     pub(crate) truncated: u64,
-    pub(crate) files: Vec<u64>,
+    pub(crate) files: Vec<FileEntry>,
+}
+
+/// A table file that is alive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FileEntry {
+    /// Its number and name in this shard.
+    pub(crate) id: u64,
+    /// Files with the same run are fragments of one sorted whole: their tokens do not overlap.
+    pub(crate) run: u64,
+    /// The number it was written under, which its checksums are seeded with: its own, or another shard's.
+    pub(crate) seal: u64,
+    /// Of its partitions, those count that every one of these owns. Empty for a file that this shard wrote: all of them.
+    pub(crate) owners: Vec<Owner>,
+}
+
+impl FileEntry {
+    /// A file that this shard has written.
+    pub(crate) fn new(id: u64, run: u64) -> FileEntry {
+        FileEntry { id, run, seal: id, owners: Vec::new() }
+    }
+
+    /// Whether a partition with this token counts.
+    #[inline]
+    pub(crate) fn owns(&self, token: i64) -> bool {
+        self.owners.iter().all(|owner| owner.owns(token))
+    }
+}
+
+/// A shard of some sharding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner {
+    pub(crate) sharding: Sharding,
+    pub(crate) shard: u32,
+}
+
+impl Owner {
+    #[inline]
+    pub(crate) fn owns(&self, token: i64) -> bool {
+        self.sharding.shard_of(token) == self.shard
+    }
 }
 
 /// Why a manifest cannot be used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Unusable {
-    Damaged,
+    /// What is wrong, and at which byte.
+    Damaged(String),
     Newer(u32),
 }
 
 impl Manifest {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// A new shard's.
+    pub(crate) fn empty(shard: u32, shards: u32) -> Manifest {
+        Manifest { shard, shards, next_file: 1, ..Manifest::default() }
+    }
+
+    /// The edit that makes `self` of `old`.
+    pub(crate) fn since(&self, old: &Manifest) -> Vec<u8> {
         let mut out = Vec::new();
-        put_u64(&mut out, MAGIC);
-        put_u32(&mut out, VERSION);
-        put_u32(&mut out, self.shard);
-        put_u32(&mut out, self.shards);
+        out.push(FLUSHED);
         put_u64(&mut out, self.flushed);
+        out.push(NEXT_FILE);
         put_u64(&mut out, self.next_file);
-        put_varint(&mut out, self.tables.len() as u64);
-        for (id, table) in &self.tables {
-            put_u128(&mut out, id.0);
-            put_u64(&mut out, table.truncated);
-            put_varint(&mut out, table.files.len() as u64);
-            table.files.iter().for_each(|file| put_u64(&mut out, *file));
+        let nothing = TableVersion::default();
+        for id in old.tables.keys().chain(self.tables.keys().filter(|id| !old.tables.contains_key(id))) {
+            let before = old.tables.get(id).unwrap_or(&nothing);
+            let now = self.tables.get(id).unwrap_or(&nothing);
+            if before.truncated != now.truncated {
+                out.push(TRUNCATED);
+                put_u128(&mut out, id.0);
+                put_u64(&mut out, now.truncated);
+            }
+            for gone in before.files.iter().filter(|file| !now.files.contains(file)) {
+                out.push(GONE);
+                put_u128(&mut out, id.0);
+                put_u64(&mut out, gone.id);
+            }
+            for file in now.files.iter().filter(|file| !before.files.contains(file)) {
+                out.push(FILE);
+                put_u128(&mut out, id.0);
+                put_file(&mut out, file);
+            }
         }
-        let crc = crc32c::crc32c(&out);
-        put_u32(&mut out, crc);
         out
     }
 
-    pub(crate) fn decode(bytes: &Bytes) -> Result<Manifest, Unusable> {
-        let body = bytes.len().checked_sub(4).ok_or(Unusable::Damaged)?;
-        let crc = Reader::at(bytes.clone(), body).u32().map_err(|_| Unusable::Damaged)?;
-        if crc != crc32c::crc32c(&bytes[..body]) {
-            return Err(Unusable::Damaged);
+    /// Applies an edit.
+    pub(crate) fn apply(&mut self, edit: Bytes) -> Result<(), Malformed> {
+        let mut reader = Reader::new(edit);
+        while reader.rest() > 0 {
+            match reader.u8()? {
+                FLUSHED => self.flushed = reader.u64()?,
+                NEXT_FILE => self.next_file = reader.u64()?,
+                kind @ (TRUNCATED | FILE | GONE) => {
+                    let id = TableId(reader.u128()?);
+                    let table = self.tables.entry(id).or_default();
+                    match kind {
+                        TRUNCATED => table.truncated = reader.u64()?,
+                        FILE => table.files.push(read_file(&mut reader)?),
+                        _ => {
+                            let gone = reader.u64()?;
+                            table.files.retain(|file| file.id != gone);
+                        }
+                    }
+                    if *table == TableVersion::default() {
+                        self.tables.remove(&id);
+                    }
+                }
+                _ => return Err(Malformed),
+            }
         }
-        let read = || -> Result<Result<Manifest, u32>, Malformed> {
+        Ok(())
+    }
+
+    /// Reads a manifest of version 1.
+    pub(crate) fn decode_v1(bytes: &Bytes) -> Result<Manifest, Unusable> {
+        let damaged = |what: &str| Unusable::Damaged(what.to_owned());
+        let body = bytes.len().checked_sub(4).ok_or_else(|| damaged("it is too short"))?;
+        let crc = Reader::at(bytes.clone(), body).u32();
+        if crc != Ok(crc32c::crc32c(&bytes[..body])) {
+            return Err(damaged("it does not match its checksum"));
+        }
+        let read = || -> Result<Manifest, Malformed> {
             let mut reader = Reader::new(bytes.slice(..body));
-            if reader.u64()? != MAGIC {
-                return Err(Malformed);
-            }
-            let version = reader.u32()?;
-            if version > VERSION {
-                return Ok(Err(version));
-            }
+            let (_magic, _version) = (reader.u64()?, reader.u32()?);
             let (shard, shards) = (reader.u32()?, reader.u32()?);
             let (flushed, next_file) = (reader.u64()?, reader.u64()?);
             let mut tables = BTreeMap::new();
             for _ in 0..reader.count(25)? {
                 let id = TableId(reader.u128()?);
                 let truncated = reader.u64()?;
-                let files = (0..reader.count(8)?).map(|_| reader.u64()).collect::<Result<_, _>>()?;
+                let files = (0..reader.count(8)?).map(|_| reader.u64().map(|id| FileEntry::new(id, id)));
+                let files = files.collect::<Result<_, _>>()?;
                 tables.insert(id, TableVersion { truncated, files });
             }
             let manifest = Manifest { shard, shards, flushed, next_file, tables };
-            if reader.rest() == 0 { Ok(Ok(manifest)) } else { Err(Malformed) }
+            if reader.rest() == 0 { Ok(manifest) } else { Err(Malformed) }
         };
-        match read() {
-            Ok(Ok(manifest)) => Ok(manifest),
-            Ok(Err(version)) => Err(Unusable::Newer(version)),
-            Err(Malformed) => Err(Unusable::Damaged),
-        }
+        read().map_err(|Malformed| damaged("it does not decode"))
     }
 
     /// Forgets what no longer matters: truncations that lie before everything still in the log.
@@ -110,22 +201,70 @@ impl Manifest {
     }
 }
 
+fn put_file(out: &mut Vec<u8>, file: &FileEntry) {
+    put_u64(out, file.id);
+    put_u64(out, file.run);
+    put_u64(out, file.seal);
+    put_varint(out, file.owners.len() as u64);
+    for owner in &file.owners {
+        put_u32(out, owner.sharding.shards);
+        put_u32(out, owner.sharding.ignore_msb);
+        put_u32(out, owner.shard);
+    }
+}
+
+fn read_file(reader: &mut Reader) -> Result<FileEntry, Malformed> {
+    let (id, run, seal) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let mut owners = Vec::new();
+    for _ in 0..reader.count(OWNER_BYTES)? {
+        let sharding = Sharding { shards: reader.u32()?, ignore_msb: reader.u32()? };
+        owners.push(Owner { sharding, shard: reader.u32()? });
+    }
+    Ok(FileEntry { id, run, seal, owners })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn sample() -> Manifest {
+        let owner = Owner { sharding: Sharding { shards: 2, ignore_msb: 12 }, shard: 1 };
+        let shared = FileEntry { id: 7, run: 3, seal: 1, owners: vec![owner, owner] };
+        let first = TableVersion { truncated: 9, files: vec![FileEntry::new(4, 4), shared] };
+        let second = TableVersion { truncated: 0, files: vec![FileEntry::new(5, 4)] };
+        let tables = [(TableId(5), first), (TableId(6), second)].into();
+        Manifest { shard: 1, shards: 2, flushed: 77, next_file: 8, tables }
+    }
+
+    fn check(old: &Manifest, new: &Manifest) {
+        let mut applied = old.clone();
+        assert_eq!(applied.apply(new.since(old).into()), Ok(()));
+        assert_eq!(applied, *new);
+    }
+
     #[test]
-    fn a_manifest_survives_and_every_damaged_byte_is_noticed() {
-        let version = TableVersion { truncated: 9, files: vec![4, 7] };
-        let tables = [(TableId(5), version), (TableId(6), TableVersion::default())].into();
-        let manifest = Manifest { shard: 1, shards: 2, flushed: 77, next_file: 8, tables };
-        let bytes = manifest.encode();
-        assert_eq!(Manifest::decode(&bytes.clone().into()), Ok(manifest));
-        for at in 0..bytes.len() {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 0x40;
-            assert_eq!(Manifest::decode(&damaged.into()), Err(Unusable::Damaged), "flipped {at}");
-            assert_eq!(Manifest::decode(&bytes[..at].to_vec().into()), Err(Unusable::Damaged), "cut at {at}");
+    fn an_edit_makes_the_new_of_the_old() {
+        let (empty, full) = (Manifest::empty(1, 2), sample());
+        check(&empty, &full);
+        check(&full, &full);
+        check(&full, &empty);
+        let mut other = sample();
+        other.tables.remove(&TableId(5));
+        let files = &mut other.tables.get_mut(&TableId(6)).expect("there").files;
+        files.insert(0, FileEntry::new(9, 4));
+        files.remove(1);
+        check(&full, &other);
+        check(&other, &full);
+    }
+
+    #[test]
+    fn an_edit_cut_short_is_malformed_or_less() {
+        let (empty, full) = (Manifest::empty(1, 2), sample());
+        let edit = full.since(&empty);
+        for end in 0..edit.len() {
+            let mut cut = empty.clone();
+            assert!(cut.apply(edit[..end].to_vec().into()).is_err() || cut != full, "cut at {end}");
         }
+        assert_eq!(empty.clone().apply(vec![99u8].into()), Err(Malformed));
     }
 }

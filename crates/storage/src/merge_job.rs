@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::error::StorageError;
+use crate::manifest::FileEntry;
 use crate::memtable::Memtable;
 use crate::merge::MergeStream;
 use crate::model::TableId;
@@ -70,7 +71,7 @@ impl Job {
         file.sync().await.map_err(io)?;
         let dir = self.path.parent().expect("a table file is in a folder");
         world.sync_dir(dir).await.map_err(io)?;
-        TableFile::open(&*world, self.path.clone(), self.file).await.map(Some)
+        TableFile::open(&*world, self.path.clone(), FileEntry::new(self.file, self.file)).await.map(Some)
     }
 }
 

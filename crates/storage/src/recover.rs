@@ -26,6 +26,7 @@ use rustc_hash::FxHashMap;
 
 use crate::cache::Cache;
 use crate::codec::Reader;
+use crate::edits;
 use crate::error::StorageError;
 use crate::log::{Log, Recovered, Segment, segment_path};
 use crate::manifest::{self, Manifest, Unusable};
@@ -37,11 +38,11 @@ use crate::shard::{Shard, State, Table};
 use crate::signal::Signal;
 use crate::table_file::TableFile;
 use crate::upkeep::{counts, table_name};
-use crate::versions::{replace_file, write_manifest};
+use crate::versions::{Versions, replace_file};
 use crate::world::{Mode, World};
 
 /// The version of the folder's layout.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 impl Shard {
     /// Opens a shard, recovering what its folder holds.
@@ -64,7 +65,7 @@ impl Shard {
                 options,
                 world,
                 PathBuf::new(),
-                Manifest::default(),
+                Default::default(),
                 State::default(),
                 None,
                 None,
@@ -82,6 +83,8 @@ impl Shard {
             _ => StorageError::io("lock the data folder", &dir, error),
         })?;
         let manifest = read_manifest(&*world, &dir, &options).await?;
+        // It begins anew: that ends a torn edit, and brings an old version up.
+        let versions = Versions::begin(&*world, &dir, &manifest).await?;
         let mut state = State { counts: counts(0), ..State::default() };
         open_tables(&*world, &dir, &manifest, &mut state).await?;
         let (recovered, replayed) =
@@ -96,7 +99,8 @@ impl Shard {
         };
         let log_dir = dir.join("log");
         let log = Log::start(world.clone(), log_dir, options.shard, options.segment_bytes, every, recovered);
-        let shard = Rc::new(build(options, world, dir, manifest, state, Some(log), Some(lock)));
+        let shard =
+            Rc::new(build(options, world, dir, (manifest, Some(versions)), state, Some(log), Some(lock)));
         shard.start_upkeep();
         Ok(shard)
     }
@@ -120,7 +124,7 @@ fn build(
     options: Options,
     world: Arc<dyn World>,
     dir: PathBuf,
-    manifest: Manifest,
+    (manifest, versions): (Manifest, Option<Versions>),
     state: State,
     log: Option<Rc<Log>>,
     lock: Option<Box<dyn std::fmt::Debug>>,
@@ -133,6 +137,7 @@ fn build(
         log,
         manifest: RefCell::new(manifest),
         manifest_busy: Cell::new(false),
+        versions: RefCell::new(versions),
         work: Signal::default(),
         progress: Signal::default(),
         lock: RefCell::new(lock),
@@ -158,14 +163,7 @@ async fn list(world: &dyn World, dir: &Path) -> Result<Vec<String>, StorageError
 async fn check_shards(world: &dyn World, root: &Path, options: &Options) -> Result<(), StorageError> {
     let path = root.join("shards");
     if !list(world, root).await?.iter().any(|name| name == "shards") {
-        let text = format!("layout {LAYOUT}\nshards {}\n", options.shards);
-        // Each shard by a temporary name of its own, since they start at the same time.
-        let own = format!("shards.{}", options.shard);
-        replace_file(world, root, &own, text.into_bytes()).await?;
-        let renamed = world.rename(&root.join(&own), &path).await;
-        renamed.map_err(|error| StorageError::io("write", &path, error))?;
-        let synced = world.sync_dir(root).await;
-        synced.map_err(|error| StorageError::io("write", &path, error))?;
+        return write_shards(world, root, options).await;
     }
     let text = String::from_utf8_lossy(&read_all(world, &path).await?).into_owned();
     let number = |name: &str| -> Option<u32> {
@@ -179,7 +177,19 @@ async fn check_shards(world: &dyn World, root: &Path, options: &Options) -> Resu
     if shards != options.shards {
         return Err(StorageError::ShardCount { path: root.into(), folder: shards, asked: options.shards });
     }
-    Ok(())
+    // Before anything is written that an older program would take for damage.
+    if layout < LAYOUT { write_shards(world, root, options).await } else { Ok(()) }
+}
+
+async fn write_shards(world: &dyn World, root: &Path, options: &Options) -> Result<(), StorageError> {
+    let path = root.join("shards");
+    let text = format!("layout {LAYOUT}\nshards {}\n", options.shards);
+    // Each shard by a temporary name of its own, since they start at the same time.
+    let own = format!("shards.{}", options.shard);
+    replace_file(world, root, &own, text.into_bytes()).await?;
+    let renamed = world.rename(&root.join(&own), &path).await;
+    renamed.map_err(|error| StorageError::io("write", &path, error))?;
+    world.sync_dir(root).await.map_err(|error| StorageError::io("write", &path, error))
 }
 
 async fn read_manifest(world: &dyn World, dir: &Path, options: &Options) -> Result<Manifest, StorageError> {
@@ -192,12 +202,10 @@ async fn read_manifest(world: &dyn World, dir: &Path, options: &Options) -> Resu
             return Err(StorageError::corrupt(&path, "it is missing, although the folder holds data"));
         }
         let (shard, shards) = (options.shard, options.shards);
-        let manifest = Manifest { shard, shards, next_file: 1, ..Manifest::default() };
-        write_manifest(world, dir, &manifest).await?;
-        return Ok(manifest);
+        return Ok(Manifest::empty(shard, shards));
     }
-    let manifest = Manifest::decode(&read_all(world, &path).await?).map_err(|why| match why {
-        Unusable::Damaged => StorageError::corrupt(&path, "it does not match its checksum"),
+    let manifest = edits::read(&read_all(world, &path).await?).map_err(|why| match why {
+        Unusable::Damaged(what) => StorageError::corrupt(&path, what),
         Unusable::Newer(found) => {
             StorageError::NewerFormat { path: path.clone(), found, known: manifest::VERSION }
         }
@@ -222,8 +230,8 @@ async fn open_tables(
     for (id, version) in &manifest.tables {
         let mut files = Vec::new();
         for file in &version.files {
-            named.push(table_name(*file));
-            files.push(Arc::new(TableFile::open(world, dir.join(table_name(*file)), *file).await?));
+            named.push(table_name(file.id));
+            files.push(Arc::new(TableFile::open(world, dir.join(table_name(file.id)), file.clone()).await?));
         }
         if !files.is_empty() {
             state.tables.insert(*id, Table { files, ..Table::default() });

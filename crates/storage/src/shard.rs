@@ -27,6 +27,7 @@ use crate::row::Row;
 use crate::scan::Scan;
 use crate::signal::Signal;
 use crate::table_file::{Lookup, TableFile};
+use crate::versions::Versions;
 use crate::view::{PartitionView, RowView};
 use crate::world::World;
 
@@ -87,6 +88,8 @@ pub struct Shard {
     pub(crate) log: Option<Rc<Log>>,
     pub(crate) manifest: RefCell<Manifest>,
     pub(crate) manifest_busy: Cell<bool>,
+    /// The manifest's file; `None` while it is written, and after that has failed.
+    pub(crate) versions: RefCell<Option<Versions>>,
     /// Something to flush or compact, or the end.
     pub(crate) work: Signal,
     /// A flush, compaction or manifest edit has ended.

@@ -12,6 +12,7 @@ use crate::block::Block;
 use crate::bloom;
 use crate::codec::Malformed;
 use crate::error::StorageError;
+use crate::manifest::FileEntry;
 use crate::memtable::{Entry, ScanFrom};
 use crate::partition::Partition;
 use crate::table::{self, BlockStart, FOOTER, IndexEntry, Unreadable};
@@ -21,6 +22,8 @@ use crate::world::{File, Mode, World};
 #[derive(Debug)]
 pub(crate) struct TableFile {
     pub(crate) id: u64,
+    /// What the manifest says of it.
+    pub(crate) entry: FileEntry,
     pub(crate) bytes: u64,
     pub(crate) path: PathBuf,
     file: Arc<dyn File>,
@@ -38,7 +41,11 @@ fn unreadable(path: &Path, why: Unreadable) -> StorageError {
 }
 
 impl TableFile {
-    pub(crate) async fn open(world: &dyn World, path: PathBuf, id: u64) -> Result<TableFile, StorageError> {
+    pub(crate) async fn open(
+        world: &dyn World,
+        path: PathBuf,
+        entry: FileEntry,
+    ) -> Result<TableFile, StorageError> {
         let io = |error| StorageError::io("read the table file", &path, error);
         let file = world.open(&path, Mode::Read).await.map_err(io)?;
         let bytes = file.len().await.map_err(io)?;
@@ -46,21 +53,21 @@ impl TableFile {
             .checked_sub(FOOTER as u64)
             .ok_or_else(|| StorageError::corrupt(&path, "it is too short for a table file"))?;
         let footer = file.read(footer_at, FOOTER).await.map_err(io)?;
-        let footer = table::read_footer(&footer, bytes, id).map_err(|why| unreadable(&path, why))?;
+        let footer = table::read_footer(&footer, bytes, entry.seal).map_err(|why| unreadable(&path, why))?;
         let filter = file.read(footer.filter.offset, footer.filter.bytes as usize).await.map_err(io)?;
         let index = file.read(footer.index.offset, footer.index.bytes as usize).await.map_err(io)?;
         for (section, bytes) in [(&footer.filter, &filter), (&footer.index, &index)] {
-            table::check_section(section, id, bytes).map_err(|why| unreadable(&path, why))?;
+            table::check_section(section, entry.seal, bytes).map_err(|why| unreadable(&path, why))?;
         }
         let index = table::read_index(index)
             .map_err(|_| StorageError::corrupt(&path, "its index does not decode"))?;
-        Ok(TableFile { id, bytes, path, file, filter, index })
+        Ok(TableFile { id: entry.id, entry, bytes, path, file, filter, index })
     }
 
-    /// Whether the file may hold a partition with this token.
+    /// Whether the file may hold a partition with this token, that counts here.
     #[inline]
     pub(crate) fn may_contain(&self, token: i64) -> bool {
-        bloom::may_contain(&self.filter, token)
+        self.entry.owns(token) && bloom::may_contain(&self.filter, token)
     }
 
     /// Reads a block from disk.
@@ -68,7 +75,8 @@ impl TableFile {
         let entry = &self.index[index];
         let stored = self.file.read(entry.offset, entry.stored as usize).await;
         let stored = stored.map_err(|error| StorageError::io("read the table file", &self.path, error))?;
-        let block = table::read_block(entry, self.id, stored).map_err(|why| unreadable(&self.path, why))?;
+        let block =
+            table::read_block(entry, self.entry.seal, stored).map_err(|why| unreadable(&self.path, why))?;
         Ok(Arc::new(block))
     }
 
@@ -195,7 +203,7 @@ impl FileCursor {
                 ScanFrom::Token(token) => part.token >= *token,
                 ScanFrom::After(token, key) => (part.token, &part.key) > (*token, key),
             };
-            if !wanted {
+            if !wanted || !self.file.entry.owns(part.token) {
                 continue;
             }
             let (token, key) = (part.token, part.key.clone());

@@ -1,39 +1,90 @@
 //! Edits of the manifest: one at a time, durable before anyone relies on it.
+//!
+//! An edit is appended to the manifest's file and synced. When the file has grown to several times what a snapshot takes, and
+//! after a write that failed (what it left behind is unknown), a new file begins with a snapshot and takes the old
+//! one's place.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use bytes::Bytes;
+
+use crate::edits;
 use crate::error::StorageError;
 use crate::manifest::Manifest;
 use crate::shard::Shard;
-use crate::world::{Mode, World};
+use crate::world::{File, Mode, World};
+
+/// A manifest below this many bytes is not begun anew: 126 edits of one sector behind the smallest snapshot.
+const REWRITE_BYTES_MIN: u64 = 64 << 10;
+
+/// A manifest is begun anew when it is this many times as long as its snapshot was: the snapshots then cost no more than a third of
+/// what the edits did.
+const REWRITE_FACTOR: u64 = 4;
+
+/// The manifest's file, open at its end.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    file: Arc<dyn File>,
+    salt: u32,
+    next_edit: u32,
+    end: u64,
+    rewrite_at: u64,
+}
+
+impl Versions {
+    /// Begins a new file and puts it in the old one's place.
+    pub(crate) async fn begin(
+        world: &dyn World,
+        dir: &Path,
+        manifest: &Manifest,
+    ) -> Result<Versions, StorageError> {
+        let salt = world.random() as u32;
+        let bytes = edits::begin(manifest, salt);
+        let end = bytes.len() as u64;
+        let file = put_file(world, dir, "manifest", bytes).await?;
+        let rewrite_at = REWRITE_BYTES_MIN.max(REWRITE_FACTOR * end);
+        Ok(Versions { file, salt, next_edit: 2, end, rewrite_at })
+    }
+
+    async fn append(mut self, dir: &Path, edit: &[u8]) -> Result<Versions, StorageError> {
+        let bytes = edits::sectors(edit, self.next_edit, self.salt);
+        let len = bytes.len() as u64;
+        let write = async {
+            self.file.write(self.end, Bytes::from(bytes)).await?;
+            self.file.sync().await
+        };
+        write.await.map_err(|error| StorageError::io("write", dir.join("manifest"), error))?;
+        self.next_edit += 1;
+        self.end += len;
+        Ok(self)
+    }
+}
 
 impl Shard {
     /// Edits the manifest: one edit at a time, durable when this returns.
     pub(crate) async fn edit(&self, change: impl FnOnce(&Shard, &mut Manifest)) -> Result<(), StorageError> {
         self.progress.wait(|| (!self.manifest_busy.replace(true)).then_some(())).await;
-        let mut new = self.manifest.borrow().clone();
+        let old = self.manifest.borrow().clone();
+        let mut new = old.clone();
         change(self, &mut new);
         new.tidy();
-        let result = write_manifest(&*self.world, &self.dir, &new).await;
-        if result.is_ok() {
+        let versions = self.versions.borrow_mut().take();
+        let written = match versions.filter(|versions| versions.end < versions.rewrite_at) {
+            Some(versions) => versions.append(&self.dir, &new.since(&old)).await,
+            None => Versions::begin(&*self.world, &self.dir, &new).await,
+        };
+        let result = written.map(|versions| {
+            *self.versions.borrow_mut() = Some(versions);
             // File numbers may have been given out meanwhile.
             let mut manifest = self.manifest.borrow_mut();
             new.next_file = manifest.next_file;
             *manifest = new;
-        }
+        });
         self.manifest_busy.set(false);
         self.progress.wake();
         result
     }
-}
-
-/// Replaces the manifest on disk.
-pub(crate) async fn write_manifest(
-    world: &dyn World,
-    dir: &Path,
-    manifest: &Manifest,
-) -> Result<(), StorageError> {
-    replace_file(world, dir, "manifest", manifest.encode()).await
 }
 
 /// Writes a file beside the old one, syncs it and puts it in place.
@@ -43,13 +94,23 @@ pub(crate) async fn replace_file(
     name: &str,
     bytes: Vec<u8>,
 ) -> Result<(), StorageError> {
+    put_file(world, dir, name, bytes).await.map(drop)
+}
+
+async fn put_file(
+    world: &dyn World,
+    dir: &Path,
+    name: &str,
+    bytes: Vec<u8>,
+) -> Result<Arc<dyn File>, StorageError> {
     let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
     let write = async {
         let file = world.open(&new, Mode::Create).await?;
         file.write(0, bytes.into()).await?;
         file.sync().await?;
         world.rename(&new, &path).await?;
-        world.sync_dir(dir).await
+        world.sync_dir(dir).await?;
+        Ok(file)
     };
     write.await.map_err(|error| StorageError::io("write", &path, error))
 }
