@@ -7,10 +7,12 @@
 //! - [`disk`]: what a request costs the disk, and when the disk can take it; again one `u64` for all cores.
 //! - [`Claim`]: how cores share that, and any other budget, in turn.
 //! - [`IoQueue`]: one core's disk requests, ordered by the same tree.
+//! - [`control`]: how fast background work goes, and when writes are slowed for it.
 //!
 //! What this room does not do: measure, wait, or know what a group stands for.
 
 pub mod cap;
+pub mod control;
 pub mod disk;
 pub mod gcra;
 mod heap;

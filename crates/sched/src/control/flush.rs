@@ -1,0 +1,313 @@
+//! The pace of flushes: each is spread until the next is due, whatever the load does.
+//!
+//! 1. *Rate.* With `left` bytes to flush and `room` bytes to fill until the next flush is due, flushing
+//!    `left / (room − reserve)` bytes for each byte written ends the flush as the reserve is touched: a straight line from here to there, drawn
+//!    anew with every decision. So an error of the past (a load that changed, a core that was busy) is integrated in `left` and
+//!    `room`, and corrected by the end, without gains to tune.
+//! 2. *Weight.* The rate is an upper bound; that it is reached, the weight sees to. It is an integral controller of the
+//!    relative shortfall, in the logarithm: on a saturated core the speed is about proportional to the weight, so a shortfall
+//!    of e asks for a weight higher by a factor of about 1 + e whatever the sizes are. Each decision goes a part of the way. A slow leak
+//!    brings it down again when it is not needed.
+//! 3. *Memory runs out*: `pressure` (see [`super::pressure_ppm`]) lifts the rate, and the weight with its square up to
+//!    [`WEIGHT_MAX`], where the flush wins.
+//! 4. *Nobody writes*: nobody is spared. The rate is lifted.
+
+use super::{PPM, SECOND_NS, UNLIMITED, WEIGHT_MAX, WEIGHT_MIN, scale, smooth};
+
+/// A flush ends when this part of the memtable that fills meanwhile is still free.
+const RESERVE_OF_MEMTABLE: u64 = 10;
+/// The longest a paced flush takes, s: a memtable's share of the log is kept as long.
+const LONGEST_S: u64 = 30;
+/// Time constant of the measured rate of writes, ns.
+const FILL_OVER_NS: u64 = 500_000_000;
+/// Time constant of the measured rate of flushing, ns. A quarter of [`WEIGHT_OVER_NS`], so that the loop is damped.
+const FLUSHED_OVER_NS: u64 = 100_000_000;
+/// In this time a flush that stands still doubles its weight about once, ns.
+const WEIGHT_OVER_NS: u64 = 400_000_000;
+/// In this time a weight not needed falls to about a third, ns.
+const LEAK_OVER_NS: u64 = 8_000_000_000;
+/// Without a write for so long, nobody writes, ns.
+const IDLE_NS: u64 = 250_000_000;
+/// Where the weight starts: a sixth of a saturated core.
+const WEIGHT_START: u64 = 200;
+/// Weights are kept in thousandths.
+const MILLI: u64 = 1000;
+
+/// What was measured since the last decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlushInput {
+    /// The time since then, ns.
+    pub interval_ns: u64,
+    /// Bytes written to memtables since then.
+    pub filled_bytes: u64,
+    /// Bytes of memtables flushed since then.
+    pub flushed_bytes: u64,
+    /// Bytes in frozen memtables still to be flushed.
+    pub left_bytes: u64,
+    /// Bytes that can be written until the next memtable is due.
+    pub room_bytes: u64,
+    /// The size at which a memtable is due.
+    pub memtable_bytes: u64,
+    /// How far memory has run out, from [`super::pressure_ppm`].
+    pub pressure_ppm: u32,
+}
+
+/// How fast to flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlushDecision {
+    /// Bytes of memtable a second at most; [`UNLIMITED`] for no bound.
+    pub rate: u64,
+    /// The weight of the flush group.
+    pub weight: u64,
+}
+
+/// The controller's state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flush {
+    fill_rate: u64,
+    flushed_rate: u64,
+    idle_ns: u64,
+    weight_milli: u64,
+    decided: u64,
+}
+
+impl Default for Flush {
+    fn default() -> Flush {
+        Flush {
+            fill_rate: 0,
+            flushed_rate: 0,
+            idle_ns: 0,
+            weight_milli: WEIGHT_START * MILLI,
+            decided: UNLIMITED,
+        }
+    }
+}
+
+impl Flush {
+    /// Bytes written to memtables a second, smoothed.
+    #[must_use]
+    pub fn fill_rate(&self) -> u64 {
+        self.fill_rate
+    }
+
+    /// Takes in what was measured, and decides.
+    pub fn decide(&mut self, input: FlushInput) -> FlushDecision {
+        let interval_ns = input.interval_ns.clamp(1, SECOND_NS);
+        let a_second = |bytes: u64| scale(bytes, SECOND_NS, interval_ns);
+        self.fill_rate = smooth(self.fill_rate, a_second(input.filled_bytes), interval_ns, FILL_OVER_NS);
+        self.idle_ns = if input.filled_bytes > 0 { 0 } else { self.idle_ns.saturating_add(interval_ns) };
+        let flushed = a_second(input.flushed_bytes);
+        self.flushed_rate = match input.left_bytes > 0 || input.flushed_bytes > 0 {
+            true => smooth(self.flushed_rate, flushed, interval_ns, FLUSHED_OVER_NS),
+            // With nothing to do there is no shortfall: the next flush starts as if it had kept its rate.
+            false => self.flushed_rate.max(self.needed(&input)),
+        };
+        let needed = self.needed(&input);
+        let idle = self.idle_ns >= IDLE_NS;
+        let urgent = input.pressure_ppm > 0 || needed == UNLIMITED;
+        self.weigh(&input, idle, urgent, interval_ns);
+        self.decided = if idle || urgent { UNLIMITED } else { needed };
+        let pressure = u64::from(input.pressure_ppm).min(PPM);
+        let pushed = WEIGHT_START + scale((WEIGHT_MAX - WEIGHT_START) * pressure, pressure, PPM * PPM);
+        let floor = if pressure > 0 { pushed } else { WEIGHT_MIN };
+        let weight = (self.weight_milli / MILLI).clamp(floor, WEIGHT_MAX);
+        FlushDecision { rate: self.decided, weight }
+    }
+
+    /// The rate that ends the flush in time.
+    fn needed(&self, input: &FlushInput) -> u64 {
+        let floor = (input.memtable_bytes / LONGEST_S).max(1);
+        let room = input.room_bytes.saturating_sub(input.memtable_bytes / RESERVE_OF_MEMTABLE);
+        if input.left_bytes == 0 { floor } else { scale(input.left_bytes, self.fill_rate, room).max(floor) }
+    }
+
+    fn weigh(&mut self, input: &FlushInput, idle: bool, urgent: bool, interval_ns: u64) {
+        let shortfall_ppm = match self.decided {
+            _ if idle || input.left_bytes == 0 => 0,
+            _ if urgent => PPM,
+            UNLIMITED => 0,
+            asked => scale(asked.saturating_sub(self.flushed_rate), PPM, asked.max(1)),
+        };
+        let rise =
+            scale(self.weight_milli, shortfall_ppm * interval_ns.min(WEIGHT_OVER_NS), PPM * WEIGHT_OVER_NS);
+        let leak = scale(self.weight_milli, interval_ns, LEAK_OVER_NS);
+        let weight = self.weight_milli.saturating_add(rise).saturating_sub(leak);
+        self.weight_milli = weight.clamp(WEIGHT_MIN * MILLI, WEIGHT_MAX * MILLI);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{INTERVAL_NS, USERS_WEIGHT, pressure_ppm};
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const MEMTABLE: u64 = 64 * MIB;
+
+    /// Memtables that fill at `fill` bytes a second, and a core that flushes `speed` bytes a second when it does nothing
+    /// else, of which users take all they are due with `busy`, else nothing.
+    struct Plant {
+        control: Flush,
+        active: u64,
+        left: u64,
+        frozen: u64,
+        decision: FlushDecision,
+        flushed: u64,
+        filled: u64,
+        /// For each flush that ended: the fill of the next memtable then, per mille.
+        ended_at: Vec<u64>,
+        highest_pressure: u32,
+    }
+
+    impl Plant {
+        fn new() -> Plant {
+            let control = Flush::default();
+            let decision = FlushDecision { rate: UNLIMITED, weight: WEIGHT_START };
+            let (active, left, frozen, flushed, filled) = (0, 0, 0, 0, 0);
+            Plant {
+                control,
+                active,
+                left,
+                frozen,
+                decision,
+                flushed,
+                filled,
+                ended_at: vec![],
+                highest_pressure: 0,
+            }
+        }
+
+        fn step(&mut self, fill: u64, speed: u64, busy: bool) -> u64 {
+            let a_step = |rate: u64| scale(rate, INTERVAL_NS, SECOND_NS);
+            let filled = a_step(fill);
+            self.active += filled;
+            if self.active >= MEMTABLE && self.frozen < 2 {
+                self.left += self.active;
+                self.active = 0;
+                self.frozen += 1;
+            }
+            let share = if busy {
+                scale(speed, self.decision.weight, self.decision.weight + USERS_WEIGHT)
+            } else {
+                speed
+            };
+            let flushed = a_step(share.min(self.decision.rate)).min(self.left);
+            self.left -= flushed;
+            if self.left <= (self.frozen.max(1) - 1) * MEMTABLE && self.frozen > 0 {
+                self.frozen -= 1;
+                self.ended_at.push(self.active * 1000 / MEMTABLE);
+            }
+            let pressure_ppm = pressure_ppm(self.active + self.left, MEMTABLE);
+            self.highest_pressure = self.highest_pressure.max(pressure_ppm);
+            self.flushed += flushed;
+            self.filled += filled;
+            self.decision = self.control.decide(FlushInput {
+                interval_ns: INTERVAL_NS,
+                filled_bytes: filled,
+                flushed_bytes: flushed,
+                left_bytes: self.left,
+                room_bytes: MEMTABLE.saturating_sub(self.active),
+                memtable_bytes: MEMTABLE,
+                pressure_ppm,
+            });
+            flushed
+        }
+
+        fn run(&mut self, seconds: u64, fill: u64, speed: u64, busy: bool) -> Vec<u64> {
+            (0..seconds * SECOND_NS / INTERVAL_NS).map(|_| self.step(fill, speed, busy)).collect()
+        }
+    }
+
+    /// Every flush takes most of the time there is, ends in time, and runs evenly.
+    fn check_spread(fill: u64, speed: u64, busy: bool) {
+        let what = format!("fill {fill}, speed {speed}, busy {busy}");
+        let mut plant = Plant::new();
+        plant.run(40, fill, speed, busy);
+        plant.ended_at.clear();
+        let flushed = plant.run(60, fill, speed, busy);
+        assert!(!plant.ended_at.is_empty(), "{what}");
+        assert!(plant.ended_at.iter().all(|at| (750..=960).contains(at)), "{what}: {:?}", plant.ended_at);
+        assert_eq!(plant.highest_pressure, 0, "{what}");
+        let mean = flushed.iter().sum::<u64>() / flushed.len() as u64;
+        let most = *flushed.iter().max().expect("steps");
+        assert!(most <= mean * 14 / 10, "{what}: at most {most} a step, {mean} on average");
+    }
+
+    #[test]
+    fn a_flush_ends_just_before_the_next_is_due_whatever_the_load() {
+        for fill_mib in [4, 20, 60] {
+            check_spread(fill_mib * MIB, 300 * MIB, false);
+            check_spread(fill_mib * MIB, 300 * MIB, true);
+        }
+        check_spread(30 * MIB, 60 * MIB, true);
+    }
+
+    #[test]
+    fn a_step_of_the_load_is_followed_without_running_out_of_memory() {
+        let mut plant = Plant::new();
+        for fill_mib in [5, 50, 10, 80, 1, 60] {
+            plant.run(20, fill_mib * MIB, 300 * MIB, true);
+            // A fifth of the way acknowledgements still flow at four times the rate of the flush.
+            assert!(plant.highest_pressure < 200_000, "{fill_mib} MiB/s: {} ppm", plant.highest_pressure);
+        }
+        assert!(plant.filled - plant.flushed < 2 * MEMTABLE);
+    }
+
+    #[test]
+    fn on_a_saturated_core_the_weight_settles_and_does_not_oscillate() {
+        let mut plant = Plant::new();
+        plant.run(120, 30 * MIB, 200 * MIB, true);
+        let weights: Vec<u64> = (0..2000)
+            .map(|_| {
+                plant.step(30 * MIB, 200 * MIB, true);
+                plant.decision.weight
+            })
+            .collect();
+        let (least, most) = (weights.iter().min().expect("steps"), weights.iter().max().expect("steps"));
+        // 30 of 200 MiB/s is 15 % of the core: a weight of 176.
+        assert!(*least >= 150 && *most <= 320, "{least} to {most}");
+    }
+
+    #[test]
+    fn as_memory_runs_out_the_flush_rises_until_it_wins() {
+        let mut plant = Plant::new();
+        // Writes as fast as half the core can flush: only a weight of 1000 and more keeps up.
+        plant.run(60, 100 * MIB, 190 * MIB, true);
+        assert!(plant.decision.weight >= 1000, "{:?}", plant.decision);
+        let mut control = Flush::default();
+        let out =
+            FlushInput { pressure_ppm: 1_000_000, left_bytes: 1, filled_bytes: 1, ..FlushInput::default() };
+        assert_eq!(control.decide(out), FlushDecision { rate: UNLIMITED, weight: WEIGHT_MAX });
+    }
+
+    #[test]
+    fn with_nobody_writing_nobody_is_spared_and_the_weight_falls_to_its_floor() {
+        let mut plant = Plant::new();
+        plant.run(20, 60 * MIB, 100 * MIB, true);
+        plant.run(1, 0, 300 * MIB, false);
+        assert_eq!(plant.decision.rate, UNLIMITED);
+        plant.run(100, 0, 300 * MIB, false);
+        assert_eq!((plant.left, plant.decision.weight), (0, WEIGHT_MIN));
+    }
+
+    #[test]
+    fn any_numbers_are_taken() {
+        let mut control = Flush::default();
+        let most = FlushInput {
+            interval_ns: u64::MAX,
+            filled_bytes: u64::MAX,
+            flushed_bytes: u64::MAX,
+            left_bytes: u64::MAX,
+            room_bytes: u64::MAX,
+            memtable_bytes: u64::MAX,
+            pressure_ppm: u32::MAX,
+        };
+        for input in [most, FlushInput::default(), FlushInput { room_bytes: 0, ..most }] {
+            let decision = control.decide(input);
+            assert!(
+                (WEIGHT_MIN..=WEIGHT_MAX).contains(&decision.weight) && decision.rate > 0,
+                "{decision:?}"
+            );
+        }
+    }
+}
