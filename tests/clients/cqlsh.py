@@ -13,6 +13,11 @@ INSERT INTO people (id, name) VALUES (2, 'Grace');
 SELECT * FROM people WHERE id IN (1, 2);
 CREATE SERVICE LEVEL olap WITH shares = 100;
 LIST ALL SERVICE LEVELS;
+CREATE TYPE place (street text, number int);
+CREATE TABLE homes (id int PRIMARY KEY, home frozen<place>);
+INSERT INTO homes (id, home) VALUES (1, {street: 'Lane', number: 9});
+SELECT home FROM homes;
+DESCRIBE TYPE place;
 DESCRIBE TABLE people;
 DESCRIBE KEYSPACES;
 """
@@ -22,6 +27,8 @@ EXPECTED = [
     "  1 |   Ada",
     "  2 | Grace",
     "percentage of all service level shares",
+    "{street: 'Lane', number: 9}",
+    "CREATE TYPE app.place (",
     "CREATE TABLE app.people (",
     "id int PRIMARY KEY",
     "system_schema",

@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import uuid
+from collections import namedtuple
 
 from cassandra import InvalidRequest, Unauthorized
 from cassandra.auth import PlainTextAuthProvider
@@ -65,6 +66,29 @@ def types(session):
     assert session.execute("SELECT e, m FROM kinds WHERE id = 1").one() == (None, None)
 
 
+def user_types(cluster, session):
+    session.execute("CREATE TYPE coin (metal text, cents int)")
+    session.execute("CREATE TYPE purse (coins frozen<list<coin>>, owner tuple<text, int>)")
+    session.execute("CREATE TABLE purses (id int PRIMARY KEY, purse frozen<purse>, spare frozen<map<text, coin>>)")
+    coin, purse = namedtuple("coin", "metal cents"), namedtuple("purse", "coins owner")
+    cluster.register_user_type("shop", "coin", coin)
+    cluster.register_user_type("shop", "purse", purse)
+    insert = session.prepare("INSERT INTO purses (id, purse, spare) VALUES (?, ?, ?)")
+    full = purse([coin("copper", 1), coin("zinc", None)], ("Ann", 7))
+    session.execute(insert, (1, full, {"a": coin("gold", 100)}))
+    row = session.execute("SELECT purse, spare FROM purses WHERE id = 1").one()
+    assert (row.purse, row.spare) == (full, {"a": coin("gold", 100)}), row
+    session.execute("ALTER TYPE coin ADD year int")
+    session.execute("INSERT INTO purses (id, purse) VALUES (2, {coins: [{year: 1900}], owner: ('Bob', null)})")
+    cluster.refresh_keyspace_metadata("shop")
+    types = cluster.metadata.keyspaces["shop"].user_types
+    assert (types["coin"].field_names, types["coin"].field_types) == (
+        ["metal", "cents", "year"], ["text", "int", "int"]), types["coin"]  # fmt: skip
+    assert "coins frozen<list<frozen<coin>>>" in types["purse"].as_cql_query(), types["purse"].as_cql_query()
+    message = refused(InvalidRequest, lambda: session.execute("DROP TYPE coin"))
+    assert "still used by user types purse" in message, message
+
+
 def rows(session):
     insert = session.prepare("INSERT INTO orders (customer, day, id, total, tags) VALUES (?, '2026-01-31', ?, ?, ?)")
     ids = [uuid.uuid1() for _ in range(250)]
@@ -124,6 +148,7 @@ def main():
         session = cluster.connect()
         schema(session)
         types(session)
+        user_types(cluster, session)
         rows(session)
         roles_and_levels(server, session)
         metadata(cluster)

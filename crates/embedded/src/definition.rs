@@ -1,12 +1,16 @@
 //! Statements that define: a schema and a statement in, the next schema out. Nothing here keeps or sends anything.
 
+mod types;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cql::ast::{self, OptionValue, TypeName};
+use cql::ast::{self, OptionValue};
 use engine::{Error, Keyspace, Schema, SchemaChange, SchemaTarget};
-use schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions};
+use schema::{ClusteringOrder, ColumnDef, ColumnKind, KeyspaceDef, TableDef, TableOptions};
 use uuid::Uuid;
+
+use types::column_type;
 
 /// What a definition statement does.
 pub(crate) struct Step {
@@ -81,7 +85,7 @@ pub(crate) fn apply(
                 return if alter.if_exists { Ok(None) } else { Err(no_table(&keyspace, &alter.table.name)) };
             };
             let mut def = TableDef::clone(table);
-            alter_table(&mut def, &alter.change)?;
+            alter_table(now, &mut def, &alter.change)?;
             tables_mut(&mut schema, &keyspace)?.insert(def.name.clone(), Arc::new(def));
             step(schema, "UPDATED", SchemaTarget::Table, &keyspace, &alter.table.name, vec![])
         }
@@ -96,9 +100,28 @@ pub(crate) fn apply(
             };
             step(schema, "DROPPED", SchemaTarget::Table, &keyspace, &drop.name.name, vec![gone.id])
         }
-        _ => Err(Error::Invalid(
-            "User types, indexes, views, functions and triggers are not supported yet".into(),
-        )),
+        ast::Statement::CreateType(create) => {
+            let keyspace = keyspace_of(&create.name, used)?;
+            match types::create(&mut schema, create, &keyspace)? {
+                true => step(schema, "CREATED", SchemaTarget::Type, &keyspace, &create.name.name, vec![]),
+                false => Ok(None),
+            }
+        }
+        ast::Statement::AlterType(alter) => {
+            let keyspace = keyspace_of(&alter.name, used)?;
+            match types::alter(&mut schema, alter, &keyspace)? {
+                true => step(schema, "UPDATED", SchemaTarget::Type, &keyspace, &alter.name.name, vec![]),
+                false => Ok(None),
+            }
+        }
+        ast::Statement::DropType(drop) => {
+            let keyspace = keyspace_of(&drop.name, used)?;
+            match types::drop(&mut schema, drop, &keyspace)? {
+                true => step(schema, "DROPPED", SchemaTarget::Type, &keyspace, &drop.name.name, vec![]),
+                false => Ok(None),
+            }
+        }
+        _ => Err(Error::Invalid("Indexes, views, functions and triggers are not supported yet".into())),
     }
 }
 
@@ -171,40 +194,6 @@ fn plain(value: &OptionValue) -> String {
     }
 }
 
-/// A written type with its names resolved.
-fn resolve(ty: &TypeName) -> Result<CqlType, Error> {
-    let boxed = |inner: &TypeName| resolve(inner).map(Box::new);
-    Ok(match ty {
-        TypeName::Native(native) => native.clone(),
-        TypeName::List(e) => CqlType::List(boxed(e)?),
-        TypeName::Set(e) => CqlType::Set(boxed(e)?),
-        TypeName::Map(k, v) => CqlType::Map(boxed(k)?, boxed(v)?),
-        TypeName::Tuple(es) => CqlType::Tuple(es.iter().map(resolve).collect::<Result<_, _>>()?),
-        TypeName::Frozen(e) => CqlType::Frozen(boxed(e)?),
-        TypeName::User(name) => {
-            return Err(Error::Invalid(format!(
-                "Unknown type {}; user types are not supported yet",
-                name.name
-            )));
-        }
-        TypeName::Vector(..) | TypeName::Custom(_) => {
-            return Err(Error::Invalid("Vector and custom types are not supported yet".into()));
-        }
-    })
-}
-
-/// A column's type, as far as columns can have it today.
-fn column_type(name: &str, ty: &TypeName) -> Result<CqlType, Error> {
-    let ty = resolve(ty)?;
-    match ty {
-        CqlType::Counter => Err(Error::Invalid(format!("Column {name}: counters are not supported yet"))),
-        CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) => {
-            Err(Error::Invalid(format!("Column {name}: collections are supported only as frozen<{ty}> yet")))
-        }
-        _ => Ok(ty),
-    }
-}
-
 fn create_table(
     schema: &Schema,
     create: &ast::CreateTable,
@@ -245,7 +234,8 @@ fn create_table(
         if column.is_static && create.clustering.is_empty() {
             return Err(Error::Invalid("Static columns are only useful (and thus allowed) if the table has at least one clustering column".into()));
         }
-        columns.push(ColumnDef { id: 0, name: name.clone(), ty: column_type(name, &column.ty)?, kind });
+        let ty = column_type(schema, keyspace, name, &column.ty)?;
+        columns.push(ColumnDef { id: 0, name: name.clone(), ty, kind });
     }
     for key in create.partition_key.iter().chain(&create.clustering) {
         if !columns.iter().any(|c| c.name == *key) {
@@ -323,7 +313,7 @@ fn table_options(def: &mut TableDef, options: &ast::Options) -> Result<(), Error
     Ok(())
 }
 
-fn alter_table(def: &mut TableDef, change: &ast::TableChange) -> Result<(), Error> {
+fn alter_table(schema: &Schema, def: &mut TableDef, change: &ast::TableChange) -> Result<(), Error> {
     match change {
         ast::TableChange::Add { if_not_exists, columns } => {
             for column in columns {
@@ -334,7 +324,7 @@ fn alter_table(def: &mut TableDef, change: &ast::TableChange) -> Result<(), Erro
                     return Err(Error::Invalid(format!("Column with name '{}' already exists", column.name)));
                 }
                 let kind = if column.is_static { ColumnKind::Static } else { ColumnKind::Regular };
-                let ty = column_type(&column.name, &column.ty)?;
+                let ty = column_type(schema, &def.keyspace, &column.name, &column.ty)?;
                 def.columns.push(ColumnDef { id: def.next_column_id, name: column.name.clone(), ty, kind });
                 def.next_column_id += 1;
             }

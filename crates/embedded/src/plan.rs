@@ -181,8 +181,10 @@ fn define_target(statement: &Statement, used: Option<&str>) -> Result<Target, Er
         Statement::CreateTable(s) => keyspace(&keyspace_of(&s.table, used)?, Action::Create),
         Statement::AlterTable(s) => table(&s.table, Action::Alter),
         Statement::DropTable(s) => table(&s.name, Action::Drop),
-        _ => Err(Error::Invalid(
-            "User types, indexes, views, functions and triggers are not supported yet".into(),
-        )),
+        // Rights on types are rights on their keyspace, as in Cassandra.
+        Statement::CreateType(s) => keyspace(&keyspace_of(&s.name, used)?, Action::Create),
+        Statement::AlterType(s) => keyspace(&keyspace_of(&s.name, used)?, Action::Alter),
+        Statement::DropType(s) => keyspace(&keyspace_of(&s.name, used)?, Action::Drop),
+        _ => Err(Error::Invalid("Indexes, views, functions and triggers are not supported yet".into())),
     }
 }

@@ -1,11 +1,13 @@
 //! Terms made ready: a constant is serialized when the statement is prepared, a marker is checked when it runs.
 
+mod literal;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use cql::ast;
 use engine::{ColumnSpec, Error, Value};
-use schema::{CqlType, value};
+use schema::{CqlType, ValueError, value};
 
 /// Where a value comes from.
 #[derive(Clone, Debug)]
@@ -18,6 +20,8 @@ enum Input {
     Now,
     /// See `Now`.
     Uuid,
+    /// The parts of a literal with markers or functions inside: elements, keys and values in turn, or fields.
+    Parts(Vec<Bind>),
 }
 
 /// A value to be, of a known type.
@@ -25,6 +29,8 @@ enum Input {
 pub(crate) struct Bind {
     input: Input,
     ty: CqlType,
+    /// Whether the type has types inside: such values are put into their one form.
+    nested: bool,
     name: String,
 }
 
@@ -55,19 +61,27 @@ impl Bind {
             Input::Constant(Some(bytes)) => return Ok(Given::Bytes(Cow::Borrowed(bytes))),
             Input::Now => return Ok(Given::Bytes(Cow::Owned(now_timeuuid().to_vec()))),
             Input::Uuid => return Ok(Given::Bytes(Cow::Owned(random_uuid().as_bytes().to_vec()))),
+            Input::Parts(parts) => {
+                let bytes = literal::assemble(&self.ty, parts, values)?;
+                value::check(&self.ty, &bytes).map_err(|e| self.refuse(&e))?;
+                let canonical = value::canonical(&self.ty, &bytes).map_err(|e| self.refuse(&e))?;
+                return Ok(Given::Bytes(Cow::Owned(canonical.into_owned())));
+            }
             Input::Marker(index) => match values[*index] {
                 Value::Null => return Ok(Given::Null),
                 Value::Unset => return Ok(Given::Unset),
                 Value::Bytes(bytes) => bytes,
             },
         };
-        value::check(&self.ty, bytes).map_err(|e| Error::Invalid(e.for_column(&self.name)))?;
-        match self.ty.is_collection() {
-            true => value::canonical(&self.ty, bytes)
-                .map(Given::Bytes)
-                .map_err(|e| Error::Invalid(e.for_column(&self.name))),
+        value::check(&self.ty, bytes).map_err(|e| self.refuse(&e))?;
+        match self.nested {
+            true => value::canonical(&self.ty, bytes).map(Given::Bytes).map_err(|e| self.refuse(&e)),
             false => Ok(Given::Bytes(Cow::Borrowed(bytes))),
         }
+    }
+
+    fn refuse(&self, error: &ValueError) -> Error {
+        Error::Invalid(error.for_column(&self.name))
     }
 
     /// The value of something that must have one: a key, a bound.
@@ -150,69 +164,12 @@ impl Binder {
                     )));
                 }
             },
-            constant => Input::Constant(serialize(name, ty, constant)?),
-        };
-        Ok(Bind { input, ty: ty.clone(), name: name.to_owned() })
-    }
-}
-
-/// A constant term as bytes of the type; `None` for null.
-fn serialize(name: &str, ty: &CqlType, term: &ast::Term) -> Result<Option<Vec<u8>>, Error> {
-    let part = |ty: &CqlType, term: &ast::Term| {
-        serialize(name, ty, term)?.ok_or_else(|| {
-            Error::Invalid(format!("null is not supported inside collections (in \"{name}\")"))
-        })
-    };
-    let mismatch = || Error::Invalid(format!("Invalid literal {term:?} for \"{name}\" of type {ty}"));
-    let bytes = match (ty.thawed(), term) {
-        (_, ast::Term::Literal(literal)) => return constant(name, ty, literal),
-        (_, ast::Term::TypeHint(hint)) => return serialize(name, ty, &hint.term),
-        (CqlType::List(element), ast::Term::List(terms)) | (CqlType::Set(element), ast::Term::Set(terms)) => {
-            let parts = terms.iter().map(|t| part(element, t)).collect::<Result<Vec<_>, _>>()?;
-            value::encode_list(parts.iter().map(Vec::as_slice))
-        }
-        (CqlType::Map(..), ast::Term::Set(terms)) if terms.is_empty() => value::encode_list([].into_iter()),
-        (CqlType::Map(key, val), ast::Term::Map(pairs)) => {
-            let pairs = pairs
-                .iter()
-                .map(|(k, v)| Ok((part(key, k)?, part(val, v)?)))
-                .collect::<Result<Vec<_>, Error>>()?;
-            value::encode_map(pairs.iter().map(|(k, v)| (k.as_slice(), v.as_slice())))
-        }
-        (CqlType::Tuple(types), ast::Term::Tuple(terms)) if terms.len() <= types.len() => {
-            let parts = types
-                .iter()
-                .zip(terms)
-                .map(|(ty, t)| serialize(name, ty, t))
-                .collect::<Result<Vec<_>, _>>()?;
-            value::encode_tuple(parts.iter().map(|p| p.as_deref()))
-        }
-        _ => return Err(mismatch()),
-    };
-    value::check(ty, &bytes).map_err(|e| Error::Invalid(e.for_column(name)))?;
-    Ok(Some(value::canonical(ty, &bytes).map_err(|e| Error::Invalid(e.for_column(name)))?.into_owned()))
-}
-
-fn constant(name: &str, ty: &CqlType, literal: &ast::Literal) -> Result<Option<Vec<u8>>, Error> {
-    let uuid;
-    let literal = match literal {
-        ast::Literal::Null => return Ok(None),
-        ast::Literal::Duration(d) => {
-            if *ty.thawed() != CqlType::Duration {
-                return Err(Error::Invalid(format!("Invalid DURATION constant for \"{name}\" of type {ty}")));
+            ast::Term::TypeHint(hint) => return self.bind(name, ty, &hint.term),
+            constant if literal::is_constant(constant) => {
+                Input::Constant(literal::serialize(name, ty, constant)?)
             }
-            let d = value::Duration { months: d.months, days: d.days, nanoseconds: d.nanoseconds };
-            return Ok(Some(d.to_bytes()));
-        }
-        ast::Literal::Integer(digits) => value::Literal::Integer(digits),
-        ast::Literal::Float(digits) => value::Literal::Float(digits),
-        ast::Literal::String(text) => value::Literal::String(text),
-        ast::Literal::Boolean(flag) => value::Literal::Boolean(*flag),
-        ast::Literal::Blob(bytes) => value::Literal::Blob(bytes),
-        ast::Literal::Uuid(id) => {
-            uuid = id.to_string();
-            value::Literal::Uuid(&uuid)
-        }
-    };
-    value::from_literal(ty, literal).map(Some).map_err(|e| Error::Invalid(e.for_column(name)))
+            open => Input::Parts(literal::parts(self, name, ty, open)?),
+        };
+        Ok(Bind { input, ty: ty.clone(), nested: !ty.inner().is_empty(), name: name.to_owned() })
+    }
 }

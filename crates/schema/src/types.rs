@@ -27,6 +27,14 @@ pub struct UdtType {
     pub fields: Vec<(String, CqlType)>,
 }
 
+impl UdtType {
+    /// The type with `altered` in place of the user type of the same keyspace and name inside its fields.
+    pub fn with_user_type(&self, altered: &Arc<UdtType>) -> UdtType {
+        let fields = self.fields.iter().map(|(name, ty)| (name.clone(), ty.with_user_type(altered)));
+        UdtType { keyspace: self.keyspace.clone(), name: self.name.clone(), fields: fields.collect() }
+    }
+}
+
 /// A CQL type.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the variants are CQL's own type names")]
@@ -105,6 +113,29 @@ impl CqlType {
     /// Whether this type, or one inside it, is `wanted`.
     pub fn mentions(&self, wanted: &CqlType) -> bool {
         self == wanted || self.inner().into_iter().any(|inner| inner.mentions(wanted))
+    }
+
+    /// Whether this type is the user type of that keyspace and name, or one inside it is.
+    pub fn mentions_user_type(&self, keyspace: &str, name: &str) -> bool {
+        let is_it = matches!(self, CqlType::Udt(udt) if udt.keyspace == keyspace && udt.name == name);
+        is_it || self.inner().into_iter().any(|inner| inner.mentions_user_type(keyspace, name))
+    }
+
+    /// The type with `altered` in place of the user type of the same keyspace and name, however deep inside.
+    pub fn with_user_type(&self, altered: &Arc<UdtType>) -> CqlType {
+        let boxed = |inner: &CqlType| Box::new(inner.with_user_type(altered));
+        match self {
+            CqlType::List(e) => CqlType::List(boxed(e)),
+            CqlType::Set(e) => CqlType::Set(boxed(e)),
+            CqlType::Frozen(e) => CqlType::Frozen(boxed(e)),
+            CqlType::Map(k, v) => CqlType::Map(boxed(k), boxed(v)),
+            CqlType::Tuple(es) => CqlType::Tuple(es.iter().map(|e| e.with_user_type(altered)).collect()),
+            CqlType::Udt(udt) if udt.keyspace == altered.keyspace && udt.name == altered.name => {
+                CqlType::Udt(altered.clone())
+            }
+            CqlType::Udt(udt) => CqlType::Udt(Arc::new(udt.with_user_type(altered))),
+            scalar => scalar.clone(),
+        }
     }
 
     /// The type without an outer `frozen<>`.

@@ -1,0 +1,218 @@
+//! User types: made, altered and dropped, and the types of columns resolved against them.
+//!
+//! A definition holds the types it uses in full, so that nothing has to be looked up while values are read. An altered type
+//! therefore takes its old self's place in every table and every other type of its keyspace at once; types of other keyspaces
+//! cannot be used.
+
+use std::sync::Arc;
+
+use cql::ast::{self, TypeChange, TypeName};
+use engine::{Error, Schema};
+use schema::{ColumnKind, CqlType, UdtType};
+
+use super::no_keyspace;
+
+fn invalid<T>(text: String) -> Result<T, Error> {
+    Err(Error::Invalid(text))
+}
+
+/// Adds a type to the schema; false where it is there and `IF NOT EXISTS` was said.
+pub(super) fn create(schema: &mut Schema, create: &ast::CreateType, keyspace: &str) -> Result<bool, Error> {
+    let Some(found) = schema.keyspaces.get(keyspace) else { return Err(no_keyspace(keyspace)) };
+    let name = &create.name.name;
+    if found.types.contains_key(name) {
+        return match create.if_not_exists {
+            true => Ok(false),
+            false => invalid(format!("A user type with name '{name}' already exists")),
+        };
+    }
+    let field = |(field, ty): &(String, TypeName)| Ok((field.clone(), resolve(schema, keyspace, ty)?));
+    let fields = create.fields.iter().map(field).collect::<Result<_, Error>>()?;
+    let udt = UdtType { keyspace: keyspace.to_owned(), name: name.clone(), fields };
+    put(schema, udt)?;
+    Ok(true)
+}
+
+/// Alters a type wherever it is used; false where nothing is to do.
+pub(super) fn alter(schema: &mut Schema, alter: &ast::AlterType, keyspace: &str) -> Result<bool, Error> {
+    let name = &alter.name.name;
+    let Some(old) = schema.keyspaces.get(keyspace).and_then(|k| k.types.get(name)) else {
+        return match alter.if_exists {
+            true => Ok(false),
+            false => invalid(format!("Type {keyspace}.{name} doesn't exist")),
+        };
+    };
+    let mut udt = UdtType::clone(old);
+    match &alter.change {
+        TypeChange::Add { if_not_exists, field, ty } => {
+            if udt.fields.iter().any(|(known, _)| known == field) {
+                return match if_not_exists {
+                    true => Ok(false),
+                    false => invalid(format!(
+                        "Cannot add field {field} to type {name}: a field with name {field} already exists"
+                    )),
+                };
+            }
+            let ty = resolve(schema, keyspace, ty)?;
+            let adding = format!("Cannot add new field {field} of type {ty} to user type {name} as");
+            if ty.mentions_user_type(keyspace, name) {
+                return invalid(format!("{adding} it would create a circular reference"));
+            }
+            let tables = tables_using(schema, keyspace, name, true);
+            if !tables.is_empty() {
+                return invalid(format!(
+                    "{adding} the type is being used in partition key by the following tables: {tables}"
+                ));
+            }
+            udt.fields.push((field.clone(), ty));
+        }
+        TypeChange::Rename { if_exists, fields } => {
+            for (from, to) in fields {
+                match udt.fields.iter_mut().find(|(known, _)| known == from) {
+                    Some((known, _)) => known.clone_from(to),
+                    None if *if_exists => {}
+                    None => return invalid(format!("Unkown field {from} in user type {keyspace}.{name}")),
+                }
+            }
+        }
+        TypeChange::Type { .. } => return invalid("Altering field types is no longer supported".into()),
+    }
+    put(schema, udt)?;
+    Ok(true)
+}
+
+/// Takes a type that nothing uses out of the schema; false where it is not there and `IF EXISTS` was said.
+pub(super) fn drop(schema: &mut Schema, drop: &ast::DropObject, keyspace: &str) -> Result<bool, Error> {
+    let name = &drop.name.name;
+    let found = schema.keyspaces.get(keyspace).filter(|found| found.types.contains_key(name));
+    let Some(found) = found else {
+        return match drop.if_exists {
+            true => Ok(false),
+            false => invalid(format!("Type '{keyspace}.{name}' doesn't exist")),
+        };
+    };
+    let still = |by: String| {
+        invalid(format!("Cannot drop user type '{keyspace}.{name}' as it is still used by {by}"))
+    };
+    let uses = |udt: &&Arc<UdtType>| udt.fields.iter().any(|(_, ty)| ty.mentions_user_type(keyspace, name));
+    let types: Vec<&str> = found.types.values().filter(uses).map(|udt| udt.name.as_str()).collect();
+    if !types.is_empty() {
+        return still(format!("user types {}", types.join(", ")));
+    }
+    let tables = tables_using(schema, keyspace, name, false);
+    if !tables.is_empty() {
+        return still(format!("tables {tables}"));
+    }
+    if let Some(found) = schema.keyspaces.get_mut(keyspace) {
+        Arc::make_mut(found).types.remove(name);
+    }
+    Ok(true)
+}
+
+/// The tables with a column that uses the type, one after the other in a text.
+fn tables_using(schema: &Schema, keyspace: &str, name: &str, in_partition_key: bool) -> String {
+    let Some(found) = schema.keyspaces.get(keyspace) else { return String::new() };
+    let uses = |column: &schema::ColumnDef| {
+        (!in_partition_key || matches!(column.kind, ColumnKind::PartitionKey(_)))
+            && column.ty.mentions_user_type(keyspace, name)
+    };
+    let tables = found.tables.values().filter(|def| def.columns.iter().any(uses));
+    let names: Vec<&str> = tables.map(|def| def.name.as_str()).collect();
+    names.join(", ")
+}
+
+/// Puts a type into its keyspace, and into everything there that uses one of its name.
+fn put(schema: &mut Schema, udt: UdtType) -> Result<(), Error> {
+    udt.validate().map_err(|e| Error::Invalid(e.to_string()))?;
+    let Some(found) = schema.keyspaces.get_mut(&udt.keyspace) else { return Err(no_keyspace(&udt.keyspace)) };
+    let keyspace = Arc::make_mut(found);
+    let udt = Arc::new(udt);
+    let uses = |ty: &CqlType| ty.mentions_user_type(&udt.keyspace, &udt.name);
+    for other in keyspace.types.values_mut().filter(|other| other.fields.iter().any(|(_, ty)| uses(ty))) {
+        let with = other.with_user_type(&udt);
+        with.validate().map_err(|e| Error::Invalid(e.to_string()))?;
+        *other = Arc::new(with);
+    }
+    for def in keyspace.tables.values_mut().filter(|def| def.columns.iter().any(|c| uses(&c.ty))) {
+        let def = Arc::make_mut(def);
+        for column in &mut def.columns {
+            column.ty = column.ty.with_user_type(&udt);
+        }
+        def.validate().map_err(|e| Error::Invalid(e.to_string()))?;
+    }
+    keyspace.types.insert(udt.name.clone(), udt);
+    Ok(())
+}
+
+/// A written type with its names resolved, for something in `keyspace`.
+pub(super) fn resolve(schema: &Schema, keyspace: &str, ty: &TypeName) -> Result<CqlType, Error> {
+    let boxed = |inner: &TypeName| resolve(schema, keyspace, inner).map(Box::new);
+    Ok(match ty {
+        TypeName::Native(native) => native.clone(),
+        TypeName::List(e) => CqlType::List(boxed(e)?),
+        TypeName::Set(e) => CqlType::Set(boxed(e)?),
+        TypeName::Map(k, v) => CqlType::Map(boxed(k)?, boxed(v)?),
+        TypeName::Tuple(parts) => {
+            let part = |part| resolve(schema, keyspace, part).map(frozen_within);
+            CqlType::Tuple(parts.iter().map(part).collect::<Result<_, _>>()?)
+        }
+        TypeName::Frozen(inner) => match resolve(schema, keyspace, inner)? {
+            scalar if scalar.inner().is_empty() && !matches!(scalar, CqlType::Udt(_)) => {
+                return invalid(format!(
+                    "frozen<> is only allowed on collections, tuples, and user-defined types (got {scalar})"
+                ));
+            }
+            inner => frozen_within(inner),
+        },
+        TypeName::User(name) => {
+            let of = name.keyspace.as_deref().unwrap_or(keyspace);
+            if of != keyspace {
+                return invalid(format!(
+                    "Statement on keyspace {keyspace} cannot refer to a user type in keyspace {of}; \
+                     user types can only be used in the keyspace they are defined in"
+                ));
+            }
+            match schema.keyspaces.get(keyspace).and_then(|k| k.types.get(&name.name)) {
+                Some(udt) => CqlType::Udt(udt.clone()),
+                None => return invalid(format!("Unknown type {keyspace}.{}", name.name)),
+            }
+        }
+        TypeName::Vector(..) | TypeName::Custom(_) => {
+            return invalid("Vector and custom types are not supported yet".into());
+        }
+    })
+}
+
+/// The type as one cell: inside of `frozen<>` and of tuples everything is frozen, and shown so, as in Cassandra.
+fn frozen_within(ty: CqlType) -> CqlType {
+    let boxed = |inner: CqlType| Box::new(frozen_within(inner));
+    let inside = match ty {
+        CqlType::List(e) => CqlType::List(boxed(*e)),
+        CqlType::Set(e) => CqlType::Set(boxed(*e)),
+        CqlType::Map(k, v) => CqlType::Map(boxed(*k), boxed(*v)),
+        CqlType::Udt(udt) => CqlType::Udt(udt),
+        // Tuples are frozen by nature; what is frozen already, and scalars, stay as they are.
+        other => return other,
+    };
+    CqlType::Frozen(Box::new(inside))
+}
+
+/// A column's type, as far as columns can have it today.
+pub(super) fn column_type(
+    schema: &Schema,
+    keyspace: &str,
+    name: &str,
+    ty: &TypeName,
+) -> Result<CqlType, Error> {
+    let ty = resolve(schema, keyspace, ty)?;
+    match ty {
+        CqlType::Counter => invalid(format!("Column {name}: counters are not supported yet")),
+        CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) => {
+            invalid(format!("Column {name}: collections are supported only as frozen<{ty}> yet"))
+        }
+        CqlType::Udt(_) => {
+            invalid(format!("Column {name}: user types are supported only as frozen<{ty}> yet"))
+        }
+        _ => Ok(ty),
+    }
+}
