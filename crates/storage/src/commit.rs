@@ -59,7 +59,8 @@ impl Acks {
             Hold::For(time) => Some(shard.world.sleep(time)),
             Hold::UntilFlushed => {
                 let shard = shard.clone();
-                let flushed = move || (shard.pressure().0 < FROZEN_MAX || shard.is_failed()).then_some(());
+                let flushed =
+                    move || (shard.pressure().0 < FROZEN_MAX || shard.refuses_writes()).then_some(());
                 let shard = self.shard.clone();
                 Some(Box::pin(async move { shard.progress.wait(flushed).await }))
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::choose;
 use crate::error::StorageError;
+use crate::log::RETRY_FULL;
 use crate::memtable::ScanFrom;
 use crate::merge::MergeStream;
 use crate::model::TableId;
@@ -23,10 +24,13 @@ impl Shard {
                 })
                 .await;
             let Some((id, inputs)) = next else { return self.leave() };
-            if self.compact(id, inputs).await.is_err() {
-                let state = &mut *self.state.borrow_mut();
-                state.counts.compactions_failed += 1;
-                state.tables.entry(id).or_default().compaction_failed = true;
+            if let Err(error) = self.compact(id, inputs).await {
+                self.state.borrow_mut().counts.compactions_failed += 1;
+                if error.is_full() {
+                    self.world.sleep(RETRY_FULL).await;
+                } else {
+                    self.state.borrow_mut().tables.entry(id).or_default().compaction_failed = true;
+                }
             }
             self.sweep().await;
             self.progress.wake();
@@ -55,12 +59,7 @@ impl Shard {
         };
         let stream = MergeStream::new([], &inputs, ScanFrom::Token(i64::MIN), i64::MAX);
         let job = self.job(id, stream, true, others);
-        let path = job.path.clone();
         let output = run_heavy(&*self.world, Work::Compaction, job.run(self.world.clone())).await;
-        if output.is_err() {
-            // What was begun is in no one's way, and is removed at the next start if not now.
-            let _ = self.world.remove(&path).await;
-        }
         let output = output?.map(Arc::new);
         // The table may have been truncated meanwhile: then there is nothing to replace.
         let alive = |shard: &Shard| {

@@ -55,7 +55,8 @@ pub enum StorageError {
     },
     /// More writes wait for the log than it holds in memory; try again.
     Overloaded,
-    /// An earlier write failed, so further writes are refused; reads go on.
+    /// An earlier write failed, so further writes are refused, until a restart or, where the disk is full, until there is
+    /// space; reads go on.
     WritesRefused {
         /// The earlier failure.
         because: Arc<StorageError>,
@@ -67,6 +68,12 @@ pub enum StorageError {
 impl StorageError {
     pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>, error: std::io::Error) -> StorageError {
         StorageError::Io { doing, path: path.into(), error: Arc::new(error) }
+    }
+
+    /// Whether it is over once there is room on the disk.
+    pub(crate) fn is_full(&self) -> bool {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, StorageError::Io { error, .. } if matches!(error.kind(), StorageFull | QuotaExceeded))
     }
 
     pub(crate) fn corrupt(path: impl Into<PathBuf>, what: impl Into<String>) -> StorageError {
@@ -82,7 +89,7 @@ impl fmt::Display for StorageError {
                 write!(f, "cannot {doing} at {}: {error}", path.display())?;
                 match error.kind() {
                     ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                        f.write_str("; free some space on this disk and restart the server")
+                        f.write_str("; free some space on this disk, and a running server goes on by itself")
                     }
                     ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
                         f.write_str("; the data folder must be writable by the user the server runs as")

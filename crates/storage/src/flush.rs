@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::StorageError;
+use crate::manifest::Manifest;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
 use crate::model::TableId;
@@ -41,20 +42,23 @@ impl Shard {
         let mut written = Vec::new();
         for id in &frozen.tables {
             let Some(memtable) = self.frozen_memtable(*id, generation) else { continue };
-            let stream = MergeStream::new([memtable], &[], ScanFrom::Token(i64::MIN), i64::MAX);
-            let job = self.job(*id, stream, false, Default::default());
-            let file = run_heavy(&*self.world, Work::Flush, job.run(self.world.clone())).await?;
+            let write = async || {
+                let stream = MergeStream::new([memtable.clone()], &[], ScanFrom::Token(i64::MIN), i64::MAX);
+                let job = self.job(*id, stream, false, Default::default());
+                run_heavy(&*self.world, Work::Flush, job.run(self.world.clone())).await
+            };
+            let file = self.with_room(write).await?;
             written.extend(file.map(|file| (*id, Arc::new(file))));
         }
-        self.edit(|shard, manifest| {
+        let name = |shard: &Shard, manifest: &mut Manifest| {
             for (id, file) in &written {
                 if shard.frozen_memtable(*id, generation).is_some() {
                     manifest.tables.entry(*id).or_default().files.push(file.entry.clone());
                 }
             }
             manifest.flushed = manifest.flushed.max(frozen.last_record);
-        })
-        .await?;
+        };
+        self.with_room(async || self.edit(name).await).await?;
         let mut garbage = Vec::new();
         {
             let state = &mut *self.state.borrow_mut();

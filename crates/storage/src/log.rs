@@ -2,8 +2,11 @@
 //!
 //! One task writes; it never has two writes in flight, so what the format relies on holds: a batch is begun only when
 //! the one before is durable. Segments are zeroed once and then reused when everything in them has been flushed; a
-//! spare is prepared ahead of need. The first failed write ends the log: everyone waiting is told, and further writes are
-//! refused, because what a failed sync left on disk is unknown.
+//! spare is prepared ahead of need.
+//!
+//! A failed write ends the log: everyone waiting is told, and further writes are refused, because what a failed sync left on
+//! disk is unknown. A full disk does not: the same batch is tried again every second, at the same place, and meanwhile new
+//! writes are refused and those in it wait.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -21,6 +24,9 @@ use crate::world::{File, Mode, Work, World};
 
 /// No record is larger, in bytes.
 pub(crate) const RECORD_BYTES_MAX: usize = 16 << 20;
+
+/// How long a full disk is left alone before the next try.
+pub(crate) const RETRY_FULL: Duration = Duration::from_secs(1);
 
 /// A segment on disk.
 #[derive(Clone, Debug)]
@@ -58,6 +64,9 @@ struct State {
     /// By record.
     waiters: VecDeque<(u64, Waker)>,
     failed: Option<Arc<StorageError>>,
+    /// The disk has no room for the log, or for something that writes wait for; over once there is.
+    full: Option<Arc<StorageError>>,
+    full_elsewhere: Option<Arc<StorageError>>,
     closing: bool,
     idle: bool,
     active: Option<(Segment, u64)>,
@@ -103,6 +112,8 @@ impl Log {
             durable: recovered.last,
             waiters: VecDeque::new(),
             failed: None,
+            full: None,
+            full_elsewhere: None,
             closing: false,
             idle: true,
             active: None,
@@ -127,8 +138,8 @@ impl Log {
     /// Adds a record, which `put` appends; returns its number. Nothing is written if this fails.
     pub(crate) fn append(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
         let state = &mut *self.state.borrow_mut();
-        if let Some(because) = &state.failed {
-            return Err(StorageError::WritesRefused { because: because.clone() });
+        if let Some(because) = state.refused() {
+            return Err(StorageError::WritesRefused { because });
         }
         if state.closing {
             return Err(StorageError::Closed);
@@ -195,7 +206,12 @@ impl Log {
 
     /// Why writes are refused, if they are.
     pub(crate) fn failure(&self) -> Option<Arc<StorageError>> {
-        self.state.borrow().failed.clone()
+        self.state.borrow().refused()
+    }
+
+    /// Refuses writes while the disk has no room for what they wait for, which is said from outside the log.
+    pub(crate) fn set_full(&self, because: Option<Arc<StorageError>>) {
+        self.state.borrow_mut().full_elsewhere = because;
     }
 
     /// Refuses further writes, for a reason from outside the log.
@@ -273,7 +289,7 @@ impl Log {
     async fn write_batch(self: &Rc<Log>) -> Result<(), StorageError> {
         // Records go on arriving while a segment is made ready; whatever waits fits an empty one (see `append`).
         while !self.fits() {
-            self.rotate().await?;
+            self.with_room(async || self.rotate().await).await?;
         }
         let (mut batch, records, last, segment, at) = {
             let state = &mut *self.state.borrow_mut();
@@ -286,10 +302,36 @@ impl Log {
             (batch, records, state.last, segment, at)
         };
         seal_batch(&mut batch, &segment.header, last + 1 - u64::from(records), records);
-        let result = segment.file.write_durable(at, &batch).await;
-        result.map_err(|error| StorageError::io("write the commit log", segment.path, error))?;
+        let io = |error| StorageError::io("write the commit log", &segment.path, error);
+        self.with_room(async || segment.file.write_durable(at, &batch).await.map_err(io)).await?;
         self.written(batch, last);
         Ok(())
+    }
+
+    /// Tries until it succeeds, or fails for another reason than a full disk, or nobody wants it any more.
+    async fn with_room<T>(
+        &self,
+        attempt: impl AsyncFn() -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        loop {
+            match attempt().await {
+                Err(error) if error.is_full() => {
+                    let given_up = {
+                        let state = &mut *self.state.borrow_mut();
+                        state.full = Some(Arc::new(error.clone()));
+                        state.closing || state.failed.is_some()
+                    };
+                    if given_up {
+                        return Err(error);
+                    }
+                    self.world.sleep(RETRY_FULL).await;
+                }
+                result => {
+                    self.state.borrow_mut().full = None;
+                    return result;
+                }
+            }
+        }
     }
 
     fn fits(&self) -> bool {
@@ -364,19 +406,36 @@ impl Log {
             self.world.sync_dir(&self.dir).await?;
             Ok(file)
         };
-        let file = make.await.map_err(|error| StorageError::io("create a log segment", &path, error))?;
-        Ok(Segment { file, path, header, last_record: 0 })
+        match make.await {
+            Ok(file) => Ok(Segment { file, path, header, last_record: 0 }),
+            Err(error) => {
+                // What there is of it is in no one's way, but for the room it takes.
+                let _ = self.world.remove(&path).await;
+                Err(StorageError::io("create a log segment", &path, error))
+            }
+        }
     }
 
     async fn reuse(&self, old: Segment, id: u64) -> Result<Segment, StorageError> {
         let path = segment_path(&self.dir, id);
         let header = self.header(id);
-        let make = async {
-            self.world.rename(&old.path, &path).await?;
-            self.world.sync_dir(&self.dir).await?;
-            old.file.write_durable(0, &encode_header(&header)).await
-        };
-        make.await.map_err(|error| StorageError::io("reuse a log segment", &path, error))?;
+        let io = |error| StorageError::io("reuse a log segment", &path, error);
+        if let Err(error) = self.world.rename(&old.path, &path).await {
+            self.state.borrow_mut().free.push(old);
+            return Err(io(error));
+        }
+        // If this fails, the name of the segment after a crash is unknown: it is not touched again before a restart.
+        self.world.sync_dir(&self.dir).await.map_err(io)?;
+        if let Err(error) = old.file.write_durable(0, &encode_header(&header)).await {
+            self.state.borrow_mut().free.push(Segment { path: path.clone(), ..old });
+            return Err(io(error));
+        }
         Ok(Segment { file: old.file, path, header, last_record: 0 })
+    }
+}
+
+impl State {
+    fn refused(&self) -> Option<Arc<StorageError>> {
+        self.failed.as_ref().or(self.full.as_ref()).or(self.full_elsewhere.as_ref()).cloned()
     }
 }

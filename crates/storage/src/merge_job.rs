@@ -27,7 +27,7 @@ const YIELD_EVERY: u32 = 128;
 pub(crate) struct Job {
     stream: MergeStream,
     file: u64,
-    pub(crate) path: PathBuf,
+    path: PathBuf,
     block_bytes: usize,
     purge: Purge,
     /// Memtables and files outside the merge that may hold what a tombstone shadows.
@@ -35,8 +35,18 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Writes the merged table; `None` when nothing was left to write.
-    pub(crate) async fn run(mut self, world: Arc<dyn World>) -> Result<Option<TableFile>, StorageError> {
+    /// Writes the merged table; `None` when nothing was left to write. If it fails nothing is left of it.
+    pub(crate) async fn run(self, world: Arc<dyn World>) -> Result<Option<TableFile>, StorageError> {
+        let path = self.path.clone();
+        let written = self.write(world.clone()).await;
+        if written.is_err() {
+            // Where even that fails, the next start removes it.
+            let _ = world.remove(&path).await;
+        }
+        written
+    }
+
+    async fn write(mut self, world: Arc<dyn World>) -> Result<Option<TableFile>, StorageError> {
         let io = |error| StorageError::io("write a table file", &self.path, error);
         let file = world.open(&self.path, Mode::Create).await.map_err(io)?;
         let mut writer = TableWriter::new(self.file, self.block_bytes);

@@ -67,11 +67,11 @@ pub struct Stats {
     pub flushes: u64,
     /// Merges of table files.
     pub compactions: u64,
-    /// Merges that failed; their table is not tried again until restart.
+    /// Merges that failed; unless the disk was full, their table is not tried again until restart.
     pub compactions_failed: u64,
     /// Log records replayed when the shard was opened.
     pub replayed: u64,
-    /// Whether writes are refused since one failed.
+    /// Whether writes are refused, since one failed or until there is space on the disk.
     pub writes_refused: bool,
 }
 
@@ -357,8 +357,8 @@ impl Shard {
         (state.frozen.len(), state.bytes)
     }
 
-    pub(crate) fn is_failed(&self) -> bool {
-        self.state.borrow().failed.is_some()
+    pub(crate) fn refuses_writes(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.failure().is_some())
     }
 }
 

@@ -1,6 +1,8 @@
 //! The whole shard against a model that keeps every mutation and works out each row from all of them, through flushes,
 //! compactions, reopenings and crashes.
 
+mod faults;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Bound;
@@ -390,23 +392,6 @@ fn another_number_of_cores_is_refused_by_name() {
         error.contains("with 1 cores") && error.contains("with 3") && error.contains("--cores 1"),
         "{error}"
     );
-}
-
-#[test]
-fn a_full_disk_refuses_writes_and_keeps_reading() {
-    let sim = Arc::new(Sim::default());
-    let model = filled(&sim);
-    let shard = open(&sim, &options()).unwrap();
-    sim.disk.set_capacity(sim.disk.used());
-    let error = block_on(shard.flush_all()).unwrap_err().to_string();
-    assert!(error.contains("free some space"), "{error}");
-    let refused = shard.apply(vec![mutation(&mut Random::new(1), 1, 1)]).unwrap_err();
-    assert!(matches!(refused, StorageError::WritesRefused { .. }), "{refused}");
-    check(&shard, &model, 1000, "after the disk was full");
-    sim.disk.set_capacity(u64::MAX);
-    drop(shard);
-    sim.crash();
-    check(&open(&sim, &options()).unwrap(), &model, 1000, "after a restart");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::StorageError;
+use crate::log::RETRY_FULL;
 use crate::model::TableId;
 use crate::shard::{FROZEN_MAX, Shard, Stats};
 use crate::world::{Work, run_heavy};
@@ -39,6 +40,29 @@ impl Shard {
             log.fail(error.clone());
         }
         self.state.borrow_mut().failed.get_or_insert(error);
+    }
+
+    /// Tries until it succeeds, or fails for another reason than a full disk, or the shard is closed. Meanwhile writes are
+    /// refused: they would only fill the memory and the log.
+    pub(crate) async fn with_room<T>(
+        &self,
+        attempt: impl AsyncFn() -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        let set_full = |because| self.log.iter().for_each(|log| log.set_full(Option::clone(&because)));
+        loop {
+            match attempt().await {
+                Err(error) if error.is_full() && !self.state.borrow().closed => {
+                    set_full(Some(Arc::new(error)));
+                    // Nobody is to wait for a flush that may be hours away.
+                    self.progress.wake();
+                    self.world.sleep(RETRY_FULL).await;
+                }
+                result => {
+                    set_full(None);
+                    return result;
+                }
+            }
+        }
     }
 
     /// Removes dead files that no reader uses any more.
@@ -94,10 +118,10 @@ impl Shard {
     /// Writes everything in memory to table files.
     ///
     /// # Errors
-    /// Why the flush failed; writes are refused from then on.
+    /// Why the flush failed; writes are refused from then on. On a full disk it is tried again until it succeeds.
     pub async fn flush_all(self: &Rc<Self>) -> Result<(), StorageError> {
         let Some(log) = &self.log else { return Ok(()) };
-        let failed = || self.state.borrow().failed.as_ref().map(|error| StorageError::clone(error));
+        let failed = || log.failure().map(|error| StorageError::clone(&error));
         let room = || failed().map(Err).or_else(|| (self.pressure().0 < FROZEN_MAX).then_some(Ok(())));
         self.progress.wait(room).await?;
         {
