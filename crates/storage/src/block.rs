@@ -1,4 +1,5 @@
-//! A block of a table file: parts of partitions, rows in order. Row-wise; found by binary search, decoded on demand.
+//! A block of a table file of version 1: parts of partitions, rows in order. Row-wise; found by binary search, decoded on
+//! demand. No longer written.
 //!
 //! ```text
 //!  block      part … part | offset of each part u32 … | number of parts u32
@@ -13,80 +14,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::codec::{
-    Malformed, Reader, put_bytes, put_cells, put_deletion, put_i64, put_ranges, put_row, put_u32,
-};
+use crate::codec::{Malformed, Reader};
 use crate::partition::{Full, Partition};
-use crate::row::Row;
 
 const CONTINUED: u8 = 1;
 const MORE: u8 = 2;
-
-/// Builds one block.
-#[derive(Debug, Default)]
-pub(crate) struct BlockBuilder {
-    out: Vec<u8>,
-    parts: Vec<u32>,
-    rows: Vec<u8>,
-    offsets: Vec<u32>,
-    flags_at: usize,
-}
-
-impl BlockBuilder {
-    /// Bytes gathered so far.
-    pub(crate) fn len(&self) -> usize {
-        self.out.len() + self.rows.len() + 4 * (self.offsets.len() + self.parts.len() + 2)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.parts.is_empty()
-    }
-
-    /// Starts a partition; `head` is absent when it goes on from the block before.
-    pub(crate) fn start_part(&mut self, token: i64, key: &[u8], head: Option<&Partition>) {
-        self.parts.push(self.out.len() as u32);
-        put_i64(&mut self.out, token);
-        put_bytes(&mut self.out, key);
-        self.flags_at = self.out.len();
-        self.out.push(if head.is_some() { 0 } else { CONTINUED });
-        if let Some(head) = head {
-            let empty = Full::default();
-            let full = match head {
-                Partition::Single(_) => &empty,
-                Partition::Full(full) => full,
-            };
-            self.out.push(u8::from(full.deletion.is_some()));
-            if let Some(deletion) = &full.deletion {
-                put_deletion(&mut self.out, deletion);
-            }
-            put_cells(&mut self.out, full.statics.as_ref());
-            put_ranges(&mut self.out, &full.ranges);
-        }
-    }
-
-    pub(crate) fn push_row(&mut self, row: &Row) {
-        self.offsets.push(self.rows.len() as u32);
-        put_row(&mut self.rows, row);
-    }
-
-    /// Ends the partition, or its piece in this block.
-    pub(crate) fn end_part(&mut self, more: bool) {
-        if more {
-            self.out[self.flags_at] |= MORE;
-        }
-        put_u32(&mut self.out, self.offsets.len() as u32);
-        self.offsets.drain(..).for_each(|offset| self.out.extend_from_slice(&offset.to_le_bytes()));
-        self.out.append(&mut self.rows);
-    }
-
-    /// The finished block; the builder is empty again.
-    pub(crate) fn finish(&mut self) -> Vec<u8> {
-        let parts = self.parts.len() as u32;
-        self.parts.drain(..).for_each(|offset| self.out.extend_from_slice(&offset.to_le_bytes()));
-        put_u32(&mut self.out, parts);
-        std::mem::take(&mut self.out)
-    }
-}
 
 /// A decompressed block.
 #[derive(Clone, Debug)]

@@ -1,35 +1,66 @@
-//! Decompressed blocks of table files, bounded in bytes; the CLOCK algorithm picks what goes.
+//! Blocks of table files in memory, bounded in bytes.
+//!
+//! What goes is decided by S3-FIFO: most blocks are used once and never again, so a new one waits in a *small* queue of a tenth
+//! of the memory, and only if it is used again there does it enter the *main* queue, in which a block that was used since it was last
+//! looked at goes round once more. Who was turned out of the small queue is remembered for a while, by number only, and enters the
+//! main queue at once when it comes back. So a scan, however long, passes through the small queue and leaves the main one alone;
+//! and a hit costs one counter, where LRU moves entries about.
+//!
+//! A block unpacks its columns when they are first asked for, so it grows while it is here; readers tell ([`Cache::keep`]).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::block::Block;
+use crate::part::Block;
 
 type BlockId = (u64, usize);
+
+/// Uses counted of a block; more make no difference.
+const USES_MAX: u8 = 3;
 
 /// The block cache of one shard.
 #[derive(Debug)]
 pub(crate) struct Cache {
     bytes_max: usize,
     bytes: usize,
+    small_bytes: usize,
     slots: FxHashMap<BlockId, Slot>,
-    /// The clock's face; the hand is at the front.
-    order: VecDeque<BlockId>,
+    /// Oldest first.
+    small: VecDeque<BlockId>,
+    main: VecDeque<BlockId>,
+    /// Turned out of the small queue lately, with how many were before.
+    ghosts: FxHashMap<BlockId, u64>,
+    ghost_order: VecDeque<(BlockId, u64)>,
+    turned_out: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
 }
 
 #[derive(Debug)]
 struct Slot {
-    block: Arc<Block>,
-    used: bool,
+    block: Block,
+    /// What it is counted with.
+    bytes: usize,
+    uses: u8,
+    is_main: bool,
 }
 
 impl Cache {
     pub(crate) fn new(bytes_max: usize) -> Cache {
-        Cache { bytes_max, bytes: 0, slots: FxHashMap::default(), order: VecDeque::new(), hits: 0, misses: 0 }
+        Cache {
+            bytes_max,
+            bytes: 0,
+            small_bytes: 0,
+            slots: FxHashMap::default(),
+            small: VecDeque::new(),
+            main: VecDeque::new(),
+            ghosts: FxHashMap::default(),
+            ghost_order: VecDeque::new(),
+            turned_out: 0,
+            hits: 0,
+            misses: 0,
+        }
     }
 
     /// Bytes held now.
@@ -37,10 +68,10 @@ impl Cache {
         self.bytes
     }
 
-    pub(crate) fn get(&mut self, file: u64, index: usize) -> Option<Arc<Block>> {
+    pub(crate) fn get(&mut self, file: u64, index: usize) -> Option<Block> {
         match self.slots.get_mut(&(file, index)) {
             Some(slot) => {
-                slot.used = true;
+                slot.uses = (slot.uses + 1).min(USES_MAX);
                 self.hits += 1;
                 Some(slot.block.clone())
             }
@@ -51,33 +82,85 @@ impl Cache {
         }
     }
 
-    pub(crate) fn insert(&mut self, file: u64, index: usize, block: Arc<Block>) {
+    /// Keeps a block that was read, or counts anew what has been unpacked of one that is here.
+    #[inline]
+    pub(crate) fn keep(&mut self, file: u64, index: usize, block: &Block) {
+        let bytes = block.bytes();
         let id = (file, index);
-        if block.bytes() > self.bytes_max || self.slots.contains_key(&id) {
-            return;
+        match self.slots.get_mut(&id) {
+            Some(slot) if slot.bytes == bytes => return,
+            Some(slot) => {
+                // Another reader may have read the same block meanwhile; the one that is here stays.
+                let bytes = slot.block.bytes();
+                self.bytes = self.bytes - slot.bytes + bytes;
+                if !slot.is_main {
+                    self.small_bytes = self.small_bytes - slot.bytes + bytes;
+                }
+                slot.bytes = bytes;
+            }
+            None if bytes > self.bytes_max => return,
+            None => {
+                let is_main = self.ghosts.remove(&id).is_some();
+                self.slots.insert(id, Slot { block: block.clone(), bytes, uses: 0, is_main });
+                self.bytes += bytes;
+                if is_main {
+                    self.main.push_back(id);
+                } else {
+                    self.small_bytes += bytes;
+                    self.small.push_back(id);
+                }
+            }
         }
-        self.bytes += block.bytes();
-        self.slots.insert(id, Slot { block, used: false });
-        self.order.push_back(id);
         while self.bytes > self.bytes_max {
-            let id = self.order.pop_front().expect("bytes are held by blocks in order");
-            let slot = self.slots.get_mut(&id).expect("order and slots agree");
-            if std::mem::take(&mut slot.used) {
-                self.order.push_back(id);
-            } else {
-                self.bytes -= slot.block.bytes();
-                self.slots.remove(&id);
+            self.evict();
+        }
+    }
+
+    fn evict(&mut self) {
+        let from_small = self.main.is_empty() || self.small_bytes > self.bytes_max / 10;
+        let queue = if from_small && !self.small.is_empty() { &mut self.small } else { &mut self.main };
+        let id = queue.pop_front().expect("bytes are held by blocks in queues");
+        let slot = self.slots.get_mut(&id).expect("queues and slots agree");
+        if slot.uses > 0 {
+            slot.uses -= if slot.is_main { 1 } else { slot.uses };
+            if !slot.is_main {
+                slot.is_main = true;
+                self.small_bytes -= slot.bytes;
+            }
+            return self.main.push_back(id);
+        }
+        self.bytes -= slot.bytes;
+        if !slot.is_main {
+            self.small_bytes -= slot.bytes;
+            self.remember(id);
+        }
+        self.slots.remove(&id);
+    }
+
+    /// Notes who was turned out; as many as there are blocks are remembered.
+    fn remember(&mut self, id: BlockId) {
+        self.turned_out += 1;
+        self.ghosts.insert(id, self.turned_out);
+        self.ghost_order.push_back((id, self.turned_out));
+        while self.ghost_order.len() > self.slots.len().max(16) {
+            let (oldest, number) = self.ghost_order.pop_front().expect("there are several");
+            if self.ghosts.get(&oldest) == Some(&number) {
+                self.ghosts.remove(&oldest);
             }
         }
     }
 
     /// Forgets the blocks of a file that is gone.
     pub(crate) fn forget(&mut self, file: u64) {
-        self.order.retain(|id| id.0 != file);
-        let bytes = &mut self.bytes;
+        self.small.retain(|id| id.0 != file);
+        self.main.retain(|id| id.0 != file);
+        self.ghosts.retain(|id, _| id.0 != file);
+        self.ghost_order.retain(|(id, _)| id.0 != file);
+        let (bytes, small_bytes) = (&mut self.bytes, &mut self.small_bytes);
         self.slots.retain(|id, slot| {
             if id.0 == file {
-                *bytes -= slot.block.bytes();
+                *bytes -= slot.bytes;
+                *small_bytes -= if slot.is_main { 0 } else { slot.bytes };
             }
             id.0 != file
         });

@@ -119,6 +119,11 @@ impl Reader {
         }
     }
 
+    pub(crate) fn skip(&mut self, len: usize) -> Result<(), Malformed> {
+        self.at = self.at.checked_add(len).filter(|end| *end <= self.data.len()).ok_or(Malformed)?;
+        Ok(())
+    }
+
     pub(crate) fn take(&mut self, len: usize) -> Result<Bytes, Malformed> {
         let end = self.at.checked_add(len).filter(|end| *end <= self.data.len()).ok_or(Malformed)?;
         let bytes = self.data.slice(self.at..end);
@@ -317,45 +322,6 @@ pub(crate) fn put_deletion(out: &mut Vec<u8>, deletion: &Deletion) {
 pub(crate) fn put_expiry(out: &mut Vec<u8>, expiry: &Expiry) {
     put_u32(out, expiry.ttl_s);
     put_u32(out, expiry.at_s);
-}
-
-pub(crate) fn put_cells(out: &mut Vec<u8>, row: Option<&Row>) {
-    put_varint(out, row.map_or(0, |row| row.cells().count()) as u64);
-    for cell in row.into_iter().flat_map(Row::cells) {
-        put_varint(out, u64::from(cell.column));
-        let kind = match cell.value {
-            CellValue::Live { expiry: None, .. } => CELL_LIVE,
-            CellValue::Live { .. } => CELL_EXPIRING,
-            CellValue::Dead { .. } => CELL_DEAD,
-        };
-        out.push(kind | if cell.path.is_some() { CELL_PATH } else { 0 });
-        put_i64(out, cell.timestamp);
-        cell.path.into_iter().for_each(|path| put_bytes(out, path));
-        match cell.value {
-            CellValue::Live { value, expiry } => {
-                expiry.iter().for_each(|expiry| put_expiry(out, expiry));
-                put_bytes(out, value);
-            }
-            CellValue::Dead { deleted_at_s } => put_u32(out, deleted_at_s),
-        }
-    }
-}
-
-/// A row as table files of version 1 have it.
-pub(crate) fn put_row(out: &mut Vec<u8>, row: &Row) {
-    let (marker, deletion) = (row.marker(), row.deletion());
-    put_bytes(out, row.clustering());
-    let expiry = marker.and_then(|marker| marker.expiry);
-    let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-    out.push(
-        flag(marker.is_some(), HAS_LIVENESS)
-            | flag(expiry.is_some(), HAS_EXPIRY)
-            | flag(deletion.is_some(), HAS_DELETION),
-    );
-    marker.iter().for_each(|marker| put_i64(out, marker.timestamp));
-    expiry.iter().for_each(|expiry| put_expiry(out, expiry));
-    deletion.iter().for_each(|deletion| put_deletion(out, deletion));
-    put_cells(out, Some(row));
 }
 
 pub(crate) fn put_ranges(out: &mut Vec<u8>, ranges: &Ranges) {

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::columnar::layout::ColumnLayout;
+use crate::columnar::region::Packing;
 use crate::error::StorageError;
 use crate::manifest::FileEntry;
 use crate::memtable::Memtable;
 use crate::merge::MergeStream;
 use crate::model::TableId;
+use crate::options::Compression;
 use crate::purge::Purge;
 use crate::shard::Shard;
 use crate::table::TableWriter;
@@ -29,6 +32,8 @@ pub(crate) struct Job {
     file: u64,
     path: PathBuf,
     block_bytes: usize,
+    layouts: Arc<[ColumnLayout]>,
+    packing: Packing,
     purge: Purge,
     /// Memtables and files outside the merge that may hold what a tombstone shadows.
     others: (Vec<Memtable>, Vec<Arc<TableFile>>),
@@ -49,7 +54,8 @@ impl Job {
     async fn write(mut self, world: Arc<dyn World>) -> Result<Option<TableFile>, StorageError> {
         let io = |error| StorageError::io("write a table file", &self.path, error);
         let file = world.open(&self.path, Mode::Create).await.map_err(io)?;
-        let mut writer = TableWriter::new(self.file, self.block_bytes);
+        let mut writer =
+            TableWriter::new(self.file, self.block_bytes).with(self.layouts.clone(), self.packing);
         let mut count = 0;
         while let Some((token, key, partition)) = self.stream.next().await? {
             let elsewhere = self.others.0.iter().any(|memtable| memtable.get(token, &key).is_some())
@@ -105,6 +111,11 @@ impl Shard {
         let options = self.table_options(table);
         let forget_before_s = if forget { now_s.saturating_sub(options.gc_grace_s) } else { 0 };
         let purge = Purge { now_s, forget_before_s };
-        Job { stream, file, path, block_bytes: options.block_bytes, purge, others }
+        let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
+        let packing = match options.compression {
+            Compression::None => Packing::None,
+            Compression::Lz4 | Compression::Zstd => Packing::Lz4,
+        };
+        Job { stream, file, path, block_bytes: options.block_bytes, layouts, packing, purge, others }
     }
 }

@@ -1,14 +1,22 @@
 //! Point reads: what memory knows of a key, merged with what files know.
+//!
+//! A read of one row unpacks only the columns that will be looked at. Whether a row is alive may hang on the others, though, where
+//! it has no marker or what it has was deleted since: then, and only then, it is read again with all of them.
 
 use std::cell::RefCell;
 use std::fmt;
-use std::sync::Arc;
+use std::rc::Rc;
 
-use crate::block::Block;
+use bytes::Bytes;
+
 use crate::cache::Cache;
 use crate::error::StorageError;
+use crate::model::TableId;
+use crate::part::{Ask, Block};
 use crate::partition::Partition;
-use crate::table_file::{Lookup, Step};
+use crate::shard::Shard;
+use crate::table_file::Lookup;
+use crate::view::{PartitionView, RowView};
 use crate::world::LocalBoxFuture;
 
 /// A read: done at once when all it needs is in memory, otherwise a future.
@@ -39,6 +47,8 @@ impl<T> Read<T> {
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     pub(crate) found: Option<Partition>,
+    /// A row was read without some of its columns.
+    pub(crate) partial: bool,
     pub(crate) lookups: Vec<Lookup>,
 }
 
@@ -55,36 +65,160 @@ impl Gather {
     pub(crate) fn advance(
         &mut self,
         cache: &RefCell<Cache>,
-        mut block: Option<Arc<Block>>,
+        mut fetched: Option<Block>,
     ) -> Result<Option<usize>, StorageError> {
         while let Some(lookup) = self.lookups.last_mut() {
-            match lookup.step(block.take().as_deref())? {
-                Step::Done(partition) => {
-                    self.lookups.pop();
-                    partition.into_iter().for_each(|partition| self.add(partition));
-                }
-                Step::Need(index) => match cache.borrow_mut().get(lookup.file.id, index) {
-                    Some(cached) => block = Some(cached),
+            let Some(index) = lookup.needs() else {
+                let lookup = self.lookups.pop().expect("the last one was seen");
+                self.partial |= lookup.partial;
+                lookup.found.into_iter().for_each(|partition| self.add(partition));
+                continue;
+            };
+            let block = match fetched.take() {
+                Some(block) => block,
+                None => match cache.borrow_mut().get(lookup.file.id, index) {
+                    Some(block) => block,
                     None => return Ok(Some(index)),
                 },
-            }
+            };
+            lookup.take(&block)?;
+            // Only now is it known how much of it was unpacked.
+            cache.borrow_mut().keep(lookup.file.id, index, &block);
         }
         Ok(None)
     }
 
     /// Reads what the cache lacks. `missing` is what `advance` answered.
     pub(crate) async fn finish(
-        mut self,
+        &mut self,
         cache: &RefCell<Cache>,
         missing: usize,
-    ) -> Result<Option<Partition>, StorageError> {
+    ) -> Result<(), StorageError> {
         let mut missing = Some(missing);
         while let Some(index) = missing {
             let file = self.lookups.last().expect("a block is missing for a lookup").file.clone();
             let block = file.read_block(index).await?;
-            cache.borrow_mut().insert(file.id, index, block.clone());
             missing = self.advance(cache, Some(block))?;
         }
-        Ok(self.found)
+        Ok(())
     }
+}
+
+/// Where a partition is.
+#[derive(Clone, Debug)]
+struct Target {
+    table: TableId,
+    token: i64,
+    key: Bytes,
+    now_s: u32,
+}
+
+impl Shard {
+    /// The partition with this key as it is now; `None` when nothing was ever written to it. `now_s` (Unix seconds)
+    /// decides what has expired.
+    pub fn read_partition(
+        self: &Rc<Self>,
+        table: TableId,
+        token: i64,
+        key: &[u8],
+        now_s: u32,
+    ) -> Read<Option<PartitionView>> {
+        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
+        let see = move |gather: Gather| gather.found.map(|p| PartitionView::new(p, now_s));
+        match self.gather(&target, Ask::All) {
+            Err(error) => Read::Pending(Box::pin(async { Err(error) })),
+            Ok((gather, None)) => Read::Ready(see(gather)),
+            Ok((mut gather, Some(missing))) => {
+                let shard = self.clone();
+                Read::Pending(Box::pin(async move {
+                    gather.finish(&shard.cache, missing).await?;
+                    Ok(see(gather))
+                }))
+            }
+        }
+    }
+
+    /// One live row: the fast path of point reads. `columns` names the columns that will be looked at, in ascending order; of
+    /// others the answer may or may not have cells. None named: all of them.
+    pub fn read_row(
+        self: &Rc<Self>,
+        table: TableId,
+        token: i64,
+        key: &[u8],
+        clustering: &[u8],
+        columns: &[u32],
+        now_s: u32,
+    ) -> Read<Option<RowView>> {
+        {
+            let state = self.state.borrow();
+            let Some(table) = state.tables.get(&table) else { return Read::Ready(None) };
+            if table.frozen.is_empty() && !table.files.iter().any(|file| file.may_contain(token)) {
+                let found = table.active.row(token, key, clustering);
+                return Read::Ready(found.and_then(|(row, floor)| RowView::new(row, floor, now_s)));
+            }
+        }
+        let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
+        let clustering = Bytes::copy_from_slice(clustering);
+        let columns = (!columns.is_empty() && columns.is_sorted()).then(|| columns.into());
+        match self.gather(&target, Ask::Row { clustering: clustering.clone(), columns }) {
+            Err(error) => Read::Pending(Box::pin(async { Err(error) })),
+            Ok((gather, None)) => match see_row(&gather, &clustering, now_s) {
+                Some(seen) => Read::Ready(seen),
+                None => {
+                    let shard = self.clone();
+                    Read::Pending(Box::pin(async move { shard.read_whole_row(target, clustering).await }))
+                }
+            },
+            Ok((mut gather, Some(missing))) => {
+                let shard = self.clone();
+                Read::Pending(Box::pin(async move {
+                    gather.finish(&shard.cache, missing).await?;
+                    match see_row(&gather, &clustering, now_s) {
+                        Some(seen) => Ok(seen),
+                        None => shard.read_whole_row(target, clustering).await,
+                    }
+                }))
+            }
+        }
+    }
+
+    /// Reads a row with all its columns.
+    async fn read_whole_row(
+        self: &Rc<Self>,
+        target: Target,
+        clustering: Bytes,
+    ) -> Result<Option<RowView>, StorageError> {
+        let (mut gather, missing) =
+            self.gather(&target, Ask::Row { clustering: clustering.clone(), columns: None })?;
+        if let Some(missing) = missing {
+            gather.finish(&self.cache, missing).await?;
+        }
+        Ok(see_row(&gather, &clustering, target.now_s).expect("nothing was left out"))
+    }
+
+    /// Gathers what memory and the cache know, and names the block that is missing.
+    fn gather(&self, target: &Target, ask: Ask) -> Result<(Gather, Option<usize>), StorageError> {
+        let mut gather = Gather::default();
+        let state = self.state.borrow();
+        let Some(table) = state.tables.get(&target.table) else { return Ok((gather, None)) };
+        for partition in table.memtables().filter_map(|memtable| memtable.get(target.token, &target.key)) {
+            gather.add(match &ask {
+                Ask::All => partition,
+                Ask::Row { clustering, .. } => partition.only(clustering),
+            });
+        }
+        for file in table.files.iter().filter(|file| file.may_contain(target.token)) {
+            gather.lookups.push(Lookup::new(file.clone(), target.token, target.key.clone(), ask.clone()));
+        }
+        let missing = gather.advance(&self.cache, None)?;
+        Ok((gather, missing))
+    }
+}
+
+/// The row as it is seen; `None`: that cannot be said without the columns that were left out.
+fn see_row(gather: &Gather, clustering: &[u8], now_s: u32) -> Option<Option<RowView>> {
+    let Some(partition) = &gather.found else { return Some(None) };
+    let Some(row) = partition.row(clustering) else { return Some(None) };
+    let view = RowView::new(row.clone(), partition.floor(clustering), now_s);
+    if view.is_none() && gather.partial { None } else { Some(view) }
 }

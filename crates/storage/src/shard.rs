@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::cache::Cache;
 use crate::codec::{put_mutations, put_one_row, put_row_of};
+use crate::columnar::layout::ColumnLayout;
 use crate::commit::{Acks, Commit};
 use crate::error::StorageError;
 use crate::log::Log;
@@ -21,14 +22,11 @@ use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
 use crate::model::{Mutation, TableId};
 use crate::options::{Options, TableOptions};
-use crate::partition::Partition;
-use crate::read::{Gather, Read};
 use crate::row::Row;
 use crate::scan::Scan;
 use crate::signal::Signal;
-use crate::table_file::{Lookup, TableFile};
+use crate::table_file::TableFile;
 use crate::versions::Versions;
-use crate::view::{PartitionView, RowView};
 use crate::world::World;
 
 /// Memtables that wait for, or are in, a flush. With the active one this bounds memory to three memtables.
@@ -49,6 +47,12 @@ pub struct Stats {
     pub files: u64,
     /// Bytes in table files now.
     pub file_bytes: u64,
+    /// Rows in table files now, a row that is in several counted several times; files of version 1 say nothing of theirs.
+    pub file_rows: u64,
+    /// Cells in table files now, likewise.
+    pub file_cells: u64,
+    /// Tombstones in table files now, likewise.
+    pub file_tombstones: u64,
     /// Log records written or waiting to be, over the life of the folder.
     pub log_records: u64,
     /// Disk writes of the log; records ÷ writes is what group commit saves.
@@ -102,6 +106,8 @@ pub(crate) struct State {
     pub(crate) tables: FxHashMap<TableId, Table>,
     /// Of tables that were configured, whether they hold anything or not.
     pub(crate) configured: FxHashMap<TableId, TableOptions>,
+    /// What is known of the columns of tables, ascending by column.
+    pub(crate) layouts: FxHashMap<TableId, Arc<[ColumnLayout]>>,
     /// About how many bytes the active memtables take.
     pub(crate) bytes: usize,
     /// Oldest first.
@@ -135,7 +141,7 @@ pub(crate) struct Frozen {
 }
 
 impl Table {
-    fn memtables(&self) -> impl Iterator<Item = &Memtable> {
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Memtable> {
         self.frozen.iter().map(|(_, memtable)| memtable).chain([&self.active])
     }
 
@@ -226,72 +232,6 @@ impl Shard {
         Acks::new(self.clone())
     }
 
-    /// The partition with this key as it is now; `None` when nothing was ever written to it. `now_s` (Unix seconds)
-    /// decides what has expired.
-    pub fn read_partition(
-        self: &Rc<Self>,
-        table: TableId,
-        token: i64,
-        key: &[u8],
-        now_s: u32,
-    ) -> Read<Option<PartitionView>> {
-        let see = move |partition: Option<Partition>| partition.map(|p| PartitionView::new(p, now_s));
-        self.read(table, token, key, None, see)
-    }
-
-    /// One live row: the fast path of point reads. `columns` names the columns that will be looked at; a
-    /// file format with columns apart reads only those.
-    pub fn read_row(
-        self: &Rc<Self>,
-        table: TableId,
-        token: i64,
-        key: &[u8],
-        clustering: &[u8],
-        columns: &[u32],
-        now_s: u32,
-    ) -> Read<Option<RowView>> {
-        let _ = columns;
-        {
-            let state = self.state.borrow();
-            let Some(table) = state.tables.get(&table) else { return Read::Ready(None) };
-            if table.frozen.is_empty() && !table.files.iter().any(|file| file.may_contain(token)) {
-                let found = table.active.row(token, key, clustering);
-                return Read::Ready(found.and_then(|(row, floor)| RowView::new(row, floor, now_s)));
-            }
-        }
-        let row = Bytes::copy_from_slice(clustering);
-        let see = move |partition: Option<Partition>| partition.and_then(|p| see_row(&p, &row, now_s));
-        self.read(table, token, key, Some(clustering), see)
-    }
-
-    fn read<T: 'static>(
-        self: &Rc<Self>,
-        table: TableId,
-        token: i64,
-        key: &[u8],
-        row: Option<&[u8]>,
-        see: impl FnOnce(Option<Partition>) -> T + 'static,
-    ) -> Read<T> {
-        let mut gather = Gather::default();
-        let state = self.state.borrow();
-        let Some(table) = state.tables.get(&table) else { return Read::Ready(see(None)) };
-        for partition in table.memtables().filter_map(|memtable| memtable.get(token, key)) {
-            gather.add(row.map_or_else(|| partition.clone(), |row| partition.only(row)));
-        }
-        for file in table.files.iter().filter(|file| file.may_contain(token)) {
-            let (key, row) = (Bytes::copy_from_slice(key), row.map(Bytes::copy_from_slice));
-            gather.lookups.push(Lookup::new(file.clone(), token, key, row));
-        }
-        match gather.advance(&self.cache, None) {
-            Ok(None) => Read::Ready(see(gather.found)),
-            Ok(Some(missing)) => {
-                let shard = self.clone();
-                Read::Pending(Box::pin(async move { Ok(see(gather.finish(&shard.cache, missing).await?)) }))
-            }
-            Err(error) => Read::Pending(Box::pin(async { Err(error) })),
-        }
-    }
-
     /// The live partitions of a token range in (token, key) order, from just after `start_after` if given.
     pub fn scan(
         self: &Rc<Self>,
@@ -317,6 +257,7 @@ impl Shard {
         let state = self.state.borrow();
         let cache = self.cache.borrow();
         let files = || state.tables.values().flat_map(|table| &table.files);
+        let known = || files().filter_map(|file| file.statistics.as_ref());
         let log = self.log.as_deref();
         let (segments, free) = log.map_or((0, 0), Log::segments);
         Stats {
@@ -326,6 +267,9 @@ impl Shard {
             memtables_frozen: state.frozen.len() as u64,
             files: files().count() as u64,
             file_bytes: files().map(|file| file.bytes).sum(),
+            file_rows: known().map(|statistics| statistics.rows).sum(),
+            file_cells: known().map(|statistics| statistics.cells).sum(),
+            file_tombstones: known().map(|statistics| statistics.tombstones).sum(),
             log_records: log.map_or(0, Log::last_record),
             log_writes: log.map_or(0, Log::batches),
             log_segments: segments as u64,
@@ -346,6 +290,13 @@ impl Shard {
         self.work.wake();
     }
 
+    /// Says what is known of a table's columns, for what is written from now on; columns not named hold bytes. Like options it is
+    /// not kept on disk: files record how each of their columns lies.
+    pub fn describe(&self, table: TableId, mut columns: Vec<ColumnLayout>) {
+        columns.sort_by_key(|layout| layout.column);
+        self.state.borrow_mut().layouts.insert(table, columns.into());
+    }
+
     /// The options a table was configured with, or the shard's for all others.
     pub fn table_options(&self, table: TableId) -> TableOptions {
         self.state.borrow().configured.get(&table).copied().unwrap_or(self.options.table)
@@ -360,9 +311,4 @@ impl Shard {
     pub(crate) fn refuses_writes(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.failure().is_some())
     }
-}
-
-fn see_row(partition: &Partition, clustering: &[u8], now_s: u32) -> Option<RowView> {
-    let row = partition.row(clustering)?;
-    RowView::new(row.clone(), partition.floor(clustering), now_s)
 }

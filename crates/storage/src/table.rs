@@ -1,31 +1,41 @@
 //! The format of a table file, as pure functions over bytes: the writer, the index and the footer.
 //!
 //! ```text
-//!  file      block | block | … | filter | index | footer
-//!  index     entry for each block: token i64 | key | at u8 | clustering | offset u64 | stored u32 | raw u32 |
-//!            compression u8 | crc u32
-//!  footer    filter offset u64, bytes u32, crc u32 | index offset u64, bytes u32, crc u32 | file id u64 |
-//!            partitions u64 | version u32 | crc u32 | magic u64                              64 bytes
+//!  file      block | block | … | filter | index | footer          each block starts at a multiple of 8
+//!  index     entry of each block
+//!  entry     token i64 | key string | at u8 | clustering string | offset u64 | stored u32 | directory u32 | crc u32 |
+//!            rows u32 | bounds string
+//!  at        0 a partition starts here | 1 one goes on | 3 one goes on that has neither deletions nor static cells
+//!  footer    filter offset u64, bytes u32, crc u32 | index offset u64, bytes u32, crc u32 | statistics 64 bytes |
+//!            file id u64 | partitions u64 | version u32 | crc u32 | magic u64                          128 bytes
 //! ```
 //!
-//! A file is written once, synced, and only then named in the manifest. Checksums (CRC32C) are over the bytes as
-//! stored and seeded with the file's number, so a block of another file does not pass either.
+//! Blocks are those of [`crate::columnar`]. A file is written once, synced, and only then named in the manifest. Checksums
+//! (CRC32C) are over the bytes as stored and seeded with the file's number, so a block of another file does not pass either.
+//! What version 1 did otherwise is in [`crate::table_v1`].
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::block::{Block, BlockBuilder};
 use crate::bloom;
 use crate::codec::{Malformed, Reader, put_bytes, put_i64, put_u32, put_u64};
+use crate::columnar::layout::ColumnLayout;
+use crate::columnar::region::{Packing, crc};
+use crate::columnar::{self, BlockBuilder, HeadRef};
+use crate::part::Block;
 use crate::partition::Partition;
+use crate::statistics::Statistics;
+use crate::table_v1;
 
 const MAGIC: u64 = 0x3130_4c42_5446_4c46; // "FLFTBL01"
-/// The newest version of the format this program reads and writes.
-pub(crate) const VERSION: u32 = 1;
-/// Bytes of the footer.
-pub(crate) const FOOTER: usize = 64;
+/// The newest version of the format this program reads, and the one it writes.
+pub(crate) const VERSION: u32 = 2;
+/// Bytes of the longest footer.
+pub(crate) const FOOTER_MAX: usize = 128;
 
-const RAW: u8 = 0;
-const LZ4: u8 = 1;
+const INSIDE: u8 = 1;
+const PLAIN: u8 = 2;
 
 /// Where a block starts in the order of (token, key, clustering).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -40,15 +50,25 @@ pub(crate) struct BlockStart {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct IndexEntry {
     pub(crate) start: BlockStart,
+    /// The partition that goes on here has neither deletions nor static cells.
+    pub(crate) plain: bool,
     pub(crate) offset: u64,
     pub(crate) stored: u32,
-    raw: u32,
-    compression: u8,
-    crc: u32,
+    /// 0 in files of version 1.
+    pub(crate) rows: u32,
+    pub(crate) kind: BlockKind,
+    /// See [`columnar::bounds`]; empty in files of version 1.
+    pub(crate) bounds: Bytes,
+    pub(crate) crc: u32,
 }
 
-fn crc(file: u64, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(file as u32 ^ (file >> 32) as u32, bytes)
+/// How a block is to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BlockKind {
+    /// Version 1: by row, compressed as a whole.
+    Rows { raw: u32, compression: u8 },
+    /// Version 2: by column, after a directory of so many bytes.
+    Columns { directory: u32 },
 }
 
 /// What is known of a finished file.
@@ -63,26 +83,38 @@ pub(crate) struct Written {
 pub(crate) struct TableWriter {
     file: u64,
     block_bytes: usize,
+    packing: Packing,
+    layouts: Arc<[ColumnLayout]>,
     block: BlockBuilder,
-    start: Option<BlockStart>,
-    index: Vec<IndexEntry>,
+    start: Option<(BlockStart, bool)>,
+    index: Vec<u8>,
     tokens: Vec<i64>,
+    statistics: Statistics,
     out: Vec<u8>,
     taken: u64,
 }
 
 impl TableWriter {
+    /// A file whose blocks are closed at so many bytes before compression.
     pub(crate) fn new(file: u64, block_bytes: usize) -> TableWriter {
         TableWriter {
             file,
             block_bytes,
+            packing: Packing::Lz4,
+            layouts: Arc::new([]),
             block: BlockBuilder::default(),
             start: None,
             index: Vec::new(),
             tokens: Vec::new(),
+            statistics: Statistics::default(),
             out: Vec::new(),
             taken: 0,
         }
+    }
+
+    /// The same with what is known of the columns, ascending by column, and another compression.
+    pub(crate) fn with(self, layouts: Arc<[ColumnLayout]>, packing: Packing) -> TableWriter {
+        TableWriter { layouts, packing, ..self }
     }
 
     /// The number of partitions so far.
@@ -106,22 +138,32 @@ impl TableWriter {
     /// Adds a partition, which must come after the last one.
     pub(crate) fn push(&mut self, token: i64, key: &Bytes, partition: &Partition) {
         self.tokens.push(token);
-        if self.block.len() >= self.block_bytes {
+        if self.block.bytes() >= self.block_bytes {
             self.close_block();
         }
-        self.start.get_or_insert_with(|| BlockStart { token, key: key.clone(), clustering: None });
-        self.block.start_part(token, key, Some(partition));
+        let start = || (BlockStart { token, key: key.clone(), clustering: None }, false);
+        self.start.get_or_insert_with(start);
         match partition {
-            Partition::Single(row) => self.block.push_row(row),
+            Partition::Single(row) => {
+                self.block.start_part(token, key, Some(HeadRef::default()));
+                self.statistics.add_row(row);
+                self.block.push_row(row);
+            }
             Partition::Full(full) => {
+                let (deletion, statics) = (full.deletion, full.statics.as_ref());
+                let head = HeadRef { deletion, statics, ranges: Some(&full.ranges) };
+                let plain = deletion.is_none() && statics.is_none() && full.ranges.is_empty();
+                self.statistics.add_head(deletion, statics, &full.ranges);
+                self.block.start_part(token, key, Some(head));
                 for row in full.rows.iter() {
-                    if self.block.len() >= self.block_bytes {
+                    if self.block.bytes() >= self.block_bytes {
                         self.block.end_part(true);
                         self.close_block();
                         let clustering = Some(Bytes::copy_from_slice(row.clustering()));
-                        self.start = Some(BlockStart { token, key: key.clone(), clustering });
+                        self.start = Some((BlockStart { token, key: key.clone(), clustering }, plain));
                         self.block.start_part(token, key, None);
                     }
+                    self.statistics.add_row(row);
                     self.block.push_row(row);
                 }
             }
@@ -130,21 +172,28 @@ impl TableWriter {
     }
 
     fn close_block(&mut self) {
-        let Some(start) = self.start.take() else { return };
-        let raw = self.block.finish();
-        let packed = lz4_flex::block::compress(&raw);
-        // Compression must save an eighth, or reading is cheaper without it.
-        let (compression, stored) =
-            if packed.len() < raw.len() - raw.len() / 8 { (LZ4, packed) } else { (RAW, raw.clone()) };
-        self.index.push(IndexEntry {
-            start,
-            offset: self.taken + self.out.len() as u64,
-            stored: stored.len() as u32,
-            raw: raw.len() as u32,
-            compression,
-            crc: crc(self.file, &stored),
-        });
-        self.out.extend_from_slice(&stored);
+        let Some((start, plain)) = self.start.take() else { return };
+        self.out.resize(self.out.len().next_multiple_of(8), 0);
+        let from = self.out.len();
+        // Bytes are taken whole blocks at a time, whose ends are not aligned: this one's offset has to be.
+        let padding = (self.taken + from as u64).next_multiple_of(8) - (self.taken + from as u64);
+        self.out.resize(from + padding as usize, 0);
+        let from = self.out.len();
+        let finished = self.block.finish(self.file, self.packing, &self.layouts, &mut self.out);
+        let index = &mut self.index;
+        put_i64(index, start.token);
+        put_bytes(index, &start.key);
+        let inside = start.clustering.is_some();
+        index.push(if inside { INSIDE } else { 0 } | if inside && plain { PLAIN } else { 0 });
+        put_bytes(index, start.clustering.as_deref().unwrap_or(&[]));
+        put_u64(index, self.taken + from as u64);
+        put_u32(index, (self.out.len() - from) as u32);
+        put_u32(index, finished.directory);
+        put_u32(index, finished.crc);
+        put_u32(index, finished.rows);
+        let mut bounds = Vec::new();
+        finished.bounds.put(&mut bounds);
+        put_bytes(index, &bounds);
     }
 
     /// Ends the file; take the rest of the bytes after this.
@@ -153,25 +202,15 @@ impl TableWriter {
             self.close_block();
         }
         let filter = bloom::build(&self.tokens);
-        let mut index = Vec::new();
-        for entry in &self.index {
-            put_i64(&mut index, entry.start.token);
-            put_bytes(&mut index, &entry.start.key);
-            index.push(u8::from(entry.start.clustering.is_some()));
-            put_bytes(&mut index, entry.start.clustering.as_deref().unwrap_or(&[]));
-            put_u64(&mut index, entry.offset);
-            put_u32(&mut index, entry.stored);
-            put_u32(&mut index, entry.raw);
-            index.push(entry.compression);
-            put_u32(&mut index, entry.crc);
-        }
-        let mut footer = Vec::with_capacity(FOOTER);
-        for section in [&filter, &index] {
+        let mut footer = Vec::with_capacity(FOOTER_MAX);
+        for section in [&filter, &self.index] {
             put_u64(&mut footer, self.taken + self.out.len() as u64);
             put_u32(&mut footer, section.len() as u32);
             put_u32(&mut footer, crc(self.file, section));
             self.out.extend_from_slice(section);
         }
+        self.statistics.tokens = (self.tokens.first().copied(), self.tokens.last().copied());
+        self.statistics.put(&mut footer);
         put_u64(&mut footer, self.file);
         put_u64(&mut footer, self.tokens.len() as u64);
         put_u32(&mut footer, VERSION);
@@ -188,16 +227,19 @@ impl TableWriter {
 pub(crate) struct Section {
     pub(crate) offset: u64,
     pub(crate) bytes: u32,
-    crc: u32,
+    pub(crate) crc: u32,
 }
 
 /// A decoded footer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Footer {
+    pub(crate) version: u32,
     pub(crate) filter: Section,
     pub(crate) index: Section,
     pub(crate) file: u64,
     pub(crate) partitions: u64,
+    /// `None` in files of version 1.
+    pub(crate) statistics: Option<Statistics>,
 }
 
 /// Why a file cannot be read.
@@ -207,23 +249,37 @@ pub(crate) enum Unreadable {
     Newer(u32),
 }
 
-/// Reads the footer, the last [`FOOTER`] bytes of a file of `len` bytes which the manifest calls `file`.
-pub(crate) fn read_footer(bytes: &Bytes, len: u64, file: u64) -> Result<Footer, Unreadable> {
-    let read = || -> Result<(Footer, u32, bool), Malformed> {
-        let mut reader = Reader::new(bytes.clone());
+/// Reads the footer out of the last bytes ([`FOOTER_MAX`], or all there are) of a file of `len` bytes which the manifest calls
+/// `file`.
+pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, Unreadable> {
+    const SHORT: Unreadable = Unreadable::Damaged("its footer is too short");
+    let end = tail.len().checked_sub(16).ok_or(SHORT)?;
+    let mut reader = Reader::at(tail.clone(), end);
+    let (Ok(version), Ok(sum), Ok(magic)) = (reader.u32(), reader.u32(), reader.u64()) else {
+        return Err(SHORT);
+    };
+    let bytes = match version {
+        _ if magic != MAGIC => return Err(Unreadable::Damaged("its footer does not end as one")),
+        0 => return Err(Unreadable::Damaged("its footer names no version")),
+        1 => table_v1::FOOTER,
+        VERSION => FOOTER_MAX,
+        newer => return Err(Unreadable::Newer(newer)),
+    };
+    let start = tail.len().checked_sub(bytes).ok_or(SHORT)?;
+    if crc32c::crc32c(&tail[start..end + 4]) != sum {
+        return Err(Unreadable::Damaged("its footer does not match its checksum"));
+    }
+    let read = || -> Result<Footer, Malformed> {
+        let mut reader = Reader::at(tail.clone(), start);
         let mut section = || Ok(Section { offset: reader.u64()?, bytes: reader.u32()?, crc: reader.u32()? });
         let (filter, index) = (section()?, section()?);
-        let (file, partitions, version) = (reader.u64()?, reader.u64()?, reader.u32()?);
-        let end = reader.position();
-        let intact =
-            reader.u32()? == crc32c::crc32c(&bytes[..end]) && reader.u64()? == MAGIC && reader.rest() == 0;
-        Ok((Footer { filter, index, file, partitions }, version, intact))
+        let statistics = if version == 1 { None } else { Some(Statistics::read(&mut reader)?) };
+        let (file, partitions) = (reader.u64()?, reader.u64()?);
+        Ok(Footer { version, filter, index, file, partitions, statistics })
     };
-    let (footer, version, intact) = read().map_err(|_| Unreadable::Damaged("its footer is too short"))?;
+    let footer = read().map_err(|Malformed| SHORT)?;
     let fits = |s: Section| s.offset.checked_add(u64::from(s.bytes)).is_some_and(|end| end <= len);
     match () {
-        () if !intact => Err(Unreadable::Damaged("its footer does not match its checksum")),
-        () if version > VERSION => Err(Unreadable::Newer(version)),
         () if footer.file != file => Err(Unreadable::Damaged("it is another table file under this name")),
         () if !fits(footer.filter) || !fits(footer.index) => {
             Err(Unreadable::Damaged("its footer points outside"))
@@ -240,40 +296,46 @@ pub(crate) fn check_section(section: &Section, file: u64, bytes: &Bytes) -> Resu
     Err(Unreadable::Damaged("its filter or index does not match its checksum"))
 }
 
-/// Reads the index.
-pub(crate) fn read_index(bytes: Bytes) -> Result<Vec<IndexEntry>, Malformed> {
+/// Reads the index of a file of this version.
+pub(crate) fn read_index(bytes: Bytes, version: u32) -> Result<Vec<IndexEntry>, Malformed> {
     let mut reader = Reader::new(bytes);
     let mut entries: Vec<IndexEntry> = Vec::new();
     while reader.rest() > 0 {
-        let (token, key) = (reader.i64()?, reader.bytes()?);
-        let (inside, clustering) = (reader.u8()? != 0, reader.bytes()?);
-        let start = BlockStart { token, key, clustering: inside.then_some(clustering) };
-        if entries.last().is_some_and(|last| last.start >= start) {
+        let entry = if version == 1 { table_v1::read_entry(&mut reader)? } else { read_entry(&mut reader)? };
+        if entries.last().is_some_and(|last| last.start >= entry.start) {
             return Err(Malformed);
         }
-        entries.push(IndexEntry {
-            start,
-            offset: reader.u64()?,
-            stored: reader.u32()?,
-            raw: reader.u32()?,
-            compression: reader.u8()?,
-            crc: reader.u32()?,
-        });
+        entries.push(entry);
     }
     Ok(entries)
 }
 
-/// Checks and decompresses a block as stored.
-pub(crate) fn read_block(entry: &IndexEntry, file: u64, stored: Bytes) -> Result<Block, Unreadable> {
-    if stored.len() != entry.stored as usize || crc(file, &stored) != entry.crc {
-        return Err(Unreadable::Damaged("a block does not match its checksum"));
+fn read_entry(reader: &mut Reader) -> Result<IndexEntry, Malformed> {
+    let (token, key) = (reader.i64()?, reader.bytes()?);
+    let (at, clustering) = (reader.u8()?, reader.bytes()?);
+    if at & !(INSIDE | PLAIN) != 0 {
+        return Err(Malformed);
     }
-    let raw = match entry.compression {
-        RAW => stored,
-        LZ4 => lz4_flex::block::decompress(&stored, entry.raw as usize)
-            .map(Bytes::from)
-            .map_err(|_| Unreadable::Damaged("a block does not decompress"))?,
-        _ => return Err(Unreadable::Damaged("a block is compressed in an unknown way")),
-    };
-    Block::new(raw).map_err(|Malformed| Unreadable::Damaged("a block does not decode"))
+    let start = BlockStart { token, key, clustering: (at & INSIDE != 0).then_some(clustering) };
+    let (offset, stored) = (reader.u64()?, reader.u32()?);
+    let kind = BlockKind::Columns { directory: reader.u32()? };
+    let (crc, rows, bounds) = (reader.u32()?, reader.u32()?, reader.bytes()?);
+    Ok(IndexEntry { start, plain: at & PLAIN != 0, offset, stored, rows, kind, bounds, crc })
+}
+
+/// Checks a block as stored and makes it readable.
+pub(crate) fn read_block(entry: &IndexEntry, file: u64, stored: Bytes) -> Result<Block, Unreadable> {
+    if stored.len() != entry.stored as usize {
+        return Err(Unreadable::Damaged("a block is cut off"));
+    }
+    match entry.kind {
+        BlockKind::Rows { raw, compression } => {
+            table_v1::read_block(stored, file, entry.crc, raw as usize, compression).map(Block::Rows)
+        }
+        BlockKind::Columns { directory } => {
+            columnar::Block::open(stored, directory as usize, entry.crc, file)
+                .map(|block| Block::Columns(Arc::new(block)))
+                .map_err(|Malformed| Unreadable::Damaged("a block does not match its checksum"))
+        }
+    }
 }

@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::block::Block;
 use crate::bloom;
 use crate::codec::Malformed;
 use crate::error::StorageError;
 use crate::manifest::FileEntry;
 use crate::memtable::{Entry, ScanFrom};
+use crate::part::{Ask, Block, Part};
 use crate::partition::Partition;
-use crate::table::{self, BlockStart, FOOTER, IndexEntry, Unreadable};
+use crate::statistics::Statistics;
+use crate::table::{self, BlockStart, FOOTER_MAX, IndexEntry, Unreadable};
 use crate::world::{File, Mode, World};
 
 /// A table file.
@@ -29,6 +30,8 @@ pub(crate) struct TableFile {
     file: Arc<dyn File>,
     filter: Bytes,
     index: Vec<IndexEntry>,
+    /// `None` in files of version 1.
+    pub(crate) statistics: Option<Statistics>,
 }
 
 fn unreadable(path: &Path, why: Unreadable) -> StorageError {
@@ -49,19 +52,17 @@ impl TableFile {
         let io = |error| StorageError::io("read the table file", &path, error);
         let file = world.open(&path, Mode::Read).await.map_err(io)?;
         let bytes = file.len().await.map_err(io)?;
-        let footer_at = bytes
-            .checked_sub(FOOTER as u64)
-            .ok_or_else(|| StorageError::corrupt(&path, "it is too short for a table file"))?;
-        let footer = file.read(footer_at, FOOTER).await.map_err(io)?;
+        let tail = bytes.min(FOOTER_MAX as u64);
+        let footer = file.read(bytes - tail, tail as usize).await.map_err(io)?;
         let footer = table::read_footer(&footer, bytes, entry.seal).map_err(|why| unreadable(&path, why))?;
         let filter = file.read(footer.filter.offset, footer.filter.bytes as usize).await.map_err(io)?;
         let index = file.read(footer.index.offset, footer.index.bytes as usize).await.map_err(io)?;
         for (section, bytes) in [(&footer.filter, &filter), (&footer.index, &index)] {
             table::check_section(section, entry.seal, bytes).map_err(|why| unreadable(&path, why))?;
         }
-        let index = table::read_index(index)
+        let index = table::read_index(index, footer.version)
             .map_err(|_| StorageError::corrupt(&path, "its index does not decode"))?;
-        Ok(TableFile { id: entry.id, entry, bytes, path, file, filter, index })
+        Ok(TableFile { id: entry.id, entry, bytes, path, file, filter, index, statistics: footer.statistics })
     }
 
     /// Whether the file may hold a partition with this token, that counts here.
@@ -71,13 +72,16 @@ impl TableFile {
     }
 
     /// Reads a block from disk.
-    pub(crate) async fn read_block(&self, index: usize) -> Result<Arc<Block>, StorageError> {
+    pub(crate) async fn read_block(&self, index: usize) -> Result<Block, StorageError> {
         let entry = &self.index[index];
         let stored = self.file.read(entry.offset, entry.stored as usize).await;
         let stored = stored.map_err(|error| StorageError::io("read the table file", &self.path, error))?;
-        let block =
-            table::read_block(entry, self.entry.seal, stored).map_err(|why| unreadable(&self.path, why))?;
-        Ok(Arc::new(block))
+        table::read_block(entry, self.entry.seal, stored).map_err(|why| match why {
+            Unreadable::Damaged(what) => {
+                StorageError::corrupt(&self.path, format!("{what}, at byte {}", entry.offset))
+            }
+            newer @ Unreadable::Newer(_) => unreadable(&self.path, newer),
+        })
     }
 
     /// The last block that starts at or before this place.
@@ -85,18 +89,13 @@ impl TableFile {
         self.index.partition_point(|entry| entry.start <= *place).saturating_sub(1)
     }
 
-    fn malformed(&self, Malformed: Malformed) -> StorageError {
-        StorageError::corrupt(&self.path, "a block does not decode")
+    fn malformed(&self, index: usize) -> impl Fn(Malformed) -> StorageError {
+        let offset = self.index.get(index).map_or(self.bytes, |entry| entry.offset);
+        move |Malformed| {
+            let what = format!("the block at byte {offset} does not match its checksums or does not decode");
+            StorageError::corrupt(&self.path, what)
+        }
     }
-}
-
-/// What a lookup needs next, or its end.
-#[derive(Debug)]
-pub(crate) enum Step {
-    /// The block with this number.
-    Need(usize),
-    /// What the file knows of the partition or row, if anything.
-    Done(Option<Partition>),
 }
 
 /// One point read in one file.
@@ -105,53 +104,55 @@ pub(crate) struct Lookup {
     pub(crate) file: Arc<TableFile>,
     token: i64,
     key: Bytes,
-    /// Only this row, and what covers it.
-    row: Option<Bytes>,
-    next: usize,
-    found: Option<Partition>,
+    ask: Ask,
+    next: Option<usize>,
+    /// What the file knows so far of what was asked.
+    pub(crate) found: Option<Partition>,
+    /// A row was read without some of its columns.
+    pub(crate) partial: bool,
 }
 
 impl Lookup {
-    pub(crate) fn new(file: Arc<TableFile>, token: i64, key: Bytes, row: Option<Bytes>) -> Lookup {
-        let next = file.block_at(&BlockStart { token, key: key.clone(), clustering: None });
-        Lookup { file, token, key, row, next, found: None }
+    pub(crate) fn new(file: Arc<TableFile>, token: i64, key: Bytes, ask: Ask) -> Lookup {
+        let first = file.block_at(&BlockStart { token, key: key.clone(), clustering: None });
+        let next = (!file.index.is_empty()).then_some(first);
+        Lookup { file, token, key, ask, next, found: None, partial: false }
     }
 
-    /// Goes on with the block asked for last, or with the first when none was.
-    pub(crate) fn step(&mut self, block: Option<&Block>) -> Result<Step, StorageError> {
-        let Some(block) = block else {
-            return Ok(if self.file.index.is_empty() { Step::Done(None) } else { Step::Need(self.next) });
-        };
-        let part = block.find(self.token, &self.key).map_err(|m| self.file.malformed(m))?;
-        let Some(part) = part else { return Ok(Step::Done(self.found.take())) };
-        let piece = match &self.row {
-            Some(row) => part.only(row),
-            None => part.partition(),
-        };
-        let piece = piece.map_err(|m| self.file.malformed(m))?;
+    /// The block it needs; `None` at its end.
+    pub(crate) fn needs(&self) -> Option<usize> {
+        self.next
+    }
+
+    /// Goes on with the block that it needs.
+    pub(crate) fn take(&mut self, block: &Block) -> Result<(), StorageError> {
+        let Some(index) = self.next.take() else { return Ok(()) };
+        let piece = block.piece(self.token, &self.key, &self.ask).map_err(self.file.malformed(index))?;
+        let Some(piece) = piece else { return Ok(()) };
+        self.partial |= piece.partial;
         self.found = Some(match self.found.take() {
-            Some(found) => found.merge(piece),
-            None => piece,
+            Some(found) => found.merge(piece.partition),
+            None => piece.partition,
         });
-        if !part.more {
-            return Ok(Step::Done(self.found.take()));
+        if !piece.more {
+            return Ok(());
         }
-        let next = match &self.row {
-            None => self.next + 1,
-            Some(row) => {
-                let (token, key, clustering) = (self.token, self.key.clone(), Some(row.clone()));
+        let next = match &self.ask {
+            Ask::All => index + 1,
+            Ask::Row { clustering, .. } => {
+                let (token, key, clustering) = (self.token, self.key.clone(), Some(clustering.clone()));
                 let home = self.file.block_at(&BlockStart { token, key, clustering });
-                if home <= self.next {
-                    return Ok(Step::Done(self.found.take()));
+                if home <= index {
+                    return Ok(());
                 }
                 home
             }
         };
         if next >= self.file.index.len() {
-            return Err(self.file.malformed(Malformed));
+            return Err(self.file.malformed(next)(Malformed));
         }
-        self.next = next;
-        Ok(Step::Need(next))
+        self.next = Some(next);
+        Ok(())
     }
 }
 
@@ -162,7 +163,7 @@ pub(crate) struct FileCursor {
     from: ScanFrom,
     last: i64,
     next_block: usize,
-    block: Option<(Arc<Block>, usize)>,
+    block: Option<(Block, usize)>,
 }
 
 impl FileCursor {
@@ -176,13 +177,13 @@ impl FileCursor {
     }
 
     /// The next part in file order; the flag says that the partition goes on.
-    async fn part(&mut self) -> Result<Option<crate::block::Part>, StorageError> {
+    async fn part(&mut self) -> Result<Option<Part>, StorageError> {
         loop {
             if let Some((block, at)) = &mut self.block
                 && *at < block.parts()
             {
                 *at += 1;
-                return block.part(*at - 1).map(Some).map_err(|m| self.file.malformed(m));
+                return block.part(*at - 1).map(Some).map_err(self.file.malformed(self.next_block - 1));
             }
             if self.next_block >= self.file.index.len() {
                 return Ok(None);
@@ -192,28 +193,34 @@ impl FileCursor {
         }
     }
 
+    /// What is wrong with the block read last.
+    fn damaged(&self) -> StorageError {
+        self.file.malformed(self.next_block - 1)(Malformed)
+    }
+
     /// The next whole partition.
     pub(crate) async fn next(&mut self) -> Result<Option<Entry>, StorageError> {
         loop {
             let Some(mut part) = self.part().await? else { return Ok(None) };
-            if part.token > self.last {
+            let (token, key) = part.place();
+            if token > self.last {
                 return Ok(None);
             }
             let wanted = match &self.from {
-                ScanFrom::Token(token) => part.token >= *token,
-                ScanFrom::After(token, key) => (part.token, &part.key) > (*token, key),
+                ScanFrom::Token(from) => token >= *from,
+                ScanFrom::After(from, after) => (token, key) > (*from, after),
             };
-            if !wanted || !self.file.entry.owns(part.token) {
+            if !wanted || !self.file.entry.owns(token) {
                 continue;
             }
-            let (token, key) = (part.token, part.key.clone());
-            let mut partition = part.partition().map_err(|m| self.file.malformed(m))?;
-            while part.more {
-                part = self.part().await?.ok_or_else(|| self.file.malformed(Malformed))?;
-                if !part.continued || part.token != token || part.key != key {
-                    return Err(self.file.malformed(Malformed));
+            let key = key.clone();
+            let mut partition = part.partition().map_err(|Malformed| self.damaged())?;
+            while part.more() {
+                part = self.part().await?.ok_or_else(|| self.file.malformed(self.next_block)(Malformed))?;
+                if !part.continued() || part.place() != (token, &key) {
+                    return Err(self.damaged());
                 }
-                partition = partition.merge(part.partition().map_err(|m| self.file.malformed(m))?);
+                partition = partition.merge(part.partition().map_err(|Malformed| self.damaged())?);
             }
             return Ok(Some((token, key, partition)));
         }

@@ -58,7 +58,7 @@ fn write(shard: &Rc<Shard>, number: u64, value: u64) -> Result<Commit, StorageEr
 
 async fn check(shard: &Rc<Shard>, number: u64, value: u64) {
     let (token, key) = place(number);
-    let row = shard.read_row(TABLE, token, &key, &[], &[0], 0).wait().await.expect("reads");
+    let row = shard.read_row(TABLE, token, &key, &[], &[4], 0).wait().await.expect("reads");
     let row = row.unwrap_or_else(|| panic!("row {number} is missing"));
     assert_eq!(row.cell(4).expect("a cell").value().expect("a value")[..], [value as u8; 34]);
 }

@@ -1,0 +1,187 @@
+//! Blocks of either version, and the parts of partitions in them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::block;
+use crate::codec::Malformed;
+use crate::columnar;
+use crate::columnar::decode::Wanted;
+use crate::partition::{Full, Partition};
+
+/// A block that can be read from. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) enum Block {
+    /// Of version 1.
+    Rows(block::Block),
+    /// Of version 2.
+    Columns(Arc<columnar::Block>),
+}
+
+/// A partition, or the piece of it that is in one block; its rows are not yet read.
+#[derive(Clone, Debug)]
+pub(crate) enum Part {
+    Rows(block::Part),
+    Columns { token: i64, key: Bytes, block: Arc<columnar::Block>, index: usize },
+}
+
+/// What of a partition a reader wants.
+#[derive(Clone, Debug)]
+pub(crate) enum Ask {
+    /// Everything.
+    All,
+    /// The row with this clustering, and what covers it; of its columns these, ascending, or all.
+    Row { clustering: Bytes, columns: Option<Arc<[u32]>> },
+}
+
+/// What a block knows of what was asked.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) partition: Partition,
+    /// The partition goes on in the next block.
+    pub(crate) more: bool,
+    /// A row was read without some of its columns.
+    pub(crate) partial: bool,
+}
+
+impl Block {
+    /// Bytes of memory it takes now.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Block::Rows(block) => block.bytes(),
+            Block::Columns(block) => block.bytes(),
+        }
+    }
+
+    pub(crate) fn parts(&self) -> usize {
+        match self {
+            Block::Rows(block) => block.parts(),
+            Block::Columns(block) => block.parts,
+        }
+    }
+
+    pub(crate) fn part(&self, index: usize) -> Result<Part, Malformed> {
+        match self {
+            Block::Rows(block) => block.part(index).map(Part::Rows),
+            Block::Columns(block) => {
+                let keys = block.keys()?;
+                let (token, key) = (keys.token(index), keys.keys.bytes(index));
+                Ok(Part::Columns { token, key, block: block.clone(), index })
+            }
+        }
+    }
+
+    /// What the block knows of a partition, if it has it.
+    pub(crate) fn piece(&self, token: i64, key: &[u8], ask: &Ask) -> Result<Option<Piece>, Malformed> {
+        match self {
+            Block::Rows(block) => {
+                let Some(part) = block.find(token, key)? else { return Ok(None) };
+                let partition = match ask {
+                    Ask::All => part.partition()?,
+                    Ask::Row { clustering, .. } => part.only(clustering)?,
+                };
+                Ok(Some(Piece { partition, more: part.more, partial: false }))
+            }
+            Block::Columns(block) => {
+                let Some(part) = block.find(token, key)? else { return Ok(None) };
+                let more = block.more && part + 1 == block.parts;
+                let (partition, partial) = match ask {
+                    Ask::All => (partition(block, part)?, false),
+                    Ask::Row { clustering, columns } => only(block, part, clustering, columns.as_deref())?,
+                };
+                Ok(Some(Piece { partition, more, partial }))
+            }
+        }
+    }
+}
+
+impl Part {
+    pub(crate) fn place(&self) -> (i64, &Bytes) {
+        match self {
+            Part::Rows(part) => (part.token, &part.key),
+            Part::Columns { token, key, .. } => (*token, key),
+        }
+    }
+
+    /// The partition started in the block before.
+    pub(crate) fn continued(&self) -> bool {
+        match self {
+            Part::Rows(part) => part.continued,
+            Part::Columns { block, index, .. } => block.continued && *index == 0,
+        }
+    }
+
+    /// The partition goes on in the next block.
+    pub(crate) fn more(&self) -> bool {
+        match self {
+            Part::Rows(part) => part.more,
+            Part::Columns { block, index, .. } => block.more && *index + 1 == block.parts,
+        }
+    }
+
+    /// Everything in this part.
+    pub(crate) fn partition(&self) -> Result<Partition, Malformed> {
+        match self {
+            Part::Rows(part) => part.partition(),
+            Part::Columns { block, index, .. } => partition(block, *index),
+        }
+    }
+}
+
+fn head(block: &columnar::Block, part: usize) -> Result<Full, Malformed> {
+    Ok(block.head(part)?.map_or_else(Full::default, |head| Full {
+        deletion: head.deletion,
+        statics: head.statics.clone(),
+        ranges: head.ranges.clone(),
+        ..Full::default()
+    }))
+}
+
+fn partition(block: &columnar::Block, part: usize) -> Result<Partition, Malformed> {
+    let rows = block.rows_of(part)?;
+    let cut = block.continued && part == 0 || block.more && part + 1 == block.parts;
+    if rows.len() == 1
+        && !cut
+        && block.head(part)?.is_none()
+        && block.clustering()?.raw(rows.start).is_empty()
+    {
+        return Ok(Partition::Single(block.row(&[], rows.start, None)?));
+    }
+    let mut full = head(block, part)?;
+    for row in rows {
+        full.rows.push(block.row(&[], row, None)?);
+    }
+    Ok(Partition::Full(Arc::new(full)))
+}
+
+/// The head of the partition and at most the one row; whether columns were left out.
+fn only(
+    block: &columnar::Block,
+    part: usize,
+    clustering: &[u8],
+    wanted: Wanted<'_>,
+) -> Result<(Partition, bool), Malformed> {
+    let rows = block.rows_of(part)?;
+    let mut found = None;
+    if !rows.is_empty() {
+        let places = block.clustering()?;
+        let at = places.lower_bound(rows.start, rows.end, clustering);
+        if at < rows.end && places.raw(at) == clustering {
+            found = Some(block.row(&[], at, wanted)?);
+        }
+    }
+    let partial = found.is_some() && block.has_others(wanted);
+    let partition = match (found, block.head(part)?) {
+        (Some(row), None) if clustering.is_empty() => Partition::Single(row),
+        (found, head) => {
+            let mut full = Full::default();
+            if let Some(head) = head {
+                (full.deletion, full.ranges) = (head.deletion, head.ranges.clone());
+            }
+            found.into_iter().for_each(|row| full.rows.push(row));
+            Partition::Full(Arc::new(full))
+        }
+    };
+    Ok((partition, partial))
+}

@@ -1,0 +1,107 @@
+//! What is known of a table file as a whole, from its footer.
+//!
+//! ```text
+//!  statistics   rows u64 | cells u64 | tombstones u64 | least timestamp i64 | greatest timestamp i64 | first token i64 |
+//!               last token i64 | first expiry u32 | first deletion u32                                64 bytes
+//! ```
+//!
+//! Tombstones are those of cells, rows, ranges and partitions. Of what there is none of, the least is the greatest there can
+//! be, and the greatest the least.
+
+use crate::codec::{Malformed, Reader, put_i64, put_u32, put_u64};
+use crate::model::{CellValue, Deletion, Expiry};
+use crate::ranges::Ranges;
+use crate::row::Row;
+
+/// Counts and bounds of one file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Statistics {
+    pub(crate) rows: u64,
+    pub(crate) cells: u64,
+    pub(crate) tombstones: u64,
+    pub(crate) timestamps: (i64, i64),
+    /// Of the first and the last partition.
+    pub(crate) tokens: (Option<i64>, Option<i64>),
+    /// Nothing expires before this second.
+    pub(crate) first_expiry_s: u32,
+    /// No tombstone was made before this second.
+    pub(crate) first_deletion_s: u32,
+}
+
+impl Default for Statistics {
+    fn default() -> Statistics {
+        Statistics {
+            rows: 0,
+            cells: 0,
+            tombstones: 0,
+            timestamps: (i64::MAX, i64::MIN),
+            tokens: (None, None),
+            first_expiry_s: u32::MAX,
+            first_deletion_s: u32::MAX,
+        }
+    }
+}
+
+impl Statistics {
+    fn written(&mut self, timestamp: i64) {
+        let (least, greatest) = self.timestamps;
+        self.timestamps = (least.min(timestamp), greatest.max(timestamp));
+    }
+
+    fn expires(&mut self, expiry: Option<Expiry>) {
+        self.first_expiry_s = self.first_expiry_s.min(expiry.map_or(u32::MAX, |expiry| expiry.at_s));
+    }
+
+    fn deleted(&mut self, deletion: Deletion) {
+        self.written(deletion.timestamp);
+        self.tombstones += 1;
+        self.first_deletion_s = self.first_deletion_s.min(deletion.deleted_at_s);
+    }
+
+    pub(crate) fn add_head(&mut self, deletion: Option<Deletion>, statics: Option<&Row>, ranges: &Ranges) {
+        deletion.into_iter().for_each(|deletion| self.deleted(deletion));
+        ranges.iter().for_each(|(_, _, deletion)| self.deleted(deletion));
+        statics.into_iter().for_each(|row| self.add_cells(row));
+    }
+
+    pub(crate) fn add_row(&mut self, row: &Row) {
+        self.rows += 1;
+        if let Some(marker) = row.marker() {
+            self.written(marker.timestamp);
+            self.expires(marker.expiry);
+        }
+        row.deletion().into_iter().for_each(|deletion| self.deleted(deletion));
+        self.add_cells(row);
+    }
+
+    fn add_cells(&mut self, row: &Row) {
+        for cell in row.cells() {
+            self.cells += 1;
+            self.written(cell.timestamp);
+            match cell.value {
+                CellValue::Live { expiry, .. } => self.expires(expiry),
+                CellValue::Dead { deleted_at_s } => {
+                    self.deleted(Deletion { timestamp: cell.timestamp, deleted_at_s });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        [self.rows, self.cells, self.tombstones].iter().for_each(|count| put_u64(out, *count));
+        let tokens = (self.tokens.0.unwrap_or(i64::MAX), self.tokens.1.unwrap_or(i64::MIN));
+        let (least, greatest) = self.timestamps;
+        [least, greatest, tokens.0, tokens.1].iter().for_each(|bound| put_i64(out, *bound));
+        put_u32(out, self.first_expiry_s);
+        put_u32(out, self.first_deletion_s);
+    }
+
+    pub(crate) fn read(reader: &mut Reader) -> Result<Statistics, Malformed> {
+        let (rows, cells, tombstones) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let timestamps = (reader.i64()?, reader.i64()?);
+        let (first, last) = (reader.i64()?, reader.i64()?);
+        let tokens = if first <= last { (Some(first), Some(last)) } else { (None, None) };
+        let (first_expiry_s, first_deletion_s) = (reader.u32()?, reader.u32()?);
+        Ok(Statistics { rows, cells, tombstones, timestamps, tokens, first_expiry_s, first_deletion_s })
+    }
+}
