@@ -9,6 +9,7 @@ use crate::codec::Malformed;
 use crate::columnar;
 use crate::columnar::decode::Wanted;
 use crate::partition::{Full, Partition};
+use crate::slice::Slice;
 
 /// A block that can be read from. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub(crate) enum Ask {
     All,
     /// The row with this clustering, and what covers it; of its columns these, ascending, or all.
     Row { clustering: Bytes, columns: Option<Arc<[u32]>> },
+    /// A number of rows of a stretch.
+    Slice(Arc<Slice>),
 }
 
 /// What a block knows of what was asked.
@@ -78,7 +81,7 @@ impl Block {
             Block::Rows(block) => {
                 let Some(part) = block.find(token, key)? else { return Ok(None) };
                 let partition = match ask {
-                    Ask::All => part.partition()?,
+                    Ask::All | Ask::Slice(_) => part.partition()?,
                     Ask::Row { clustering, .. } => part.only(clustering)?,
                 };
                 Ok(Some(Piece { partition, more: part.more, partial: false }))
@@ -87,7 +90,7 @@ impl Block {
                 let Some(part) = block.find(token, key)? else { return Ok(None) };
                 let more = block.more && part + 1 == block.parts;
                 let (partition, partial) = match ask {
-                    Ask::All => (partition(block, part)?, false),
+                    Ask::All | Ask::Slice(_) => (partition(block, part)?, false),
                     Ask::Row { clustering, columns } => only(block, part, clustering, columns.as_deref())?,
                 };
                 Ok(Some(Piece { partition, more, partial }))
@@ -129,7 +132,8 @@ impl Part {
     }
 }
 
-fn head(block: &columnar::Block, part: usize) -> Result<Full, Malformed> {
+/// What is known of a partition beside its rows, in this block.
+pub(crate) fn head(block: &columnar::Block, part: usize) -> Result<Full, Malformed> {
     Ok(block.head(part)?.map_or_else(Full::default, |head| Full {
         deletion: head.deletion,
         statics: head.statics.clone(),

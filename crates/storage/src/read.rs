@@ -11,11 +11,12 @@ use bytes::Bytes;
 
 use crate::cache::Cache;
 use crate::error::StorageError;
+use crate::lookup::Lookup;
 use crate::model::TableId;
 use crate::part::{Ask, Block};
 use crate::partition::Partition;
 use crate::shard::Shard;
-use crate::table_file::Lookup;
+use crate::slice;
 use crate::view::{PartitionView, RowView};
 use crate::world::LocalBoxFuture;
 
@@ -49,6 +50,8 @@ pub(crate) struct Gather {
     pub(crate) found: Option<Partition>,
     /// A row was read without some of its columns.
     pub(crate) partial: bool,
+    /// Where sources stopped that have more of a slice.
+    pub(crate) frontiers: Vec<Bytes>,
     pub(crate) lookups: Vec<Lookup>,
 }
 
@@ -71,6 +74,7 @@ impl Gather {
             let Some(index) = lookup.needs() else {
                 let lookup = self.lookups.pop().expect("the last one was seen");
                 self.partial |= lookup.partial;
+                self.frontiers.extend(lookup.frontier);
                 lookup.found.into_iter().for_each(|partition| self.add(partition));
                 continue;
             };
@@ -83,7 +87,9 @@ impl Gather {
             };
             lookup.take(&block)?;
             // Only now is it known how much of it was unpacked.
-            cache.borrow_mut().keep(lookup.file.id, index, &block);
+            if !lookup.bypasses() {
+                cache.borrow_mut().keep(lookup.file.id, index, &block);
+            }
         }
         Ok(None)
     }
@@ -104,13 +110,13 @@ impl Gather {
     }
 }
 
-/// Where a partition is.
+/// Where a partition is, and when it is read.
 #[derive(Clone, Debug)]
-struct Target {
-    table: TableId,
-    token: i64,
-    key: Bytes,
-    now_s: u32,
+pub(crate) struct Target {
+    pub(crate) table: TableId,
+    pub(crate) token: i64,
+    pub(crate) key: Bytes,
+    pub(crate) now_s: u32,
 }
 
 impl Shard {
@@ -197,15 +203,21 @@ impl Shard {
     }
 
     /// Gathers what memory and the cache know, and names the block that is missing.
-    fn gather(&self, target: &Target, ask: Ask) -> Result<(Gather, Option<usize>), StorageError> {
+    pub(crate) fn gather(&self, target: &Target, ask: Ask) -> Result<(Gather, Option<usize>), StorageError> {
         let mut gather = Gather::default();
         let state = self.state.borrow();
         let Some(table) = state.tables.get(&target.table) else { return Ok((gather, None)) };
         for partition in table.memtables().filter_map(|memtable| memtable.get(target.token, &target.key)) {
-            gather.add(match &ask {
+            let known = match &ask {
                 Ask::All => partition,
                 Ask::Row { clustering, .. } => partition.only(clustering),
-            });
+                Ask::Slice(slice) => {
+                    let given = slice::of_partition(&partition, slice, slice.rows);
+                    gather.frontiers.extend(given.last.filter(|_| given.more));
+                    given.partition
+                }
+            };
+            gather.add(known);
         }
         for file in table.files.iter().filter(|file| file.may_contain(target.token)) {
             gather.lookups.push(Lookup::new(file.clone(), target.token, target.key.clone(), ask.clone()));

@@ -1,8 +1,4 @@
 //! An open table file: its filter and index in memory, its blocks read on demand.
-//!
-//! [`Lookup`] is the way of one point read through a file. It asks for blocks by number and never waits itself,
-//! so the same code serves the synchronous path, when the cache has every block, and the asynchronous one.
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,8 +9,7 @@ use crate::codec::Malformed;
 use crate::error::StorageError;
 use crate::manifest::FileEntry;
 use crate::memtable::{Entry, ScanFrom};
-use crate::part::{Ask, Block, Part};
-use crate::partition::Partition;
+use crate::part::{Block, Part};
 use crate::statistics::Statistics;
 use crate::table::{self, BlockStart, FOOTER_MAX, IndexEntry, Unreadable};
 use crate::world::{File, Mode, World};
@@ -29,7 +24,7 @@ pub(crate) struct TableFile {
     pub(crate) path: PathBuf,
     file: Arc<dyn File>,
     filter: Bytes,
-    index: Vec<IndexEntry>,
+    pub(crate) index: Vec<IndexEntry>,
     /// `None` in files of version 1.
     pub(crate) statistics: Option<Statistics>,
 }
@@ -85,74 +80,16 @@ impl TableFile {
     }
 
     /// The last block that starts at or before this place.
-    fn block_at(&self, place: &BlockStart) -> usize {
+    pub(crate) fn block_at(&self, place: &BlockStart) -> usize {
         self.index.partition_point(|entry| entry.start <= *place).saturating_sub(1)
     }
 
-    fn malformed(&self, index: usize) -> impl Fn(Malformed) -> StorageError {
+    pub(crate) fn malformed(&self, index: usize) -> impl Fn(Malformed) -> StorageError {
         let offset = self.index.get(index).map_or(self.bytes, |entry| entry.offset);
         move |Malformed| {
             let what = format!("the block at byte {offset} does not match its checksums or does not decode");
             StorageError::corrupt(&self.path, what)
         }
-    }
-}
-
-/// One point read in one file.
-#[derive(Debug)]
-pub(crate) struct Lookup {
-    pub(crate) file: Arc<TableFile>,
-    token: i64,
-    key: Bytes,
-    ask: Ask,
-    next: Option<usize>,
-    /// What the file knows so far of what was asked.
-    pub(crate) found: Option<Partition>,
-    /// A row was read without some of its columns.
-    pub(crate) partial: bool,
-}
-
-impl Lookup {
-    pub(crate) fn new(file: Arc<TableFile>, token: i64, key: Bytes, ask: Ask) -> Lookup {
-        let first = file.block_at(&BlockStart { token, key: key.clone(), clustering: None });
-        let next = (!file.index.is_empty()).then_some(first);
-        Lookup { file, token, key, ask, next, found: None, partial: false }
-    }
-
-    /// The block it needs; `None` at its end.
-    pub(crate) fn needs(&self) -> Option<usize> {
-        self.next
-    }
-
-    /// Goes on with the block that it needs.
-    pub(crate) fn take(&mut self, block: &Block) -> Result<(), StorageError> {
-        let Some(index) = self.next.take() else { return Ok(()) };
-        let piece = block.piece(self.token, &self.key, &self.ask).map_err(self.file.malformed(index))?;
-        let Some(piece) = piece else { return Ok(()) };
-        self.partial |= piece.partial;
-        self.found = Some(match self.found.take() {
-            Some(found) => found.merge(piece.partition),
-            None => piece.partition,
-        });
-        if !piece.more {
-            return Ok(());
-        }
-        let next = match &self.ask {
-            Ask::All => index + 1,
-            Ask::Row { clustering, .. } => {
-                let (token, key, clustering) = (self.token, self.key.clone(), Some(clustering.clone()));
-                let home = self.file.block_at(&BlockStart { token, key, clustering });
-                if home <= index {
-                    return Ok(());
-                }
-                home
-            }
-        };
-        if next >= self.file.index.len() {
-            return Err(self.file.malformed(next)(Malformed));
-        }
-        self.next = Some(next);
-        Ok(())
     }
 }
 

@@ -188,6 +188,44 @@ fn open(sim: &Arc<Sim>, options: &Options) -> Result<Rc<Shard>, StorageError> {
     block_on(Shard::open_in(options.clone(), sim.clone()))
 }
 
+/// Slices of a partition, forward and backwards, a few rows at a time.
+fn check_slices(shard: &Rc<Shard>, place: (TableId, i64, &Bytes), wanted: &Seen, now_s: u32, what: &str) {
+    let (table, token, key) = place;
+    let mut random = Random::new(token as u64 ^ wanted.rows.len() as u64);
+    let bound = |random: &mut Random| match random.below(3) {
+        0 => Bound::Unbounded,
+        1 => Bound::Included(Bytes::from(vec![random.below(40) as u8])),
+        _ => Bound::Excluded(Bytes::from(vec![random.below(40) as u8])),
+    };
+    for reversed in [false, true] {
+        let (start, end) = (bound(&mut random), bound(&mut random));
+        let rows = 1 + random.below(8) as usize;
+        let bounds = (start.clone(), end.clone());
+        let mut expected: Vec<_> = wanted
+            .rows
+            .iter()
+            .filter(|(clustering, ..)| std::ops::RangeBounds::<Bytes>::contains(&bounds, clustering))
+            .cloned()
+            .collect();
+        if reversed {
+            expected.reverse();
+        }
+        let mut slice = Slice { start, end, reversed, rows, bypass_cache: random.one_in(2) };
+        let mut got = Vec::new();
+        while let Some(piece) = block_on(shard.read_slice(table, token, key, &slice, now_s).wait()).unwrap() {
+            let mut seen = seen(&piece.view);
+            assert_eq!(seen.statics, wanted.statics, "{what}: static cells with {slice:?} of {key:?}");
+            if reversed {
+                seen.rows.reverse();
+            }
+            got.append(&mut seen.rows);
+            let Some(next) = piece.next else { break };
+            slice = slice.behind(next);
+        }
+        assert_eq!(got, expected, "{what}: {slice:?} of {key:?}");
+    }
+}
+
 fn check(shard: &Rc<Shard>, model: &Model, now_s: u32, what: &str) {
     for table in (0..TABLES).map(|id| TableId(u128::from(id))) {
         let mut expected = Vec::new();
@@ -211,6 +249,7 @@ fn check(shard: &Rc<Shard>, model: &Model, now_s: u32, what: &str) {
                 let wanted = cells.iter().find(|cell| cell.0 == 2).cloned();
                 assert_eq!(cell, wanted, "{what}: column 2 of {key:?}");
             }
+            check_slices(shard, (table, token, &key), &wanted, now_s, what);
             let absent = block_on(shard.read_row(table, token, &key, b"absent", &[], now_s).wait()).unwrap();
             assert!(absent.is_none());
             if wanted != Seen::default() {
