@@ -29,7 +29,7 @@ use schema::Sharding;
 use storage::{Shard, StorageError};
 
 /// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
-pub const IGNORE_MSB: u32 = 12;
+pub const IGNORE_MSB: u32 = storage::IGNORE_MSB;
 
 /// Hears of changes of the schema.
 type Listener = Rc<dyn Fn(&SchemaChange)>;

@@ -194,6 +194,11 @@ impl Manifest {
         read().map_err(|Malformed| damaged("it does not decode"))
     }
 
+    /// All files, with their tables.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (TableId, &FileEntry)> {
+        self.tables.iter().flat_map(|(id, table)| table.files.iter().map(|file| (*id, file)))
+    }
+
     /// Forgets what no longer matters: truncations that lie before everything still in the log.
     pub(crate) fn tidy(&mut self) {
         let flushed = self.flushed;

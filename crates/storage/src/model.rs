@@ -14,6 +14,14 @@ use crate::row::Row;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct TableId(pub u128);
 
+impl TableId {
+    /// Whether this is a table of the server's own: those are not split by token, but whole on shard 0. Identities below 2^16 are
+    /// theirs; those of users' tables are random, and greater.
+    pub(crate) fn is_systems(self) -> bool {
+        self.0 < 1 << 16
+    }
+}
+
 /// When a value ceases to exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expiry {

@@ -116,6 +116,16 @@ impl World for OnLanes {
         Box::pin(async move { disk::rename(&from, &to).await })
     }
 
+    fn link(&self, from: &Path, to: &Path) -> BoxFuture<io::Result<()>> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        Box::pin(async move { disk::hard_link(&from, &to).await })
+    }
+
+    fn remove_dir(&self, path: &Path) -> BoxFuture<io::Result<()>> {
+        let path = path.to_owned();
+        Box::pin(async move { disk::remove_dir(&path).await })
+    }
+
     fn sync_dir(&self, dir: &Path) -> BoxFuture<io::Result<()>> {
         let dir = dir.to_owned();
         Box::pin(async move { disk::sync_dir(&dir).await })

@@ -172,6 +172,16 @@ impl World for Sim {
         Box::pin(async move { disk.rename(&from, &to).await })
     }
 
+    fn link(&self, from: &Path, to: &Path) -> BoxFuture<io::Result<()>> {
+        let (disk, from, to) = (self.disk.clone(), from.to_owned(), to.to_owned());
+        Box::pin(async move { disk.hard_link(&from, &to).await })
+    }
+
+    fn remove_dir(&self, path: &Path) -> BoxFuture<io::Result<()>> {
+        let (disk, path) = (self.disk.clone(), path.to_owned());
+        Box::pin(async move { disk.remove_dir(&path).await })
+    }
+
     fn sync_dir(&self, dir: &Path) -> BoxFuture<io::Result<()>> {
         let (disk, dir) = (self.disk.clone(), dir.to_owned());
         Box::pin(async move { disk.sync_dir(&dir).await })

@@ -2,6 +2,7 @@
 //! compactions, reopenings and crashes.
 
 mod faults;
+mod reshard;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -426,17 +427,6 @@ fn damage_anywhere_is_an_error_and_never_a_wrong_answer() {
     assert!(reported > 300, "only {reported} damaged bytes were reported");
     let shard = open(&sim, &options()).unwrap();
     check(&shard, &model, 1000, "undamaged again");
-}
-
-#[test]
-fn another_number_of_cores_is_refused_by_name() {
-    let sim = Arc::new(Sim::default());
-    filled(&sim);
-    let error = open(&sim, &Options { shards: 3, ..options() }).unwrap_err().to_string();
-    assert!(
-        error.contains("with 1 cores") && error.contains("with 3") && error.contains("--cores 1"),
-        "{error}"
-    );
 }
 
 #[test]

@@ -57,6 +57,10 @@ pub(crate) trait World: Send + Sync + Debug {
     fn create_dir_all(&self, dir: &Path) -> BoxFuture<io::Result<()>>;
     fn remove(&self, path: &Path) -> BoxFuture<io::Result<()>>;
     fn rename(&self, from: &Path, to: &Path) -> BoxFuture<io::Result<()>>;
+    /// A second name for a file.
+    fn link(&self, from: &Path, to: &Path) -> BoxFuture<io::Result<()>>;
+    /// Removes an empty folder.
+    fn remove_dir(&self, path: &Path) -> BoxFuture<io::Result<()>>;
     fn sync_dir(&self, dir: &Path) -> BoxFuture<io::Result<()>>;
     /// Takes an exclusive lock for as long as the answer lives; `WouldBlock` when someone else has it.
     fn lock(&self, path: &Path) -> BoxFuture<io::Result<Box<dyn Debug>>>;

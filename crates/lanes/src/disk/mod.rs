@@ -55,6 +55,14 @@ pub async fn remove_file(path: &Path) -> io::Result<()> {
     on_path(path, fs::remove_file).await
 }
 
+/// Removes an empty folder.
+///
+/// # Errors
+/// As the kernel says.
+pub async fn remove_dir(path: &Path) -> io::Result<()> {
+    on_path(path, fs::remove_dir).await
+}
+
 /// Renames a file, over an existing one too.
 ///
 /// # Errors

@@ -88,6 +88,14 @@ impl Disk {
         self.request(Request::Remove { path: path.into() }).await.map(drop)
     }
 
+    /// As [`crate::disk::remove_dir`].
+    ///
+    /// # Errors
+    /// `NotFound`, `DirectoryNotEmpty`, or a fault.
+    pub async fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.request(Request::RemoveFolder { path: path.into() }).await.map(drop)
+    }
+
     /// As [`crate::disk::rename`], of files only.
     ///
     /// # Errors

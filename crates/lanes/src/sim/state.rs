@@ -30,6 +30,7 @@ pub(super) enum Request {
     SyncFolder { path: PathBuf },
     MakeFolder { path: PathBuf },
     Remove { path: PathBuf },
+    RemoveFolder { path: PathBuf },
     Rename { from: PathBuf, to: PathBuf },
     Link { from: PathBuf, to: PathBuf },
     List { path: PathBuf },
@@ -69,6 +70,7 @@ impl Request {
             Request::SyncFolder { .. } => "sync the folder",
             Request::MakeFolder { .. } => "make the folder",
             Request::Remove { .. } => "remove",
+            Request::RemoveFolder { .. } => "remove the folder",
             Request::Rename { .. } => "rename",
             Request::Link { .. } => "link",
             Request::List { .. } => "list",
@@ -277,6 +279,7 @@ impl State {
             | Request::SyncFolder { path }
             | Request::MakeFolder { path }
             | Request::Remove { path }
+            | Request::RemoveFolder { path }
             | Request::List { path }
             | Request::Lock { path } => path.clone(),
             Request::Rename { to, .. } | Request::Link { to, .. } => to.clone(),
@@ -337,7 +340,10 @@ impl State {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
             }
-            request @ (Request::Remove { .. } | Request::Rename { .. } | Request::Link { .. }) => {
+            request @ (Request::Remove { .. }
+            | Request::RemoveFolder { .. }
+            | Request::Rename { .. }
+            | Request::Link { .. }) => {
                 if let Some(change) = self.renaming(request)? {
                     self.names.change(self.moment, change);
                 }
@@ -350,6 +356,14 @@ impl State {
     fn renaming(&self, request: &Request) -> io::Result<Option<names::Change>> {
         let (from, to) = match request {
             Request::Remove { path } => (Some(path), None),
+            Request::RemoveFolder { path } => {
+                self.names.check_folder(path)?;
+                if !self.names.list(path).is_empty() {
+                    return Err(io::ErrorKind::DirectoryNotEmpty.into());
+                }
+                let from = Some(path.clone());
+                return Ok(Some(names::Change { from, to: None, node: Node::Folder }));
+            }
             Request::Rename { from, to } => (Some(from), Some(to)),
             Request::Link { from, to } => {
                 let node = Node::File(self.names.file(from)?);
