@@ -1,5 +1,6 @@
 //! Flushing: frozen memtables become table files, oldest first, one after another.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
 use crate::model::TableId;
 use crate::shard::{Frozen, Shard};
+use crate::table_file::TableFile;
 use crate::world::{Work, run_heavy};
 
 impl Shard {
@@ -50,15 +52,7 @@ impl Shard {
             let file = self.with_room(write).await?;
             written.extend(file.map(|file| (*id, Arc::new(file))));
         }
-        let name = |shard: &Shard, manifest: &mut Manifest| {
-            for (id, file) in &written {
-                if shard.frozen_memtable(*id, generation).is_some() {
-                    manifest.tables.entry(*id).or_default().files.push(file.entry.clone());
-                }
-            }
-            manifest.flushed = manifest.flushed.max(frozen.last_record);
-        };
-        self.with_room(async || self.edit(name).await).await?;
+        self.name_flushed(&frozen, &written).await?;
         let mut garbage = Vec::new();
         {
             let state = &mut *self.state.borrow_mut();
@@ -83,6 +77,40 @@ impl Shard {
         }
         // Freeing a memtable takes long: not here.
         run_heavy(&*self.world, Work::Flush, async move { drop(garbage) }).await;
+        Ok(())
+    }
+
+    /// Names the files in the manifest. What of a truncated table was in memory is gone, and will not be flushed: so what the log
+    /// has of it counts until the manifest says that the table is empty.
+    async fn name_flushed(
+        &self,
+        frozen: &Frozen,
+        written: &[(TableId, Arc<TableFile>)],
+    ) -> Result<(), StorageError> {
+        let settled = || {
+            let state = self.state.borrow();
+            match state.truncating {
+                0 => Some(Ok(())),
+                _ => state.closed.then_some(Err(StorageError::Closed)),
+            }
+        };
+        let named = Cell::new(false);
+        let name = |shard: &Shard, manifest: &mut Manifest| {
+            if shard.state.borrow().truncating > 0 {
+                return;
+            }
+            for (id, file) in written {
+                if shard.frozen_memtable(*id, frozen.generation).is_some() {
+                    manifest.tables.entry(*id).or_default().files.push(file.entry.clone());
+                }
+            }
+            manifest.flushed = manifest.flushed.max(frozen.last_record);
+            named.set(true);
+        };
+        while !named.get() {
+            self.progress.wait(settled).await?;
+            self.with_room(async || self.edit(name).await).await?;
+        }
         Ok(())
     }
 

@@ -113,6 +113,8 @@ pub(crate) struct State {
     /// Oldest first.
     pub(crate) frozen: VecDeque<Frozen>,
     pub(crate) next_generation: u64,
+    /// Tables that are empty already in memory, and not yet in the manifest.
+    pub(crate) truncating: u32,
     /// Files no longer alive, until their last reader is gone.
     pub(crate) obsolete: Vec<Arc<TableFile>>,
     pub(crate) busy: u32,

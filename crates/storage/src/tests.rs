@@ -1,7 +1,10 @@
 //! The whole shard against a model that keeps every mutation and works out each row from all of them, through flushes,
 //! compactions, reopenings and crashes.
 
+mod compare;
+mod crashes;
 mod faults;
+mod model;
 mod reshard;
 
 use std::collections::BTreeMap;

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::StorageError;
-use crate::log::RETRY_FULL;
+use crate::log::{Log, RETRY_FULL};
+use crate::manifest::Manifest;
 use crate::model::TableId;
 use crate::shard::{FROZEN_MAX, Shard, Stats};
 use crate::world::{Work, run_heavy};
@@ -65,10 +66,14 @@ impl Shard {
         }
     }
 
-    /// Removes dead files that no reader uses any more.
+    /// Removes dead files that no reader uses any more. Not while a table is being truncated: what memory has given up, the manifest
+    /// may still name.
     pub(crate) async fn sweep(&self) {
-        let dead: Vec<_> =
-            self.state.borrow_mut().obsolete.extract_if(.., |file| Arc::strong_count(file) == 1).collect();
+        let dead: Vec<_> = {
+            let state = &mut *self.state.borrow_mut();
+            let settled = state.truncating == 0;
+            state.obsolete.extract_if(.., |file| settled && Arc::strong_count(file) == 1).collect()
+        };
         for file in dead {
             self.cache.borrow_mut().forget(file.id);
             // A file that cannot be removed is in no one's way: the next start tries again.
@@ -86,23 +91,37 @@ impl Shard {
             return Ok(());
         };
         let last = log.last_record();
-        let gone = {
+        let mut gone = {
             let state = &mut *self.state.borrow_mut();
-            let Some(mut gone) = state.tables.remove(&table) else { return Ok(()) };
-            state.obsolete.append(&mut gone.files);
+            let Some(gone) = state.tables.remove(&table) else { return Ok(()) };
+            state.truncating += 1;
             gone
         };
-        // What the truncation covers must be in the log before it is named, or numbers would be given out twice.
-        log.sync().await?;
-        self.edit(|_, manifest| {
-            let version = manifest.tables.entry(table).or_default();
-            version.truncated = last;
-            version.files.clear();
-        })
-        .await?;
+        if let Err(error) = self.name_truncation(log, table, last).await {
+            // Memory no longer says what the disk does: a restart brings the table back.
+            self.fail(error.clone());
+            return Err(error);
+        }
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.truncating -= 1;
+            state.obsolete.append(&mut gone.files);
+        }
+        self.progress.wake();
         self.sweep().await;
         run_heavy(&*self.world, Work::Flush, async move { drop(gone) }).await;
         Ok(())
+    }
+
+    async fn name_truncation(&self, log: &Log, table: TableId, last: u64) -> Result<(), StorageError> {
+        // What the truncation covers must be in the log before it is named, or numbers would be given out twice.
+        log.sync().await?;
+        let name = |_: &Shard, manifest: &mut Manifest| {
+            let version = manifest.tables.entry(table).or_default();
+            version.truncated = last;
+            version.files.clear();
+        };
+        self.with_room(async || self.edit(name).await).await
     }
 
     /// Forgets a table and everything it holds, durably.
@@ -145,6 +164,7 @@ impl Shard {
     pub async fn shutdown(self: &Rc<Self>) -> Result<(), StorageError> {
         self.state.borrow_mut().closed = true;
         self.work.wake();
+        self.progress.wake();
         let Some(log) = &self.log else { return Ok(()) };
         let result = log.close().await;
         self.progress.wait(|| (self.state.borrow().busy == 0).then_some(())).await;

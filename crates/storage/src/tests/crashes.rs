@@ -1,0 +1,397 @@
+//! Seeded histories of a whole shard on a disk that goes down at any step, against a plain model: after each crash everything
+//! acknowledged is there, every write is there whole or not at all, and life goes on from what is there.
+//!
+//! `FAIRLANE_SEED=17` runs one history, `FAIRLANE_SEEDS=500` so many.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::task::Poll;
+use std::time::Duration;
+
+use super::compare::{KEYS, bound, compare};
+use super::model::Store;
+use super::*;
+use crate::sim::run;
+
+const TABLES: u64 = 3;
+
+/// Histories when nobody asks for more: a few seconds.
+const SEEDS: u64 = 40;
+
+/// Turns of one history, and steps of the disk until the next crash, at most.
+const TURNS: u32 = 400;
+const STEPS_MAX: u64 = 600;
+
+fn row(random: &mut Random, table: u64, timestamp: i64, now_s: u32, ties: bool) -> Row {
+    // The first table has single rows only.
+    let at = if table == 0 { vec![] } else { vec![random.below(20) as u8] };
+    let expiry = |random: &mut Random| Expiry { ttl_s: 5, at_s: now_s + random.below(12) as u32 };
+    let mut row = RowBuilder::new(&[], &at, timestamp);
+    let kind = random.below(12);
+    if kind == 0 || (kind == 1 && ties) {
+        row.deletion(Some(Deletion { timestamp, deleted_at_s: now_s }));
+    }
+    if kind == 0 {
+        return row.finish();
+    }
+    if kind % 2 == 0 {
+        let expiry = random.one_in(4).then(|| expiry(random));
+        row.marker(Some(Liveness { timestamp, expiry }));
+    }
+    cells(random, &mut row, timestamp, now_s, ties);
+    row.finish()
+}
+
+/// Three simple columns and one of elements.
+fn cells(random: &mut Random, row: &mut RowBuilder, timestamp: i64, now_s: u32, ties: bool) {
+    for (column, path) in [(0, None), (1, None), (2, None), (3, None), (3, Some("a")), (3, Some("b"))] {
+        let timestamp = if ties && random.one_in(5) { random.below(12) as i64 } else { timestamp };
+        let value = vec![random.below(256) as u8; random.below(50) as usize];
+        let expiry = Expiry { ttl_s: 5, at_s: now_s + random.below(12) as u32 };
+        let cell = match random.below(8) {
+            0..=3 if column == 3 && path.is_none() => continue,
+            0..=2 => CellRef::live(column, timestamp, &value),
+            3 => CellRef::expiring(column, timestamp, &value, expiry),
+            4 => CellRef::dead(column, timestamp, now_s),
+            _ => continue,
+        };
+        row.push(CellRef { path: path.map(str::as_bytes), ..cell });
+    }
+}
+
+fn write(random: &mut Random, timestamp: i64, now_s: u32, ties: bool) -> Mutation {
+    let ((token, key), table) = (key(random.below(KEYS)), random.below(TABLES));
+    let deletion = Deletion { timestamp, deleted_at_s: now_s };
+    let edge = |random: &mut Random| Bytes::from(vec![random.below(20) as u8]);
+    let change = |random: &mut Random| match random.below(40) {
+        0 => Change::DeletePartition(deletion),
+        1..=3 if table > 0 => {
+            Change::DeleteRange { start: bound(random, edge), end: bound(random, edge), deletion }
+        }
+        4..=6 if table > 0 => {
+            let mut row = RowBuilder::new(&[], &[], timestamp);
+            cells(random, &mut row, timestamp, now_s, ties);
+            Change::Static(row.finish())
+        }
+        _ => Change::Row(row(random, table, timestamp, now_s, ties)),
+    };
+    // With timestamps that only rise, one write does not contradict itself.
+    let count = if ties { 1 + random.below(3) } else { 1 };
+    let changes = (0..count).map(|_| change(random)).collect();
+    Mutation { table: TableId(u128::from(table)), token, key, changes }
+}
+
+/// A shard, and what it should hold.
+struct Trial {
+    sim: Arc<Sim>,
+    random: Random,
+    options: Options,
+    /// Timestamps are random and often tie, and no tombstone is forgotten; or they only rise, and all are at once.
+    ties: bool,
+    shard: Option<Rc<Shard>>,
+    /// Writes in order: those of the log's records, from 1.
+    records: Vec<Vec<Mutation>>,
+    /// Tables emptied, and after how many records.
+    truncations: Vec<(usize, TableId)>,
+    /// One that was under way when the machine went down.
+    truncating: Option<(usize, TableId)>,
+    /// All of the above.
+    store: Store,
+    acknowledged: usize,
+    commits: Vec<(usize, Commit)>,
+    /// The disk is full, or was in this life.
+    tight: bool,
+    crashes: u32,
+}
+
+impl Trial {
+    fn new(sim: Arc<Sim>, seed: u64) -> Trial {
+        let mut random = Random::new(seed ^ 0x5eed);
+        sim.now_s.store(1000, Ordering::Relaxed);
+        let ties = random.one_in(2);
+        let strategies = [
+            Strategy::Incremental,
+            Strategy::SizeTiered,
+            Strategy::Leveled,
+            Strategy::TimeWindow { window_s: 5 },
+        ];
+        let table = TableOptions {
+            gc_grace_s: if ties { 1 << 20 } else { 0 },
+            strategy: strategies[random.below(4) as usize],
+            fragment_bytes: 4 << 10,
+            min_threshold: 2 + random.below(3) as u32,
+            block_bytes: 256 << random.below(4),
+            ..TableOptions::default()
+        };
+        let options = Options {
+            commit: match random.below(4) {
+                0 => CommitMode::Periodic { every: Duration::from_millis(10 * random.below(10)) },
+                _ => CommitMode::Batch,
+            },
+            memtable_bytes_max: 2 << (10 + random.below(4)),
+            segment_bytes: 32 << 10,
+            table,
+            ..super::options()
+        };
+        Trial {
+            sim,
+            random,
+            options,
+            ties,
+            shard: None,
+            records: Vec::new(),
+            truncations: Vec::new(),
+            truncating: None,
+            store: Store::default(),
+            acknowledged: 0,
+            commits: Vec::new(),
+            tight: false,
+            crashes: 0,
+        }
+    }
+
+    fn now_s(&self) -> u32 {
+        self.sim.now_s.load(Ordering::Relaxed)
+    }
+
+    /// What the shard should hold after so many records.
+    fn store_of(&self, records: usize, truncating: Option<(usize, TableId)>) -> Store {
+        let mut store = Store::default();
+        let empty = |store: &mut Store, at: usize| {
+            let here = self.truncations.iter().chain(&truncating).filter(|(own, _)| *own == at);
+            here.for_each(|(_, table)| store.truncate(*table));
+        };
+        for (at, record) in self.records[..records].iter().enumerate() {
+            empty(&mut store, at);
+            store.apply(record);
+        }
+        empty(&mut store, records);
+        store
+    }
+
+    fn compare(&mut self, store: &Store) -> Option<Result<(), String>> {
+        let (shard, now_s) = (self.shard.clone().expect("open"), self.now_s());
+        run(&self.sim, compare(&shard, store, TABLES, &mut self.random, now_s))
+    }
+
+    /// That the shard shows what it should; nothing, if the machine goes down meanwhile.
+    fn check(&mut self, what: &str) {
+        let store = std::mem::take(&mut self.store);
+        let result = self.compare(&store);
+        self.store = store;
+        if let Some(Err(difference)) = result {
+            panic!("{what}: {difference}");
+        }
+    }
+
+    /// Opens the shard, however often the machine goes down meanwhile. Space there is enough.
+    fn open(&mut self) {
+        self.commits.clear();
+        self.shard = None;
+        self.sim.disk.set_capacity(u64::MAX);
+        self.tight = false;
+        for _ in 0..100 {
+            if let Some(opened) = run(&self.sim, Shard::open_in(self.options.clone(), self.sim.clone())) {
+                self.shard = Some(opened.expect("opens"));
+                return;
+            }
+            self.restart();
+        }
+        panic!("it never opens");
+    }
+
+    /// The machine goes down, and will again after some steps.
+    fn restart(&mut self) {
+        self.sim.crash();
+        self.crashes += 1;
+        if self.crashes % 8 != 0 {
+            let steps = if self.random.one_in(3) { 40 } else { STEPS_MAX };
+            self.sim.disk.crash_at(self.sim.disk.steps() + 1 + self.random.below(steps));
+        }
+    }
+
+    /// After the machine went down: opens, and finds out what is left.
+    fn recover(&mut self) {
+        self.restart();
+        self.open();
+        let survived = self.shard.as_ref().expect("open").stats().log_records as usize;
+        let (acknowledged, issued) = (self.acknowledged, self.records.len());
+        assert!(
+            (acknowledged..=issued).contains(&survived),
+            "{survived} of {acknowledged} to {issued} records"
+        );
+        let truncating = self.truncating.take().filter(|(at, _)| *at <= survived);
+        let mut candidates = vec![None];
+        candidates.extend(truncating.map(Some));
+        let mut differences = Vec::new();
+        for candidate in candidates {
+            let store = self.store_of(survived, candidate);
+            match self.compare(&store) {
+                // Down again: the same question waits for the next start.
+                None => {
+                    self.truncating = truncating;
+                    self.records.truncate(survived);
+                    self.acknowledged = survived;
+                    return;
+                }
+                Some(Ok(())) => {
+                    self.records.truncate(survived);
+                    self.truncations.retain(|(at, _)| *at <= survived);
+                    self.truncations.extend(candidate);
+                    (self.store, self.acknowledged) = (store, survived);
+                    return;
+                }
+                Some(Err(difference)) => differences.push(difference),
+            }
+        }
+        panic!("after crash {}, {survived} records: {}", self.crashes, differences.join("\nor "));
+    }
+
+    fn apply(&mut self) {
+        let (now_s, ties) = (self.now_s(), self.ties);
+        let timestamp = if ties { self.random.below(12) as i64 } else { self.records.len() as i64 + 1 };
+        let count = if ties { 1 + self.random.below(3) } else { 1 };
+        let mutations: Vec<_> = (0..count).map(|_| write(&mut self.random, timestamp, now_s, ties)).collect();
+        match self.shard.as_ref().expect("open").apply(mutations.clone()) {
+            Ok(commit) => {
+                self.store.apply(&mutations);
+                self.records.push(mutations);
+                self.commits.push((self.records.len(), commit));
+            }
+            Err(StorageError::WritesRefused { because }) if self.tight && because.is_full() => {}
+            Err(StorageError::Overloaded) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Looks which writes were acknowledged.
+    fn acknowledge(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        let durable = self.options.commit == CommitMode::Batch;
+        let (acknowledged, tight) = (&mut self.acknowledged, self.tight);
+        self.commits.retain_mut(|(record, commit)| match Pin::new(commit).poll(&mut cx) {
+            Poll::Ready(Ok(())) if durable => {
+                *acknowledged = (*acknowledged).max(*record);
+                false
+            }
+            Poll::Ready(result) => {
+                assert!(result.is_ok() || tight, "{result:?}");
+                false
+            }
+            Poll::Pending => true,
+        });
+    }
+
+    /// The outcome of something that a full disk may refuse.
+    fn unless_full<T>(&self, outcome: Option<Result<T, StorageError>>) -> Option<T> {
+        match outcome? {
+            Ok(answer) => Some(answer),
+            Err(error) if self.tight && error.is_full() => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn turn(&mut self, what: &str) {
+        let shard = self.shard.clone().expect("open");
+        let issued = self.records.len();
+        match self.random.below(200) {
+            0..=3 => {
+                let now_s = self.now_s() + self.random.below(5) as u32;
+                self.sim.now_s.store(now_s, Ordering::Relaxed);
+            }
+            4..=11 => {
+                let flushed = run(&self.sim, shard.flush_all());
+                if self.unless_full(flushed).is_some() {
+                    self.acknowledged = issued;
+                }
+            }
+            12..=14 if !self.tight => {
+                if run(&self.sim, shard.shutdown()).transpose().expect(what).is_some() {
+                    self.acknowledged = issued;
+                    drop(shard);
+                    self.open();
+                }
+            }
+            15..=17 if !self.tight => {
+                let table = TableId(u128::from(self.random.below(TABLES)));
+                self.truncating = Some((issued, table));
+                if run(&self.sim, shard.truncate(table)).transpose().expect(what).is_some() {
+                    self.truncations.extend(self.truncating.take());
+                    self.store.truncate(table);
+                }
+            }
+            18 if self.tight => self.sim.disk.set_capacity(u64::MAX),
+            18 if self.random.one_in(2) => {
+                self.tight = true;
+                self.sim.disk.set_capacity(self.sim.disk.used() + self.random.below(8 << 10));
+            }
+            19..=24 => self.check(what),
+            25..=80 => (0..self.random.below(6)).for_each(|_| step()),
+            _ => self.apply(),
+        }
+    }
+
+    fn history(&mut self) {
+        self.restart();
+        self.open();
+        for turn in 0..TURNS {
+            self.turn(&format!("turn {turn}"));
+            while self.sim.disk.is_down() {
+                self.recover();
+            }
+            self.acknowledge();
+        }
+        // The end is calm.
+        self.sim.disk.crash_at(u64::MAX);
+        self.sim.disk.set_capacity(u64::MAX);
+        while self.shard.as_ref().expect("open").stats().writes_refused {
+            step();
+        }
+        self.check("at the end");
+        let shard = self.shard.take().expect("open");
+        run(&self.sim, shard.shutdown()).expect("up").expect("shuts down");
+        drop(shard);
+        self.open();
+        self.check("reopened at the end");
+        drop_tasks();
+    }
+}
+
+/// Runs one history; if it fails, says how to run it again.
+fn replayable(seed: u64, test: &str, history: impl FnOnce(Arc<Sim>)) {
+    drop_tasks();
+    let sim = Arc::new(Sim::new(seed));
+    let outcome = catch_unwind(AssertUnwindSafe(|| history(sim.clone())));
+    if let Err(panic) = outcome {
+        eprintln!(
+            "{}\nto see it again: FAIRLANE_SEED={seed} cargo test --release -p storage {test}",
+            sim.disk.record()
+        );
+        resume_unwind(panic);
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
+}
+
+#[test]
+fn crashes_at_random_steps_lose_nothing_acknowledged_and_leave_nothing_half() {
+    let seeds = match number("FAIRLANE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("FAIRLANE_SEEDS").unwrap_or(SEEDS),
+    };
+    let single = seeds.end - seeds.start == 1;
+    let (mut crashes, mut flushes, mut compactions) = (0, 0, 0);
+    for seed in seeds {
+        replayable(seed, "crashes_at_random", |sim| {
+            let mut trial = Trial::new(sim, seed);
+            trial.history();
+            let stats = trial.shard.as_ref().expect("open").stats();
+            crashes += trial.crashes;
+            flushes += stats.flushes;
+            compactions += stats.compactions;
+        });
+    }
+    assert!(single || crashes > 150, "too little went on: {crashes} crashes");
+}
