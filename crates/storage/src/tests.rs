@@ -3,6 +3,7 @@
 
 mod compare;
 mod crashes;
+mod every_step;
 mod faults;
 mod model;
 mod reshard;

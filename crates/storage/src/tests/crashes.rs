@@ -33,7 +33,7 @@ fn row(random: &mut Random, table: u64, timestamp: i64, now_s: u32, ties: bool) 
     if kind == 0 {
         return row.finish();
     }
-    if kind % 2 == 0 {
+    if kind.is_multiple_of(2) {
         let expiry = random.one_in(4).then(|| expiry(random));
         row.marker(Some(Liveness { timestamp, expiry }));
     }
@@ -81,10 +81,10 @@ fn write(random: &mut Random, timestamp: i64, now_s: u32, ties: bool) -> Mutatio
 }
 
 /// A shard, and what it should hold.
-struct Trial {
-    sim: Arc<Sim>,
+pub(super) struct Trial {
+    pub(super) sim: Arc<Sim>,
     random: Random,
-    options: Options,
+    pub(super) options: Options,
     /// Timestamps are random and often tie, and no tombstone is forgotten; or they only rise, and all are at once.
     ties: bool,
     shard: Option<Rc<Shard>>,
@@ -104,7 +104,7 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(sim: Arc<Sim>, seed: u64) -> Trial {
+    pub(super) fn new(sim: Arc<Sim>, seed: u64) -> Trial {
         let mut random = Random::new(seed ^ 0x5eed);
         sim.now_s.store(1000, Ordering::Relaxed);
         let ties = random.one_in(2);
@@ -174,7 +174,7 @@ impl Trial {
     }
 
     /// That the shard shows what it should; nothing, if the machine goes down meanwhile.
-    fn check(&mut self, what: &str) {
+    pub(super) fn check(&mut self, what: &str) {
         let store = std::mem::take(&mut self.store);
         let result = self.compare(&store);
         self.store = store;
@@ -184,7 +184,7 @@ impl Trial {
     }
 
     /// Opens the shard, however often the machine goes down meanwhile. Space there is enough.
-    fn open(&mut self) {
+    pub(super) fn open(&mut self) {
         self.commits.clear();
         self.shard = None;
         self.sim.disk.set_capacity(u64::MAX);
@@ -203,14 +203,14 @@ impl Trial {
     fn restart(&mut self) {
         self.sim.crash();
         self.crashes += 1;
-        if self.crashes % 8 != 0 {
+        if !self.crashes.is_multiple_of(8) {
             let steps = if self.random.one_in(3) { 40 } else { STEPS_MAX };
             self.sim.disk.crash_at(self.sim.disk.steps() + 1 + self.random.below(steps));
         }
     }
 
     /// After the machine went down: opens, and finds out what is left.
-    fn recover(&mut self) {
+    pub(super) fn recover(&mut self) {
         self.restart();
         self.open();
         let survived = self.shard.as_ref().expect("open").stats().log_records as usize;
@@ -246,7 +246,7 @@ impl Trial {
         panic!("after crash {}, {survived} records: {}", self.crashes, differences.join("\nor "));
     }
 
-    fn apply(&mut self) {
+    pub(super) fn apply(&mut self) {
         let (now_s, ties) = (self.now_s(), self.ties);
         let timestamp = if ties { self.random.below(12) as i64 } else { self.records.len() as i64 + 1 };
         let count = if ties { 1 + self.random.below(3) } else { 1 };
@@ -264,7 +264,7 @@ impl Trial {
     }
 
     /// Looks which writes were acknowledged.
-    fn acknowledge(&mut self) {
+    pub(super) fn acknowledge(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
         let durable = self.options.commit == CommitMode::Batch;
         let (acknowledged, tight) = (&mut self.acknowledged, self.tight);
@@ -290,34 +290,43 @@ impl Trial {
         }
     }
 
+    pub(super) fn flush(&mut self) {
+        let (shard, issued) = (self.shard.clone().expect("open"), self.records.len());
+        let flushed = run(&self.sim, shard.flush_all());
+        if self.unless_full(flushed).is_some() {
+            self.acknowledged = issued;
+        }
+    }
+
+    pub(super) fn reopen(&mut self) {
+        let (shard, issued) = (self.shard.clone().expect("open"), self.records.len());
+        if run(&self.sim, shard.shutdown()).transpose().expect("shuts down").is_some() {
+            self.acknowledged = issued;
+            drop(shard);
+            self.open();
+        }
+    }
+
+    pub(super) fn truncate(&mut self, table: u64) {
+        let (shard, table) = (self.shard.clone().expect("open"), TableId(u128::from(table)));
+        self.truncating = Some((self.records.len(), table));
+        if run(&self.sim, shard.truncate(table)).transpose().expect("truncates").is_some() {
+            self.truncations.extend(self.truncating.take());
+            self.store.truncate(table);
+        }
+    }
+
     fn turn(&mut self, what: &str) {
-        let shard = self.shard.clone().expect("open");
-        let issued = self.records.len();
         match self.random.below(200) {
             0..=3 => {
                 let now_s = self.now_s() + self.random.below(5) as u32;
                 self.sim.now_s.store(now_s, Ordering::Relaxed);
             }
-            4..=11 => {
-                let flushed = run(&self.sim, shard.flush_all());
-                if self.unless_full(flushed).is_some() {
-                    self.acknowledged = issued;
-                }
-            }
-            12..=14 if !self.tight => {
-                if run(&self.sim, shard.shutdown()).transpose().expect(what).is_some() {
-                    self.acknowledged = issued;
-                    drop(shard);
-                    self.open();
-                }
-            }
+            4..=11 => self.flush(),
+            12..=14 if !self.tight => self.reopen(),
             15..=17 if !self.tight => {
-                let table = TableId(u128::from(self.random.below(TABLES)));
-                self.truncating = Some((issued, table));
-                if run(&self.sim, shard.truncate(table)).transpose().expect(what).is_some() {
-                    self.truncations.extend(self.truncating.take());
-                    self.store.truncate(table);
-                }
+                let table = self.random.below(TABLES);
+                self.truncate(table);
             }
             18 if self.tight => self.sim.disk.set_capacity(u64::MAX),
             18 if self.random.one_in(2) => {
@@ -340,7 +349,11 @@ impl Trial {
             }
             self.acknowledge();
         }
-        // The end is calm.
+        self.end();
+    }
+
+    /// The end is calm.
+    pub(super) fn end(&mut self) {
         self.sim.disk.crash_at(u64::MAX);
         self.sim.disk.set_capacity(u64::MAX);
         while self.shard.as_ref().expect("open").stats().writes_refused {
@@ -357,7 +370,7 @@ impl Trial {
 }
 
 /// Runs one history; if it fails, says how to run it again.
-fn replayable(seed: u64, test: &str, history: impl FnOnce(Arc<Sim>)) {
+pub(super) fn replayable(seed: u64, test: &str, history: impl FnOnce(Arc<Sim>)) {
     drop_tasks();
     let sim = Arc::new(Sim::new(seed));
     let outcome = catch_unwind(AssertUnwindSafe(|| history(sim.clone())));
@@ -370,7 +383,7 @@ fn replayable(seed: u64, test: &str, history: impl FnOnce(Arc<Sim>)) {
     }
 }
 
-fn number(name: &str) -> Option<u64> {
+pub(super) fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
 }

@@ -1,0 +1,63 @@
+//! One small workload, with everything a shard does to its disk in it, and the machine going down at every step of it in turn.
+//! `FAIRLANE_SEEDS=5` tries each step with so many ways of losing what was not durable, `FAIRLANE_SEED=17` one case alone.
+
+use super::crashes::{Trial, number, replayable};
+use super::*;
+
+fn trial(sim: Arc<Sim>) -> Trial {
+    let mut trial = Trial::new(sim, 3);
+    trial.options.commit = CommitMode::Batch;
+    trial.options.memtable_bytes_max = 1 << 20;
+    trial.options.table.min_threshold = 3;
+    trial
+}
+
+/// Writes, flushes that lead to compactions, a truncation, a restart, until all is done or the machine is down.
+fn play(trial: &mut Trial) {
+    for turn in 0..40 {
+        match turn {
+            8 | 15 | 22 | 37 => trial.flush(),
+            26 => trial.truncate(1),
+            31 => trial.reopen(),
+            _ => {
+                trial.apply();
+                (0..2).for_each(|_| step());
+            }
+        }
+        if trial.sim.disk.is_down() {
+            return;
+        }
+        trial.acknowledge();
+    }
+}
+
+#[test]
+fn the_machine_may_go_down_at_every_single_step() {
+    drop_tasks();
+    let mut undisturbed = trial(Arc::new(Sim::new(0)));
+    undisturbed.open();
+    play(&mut undisturbed);
+    let steps = undisturbed.sim.disk.steps();
+    undisturbed.end();
+    assert!((150..2000).contains(&steps), "{steps} steps");
+    let chances = number("FAIRLANE_SEEDS").unwrap_or(1);
+    let cases = match number("FAIRLANE_SEED") {
+        Some(case) => case..case + 1,
+        None => 0..steps * chances,
+    };
+    for case in cases {
+        replayable(case, "every_step", |_| {
+            let sim = Arc::new(Sim::new(case % chances));
+            sim.disk.crash_at(1 + case / chances);
+            let mut trial = trial(sim);
+            trial.open();
+            play(&mut trial);
+            while trial.sim.disk.is_down() {
+                trial.recover();
+            }
+            trial.sim.disk.crash_at(u64::MAX);
+            (0..5).for_each(|_| trial.apply());
+            trial.end();
+        });
+    }
+}
