@@ -147,7 +147,8 @@ impl Embedded {
         let now_us = self.next_us();
         let mut all = Vec::with_capacity(1);
         for (plan, values) in parts {
-            if let Err(error) = mutations(plan, values, request, now_us, &mut all) {
+            let list_us = if plan.appends() { self.next_us() } else { now_us };
+            if let Err(error) = mutations(plan, values, request, now_us, list_us, &mut all) {
                 return Execution::Ready(Err(error));
             }
         }
@@ -236,7 +237,7 @@ impl Embedded {
         let filters = plan.restrictions.filters.iter().map(|f| f.bound(values)).collect::<Result<_, _>>()?;
         let slice = Slice {
             def: plan.def.clone(),
-            want: plan.want.clone(),
+            want: plan.wanted(values)?,
             ranges,
             filters,
             reversed: plan.reversed,

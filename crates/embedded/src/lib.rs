@@ -5,7 +5,9 @@
 //! refuses with a clear error; it never answers approximately.
 
 mod catalogue;
+mod change;
 mod definition;
+mod elements;
 mod execute;
 mod metrics;
 mod paging;
@@ -15,6 +17,7 @@ mod read;
 mod restrict;
 mod scan;
 mod select;
+mod show;
 mod slice;
 mod term;
 mod virtual_select;

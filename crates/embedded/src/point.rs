@@ -10,6 +10,7 @@ use storage::{Read, RowView, TableId};
 
 use crate::read::{Chunk, take};
 use crate::select::SelectPlan;
+use crate::show::Source;
 use crate::slice::encode;
 use crate::{Embedded, storage_error};
 
@@ -79,7 +80,10 @@ fn answer(
     let mut chunk =
         Chunk { rows: plan.rows(), counted: 0, last: None, of_partition: 0, left: 1, bytes_max: usize::MAX };
     if let Some(row) = row {
-        take(&plan.def, &plan.want, (token, key), Some(row), &|_| None, now_s, &mut chunk)?;
+        let source = Source { def: &plan.def, token, key, row: Some(row), view: None, now_s };
+        if source.is_there() {
+            take(&plan.want, &source, &mut chunk)?;
+        }
         plan.measure(&chunk.rows);
     }
     Ok(Outcome::Rows(chunk.rows))

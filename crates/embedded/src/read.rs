@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use engine::{Error, Rows};
-use schema::{TableDef, token, value};
-use storage::{PartitionView, RowView, Shard, TableId};
+use schema::TableDef;
+use storage::{PartitionView, Shard, TableId};
 
 use crate::paging::Position;
 use crate::restrict::BoundFilter;
-use crate::select::{Show, Want};
-use crate::slice::{Range, descending};
+use crate::select::Want;
+use crate::show::Source;
+use crate::slice::Range;
 use crate::{Embedded, storage_error};
 
 /// What to read of a partition. It travels to the core that owns the partition.
@@ -122,7 +123,8 @@ impl Slice {
         after: Option<&Bytes>,
         chunk: &mut Chunk,
     ) -> Result<bool, Error> {
-        let statics = |id| view.static_cell(id);
+        let (token, key) = partition;
+        let source = Source { def: &self.def, token, key, row: None, view: Some(view), now_s: self.now_s };
         let mut found = after.is_some();
         let mut ranges: Vec<&Range> = self.ranges.iter().collect();
         if self.reversed {
@@ -143,7 +145,8 @@ impl Slice {
                 if lanes::should_yield() {
                     lanes::yield_now().await;
                 }
-                if !self.passes(partition, Some(&row), view)? {
+                let source = Source { row: Some(&row), ..source };
+                if !source.is_there() || !self.passes(&source)? {
                     continue;
                 }
                 if chunk.left == 0 {
@@ -152,48 +155,26 @@ impl Slice {
                 if chunk.of_partition >= self.per_partition {
                     return Ok(true);
                 }
-                take(&self.def, &self.want, partition, Some(&row), &statics, self.now_s, chunk)?;
+                take(&self.want, &source, chunk)?;
                 chunk.last = Some(Bytes::copy_from_slice(row.clustering()));
                 if self.distinct {
                     return Ok(true);
                 }
             }
         }
-        if !found
-            && self.whole
-            && view.static_cells().next().is_some()
-            && self.passes(partition, None, view)?
-        {
+        if !found && self.whole && view.static_cells().next().is_some() && self.passes(&source)? {
             if chunk.left == 0 {
                 return Ok(false);
             }
-            take(&self.def, &self.want, partition, None, &statics, self.now_s, chunk)?;
+            take(&self.want, &source, chunk)?;
         }
         Ok(true)
     }
 
-    fn passes(
-        &self,
-        partition: (i64, &[u8]),
-        row: Option<&RowView>,
-        view: &PartitionView,
-    ) -> Result<bool, Error> {
+    fn passes(&self, source: &Source<'_>) -> Result<bool, Error> {
         for filter in self.filters.iter() {
-            let column = &self.def.columns[filter.column];
-            let mut scratch = Vec::new();
-            let value = match column.kind {
-                schema::ColumnKind::PartitionKey(at) => Some(key_part(&self.def, partition.1, at)?),
-                schema::ColumnKind::Clustering(at, _) => match row {
-                    Some(row) => {
-                        clustering_part(&self.def, row.clustering(), at, &mut scratch)?;
-                        Some(scratch.as_slice())
-                    }
-                    None => None,
-                },
-                schema::ColumnKind::Static => view.static_cell(column.id).and_then(|c| c.value()),
-                schema::ColumnKind::Regular => row.and_then(|r| r.cell(column.id)).and_then(|c| c.value()),
-            };
-            if !filter.passes(&column.ty, value) {
+            let value = source.column(filter.column)?;
+            if !filter.passes(&self.def.columns[filter.column].ty, value.as_deref()) {
                 return Ok(false);
             }
         }
@@ -202,15 +183,7 @@ impl Slice {
 }
 
 /// Takes one row into the chunk.
-pub(crate) fn take<'v>(
-    def: &TableDef,
-    want: &Want,
-    partition: (i64, &[u8]),
-    row: Option<&RowView>,
-    statics: &impl Fn(u32) -> Option<storage::CellRef<'v>>,
-    now_s: u32,
-    chunk: &mut Chunk,
-) -> Result<(), Error> {
+pub(crate) fn take(want: &Want, source: &Source<'_>, chunk: &mut Chunk) -> Result<(), Error> {
     chunk.of_partition += 1;
     match want {
         Want::Rows(shows) => {
@@ -218,75 +191,16 @@ pub(crate) fn take<'v>(
             chunk.rows.count += 1;
             let mut scratch = Vec::new();
             for show in shows {
-                push(def, *show, partition, row, statics, now_s, &mut chunk.rows, &mut scratch)?;
+                source.push(show, &mut chunk.rows, &mut scratch)?;
             }
             chunk.bound();
         }
         Want::Count(None) => chunk.counted += 1,
         Want::Count(Some(show)) => {
             let mut one = Rows::new(Arc::from([]));
-            push(def, *show, partition, row, statics, now_s, &mut one, &mut Vec::new())?;
+            source.push(show, &mut one, &mut Vec::new())?;
             chunk.counted += u64::from(one.cells[..4] != (-1i32).to_be_bytes());
         }
-    }
-    Ok(())
-}
-
-#[expect(clippy::too_many_arguments, reason = "one cell of a row needs to see all of the row")]
-fn push<'v>(
-    def: &TableDef,
-    show: Show,
-    partition: (i64, &[u8]),
-    row: Option<&RowView>,
-    statics: &impl Fn(u32) -> Option<storage::CellRef<'v>>,
-    now_s: u32,
-    rows: &mut Rows,
-    scratch: &mut Vec<u8>,
-) -> Result<(), Error> {
-    let cell = |id: u32, is_static: bool| if is_static { statics(id) } else { row.and_then(|r| r.cell(id)) };
-    match show {
-        Show::Key(at) => rows.push(Some(key_part(def, partition.1, at)?)),
-        Show::Clustering(at) => match row {
-            Some(row) => {
-                scratch.clear();
-                clustering_part(def, row.clustering(), at, scratch)?;
-                rows.push(Some(scratch));
-            }
-            None => rows.push(None),
-        },
-        Show::Static(id) => rows.push(statics(id).and_then(|c| c.value())),
-        Show::Regular(id) => rows.push(row.and_then(|r| r.cell(id)).and_then(|c| c.value())),
-        Show::WriteTime(id, is_static) => match cell(id, is_static) {
-            Some(cell) => rows.push(Some(&cell.timestamp.to_be_bytes())),
-            None => rows.push(None),
-        },
-        Show::Ttl(id, is_static) => match cell(id, is_static).and_then(|c| c.expiry()) {
-            Some(expiry) => rows.push(Some(&(expiry.at_s.saturating_sub(now_s) as i32).to_be_bytes())),
-            None => rows.push(None),
-        },
-        Show::Token => rows.push(Some(&partition.0.to_be_bytes())),
-    }
-    Ok(())
-}
-
-fn key_part<'a>(def: &TableDef, key: &'a [u8], at: usize) -> Result<&'a [u8], Error> {
-    let count = def.partition_key().count();
-    if count == 1 {
-        return Ok(key);
-    }
-    let part = token::partition_key_components(count, key).nth(at).expect("the key has all components");
-    part.map_err(|e| Error::Server(format!("a stored partition key is damaged: {e}")))
-}
-
-fn clustering_part(def: &TableDef, mut key: &[u8], at: usize, out: &mut Vec<u8>) -> Result<(), Error> {
-    for (place, column) in def.clustering().enumerate() {
-        let before = out.len();
-        value::decode_key_part(&column.ty, descending(column), &mut key, out)
-            .map_err(|e| Error::Server(format!("a stored clustering key is damaged: {e}")))?;
-        if place == at {
-            return Ok(());
-        }
-        out.truncate(before);
     }
     Ok(())
 }

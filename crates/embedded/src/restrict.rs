@@ -1,9 +1,12 @@
 //! WHERE, sorted by what each relation is good for: naming partitions, bounding a slice, or filtering rows.
 
+use std::cmp::Ordering;
+
 use cql::ast::{CompareOp, InValues, Relation};
 use engine::{Error, Value};
-use schema::{CqlType, TableDef};
+use schema::{ColumnDef, CqlType, TableDef, value};
 
+use crate::elements;
 use crate::term::{Bind, Binder};
 
 /// The most values an IN, or the product of several, may name.
@@ -51,6 +54,12 @@ pub(crate) enum Test {
     Compare(CompareOp, Bind),
     /// One of several.
     In(Choice),
+    /// A collection has this value.
+    Contains(Bind),
+    /// A map has this key.
+    ContainsKey(Bind),
+    /// A map has this value under this key.
+    Entry(Bind, Bind),
 }
 
 /// A bound on tokens.
@@ -84,11 +93,41 @@ pub(crate) fn restrict(
         match relation {
             Relation::Compare { column, op, value } => {
                 let (at, column) = find(def, column)?;
+                check_comparable(column, sign(*op))?;
                 let bind = binder.bind(&column.name, &column.ty, value)?;
                 tests.push((at, Test::Compare(*op, bind)));
             }
+            Relation::Contains { column, value } => {
+                let (at, column) = find(def, column)?;
+                let (name, inner) = (&column.name, column.ty.thawed().inner());
+                let element = inner.last().filter(|_| column.ty.is_collection()).ok_or_else(|| {
+                    Error::Invalid(format!("Cannot use CONTAINS on non-collection column {name}"))
+                })?;
+                tests.push((at, Test::Contains(binder.bind(&format!("value({name})"), element, value)?)));
+            }
+            Relation::ContainsKey { column, key } => {
+                let (at, column) = find(def, column)?;
+                let name = &column.name;
+                let CqlType::Map(of, _) = column.ty.thawed() else {
+                    return Err(Error::Invalid(format!("Cannot use CONTAINS KEY on non-map column {name}")));
+                };
+                tests.push((at, Test::ContainsKey(binder.bind(&format!("key({name})"), of, key)?)));
+            }
+            Relation::Element { column, key, op, value } => {
+                let (at, column) = find(def, column)?;
+                let name = &column.name;
+                let CqlType::Map(of, values) = column.ty.thawed() else {
+                    return Err(Error::Invalid(format!("Column {name} cannot be used as a map")));
+                };
+                if *op != CompareOp::Eq {
+                    return Err(Error::Invalid("Only EQ relations are supported on map entries".into()));
+                }
+                let key = binder.bind(&format!("key({name})"), of, key)?;
+                tests.push((at, Test::Entry(key, binder.bind(&format!("value({name})"), values, value)?)));
+            }
             Relation::In { column, values } => {
                 let (at, column) = find(def, column)?;
+                check_comparable(column, "IN")?;
                 let choice = match values {
                     InValues::List(terms) => {
                         let binds = terms.iter().map(|t| binder.bind(&column.name, &column.ty, t));
@@ -112,7 +151,8 @@ pub(crate) fn restrict(
             }
             _ => {
                 return Err(Error::Invalid(
-                    "This kind of relation (tuples of columns, elements, CONTAINS, LIKE, IS NOT NULL) is not supported yet".into(),
+                    "This kind of relation (tuples of columns, LIKE, IS NOT NULL) is not supported yet"
+                        .into(),
                 ));
             }
         }
@@ -155,6 +195,32 @@ fn take_keys(def: &TableDef, tests: &mut Vec<(usize, Test)>, out: &mut Restricti
     }
 }
 
+/// A column of elements cannot be compared as a whole.
+fn check_comparable(column: &ColumnDef, sign: &str) -> Result<(), Error> {
+    let (name, ty) = (&column.name, &column.ty);
+    match ty.is_multi_cell() {
+        true if ty.is_collection() => Err(Error::Invalid(format!(
+            "Collection column '{name}' ({ty}) cannot be restricted by a '{sign}' relation"
+        ))),
+        true => Err(Error::Invalid(format!(
+            "Non-frozen UDT column '{name}' ({ty}) cannot be restricted by any relation"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// How CQL writes a comparison.
+pub(crate) fn sign(op: CompareOp) -> &'static str {
+    match op {
+        CompareOp::Eq => "=",
+        CompareOp::NotEq => "!=",
+        CompareOp::Less => "<",
+        CompareOp::LessEq => "<=",
+        CompareOp::Greater => ">",
+        CompareOp::GreaterEq => ">=",
+    }
+}
+
 fn is_bound(test: &Test) -> bool {
     matches!(
         test,
@@ -164,8 +230,10 @@ fn is_bound(test: &Test) -> bool {
 
 fn choice(test: Test) -> Choice {
     match test {
-        Test::Compare(_, bind) => Choice::One(bind),
         Test::In(choice) => choice,
+        Test::Compare(_, bind) | Test::Contains(bind) | Test::ContainsKey(bind) | Test::Entry(_, bind) => {
+            Choice::One(bind)
+        }
     }
 }
 
@@ -181,46 +249,67 @@ pub(crate) fn find<'a>(def: &'a TableDef, name: &str) -> Result<(usize, &'a sche
 pub(crate) struct BoundFilter {
     /// The column's place in the table's `columns`.
     pub(crate) column: usize,
-    op: CompareOp,
-    values: Vec<Vec<u8>>,
-    any: bool,
+    test: BoundTest,
+}
+
+#[derive(Clone, Debug)]
+enum BoundTest {
+    Compare(CompareOp, Vec<u8>),
+    In(Vec<Vec<u8>>),
+    Contains(Vec<u8>),
+    ContainsKey(Vec<u8>),
+    Entry(Vec<u8>, Vec<u8>),
 }
 
 impl Filter {
     /// Takes the values of one execution.
     pub(crate) fn bound(&self, values: &[Value<'_>]) -> Result<BoundFilter, Error> {
-        Ok(match &self.test {
-            Test::Compare(op, bind) => BoundFilter {
-                column: self.column,
-                op: *op,
-                values: vec![bind.required(values)?.into_owned()],
-                any: false,
-            },
-            Test::In(choice) => BoundFilter {
-                column: self.column,
-                op: CompareOp::Eq,
-                values: choice.values(values)?,
-                any: true,
-            },
-        })
+        let one = |bind: &Bind| Ok::<_, Error>(bind.required(values)?.into_owned());
+        let test = match &self.test {
+            Test::Compare(op, bind) => BoundTest::Compare(*op, one(bind)?),
+            Test::In(choice) => BoundTest::In(choice.values(values)?),
+            Test::Contains(bind) => BoundTest::Contains(one(bind)?),
+            Test::ContainsKey(bind) => BoundTest::ContainsKey(one(bind)?),
+            Test::Entry(key, bind) => BoundTest::Entry(one(key)?, one(bind)?),
+        };
+        Ok(BoundFilter { column: self.column, test })
     }
 }
 
 impl BoundFilter {
     /// Whether a value passes; null passes nothing.
-    pub(crate) fn passes(&self, ty: &CqlType, value: Option<&[u8]>) -> bool {
-        let Some(value) = value else { return false };
-        let one = |other: &Vec<u8>| {
-            let order = schema::value::compare(ty, value, other);
-            match self.op {
-                CompareOp::Eq => order.is_eq(),
-                CompareOp::NotEq => order.is_ne(),
-                CompareOp::Less => order.is_lt(),
-                CompareOp::LessEq => order.is_le(),
-                CompareOp::Greater => order.is_gt(),
-                CompareOp::GreaterEq => order.is_ge(),
-            }
-        };
-        if self.any { self.values.iter().any(one) } else { self.values.iter().all(one) }
+    pub(crate) fn passes(&self, ty: &CqlType, found: Option<&[u8]>) -> bool {
+        let Some(found) = found else { return false };
+        let same = |ty: &CqlType, a: &[u8], b: &[u8]| value::compare(ty, a, b).is_eq();
+        match &self.test {
+            BoundTest::Compare(op, other) => holds(*op, value::compare(ty, found, other)),
+            BoundTest::In(others) => others.iter().any(|other| same(ty, found, other)),
+            BoundTest::Contains(wanted) => match ty.thawed() {
+                CqlType::Map(_, of) => {
+                    value::pairs(found).flatten().any(|(_, value)| same(of, value, wanted))
+                }
+                CqlType::List(of) | CqlType::Set(of) => {
+                    value::elements(found).flatten().any(|element| same(of, element, wanted))
+                }
+                _ => false,
+            },
+            BoundTest::ContainsKey(key) => elements::under_key(ty, found, key).is_some(),
+            BoundTest::Entry(key, wanted) => match (ty.thawed(), elements::under_key(ty, found, key)) {
+                (CqlType::Map(_, of), Some(value)) => same(of, value, wanted),
+                _ => false,
+            },
+        }
+    }
+}
+
+/// Whether a comparison holds for values that stand in this order.
+pub(crate) fn holds(op: CompareOp, order: Ordering) -> bool {
+    match op {
+        CompareOp::Eq => order.is_eq(),
+        CompareOp::NotEq => order.is_ne(),
+        CompareOp::Less => order.is_lt(),
+        CompareOp::LessEq => order.is_le(),
+        CompareOp::Greater => order.is_gt(),
+        CompareOp::GreaterEq => order.is_ge(),
     }
 }

@@ -4,33 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cql::ast::{self, SelectExpr, Selection};
-use engine::{ColumnSpec, Columns, Error, Rows};
+use engine::{ColumnSpec, Columns, Error, Rows, Value};
 use schema::{ColumnKind, CqlType, TableDef};
 
 use crate::restrict::{Restrictions, find, restrict};
+use crate::show::{Inside, Show, Step};
 use crate::term::{Bind, Binder};
 
-/// One column of the result.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Show {
-    /// Component of the partition key.
-    Key(usize),
-    /// Component of the clustering key.
-    Clustering(usize),
-    /// A static column's cell, by column number.
-    Static(u32),
-    /// A cell of the row, by column number.
-    Regular(u32),
-    /// Write time of a cell, and whether the cell is static.
-    WriteTime(u32, bool),
-    /// Seconds left of a cell, and whether the cell is static.
-    Ttl(u32, bool),
-    /// The partition's token.
-    Token,
-}
-
 /// What is asked for.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Want {
     /// Rows.
     Rows(Vec<Show>),
@@ -53,6 +35,8 @@ pub(crate) struct SelectPlan {
     /// A whole primary key by `=`, and only cells of that row to show: the point read.
     pub(crate) point: bool,
     pub(crate) is_virtual: bool,
+    /// What is wanted depends on the values of an execution.
+    open: bool,
     /// What the largest of its answers took so far, bytes of cells, up to [`ROOM_MAX`].
     room: AtomicUsize,
 }
@@ -65,6 +49,17 @@ impl SelectPlan {
     pub(crate) fn rows(&self) -> Rows {
         let cells = Vec::with_capacity(self.room.load(Relaxed));
         Rows { cells, ..Rows::new(self.columns.clone()) }
+    }
+
+    /// What is wanted in one execution.
+    pub(crate) fn wanted(&self, values: &[Value<'_>]) -> Result<Arc<Want>, Error> {
+        match &*self.want {
+            Want::Rows(shows) if self.open => {
+                let shows = shows.iter().map(|show| show.bound(values)).collect::<Result<_, _>>()?;
+                Ok(Arc::new(Want::Rows(shows)))
+            }
+            _ => Ok(self.want.clone()),
+        }
     }
 
     /// Remembers how much room an answer took.
@@ -94,7 +89,7 @@ pub(crate) fn select(
             "SELECT DISTINCT and PER PARTITION LIMIT are not supported on virtual tables".into(),
         ));
     }
-    let (want, columns) = selection(def, select)?;
+    let (want, columns) = selection(def, select, binder)?;
     let restrictions = restrict(def, &select.relations, binder, is_virtual)?;
     if is_virtual && !restrictions.tokens.is_empty() {
         return Err(Error::Invalid("token() is not supported in the WHERE of virtual tables".into()));
@@ -108,8 +103,8 @@ pub(crate) fn select(
         check_filtering(&restrictions)?;
     }
     let reversed = order(def, select, &restrictions)?;
-    let shows_static =
-        |show: &Show| matches!(show, Show::Static(_) | Show::WriteTime(_, true) | Show::Ttl(_, true));
+    let off_point = |show: &Show| show.is_static(def) || show.is_open();
+    let open = matches!(&want, Want::Rows(shows) if shows.iter().any(Show::is_open));
     let point = !is_virtual
         && !select.distinct
         && restrictions.filters.is_empty()
@@ -122,7 +117,7 @@ pub(crate) fn select(
         && restrictions.clustering.len() == def.clustering().count()
         && limit.is_none()
         && per_partition.is_none()
-        && matches!(&want, Want::Rows(shows) if !shows.iter().any(shows_static));
+        && matches!(&want, Want::Rows(shows) if !shows.iter().any(off_point));
     let want = Arc::new(want);
     Ok(SelectPlan {
         def: def.clone(),
@@ -135,6 +130,7 @@ pub(crate) fn select(
         distinct: select.distinct,
         point,
         is_virtual,
+        open,
         room: AtomicUsize::new(0),
     })
 }
@@ -187,19 +183,11 @@ fn spec(def: &TableDef, name: &str, ty: CqlType) -> ColumnSpec {
     }
 }
 
-fn show(column: &schema::ColumnDef) -> Show {
-    match column.kind {
-        ColumnKind::PartitionKey(at) => Show::Key(at),
-        ColumnKind::Clustering(at, _) => Show::Clustering(at),
-        ColumnKind::Static => Show::Static(column.id),
-        ColumnKind::Regular => Show::Regular(column.id),
-    }
-}
-
-fn selection(def: &TableDef, select: &ast::Select) -> Result<(Want, Columns), Error> {
+fn selection(def: &TableDef, select: &ast::Select, binder: &mut Binder) -> Result<(Want, Columns), Error> {
     let Selection::Selectors(selectors) = &select.selection else {
         let columns = def.columns.iter().map(|c| spec(def, &c.name, c.ty.clone())).collect();
-        return Ok((Want::Rows(def.columns.iter().map(show).collect()), columns));
+        let shows = def.columns.iter().enumerate().map(|(at, column)| Show::column(at, column));
+        return Ok((Want::Rows(shows.collect()), columns));
     };
     let mut shows = Vec::with_capacity(selectors.len());
     let mut columns = Vec::with_capacity(selectors.len());
@@ -217,8 +205,8 @@ fn selection(def: &TableDef, select: &ast::Select) -> Result<(Want, Columns), Er
             };
             return Ok((Want::Count(counted), vec![spec(def, &label, CqlType::BigInt)].into()));
         }
-        let (what, label, ty) = selected(def, &selector.expr)?;
-        if select.distinct && matches!(what, Show::Regular(_) | Show::Clustering(_)) {
+        let (what, label, ty) = selected(def, &selector.expr, binder)?;
+        if select.distinct && !matches!(what, Show::Key(_) | Show::Token) && !what.is_static(def) {
             return Err(Error::Invalid(
                 "SELECT DISTINCT queries must only request partition key columns and/or static columns"
                     .into(),
@@ -245,14 +233,21 @@ fn counted(def: &TableDef, expr: &SelectExpr) -> Result<Option<Option<Show>>, Er
     Ok(match expr {
         SelectExpr::CountRows => Some(None),
         SelectExpr::Function(call) if call.name.name == "count" => match call.arguments.as_slice() {
-            [SelectExpr::Column(name)] => Some(Some(show(find(def, name)?.1))),
+            [SelectExpr::Column(name)] => {
+                let (at, column) = find(def, name)?;
+                Some(Some(Show::column(at, column)))
+            }
             _ => Some(None),
         },
         _ => None,
     })
 }
 
-fn selected(def: &TableDef, expr: &SelectExpr) -> Result<(Show, String, CqlType), Error> {
+fn selected(
+    def: &TableDef,
+    expr: &SelectExpr,
+    binder: &mut Binder,
+) -> Result<(Show, String, CqlType), Error> {
     let unsupported = || {
         Error::Invalid(
             "Selecting anything but columns, count, writetime, ttl and token is not supported yet".into(),
@@ -260,9 +255,10 @@ fn selected(def: &TableDef, expr: &SelectExpr) -> Result<(Show, String, CqlType)
     };
     match expr {
         SelectExpr::Column(name) => {
-            let (_, column) = find(def, name)?;
-            Ok((show(column), name.clone(), column.ty.clone()))
+            let (at, column) = find(def, name)?;
+            Ok((Show::column(at, column), name.clone(), column.ty.clone()))
         }
+        SelectExpr::Element(..) | SelectExpr::Field(..) => inside(def, expr, binder),
         SelectExpr::Function(call) => match (call.name.name.as_str(), call.arguments.as_slice()) {
             (function @ ("writetime" | "ttl"), [SelectExpr::Column(name)]) => {
                 let (_, column) = find(def, name)?;
@@ -270,6 +266,12 @@ fn selected(def: &TableDef, expr: &SelectExpr) -> Result<(Show, String, CqlType)
                 if !is_static && column.kind != ColumnKind::Regular {
                     return Err(Error::Invalid(format!(
                         "Cannot use selection function {function} on PRIMARY KEY part {name}"
+                    )));
+                }
+                if column.ty.is_multi_cell() {
+                    let what = if column.ty.is_collection() { "collection" } else { "UDT" };
+                    return Err(Error::Invalid(format!(
+                        "Cannot use selection function {function} on non-frozen {what} {name}"
                     )));
                 }
                 Ok(match function {
@@ -298,4 +300,66 @@ fn selected(def: &TableDef, expr: &SelectExpr) -> Result<(Show, String, CqlType)
         },
         _ => Err(unsupported()),
     }
+}
+
+/// `c[k]`, `c.f`, and these of one another.
+fn inside(def: &TableDef, expr: &SelectExpr, binder: &mut Binder) -> Result<(Show, String, CqlType), Error> {
+    let (of, label, ty, step) = match expr {
+        SelectExpr::Element(of, key) => {
+            let (of, label, ty) = selected(def, of, binder)?;
+            let (key_type, found) = match ty.thawed() {
+                CqlType::Map(key, value) => (&**key, &**value),
+                CqlType::Set(member) => (&**member, &**member),
+                CqlType::List(_) => {
+                    return Err(Error::Invalid(format!(
+                        "Element selection is only allowed on sets and maps, but {label} is a list"
+                    )));
+                }
+                _ => {
+                    return Err(Error::Invalid(format!(
+                        "Invalid element selection: {label} is of type {ty} is not a collection"
+                    )));
+                }
+            };
+            let bind = binder.bind(&format!("key({label})"), key_type, key)?;
+            let found = found.clone();
+            (of, format!("{label}[{key}]"), found, Step::Key(ty, bind))
+        }
+        SelectExpr::Field(of, field) => {
+            let (of, label, ty) = selected(def, of, binder)?;
+            let CqlType::Udt(udt) = ty.thawed() else {
+                return Err(Error::Invalid(format!(
+                    "Invalid field selection: {label} of type {ty} is not a user type"
+                )));
+            };
+            let Some(at) = udt.fields.iter().position(|(name, _)| name == field) else {
+                return Err(Error::Invalid(format!("{label} of type {ty} has no field {field}")));
+            };
+            (of, format!("{label}.{field}"), udt.fields[at].1.clone(), Step::Field(at))
+        }
+        other => return selected(def, other, binder),
+    };
+    let show = match of {
+        Show::Inside(mut inside) => {
+            inside.steps.push(step);
+            Show::Inside(inside)
+        }
+        whole => {
+            let place = |column: &schema::ColumnDef| match (&whole, column.kind) {
+                (Show::Key(at), ColumnKind::PartitionKey(of))
+                | (Show::Clustering(at), ColumnKind::Clustering(of, _)) => *at == of,
+                (Show::Static(id), ColumnKind::Static) | (Show::Regular(id), ColumnKind::Regular) => {
+                    *id == column.id
+                }
+                _ => false,
+            };
+            let column = match whole {
+                Show::Elements(at) => Some(at),
+                _ => def.columns.iter().position(place),
+            };
+            let column = column.ok_or_else(|| Error::Invalid(format!("{label} has no parts")))?;
+            Show::Inside(Box::new(Inside { column, steps: vec![step] }))
+        }
+    };
+    Ok((show, label, ty))
 }

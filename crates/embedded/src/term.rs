@@ -80,6 +80,21 @@ impl Bind {
         }
     }
 
+    /// Whether it is the same for every execution.
+    pub(crate) fn is_constant(&self) -> bool {
+        matches!(self.input, Input::Constant(_))
+    }
+
+    /// The same as a constant, for an execution with these values.
+    pub(crate) fn fixed(&self, values: &[Value<'_>]) -> Result<Bind, Error> {
+        let bytes = match self.get(values)? {
+            Given::Bytes(bytes) => Some(bytes.into_owned()),
+            Given::Null | Given::Unset => None,
+        };
+        let (ty, name) = (self.ty.clone(), self.name.clone());
+        Ok(Bind { input: Input::Constant(bytes), ty, nested: self.nested, name })
+    }
+
     fn refuse(&self, error: &ValueError) -> Error {
         Error::Invalid(error.for_column(&self.name))
     }

@@ -8,11 +8,13 @@ use schema::value;
 use crate::Embedded;
 use crate::paging::Position;
 use crate::restrict::BoundFilter;
-use crate::select::{SelectPlan, Show, Want};
+use crate::select::{SelectPlan, Want};
+use crate::show::{self, Show};
 
 /// A SELECT with its values, which waits for rows.
 struct Wanted {
     plan: Arc<SelectPlan>,
+    want: Arc<Want>,
     filters: Vec<BoundFilter>,
     limit: usize,
     start: usize,
@@ -26,7 +28,7 @@ pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Reques
         Err(error) => return Execution::Ready(Err(error)),
     };
     if !table.of_every_core || lanes::cores() == 1 {
-        return Execution::Ready(Ok(wanted.answer((table.rows)())));
+        return Execution::Ready(wanted.answer((table.rows)()));
     }
     Execution::Pending(Box::pin(async move {
         let mut rows = Vec::new();
@@ -38,7 +40,7 @@ pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Reques
             };
             rows.extend(lanes::call(core, own).await);
         }
-        Ok(wanted.answer(rows))
+        wanted.answer(rows)
     }))
 }
 
@@ -59,6 +61,7 @@ impl Wanted {
         };
         Ok(Wanted {
             plan: plan.clone(),
+            want: plan.wanted(request.values)?,
             filters: filters.collect::<Result<_, _>>()?,
             limit,
             start,
@@ -66,7 +69,7 @@ impl Wanted {
         })
     }
 
-    fn answer(&self, mut rows: Vec<VirtualRow>) -> Outcome {
+    fn answer(&self, mut rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
         let (plan, def) = (&self.plan, &self.plan.def);
         let passes = |row: &VirtualRow| {
             self.filters.iter().all(|f| f.passes(&def.columns[f.column].ty, row[f.column].as_deref()))
@@ -82,12 +85,12 @@ impl Wanted {
             order
         });
         let mut out = Rows::new(plan.columns.clone());
-        let shows = match &*plan.want {
+        let shows = match &*self.want {
             Want::Rows(shows) => shows,
             Want::Count(_) => {
                 out.push(Some(&(rows.len() as i64).to_be_bytes()));
                 out.count = 1;
-                return Outcome::Rows(out);
+                return Ok(Outcome::Rows(out));
             }
         };
         rows.truncate(self.limit);
@@ -99,6 +102,12 @@ impl Wanted {
                     Show::Key(at) => out.push(row[*at].as_deref()),
                     Show::Clustering(at) => out.push(row[def.partition_key().count() + at].as_deref()),
                     Show::Static(id) | Show::Regular(id) => out.push(row[*id as usize].as_deref()),
+                    Show::Elements(at) => out.push(row[*at].as_deref()),
+                    Show::Inside(part) => {
+                        let whole = row[part.column].as_deref();
+                        let value = whole.map(|v| show::inside(&part.steps, v.to_vec())).transpose()?;
+                        out.push(value.flatten().as_deref());
+                    }
                     Show::Ttl(..) | Show::WriteTime(..) | Show::Token => out.push(None),
                 }
             }
@@ -107,6 +116,6 @@ impl Wanted {
         if end < rows.len() {
             out.paging_state = Some(Position { token: end as i64, ..Position::default() }.encode());
         }
-        Outcome::Rows(out)
+        Ok(Outcome::Rows(out))
     }
 }

@@ -8,11 +8,13 @@ use bytes::Bytes;
 use cql::ast::{self, CompareOp};
 use engine::{Error, Request, Value};
 use schema::{ColumnKind, CqlType, TableDef};
-use storage::{CellRef, CellValue, Change, Deletion, Expiry, Liveness, Mutation, Row, RowBuilder, TableId};
+use storage::{Change, Deletion, Expiry, Liveness, Mutation, Row, RowBuilder, TableId};
 
+use crate::change::{self, ColumnOp, Moment};
+use crate::elements::ListPaths;
 use crate::restrict::{Choice, KEYS_MAX, Restrictions, find, restrict};
 use crate::slice::{check_key, clustering_ranges, partition_keys};
-use crate::term::{Bind, Binder, Given};
+use crate::term::{Bind, Binder};
 
 /// The longest TTL, seconds: 20 years, Cassandra's.
 const TTL_S_MAX: i64 = 630_720_000;
@@ -20,10 +22,8 @@ const TTL_S_MAX: i64 = 630_720_000;
 /// What a write does where it points.
 #[derive(Debug)]
 enum Act {
-    /// Sets columns, ascending by number, none twice; with `marker`, the row exists from then on even without cells (INSERT).
-    Set { marker: bool, statics: Vec<(u32, Bind)>, regulars: Vec<(u32, Bind)> },
-    /// Deletes columns, ascending by number, none twice; the second list holds static ones.
-    DeleteCells(Vec<u32>, Vec<u32>),
+    /// Changes columns, in the order of their numbers; with `marker`, the row exists from then on even without cells (INSERT).
+    Columns { marker: bool, statics: Vec<ColumnOp>, regulars: Vec<ColumnOp> },
     /// Deletes rows, slices or the partition.
     Delete,
 }
@@ -42,6 +42,14 @@ impl WritePlan {
     /// The bind markers that give the partition key, if markers alone give it.
     pub(crate) fn key_markers(&self) -> Vec<u16> {
         key_markers(&self.restrictions)
+    }
+
+    /// Whether it gives elements of lists their places, for which it needs a time of its own.
+    pub(crate) fn appends(&self) -> bool {
+        match &self.act {
+            Act::Columns { statics, regulars, .. } => statics.iter().chain(regulars).any(ColumnOp::appends),
+            Act::Delete => false,
+        }
     }
 }
 
@@ -75,14 +83,6 @@ pub(crate) fn timestamp_of_all(
     Ok(())
 }
 
-fn in_order(columns: &mut [(u32, Bind)], twice: impl FnOnce() -> String) -> Result<(), Error> {
-    columns.sort_by_key(|(column, _)| *column);
-    match columns.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-        true => Err(Error::Invalid(twice())),
-        false => Ok(()),
-    }
-}
-
 const NO_LWT: &str = "Conditional writes (IF …) are not supported yet";
 
 /// Prepares an INSERT.
@@ -104,15 +104,17 @@ pub(crate) fn insert(
     let (mut statics, mut regulars) = (Vec::new(), Vec::new());
     for (name, term) in insert.columns.iter().zip(&insert.values) {
         let (at, column) = find(def, name)?;
-        let bind = binder.bind(name, &column.ty, term)?;
         match column.kind {
-            ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..) => keys[at] = Some(Choice::One(bind)),
-            ColumnKind::Static => statics.push((column.id, bind)),
-            ColumnKind::Regular => regulars.push((column.id, bind)),
+            ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..) => {
+                keys[at] = Some(Choice::One(binder.bind(name, &column.ty, term)?));
+            }
+            ColumnKind::Static => statics.push(change::set(column, term, binder)?),
+            ColumnKind::Regular => regulars.push(change::set(column, term, binder)?),
         }
     }
-    for columns in [&mut statics, &mut regulars] {
-        in_order(columns, || "The column names contains duplicates".into())?;
+    for ops in [&mut statics, &mut regulars] {
+        change::in_order(def, ops)
+            .map_err(|_| Error::Invalid("The column names contains duplicates".into()))?;
     }
     let only_static = regulars.is_empty() && !statics.is_empty();
     let partition = def.partition_key().count();
@@ -133,7 +135,7 @@ pub(crate) fn insert(
     Ok(WritePlan {
         def: def.clone(),
         restrictions,
-        act: Act::Set { marker, statics, regulars },
+        act: Act::Columns { marker, statics, regulars },
         timestamp,
         ttl,
     })
@@ -151,23 +153,16 @@ pub(crate) fn update(
     let (timestamp, ttl) = using(binder, &update.using)?;
     let (mut statics, mut regulars) = (Vec::new(), Vec::new());
     for assignment in &update.assignments {
-        let (ast::Target::Column(name), ast::Change::Set(term)) = (&assignment.target, &assignment.change)
-        else {
-            return Err(Error::Invalid(
-                "Changing parts of a column (c[k] = v, c = c + v) is not supported yet".into(),
-            ));
-        };
+        let name = assignment.target.column();
         let (_, column) = find(def, name)?;
-        let bind = binder.bind(name, &column.ty, term)?;
         match column.kind {
-            ColumnKind::Static => statics.push((column.id, bind)),
-            ColumnKind::Regular => regulars.push((column.id, bind)),
+            ColumnKind::Static => statics.push(change::assignment(column, assignment, binder)?),
+            ColumnKind::Regular => regulars.push(change::assignment(column, assignment, binder)?),
             _ => return Err(Error::Invalid(format!("PRIMARY KEY part {name} found in SET part"))),
         }
     }
-    for columns in [&mut statics, &mut regulars] {
-        in_order(columns, || "Multiple incompatible setting of a column in one UPDATE".into())?;
-    }
+    change::in_order(def, &mut statics)?;
+    change::in_order(def, &mut regulars)?;
     let restrictions = restrict(def, &update.relations, binder, false)?;
     let whole_row = restrictions.clustering.len() == def.clustering().count();
     check_where(def, &restrictions, whole_row || regulars.is_empty())?;
@@ -180,7 +175,7 @@ pub(crate) fn update(
     Ok(WritePlan {
         def: def.clone(),
         restrictions,
-        act: Act::Set { marker: false, statics, regulars },
+        act: Act::Columns { marker: false, statics, regulars },
         timestamp,
         ttl,
     })
@@ -197,15 +192,11 @@ pub(crate) fn delete(
     }
     let (mut regulars, mut statics) = (Vec::new(), Vec::new());
     for target in &delete.targets {
-        let ast::Target::Column(name) = target else {
-            return Err(Error::Invalid(
-                "Deleting parts of a column (DELETE c[k]) is not supported yet".into(),
-            ));
-        };
+        let name = target.column();
         let (_, column) = find(def, name)?;
         match column.kind {
-            ColumnKind::Static => statics.push(column.id),
-            ColumnKind::Regular => regulars.push(column.id),
+            ColumnKind::Static => statics.push(change::deletion(column, target, binder)?),
+            ColumnKind::Regular => regulars.push(change::deletion(column, target, binder)?),
             _ => {
                 return Err(Error::Invalid(format!(
                     "Invalid identifier {name} for deletion (should not be a PRIMARY KEY part)"
@@ -213,10 +204,8 @@ pub(crate) fn delete(
             }
         }
     }
-    for columns in [&mut statics, &mut regulars] {
-        columns.sort_unstable();
-        columns.dedup();
-    }
+    change::in_order(def, &mut statics)?;
+    change::in_order(def, &mut regulars)?;
     let (timestamp, ttl) = using(binder, &delete.using)?;
     if ttl.is_some() {
         return Err(Error::Invalid("TTL is meaningless in a DELETE; leave it out".into()));
@@ -224,7 +213,10 @@ pub(crate) fn delete(
     let restrictions = restrict(def, &delete.relations, binder, false)?;
     let whole_row = restrictions.clustering.len() == def.clustering().count();
     check_where(def, &restrictions, whole_row || regulars.is_empty())?;
-    let act = if delete.targets.is_empty() { Act::Delete } else { Act::DeleteCells(regulars, statics) };
+    let act = match delete.targets.is_empty() {
+        true => Act::Delete,
+        false => Act::Columns { marker: false, statics, regulars },
+    };
     Ok(WritePlan { def: def.clone(), restrictions, act, timestamp, ttl })
 }
 
@@ -247,18 +239,12 @@ fn check_where(def: &TableDef, restrictions: &Restrictions, row_named: bool) -> 
     Ok(())
 }
 
-/// When a write takes place, and until when what it writes lives.
-struct Moment {
-    timestamp: i64,
-    now_s: u32,
-    expiry: Option<Expiry>,
-}
-
 fn moment(
     plan: &WritePlan,
     values: &[Value<'_>],
     request: &Request<'_>,
     now_us: i64,
+    list_us: i64,
 ) -> Result<Moment, Error> {
     let timestamp = match &plan.timestamp {
         Some(bind) => bind.number(values)?,
@@ -269,7 +255,14 @@ fn moment(
         return Err(Error::Invalid("The timestamp is out of bounds: it must be above -2^63".into()));
     }
     let now_s = request.now_s.unwrap_or((now_us / 1_000_000) as u32);
-    Ok(Moment { timestamp, now_s, expiry: expiry(plan, values, now_s)? })
+    let lists = match plan.appends() {
+        // Times of two cores may be equal, and a clock may have gone back while the server was down.
+        true => {
+            ListPaths::new(list_us, (lanes::current_core() as u32) << 20 | lanes::random::u64() as u32 >> 12)
+        }
+        false => ListPaths::new(0, 0),
+    };
+    Ok(Moment { timestamp, now_s, expiry: expiry(plan, values, now_s)?, lists })
 }
 
 /// The key of a partition, and its row.
@@ -284,7 +277,8 @@ impl WritePlan {
         request: &Request<'_>,
         now_us: i64,
     ) -> Option<Result<KeyAndRow<'a>, Error>> {
-        let (Act::Set { marker, statics, regulars }, [key]) = (&self.act, &self.restrictions.partition[..])
+        let (Act::Columns { marker, statics, regulars }, [key]) =
+            (&self.act, &self.restrictions.partition[..])
         else {
             return None;
         };
@@ -298,21 +292,22 @@ impl WritePlan {
         Some((|| {
             let key = key?;
             check_key(&self.def, &key)?;
-            let at = moment(self, values, request, now_us)?;
+            let at = moment(self, values, request, now_us, now_us)?;
             Ok((key.clone(), cells(&key, &[], *marker, regulars, values, &at)?))
         })())
     }
 }
 
-/// A plan's effect for one execution, as mutations. `now_us` is the server's time.
+/// A plan's effect for one execution, as mutations. `now_us` is the server's time, `list_us` one that no other statement has.
 pub(crate) fn mutations(
     plan: &WritePlan,
     values: &[Value<'_>],
     request: &Request<'_>,
     now_us: i64,
+    list_us: i64,
     out: &mut Vec<Mutation>,
 ) -> Result<(), Error> {
-    let at = moment(plan, values, request, now_us)?;
+    let at = moment(plan, values, request, now_us, list_us)?;
     let (timestamp, now_s) = (at.timestamp, at.now_s);
     let deletion = Deletion { timestamp, deleted_at_s: now_s };
     for (token, key) in partition_keys(&plan.def, &plan.restrictions.partition, values)? {
@@ -320,29 +315,13 @@ pub(crate) fn mutations(
         // Where there is no clustering, the row is its partition's only one.
         let own = |row: &[u8]| if row.is_empty() { key.clone() } else { Bytes::new() };
         match &plan.act {
-            Act::Set { marker, statics, regulars } => {
+            Act::Columns { marker, statics, regulars } => {
                 if !statics.is_empty() {
                     changes.push(Change::Static(cells(&[], &[], false, statics, values, &at)?));
                 }
                 if *marker || !regulars.is_empty() {
                     for_each_row(plan, values, |row| {
                         changes.push(Change::Row(cells(&own(row), row, *marker, regulars, values, &at)?));
-                        Ok(())
-                    })?;
-                }
-            }
-            Act::DeleteCells(regulars, statics) => {
-                let dead = |key: &[u8], row: &[u8], ids: &[u32]| {
-                    let mut cells = RowBuilder::new(key, row, timestamp);
-                    ids.iter().for_each(|id| cells.push(CellRef::dead(*id, timestamp, now_s)));
-                    cells.finish()
-                };
-                if !statics.is_empty() {
-                    changes.push(Change::Static(dead(&[], &[], statics)));
-                }
-                if !regulars.is_empty() {
-                    for_each_row(plan, values, |row| {
-                        changes.push(Change::Row(dead(&own(row), row, regulars)));
                         Ok(())
                     })?;
                 }
@@ -412,28 +391,18 @@ fn expiry(plan: &WritePlan, values: &[Value<'_>], now_s: u32) -> Result<Option<E
     Ok((ttl_s > 0).then(|| Expiry { ttl_s, at_s: now_s.saturating_add(ttl_s) }))
 }
 
-/// A row of the columns that a statement sets.
+/// A row of the columns that a statement changes.
 fn cells(
     key: &[u8],
     row: &[u8],
     marker: bool,
-    binds: &[(u32, Bind)],
+    ops: &[ColumnOp],
     values: &[Value<'_>],
     at: &Moment,
 ) -> Result<Row, Error> {
-    let Moment { timestamp, now_s, expiry } = *at;
-    let mut cells = RowBuilder::new(key, row, timestamp);
-    cells.marker(marker.then_some(Liveness { timestamp, expiry }));
-    for (column, bind) in binds {
-        match bind.get(values)? {
-            Given::Unset => {}
-            Given::Null => cells.push(CellRef::dead(*column, timestamp, now_s)),
-            Given::Bytes(value) => {
-                let value = CellValue::Live { value: &value, expiry };
-                cells.push(CellRef { column: *column, path: None, timestamp, value });
-            }
-        }
-    }
+    let mut cells = RowBuilder::new(key, row, at.timestamp);
+    cells.marker(marker.then_some(Liveness { timestamp: at.timestamp, expiry: at.expiry }));
+    change::push_all(ops, values, at, &mut cells)?;
     Ok(cells.finish())
 }
 

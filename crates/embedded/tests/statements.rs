@@ -131,7 +131,7 @@ fn what_cannot_be_is_refused_in_words() {
             "! Column v: counters are not supported yet", "CREATED t",
             "! Invalid STRING constant ('a') for \"k\" of type int", "! Some primary key parts are missing: k",
             "! Conditional writes (IF …) are not supported yet",
-            "! Changing parts of a column (c[k] = v, c = c + v) is not supported yet",
+            "! Invalid operation (v = v + 1) for non counter column v",
             "! Undefined column name nope in table ks.t", "! table ks.nope does not exist",
             "UPDATED t", "UPDATED t", "", "DROPPED t", "void", "DROPPED ", "! Keyspace 'ks' doesn't exist",
         ],

@@ -204,15 +204,8 @@ pub(super) fn column_type(
     name: &str,
     ty: &TypeName,
 ) -> Result<CqlType, Error> {
-    let ty = resolve(schema, keyspace, ty)?;
-    match ty {
+    match resolve(schema, keyspace, ty)? {
         CqlType::Counter => invalid(format!("Column {name}: counters are not supported yet")),
-        CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) => {
-            invalid(format!("Column {name}: collections are supported only as frozen<{ty}> yet"))
-        }
-        CqlType::Udt(_) => {
-            invalid(format!("Column {name}: user types are supported only as frozen<{ty}> yet"))
-        }
-        _ => Ok(ty),
+        ty => Ok(ty),
     }
 }

@@ -1,10 +1,6 @@
 //! User types and tuples: defined, written as literals, shown, altered while in use, and dropped.
 
-mod common;
-#[path = "common/scenario.rs"]
-mod scenario;
-
-use scenario::check;
+use crate::scenario::check;
 
 #[test]
 fn frozen_user_types_are_values_like_others() {

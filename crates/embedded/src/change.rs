@@ -1,0 +1,357 @@
+//! What a write does to columns: sets them, adds to them, takes from them. A statement is made ready here with Cassandra's rules
+//! about what can be done to which type, and here its effect becomes cells.
+
+use cql::ast::{self, Change, Target, Term};
+use engine::{Error, Value};
+use schema::{ColumnDef, CqlType, TableDef, UdtType};
+use storage::{CellRef, CellValue, Expiry, RowBuilder};
+
+use crate::elements::{self, Element, ListPaths};
+use crate::term::{Bind, Binder, Given};
+
+/// What is done to a column.
+#[derive(Clone, Debug)]
+enum Op {
+    /// `c = v`, of a column that is one cell.
+    Set(Bind),
+    /// `DELETE c`, the cell or every element.
+    Delete,
+    /// `c = v`, of a column of elements: what was there goes.
+    Replace(Bind),
+    /// `c = c + v`.
+    Add(Bind),
+    /// `c = v + c`.
+    Prepend(Bind),
+    /// `c = c - v`, of a set or of a map's keys.
+    Discard(Bind),
+    /// `c[k] = v`, of a map.
+    Put(Bind, Bind),
+    /// `DELETE c[k]`, of a set or a map.
+    Remove(Bind),
+    /// `c.f = v`, by the field's number.
+    SetField(u16, Bind),
+    /// `DELETE c.f`.
+    RemoveField(u16),
+}
+
+/// One thing done to one column.
+#[derive(Clone, Debug)]
+pub(crate) struct ColumnOp {
+    /// The column's number.
+    pub(crate) column: u32,
+    ty: CqlType,
+    op: Op,
+}
+
+/// When a write takes place, and until when what it writes lives.
+pub(crate) struct Moment {
+    pub(crate) timestamp: i64,
+    pub(crate) now_s: u32,
+    pub(crate) expiry: Option<Expiry>,
+    /// Where new elements of lists go.
+    pub(crate) lists: ListPaths,
+}
+
+fn invalid<T>(text: String) -> Result<T, Error> {
+    Err(Error::Invalid(text))
+}
+
+impl ColumnOp {
+    fn new(column: &ColumnDef, op: Op) -> ColumnOp {
+        ColumnOp { column: column.id, ty: column.ty.clone(), op }
+    }
+
+    /// Whether it gives elements of a list their places.
+    pub(crate) fn appends(&self) -> bool {
+        matches!(self.ty, CqlType::List(_)) && matches!(self.op, Op::Replace(_) | Op::Add(_) | Op::Prepend(_))
+    }
+
+    /// Whether it sets all of the column, so that nothing else in the statement may touch it.
+    fn is_whole(&self) -> bool {
+        matches!(self.op, Op::Set(_) | Op::Replace(_))
+    }
+}
+
+/// `c = v`, of an INSERT too.
+pub(crate) fn set(column: &ColumnDef, term: &Term, binder: &mut Binder) -> Result<ColumnOp, Error> {
+    let bind = binder.bind(&column.name, &column.ty, term)?;
+    let op = if column.ty.is_multi_cell() { Op::Replace(bind) } else { Op::Set(bind) };
+    Ok(ColumnOp::new(column, op))
+}
+
+/// One assignment of an UPDATE.
+pub(crate) fn assignment(
+    column: &ColumnDef,
+    asked: &ast::Assignment,
+    binder: &mut Binder,
+) -> Result<ColumnOp, Error> {
+    let name = &column.name;
+    let term = match (&asked.target, &asked.change) {
+        (Target::Column(_), Change::Set(term)) => return set(column, term, binder),
+        (Target::Column(_), change) => return added(column, change, binder),
+        (_, Change::Set(term)) => term,
+        _ => return invalid(format!("Only whole columns can be added to or subtracted from: {name}")),
+    };
+    let op = match &asked.target {
+        Target::Element(_, key) => {
+            let shown = || format!("{name}[{key}] = {term}");
+            match &column.ty {
+                CqlType::Map(key_type, value) => Op::Put(
+                    binder.bind(&format!("key({name})"), key_type, key)?,
+                    binder.bind(&format!("value({name})"), value, term)?,
+                ),
+                CqlType::List(_) => {
+                    return invalid("Setting elements of lists by index is not supported yet".into());
+                }
+                CqlType::Set(_) => {
+                    return invalid(format!("Invalid operation ({}) for set column {name}", shown()));
+                }
+                ty if ty.is_collection() => {
+                    return invalid(format!(
+                        "Invalid operation ({}) for frozen collection column {name}",
+                        shown()
+                    ));
+                }
+                _ => {
+                    return invalid(format!(
+                        "Invalid operation ({}) for non collection column {name}",
+                        shown()
+                    ));
+                }
+            }
+        }
+        Target::Field(_, field) => match &column.ty {
+            CqlType::Udt(udt) => {
+                let (at, ty) = field_of(udt, name, field)?;
+                Op::SetField(at, binder.bind(&format!("{name}.{field}"), ty, term)?)
+            }
+            ty => {
+                let what = if matches!(ty.thawed(), CqlType::Udt(_)) { "frozen UDT" } else { "non-UDT" };
+                return invalid(format!(
+                    "Invalid operation ({name}.{field} = {term}) for {what} column {name}"
+                ));
+            }
+        },
+        Target::Column(_) => unreachable!("whole columns are dealt with above"),
+    };
+    Ok(ColumnOp::new(column, op))
+}
+
+/// `c = c + v`, `c = c - v`, `c = v + c`.
+fn added(column: &ColumnDef, change: &Change, binder: &mut Binder) -> Result<ColumnOp, Error> {
+    let (name, ty) = (&column.name, &column.ty);
+    let (shown, prepends) = match change {
+        Change::Add(term) => (format!("{name} = {name} + {term}"), false),
+        Change::Subtract(term) => (format!("{name} = {name} - {term}"), false),
+        Change::Prepend(term) | Change::Set(term) => (format!("{name} = {term} + {name}"), true),
+    };
+    if !ty.is_multi_cell() || matches!(ty, CqlType::Udt(_)) {
+        let what = match ty.thawed() {
+            CqlType::List(_) if prepends => "frozen list",
+            _ if prepends => "non list",
+            frozen if frozen.is_collection() => "frozen collection",
+            CqlType::Tuple(_) | CqlType::Udt(_) => "tuple",
+            _ => "non counter",
+        };
+        return invalid(format!("Invalid operation ({shown}) for {what} column {name}"));
+    }
+    let op = match (change, ty) {
+        (Change::Add(term), ty) => Op::Add(binder.bind(name, ty, term)?),
+        (Change::Prepend(term), CqlType::List(_)) => Op::Prepend(binder.bind(name, ty, term)?),
+        (Change::Subtract(term), CqlType::Set(_)) => Op::Discard(binder.bind(name, ty, term)?),
+        (Change::Subtract(term), CqlType::Map(key, _)) => {
+            Op::Discard(binder.bind(name, &CqlType::Set(key.clone()), term)?)
+        }
+        (Change::Subtract(_), _) => {
+            return invalid("Taking values out of lists is not supported yet".into());
+        }
+        _ => return invalid(format!("Invalid operation ({shown}) for non list column {name}")),
+    };
+    Ok(ColumnOp::new(column, op))
+}
+
+/// One target of a DELETE.
+pub(crate) fn deletion(column: &ColumnDef, target: &Target, binder: &mut Binder) -> Result<ColumnOp, Error> {
+    let name = &column.name;
+    let op = match target {
+        Target::Column(_) => Op::Delete,
+        Target::Element(_, key) => match &column.ty {
+            CqlType::Map(key_type, _) => Op::Remove(binder.bind(&format!("key({name})"), key_type, key)?),
+            CqlType::Set(member) => Op::Remove(binder.bind(&format!("value({name})"), member, key)?),
+            CqlType::List(_) => {
+                return invalid("Deleting elements of lists by index is not supported yet".into());
+            }
+            ty => {
+                let what = if ty.is_collection() { "frozen" } else { "non" };
+                return invalid(format!("Invalid deletion operation for {what} collection column {name}"));
+            }
+        },
+        Target::Field(_, field) => match &column.ty {
+            CqlType::Udt(udt) => Op::RemoveField(field_of(udt, name, field)?.0),
+            ty if matches!(ty.thawed(), CqlType::Udt(_)) => {
+                return invalid(format!("Frozen UDT column {name} does not support field deletions"));
+            }
+            _ => return invalid(format!("Invalid deletion operation for non-UDT column {name}")),
+        },
+    };
+    Ok(ColumnOp::new(column, op))
+}
+
+fn field_of<'t>(udt: &'t UdtType, column: &str, field: &str) -> Result<(u16, &'t CqlType), Error> {
+    match udt.fields.iter().position(|(name, _)| name == field) {
+        Some(at) => Ok((at as u16, &udt.fields[at].1)),
+        None => invalid(format!("UDT column {column} does not have a field named {field}")),
+    }
+}
+
+/// Puts the operations into the order of their columns, those on one column staying in theirs. What sets all of a column stands
+/// alone.
+pub(crate) fn in_order(def: &TableDef, ops: &mut [ColumnOp]) -> Result<(), Error> {
+    ops.sort_by_key(|op| op.column);
+    let clash = ops.windows(2).find(|pair| {
+        pair[0].column == pair[1].column
+            && match (&pair[0].op, &pair[1].op) {
+                (Op::SetField(a, _), Op::SetField(b, _)) => a == b,
+                _ => pair[0].is_whole() || pair[1].is_whole(),
+            }
+    });
+    match clash {
+        Some(pair) => {
+            let column = def.columns.iter().find(|c| c.id == pair[0].column && !is_key(c));
+            let name = column.map_or("", |c| c.name.as_str());
+            invalid(format!("Multiple incompatible setting of column {name}"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn is_key(column: &ColumnDef) -> bool {
+    matches!(column.kind, schema::ColumnKind::PartitionKey(_) | schema::ColumnKind::Clustering(..))
+}
+
+/// What several operations do to a column of elements.
+#[derive(Default)]
+struct Effect {
+    /// Elements not younger than this go.
+    dead_at: Option<i64>,
+    elements: Vec<Element>,
+}
+
+/// Pushes the cells of operations that are in order.
+pub(crate) fn push_all(
+    mut ops: &[ColumnOp],
+    values: &[Value<'_>],
+    at: &Moment,
+    row: &mut RowBuilder,
+) -> Result<(), Error> {
+    while let [first, rest @ ..] = ops {
+        match &first.op {
+            Op::Set(bind) => {
+                push_simple(first.column, bind.get(values)?, at, row);
+                ops = rest;
+            }
+            Op::Delete if !first.ty.is_multi_cell() => {
+                push_simple(first.column, Given::Null, at, row);
+                // A column may be named twice.
+                ops = &ops[ops.iter().take_while(|op| op.column == first.column).count()..];
+            }
+            _ => {
+                let (same, others) =
+                    ops.split_at(ops.iter().take_while(|op| op.column == first.column).count());
+                let mut effect = Effect::default();
+                for op in same {
+                    op.effect(values, at, &mut effect)?;
+                }
+                push_elements(first.column, effect, at, row);
+                ops = others;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn push_simple(column: u32, given: Given<'_>, at: &Moment, row: &mut RowBuilder) {
+    match given {
+        Given::Unset => {}
+        Given::Null => row.push(CellRef::dead(column, at.timestamp, at.now_s)),
+        Given::Bytes(value) => {
+            let value = CellValue::Live { value: &value, expiry: at.expiry };
+            row.push(CellRef { column, path: None, timestamp: at.timestamp, value });
+        }
+    }
+}
+
+fn push_elements(column: u32, mut effect: Effect, at: &Moment, row: &mut RowBuilder) {
+    if let Some(timestamp) = effect.dead_at {
+        row.push(CellRef::dead(column, timestamp, at.now_s));
+    }
+    // Stable: of what is said twice about one element, the last word is the last of its kind.
+    effect.elements.sort_by(|a, b| a.0.cmp(&b.0));
+    for (place, (path, value)) in effect.elements.iter().enumerate() {
+        if effect.elements.get(place + 1).is_some_and(|next| next.0 == *path) {
+            continue;
+        }
+        let value = match value {
+            Some(value) => CellValue::Live { value, expiry: at.expiry },
+            None => CellValue::Dead { deleted_at_s: at.now_s },
+        };
+        row.push(CellRef { column, path: Some(path), timestamp: at.timestamp, value });
+    }
+}
+
+/// A key of a collection, which must be there.
+fn key<'a>(bind: &'a Bind, values: &[Value<'a>], ty: &CqlType) -> Result<Vec<u8>, Error> {
+    let what = if matches!(ty, CqlType::Map(..)) { "map key" } else { "set value" };
+    match bind.get(values)? {
+        Given::Bytes(bytes) => elements::path_of(ty, &bytes),
+        Given::Null => invalid(format!("Invalid null {what}")),
+        Given::Unset => invalid(format!("Invalid unset {what}")),
+    }
+}
+
+impl ColumnOp {
+    fn effect(&self, values: &[Value<'_>], at: &Moment, out: &mut Effect) -> Result<(), Error> {
+        let ty = &self.ty;
+        let value = |path: Vec<u8>, given: Given<'_>| match given {
+            Given::Unset => None,
+            Given::Null => Some((path, None)),
+            Given::Bytes(bytes) => Some((path, Some(bytes.into_owned()))),
+        };
+        match &self.op {
+            Op::Delete => out.dead_at = Some(at.timestamp),
+            Op::Replace(bind) => {
+                let given = bind.get(values)?;
+                if given != Given::Unset {
+                    // Just before the write, so that its own elements live.
+                    out.dead_at = Some(at.timestamp - 1);
+                }
+                if let Given::Bytes(bytes) = given {
+                    out.elements.extend(elements::of_value(ty, &bytes, &at.lists)?);
+                }
+            }
+            Op::Add(bind) => {
+                if let Given::Bytes(bytes) = bind.get(values)? {
+                    out.elements.extend(elements::of_value(ty, &bytes, &at.lists)?);
+                }
+            }
+            Op::Prepend(bind) => {
+                if let Given::Bytes(bytes) = bind.get(values)? {
+                    out.elements.extend(elements::in_front(&bytes, &at.lists)?);
+                }
+            }
+            Op::Discard(bind) => {
+                if let Given::Bytes(bytes) = bind.get(values)? {
+                    out.elements.extend(elements::without(ty, &bytes)?);
+                }
+            }
+            Op::Put(place, bind) => out.elements.extend(value(key(place, values, ty)?, bind.get(values)?)),
+            Op::Remove(place) => out.elements.push((key(place, values, ty)?, None)),
+            Op::SetField(field, bind) => {
+                out.elements.extend(value(field.to_be_bytes().to_vec(), bind.get(values)?));
+            }
+            Op::RemoveField(field) => out.elements.push((field.to_be_bytes().to_vec(), None)),
+            Op::Set(_) => unreachable!("a column of one cell has no elements"),
+        }
+        Ok(())
+    }
+}

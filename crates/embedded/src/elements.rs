@@ -1,0 +1,258 @@
+//! Collections and user types that are not frozen: each element is a cell of its own, with a path that says which. Here are the
+//! paths, the way from elements to the value that a reader sees, and the way from a value to elements. Nothing here reads or writes.
+//!
+//! ```text
+//! set     path: the member, in the encoding of keys          value: empty
+//! map     path: the key, in the encoding of keys             value: the value
+//! list    path: 16 bytes that sort by position (see below)   value: the element
+//! udt     path: the field's number, u16 big-endian           value: the field
+//! ```
+//!
+//! Paths compare as bytes, so elements come in the order that CQL shows. A list's path is an instant (microseconds, turned so
+//! that bytes sort), a number within the write, and the core with a random part, which keep apart what is appended at once on
+//! several cores. What is prepended gets an instant as long before a reference as the present is behind it: the later, the
+//! further to the front. There is no count limit but the protocol's; a row is read and merged as a whole, so that collections
+//! are for what fits well under the 16 MiB of one write.
+
+use std::cell::Cell;
+
+use engine::Error;
+use schema::{CqlType, value};
+
+/// Members of sets and keys of maps have at most so many bytes, Cassandra's bound.
+const PATH_VALUE_BYTES_MAX: usize = u16::MAX as usize;
+
+/// The instant about which prepended elements are mirrored, microseconds: 2010-01-01, before every write.
+const MIRROR_US: i64 = 1_262_304_000_000_000;
+
+/// An element: its path, and its value or `None` where it is deleted.
+pub(crate) type Element = (Vec<u8>, Option<Vec<u8>>);
+
+/// Paths for new elements of lists, ascending in the order they are asked for.
+#[derive(Debug)]
+pub(crate) struct ListPaths {
+    now_us: i64,
+    asked: Cell<u32>,
+    apart: u32,
+}
+
+impl ListPaths {
+    /// Paths for one write at `now_us`, which no other write of the core has; `apart` differs between cores.
+    pub(crate) fn new(now_us: i64, apart: u32) -> ListPaths {
+        ListPaths { now_us, asked: Cell::new(0), apart }
+    }
+
+    fn next(&self, us: i64) -> Vec<u8> {
+        let number = self.asked.replace(self.asked.get() + 1);
+        let turned = (us as u64) ^ (1 << 63);
+        let parts = [&turned.to_be_bytes()[..], &number.to_be_bytes(), &self.apart.to_be_bytes()];
+        parts.concat()
+    }
+
+    /// Behind all there is.
+    fn back(&self) -> Vec<u8> {
+        self.next(self.now_us)
+    }
+
+    /// Before all there is.
+    fn front(&self) -> Vec<u8> {
+        self.next(2 * MIRROR_US - self.now_us)
+    }
+}
+
+/// The path of a set's member or of a map's key.
+pub(crate) fn path_of(ty: &CqlType, part: &[u8]) -> Result<Vec<u8>, Error> {
+    let (what, part_type) = match ty {
+        CqlType::Map(key, _) => ("Map key", &**key),
+        CqlType::Set(element) => ("Set value", &**element),
+        other => return Err(Error::Server(format!("{other} has no elements with keys"))),
+    };
+    if part.len() > PATH_VALUE_BYTES_MAX {
+        return Err(Error::Invalid(format!(
+            "{what} is too long. {what}s are limited to {PATH_VALUE_BYTES_MAX} bytes but {} bytes were provided",
+            part.len()
+        )));
+    }
+    let mut path = Vec::with_capacity(part.len() + 2);
+    value::encode_key_part(part_type, part, false, &mut path);
+    Ok(path)
+}
+
+/// The elements of a checked value, to be added behind those of a list, or in their places.
+pub(crate) fn of_value(ty: &CqlType, bytes: &[u8], paths: &ListPaths) -> Result<Vec<Element>, Error> {
+    let mut out = Vec::new();
+    match ty {
+        CqlType::List(_) => {
+            for element in value::elements(bytes) {
+                out.push((paths.back(), Some(element.map_err(damaged)?.to_vec())));
+            }
+        }
+        CqlType::Set(_) => {
+            for member in value::elements(bytes) {
+                out.push((path_of(ty, member.map_err(damaged)?)?, Some(Vec::new())));
+            }
+        }
+        CqlType::Map(..) => {
+            for pair in value::pairs(bytes) {
+                let (key, value) = pair.map_err(damaged)?;
+                out.push((path_of(ty, key)?, Some(value.to_vec())));
+            }
+        }
+        _ => {
+            for (at, field) in value::components(bytes).enumerate() {
+                if let Some(field) = field.map_err(damaged)? {
+                    out.push(((at as u16).to_be_bytes().to_vec(), Some(field.to_vec())));
+                }
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The elements of a list value, to be added before those of a list, in their order.
+pub(crate) fn in_front(bytes: &[u8], paths: &ListPaths) -> Result<Vec<Element>, Error> {
+    let elements = value::elements(bytes);
+    elements.map(|element| Ok((paths.front(), Some(element.map_err(damaged)?.to_vec())))).collect()
+}
+
+/// The deletions of a set's members, or of a map's elements with these keys; `bytes` are a set.
+pub(crate) fn without(ty: &CqlType, bytes: &[u8]) -> Result<Vec<Element>, Error> {
+    value::elements(bytes).map(|part| Ok((path_of(ty, part.map_err(damaged)?)?, None))).collect()
+}
+
+/// The value that live elements, in the order of their paths, make up; `None` where there are none.
+pub(crate) fn to_value<'e>(
+    ty: &CqlType,
+    elements: impl Iterator<Item = (&'e [u8], &'e [u8])>,
+) -> Result<Option<Vec<u8>>, Error> {
+    let mut out = Vec::new();
+    let mut count = 0_u32;
+    if !matches!(ty, CqlType::Udt(_)) {
+        out.extend_from_slice(&[0; 4]);
+    }
+    for (path, value) in elements {
+        match ty {
+            CqlType::List(_) => push(&mut out, value),
+            CqlType::Set(member) => push_key(&mut out, member, path)?,
+            CqlType::Map(key, _) => {
+                push_key(&mut out, key, path)?;
+                push(&mut out, value);
+            }
+            _ => {
+                let at = path.try_into().map(u16::from_be_bytes).map_err(|_| stored("a field's number"))?;
+                // Fields that are null have no element.
+                (count..u32::from(at)).for_each(|_| out.extend_from_slice(&(-1_i32).to_be_bytes()));
+                count = u32::from(at);
+                push(&mut out, value);
+            }
+        }
+        count += 1;
+    }
+    if count == 0 {
+        return Ok(None);
+    }
+    match ty {
+        CqlType::Udt(udt) => {
+            (count as usize..udt.fields.len()).for_each(|_| out.extend_from_slice(&(-1_i32).to_be_bytes()));
+        }
+        _ => out[..4].copy_from_slice(&count.to_be_bytes()),
+    }
+    Ok(Some(out))
+}
+
+fn push(out: &mut Vec<u8>, value: &[u8]) {
+    out.extend_from_slice(&(value.len() as u32).to_be_bytes());
+    out.extend_from_slice(value);
+}
+
+fn push_key(out: &mut Vec<u8>, ty: &CqlType, mut path: &[u8]) -> Result<(), Error> {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    value::decode_key_part(ty, false, &mut path, out).map_err(|_| stored("an element's key"))?;
+    let length = (out.len() - start - 4) as u32;
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+    Ok(())
+}
+
+/// One element of a value: the value under a key of a map, or the member of a set if it is there.
+pub(crate) fn under_key<'v>(ty: &CqlType, bytes: &'v [u8], key: &[u8]) -> Option<&'v [u8]> {
+    match ty.thawed() {
+        CqlType::Map(of, _) => value::pairs(bytes)
+            .filter_map(Result::ok)
+            .find(|(k, _)| value::compare(of, k, key).is_eq())
+            .map(|(_, v)| v),
+        CqlType::Set(of) => value::elements(bytes)
+            .filter_map(Result::ok)
+            .find(|member| value::compare(of, member, key).is_eq()),
+        _ => None,
+    }
+}
+
+fn damaged(error: schema::ValueError) -> Error {
+    Error::Invalid(error.to_string())
+}
+
+fn stored(what: &str) -> Error {
+    Error::Server(format!("{what} in storage is damaged"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ty(text: &str) -> CqlType {
+        CqlType::parse(text, &|_| None).expect("a type")
+    }
+
+    /// A value taken apart and put together again, whatever order its elements came in.
+    fn check(text: &str, bytes: &[u8], expected: Option<&str>) {
+        let ty = ty(text);
+        let paths = ListPaths::new(1_700_000_000_000_000, 7);
+        let mut elements = of_value(&ty, bytes, &paths).expect("elements");
+        elements.sort();
+        let live = elements.iter().filter_map(|(path, value)| Some((&path[..], value.as_deref()?)));
+        let value = to_value(&ty, live).expect("a value");
+        assert_eq!(value.map(|bytes| value::to_text(&ty, &bytes)).as_deref(), expected);
+    }
+
+    #[test]
+    fn values_come_back_from_their_elements() {
+        let int = |n: i32| n.to_be_bytes();
+        let parts = [int(7), int(-1), int(3)];
+        let of = |parts: &[[u8; 4]]| value::encode_list(parts.iter().map(|p| &p[..]));
+        check("list<int>", &of(&parts), Some("[7, -1, 3]"));
+        check("set<int>", &of(&parts), Some("{-1, 3, 7}"));
+        check("list<int>", &of(&[]), None);
+        check("set<int>", &of(&[]), None);
+        let pairs = [("b", int(1)), ("", int(2))];
+        let map = value::encode_map(pairs.iter().map(|(k, v)| (k.as_bytes(), &v[..])));
+        check("map<text, int>", &map, Some("{'': 2, 'b': 1}"));
+    }
+
+    #[test]
+    fn lists_grow_at_both_ends() {
+        let list = |parts: &[&str]| {
+            value::encode_list(parts.iter().map(|p| p.as_bytes()).collect::<Vec<_>>().into_iter())
+        };
+        let mut all = Vec::new();
+        for now in [1_700_000_000_000_000, 1_700_000_000_000_001] {
+            let paths = ListPaths::new(now, 0);
+            all.extend(of_value(&ty("list<text>"), &list(&["x", "y"]), &paths).expect("elements"));
+            all.extend(in_front(&list(&["a", "b"]), &paths).expect("elements"));
+        }
+        all.sort();
+        let live = all.iter().map(|(path, value)| (&path[..], value.as_deref().expect("live")));
+        let value = to_value(&ty("list<text>"), live).expect("a value").expect("one");
+        assert_eq!(value::to_text(&ty("list<text>"), &value), "['a', 'b', 'a', 'b', 'x', 'y', 'x', 'y']");
+    }
+
+    #[test]
+    fn keys_are_bounded() {
+        let long = vec![b'x'; 65_536];
+        let error = path_of(&ty("set<text>"), &long).expect_err("too long").to_string();
+        assert_eq!(
+            error,
+            "Set value is too long. Set values are limited to 65535 bytes but 65536 bytes were provided"
+        );
+    }
+}

@@ -1,0 +1,7 @@
+//! What Cassandra's data model has beside rows and plain values, statement by statement.
+
+mod collections;
+#[path = "../common/mod.rs"]
+mod common;
+mod scenario;
+mod user_types;
