@@ -17,6 +17,17 @@ const ROWS: &[Row] = &[
     }),
     (Metric::gauge("fairlane_table_files", "Table files."), |s| s.files),
     (Metric::gauge("fairlane_table_file_bytes", "Bytes in table files."), |s| s.file_bytes),
+    (
+        Metric::gauge(
+            "fairlane_table_file_rows",
+            "Rows in table files, one in several files counted as often.",
+        ),
+        |s| s.file_rows,
+    ),
+    (Metric::gauge("fairlane_table_file_cells", "Cells in table files, likewise."), |s| s.file_cells),
+    (Metric::gauge("fairlane_table_file_tombstones", "Tombstones in table files, likewise."), |s| {
+        s.file_tombstones
+    }),
     (Metric::counter("fairlane_log_records_total", "Log records over the life of the folder."), |s| {
         s.log_records
     }),
