@@ -1,7 +1,7 @@
 //! The demo's report as a reader sees it: rendered from figures of an earlier run, and opened in a headless Chromium, light and
 //! dark, in frames from a telephone's width to a wide window's.
 //!
-//! 1. The server's binary renders `tests/report/figures.json`.
+//! 1. The server's binary renders the figures in `tests/report`, of which there are some for each subject of the demo.
 //! 2. A copy of the page gets `check.js`, which looks at it from inside and tells the page around it, `around.html`; that one
 //!    is what Chromium prints when it has run.
 //! 3. A page with every fault there is goes the same way first: a check that cannot fail is none.
@@ -21,8 +21,8 @@ const AROUND: &str = include_str!("around.html");
 /// Widths of the frames, in CSS pixels: a telephone, a tablet, a window.
 const WIDTHS: [u32; 3] = [360, 768, 1400];
 
-/// One for each experiment of the demo, of which the figures have four.
-const CHARTS_MIN: usize = 4;
+/// Figures of earlier runs, and the charts of each at least: one for each experiment.
+const FIGURES: [(&str, usize); 2] = [("figures.json", 4), ("compaction.json", 2)];
 
 /// Rendering is a matter of milliseconds.
 const RENDER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -50,11 +50,18 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     let folder = target_dir(root).join("report");
     std::fs::create_dir_all(&folder)
         .map_err(|error| format!("{} cannot be made: {error}.", folder.display()))?;
-    let page = folder.join("report.html");
-    let mut render = Command::new(target_dir(root).join("release/fairlane"));
-    render.args(["demo", "--from"]).arg(root.join("tests/report/figures.json")).arg("--report").arg(&page);
-    render.stdout(Stdio::null());
-    child::run(&mut render, RENDER_TIMEOUT)?;
+    let pages =
+        FIGURES.map(|(figures, charts)| (folder.join(figures).with_extension("html"), figures, charts));
+    for (page, figures, _) in &pages {
+        let mut render = Command::new(target_dir(root).join("release/fairlane"));
+        render
+            .args(["demo", "--from"])
+            .arg(root.join("tests/report").join(figures))
+            .arg("--report")
+            .arg(page);
+        render.stdout(Stdio::null());
+        child::run(&mut render, RENDER_TIMEOUT)?;
+    }
 
     for scheme in ["light", "dark"] {
         let seen = look(&browser, &folder, scheme, FAULTY)?;
@@ -63,7 +70,10 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         if !unseen.is_empty() {
             return Err(format!("the check itself is at fault: it did not see {unseen:?}, but {seen:?}."));
         }
-        verdict(judge(&look(&browser, &folder, scheme, &read(&page)?)?, scheme))?;
+        for (page, figures, charts_min) in &pages {
+            let seen = look(&browser, &folder, scheme, &read(page)?)?;
+            verdict(judge(&seen, scheme, figures, *charts_min))?;
+        }
     }
     Ok(())
 }
@@ -88,13 +98,15 @@ fn with_check(page: &str) -> String {
 }
 
 /// Complaints about the report: what is wrong, and widths at which it was not seen, or not with all of its charts.
-fn judge(seen: &[String], scheme: &str) -> Vec<String> {
-    let mut complaints: Vec<String> = seen.iter().filter(|line| line.starts_with("wrong")).cloned().collect();
+fn judge(seen: &[String], scheme: &str, figures: &str, charts_min: usize) -> Vec<String> {
+    let wrong = seen.iter().filter(|line| line.starts_with("wrong"));
+    let mut complaints: Vec<String> = wrong.map(|line| format!("{figures}: {line}")).collect();
     for width in WIDTHS {
         let place = format!("seen {scheme} {width}: ");
         let charts = seen.iter().find_map(|line| line.strip_prefix(&place)?.strip_suffix(" charts"));
-        if charts.and_then(|charts| charts.parse().ok()).is_none_or(|charts: usize| charts < CHARTS_MIN) {
-            complaints.push(format!("in {scheme}, {width} wide, the report shows {charts:?} charts."));
+        if charts.and_then(|charts| charts.parse().ok()).is_none_or(|charts: usize| charts < charts_min) {
+            complaints
+                .push(format!("in {scheme}, {width} wide, the report of {figures} shows {charts:?} charts."));
         }
     }
     complaints
@@ -115,12 +127,13 @@ mod tests {
     #[test]
     fn each_width_has_to_show_the_charts() {
         let all = lines("seen light 360: 4 charts\nseen light 768: 6 charts\nseen light 1400: 6 charts");
+        let judge = |seen: &[String], scheme: &str| judge(seen, scheme, "f", 4);
         assert_eq!(judge(&all, "light"), [""; 0]);
         assert_eq!(judge(&all, "dark").len(), WIDTHS.len());
         assert_eq!(judge(&all[1..], "light").len(), 1);
         assert_eq!(judge(&lines(&all.join("\n").replacen('4', "3", 1)), "light").len(), 1);
         let wrong = [lines("wrong light 360: is 500 wide"), all].concat();
-        assert_eq!(judge(&wrong, "light"), ["wrong light 360: is 500 wide"]);
+        assert_eq!(judge(&wrong, "light"), ["f: wrong light 360: is 500 wide"]);
     }
 
     #[test]

@@ -6,6 +6,25 @@ use std::collections::BTreeMap;
 use load::{Latency, Report, Second};
 use serde::{Deserialize, Serialize};
 
+/// What a demo shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Subject {
+    /// Transactions and analytics sharing a server.
+    #[default]
+    Levels,
+    /// Writes beside flushes and compactions.
+    Flush,
+    /// The space a compaction needs.
+    Compaction,
+}
+
+impl Subject {
+    /// Every subject beside the first, by the word that asks for it.
+    pub(super) const WORDS: [(&'static str, Subject); 2] =
+        [("flush", Subject::Flush), ("compaction", Subject::Compaction)];
+}
+
 /// Everything one demo found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -20,6 +39,8 @@ pub(super) struct Outcome {
     pub(super) seconds: f64,
     /// Whether the short form was run.
     pub(super) quick: bool,
+    /// What was shown; older files do not say, and are of service levels.
+    pub(super) subject: Subject,
     /// `slices` (the default) or `published`.
     pub(super) shape: String,
     /// Where it ran.
@@ -70,6 +91,8 @@ pub(super) struct Capacity {
     pub(super) batch: Option<Run>,
     /// What the interactive load is to send.
     pub(super) interactive: Paced,
+    /// Rows written.
+    pub(super) writes: Option<Run>,
 }
 
 /// The rate of an open loop.
@@ -140,6 +163,10 @@ pub(super) struct Chapter {
     pub(super) series: Vec<Series>,
     /// CPU by level, sample by sample.
     pub(super) cpu: Vec<CpuPoint>,
+    /// What storage did meanwhile, where that is the subject.
+    pub(super) storage: Vec<StoragePoint>,
+    /// The space of the data folder's tables over time, likewise.
+    pub(super) space: Vec<SpacePoint>,
 }
 
 impl Chapter {
@@ -219,6 +246,8 @@ pub(super) struct WindowLoad {
 pub(super) struct Cpu {
     /// By service level, both lanes, as the server counts.
     pub(super) levels: BTreeMap<String, f64>,
+    /// The server's own work, likewise: log, flush, compaction, control.
+    pub(super) groups: BTreeMap<String, f64>,
     /// The whole server process, as the system counts.
     pub(super) process: f64,
     /// The server's cores, by whomever they were used.
@@ -315,10 +344,54 @@ pub(super) struct CpuPoint {
     pub(super) at_s: f64,
     /// By level.
     pub(super) levels: BTreeMap<String, f64>,
+    /// The server's own work.
+    pub(super) groups: BTreeMap<String, f64>,
     /// The whole server process.
     pub(super) process: f64,
     /// The server's cores, by whomever they were used.
     pub(super) busy: f64,
+}
+
+/// What storage did in one second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct StoragePoint {
+    /// Its middle, seconds since 1970.
+    pub(super) at_s: f64,
+    /// Bytes a second that flushes wrote.
+    pub(super) flush_bytes_per_s: f64,
+    /// Bytes a second that compactions wrote.
+    pub(super) compaction_bytes_per_s: f64,
+    /// Bytes a second that the log wrote.
+    pub(super) log_bytes_per_s: f64,
+    /// Memtables flushed.
+    pub(super) flushes: f64,
+    /// Compactions that ended.
+    pub(super) compactions: f64,
+    /// Bytes in memtables, those that wait included.
+    pub(super) memtable_bytes: f64,
+    /// Table files.
+    pub(super) files: f64,
+    /// Bytes in table files.
+    pub(super) file_bytes: f64,
+    /// What flushes weigh beside all users together, who weigh 1000, as the controllers say.
+    pub(super) flush_weight: f64,
+    /// What compactions weigh, likewise.
+    pub(super) compaction_weight: f64,
+    /// Bytes that compaction has yet to write, as it estimates.
+    pub(super) backlog_bytes: f64,
+}
+
+/// The space that table files took at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct SpacePoint {
+    /// Seconds since 1970.
+    pub(super) at_s: f64,
+    /// Bytes allocated on the disk.
+    pub(super) bytes: f64,
+    /// Files.
+    pub(super) files: f64,
 }
 
 #[cfg(test)]

@@ -1,20 +1,22 @@
 //! The command line of `fairlane demo`.
 
 use super::DemoError;
+use super::figures::Subject;
 use super::loads::Shape;
 
 /// What `--help` prints.
-pub(super) const HELP: &str =
-    "fairlane demo: transactions and analytics on one server, without and with service levels
+pub(super) const HELP: &str = "fairlane demo: what the server does, shown on this machine with real load
 
-fairlane demo [flags]
+fairlane demo [flags]              transactions and analytics, without and with service levels
+fairlane demo flush [flags]        writes beside flushes and compactions, and while these are held back
+fairlane demo compaction [flags]   the space that a major compaction needs
 
-  --quick          under one minute instead of about four; coarser figures
+  --quick          under one minute instead of some (levels 4, flush 8, compaction 2); coarser figures
   --shape NAME     slices (default): the batch load reads 100 rows a request;
                    published: single rows, interactive at 20 % of capacity beside 1800 in flight
   --report FILE    the report to open in a browser [report.html]
   --json FILE      every figure, for programs
-  --picture FILE   the main figure alone, as an SVG file
+  --picture FILE   the main figure alone, as an SVG file (levels only)
   --from FILE      run nothing: table and report again from the figures that --json wrote
   --keep           leave the temporary folder behind, with the server's log and data
   --help           this text
@@ -23,6 +25,7 @@ fairlane demo [flags]
 /// What the command line said.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Options {
+    pub(super) subject: Subject,
     pub(super) quick: bool,
     pub(super) shape: Shape,
     pub(super) report: String,
@@ -35,9 +38,20 @@ pub(super) struct Options {
     pub(super) help: bool,
 }
 
+/// The subject that the first word names, and the flags behind it.
+fn subject(args: &[String]) -> (Subject, &[String]) {
+    let named = |word: &String| Subject::WORDS.iter().find(|(name, _)| name == word);
+    match args.first().and_then(named) {
+        Some((_, subject)) => (*subject, &args[1..]),
+        None => (Subject::Levels, args),
+    }
+}
+
 /// Reads the flags.
 pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
+    let (subject, args) = subject(args);
     let mut options = Options {
+        subject,
         quick: false,
         shape: Shape::Slices,
         report: "report.html".to_string(),
@@ -71,6 +85,14 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
                 return Err(DemoError::Usage(why));
             }
         }
+    }
+    if options.subject != Subject::Levels && (options.shape != Shape::Slices || options.picture.is_some()) {
+        let why = "--shape and --picture are of the demo of service levels alone.";
+        return Err(DemoError::Usage(why.to_string()));
+    }
+    if options.from.is_some() && options.subject != Subject::Levels {
+        let why = "--from shows the subject of its file; leave the word out.";
+        return Err(DemoError::Usage(why.to_string()));
     }
     if options.from.is_some() && (options.quick || options.keep) {
         let why = "--from runs nothing, so --quick and --keep say nothing beside it.";
@@ -106,5 +128,20 @@ mod tests {
         check("--from a.json --quick", Err("--from"));
         check("--fast", Err("--fast"));
         check("--shape round", Err("round"));
+        check("flush --quick", Ok((true, "report.html", None)));
+        check("compaction --shape published", Err("--shape"));
+        check("flush --from a.json", Err("leave the word out"));
+        check("flash", Err("flash"));
+    }
+
+    #[test]
+    fn the_first_word_names_the_subject() {
+        let subject = |line: &str| {
+            let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+            parse(&args).expect("a command line").subject
+        };
+        assert_eq!(subject("flush --keep"), Subject::Flush);
+        assert_eq!(subject("compaction"), Subject::Compaction);
+        assert_eq!(subject("--quick"), Subject::Levels);
     }
 }

@@ -1,7 +1,8 @@
 //! The result in one sentence, made from the figures alone.
 
-use super::compare::{Harm, given_up};
-use super::figures::Outcome;
+use super::compaction::temporary;
+use super::compare::{self, Harm, given_up};
+use super::figures::{Outcome, Subject};
 use super::units::{factor, percent};
 
 /// The sentence; what was not measured is not in it, and a run that says something else than it seems is
@@ -17,6 +18,42 @@ fn lower_first(text: &str) -> String {
 }
 
 fn result(outcome: &Outcome) -> String {
+    match outcome.subject {
+        Subject::Levels => levels(outcome),
+        Subject::Flush => flush(outcome),
+        Subject::Compaction => compaction(outcome),
+    }
+}
+
+fn flush(outcome: &Outcome) -> String {
+    let harm = |id: &str| outcome.chapter(id).and_then(compare::harm);
+    match (harm("controlled"), harm("uncontrolled")) {
+        (Some(on), Some(off)) => format!(
+            "Beside flushes and compactions, writes have ×{} of the p99 that they have while these are held back; with the controllers \
+             off ×{}.",
+            factor(on),
+            factor(off)
+        ),
+        (Some(on), None) => format!(
+            "Beside flushes and compactions, writes have ×{} of the p99 that they have while these are held back.",
+            factor(on)
+        ),
+        _ => "Writes beside flushes and compactions.".to_string(),
+    }
+}
+
+fn compaction(outcome: &Outcome) -> String {
+    let space = |id: &str| outcome.chapter(id).and_then(temporary).map(percent);
+    match (space("incremental"), space("size_tiered")) {
+        (Some(incremental), Some(tiered)) => format!(
+            "A major compaction takes {incremental} of the table's space for a while with the incremental strategy, {tiered} with the \
+             size-tiered one."
+        ),
+        _ => "The space that a major compaction takes for a while.".to_string(),
+    }
+}
+
+fn levels(outcome: &Outcome) -> String {
     let harm = |id: &str| outcome.chapter(id).and_then(Harm::of);
     let told = |harm: &Harm| Some((harm.p99()?, harm.throughput()?));
     let levels = harm("two_levels").as_ref().and_then(told);

@@ -27,7 +27,8 @@ pub(super) fn loads(outcome: &Outcome) -> Vec<Entry> {
         per_s: run.throughput_per_s,
         latency: run.latency,
     };
-    let capacity = [&outcome.capacity.reads, &outcome.capacity.batch].into_iter().flatten();
+    let capacity =
+        [&outcome.capacity.reads, &outcome.capacity.batch, &outcome.capacity.writes].into_iter().flatten();
     let mut out: Vec<Entry> =
         capacity.map(|found| run("capacity: closed loops, alone".into(), found)).collect();
     for chapter in &outcome.chapters {

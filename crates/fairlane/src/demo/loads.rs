@@ -83,7 +83,7 @@ impl Stage {
         (Keys { population, ..plain.keys }, rows)
     }
 
-    fn spec(&self, user: &str, workload: Workload, pacing: Pacing) -> Spec {
+    pub(super) fn spec(&self, user: &str, workload: Workload, pacing: Pacing) -> Spec {
         let (keys, rows) = self.rows(workload);
         Spec {
             workload,
@@ -144,7 +144,7 @@ impl Stage {
             Shape::Slices => self.half()?,
         };
         self.interactive_per_s = interactive.per_s;
-        Ok(Capacity { reads, batch, interactive })
+        Ok(Capacity { reads, batch, interactive, writes: None })
     }
 
     /// The rate of single-row reads that takes half of the server's CPU. A closed loop does not tell: its deep
@@ -189,7 +189,7 @@ impl Stage {
     }
 
     /// Runs a load here, to its end.
-    fn run(&mut self, name: &str, spec: &Spec) -> Result<Report, DemoError> {
+    pub(super) fn run(&mut self, name: &str, spec: &Spec) -> Result<Report, DemoError> {
         let report = load::run(spec, &self.stop, |second| self.progress(name, second))?;
         self.interrupted()?;
         self.server_check()?;

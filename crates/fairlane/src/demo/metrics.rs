@@ -12,7 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use load::{Exposed, scrape, scrape_named};
 
-use super::figures::{Cpu, CpuPoint, Served};
+use super::activity;
+use super::figures::{Cpu, CpuPoint, Served, StoragePoint};
 
 /// The counter of CPU by level and lane.
 const METRIC: &str = "fairlane_cpu_seconds_total{";
@@ -37,6 +38,9 @@ pub(super) fn now_s() -> f64 {
 pub(super) struct Sample {
     at_s: f64,
     levels: BTreeMap<String, f64>,
+    groups: BTreeMap<String, f64>,
+    /// What storage counts, by [`activity::WATCHED`].
+    storage: activity::Counts,
     process: f64,
     busy: f64,
     loads_busy: f64,
@@ -73,14 +77,16 @@ fn served(samples: &[Histograms], begin_s: f64, end_s: f64) -> BTreeMap<String, 
     last.service.iter().filter_map(level).collect()
 }
 
-/// The CPU seconds of each level in a page of metrics, lanes summed. What is not understood is passed over.
-fn levels(page: &str) -> BTreeMap<String, f64> {
+/// The CPU seconds of each level in a page of metrics, or of each group of the server's own work, lanes summed. What is not
+/// understood is passed over.
+fn cpu_of(whose: &str, page: &str) -> BTreeMap<String, f64> {
+    let mark = format!("{whose}=\"");
     let mut out = BTreeMap::new();
     for line in page.lines() {
         let Some((labels, value)) = line.strip_prefix(METRIC).and_then(|rest| rest.rsplit_once("} ")) else {
             continue;
         };
-        let level = labels.split("level=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let level = labels.split(&mark).nth(1).and_then(|rest| rest.split('"').next());
         if let (Some(level), Ok(value)) = (level, value.trim().parse::<f64>()) {
             *out.entry(level.to_string()).or_insert(0.0) += value;
         }
@@ -132,12 +138,17 @@ fn at(samples: &[Sample], at_s: f64) -> Option<Sample> {
     let a = &samples[after - 1];
     let part = (at_s - a.at_s) / (b.at_s - a.at_s).max(1e-9);
     let between = |a: f64, b: f64| a + (b - a) * part;
-    let level = |(name, value): (&String, &f64)| {
-        (name.clone(), between(a.levels.get(name).copied().unwrap_or(0.0), *value))
+    let all = |a: &BTreeMap<String, f64>, b: &BTreeMap<String, f64>| {
+        let one = |(name, value): (&String, &f64)| {
+            (name.clone(), between(a.get(name).copied().unwrap_or(0.0), *value))
+        };
+        b.iter().map(one).collect()
     };
     Some(Sample {
         at_s,
-        levels: b.levels.iter().map(level).collect(),
+        levels: all(&a.levels, &b.levels),
+        groups: all(&a.groups, &b.groups),
+        storage: std::array::from_fn(|place| between(a.storage[place], b.storage[place])),
         process: between(a.process, b.process),
         busy: between(a.busy, b.busy),
         loads_busy: between(a.loads_busy, b.loads_busy),
@@ -151,11 +162,15 @@ fn between(samples: &[Sample], begin_s: f64, end_s: f64, cores: usize) -> Cpu {
         return Cpu { cores, ..Cpu::default() };
     };
     let seconds = (b.at_s - a.at_s).max(1e-9);
-    let level = |(name, value): (&String, &f64)| {
-        (name.clone(), (value - a.levels.get(name).copied().unwrap_or(0.0)) / seconds)
+    let all = |a: &BTreeMap<String, f64>, b: &BTreeMap<String, f64>| {
+        let one = |(name, value): (&String, &f64)| {
+            (name.clone(), (value - a.get(name).copied().unwrap_or(0.0)) / seconds)
+        };
+        b.iter().map(one).filter(|(_, used)| *used > 0.0005).collect()
     };
     Cpu {
-        levels: b.levels.iter().map(level).filter(|(_, used)| *used > 0.0005).collect(),
+        levels: all(&a.levels, &b.levels),
+        groups: all(&a.groups, &b.groups),
         process: (b.process - a.process) / seconds,
         busy: (b.busy - a.busy) / seconds,
         cores,
@@ -189,7 +204,9 @@ impl Source {
         let stat = std::fs::read_to_string("/proc/stat")?;
         let sample = Sample {
             at_s: now_s(),
-            levels: levels(&page),
+            levels: cpu_of("level", &page),
+            groups: cpu_of("group", &page),
+            storage: activity::counts(&page),
             process: process_seconds(&process).unwrap_or(0.0),
             busy: busy_seconds(&stat, &self.cores),
             loads_busy: busy_seconds(&stat, &self.load_cores),
@@ -265,10 +282,22 @@ impl Probe {
         let count = ((end_s - begin_s).max(0.0)) as usize;
         let point = |second: usize| {
             let from = begin_s + second as f64;
-            let Cpu { levels, process, busy, .. } = self.cpu(from, from + 1.0);
-            CpuPoint { at_s: from + 0.5, levels, process, busy }
+            let Cpu { levels, groups, process, busy, .. } = self.cpu(from, from + 1.0);
+            CpuPoint { at_s: from + 0.5, levels, groups, process, busy }
         };
         (0..count).map(point).collect()
+    }
+
+    /// What storage did over time, a point a second.
+    pub(super) fn storage(&self, begin_s: f64, end_s: f64) -> Vec<StoragePoint> {
+        let samples = self.source.samples.lock().expect("no thread panics holding it");
+        let count = ((end_s - begin_s).max(0.0)) as usize;
+        let point = |second: usize| {
+            let from = begin_s + second as f64;
+            let (a, b) = (at(&samples, from)?, at(&samples, from + 1.0)?);
+            Some(activity::point(from + 0.5, &a.storage, &b.storage))
+        };
+        (0..count).filter_map(point).collect()
     }
 }
 
@@ -291,7 +320,7 @@ mod tests {
                     fairlane_cpu_seconds_total{level=\"a\",lane=\"heavy\"} 0.25\n\
                     fairlane_cpu_seconds_total{level=\"b\",lane=\"fast\"} 2\nfairlane_cpu_seconds_total{x 1\n\
                     fairlane_shares{level=\"b\"} 7\n";
-        let found = levels(page);
+        let found = cpu_of("level", page);
         assert_eq!(found, BTreeMap::from([("a".to_string(), 1.75), ("b".to_string(), 2.0)]));
     }
 
@@ -306,7 +335,7 @@ mod tests {
 
     fn sample(at_s: f64, level: f64) -> Sample {
         let levels = BTreeMap::from([("a".to_string(), level)]);
-        Sample { at_s, levels, process: level, busy: 2.0 * level, loads_busy: 0.0 }
+        Sample { at_s, levels, process: level, busy: 2.0 * level, ..Sample::default() }
     }
 
     #[test]

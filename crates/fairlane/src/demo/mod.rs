@@ -1,10 +1,11 @@
-//! `fairlane demo`: a real server and real load on this machine, transactions and analytics sharing it,
-//! without and with service levels.
+//! `fairlane demo`: a real server and real load on this machine. Its first subject is transactions and analytics sharing a
+//! server, without and with service levels; others are storage's work beside writes. A subject is a script: what the server
+//! is started with, what is measured first, and chapters.
 //!
 //! ```text
-//!   mod (flow) ── stage (what all phases share) ── phases (mixed · shares · cap)
+//!   mod (flow) ── stage (what all phases share) ── phases · shares · flush
 //!                   │ server: child processes          │
-//!                   │ metrics: CPU by level            ▼
+//!                   │ metrics: CPU, storage            ▼
 //!                   └──────────► figures ──► compare · trust ──► terminal · report (chart) · JSON
 //! ```
 //!
@@ -17,10 +18,13 @@
     reason = "the demo is a client and starts processes; it stands outside the lanes"
 )]
 
+mod activity;
 mod chart;
+mod compaction;
 mod compare;
 mod figures;
 mod flags;
+mod flush;
 mod headline;
 mod listing;
 mod loads;
@@ -39,7 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use figures::{Machine, Outcome};
+use figures::{Machine, Outcome, Subject};
 use flags::{HELP, Options, parse};
 use load::StopFlag;
 use server::Folder;
@@ -100,9 +104,10 @@ fn show(options: &Options) -> Result<i32, DemoError> {
     let begun = Instant::now();
     let stop = interrupted()?;
     let folder = Folder::create(options.keep)?;
-    let machine = machine();
+    let machine = machine(options.subject);
     let mut outcome = Outcome {
         version: env!("CARGO_PKG_VERSION").to_string(),
+        subject: options.subject,
         started_unix_ms: (metrics::now_s() * 1e3) as u64,
         command: command(),
         quick: options.quick,
@@ -114,8 +119,18 @@ fn show(options: &Options) -> Result<i32, DemoError> {
     for note in &outcome.notes {
         eprintln!("note: {note}");
     }
-    let shown = Stage::open(options.quick, options.shape, machine, folder, stop)
-        .and_then(|mut stage| experiments(&mut stage, &mut outcome));
+    let mut planned = compaction::STRATEGIES.len();
+    let shown = match script(options.subject) {
+        Some(script) => {
+            planned = script.chapters(options.quick).len();
+            Stage::open(options.quick, options.shape, machine, folder, stop, &(script.flags)())
+                .and_then(|mut stage| experiments(&mut stage, &script, &mut outcome))
+        }
+        None => compaction::chapters(options.quick, &machine, &folder, &stop).map(|chapters| {
+            outcome.notes.extend(chapters.iter().filter_map(compaction::too_few));
+            outcome.chapters = chapters;
+        }),
+    };
     // What was measured until the server went is still worth reading.
     match shown {
         Ok(()) => {}
@@ -125,7 +140,7 @@ fn show(options: &Options) -> Result<i32, DemoError> {
     outcome.seconds = begun.elapsed().as_secs_f64();
     outcome.notes.extend(trust::doubts(&outcome));
     conclude(outcome.clone(), options)?;
-    let complete = outcome.chapters.len() == chapters(options.quick).len();
+    let complete = outcome.chapters.len() == planned;
     Ok(if complete { 0 } else { 1 })
 }
 
@@ -167,8 +182,25 @@ fn render(file: &str, options: &Options) -> Result<i32, DemoError> {
 
 type Experiment = fn(&mut Stage) -> Result<figures::Chapter, DemoError>;
 
-/// The experiments, in order.
-const CHAPTERS: [(&str, Experiment); 5] = [
+/// How a subject is shown.
+struct Script {
+    /// Flags of the first server, beside the usual ones.
+    flags: fn() -> Vec<String>,
+    /// What is done and measured before the chapters.
+    prepare: fn(&mut Stage) -> Result<figures::Capacity, DemoError>,
+    /// Titles and experiments, in order.
+    chapters: &'static [(&'static str, Experiment)],
+    /// How many of them the quick form shows.
+    quick: usize,
+}
+
+impl Script {
+    fn chapters(&self, quick: bool) -> &'static [(&'static str, Experiment)] {
+        if quick { &self.chapters[..self.quick] } else { self.chapters }
+    }
+}
+
+const LEVELS: [(&str, Experiment); 5] = [
     ("both loads in one level", phases::one_level),
     ("two levels, shares 1000 and 10", phases::two_levels),
     ("shares 200:400, 200:800 and 200:400:800", shares::proportions),
@@ -176,15 +208,32 @@ const CHAPTERS: [(&str, Experiment); 5] = [
     ("shares with throttled loads", shares::throttled),
 ];
 
-/// The quick form leaves the last out.
-fn chapters(quick: bool) -> &'static [(&'static str, Experiment)] {
-    if quick { &CHAPTERS[..4] } else { &CHAPTERS }
+const FLUSH: [(&str, Experiment); 2] =
+    [("controllers on", flush::controlled), ("controllers off", flush::uncontrolled)];
+
+/// The script of a subject that takes a server.
+fn script(subject: Subject) -> Option<Script> {
+    let script = match subject {
+        Subject::Levels => Script {
+            flags: Vec::new,
+            prepare: |stage| {
+                stage.prefill()?;
+                stage.capacity()
+            },
+            chapters: &LEVELS,
+            quick: 4,
+        },
+        Subject::Flush => {
+            Script { flags: flush::flags, prepare: flush::capacity, chapters: &FLUSH, quick: FLUSH.len() }
+        }
+        Subject::Compaction => return None,
+    };
+    Some(script)
 }
 
-fn experiments(stage: &mut Stage, outcome: &mut Outcome) -> Result<(), DemoError> {
-    stage.prefill()?;
-    outcome.capacity = stage.capacity()?;
-    let chapters = chapters(outcome.quick);
+fn experiments(stage: &mut Stage, script: &Script, outcome: &mut Outcome) -> Result<(), DemoError> {
+    outcome.capacity = (script.prepare)(stage)?;
+    let chapters = script.chapters(outcome.quick);
     for (number, (title, experiment)) in chapters.iter().enumerate() {
         stage.say(&format!("── {} of {}: {title}", number + 1, chapters.len()));
         match experiment(stage) {
@@ -234,8 +283,12 @@ fn halves(cores: &[usize]) -> (Vec<usize>, Vec<usize>) {
     }
 }
 
-fn machine() -> Machine {
-    let (server_cores, load_cores) = halves(&server::cores());
+fn machine(subject: Subject) -> Machine {
+    let (mut server_cores, load_cores) = halves(&server::cores());
+    if subject != Subject::Levels {
+        // What storage does is per core, and one core is what figures are given for.
+        server_cores.truncate(1);
+    }
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let model = read("/proc/cpuinfo")
         .lines()

@@ -159,8 +159,13 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts it on a fresh folder, on these cores, and waits until it is ready.
-    pub(super) fn start(folder: &Folder, cores: &[usize], password: &str) -> Result<Server, DemoError> {
+    /// Starts it on a fresh folder, on these cores, with these flags beside the usual ones, and waits until it is ready.
+    pub(super) fn start(
+        folder: &Folder,
+        cores: &[usize],
+        password: &str,
+        flags: &[String],
+    ) -> Result<Server, DemoError> {
         let program = std::env::current_exe().map_err(failed("Cannot find this program"))?;
         let log = folder.file("server.log");
         let file = File::create(&log).map_err(failed("Cannot write the server's log"))?;
@@ -170,7 +175,7 @@ impl Server {
         command.arg("serve").arg("--data-dir").arg(folder.file("data"));
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--cores", &list]);
         // Its usual port may be another server's, and the loads route by connection on these few cores.
-        command.args(["--shard-aware-port", "off"]);
+        command.args(["--shard-aware-port", "off"]).args(flags);
         command.env("FAIRLANE_ADMIN_PASSWORD", password).stdout(Stdio::piped()).stderr(file);
         let mut child = spawn(&mut command, cores, false).map_err(failed("Cannot start the server"))?;
         let stdout = child.stdout.take();
@@ -197,6 +202,11 @@ impl Server {
     /// Its process id.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Ends it.
+    pub(super) fn end(&mut self) {
+        end(&mut self.child);
     }
 
     /// Whether it still runs; what it said last when it does not.

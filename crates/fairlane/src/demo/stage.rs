@@ -29,12 +29,32 @@ pub(super) struct Times {
     pub(super) settle: f64,
     /// Each combination of shares, and the cap.
     pub(super) shares: f64,
+    /// Flush and compaction running, or held back: each.
+    pub(super) background: f64,
+    /// How many of these there are with controllers, and how many without.
+    pub(super) background_phases: (usize, usize),
 }
 
-const QUICK: Times =
-    Times { rows: 20_000, partitions: 300, capacity: 2.0, mixed: 3.0, settle: 1.0, shares: 3.0 };
-const FULL: Times =
-    Times { rows: 100_000, partitions: 2_000, capacity: 6.0, mixed: 16.0, settle: 2.0, shares: 14.0 };
+const QUICK: Times = Times {
+    rows: 20_000,
+    partitions: 300,
+    capacity: 2.0,
+    mixed: 3.0,
+    settle: 1.0,
+    shares: 3.0,
+    background: 5.0,
+    background_phases: (4, 4),
+};
+const FULL: Times = Times {
+    rows: 100_000,
+    partitions: 2_000,
+    capacity: 6.0,
+    mixed: 16.0,
+    settle: 2.0,
+    shares: 14.0,
+    background: 30.0,
+    background_phases: (10, 4),
+};
 
 /// The run so far. Fields are dropped in order: the probe before the server, the folder last.
 pub(super) struct Stage {
@@ -49,6 +69,8 @@ pub(super) struct Stage {
     pub(super) interactive_per_s: f64,
     /// Slices a second, likewise.
     pub(super) slices_per_s: f64,
+    /// Writes a second, found by the demo of flushes.
+    pub(super) writes_per_s: f64,
     pub(super) machine: Machine,
     /// What a reader of the figures must know.
     pub(super) notes: Vec<String>,
@@ -66,6 +88,7 @@ impl Stage {
         machine: Machine,
         folder: Folder,
         stop: StopFlag,
+        flags: &[String],
     ) -> Result<Stage, DemoError> {
         let begun = Instant::now();
         let mut notes = Vec::new();
@@ -80,7 +103,7 @@ impl Stage {
             folder.path().display(),
             machine.load_cores
         );
-        let server = Server::start(&folder, &machine.server_cores, &password)?;
+        let server = Server::start(&folder, &machine.server_cores, &password, flags)?;
         let admin = Session::connect(&server.cql, Some(ADMIN), Some(&password), STATEMENT_TIMEOUT)?;
         let probe = Probe::start(&server.http, server.pid(), &machine.server_cores, &machine.load_cores)
             .map_err(|error| DemoError::Failed(format!("No metrics from {}: {error}", server.http)))?;
@@ -92,6 +115,7 @@ impl Stage {
             shape,
             reads_per_s: 0.0,
             interactive_per_s: 0.0,
+            writes_per_s: 0.0,
             slices_per_s: 0.0,
             machine,
             notes,
@@ -100,6 +124,22 @@ impl Stage {
             begun,
             folder,
         })
+    }
+
+    /// Another server, with other flags and an empty folder, in place of this one.
+    pub(super) fn restart(&mut self, flags: &[String]) -> Result<(), DemoError> {
+        self.server.end();
+        let data = self.folder.file("data");
+        std::fs::remove_dir_all(&data)
+            .map_err(|error| DemoError::Failed(format!("Cannot empty {}: {error}", data.display())))?;
+        self.say(&format!("another server: {}", flags.join(" ")));
+        let cores = &self.machine.server_cores;
+        self.server = Server::start(&self.folder, cores, &self.password, flags)?;
+        self.admin =
+            Session::connect(&self.server.cql, Some(ADMIN), Some(&self.password), STATEMENT_TIMEOUT)?;
+        self.probe = Probe::start(&self.server.http, self.server.pid(), cores, &self.machine.load_cores)
+            .map_err(|error| DemoError::Failed(format!("No metrics from {}: {error}", self.server.http)))?;
+        Ok(())
     }
 
     /// A line of progress.

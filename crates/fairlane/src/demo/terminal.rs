@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::compare::Row;
-use super::figures::Outcome;
+use super::figures::{Outcome, Subject};
 use super::listing::{Entry, fullness, loads, percentiles};
 use super::units::{percent, rate, time};
 
@@ -54,9 +54,13 @@ fn line_of(out: &mut String, [what, seen, goal, published, verdict]: [&str; 5]) 
 }
 
 fn comparison(out: &mut String, outcome: &Outcome) {
-    out.push_str(
-        "\nBeside what others have published (other systems, other machines: only ratios compare)\n\n",
-    );
+    let published = outcome.comparison.iter().any(|row| !row.published.is_empty());
+    out.push_str(match published {
+        true => {
+            "\nBeside what others have published (other systems, other machines: only ratios compare)\n\n"
+        }
+        false => "\nBeside the goals\n\n",
+    });
     line_of(out, ["", "here", "goal", "published", ""]);
     let _ = writeln!(out, "{}", "─".repeat(100));
     for found in &outcome.comparison {
@@ -93,7 +97,24 @@ fn milliseconds(us: f64) -> String {
 /// The tables.
 pub(super) fn text(outcome: &Outcome) -> String {
     let mut out = String::new();
-    every_load(&mut out, outcome);
+    if outcome.subject != Subject::Compaction {
+        every_load(&mut out, outcome);
+        cores(&mut out, outcome);
+    }
+    comparison(&mut out, outcome);
+    if !outcome.notes.is_empty() {
+        out.push_str("\nBefore believing it\n\n");
+        for note in &outcome.notes {
+            for (index, line) in wrapped(note, 97).iter().enumerate() {
+                let _ = writeln!(out, "{} {line}", if index == 0 { "-" } else { " " });
+            }
+        }
+    }
+    let _ = writeln!(out, "\n{}", super::headline::sentence(outcome));
+    out
+}
+
+fn cores(out: &mut String, outcome: &Outcome) {
     out.push_str(
         "\nHow full the cores were, by whomever they were used; how busy and how late the senders\n\n",
     );
@@ -115,17 +136,6 @@ pub(super) fn text(outcome: &Outcome) -> String {
             or_dash(full.lag_us.map(time))
         );
     }
-    comparison(&mut out, outcome);
-    if !outcome.notes.is_empty() {
-        out.push_str("\nBefore believing it\n\n");
-        for note in &outcome.notes {
-            for (index, line) in wrapped(note, 97).iter().enumerate() {
-                let _ = writeln!(out, "{} {line}", if index == 0 { "-" } else { " " });
-            }
-        }
-    }
-    let _ = writeln!(out, "\n{}", super::headline::sentence(outcome));
-    out
 }
 
 #[cfg(test)]

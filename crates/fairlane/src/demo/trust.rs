@@ -73,7 +73,8 @@ fn senders(outcome: &Outcome, out: &mut Vec<String>) {
             ));
         }
     };
-    for run in [&outcome.capacity.reads, &outcome.capacity.batch].into_iter().flatten() {
+    let capacity = &outcome.capacity;
+    for run in [&capacity.reads, &capacity.batch, &capacity.writes].into_iter().flatten() {
         told(&format!("“{}” (capacity)", run.load), run.generator_cpu);
     }
     for chapter in &outcome.chapters {

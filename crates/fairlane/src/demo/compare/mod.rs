@@ -2,8 +2,10 @@
 //! measured is missing, never guessed, and one that others disturbed is shown and not judged.
 
 mod shares;
+mod storage;
 
 pub(super) use shares::over_first;
+pub(super) use storage::harm;
 
 use serde::{Deserialize, Serialize};
 
@@ -207,6 +209,7 @@ pub(super) fn compare(outcome: &Outcome) -> Vec<Row> {
     given_up_row(outcome, &mut rows);
     shares::rows(outcome, &mut rows);
     cap_row(outcome, &mut rows);
+    storage::rows(outcome, &mut rows);
     rows
 }
 

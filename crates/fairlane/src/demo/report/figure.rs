@@ -3,9 +3,11 @@
 use super::super::chart::{Band, Figure, Line, Note, Panel, Rule, Scale};
 use super::super::compare::over_first;
 use super::super::figures::{Chapter, CpuPoint, Outcome, Point, Series, Window};
+use super::super::flush::WRITES;
 use super::super::phases::{BATCH, INTERACTIVE};
 use super::super::shares::CAPPED;
 use super::super::units::{percent, rate, round_time, time};
+use super::storage;
 
 /// Parts of the server's CPU too small to be drawn.
 const PART_MIN: f64 = 0.005;
@@ -13,18 +15,20 @@ const PART_MIN: f64 = 0.005;
 const CATCHING_UP: f64 = 1.4;
 /// Classes of what is no load.
 const OTHER_LEVELS: usize = 4;
-const OTHERS: usize = 5;
+pub(super) const OTHERS: usize = 5;
 
 /// The figure of a chapter.
 pub(super) fn of(outcome: &Outcome, chapter: &Chapter) -> Figure {
     let band =
         |window: &Window| Band { label: window.label.clone(), begin: window.begin_s, end: window.end_s };
     let mut panels = match chapter.window("beside") {
-        Some(_) => chapter.series.iter().map(|series| apart(outcome, chapter, series)).collect(),
-        None => vec![together(chapter)],
+        None if chapter.storage.is_empty() => vec![together(chapter)],
+        _ => chapter.series.iter().map(|series| apart(outcome, chapter, series)).collect(),
     };
     panels.push(latency(chapter));
+    panels.extend(storage::panels(chapter));
     panels.push(cpu(chapter));
+    panels.extend(storage::space(chapter));
     Figure {
         label: format!("{}: throughput, latency and CPU over time", chapter.title),
         bands: chapter.windows.iter().map(band).collect(),
@@ -41,7 +45,9 @@ fn line(chapter: &Chapter, series: &Series, value: fn(&Point) -> f64) -> Line {
 
 /// What requests of a load are.
 fn requests(outcome: &Outcome, load: &str) -> &'static str {
-    if load == INTERACTIVE || (load == BATCH && outcome.shape == "published") {
+    if load == WRITES {
+        "rows"
+    } else if load == INTERACTIVE || (load == BATCH && outcome.shape == "published") {
         "single-row reads"
     } else {
         "slices of 100 rows"
@@ -122,7 +128,7 @@ fn latency(chapter: &Chapter) -> Panel {
     for series in &chapter.series {
         let mut p99 = line(chapter, series, |point| point.p99_us);
         p99.name = format!("{} p99", series.load);
-        if series.load == INTERACTIVE {
+        if series.load == INTERACTIVE || series.load == WRITES {
             let name = format!("{} median", series.load);
             let median = line(chapter, series, |point| point.p50_us);
             lines.push(Line { name, thin: true, ..median });
@@ -130,8 +136,9 @@ fn latency(chapter: &Chapter) -> Panel {
         lines.push(p99);
     }
     let note = |(band, window): (usize, &Window)| {
-        let p99 = time(window.latency(INTERACTIVE)?.p99_us);
-        let texts = vec![format!("interactive p99 {p99}"), format!("p99 {p99}"), p99];
+        let load = [INTERACTIVE, WRITES].into_iter().find(|load| window.latency(load).is_some())?;
+        let p99 = time(window.latency(load)?.p99_us);
+        let texts = vec![format!("{load} p99 {p99}"), format!("p99 {p99}"), p99];
         Some(Note { band, between: None, texts })
     };
     Panel {
@@ -149,10 +156,10 @@ fn latency(chapter: &Chapter) -> Panel {
 }
 
 /// Who has the server's cores: one kind of part of it.
-struct Part {
-    name: String,
-    class: usize,
-    of: Box<dyn Fn(&CpuPoint) -> f64>,
+pub(super) struct Part {
+    pub(super) name: String,
+    pub(super) class: usize,
+    pub(super) of: Box<dyn Fn(&CpuPoint) -> f64>,
 }
 
 fn parts(chapter: &Chapter) -> Vec<Part> {
@@ -192,7 +199,8 @@ fn cpu(chapter: &Chapter) -> Panel {
     let cores = chapter.windows.iter().map(|window| window.cpu.cores).max().unwrap_or(1).max(1) as f64;
     let mut lines = Vec::new();
     let mut kept = Vec::new();
-    for part in parts(chapter) {
+    let parts = if chapter.storage.is_empty() { parts(chapter) } else { storage::parts() };
+    for part in parts {
         let points: Vec<(f64, f64)> =
             chapter.cpu.iter().map(|point| (point.at_s, (part.of)(point) / cores * 100.0)).collect();
         let mean = points.iter().map(|point| point.1).sum::<f64>() / points.len().max(1) as f64;
@@ -205,6 +213,7 @@ fn cpu(chapter: &Chapter) -> Panel {
     for (band, window) in chapter.windows.iter().enumerate() {
         let whole = CpuPoint {
             levels: window.cpu.levels.clone(),
+            groups: window.cpu.groups.clone(),
             process: window.cpu.process,
             busy: window.cpu.busy,
             ..CpuPoint::default()
@@ -224,10 +233,14 @@ fn cpu(chapter: &Chapter) -> Panel {
             low += value * 100.0;
         }
     }
+    let title = match chapter.storage.is_empty() {
+        true => "CPU by service level, of the server's cores (both lanes)",
+        false => "CPU by whose work it is, of the server's core (both lanes)",
+    };
     let capped = chapter.series.iter().any(|series| series.load == CAPPED);
     let rule = capped.then(|| Rule { value: 50.0, label: "cpu_limit = '50%'".to_string() });
     Panel {
-        title: "CPU by service level, of the server's cores (both lanes)".to_string(),
+        title: title.to_string(),
         scale: Scale::Linear,
         tall: 1.0,
         stacked: true,
@@ -259,6 +272,14 @@ fn tips(chapter: &Chapter) -> Vec<(f64, String)> {
                     time(point.p99_us)
                 );
             }
+        }
+        if let Some(point) = chapter.storage.iter().find(|point| (point.at_s - at).abs() <= 0.5) {
+            words += &format!(
+                "\nflush {:.1} MB/s, compaction {:.1} MB/s, {:.0} files",
+                point.flush_bytes_per_s / 1e6,
+                point.compaction_bytes_per_s / 1e6,
+                point.files
+            );
         }
         if let Some(point) = chapter.cpu.iter().find(|point| (point.at_s - at).abs() <= 0.5) {
             let levels: Vec<String> =

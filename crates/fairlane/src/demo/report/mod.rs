@@ -4,12 +4,13 @@
 
 mod figure;
 mod picture;
+mod storage;
 
 use std::fmt::Write as _;
 
 use super::chart::{Figure, NARROW, WIDE, draw, escaped};
 use super::compare::Row;
-use super::figures::{Chapter, Machine, Outcome, Window};
+use super::figures::{Chapter, Machine, Outcome, Subject, Window};
 use super::headline;
 use super::listing::{fullness, loads, percentiles};
 use super::units::{date, percent, rate, time};
@@ -36,8 +37,11 @@ pub(super) fn page(outcome: &Outcome) -> String {
     for chapter in &outcome.chapters {
         section(&mut out, outcome, chapter);
     }
-    all_loads(&mut out, outcome);
-    full(&mut out, outcome);
+    // A compaction is shown without loads.
+    if outcome.subject != Subject::Compaction {
+        all_loads(&mut out, outcome);
+        full(&mut out, outcome);
+    }
     served(&mut out, outcome);
     out.push_str("</body></html>\n");
     out
@@ -81,14 +85,20 @@ fn head(out: &mut String, outcome: &Outcome) {
     };
     let command = if outcome.command.is_empty() { "fairlane demo" } else { &outcome.command };
     let lasted = if outcome.seconds > 0.0 { format!(", {:.0} s", outcome.seconds) } else { String::new() };
-    let rows = [
+    let mut rows = vec![
         ("Command", format!("<code>{}</code>", escaped(command))),
-        ("Form and shape", format!("{form}; {shape}")),
+        (
+            "Form",
+            if outcome.subject == Subject::Levels { format!("{form}; {shape}") } else { form.to_string() },
+        ),
         ("Version", format!("fairlane {}", escaped(&outcome.version))),
         ("Date", format!("{}{lasted}", date(outcome.started_unix_ms))),
         ("Machine", escaped(&machine_line(&outcome.machine))),
-        ("Capacity, closed loops alone", escaped(&capacity(outcome))),
     ];
+    let capacity = capacity(outcome);
+    if !capacity.is_empty() {
+        rows.push(("Capacity, closed loops alone", escaped(&capacity)));
+    }
     out.push_str("<dl>");
     for (name, value) in rows {
         let _ = write!(out, "<dt>{name}</dt><dd>{value}</dd>");
@@ -97,7 +107,7 @@ fn head(out: &mut String, outcome: &Outcome) {
 }
 
 fn capacity(outcome: &Outcome) -> String {
-    let runs = [&outcome.capacity.reads, &outcome.capacity.batch];
+    let runs = [&outcome.capacity.reads, &outcome.capacity.batch, &outcome.capacity.writes];
     let told = runs
         .into_iter()
         .flatten()
@@ -116,8 +126,11 @@ fn capacity(outcome: &Outcome) -> String {
 }
 
 fn comparison(out: &mut String, rows: &[Row]) {
+    let published = rows.iter().any(|row| !row.published.is_empty());
+    let heading = if published { "Beside what others have published" } else { "Beside the goals" };
+    let _ = write!(out, "<h2>{heading}</h2>");
     out.push_str(
-        "<h2>Beside what others have published</h2><div class=\"wide-table\"><table class=\"compare\"><thead><tr><th>What</th><th>Here</th>\
+        "<div class=\"wide-table\"><table class=\"compare\"><thead><tr><th>What</th><th>Here</th>\
          <th>Goal</th><th>Published</th><th></th></tr></thead><tbody>",
     );
     for row in rows {
@@ -138,8 +151,12 @@ fn comparison(out: &mut String, rows: &[Row]) {
             or_dash(&row.published)
         );
     }
+    out.push_str("</tbody></table></div>");
+    if !published {
+        return;
+    }
     out.push_str(
-        "</tbody></table></div><p class=\"soft\">Published figures are those of another system on other machines; only ratios compare. \
+        "<p class=\"soft\">Published figures are those of another system on other machines; only ratios compare. \
          Each ratio here is taken within one run, over the quieter of the phases alone.</p>",
     );
 }
@@ -189,7 +206,15 @@ fn section(out: &mut String, outcome: &Outcome, chapter: &Chapter) {
         escaped(&chapter.what),
         remark(chapter)
     );
-    let caption = "Shaded: measured phases. Between them loads join and leave, and nothing is counted.";
+    let caption = match outcome.subject {
+        Subject::Levels => {
+            "Shaded: measured phases. Between them loads join and leave, and nothing is counted."
+        }
+        Subject::Flush => {
+            "Shaded: measured phases. Between them background work is held back or let go, and nothing is counted."
+        }
+        Subject::Compaction => "Shaded: the compaction, from its first to its last second.",
+    };
     figure_element(out, &figure::of(outcome, chapter), caption);
 }
 

@@ -33,6 +33,7 @@ fn mixed(id: &str) -> Chapter {
         levels: [("interactive".to_string(), 0.4), ("analytics".to_string(), 0.6)].into(),
         process: 1.0,
         busy: 1.0,
+        ..CpuPoint::default()
     };
     Chapter {
         id: id.into(),

@@ -1,0 +1,207 @@
+//! What flushes, compactions and their controllers did to writes. Phases alternate within one run, and each kind is told by the
+//! median of its phases: the p99 of one phase alone varies more from pauses of the machine than from anything shown here.
+
+use super::super::compaction::temporary;
+use super::super::figures::{Chapter, Outcome, Window};
+use super::super::flush::{WRITES, is_running};
+use super::super::units::{factor, percent, rate, time};
+use super::{Row, judged, ratio};
+
+/// The goals: p99 beside over held back, and how far throughput may stray.
+const P99_MAX: f64 = 1.1;
+const STRAY_MAX: f64 = 0.01;
+/// What a major compaction may take for a while, as a part of the table.
+const TEMPORARY_MAX: f64 = 0.1;
+
+/// The middle of some numbers.
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
+
+/// The p99 of each phase of one kind, µs.
+fn p99s(chapter: &Chapter, running: bool) -> Vec<f64> {
+    let phases = chapter.windows.iter().filter(|window| is_running(window) == running);
+    phases.filter_map(|window| window.latency(WRITES)).map(|latency| latency.p99_us).collect()
+}
+
+/// 99th percentile of writes beside flushes and compactions, over that while these are held back.
+pub(in crate::demo) fn harm(chapter: &Chapter) -> Option<f64> {
+    ratio(median(p99s(chapter, true)), median(p99s(chapter, false)))
+}
+
+fn range(mut values: Vec<f64>) -> String {
+    values.sort_by(f64::total_cmp);
+    match (values.first(), values.last()) {
+        (Some(least), Some(most)) if values.len() > 1 => format!("{} to {}", time(*least), time(*most)),
+        _ => String::new(),
+    }
+}
+
+fn latency_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
+    let value = harm(chapter)?;
+    let (running, held) = (p99s(chapter, true), p99s(chapter, false));
+    let told = |values: &Vec<f64>| time(median(values.clone()).unwrap_or_default());
+    let how = if controllers { "controllers on" } else { "controllers off" };
+    let row = Row {
+        what: format!("write p99, running/held back, {how}"),
+        seen: format!("×{}", factor(value)),
+        detail: format!(
+            "{} running ({}), {} held back ({}); medians of {} and {} phases",
+            told(&running),
+            range(running.clone()),
+            told(&held),
+            range(held.clone()),
+            running.len(),
+            held.len()
+        ),
+        goal: if controllers { format!("≤\u{a0}×{P99_MAX}") } else { String::new() },
+        value,
+        met: controllers.then_some(value <= P99_MAX),
+        ..Row::default()
+    };
+    Some(judged(row, &chapter.windows.iter().collect::<Vec<&Window>>()))
+}
+
+fn throughput_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
+    let asked = chapter.windows.iter().find_map(|window| window.load(WRITES)?.asked_per_s)?;
+    let done: Vec<f64> = chapter.windows.iter().filter_map(|window| window.throughput(WRITES)).collect();
+    let stray = |done: &f64| (done / asked - 1.0).abs();
+    let value = done.iter().map(stray).fold(0.0, f64::max);
+    let how = if controllers { "controllers on" } else { "controllers off" };
+    let (least, most) =
+        (done.iter().copied().fold(f64::INFINITY, f64::min), done.iter().copied().fold(0.0, f64::max));
+    let row = Row {
+        what: format!("throughput off what is asked for, at most, {how}"),
+        seen: percent(value),
+        detail: format!(
+            "{} to {} a second in single phases, {} asked for",
+            rate(least),
+            rate(most),
+            rate(asked)
+        ),
+        goal: if controllers { format!("≤\u{a0}{}", percent(STRAY_MAX)) } else { String::new() },
+        value,
+        met: controllers.then_some(value <= STRAY_MAX),
+        ..Row::default()
+    };
+    Some(judged(row, &chapter.windows.iter().collect::<Vec<&Window>>()))
+}
+
+/// What background work there was at all.
+fn work_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
+    let sum =
+        |of: fn(&super::super::figures::StoragePoint) -> f64| chapter.storage.iter().map(of).sum::<f64>();
+    let (flushed, compacted) = (sum(|p| p.flush_bytes_per_s), sum(|p| p.compaction_bytes_per_s));
+    let value = ratio(Some(flushed + compacted), Some(flushed))?;
+    let how = if controllers { "controllers on" } else { "controllers off" };
+    Some(Row {
+        what: format!("written again by compaction, {how}"),
+        seen: format!("×{}", factor(value)),
+        detail: format!(
+            "{:.0} flushes wrote {:.0} MB, {:.0} compactions {:.0} MB; the log is not counted",
+            sum(|p| p.flushes),
+            flushed / 1e6,
+            sum(|p| p.compactions),
+            compacted / 1e6
+        ),
+        value,
+        ..Row::default()
+    })
+}
+
+/// The space that a compaction took for a while, and how much it may.
+fn space_row(chapter: &Chapter, most: Option<f64>) -> Option<Row> {
+    let value = temporary(chapter)?;
+    let (first, last) = (chapter.space.first()?, chapter.space.last()?);
+    let megabytes = |bytes: f64| format!("{:.0} MB", bytes / 1e6);
+    let highest = chapter.space.iter().map(|point| point.bytes).fold(0.0, f64::max);
+    Some(Row {
+        what: format!("temporary space, {}", chapter.id.replace('_', "-")),
+        seen: percent(value),
+        detail: format!(
+            "{} in {:.0} files before, {} at most, {} in {:.0} files after",
+            megabytes(first.bytes),
+            first.files,
+            megabytes(highest),
+            megabytes(last.bytes),
+            last.files
+        ),
+        goal: most.map_or(String::new(), |most| format!("≤\u{a0}{}", percent(most))),
+        value,
+        met: most.map(|most| value <= most),
+        ..Row::default()
+    })
+}
+
+/// Every figure that could be measured.
+pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+    for (id, most) in [("incremental", Some(TEMPORARY_MAX)), ("size_tiered", None)] {
+        rows.extend(outcome.chapter(id).and_then(|chapter| space_row(chapter, most)));
+    }
+    for (id, controllers) in [("controlled", true), ("uncontrolled", false)] {
+        let Some(chapter) = outcome.chapter(id) else { continue };
+        rows.extend(latency_row(chapter, controllers));
+        rows.extend(throughput_row(chapter, controllers));
+        rows.extend(work_row(chapter, controllers));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::figures::{StoragePoint, WindowLoad};
+    use super::*;
+
+    fn window(id: &str, p99_us: f64, throughput_per_s: f64) -> Window {
+        let load = WindowLoad {
+            load: WRITES.into(),
+            throughput_per_s,
+            asked_per_s: Some(1000.0),
+            latency: Some(load::Latency { p99_us, ..load::Latency::default() }),
+            ..WindowLoad::default()
+        };
+        Window { id: id.into(), loads: vec![load], ..Window::default() }
+    }
+
+    fn check(id: &str, windows: &[(&str, f64, f64)], expected: [(f64, Option<bool>); 2]) {
+        let windows = windows.iter().map(|(id, p99, done)| window(id, *p99, *done)).collect();
+        let point =
+            StoragePoint { flush_bytes_per_s: 10.0, compaction_bytes_per_s: 20.0, ..StoragePoint::default() };
+        let chapter = Chapter { id: id.into(), windows, storage: vec![point], ..Chapter::default() };
+        let outcome = Outcome { chapters: vec![chapter], ..Outcome::default() };
+        let mut found = Vec::new();
+        rows(&outcome, &mut found);
+        assert_eq!(found.len(), 3, "{found:?}");
+        for (row, (value, met)) in found.iter().zip(expected) {
+            assert!((row.value - value).abs() < 1e-9 && row.met == met, "{row:?}, not {value}");
+        }
+        assert_eq!(found[2].value, 3.0);
+    }
+
+    #[test]
+    fn phases_of_each_kind_are_compared_by_their_medians() {
+        let phases = [
+            ("running-0", 110.0, 1000.0),
+            ("held-1", 100.0, 1000.0),
+            ("running-2", 9000.0, 1000.0),
+            ("held-3", 90.0, 995.0),
+            ("running-4", 90.0, 1000.0),
+            ("held-5", 120.0, 1000.0),
+        ];
+        check("controlled", &phases, [(1.1, Some(true)), (0.005, Some(true))]);
+        let phases = [("running-0", 300.0, 900.0), ("held-1", 100.0, 1000.0)];
+        check("controlled", &phases, [(3.0, Some(false)), (0.1, Some(false))]);
+        check("uncontrolled", &phases, [(3.0, None), (0.1, None)]);
+    }
+
+    #[test]
+    fn the_middle_of_an_even_number_lies_between_two() {
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(Vec::new()), None);
+    }
+}

@@ -1,0 +1,266 @@
+//! Writes beside flushes and compactions, and while these are held back: an open loop of writes at a part of what the server
+//! can take, for minutes, once with the controllers of background work and once without.
+//!
+//! ```text
+//!   held back  ░░░░░░░░        ░░░░░░░░        ░░░░░░░░      the server's own clock, so that both sides know the phases:
+//!   running            ████████        ████████              held back in the odd ones since 1970
+//!   steps      g┆ body g┆ body g┆ body g┆ body g┆ body       g: after a change, not counted
+//! ```
+
+use load::{Keys, Pacing, Report, Rows, Spec, Step, Workload};
+
+use super::DemoError;
+use super::figures::{Capacity, Chapter, Run, Series, StoragePoint, Window, WindowLoad};
+use super::loads::KEYSPACE;
+use super::metrics::now_s;
+use super::server::ADMIN;
+use super::stage::Stage;
+
+/// The load in reports.
+pub(super) const WRITES: &str = "writes";
+/// Rows that are written again and again: some hundred megabytes, so that there is something to merge.
+const ROWS: u64 = 1_000_000;
+/// The part of capacity that is asked for.
+const PART: f64 = 0.4;
+/// Requests in flight of the closed loop that looks for capacity.
+const BACKLOG: usize = 256;
+/// About what one row takes in a memtable, bytes: 170 of values, the key, and the tree around them.
+const ROW_MEMORY_BYTES: f64 = 400.0;
+/// A server flushes a memtable at this part of its memory.
+const MEMTABLES_PER_MEMORY: f64 = 16.0;
+/// What is written while background work is held back has to fit into this many memtables, of three that there may be.
+const MEMTABLES_HELD: f64 = 2.0;
+/// The memory of the server whose capacity is looked for, MiB: memtables of 16 MiB, one every second or so.
+const MEMORY_MIB: f64 = 256.0;
+/// The part of a phase that is not counted, at its beginning: 3 s of 30.
+const GUARD_PART: f64 = 0.1;
+/// A guard is not shorter, since both clocks are read a little late.
+const GUARD_S_MIN: f64 = 1.0;
+/// Seconds of writes before the first phase, so that connections and caches are warm.
+const WARMUP_S: f64 = 1.0;
+/// From asking a load to run to its first request.
+const CONNECT_S: f64 = 0.3;
+/// Of what is written while background work runs, what may be while it is held back: what was under way.
+const HELD_PART_MAX: f64 = 0.05;
+
+/// Flags of the server whose capacity is looked for.
+pub(super) fn flags() -> Vec<String> {
+    memory(MEMORY_MIB)
+}
+
+fn memory(mib: f64) -> Vec<String> {
+    vec!["--memory".to_string(), format!("{mib:.0}MiB")]
+}
+
+/// The memory of a server, MiB, on which a phase of writes waits in memtables: as small as that allows, so that there are many flushes.
+fn memory_mib(rate_per_s: f64, phase_s: f64) -> f64 {
+    let memtable = rate_per_s * phase_s * ROW_MEMORY_BYTES / MEMTABLES_HELD;
+    (memtable * MEMTABLES_PER_MEMORY / (1 << 20) as f64).max(MEMORY_MIB)
+}
+
+/// What the server takes of writes alone, with the flushes and compactions that come with them.
+pub(super) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
+    stage.say(&format!("capacity for writes: closed loop, {BACKLOG} in flight"));
+    // As long as it takes for memtables to fill and be flushed several times.
+    let seconds = 3.0 * stage.times.capacity;
+    let pacing = Pacing::Closed { in_flight: BACKLOG, seconds };
+    let spec = Spec { warmup_s: stage.times.settle, create: true, ..writes(stage, pacing) };
+    let report = stage.run("writes, closed loop", &spec)?;
+    let writes = Run::of("writes, closed loop", &report, 0);
+    stage.writes_per_s = writes.as_ref().map_or(0.0, |run| run.throughput_per_s);
+    if stage.writes_per_s < 1.0 {
+        return Err(DemoError::Failed("The server answered no writes; there is nothing to show.".into()));
+    }
+    stage.say(&format!("capacity: {:.0} writes/s", stage.writes_per_s));
+    Ok(Capacity { writes, ..Capacity::default() })
+}
+
+fn writes(stage: &Stage, pacing: Pacing) -> Spec {
+    let plain = stage.spec(ADMIN, Workload::Write, pacing);
+    let rows = Rows { keyspace: KEYSPACE.to_string(), ..plain.rows.clone() };
+    let keys = Keys { population: ROWS, ..plain.keys.clone() };
+    Spec { keys, rows, create: true, seed: 11, ..plain }
+}
+
+/// With the controllers, as every server runs.
+pub(super) fn controlled(stage: &mut Stage) -> Result<Chapter, DemoError> {
+    let mut chapter = alternating(stage, true, stage.times.background_phases.0)?;
+    chapter.id = "controlled".into();
+    chapter.title = "Flush and compaction paced by their controllers".to_string();
+    chapter.what = format!(
+        "An open loop of single-row writes at {:.0} % of what a closed loop gets. Every other phase the server holds flush and compaction \
+         back, so that the phases between show what these cost: the work that was held back comes on top there.",
+        PART * 100.0
+    );
+    Ok(chapter)
+}
+
+/// The same with static shares: the harm.
+pub(super) fn uncontrolled(stage: &mut Stage) -> Result<Chapter, DemoError> {
+    let mut chapter = alternating(stage, false, stage.times.background_phases.1)?;
+    chapter.id = "uncontrolled".into();
+    chapter.title = "The same with the controllers switched off".to_string();
+    chapter.what = "The same load on a server with `--background-controllers false`: each flush and compaction runs as fast as it can with the shares \
+                    it has."
+        .to_string();
+    Ok(chapter)
+}
+
+/// A server that holds background work back in every other phase, and writes over `phases` of them.
+fn alternating(stage: &mut Stage, controllers: bool, phases: usize) -> Result<Chapter, DemoError> {
+    let phase = stage.times.background;
+    let more =
+        [("--background-controllers", controllers.to_string()), ("--hold-background", format!("{phase:.0}"))];
+    let more = more.into_iter().flat_map(|(flag, value)| [flag.to_string(), value]);
+    let rate_per_s = stage.writes_per_s * PART;
+    let memory = memory(memory_mib(rate_per_s, phase));
+    stage.restart(&memory.into_iter().chain(more).collect::<Vec<String>>())?;
+    let guard = (phase * GUARD_PART).max(GUARD_S_MIN);
+    let steps = (0..phases).flat_map(|_| [guard, phase - guard]);
+    let steps = steps.map(|seconds| Step { rate_per_s, seconds }).collect();
+    let spec = Spec { warmup_s: WARMUP_S, ..writes(stage, Pacing::Open(steps)) };
+    let lead = lead_s(now_s(), phase);
+    stage.wait(lead, &mut [])?;
+    stage.say(&format!("{rate_per_s:.0} writes a second, {phases} phases of {phase:.0} s"));
+    let report = stage.run(WRITES, &spec)?;
+    Ok(chapter(stage, &report, phase))
+}
+
+/// How long to wait until a load begun then is warm at the beginning of a phase.
+fn lead_s(now_s: f64, phase_s: f64) -> f64 {
+    let early = WARMUP_S + CONNECT_S;
+    let next = ((now_s + early) / phase_s).ceil() * phase_s;
+    next - early - now_s
+}
+
+/// Whether background work is held back at this moment.
+fn held(at_s: f64, phase_s: f64) -> bool {
+    (at_s / phase_s).floor() % 2.0 == 1.0
+}
+
+fn chapter(stage: &mut Stage, report: &Report, phase: f64) -> Chapter {
+    let mut windows = Vec::new();
+    // Every second step is a phase without its guard.
+    for (index, step) in report.steps.iter().enumerate().skip(1).step_by(2) {
+        let Some(run) = Run::of(WRITES, report, index) else { continue };
+        let begin_s = step.begin_unix_ms as f64 / 1e3;
+        let end_s = begin_s + step.seconds;
+        let held = held(f64::midpoint(begin_s, end_s), phase);
+        let kind = if held { "held" } else { "running" };
+        let mut cpu = stage.probe.between(begin_s, end_s);
+        // One level in twenty phases: the client's own figures say more.
+        cpu.served.clear();
+        windows.push(Window {
+            id: format!("{kind}-{}", index / 2),
+            label: if held { "held back" } else { "running" }.to_string(),
+            begin_s,
+            end_s,
+            loads: vec![WindowLoad {
+                load: WRITES.to_string(),
+                throughput_per_s: run.throughput_per_s,
+                asked_per_s: run.asked_per_s,
+                latency: Some(run.latency),
+                from_sent: Some(step.from_sent),
+                errors: run.errors,
+                held_back: run.held_back,
+                generator_cpu: run.generator_cpu,
+                generator_lag_p99_us: step.generator_lag_p99_us,
+            }],
+            cpu,
+        });
+    }
+    let (begin, end) = ends(&windows);
+    let chapter = Chapter {
+        series: vec![Series::of(WRITES, &report.seconds)],
+        cpu: stage.probe.points(begin, end),
+        storage: stage.probe.storage(begin, end),
+        windows,
+        ..Chapter::default()
+    };
+    stage.notes.extend(not_held(&chapter));
+    chapter
+}
+
+fn ends(windows: &[Window]) -> (f64, f64) {
+    (windows.first().map_or(0.0, |w| w.begin_s), windows.last().map_or(0.0, |w| w.end_s))
+}
+
+/// Whether a phase is one in which background work ran.
+pub(super) fn is_running(window: &Window) -> bool {
+    window.id.starts_with("running")
+}
+
+/// What flush and compaction wrote in the phases of one kind, bytes a second.
+pub(super) fn written_per_s(chapter: &Chapter, running: bool) -> f64 {
+    let in_phase = |point: &&StoragePoint| {
+        let inside = |window: &&Window| (window.begin_s..window.end_s).contains(&point.at_s);
+        chapter.windows.iter().filter(|window| is_running(window) == running).any(|window| inside(&window))
+    };
+    let points: Vec<&StoragePoint> = chapter.storage.iter().filter(in_phase).collect();
+    let sum: f64 = points.iter().map(|point| point.flush_bytes_per_s + point.compaction_bytes_per_s).sum();
+    sum / points.len().max(1) as f64
+}
+
+/// A comparison of phases that do not differ says nothing: a sentence when it is one.
+fn not_held(chapter: &Chapter) -> Option<String> {
+    let (running, held) = (written_per_s(chapter, true), written_per_s(chapter, false));
+    let megabytes = |bytes: f64| format!("{:.1} MB", bytes / 1e6);
+    (held > running * HELD_PART_MAX || running <= 0.0).then(|| {
+        format!(
+            "Invalid: flush and compaction wrote {} a second while held back, and {} while running; there is nothing to compare.",
+            megabytes(held),
+            megabytes(running)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_holds_what_is_held_back() {
+        assert_eq!(memory_mib(1000.0, 5.0), MEMORY_MIB);
+        // 40,000 a second for 30 s are 480 MB: two memtables of 240.
+        let memory = memory_mib(40_000.0, 30.0);
+        assert!((3600.0..3700.0).contains(&memory), "{memory}");
+    }
+
+    #[test]
+    fn phases_follow_the_clock() {
+        assert!(!held(60.1, 30.0) && held(90.1, 30.0) && !held(120.0, 30.0));
+        for now in [1000.0, 1000.1, 1028.6, 1028.8, 1029.9] {
+            let lead = lead_s(now, 30.0);
+            let warm = now + lead + WARMUP_S + CONNECT_S;
+            assert!(
+                (0.0..30.0).contains(&lead) && (warm / 30.0 - (warm / 30.0).round()).abs() < 1e-6,
+                "{now}: {lead}"
+            );
+        }
+    }
+
+    #[test]
+    fn phases_that_do_not_differ_are_told() {
+        let window = |id: &str, begin_s: f64| Window {
+            id: id.into(),
+            begin_s,
+            end_s: begin_s + 2.0,
+            ..Window::default()
+        };
+        let point = |at_s: f64, flush_bytes_per_s: f64| StoragePoint {
+            at_s,
+            flush_bytes_per_s,
+            ..StoragePoint::default()
+        };
+        let mut chapter = Chapter {
+            windows: vec![window("running-0", 0.0), window("held-1", 4.0)],
+            storage: vec![point(0.5, 2e6), point(1.5, 4e6), point(4.5, 1e5), point(7.5, 9e9)],
+            ..Chapter::default()
+        };
+        assert_eq!((written_per_s(&chapter, true), written_per_s(&chapter, false)), (3e6, 1e5));
+        assert_eq!(not_held(&chapter), None);
+        chapter.storage[2].flush_bytes_per_s = 2e6;
+        assert!(not_held(&chapter).expect("nothing to compare").starts_with("Invalid"));
+        assert!(not_held(&Chapter::default()).is_some());
+    }
+}
