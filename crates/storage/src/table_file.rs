@@ -38,6 +38,13 @@ fn unreadable(path: &Path, why: Unreadable) -> StorageError {
     }
 }
 
+fn unreadable_at(path: &Path, offset: u64, why: Unreadable) -> StorageError {
+    match why {
+        Unreadable::Damaged(what) => StorageError::corrupt(path, format!("{what}, at byte {offset}")),
+        newer @ Unreadable::Newer(_) => unreadable(path, newer),
+    }
+}
+
 impl TableFile {
     pub(crate) async fn open(
         world: &dyn World,
@@ -53,7 +60,8 @@ impl TableFile {
         let filter = file.read(footer.filter.offset, footer.filter.bytes as usize).await.map_err(io)?;
         let index = file.read(footer.index.offset, footer.index.bytes as usize).await.map_err(io)?;
         for (section, bytes) in [(&footer.filter, &filter), (&footer.index, &index)] {
-            table::check_section(section, entry.seal, bytes).map_err(|why| unreadable(&path, why))?;
+            table::check_section(section, entry.seal, bytes)
+                .map_err(|why| unreadable_at(&path, section.offset, why))?;
         }
         let index = table::read_index(index, footer.version)
             .map_err(|_| StorageError::corrupt(&path, "its index does not decode"))?;
@@ -71,12 +79,8 @@ impl TableFile {
         let entry = &self.index[index];
         let stored = self.file.read(entry.offset, entry.stored as usize).await;
         let stored = stored.map_err(|error| StorageError::io("read the table file", &self.path, error))?;
-        table::read_block(entry, self.entry.seal, stored).map_err(|why| match why {
-            Unreadable::Damaged(what) => {
-                StorageError::corrupt(&self.path, format!("{what}, at byte {}", entry.offset))
-            }
-            newer @ Unreadable::Newer(_) => unreadable(&self.path, newer),
-        })
+        table::read_block(entry, self.entry.seal, stored)
+            .map_err(|why| unreadable_at(&self.path, entry.offset, why))
     }
 
     /// The last block that starts at or before this place.

@@ -128,18 +128,22 @@ fn a_shard_on_a_full_disk_shuts_down_and_says_so() {
     }
 }
 
+/// Whatever of the disk it is that breaks.
 #[test]
-fn a_broken_log_refuses_writes_until_a_restart_and_loses_nothing_acknowledged() {
-    for (seed, kind) in (0..8).zip([Kind::Write, Kind::Sync, Kind::Names].into_iter().cycle()) {
+fn a_broken_disk_refuses_writes_until_a_restart_and_loses_nothing_acknowledged() {
+    let log = [("/log", Kind::Write), ("/log", Kind::Sync), ("/log", Kind::Names)];
+    let tables = [Kind::Write, Kind::Sync, Kind::Names, Kind::Read].map(|kind| ("/tables", kind));
+    let manifest = [("/manifest", Kind::Write), ("/manifest", Kind::Sync)];
+    for (seed, (path, kind)) in (0..).zip(log.into_iter().chain(tables).chain(manifest).cycle().take(27)) {
         let mut bench = Bench::new(seed);
         let before = bench.model.records.len();
-        let path = "/log".to_owned();
-        bench.sim.disk.fault(Fault { path, one_in: 2, ..Fault::every(kind, Effect::Broken) });
+        let broken = Fault::every(kind, Effect::Broken);
+        bench.sim.disk.fault(Fault { path: path.into(), one_in: 1 + seed % 3, ..broken });
         let (commits, error) = bench.write_until_refused();
         assert!(matches!(&error, StorageError::WritesRefused { because } if !because.is_full()), "{error}");
-        bench.check("with a broken log");
         let acknowledged = commits.into_iter().map(block_on).take_while(Result::is_ok).count();
         bench.sim.disk.heal();
+        bench.check(&format!("seed {seed}, after {path} broke"));
         (0..100).for_each(|_| step());
         bench.write().expect_err("it needs a restart");
         bench.sim.crash();
@@ -147,11 +151,78 @@ fn a_broken_log_refuses_writes_until_a_restart_and_loses_nothing_acknowledged() 
         let survived = bench.shard.stats().log_records as usize;
         assert!((before + acknowledged..=bench.model.records.len()).contains(&survived), "{survived}");
         bench.model.records.truncate(survived);
-        bench.check("after a restart");
+        bench.check(&format!("seed {seed}, after a restart"));
         let healed = bench.write_at_last();
         block_on(healed).unwrap();
         block_on(bench.shard.shutdown()).unwrap();
     }
+}
+
+/// Reads everything; answers with the errors.
+fn read_all(bench: &Bench) -> Vec<StorageError> {
+    let mut errors = Vec::new();
+    for number in 0..12 * TABLES {
+        let ((token, key), table) = (key(number / TABLES), TableId(u128::from(number % TABLES)));
+        match block_on(bench.shard.read_partition(table, token, &key, 1000).wait()) {
+            Ok(view) => {
+                let found = view.map(|view| seen(&view)).unwrap_or_default();
+                assert_eq!(found, bench.model.see(table, &key, 1000), "{table:?} {key:?}");
+            }
+            Err(error) => errors.push(error),
+        }
+        let mut scan = bench.shard.scan(table, token..=token, None, 1000);
+        loop {
+            match block_on(scan.next()) {
+                Ok(Some((_, key, view))) => assert_eq!(seen(&view), bench.model.see(table, &key, 1000)),
+                Ok(None) => break,
+                Err(error) => {
+                    errors.push(error);
+                    break;
+                }
+            }
+        }
+    }
+    errors
+}
+
+#[test]
+fn reads_of_a_broken_disk_are_errors_and_others_are_right() {
+    for seed in 0..6 {
+        let bench = Bench::new(seed);
+        block_on(bench.shard.flush_all()).unwrap();
+        bench.sim.disk.fault(Fault { one_in: 1 + seed, ..Fault::every(Kind::Read, Effect::Broken) });
+        let errors = read_all(&bench);
+        assert!(!errors.is_empty());
+        for error in errors {
+            assert!(error.to_string().contains(".table"), "{error}");
+        }
+        bench.sim.disk.heal();
+        assert!(read_all(&bench).is_empty());
+        bench.check("healed");
+        bench.check_after_crash();
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_an_error_that_says_where_and_never_a_wrong_answer() {
+    let mut bench = Bench::new(1);
+    block_on(bench.shard.flush_all()).unwrap();
+    let mut reported = 0;
+    for _ in 0..300 {
+        let mut files = bench.sim.disk.files();
+        files.retain(|path| path.to_string_lossy().contains("/tables/"));
+        let path = files[bench.random.below(files.len() as u64) as usize].clone();
+        let (at, bit) = (bench.random.below(bench.sim.disk.size(&path)), bench.random.below(8) as u32);
+        bench.sim.disk.flip(&path, at, bit);
+        for error in read_all(&bench) {
+            let StorageError::Corrupt { path: named, what } = &error else { panic!("{error}") };
+            assert!(*named == path && what.contains("at byte"), "{error}");
+            reported += 1;
+        }
+        bench.sim.disk.flip(&path, at, bit);
+    }
+    assert!(reported > 100, "only {reported} reads met damage");
+    bench.check("whole again");
 }
 
 #[test]
