@@ -55,6 +55,51 @@ const ROWS: &[Row] = &[
     (Metric::gauge("fairlane_writes_refused", "1 when writes are refused since one failed, else 0."), |s| {
         u64::from(s.writes_refused)
     }),
+    (Metric::gauge("fairlane_flush_bytes_per_second", "Bytes of memtables being flushed a second."), |s| {
+        s.flush_rate
+    }),
+    (Metric::gauge("fairlane_flush_weight", "What flushes weigh beside all users, who weigh 1000."), |s| {
+        s.flush_weight
+    }),
+    (Metric::gauge("fairlane_flush_backlog_bytes", "Bytes of memtables that wait to be flushed."), |s| {
+        s.flush_backlog_bytes
+    }),
+    (Metric::gauge("fairlane_compaction_bytes_per_second", "Bytes being merged a second."), |s| {
+        s.compaction_rate
+    }),
+    (
+        Metric::gauge("fairlane_compaction_weight", "What merges weigh beside all users, who weigh 1000."),
+        |s| s.compaction_weight,
+    ),
+    (Metric::gauge("fairlane_compaction_backlog_bytes", "Bytes still to be merged."), |s| {
+        s.compaction_backlog_bytes
+    }),
+    (Metric::counter("fairlane_flushed_bytes_total", "Bytes of table files that flushes wrote."), |s| {
+        s.flushed_bytes
+    }),
+    (Metric::counter("fairlane_compacted_bytes_total", "Bytes of table files that merges wrote."), |s| {
+        s.compacted_bytes
+    }),
+    (Metric::gauge("fairlane_obsolete_bytes", "Bytes of dead table files that are not removed yet."), |s| {
+        s.obsolete_bytes
+    }),
+    (
+        Metric::gauge(
+            "fairlane_memory_pressure_ppm",
+            "How far memory for memtables has run out, in millionths.",
+        ),
+        |s| s.memory_pressure_ppm,
+    ),
+    (
+        Metric::counter(
+            "fairlane_throttle_delay_nanoseconds_total",
+            "Time by which acknowledgements were delayed because memory ran out.",
+        ),
+        |s| s.throttle_delay_ns,
+    ),
+    (Metric::gauge("fairlane_background_held", "1 while flushes and merges are held back, else 0."), |s| {
+        u64::from(s.background_held)
+    }),
 ];
 
 /// The metrics of a shard with these counts.

@@ -1,9 +1,4 @@
-//! What to compact and how long to hold a writer: decisions over numbers, with no clock and no I/O.
-
-use std::time::Duration;
-
-/// The longest hold of a single write that is not stopped altogether.
-const HOLD_MAX: Duration = Duration::from_millis(10);
+//! What to compact: decisions over numbers, with no clock and no I/O.
 
 /// Which files of a table to merge, as positions in `bytes`, the sizes of its files: size-tiered. The tier of the smallest
 /// files that is full goes first, because it is the cheapest way to have fewer files to read.
@@ -26,28 +21,14 @@ pub(crate) fn compaction(bytes: &[u64], threshold: usize) -> Option<Vec<usize>> 
     None
 }
 
-/// What a writer is told after its write is durable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Hold {
-    Go,
-    For(Duration),
-    /// Until a memtable has been flushed.
-    UntilFlushed,
-}
-
-/// How a writer is held back when memtables fill faster than they are flushed: from the moment that two are frozen,
-/// more with the square of how full the active one is, so that throughput bends before it stops.
-pub(crate) fn hold(frozen: usize, frozen_max: usize, active_bytes: usize, bytes_max: usize) -> Hold {
-    if frozen < frozen_max {
-        return Hold::Go;
-    }
-    if active_bytes >= bytes_max {
-        return Hold::UntilFlushed;
-    }
-    let per_mille = (active_bytes as u128 * 1000 / bytes_max.max(1) as u128) as u32;
-    match per_mille {
-        0..=499 => Hold::Go,
-        full => Hold::For(HOLD_MAX * (full - 500).pow(2) / 250_000),
+/// Bytes to be written until no tier is full: each file is merged about once for each power of `threshold` that it is smaller than
+/// all of them together.
+pub(crate) fn backlog_bytes(bytes: &[u64], threshold: usize) -> u64 {
+    let total: u64 = bytes.iter().sum();
+    let levels = |own: u64| (total / own.max(1)).max(1).ilog(threshold.max(2) as u64);
+    match compaction(bytes, threshold) {
+        None => 0,
+        Some(_) => bytes.iter().map(|own| own * u64::from(levels(*own))).sum(),
     }
 }
 
@@ -71,13 +52,5 @@ mod tests {
         check(&[1, 3, 9, 27, 81], None);
         check(&[1, 300, 300, 310, 320], Some(&[1, 2, 3, 4]));
         check(&[0, 0, 0, 0, 500], Some(&[0, 1, 2, 3]));
-    }
-
-    #[test]
-    fn writers_are_held_smoothly() {
-        assert_eq!(hold(1, 2, 1000, 1000), Hold::Go);
-        assert_eq!(hold(2, 2, 499, 1000), Hold::Go);
-        assert_eq!(hold(2, 2, 750, 1000), Hold::For(HOLD_MAX / 4));
-        assert_eq!(hold(2, 2, 1000, 1000), Hold::UntilFlushed);
     }
 }

@@ -5,9 +5,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use crate::choose::{self, Hold};
 use crate::error::StorageError;
-use crate::shard::{FROZEN_MAX, Shard};
+use crate::shard::Shard;
 use crate::world::LocalBoxFuture;
 
 /// How far the writes of one writer have come: it asks for its oldest, and learns of all that are done by then. So a
@@ -42,29 +41,13 @@ impl Acks {
                 Some(log) => ready!(log.poll_durable(write, cx))?,
                 None => u64::MAX,
             };
-            self.hold = self.shard.log.as_ref().and_then(|_| self.hold());
+            self.hold = self.shard.hold();
         }
         if let Some(hold) = &mut self.hold {
             ready!(hold.as_mut().poll(&mut Context::from_waker(cx.waker())));
             self.hold = None;
         }
         Poll::Ready(Ok(()))
-    }
-
-    fn hold(&self) -> Option<LocalBoxFuture<()>> {
-        let shard = &self.shard;
-        let (frozen, bytes) = shard.pressure();
-        match choose::hold(frozen, FROZEN_MAX, bytes, shard.options.memtable_bytes_max) {
-            Hold::Go => None,
-            Hold::For(time) => Some(shard.world.sleep(time)),
-            Hold::UntilFlushed => {
-                let shard = shard.clone();
-                let flushed =
-                    move || (shard.pressure().0 < FROZEN_MAX || shard.refuses_writes()).then_some(());
-                let shard = self.shard.clone();
-                Some(Box::pin(async move { shard.progress.wait(flushed).await }))
-            }
-        }
     }
 }
 

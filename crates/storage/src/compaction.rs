@@ -8,8 +8,9 @@ use crate::error::StorageError;
 use crate::log::RETRY_FULL;
 use crate::memtable::ScanFrom;
 use crate::merge::MergeStream;
+use crate::merge_job::Paced;
 use crate::model::TableId;
-use crate::shard::Shard;
+use crate::shard::{Shard, State, Table};
 use crate::table_file::TableFile;
 use crate::world::{Work, run_heavy};
 
@@ -24,7 +25,11 @@ impl Shard {
                 })
                 .await;
             let Some((id, inputs)) = next else { return self.leave() };
-            if let Err(error) = self.compact(id, inputs).await {
+            self.pacing.compacting.set(true);
+            self.work.wake();
+            let result = self.compact(id, inputs).await;
+            self.pacing.compacting.set(false);
+            if let Err(error) = result {
                 self.state.borrow_mut().counts.compactions_failed += 1;
                 if error.is_full() {
                     self.world.sleep(RETRY_FULL).await;
@@ -39,7 +44,7 @@ impl Shard {
 
     fn choose_compaction(&self) -> Option<(TableId, Vec<Arc<TableFile>>)> {
         let state = self.state.borrow();
-        if state.failed.is_some() {
+        if state.failed.is_some() || self.pacing.held.get() {
             return None;
         }
         state.tables.iter().filter(|(_, table)| !table.compaction_failed).find_map(|(id, table)| {
@@ -49,7 +54,19 @@ impl Shard {
         })
     }
 
+    /// Bytes still to be merged, less what the merge under way has done.
+    pub(crate) fn backlog_bytes(&self, state: &State) -> u64 {
+        let of = |(id, table): (&TableId, &Table)| {
+            let bytes: Vec<u64> = table.files.iter().map(|file| file.bytes).collect();
+            let options = state.configured.get(id).unwrap_or(&self.options.table);
+            choose::backlog_bytes(&bytes, options.min_threshold as usize)
+        };
+        let all: u64 = state.tables.iter().map(of).sum();
+        all.saturating_sub(self.pacing.compaction.done() - state.compaction_began)
+    }
+
     async fn compact(self: &Rc<Self>, id: TableId, inputs: Vec<Arc<TableFile>>) -> Result<(), StorageError> {
+        self.state.borrow_mut().compaction_began = self.pacing.compaction.done();
         let is_input = |file: u64| inputs.iter().any(|input| input.id == file);
         let others = {
             let state = self.state.borrow();
@@ -58,7 +75,9 @@ impl Shard {
             (table.snapshot(), files)
         };
         let stream = MergeStream::new([], &inputs, ScanFrom::Token(i64::MIN), i64::MAX);
-        let job = self.job(id, stream, true, others);
+        let bytes = inputs.iter().map(|input| input.bytes).sum::<u64>();
+        let paced = Paced::new(self.pacing.compaction.clone(), bytes);
+        let job = self.job(id, stream, true, others, paced);
         let output = run_heavy(&*self.world, Work::Compaction, job.run(self.world.clone())).await;
         let output = output?.map(Arc::new);
         // The table may have been truncated meanwhile: then there is nothing to replace.
@@ -77,7 +96,9 @@ impl Shard {
         .await?;
         let alive = alive(self);
         let state = &mut *self.state.borrow_mut();
+        state.compaction_began = self.pacing.compaction.done();
         state.counts.compactions += 1;
+        state.counts.compacted_bytes += output.iter().map(|file| file.bytes).sum::<u64>();
         match state.tables.get_mut(&id) {
             Some(table) if alive => {
                 state.obsolete.extend(table.files.extract_if(.., |file| is_input(file.id)));

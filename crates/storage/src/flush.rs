@@ -8,6 +8,7 @@ use crate::error::StorageError;
 use crate::manifest::Manifest;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
+use crate::merge_job::Paced;
 use crate::model::TableId;
 use crate::shard::{Frozen, Shard};
 use crate::table_file::TableFile;
@@ -41,12 +42,16 @@ impl Shard {
 
     async fn flush(self: &Rc<Self>, frozen: Frozen) -> Result<(), StorageError> {
         let generation = frozen.generation;
+        self.state.borrow_mut().flush_began = self.pacing.flush.done();
         let mut written = Vec::new();
         for id in &frozen.tables {
             let Some(memtable) = self.frozen_memtable(*id, generation) else { continue };
+            let part =
+                u128::from(frozen.bytes) * memtable.len() as u128 / u128::from(frozen.partitions.max(1));
             let write = async || {
+                let paced = Paced::new(self.pacing.flush.clone(), part as u64);
                 let stream = MergeStream::new([memtable.clone()], &[], ScanFrom::Token(i64::MIN), i64::MAX);
-                let job = self.job(*id, stream, false, Default::default());
+                let job = self.job(*id, stream, false, Default::default(), paced);
                 run_heavy(&*self.world, Work::Flush, job.run(self.world.clone())).await
             };
             let file = self.with_room(write).await?;
@@ -56,6 +61,7 @@ impl Shard {
         let mut garbage = Vec::new();
         {
             let state = &mut *self.state.borrow_mut();
+            state.counts.flushed_bytes += written.iter().map(|(_, file)| file.bytes).sum::<u64>();
             for (id, file) in written {
                 match state
                     .tables
@@ -70,6 +76,8 @@ impl Shard {
                 garbage.extend(table.frozen.extract_if(.., |(own, _)| *own == generation));
             }
             state.frozen.pop_front();
+            // Before the next flush begins, nothing of it is done.
+            state.flush_began = self.pacing.flush.done();
             state.counts.flushes += 1;
         }
         if let Some(log) = &self.log {

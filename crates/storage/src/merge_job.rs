@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sched::control::Pacer;
 
 use crate::columnar::layout::ColumnLayout;
 use crate::columnar::region::Packing;
@@ -13,6 +14,7 @@ use crate::memtable::Memtable;
 use crate::merge::MergeStream;
 use crate::model::TableId;
 use crate::options::Compression;
+use crate::pacing::Pace;
 use crate::purge::Purge;
 use crate::shard::Shard;
 use crate::table::TableWriter;
@@ -26,6 +28,30 @@ const CHUNK: usize = 1 << 20;
 /// A heavy merge looks at the scheduler after this many partitions: at about 2 µs each, well within 1 ms.
 const YIELD_EVERY: u32 = 128;
 
+/// The pace a merge keeps. Tokens are hashes, so the token it has come to says what part of its bytes is done.
+#[derive(Clone, Debug)]
+pub(crate) struct Paced {
+    pace: Arc<Pace>,
+    pacer: Pacer,
+    bytes: u64,
+    done: u64,
+}
+
+impl Paced {
+    /// The pace of a merge of about so many bytes.
+    pub(crate) fn new(pace: Arc<Pace>, bytes: u64) -> Paced {
+        Paced { pace, pacer: Pacer::default(), bytes, done: 0 }
+    }
+
+    async fn reached(&mut self, world: &dyn World, token: i64) {
+        let part = (token as u64) ^ (1 << 63);
+        let done = ((u128::from(self.bytes) * u128::from(part)) >> 64) as u64;
+        let more = done.saturating_sub(self.done);
+        self.done += more;
+        self.pace.give_way(world, &mut self.pacer, more).await;
+    }
+}
+
 /// A merge to be run on the heavy lane.
 pub(crate) struct Job {
     stream: MergeStream,
@@ -37,6 +63,7 @@ pub(crate) struct Job {
     purge: Purge,
     /// Memtables and files outside the merge that may hold what a tombstone shadows.
     others: (Vec<Memtable>, Vec<Arc<TableFile>>),
+    paced: Paced,
 }
 
 impl Job {
@@ -73,9 +100,11 @@ impl Job {
             }
             count += 1;
             if count % YIELD_EVERY == 0 {
+                self.paced.reached(&*world, token).await;
                 world.heavy_yield().await;
             }
         }
+        self.paced.reached(&*world, i64::MAX).await;
         if writer.partitions() == 0 {
             drop(file);
             world.remove(&self.path).await.map_err(io)?;
@@ -105,6 +134,7 @@ impl Shard {
         stream: MergeStream,
         forget: bool,
         others: (Vec<Memtable>, Vec<Arc<TableFile>>),
+        paced: Paced,
     ) -> Job {
         let (file, path) = self.new_file();
         let now_s = self.world.now_s();
@@ -116,6 +146,6 @@ impl Shard {
             Compression::None => Packing::None,
             Compression::Lz4 | Compression::Zstd => Packing::Lz4,
         };
-        Job { stream, file, path, block_bytes: options.block_bytes, layouts, packing, purge, others }
+        Job { stream, file, path, block_bytes: options.block_bytes, layouts, packing, purge, others, paced }
     }
 }

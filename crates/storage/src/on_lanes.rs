@@ -8,9 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use lanes::Group;
 use lanes::disk::{self, AlignedBuf, OpenOptions};
+use sched::control::Division;
 
 use crate::options::Groups;
+use crate::shares;
 use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
 /// The lanes of the current core, with the groups that work is charged to.
@@ -23,6 +26,7 @@ impl OnLanes {
             Work::Log => self.0.log,
             Work::Flush => self.0.flush,
             Work::Compaction => self.0.compaction,
+            Work::Control => Group::CONTROL,
         }
     }
 }
@@ -152,7 +156,7 @@ impl World for OnLanes {
         Box::pin(match work {
             Work::Compaction => lanes::heavy(self.group(work), task),
             // Writers wait for it as soon as memory is short.
-            Work::Log | Work::Flush => lanes::heavy_urgent(self.group(work), task),
+            Work::Log | Work::Flush | Work::Control => lanes::heavy_urgent(self.group(work), task),
         })
     }
 
@@ -162,6 +166,29 @@ impl World for OnLanes {
 
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<()> {
         Box::pin(lanes::time::sleep(duration))
+    }
+
+    fn heavy_sleep(&self, duration: Duration) -> BoxFuture<()> {
+        Box::pin(lanes::time::sleep(duration))
+    }
+
+    fn now_ns(&self) -> u64 {
+        lanes::time::monotonic_ns()
+    }
+
+    fn cpu_ns(&self, work: Work) -> u64 {
+        let usage = lanes::handle().core_usage(lanes::current_core(), self.group(work));
+        usage.cpu_fast_ns + usage.cpu_heavy_ns
+    }
+
+    fn disk_ns_per_mib(&self) -> u64 {
+        let disk = lanes::handle().config().disk;
+        let transfer = |bandwidth: u64| (1_000_000_000_u64 << 20) / bandwidth.max(1);
+        transfer(disk.read_bandwidth_max) + transfer(disk.write_bandwidth_max)
+    }
+
+    fn set_shares(&self, division: Division) {
+        shares::set(&lanes::handle(), lanes::current_core(), self.0, division);
     }
 
     fn now_s(&self) -> u32 {

@@ -102,6 +102,23 @@ impl TableOptions {
     }
 }
 
+/// How flushes and merges are paced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PaceOptions {
+    /// Whether controllers decide. If not, flushes and merges go as fast as the fixed shares of their groups let them.
+    pub controllers: bool,
+    /// What merges weigh beside all users together, who weigh 1000; none: as their backlog asks for.
+    pub compaction_shares: Option<u32>,
+    /// The most of a saturated core that flushes and merges may have, in millionths; more only for a flush that writes wait for.
+    pub quota_ppm: u32,
+}
+
+impl Default for PaceOptions {
+    fn default() -> PaceOptions {
+        PaceOptions { controllers: true, compaction_shares: None, quota_ppm: 500_000 }
+    }
+}
+
 /// The settings of one shard.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -119,6 +136,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Memory for decompressed blocks of table files, in bytes.
     pub cache_bytes: usize,
+    /// How background work is paced.
+    pub pace: PaceOptions,
     /// The options of tables that [`crate::Shard::configure`] was not called for.
     pub table: TableOptions,
     /// The groups that background work is charged to.
@@ -136,6 +155,7 @@ impl Options {
             memtable_bytes_max: 256 << 20,
             segment_bytes: 32 << 20,
             cache_bytes: 64 << 20,
+            pace: PaceOptions::default(),
             table: TableOptions::default(),
             groups: Groups {
                 log: lanes::Group::LOG,

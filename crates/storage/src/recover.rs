@@ -25,6 +25,7 @@ use crate::manifest::{self, Manifest, Unusable};
 use crate::model::TableId;
 use crate::on_lanes::OnLanes;
 use crate::options::{CommitMode, Options};
+use crate::pacing::Pacing;
 use crate::replay::{Replay, read_segments};
 use crate::reshard::reshard;
 use crate::segment::{BLOCK, SegmentHeader};
@@ -109,6 +110,7 @@ fn build(
         work: Signal::default(),
         progress: Signal::default(),
         lock: RefCell::new(lock),
+        pacing: Pacing::default(),
         options,
     }
 }

@@ -22,6 +22,7 @@ use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
 use crate::model::{Mutation, TableId};
 use crate::options::{Options, TableOptions};
+use crate::pacing::Pacing;
 use crate::row::Row;
 use crate::scan::Scan;
 use crate::signal::Signal;
@@ -77,6 +78,30 @@ pub struct Stats {
     pub replayed: u64,
     /// Whether writes are refused, since one failed or until there is space on the disk.
     pub writes_refused: bool,
+    /// Bytes of memtables being flushed a second, now.
+    pub flush_rate: u64,
+    /// What flushes weigh beside all users together, who weigh 1000, now.
+    pub flush_weight: u64,
+    /// Bytes of memtables that wait to be flushed now.
+    pub flush_backlog_bytes: u64,
+    /// Bytes being merged a second, now.
+    pub compaction_rate: u64,
+    /// What merges weigh beside all users together, who weigh 1000, now.
+    pub compaction_weight: u64,
+    /// Bytes to be merged until every table is as its strategy wants it, now.
+    pub compaction_backlog_bytes: u64,
+    /// Bytes of table files that flushes wrote.
+    pub flushed_bytes: u64,
+    /// Bytes of table files that merges wrote; with those flushed, over those flushed, this is the write amplification.
+    pub compacted_bytes: u64,
+    /// Bytes of files that are not alive any more and not removed yet, now.
+    pub obsolete_bytes: u64,
+    /// How far memory for memtables has run out, in millionths, now.
+    pub memory_pressure_ppm: u64,
+    /// Time by which acknowledgements were delayed because memory ran out, ns.
+    pub throttle_delay_ns: u64,
+    /// Whether flushes and merges are held back now.
+    pub background_held: bool,
 }
 
 /// One core's data. Lives on that core's fast lane; every call is made there.
@@ -99,6 +124,7 @@ pub struct Shard {
     /// A flush, compaction or manifest edit has ended.
     pub(crate) progress: Signal,
     pub(crate) lock: RefCell<Option<Box<dyn Debug>>>,
+    pub(crate) pacing: Pacing,
 }
 
 #[derive(Debug, Default)]
@@ -112,6 +138,12 @@ pub(crate) struct State {
     pub(crate) bytes: usize,
     /// Oldest first.
     pub(crate) frozen: VecDeque<Frozen>,
+    /// Bytes of all memtables ever frozen.
+    pub(crate) frozen_bytes: u64,
+    /// What all flushes had done when the one under way began.
+    pub(crate) flush_began: u64,
+    /// What all merges had done when the one under way began.
+    pub(crate) compaction_began: u64,
     pub(crate) next_generation: u64,
     /// Tables that are empty already in memory, and not yet in the manifest.
     pub(crate) truncating: u32,
@@ -140,6 +172,9 @@ pub(crate) struct Frozen {
     /// The last log record in it.
     pub(crate) last_record: u64,
     pub(crate) tables: Vec<TableId>,
+    /// About how many bytes its memtables take.
+    pub(crate) bytes: u64,
+    pub(crate) partitions: u64,
 }
 
 impl Table {
@@ -158,15 +193,17 @@ impl State {
     pub(crate) fn freeze(&mut self, last_record: u64) {
         let generation = self.next_generation;
         self.next_generation += 1;
-        self.bytes = 0;
-        let mut tables = Vec::new();
+        let bytes = std::mem::take(&mut self.bytes) as u64;
+        self.frozen_bytes += bytes;
+        let (mut tables, mut partitions) = (Vec::new(), 0);
         for (id, table) in &mut self.tables {
             if table.active.len() > 0 {
                 table.frozen.push((generation, std::mem::take(&mut table.active)));
                 tables.push(*id);
+                partitions += table.frozen.last().map_or(0, |(_, memtable)| memtable.len() as u64);
             }
         }
-        self.frozen.push_back(Frozen { generation, last_record, tables });
+        self.frozen.push_back(Frozen { generation, last_record, tables, bytes, partitions });
     }
 }
 
@@ -181,11 +218,12 @@ impl Shard {
     pub fn apply(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
         let record = self.append(|out| put_mutations(out, &mutations))?;
         let state = &mut *self.state.borrow_mut();
+        let before = state.bytes;
         for mutation in &mutations {
             let table = state.tables.entry(mutation.table).or_default();
             state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
         }
-        self.applied(state, record);
+        self.applied(state, record, before);
         Ok(Commit::new(self.clone(), record))
     }
 
@@ -206,8 +244,9 @@ impl Shard {
             false => put_row_of(out, table, token, key, &row),
         })?;
         let state = &mut *self.state.borrow_mut();
+        let before = state.bytes;
         state.bytes += state.tables.entry(table).or_default().active.put(token, key, row);
-        self.applied(state, record);
+        self.applied(state, record, before);
         Ok(Commit::new(self.clone(), record))
     }
 
@@ -219,7 +258,10 @@ impl Shard {
         self.log.as_ref().map_or(Ok(0), |log| log.append(put))
     }
 
-    fn applied(&self, state: &mut State, record: u64) {
+    fn applied(&self, state: &mut State, record: u64, bytes_before: usize) {
+        if !state.frozen.is_empty() {
+            self.charge_write(state, state.bytes - bytes_before);
+        }
         if state.bytes >= self.options.memtable_bytes_max
             && self.log.is_some()
             && state.frozen.len() < FROZEN_MAX
@@ -262,7 +304,7 @@ impl Shard {
         let known = || files().filter_map(|file| file.statistics.as_ref());
         let log = self.log.as_deref();
         let (segments, free) = log.map_or((0, 0), Log::segments);
-        Stats {
+        let mut stats = Stats {
             tables: state.tables.len() as u64,
             memtable_partitions: state.tables.values().map(|table| table.active.len() as u64).sum(),
             memtable_bytes: state.bytes as u64,
@@ -280,8 +322,11 @@ impl Shard {
             cache_hits: cache.hits,
             cache_misses: cache.misses,
             writes_refused: log.is_some_and(|log| log.failure().is_some()),
+            obsolete_bytes: state.obsolete.iter().map(|file| file.bytes).sum(),
             ..state.counts
-        }
+        };
+        self.pacing_stats(&mut stats);
+        stats
     }
 
     /// Sets a table's options, for what is written from now on; flushes and merges under way go on under the old ones.

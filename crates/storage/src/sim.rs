@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 pub(crate) use lanes::sim::Random;
 use lanes::sim::{self, Disk, OpenOptions};
+use sched::control::Division;
 
 use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
@@ -30,6 +31,7 @@ const ROUNDS_MAX: u32 = 1_000_000;
 pub(crate) struct Sim {
     pub(crate) disk: Disk,
     pub(crate) now_s: AtomicU32,
+    now_ns: AtomicU64,
     random: Mutex<Random>,
 }
 
@@ -95,7 +97,7 @@ impl Default for Sim {
 impl Sim {
     pub(crate) fn new(seed: u64) -> Sim {
         let random = Mutex::new(Random::new(!seed));
-        Sim { disk: Disk::new(seed), now_s: AtomicU32::new(0), random }
+        Sim { disk: Disk::new(seed), now_s: AtomicU32::new(0), now_ns: AtomicU64::new(0), random }
     }
 
     /// The machine goes down: tasks are gone, and of what was not durable a random part.
@@ -207,6 +209,25 @@ impl World for Sim {
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<()> {
         Box::pin(turns((duration.as_nanos() / TURN.as_nanos()).clamp(1, SLEEP_TURNS_MAX)))
     }
+
+    fn heavy_sleep(&self, duration: Duration) -> BoxFuture<()> {
+        Box::pin(turns((duration.as_nanos() / TURN.as_nanos()).clamp(1, SLEEP_TURNS_MAX)))
+    }
+
+    fn now_ns(&self) -> u64 {
+        // Time passes as it is looked at.
+        self.now_ns.fetch_add(100_000, Ordering::Relaxed)
+    }
+
+    fn cpu_ns(&self, _: Work) -> u64 {
+        0
+    }
+
+    fn disk_ns_per_mib(&self) -> u64 {
+        0
+    }
+
+    fn set_shares(&self, _: Division) {}
 
     fn now_s(&self) -> u32 {
         self.now_s.load(Ordering::Relaxed)

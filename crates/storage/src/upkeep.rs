@@ -1,6 +1,6 @@
 //! What goes on behind reads and writes: flushing memtables (flush.rs), merging files (compaction.rs), removing what is dead.
 //!
-//! Two tasks live on the fast lane, one for flushes and one for compactions. They only decide and wait; merging,
+//! Three tasks live on the fast lane: for flushes, for compactions, and for their pace (pacing.rs). They only decide and wait; merging,
 //! encoding and compressing run on the heavy lane over snapshots. A file becomes visible to readers and to the manifest in this
 //! order: written, synced, named in the manifest, swapped in. Between the last two lies no wait, so that no reader ever sees
 //! a memtable and its file both gone, and seeing both does no harm, because merging is idempotent.
@@ -23,9 +23,11 @@ pub(crate) fn table_name(file: u64) -> String {
 impl Shard {
     /// Starts the two tasks.
     pub(crate) fn start_upkeep(self: &Rc<Self>) {
-        self.state.borrow_mut().busy += 2;
+        self.state.borrow_mut().busy += 3;
         let shard = self.clone();
         self.world.spawn(Work::Flush, Box::pin(async move { shard.flush_loop().await }));
+        let shard = self.clone();
+        self.world.spawn(Work::Control, Box::pin(async move { shard.pace_loop().await }));
         let shard = self.clone();
         self.world.spawn(Work::Compaction, Box::pin(async move { shard.compaction_loop().await }));
     }
@@ -152,9 +154,13 @@ impl Shard {
                 state.freeze(log.last_record());
             }
         }
+        self.pacing.waiting.set(self.pacing.waiting.get() + 1);
+        self.decide();
         self.work.wake();
         let all = || failed().map(Err).or_else(|| (self.pressure().0 == 0).then_some(Ok(())));
-        self.progress.wait(all).await
+        let result = self.progress.wait(all).await;
+        self.pacing.waiting.set(self.pacing.waiting.get() - 1);
+        result
     }
 
     /// Makes everything durable, refuses further writes and ends the background work. Reads go on.
@@ -163,6 +169,7 @@ impl Shard {
     /// The log could not be written.
     pub async fn shutdown(self: &Rc<Self>) -> Result<(), StorageError> {
         self.state.borrow_mut().closed = true;
+        self.decide();
         self.work.wake();
         self.progress.wake();
         let Some(log) = &self.log else { return Ok(()) };

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use sched::control::Division;
 
 /// A boxed future that either lane may poll.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -24,6 +25,8 @@ pub(crate) enum Work {
     Log,
     Flush,
     Compaction,
+    /// Deciding about the others.
+    Control,
 }
 
 /// How a file is opened.
@@ -71,6 +74,16 @@ pub(crate) trait World: Send + Sync + Debug {
     /// To be awaited by heavy tasks at least every millisecond.
     fn heavy_yield(&self) -> BoxFuture<()>;
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<()>;
+    /// For heavy tasks.
+    fn heavy_sleep(&self, duration: Duration) -> BoxFuture<()>;
+    /// Monotonic time.
+    fn now_ns(&self) -> u64;
+    /// CPU time used on this core's lanes, of all of the kind.
+    fn cpu_ns(&self, work: Work) -> u64;
+    /// Time of the disk that reading and writing 1 MiB takes.
+    fn disk_ns_per_mib(&self) -> u64;
+    /// Divides this core between background work and users.
+    fn set_shares(&self, division: Division);
     /// Seconds since the Unix epoch.
     fn now_s(&self) -> u32;
     fn random(&self) -> u64;

@@ -90,9 +90,15 @@ impl Flush {
         self.fill_rate
     }
 
+    /// Bytes flushed a second, smoothed.
+    #[must_use]
+    pub fn flushed_rate(&self) -> u64 {
+        self.flushed_rate
+    }
+
     /// Takes in what was measured, and decides.
     pub fn decide(&mut self, input: FlushInput) -> FlushDecision {
-        let interval_ns = input.interval_ns.clamp(1, SECOND_NS);
+        let interval_ns = input.interval_ns.clamp(1, 3600 * SECOND_NS);
         let a_second = |bytes: u64| scale(bytes, SECOND_NS, interval_ns);
         self.fill_rate = smooth(self.fill_rate, a_second(input.filled_bytes), interval_ns, FILL_OVER_NS);
         self.idle_ns = if input.filled_bytes > 0 { 0 } else { self.idle_ns.saturating_add(interval_ns) };

@@ -1,0 +1,304 @@
+//! The pace of background work: what is measured goes to the controllers of `sched::control`, and what they decide to the
+//! lanes' shares, to flushes and merges under way, and to acknowledgements.
+//!
+//! One task of the fast lane decides every 20 ms while there is anything to decide about. Heavy work hears of it through
+//! [`Pace`], two atomics: it asks between pieces how long to give way, and says what it has done.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use sched::control::{
+    Compaction, CompactionInput, Division, Flush, FlushInput, INTERVAL_NS, Pacer, Throttle, UNLIMITED,
+    divide, pressure_ppm,
+};
+
+use crate::shard::{FROZEN_MAX, Shard, State};
+use crate::world::{LocalBoxFuture, Work, World};
+
+/// What merging 1 MiB costs until it was measured, ns of CPU: 250 MiB a second.
+const CPU_NS_PER_MIB: u64 = 4_000_000;
+
+/// Fewer bytes say little about what a merge costs.
+const MEASURED_BYTES_MIN: u64 = 4 << 20;
+
+/// How fast one kind of heavy work goes, and how far it has come. Shared by both lanes; each number stands for itself.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Bytes a second.
+    rate: AtomicU64,
+    /// Bytes done since the shard was opened.
+    done: AtomicU64,
+    /// What can be given up is to be given up.
+    stop: AtomicBool,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { rate: AtomicU64::new(UNLIMITED), done: AtomicU64::new(0), stop: AtomicBool::new(false) }
+    }
+}
+
+impl Pace {
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Relaxed)
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    fn set(&self, rate: u64) {
+        self.rate.store(rate, Relaxed);
+    }
+
+    /// To be awaited by heavy work between pieces: counts `bytes` as done and sleeps until they are due.
+    pub(crate) async fn give_way(&self, world: &dyn World, pacer: &mut Pacer, bytes: u64) {
+        self.done.fetch_add(bytes, Relaxed);
+        pacer.worked(bytes);
+        while let Some(owed_ns) = pacer.owed_ns(world.now_ns(), self.rate.load(Relaxed))
+            && !self.is_stopped()
+        {
+            world.heavy_sleep(Duration::from_nanos(owed_ns)).await;
+        }
+    }
+}
+
+/// What of the pace lives on the fast lane.
+#[derive(Debug, Default)]
+pub(crate) struct Pacing {
+    pub(crate) flush: Arc<Pace>,
+    pub(crate) compaction: Arc<Pace>,
+    /// Somebody waits for flushes to end: they are not paced.
+    pub(crate) waiting: Cell<u32>,
+    /// Flushes and merges are held back.
+    pub(crate) held: Cell<bool>,
+    /// A merge is under way.
+    pub(crate) compacting: Cell<bool>,
+    throttle: RefCell<Throttle>,
+    delayed_ns: Cell<u64>,
+    controls: RefCell<Controls>,
+}
+
+#[derive(Debug)]
+struct Controls {
+    flush: Flush,
+    compaction: Compaction,
+    at_ns: u64,
+    filled: u64,
+    flushed: u64,
+    /// Bytes of memtable flushed a second, smoothed; the last of a flush stays until the next.
+    flush_rate: u64,
+    compacted: u64,
+    compaction_rate: u64,
+    cpu_ns_per_mib: u64,
+    measured: (u64, u64),
+    weights: (u64, u64),
+    told: Option<Division>,
+}
+
+impl Default for Controls {
+    fn default() -> Controls {
+        Controls {
+            flush: Flush::default(),
+            compaction: Compaction::default(),
+            at_ns: 0,
+            filled: 0,
+            flushed: 0,
+            flush_rate: 0,
+            compacted: 0,
+            compaction_rate: 0,
+            cpu_ns_per_mib: CPU_NS_PER_MIB,
+            measured: (0, 0),
+            weights: (0, 0),
+            told: None,
+        }
+    }
+}
+
+impl State {
+    /// Bytes of frozen memtables that are not flushed yet.
+    pub(crate) fn left_bytes(&self, flush: &Pace) -> u64 {
+        let all: u64 = self.frozen.iter().map(|frozen| frozen.bytes).sum();
+        let first = self.frozen.front().map_or(0, |frozen| frozen.bytes);
+        all - flush.done().saturating_sub(self.flush_began).min(first)
+    }
+}
+
+impl Shard {
+    fn pressure_ppm(&self, state: &State) -> u32 {
+        // With nothing frozen the next write freezes.
+        if state.frozen.is_empty() || self.log.is_none() {
+            return 0;
+        }
+        let held = state.bytes as u64 + state.left_bytes(&self.pacing.flush);
+        pressure_ppm(held, self.options.memtable_bytes_max as u64)
+    }
+
+    /// Counts a write towards what acknowledgements wait for; nothing while there is memory.
+    pub(crate) fn charge_write(&self, state: &State, bytes: usize) {
+        let pressure = self.pressure_ppm(state);
+        if pressure > 0 {
+            let rate = self.pacing.controls.borrow().flush_rate;
+            self.pacing.throttle.borrow_mut().write(self.world.now_ns(), bytes as u64, pressure, rate);
+        }
+    }
+
+    /// What an acknowledgement that could go now waits for first, if anything.
+    pub(crate) fn hold(self: &Rc<Self>) -> Option<LocalBoxFuture<()>> {
+        self.log.as_ref()?;
+        let (full, frozen) = {
+            let state = self.state.borrow();
+            let full = state.frozen.len() >= FROZEN_MAX && state.bytes >= self.options.memtable_bytes_max;
+            (full, state.frozen.len())
+        };
+        if full {
+            let shard = self.clone();
+            return Some(Box::pin(async move {
+                let flushed = || {
+                    (shard.state.borrow().frozen.len() < FROZEN_MAX || shard.refuses_writes()).then_some(())
+                };
+                shard.progress.wait(flushed).await;
+            }));
+        }
+        if frozen == 0 {
+            return None;
+        }
+        let delay = self.pacing.throttle.borrow().delay_ns(self.world.now_ns());
+        // Timers tick in milliseconds. What is not waited for stays on the clock.
+        let worth_it = delay >= 1_000_000;
+        self.pacing.delayed_ns.set(self.pacing.delayed_ns.get() + if worth_it { delay } else { 0 });
+        worth_it.then(|| self.world.sleep(Duration::from_nanos(delay)))
+    }
+
+    /// Holds flushes and merges back, or lets them go on. For measuring what they cost: while held they stand still, until memory
+    /// for memtables runs out or the shard closes.
+    pub fn hold_background(&self, hold: bool) {
+        self.pacing.held.set(hold);
+        self.decide();
+        self.work.wake();
+    }
+
+    pub(crate) async fn pace_loop(self: Rc<Self>) {
+        loop {
+            let busy = || {
+                let state = self.state.borrow();
+                match state.closed {
+                    true => Some(true),
+                    false => (!state.frozen.is_empty() || self.pacing.compacting.get()).then_some(false),
+                }
+            };
+            let closed = self.work.wait(busy).await;
+            self.decide();
+            if closed {
+                return self.leave();
+            }
+            self.world.sleep(Duration::from_nanos(INTERVAL_NS)).await;
+        }
+    }
+
+    /// Measures, asks the controllers, and passes on what they say.
+    pub(crate) fn decide(&self) {
+        let state = self.state.borrow();
+        let options = &self.options.pace;
+        let controls = &mut *self.pacing.controls.borrow_mut();
+        let now_ns = self.world.now_ns();
+        let interval_ns = now_ns.saturating_sub(controls.at_ns).max(1);
+        if interval_ns < INTERVAL_NS / 4
+            && !state.closed
+            && self.pacing.waiting.get() == 0
+            && !self.pacing.held.get()
+        {
+            return;
+        }
+        controls.at_ns = now_ns;
+        let left_bytes = state.left_bytes(&self.pacing.flush);
+        let pressure_ppm = self.pressure_ppm(&state);
+        let filled = state.frozen_bytes + state.bytes as u64;
+        // What was flushed is what is no longer left, however far the estimate of a flush under way was off.
+        let flushed = state.frozen_bytes - left_bytes;
+        let decision = controls.flush.decide(FlushInput {
+            interval_ns,
+            filled_bytes: filled.saturating_sub(controls.filled),
+            flushed_bytes: flushed.saturating_sub(controls.flushed),
+            left_bytes,
+            room_bytes: (self.options.memtable_bytes_max as u64).saturating_sub(state.bytes as u64),
+            memtable_bytes: self.options.memtable_bytes_max as u64,
+            pressure_ppm,
+        });
+        (controls.filled, controls.flushed) = (filled, flushed);
+        controls.flush_rate = controls.flush.flushed_rate();
+        let held = self.pacing.held.get() && pressure_ppm == 0;
+        let hurried = state.closed || self.pacing.waiting.get() > 0;
+        self.pacing.flush.set(match () {
+            () if hurried => UNLIMITED,
+            () if held => 0,
+            () if options.controllers => decision.rate,
+            () => UNLIMITED,
+        });
+        self.pacing.compaction.set(if self.pacing.held.get() && !hurried { 0 } else { UNLIMITED });
+        self.pacing.compaction.stop.store(state.closed, Relaxed);
+        let compaction = self.compaction_weight(&state, controls, interval_ns);
+        if !options.controllers {
+            return;
+        }
+        let flush = if state.frozen.is_empty() { 0 } else { decision.weight };
+        controls.weights = (flush, compaction);
+        let division = divide(flush, compaction, pressure_ppm > 0, options.quota_ppm);
+        if controls.told.is_none_or(|told| differs(told, division)) {
+            controls.told = Some(division);
+            self.world.set_shares(division);
+        }
+    }
+
+    fn compaction_weight(&self, state: &State, controls: &mut Controls, interval_ns: u64) -> u64 {
+        let done = self.pacing.compaction.done();
+        let rate = u128::from(done - controls.compacted) * 1_000_000_000 / u128::from(interval_ns);
+        controls.compaction_rate = (controls.compaction_rate * 7 + rate as u64) / 8;
+        controls.compacted = done;
+        let (cpu_ns, bytes) = (self.world.cpu_ns(Work::Compaction), done);
+        let (cpu_before, before) = controls.measured;
+        if bytes - before >= MEASURED_BYTES_MIN {
+            let cost = u128::from(cpu_ns.saturating_sub(cpu_before)) * (1 << 20) / u128::from(bytes - before);
+            controls.cpu_ns_per_mib = (controls.cpu_ns_per_mib * 3 + cost as u64) / 4;
+            controls.measured = (cpu_ns, bytes);
+        }
+        let options = &self.options.pace;
+        let weight = controls.compaction.decide(CompactionInput {
+            interval_ns,
+            backlog_bytes: self.backlog_bytes(state),
+            cpu_ns_per_mib: controls.cpu_ns_per_mib,
+            disk_ns_per_mib: self.world.disk_ns_per_mib(),
+        });
+        match self.pacing.compacting.get() {
+            true => options.compaction_shares.map_or(weight, u64::from),
+            false => 0,
+        }
+    }
+
+    /// Adds what is counted here.
+    pub(crate) fn pacing_stats(&self, stats: &mut crate::Stats) {
+        let state = self.state.borrow();
+        let controls = self.pacing.controls.borrow();
+        let flushing = !state.frozen.is_empty();
+        stats.flush_rate = if flushing { controls.flush_rate } else { 0 };
+        stats.compaction_rate = if self.pacing.compacting.get() { controls.compaction_rate } else { 0 };
+        (stats.flush_weight, stats.compaction_weight) = controls.weights;
+        stats.flush_backlog_bytes = state.left_bytes(&self.pacing.flush);
+        stats.compaction_backlog_bytes = self.backlog_bytes(&state);
+        stats.memory_pressure_ppm = u64::from(self.pressure_ppm(&state));
+        stats.throttle_delay_ns = self.pacing.delayed_ns.get();
+        stats.background_held = self.pacing.held.get();
+    }
+}
+
+/// Whether any of the shares differs by a sixteenth: less is not worth a message to every core.
+fn differs(a: Division, b: Division) -> bool {
+    let far = |a: u32, b: u32| a.abs_diff(b) * 16 > a.max(b);
+    far(a.users, b.users)
+        || far(a.system, b.system)
+        || far(a.flush, b.flush)
+        || far(a.compaction, b.compaction)
+}
