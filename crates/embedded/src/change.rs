@@ -1,9 +1,11 @@
 //! What a write does to columns: sets them, adds to them, takes from them. A statement is made ready here with Cassandra's rules
 //! about what can be done to which type, and here its effect becomes cells.
 
+use std::collections::BTreeMap;
+
 use cql::ast::{self, Change, Target, Term};
 use engine::{Error, Value};
-use schema::{ColumnDef, CqlType, TableDef, UdtType};
+use schema::{ColumnDef, CqlType, TableDef, UdtType, value};
 use storage::{CellRef, CellValue, Expiry, RowBuilder};
 
 use crate::elements::{self, Element, ListPaths};
@@ -32,7 +34,28 @@ enum Op {
     SetField(u16, Bind),
     /// `DELETE c.f`.
     RemoveField(u16),
+    /// `c = c - v`, of a list: every element with one of the values.
+    DiscardValues(Bind),
+    /// `c[i] = v`, of a list.
+    PutAt(Bind, Bind),
+    /// `DELETE c[i]`, of a list.
+    RemoveAt(Bind),
+    /// `c = c + v` of a counter.
+    Increment(Bind),
+    /// `c = c - v` of a counter.
+    Decrement(Bind),
 }
+
+/// A live cell that was there before: its path (empty for a cell without one), value and timestamp.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) path: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+    pub(crate) timestamp: i64,
+}
+
+/// What was in the columns that are read before they are written, by number.
+pub(crate) type Before = BTreeMap<u32, Vec<Seen>>;
 
 /// One thing done to one column.
 #[derive(Clone, Debug)]
@@ -66,6 +89,15 @@ impl ColumnOp {
         matches!(self.ty, CqlType::List(_)) && matches!(self.op, Op::Replace(_) | Op::Add(_) | Op::Prepend(_))
     }
 
+    /// Whether its effect depends on what is there.
+    pub(crate) fn reads_first(&self) -> bool {
+        use Op as O;
+        matches!(
+            self.op,
+            O::DiscardValues(_) | O::PutAt(..) | O::RemoveAt(_) | O::Increment(_) | O::Decrement(_)
+        )
+    }
+
     /// Whether it sets all of the column, so that nothing else in the statement may touch it.
     fn is_whole(&self) -> bool {
         matches!(self.op, Op::Set(_) | Op::Replace(_))
@@ -74,6 +106,12 @@ impl ColumnOp {
 
 /// `c = v`, of an INSERT too.
 pub(crate) fn set(column: &ColumnDef, term: &Term, binder: &mut Binder) -> Result<ColumnOp, Error> {
+    if column.ty == CqlType::Counter {
+        return invalid(format!(
+            "Cannot set the value of counter column {} (counters can only be incremented/decremented, not set)",
+            column.name
+        ));
+    }
     let bind = binder.bind(&column.name, &column.ty, term)?;
     let op = if column.ty.is_multi_cell() { Op::Replace(bind) } else { Op::Set(bind) };
     Ok(ColumnOp::new(column, op))
@@ -100,9 +138,10 @@ pub(crate) fn assignment(
                     binder.bind(&format!("key({name})"), key_type, key)?,
                     binder.bind(&format!("value({name})"), value, term)?,
                 ),
-                CqlType::List(_) => {
-                    return invalid("Setting elements of lists by index is not supported yet".into());
-                }
+                CqlType::List(element) => Op::PutAt(
+                    binder.bind(&format!("idx({name})"), &CqlType::Int, key)?,
+                    binder.bind(&format!("value({name})"), element, term)?,
+                ),
                 CqlType::Set(_) => {
                     return invalid(format!("Invalid operation ({}) for set column {name}", shown()));
                 }
@@ -145,6 +184,15 @@ fn added(column: &ColumnDef, change: &Change, binder: &mut Binder) -> Result<Col
         Change::Subtract(term) => (format!("{name} = {name} - {term}"), false),
         Change::Prepend(term) | Change::Set(term) => (format!("{name} = {term} + {name}"), true),
     };
+    if *ty == CqlType::Counter && !prepends {
+        let op = match change {
+            Change::Subtract(term) => Op::Decrement(binder.bind(name, ty, term)?),
+            Change::Add(term) | Change::Prepend(term) | Change::Set(term) => {
+                Op::Increment(binder.bind(name, ty, term)?)
+            }
+        };
+        return Ok(ColumnOp::new(column, op));
+    }
     if !ty.is_multi_cell() || matches!(ty, CqlType::Udt(_)) {
         let what = match ty.thawed() {
             CqlType::List(_) if prepends => "frozen list",
@@ -162,9 +210,7 @@ fn added(column: &ColumnDef, change: &Change, binder: &mut Binder) -> Result<Col
         (Change::Subtract(term), CqlType::Map(key, _)) => {
             Op::Discard(binder.bind(name, &CqlType::Set(key.clone()), term)?)
         }
-        (Change::Subtract(_), _) => {
-            return invalid("Taking values out of lists is not supported yet".into());
-        }
+        (Change::Subtract(term), _) => Op::DiscardValues(binder.bind(name, ty, term)?),
         _ => return invalid(format!("Invalid operation ({shown}) for non list column {name}")),
     };
     Ok(ColumnOp::new(column, op))
@@ -178,9 +224,7 @@ pub(crate) fn deletion(column: &ColumnDef, target: &Target, binder: &mut Binder)
         Target::Element(_, key) => match &column.ty {
             CqlType::Map(key_type, _) => Op::Remove(binder.bind(&format!("key({name})"), key_type, key)?),
             CqlType::Set(member) => Op::Remove(binder.bind(&format!("value({name})"), member, key)?),
-            CqlType::List(_) => {
-                return invalid("Deleting elements of lists by index is not supported yet".into());
-            }
+            CqlType::List(_) => Op::RemoveAt(binder.bind(&format!("idx({name})"), &CqlType::Int, key)?),
             ty => {
                 let what = if ty.is_collection() { "frozen" } else { "non" };
                 return invalid(format!("Invalid deletion operation for {what} collection column {name}"));
@@ -237,11 +281,12 @@ struct Effect {
     elements: Vec<Element>,
 }
 
-/// Pushes the cells of operations that are in order.
+/// Pushes the cells of operations that are in order. `before` has the columns of those that read first.
 pub(crate) fn push_all(
     mut ops: &[ColumnOp],
     values: &[Value<'_>],
     at: &Moment,
+    before: &Before,
     row: &mut RowBuilder,
 ) -> Result<(), Error> {
     while let [first, rest @ ..] = ops {
@@ -258,11 +303,16 @@ pub(crate) fn push_all(
             _ => {
                 let (same, others) =
                     ops.split_at(ops.iter().take_while(|op| op.column == first.column).count());
-                let mut effect = Effect::default();
-                for op in same {
-                    op.effect(values, at, &mut effect)?;
+                let before = before.get(&first.column).map_or(&[][..], |seen| seen);
+                if first.ty == CqlType::Counter {
+                    push_counter(same, values, at, before, row)?;
+                } else {
+                    let mut effect = Effect::default();
+                    for op in same {
+                        op.effect(values, at, before, &mut effect)?;
+                    }
+                    push_elements(first.column, effect, at, row);
                 }
-                push_elements(first.column, effect, at, row);
                 ops = others;
             }
         }
@@ -299,6 +349,40 @@ fn push_elements(column: u32, mut effect: Effect, at: &Moment, row: &mut RowBuil
     }
 }
 
+/// The new total of a counter, with a timestamp that its old one does not have.
+fn push_counter(
+    ops: &[ColumnOp],
+    values: &[Value<'_>],
+    at: &Moment,
+    before: &[Seen],
+    row: &mut RowBuilder,
+) -> Result<(), Error> {
+    let number = |bytes: &[u8]| bytes.try_into().map_or(0, i64::from_be_bytes);
+    let (mut total, mut timestamp) = (0_i64, at.timestamp);
+    if let Some(old) = before.first() {
+        (total, timestamp) = (number(&old.value), timestamp.max(old.timestamp.saturating_add(1)));
+    }
+    let mut counted = false;
+    for op in ops {
+        let (bind, sign, what) = match &op.op {
+            Op::Increment(bind) => (bind, 1, "increment"),
+            Op::Decrement(bind) => (bind, -1, "decrement"),
+            _ => continue,
+        };
+        match bind.get(values)? {
+            Given::Bytes(by) => total = total.wrapping_add(number(&by).wrapping_mul(sign)),
+            Given::Null => return invalid(format!("Invalid null value for counter {what}")),
+            Given::Unset => continue,
+        }
+        counted = true;
+    }
+    if counted {
+        let value = CellValue::Live { value: &total.to_be_bytes(), expiry: None };
+        row.push(CellRef { column: ops[0].column, path: None, timestamp, value });
+    }
+    Ok(())
+}
+
 /// A key of a collection, which must be there.
 fn key<'a>(bind: &'a Bind, values: &[Value<'a>], ty: &CqlType) -> Result<Vec<u8>, Error> {
     let what = if matches!(ty, CqlType::Map(..)) { "map key" } else { "set value" };
@@ -310,9 +394,15 @@ fn key<'a>(bind: &'a Bind, values: &[Value<'a>], ty: &CqlType) -> Result<Vec<u8>
 }
 
 impl ColumnOp {
-    fn effect(&self, values: &[Value<'_>], at: &Moment, out: &mut Effect) -> Result<(), Error> {
+    fn effect(
+        &self,
+        values: &[Value<'_>],
+        at: &Moment,
+        before: &[Seen],
+        out: &mut Effect,
+    ) -> Result<(), Error> {
         let ty = &self.ty;
-        let value = |path: Vec<u8>, given: Given<'_>| match given {
+        let given = |path: Vec<u8>, given: Given<'_>| match given {
             Given::Unset => None,
             Given::Null => Some((path, None)),
             Given::Bytes(bytes) => Some((path, Some(bytes.into_owned()))),
@@ -344,14 +434,45 @@ impl ColumnOp {
                     out.elements.extend(elements::without(ty, &bytes)?);
                 }
             }
-            Op::Put(place, bind) => out.elements.extend(value(key(place, values, ty)?, bind.get(values)?)),
+            Op::Put(place, bind) => out.elements.extend(given(key(place, values, ty)?, bind.get(values)?)),
             Op::Remove(place) => out.elements.push((key(place, values, ty)?, None)),
             Op::SetField(field, bind) => {
-                out.elements.extend(value(field.to_be_bytes().to_vec(), bind.get(values)?));
+                out.elements.extend(given(field.to_be_bytes().to_vec(), bind.get(values)?));
             }
             Op::RemoveField(field) => out.elements.push((field.to_be_bytes().to_vec(), None)),
-            Op::Set(_) => unreachable!("a column of one cell has no elements"),
+            Op::DiscardValues(bind) => {
+                if let Given::Bytes(bytes) = bind.get(values)? {
+                    let element = ty.inner().first().copied().unwrap_or(ty);
+                    let gone = |seen: &&Seen| {
+                        let same = |v: &[u8]| value::compare(element, v, &seen.value).is_eq();
+                        value::elements(&bytes).flatten().any(same)
+                    };
+                    out.elements.extend(before.iter().filter(gone).map(|seen| (seen.path.clone(), None)));
+                }
+            }
+            Op::PutAt(index, bind) => {
+                let path = at_index(before, index.number(values)?, "set an element on")?;
+                out.elements.extend(given(path, bind.get(values)?));
+            }
+            Op::RemoveAt(index) => {
+                out.elements.push((at_index(before, index.number(values)?, "delete an element from")?, None));
+            }
+            Op::Set(_) | Op::Increment(_) | Op::Decrement(_) => {
+                unreachable!("a column of one cell has no elements")
+            }
         }
         Ok(())
+    }
+}
+
+/// The path of a list's element.
+fn at_index(before: &[Seen], index: Option<i64>, to: &str) -> Result<Vec<u8>, Error> {
+    let Some(index) = index else { return invalid("Invalid unset value for list index".into()) };
+    if before.is_empty() {
+        return invalid(format!("Attempted to {to} a list which is null"));
+    }
+    match usize::try_from(index).ok().and_then(|at| before.get(at)) {
+        Some(seen) => Ok(seen.path.clone()),
+        None => invalid(format!("List index {index} out of bound, list has size {}", before.len())),
     }
 }

@@ -10,7 +10,7 @@ use engine::{Error, Keyspace, Schema, SchemaChange, SchemaTarget};
 use schema::{ClusteringOrder, ColumnDef, ColumnKind, KeyspaceDef, TableDef, TableOptions};
 use uuid::Uuid;
 
-use types::column_type;
+use types::resolve;
 
 /// What a definition statement does.
 pub(crate) struct Step {
@@ -234,7 +234,7 @@ fn create_table(
         if column.is_static && create.clustering.is_empty() {
             return Err(Error::Invalid("Static columns are only useful (and thus allowed) if the table has at least one clustering column".into()));
         }
-        let ty = column_type(schema, keyspace, name, &column.ty)?;
+        let ty = resolve(schema, keyspace, &column.ty)?;
         columns.push(ColumnDef { id: 0, name: name.clone(), ty, kind });
     }
     for key in create.partition_key.iter().chain(&create.clustering) {
@@ -324,7 +324,7 @@ fn alter_table(schema: &Schema, def: &mut TableDef, change: &ast::TableChange) -
                     return Err(Error::Invalid(format!("Column with name '{}' already exists", column.name)));
                 }
                 let kind = if column.is_static { ColumnKind::Static } else { ColumnKind::Regular };
-                let ty = column_type(schema, &def.keyspace, &column.name, &column.ty)?;
+                let ty = resolve(schema, &def.keyspace, &column.ty)?;
                 def.columns.push(ColumnDef { id: def.next_column_id, name: column.name.clone(), ty, kind });
                 def.next_column_id += 1;
             }

@@ -20,7 +20,7 @@ use crate::restrict::TokenBound;
 use crate::scan::Scan;
 use crate::select::{SelectPlan, Want};
 use crate::slice::{clustering_ranges, partition_keys};
-use crate::write::{WritePlan, is_lower, mutations};
+use crate::write::{Times, WritePlan, is_lower, mutations};
 use crate::{Embedded, storage_error, virtual_select};
 
 /// A page ends early at this many bytes of cells, so that an answer always fits a frame.
@@ -50,6 +50,10 @@ impl Engine for Embedded {
         }
         match &plan.kind {
             Kind::Select(select) => self.select(select, request),
+            Kind::Write(writes) if writes.iter().any(WritePlan::reads_first) => {
+                let parts: Vec<_> = (0..writes.len()).map(|at| (writes, at, request.values)).collect();
+                self.modify(&parts, request)
+            }
             Kind::Write(writes) => {
                 if let [write] = &writes[..]
                     && let Some(execution) = self.write_one(write, request)
@@ -81,9 +85,6 @@ impl Engine for Embedded {
         parts: &[(Rc<dyn Plan>, &[Value<'_>])],
         request: &Request<'_>,
     ) -> Execution {
-        if kind == BatchKind::Counter {
-            return Execution::Ready(Err(Error::Invalid("Counter batches are not supported yet".into())));
-        }
         let mut writes = Vec::with_capacity(parts.len());
         for (plan, values) in parts {
             let plan = own(plan);
@@ -91,14 +92,22 @@ impl Engine for Embedded {
                 return Execution::Ready(Err(error));
             }
             match &plan.kind {
-                Kind::Write(plans) => writes.extend(plans.iter().map(|write| (write, *values))),
+                Kind::Write(plans) => writes.extend((0..plans.len()).map(|at| (plans, at, *values))),
                 _ => {
                     let text = "A batch can hold INSERT, UPDATE and DELETE statements only";
                     return Execution::Ready(Err(Error::Invalid(text.into())));
                 }
             }
         }
-        self.write(writes.into_iter(), request)
+        let plans = || writes.iter().map(|(plans, at, _)| &plans[*at]);
+        let (counter, logged) = (kind == BatchKind::Counter, kind == BatchKind::Logged);
+        if let Err(error) = crate::write::check_batch(counter, logged, plans()) {
+            return Execution::Ready(Err(error));
+        }
+        if plans().any(WritePlan::reads_first) {
+            return self.modify(&writes, request);
+        }
+        self.write(writes.iter().map(|(plans, at, values)| (&plans[*at], *values)), request)
     }
 
     fn acks(&self) -> Box<dyn Acks> {
@@ -148,7 +157,7 @@ impl Embedded {
         let mut all = Vec::with_capacity(1);
         for (plan, values) in parts {
             let list_us = if plan.appends() { self.next_us() } else { now_us };
-            if let Err(error) = mutations(plan, values, request, now_us, list_us, &mut all) {
+            if let Err(error) = mutations(plan, values, request, Times { now_us, list_us }, &mut all) {
                 return Execution::Ready(Err(error));
             }
         }
@@ -163,17 +172,24 @@ impl Embedded {
                 Err(error) => Execution::Ready(Err(storage_error(error))),
             };
         }
+        let engine = self.rc();
+        Execution::Pending(Box::pin(async move {
+            engine.apply_everywhere(all).await?;
+            Ok(Outcome::Void)
+        }))
+    }
+
+    /// Applies mutations on the cores that own them.
+    pub(crate) async fn apply_everywhere(&self, all: Vec<Mutation>) -> Result<(), Error> {
         let mut by_core: Vec<Vec<Mutation>> = vec![Vec::new(); self.sharding.shards as usize];
         for mutation in all {
             by_core[self.owner(mutation.token)].push(mutation);
         }
-        Execution::Pending(Box::pin(async move {
-            for (core, part) in by_core.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
-                let apply = move || async move { Embedded::local().shard.apply(part)?.await };
-                lanes::call(core, apply).await.map_err(storage_error)?;
-            }
-            Ok(Outcome::Void)
-        }))
+        for (core, part) in by_core.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+            let apply = move || async move { Embedded::local().shard.apply(part)?.await };
+            lanes::call(core, apply).await.map_err(storage_error)?;
+        }
+        Ok(())
     }
 
     /// A write of one row that this core owns.

@@ -6,10 +6,12 @@
 
 mod catalogue;
 mod change;
+mod conditions;
 mod definition;
 mod elements;
 mod execute;
 mod metrics;
+mod modify;
 mod paging;
 mod plan;
 mod point;
@@ -47,6 +49,8 @@ pub struct Embedded {
     epoch: Rc<Cell<u64>>,
     listeners: RefCell<Vec<Listener>>,
     registry: Registry,
+    /// Who changes what it has read first.
+    turns: modify::Turns,
     /// The last write time given out, microseconds: they never repeat on a core.
     last_us: Cell<i64>,
     /// True while a definition statement runs (core 0 only): they run one after the other.
@@ -76,6 +80,7 @@ impl Embedded {
             epoch: Rc::default(),
             listeners: RefCell::default(),
             registry: Registry::default(),
+            turns: modify::Turns::default(),
             last_us: Cell::new(0),
             defining: Cell::new(false),
             defined: lanes::sync::Notify::new(),

@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     /// SELECT.
     Select(Arc<SelectPlan>),
     /// INSERT, UPDATE and DELETE; a BATCH has several.
-    Write(Vec<WritePlan>),
+    Write(Arc<[WritePlan]>),
     /// TRUNCATE.
     Truncate(Arc<TableDef>),
     /// CREATE, ALTER and DROP, with the keyspace in use.
@@ -84,17 +84,17 @@ impl Embedded {
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
                 let plan = self.write_plan(statement, used, &mut binder, &mut targets)?;
                 let markers = plan.key_markers();
-                (Kind::Write(vec![plan]), markers)
+                (Kind::Write(Arc::from([plan])), markers)
             }
             Statement::Batch(batch) => {
-                if batch.kind == ast::BatchKind::Counter {
-                    return Err(Error::Invalid("Counter batches are not supported yet".into()));
-                }
                 let plans =
                     batch.statements.iter().map(|s| self.write_plan(s, used, &mut binder, &mut targets));
                 let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
                 write::timestamp_of_all(&mut plans, &batch.using, &mut binder)?;
-                (Kind::Write(plans), Vec::new())
+                let (counter, logged) =
+                    (batch.kind == ast::BatchKind::Counter, batch.kind == ast::BatchKind::Logged);
+                write::check_batch(counter, logged, plans.iter())?;
+                (Kind::Write(plans.into()), Vec::new())
             }
             Statement::Truncate(name) => {
                 let def = self.writable(name, used)?;

@@ -6,6 +6,7 @@ use engine::{Error, Rows, Value};
 use schema::{ColumnDef, ColumnKind, CqlType, TableDef, token, value};
 use storage::{CellRef, PartitionView, RowView};
 
+use crate::change::Seen;
 use crate::elements;
 use crate::slice::descending;
 use crate::term::{Bind, Given};
@@ -136,6 +137,21 @@ impl<'v> Source<'v> {
             true => self.view.and_then(|view| view.static_cell(id)),
             false => self.row.and_then(|row| row.cell(id)),
         }
+    }
+
+    /// The live cells of a column, by its number.
+    pub(crate) fn seen(&self, id: u32, is_static: bool) -> Vec<Seen> {
+        let seen = |cell: CellRef<'_>| {
+            let path = cell.path.unwrap_or_default().to_vec();
+            Some(Seen { path, value: cell.value()?.to_vec(), timestamp: cell.timestamp })
+        };
+        let mut all: Vec<Seen> = self.cell(id, is_static).and_then(seen).into_iter().collect();
+        match (is_static, self.view, self.row) {
+            (true, Some(view), _) => all.extend(view.static_elements(id).filter_map(seen)),
+            (false, _, Some(row)) => all.extend(row.elements(id).filter_map(seen)),
+            _ => {}
+        }
+        all
     }
 
     /// The value of a column that is kept as elements.

@@ -1,23 +1,20 @@
 //! INSERT, UPDATE, DELETE and BATCH: from a plan and values to mutations, and mutations to the cores that own them.
 
+mod effect;
+
 use std::borrow::Cow;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use cql::ast::{self, CompareOp};
-use engine::{Error, Request, Value};
+use engine::{Error, Value};
 use schema::{ColumnKind, CqlType, TableDef};
-use storage::{Change, Deletion, Expiry, Liveness, Mutation, Row, RowBuilder, TableId};
 
-use crate::change::{self, ColumnOp, Moment};
-use crate::elements::ListPaths;
+use crate::change::{self, ColumnOp};
+use crate::conditions::Conditions;
 use crate::restrict::{Choice, KEYS_MAX, Restrictions, find, restrict};
-use crate::slice::{check_key, clustering_ranges, partition_keys};
 use crate::term::{Bind, Binder};
 
-/// The longest TTL, seconds: 20 years, Cassandra's.
-const TTL_S_MAX: i64 = 630_720_000;
+pub(crate) use effect::{Times, mutations};
 
 /// What a write does where it points.
 #[derive(Debug)]
@@ -36,20 +33,13 @@ pub(crate) struct WritePlan {
     act: Act,
     timestamp: Option<Bind>,
     ttl: Option<Bind>,
+    conditions: Option<Conditions>,
 }
 
 impl WritePlan {
     /// The bind markers that give the partition key, if markers alone give it.
     pub(crate) fn key_markers(&self) -> Vec<u16> {
         key_markers(&self.restrictions)
-    }
-
-    /// Whether it gives elements of lists their places, for which it needs a time of its own.
-    pub(crate) fn appends(&self) -> bool {
-        match &self.act {
-            Act::Columns { statics, regulars, .. } => statics.iter().chain(regulars).any(ColumnOp::appends),
-            Act::Delete => false,
-        }
     }
 }
 
@@ -69,6 +59,28 @@ fn using(binder: &mut Binder, using: &ast::Using) -> Result<(Option<Bind>, Optio
     Ok((one("[timestamp]", CqlType::BigInt, &using.timestamp)?, one("[ttl]", CqlType::Int, &using.ttl)?))
 }
 
+/// Whether statements may be in one batch of this kind.
+pub(crate) fn check_batch<'p>(
+    counter: bool,
+    logged: bool,
+    plans: impl Iterator<Item = &'p WritePlan>,
+) -> Result<(), Error> {
+    let (mut counters, mut others) = (false, false);
+    for plan in plans {
+        match plan.def.is_counter() {
+            true => counters = true,
+            false => others = true,
+        }
+    }
+    let text = match () {
+        () if counter && others => "Cannot include non-counter statement in a counter batch",
+        () if logged && counters => "Cannot include a counter statement in a logged batch",
+        () if counters && others => "Counter and non-counter mutations cannot exist in the same batch",
+        () => return Ok(()),
+    };
+    Err(Error::Invalid(text.into()))
+}
+
 /// Gives the writes of a batch the timestamp that the batch has.
 pub(crate) fn timestamp_of_all(
     plans: &mut [WritePlan],
@@ -79,11 +91,50 @@ pub(crate) fn timestamp_of_all(
     if plans.iter().any(|plan| plan.timestamp.is_some()) {
         return Err(Error::Invalid("Timestamp must be set either on BATCH or individual statements".into()));
     }
+    if plans.iter().any(|plan| plan.def.is_counter()) {
+        return Err(Error::Invalid("Cannot provide custom timestamp for a BATCH containing counters".into()));
+    }
+    if plans.iter().any(WritePlan::is_conditional) {
+        return Err(Error::Invalid("Cannot provide custom timestamp for conditional BATCH".into()));
+    }
     plans.iter_mut().for_each(|plan| plan.timestamp = Some(timestamp.clone()));
     Ok(())
 }
 
-const NO_LWT: &str = "Conditional writes (IF …) are not supported yet";
+/// What can be said about any write: what counters and conditions rule out.
+fn checked(plan: WritePlan) -> Result<WritePlan, Error> {
+    let what = match (&plan.conditions, plan.def.is_counter()) {
+        (Some(_), true) => {
+            return Err(Error::Invalid("Conditional updates are not supported on counter tables".into()));
+        }
+        (Some(_), false) => "conditional updates",
+        (None, true) => "counter updates",
+        (None, false) => return Ok(plan),
+    };
+    if plan.timestamp.is_some() {
+        return Err(Error::Invalid(format!("Cannot provide custom timestamp for {what}")));
+    }
+    if plan.ttl.is_some() && plan.def.is_counter() {
+        return Err(Error::Invalid(format!("Cannot provide custom TTL for {what}")));
+    }
+    let Some(conditions) = &plan.conditions else { return Ok(plan) };
+    let Restrictions { partition, clustering, .. } = &plan.restrictions;
+    for (choices, of) in [(partition, "partition key"), (clustering, "clustering key columns")] {
+        if choices.iter().any(|choice| !matches!(choice, Choice::One(_))) {
+            return Err(Error::Invalid(format!("IN on the {of} is not supported with conditional updates")));
+        }
+    }
+    if let Some(missing) = plan.def.clustering().nth(clustering.len())
+        && !(conditions.is_static(&plan.def) && plan.is_static_only())
+    {
+        return Err(Error::Invalid(format!(
+            "Statements must restrict all PRIMARY KEY columns with equality relations in order to use IF condition \
+             on non static columns, but column '{}' is not restricted",
+            missing.name
+        )));
+    }
+    Ok(plan)
+}
 
 /// Prepares an INSERT.
 pub(crate) fn insert(
@@ -91,8 +142,10 @@ pub(crate) fn insert(
     insert: &ast::Insert,
     binder: &mut Binder,
 ) -> Result<WritePlan, Error> {
-    if insert.if_not_exists {
-        return Err(Error::Invalid(NO_LWT.into()));
+    if def.is_counter() {
+        return Err(Error::Invalid(
+            "INSERT statements are not allowed on counter tables, use UPDATE instead".into(),
+        ));
     }
     if insert.json.is_some() {
         return Err(Error::Invalid("INSERT JSON is not supported yet".into()));
@@ -132,12 +185,13 @@ pub(crate) fn insert(
     };
     let marker = restrictions.clustering.len() == def.clustering().count();
     let (timestamp, ttl) = using(binder, &insert.using)?;
-    Ok(WritePlan {
+    checked(WritePlan {
         def: def.clone(),
         restrictions,
         act: Act::Columns { marker, statics, regulars },
         timestamp,
         ttl,
+        conditions: insert.if_not_exists.then(|| Conditions::not_exists(!marker)),
     })
 }
 
@@ -147,9 +201,6 @@ pub(crate) fn update(
     update: &ast::Update,
     binder: &mut Binder,
 ) -> Result<WritePlan, Error> {
-    if update.condition != ast::IfClause::None {
-        return Err(Error::Invalid(NO_LWT.into()));
-    }
     let (timestamp, ttl) = using(binder, &update.using)?;
     let (mut statics, mut regulars) = (Vec::new(), Vec::new());
     for assignment in &update.assignments {
@@ -172,12 +223,14 @@ pub(crate) fn update(
             "Invalid restrictions on clustering columns since the UPDATE statement modifies only static columns: {name}"
         )));
     }
-    Ok(WritePlan {
+    let conditions = Conditions::of(def, &update.condition, regulars.is_empty(), binder)?;
+    checked(WritePlan {
         def: def.clone(),
         restrictions,
         act: Act::Columns { marker: false, statics, regulars },
         timestamp,
         ttl,
+        conditions,
     })
 }
 
@@ -187,9 +240,6 @@ pub(crate) fn delete(
     delete: &ast::Delete,
     binder: &mut Binder,
 ) -> Result<WritePlan, Error> {
-    if delete.condition != ast::IfClause::None {
-        return Err(Error::Invalid(NO_LWT.into()));
-    }
     let (mut regulars, mut statics) = (Vec::new(), Vec::new());
     for target in &delete.targets {
         let name = target.column();
@@ -217,7 +267,9 @@ pub(crate) fn delete(
         true => Act::Delete,
         false => Act::Columns { marker: false, statics, regulars },
     };
-    Ok(WritePlan { def: def.clone(), restrictions, act, timestamp, ttl })
+    let static_only = matches!(&act, Act::Columns { regulars, .. } if regulars.is_empty());
+    let conditions = Conditions::of(def, &delete.condition, static_only, binder)?;
+    checked(WritePlan { def: def.clone(), restrictions, act, timestamp, ttl, conditions })
 }
 
 fn check_where(def: &TableDef, restrictions: &Restrictions, row_named: bool) -> Result<(), Error> {
@@ -237,173 +289,6 @@ fn check_where(def: &TableDef, restrictions: &Restrictions, row_named: bool) -> 
         return Err(Error::Invalid(format!("Some clustering keys are missing: {}", names.join(", "))));
     }
     Ok(())
-}
-
-fn moment(
-    plan: &WritePlan,
-    values: &[Value<'_>],
-    request: &Request<'_>,
-    now_us: i64,
-    list_us: i64,
-) -> Result<Moment, Error> {
-    let timestamp = match &plan.timestamp {
-        Some(bind) => bind.number(values)?,
-        None => None,
-    };
-    let timestamp = timestamp.or(request.timestamp_us).unwrap_or(now_us);
-    if timestamp == i64::MIN {
-        return Err(Error::Invalid("The timestamp is out of bounds: it must be above -2^63".into()));
-    }
-    let now_s = request.now_s.unwrap_or((now_us / 1_000_000) as u32);
-    let lists = match plan.appends() {
-        // Times of two cores may be equal, and a clock may have gone back while the server was down.
-        true => {
-            ListPaths::new(list_us, (lanes::current_core() as u32) << 20 | lanes::random::u64() as u32 >> 12)
-        }
-        false => ListPaths::new(0, 0),
-    };
-    Ok(Moment { timestamp, now_s, expiry: expiry(plan, values, now_s)?, lists })
-}
-
-/// The key of a partition, and its row.
-type KeyAndRow<'a> = (Cow<'a, [u8]>, Row);
-
-impl WritePlan {
-    /// For a write that sets columns of one row whose key is given whole: the partition, and the row. Most writes are such, and this
-    /// is their way, with one allocation.
-    pub(crate) fn one_row<'a>(
-        &'a self,
-        values: &[Value<'a>],
-        request: &Request<'_>,
-        now_us: i64,
-    ) -> Option<Result<KeyAndRow<'a>, Error>> {
-        let (Act::Columns { marker, statics, regulars }, [key]) =
-            (&self.act, &self.restrictions.partition[..])
-        else {
-            return None;
-        };
-        if !statics.is_empty()
-            || !self.restrictions.clustering.is_empty()
-            || self.def.clustering().next().is_some()
-        {
-            return None;
-        }
-        let key = single(key, values)?;
-        Some((|| {
-            let key = key?;
-            check_key(&self.def, &key)?;
-            let at = moment(self, values, request, now_us, now_us)?;
-            Ok((key.clone(), cells(&key, &[], *marker, regulars, values, &at)?))
-        })())
-    }
-}
-
-/// A plan's effect for one execution, as mutations. `now_us` is the server's time, `list_us` one that no other statement has.
-pub(crate) fn mutations(
-    plan: &WritePlan,
-    values: &[Value<'_>],
-    request: &Request<'_>,
-    now_us: i64,
-    list_us: i64,
-    out: &mut Vec<Mutation>,
-) -> Result<(), Error> {
-    let at = moment(plan, values, request, now_us, list_us)?;
-    let (timestamp, now_s) = (at.timestamp, at.now_s);
-    let deletion = Deletion { timestamp, deleted_at_s: now_s };
-    for (token, key) in partition_keys(&plan.def, &plan.restrictions.partition, values)? {
-        let mut changes = Vec::with_capacity(1);
-        // Where there is no clustering, the row is its partition's only one.
-        let own = |row: &[u8]| if row.is_empty() { key.clone() } else { Bytes::new() };
-        match &plan.act {
-            Act::Columns { marker, statics, regulars } => {
-                if !statics.is_empty() {
-                    changes.push(Change::Static(cells(&[], &[], false, statics, values, &at)?));
-                }
-                if *marker || !regulars.is_empty() {
-                    for_each_row(plan, values, |row| {
-                        changes.push(Change::Row(cells(&own(row), row, *marker, regulars, values, &at)?));
-                        Ok(())
-                    })?;
-                }
-            }
-            Act::Delete => deletions(plan, values, deletion, &key, &mut changes)?,
-        }
-        out.push(Mutation { table: TableId(plan.def.id.as_u128()), token, key, changes });
-    }
-    Ok(())
-}
-
-fn deletions(
-    plan: &WritePlan,
-    values: &[Value<'_>],
-    deletion: Deletion,
-    key: &Bytes,
-    out: &mut Vec<Change>,
-) -> Result<(), Error> {
-    let restrictions = &plan.restrictions;
-    let clustered = plan.def.clustering().count();
-    if restrictions.clustering.is_empty() && restrictions.range.is_empty() {
-        out.push(Change::DeletePartition(deletion));
-    } else if restrictions.clustering.len() == clustered {
-        for_each_row(plan, values, |row| {
-            let mut deleted =
-                RowBuilder::new(if row.is_empty() { key } else { &[] }, row, deletion.timestamp);
-            deleted.deletion(Some(deletion));
-            out.push(Change::Row(deleted.finish()));
-            Ok(())
-        })?;
-    } else {
-        for (start, end) in clustering_ranges(&plan.def, restrictions, values)? {
-            out.push(Change::DeleteRange { start, end, deletion });
-        }
-    }
-    Ok(())
-}
-
-/// Calls `f` with each row that a write names by its whole clustering key; without clustering, with the empty key.
-fn for_each_row(
-    plan: &WritePlan,
-    values: &[Value<'_>],
-    mut f: impl FnMut(&[u8]) -> Result<(), Error>,
-) -> Result<(), Error> {
-    if plan.restrictions.clustering.is_empty() {
-        return f(&[]);
-    }
-    for (start, _) in clustering_ranges(&plan.def, &plan.restrictions, values)? {
-        match start {
-            Bound::Included(row) => f(&row)?,
-            _ => f(&[])?,
-        }
-    }
-    Ok(())
-}
-
-fn expiry(plan: &WritePlan, values: &[Value<'_>], now_s: u32) -> Result<Option<Expiry>, Error> {
-    let given = match &plan.ttl {
-        Some(bind) => bind.number(values)?,
-        None => None,
-    };
-    let ttl = given.unwrap_or_else(|| plan.def.options.default_time_to_live.into());
-    if !(0..=TTL_S_MAX).contains(&ttl) {
-        return Err(Error::Invalid(format!("A TTL must be from 0 to {TTL_S_MAX} seconds (given {ttl})")));
-    }
-    let ttl_s = ttl as u32;
-    Ok((ttl_s > 0).then(|| Expiry { ttl_s, at_s: now_s.saturating_add(ttl_s) }))
-}
-
-/// A row of the columns that a statement changes.
-fn cells(
-    key: &[u8],
-    row: &[u8],
-    marker: bool,
-    ops: &[ColumnOp],
-    values: &[Value<'_>],
-    at: &Moment,
-) -> Result<Row, Error> {
-    let mut cells = RowBuilder::new(key, row, at.timestamp);
-    cells.marker(marker.then_some(Liveness { timestamp: at.timestamp, expiry: at.expiry }));
-    change::push_all(ops, values, at, &mut cells)?;
-    Ok(cells.finish())
 }
 
 /// The product of several choices, bounded by [`KEYS_MAX`].

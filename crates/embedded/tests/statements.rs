@@ -111,11 +111,11 @@ fn what_cannot_be_is_refused_in_words() {
          CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
          CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
          CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
-         CREATE TABLE t (k int, v counter, PRIMARY KEY (k));
+         CREATE TABLE t (k counter, v int, PRIMARY KEY (k));
          CREATE TABLE t (k int, v int, PRIMARY KEY (k));
          INSERT INTO t (k, v) VALUES ('a', 1);
          INSERT INTO t (v) VALUES (1);
-         INSERT INTO t (k, v) VALUES (1, 1) IF NOT EXISTS;
+         INSERT INTO t (k, v) VALUES (1, 1) IF NOT EXISTS USING TIMESTAMP 1;
          UPDATE t SET v = v + 1 WHERE k = 1;
          SELECT nope FROM t;
          SELECT * FROM nope;
@@ -128,9 +128,9 @@ fn what_cannot_be_is_refused_in_words() {
          SELECT * FROM t",
         &[
             "! Keyspace 'ks' doesn't exist", "CREATED ", "! Keyspace 'ks' already exists", "void",
-            "! Column v: counters are not supported yet", "CREATED t",
+            "! counter type is not supported for PRIMARY KEY column 'k'", "CREATED t",
             "! Invalid STRING constant ('a') for \"k\" of type int", "! Some primary key parts are missing: k",
-            "! Conditional writes (IF …) are not supported yet",
+            "! Cannot provide custom timestamp for conditional updates",
             "! Invalid operation (v = v + 1) for non counter column v",
             "! Undefined column name nope in table ks.t", "! table ks.nope does not exist",
             "UPDATED t", "UPDATED t", "", "DROPPED t", "void", "DROPPED ", "! Keyspace 'ks' doesn't exist",

@@ -196,16 +196,3 @@ fn frozen_within(ty: CqlType) -> CqlType {
     };
     CqlType::Frozen(Box::new(inside))
 }
-
-/// A column's type, as far as columns can have it today.
-pub(super) fn column_type(
-    schema: &Schema,
-    keyspace: &str,
-    name: &str,
-    ty: &TypeName,
-) -> Result<CqlType, Error> {
-    match resolve(schema, keyspace, ty)? {
-        CqlType::Counter => invalid(format!("Column {name}: counters are not supported yet")),
-        ty => Ok(ty),
-    }
-}

@@ -3,5 +3,7 @@
 mod collections;
 #[path = "../common/mod.rs"]
 mod common;
+mod conditions;
+mod counters;
 mod scenario;
 mod user_types;

@@ -1,0 +1,346 @@
+//! Conditions of writes: IF NOT EXISTS, IF EXISTS, IF c = v. Made ready, judged against what is there, and answered as Cassandra
+//! answers: `[applied]`, and where it is false what was found instead.
+
+use std::collections::BTreeSet;
+
+use cql::ast::{self, CompareOp, IfClause, InValues, Target};
+use engine::{ColumnSpec, Error, Rows, Value};
+use schema::{ColumnKind, CqlType, TableDef, value};
+
+use crate::elements;
+use crate::restrict::{find, holds, sign};
+use crate::show::{Show, Source};
+use crate::term::{Bind, Binder, Given};
+
+/// What must hold for a write to take place.
+#[derive(Debug)]
+pub(crate) struct Conditions {
+    what: What,
+    /// The statement is about static columns alone: a partition without rows may do.
+    static_only: bool,
+}
+
+#[derive(Debug)]
+enum What {
+    NotExists,
+    Exists,
+    Columns(Vec<ColumnTest>),
+}
+
+/// A test of one column.
+#[derive(Debug)]
+struct ColumnTest {
+    /// Its place in the table's `columns`.
+    column: usize,
+    part: Part,
+    ty: CqlType,
+    test: Test,
+}
+
+#[derive(Debug)]
+enum Part {
+    Whole,
+    Key(Bind),
+    Index(Bind),
+    Field(usize),
+}
+
+#[derive(Debug)]
+enum Test {
+    Compare(CompareOp, Bind),
+    In(Vec<Bind>),
+    Listed(Bind),
+    Contains(Bind),
+    ContainsKey(Bind),
+}
+
+fn invalid<T>(text: String) -> Result<T, Error> {
+    Err(Error::Invalid(text))
+}
+
+impl Conditions {
+    /// IF NOT EXISTS of an INSERT.
+    pub(crate) fn not_exists(static_only: bool) -> Conditions {
+        Conditions { what: What::NotExists, static_only }
+    }
+
+    /// The IF of an UPDATE or a DELETE; `None` without one.
+    pub(crate) fn of(
+        def: &TableDef,
+        clause: &IfClause,
+        static_only: bool,
+        binder: &mut Binder,
+    ) -> Result<Option<Conditions>, Error> {
+        let what = match clause {
+            IfClause::None => return Ok(None),
+            IfClause::Exists => What::Exists,
+            IfClause::Columns(conditions) => {
+                let tests = conditions.iter().map(|condition| ColumnTest::of(def, condition, binder));
+                What::Columns(tests.collect::<Result<_, _>>()?)
+            }
+        };
+        Ok(Some(Conditions { what, static_only }))
+    }
+
+    /// Whether all columns looked at are static.
+    pub(crate) fn is_static(&self, def: &TableDef) -> bool {
+        match &self.what {
+            What::Columns(tests) => {
+                tests.iter().all(|test| def.columns[test.column].kind == ColumnKind::Static)
+            }
+            _ => self.static_only,
+        }
+    }
+
+    fn hold(&self, source: &Source<'_>, values: &[Value<'_>]) -> Result<bool, Error> {
+        match &self.what {
+            What::NotExists => Ok(!self.finds(source)),
+            What::Exists => Ok(self.finds(source)),
+            What::Columns(tests) => {
+                for test in tests {
+                    if !test.holds(source, values)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    fn finds(&self, source: &Source<'_>) -> bool {
+        let in_statics = || source.view.is_some_and(|view| view.static_cells().next().is_some());
+        source.row.is_some() && source.is_there() || self.static_only && in_statics()
+    }
+}
+
+impl ColumnTest {
+    fn of(def: &TableDef, condition: &ast::Condition, binder: &mut Binder) -> Result<ColumnTest, Error> {
+        let name = condition.target.column();
+        let (column, found) = find(def, name)?;
+        if !matches!(found.kind, ColumnKind::Static | ColumnKind::Regular) {
+            return invalid(format!("PRIMARY KEY column '{name}' cannot have IF conditions"));
+        }
+        let (part, ty) = match (&condition.target, found.ty.thawed()) {
+            (Target::Column(_), _) => (Part::Whole, found.ty.clone()),
+            (Target::Element(_, key), CqlType::Map(key_type, value)) => {
+                (Part::Key(binder.bind(&format!("key({name})"), key_type, key)?), (**value).clone())
+            }
+            (Target::Element(_, at), CqlType::List(element)) => {
+                (Part::Index(binder.bind(&format!("idx({name})"), &CqlType::Int, at)?), (**element).clone())
+            }
+            (Target::Field(_, field), CqlType::Udt(udt)) => {
+                match udt.fields.iter().position(|(known, _)| known == field) {
+                    Some(at) => (Part::Field(at), udt.fields[at].1.clone()),
+                    None => return invalid(format!("Unknown field {field} for column {name}")),
+                }
+            }
+            (Target::Element(..), CqlType::Set(_)) => {
+                return invalid(format!("Invalid element access syntax for set column {name}"));
+            }
+            (Target::Element(..), _) => {
+                return invalid(format!("Invalid element access syntax for non-collection column {name}"));
+            }
+            (Target::Field(..), ty) => {
+                return invalid(format!("Cannot operate on a field of column {name} of type {ty}"));
+            }
+        };
+        let inner = ty.thawed().inner();
+        let test = match &condition.test {
+            ast::Test::Compare(op, term) => Test::Compare(*op, binder.bind(name, &ty, term)?),
+            ast::Test::In(InValues::List(terms)) => {
+                Test::In(terms.iter().map(|term| binder.bind(name, &ty, term)).collect::<Result<_, _>>()?)
+            }
+            ast::Test::In(InValues::Marker(term)) => {
+                let list = CqlType::List(Box::new(ty.clone()));
+                Test::Listed(binder.bind(&format!("in({name})"), &list, term)?)
+            }
+            ast::Test::Contains(term) => match inner.last().filter(|_| ty.is_collection()) {
+                Some(element) => Test::Contains(binder.bind(&format!("value({name})"), element, term)?),
+                None => return invalid(format!("Cannot use CONTAINS on non-collection column {name}")),
+            },
+            ast::Test::ContainsKey(term) => match ty.thawed() {
+                CqlType::Map(key, _) => Test::ContainsKey(binder.bind(&format!("key({name})"), key, term)?),
+                _ => return invalid(format!("Cannot use CONTAINS KEY on non-map column {name}")),
+            },
+            ast::Test::Like(_) => return invalid("LIKE is not supported in conditions".into()),
+        };
+        Ok(ColumnTest { column, part, ty, test })
+    }
+
+    /// The value that is tested; a collection or user type without elements is null.
+    fn found(&self, source: &Source<'_>, values: &[Value<'_>]) -> Result<Option<Vec<u8>>, Error> {
+        let Some(whole) = source.column(self.column)? else { return Ok(None) };
+        let part = match &self.part {
+            Part::Whole => Some(&*whole),
+            Part::Key(key) => {
+                elements::under_key(&source.def.columns[self.column].ty, &whole, &key.required(values)?)
+            }
+            Part::Index(at) => {
+                let at = at.number(values)?.and_then(|at| usize::try_from(at).ok());
+                at.and_then(|at| value::elements(&whole).nth(at)).and_then(Result::ok)
+            }
+            Part::Field(at) => value::components(&whole).nth(*at).and_then(Result::ok).flatten(),
+        };
+        Ok(part.map(<[u8]>::to_vec))
+    }
+
+    fn holds(&self, source: &Source<'_>, values: &[Value<'_>]) -> Result<bool, Error> {
+        let found = self.found(source, values)?;
+        let wanted = |bind: &Bind| match bind.get(values)? {
+            Given::Bytes(bytes) if self.is_nothing(&bytes) => Ok(None),
+            Given::Bytes(bytes) => Ok(Some(bytes.into_owned())),
+            Given::Null => Ok(None),
+            Given::Unset => invalid("Invalid 'unset' value in condition".into()),
+        };
+        let same = |wanted: &Option<Vec<u8>>| match (&found, wanted) {
+            (Some(found), Some(wanted)) => value::compare(&self.ty, found, wanted).is_eq(),
+            (found, wanted) => found.is_none() && wanted.is_none(),
+        };
+        let has = |bind: &Bind, key: bool| {
+            let (Some(found), Some(wanted)) = (&found, wanted(bind)?) else { return Ok(false) };
+            Ok(match self.ty.thawed() {
+                _ if key => elements::under_key(&self.ty, found, &wanted).is_some(),
+                CqlType::Map(_, of) => {
+                    value::pairs(found).flatten().any(|(_, v)| value::compare(of, v, &wanted).is_eq())
+                }
+                CqlType::List(of) | CqlType::Set(of) => {
+                    value::elements(found).flatten().any(|v| value::compare(of, v, &wanted).is_eq())
+                }
+                _ => false,
+            })
+        };
+        match &self.test {
+            Test::Compare(op, bind) => match (op, wanted(bind)?) {
+                (CompareOp::Eq, wanted) => Ok(same(&wanted)),
+                (CompareOp::NotEq, wanted) => Ok(!same(&wanted)),
+                (op, None) => invalid(format!("Invalid comparison with null for operator \"{}\"", sign(*op))),
+                (op, Some(wanted)) => {
+                    Ok(found.is_some_and(|found| holds(*op, value::compare(&self.ty, &found, &wanted))))
+                }
+            },
+            Test::In(binds) => {
+                for bind in binds {
+                    if same(&wanted(bind)?) {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Test::Listed(bind) => {
+                let list = bind.required(values)?;
+                Ok(value::elements(&list).flatten().any(|wanted| same(&Some(wanted.to_vec()))))
+            }
+            Test::Contains(bind) => has(bind, false),
+            Test::ContainsKey(bind) => has(bind, true),
+        }
+    }
+
+    /// An empty collection of elements is the same as none.
+    fn is_nothing(&self, bytes: &[u8]) -> bool {
+        self.ty.is_multi_cell() && self.ty.is_collection() && bytes == [0; 4]
+    }
+}
+
+/// What became of the conditions of one or several statements.
+#[derive(Default)]
+pub(crate) struct Verdict {
+    /// The rows looked at.
+    rows: BTreeSet<Vec<u8>>,
+    /// The columns looked at, in the order of the text; `None` once all of a row was.
+    columns: Option<Vec<usize>>,
+    whole: bool,
+    refused: bool,
+}
+
+impl Verdict {
+    /// Looks at one statement's conditions.
+    pub(crate) fn judge(
+        &mut self,
+        conditions: &Conditions,
+        row: Vec<u8>,
+        source: &Source<'_>,
+        values: &[Value<'_>],
+    ) -> Result<(), Error> {
+        self.rows.insert(row);
+        let columns = self.columns.get_or_insert_default();
+        match &conditions.what {
+            What::Columns(tests) => {
+                for test in tests.iter().filter(|test| !columns.contains(&test.column)).collect::<Vec<_>>() {
+                    if !columns.contains(&test.column) {
+                        columns.push(test.column);
+                    }
+                }
+            }
+            _ => self.whole = true,
+        }
+        self.refused |= !conditions.hold(source, values)?;
+        Ok(())
+    }
+
+    /// Whether there were conditions.
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.columns.is_some()
+    }
+
+    /// The answer where a condition does not hold: the rows that were found instead, as far as they were looked at.
+    pub(crate) fn refusal<'v>(
+        &self,
+        def: &TableDef,
+        in_batch: bool,
+        source: impl Fn(&[u8]) -> Source<'v>,
+    ) -> Result<Option<Rows>, Error> {
+        if !self.refused {
+            return Ok(None);
+        }
+        let keys = def.partition_key().count() + def.clustering().count();
+        let shown: Vec<usize> = match &self.columns {
+            Some(columns) if !self.whole => {
+                let of_key = 0..if in_batch { keys } else { 0 };
+                of_key.chain(columns.iter().copied()).collect()
+            }
+            _ => (0..def.columns.len()).collect(),
+        };
+        let mut specs = vec![applied_column(def)];
+        specs.extend(shown.iter().map(|at| spec(def, &def.columns[*at].name, def.columns[*at].ty.clone())));
+        let mut rows = Rows::new(specs.into());
+        for row in &self.rows {
+            let source = source(row);
+            let in_statics = source.view.is_some_and(|view| view.static_cells().next().is_some());
+            if source.row.is_none() && !in_statics {
+                continue;
+            }
+            rows.push(Some(&[0]));
+            for at in &shown {
+                source.push(&Show::column(*at, &def.columns[*at]), &mut rows, &mut Vec::new())?;
+            }
+            rows.count += 1;
+        }
+        if rows.count == 0 {
+            rows = Rows::new(vec![applied_column(def)].into());
+            rows.push(Some(&[0]));
+            rows.count = 1;
+        }
+        Ok(Some(rows))
+    }
+}
+
+/// The answer where all conditions hold.
+pub(crate) fn applied(def: &TableDef) -> Rows {
+    let mut rows = Rows::new(vec![applied_column(def)].into());
+    rows.push(Some(&[1]));
+    rows.count = 1;
+    rows
+}
+
+fn applied_column(def: &TableDef) -> ColumnSpec {
+    spec(def, "[applied]", CqlType::Boolean)
+}
+
+fn spec(def: &TableDef, name: &str, ty: CqlType) -> ColumnSpec {
+    ColumnSpec {
+        keyspace: def.keyspace.as_str().into(),
+        table: def.name.as_str().into(),
+        name: name.into(),
+        ty,
+    }
+}
