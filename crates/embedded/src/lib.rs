@@ -108,6 +108,12 @@ impl Embedded {
         self.shard.stats()
     }
 
+    /// Holds this core's flushes and compactions back, or lets them go on: for measuring what they cost. They stand still until
+    /// memory for memtables runs out.
+    pub fn hold_background(&self, hold: bool) {
+        self.shard.hold_background(hold);
+    }
+
     /// How tokens go to cores.
     pub fn sharding(&self) -> Sharding {
         self.sharding

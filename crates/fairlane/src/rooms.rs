@@ -13,7 +13,7 @@ use embedded::Embedded;
 use lanes::{Group, Lanes};
 use server::logging::Logger;
 use server::{Listening, PerCore, Server, ServerConfig};
-use storage::Options;
+use storage::{Options, PaceOptions};
 use workload::Levels;
 
 use crate::folder::{self, Password};
@@ -75,6 +75,11 @@ impl Rooms {
         let options = |core: u32| {
             let mut options = Options::in_dir(&settings.data_dir, core, cores);
             options.commit = settings.commit;
+            options.pace = PaceOptions {
+                controllers: settings.background_controllers,
+                compaction_shares: settings.compaction_shares,
+                quota_ppm: settings.background_quota_percent * 10_000,
+            };
             machine::size(&mut options, memory_bytes);
             options
         };
@@ -93,6 +98,11 @@ impl Rooms {
         }
         let shared = self.lanes.block_on(0, Group::CONTROL, move || open_access(levels, admin));
         let shared = shared.map_err(cannot_open)?;
+        if let Some(phase) = settings.hold_background {
+            for core in 0..self.lanes.cores() {
+                self.lanes.block_on(core, Group::CONTROL, move || async move { alternate(phase) });
+            }
+        }
         for core in 1..self.lanes.cores() {
             let shared = shared.clone();
             self.lanes.block_on(core, Group::CONTROL, move || async move {
@@ -163,6 +173,23 @@ impl Rooms {
 async fn open_engine(options: Options) -> Result<(), engine::Error> {
     ENGINE.set(Some(Embedded::open(options).await?));
     Ok(())
+}
+
+/// On a core's fast lane: holds flushes and compactions back in the odd phases since 1970, until the engine is closed. Whoever
+/// measures knows the phases by the same clock.
+fn alternate(phase: Duration) {
+    let engine = Rc::downgrade(&engine());
+    let phase_us = i64::try_from(phase.as_micros()).expect("an hour at most");
+    let work = async move {
+        while let Some(engine) = engine.upgrade() {
+            let now_us = lanes::time::unix_micros();
+            engine.hold_background(now_us.div_euclid(phase_us) % 2 == 1);
+            drop(engine);
+            let left_us = phase_us - now_us.rem_euclid(phase_us);
+            lanes::time::sleep(Duration::from_micros(left_us.unsigned_abs())).await;
+        }
+    };
+    lanes::spawn(Group::CONTROL, work).detach();
 }
 
 /// On core 0's fast lane; gives what the other cores attach to.
