@@ -22,7 +22,7 @@ const AROUND: &str = include_str!("around.html");
 const WIDTHS: [u32; 3] = [360, 768, 1400];
 
 /// Figures of earlier runs, and the charts of each at least: one for each experiment.
-const FIGURES: [(&str, usize); 2] = [("figures.json", 4), ("compaction.json", 2)];
+const FIGURES: [(&str, usize); 3] = [("figures.json", 4), ("flush.json", 2), ("compaction.json", 2)];
 
 /// Rendering is a matter of milliseconds.
 const RENDER_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,0 +1,290 @@
+"""What the storage engine does under load, one experiment a command; see docs/benchmarks.md.
+
+    target/venv/bin/python tests/bench/storage.py target/release/fairlane EXPERIMENT [--rows N] [--seconds S] [--json FILE]
+
+EXPERIMENT is one of
+
+    ingest       rows of 300 bytes by a closed loop: rows a second, disk bandwidth by whose work it is, write amplification, size
+    cache        point reads of a working set that fits the cache, alone and beside scans of the whole table: their hit rate
+    shares       disk-bound reads of two levels with shares 1:4: the ratio of what they are answered
+    sequential   interactive reads from disk, alone and beside unlimited scans of the same table in a level of 10 shares: p99
+
+Each starts a server of its own on CPU 0 and a temporary folder, which is removed in the end; loads run on CPU 1. `cargo xtask clients`
+makes the environment with the driver.
+"""
+
+import argparse
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import Cluster
+
+# A key of 8 bytes beside it makes about 300.
+ROW = ["--columns", "1", "--value-size", "290"]
+TABLE = "keyspace1.standard1"
+
+
+class Server:
+    """`fairlane serve` on CPU 0 and a temporary folder, with its metrics."""
+
+    def __init__(self, binary, *flags):
+        self.binary, self.folder, self.password = binary, tempfile.mkdtemp(prefix="fairlane-bench-"), secrets.token_hex(16)
+        self.loads = []
+        try:
+            self.start(flags)
+        except BaseException:
+            self.end()
+            raise
+
+    def start(self, flags):
+        command = [self.binary, "serve", "--data-dir", os.path.join(self.folder, "data"), "--cores", "0-0", "--shard-aware-port", "off"]
+        command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--request-timeout-ms", "3600000", *flags]
+        self.log = open(os.path.join(self.folder, "log"), "w")
+        env = dict(os.environ, FAIRLANE_ADMIN_PASSWORD=self.password)
+        self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        line = self.process.stdout.readline()
+        found = re.search(r"CQL (\S+:\d+), HTTP (\S+:\d+)", line)
+        if not found:
+            raise SystemExit(f"the server said {line!r}")
+        self.cql, self.http = found.groups()
+        host, port = self.cql.rsplit(":", 1)
+        self.cluster = Cluster([host], port=int(port), auth_provider=PlainTextAuthProvider("admin", self.password))
+        self.session = self.cluster.connect()
+
+    def level(self, name, shares):
+        for statement in (
+            f"CREATE ROLE {name} WITH PASSWORD = '{self.password}' AND LOGIN = true AND SUPERUSER = true",
+            f"CREATE SERVICE LEVEL {name} WITH shares = {shares}",
+            f"ATTACH SERVICE LEVEL {name} TO {name}",
+        ):
+            self.session.execute(statement)
+
+    def load(self, user, *arguments):
+        """Begins a load; [`ended`] gives its report."""
+        report = os.path.join(self.folder, f"{user}-{len(self.loads)}.json")
+        command = ["taskset", "-c", "1", self.binary, "load", *arguments, "--hosts", self.cql, "--user", user, "--quiet", "--json", report]
+        child = subprocess.Popen(command, env=dict(os.environ, FAIRLANE_PASSWORD=self.password), stdout=subprocess.DEVNULL)
+        child.report = report
+        self.loads.append(child)
+        return child
+
+    def run(self, user, *arguments):
+        return ended(self.load(user, *arguments))
+
+    def metrics(self):
+        """Each metric with each of its sets of labels, cores summed."""
+        sums = {}
+        for line in urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10).read().decode().splitlines():
+            if not line.startswith("#"):
+                series, value = line.rsplit(" ", 1)
+                series = re.sub(r'\{core="\d+"\}', "", series)
+                sums[series] = sums.get(series, 0) + float(value)
+        return sums
+
+    def end(self):
+        for child in self.loads:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        if hasattr(self, "cluster"):
+            self.cluster.shutdown()
+        if hasattr(self, "process"):
+            self.process.terminate()
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def ended(load, stop=False):
+    if stop and load.poll() is None:
+        load.send_signal(signal.SIGINT)
+    if load.wait() != 0 and not stop:
+        raise SystemExit(f"a load ended with {load.returncode}")
+    with open(load.report) as file:
+        return json.load(file)
+
+
+def written(metrics, group):
+    return metrics.get(f'fairlane_disk_bytes_total{{group="{group}",direction="write"}}', 0)
+
+
+def settled(server):
+    """Waits until nothing is flushed or compacted any more, so that what is measured is measured alone."""
+    last, since = None, time.time()
+    while time.time() - since < 3:
+        now = [written(server.metrics(), group) for group in ("flush", "compaction")]
+        if now != last:
+            last, since = now, time.time()
+        time.sleep(0.25)
+
+
+class Scans:
+    """Full-table scans, one after the other, until stopped: counts, so that nothing but the server is busy with them."""
+
+    def __init__(self, server, user):
+        host, port = server.cql.rsplit(":", 1)
+        self.cluster = Cluster([host], port=int(port), auth_provider=PlainTextAuthProvider(user, server.password))
+        self.session, self.rows, self.over = self.cluster.connect(), 0, False
+        self.session.default_timeout = 3600
+        self.thread = threading.Thread(target=self.scan)
+        self.thread.start()
+
+    def scan(self):
+        while not self.over:
+            self.rows += self.session.execute(f"SELECT count(*) FROM {TABLE}").one()[0]
+
+    def stop(self):
+        self.over = True
+        self.thread.join()
+        self.cluster.shutdown()
+        return self.rows
+
+
+def ingest(binary, rows, seconds):
+    server = Server(binary)
+    try:
+        before, samples, begun = server.metrics(), [], time.time()
+        load = server.load("admin", "prefill", "--keys", str(rows), "--in-flight", "256", *ROW)
+        while load.poll() is None:
+            now = server.metrics()
+            samples.append((time.time() - begun, *(written(now, group) for group in ("log", "flush", "compaction"))))
+            time.sleep(1)
+        taken = time.time() - begun
+        ended(load)
+        settled(server)
+        after = server.metrics()
+        size = sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(server.folder) for name in names)
+        for a, b in zip(samples[::10], samples[10::10]):
+            log, flush, compaction = ((y - x) / (b[0] - a[0]) / 1e6 for x, y in zip(a[1:], b[1:]))
+            print(f"{a[0]:5.0f} s  log {log:6.1f}  flush {flush:6.1f}  compaction {compaction:6.1f} MB/s")
+        log, flush, compaction = (written(after, g) - written(before, g) for g in ("log", "flush", "compaction"))
+        return {
+            "rows": rows,
+            "rows_per_s": rows / taken,
+            "log_bytes": log,
+            "flush_bytes": flush,
+            "compaction_bytes": compaction,
+            "write_amplification": (flush + compaction) / max(flush, 1),
+            "table_file_bytes": after["fairlane_table_file_bytes"],
+            "folder_bytes": size,
+            "samples": samples,
+        }
+    finally:
+        server.end()
+
+
+def cache(binary, rows, seconds):
+    # The cache has a quarter of the memory: a thousand blocks of 64 KiB. Three hundred keys lie in as many blocks, which fit; the
+    # table is far larger.
+    server = Server(binary, "--memory", "256MiB")
+    try:
+        server.run("admin", "prefill", "--keys", str(rows), "--in-flight", "256", *ROW)
+        settled(server)
+        reads = ["read", "--keys", str(rows), "--slice", f"1/{max(rows // 300, 1)}", "--no-create", "--rate", "2000", *ROW]
+        server.run("admin", *reads, "--duration", f"{seconds}s")
+
+        def hit_rate(name):
+            before = server.metrics()
+            outcome = server.run("admin", *reads, "--duration", f"{seconds}s")
+            after = server.metrics()
+            own = [s for s in after if s.startswith("fairlane_cache_hits_total") and "level" in s and "default" in s]
+            hits, misses = (own[0], own[0].replace("hits", "misses")) if own else ("fairlane_cache_hits_total", "fairlane_cache_misses_total")
+            hit, missed = after[hits] - before.get(hits, 0), after[misses] - before.get(misses, 0)
+            latency = outcome["steps"][0]["reads"]["latency"]
+            print(f"{name}: {hit / max(hit + missed, 1) * 100:.2f} % of {hit + missed:.0f} lookups, p99 {latency['p99_us']:.0f} us")
+            return hit / max(hit + missed, 1)
+
+        server.level("scans", 10)
+        alone = hit_rate("alone")
+        scans = Scans(server, "scans")
+        beside = hit_rate("beside scans")
+        return {"alone": alone, "beside": beside, "points_lost": (alone - beside) * 100, "rows_scanned": scans.stop()}
+    finally:
+        server.end()
+
+
+def shares(binary, rows, seconds):
+    # A cache that holds next to nothing of the table, so that each read is one of the disk.
+    server = Server(binary, "--memory", "64MiB")
+    try:
+        server.run("admin", "prefill", "--keys", str(rows), "--in-flight", "256", *ROW)
+        settled(server)
+        for name, weight in (("one", 100), ("four", 400)):
+            server.level(name, weight)
+        reads = ["read", "--keys", str(rows), "--no-create", "--in-flight", "128", "--warmup", "3s", "--duration", f"{seconds}s", *ROW]
+        loads = [server.load(name, *reads, "--seed", seed) for name, seed in (("one", "1"), ("four", "2"))]
+        before = server.metrics()
+        one, four = (ended(load)["steps"][0]["throughput_per_s"] for load in loads)
+        after = server.metrics()
+
+        def grown(name, level, more=""):
+            series = f'{name}{{level="{level}"{more}}}'
+            return after[series] - before.get(series, 0)
+
+        read = [grown("fairlane_disk_bytes_total", level, ',direction="read"') for level in ("one", "four")]
+        print(f"one {one:.0f}/s, four {four:.0f}/s; from the disk {read[0] / 1e6:.0f} and {read[1] / 1e6:.0f} MB")
+        return {"answered": four / max(one, 1e-9), "read": read[1] / max(read[0], 1)}
+    finally:
+        server.end()
+
+
+def sequential(binary, rows, seconds):
+    server = Server(binary, "--memory", "64MiB")
+    try:
+        server.run("admin", "prefill", "--keys", str(rows), "--in-flight", "256", *ROW)
+        settled(server)
+        server.level("interactive", 1000)
+        server.level("scans", 10)
+        reads = ["read", "--keys", str(rows), "--no-create", "--rate", "500", "--duration", f"{seconds}s", "--warmup", "1s", *ROW]
+        p99 = {"alone": [], "beside": []}
+        # A B B A, so that a machine that grows slower or faster is told from what is compared.
+        for phase in ("alone", "beside", "beside", "alone"):
+            scans = Scans(server, "scans") if phase == "beside" else None
+            latency = server.run("interactive", *reads)["steps"][0]["reads"]["latency"]
+            rows_scanned = scans.stop() if scans else 0
+            p99[phase].append(latency["p99_us"])
+            print(f"{phase}: p50 {latency['p50_us']:.0f} us, p99 {latency['p99_us']:.0f} us, {rows_scanned} rows scanned")
+        alone, beside = (statistics.mean(p99[phase]) for phase in ("alone", "beside"))
+        return {"p99_alone_us": alone, "p99_beside_us": beside, "ratio": beside / alone}
+    finally:
+        server.end()
+
+
+EXPERIMENTS = {"ingest": ingest, "cache": cache, "shares": shares, "sequential": sequential}
+ROWS = {"ingest": 10_000_000, "cache": 5_000_000, "shares": 5_000_000, "sequential": 5_000_000}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary")
+    parser.add_argument("experiment", choices=EXPERIMENTS)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--json")
+    asked = parser.parse_args()
+    # What is asked to end cleans up as what is interrupted.
+    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    found = EXPERIMENTS[asked.experiment](asked.binary, asked.rows or ROWS[asked.experiment], asked.seconds)
+    for name, value in found.items():
+        if name != "samples":
+            print(f"{name}: {value:,.2f}" if isinstance(value, float) else f"{name}: {value:,}")
+    if asked.json:
+        with open(asked.json, "w") as file:
+            json.dump(found, file)
+
+
+if __name__ == "__main__":
+    main()
