@@ -230,6 +230,11 @@ async fn recover_log(
         }
         let file = world.open(&found.path, Mode::Log).await;
         let file = file.map_err(|error| StorageError::io("open the log segment", &found.path, error))?;
+        if needed {
+            // A server that was killed may have left here what no disk has yet; from now on it is seen, and others build on it.
+            let synced = file.sync().await;
+            synced.map_err(|error| StorageError::io("sync the log segment", &found.path, error))?;
+        }
         let header =
             found.header.unwrap_or(SegmentHeader { shard: options.shard, segment: found.segment, salt: 0 });
         let kept = Segment { file, path: found.path.clone(), header, last_record: found.last_record() };

@@ -33,6 +33,8 @@ pub(crate) struct Sim {
     pub(crate) now_s: AtomicU32,
     now_ns: AtomicU64,
     random: Mutex<Random>,
+    /// The file system knows no synchronous writes: log segments are written and then synced.
+    sync_each: bool,
 }
 
 thread_local! {
@@ -97,7 +99,8 @@ impl Default for Sim {
 impl Sim {
     pub(crate) fn new(seed: u64) -> Sim {
         let random = Mutex::new(Random::new(!seed));
-        Sim { disk: Disk::new(seed), now_s: AtomicU32::new(0), now_ns: AtomicU64::new(0), random }
+        let (now_s, now_ns) = Default::default();
+        Sim { disk: Disk::new(seed), now_s, now_ns, random, sync_each: seed % 4 == 3 }
     }
 
     /// The machine goes down: tasks are gone, and of what was not durable a random part.
@@ -108,36 +111,42 @@ impl Sim {
 }
 
 #[derive(Debug)]
-struct Handle(sim::File);
+struct Handle {
+    file: sim::File,
+    sync_each: bool,
+}
 
 impl File for Handle {
     fn read(&self, offset: u64, len: usize) -> BoxFuture<io::Result<Bytes>> {
-        let file = self.0.clone();
+        let file = self.file.clone();
         Box::pin(async move { file.read_at(offset, len).await })
     }
 
     fn write(&self, offset: u64, data: Bytes) -> BoxFuture<io::Result<()>> {
-        let file = self.0.clone();
+        let file = self.file.clone();
         Box::pin(async move { file.write_at(offset, data).await })
     }
 
     fn write_durable(&self, offset: u64, blocks: &[u8]) -> BoxFuture<io::Result<()>> {
-        let (file, data) = (self.0.clone(), Bytes::copy_from_slice(blocks));
-        Box::pin(async move { file.write_at(offset, data).await })
+        let (file, sync_each, data) = (self.file.clone(), self.sync_each, Bytes::copy_from_slice(blocks));
+        Box::pin(async move {
+            file.write_at(offset, data).await?;
+            if sync_each { file.sync_all().await } else { Ok(()) }
+        })
     }
 
     fn allocate(&self, len: u64) -> BoxFuture<io::Result<()>> {
-        let file = self.0.clone();
+        let file = self.file.clone();
         Box::pin(async move { file.allocate(len).await })
     }
 
     fn sync(&self) -> BoxFuture<io::Result<()>> {
-        let file = self.0.clone();
+        let file = self.file.clone();
         Box::pin(async move { file.sync_all().await })
     }
 
     fn len(&self) -> BoxFuture<io::Result<u64>> {
-        let file = self.0.clone();
+        let file = self.file.clone();
         Box::pin(async move { file.len().await })
     }
 }
@@ -149,9 +158,15 @@ impl World for Sim {
         let options = match mode {
             Mode::Read => plain,
             Mode::Create => OpenOptions { write: true, create: true, truncate: true, ..plain },
-            Mode::Log => OpenOptions { write: true, create: true, direct: true, dsync: true, ..plain },
+            Mode::Log => {
+                OpenOptions { write: true, create: true, direct: true, dsync: !self.sync_each, ..plain }
+            }
         };
-        Box::pin(async move { Ok(Arc::new(Handle(disk.open(&path, options).await?)) as Arc<dyn File>) })
+        let sync_each = self.sync_each;
+        Box::pin(async move {
+            let file = disk.open(&path, options).await?;
+            Ok(Arc::new(Handle { file, sync_each }) as Arc<dyn File>)
+        })
     }
 
     fn list(&self, dir: &Path) -> BoxFuture<io::Result<Vec<String>>> {
