@@ -32,7 +32,6 @@ fn folders_that_are_not_for_this_server() {
     let file = folder.path().join("host-id");
     refused(Server::command(&other).arg("--data-dir").arg(file), 1, &["choose another with --data-dir"]);
     assert_eq!(server.stop().code(), Some(0));
-    refused(Server::command(&folder).args(["--cores", "3"]), 1, &["--cores 2"]);
 }
 
 #[test]
