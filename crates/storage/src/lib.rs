@@ -3,6 +3,8 @@
 //! A shard lives on a fast lane and is used by that lane only, so nothing here takes a lock. It knows partitions,
 //! rows and cells, and nothing of CQL, levels or sockets. `docs/file-format.md` describes what is on disk.
 
+mod batch_scan;
+mod batches;
 mod block;
 mod bloom;
 mod cache;
@@ -13,6 +15,7 @@ mod commit;
 mod compaction;
 mod edits;
 mod error;
+mod file_source;
 mod flush;
 mod layout;
 mod log;
@@ -51,10 +54,15 @@ mod view;
 mod world;
 
 #[cfg(test)]
+mod batch_tests;
+#[cfg(test)]
 mod sim;
 #[cfg(test)]
 mod tests;
 
+pub use batch_scan::{BatchRequest, BatchScan, ScanColumn};
+pub use batches::ColumnType;
+pub use columnar::bounds::ValueRange;
 pub use columnar::layout::{ColumnEncoding, ColumnLayout};
 pub use commit::{Acks, Commit};
 pub use error::StorageError;

@@ -12,7 +12,7 @@ use crate::memtable::{Entry, ScanFrom};
 use crate::part::{Block, Part};
 use crate::statistics::Statistics;
 use crate::table::{self, BlockStart, FOOTER_MAX, IndexEntry, Unreadable};
-use crate::world::{File, Mode, World};
+use crate::world::{BoxFuture, File, Mode, World};
 
 /// A table file.
 #[derive(Debug)]
@@ -77,8 +77,19 @@ impl TableFile {
     /// Reads a block from disk.
     pub(crate) async fn read_block(&self, index: usize) -> Result<Block, StorageError> {
         let entry = &self.index[index];
-        let stored = self.file.read(entry.offset, entry.stored as usize).await;
+        let stored = self.begin_read(entry.offset, entry.stored as usize).await;
         let stored = stored.map_err(|error| StorageError::io("read the table file", &self.path, error))?;
+        self.open_block(index, stored)
+    }
+
+    /// Reads bytes from disk.
+    pub(crate) fn begin_read(&self, offset: u64, bytes: usize) -> BoxFuture<std::io::Result<Bytes>> {
+        self.file.read(offset, bytes)
+    }
+
+    /// Checks a block as stored and makes it readable.
+    pub(crate) fn open_block(&self, index: usize, stored: Bytes) -> Result<Block, StorageError> {
+        let entry = &self.index[index];
         table::read_block(entry, self.entry.seal, stored)
             .map_err(|why| unreadable_at(&self.path, entry.offset, why))
     }

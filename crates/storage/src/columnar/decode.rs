@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 
 use crate::codec::{Malformed, Reader};
+use crate::columnar::bits::Bits;
 use crate::columnar::encode::{HEAD_DELETION, HEAD_RANGES, HEAD_STATICS};
 use crate::columnar::ints::Ints;
 use crate::columnar::marks::{Marks, State};
@@ -47,6 +48,11 @@ impl Keys {
     #[inline]
     pub(crate) fn token(&self, part: usize) -> i64 {
         i64::from_le_bytes(self.data[8 * part..8 * part + 8].try_into().expect("eight bytes"))
+    }
+
+    /// Whether the partitions have a row each, if there are as many rows.
+    pub(crate) fn one_row_each(&self) -> bool {
+        self.firsts.counts_up() || self.keys.count() == 1
     }
 
     pub(crate) fn first(&self, part: usize) -> usize {
@@ -148,6 +154,20 @@ impl Rows {
             }
             State::Live(_) => None,
         }
+    }
+
+    /// Whether no row was deleted.
+    pub(crate) fn undeleted(&self) -> bool {
+        self.deletions.special == Bits::None
+    }
+
+    /// Whether every row has a marker that does not expire.
+    fn all_marked(&self) -> bool {
+        self.markers.all_live()
+    }
+
+    fn is_marked(&self, row: usize, now_s: u32) -> bool {
+        self.markers.is_live(&self.data, row, now_s)
     }
 }
 
@@ -346,6 +366,46 @@ impl Block {
         let Some(heads) = &self.heads else { return Ok(None) };
         let heads = &heads.get(&self.store)?.0;
         Ok(heads.binary_search_by_key(&part, |(part, _)| *part).ok().map(|at| &heads[at].1))
+    }
+
+    /// Whether any partition has a head.
+    pub(crate) fn has_heads(&self) -> bool {
+        self.heads.is_some()
+    }
+
+    /// Whether every row has a marker that does not expire.
+    pub(crate) fn all_marked(&self) -> Result<bool, Malformed> {
+        Ok(self.row_marks()?.all_marked())
+    }
+
+    /// Whether a row is alive, given that no deletion shadows what is in it.
+    pub(crate) fn is_alive(&self, row: usize, now_s: u32) -> Result<bool, Malformed> {
+        if self.row_marks()?.is_marked(row, now_s) {
+            return Ok(true);
+        }
+        for column in &self.columns {
+            if let Some((marks, _)) = &column.cells {
+                let CellMarks { data, marks } = marks.get(&self.store)?;
+                if marks.is_live(data, row, now_s) {
+                    return Ok(true);
+                }
+            }
+            if let Some((marks, ..)) = &column.elements {
+                let elements = marks.get(&self.store)?;
+                if elements.of_row(row).any(|index| elements.marks.is_live(&elements.data, index, now_s)) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The cells of a column that are not elements.
+    pub(crate) fn cells(&self, column: u32) -> Result<Option<(&CellMarks, &Values)>, Malformed> {
+        match self.column(column).and_then(|column| column.cells.as_ref()) {
+            Some((marks, values)) => Ok(Some((marks.get(&self.store)?, values.get(&self.store)?))),
+            None => Ok(None),
+        }
     }
 
     pub(crate) fn clustering(&self) -> Result<&Values, Malformed> {

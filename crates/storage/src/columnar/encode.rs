@@ -259,3 +259,11 @@ fn put_column(regions: &mut RegionsBuilder, column: &mut ColumnBuilder, rows: us
         put_cells(&mut column.elements, (Kind::ElementMarks, Kind::Elements), elements, Some(&column.starts));
     }
 }
+
+/// All slots have a value.
+#[cfg(test)]
+pub(crate) fn all_of(count: usize) -> crate::columnar::bits::BitsBuilder {
+    let mut bits = crate::columnar::bits::BitsBuilder::default();
+    (0..count).for_each(|_| bits.push(true));
+    bits
+}

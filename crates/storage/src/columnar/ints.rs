@@ -75,6 +75,11 @@ impl Ints {
         bytes[..width].copy_from_slice(&data[at..at + width]);
         self.base.wrapping_add(i64::from_le_bytes(bytes))
     }
+
+    /// Whether the values are numbers in a row.
+    pub(crate) fn counts_up(&self) -> bool {
+        self.width == 0 && self.step == 1
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::codec::Malformed;
+
 /// How the values of a column are encoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ColumnEncoding {
@@ -42,6 +44,16 @@ impl ColumnEncoding {
             ColumnEncoding::Signed(_) => 1,
             ColumnEncoding::Unsigned(_) => 2,
             ColumnEncoding::Float(_) => 3,
+        }
+    }
+
+    pub(crate) fn from_code(code: u8, width: u8) -> Result<ColumnEncoding, Malformed> {
+        match code {
+            0 => Ok(ColumnEncoding::Bytes),
+            1 => Ok(ColumnEncoding::Signed(width)),
+            2 => Ok(ColumnEncoding::Unsigned(width)),
+            3 => Ok(ColumnEncoding::Float(width)),
+            _ => Err(Malformed),
         }
     }
 

@@ -143,6 +143,20 @@ impl Marks {
     pub(crate) fn timestamp(&self, data: &[u8], index: usize, row_timestamp: i64) -> i64 {
         self.timestamps.map_or(row_timestamp, |ints| ints.get(data, index))
     }
+
+    /// Whether the slot holds a value that has not expired at `now_s`.
+    #[inline]
+    pub(crate) fn is_live(&self, data: &[u8], index: usize, now_s: u32) -> bool {
+        match self.state(data, index) {
+            Some(State::Live(expiry)) => expiry.is_none_or(|expiry| expiry.at_s > now_s),
+            _ => false,
+        }
+    }
+
+    /// Whether every slot holds a value for ever.
+    pub(crate) fn all_live(&self) -> bool {
+        self.valid == Bits::All && self.special == Bits::None
+    }
 }
 
 #[cfg(test)]

@@ -161,6 +161,21 @@ impl Values {
         self.count
     }
 
+    pub(crate) fn lie(&self) -> Lie {
+        self.lie
+    }
+
+    /// All of the region's bytes.
+    pub(crate) fn data(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// Where the strings of these slots end.
+    pub(crate) fn ends(&self, slots: std::ops::Range<usize>) -> impl Iterator<Item = u32> {
+        let offsets = &self.data[4 * (slots.start + 1)..4 * (slots.end + 1)];
+        offsets.chunks_exact(4).map(|end| u32::from_le_bytes(end.try_into().expect("four bytes")))
+    }
+
     /// The bytes of the strings, without their offsets.
     pub(crate) fn strings(&self) -> &[u8] {
         &self.data[4 * (self.count + 1)..]
