@@ -96,7 +96,7 @@ impl Embedded {
         row.marker(Some(Liveness { timestamp, expiry: None }));
         row.push(CellRef::live(0, timestamp, &keep(&schema)));
         let token = schema::token::token(SCHEMA_KEY);
-        let written = self.shard.put(SCHEMA_TABLE, token, SCHEMA_KEY, row.finish());
+        let written = self.shard.put(SCHEMA_TABLE, token, SCHEMA_KEY, &row.draft());
         written.map_err(storage_error)?.await.map_err(storage_error)?;
         let schema = Arc::new(schema);
         for core in 0..lanes::cores() {

@@ -202,13 +202,13 @@ impl Embedded {
         let table = TableId(plan.def.id.as_u128());
         let core = self.owner(token);
         if core == lanes::current_core() {
-            return Some(match self.shard.put(table, token, &key, row) {
+            return Some(match self.shard.put(table, token, &key, &row) {
                 Ok(commit) => Execution::Written(commit.number()),
                 Err(error) => Execution::Ready(Err(storage_error(error))),
             });
         }
         let key = key.into_owned();
-        let put = move || async move { Embedded::local().shard.put(table, token, &key, row)?.await };
+        let put = move || async move { Embedded::local().shard.put(table, token, &key, &row)?.await };
         Some(Execution::Pending(Box::pin(async move {
             lanes::call(core, put).await.map(|()| Outcome::Void).map_err(storage_error)
         })))

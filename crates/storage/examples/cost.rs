@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lanes::{Config, Group, Lanes};
-use storage::{CellRef, Commit, CommitMode, Options, Read, Row, RowBuilder, Shard, TableId};
+use storage::{CellRef, Commit, CommitMode, Draft, Options, Read, RowBuilder, Shard, TableId};
 
 const TABLE: TableId = TableId(7);
 
@@ -15,10 +15,10 @@ fn place(number: u64) -> (i64, Bytes) {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64, Bytes::from(number.to_be_bytes().to_vec()))
 }
 
-fn write(key: &[u8], timestamp: i64) -> Row {
+fn write(key: &[u8], timestamp: i64) -> Draft {
     let mut row = RowBuilder::new(key, &[], timestamp);
     (0..5).for_each(|column| row.push(CellRef::live(column, timestamp, &[7; 34])));
-    row.finish()
+    row.draft()
 }
 
 fn per(count: u64, since: u64) -> u64 {
@@ -31,7 +31,7 @@ async fn fill(shard: &Rc<Shard>, name: &str, rows: u64, timestamp: i64) {
     for number in 0..rows {
         let (token, key) = place(number);
         let at = lanes::time::monotonic_ns();
-        commits.push(shard.put(TABLE, token, &key, write(&key, timestamp)).expect("applies"));
+        commits.push(shard.put(TABLE, token, &key, &write(&key, timestamp)).expect("applies"));
         applying += lanes::time::monotonic_ns() - at;
         if commits.len() == 256 {
             for commit in commits.drain(..) {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::model::{CellRef, CellValue, Change, Deletion, Expiry, Liveness, Mutation, TableId};
 use crate::ranges::{Position, Ranges};
-use crate::row::{Row, RowBuilder};
+use crate::row::{Draft, Row, RowBuilder};
 
 /// The bytes do not decode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -357,7 +357,7 @@ fn put_bound(out: &mut Vec<u8>, bound: &Bound<Bytes>) {
 }
 
 /// A log record that is one row, which carries its key: no mutations, and then the row.
-pub(crate) fn put_one_row(out: &mut Vec<u8>, table: TableId, token: i64, row: &Row) {
+pub(crate) fn put_one_row(out: &mut Vec<u8>, table: TableId, token: i64, row: &Draft) {
     put_varint(out, 0);
     put_u128(out, table.0);
     put_i64(out, token);
@@ -365,7 +365,7 @@ pub(crate) fn put_one_row(out: &mut Vec<u8>, table: TableId, token: i64, row: &R
 }
 
 /// A log record that is one row of a partition with several.
-pub(crate) fn put_row_of(out: &mut Vec<u8>, table: TableId, token: i64, key: &[u8], row: &Row) {
+pub(crate) fn put_row_of(out: &mut Vec<u8>, table: TableId, token: i64, key: &[u8], row: &Draft) {
     put_varint(out, 1);
     put_u128(out, table.0);
     put_i64(out, token);

@@ -70,7 +70,7 @@ pub use layout::IGNORE_MSB;
 pub use model::{CellRef, CellValue, Change, Deletion, Expiry, Liveness, Mutation, TableId};
 pub use options::{CommitMode, Compression, Groups, Options, PaceOptions, Strategy, TableOptions};
 pub use read::Read;
-pub use row::{Cells, Row, RowBuilder};
+pub use row::{Cells, Draft, Row, RowBuilder};
 pub use scan::Scan;
 pub use shard::{Shard, Stats};
 pub use slice::{Slice, Sliced};

@@ -14,8 +14,7 @@ use imbl::OrdMap;
 
 use crate::model::Change;
 use crate::partition::Partition;
-use crate::reconcile::merge_rows;
-use crate::row::Row;
+use crate::row::{Draft, Row};
 
 /// The partitions of one table. Cloning is O(1).
 #[derive(Clone, Debug, Default)]
@@ -129,14 +128,15 @@ impl Memtable {
 
     /// Writes one row that carries its key, if it is the only one of its partition; returns about how many bytes the table
     /// grew by.
-    pub(crate) fn put(&mut self, token: i64, key: &[u8], row: Row) -> usize {
+    pub(crate) fn put(&mut self, token: i64, key: &[u8], row: &Draft) -> usize {
         match self.buckets.get_mut(&token) {
             Some(Bucket::Row(old)) if old.key() == key && row.clustering().is_empty() => {
                 let before = old.bytes();
-                *old = if row.supersedes(old) { row } else { merge_rows(old, &row) };
+                old.absorb(row);
                 return old.bytes().saturating_sub(before);
             }
             None if row.clustering().is_empty() && row.key() == key => {
+                let row = row.row();
                 let bytes = row.bytes() + PARTITION_OVERHEAD;
                 self.buckets.insert(token, Bucket::Row(row));
                 self.partitions += 1;
@@ -144,7 +144,7 @@ impl Memtable {
             }
             _ => {}
         }
-        self.apply(token, key, &[Change::Row(row)])
+        self.apply(token, key, &[Change::Row(row.row())])
     }
 
     /// Applies changes to a partition; returns about how many bytes the table grew by.

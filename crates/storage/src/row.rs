@@ -8,8 +8,8 @@
 //!  payload    path and value of each cell, in the directory's order
 //! ```
 //!
-//! It is built once, where a request is bound, and copied as it is into log and memtable: so a write costs one allocation and a
-//! few copies of bytes, and a row found in memory is a pointer away, its directory in the first cache line. A
+//! It is built once, where a request is bound, and copied as it is into log and memtable: so a write costs one allocation (none, where it
+//! overwrites a row as long) and a few copies of bytes, and a row found in memory is a pointer away, its directory in the first cache line. A
 //! *string* is a varint length and its bytes. The key is there only where the row is the only one of its partition, in memtables.
 //! Most cells share the row's timestamp; a cell that does not says so and carries its own.
 //!
@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use crate::codec::{Malformed, put_bytes, put_deletion, put_expiry, put_i64, put_u32, put_varint};
 use crate::model::{CellRef, CellValue, Deletion, Expiry, Liveness};
+use crate::reconcile::merge_rows;
 
 /// The row has a marker.
 const MARKER: u8 = 1;
@@ -138,6 +139,17 @@ fn head(bytes: &[u8]) -> Option<Head<'_>> {
     Some(Head { clustering, flags, timestamp, marker, deletion, directory })
 }
 
+#[inline]
+fn key_of(row: &[u8]) -> &[u8] {
+    Walk { bytes: row, at: 0 }.string().expect(CHECKED)
+}
+
+#[inline]
+fn clustering_of(row: &[u8]) -> &[u8] {
+    let mut walk = Walk { bytes: row, at: 0 };
+    walk.string().and_then(|_| walk.string()).expect(CHECKED)
+}
+
 const CHECKED: &str = "a row is well-formed from the moment it exists";
 
 impl Row {
@@ -176,14 +188,13 @@ impl Row {
     /// The key of the partition, if the row carries it.
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
-        Walk { bytes: &self.0, at: 0 }.string().expect(CHECKED)
+        key_of(&self.0)
     }
 
     /// The row's place in its partition: an order-preserving encoding, empty for the only row of a table without clustering.
     #[inline]
     pub fn clustering(&self) -> &[u8] {
-        let mut walk = Walk { bytes: &self.0, at: 0 };
-        walk.string().and_then(|_| walk.string()).expect(CHECKED)
+        clustering_of(&self.0)
     }
 
     /// The write time that most of its cells have, microseconds.
@@ -217,6 +228,12 @@ impl Row {
         self.0.len() + 16
     }
 
+    /// The same row in the form that is written.
+    #[cfg(test)]
+    pub(crate) fn draft(&self) -> Draft {
+        Draft(Some(Box::new(Parts { out: self.0.to_vec(), ..Parts::default() })))
+    }
+
     /// The same row carrying its partition's key.
     pub(crate) fn with_key(&self, key: &[u8]) -> Row {
         if self.key() == key {
@@ -230,24 +247,42 @@ impl Row {
         builder.finish()
     }
 
-    /// Whether this row leaves nothing to be seen of `old`: the common case of an overwrite, found without comparing values.
-    #[inline]
+    /// Whether this row leaves nothing to be seen of `old`.
     pub(crate) fn supersedes(&self, old: &Row) -> bool {
-        const SPECIAL: u8 = MARKER_TIMESTAMP | DELETION | MIXED | ELEMENTS;
-        let (new, old_head) = (self.head(), old.head());
-        if (new.flags | old_head.flags) & SPECIAL != 0 || new.timestamp <= old_head.timestamp {
-            return false;
-        }
-        if old_head.flags & MARKER != 0 && new.flags & MARKER == 0 {
-            return false;
-        }
-        let (ours, theirs) = (&self.0[new.directory.clone()], &old.0[old_head.directory.clone()]);
-        if ours == theirs {
-            return true;
-        }
-        let mut ours = Cells::new(&self.0, &new);
-        Cells::new(&old.0, &old_head).all(|cell| ours.any(|our| our.column == cell.column))
+        supersedes(&self.0, &old.0)
     }
+
+    /// Takes in what was written to the same row. Most often that leaves nothing of what was there, and is as long: then it goes
+    /// into the same memory, if no snapshot has it.
+    pub(crate) fn absorb(&mut self, draft: &Draft) {
+        let bytes = draft.as_bytes();
+        if !supersedes(bytes, &self.0) {
+            *self = merge_rows(self, &draft.row());
+            return;
+        }
+        match Arc::get_mut(&mut self.0) {
+            Some(own) if own.len() == bytes.len() => own.copy_from_slice(bytes),
+            _ => self.0 = bytes.into(),
+        }
+    }
+}
+
+/// Whether a row leaves nothing to be seen of an older one: the common case of an overwrite, found without comparing values.
+#[inline]
+fn supersedes(row: &[u8], old: &[u8]) -> bool {
+    const SPECIAL: u8 = MARKER_TIMESTAMP | DELETION | MIXED | ELEMENTS;
+    let (new_head, old_head) = (head(row).expect(CHECKED), head(old).expect(CHECKED));
+    if (new_head.flags | old_head.flags) & SPECIAL != 0 || new_head.timestamp <= old_head.timestamp {
+        return false;
+    }
+    if old_head.flags & MARKER != 0 && new_head.flags & MARKER == 0 {
+        return false;
+    }
+    if row[new_head.directory.clone()] == old[old_head.directory.clone()] {
+        return true;
+    }
+    let mut ours = Cells::new(row, &new_head);
+    Cells::new(old, &old_head).all(|cell| ours.any(|our| our.column == cell.column))
 }
 
 impl fmt::Debug for Row {
@@ -358,7 +393,7 @@ impl Finder {
 /// Builds a row, dropping what its own deletions shadow.
 #[derive(Debug)]
 pub struct RowBuilder {
-    parts: Parts,
+    parts: Box<Parts>,
     timestamp: i64,
     flags: u8,
     marker: Option<Liveness>,
@@ -380,14 +415,50 @@ struct Parts {
 const SPARE_MAX: usize = 64 << 10;
 
 thread_local! {
-    static SPARE: Cell<Option<Parts>> = const { Cell::new(None) };
+    static SPARE: Cell<Option<Box<Parts>>> = const { Cell::new(None) };
+}
+
+/// A row that is written out and has no memory of its own yet.
+#[derive(Debug)]
+pub struct Draft(Option<Box<Parts>>);
+
+impl Draft {
+    /// The row's bytes.
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0.as_ref().expect("there until it is dropped").out
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        key_of(self.as_bytes())
+    }
+
+    #[inline]
+    pub(crate) fn clustering(&self) -> &[u8] {
+        clustering_of(self.as_bytes())
+    }
+
+    /// The row.
+    #[must_use]
+    pub fn row(&self) -> Row {
+        Row(self.as_bytes().into())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let spare = self.0.take().filter(|parts| parts.out.capacity() <= SPARE_MAX);
+        // A thread that is ending keeps nothing.
+        let _ = SPARE.try_with(|kept| kept.set(spare));
+    }
 }
 
 impl RowBuilder {
     /// A row of the partition `key` (empty, unless it is the partition's only row) at `clustering`, most of which is written
     /// at `timestamp`, microseconds.
     pub fn new(key: &[u8], clustering: &[u8], timestamp: i64) -> RowBuilder {
-        let mut parts = SPARE.take().unwrap_or_default();
+        let mut parts = SPARE.with(Cell::take).unwrap_or_default();
         parts.out.clear();
         parts.directory.clear();
         parts.payload.clear();
@@ -432,7 +503,7 @@ impl RowBuilder {
         if cell.path.is_none() && matches!(cell.value, CellValue::Dead { .. }) {
             self.dead = Some((cell.column, cell.timestamp));
         }
-        let Parts { directory, payload, .. } = &mut self.parts;
+        let Parts { directory, payload, .. } = &mut *self.parts;
         put_varint(directory, u64::from(cell.column));
         let mut kind = match &cell.value {
             CellValue::Live { expiry: None, .. } => LIVE,
@@ -481,8 +552,14 @@ impl RowBuilder {
     }
 
     /// The finished row.
-    pub fn finish(mut self) -> Row {
-        let Parts { out, directory, payload } = &mut self.parts;
+    pub fn finish(self) -> Row {
+        self.draft().row()
+    }
+
+    /// The finished row, in memory that the next one will use.
+    #[must_use]
+    pub fn draft(mut self) -> Draft {
+        let Parts { out, directory, payload } = &mut *self.parts;
         let own = self.marker.filter(|marker| marker.timestamp != self.timestamp);
         let expiry = self.marker.and_then(|marker| marker.expiry);
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
@@ -505,11 +582,7 @@ impl RowBuilder {
         }
         put_bytes(out, directory);
         out.extend_from_slice(payload);
-        let row = Row(out.as_slice().into());
-        if out.capacity() <= SPARE_MAX {
-            SPARE.set(Some(self.parts));
-        }
-        row
+        Draft(Some(self.parts))
     }
 }
 

@@ -23,7 +23,7 @@ use crate::merge::MergeStream;
 use crate::model::{Mutation, TableId};
 use crate::options::{Options, TableOptions};
 use crate::pacing::Pacing;
-use crate::row::Row;
+use crate::row::Draft;
 use crate::scan::Scan;
 use crate::signal::Signal;
 use crate::table_file::TableFile;
@@ -237,11 +237,11 @@ impl Shard {
         table: TableId,
         token: i64,
         key: &[u8],
-        row: Row,
+        row: &Draft,
     ) -> Result<Commit, StorageError> {
         let record = self.append(|out| match row.key() == key {
-            true => put_one_row(out, table, token, &row),
-            false => put_row_of(out, table, token, key, &row),
+            true => put_one_row(out, table, token, row),
+            false => put_row_of(out, table, token, key, row),
         })?;
         let state = &mut *self.state.borrow_mut();
         let before = state.bytes;

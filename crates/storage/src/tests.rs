@@ -285,7 +285,7 @@ fn write(shard: &Rc<Shard>, mutations: &[Mutation]) -> Result<Commit, StorageErr
         && let [Change::Row(row)] = &changes[..]
     {
         let row = if row.clustering().is_empty() && token % 3 != 0 { row.with_key(key) } else { row.clone() };
-        return shard.put(*table, *token, key, row);
+        return shard.put(*table, *token, key, &row.draft());
     }
     shard.apply(mutations.to_vec())
 }
@@ -442,7 +442,7 @@ fn a_mutation_too_large_is_refused_and_changes_nothing() {
     let mut row = RowBuilder::new(&key, &[], 1);
     row.push(CellRef::live(0, 1, &[1; 40 << 10]));
     let row = row.finish();
-    let refused = shard.put(TableId(0), token, &key, row.clone()).unwrap_err();
+    let refused = shard.put(TableId(0), token, &key, &row.draft()).unwrap_err();
     assert!(matches!(refused, StorageError::TooLarge { limit: 32768, .. }), "{refused}");
     let changes = vec![Change::Row(row)];
     let refused =

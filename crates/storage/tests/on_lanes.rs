@@ -53,7 +53,7 @@ fn write(shard: &Rc<Shard>, number: u64, value: u64) -> Result<Commit, StorageEr
     let (token, key) = place(number);
     let mut row = RowBuilder::new(&key, &[], value as i64);
     (0..5).for_each(|column| row.push(CellRef::live(column, value as i64, &[value as u8; 34])));
-    shard.put(TABLE, token, &key, row.finish())
+    shard.put(TABLE, token, &key, &row.draft())
 }
 
 async fn check(shard: &Rc<Shard>, number: u64, value: u64) {

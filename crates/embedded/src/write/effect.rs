@@ -6,7 +6,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use engine::{Error, Request, Value};
 use schema::ColumnKind;
-use storage::{Change, Deletion, Expiry, Liveness, Mutation, Row, RowBuilder, TableId};
+use storage::{Change, Deletion, Draft, Expiry, Liveness, Mutation, RowBuilder, TableId};
 
 use super::{Act, WritePlan, single};
 use crate::change::{self, Before, ColumnOp, Moment};
@@ -53,7 +53,7 @@ fn moment(
 }
 
 /// The key of a partition, and its row.
-type KeyAndRow<'a> = (Cow<'a, [u8]>, Row);
+type KeyAndRow<'a> = (Cow<'a, [u8]>, Draft);
 
 impl WritePlan {
     /// For a write that sets columns of one row whose key is given whole: the partition, and the row. Most writes are such, and this
@@ -81,7 +81,8 @@ impl WritePlan {
             let key = key?;
             check_key(&self.def, &key)?;
             let at = moment(self, values, request, Times { now_us, list_us: now_us })?;
-            Ok((key.clone(), cells(&key, &[], *marker, regulars, values, &at, &Before::new())?))
+            let row = row_of(&key, &[], *marker, regulars, values, &at, &Before::new())?;
+            Ok((key, row.draft()))
         })())
     }
 }
@@ -124,12 +125,15 @@ impl WritePlan {
             Act::Columns { marker, statics, regulars } => {
                 if !statics.is_empty() {
                     let seen = before(None);
-                    changes.push(Change::Static(cells(&[], &[], false, statics, values, &at, &seen)?));
+                    changes
+                        .push(Change::Static(row_of(&[], &[], false, statics, values, &at, &seen)?.finish()));
                 }
                 if *marker || !regulars.is_empty() {
                     for_each_row(self, values, |row| {
                         let (key, seen) = (own(row), before(Some(row)));
-                        changes.push(Change::Row(cells(&key, row, *marker, regulars, values, &at, &seen)?));
+                        changes.push(Change::Row(
+                            row_of(&key, row, *marker, regulars, values, &at, &seen)?.finish(),
+                        ));
                         Ok(())
                     })?;
                 }
@@ -274,7 +278,7 @@ fn expiry(plan: &WritePlan, values: &[Value<'_>], now_s: u32) -> Result<Option<E
 }
 
 /// A row of the columns that a statement changes.
-fn cells(
+fn row_of(
     key: &[u8],
     row: &[u8],
     marker: bool,
@@ -282,9 +286,9 @@ fn cells(
     values: &[Value<'_>],
     at: &Moment,
     before: &Before,
-) -> Result<Row, Error> {
+) -> Result<RowBuilder, Error> {
     let mut cells = RowBuilder::new(key, row, at.timestamp);
     cells.marker(marker.then_some(Liveness { timestamp: at.timestamp, expiry: at.expiry }));
     change::push_all(ops, values, at, before, &mut cells)?;
-    Ok(cells.finish())
+    Ok(cells)
 }
