@@ -52,8 +52,8 @@ struct Running {
 }
 
 impl Running {
-    fn start(folder: &Folder) -> Running {
-        let mut command = demo(folder, &["--quick"]);
+    fn start(folder: &Folder, args: &[&str]) -> Running {
+        let mut command = demo(folder, args);
         let mut child =
             command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         let stderr = child.stderr.take().expect("a pipe");
@@ -115,11 +115,12 @@ fn naming(folder: &Path) -> Vec<String> {
 }
 
 /// Interrupts the demo once it has said these words; nothing of it may be left.
-fn check_interrupted(name: &str, words: &str) {
+fn check_interrupted(name: &str, args: &[&str], words: &str) {
     let folder = Folder::new(name);
-    let mut running = Running::start(&folder);
+    let mut running = Running::start(&folder, args);
     running.hear(words);
-    assert!(!naming(&folder.0).is_empty(), "its server runs on the folder");
+    let serves = args[0] != "compaction";
+    assert_eq!(!naming(&folder.0).is_empty(), serves, "its server, if it has one, runs on the folder");
     assert_eq!(running.interrupt().code(), Some(130));
     assert_eq!(naming(&folder.0), Vec::<String>::new(), "processes are left");
     let left: Vec<_> =
@@ -129,12 +130,22 @@ fn check_interrupted(name: &str, words: &str) {
 
 #[test]
 fn interrupted_while_it_fills_the_tables() {
-    check_interrupted("filling", "rows");
+    check_interrupted("filling", &["--quick"], "rows");
 }
 
 #[test]
 fn interrupted_while_both_loads_run() {
-    check_interrupted("loads", "the batch load joins");
+    check_interrupted("loads", &["--quick"], "the batch load joins");
+}
+
+#[test]
+fn interrupted_while_it_looks_for_the_write_capacity() {
+    check_interrupted("flush", &["flush", "--quick"], "capacity for writes");
+}
+
+#[test]
+fn interrupted_while_it_writes_what_is_to_be_compacted() {
+    check_interrupted("compaction", &["compaction", "--quick"], "incremental:");
 }
 
 #[test]

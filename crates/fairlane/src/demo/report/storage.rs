@@ -44,14 +44,20 @@ fn panel(chapter: &Chapter, title: &str, of: &[(&str, usize, Of)]) -> Panel {
         let there = points.iter().any(|point| point.1 > 0.0);
         there.then(|| Line { name: (*name).to_string(), class: *class, thin: false, points })
     };
+    let lines: Vec<Line> = of.iter().filter_map(line).collect();
+    // A line alone is not named beside it.
+    let title = match lines.as_slice() {
+        [only] => format!("{title}: {}", only.name),
+        _ => title.to_string(),
+    };
     Panel {
-        title: title.to_string(),
+        title,
         scale: Scale::Linear,
         tall: 0.9,
         stacked: false,
         top: None,
         spans: Vec::new(),
-        lines: of.iter().filter_map(line).collect(),
+        lines,
         rules: Vec::new(),
         notes: Vec::new(),
         mark: |value| format!("{value}"),
@@ -71,7 +77,7 @@ pub(super) fn space(chapter: &Chapter) -> Option<Panel> {
         top: None,
         spans: Vec::new(),
         lines: vec![Line { name: "table files".to_string(), class: 0, thin: false, points }],
-        rules: vec![rule(1.0, "before"), rule(1.1, "10 % more"), rule(2.0, "twice")],
+        rules: vec![rule(1.1, "10 % more than before"), rule(2.0, "twice of it")],
         notes: Vec::new(),
         mark: |value| format!("{value:.0}"),
     })
