@@ -389,6 +389,7 @@ impl Core {
                     self.disk.borrow_mut().drop_group(group);
                 }
                 Message::Disk(finished) => self.disk_finished(*finished),
+                Message::DiskModel(model) => self.disk.borrow_mut().set_model(model),
                 Message::DiskIdle => {}
             }
         }

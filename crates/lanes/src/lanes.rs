@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
+use sched::DiskModel;
+
 use crate::config::{Config, DiskBackend};
 use crate::context::{as_fast_lane, spawn_at};
 use crate::disk::{Bucket, KernelThreads, Pool, Ring, Service};
@@ -282,6 +284,12 @@ impl Lanes {
         if group.0 >= Group::BUILT_IN && self.0.registry.drop_group(group) {
             self.tell_all(|| Message::Drop(group));
         }
+    }
+
+    /// From now on the disk is taken to have these maxima, instead of those of [`Config::disk`]. Requests already queued keep
+    /// their cost.
+    pub fn set_disk(&self, model: DiskModel) {
+        self.tell_all(|| Message::DiskModel(model));
     }
 
     fn tell_all(&self, message: impl Fn() -> Message) {

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
+use sched::DiskModel;
+
 use crate::call::Permits;
 use crate::disk::Finished;
 use crate::heavy::HeavyLane;
@@ -26,6 +28,8 @@ pub(crate) enum Message {
     Drop(Group),
     /// A disk request is done.
     Disk(Box<Finished>),
+    /// The disk's maxima.
+    DiskModel(DiskModel),
     /// The disk has nothing to do: requests that its bucket held back may go. To be woken is all there is to it.
     DiskIdle,
 }

@@ -12,13 +12,14 @@
 use crate::io_claim::{Budget, Claim};
 
 /// How far ahead of the model requests may be sent, ns of disk: the queue that may build up inside the device, and so
-/// what a request that comes next waits there at most, if the maxima are right.
-pub const BURST_NS: u64 = 1_000_000;
-/// Disk time that a core takes at once while others wait as well, ns: so long it is, at most, before the next one's turn. Some tens
-/// of small requests of a fast disk, so that the state all cores share changes hands rarely.
-pub const PIECE_NS: u64 = 100_000;
-const _: () =
-    assert!(PIECE_NS * 10 <= BURST_NS, "ten cores in line are no longer than the queue inside the device");
+/// what a request that comes next waits there at most, if the maxima are right. It is also how late a core's timer may be at no
+/// loss.
+pub const BURST_NS: u64 = 500_000;
+/// Disk time that a core takes at once while the disk has enough to do, ns: so long it is, at most, before the next core's turn, and
+/// as often a core's timer goes off to send the next lot. A lot of some tens of small requests is sent with one system call; one by
+/// one they would take twice the CPU.
+pub const PIECE_NS: u64 = 250_000;
+const _: () = assert!(PIECE_NS * 2 <= BURST_NS, "while a core's turn passes, the device has something to do");
 /// A group's own limit is handed to cores in pieces of so much time, ns.
 pub const LIMIT_PIECE_NS: u64 = 1_000_000;
 
@@ -44,6 +45,60 @@ pub struct DiskModel {
     pub read_ops_max: u64,
     /// Operations a second, writing in small requests.
     pub write_ops_max: u64,
+}
+
+/// Size of the requests that a disk's bandwidth is measured with, bytes.
+pub const SEQUENTIAL_BYTES: u64 = 128 << 10;
+/// Size of the requests that a disk's operations are measured with, bytes.
+pub const RANDOM_BYTES: u64 = 4 << 10;
+
+/// What a disk was seen to do, with as many requests in flight as it takes. Zero counts as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskSpeed {
+    /// Bytes a second, reading in order, [`SEQUENTIAL_BYTES`] at a time.
+    pub read_bandwidth: u64,
+    /// Bytes a second, writing in order, [`SEQUENTIAL_BYTES`] at a time.
+    pub write_bandwidth: u64,
+    /// Reads a second of [`RANDOM_BYTES`], anywhere.
+    pub read_ops: u64,
+    /// Writes a second of [`RANDOM_BYTES`], anywhere.
+    pub write_ops: u64,
+}
+
+/// The part of what a disk was seen to do that it is given to do, in percent. At all of it, whatever once waits inside it (after a
+/// hiccup, or beside another program) waits for good; and a kernel's I/O scheduler or a hypervisor's throttle that has something to
+/// choose from chooses by its own rules: `mq-deadline` then lets a single read wait behind a scan for up to half a second.
+const USED_PERCENT: u64 = 90;
+
+impl DiskSpeed {
+    /// The model in which the disk is given nearly all it was seen to do ([`USED_PERCENT`]). Each request measured moved bytes *and* was
+    /// an operation, so the two are told apart again (`sequential = SEQUENTIAL_BYTES·x + y`, `random = RANDOM_BYTES·x + y`).
+    #[must_use]
+    pub fn model(&self) -> DiskModel {
+        let used = |seen: u64| (u128::from(seen) * u128::from(USED_PERCENT) / 100) as u64;
+        let (read_bandwidth_max, read_ops_max) = maxima(used(self.read_bandwidth), used(self.read_ops));
+        let (write_bandwidth_max, write_ops_max) = maxima(used(self.write_bandwidth), used(self.write_ops));
+        DiskModel { read_bandwidth_max, write_bandwidth_max, read_ops_max, write_ops_max }
+    }
+}
+
+/// Bytes and operations a second that cost the whole disk, each on its own.
+fn maxima(bandwidth: u64, ops: u64) -> (u64, u64) {
+    /// Times are in attoseconds, so that a byte of a fast disk is a number of some precision.
+    const UNIT: u128 = SECOND_NS * 1_000_000_000;
+    let (large, small) = (u128::from(SEQUENTIAL_BYTES), u128::from(RANDOM_BYTES));
+    let sequential = large * UNIT / u128::from(bandwidth.max(1));
+    let random = UNIT / u128::from(ops.max(1));
+    // What takes no longer in large pieces (a turning disk's head that has arrived) tells nothing of how much of it is transfer:
+    // the bandwidth is taken as it was seen.
+    let byte = match sequential.checked_sub(random) {
+        Some(longer @ 1..) => longer / (large - small),
+        _ => sequential / large,
+    };
+    let byte = byte.min(random / small).max(1);
+    let operation = random.saturating_sub(small * byte);
+    let per_second = |time: u128| u64::try_from(UNIT / time.max(SECOND_NS)).unwrap_or(u64::MAX);
+    (u64::try_from(UNIT / byte).unwrap_or(u64::MAX), per_second(operation))
 }
 
 impl DiskModel {
@@ -110,6 +165,49 @@ mod tests {
         assert_eq!(DISK.cost_ns(Kind::Read, u64::MAX), 9_223_372_036_854_775_808 + 2_500);
         let unmeasured = DiskModel { read_bandwidth_max: 0, ..DISK };
         assert_eq!(unmeasured.cost_ns(Kind::Read, u64::MAX), u64::MAX);
+    }
+
+    /// Half a percent, or a nanosecond of rounding.
+    fn close(found: u64, expected: u64) -> bool {
+        found.abs_diff(expected) <= expected / 200 + 2
+    }
+
+    #[test]
+    fn a_model_gives_nine_tenths_of_what_was_measured() {
+        for (bandwidth, ops) in
+            [(2_000_000_000, 150_000), (7_000_000_000, 1_200_000), (300_000_000, 3_000), (1 << 20, 200)]
+        {
+            let (write_bandwidth, write_ops) = (bandwidth / 2, ops / 2);
+            let speed = DiskSpeed { read_bandwidth: bandwidth, read_ops: ops, write_bandwidth, write_ops };
+            let model = speed.model();
+            let [large_ns, small_ns] =
+                [SEQUENTIAL_BYTES, RANDOM_BYTES].map(|bytes| model.cost_ns(Kind::Read, bytes));
+            let measured_ns =
+                [SEQUENTIAL_BYTES * 1_000_000_000 / bandwidth, 1_000_000_000 / ops].map(|ns| ns * 10 / 9);
+            assert!(
+                close(large_ns, measured_ns[0]) && close(small_ns, measured_ns[1]),
+                "{bandwidth} {ops}: {model:?}"
+            );
+            assert!(close(model.cost_ns(Kind::Write, RANDOM_BYTES), 2 * measured_ns[1]));
+        }
+    }
+
+    #[test]
+    fn strange_measurements_give_a_model_all_the_same() {
+        let seen = |bandwidth, ops| {
+            DiskSpeed { read_bandwidth: bandwidth, read_ops: ops, write_bandwidth: bandwidth, write_ops: ops }
+                .model()
+        };
+        // A turning disk: large pieces in order are cheaper than small ones anywhere.
+        let turning = seen(200_000_000, 120);
+        assert!(close(turning.cost_ns(Kind::Read, RANDOM_BYTES), 1_000_000_000 / 108), "{turning:?}");
+        assert!(close(turning.read_bandwidth_max, 180_000_000));
+        // Small pieces move more bytes than large ones.
+        let upside_down = seen(1_000_000, 1_000_000);
+        assert!(close(upside_down.cost_ns(Kind::Read, RANDOM_BYTES), 1_111), "{upside_down:?}");
+        for (bandwidth, ops) in [(0, 0), (0, u64::MAX), (u64::MAX, 0), (u64::MAX, u64::MAX)] {
+            assert!(seen(bandwidth, ops).cost_ns(Kind::Write, RANDOM_BYTES) > 0);
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod tree;
 mod virtual_time;
 
 pub use cap::Cap;
-pub use disk::{DiskModel, Kind};
+pub use disk::{DiskModel, DiskSpeed, Kind};
 pub use io_claim::{Budget, Claim};
 pub use io_queue::{IoQueue, Pop};
 pub use tree::{LATENCY_LINGER_NS, LATENCY_TICK_NS, NodeId, NodeSpec, TICK_NS, Tree};

@@ -7,6 +7,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -22,7 +23,7 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 const KEPT_SUM_MAX: usize = 4 << 20;
 
 thread_local! {
-    static KEPT: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
+    static KEPT: RefCell<Vec<Arc<Memory>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Aligned memory, all of it initialised at all times.
@@ -45,16 +46,16 @@ impl Memory {
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
         Memory { start, bytes }
     }
+}
 
-    /// A kept piece that is large enough, and no more than four times as large.
-    fn kept(bytes: usize) -> Option<Memory> {
-        let take = |kept: &RefCell<Vec<Memory>>| {
-            let mut kept = kept.borrow_mut();
-            let fits = |memory: &Memory| (bytes..=4 * bytes).contains(&memory.bytes);
-            kept.iter().position(fits).map(|at| kept.swap_remove(at))
-        };
-        KEPT.try_with(take).ok().flatten()
-    }
+/// A kept piece that is large enough, and no more than four times as large.
+fn kept(bytes: usize) -> Option<Arc<Memory>> {
+    let take = |kept: &RefCell<Vec<Arc<Memory>>>| {
+        let mut kept = kept.borrow_mut();
+        let fits = |memory: &Arc<Memory>| (bytes..=4 * bytes).contains(&memory.bytes);
+        kept.iter().position(fits).map(|at| kept.swap_remove(at))
+    };
+    KEPT.try_with(take).ok().flatten()
 }
 
 impl Drop for Memory {
@@ -70,8 +71,10 @@ fn layout(bytes: usize) -> Layout {
 
 /// Bytes aligned to [`BLOCK`], a whole number of blocks.
 pub struct AlignedBuf {
-    /// None while being dropped only.
-    memory: Option<Memory>,
+    /// Shared by parts that one buffer was cut into. None while being dropped only.
+    memory: Option<Arc<Memory>>,
+    /// Where in the memory it begins. No two buffers have bytes in common.
+    from: usize,
     len: usize,
 }
 
@@ -97,12 +100,38 @@ impl AlignedBuf {
     /// As [`AlignedBuf::new`], holding whatever was in an earlier buffer: to be overwritten.
     pub(super) fn stale(len: usize) -> AlignedBuf {
         let len = len.max(1).next_multiple_of(BLOCK);
-        let memory = Memory::kept(len).unwrap_or_else(|| Memory::zeroed(len));
-        AlignedBuf { memory: Some(memory), len }
+        let memory = kept(len).unwrap_or_else(|| Arc::new(Memory::zeroed(len)));
+        AlignedBuf { memory: Some(memory), from: 0, len }
+    }
+
+    /// Parts of `bytes` (whole blocks) each, in order; the last may be shorter.
+    pub(super) fn cut(self, bytes: usize) -> Vec<AlignedBuf> {
+        assert!(bytes > 0 && bytes.is_multiple_of(BLOCK), "parts are whole blocks");
+        let part = |at: usize| {
+            let len = bytes.min(self.len - at);
+            AlignedBuf { memory: self.memory.clone(), from: self.from + at, len }
+        };
+        // The whole has no bytes any more once it is dropped, at the end of this: nobody else uses it meanwhile.
+        (0..self.len).step_by(bytes).map(part).collect()
+    }
+
+    /// The whole again. Panics if the parts are not all of one buffer, in their order.
+    pub(super) fn join(parts: Vec<AlignedBuf>) -> AlignedBuf {
+        let mut parts = parts.into_iter();
+        let mut whole = parts.next().expect("a buffer has at least one part");
+        for part in parts {
+            let same =
+                whole.memory.as_ref().zip(part.memory.as_ref()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
+            assert!(same && part.from == whole.from + whole.len, "a part comes behind the one before");
+            whole.len += part.len;
+        }
+        whole
     }
 
     fn start(&self) -> *mut u8 {
-        self.memory.as_ref().expect("there until it is dropped").start.as_ptr()
+        let memory = self.memory.as_ref().expect("there until it is dropped");
+        // SAFETY: a buffer lies within its memory.
+        unsafe { memory.start.as_ptr().add(self.from) }
     }
 }
 
@@ -110,7 +139,7 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory holds at least `len` initialised bytes, as long as `self`.
+        // SAFETY: the memory holds `len` initialised bytes from there on, as long as `self`, which nobody else has.
         unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 }
@@ -144,7 +173,8 @@ impl std::fmt::Debug for AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
-        if memory.bytes > KEPT_BYTES_MAX {
+        // The last part of a buffer keeps it, unless two are dropped at once: then nobody does.
+        if memory.bytes > KEPT_BYTES_MAX || Arc::strong_count(&memory) > 1 {
             return;
         }
         // A thread that is ending keeps nothing.
@@ -171,6 +201,26 @@ mod tests {
             assert!(buffer.iter().all(|&byte| byte == 0));
             buffer.fill(7); // the next one gets the same memory
         }
+    }
+
+    #[test]
+    fn a_buffer_is_cut_and_whole_again() {
+        let mut whole = AlignedBuf::new(5 * BLOCK);
+        let at = whole.as_ptr();
+        whole.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / BLOCK) as u8);
+        let mut parts = whole.cut(2 * BLOCK);
+        assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [2 * BLOCK, 2 * BLOCK, BLOCK]);
+        assert_eq!([parts[0][0], parts[1][0], parts[2][0]], [0, 2, 4]);
+        parts[1].fill(9);
+        let whole = AlignedBuf::join(parts);
+        assert_eq!((whole.as_ptr(), whole.len()), (at, 5 * BLOCK));
+        assert_eq!([0, 1, 2, 3, 4].map(|block| whole[block * BLOCK]), [0, 1, 9, 9, 4]);
+        let mut parts = whole.cut(BLOCK);
+        drop(parts.remove(0));
+        let other = AlignedBuf::new(5 * BLOCK);
+        assert!(other.as_ptr() != at, "parts of it are in use");
+        drop(parts);
+        assert_eq!(AlignedBuf::new(5 * BLOCK).as_ptr(), at, "and it is used again");
     }
 
     #[test]

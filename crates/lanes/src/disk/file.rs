@@ -14,15 +14,20 @@
 //! same: before a direct request it writes back what is dirty in that range, and drops it from the cache. So it is right whoever
 //! writes what, and fast for those who write whole blocks.
 //!
+//! What is longer than 128 KiB is cut into requests of that length, each of which waits for its own turn; they are under way
+//! together.
+//!
 //! A file system that knows no direct I/O says so at the open or at the first request. The file goes through the page cache
 //! then, as if nobody had asked for more, and it is reported once.
 
 use std::fs;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 
 use bytes::Bytes;
 
@@ -134,37 +139,39 @@ impl File {
     }
 
     /// Exactly `len` bytes from `offset`, both of them any number; on a direct file whole blocks around them are read, and
-    /// what is given back keeps those in memory. For a scan, requests of 128 KiB to 1 MiB are as fast as the disk can.
+    /// what is given back keeps those in memory. A scan is as fast as the disk can be with a megabyte at a time, and the next
+    /// one asked for meanwhile.
     ///
     /// # Errors
     /// `UnexpectedEof` if the file is shorter; else as the kernel says.
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         check_range(offset, len)?;
-        loop {
-            let direct = self.is_direct();
-            let (from, skip) =
-                if direct { (offset / BLOCK64 * BLOCK64, (offset % BLOCK64) as usize) } else { (offset, 0) };
-            let buffer = match direct {
-                true => Buffer::Aligned(AlignedBuf::stale(skip + len)),
-                false => Buffer::Bytes(vec![0; len]),
-            };
-            let read = Op { wanted: skip + len, ..self.op(Action::Read, from, buffer, direct) };
-            let op = match submit(read).await {
-                Err(failed) if direct && is_invalid(&failed.error) => {
-                    self.stop_being_direct();
-                    continue;
-                }
-                done => done?,
-            };
-            if op.done < skip + len {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            return match op.buffer {
+        let direct = self.is_direct();
+        if !direct && len <= PART_BYTES {
+            let buffer = Buffer::Bytes(vec![0; len]);
+            return match self.read_part(offset, buffer, len).await? {
                 Buffer::Bytes(bytes) => Ok(Bytes::from(bytes)),
-                Buffer::Aligned(buffer) => Ok(Bytes::from(buffer).slice(skip..skip + len)),
-                Buffer::None | Buffer::Shared(_) => unreachable!("the buffer made above comes back"),
+                Buffer::None | Buffer::Aligned(_) | Buffer::Shared(_) => {
+                    unreachable!("the same buffer comes back")
+                }
             };
         }
+        let skip = if direct { (offset % BLOCK64) as usize } else { 0 };
+        let parts = AlignedBuf::stale(skip + len).cut(PART_BYTES);
+        let read = |(at, part)| {
+            let at = at * PART_BYTES;
+            self.read_part(offset - skip as u64 + at as u64, Buffer::Aligned(part), skip + len - at)
+        };
+        let parts = all(parts.into_iter().enumerate().map(read)).await?;
+        Ok(Bytes::from(joined(parts)).slice(skip..skip + len))
+    }
+
+    /// Fills a buffer, or as much of it as is wanted.
+    async fn read_part(&self, offset: u64, buffer: Buffer, wanted: usize) -> io::Result<Buffer> {
+        let op = self.op(Action::Read, offset, buffer);
+        let wanted = wanted.min(op.wanted);
+        let op = self.submit(Op { wanted, ..op }).await?;
+        if op.done < wanted { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(op.buffer) }
     }
 
     /// Writes all of `data` at `offset`, both of them any. On a direct file, whole blocks that lie aligned in memory (as those of an
@@ -185,11 +192,10 @@ impl File {
         }
         if !blocks.is_empty() {
             let (at, data) = (offset + blocks.start as u64, data.slice(blocks));
-            let buffer = match data.as_ptr().addr().is_multiple_of(BLOCK) {
-                true => Buffer::Shared(data),
-                false => Buffer::Aligned(AlignedBuf::copy_of(&data)),
-            };
-            self.write_blocks(at, buffer).await?;
+            match data.as_ptr().addr().is_multiple_of(BLOCK) {
+                true => self.write_shared(&self.0.handle, at, data).await?,
+                false => drop(self.write_blocks(at, AlignedBuf::copy_of(&data)).await?),
+            }
         }
         if !tail.is_empty() {
             let at = offset + tail.start as u64;
@@ -208,27 +214,39 @@ impl File {
         if !offset.is_multiple_of(BLOCK64) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "an offset in whole blocks is wanted"));
         }
-        match self.write_blocks(offset, Buffer::Aligned(buffer)).await? {
-            Buffer::Aligned(buffer) => Ok(buffer),
-            Buffer::None | Buffer::Bytes(_) | Buffer::Shared(_) => unreachable!("the same buffer comes back"),
-        }
+        self.write_blocks(offset, buffer).await
     }
 
-    async fn write_blocks(&self, offset: u64, buffer: Buffer) -> io::Result<Buffer> {
-        let direct = self.is_direct();
-        let op = match submit(self.op(Action::Write, offset, buffer, direct)).await {
-            Err(Failed { error, op: Some(op) }) if direct && is_invalid(&error) => {
-                self.stop_being_direct();
-                submit(self.op(Action::Write, offset, op.buffer, false)).await?
-            }
-            done => done?,
+    async fn write_blocks(&self, offset: u64, buffer: AlignedBuf) -> io::Result<AlignedBuf> {
+        let write = |(at, part)| {
+            let op = self.op(Action::Write, offset + (at * PART_BYTES) as u64, Buffer::Aligned(part));
+            async { written(self.submit(op).await?) }
         };
-        written(op)
+        let parts = all(buffer.cut(PART_BYTES).into_iter().enumerate().map(write)).await?;
+        Ok(joined(parts))
     }
 
+    /// Through one of the file's descriptors; the first one may be direct.
     async fn write_shared(&self, handle: &Arc<Handle>, offset: u64, data: Bytes) -> io::Result<()> {
-        let op = self.op(Action::Write, offset, Buffer::Shared(data), false);
-        written(submit(Op { file: Some(handle.clone()), ..op }).await?).map(drop)
+        let direct = self.is_direct() && Arc::ptr_eq(handle, &self.0.handle);
+        let write = |at: usize| {
+            let part = data.slice(at..data.len().min(at + PART_BYTES));
+            let op = self.op(Action::Write, offset + at as u64, Buffer::Shared(part));
+            let op = Op { file: Some(handle.clone()), direct, ..op };
+            async { written(self.submit(op).await?) }
+        };
+        all((0..data.len()).step_by(PART_BYTES).map(write)).await.map(drop)
+    }
+
+    /// Has a request done, without direct I/O if the file system, asked for it, does not know it.
+    async fn submit(&self, op: Op) -> io::Result<Op> {
+        match submit(op).await {
+            Err(Failed { error, op: Some(op) }) if op.direct && is_invalid(&error) => {
+                self.stop_being_direct();
+                Ok(submit(Op { direct: false, done: 0, ..op }).await?)
+            }
+            done => Ok(done?),
+        }
     }
 
     /// The descriptor that goes through the page cache.
@@ -266,7 +284,7 @@ impl File {
     /// # Errors
     /// As the kernel says; what was written before may then be lost, whatever a second try says.
     pub async fn sync_data(&self) -> io::Result<()> {
-        let op = self.op(Action::Sync { all: false }, 0, Buffer::None, false);
+        let op = self.op(Action::Sync { all: false }, 0, Buffer::None);
         Ok(submit(op).await.map(drop)?)
     }
 
@@ -275,7 +293,7 @@ impl File {
     /// # Errors
     /// As [`File::sync_data`].
     pub async fn sync_all(&self) -> io::Result<()> {
-        let op = self.op(Action::Sync { all: true }, 0, Buffer::None, false);
+        let op = self.op(Action::Sync { all: true }, 0, Buffer::None);
         Ok(submit(op).await.map(drop)?)
     }
 
@@ -314,13 +332,47 @@ impl File {
         blocking(move || file.set_len(len)).await
     }
 
-    fn op(&self, action: Action, offset: u64, buffer: Buffer, direct: bool) -> Op {
-        let wanted = buffer.as_slice().len();
+    fn op(&self, action: Action, offset: u64, buffer: Buffer) -> Op {
+        let (wanted, direct) = (buffer.as_slice().len(), self.is_direct());
         Op { action, file: Some(self.0.handle.clone()), offset, buffer, wanted, direct, done: 0 }
     }
 }
 
 const BLOCK64: u64 = BLOCK as u64;
+
+/// What is longer goes as several requests at once, bytes: so a scan's megabyte is not in one piece before somebody else's block, and
+/// a disk is still as quick with it as it gets (its bandwidth is measured with requests of this size).
+const PART_BYTES: usize = 128 << 10;
+const _: () = assert!(PART_BYTES as u64 == sched::disk::SEQUENTIAL_BYTES && PART_BYTES.is_multiple_of(BLOCK));
+
+/// Awaits all of these side by side: what they give, in order, or the first error once all are over.
+async fn all<T>(requests: impl Iterator<Item = impl Future<Output = io::Result<T>>>) -> io::Result<Vec<T>> {
+    let mut requests: Vec<_> = requests.map(Box::pin).collect();
+    if requests.len() == 1 {
+        return Ok(vec![requests.remove(0).await?]);
+    }
+    let mut done: Vec<_> = requests.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        let mut pending = false;
+        for (request, done) in requests.iter_mut().zip(&mut done).filter(|(_, done)| done.is_none()) {
+            match request.as_mut().poll(cx) {
+                Poll::Ready(result) => *done = Some(result),
+                Poll::Pending => pending = true,
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    done.into_iter().map(|done| done.expect("all are over")).collect()
+}
+
+fn joined(parts: Vec<Buffer>) -> AlignedBuf {
+    let part = |part| match part {
+        Buffer::Aligned(part) => part,
+        Buffer::None | Buffer::Bytes(_) | Buffer::Shared(_) => unreachable!("the same buffers come back"),
+    };
+    AlignedBuf::join(parts.into_iter().map(part).collect())
+}
 
 /// Positions the kernel does not know are the caller's fault, and not to be taken for a file system that refuses direct I/O.
 fn check_range(offset: u64, len: usize) -> io::Result<()> {

@@ -193,6 +193,10 @@ impl Service {
         }
     }
 
+    pub(crate) fn set_model(&mut self, model: DiskModel) {
+        self.queue.set_model(model);
+    }
+
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.retry_ns
     }

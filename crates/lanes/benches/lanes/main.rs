@@ -1,7 +1,9 @@
 //! What the lanes hold, measured on this machine on one pinned core: CPU by shares in every mix of lanes, wake-ups of the fast
 //! lane beside a heavy one, a cap, and the cost of a switch. `cargo bench -p lanes`, `-- --quick` for a tenth of the time;
-//! `-- shares`, `wake`, `urgent`, `cap`, `cost` or `log` for one part.
+//! `-- shares`, `wake`, `urgent`, `cap`, `cost`, `log` or `disk` for one part.
 #![expect(clippy::disallowed_methods, reason = "measures from outside of the lanes")]
+
+mod disk;
 
 use std::cell::Cell;
 use std::io::Write;
@@ -336,6 +338,10 @@ fn main() {
     if wanted("log") {
         println!("a commit log's writes");
         log_writes(&lanes, 100 * scale);
+    }
+    if wanted("disk") {
+        println!("the disk by shares");
+        disk::all(&lanes, time);
     }
     println!("stalls {} overruns {} starved {}", lanes.stalls(), lanes.overruns(), lanes.starved(0));
     lanes.shutdown();

@@ -1,0 +1,179 @@
+//! The disk, past the page cache, on a file of 1 GiB in the current folder. First what it can do, as `fairlane probe-disk` would measure
+//! it; then two groups that both have hundreds of reads waiting; then a reader of one block at a time beside one that reads in order
+//! as fast as it may. With the model just measured, and without one.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::time::Duration;
+
+use lanes::disk::{AlignedBuf, File, OpenOptions};
+use lanes::{DISK_UNMEASURED, Group, GroupSpec, Lanes};
+use sched::disk::{RANDOM_BYTES, SEQUENTIAL_BYTES};
+use sched::{Class, DiskModel, DiskSpeed};
+
+const FILE_BYTES: u64 = 1 << 30;
+/// Reads that a backlogged group has waiting or under way: with two, more than a core may have under way.
+const DEPTH: usize = 512;
+
+/// Requests that some tasks of a group make, one after another each, until told to stop.
+#[derive(Clone)]
+struct Load {
+    group: Group,
+    file: File,
+    bytes: u64,
+    depth: usize,
+    in_order: bool,
+    stop: Arc<AtomicBool>,
+    begun: Arc<AtomicU64>,
+}
+
+impl Load {
+    fn new(group: Group, file: &File, bytes: u64, depth: usize) -> Load {
+        let (stop, begun) = (Arc::default(), Arc::default());
+        Load { group, file: file.clone(), bytes, depth, in_order: bytes > RANDOM_BYTES, stop, begun }
+    }
+
+    fn start(&self, lanes: &Lanes) {
+        let load = self.clone();
+        lanes.block_on(0, self.group, move || async move {
+            for _ in 0..load.depth {
+                lanes::spawn(load.group, load.clone().run()).detach();
+            }
+        });
+    }
+
+    async fn run(self) {
+        while !self.stop.load(Relaxed) {
+            let turn = self.begun.fetch_add(1, Relaxed);
+            let place = if self.in_order { turn } else { lanes::random::u64() };
+            let offset = place % (FILE_BYTES / self.bytes) * self.bytes;
+            self.file.read_at(offset, self.bytes as usize).await.expect("the file can be read");
+        }
+    }
+
+    fn end(&self) {
+        self.stop.store(true, Relaxed);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Reads a second, alone.
+fn rate(lanes: &Lanes, load: &Load, time: Duration) -> u64 {
+    load.start(lanes);
+    std::thread::sleep(time / 5);
+    let (before, began) = (lanes.usage(load.group).disk_read_ops, std::time::Instant::now());
+    std::thread::sleep(time);
+    let done = lanes.usage(load.group).disk_read_ops - before;
+    load.end();
+    (done as f64 / began.elapsed().as_secs_f64()) as u64
+}
+
+fn measure(lanes: &Lanes, file: &File, time: Duration) -> DiskModel {
+    let large = rate(lanes, &Load::new(Group::DEFAULT, file, SEQUENTIAL_BYTES, 32), time);
+    let small = rate(lanes, &Load::new(Group::DEFAULT, file, RANDOM_BYTES, 128), time);
+    println!(
+        "  reads alone: in order {} MB/s, of 4 KiB anywhere {small}/s",
+        large * SEQUENTIAL_BYTES / 1_000_000
+    );
+    let read_bandwidth = large * SEQUENTIAL_BYTES;
+    // Nothing is written.
+    DiskSpeed { read_bandwidth, read_ops: small, write_bandwidth: read_bandwidth, write_ops: small }.model()
+}
+
+fn by_shares(lanes: &Lanes, file: &File, what: &str, time: Duration) {
+    let groups = [100, 400].map(|shares| lanes.create_group(Group::USERS, GroupSpec::new("disk", shares)));
+    let loads = groups.map(|group| Load::new(group, file, RANDOM_BYTES, DEPTH));
+    loads.iter().for_each(|load| load.start(lanes));
+    std::thread::sleep(time / 5);
+    let usage = || groups.map(|group| lanes.usage(group));
+    let before = usage();
+    std::thread::sleep(time);
+    let after = usage();
+    loads.iter().for_each(Load::end);
+    let grown = |of: fn(&lanes::Usage) -> u64| [0, 1].map(|at| (of(&after[at]) - of(&before[at])) as f64);
+    let (ops, disk) = (grown(|usage| usage.disk_read_ops), grown(|usage| usage.disk_ns));
+    println!(
+        "  shares 1:4, {what:14} operations 1:{:.3}, disk time 1:{:.3}, {:.0} reads/s in all",
+        ops[1] / ops[0],
+        disk[1] / disk[0],
+        (ops[0] + ops[1]) / time.as_secs_f64()
+    );
+    groups.into_iter().for_each(|group| lanes.drop_group(group));
+}
+
+/// One read after another: µs at the median and in the worst 1 %.
+fn latency(lanes: &Lanes, file: &File, time: Duration) -> [u64; 2] {
+    let spec = GroupSpec { class: Class::Latency, ..GroupSpec::new("reader", 1000) };
+    let group = lanes.create_group(Group::USERS, spec);
+    let file = file.clone();
+    let mut took = lanes.block_on(0, group, move || async move {
+        let (began_ns, mut took) = (lanes::time::monotonic_ns(), Vec::new());
+        loop {
+            let asked_ns = lanes::time::monotonic_ns();
+            let offset = lanes::random::u64() % (FILE_BYTES / RANDOM_BYTES) * RANDOM_BYTES;
+            file.read_at(offset, RANDOM_BYTES as usize).await.expect("the file can be read");
+            let now_ns = lanes::time::monotonic_ns();
+            took.push((now_ns - asked_ns) / 1_000);
+            if now_ns - began_ns > time.as_nanos() as u64 {
+                return took;
+            }
+            lanes::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    lanes.drop_group(group);
+    took.sort_unstable();
+    [took.len() / 2, took.len() * 99 / 100].map(|at| took[at])
+}
+
+fn latencies(lanes: &Lanes, file: &File, what: &str, time: Duration) {
+    let alone = latency(lanes, file, time);
+    println!("  4 KiB alone, {what:14} p50 {:5} p99 {:5} us", alone[0], alone[1]);
+    for (bytes, depth) in [(SEQUENTIAL_BYTES, 32), (1 << 20, 8)] {
+        let spec = GroupSpec { class: Class::Batch, ..GroupSpec::new("scan", 100) };
+        let group = lanes.create_group(Group::USERS, spec);
+        let scan = Load::new(group, file, bytes, depth);
+        scan.start(lanes);
+        std::thread::sleep(time / 5);
+        let before = lanes.usage(group).disk_read_bytes;
+        let beside = latency(lanes, file, time);
+        let moved = lanes.usage(group).disk_read_bytes - before;
+        scan.end();
+        lanes.drop_group(group);
+        println!(
+            "    beside a scan, {:4} KiB x {depth:2}  p50 {:5} p99 {:5} us, scan {:5} MB/s, p99 {:.2} x alone",
+            bytes >> 10,
+            beside[0],
+            beside[1],
+            (moved as f64 / time.as_secs_f64() / 1e6) as u64,
+            beside[1] as f64 / alone[1] as f64
+        );
+    }
+}
+
+async fn make(path: PathBuf) -> File {
+    let options = OpenOptions { write: true, create: true, direct: true, ..OpenOptions::default() };
+    let file = lanes::disk::open(&path, options).await.expect("a file in this folder");
+    lanes::disk::remove_file(&path).await.expect("just made");
+    file.truncate(FILE_BYTES).await.expect("space");
+    let mut buffer = AlignedBuf::new(1 << 20);
+    lanes::random::fill(&mut buffer);
+    for at in 0..FILE_BYTES >> 20 {
+        buffer = file.write_aligned(at << 20, buffer).await.expect("space");
+    }
+    file.sync_all().await.expect("written");
+    if !file.is_direct() {
+        println!("  this folder knows no direct I/O: what follows is the page cache");
+    }
+    file
+}
+
+pub(crate) fn all(lanes: &Lanes, time: Duration) {
+    let file = lanes.block_on(0, Group::DEFAULT, || make("lanes-bench.disk".into()));
+    let measured = measure(lanes, &file, time);
+    for (what, model) in [("no model", DISK_UNMEASURED), ("measured model", measured)] {
+        lanes.set_disk(model);
+        by_shares(lanes, &file, what, time);
+        latencies(lanes, &file, what, time);
+    }
+}
