@@ -5,11 +5,11 @@ import decimal
 import uuid
 from collections import namedtuple
 
-from cassandra import InvalidRequest, Unauthorized
+from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import RoundRobinPolicy
-from cassandra.query import BatchStatement, SimpleStatement
+from cassandra.query import BatchStatement, BatchType, SimpleStatement
 
 from _server import PASSWORD, Server
 
@@ -89,6 +89,53 @@ def user_types(cluster, session):
     assert "still used by user types purse" in message, message
 
 
+def collections(session):
+    session.execute("CREATE TYPE pin (metal text, cents int, year int)")
+    session.execute(
+        "CREATE TABLE boxes (id int PRIMARY KEY, l list<text>, s set<int>, m map<text, timestamp>, c pin)"
+    )
+    insert = session.prepare("INSERT INTO boxes (id, l, s, m, c) VALUES (1, ?, ?, ?, ?)")
+    noon = datetime.datetime(2026, 1, 31, 12)
+    session.execute(insert, (["a", "b"], {3, 1}, {"x": noon}, ("tin", 5, None)))
+    add = session.prepare("UPDATE boxes SET l = l + ?, s = s - ?, m[?] = ?, c.cents = ? WHERE id = 1")
+    session.execute(add, (["c"], {1}, "y", noon, 6))
+    session.execute(session.prepare("UPDATE boxes SET l[?] = ? WHERE id = 1"), (0, "A"))
+    row = session.execute(session.prepare("SELECT l, s, m, c, m[?] AS y FROM boxes WHERE id = ?"), ("y", 1)).one()
+    assert (row.l, row.s, dict(row.m), row.y) == (["A", "b", "c"], {3}, {"x": noon, "y": noon}, noon), row
+    assert (row.c.metal, row.c.cents) == ("tin", 6), row
+    session.execute("UPDATE boxes SET s = {}, l = null WHERE id = 1")
+    assert session.execute("SELECT l, s FROM boxes WHERE id = 1").one() == (None, None)
+
+
+def counters(session):
+    session.execute("CREATE TABLE hits (page text PRIMARY KEY, hits counter)")
+    count = session.prepare("UPDATE hits SET hits = hits + ? WHERE page = ?")
+    futures = [session.execute_async(count, (n, page)) for n in range(100) for page in "ab"]
+    batch = BatchStatement(batch_type=BatchType.COUNTER)
+    for page in "abc":
+        batch.add(count, (1000, page))
+    session.execute(batch)
+    for future in futures:
+        future.result()
+    found = {row.page: row.hits for row in session.execute("SELECT page, hits FROM hits")}
+    assert found == {"a": 5950, "b": 5950, "c": 1000}, found
+
+
+def conditions(session):
+    session.execute("CREATE TABLE locks (name text PRIMARY KEY, owner int)")
+    take = session.prepare("INSERT INTO locks (name, owner) VALUES ('one', ?) IF NOT EXISTS")
+    taken = [session.execute_async(take, (n,)) for n in range(20)]
+    won = [n for n, future in enumerate(taken) if future.result().was_applied]
+    assert len(won) == 1, won
+    owner = session.execute("SELECT owner FROM locks WHERE name = 'one'").one().owner
+    assert owner == won[0], (owner, won)
+    give = session.prepare("UPDATE locks SET owner = ? WHERE name = 'one' IF owner = ?")
+    give.serial_consistency_level = ConsistencyLevel.LOCAL_SERIAL
+    refusal = session.execute(give, (99, owner + 1))
+    assert not refusal.was_applied and refusal.one().owner == owner
+    assert session.execute(give, (99, owner)).was_applied
+
+
 def rows(session):
     insert = session.prepare("INSERT INTO orders (customer, day, id, total, tags) VALUES (?, '2026-01-31', ?, ?, ?)")
     ids = [uuid.uuid1() for _ in range(250)]
@@ -149,6 +196,9 @@ def main():
         schema(session)
         types(session)
         user_types(cluster, session)
+        collections(session)
+        counters(session)
+        conditions(session)
         rows(session)
         roles_and_levels(server, session)
         metadata(cluster)

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use storage::{CellRef, Liveness, RowBuilder, TableId};
 use uuid::Uuid;
 
-use crate::definition::{self, Step};
+use crate::definition::{self, Step, storage_options};
 use crate::{Embedded, storage_error, term};
 
 /// The table that keeps the schema. No user's table has this identity: theirs are random.
@@ -107,6 +107,17 @@ impl Embedded {
         Ok(Outcome::SchemaChange(change))
     }
 
+    /// Tells storage the options of tables, of those that changed since the schema `before`.
+    pub(crate) fn configure_tables(&self, before: Option<&Schema>) {
+        let schema = self.schema.borrow();
+        for def in schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()) {
+            let known = before.and_then(|before| before.table(&def.keyspace, &def.name));
+            if !known.is_some_and(|known| Arc::ptr_eq(known, def)) {
+                self.shard.configure(TableId(def.id.as_u128()), storage_options::of_table(def));
+            }
+        }
+    }
+
     /// Takes over a new schema on this core.
     async fn adopt(
         &self,
@@ -114,7 +125,8 @@ impl Embedded {
         change: &SchemaChange,
         dropped: Vec<Uuid>,
     ) -> Result<(), Error> {
-        *self.schema.borrow_mut() = schema;
+        let before = self.schema.replace(schema);
+        self.configure_tables(Some(&before));
         self.epoch.set(self.epoch.get() + 1);
         let listeners = self.listeners.borrow().clone();
         listeners.iter().for_each(|listener| listener(change));

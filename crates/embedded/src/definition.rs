@@ -1,5 +1,6 @@
 //! Statements that define: a schema and a statement in, the next schema out. Nothing here keeps or sends anything.
 
+pub(crate) mod storage_options;
 mod types;
 
 use std::collections::BTreeMap;
@@ -305,6 +306,7 @@ fn table_options(def: &mut TableDef, options: &ast::Options) -> Result<(), Error
             | "read_repair"
             | "read_repair_chance"
             | "speculative_retry" => {
+                storage_options::check(name, option)?;
                 def.options.other.insert(name.clone(), plain(option));
             }
             _ => return Err(Error::Config(format!("Unknown property '{name}'"))),

@@ -261,6 +261,7 @@ impl Embedded {
             whole,
             per_partition,
             now_s,
+            bypass_cache: plan.bypass_cache,
         };
         let keys = match plan.restrictions.partition.is_empty() {
             true => None,

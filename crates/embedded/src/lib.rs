@@ -90,6 +90,7 @@ impl Embedded {
             _ => lanes::call(0, || async { Embedded::local().schema.borrow().clone() }).await,
         };
         *embedded.schema.borrow_mut() = schema;
+        embedded.configure_tables(None);
         embedded.add_schema_tables();
         LOCAL.with(|local| *local.borrow_mut() = Rc::downgrade(&embedded));
         Ok(embedded)

@@ -21,6 +21,11 @@ impl Embedded {
             Ok(keys) => keys,
             Err(error) => return Execution::Ready(Err(error)),
         };
+        if let Some(limit) = &plan.limit
+            && let Err(error) = at_least_one(limit.number(request.values))
+        {
+            return Execution::Ready(Err(error));
+        }
         let token = schema::token::token(&key);
         let table = TableId(plan.def.id.as_u128());
         let core = self.owner(token);
@@ -41,6 +46,14 @@ impl Embedded {
                 answer(&plan, token, &key, read.wait().await.map_err(storage_error)?.as_ref(), now_s)
             })))
         }
+    }
+}
+
+/// A LIMIT, which leaves the one row.
+fn at_least_one(limit: Result<Option<i64>, Error>) -> Result<(), Error> {
+    match limit? {
+        Some(..=0) => Err(Error::Invalid("LIMIT must be strictly positive".into())),
+        _ => Ok(()),
     }
 }
 

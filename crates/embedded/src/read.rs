@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use engine::{Error, Rows};
 use schema::TableDef;
-use storage::{PartitionView, Shard, TableId};
+use storage::{PartitionView, RowView, Shard, TableId};
 
 use crate::paging::Position;
 use crate::restrict::BoundFilter;
@@ -15,6 +15,12 @@ use crate::select::Want;
 use crate::show::Source;
 use crate::slice::Range;
 use crate::{Embedded, storage_error};
+
+/// Storage is asked for so many rows at a time at most.
+const PIECE_ROWS_MAX: usize = 500;
+
+/// Two bounds over clustering keys.
+type Between<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 /// What to read of a partition. It travels to the core that owns the partition.
 #[derive(Clone, Debug)]
@@ -29,6 +35,8 @@ pub(crate) struct Slice {
     pub(crate) whole: bool,
     pub(crate) per_partition: u32,
     pub(crate) now_s: u32,
+    /// Blocks that are not in the cache are read past it.
+    pub(crate) bypass_cache: bool,
 }
 
 /// How far reading has come.
@@ -70,13 +78,7 @@ impl Chunk {
 }
 
 impl Slice {
-    /// The partition with this key, on the core that owns it.
-    async fn view(&self, shard: &Rc<Shard>, token: i64, key: &Bytes) -> Result<Option<PartitionView>, Error> {
-        let table = TableId(self.def.id.as_u128());
-        shard.read_partition(table, token, key, self.now_s).wait().await.map_err(storage_error)
-    }
-
-    /// Reads one partition, on the core that owns it, from after a row: whether to its end.
+    /// Reads one partition, on the core that owns it, from after a row: whether to its end. Storage gives it a piece at a time.
     async fn one(
         &self,
         shard: &Rc<Shard>,
@@ -85,11 +87,30 @@ impl Slice {
         after: Option<Bytes>,
         chunk: &mut Chunk,
     ) -> Result<bool, Error> {
+        let table = TableId(self.def.id.as_u128());
         chunk.last.clone_from(&after);
-        match self.view(shard, token, key).await? {
-            Some(view) => self.partition((token, key), &view, after.as_ref(), chunk).await,
-            None => Ok(true),
+        let mut found = after.is_some();
+        for (start, end) in self.ranges_after(after.as_ref()) {
+            let (start, end) = (start.map(Bytes::copy_from_slice), end.map(Bytes::copy_from_slice));
+            // One more than there is room for tells whether there are more.
+            let rows = (chunk.left.min(self.per_partition) as usize).saturating_add(1).min(PIECE_ROWS_MAX);
+            let bypass_cache = self.bypass_cache;
+            let mut piece = storage::Slice { start, end, reversed: self.reversed, rows, bypass_cache };
+            loop {
+                let read = shard.read_slice(table, token, key, &piece, self.now_s).wait().await;
+                let Some(sliced) = read.map_err(storage_error)? else { return Ok(true) };
+                let rows = sliced.view.range(Bound::Unbounded, Bound::Unbounded, self.reversed);
+                if let Some(whole) = self.rows((token, key), &sliced.view, rows, &mut found, chunk).await? {
+                    return Ok(whole);
+                }
+                match sliced.next {
+                    Some(last) => piece = piece.behind(last),
+                    None if found || !self.whole => break,
+                    None => return self.statics_alone((token, key), &sliced.view, chunk),
+                }
+            }
         }
+        Ok(true)
     }
 
     /// As [`Slice::one`], from any core.
@@ -123,46 +144,79 @@ impl Slice {
         after: Option<&Bytes>,
         chunk: &mut Chunk,
     ) -> Result<bool, Error> {
-        let (token, key) = partition;
-        let source = Source { def: &self.def, token, key, row: None, view: Some(view), now_s: self.now_s };
         let mut found = after.is_some();
-        let mut ranges: Vec<&Range> = self.ranges.iter().collect();
-        if self.reversed {
-            ranges.reverse();
-        }
-        for range in ranges {
-            let (mut start, mut end) = (as_slice(&range.0), as_slice(&range.1));
-            match after {
-                Some(row) if self.reversed => end = lower_end(end, row),
-                Some(row) => start = higher_start(start, row),
-                None => {}
+        for (start, end) in self.ranges_after(after) {
+            let rows = view.range(start, end, self.reversed);
+            if let Some(whole) = self.rows(partition, view, rows, &mut found, chunk).await? {
+                return Ok(whole);
             }
-            if is_empty(start, end) {
+        }
+        match found || !self.whole {
+            true => Ok(true),
+            false => self.statics_alone(partition, view, chunk),
+        }
+    }
+
+    /// What is left of the ranges behind a row, in the order of reading.
+    fn ranges_after<'s>(&'s self, after: Option<&'s Bytes>) -> Vec<Between<'s>> {
+        let left = self.ranges.iter().map(|(start, end)| {
+            let (start, end) = (as_slice(start), as_slice(end));
+            match after {
+                Some(row) if self.reversed => (start, lower_end(end, row)),
+                Some(row) => (higher_start(start, row), end),
+                None => (start, end),
+            }
+        });
+        let mut left: Vec<_> = left.filter(|(start, end)| !is_empty(*start, *end)).collect();
+        if self.reversed {
+            left.reverse();
+        }
+        left
+    }
+
+    /// Takes rows into the chunk. `Some` ends the partition: whether it was read to its end.
+    async fn rows(
+        &self,
+        (token, key): (i64, &[u8]),
+        view: &PartitionView,
+        rows: impl Iterator<Item = RowView>,
+        found: &mut bool,
+        chunk: &mut Chunk,
+    ) -> Result<Option<bool>, Error> {
+        for row in rows {
+            *found = true;
+            if lanes::should_yield() {
+                lanes::yield_now().await;
+            }
+            let (row, view) = (Some(&row), Some(view));
+            let source = Source { def: &self.def, token, key, row, view, now_s: self.now_s };
+            if !source.is_there() || !self.passes(&source)? {
                 continue;
             }
-            for row in view.range(start, end, self.reversed) {
-                found = true;
-                if lanes::should_yield() {
-                    lanes::yield_now().await;
-                }
-                let source = Source { row: Some(&row), ..source };
-                if !source.is_there() || !self.passes(&source)? {
-                    continue;
-                }
-                if chunk.left == 0 {
-                    return Ok(false);
-                }
-                if chunk.of_partition >= self.per_partition {
-                    return Ok(true);
-                }
-                take(&self.want, &source, chunk)?;
-                chunk.last = Some(Bytes::copy_from_slice(row.clustering()));
-                if self.distinct {
-                    return Ok(true);
-                }
+            if chunk.left == 0 {
+                return Ok(Some(false));
+            }
+            if chunk.of_partition >= self.per_partition {
+                return Ok(Some(true));
+            }
+            take(&self.want, &source, chunk)?;
+            chunk.last = row.map(|row| Bytes::copy_from_slice(row.clustering()));
+            if self.distinct {
+                return Ok(Some(true));
             }
         }
-        if !found && self.whole && view.static_cells().next().is_some() && self.passes(&source)? {
+        Ok(None)
+    }
+
+    /// A partition without rows shows as one if it has static cells.
+    fn statics_alone(
+        &self,
+        (token, key): (i64, &[u8]),
+        view: &PartitionView,
+        chunk: &mut Chunk,
+    ) -> Result<bool, Error> {
+        let source = Source { def: &self.def, token, key, row: None, view: Some(view), now_s: self.now_s };
+        if view.static_cells().next().is_some() && self.passes(&source)? {
             if chunk.left == 0 {
                 return Ok(false);
             }

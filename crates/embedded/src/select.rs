@@ -35,6 +35,7 @@ pub(crate) struct SelectPlan {
     /// A whole primary key by `=`, and only cells of that row to show: the point read.
     pub(crate) point: bool,
     pub(crate) is_virtual: bool,
+    pub(crate) bypass_cache: bool,
     /// What is wanted depends on the values of an execution.
     open: bool,
     /// What the largest of its answers took so far, bytes of cells, up to [`ROOM_MAX`].
@@ -106,6 +107,7 @@ pub(crate) fn select(
     let off_point = |show: &Show| show.is_static(def) || show.is_open();
     let open = matches!(&want, Want::Rows(shows) if shows.iter().any(Show::is_open));
     let point = !is_virtual
+        && !select.bypass_cache
         && !select.distinct
         && restrictions.filters.is_empty()
         && restrictions
@@ -115,7 +117,6 @@ pub(crate) fn select(
             .all(|c| matches!(c, crate::restrict::Choice::One(_)))
         && !restrictions.partition.is_empty()
         && restrictions.clustering.len() == def.clustering().count()
-        && limit.is_none()
         && per_partition.is_none()
         && matches!(&want, Want::Rows(shows) if !shows.iter().any(off_point));
     let want = Arc::new(want);
@@ -130,6 +131,7 @@ pub(crate) fn select(
         distinct: select.distinct,
         point,
         is_virtual,
+        bypass_cache: select.bypass_cache,
         open,
         room: AtomicUsize::new(0),
     })

@@ -62,3 +62,27 @@ fn schema_and_rows_are_there_after_a_restart() {
     assert_eq!(rows, [[Some(2i64.to_be_bytes().to_vec())]], "two rows, the deleted one not among them");
     std::fs::remove_dir_all(&dir).expect("removed");
 }
+
+/// What is logged of a counter is its total, so that a replay counts nothing twice.
+#[test]
+fn counters_and_elements_are_replayed_as_they_were() {
+    let dir = folder("replay");
+    session(
+        &dir,
+        &[
+            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            "CREATE TABLE n (k int PRIMARY KEY, n counter)",
+            "CREATE TABLE l (k int PRIMARY KEY, l list<int>)",
+            "UPDATE n SET n = n + 40 WHERE k = 1",
+            "UPDATE n SET n = n + 2 WHERE k = 1",
+            "INSERT INTO l (k, l) VALUES (1, [7])",
+        ],
+    );
+    let rows = session(&dir, &["UPDATE n SET n = n + 1 WHERE k = 1", "SELECT n FROM n"]);
+    assert_eq!(rows, [[Some(43i64.to_be_bytes().to_vec())]]);
+    let rows = session(&dir, &["UPDATE l SET l = l + [8] WHERE k = 1", "SELECT l FROM l"]);
+    let list = [7i32.to_be_bytes(), 8i32.to_be_bytes()];
+    let list = schema::value::encode_list(list.iter().map(|element| &element[..]));
+    assert_eq!(rows, [[Some(list)]]);
+    std::fs::remove_dir_all(&dir).expect("removed");
+}

@@ -5,5 +5,6 @@ mod collections;
 mod common;
 mod conditions;
 mod counters;
+mod options;
 mod scenario;
 mod user_types;

@@ -1,0 +1,346 @@
+//! `compaction` and `compression` of a table: checked as Cassandra checks them, and put into storage's terms.
+//!
+//! Strategies by their Cassandra or ScyllaDB names. The unified strategy has no counterpart; it becomes the incremental one, which
+//! is the default too. Sub-options that mean nothing here (`tombstone_threshold`, say) are accepted, shown, and not acted upon.
+
+use cql::ast::OptionValue;
+use engine::Error;
+use schema::TableDef;
+use storage::{Compression, Strategy, TableOptions};
+
+const COMPACTION_PACKAGE: &str = "org.apache.cassandra.db.compaction.";
+const COMPRESSION_PACKAGE: &str = "org.apache.cassandra.io.compress.";
+
+/// What every strategy takes.
+const OF_ALL: &[&str] = &[
+    "class",
+    "enabled",
+    "log_all",
+    "only_purge_repaired_tombstones",
+    "provide_overlapping_tombstones",
+    "tombstone_compaction_interval",
+    "tombstone_threshold",
+    "unchecked_tombstone_compaction",
+    "max_threshold",
+    "min_threshold",
+];
+const OF_TIERS: &[&str] = &["bucket_high", "bucket_low", "min_sstable_size"];
+const OF_LEVELS: &[&str] = &["fanout_size", "single_sstable_uplevel", "sstable_size_in_mb"];
+const OF_WINDOWS: &[&str] = &[
+    "bucket_high",
+    "bucket_low",
+    "compaction_window_size",
+    "compaction_window_unit",
+    "expired_sstable_check_frequency_seconds",
+    "max_window_size",
+    "min_sstable_size",
+    "timestamp_resolution",
+    "unsafe_aggressive_sstable_expiration",
+];
+const OF_INCREMENTS: &[&str] =
+    &["bucket_high", "bucket_low", "min_sstable_size", "space_amplification_goal", "sstable_size_in_mb"];
+const OF_UNIFIED: &[&str] = &[
+    "base_shard_count",
+    "expired_sstable_check_frequency_seconds",
+    "flush_size_override",
+    "max_sstables_to_compact",
+    "min_sstable_size",
+    "overlap_inclusion_method",
+    "parallelize_output_shards",
+    "scaling_parameters",
+    "sstable_growth",
+    "target_sstable_size",
+    "unsafe_aggressive_sstable_expiration",
+];
+
+/// The strategies: name, what else it takes, and what it is here.
+const STRATEGIES: &[(&str, &[&str], Strategy)] = &[
+    ("SizeTieredCompactionStrategy", OF_TIERS, Strategy::SizeTiered),
+    ("LeveledCompactionStrategy", OF_LEVELS, Strategy::Leveled),
+    ("TimeWindowCompactionStrategy", OF_WINDOWS, Strategy::TimeWindow { window_s: 24 * 3600 }),
+    ("IncrementalCompactionStrategy", OF_INCREMENTS, Strategy::Incremental),
+    ("UnifiedCompactionStrategy", OF_UNIFIED, Strategy::Incremental),
+];
+
+/// The compressors; those that storage does not have become the nearest that it has.
+const COMPRESSORS: &[(&str, Compression)] = &[
+    ("LZ4Compressor", Compression::Lz4),
+    ("SnappyCompressor", Compression::Lz4),
+    ("ZstdCompressor", Compression::Zstd),
+    ("DeflateCompressor", Compression::Zstd),
+    ("NoopCompressor", Compression::None),
+];
+
+type Pairs = [(String, OptionValue)];
+
+fn config<T>(text: String) -> Result<T, Error> {
+    Err(Error::Config(text))
+}
+
+/// What storage is to do with a table. The definition has been checked when it was made.
+pub(crate) fn of_table(def: &TableDef) -> TableOptions {
+    let mut options = TableOptions { gc_grace_s: def.options.gc_grace_seconds, ..TableOptions::default() };
+    for (name, apply) in [("compaction", compaction as Apply), ("compression", compression as Apply)] {
+        if let Some(OptionValue::Map(pairs)) = def.options.other.get(name).and_then(|text| read(text)) {
+            let before = options;
+            if apply(&pairs, &mut options).is_err() {
+                options = before;
+            }
+        }
+    }
+    options
+}
+
+type Apply = fn(&Pairs, &mut TableOptions) -> Result<(), Error>;
+
+/// Whether the value of a table's option is one.
+pub(crate) fn check(name: &str, value: &OptionValue) -> Result<(), Error> {
+    let apply: Apply = match name {
+        "compaction" => compaction,
+        "compression" => compression,
+        _ => return Ok(()),
+    };
+    match value {
+        OptionValue::Map(pairs) => apply(pairs, &mut TableOptions::default()),
+        _ => config(format!("Invalid value for property '{name}'. It should be a map.")),
+    }
+}
+
+/// Reads the kept text of an option with CQL's own parser.
+fn read(text: &str) -> Option<OptionValue> {
+    match cql::parse(&format!("ALTER KEYSPACE k WITH o = {text}")).ok()? {
+        cql::Statement::AlterKeyspace(mut alter) => alter.options.pop().map(|(_, value)| value),
+        _ => None,
+    }
+}
+
+fn text(value: &OptionValue) -> String {
+    super::plain(value)
+}
+
+fn find<'p>(pairs: &'p Pairs, name: &str) -> Option<&'p OptionValue> {
+    pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+}
+
+/// A whole number of an option, if it is given.
+fn number(pairs: &Pairs, name: &str) -> Result<Option<i64>, Error> {
+    let Some(value) = find(pairs, name) else { return Ok(None) };
+    match text(value).trim().parse() {
+        Ok(number) => Ok(Some(number)),
+        Err(_) => config(format!("{} is not a parsable int (base10) for {name}", text(value))),
+    }
+}
+
+fn is_true(pairs: &Pairs, name: &str, default: bool) -> bool {
+    find(pairs, name).map_or(default, |value| text(value).eq_ignore_ascii_case("true"))
+}
+
+fn compaction(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
+    let Some(class) = find(pairs, "class").map(text) else {
+        return config("Missing sub-option 'class' for the 'compaction' option.".into());
+    };
+    let short = class.strip_prefix(COMPACTION_PACKAGE).unwrap_or(&class);
+    let Some((name, own, strategy)) = STRATEGIES.iter().find(|(name, ..)| *name == short) else {
+        return config(format!("Unable to find compaction strategy class '{COMPACTION_PACKAGE}{short}'"));
+    };
+    let unknown: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
+    let unknown: Vec<&str> =
+        unknown.into_iter().filter(|name| !OF_ALL.contains(name) && !own.contains(name)).collect();
+    if !unknown.is_empty() {
+        return config(format!("Properties specified [{}] are not understood by {name}", unknown.join(", ")));
+    }
+    if !is_true(pairs, "enabled", true) {
+        return config("Compaction of a single table cannot be switched off; leave 'enabled' out".into());
+    }
+    out.strategy = *strategy;
+    let (min, max) = (number(pairs, "min_threshold")?, number(pairs, "max_threshold")?);
+    if let Some(min) = min {
+        if min < 2 {
+            return config(format!("Min compaction threshold cannot be less than 2 (got {min})."));
+        }
+        if min > max.unwrap_or(32) {
+            return config("Min compaction threshold cannot be larger than max compaction threshold.".into());
+        }
+        out.min_threshold = u32::try_from(min).unwrap_or(u32::MAX);
+    }
+    if let Some(mb) = number(pairs, "sstable_size_in_mb")? {
+        match u64::try_from(mb) {
+            Ok(mb @ 1..=1_048_576) => out.fragment_bytes = mb << 20,
+            _ => return config(format!("sstable_size_in_mb must be larger than 0, but was {mb}")),
+        }
+    }
+    if let Some(goal) = find(pairs, "space_amplification_goal").map(text) {
+        match goal.parse::<f64>() {
+            Ok(factor) if factor > 1.0 && factor <= 2.0 => {
+                out.space_amplification_goal = Some((factor * 1000.0).round() as u32);
+            }
+            _ => {
+                return config(format!(
+                    "space_amplification_goal value ({goal}) must be greater than 1.0 and less than or equal to 2.0"
+                ));
+            }
+        }
+    }
+    if let Strategy::TimeWindow { .. } = strategy {
+        out.strategy = Strategy::TimeWindow { window_s: window(pairs)? };
+    }
+    Ok(())
+}
+
+/// The length of a time window, seconds.
+fn window(pairs: &Pairs) -> Result<u32, Error> {
+    let unit = find(pairs, "compaction_window_unit").map_or_else(|| "DAYS".to_owned(), text);
+    let unit_s: u32 = match unit.to_ascii_uppercase().as_str() {
+        "MINUTES" => 60,
+        "HOURS" => 3600,
+        "DAYS" => 24 * 3600,
+        _ => return config(format!("{unit} is not valid for compaction_window_unit")),
+    };
+    match number(pairs, "compaction_window_size")?.unwrap_or(1) {
+        size @ 1.. => Ok(u32::try_from(size).unwrap_or(u32::MAX).saturating_mul(unit_s)),
+        size => config(format!("{size} must be greater than 0 for compaction_window_size")),
+    }
+}
+
+fn compression(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
+    const KNOWN: [&str; 10] = [
+        "chunk_length_in_kb",
+        "chunk_length_kb",
+        "class",
+        "compression_level",
+        "crc_check_chance",
+        "enabled",
+        "lz4_compressor_type",
+        "lz4_high_compressor_level",
+        "min_compress_ratio",
+        "sstable_compression",
+    ];
+    if let Some((unknown, _)) = pairs.iter().find(|(name, _)| !KNOWN.contains(&name.as_str())) {
+        return config(format!("Unknown compression options ({unknown})"));
+    }
+    let class = find(pairs, "class").or_else(|| find(pairs, "sstable_compression")).map(text);
+    let off = !is_true(pairs, "enabled", true) || pairs.is_empty() || class.as_deref() == Some("");
+    if off {
+        out.compression = Compression::None;
+        return Ok(());
+    }
+    let Some(class) = class else {
+        return config("Missing sub-option 'class' for the 'compression' option.".into());
+    };
+    let short = class.strip_prefix(COMPRESSION_PACKAGE).unwrap_or(&class);
+    match COMPRESSORS.iter().find(|(name, _)| *name == short) {
+        Some((_, compression)) => out.compression = *compression,
+        None => {
+            return config(format!("Could not create Compression for type {COMPRESSION_PACKAGE}{short}"));
+        }
+    }
+    for name in ["chunk_length_in_kb", "chunk_length_kb"] {
+        match number(pairs, name)? {
+            None => {}
+            Some(kb) if kb <= 0 => return config(format!("Invalid negative or null {name}")),
+            Some(kb) if kb.count_ones() != 1 => return config(format!("{name} must be a power of 2")),
+            Some(kb) => match usize::try_from(kb) {
+                Ok(kb @ ..=16_384) => out.block_bytes = kb << 10,
+                _ => return config(format!("{name} is at most 16384")),
+            },
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_option(name: &str, written: &str, expected: Result<TableOptions, &str>) {
+        let value = read(written).expect("an option");
+        let found = check(name, &value).map(|()| {
+            let mut options = TableOptions::default();
+            if let OptionValue::Map(pairs) = &value {
+                let apply = if name == "compaction" { compaction } else { compression };
+                apply(pairs, &mut options).expect("checked");
+            }
+            options
+        });
+        assert_eq!(found.map_err(|e| e.to_string()), expected.map_err(str::to_owned), "{written}");
+    }
+
+    #[test]
+    fn strategies_are_put_into_terms_of_storage() {
+        let default = TableOptions::default();
+        let check = |written, expected| check_option("compaction", written, expected);
+        check(
+            "{'class': 'SizeTieredCompactionStrategy', 'min_threshold': '8', 'bucket_low': 0.5}",
+            Ok(TableOptions { strategy: Strategy::SizeTiered, min_threshold: 8, ..default }),
+        );
+        check(
+            "{'class': 'org.apache.cassandra.db.compaction.LeveledCompactionStrategy', 'sstable_size_in_mb': 160}",
+            Ok(TableOptions { strategy: Strategy::Leveled, fragment_bytes: 160 << 20, ..default }),
+        );
+        check(
+            "{'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'HOURS', 'compaction_window_size': '6'}",
+            Ok(TableOptions { strategy: Strategy::TimeWindow { window_s: 6 * 3600 }, ..default }),
+        );
+        check(
+            "{'class': 'IncrementalCompactionStrategy', 'space_amplification_goal': '1.25', 'sstable_size_in_mb': 1000}",
+            Ok(TableOptions {
+                strategy: Strategy::Incremental,
+                space_amplification_goal: Some(1250),
+                fragment_bytes: 1000 << 20,
+                ..default
+            }),
+        );
+        check(
+            "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'T4'}",
+            Ok(TableOptions { strategy: Strategy::Incremental, ..default }),
+        );
+    }
+
+    #[test]
+    fn what_compaction_does_not_take_is_refused() {
+        let check = |written, expected| check_option("compaction", written, Err(expected));
+        check("{'min_threshold': 4}", "Missing sub-option 'class' for the 'compaction' option.");
+        check(
+            "{'class': 'Nope'}",
+            "Unable to find compaction strategy class 'org.apache.cassandra.db.compaction.Nope'",
+        );
+        check(
+            "{'class': 'LeveledCompactionStrategy', 'bucket_low': 1}",
+            "Properties specified [bucket_low] are not understood by LeveledCompactionStrategy",
+        );
+        check(
+            "{'class': 'SizeTieredCompactionStrategy', 'min_threshold': 'x'}",
+            "x is not a parsable int (base10) for min_threshold",
+        );
+        check(
+            "{'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'WEEKS'}",
+            "WEEKS is not valid for compaction_window_unit",
+        );
+        check(
+            "{'class': 'IncrementalCompactionStrategy', 'space_amplification_goal': 2.5}",
+            "space_amplification_goal value (2.5) must be greater than 1.0 and less than or equal to 2.0",
+        );
+    }
+
+    #[test]
+    fn compressors_are_put_into_terms_of_storage() {
+        let default = TableOptions::default();
+        let check = |written, expected| check_option("compression", written, expected);
+        let with =
+            |compression, kb: usize| Ok(TableOptions { compression, block_bytes: kb << 10, ..default });
+        check("{'class': 'ZstdCompressor', 'chunk_length_in_kb': 128}", with(Compression::Zstd, 128));
+        check("{'sstable_compression': 'LZ4Compressor', 'chunk_length_kb': '4'}", with(Compression::Lz4, 4));
+        check("{'enabled': 'false'}", with(Compression::None, 64));
+        check("{'sstable_compression': ''}", with(Compression::None, 64));
+        check(
+            "{'class': 'LZ4Compressor', 'chunk_length_in_kb': 5}",
+            Err("chunk_length_in_kb must be a power of 2"),
+        );
+        check(
+            "{'class': 'Nope'}",
+            Err("Could not create Compression for type org.apache.cassandra.io.compress.Nope"),
+        );
+        check("{'chunk_length_in_kb': 4}", Err("Missing sub-option 'class' for the 'compression' option."));
+        check("{'class': 'LZ4Compressor', 'nope': 4}", Err("Unknown compression options (nope)"));
+    }
+}
