@@ -39,7 +39,7 @@ async fn fill(shard: &Rc<Shard>, rows: u64) {
         row.push(CellRef::live(6, timestamp, format!("user{}", number % 50_000).as_bytes()));
         let text = format!("order {number} of customer {} is on its way to {}", number % 977, number % 4211);
         row.push(CellRef::live(7, timestamp, text.as_bytes()));
-        commits.push(shard.put(TABLE, token, &key, row.finish()).expect("applies"));
+        commits.push(shard.put(TABLE, token, &key, &row.draft()).expect("applies"));
         if commits.len() == 1024 {
             for commit in commits.drain(..) {
                 commit.await.expect("is durable");

@@ -91,7 +91,7 @@ fn write(shard: &Rc<Shard>, numbers: impl Iterator<Item = i64>, random: &mut Ran
                 2 => row.push(CellRef::expiring(2, timestamp, b"brief", Expiry { ttl_s: 5, at_s: 1005 })),
                 _ => {}
             }
-            block_on(shard.put(TABLE, number, &key, row.finish()).unwrap()).unwrap();
+            block_on(shard.put(TABLE, number, &key, &row.draft()).unwrap()).unwrap();
         }
     }
 }
@@ -138,7 +138,7 @@ fn blocks_that_cannot_match_are_passed_over() {
     // In memory, and newer: 500 no longer matches.
     let mut row = RowBuilder::new(&[], &[0], 9);
     row.push(CellRef::live(0, 9, &7i64.to_be_bytes()));
-    block_on(shard.put(TABLE, 500, &500i64.to_be_bytes(), row.finish()).unwrap()).unwrap();
+    block_on(shard.put(TABLE, 500, &500i64.to_be_bytes(), &row.draft()).unwrap()).unwrap();
     let bound = |number: i64| Bound::Included(Bytes::copy_from_slice(&number.to_be_bytes()));
     let encoding = ColumnEncoding::Signed(8);
     let condition = ValueRange { column: 0, encoding, low: bound(4990), high: bound(5010) };
