@@ -64,10 +64,13 @@ fn kib(text: &str) -> Option<u64> {
 /// Sizes memtables and cache of one shard by the memory it may have.
 ///
 /// Up to three memtables exist at once, so a sixteenth each is under a fifth together; a quarter is cache. The rest is for
-/// connections, requests and what the allocator keeps.
-pub(crate) fn size(options: &mut Options, memory_bytes: u64) {
+/// connections, requests and what the allocator keeps. `memtables_bytes` is another size of all memtables together.
+pub(crate) fn size(options: &mut Options, memory_bytes: u64, memtables_bytes: Option<u64>) {
     let own = (memory_bytes / u64::from(options.shards)) as usize;
     options.memtable_bytes_max = (own / 16).clamp(4 << 20, 256 << 20);
+    if let Some(bytes) = memtables_bytes {
+        options.memtable_bytes_max = (bytes / 3 / u64::from(options.shards)).max(1 << 20) as usize;
+    }
     options.cache_bytes = (own / 4).max(8 << 20);
 }
 
@@ -113,10 +116,12 @@ mod tests {
         assert_eq!(kib("many"), None);
         assert!(memory_bytes() > 0);
         let mut options = Options { shards: 4, ..Options::in_memory() };
-        size(&mut options, 4 << 30);
+        size(&mut options, 4 << 30, None);
         assert_eq!((options.memtable_bytes_max, options.cache_bytes), (64 << 20, 256 << 20));
-        size(&mut options, 64 << 20);
+        size(&mut options, 64 << 20, None);
         assert_eq!((options.memtable_bytes_max, options.cache_bytes), (4 << 20, 8 << 20));
+        size(&mut options, 64 << 20, Some(960 << 20));
+        assert_eq!((options.memtable_bytes_max, options.cache_bytes), (80 << 20, 8 << 20));
     }
 
     #[test]

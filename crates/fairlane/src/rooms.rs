@@ -80,7 +80,7 @@ impl Rooms {
                 compaction_shares: settings.compaction_shares,
                 quota_ppm: settings.background_quota_percent * 10_000,
             };
-            machine::size(&mut options, memory_bytes);
+            machine::size(&mut options, memory_bytes, settings.memtable_memory_bytes);
             options
         };
         let first = options(0);

@@ -133,8 +133,13 @@ impl Shard {
         if state.frozen.is_empty() || self.log.is_none() {
             return 0;
         }
-        let held = state.bytes as u64 + state.left_bytes(&self.pacing.flush);
-        pressure_ppm(held, self.options.memtable_bytes_max as u64)
+        let (held, memtable) = (
+            state.bytes as u64 + state.left_bytes(&self.pacing.flush),
+            self.options.memtable_bytes_max as u64,
+        );
+        // While flushes are held back on purpose, one more memtable may wait: all the memory there is.
+        let allowed = if self.pacing.held.get() { memtable } else { 0 };
+        pressure_ppm(held.saturating_sub(allowed), memtable)
     }
 
     /// Counts a write towards what acknowledgements wait for; nothing while there is memory.
