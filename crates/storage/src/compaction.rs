@@ -1,18 +1,20 @@
 //! Compaction: files of a table merged into fewer, of which less is dead.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::choose;
+use crate::choose::{self, Run};
 use crate::error::StorageError;
 use crate::log::RETRY_FULL;
 use crate::memtable::ScanFrom;
 use crate::merge::MergeStream;
 use crate::merge_job::Paced;
 use crate::model::TableId;
+use crate::options::{Strategy, TableOptions};
 use crate::shard::{Shard, State, Table};
 use crate::table_file::TableFile;
-use crate::world::{Work, run_heavy};
+use crate::world::Work;
 
 impl Shard {
     pub(crate) async fn compaction_loop(self: Rc<Self>) {
@@ -29,7 +31,9 @@ impl Shard {
             self.work.wake();
             let result = self.compact(id, inputs).await;
             self.pacing.compacting.set(false);
-            if let Err(error) = result {
+            if let Err(error) = &result
+                && !matches!(error, StorageError::Closed)
+            {
                 self.state.borrow_mut().counts.compactions_failed += 1;
                 if error.is_full() {
                     self.world.sleep(RETRY_FULL).await;
@@ -37,9 +41,42 @@ impl Shard {
                     self.state.borrow_mut().tables.entry(id).or_default().compaction_failed = true;
                 }
             }
+            if let Some(major @ None) = self.state.borrow_mut().major.get_mut(&id) {
+                *major = Some(result);
+            }
             self.sweep().await;
             self.progress.wake();
         }
+    }
+
+    /// Merges all runs of a table into one, after flushing it. Waits for what is being merged already, and for background work that is
+    /// held back.
+    ///
+    /// # Errors
+    /// Why the flush or the merge failed, or [`StorageError::Closed`].
+    pub async fn compact_all(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
+        if self.log.is_none() {
+            return Ok(());
+        }
+        self.flush_all().await?;
+        self.state.borrow_mut().major.insert(table, None);
+        self.work.wake();
+        let done = || {
+            let state = &mut *self.state.borrow_mut();
+            let empty = state.tables.get(&table).is_none_or(|table| table.files.is_empty());
+            match state.major.get(&table) {
+                Some(None) if state.closed => Some(Err(StorageError::Closed)),
+                Some(None) if empty => {
+                    state.major.remove(&table);
+                    Some(Ok(()))
+                }
+                Some(None) => None,
+                Some(Some(_)) => state.major.remove(&table).flatten(),
+                // Somebody else waited for the same, and was told.
+                None => Some(Ok(())),
+            }
+        };
+        self.progress.wait(done).await
     }
 
     fn choose_compaction(&self) -> Option<(TableId, Vec<Arc<TableFile>>)> {
@@ -47,40 +84,91 @@ impl Shard {
         if state.failed.is_some() || self.pacing.held.get() {
             return None;
         }
+        let major = state.major.iter().filter(|(_, done)| done.is_none()).find_map(|(id, _)| {
+            let files = &state.tables.get(id)?.files;
+            (!files.is_empty()).then(|| (*id, files.clone()))
+        });
+        if major.is_some() {
+            return major;
+        }
         state.tables.iter().filter(|(_, table)| !table.compaction_failed).find_map(|(id, table)| {
-            let bytes: Vec<u64> = table.files.iter().map(|file| file.bytes).collect();
-            let chosen = choose::compaction(&bytes, self.table_options(*id).min_threshold as usize)?;
-            Some((*id, chosen.into_iter().map(|at| table.files[at].clone()).collect()))
+            let (runs, numbers) = runs(table);
+            let chosen = choose::compaction(&self.options_in(&state, *id), &runs)?;
+            let chosen: Vec<u64> = chosen.into_iter().map(|at| numbers[at]).collect();
+            let inputs = table.files.iter().filter(|file| chosen.contains(&file.entry.run)).cloned();
+            Some((*id, inputs.collect()))
         })
+    }
+
+    fn options_in(&self, state: &State, id: TableId) -> TableOptions {
+        state.configured.get(&id).copied().unwrap_or(self.options.table)
     }
 
     /// Bytes still to be merged, less what the merge under way has done.
     pub(crate) fn backlog_bytes(&self, state: &State) -> u64 {
         let of = |(id, table): (&TableId, &Table)| {
-            let bytes: Vec<u64> = table.files.iter().map(|file| file.bytes).collect();
-            let options = state.configured.get(id).unwrap_or(&self.options.table);
-            choose::backlog_bytes(&bytes, options.min_threshold as usize)
+            choose::backlog_bytes(&self.options_in(state, *id), &runs(table).0)
         };
         let all: u64 = state.tables.iter().map(of).sum();
         all.saturating_sub(self.pacing.compaction.done() - state.compaction_began)
     }
 
+    /// Merges files into a new run. Whenever a fragment of it is sealed, it takes the place of what it holds: inputs that were read
+    /// to their end are gone, those in the middle are cut, all in one edit. So whatever happens, every token is in exactly one place, and a
+    /// tombstone that the merge has forgotten is not missed by what it shadowed.
     async fn compact(self: &Rc<Self>, id: TableId, inputs: Vec<Arc<TableFile>>) -> Result<(), StorageError> {
         self.state.borrow_mut().compaction_began = self.pacing.compaction.done();
-        let is_input = |file: u64| inputs.iter().any(|input| input.id == file);
+        let is_input = |file: &TableFile| inputs.iter().any(|input| input.id == file.id);
         let others = {
             let state = self.state.borrow();
             let Some(table) = state.tables.get(&id) else { return Ok(()) };
-            let files = table.files.iter().filter(|file| !is_input(file.id)).cloned().collect();
+            let files = table.files.iter().filter(|file| !is_input(file)).cloned().collect();
             (table.snapshot(), files)
         };
         let stream = MergeStream::new([], &inputs, ScanFrom::Token(i64::MIN), i64::MAX);
         let bytes = inputs.iter().map(|input| input.bytes).sum::<u64>();
         let paced = Paced::new(self.pacing.compaction.clone(), bytes);
-        let job = self.job(id, stream, true, others, paced);
-        let output = run_heavy(&*self.world, Work::Compaction, job.run(self.world.clone())).await;
-        let output = output?.map(Arc::new);
-        // The table may have been truncated meanwhile: then there is nothing to replace.
+        let mut job = self.job(id, stream, true, others, paced);
+        let at_the_end = self.table_options(id).strategy == Strategy::SizeTiered;
+        let (mut left, mut outputs) = (inputs, Vec::new());
+        loop {
+            let (rest, sealed) = self.next_fragment(Work::Compaction, job).await;
+            job = rest;
+            let sealed = match sealed {
+                Ok(sealed) => sealed,
+                Err(error) => {
+                    // No manifest names them.
+                    self.state.borrow_mut().obsolete.append(&mut outputs);
+                    return Err(error);
+                }
+            };
+            outputs.extend(sealed.file.map(Arc::new));
+            if at_the_end && sealed.next.is_some() {
+                continue;
+            }
+            match self.replace(id, left, std::mem::take(&mut outputs), sealed.next).await? {
+                Some(rest) if sealed.next.is_some() => left = rest,
+                _ => break,
+            }
+            self.sweep().await;
+        }
+        let state = &mut *self.state.borrow_mut();
+        state.compaction_began = self.pacing.compaction.done();
+        state.counts.compactions += 1;
+        Ok(())
+    }
+
+    /// Puts `outputs` in the place of what `inputs` hold below the token `next`, or altogether: what is left of the inputs. `None` if the
+    /// table was truncated meanwhile, and there is nothing to replace.
+    async fn replace(
+        &self,
+        id: TableId,
+        inputs: Vec<Arc<TableFile>>,
+        outputs: Vec<Arc<TableFile>>,
+        next: Option<i64>,
+    ) -> Result<Option<Vec<Arc<TableFile>>>, StorageError> {
+        let is_input = |file: u64| inputs.iter().any(|input| input.id == file);
+        let left: Vec<_> = inputs.iter().filter_map(|input| rest_of(input, next)).collect();
         let alive = |shard: &Shard| {
             let state = shard.state.borrow();
             let table = state.tables.get(&id);
@@ -90,22 +178,48 @@ impl Shard {
             if alive(shard) {
                 let table = manifest.tables.entry(id).or_default();
                 table.files.retain(|file| !is_input(file.id));
-                table.files.extend(output.iter().map(|file| file.entry.clone()));
+                table.files.extend(left.iter().chain(&outputs).map(|file| file.entry.clone()));
             }
         })
         .await?;
         let alive = alive(self);
         let state = &mut *self.state.borrow_mut();
-        state.compaction_began = self.pacing.compaction.done();
-        state.counts.compactions += 1;
-        state.counts.compacted_bytes += output.iter().map(|file| file.bytes).sum::<u64>();
+        state.counts.compacted_bytes += outputs.iter().map(|file| file.bytes).sum::<u64>();
         match state.tables.get_mut(&id) {
             Some(table) if alive => {
-                state.obsolete.extend(table.files.extract_if(.., |file| is_input(file.id)));
-                table.files.extend(output);
+                let gone = |file: &Arc<TableFile>| !left.iter().any(|rest| rest.id == file.id);
+                let replaced = table.files.extract_if(.., |file| is_input(file.id));
+                state.obsolete.extend(replaced.filter(gone));
+                table.files.extend(left.iter().cloned().chain(outputs));
+                Ok(Some(left))
             }
-            _ => state.obsolete.extend(output),
+            _ => {
+                state.obsolete.extend(outputs);
+                Ok(None)
+            }
         }
-        Ok(())
     }
+}
+
+/// What of a file is not below the token `next`.
+fn rest_of(file: &Arc<TableFile>, next: Option<i64>) -> Option<Arc<TableFile>> {
+    let (first, last) = file.tokens();
+    match next {
+        Some(next) if first >= next => Some(file.clone()),
+        Some(next) if last >= next => Some(Arc::new(file.cut(next))),
+        _ => None,
+    }
+}
+
+/// The runs of a table, and their numbers.
+fn runs(table: &Table) -> (Vec<Run>, Vec<u64>) {
+    let mut runs: BTreeMap<u64, Run> = BTreeMap::new();
+    for file in &table.files {
+        let run = runs.entry(file.entry.run).or_insert(Run { bytes: 0, newest_us: i64::MIN });
+        run.bytes += file.bytes;
+        let newest_us = file.statistics.map_or(i64::MIN, |statistics| statistics.timestamps.1);
+        run.newest_us = run.newest_us.max(newest_us);
+    }
+    let numbers = runs.keys().copied().collect();
+    (runs.into_values().collect(), numbers)
 }

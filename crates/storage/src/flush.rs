@@ -8,7 +8,7 @@ use crate::error::StorageError;
 use crate::manifest::Manifest;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
-use crate::merge_job::Paced;
+use crate::merge_job::{Job, Paced};
 use crate::model::TableId;
 use crate::shard::{Frozen, Shard};
 use crate::table_file::TableFile;
@@ -52,10 +52,10 @@ impl Shard {
                 let paced = Paced::new(self.pacing.flush.clone(), part as u64);
                 let stream = MergeStream::new([memtable.clone()], &[], ScanFrom::Token(i64::MIN), i64::MAX);
                 let job = self.job(*id, stream, false, Default::default(), paced);
-                run_heavy(&*self.world, Work::Flush, job.run(self.world.clone())).await
+                self.write_run(job).await
             };
-            let file = self.with_room(write).await?;
-            written.extend(file.map(|file| (*id, Arc::new(file))));
+            let files = self.with_room(write).await?;
+            written.extend(files.into_iter().map(|file| (*id, file)));
         }
         self.name_flushed(&frozen, &written).await?;
         let mut garbage = Vec::new();
@@ -86,6 +86,29 @@ impl Shard {
         // Freeing a memtable takes long: not here.
         run_heavy(&*self.world, Work::Flush, async move { drop(garbage) }).await;
         Ok(())
+    }
+
+    /// All fragments of a flush.
+    async fn write_run(&self, mut job: Job) -> Result<Vec<Arc<TableFile>>, StorageError> {
+        let mut files = Vec::new();
+        loop {
+            let (rest, sealed) = self.next_fragment(Work::Flush, job).await;
+            job = rest;
+            match sealed {
+                Ok(sealed) => {
+                    files.extend(sealed.file.map(Arc::new));
+                    if sealed.next.is_none() {
+                        return Ok(files);
+                    }
+                }
+                Err(error) => {
+                    // No manifest names them.
+                    self.state.borrow_mut().obsolete.append(&mut files);
+                    self.sweep().await;
+                    return Err(error);
+                }
+            }
+        }
     }
 
     /// Names the files in the manifest. What of a truncated table was in memory is gone, and will not be flushed: so what the log

@@ -9,6 +9,7 @@
 //!         3 table u128 | truncated at record u64
 //!         4 table u128 | file u64 | run u64 | seal u64 | owners: varint count, each: shards u32 | ignored bits u32 | shard u32
 //!         5 table u128 | file u64                      the file is gone
+//!         6 table u128 | file u64 | from token i64     of the file, smaller tokens do not count any more
 //! ```
 //!
 //! How edits lie in the file is the business of `edits.rs`. In version 1 every edit wrote the whole manifest anew;
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use schema::Sharding;
 
-use crate::codec::{Malformed, Reader, put_u32, put_u64, put_u128, put_varint};
+use crate::codec::{Malformed, Reader, put_i64, put_u32, put_u64, put_u128, put_varint};
 use crate::model::TableId;
 
 pub(crate) const MAGIC: u64 = 0x3130_4e41_4d4c_4146; // "FALMAN01"
@@ -31,6 +32,7 @@ const NEXT_FILE: u8 = 2;
 const TRUNCATED: u8 = 3;
 const FILE: u8 = 4;
 const GONE: u8 = 5;
+const CUT: u8 = 6;
 
 /// Bytes of one owner in an edit.
 const OWNER_BYTES: usize = 12;
@@ -66,18 +68,20 @@ pub(crate) struct FileEntry {
     pub(crate) seal: u64,
     /// Of its partitions, those count that every one of these owns. Empty for a file that this shard wrote: all of them.
     pub(crate) owners: Vec<Owner>,
+    /// Partitions of smaller tokens do not count: a merge under way has written them anew. `i64::MIN` for a whole file.
+    pub(crate) from: i64,
 }
 
 impl FileEntry {
     /// A file that this shard has written.
     pub(crate) fn new(id: u64, run: u64) -> FileEntry {
-        FileEntry { id, run, seal: id, owners: Vec::new() }
+        FileEntry { id, run, seal: id, owners: Vec::new(), from: i64::MIN }
     }
 
     /// Whether a partition with this token counts.
     #[inline]
     pub(crate) fn owns(&self, token: i64) -> bool {
-        self.owners.iter().all(|owner| owner.owns(token))
+        token >= self.from && self.owners.iter().all(|owner| owner.owns(token))
     }
 }
 
@@ -134,6 +138,12 @@ impl Manifest {
                 out.push(FILE);
                 put_u128(&mut out, id.0);
                 put_file(&mut out, file);
+                if file.from > i64::MIN {
+                    out.push(CUT);
+                    put_u128(&mut out, id.0);
+                    put_u64(&mut out, file.id);
+                    put_i64(&mut out, file.from);
+                }
             }
         }
         out
@@ -146,12 +156,17 @@ impl Manifest {
             match reader.u8()? {
                 FLUSHED => self.flushed = reader.u64()?,
                 NEXT_FILE => self.next_file = reader.u64()?,
-                kind @ (TRUNCATED | FILE | GONE) => {
+                kind @ (TRUNCATED | FILE | GONE | CUT) => {
                     let id = TableId(reader.u128()?);
                     let table = self.tables.entry(id).or_default();
                     match kind {
                         TRUNCATED => table.truncated = reader.u64()?,
                         FILE => table.files.push(read_file(&mut reader)?),
+                        CUT => {
+                            let (cut, from) = (reader.u64()?, reader.i64()?);
+                            let file = table.files.iter_mut().find(|file| file.id == cut);
+                            file.ok_or(Malformed)?.from = from;
+                        }
                         _ => {
                             let gone = reader.u64()?;
                             table.files.retain(|file| file.id != gone);
@@ -225,7 +240,7 @@ fn read_file(reader: &mut Reader) -> Result<FileEntry, Malformed> {
         let sharding = Sharding { shards: reader.u32()?, ignore_msb: reader.u32()? };
         owners.push(Owner { sharding, shard: reader.u32()? });
     }
-    Ok(FileEntry { id, run, seal, owners })
+    Ok(FileEntry { id, run, seal, owners, from: i64::MIN })
 }
 
 #[cfg(test)]
@@ -234,7 +249,7 @@ mod tests {
 
     fn sample() -> Manifest {
         let owner = Owner { sharding: Sharding { shards: 2, ignore_msb: 12 }, shard: 1 };
-        let shared = FileEntry { id: 7, run: 3, seal: 1, owners: vec![owner, owner] };
+        let shared = FileEntry { id: 7, run: 3, seal: 1, owners: vec![owner, owner], from: -5 };
         let first = TableVersion { truncated: 9, files: vec![FileEntry::new(4, 4), shared] };
         let second = TableVersion { truncated: 0, files: vec![FileEntry::new(5, 4)] };
         let tables = [(TableId(5), first), (TableId(6), second)].into();

@@ -1,7 +1,7 @@
 //! Memtables and files of one table as a single stream of partitions in (token, key) order, each the merge of
 //! all its versions. Scans, flushes and compactions are this stream with different ends; either lane may run it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -29,8 +29,17 @@ struct Source {
 
 #[derive(Debug)]
 enum Kind {
-    Memory { table: Memtable, from: ScanFrom, last: i64 },
-    File(Box<FileCursor>),
+    Memory {
+        table: Memtable,
+        from: ScanFrom,
+        last: i64,
+    },
+    /// A run: the fragment being read, and those after it.
+    Run {
+        cursor: Box<FileCursor>,
+        rest: VecDeque<Arc<TableFile>>,
+        last: i64,
+    },
 }
 
 impl Source {
@@ -46,9 +55,16 @@ impl Source {
                     *from = ScanFrom::After(*token, key.clone());
                 }
             }
-            Kind::File(cursor) => match cursor.next().await? {
-                Some(entry) => self.head.push_back(entry),
-                None => self.done = true,
+            Kind::Run { cursor, rest, last } => loop {
+                if let Some(entry) = cursor.next().await? {
+                    self.head.push_back(entry);
+                    break;
+                }
+                let Some(next) = rest.pop_front() else {
+                    self.done = true;
+                    break;
+                };
+                **cursor = FileCursor::new(next, ScanFrom::Token(i64::MIN), *last);
             },
         }
         Ok(())
@@ -64,8 +80,11 @@ impl MergeStream {
         last: i64,
     ) -> MergeStream {
         let memory = tables.into_iter().map(|table| Kind::Memory { table, from: from.clone(), last });
-        let disk =
-            files.iter().map(|file| Kind::File(Box::new(FileCursor::new(file.clone(), from.clone(), last))));
+        let run = |mut rest: VecDeque<Arc<TableFile>>| {
+            let first = rest.pop_front().expect("a run has a fragment");
+            Kind::Run { cursor: Box::new(FileCursor::new(first, from.clone(), last)), rest, last }
+        };
+        let disk = runs_from(files, &from, last).into_iter().map(run);
         let source = |kind| Source { kind, head: VecDeque::new(), done: false };
         MergeStream { sources: memory.chain(disk).map(source).collect() }
     }
@@ -94,4 +113,30 @@ impl MergeStream {
         }
         Ok(Some((token, key, merged.expect("one source had the key"))))
     }
+}
+
+/// The fragments of each run that a stream from `from` to the token `last` has to read, in order.
+fn runs_from(files: &[Arc<TableFile>], from: &ScanFrom, last: i64) -> Vec<VecDeque<Arc<TableFile>>> {
+    let (ScanFrom::Token(first) | ScanFrom::After(first, _)) = from;
+    let mut runs: BTreeMap<u64, Vec<&Arc<TableFile>>> = BTreeMap::new();
+    for file in files {
+        let (start, end) = file.tokens();
+        if start <= last && end >= *first {
+            runs.entry(file.entry.run).or_default().push(file);
+        }
+    }
+    let mut chains = Vec::new();
+    for mut run in runs.into_values() {
+        run.sort_by_key(|file| file.tokens());
+        let mut chain: VecDeque<Arc<TableFile>> = VecDeque::new();
+        for file in run {
+            // Fragments of a run do not overlap; where a version of the format does not tell its last token, they might.
+            if chain.back().is_some_and(|before| before.tokens().1 >= file.tokens().0) {
+                chains.push(std::mem::take(&mut chain));
+            }
+            chain.push_back(file.clone());
+        }
+        chains.push(chain);
+    }
+    chains
 }

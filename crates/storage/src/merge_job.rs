@@ -1,6 +1,7 @@
-//! A merge as heavy work: partitions in, purged of what is dead, a table file out. Flushes and compactions are both this.
+//! A merge as heavy work: partitions in, purged of what is dead, a run of table files out, a fragment at a time. Flushes and
+//! compactions are both this. Between fragments the merge rests with the fast lane, which makes the last one visible.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,17 +11,18 @@ use crate::columnar::layout::ColumnLayout;
 use crate::columnar::region::Packing;
 use crate::error::StorageError;
 use crate::manifest::FileEntry;
-use crate::memtable::Memtable;
+use crate::memtable::{Entry, Memtable};
 use crate::merge::MergeStream;
 use crate::model::TableId;
 use crate::options::Compression;
 use crate::pacing::Pace;
+use crate::partition::Partition;
 use crate::purge::Purge;
 use crate::shard::Shard;
 use crate::table::TableWriter;
 use crate::table_file::TableFile;
 use crate::upkeep::table_name;
-use crate::world::{Mode, World};
+use crate::world::{Mode, Work, World, run_heavy};
 
 /// Bytes written to a table file at a time.
 const CHUNK: usize = 1 << 20;
@@ -52,11 +54,14 @@ impl Paced {
     }
 }
 
-/// A merge to be run on the heavy lane.
+/// A merge to be run on the heavy lane, a fragment at a time.
 pub(crate) struct Job {
     stream: MergeStream,
-    file: u64,
-    path: PathBuf,
+    /// What did not fit into the last fragment.
+    pending: Option<Entry>,
+    /// The number of the first file, which stands for the run.
+    run: Option<u64>,
+    fragment_bytes: u64,
     block_bytes: usize,
     layouts: Arc<[ColumnLayout]>,
     packing: Packing,
@@ -66,66 +71,101 @@ pub(crate) struct Job {
     paced: Paced,
 }
 
+/// What one turn of a merge came to.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    /// `None` when nothing was left to write.
+    pub(crate) file: Option<TableFile>,
+    /// Where the merge goes on: everything of smaller tokens is written. `None` at its end.
+    pub(crate) next: Option<i64>,
+}
+
 impl Job {
-    /// Writes the merged table; `None` when nothing was left to write. If it fails nothing is left of it.
-    pub(crate) async fn run(self, world: Arc<dyn World>) -> Result<Option<TableFile>, StorageError> {
-        let path = self.path.clone();
-        let written = self.write(world.clone()).await;
-        if written.is_err() {
+    /// Writes the next fragment. If it fails nothing is left of it.
+    async fn fragment(
+        mut self,
+        id: u64,
+        path: PathBuf,
+        world: Arc<dyn World>,
+    ) -> (Job, Result<Sealed, StorageError>) {
+        let written = self.write(id, &path, &*world).await;
+        if !matches!(written, Ok(Sealed { file: Some(_), .. })) {
             // Where even that fails, the next start removes it.
             let _ = world.remove(&path).await;
         }
-        written
+        (self, written)
     }
 
-    async fn write(mut self, world: Arc<dyn World>) -> Result<Option<TableFile>, StorageError> {
-        let io = |error| StorageError::io("write a table file", &self.path, error);
-        let file = world.open(&self.path, Mode::Create).await.map_err(io)?;
-        let mut writer =
-            TableWriter::new(self.file, self.block_bytes).with(self.layouts.clone(), self.packing);
-        let mut count = 0;
-        while let Some((token, key, partition)) = self.stream.next().await? {
-            let elsewhere = self.others.0.iter().any(|memtable| memtable.get(token, &key).is_some())
-                || self.others.1.iter().any(|file| file.may_contain(token));
-            let purge = Purge {
-                forget_before_s: if elsewhere { 0 } else { self.purge.forget_before_s },
-                ..self.purge
+    async fn write(&mut self, id: u64, path: &Path, world: &dyn World) -> Result<Sealed, StorageError> {
+        let io = |error| StorageError::io("write a table file", path, error);
+        let file = world.open(path, Mode::Create).await.map_err(io)?;
+        let mut writer = TableWriter::new(id, self.block_bytes).with(self.layouts.clone(), self.packing);
+        let (mut count, mut taken, mut last) = (0, 0, None);
+        let next = loop {
+            let entry = match self.pending.take() {
+                Some(entry) => Some(entry),
+                None => self.stream.next().await?,
             };
-            if let Some(partition) = purge.partition(partition) {
+            let Some((token, key, partition)) = entry else { break None };
+            // A token is in one fragment of a run.
+            let full = taken + writer.pending() as u64 >= self.fragment_bytes;
+            if full && last.is_some_and(|last| token > last) {
+                self.pending = Some((token, key, partition));
+                break Some(token);
+            }
+            last = Some(token);
+            if let Some(partition) = self.purged(token, &key, partition) {
                 writer.push(token, &key, &partition);
             }
             if writer.pending() >= CHUNK {
                 let (offset, bytes) = writer.take();
+                taken += bytes.len() as u64;
                 file.write(offset, Bytes::from(bytes)).await.map_err(io)?;
             }
             count += 1;
             if count % YIELD_EVERY == 0 {
-                self.paced.reached(&*world, token).await;
+                self.paced.reached(world, token).await;
+                if self.paced.pace.is_stopped() {
+                    return Err(StorageError::Closed);
+                }
                 world.heavy_yield().await;
             }
+        };
+        if next.is_none() {
+            self.paced.reached(world, i64::MAX).await;
         }
-        self.paced.reached(&*world, i64::MAX).await;
         if writer.partitions() == 0 {
-            drop(file);
-            world.remove(&self.path).await.map_err(io)?;
-            return Ok(None);
+            return Ok(Sealed { file: None, next });
         }
         writer.finish();
         let (offset, bytes) = writer.take();
         file.write(offset, Bytes::from(bytes)).await.map_err(io)?;
         file.sync().await.map_err(io)?;
-        let dir = self.path.parent().expect("a table file is in a folder");
+        let dir = path.parent().expect("a table file is in a folder");
         world.sync_dir(dir).await.map_err(io)?;
-        TableFile::open(&*world, self.path.clone(), FileEntry::new(self.file, self.file)).await.map(Some)
+        let run = *self.run.get_or_insert(id);
+        let file = TableFile::open(world, path.to_owned(), FileEntry::new(id, run)).await?;
+        Ok(Sealed { file: Some(file), next })
+    }
+
+    fn purged(&self, token: i64, key: &Bytes, partition: Partition) -> Option<Partition> {
+        let elsewhere = self.others.0.iter().any(|memtable| memtable.get(token, key).is_some())
+            || self.others.1.iter().any(|file| file.may_contain(token));
+        let forget_before_s = if elsewhere { 0 } else { self.purge.forget_before_s };
+        Purge { forget_before_s, ..self.purge }.partition(partition)
     }
 }
 
 impl Shard {
-    fn new_file(&self) -> (u64, PathBuf) {
-        let mut manifest = self.manifest.borrow_mut();
-        let file = manifest.next_file;
-        manifest.next_file += 1;
-        (file, self.dir.join("tables").join(table_name(file)))
+    /// Runs a merge up to its next fragment.
+    pub(crate) async fn next_fragment(&self, work: Work, job: Job) -> (Job, Result<Sealed, StorageError>) {
+        let id = {
+            let mut manifest = self.manifest.borrow_mut();
+            manifest.next_file += 1;
+            manifest.next_file - 1
+        };
+        let path = self.dir.join("tables").join(table_name(id));
+        run_heavy(&*self.world, work, job.fragment(id, path, self.world.clone())).await
     }
 
     pub(crate) fn job(
@@ -136,16 +176,25 @@ impl Shard {
         others: (Vec<Memtable>, Vec<Arc<TableFile>>),
         paced: Paced,
     ) -> Job {
-        let (file, path) = self.new_file();
         let now_s = self.world.now_s();
         let options = self.table_options(table);
         let forget_before_s = if forget { now_s.saturating_sub(options.gc_grace_s) } else { 0 };
-        let purge = Purge { now_s, forget_before_s };
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
         let packing = match options.compression {
             Compression::None => Packing::None,
             Compression::Lz4 | Compression::Zstd => Packing::Lz4,
         };
-        Job { stream, file, path, block_bytes: options.block_bytes, layouts, packing, purge, others, paced }
+        Job {
+            stream,
+            pending: None,
+            run: None,
+            fragment_bytes: options.fragment_bytes,
+            block_bytes: options.block_bytes,
+            layouts,
+            packing,
+            purge: Purge { now_s, forget_before_s },
+            others,
+            paced,
+        }
     }
 }

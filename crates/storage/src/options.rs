@@ -35,7 +35,7 @@ pub enum Strategy {
     Incremental,
     /// Runs of similar size; what was merged is freed when the merge ends, so that it may take the table's space again.
     SizeTiered,
-    /// Few runs of sizes ten times apart, of which a few fragments are merged at a time: least to read, most to write.
+    /// Runs ten times apart in size, of which a few small ones wait to be merged: least to read, most to write.
     Leveled,
     /// By the time of the newest cell: windows are merged once they are over, and never with each other.
     TimeWindow {

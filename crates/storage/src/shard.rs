@@ -150,6 +150,8 @@ pub(crate) struct State {
     /// Files no longer alive, until their last reader is gone.
     pub(crate) obsolete: Vec<Arc<TableFile>>,
     pub(crate) busy: u32,
+    /// Merges of everything that were asked for, and what became of them.
+    pub(crate) major: FxHashMap<TableId, Option<Result<(), StorageError>>>,
     pub(crate) closed: bool,
     pub(crate) failed: Option<Arc<StorageError>>,
     pub(crate) counts: Stats,

@@ -15,7 +15,7 @@ use crate::table::{self, BlockStart, FOOTER_MAX, IndexEntry, Unreadable};
 use crate::world::{BoxFuture, File, Mode, World};
 
 /// A table file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TableFile {
     pub(crate) id: u64,
     /// What the manifest says of it.
@@ -24,9 +24,11 @@ pub(crate) struct TableFile {
     pub(crate) path: PathBuf,
     file: Arc<dyn File>,
     filter: Bytes,
-    pub(crate) index: Vec<IndexEntry>,
+    pub(crate) index: Arc<[IndexEntry]>,
     /// `None` in files of version 1.
     pub(crate) statistics: Option<Statistics>,
+    /// One for each state of this file that somebody may still read: see [`TableFile::cut`].
+    users: Arc<()>,
 }
 
 fn unreadable(path: &Path, why: Unreadable) -> StorageError {
@@ -64,14 +66,49 @@ impl TableFile {
                 .map_err(|why| unreadable_at(&path, section.offset, why))?;
         }
         let index = table::read_index(index, footer.version)
-            .map_err(|_| StorageError::corrupt(&path, "its index does not decode"))?;
-        Ok(TableFile { id: entry.id, entry, bytes, path, file, filter, index, statistics: footer.statistics })
+            .map_err(|_| StorageError::corrupt(&path, "its index does not decode"))?
+            .into();
+        Ok(TableFile {
+            id: entry.id,
+            entry,
+            bytes,
+            path,
+            file,
+            filter,
+            index,
+            statistics: footer.statistics,
+            users: Arc::default(),
+        })
+    }
+
+    /// The same file, of which tokens below `from` do not count any more.
+    pub(crate) fn cut(&self, from: i64) -> TableFile {
+        TableFile { entry: FileEntry { from, ..self.entry.clone() }, ..self.clone() }
+    }
+
+    /// Whether nobody but the holder of `this` reads the file, in any of its states.
+    pub(crate) fn is_unused(this: &Arc<TableFile>) -> bool {
+        Arc::strong_count(this) == 1 && Arc::strong_count(&this.users) == 1
+    }
+
+    /// The first and the last token that may be in it.
+    #[inline]
+    pub(crate) fn tokens(&self) -> (i64, i64) {
+        let (first, last) = self.statistics.map_or((None, None), |statistics| statistics.tokens);
+        let first = first.or(self.index.first().map(|entry| entry.start.token)).unwrap_or(i64::MIN);
+        (first.max(self.entry.from), last.unwrap_or(i64::MAX))
     }
 
     /// Whether the file may hold a partition with this token, that counts here.
     #[inline]
     pub(crate) fn may_contain(&self, token: i64) -> bool {
-        self.entry.owns(token) && bloom::may_contain(&self.filter, token)
+        self.spans(token) && self.entry.owns(token) && bloom::may_contain(&self.filter, token)
+    }
+
+    #[inline]
+    fn spans(&self, token: i64) -> bool {
+        let (first, last) = self.tokens();
+        (first..=last).contains(&token)
     }
 
     /// Reads a block from disk.
@@ -120,6 +157,13 @@ pub(crate) struct FileCursor {
 
 impl FileCursor {
     pub(crate) fn new(file: Arc<TableFile>, from: ScanFrom, last: i64) -> FileCursor {
+        // What does not count is not even read.
+        let from = match from {
+            ScanFrom::Token(token) | ScanFrom::After(token, _) if token < file.entry.from => {
+                ScanFrom::Token(file.entry.from)
+            }
+            from => from,
+        };
         let start = match &from {
             ScanFrom::Token(token) => BlockStart { token: *token, key: Bytes::new(), clustering: None },
             ScanFrom::After(token, key) => BlockStart { token: *token, key: key.clone(), clustering: None },

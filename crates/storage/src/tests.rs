@@ -7,6 +7,7 @@ mod every_step;
 mod faults;
 mod model;
 mod reshard;
+mod runs;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -183,7 +184,7 @@ fn options() -> Options {
     Options {
         memtable_bytes_max: 24 << 10,
         segment_bytes: 64 << 10,
-        table: TableOptions { block_bytes: 512, ..TableOptions::default() },
+        table: TableOptions { block_bytes: 512, fragment_bytes: 1500, ..TableOptions::default() },
         cache_bytes: 24 << 10,
         ..Options::in_dir("/data", 0, 1)
     }
@@ -297,7 +298,14 @@ fn history(seed: u64, forget: bool) -> Stats {
     let sim = Arc::new(Sim::new(seed));
     sim.now_s.store(1000, Ordering::Relaxed);
     let gc_grace_s = if forget { 0 } else { 1 << 20 };
-    let options = Options { table: TableOptions { gc_grace_s, ..options().table }, ..options() };
+    let strategies = [
+        Strategy::Incremental,
+        Strategy::SizeTiered,
+        Strategy::Leveled,
+        Strategy::TimeWindow { window_s: 1 },
+    ];
+    let strategy = strategies[seed as usize % strategies.len()];
+    let options = Options { table: TableOptions { gc_grace_s, strategy, ..options().table }, ..options() };
     let mut shard = open(&sim, &options).unwrap();
     let mut model = Model::default();
     let mut acknowledged = 0;

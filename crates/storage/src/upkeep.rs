@@ -13,6 +13,7 @@ use crate::log::{Log, RETRY_FULL};
 use crate::manifest::Manifest;
 use crate::model::TableId;
 use crate::shard::{FROZEN_MAX, Shard, Stats};
+use crate::table_file::TableFile;
 use crate::world::{Work, run_heavy};
 
 /// The name of a table file.
@@ -74,7 +75,7 @@ impl Shard {
         let dead: Vec<_> = {
             let state = &mut *self.state.borrow_mut();
             let settled = state.truncating == 0;
-            state.obsolete.extract_if(.., |file| settled && Arc::strong_count(file) == 1).collect()
+            state.obsolete.extract_if(.., |file| settled && TableFile::is_unused(file)).collect()
         };
         for file in dead {
             self.cache.borrow_mut().forget(file.id);

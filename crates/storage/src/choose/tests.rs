@@ -1,0 +1,104 @@
+use super::*;
+use crate::sim::Random;
+
+fn options(strategy: Strategy) -> TableOptions {
+    TableOptions { strategy, ..TableOptions::default() }
+}
+
+fn check(options: TableOptions, megabytes: &[u64], expected: Option<&[usize]>) {
+    let runs: Vec<Run> = megabytes.iter().map(|mb| Run { bytes: mb << 20, newest_us: 0 }).collect();
+    let mut chosen = compaction(&options, &runs);
+    chosen.iter_mut().for_each(|runs| runs.sort_unstable());
+    assert_eq!(chosen.as_deref(), expected, "{options:?} {megabytes:?}");
+}
+
+#[test]
+fn tiers_of_four_similar_runs_are_merged() {
+    let tiered = options(Strategy::SizeTiered);
+    check(tiered, &[], None);
+    check(tiered, &[5, 5, 5], None);
+    check(tiered, &[5, 5, 5, 5], Some(&[0, 1, 2, 3]));
+    check(tiered, &[100, 5, 9, 6, 10], Some(&[1, 2, 3, 4]));
+    check(tiered, &[1, 3, 9, 27, 81], None);
+    check(tiered, &[1, 300, 300, 310, 320], Some(&[1, 2, 3, 4]));
+    check(tiered, &[0, 0, 0, 0, 500], Some(&[0, 1, 2, 3]));
+    check(TableOptions { min_threshold: 2, ..tiered }, &[5, 5], Some(&[0, 1]));
+}
+
+#[test]
+fn a_goal_merges_all_before_sizes_would() {
+    let goal = TableOptions { space_amplification_goal: Some(1500), ..options(Strategy::Incremental) };
+    check(goal, &[100, 30, 10], None);
+    check(goal, &[100, 30, 21], Some(&[0, 1, 2]));
+    check(goal, &[100], None);
+    check(options(Strategy::Incremental), &[100, 30, 21], None);
+}
+
+#[test]
+fn levels_are_ten_times_apart() {
+    let leveled = options(Strategy::Leveled);
+    check(leveled, &[1, 1, 1, 100], None);
+    check(leveled, &[1, 1, 1, 1, 39, 1000], Some(&[0, 1, 2, 3, 4]));
+    check(leveled, &[1, 1, 1, 1, 41, 1000], Some(&[0, 1, 2, 3]));
+    check(leveled, &[1, 1, 1, 1, 39, 400], Some(&[0, 1, 2, 3, 4, 5]));
+}
+
+#[test]
+fn windows_are_merged_when_they_are_over_and_never_with_each_other() {
+    let options = options(Strategy::TimeWindow { window_s: 60 });
+    let at = |seconds: i64| Run { bytes: 1 << 20, newest_us: seconds * 1_000_000 };
+    assert_eq!(compaction(&options, &[at(1), at(2)]), None, "the latest is still written");
+    assert_eq!(compaction(&options, &[at(1), at(70), at(2)]), Some(vec![0, 2]));
+    assert_eq!(compaction(&options, &[at(1), at(61), at(62), at(63), at(119)]), Some(vec![1, 2, 3, 4]));
+    assert_eq!(compaction(&options, &[at(-1), at(1)]), None);
+}
+
+/// Flushes of random sizes, a part of them over what is there, beside merges that happen at once: the most runs there ever
+/// were, and the most space ÷ live data after a merge, per mille.
+fn live(options: TableOptions, seed: u64) -> (usize, u64) {
+    let mut random = Random::new(seed);
+    let (mut runs, mut live): (Vec<Run>, u64) = (Vec::new(), 0);
+    let (mut most_runs, mut most_space) = (0, 0);
+    for flush in 0..2000_i64 {
+        let bytes = (1 + random.below(8)) << 20;
+        runs.push(Run { bytes, newest_us: flush * 1_000_000 });
+        // The table grows to 4 GiB, and is overwritten then.
+        live = (live + bytes).min(4 << 30);
+        let mut merges = 0;
+        while let Some(chosen) = compaction(&options, &runs) {
+            assert!(chosen.len() >= 2, "seed {seed}: a merge of one run is none");
+            assert!(backlog_bytes(&options, &runs) > 0, "seed {seed}: work and no backlog");
+            let merged = chosen.iter().map(|at| runs[*at].bytes).sum::<u64>().min(live);
+            let newest_us = chosen.iter().map(|at| runs[*at].newest_us).max().expect("some");
+            let mut at = 0;
+            runs.retain(|_| {
+                at += 1;
+                !chosen.contains(&(at - 1))
+            });
+            runs.push(Run { bytes: merged, newest_us });
+            merges += 1;
+            assert!(merges < 100, "seed {seed}: merging does not end");
+        }
+        assert_eq!(backlog_bytes(&options, &runs), 0, "seed {seed}: backlog and no work");
+        most_runs = most_runs.max(runs.len());
+        let largest = runs.iter().map(|run| run.bytes).max().expect("some");
+        most_space = most_space.max(runs.iter().map(|run| run.bytes).sum::<u64>() * 1000 / largest);
+    }
+    (most_runs, most_space)
+}
+
+#[test]
+fn runs_are_bounded_and_so_is_space() {
+    for seed in 0..8 {
+        // 2000 flushes are about eleven doublings of size, of each of which three runs may wait.
+        let (runs, _) = live(options(Strategy::SizeTiered), seed);
+        assert!(runs <= 3 * 11, "size-tiered: {runs} runs, seed {seed}");
+        let (runs, _) = live(options(Strategy::Leveled), seed);
+        assert!(runs <= 3 * 4 + 4, "leveled: {runs} runs, seed {seed}");
+        let goal = TableOptions { space_amplification_goal: Some(1300), ..options(Strategy::Incremental) };
+        let (_, space) = live(goal, seed);
+        assert!(space <= 1300, "incremental: {space} per mille, seed {seed}");
+        let (runs, _) = live(options(Strategy::TimeWindow { window_s: 200 }), seed);
+        assert!(runs <= 10 + 3 * 8, "time windows: {runs} runs, seed {seed}");
+    }
+}

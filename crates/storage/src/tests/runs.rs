@@ -1,0 +1,118 @@
+//! Runs of fragments: a merge of everything in small steps, the space it takes, and what a crash in its middle leaves.
+
+use super::*;
+use crate::world::{Work, World};
+
+const ROWS: u64 = 2000;
+const TABLE: TableId = TableId(0);
+
+fn fragmented() -> Options {
+    let table = TableOptions { fragment_bytes: 8 << 10, min_threshold: 64, ..options().table };
+    Options { table, memtable_bytes_max: 4 << 20, segment_bytes: 4 << 20, ..options() }
+}
+
+fn place(number: u64) -> (i64, Bytes) {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64, Bytes::from(number.to_be_bytes().to_vec()))
+}
+
+/// Values that do not compress.
+fn value(number: u64, round: u64) -> Vec<u8> {
+    let mut random = Random::new(number << 8 | round);
+    (0..200).map(|_| random.below(256) as u8).collect()
+}
+
+/// Every row written twice, in two runs.
+fn fill(shard: &Rc<Shard>) {
+    for round in 1..=2 {
+        for number in 0..ROWS {
+            let (token, key) = place(number);
+            let mut row = RowBuilder::new(&key, &[], round as i64);
+            let value = value(number, round);
+            let value = CellValue::Live { value: &value, expiry: None };
+            row.push(CellRef { column: 1, path: None, timestamp: round as i64, value });
+            block_on(shard.put(TABLE, token, &key, &row.draft()).unwrap()).unwrap();
+        }
+        block_on(shard.flush_all()).unwrap();
+    }
+}
+
+fn check_rows(shard: &Rc<Shard>, what: &str) {
+    for number in 0..ROWS {
+        let (token, key) = place(number);
+        let row = block_on(shard.read_row(TABLE, token, &key, &[], &[], 1000).wait()).unwrap().expect(what);
+        let CellValue::Live { value: found, .. } = row.cell(1).expect(what).value else { panic!("{what}") };
+        assert_eq!(found, value(number, 2), "{what}: row {number}");
+    }
+    let mut scan = shard.scan(TABLE, i64::MIN..=i64::MAX, None, 1000);
+    let mut count = 0;
+    while block_on(scan.next()).unwrap().is_some() {
+        count += 1;
+    }
+    assert_eq!(count, ROWS, "{what}");
+}
+
+/// Bytes of table files on the disk, dead ones too.
+fn space(shard: &Shard) -> u64 {
+    let stats = shard.stats();
+    stats.file_bytes + stats.obsolete_bytes
+}
+
+/// Merges everything, step by step: the most space there was, over what there was before, per mille.
+fn most_space(shard: &Rc<Shard>, sim: &Arc<Sim>) -> u64 {
+    let before = space(shard);
+    let done = Rc::new(std::cell::Cell::new(false));
+    let (own, ended) = (shard.clone(), done.clone());
+    let all = async move {
+        own.compact_all(TABLE).await.expect("merges");
+        ended.set(true);
+    };
+    sim.spawn(Work::Control, Box::pin(all));
+    let mut most = 0;
+    for _ in 0..1_000_000 {
+        if done.get() {
+            return most * 1000 / before;
+        }
+        most = most.max(space(shard));
+        step();
+    }
+    panic!("the merge does not end");
+}
+
+#[test]
+fn a_merge_of_everything_takes_the_space_of_a_few_fragments() {
+    let sim = Arc::new(Sim::new(1));
+    let shard = open(&sim, &fragmented()).unwrap();
+    fill(&shard);
+    assert!(shard.stats().files > 50, "{:?}", shard.stats());
+    let most = most_space(&shard, &sim);
+    assert!(most <= 1100, "{most} per mille of the table");
+    let stats = shard.stats();
+    assert!(stats.files > 25 && stats.obsolete_bytes == 0, "{stats:?}");
+    check_rows(&shard, "merged");
+    block_on(shard.shutdown()).unwrap();
+    let shard = open(&sim, &fragmented()).unwrap();
+    check_rows(&shard, "opened again");
+}
+
+#[test]
+fn a_crash_in_the_middle_of_a_merge_loses_and_leaks_nothing() {
+    for seed in 0..6 {
+        let sim = Arc::new(Sim::new(seed));
+        let shard = open(&sim, &fragmented()).unwrap();
+        fill(&shard);
+        let own = shard.clone();
+        sim.spawn(Work::Control, Box::pin(async move { drop(own.compact_all(TABLE).await) }));
+        let mut random = Random::new(seed);
+        (0..200 + random.below(2000)).for_each(|_| step());
+        drop_tasks();
+        drop(shard);
+        sim.crash();
+        let shard = open(&sim, &fragmented()).unwrap();
+        check_rows(&shard, &format!("after the crash, seed {seed}"));
+        block_on(shard.compact_all(TABLE)).unwrap();
+        check_rows(&shard, &format!("merged after the crash, seed {seed}"));
+        let stats = shard.stats();
+        let names = block_on(sim.list(&shard.dir.join("tables"))).unwrap();
+        assert_eq!((names.len() as u64, stats.obsolete_bytes), (stats.files, 0), "seed {seed}: {stats:?}");
+    }
+}
