@@ -104,6 +104,14 @@ impl Embedded {
         self.shard.shutdown().await.map_err(storage_error)
     }
 
+    /// Makes this core's part of a snapshot in a folder; see [`Shard::snapshot`].
+    ///
+    /// # Errors
+    /// When something cannot be written.
+    pub async fn snapshot(&self, to: &std::path::Path) -> Result<(), Error> {
+        self.shard.snapshot(to).await.map_err(storage_error)
+    }
+
     /// Counts of this core's shard.
     pub fn storage_stats(&self) -> storage::Stats {
         self.shard.stats()

@@ -1,12 +1,14 @@
 //! The binary: command line, settings, and putting the rooms together.
 #![expect(clippy::disallowed_methods, reason = "the command line stands outside the lanes")]
 
+mod check;
 mod demo;
 mod folder;
 mod machine;
 mod rooms;
 mod serve;
 mod settings;
+mod snapshot;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,9 @@ fairlane: transactions and analytics on the same machine, each workload in its o
   fairlane demo [FLAGS]             transactions and analytics side by side, on this machine, in minutes
   fairlane load WORKLOAD [FLAGS]    put load on a CQL server and report on it
   fairlane config --print [FLAGS]   every setting, its value, and where that came from
+  fairlane check FOLDER             verify a data folder that no server has open, to its last byte
+  fairlane snapshot FOLDER NAME     keep what a data folder holds, beside a running server too
+  fairlane restore FOLDER NAME [TO] make a data folder of a snapshot
   fairlane --help | --version
 
 `fairlane COMMAND --help` tells more.
@@ -44,6 +49,9 @@ fn main() -> ExitCode {
         "demo" => ExitCode::from(u8::try_from(demo::run(rest)).unwrap_or(1)),
         "load" => ExitCode::from(u8::try_from(load::cli(rest)).unwrap_or(1)),
         "config" => config(rest),
+        "check" => check::run(rest),
+        "snapshot" => snapshot::run(rest),
+        "restore" => snapshot::restore(rest),
         "--help" | "-h" | "help" => done(HELP),
         "--version" | "-V" => done(concat!("fairlane ", env!("CARGO_PKG_VERSION"), "\n")),
         other => usage(&format!("There is no command `{other}`.")),

@@ -20,6 +20,7 @@ use signal_hook::iterator::Signals;
 
 use crate::rooms::Rooms;
 use crate::settings::{PASSWORD_VARIABLE, Settings};
+use crate::snapshot::Watch;
 use crate::{folder, machine};
 
 /// What a process killed by its second signal exits with.
@@ -105,9 +106,11 @@ fn open_and_wait(
     };
     say_ready(&doors.describe());
     logger.log(Level::Info, "ready", &[("listening", &doors.describe())]);
+    let watch = Watch::start(&settings.data_dir, lanes, logger);
     let signal = signals.forever().next();
     let name = if signal == Some(SIGINT) { "SIGINT" } else { "SIGTERM" };
     logger.log(Level::Info, "stopping", &[("signal", &name)]);
+    watch.end();
     doors.close(lanes);
     rooms.close()?;
     logger.log(Level::Info, "stopped", &[]);

@@ -183,6 +183,15 @@ async fn keep_folders(world: &dyn World, dir: &Path) -> Result<(), StorageError>
     Ok(())
 }
 
+/// Takes the lock of a whole folder, which must be one, and reads what it says.
+pub(crate) async fn enter(world: &dyn World, root: &Path) -> Result<(Layout, Box<dyn Debug>), StorageError> {
+    let none = || StorageError::corrupt(root, "it is no data folder: it has no file `shards`");
+    // Looked at first, so that no lock file is left in a folder that is none of ours.
+    Layout::read(world, root).await?.ok_or_else(none)?;
+    let held = lock(world, root, root).await?;
+    Ok((Layout::read(world, root).await?.ok_or_else(none)?, held))
+}
+
 /// Takes the lock of a folder, of the whole one or a shard's.
 pub(crate) async fn lock(world: &dyn World, root: &Path, dir: &Path) -> Result<Box<dyn Debug>, StorageError> {
     world.lock(&dir.join("LOCK")).await.map_err(|error| match error.kind() {

@@ -232,6 +232,15 @@ impl Log {
         }
     }
 
+    /// The segments with records above this one, each with its bytes that are durable.
+    pub(crate) fn tail(&self, flushed: u64) -> Vec<(PathBuf, u64)> {
+        let state = self.state.borrow();
+        let sealed = state.sealed.iter().filter(|segment| segment.last_record > flushed);
+        let sealed = sealed.map(|segment| (segment.path.clone(), self.segment_bytes));
+        let active = state.active.iter().map(|(segment, end)| (segment.path.clone(), *end));
+        sealed.chain(active).collect()
+    }
+
     /// Waits until everything appended is durable.
     pub(crate) async fn sync(&self) -> Result<(), StorageError> {
         let last = self.last_record();

@@ -167,15 +167,22 @@ impl Part {
 }
 
 /// A second name for a file; a copy where the file system has no such thing.
-async fn link_or_copy(world: &dyn World, from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) async fn link_or_copy(world: &dyn World, from: &Path, to: &Path) -> io::Result<()> {
     match world.link(from, to).await {
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {}
         // Too many names for one file, too: then a copy starts afresh.
         Err(error) if error.kind() == ErrorKind::TooManyLinks => {}
         linked => return linked,
     }
+    let len = world.open(from, Mode::Read).await?.len().await?;
+    copy(world, from, to, len).await
+}
+
+/// Copies the first bytes of a file, durably but for its name.
+pub(crate) async fn copy(world: &dyn World, from: &Path, to: &Path, len: u64) -> io::Result<()> {
     let (source, copy) = (world.open(from, Mode::Read).await?, world.open(to, Mode::Create).await?);
-    let len = source.len().await?;
+    // A segment may be shorter than those of today.
+    let len = len.min(source.len().await?);
     let mut at = 0;
     while at < len {
         let bytes = source.read(at, (len - at).min(COPY_BYTES) as usize).await?;

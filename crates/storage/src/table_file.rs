@@ -102,13 +102,19 @@ impl TableFile {
     /// Whether the file may hold a partition with this token, that counts here.
     #[inline]
     pub(crate) fn may_contain(&self, token: i64) -> bool {
-        self.spans(token) && self.entry.owns(token) && bloom::may_contain(&self.filter, token)
+        self.spans(token) && self.entry.owns(token) && self.filter_has(token)
     }
 
     #[inline]
     fn spans(&self, token: i64) -> bool {
         let (first, last) = self.tokens();
         (first..=last).contains(&token)
+    }
+
+    /// Whether the filter has a token.
+    #[inline]
+    pub(crate) fn filter_has(&self, token: i64) -> bool {
+        bloom::may_contain(&self.filter, token)
     }
 
     /// Reads a block from disk.

@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "clients, which stand outside the lanes")]
 
 mod driver;
+mod folders;
 mod kills;
 mod server;
 mod serving;

@@ -12,7 +12,7 @@ fn spread(token: i64) -> i64 {
     token.wrapping_mul(0x1e37_79b9_7f4a_7c15)
 }
 
-fn spread_mutation(random: &mut Random, timestamp: i64, now_s: u32) -> Mutation {
+pub(super) fn spread_mutation(random: &mut Random, timestamp: i64, now_s: u32) -> Mutation {
     let made = mutation(random, timestamp, now_s);
     let table = if made.table == TableId(0) { USERS } else { SYSTEM };
     Mutation { table, token: spread(made.token), ..made }
@@ -36,11 +36,11 @@ fn try_open(sim: &Arc<Sim>, options: &Options, shards: u32) -> Option<Vec<Rc<Sha
     crate::sim::run(sim, open)
 }
 
-fn open_all(sim: &Arc<Sim>, options: &Options, shards: u32) -> Vec<Rc<Shard>> {
+pub(super) fn open_all(sim: &Arc<Sim>, options: &Options, shards: u32) -> Vec<Rc<Shard>> {
     try_open(sim, options, shards).expect("the machine stays up")
 }
 
-fn write_all(shards: &[Rc<Shard>], mutations: &[Mutation]) {
+pub(super) fn write_all(shards: &[Rc<Shard>], mutations: &[Mutation]) {
     for (shard, own) in shards.iter().enumerate() {
         let is_home = |m: &&Mutation| home(m.table, m.token, shards.len() as u32) == shard;
         let mutations: Vec<_> = mutations.iter().filter(is_home).cloned().collect();
@@ -50,7 +50,7 @@ fn write_all(shards: &[Rc<Shard>], mutations: &[Mutation]) {
     }
 }
 
-fn check_all(shards: &[Rc<Shard>], model: &Model, now_s: u32, what: &str) {
+pub(super) fn check_all(shards: &[Rc<Shard>], model: &Model, now_s: u32, what: &str) {
     for table in [USERS, SYSTEM] {
         let mut expected = Vec::new();
         for number in 0..12 {
@@ -79,7 +79,7 @@ fn check_all(shards: &[Rc<Shard>], model: &Model, now_s: u32, what: &str) {
 }
 
 /// Writes until every shard has table files and records that are in its log only.
-fn fill(shards: &[Rc<Shard>], random: &mut Random) -> Model {
+pub(super) fn fill(shards: &[Rc<Shard>], random: &mut Random) -> Model {
     let mut model = Model::default();
     for turn in 0..150 {
         let mutations: Vec<_> = (0..2).map(|_| spread_mutation(random, turn, 1000)).collect();

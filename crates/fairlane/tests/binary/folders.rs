@@ -1,0 +1,215 @@
+//! Data folders as an operator handles them: opened with other numbers of cores, by newer versions, checked, kept and restored.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use load::session::Session;
+
+use crate::server::{Folder, Server, fairlane, output, run};
+
+const KEYSPACE: &str =
+    "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+/// With as many rows, each core flushes its memtable of 4 MiB a few times.
+const VALUE_BYTES: usize = 20_000;
+const ROWS: usize = 600;
+
+fn start(folder: &Folder, cores: &str) -> Server {
+    let mut command = Server::command(folder);
+    command.args(["--cores", cores, "--memory", "64MiB"]).env("FAIRLANE_ADMIN_PASSWORD", "secret");
+    Server::ready(&mut command)
+}
+
+fn value(id: usize, version: usize) -> String {
+    format!("{version}-{id:0>VALUE_BYTES$}")
+}
+
+fn write(session: &mut Session, ids: std::ops::Range<usize>, version: usize) {
+    for id in ids {
+        run(session, &[&format!("INSERT INTO k.t (id, value) VALUES ({id}, '{}')", value(id, version))]);
+    }
+}
+
+/// Every row below the first bound is of its version; those that are deleted are gone.
+fn check(session: &mut Session, versions: &[(usize, usize)], what: &str) {
+    let mut from = 0;
+    let mut expected = 0;
+    for (to, version) in versions {
+        for id in from..*to {
+            let rows = session.query(&format!("SELECT value FROM k.t WHERE id = {id}")).expect("a read");
+            let wanted = (id % 7 != 3).then(|| vec![Some(value(id, *version).into_bytes())]);
+            assert!(rows == Vec::from_iter(wanted), "{what}: row {id}");
+            expected += usize::from(id % 7 != 3);
+        }
+        from = *to;
+    }
+    let count = session.query("SELECT count(*) FROM k.t").expect("a count");
+    assert_eq!(count, [[Some((expected as u64).to_be_bytes().to_vec())]], "{what}: the count");
+}
+
+fn delete(session: &mut Session, to: usize) {
+    for id in (0..to).filter(|id| id % 7 == 3) {
+        run(session, &[&format!("DELETE FROM k.t WHERE id = {id}")]);
+    }
+}
+
+fn admin(server: &Server) -> Session {
+    server.session("admin", "secret")
+}
+
+#[test]
+fn any_number_of_cores_opens_a_folder() {
+    let folder = Folder::new("cores");
+    let server = start(&folder, "1");
+    run(&mut admin(&server), &[KEYSPACE, "CREATE TABLE k.t (id bigint PRIMARY KEY, value text)"]);
+    write(&mut admin(&server), 0..ROWS, 1);
+    delete(&mut admin(&server), ROWS);
+    assert_eq!(server.stop().code(), Some(0));
+
+    let server = start(&folder, "2");
+    check(&mut admin(&server), &[(ROWS, 1)], "one core, stopped, then two");
+    write(&mut admin(&server), 0..ROWS / 2, 2);
+    delete(&mut admin(&server), ROWS);
+    server.kill();
+
+    let server = start(&folder, "1");
+    check(&mut admin(&server), &[(ROWS / 2, 2), (ROWS, 1)], "two cores, killed, then one");
+    write(&mut admin(&server), 0..ROWS / 4, 3);
+    delete(&mut admin(&server), ROWS);
+    server.kill();
+
+    let server = start(&folder, "3");
+    check(&mut admin(&server), &[(ROWS / 4, 3), (ROWS / 2, 2), (ROWS, 1)], "one core, killed, then three");
+    assert_eq!(server.stop().code(), Some(0));
+    let names =
+        fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    let shards: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with("shard-")).collect();
+    assert_eq!(shards.len(), 3, "nothing is left of other generations: {shards:?}");
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("made");
+    for entry in fs::read_dir(from).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let to = to.join(path.file_name().expect("a name"));
+        if path.is_dir() { copy(&path, &to) } else { fs::copy(&path, &to).map(drop).expect("copied") }
+    }
+}
+
+/// What the statements in the fixtures' README leave.
+fn check_fixture(session: &mut Session, what: &str) {
+    let text = |text: &str| Some(text.as_bytes().to_vec());
+    for id in (0..26).chain([100, 101]) {
+        let rows = session.query(&format!("SELECT name, n FROM k.simple WHERE id = {id}")).expect("a read");
+        let n = (id != 4 && id < 100).then(|| (id as u64 * 1000).to_be_bytes().to_vec());
+        let name = match id {
+            6 => "new".to_owned(),
+            100 => "for long".to_owned(),
+            _ => format!("name {id}"),
+        };
+        let there = ![3, 5, 101].contains(&id);
+        assert_eq!(rows, Vec::from_iter(there.then(|| vec![text(&name), n])), "{what}: {id}");
+    }
+    for p in 0..4 {
+        let rows = session.query(&format!("SELECT c, s, v FROM k.wide WHERE p = {p}")).expect("a read");
+        let row = |c: u32| {
+            let (s, v) = match p {
+                2 => (None, text("again")),
+                3 => (text("static new"), text(&format!("v {p} {c}"))),
+                _ => (text(&format!("static {p}")), text(&format!("v {p} {c}"))),
+            };
+            vec![Some(c.to_be_bytes().to_vec()), s, v]
+        };
+        let is_there = |c: &u32| match p {
+            0 => !(3..6).contains(c),
+            1 => *c <= 8,
+            2 => *c == 1,
+            _ => true,
+        };
+        let expected: Vec<_> = (0..12).filter(is_there).map(row).collect();
+        assert_eq!(rows, expected, "{what}: p = {p}");
+    }
+    let cut = session.query("SELECT id, v FROM k.cut").expect("a read");
+    assert_eq!(cut, [[Some(1u32.to_be_bytes().to_vec()), text("after")]], "{what}");
+}
+
+#[test]
+fn folders_of_older_versions_open_with_any_number_of_cores() {
+    for (fixture, cores) in [("v1/one", ["1", "2"]), ("v1/two", ["1", "2"])] {
+        for cores in cores {
+            let folder = Folder::new(&format!("{}-{cores}", fixture.replace('/', "-")));
+            let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../storage/tests/fixtures");
+            copy(&fixtures.join(fixture), folder.path());
+            let server = start(&folder, cores);
+            check_fixture(&mut admin(&server), &format!("{fixture} on {cores}"));
+            server.kill();
+            let server = start(&folder, cores);
+            check_fixture(&mut admin(&server), &format!("{fixture} on {cores}, again"));
+        }
+    }
+}
+
+fn said(args: &[&str]) -> (i32, String) {
+    let Output { status, stdout, stderr } = output(&mut fairlane(args));
+    let text = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
+    (status.code().expect("it ended by itself"), text)
+}
+
+fn table_file(folder: &Path) -> PathBuf {
+    let tables = folder.join("shard-0001/tables");
+    let files = fs::read_dir(tables).expect("a folder").map(|entry| entry.expect("an entry").path());
+    files.max_by_key(|path| fs::metadata(path).expect("a file").len()).expect("a table file")
+}
+
+#[test]
+fn a_folder_is_checked_kept_and_restored() {
+    let folder = Folder::new("kept");
+    let path = folder.path().to_str().expect("UTF-8").to_owned();
+    let server = start(&folder, "2");
+    run(&mut admin(&server), &[KEYSPACE, "CREATE TABLE k.t (id bigint PRIMARY KEY, value text)"]);
+    write(&mut admin(&server), 0..ROWS, 1);
+    delete(&mut admin(&server), ROWS);
+    // While a server has it open: a snapshot, but no check.
+    let (code, text) = said(&["snapshot", &path, "first"]);
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = said(&["snapshot", &path, "first"]);
+    assert!(code == 1 && text.contains("there already"), "{text}");
+    let (code, text) = said(&["check", &path]);
+    assert!(code == 1 && text.contains("use"), "{text}");
+    write(&mut admin(&server), 0..ROWS, 2);
+    delete(&mut admin(&server), ROWS);
+    assert_eq!(server.stop().code(), Some(0));
+    // And while none has.
+    let (code, text) = said(&["snapshot", &path, "second"]);
+    assert_eq!(code, 0, "{text}");
+    for checked in [path.clone(), format!("{path}/snapshots/first"), format!("{path}/snapshots/second")] {
+        let (code, text) = said(&["check", &checked]);
+        assert!(code == 0 && text.contains("partitions"), "{checked}: {text}");
+    }
+    // Nothing is overwritten.
+    let (code, text) = said(&["restore", &path, "first"]);
+    assert!(code == 1 && text.contains("Nothing is overwritten"), "{text}");
+    for (name, version) in [("first", 1), ("second", 2)] {
+        let restored = Folder::new(&format!("restored-{name}"));
+        let to = restored.path().to_str().expect("UTF-8");
+        let (code, text) = said(&["restore", &path, name, to]);
+        assert_eq!(code, 0, "{text}");
+        let (code, text) = said(&["restore", &path, name, to]);
+        assert!(code == 1 && text.contains("not empty"), "{text}");
+        let server = start(&restored, "1");
+        check(&mut admin(&server), &[(ROWS, version)], name);
+    }
+    // Damage has a file and a place. The file is copied first: the snapshot has a name for it too.
+    let damaged = table_file(folder.path());
+    let mut bytes = fs::read(&damaged).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::remove_file(&damaged).expect("removed");
+    fs::write(&damaged, bytes).expect("written");
+    let (code, text) = said(&["check", &path]);
+    let name = damaged.to_str().expect("UTF-8");
+    let told = text.lines().any(|line| line.starts_with(name) && line.contains("at byte"));
+    assert!(code == 1 && told, "{text}");
+    let (code, _) = said(&["check", &format!("{path}/snapshots/second")]);
+    assert_eq!(code, 0);
+}

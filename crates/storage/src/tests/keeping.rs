@@ -1,0 +1,97 @@
+//! Folders checked and kept: every damaged byte is told of, and a snapshot is a folder of its own.
+
+use std::path::Path;
+
+use super::reshard::{check_all, fill, open_all};
+use super::*;
+use crate::check::check_in;
+use crate::snapshot::snapshot_in;
+
+fn checked(sim: &Sim, dir: &str) -> Vec<Checked> {
+    block_on(check_in(sim, Path::new(dir), |_| ())).expect("a folder of ours")
+}
+
+fn damages(all: &[Checked]) -> Vec<String> {
+    all.iter().flat_map(|shard| &shard.damages).map(ToString::to_string).collect()
+}
+
+fn close(shards: Vec<Rc<Shard>>) {
+    shards.iter().for_each(|shard| block_on(shard.shutdown()).expect("closed"));
+    drop(shards);
+    drop_tasks();
+}
+
+#[test]
+fn a_check_tells_of_damage_in_any_file_and_of_nothing_else() {
+    let sim = Arc::new(Sim::default());
+    let shards = open_all(&sim, &options(), 2);
+    fill(&shards, &mut Random::new(3));
+    close(shards);
+    let sound = checked(&sim, "/data");
+    assert_eq!(damages(&sound), [""; 0]);
+    assert!(
+        sound.iter().all(|shard| shard.files > 0 && shard.blocks > 1 && shard.partitions > 1),
+        "{sound:?}"
+    );
+    assert!(sound.iter().map(|shard| shard.records).sum::<u64>() > 0, "nothing in the logs: {sound:?}");
+    let (mut flips, mut told) = (0, 0);
+    let is_checked =
+        |path: &PathBuf| path.ends_with("manifest") || path.extension().is_some_and(|e| e == "table");
+    for path in sim.disk.files().into_iter().filter(is_checked) {
+        let size = sim.disk.size(&path);
+        for at in (0..size).step_by((size as usize / 40).max(1)) {
+            sim.disk.flip(&path, at, 3);
+            let damages = damages(&checked(&sim, "/data"));
+            flips += 1;
+            told += u32::from(damages.iter().any(|damage| damage.contains(path.to_str().expect("UTF-8"))));
+            sim.disk.flip(&path, at, 3);
+        }
+    }
+    // Some bytes say nothing: padding between the columns of a block.
+    assert!(told * 100 >= flips * 95 && flips > 200, "{told} of {flips} damages were told of");
+    assert_eq!(damages(&checked(&sim, "/data")), [""; 0]);
+}
+
+#[test]
+fn a_snapshot_is_a_folder_of_its_own_as_everything_was() {
+    for seed in 0..6 {
+        let sim = Arc::new(Sim::new(seed));
+        let mut random = Random::new(seed);
+        let shards = open_all(&sim, &options(), 2);
+        let mut model = fill(&shards, &mut random);
+        for shard in &shards {
+            block_on(shard.snapshot(Path::new("/running"))).expect("made");
+        }
+        let then = model.clone();
+        for timestamp in 1000..1060 {
+            let mutations = vec![super::reshard::spread_mutation(&mut random, timestamp, 1000)];
+            super::reshard::write_all(&shards, &mutations);
+            model.records.push(mutations);
+        }
+        shards.iter().for_each(|shard| block_on(shard.flush_all()).expect("flushed"));
+        close(shards);
+        block_on(snapshot_in(&*sim, Path::new("/data"), Path::new("/stopped"))).expect("made");
+        // What a snapshot shares with the folder must not go with it, and a crash takes nothing of it away.
+        sim.crash();
+        for (dir, model) in [("/data", &model), ("/running", &then), ("/stopped", &model)] {
+            let what = format!("{dir} with seed {seed}");
+            assert_eq!(damages(&checked(&sim, dir)), [""; 0], "{what}");
+            let shards = open_all(&sim, &Options { dir: Some(dir.into()), ..options() }, 1 + seed as u32 % 3);
+            check_all(&shards, model, 1000, &what);
+            close(shards);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_folder_or_is_in_use_is_not_checked() {
+    let sim = Arc::new(Sim::default());
+    let shards = open_all(&sim, &options(), 2);
+    let busy = block_on(check_in(&*sim, Path::new("/data"), |_| ())).unwrap_err();
+    assert!(matches!(busy, StorageError::Locked { .. }), "{busy}");
+    close(shards);
+    block_on(sim.disk.create_dir_all(Path::new("/other"))).unwrap();
+    let none = block_on(check_in(&*sim, Path::new("/other"), |_| ())).unwrap_err().to_string();
+    assert!(none.contains("no data folder"), "{none}");
+    assert!(sim.disk.files().iter().all(|path| !path.starts_with("/other")), "it was left as it is");
+}
