@@ -25,7 +25,7 @@ class Server:
         if self.password is not None:
             environment["FAIRLANE_ADMIN_PASSWORD"] = self.password
         command = [os.environ["FAIRLANE_BIN"], "serve", "--cores", "2", "--overprovisioned", "--memory", "256MiB"]
-        command += ["--shard-aware-port", "0"]
+        command += ["--shard-aware-port", "0", "--disk-probe", "off"]
         command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
         self.process = subprocess.Popen(
             command, env=environment, cwd=self.folder.name, stdout=subprocess.PIPE, text=True

@@ -114,7 +114,10 @@ pub(crate) fn settle(folder: &Path, password: &Password, in_use: bool) -> Result
 }
 
 /// Writes a small file so that it has all of its text or is not there.
-fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+///
+/// # Errors
+/// One sentence.
+pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> {
     let temporary = path.with_extension("tmp");
     let write = || -> std::io::Result<()> {
         // A leftover would keep its own mode.

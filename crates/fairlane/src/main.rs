@@ -5,6 +5,7 @@ mod check;
 mod demo;
 mod folder;
 mod machine;
+mod probe;
 mod rooms;
 mod serve;
 mod settings;
@@ -25,6 +26,7 @@ fairlane: transactions and analytics on the same machine, each workload in its o
   fairlane serve [FLAGS]            run a server
   fairlane demo [FLAGS]             transactions and analytics side by side, on this machine, in minutes
   fairlane load WORKLOAD [FLAGS]    put load on a CQL server and report on it
+  fairlane probe-disk [FOLDER]      measure the disk, half a minute, for a server that keeps its data there
   fairlane config --print [FLAGS]   every setting, its value, and where that came from
   fairlane check FOLDER             verify a data folder that no server has open, to its last byte
   fairlane snapshot FOLDER NAME     keep what a data folder holds, beside a running server too
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         "serve" => with_settings("serve", rest, |loaded| serve::serve(&loaded.settings, &loaded.warnings)),
         "demo" => ExitCode::from(u8::try_from(demo::run(rest)).unwrap_or(1)),
         "load" => ExitCode::from(u8::try_from(load::cli(rest)).unwrap_or(1)),
+        "probe-disk" => probe_disk(rest),
         "config" => config(rest),
         "check" => check::run(rest),
         "snapshot" => snapshot::run(rest),
@@ -68,6 +71,15 @@ fn config(args: &[String]) -> ExitCode {
         loaded.warnings.iter().for_each(|warning| eprintln!("fairlane: {warning}"));
         done(&loaded.print())
     })
+}
+
+/// `probe-disk [FOLDER]`, with any flags of `serve`: those that say on which cores, and which folder if none is named.
+fn probe_disk(args: &[String]) -> ExitCode {
+    let mut flags = args.to_vec();
+    if let Some(folder) = args.first().filter(|first| !first.starts_with('-')) {
+        flags[0] = format!("--data-dir={folder}");
+    }
+    with_settings("probe-disk [FOLDER]", &flags, |loaded| probe::probe_disk(&loaded.settings))
 }
 
 fn with_settings(

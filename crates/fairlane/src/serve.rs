@@ -2,7 +2,7 @@
 //! the top down.
 //!
 //! 1. Settings are checked, signals are caught, the data folder and the limit on open files are looked at.
-//! 2. Lanes start; every core opens its shard and engine, core 0 first, then roles and levels.
+//! 2. Lanes start, and learn what the disk can do; every core opens its shard and engine, core 0 first, then roles and levels.
 //! 3. The front doors open, and one line on standard output says where.
 //! 4. SIGTERM or SIGINT: the doors close and finish what runs, shards write what is in memory, lanes end, exit 0.
 //!    A second signal ends the process at once; nothing acknowledged is lost by that.
@@ -21,7 +21,7 @@ use signal_hook::iterator::Signals;
 use crate::rooms::Rooms;
 use crate::settings::{PASSWORD_VARIABLE, Settings};
 use crate::snapshot::Watch;
-use crate::{folder, machine};
+use crate::{folder, machine, probe};
 
 /// What a process killed by its second signal exits with.
 const EXIT_AT_ONCE: i32 = 130;
@@ -63,6 +63,7 @@ fn run(settings: &Settings, logger: &Logger) -> Result<(), String> {
     })?;
     let disk = if lanes.uses_io_uring() { "io_uring" } else { "threads, as io_uring is refused" };
     logger.log(Level::Info, "lanes run", &[("disk", &disk), ("wake_up", &wake_ups(&lanes))]);
+    probe::tell(&lanes, settings, logger);
     let result = open_and_wait(settings, logger, &lanes, memory_bytes, &mut signals);
     lanes.shutdown();
     result

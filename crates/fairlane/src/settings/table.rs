@@ -8,6 +8,8 @@ use std::time::Duration;
 use server::logging::{Format, Level};
 use storage::CommitMode;
 
+use crate::probe::Given;
+
 /// One setting. Its name is its key in `fairlane.toml`; with `-` for `_` it is its flag, and in capitals behind `FAIRLANE_`
 /// its environment variable.
 pub(crate) struct Setting {
@@ -45,6 +47,10 @@ pub(crate) struct Settings {
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) memtable_memory_bytes: Option<u64>,
     pub(crate) overprovisioned: bool,
+    /// Measure the disk at first start.
+    pub(crate) disk_probe: bool,
+    /// Figures that go before measured ones.
+    pub(crate) disk_speed: Given,
     pub(crate) commit: CommitMode,
     pub(crate) background_controllers: bool,
     pub(crate) background_quota_percent: u32,
@@ -116,7 +122,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
         value: "SIZE|auto",
         default: "auto",
         help: "Memory that memtables and caches are sized by, such as 8GiB; auto is what this process was given.",
-        set: |s, text| put(&mut s.memory_bytes, unless("auto", text, bytes)),
+        set: |s, text| {
+            put(&mut s.memory_bytes, unless("auto", text, |text| bytes(text, "64MiB", MEMORY_BYTES_MIN)))
+        },
     },
     Setting {
         name: "memtable_memory",
@@ -131,6 +139,41 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "false",
         help: "The CPUs are shared with other busy processes: do not pin threads to them.",
         set: |s, text| put(&mut s.overprovisioned, switch(text)),
+    },
+    Setting {
+        name: "disk_probe",
+        value: "first-start|off",
+        default: "first-start",
+        help: "Whether the disk is measured, for under two seconds, if `fairlane probe-disk` has not done so before.",
+        set: |s, text| put(&mut s.disk_probe, first_start(text)),
+    },
+    Setting {
+        name: "disk_read_bandwidth",
+        value: "BYTES|auto",
+        default: "auto",
+        help: "What the disk reads in a second, such as 2GB, in place of what was measured.",
+        set: |s, text| put(&mut s.disk_speed[0], or_zero(text, |text| bytes(text, "1MB", 1_000_000))),
+    },
+    Setting {
+        name: "disk_write_bandwidth",
+        value: "BYTES|auto",
+        default: "auto",
+        help: "What the disk writes in a second, in place of what was measured.",
+        set: |s, text| put(&mut s.disk_speed[1], or_zero(text, |text| bytes(text, "1MB", 1_000_000))),
+    },
+    Setting {
+        name: "disk_read_ops",
+        value: "N|auto",
+        default: "auto",
+        help: "How many reads of 4 KiB the disk does in a second, in place of what was measured.",
+        set: |s, text| put(&mut s.disk_speed[2], or_zero(text, |text| number(text, 10, 1_000_000_000))),
+    },
+    Setting {
+        name: "disk_write_ops",
+        value: "N|auto",
+        default: "auto",
+        help: "How many writes of 4 KiB the disk does in a second, in place of what was measured.",
+        set: |s, text| put(&mut s.disk_speed[3], or_zero(text, |text| number(text, 10, 1_000_000_000))),
     },
     Setting {
         name: "commit",
@@ -248,6 +291,8 @@ impl Default for Settings {
             memory_bytes: None,
             memtable_memory_bytes: None,
             overprovisioned: false,
+            disk_probe: false,
+            disk_speed: Given::default(),
             commit: CommitMode::Batch,
             background_controllers: false,
             background_quota_percent: 0,
@@ -334,7 +379,8 @@ fn cores(text: &str) -> Result<Cores, String> {
 /// The least memory that leaves room for memtables at all.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
-fn bytes(text: &str) -> Result<u64, String> {
+/// A size of at least `min`, which people call `least`.
+fn bytes(text: &str, least: &str, min: u64) -> Result<u64, String> {
     const UNITS: [(&str, u64); 8] = [
         ("KiB", 1 << 10),
         ("MiB", 1 << 20),
@@ -348,8 +394,21 @@ fn bytes(text: &str) -> Result<u64, String> {
     let split = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), *factor)));
     let (digits, factor) = split.unwrap_or((text, 1));
     let found = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
-    let wanted = "a size of at least 64MiB is wanted, such as 8GiB or 500MB";
-    found.filter(|bytes| *bytes >= MEMORY_BYTES_MIN).ok_or_else(|| wanted.into())
+    let wanted = || format!("a size of at least {least} is wanted, such as 8GiB or 500MB");
+    found.filter(|bytes| *bytes >= min).ok_or_else(wanted)
+}
+
+fn first_start(text: &str) -> Result<bool, String> {
+    match text {
+        "first-start" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("first-start or off is wanted".into()),
+    }
+}
+
+/// Zero for `auto`.
+fn or_zero(text: &str, read: impl FnOnce(&str) -> Result<u64, String>) -> Result<u64, String> {
+    Ok(unless("auto", text, read)?.unwrap_or(0))
 }
 
 fn commit(text: &str) -> Result<CommitMode, String> {

@@ -59,6 +59,9 @@ fn what_is_unknown_or_wrong_is_said_with_what_would_do() {
     refused(&["--cores", "none"], "a number of CPUs");
     refused(&["--memory", "1MiB"], "at least 64MiB");
     refused(&["--commit", "periodic:0"], "periodic:10");
+    refused(&["--disk-probe", "always"], "first-start or off");
+    refused(&["--disk-write-bandwidth", "100KB"], "at least 1MB");
+    refused(&["--disk-read-ops", "0"], "from 10 to");
     refused(&["stray"], "What is `stray` for?");
     refused(&["--config", "/nowhere/at/all.toml"], "cannot be read");
     let unknown = File::new("unknown", "datadir = 'x'\n");
@@ -80,7 +83,16 @@ fn a_strange_variable_is_a_warning() {
 
 #[test]
 fn what_is_printed_can_be_read_again() {
-    let args = ["--cores", "0,2-3", "--memory", "8GiB", "--commit", "periodic:10", "--slow-statement-ms=off"];
+    let args = [
+        "--cores",
+        "0,2-3",
+        "--memory",
+        "8GiB",
+        "--commit",
+        "periodic:10",
+        "--slow-statement-ms=off",
+        "--disk-write-bandwidth=2GB",
+    ];
     let first = loaded(&args, &[]).expect("loads");
     let file = File::new("printed", &first.print());
     let second = loaded(&["--config", file.path()], &[]).expect("loads");
@@ -89,6 +101,7 @@ fn what_is_printed_can_be_read_again() {
     let alone = |text| loaded(&["--cores", text], &[]).expect("loads").settings.cores;
     assert_eq!([alone("0"), alone("3,")], [Cores::List(vec![0]), Cores::List(vec![3])]);
     assert_eq!(first.settings.memory_bytes, Some(8 << 30));
+    assert_eq!(first.settings.disk_speed, [0, 2_000_000_000, 0, 0]);
     for setting in SETTINGS {
         assert!(help().contains(setting.help) && first.print().contains(setting.help), "{}", setting.name);
     }

@@ -4,6 +4,7 @@
 mod driver;
 mod folders;
 mod kills;
+mod probe;
 mod server;
 mod serving;
 mod troubles;

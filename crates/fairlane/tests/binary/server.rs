@@ -87,7 +87,8 @@ pub(crate) fn output(command: &mut Command) -> Output {
     child.wait_with_output().expect("its output")
 }
 
-fn wait(child: &mut Child) -> ExitStatus {
+/// Waits for a process to end.
+pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(status) = child.try_wait().expect("a child of ours") {
@@ -122,7 +123,7 @@ impl Server {
     pub(crate) fn command(folder: &Folder) -> Command {
         let mut command = fairlane(&["serve", "--cores", "2", "--overprovisioned", "--memory", "256MiB"]);
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--shard-aware-port", "0"]);
-        command.arg("--data-dir").arg(folder.path());
+        command.args(["--disk-probe", "off"]).arg("--data-dir").arg(folder.path());
         command
     }
 
