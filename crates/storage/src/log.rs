@@ -365,6 +365,11 @@ impl Log {
         self.done.wake();
     }
 
+    /// Has a segment to write to before the first record comes, so that a disk that cannot have a log says so at once.
+    pub(crate) async fn make_ready(self: &Rc<Self>) -> Result<(), StorageError> {
+        self.rotate().await
+    }
+
     /// Makes an empty segment the active one.
     async fn rotate(self: &Rc<Log>) -> Result<(), StorageError> {
         let (free, id) = {

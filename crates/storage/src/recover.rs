@@ -81,7 +81,16 @@ impl Shard {
             CommitMode::Periodic { every } => Some(every),
         };
         let log_dir = dir.join("log");
+        let is_new = recovered.last == 0;
         let log = Log::start(world.clone(), log_dir, options.shard, options.segment_bytes, every, recovered);
+        match log.make_ready().await {
+            // A shard that holds nothing has nothing to read either; any other may be read until there is space again.
+            Err(error) if is_new || !error.is_full() => {
+                log.fail(Arc::new(error.clone()));
+                return Err(error);
+            }
+            _ => {}
+        }
         let shard =
             Rc::new(build(options, world, dir, (manifest, Some(versions)), state, Some(log), Some(lock)));
         shard.start_upkeep();

@@ -131,7 +131,12 @@ pub(crate) const SETTINGS: &[Setting] = &[
         value: "SIZE|auto",
         default: "auto",
         help: "Memory for memtables of all cores together; auto is three sixteenths of --memory.",
-        set: |s, text| put(&mut s.memtable_memory_bytes, unless("auto", text, bytes)),
+        set: |s, text| {
+            put(
+                &mut s.memtable_memory_bytes,
+                unless("auto", text, |text| bytes(text, "64MiB", MEMORY_BYTES_MIN)),
+            )
+        },
     },
     Setting {
         name: "overprovisioned",
