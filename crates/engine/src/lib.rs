@@ -1,6 +1,7 @@
-//! The contract between the front doors and whatever holds the data: prepare, execute, schema, virtual tables.
+//! The contract between the front doors and whatever holds the data: prepare, execute, scan, schema, virtual tables.
 //!
-//! There is one engine object a core; it is used from that core's fast lane only, so nothing here is `Send`.
+//! There is one engine object a core; it is used from that core's fast lane only, so nothing here is `Send` but the
+//! scans ([`scan`]) that it hands out for heavy lanes.
 //! What can be answered from memory on this core is answered at once, without a future. A write to this core is done at once too,
 //! and waits with others for the log ([`Execution::Written`]). An engine that needs another core or a cluster asks by message,
 //! and says so with [`Execution::Pending`].
@@ -8,6 +9,7 @@
 mod error;
 mod metric;
 mod outcome;
+pub mod scan;
 mod schema;
 pub mod system_schema;
 mod virtual_table;
@@ -170,6 +172,20 @@ pub trait Engine {
 
     /// The virtual tables of this core, to which the rooms above add theirs.
     fn registry(&self) -> &Registry;
+
+    /// A scan by columns of what this core has of a table, now. It is a snapshot: what is written later does not show. Taking it
+    /// is quick; the work is done where [`scan::BatchSource::next`] is polled.
+    ///
+    /// # Errors
+    /// There is no such table or column, or the engine has no scans.
+    fn scan(&self, scan: &scan::TableScan) -> Result<Box<dyn scan::BatchSource>, Error> {
+        Err(Error::Invalid(format!("This engine does not scan {}.{} by columns", scan.keyspace, scan.table)))
+    }
+
+    /// What is roughly in a table on this core; `None` where there is no such table or nobody knows.
+    fn statistics(&self, _keyspace: &str, _table: &str) -> Option<scan::TableStatistics> {
+        None
+    }
 
     /// What this core's part of the engine counts about itself, always the same metrics in the same order. An engine that
     /// counts nothing says nothing.

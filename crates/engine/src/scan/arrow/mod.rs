@@ -1,0 +1,111 @@
+//! CQL's types as Arrow's, and serialized values into Arrow columns and back.
+//!
+//! ```text
+//! boolean                    Boolean
+//! tinyint … bigint, counter  Int8 … Int64
+//! float, double              Float32, Float64
+//! ascii, text                Utf8
+//! blob                       Binary
+//! date                       Date32              CQL counts days from 2³¹ days before 1970
+//! time                       Time64(ns)
+//! timestamp                  Timestamp(ms, UTC)
+//! duration                   Interval(month, day, nano)
+//! decimal                    Decimal128(38, 6)   another one is an error: there is no type for numbers of any size
+//! varint                     Utf8                digits: a number of any size, exact
+//! uuid, timeuuid, inet       Utf8                as CQL writes them: SQL clients compare them with plain constants
+//! list, set                  List
+//! map                        Map
+//! tuple, user type           Struct              fields of tuples are f1, f2, …
+//! ```
+//!
+//! Six decimals rather than more: a product of three such numbers has 18 and leaves 20 digits for a sum of it.
+
+mod build;
+mod serialize;
+
+use std::sync::Arc;
+
+use ::schema::CqlType;
+use arrow_schema::{DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit};
+
+pub use build::ColumnBuilder;
+pub use serialize::serialized;
+
+/// Digits and decimals of a CQL `decimal` as an Arrow number.
+pub const DECIMAL: (u8, i8) = (38, 6);
+
+/// The natural Arrow type of a CQL type.
+pub fn arrow_type(ty: &CqlType) -> DataType {
+    match ty {
+        CqlType::Boolean => DataType::Boolean,
+        CqlType::TinyInt => DataType::Int8,
+        CqlType::SmallInt => DataType::Int16,
+        CqlType::Int => DataType::Int32,
+        CqlType::BigInt | CqlType::Counter => DataType::Int64,
+        CqlType::Float => DataType::Float32,
+        CqlType::Double => DataType::Float64,
+        CqlType::Ascii
+        | CqlType::Text
+        | CqlType::Varint
+        | CqlType::Uuid
+        | CqlType::TimeUuid
+        | CqlType::Inet => DataType::Utf8,
+        CqlType::Blob => DataType::Binary,
+        CqlType::Date => DataType::Date32,
+        CqlType::Time => DataType::Time64(TimeUnit::Nanosecond),
+        CqlType::Timestamp => DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())),
+        CqlType::Duration => DataType::Interval(IntervalUnit::MonthDayNano),
+        CqlType::Decimal => DataType::Decimal128(DECIMAL.0, DECIMAL.1),
+        CqlType::List(element) | CqlType::Set(element) => DataType::List(item(element)),
+        CqlType::Map(key, value) => DataType::Map(entries(key, value), false),
+        CqlType::Tuple(types) => DataType::Struct(tuple_fields(types)),
+        CqlType::Udt(udt) => DataType::Struct(
+            udt.fields.iter().map(|(name, ty)| Field::new(name, arrow_type(ty), true)).collect(),
+        ),
+        CqlType::Frozen(inner) => arrow_type(inner),
+    }
+}
+
+/// Whether values of the type are in CQL's order (`schema::value::compare`) when they are in Arrow's. If not, a
+/// [`Filter`](super::Filter) can say equality at most.
+pub fn keeps_order(ty: &CqlType) -> bool {
+    match ty {
+        CqlType::Boolean
+        | CqlType::TinyInt
+        | CqlType::SmallInt
+        | CqlType::Int
+        | CqlType::BigInt
+        | CqlType::Counter
+        | CqlType::Float
+        | CqlType::Double
+        | CqlType::Ascii
+        | CqlType::Text
+        | CqlType::Blob
+        | CqlType::Date
+        | CqlType::Time
+        | CqlType::Timestamp
+        | CqlType::Decimal => true,
+        CqlType::Frozen(inner) => keeps_order(inner),
+        _ => false,
+    }
+}
+
+fn item(element: &CqlType) -> FieldRef {
+    Arc::new(Field::new_list_field(arrow_type(element), true))
+}
+
+fn entries(key: &CqlType, value: &CqlType) -> FieldRef {
+    Arc::new(Field::new("entries", DataType::Struct(entry_fields(key, value)), false))
+}
+
+fn entry_fields(key: &CqlType, value: &CqlType) -> Fields {
+    Fields::from(vec![
+        Field::new("key", arrow_type(key), false),
+        Field::new("value", arrow_type(value), true),
+    ])
+}
+
+fn tuple_fields(types: &[CqlType]) -> Fields {
+    let field = |(at, ty)| Field::new(format!("f{}", at + 1), arrow_type(ty), true);
+    types.iter().enumerate().map(field).collect()
+}
