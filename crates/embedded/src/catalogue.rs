@@ -61,7 +61,7 @@ impl Embedded {
         let token = schema::token::token(SCHEMA_KEY);
         let row = self
             .shard
-            .read_row(SCHEMA_TABLE, token, SCHEMA_KEY, &[], &[0], 0)
+            .read_row(SCHEMA_TABLE, token, SCHEMA_KEY, &[], storage::Pick::columns(&[0]), 0)
             .wait()
             .await
             .map_err(storage_error)?;

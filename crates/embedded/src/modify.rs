@@ -263,7 +263,8 @@ impl Embedded {
                 if read.rows.contains_key(&row) {
                     continue;
                 }
-                let found = self.shard.read_row(table, step.token, &step.key, &row, &[], now_s);
+                let found =
+                    self.shard.read_row(table, step.token, &step.key, &row, storage::Pick::ALL, now_s);
                 if let Some(found) = found.wait().await.map_err(storage_error)? {
                     read.rows.insert(row, found);
                 }

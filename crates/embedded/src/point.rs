@@ -30,7 +30,7 @@ impl Embedded {
         let table = TableId(plan.def.id.as_u128());
         let core = self.owner(token);
         if core == lanes::current_core() {
-            match self.shard.read_row(table, token, &key, &row, &[], now_s) {
+            match self.shard.read_row(table, token, &key, &row, plan.pick(), now_s) {
                 Read::Ready(found) => Execution::Ready(answer(plan, token, &key, found.as_ref(), now_s)),
                 Read::Pending(read) => {
                     let (plan, key) = (plan.clone(), key.into_owned());
@@ -42,7 +42,7 @@ impl Embedded {
         } else {
             let (plan, key, row) = (plan.clone(), Bytes::from(key.into_owned()), Bytes::from(row));
             Execution::Pending(Box::pin(lanes::call(core, move || async move {
-                let read = Embedded::local().shard.read_row(table, token, &key, &row, &[], now_s);
+                let read = Embedded::local().shard.read_row(table, token, &key, &row, plan.pick(), now_s);
                 answer(&plan, token, &key, read.wait().await.map_err(storage_error)?.as_ref(), now_s)
             })))
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use cql::ast::{self, SelectExpr, Selection};
 use engine::{ColumnSpec, Columns, Error, Rows, Value};
 use schema::{ColumnKind, CqlType, TableDef};
+use storage::Pick;
 
 use crate::restrict::{Restrictions, find, restrict};
 use crate::show::{Inside, Show, Step};
@@ -36,6 +37,8 @@ pub(crate) struct SelectPlan {
     pub(crate) point: bool,
     pub(crate) is_virtual: bool,
     pub(crate) bypass_cache: bool,
+    /// The columns that a point read looks at, ascending; none: all of them.
+    picked: Option<Box<[u32]>>,
     /// What is wanted depends on the values of an execution.
     open: bool,
     /// What the largest of its answers took so far, bytes of cells, up to [`ROOM_MAX`].
@@ -61,6 +64,11 @@ impl SelectPlan {
             }
             _ => Ok(self.want.clone()),
         }
+    }
+
+    /// What a point read asks of storage.
+    pub(crate) fn pick(&self) -> Pick<'_> {
+        Pick { columns: self.picked.as_deref(), bypass_cache: self.bypass_cache }
     }
 
     /// Remembers how much room an answer took.
@@ -107,7 +115,6 @@ pub(crate) fn select(
     let off_point = |show: &Show| show.is_static(def) || show.is_open();
     let open = matches!(&want, Want::Rows(shows) if shows.iter().any(Show::is_open));
     let point = !is_virtual
-        && !select.bypass_cache
         && !select.distinct
         && restrictions.filters.is_empty()
         && restrictions
@@ -119,6 +126,7 @@ pub(crate) fn select(
         && restrictions.clustering.len() == def.clustering().count()
         && per_partition.is_none()
         && matches!(&want, Want::Rows(shows) if !shows.iter().any(off_point));
+    let picked = if point { picked(def, &want) } else { None };
     let want = Arc::new(want);
     Ok(SelectPlan {
         def: def.clone(),
@@ -132,9 +140,23 @@ pub(crate) fn select(
         point,
         is_virtual,
         bypass_cache: select.bypass_cache,
+        picked,
         open,
         room: AtomicUsize::new(0),
     })
+}
+
+/// The columns whose cells a point read shows, ascending. All of them in a table that has lost some: whether a row is there then depends on
+/// what else it has.
+fn picked(def: &TableDef, want: &Want) -> Option<Box<[u32]>> {
+    let Want::Rows(shows) = want else { return None };
+    if def.next_column_id as usize != def.columns.len() {
+        return None;
+    }
+    let mut columns: Vec<u32> = shows.iter().filter_map(|show| show.cells_of(def)).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    Some(columns.into())
 }
 
 fn check_filtering(restrictions: &Restrictions) -> Result<(), Error> {

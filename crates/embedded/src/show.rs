@@ -73,6 +73,20 @@ impl Show {
         }
     }
 
+    /// The column whose cells in the row it looks at, if any.
+    pub(crate) fn cells_of(&self, def: &TableDef) -> Option<u32> {
+        match self {
+            Show::Regular(id) | Show::WriteTime(id, false) | Show::Ttl(id, false) => Some(*id),
+            Show::Elements(at) => Some(def.columns[*at].id),
+            Show::Inside(inside) => {
+                let column = &def.columns[inside.column];
+                matches!(column.kind, ColumnKind::Regular).then_some(column.id)
+            }
+            Show::Key(_) | Show::Clustering(_) | Show::Static(_) | Show::Token => None,
+            Show::WriteTime(_, true) | Show::Ttl(_, true) => None,
+        }
+    }
+
     /// Whether it depends on the values of an execution.
     pub(crate) fn is_open(&self) -> bool {
         let Show::Inside(inside) = self else { return false };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lanes::{Config, Group, Lanes};
-use storage::{CellRef, Commit, CommitMode, Draft, Options, Read, RowBuilder, Shard, TableId};
+use storage::{CellRef, Commit, CommitMode, Draft, Options, Pick, Read, RowBuilder, Shard, TableId};
 
 const TABLE: TableId = TableId(7);
 
@@ -49,7 +49,7 @@ fn read(shard: &Rc<Shard>, name: &str, rows: u64) {
     let start = lanes::time::monotonic_ns();
     let mut cells = 0;
     for (token, key) in &keys {
-        match shard.read_row(TABLE, *token, key, &[], &[0], 0) {
+        match shard.read_row(TABLE, *token, key, &[], Pick::columns(&[0]), 0) {
             Read::Ready(Some(row)) => cells += row.cells().count() as u64,
             other => panic!("not in memory: {other:?}"),
         }

@@ -63,6 +63,11 @@ impl Cache {
         }
     }
 
+    /// Bytes it may hold.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// Bytes held now.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

@@ -72,7 +72,7 @@ pub use error::StorageError;
 pub use layout::IGNORE_MSB;
 pub use model::{CellRef, CellValue, Change, Deletion, Expiry, Liveness, Mutation, TableId};
 pub use options::{CommitMode, Compression, Groups, Options, PaceOptions, Strategy, TableOptions};
-pub use read::Read;
+pub use read::{Pick, Read};
 pub use row::{Cells, Draft, Row, RowBuilder};
 pub use scan::Scan;
 pub use shard::{Shard, Stats};

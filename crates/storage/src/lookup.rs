@@ -86,9 +86,24 @@ impl Lookup {
         self.next
     }
 
-    /// Whether what it reads is not to be kept.
-    pub(crate) fn bypasses(&self) -> bool {
-        matches!(&self.ask, Ask::Slice(slice) if slice.bypass_cache)
+    /// Whether what it reads is not to be kept: that was asked for, or it is more than `bytes_max` (stored) of one partition, which would
+    /// only push out what others use.
+    pub(crate) fn bypasses(&self, bytes_max: usize) -> bool {
+        match &self.ask {
+            Ask::Slice(slice) => slice.bypass_cache,
+            Ask::Row { bypass_cache, .. } => *bypass_cache,
+            Ask::All => {
+                let place = (self.token, &self.key);
+                let goes_on = self.file.index[self.first..].iter().skip(1).take_while(|entry| {
+                    (entry.start.token, &entry.start.key) == place && entry.start.clustering.is_some()
+                });
+                let sizes = goes_on.scan(0, |sum, entry| {
+                    *sum += entry.stored as usize;
+                    Some(*sum)
+                });
+                sizes.into_iter().any(|sum| sum > bytes_max)
+            }
+        }
     }
 
     /// Goes on with the block that it needs.

@@ -182,7 +182,8 @@ impl Shard {
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
         let packing = match options.compression {
             Compression::None => Packing::None,
-            Compression::Lz4 | Compression::Zstd => Packing::Lz4,
+            Compression::Lz4 => Packing::Lz4,
+            Compression::Zstd => Packing::Zstd,
         };
         Job {
             stream,

@@ -33,7 +33,7 @@ pub(crate) enum Ask {
     /// Everything.
     All,
     /// The row with this clustering, and what covers it; of its columns these, ascending, or all.
-    Row { clustering: Bytes, columns: Option<Arc<[u32]>> },
+    Row { clustering: Bytes, columns: Option<Arc<[u32]>>, bypass_cache: bool },
     /// A number of rows of a stretch.
     Slice(Arc<Slice>),
 }
@@ -91,7 +91,9 @@ impl Block {
                 let more = block.more && part + 1 == block.parts;
                 let (partition, partial) = match ask {
                     Ask::All | Ask::Slice(_) => (partition(block, part)?, false),
-                    Ask::Row { clustering, columns } => only(block, part, clustering, columns.as_deref())?,
+                    Ask::Row { clustering, columns, .. } => {
+                        only(block, part, clustering, columns.as_deref())?
+                    }
                 };
                 Ok(Some(Piece { partition, more, partial }))
             }

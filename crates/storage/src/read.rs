@@ -44,6 +44,9 @@ impl<T> Read<T> {
     }
 }
 
+/// A whole partition that is read takes at most this part of the cache, or none of it.
+const PARTITION_PART: usize = 8;
+
 /// A point read in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
@@ -70,6 +73,7 @@ impl Gather {
         cache: &RefCell<Cache>,
         mut fetched: Option<Block>,
     ) -> Result<Option<usize>, StorageError> {
+        let partition_max = cache.borrow().bytes_max() / PARTITION_PART;
         while let Some(lookup) = self.lookups.last_mut() {
             let Some(index) = lookup.needs() else {
                 let lookup = self.lookups.pop().expect("the last one was seen");
@@ -87,7 +91,7 @@ impl Gather {
             };
             lookup.take(&block)?;
             // Only now is it known how much of it was unpacked.
-            if !lookup.bypasses() {
+            if !lookup.bypasses(partition_max) {
                 cache.borrow_mut().keep(lookup.file.id, index, &block);
             }
         }
@@ -107,6 +111,28 @@ impl Gather {
             missing = self.advance(cache, Some(block))?;
         }
         Ok(())
+    }
+}
+
+/// What of a row is wanted, and whether the cache is to keep what had to be read for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pick<'a> {
+    /// The columns that will be looked at, in ascending order; of others the answer may or may not have cells. `None`: all of them.
+    pub columns: Option<&'a [u32]>,
+    /// Blocks that are not in the cache are read past it.
+    pub bypass_cache: bool,
+}
+
+impl Pick<'static> {
+    /// All columns, by way of the cache.
+    pub const ALL: Pick<'static> = Pick { columns: None, bypass_cache: false };
+}
+
+impl<'a> Pick<'a> {
+    /// These columns, by way of the cache.
+    #[must_use]
+    pub fn columns(columns: &'a [u32]) -> Pick<'a> {
+        Pick { columns: Some(columns), bypass_cache: false }
     }
 }
 
@@ -144,15 +170,15 @@ impl Shard {
         }
     }
 
-    /// One live row: the fast path of point reads. `columns` names the columns that will be looked at, in ascending order; of
-    /// others the answer may or may not have cells. None named: all of them.
+    /// One live row: the fast path of point reads. A row is there whatever of it is picked: if nothing of that is alive, the rest is
+    /// read as well.
     pub fn read_row(
         self: &Rc<Self>,
         table: TableId,
         token: i64,
         key: &[u8],
         clustering: &[u8],
-        columns: &[u32],
+        pick: Pick<'_>,
         now_s: u32,
     ) -> Read<Option<RowView>> {
         {
@@ -165,14 +191,18 @@ impl Shard {
         }
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
         let clustering = Bytes::copy_from_slice(clustering);
-        let columns = (!columns.is_empty() && columns.is_sorted()).then(|| columns.into());
-        match self.gather(&target, Ask::Row { clustering: clustering.clone(), columns }) {
+        let bypass_cache = pick.bypass_cache;
+        let columns = pick.columns.filter(|columns| columns.is_sorted()).map(Into::into);
+        let ask = Ask::Row { clustering: clustering.clone(), columns, bypass_cache };
+        match self.gather(&target, ask) {
             Err(error) => Read::Pending(Box::pin(async { Err(error) })),
             Ok((gather, None)) => match see_row(&gather, &clustering, now_s) {
                 Some(seen) => Read::Ready(seen),
                 None => {
                     let shard = self.clone();
-                    Read::Pending(Box::pin(async move { shard.read_whole_row(target, clustering).await }))
+                    Read::Pending(Box::pin(async move {
+                        shard.read_whole_row(target, clustering, bypass_cache).await
+                    }))
                 }
             },
             Ok((mut gather, Some(missing))) => {
@@ -181,7 +211,7 @@ impl Shard {
                     gather.finish(&shard.cache, missing).await?;
                     match see_row(&gather, &clustering, now_s) {
                         Some(seen) => Ok(seen),
-                        None => shard.read_whole_row(target, clustering).await,
+                        None => shard.read_whole_row(target, clustering, bypass_cache).await,
                     }
                 }))
             }
@@ -193,9 +223,10 @@ impl Shard {
         self: &Rc<Self>,
         target: Target,
         clustering: Bytes,
+        bypass_cache: bool,
     ) -> Result<Option<RowView>, StorageError> {
-        let (mut gather, missing) =
-            self.gather(&target, Ask::Row { clustering: clustering.clone(), columns: None })?;
+        let ask = Ask::Row { clustering: clustering.clone(), columns: None, bypass_cache };
+        let (mut gather, missing) = self.gather(&target, ask)?;
         if let Some(missing) = missing {
             gather.finish(&self.cache, missing).await?;
         }

@@ -29,8 +29,10 @@ use crate::statistics::Statistics;
 use crate::table_v1;
 
 const MAGIC: u64 = 0x3130_4c42_5446_4c46; // "FLFTBL01"
-/// The newest version of the format this program reads, and the one it writes.
-pub(crate) const VERSION: u32 = 2;
+/// The newest version of the format this program reads. It is written where Zstd may be inside, which is all that is new; other files
+/// stay readable to programs that know [`WITHOUT_ZSTD`].
+pub(crate) const VERSION: u32 = 3;
+const WITHOUT_ZSTD: u32 = 2;
 /// Bytes of the longest footer.
 pub(crate) const FOOTER_MAX: usize = 128;
 
@@ -213,7 +215,7 @@ impl TableWriter {
         self.statistics.put(&mut footer);
         put_u64(&mut footer, self.file);
         put_u64(&mut footer, self.tokens.len() as u64);
-        put_u32(&mut footer, VERSION);
+        put_u32(&mut footer, if self.packing == Packing::Zstd { VERSION } else { WITHOUT_ZSTD });
         let sum = crc32c::crc32c(&footer);
         put_u32(&mut footer, sum);
         put_u64(&mut footer, MAGIC);
@@ -262,7 +264,7 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, U
         _ if magic != MAGIC => return Err(Unreadable::Damaged("its footer does not end as one")),
         0 => return Err(Unreadable::Damaged("its footer names no version")),
         1 => table_v1::FOOTER,
-        VERSION => FOOTER_MAX,
+        WITHOUT_ZSTD | VERSION => FOOTER_MAX,
         newer => return Err(Unreadable::Newer(newer)),
     };
     let start = tail.len().checked_sub(bytes).ok_or(SHORT)?;

@@ -242,22 +242,25 @@ fn check(shard: &Rc<Shard>, model: &Model, now_s: u32, what: &str) {
             let view = block_on(shard.read_partition(table, token, &key, now_s).wait()).unwrap();
             assert_eq!(view.map(|view| seen(&view)).unwrap_or_default(), wanted, "{what}: {table:?} {key:?}");
             for (clustering, _, cells) in &wanted.rows {
-                let row =
-                    block_on(shard.read_row(table, token, &key, clustering, &[], now_s).wait()).unwrap();
+                let row = block_on(shard.read_row(table, token, &key, clustering, Pick::ALL, now_s).wait())
+                    .unwrap();
                 assert_eq!(
                     row.expect(what).cells().map(seen_cell).collect::<Vec<_>>(),
                     *cells,
                     "{what}: {key:?}"
                 );
                 // One column alone; the row is there also if the column is null and what keeps it alive is another.
-                let row =
-                    block_on(shard.read_row(table, token, &key, clustering, &[2], now_s).wait()).unwrap();
+                let row = block_on(
+                    shard.read_row(table, token, &key, clustering, Pick::columns(&[2]), now_s).wait(),
+                )
+                .unwrap();
                 let cell = row.as_ref().expect(what).cells().find(|cell| cell.column == 2).map(seen_cell);
                 let wanted = cells.iter().find(|cell| cell.0 == 2).cloned();
                 assert_eq!(cell, wanted, "{what}: column 2 of {key:?}");
             }
             check_slices(shard, (table, token, &key), &wanted, now_s, what);
-            let absent = block_on(shard.read_row(table, token, &key, b"absent", &[], now_s).wait()).unwrap();
+            let absent =
+                block_on(shard.read_row(table, token, &key, b"absent", Pick::ALL, now_s).wait()).unwrap();
             assert!(absent.is_none());
             if wanted != Seen::default() {
                 expected.push((token, key, wanted));
@@ -306,7 +309,9 @@ fn history(seed: u64, forget: bool) -> Stats {
         Strategy::TimeWindow { window_s: 1 },
     ];
     let strategy = strategies[seed as usize % strategies.len()];
-    let options = Options { table: TableOptions { gc_grace_s, strategy, ..options().table }, ..options() };
+    let compression = [Compression::Lz4, Compression::Zstd, Compression::None][(seed / 4) as usize % 3];
+    let table = TableOptions { gc_grace_s, strategy, compression, ..options().table };
+    let options = Options { table, ..options() };
     let mut shard = open(&sim, &options).unwrap();
     let mut model = Model::default();
     let mut acknowledged = 0;

@@ -1,13 +1,12 @@
-//! Folders written by older versions of the program are opened, with all that is in them. Each fixture was made by a server of
-//! its version through CQL (see `fixtures/README.md`), and has table files, records that are in the log only, static
-//! columns, times to live, and deletions of every kind.
+//! Folders written by older versions of the program are opened, with all that is in them (see `fixtures/README.md`). Each fixture has
+//! table files, records that are in the log only, static columns, times to live, and deletions.
 #![expect(clippy::disallowed_methods, reason = "copies folders, outside the lanes")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use lanes::{Config, Group, Lanes};
-use storage::{Options, Shard, TableId};
+use storage::{CellRef, Options, Shard, TableId};
 
 /// What the fixtures hold: partitions, rows.
 const SIMPLE: (usize, usize) = (25, 25);
@@ -87,4 +86,49 @@ fn version_1_of_two_shards_stopped_in_order() {
     let wide = 0x03481092_528d_4b1f_bce1_be2bee884c30;
     let cut = 0xbe7689d6_eea2_4293_9d4e_ff7b073d8d74;
     check("v1/two", 2, [(simple, SIMPLE), (wide, WIDE), (cut, CUT)]);
+}
+
+/// Table files of versions 2 and 3 (see `examples/fixture.rs`), down to the values.
+fn check_written(fixture: &'static str) {
+    check(fixture, 1, [(1, (40, 40)), (2, (3, 3 * 55)), (9, (0, 0))]);
+    let folder = Folder::of(fixture);
+    let dir = folder.0.clone();
+    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    lanes.block_on(0, Group::CONTROL, move || async move {
+        let shard = Shard::open(Options::in_dir(&dir, 0, 1)).await.expect("it opens");
+        let value = |cell: Option<CellRef<'_>>| cell.and_then(|cell| cell.value().map(<[u8]>::to_vec));
+        let mut scan = shard.scan(TableId(1), i64::MIN..=i64::MAX, None, NOW_S);
+        while let Some((_, key, view)) = scan.next().await.expect("it is read") {
+            let number = u64::from_be_bytes(key[..].try_into().expect("eight bytes"));
+            let row = view.get(&[]).expect("a row");
+            assert_eq!(value(row.cell(1)), Some((number * 1000).to_be_bytes().to_vec()));
+            let text = format!("this is what row {number} says, again and again");
+            assert_eq!(value(row.cell(2)), Some(text.into_bytes()));
+        }
+        let mut scan = shard.scan(TableId(2), i64::MIN..=i64::MAX, None, NOW_S);
+        while let Some((_, key, view)) = scan.next().await.expect("it is read") {
+            let number = u64::from_be_bytes(key[..].try_into().expect("eight bytes"));
+            assert_eq!(value(view.static_cell(7)), Some(format!("static {number}").into_bytes()));
+            for row in view.rows() {
+                let at = row.clustering()[0];
+                assert!(!(5..=9).contains(&at), "row {at} was deleted");
+                assert_eq!(value(row.cell(3)), Some(format!("value {number} {at}").into_bytes()));
+                assert_eq!((value(row.cell(4)), value(row.cell(5))), (None, None));
+                let elements: Vec<_> = row.elements(6).map(|cell| cell.path.map(<[u8]>::to_vec)).collect();
+                assert_eq!(elements, [Some(b"a".to_vec()), Some(b"b".to_vec())]);
+            }
+        }
+        shard.shutdown().await.expect("it closes");
+    });
+    lanes.shutdown();
+}
+
+#[test]
+fn table_files_of_version_2() {
+    check_written("v2/lz4");
+}
+
+#[test]
+fn table_files_of_version_3() {
+    check_written("v3/zstd");
 }

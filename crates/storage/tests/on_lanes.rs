@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use lanes::{Config, Group, Lanes};
-use storage::{CellRef, Commit, Options, RowBuilder, Shard, StorageError, TableId, TableOptions};
+use storage::{CellRef, Commit, Options, Pick, RowBuilder, Shard, StorageError, TableId, TableOptions};
 
 const TABLE: TableId = TableId(7);
 
@@ -58,7 +58,7 @@ fn write(shard: &Rc<Shard>, number: u64, value: u64) -> Result<Commit, StorageEr
 
 async fn check(shard: &Rc<Shard>, number: u64, value: u64) {
     let (token, key) = place(number);
-    let row = shard.read_row(TABLE, token, &key, &[], &[4], 0).wait().await.expect("reads");
+    let row = shard.read_row(TABLE, token, &key, &[], Pick::columns(&[4]), 0).wait().await.expect("reads");
     let row = row.unwrap_or_else(|| panic!("row {number} is missing"));
     assert_eq!(row.cell(4).expect("a cell").value().expect("a value")[..], [value as u8; 34]);
 }

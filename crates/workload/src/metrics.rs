@@ -11,7 +11,7 @@ use crate::{Entry, Kind, Levels};
 /// A counter out of what the lanes count: metric, labels beside the level, help, and its value (divided by 10^9 for seconds).
 type LaneMetric = (&'static str, &'static str, &'static str, fn(&Usage) -> f64);
 
-const LANE_METRICS: [LaneMetric; 11] = [
+const LANE_METRICS: [LaneMetric; 13] = [
     ("fairlane_cpu_seconds_total", ",lane=\"fast\"", "CPU time by lane.", |u| seconds(u.cpu_fast_ns)),
     ("fairlane_cpu_seconds_total", ",lane=\"heavy\"", "", |u| seconds(u.cpu_heavy_ns)),
     ("fairlane_wait_seconds_total", "", "Time it was ready to run and did not.", |u| seconds(u.wait_ns)),
@@ -25,6 +25,18 @@ const LANE_METRICS: [LaneMetric; 11] = [
     ("fairlane_disk_operations_total", ",direction=\"read\"", "Disk requests.", |u| u.disk_read_ops as f64),
     ("fairlane_disk_operations_total", ",direction=\"write\"", "", |u| u.disk_write_ops as f64),
     ("fairlane_disk_seconds_total", "", "Time its disk requests took.", |u| seconds(u.disk_wait_ns)),
+    (
+        "fairlane_disk_queue_seconds_total",
+        "",
+        "The part of that before they were sent; its rate is how many were queued on average.",
+        |u| seconds(u.disk_queue_ns),
+    ),
+    (
+        "fairlane_disk_charged_seconds_total",
+        "",
+        "Time of the disk that its requests were charged with.",
+        |u| seconds(u.disk_ns),
+    ),
 ];
 
 /// The server's own work, which is in no level: its CPU and disk traffic stand beside those of the levels.

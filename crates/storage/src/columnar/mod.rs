@@ -10,6 +10,7 @@ pub(crate) mod encode;
 pub(crate) mod ints;
 pub(crate) mod layout;
 pub(crate) mod marks;
+mod packing;
 pub(crate) mod region;
 pub(crate) mod values;
 

@@ -4,8 +4,8 @@
 //!  block      directory | region | region | …          each starts at a multiple of 8, zeros between
 //!  directory  flags u8 (1 goes on from the block before, 2 goes on in the next) | partitions u32 | rows u32 | regions u32 |
 //!             place of each region
-//!  place      kind u8 | column u32 | slots u32 | lie u8 | width u8 | compression u8 (0 none, 1 LZ4 block) |
-//!             stored u32 | raw u32 | crc u32                                                     24 bytes
+//!  place      kind u8 | column u32 | slots u32 | lie u8 | width u8 | compression u8 (0 none, 1 LZ4 block,
+//!             2 Zstd frame) | stored u32 | raw u32 | crc u32                                      24 bytes
 //! ```
 //!
 //! Checksums are CRC32C of the bytes as stored, seeded with the file's number; the directory's own is in the index.
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 
 use crate::codec::{Malformed, Reader, put_u32};
+use crate::columnar::packing;
 use crate::columnar::values::Lie;
 
 /// The directory without its places.
@@ -29,6 +30,10 @@ pub(crate) const SLOTS_MAX: u32 = 1 << 26;
 
 const RAW: u8 = 0;
 const LZ4: u8 = 1;
+const ZSTD: u8 = 2;
+
+/// Regions of up to so many bytes are left as they are.
+const SMALL: usize = 32;
 
 /// The first block goes on with a partition.
 const CONTINUED: u8 = 1;
@@ -87,6 +92,8 @@ pub(crate) enum Packing {
     None,
     /// LZ4.
     Lz4,
+    /// Zstd.
+    Zstd,
 }
 
 /// The regions of a block being written.
@@ -112,20 +119,16 @@ impl RegionsBuilder {
     pub(crate) fn push(&mut self, kind: Kind, column: u32, slots: usize, lie: Lie, raw: &[u8]) {
         align(&mut self.regions);
         let start = self.regions.len();
-        let mut compression = RAW;
-        if self.packing == Packing::Lz4 && raw.len() > 32 {
-            let bound = lz4_flex::block::get_maximum_output_size(raw.len());
-            self.regions.resize(start + bound, 0);
-            let packed = lz4_flex::block::compress_into(raw, &mut self.regions[start..]);
-            // It must save an eighth, or reading is cheaper without it.
-            match packed {
-                Ok(packed) if packed < raw.len() - raw.len() / 8 => {
-                    self.regions.truncate(start + packed);
-                    compression = LZ4;
-                }
-                _ => self.regions.truncate(start),
-            }
-        }
+        // It must save an eighth, or reading is cheaper without it.
+        let worth = raw.len() - raw.len() / 8;
+        let packed = match self.packing {
+            _ if raw.len() <= SMALL => None,
+            Packing::None => None,
+            Packing::Lz4 => packing::lz4(raw, &mut self.regions).map(|packed| (LZ4, packed)),
+            Packing::Zstd => packing::zstd(raw, &mut self.regions).map(|packed| (ZSTD, packed)),
+        };
+        let (compression, kept) = packed.filter(|(_, packed)| *packed < worth).unwrap_or((RAW, 0));
+        self.regions.truncate(start + kept);
         if compression == RAW {
             self.regions.extend_from_slice(raw);
         }
@@ -206,7 +209,7 @@ impl Place {
         let lie = Lie::from_code(reader.u8()?, reader.u8()?)?;
         let compression = reader.u8()?;
         let (stored, raw, crc) = (reader.u32()?, reader.u32()?, reader.u32()?);
-        if slots > SLOTS_MAX || raw > RAW_MAX || stored > RAW_MAX || compression > LZ4 {
+        if slots > SLOTS_MAX || raw > RAW_MAX || stored > RAW_MAX || compression > ZSTD {
             return Err(Malformed);
         }
         let start = offset.next_multiple_of(8);
@@ -225,11 +228,10 @@ impl Place {
         if self.compression == RAW {
             return if self.raw == self.stored { Ok((stored, 0)) } else { Err(Malformed) };
         }
-        // A byte of LZ4 stands for 255 at most, so that what is damaged asks for no more memory than that.
-        if self.raw / 255 > self.stored {
-            return Err(Malformed);
-        }
-        let raw = lz4_flex::block::decompress(&stored, self.raw).map_err(|_| Malformed)?;
+        let raw = match self.compression {
+            LZ4 => packing::un_lz4(&stored, self.raw)?,
+            _ => packing::un_zstd(&stored, self.raw)?,
+        };
         if raw.len() != self.raw {
             return Err(Malformed);
         }

@@ -140,7 +140,7 @@ fn check(seed: u64) {
     let mut random = Random::new(seed);
     let odd = random.below(5);
     let wanted = parts(&mut random, odd);
-    let packing = if random.below(2) == 0 { Packing::None } else { Packing::Lz4 };
+    let packing = [Packing::None, Packing::Lz4, Packing::Zstd][random.below(3) as usize];
     let (bytes, finished) = encode(&wanted, packing);
     let read =
         read(bytes.clone(), finished.directory, finished.crc).unwrap_or_else(|_| panic!("check({seed})"));
@@ -220,7 +220,8 @@ fn mend(bytes: &mut [u8], directory: usize) -> u32 {
 fn check_damaged(seed: u64) {
     let mut random = Random::new(seed);
     let odd = random.below(5);
-    let (bytes, finished) = encode(&parts(&mut random, odd), Packing::None);
+    let packing = if random.below(4) == 0 { Packing::Zstd } else { Packing::None };
+    let (bytes, finished) = encode(&parts(&mut random, odd), packing);
     for _ in 0..60 {
         let mut damaged = bytes.to_vec();
         for _ in 0..1 + random.below(3) {

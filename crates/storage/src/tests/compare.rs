@@ -80,11 +80,12 @@ async fn rows(
     let other = Bytes::from(vec![random.below(20) as u8]);
     for at in wanted.rows.iter().map(|row| &row.0).chain([&other, &Bytes::new()]) {
         let what = format!("{table:?} {key:?} row {at:?}");
-        let read = shard.read_row(table, token, key, at, &[], now_s).wait().await;
+        let read = shard.read_row(table, token, key, at, Pick::ALL, now_s).wait().await;
         let row = read.map_err(|error| format!("{what}: {error}"))?;
         let wanted = wanted.rows.iter().find(|row| row.0 == *at);
         let found = row.as_ref().map(|row| (row.liveness(), row.cells().map(seen_cell).collect()));
         differs(&what, found, wanted.map(|(_, marker, cells)| (*marker, cells.clone())))?;
+        picked(shard, table, (token, key, at), wanted, random, now_s).await?;
         let (Some(row), Some((_, _, cells))) = (row, wanted) else { continue };
         for column in 0..4 {
             let of_column = |path: bool| {
@@ -98,6 +99,28 @@ async fn rows(
         }
     }
     Ok(())
+}
+
+/// A row by some of its columns: it is there whenever anything of it is, and has those columns as they are.
+async fn picked(
+    shard: &Rc<Shard>,
+    table: TableId,
+    (token, key, at): (i64, &Bytes, &Bytes),
+    wanted: Option<&(Bytes, Option<Liveness>, Vec<SeenCell>)>,
+    random: &mut Random,
+    now_s: u32,
+) -> Result<(), String> {
+    let columns: Vec<u32> = (0..5).filter(|_| random.below(3) == 0).collect();
+    let pick = Pick { columns: Some(&columns), bypass_cache: random.below(2) == 0 };
+    let what = format!("{table:?} {key:?} row {at:?} by columns {columns:?}");
+    let read = shard.read_row(table, token, key, at, pick, now_s).wait().await;
+    let row = read.map_err(|error| format!("{what}: {error}"))?;
+    let own = |cell: &SeenCell| columns.contains(&cell.0);
+    let found = row
+        .map(|row| (row.liveness(), row.cells().map(seen_cell).filter(|cell| own(cell)).collect::<Vec<_>>()));
+    let wanted =
+        wanted.map(|(_, marker, cells)| (*marker, cells.iter().filter(|cell| own(cell)).cloned().collect()));
+    differs(&what, found, wanted)
 }
 
 /// A scan of some tokens, in pages.

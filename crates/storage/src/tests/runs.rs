@@ -39,7 +39,8 @@ fn fill(shard: &Rc<Shard>) {
 fn check_rows(shard: &Rc<Shard>, what: &str) {
     for number in 0..ROWS {
         let (token, key) = place(number);
-        let row = block_on(shard.read_row(TABLE, token, &key, &[], &[], 1000).wait()).unwrap().expect(what);
+        let row =
+            block_on(shard.read_row(TABLE, token, &key, &[], Pick::ALL, 1000).wait()).unwrap().expect(what);
         let CellValue::Live { value: found, .. } = row.cell(1).expect(what).value else { panic!("{what}") };
         assert_eq!(found, value(number, 2), "{what}: row {number}");
     }
