@@ -202,7 +202,7 @@ impl World<'_> {
         let mut table = Table::new("system_distributed", "service_levels", &columns);
         for Entry { spec, .. } in entries.iter().map(|entry| &***entry) {
             let mut cells = vec![Some(spec.name.as_bytes().to_vec())];
-            cells.extend(OPTIONS.iter().map(|option| (option.cell)(spec)));
+            cells.extend(OPTIONS.iter().map(|option| option.cell(spec)));
             cells.extend(total.map(|total| {
                 let percentage = f64::from(spec.shares) * 100.0 / f64::from(total);
                 Some(format!("{percentage:.2}%").into_bytes())
@@ -238,7 +238,7 @@ impl World<'_> {
             ["service_level_option", "effective_service_level", "value"].map(|name| (name, CqlType::Text));
         let mut table = Table::new("system_distributed", "service_levels", &columns);
         for option in &OPTIONS {
-            let set = (option.effective)(&effective);
+            let set = option.effective(&effective);
             let (level, value) = set.map_or((None, None), |(level, value)| (Some(level), Some(value)));
             let (level, value) = (level.map(str::as_bytes), value.as_deref().map(str::as_bytes));
             table.row(&[Some(option.name.as_bytes()), level, value]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cql::ast::OptionValue;
 use engine::Error;
 use schema::CqlType;
-use workload::{Effective, LevelSpec, WorkloadType};
+use workload::{Effective, LevelSpec, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, WorkloadType};
 
 /// An option.
 pub(crate) struct LevelOption {
@@ -15,55 +15,109 @@ pub(crate) struct LevelOption {
     pub(crate) ty: fn() -> CqlType,
     /// Checks a value and puts it into a specification.
     set: fn(&mut LevelSpec, &OptionValue) -> Result<(), Error>,
+    /// Its value, as it would be set; null where it is not.
+    get: fn(&LevelSpec) -> OptionValue,
+    /// The level it comes from, for a role, where that is not the one that supplied `shares`.
+    from: Option<fn(&Effective) -> Option<&str>>,
+}
+
+impl LevelOption {
     /// Its value in a listing, serialized.
-    pub(crate) cell: fn(&LevelSpec) -> Option<Vec<u8>>,
+    pub(crate) fn cell(&self, spec: &LevelSpec) -> Option<Vec<u8>> {
+        Some(match (self.get)(spec) {
+            OptionValue::Integer(number) => i32::try_from(number).unwrap_or(i32::MAX).to_be_bytes().into(),
+            OptionValue::Boolean(truth) => vec![u8::from(truth)],
+            OptionValue::Duration(d) => {
+                let (months, days, nanoseconds) = (d.months, d.days, d.nanoseconds);
+                schema::value::Duration { months, days, nanoseconds }.to_bytes()
+            }
+            OptionValue::Null => return None,
+            other => text_of(&other).into_bytes(),
+        })
+    }
+
     /// The level it comes from and its value as text, where it is set.
-    pub(crate) effective: fn(&Effective) -> Option<(&str, String)>,
+    pub(crate) fn effective<'a>(&self, effective: &'a Effective) -> Option<(&'a str, String)> {
+        let value = (self.get)(&effective.spec);
+        let from = self.from.map_or_else(|| Some(&**effective.level.name()), |from| from(effective))?;
+        (value != OptionValue::Null).then(|| (from, text_of(&value)))
+    }
 }
 
 /// In the order of the columns.
-pub(crate) const OPTIONS: [LevelOption; 4] = [
+pub(crate) const OPTIONS: [LevelOption; 8] = [
     LevelOption {
         name: "timeout",
         ty: || CqlType::Duration,
-        set: set_timeout,
-        cell: |spec| Some(duration(spec.timeout?).to_bytes()),
-        effective: |e| Some((e.timeout_from.as_deref()?, duration(e.timeout?).to_string())),
+        set: |spec, value| milliseconds("timeout", "Timeout values", value).map(|set| spec.timeout = set),
+        get: |spec| duration(spec.timeout),
+        from: Some(|effective| effective.timeout_from.as_deref()),
     },
     LevelOption {
         name: "workload_type",
         ty: || CqlType::Text,
         set: set_workload_type,
-        cell: |spec| Some(spec.workload_type?.name().into()),
-        effective: |e| Some((e.workload_type_from.as_deref()?, e.workload_type?.to_string())),
+        get: |spec| string(spec.workload_type.map(|kind| kind.name().to_owned())),
+        from: Some(|effective| effective.workload_type_from.as_deref()),
     },
     LevelOption {
         name: "shares",
         ty: || CqlType::Int,
         set: set_shares,
-        cell: |spec| Some(i32::from(spec.shares).to_be_bytes().into()),
-        effective: |e| Some((e.level.name(), e.shares.to_string())),
+        get: |spec| OptionValue::Integer(spec.shares.into()),
+        from: None,
     },
     LevelOption {
         name: "cpu_limit",
         ty: || CqlType::Text,
-        set: set_cpu_limit,
-        cell: |spec| Some(percent_text(spec.cpu_limit_ppm?).into()),
-        effective: |e| Some((e.level.name(), percent_text(e.cpu_limit_ppm?))),
+        set: |spec, value| percent("cpu_limit", 10_000, value).map(|set| spec.cpu_limit_ppm = set),
+        get: |spec| string(spec.cpu_limit_ppm.map(percent_text)),
+        from: None,
+    },
+    LevelOption {
+        name: "io_limit",
+        ty: || CqlType::Text,
+        set: set_io_limit,
+        get: |spec| string(spec.io_limit.map(|bytes| format!("{}/s", bytes_text(bytes)))),
+        from: None,
+    },
+    LevelOption {
+        name: "max_concurrency",
+        ty: || CqlType::Int,
+        set: |spec, value| count("max_concurrency", 1, value).map(|set| spec.slots.max_concurrency = set),
+        get: |spec| integer(spec.slots.max_concurrency),
+        from: None,
+    },
+    LevelOption {
+        name: "max_queue_size",
+        ty: || CqlType::Int,
+        set: |spec, value| {
+            let set = count("max_queue_size", 0, value)?;
+            spec.slots.max_queue_size = set.unwrap_or(QUEUE_SIZE_DEFAULT);
+            Ok(())
+        },
+        get: |spec| integer(Some(spec.slots.max_queue_size)),
+        from: None,
+    },
+    LevelOption {
+        name: "queue_timeout",
+        ty: || CqlType::Duration,
+        set: |spec, value| {
+            milliseconds("queue_timeout", "'queue_timeout' values", value)
+                .map(|set| spec.slots.queue_timeout = set)
+        },
+        get: |spec| duration(spec.slots.queue_timeout),
+        from: None,
     },
 ];
 
 /// Options that will come.
-const NOT_YET: [&str; 12] = [
+const NOT_YET: [&str; 8] = [
     "cpu_min",
-    "io_limit",
     "memory_min",
     "memory_limit",
     "memory_overcommit",
     "spill",
-    "max_concurrency",
-    "max_queue_size",
-    "queue_timeout",
     "query_limit",
     "latency_target",
     "tag",
@@ -87,6 +141,8 @@ const DORIS: [(&str, &str); 12] = [
 
 /// Longest timeout, some 24 days: what 32 bits of milliseconds hold.
 const TIMEOUT_MS_MAX: i64 = i32::MAX as i64;
+/// Least traffic a level can be held to, bytes a second: 16 of the disk's smallest requests.
+const IO_LIMIT_MIN: u64 = 64 << 10;
 
 /// Puts the options of a statement into a specification.
 ///
@@ -113,35 +169,78 @@ fn names() -> String {
     OPTIONS.map(|option| option.name).join(", ")
 }
 
-fn set_timeout(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
+/// A time in whole milliseconds; `what` begins the messages about it.
+fn milliseconds(name: &str, what: &str, value: &OptionValue) -> Result<Option<Duration>, Error> {
+    let wrong =
+        |given: &str| Error::Invalid(format!("'{name}' takes a duration such as 50ms (given {given})"));
     let duration = match value {
-        OptionValue::Null => {
-            spec.timeout = None;
-            return Ok(());
-        }
+        OptionValue::Null => return Ok(None),
         OptionValue::Duration(duration) => *duration,
-        OptionValue::String(text) => {
-            let parsed = cql::ast::Duration::parse(text);
-            parsed.ok_or_else(|| {
-                Error::Invalid(format!("'timeout' takes a duration such as 50ms (given {text})"))
-            })?
-        }
-        other => {
-            let given = text_of(other);
-            return Err(Error::Invalid(format!("'timeout' takes a duration such as 50ms (given {given})")));
-        }
+        OptionValue::String(text) => cql::ast::Duration::parse(text).ok_or_else(|| wrong(text))?,
+        other => return Err(wrong(&text_of(other))),
     };
     if duration.months != 0 || duration.days != 0 {
-        return Err(Error::Invalid("Timeout values cannot have days, months or years".to_owned()));
+        return Err(Error::Invalid(format!("{what} cannot have days, months or years")));
     }
     if duration.nanoseconds % 1_000_000 != 0 {
-        return Err(Error::Invalid("Timeout values must be expressed in millisecond granularity".to_owned()));
+        return Err(Error::Invalid(format!("{what} must be expressed in millisecond granularity")));
     }
     let ms = duration.nanoseconds / 1_000_000;
     if !(1..=TIMEOUT_MS_MAX).contains(&ms) {
-        return Err(Error::Invalid(format!("Timeout values must be from 1ms to {TIMEOUT_MS_MAX}ms")));
+        return Err(Error::Invalid(format!("{what} must be from 1ms to {TIMEOUT_MS_MAX}ms")));
     }
-    spec.timeout = Some(Duration::from_millis(ms.unsigned_abs()));
+    Ok(Some(Duration::from_millis(ms.unsigned_abs())))
+}
+
+/// A number of statements.
+fn count(name: &str, min: u32, value: &OptionValue) -> Result<Option<u32>, Error> {
+    let set = match value {
+        OptionValue::Null => return Ok(None),
+        OptionValue::Integer(number) => u32::try_from(*number).ok(),
+        _ => None,
+    };
+    match set.filter(|set| (min..=QUEUE_SIZE_MAX).contains(set)) {
+        Some(set) => Ok(Some(set)),
+        None => {
+            let given = text_of(value);
+            let text = format!("'{name}' can only take values of {min}-{QUEUE_SIZE_MAX} (given {given})");
+            Err(Error::Invalid(text))
+        }
+    }
+}
+
+/// A part of the whole, from so many millionths on.
+fn percent(name: &str, min_ppm: u32, value: &OptionValue) -> Result<Option<u32>, Error> {
+    match value {
+        OptionValue::Null => Ok(None),
+        OptionValue::String(text) if let Some(ppm) = parse_percent(text).filter(|ppm| *ppm >= min_ppm) => {
+            Ok(Some(ppm))
+        }
+        other => {
+            let (min, given) = (percent_text(min_ppm), text_of(other));
+            let text = format!("'{name}' can only take values of '{min}' to '100%' (given {given})");
+            Err(Error::Invalid(text))
+        }
+    }
+}
+
+fn set_io_limit(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
+    spec.io_limit = match value {
+        OptionValue::Null => None,
+        OptionValue::String(text)
+            if let Some(bytes) = text.trim().strip_suffix("/s").and_then(parse_bytes)
+                && bytes >= IO_LIMIT_MIN =>
+        {
+            Some(bytes)
+        }
+        other => {
+            return Err(Error::Invalid(format!(
+                "'io_limit' takes bytes a second such as '200MB/s', at least '{}/s' (given {})",
+                bytes_text(IO_LIMIT_MIN),
+                text_of(other)
+            )));
+        }
+    };
     Ok(())
 }
 
@@ -168,21 +267,7 @@ fn set_shares(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
     Ok(())
 }
 
-fn set_cpu_limit(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
-    spec.cpu_limit_ppm = match value {
-        OptionValue::Null => None,
-        OptionValue::String(text) if let Some(ppm) = parse_percent(text) => Some(ppm),
-        other => {
-            let given = text_of(other);
-            return Err(Error::Invalid(format!(
-                "'cpu_limit' can only take values of '1%' to '100%' (given {given})"
-            )));
-        }
-    };
-    Ok(())
-}
-
-/// `'50%'`, `'12.5%'` as millionths, from 1 % to 100 %; no more than four digits behind the point.
+/// `'50%'`, `'12.5%'` as millionths, up to 100 %; no more than four digits behind the point.
 pub(crate) fn parse_percent(text: &str) -> Option<u32> {
     let number = text.trim().strip_suffix('%')?.trim_end();
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
@@ -191,7 +276,7 @@ pub(crate) fn parse_percent(text: &str) -> Option<u32> {
         return None;
     }
     let ppm = whole.parse::<u32>().ok()? * 10_000 + format!("{fraction:0<4}").parse::<u32>().ok()?;
-    (10_000..=1_000_000).contains(&ppm).then_some(ppm)
+    (ppm <= 1_000_000).then_some(ppm)
 }
 
 /// Millionths as percent.
@@ -200,10 +285,75 @@ pub(crate) fn percent_text(ppm: u32) -> String {
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// A timeout as CQL's duration.
-fn duration(timeout: Duration) -> schema::value::Duration {
-    let nanoseconds = i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX);
-    schema::value::Duration { months: 0, days: 0, nanoseconds }
+/// Units of bytes, the largest first.
+const UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+    ("B", 1),
+];
+
+/// `'200MB'`, `'1.5GiB'`, `'1000'` as bytes; units in letters of any case.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = (text[..at].trim_end(), &text[at..]);
+    let factor = match unit {
+        "" => 1,
+        unit => UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str| (1..=15).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+    let parts = whole.parse::<u128>().ok()? * scale + fraction.parse::<u128>().ok()?;
+    u64::try_from(parts * u128::from(factor) / scale).ok().filter(|bytes| i64::try_from(*bytes).is_ok())
+}
+
+/// Bytes in the largest unit that leaves a whole number.
+fn bytes_text(bytes: u64) -> String {
+    let whole = |unit: &&(&str, u64)| bytes > 0 && bytes.is_multiple_of(unit.1);
+    let (name, factor) = UNITS.iter().filter(whole).max_by_key(|unit| unit.1).copied().unwrap_or(("B", 1));
+    format!("{}{name}", bytes / factor)
+}
+
+/// A time as CQL's duration.
+fn duration(time: Option<Duration>) -> OptionValue {
+    time.map_or(OptionValue::Null, |time| {
+        let nanoseconds = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        OptionValue::Duration(cql::ast::Duration { months: 0, days: 0, nanoseconds })
+    })
+}
+
+fn string(text: Option<String>) -> OptionValue {
+    text.map_or(OptionValue::Null, OptionValue::String)
+}
+
+fn integer(number: Option<u32>) -> OptionValue {
+    number.map_or(OptionValue::Null, |number| OptionValue::Integer(number.into()))
+}
+
+/// All options as they would be set, for keeping: `shares = 1000 AND …`.
+pub(crate) fn to_text(spec: &LevelSpec) -> String {
+    let set = OPTIONS.iter().map(|option| (option.name, (option.get)(spec)));
+    let set = set.filter(|(_, value)| *value != OptionValue::Null);
+    set.map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(" AND ")
+}
+
+/// A level from its name and [`to_text`]; none where that was not written by this server.
+pub(crate) fn of_text(name: &str, options: &str) -> Option<LevelSpec> {
+    let parsed = cql::parse(&format!("ALTER SERVICE LEVEL x WITH {options}")).ok()?;
+    let cql::Statement::AlterServiceLevel(alter) = parsed else { return None };
+    let mut spec = LevelSpec::new(name);
+    set_all(&mut spec, &alter.options).ok()?;
+    Some(spec)
 }
 
 fn text_of(value: &OptionValue) -> String {
@@ -263,8 +413,7 @@ mod tests {
         check("cpu_limit = '12.5%'", Ok("1000 None None Some(125000)"));
         check(
             "cpu_limit = '100%' AND cpu_limit_ = null",
-            Err("There is no option 'cpu_limit_'. The options of a \
-            service level are: timeout, workload_type, shares, cpu_limit"),
+            Err(&format!("There is no option 'cpu_limit_'. The options of a service level are: {}", names())),
         );
         for bad in ["'0%'", "'0.9%'", "'101%'", "'50'", "50", "'%'", "'-5%'", "'5.%'", "'99999999999%'", "''"]
         {
@@ -282,13 +431,52 @@ mod tests {
             Err("There is no option 'cpu_hard_limit'; the one like it is 'cpu_limit'"),
         );
         for name in NOT_YET {
-            let message = format!(
-                "The option '{name}' is not supported yet. Supported are: timeout, workload_type, shares, cpu_limit"
-            );
+            let message = format!("The option '{name}' is not supported yet. Supported are: {}", names());
             check(&format!("{name} = 1"), Err(&message));
         }
         for (theirs, ours) in DORIS {
             assert!(OPTIONS.iter().any(|option| option.name == ours) || NOT_YET.contains(&ours), "{theirs}");
+        }
+    }
+
+    /// One option, set and then shown as it would be set again.
+    fn check_one(option: &str, expected: Result<&str, &str>) {
+        let statement = cql::parse(&format!("ALTER SERVICE LEVEL x WITH {option}")).expect(option);
+        let cql::Statement::AlterServiceLevel(alter) = statement else { panic!("{option}") };
+        let mut spec = LevelSpec::new("x");
+        let name = &alter.options[0].0;
+        let shown = set_all(&mut spec, &alter.options).map(|()| {
+            assert_eq!(of_text("x", &to_text(&spec)).as_ref(), Some(&spec), "kept: {option}");
+            let option = OPTIONS.iter().find(|option| option.name == name).expect("it was set");
+            (option.get)(&spec).to_string()
+        });
+        let message = shown.as_ref().map(String::as_str).map_err(ToString::to_string);
+        assert_eq!(message, expected.map_err(str::to_owned), "{option}");
+    }
+
+    #[test]
+    fn slots_and_disk_traffic_have_their_bounds() {
+        let counts = |name: &str, min: u32, given: &str| {
+            format!("'{name}' can only take values of {min}-1000000 (given {given})")
+        };
+        check_one("max_concurrency = 8", Ok("8"));
+        check_one("max_concurrency = null", Ok("null"));
+        check_one("max_concurrency = 0", Err(&counts("max_concurrency", 1, "0")));
+        check_one("max_concurrency = 'many'", Err(&counts("max_concurrency", 1, "many")));
+        check_one("max_queue_size = 0", Ok("0"));
+        check_one("max_queue_size = null", Ok("1024"));
+        check_one("max_queue_size = 1000001", Err(&counts("max_queue_size", 0, "1000001")));
+        check_one("queue_timeout = 5s", Ok("5s"));
+        check_one("queue_timeout = null", Ok("null"));
+        let text = "'queue_timeout' values must be expressed in millisecond granularity";
+        check_one("queue_timeout = 5us", Err(text));
+        check_one("io_limit = '200MB/s'", Ok("'200MB/s'"));
+        check_one("io_limit = '1.5 gib/s'", Ok("'1536MiB/s'"));
+        check_one("io_limit = '100000/s'", Ok("'100KB/s'"));
+        for bad in ["'200MB'", "'1KB/s'", "'x/s'", "5", "'-5MB/s'", "'1e9/s'", "'99999999999GB/s'"] {
+            let given = bad.trim_matches('\'');
+            let text = "'io_limit' takes bytes a second such as '200MB/s', at least '64KiB/s'";
+            check_one(&format!("io_limit = {bad}"), Err(&format!("{text} (given {given})")));
         }
     }
 

@@ -5,7 +5,8 @@
 //!   system_auth.role_members       role, member │                                 `member` was granted `role`
 //!   system_auth.role_permissions   role, resource, permission │                   a row a permission
 //!   system_auth.role_attributes    role, name │ value                             name 'service_level': what is attached
-//!   system_distributed.service_levels   service_level │ shares  timeout_ms  workload_type  cpu_limit
+//!   system_distributed.service_levels   service_level │ shares  timeout_ms  workload_type  cpu_limit  options
+//!                                                       options: all of them, as they are set; the columns before are for looking at
 //! ```
 //!
 //! The edits of one statement are written as one batch.
@@ -19,7 +20,7 @@ use cql::ast::Permission;
 use engine::{BatchKind, Engine, Error, Outcome, Plan, Request, Value};
 use workload::{LevelSpec, WorkloadType};
 
-use crate::options::{parse_percent, percent_text};
+use crate::options::{self, parse_percent, percent_text};
 use crate::resource::{PermissionSet, Resource};
 use crate::roles::{Edit, Roles};
 use crate::scram::Verifier;
@@ -38,7 +39,7 @@ const DEFINITIONS: [&str; 7] = [
     "CREATE TABLE IF NOT EXISTS system_auth.role_attributes \
      (role text, name text, value text, PRIMARY KEY (role, name))",
     "CREATE TABLE IF NOT EXISTS system_distributed.service_levels \
-     (service_level text PRIMARY KEY, shares int, timeout_ms bigint, workload_type text, cpu_limit text)",
+     (service_level text PRIMARY KEY, shares int, timeout_ms bigint, workload_type text, cpu_limit text, options text)",
 ];
 
 /// The keyspaces that only this room changes.
@@ -60,7 +61,9 @@ const ATTACH: &str =
     "INSERT INTO system_auth.role_attributes (role, name, value) VALUES (?, 'service_level', ?)";
 const DETACH: &str = "DELETE FROM system_auth.role_attributes WHERE role = ? AND name = 'service_level'";
 const PUT_LEVEL: &str = "INSERT INTO system_distributed.service_levels \
-     (service_level, shares, timeout_ms, workload_type, cpu_limit) VALUES (?, ?, ?, ?, ?)";
+     (service_level, shares, timeout_ms, workload_type, cpu_limit, options) VALUES (?, ?, ?, ?, ?, ?)";
+/// Where the table is of version 0.1.0.
+const ADD_OPTIONS: &str = "ALTER TABLE system_distributed.service_levels ADD options text";
 const DROP_LEVEL: &str = "DELETE FROM system_distributed.service_levels WHERE service_level = ?";
 
 /// A row to write: a statement and its values, serialized.
@@ -78,6 +81,11 @@ impl Store {
     pub(crate) async fn open(engine: Rc<dyn Engine>) -> Result<Store, Error> {
         for definition in DEFINITIONS {
             run(&*engine, definition).await?;
+        }
+        let schema = engine.schema();
+        let levels = schema.table("system_distributed", "service_levels");
+        if levels.is_some_and(|table| table.column("options").is_none()) {
+            run(&*engine, ADD_OPTIONS).await?;
         }
         Ok(Store { engine, written_us: Cell::new(0) })
     }
@@ -184,6 +192,7 @@ fn level_row(spec: &LevelSpec) -> Vec<Option<Vec<u8>>> {
         timeout_ms.map(|ms| ms.to_be_bytes().to_vec()),
         spec.workload_type.map(|kind| kind.name().into()),
         spec.cpu_limit_ppm.map(|ppm| percent_text(ppm).into_bytes()),
+        Some(options::to_text(spec).into_bytes()),
     ]
 }
 
@@ -225,7 +234,7 @@ const READS: [Read; 5] = [
         }
     }),
     (
-        "service_level, shares, timeout_ms, workload_type, cpu_limit",
+        "service_level, shares, timeout_ms, workload_type, cpu_limit, options",
         "system_distributed.service_levels",
         |row| read_level(row).map(|spec| Some(Edit::PutLevel(spec))),
     ),
@@ -236,6 +245,10 @@ fn text(cell: Option<&[u8]>) -> Option<&str> {
 }
 
 fn read_level(row: &Cells<'_>) -> Option<LevelSpec> {
+    if row[5].is_some() {
+        return options::of_text(text(row[0])?, text(row[5])?);
+    }
+    // Written by version 0.1.0.
     let mut spec = LevelSpec::new(text(row[0])?);
     if let Some(shares) = row[1] {
         spec.shares = u16::try_from(i32::from_be_bytes(shares.try_into().ok()?)).ok()?;
@@ -262,6 +275,7 @@ mod tests {
         for text in DEFINITIONS {
             cql::parse(text).expect(text);
         }
+        cql::parse(ADD_OPTIONS).expect(ADD_OPTIONS);
         for (columns, table, _) in READS {
             cql::parse(&format!("SELECT {columns} FROM {table}")).expect(table);
         }
@@ -294,6 +308,8 @@ mod tests {
             let row = level_row(spec);
             let cells: Vec<_> = row.iter().map(|cell| cell.as_deref()).collect();
             assert_eq!(read_level(&cells).as_ref(), Some(spec));
+            let old = [cells[0], cells[1], cells[2], cells[3], cells[4], None];
+            assert_eq!(read_level(&old).as_ref(), Some(spec), "as version 0.1.0 wrote it");
         };
         check(&spec);
         spec.shares = 7;
@@ -301,6 +317,7 @@ mod tests {
         spec.workload_type = Some(WorkloadType::Batch);
         spec.cpu_limit_ppm = Some(125_000);
         check(&spec);
-        assert_eq!(read_level(&[Some(b"x"), Some(&0_i32.to_be_bytes()), None, None, None]), None);
+        assert_eq!(read_level(&[Some(b"x"), Some(&0_i32.to_be_bytes()), None, None, None, None]), None);
+        assert_eq!(read_level(&[Some(b"x"), None, None, None, None, Some(b"nonsense")]), None);
     }
 }

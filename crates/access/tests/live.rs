@@ -34,7 +34,7 @@ fn a_session_sees_what_another_core_changes_at_its_next_request() {
         let login = log_in(&access, "ann").await;
         let level = |login: &Login| {
             let effective = access.effective(login);
-            (effective.level.name().to_string(), effective.shares)
+            (effective.level.name().to_string(), effective.spec.shares)
         };
         let default = access.effective(&login).group();
         assert_eq!((level(&login), default), (("default".into(), 1000), lanes::Group::DEFAULT));
@@ -85,7 +85,7 @@ fn another_level_for_one_statement_needs_a_grant_on_it() {
     prepare(&server, &["CREATE SERVICE LEVEL c"]);
     server.on(1, |access| async move {
         let login = log_in(&access, "ann").await;
-        let using = |level| access.effective_using(&login, level).map(|effective| effective.shares);
+        let using = |level| access.effective_using(&login, level).map(|effective| effective.spec.shares);
         assert_eq!((using("a"), using("b")), (Ok(7), Ok(1000)));
         let message = "User ann has no EXECUTE permission on <service level c> or any of its parents";
         assert_eq!(using("c").unwrap_err().to_string(), message);
@@ -136,7 +136,7 @@ fn roles_and_levels_are_there_after_a_restart() {
             ANN,
             "CREATE ROLE people",
             "GRANT people TO ann",
-            "CREATE SERVICE LEVEL a WITH shares = 7 AND timeout = 1500ms AND cpu_limit = '12.5%'",
+            "CREATE SERVICE LEVEL a WITH shares = 7 AND timeout = 1500ms AND cpu_limit = '12.5%' AND max_concurrency = 4",
             "CREATE SERVICE LEVEL b WITH workload_type = 'batch'",
             "CREATE SERVICE LEVEL gone",
             "ALTER SERVICE LEVEL driver WITH shares = 77",
@@ -154,10 +154,11 @@ fn roles_and_levels_are_there_after_a_restart() {
     assert_eq!(refused, Some(AuthError::Refused(text)), "the first password is for the first start only");
     server.on(1, |access| async move {
         let effective = access.effective(&log_in(&access, "ann").await);
-        assert_eq!((effective.shares, &**effective.level.name()), (7, "a"));
-        assert_eq!(effective.timeout, Some(Duration::from_millis(1500)));
-        assert_eq!(effective.workload_type, Some(WorkloadType::Batch));
-        assert_eq!(effective.cpu_limit_ppm, Some(125_000));
+        assert_eq!((effective.spec.shares, &**effective.level.name()), (7, "a"));
+        assert_eq!(effective.spec.timeout, Some(Duration::from_millis(1500)));
+        assert_eq!(effective.spec.workload_type, Some(WorkloadType::Batch));
+        assert_eq!(effective.spec.cpu_limit_ppm, Some(125_000));
+        assert_eq!(effective.spec.slots.max_concurrency, Some(4));
     });
     let catalogue = server.on(1, |access| async move { access.levels().catalogue() });
     let names: Vec<&str> = catalogue.entries().map(|entry| &*entry.spec.name).collect();

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use sched::DiskModel;
 
 use crate::config::{Config, DiskBackend};
-use crate::context::{as_fast_lane, spawn_at};
+use crate::context::{as_fast_lane, in_group, spawn_at, with_core};
 use crate::disk::{Bucket, KernelThreads, Pool, Ring, Service};
 use crate::executor::Core;
 use crate::heavy::{self, RESCUER, SEATS};
@@ -251,6 +251,17 @@ impl Lanes {
             Ok(answer) => Ok(answer),
             Err(_) if self.core(core).stop.load(SeqCst) => Err(Ended),
             Err(_) => panic!("the future that core {core} was to run panicked there"),
+        }
+    }
+
+    /// Has the fast lane of a core do something short, of a few microseconds, in that group, and waits for nothing; from any
+    /// thread. On that very lane it is done at once; where the lane has ended, not at all.
+    pub fn tell(&self, core: usize, group: Group, f: impl FnOnce() + Send + 'static) {
+        let target = self.core(core);
+        if with_core(|here| Arc::ptr_eq(&here.shared, target)) == Some(true) {
+            in_group(group, f);
+        } else {
+            drop(target.send(Message::Start(group, Box::new(f))));
         }
     }
 

@@ -8,6 +8,7 @@ use wire::{Batch, Envelope, Failure};
 use crate::reply::{self, Wish};
 use crate::request::{Admitted, Done, Due, Times, Wait, unprepared};
 use crate::session::Session;
+use crate::slots::NoSlot;
 use crate::statement::{Kind, Statement, Timeout, Work};
 use crate::values::{BoundValues, check_count, value};
 
@@ -25,6 +26,16 @@ impl Session {
         admitted: Admitted,
     ) -> Option<Done> {
         let consistency = batch.params.consistency;
+        let limit = admitted.effective.spec.timeout.unwrap_or(self.core.shared.config.request_timeout);
+        let admitted = match self.take_slot(envelope, times, admitted, limit) {
+            Ok(admitted) => admitted,
+            Err(NoSlot::Waits) => return None,
+            Err(NoSlot::Refused(refused)) => {
+                let (admitted, failure) = *refused;
+                self.refuse(envelope.stream, &failure);
+                return Some(Done { effective: admitted.effective, kind: Kind::Batch, failed: true });
+            }
+        };
         let execution = match self.begin_batch(batch) {
             Ok(execution) => execution,
             Err(failure) => {
@@ -49,7 +60,7 @@ impl Session {
             prepared: false,
             wish: Wish::default(),
             times,
-            limit: admitted.effective.timeout.unwrap_or(self.core.shared.config.request_timeout),
+            limit,
             admitted,
             again: matches!(wait, Wait::For(_)).then(|| envelope.clone()),
         };

@@ -135,7 +135,7 @@ impl Connection {
                     now_ns = lanes::time::monotonic_ns();
                 }
                 let admitted = match self.session.core.admission.admit(&effective) {
-                    Ok(ticket) => Admitted { effective, ticket },
+                    Ok(ticket) => Admitted::new(effective, ticket),
                     Err(Refused::Hold) => match self.hold(effective).await {
                         Ok(admitted) => admitted,
                         Err(ended) => return ended,
@@ -194,7 +194,7 @@ impl Connection {
             })
             .await?;
             if let Ok(ticket) = core.admission.admit(&effective) {
-                return Ok(Admitted { effective, ticket });
+                return Ok(Admitted::new(effective, ticket));
             }
         }
     }

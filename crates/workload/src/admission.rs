@@ -6,7 +6,8 @@
 //! 2. `batch` is never refused: its sockets are not read until there is room, and its clients wait.
 //! 3. Anything else is refused at the level's bound.
 //!
-//! The bounds are for each core; a server has so many times its cores.
+//! The bounds are for each core; a server has so many times its cores. They are for keeping the machine upright; `max_concurrency`,
+//! which is one number for the server, is another matter (`gate`).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -52,6 +53,11 @@ pub fn decide(workload_type: Option<WorkloadType>, level_in_flight: u32, core_in
     if workload_type == Some(WorkloadType::Batch) { Decision::Hold } else { full }
 }
 
+/// When one comes back who was refused, given how long it would have waited, ms.
+pub(crate) fn retry_ms(wait_ns: u64) -> u64 {
+    (wait_ns / 1_000_000).clamp(1, RETRY_MS_MAX)
+}
+
 /// The door of one core.
 pub struct Admission {
     core: usize,
@@ -91,7 +97,7 @@ impl Admission {
     pub fn admit(self: &Rc<Self>, effective: &Rc<Effective>) -> Result<InFlight, Refused> {
         let level = &effective.level;
         let of_level = level.in_flight(self.core);
-        match decide(effective.workload_type, of_level, self.in_flight.get()) {
+        match decide(effective.spec.workload_type, of_level, self.in_flight.get()) {
             Decision::Admit => {
                 level.set_in_flight(self.core, of_level + 1);
                 self.in_flight.set(self.in_flight.get() + 1);
@@ -122,7 +128,7 @@ impl Admission {
     fn refuse(&self, level: &Level, full: &str, in_flight: u32, max: u32) -> Refused {
         level.record_shed(self.core);
         let wait_ns = level.mean_service_ns(self.core).saturating_mul(in_flight.into());
-        let retry_ms = (wait_ns / 1_000_000).clamp(1, RETRY_MS_MAX);
+        let retry_ms = retry_ms(wait_ns);
         Refused::Overloaded(format!(
             "The service level '{}' is overloaded: {full} ({in_flight} statements in flight on this core, limit {max}). \
              Try again in {retry_ms} ms.",

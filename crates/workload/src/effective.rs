@@ -8,7 +8,6 @@
 //! A role with no level at all, of its own or granted, is in `default`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use lanes::Group;
 
@@ -19,18 +18,12 @@ use crate::{Entry, Level, LevelSpec, WorkloadType};
 pub struct Effective {
     /// The level in whose group its statements run: the one that supplied `shares`.
     pub level: Arc<Level>,
-    /// The smallest shares.
-    pub shares: u16,
-    /// The smallest timeout.
-    pub timeout: Option<Duration>,
-    /// The level it comes from.
+    /// The options of `level`; `timeout` and `workload_type` are merged.
+    pub spec: LevelSpec,
+    /// The level that the timeout comes from.
     pub timeout_from: Option<Arc<str>>,
-    /// What its work is like.
-    pub workload_type: Option<WorkloadType>,
-    /// The level it comes from.
+    /// The level that the workload type comes from.
     pub workload_type_from: Option<Arc<str>>,
-    /// The CPU limit of `level`, in millionths of all cores.
-    pub cpu_limit_ppm: Option<u32>,
 }
 
 impl Effective {
@@ -41,12 +34,9 @@ impl Effective {
         let from = |is_set: bool| is_set.then(|| spec.name.clone());
         Effective {
             level: level.clone(),
-            shares: spec.shares,
-            timeout: spec.timeout,
             timeout_from: from(spec.timeout.is_some()),
-            workload_type: spec.workload_type,
             workload_type_from: from(spec.workload_type.is_some()),
-            cpu_limit_ppm: spec.cpu_limit_ppm,
+            spec: spec.clone(),
         }
     }
 
@@ -68,28 +58,29 @@ pub fn merge<'a>(levels: impl IntoIterator<Item = &'a Entry>, default: &Entry) -
     merged
 }
 
-fn take_in(merged: &mut Effective, entry: &Entry) {
-    let LevelSpec { name, shares, timeout, workload_type, cpu_limit_ppm } = &entry.spec;
-    if *shares < merged.shares {
-        merged.shares = *shares;
-        merged.level = entry.level.clone();
-        merged.cpu_limit_ppm = *cpu_limit_ppm;
+fn take_in(merged: &mut Effective, Entry { level, spec }: &Entry) {
+    let LevelSpec { timeout, workload_type, .. } = merged.spec;
+    if spec.shares < merged.spec.shares {
+        merged.level = level.clone();
+        merged.spec = LevelSpec { timeout, workload_type, ..spec.clone() };
     }
-    let shorter = |new: &Duration| merged.timeout.is_none_or(|old| *new < old);
-    if timeout.as_ref().is_some_and(shorter) {
-        (merged.timeout, merged.timeout_from) = (*timeout, Some(name.clone()));
+    if spec.timeout.is_some_and(|new| timeout.is_none_or(|old| new < old)) {
+        (merged.spec.timeout, merged.timeout_from) = (spec.timeout, Some(spec.name.clone()));
     }
     let stronger = matches!(
-        (merged.workload_type, workload_type),
+        (workload_type, spec.workload_type),
         (None, Some(_)) | (Some(WorkloadType::Interactive), Some(WorkloadType::Batch))
     );
     if stronger {
-        (merged.workload_type, merged.workload_type_from) = (*workload_type, Some(name.clone()));
+        (merged.spec.workload_type, merged.workload_type_from) =
+            (spec.workload_type, Some(spec.name.clone()));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use WorkloadType::{Batch, Interactive};
 
@@ -111,9 +102,9 @@ mod tests {
         let names = ["a", "b", "c"];
         let levels: Vec<Entry> = names.iter().zip(levels).map(|(name, level)| entry(name, *level)).collect();
         let got = merge(&levels, &entry("default", (1000, None, None)));
-        let timeout_got = got.timeout.map(|t| t.as_millis() as u64).zip(got.timeout_from.as_deref());
-        let kind_got = got.workload_type.zip(got.workload_type_from.as_deref());
-        assert_eq!((got.shares, &**got.level.name()), shares);
+        let timeout_got = got.spec.timeout.map(|t| t.as_millis() as u64).zip(got.timeout_from.as_deref());
+        let kind_got = got.spec.workload_type.zip(got.workload_type_from.as_deref());
+        assert_eq!((got.spec.shares, &**got.level.name()), shares);
         assert_eq!(timeout_got, timeout);
         assert_eq!(kind_got, kind);
     }
@@ -147,8 +138,8 @@ mod tests {
         let mut narrow = entry("narrow", (600, None, None));
         wide.spec.cpu_limit_ppm = None;
         narrow.spec.cpu_limit_ppm = Some(10_000);
-        assert_eq!(merge([&narrow, &wide], &wide).cpu_limit_ppm, None);
+        assert_eq!(merge([&narrow, &wide], &wide).spec.cpu_limit_ppm, None);
         wide.spec.shares = 900;
-        assert_eq!(merge([&wide, &narrow], &wide).cpu_limit_ppm, Some(10_000));
+        assert_eq!(merge([&wide, &narrow], &wide).spec.cpu_limit_ppm, Some(10_000));
     }
 }

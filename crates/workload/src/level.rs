@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use lanes::Group;
 
+use crate::gate::{Gate, SlotUse};
 use crate::histogram::{Histogram, Merged, count};
 
 /// What a request does, for the statistics.
@@ -42,6 +43,9 @@ pub struct Level {
     name: Arc<str>,
     group: Group,
     cores: Box<[OnCore]>,
+    pub(crate) gate: Gate,
+    /// The core that keeps its queue.
+    pub(crate) home: usize,
 }
 
 /// What a level does on one core; on a cache line (two, for the prefetcher) of its own.
@@ -72,7 +76,9 @@ impl Level {
     /// A level in that group on a server of so many cores.
     pub(crate) fn new(name: Arc<str>, group: Group, cores: usize) -> Level {
         let core = |_| OnCore { in_flight: AtomicU32::new(0), stats: OnceLock::new() };
-        Level { name, group, cores: (0..cores).map(core).collect() }
+        let home =
+            name.bytes().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % cores;
+        Level { name, group, cores: (0..cores).map(core).collect(), gate: Gate::new(), home }
     }
 
     /// Its name.
@@ -113,13 +119,20 @@ impl Level {
         self.cores[core].in_flight.store(in_flight, Relaxed);
     }
 
+    /// How its slots are used, where it has a `max_concurrency`.
+    #[must_use]
+    pub fn slot_use(&self) -> SlotUse {
+        self.gate.slot_use()
+    }
+
     /// Mean service time on that core, ns; 0 if nothing was served.
     pub(crate) fn mean_service_ns(&self, core: usize) -> u64 {
-        let Some(stats) = self.cores[core].stats.get() else { return 0 };
-        let sums = stats.service.iter().map(Histogram::sum_and_count);
-        let (sum_ns, count) =
-            sums.fold((0, 0), |all: (u64, u64), one| (all.0.wrapping_add(one.0), all.1 + one.1));
-        sum_ns.checked_div(count).unwrap_or(0)
+        mean_ns(&self.cores[core..=core])
+    }
+
+    /// Mean service time on all cores, ns; 0 if nothing was served.
+    pub(crate) fn mean_service_of_all_ns(&self) -> u64 {
+        mean_ns(&self.cores)
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -148,6 +161,14 @@ impl Level {
             })
         })
     }
+}
+
+fn mean_ns(cores: &[OnCore]) -> u64 {
+    let stats = cores.iter().filter_map(|core| core.stats.get());
+    let sums = stats.flat_map(|stats| stats.service.iter().map(Histogram::sum_and_count));
+    let (sum_ns, count) =
+        sums.fold((0, 0), |all: (u64, u64), one| (all.0.wrapping_add(one.0), all.1 + one.1));
+    sum_ns.checked_div(count).unwrap_or(0)
 }
 
 impl fmt::Debug for Level {

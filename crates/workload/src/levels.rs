@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use lanes::{Group, Lanes};
 
-use crate::{DEFAULT_LEVEL, DRIVER_LEVEL, Level, LevelSpec};
+use crate::{DEFAULT_LEVEL, DRIVER_LEVEL, Level, LevelSpec, SlotLimits};
 
 /// Most levels at a time. The lanes could take ten times as many groups; each level costs 256 bytes a core at least.
 pub const LEVELS_MAX: usize = 100_000;
@@ -126,6 +126,7 @@ impl Levels {
         }
         let group = self.lanes.create_group(Group::USERS, spec.group_spec());
         let level = Arc::new(Level::new(spec.name.clone(), group, self.lanes.cores()));
+        level.set_slots(&self.lanes, &spec.slots);
         catalogue.entries.insert(spec.name.clone(), Arc::new(Entry { level, spec }));
         self.current.store(Arc::new(catalogue));
         Ok(())
@@ -140,9 +141,12 @@ impl Levels {
         let Some(entry) = catalogue.entries.get_mut(&spec.name) else {
             return Err(LevelError::Missing(spec.name));
         };
-        self.lanes.alter_group(entry.level.group(), spec.group_spec());
-        *entry = Arc::new(Entry { level: entry.level.clone(), spec });
+        let level = entry.level.clone();
+        let slots = spec.slots;
+        self.lanes.alter_group(level.group(), spec.group_spec());
+        *entry = Arc::new(Entry { level: level.clone(), spec });
         self.current.store(Arc::new(catalogue));
+        level.set_slots(&self.lanes, &slots);
         Ok(())
     }
 
@@ -159,6 +163,8 @@ impl Levels {
             return Err(LevelError::Missing(name.into()));
         };
         self.current.store(Arc::new(catalogue));
+        // Who waits for a slot of it need wait no longer.
+        entry.level.set_slots(&self.lanes, &SlotLimits::NONE);
         self.lanes.drop_group(entry.level.group());
         Ok(())
     }

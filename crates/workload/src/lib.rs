@@ -10,10 +10,12 @@
 
 mod admission;
 mod effective;
+mod gate;
 mod histogram;
 mod level;
 mod levels;
 mod metrics;
+mod slots;
 mod spec;
 
 pub use admission::{
@@ -21,6 +23,8 @@ pub use admission::{
     Refused, decide,
 };
 pub use effective::{Effective, merge};
+pub use gate::{Entrance, Overloaded, SlotUse, Ticket, Waiting, admit, enter};
 pub use level::{Kind, Level};
 pub use levels::{Catalogue, Entry, LEVELS_MAX, LevelError, Levels};
+pub use slots::{Arrival, Crowd, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLimits, Waiter};
 pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LevelSpec, WorkloadType};

@@ -6,7 +6,7 @@ use lanes::{Group, Usage};
 
 use crate::histogram::Merged;
 use crate::level::Totals;
-use crate::{Entry, Kind, Levels};
+use crate::{Entry, Kind, Levels, SlotUse};
 
 /// A counter out of what the lanes count: metric, labels beside the level, help, and its value (divided by 10^9 for seconds).
 type LaneMetric = (&'static str, &'static str, &'static str, fn(&Usage) -> f64);
@@ -101,6 +101,45 @@ impl Levels {
     }
 }
 
+/// Slots, of the levels that have or had a `max_concurrency`.
+fn slots(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
+    let uses: Vec<(&String, SlotUse)> = levels
+        .iter()
+        .map(|(level, entry, ..)| (level, entry, entry.level.slot_use()))
+        .filter(|(_, entry, slots)| {
+            entry.spec.slots.max_concurrency.is_some() || *slots != SlotUse::default()
+        })
+        .map(|(level, _, slots)| (level, slots))
+        .collect();
+    type Value = fn(&SlotUse) -> f64;
+    const SLOTS: [(&str, &str, &str, &str, Value); 6] = [
+        ("fairlane_slots_running", "", "gauge", "Statements that have a slot of max_concurrency.", |u| {
+            f64::from(u.crowd.running)
+        }),
+        ("fairlane_slots_waiting", "", "gauge", "Statements that wait for a slot.", |u| {
+            f64::from(u.crowd.waiting)
+        }),
+        ("fairlane_slots_refused_total", ",why=\"full\"", "counter", "Statements that got no slot.", |u| {
+            u.full as f64
+        }),
+        ("fairlane_slots_refused_total", ",why=\"late\"", "counter", "", |u| u.late as f64),
+        ("fairlane_slots_waited_total", "", "counter", "Statements that got a slot after a wait.", |u| {
+            u.waited as f64
+        }),
+        ("fairlane_slots_wait_seconds_total", "", "counter", "How long those waited.", |u| {
+            seconds(u.waited_ns)
+        }),
+    ];
+    for (name, labels, kind, help, value) in SLOTS {
+        if !help.is_empty() {
+            head(out, name, kind, help);
+        }
+        for (level, slots) in &uses {
+            let _ = writeln!(out, "{name}{{{level}{labels}}} {}", value(slots));
+        }
+    }
+}
+
 fn requests(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
     head(out, "fairlane_requests_total", "counter", "Requests that ended.");
     for (level, _, totals, _) in levels {
@@ -124,6 +163,7 @@ fn requests(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
     for (level, _, totals, _) in levels {
         let _ = writeln!(out, "fairlane_in_flight{{{level}}} {}", totals.in_flight);
     }
+    slots(out, levels);
     let service = "fairlane_service_time_seconds";
     head(out, service, "histogram", "Time spent on a request, without its time in queues.");
     for (level, _, totals, _) in levels {

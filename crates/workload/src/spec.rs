@@ -7,6 +7,8 @@ use std::time::Duration;
 use lanes::GroupSpec;
 use sched::Class;
 
+use crate::SlotLimits;
+
 /// The level of whoever has no other.
 pub const DEFAULT_LEVEL: &str = "default";
 /// The level of handshakes, authentication and the drivers' own queries.
@@ -57,13 +59,25 @@ pub struct LevelSpec {
     pub workload_type: Option<WorkloadType>,
     /// Most CPU it may use, in millionths of all cores of this server, 10,000 to 1,000,000.
     pub cpu_limit_ppm: Option<u32>,
+    /// Most disk traffic, bytes a second, over all cores.
+    pub io_limit: Option<u64>,
+    /// How many of its statements run and wait.
+    pub slots: SlotLimits,
 }
 
 impl LevelSpec {
     /// A level with no option given.
     #[must_use]
     pub fn new(name: &str) -> LevelSpec {
-        LevelSpec { name: name.into(), shares: 1000, timeout: None, workload_type: None, cpu_limit_ppm: None }
+        LevelSpec {
+            name: name.into(),
+            shares: 1000,
+            timeout: None,
+            workload_type: None,
+            cpu_limit_ppm: None,
+            io_limit: None,
+            slots: SlotLimits::NONE,
+        }
     }
 
     /// `default` as it always is.
@@ -86,7 +100,7 @@ impl LevelSpec {
             Some(WorkloadType::Batch) => Class::Batch,
             None => Class::Normal,
         };
-        let cpu_limit_ppm = self.cpu_limit_ppm;
-        GroupSpec { class, cpu_limit_ppm, ..GroupSpec::new(&self.name, u32::from(self.shares)) }
+        let (cpu_limit_ppm, io_limit) = (self.cpu_limit_ppm, self.io_limit);
+        GroupSpec { class, cpu_limit_ppm, io_limit, ..GroupSpec::new(&self.name, u32::from(self.shares)) }
     }
 }

@@ -1,0 +1,253 @@
+//! Running one statement: under which level, with which slot and time limit, and giving its answer now or later.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use engine::{Error, Execution, Outcome};
+use wire::{Failure, Request};
+use workload::{Effective, Refused};
+
+use crate::describe;
+use crate::logging::Level;
+use crate::reply;
+use crate::request::{Admitted, Call, Done, Due, Later, Times, Wait, overloaded};
+use crate::session::Session;
+use crate::slots::NoSlot;
+use crate::statement::{Kind, Statement, Timeout, Work};
+use crate::values::{bound_timeout, bound_values};
+
+impl Session {
+    /// Runs a statement: at once, or as a task.
+    pub(crate) fn run(self: &Rc<Self>, call: &Call<'_>, admitted: Admitted) -> Option<Done> {
+        let Some(name) = &call.statement.level else { return self.run_here(call, admitted) };
+        let login = self.login().expect("requests come after authentication");
+        match self.core.access.effective_using(&login, name) {
+            Ok(effective) if effective.group() == lanes::current_group() => self.run_here(call, admitted),
+            Ok(effective) => {
+                self.run_elsewhere(call, effective);
+                None
+            }
+            Err(error) => {
+                let failure = self.engine_failure(call, error);
+                Some(self.answer_call(call, admitted, Err(failure)))
+            }
+        }
+    }
+
+    /// Runs a statement under a level of its own choosing, as a task.
+    fn run_elsewhere(self: &Rc<Self>, call: &Call<'_>, effective: Rc<Effective>) {
+        let (session, envelope, statement) = (self.clone(), call.envelope.clone(), call.statement.clone());
+        let (prepared, wish, times) = (call.prepared, call.wish, call.times);
+        let group = effective.group();
+        self.begin();
+        let work = async move {
+            let admission = &session.core.admission;
+            let ticket = loop {
+                match admission.admit(&effective) {
+                    Err(Refused::Hold) => admission.room().await,
+                    other => break other,
+                }
+            };
+            match ticket {
+                Ok(ticket) => {
+                    let params = match envelope.request() {
+                        Ok(Request::Execute(execute)) => execute.params,
+                        Ok(Request::Query(query)) => query.params,
+                        _ => unreachable!("the envelope was read as one of these before"),
+                    };
+                    let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };
+                    let (envelope, statement, params) = (&envelope, &statement, &params);
+                    let call = Call { envelope, statement, params, prepared, wish, times };
+                    if let Some(done) = session.run_here(&call, Admitted::new(effective, ticket)) {
+                        session.record(done, times, Some(statement), lanes::time::monotonic_ns());
+                    }
+                }
+                Err(refused) => session.refuse(envelope.stream, &overloaded(refused)),
+            }
+            session.end();
+        };
+        lanes::spawn(group, work).detach();
+    }
+
+    fn run_here(self: &Rc<Self>, call: &Call<'_>, mut admitted: Admitted) -> Option<Done> {
+        let (stream, statement) = (call.envelope.stream, call.statement);
+        if let Err(error) = self.authorize(statement) {
+            return Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error))));
+        }
+        let limit = match self.limit_of(call, &admitted.effective) {
+            Ok(limit) => limit,
+            Err(error) => {
+                return Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error))));
+            }
+        };
+        if matches!(statement.work, Work::Engine(_)) {
+            match self.take_slot(call.envelope, call.times, admitted, limit) {
+                Ok(with_slot) => admitted = with_slot,
+                Err(NoSlot::Waits) => return None,
+                Err(NoSlot::Refused(refused)) => {
+                    let (admitted, failure) = *refused;
+                    return Some(self.answer_call(call, admitted, Err(failure)));
+                }
+            }
+        }
+        let wait = match &statement.work {
+            Work::Use(keyspace) => {
+                let failed = !self.use_keyspace(stream, keyspace);
+                return Some(Done { effective: admitted.effective, kind: Kind::Other, failed });
+            }
+            Work::Describe => {
+                let (core, keyspace) = (&self.core, statement.keyspace.as_deref());
+                let outcome = describe::describe(&*core.engine, &statement.tree, &core.shared, keyspace);
+                let result = outcome.map_err(|error| self.engine_failure(call, error));
+                return Some(self.answer_call(call, admitted, result));
+            }
+            Work::Access => Wait::For(self.execute_access(statement.tree.clone())),
+            Work::Engine(_) => match self.execute(call) {
+                Ok(Execution::Ready(Ok(Outcome::SchemaChange(change)))) => {
+                    Wait::For(Box::pin(std::future::ready(Ok(Outcome::SchemaChange(change)))))
+                }
+                Ok(Execution::Ready(result)) => {
+                    let result = result.map_err(|error| self.engine_failure(call, error));
+                    return Some(self.answer_call(call, admitted, result));
+                }
+                Ok(Execution::Written(write)) => Wait::Ack(write),
+                Ok(Execution::Pending(later)) => Wait::For(later),
+                Err(failure) => return Some(self.answer_call(call, admitted, Err(failure))),
+            },
+        };
+        let due = Due {
+            stream,
+            statement: Some(statement.clone()),
+            kind: statement.kind,
+            consistency: call.params.consistency,
+            prepared: call.prepared,
+            wish: call.wish,
+            times: call.times,
+            admitted,
+            limit,
+            again: (!call.prepared && matches!(wait, Wait::For(_))).then(|| call.envelope.clone()),
+        };
+        self.wait(due, wait);
+        None
+    }
+
+    /// Runs a statement about roles, grants or levels.
+    fn execute_access(&self, tree: Rc<cql::Statement>) -> Later {
+        let login = self.login().expect("requests come after authentication");
+        let (core, keyspace) = (self.core.clone(), self.keyspace.borrow().clone());
+        Box::pin(async move { core.access.execute(&login, &tree, keyspace.as_deref()).await })
+    }
+
+    /// Lets the engine begin. A plan that went stale just now is bound anew, once.
+    fn execute(&self, call: &Call<'_>) -> Result<Execution, Failure> {
+        let params = call.params;
+        let values =
+            bound_values(call.statement, params).map_err(|error| self.engine_failure(call, error))?;
+        let request = engine::Request {
+            values: &values,
+            page_size: params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0),
+            paging_state: params.paging_state,
+            timestamp_us: params.timestamp,
+            now_s: params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),
+        };
+        let run = |statement: &Statement| match &statement.work {
+            Work::Engine(plan) => self.core.engine.execute(plan, &request),
+            _ => unreachable!("a statement is for the engine before and after it is bound anew"),
+        };
+        match run(call.statement) {
+            Execution::Ready(Err(Error::Stale)) => match self.core.rebind(call.statement) {
+                Ok(fresh) => Ok(run(&fresh)),
+                Err(error) => Err(self.engine_failure(call, error)),
+            },
+            execution => Ok(execution),
+        }
+    }
+
+    /// The time a statement may take.
+    fn limit_of(&self, call: &Call<'_>, effective: &Effective) -> Result<Duration, Error> {
+        let said = match call.statement.timeout {
+            Timeout::Unsaid => None,
+            Timeout::Fixed(limit) => Some(limit),
+            Timeout::Bound(marker) => bound_timeout(call.params, call.statement, marker)?,
+        };
+        Ok(said.or(effective.spec.timeout).unwrap_or(self.core.shared.config.request_timeout))
+    }
+
+    /// Gives an answer when it is there or its time is over.
+    pub(crate) fn wait(self: &Rc<Self>, due: Due, wait: Wait) {
+        match wait {
+            Wait::Ack(write) => self.answer_when_acked(due, write),
+            Wait::For(later) => self.answer_later(due, later),
+        }
+    }
+
+    fn answer_later(self: &Rc<Self>, mut due: Due, mut later: Later) {
+        let session = self.clone();
+        session.begin();
+        let (group, is_read) = (due.admitted.effective.group(), due.kind == Kind::Read);
+        let key = is_read.then(|| self.reads.borrow_mut().reserve());
+        let work = async move {
+            match lanes::time::timeout(due.limit, &mut later).await {
+                Ok(result) => {
+                    session.follow(&result).await;
+                    session.give(due, result, lanes::time::monotonic_ns());
+                    session.end();
+                }
+                Err(_) => {
+                    let error = reply::too_late(due.kind, due.limit);
+                    // What goes on after the answer still takes its slot.
+                    let _slot = due.admitted.slot.take();
+                    session.give(due, Err(error), lanes::time::monotonic_ns());
+                    session.end();
+                    // A read is given up. What changes something is not left half done.
+                    if !is_read {
+                        session.follow(&later.await).await;
+                    }
+                }
+            }
+            key.inspect(|key| session.reads.borrow_mut().done(*key));
+        };
+        let task = lanes::spawn(group, work);
+        match key {
+            Some(key) => self.reads.borrow_mut().keep(key, task),
+            None => task.detach(),
+        }
+    }
+
+    /// Has the grants follow a change of the schema, whatever becomes of the client.
+    async fn follow(&self, result: &Result<Outcome, Error>) {
+        let (Ok(Outcome::SchemaChange(change)), Some(login)) = (result, self.login()) else { return };
+        // The schema is changed whatever becomes of the grants: the client is told that, the log the rest.
+        if let Err(error) = self.core.access.schema_changed(&login, change).await {
+            let (logger, what) = (&self.core.shared.logger, "grants do not follow the schema");
+            logger.log(Level::Error, what, &[("keyspace", &change.keyspace), ("error", &error)]);
+        }
+    }
+
+    /// Puts an answer that was due into the output buffer.
+    pub(crate) fn give(self: &Rc<Self>, mut due: Due, result: Result<Outcome, Error>, now_ns: u64) {
+        if let (Err(Error::Stale), Some(envelope)) = (&result, due.again.take()) {
+            // The text is bound to the new schema; if that waits too, it is for the last time.
+            if let Some(done) = self.request(&envelope, due.times, due.admitted) {
+                self.record(done, due.times, due.statement.as_deref(), lanes::time::monotonic_ns());
+            }
+            return;
+        }
+        let id = due.statement.as_ref().filter(|_| due.prepared).map(|statement| &statement.id[..]);
+        let result = result.map_err(|error| reply::failure(error, due.kind, due.consistency, id));
+        let failed = self.answer(due.stream, &result, due.statement.as_deref(), due.wish);
+        let done = Done { effective: due.admitted.effective, kind: due.kind, failed };
+        self.record(done, due.times, due.statement.as_deref(), now_ns);
+    }
+
+    /// Answers a statement at once.
+    pub(crate) fn answer_call(
+        &self,
+        call: &Call<'_>,
+        admitted: Admitted,
+        result: Result<Outcome, Failure>,
+    ) -> Done {
+        let failed = self.answer(call.envelope.stream, &result, Some(call.statement), call.wish);
+        Done { effective: admitted.effective, kind: call.statement.kind, failed }
+    }
+}

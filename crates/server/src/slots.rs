@@ -1,0 +1,81 @@
+//! Statements of a level with `max_concurrency` begin when they have a slot. One that waits for it is a task of its own, so that
+//! the connection's other requests go on; it is gone with its connection.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use wire::{Envelope, Failure, FailureKind};
+use workload::{Entrance, Waiting};
+
+use crate::request::{Admitted, Times};
+use crate::session::Session;
+
+/// A statement that cannot begin now.
+pub(crate) enum NoSlot {
+    /// It is in the queue, and begins by itself.
+    Waits,
+    /// It is to be answered with this.
+    Refused(Box<(Admitted, Failure)>),
+}
+
+impl Session {
+    /// Gives a statement that is about to run the slot that its level wants it to have. It may wait for `limit` where the level
+    /// does not say how long.
+    pub(crate) fn take_slot(
+        self: &Rc<Self>,
+        envelope: &Envelope,
+        times: Times,
+        admitted: Admitted,
+        limit: Duration,
+    ) -> Result<Admitted, NoSlot> {
+        if admitted.effective.spec.slots.max_concurrency.is_none() || admitted.slot.is_some() {
+            return Ok(admitted);
+        }
+        match workload::enter(&admitted.effective, limit) {
+            Entrance::In(slot) => Ok(Admitted { slot: Some(slot), ..admitted }),
+            Entrance::Waits(waiting) => {
+                self.begin_with_slot(waiting, envelope.clone(), times, admitted);
+                Err(NoSlot::Waits)
+            }
+            Entrance::Full(refused) => {
+                let failure = Failure::new(FailureKind::Overloaded, refused.0);
+                Err(NoSlot::Refused(Box::new((admitted, failure))))
+            }
+        }
+    }
+
+    /// Works on a request once it has its slot.
+    fn begin_with_slot(
+        self: &Rc<Self>,
+        waiting: Waiting,
+        envelope: Envelope,
+        times: Times,
+        admitted: Admitted,
+    ) {
+        let session = self.clone();
+        let group = admitted.effective.group();
+        let key = self.reads.borrow_mut().reserve();
+        self.begin();
+        let work = async move {
+            let slot = waiting.await;
+            // From here on it is not given up with the connection, but by what it turns out to be.
+            session.reads.borrow_mut().done(key);
+            let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };
+            match slot {
+                Ok(slot) => {
+                    session.warm_output();
+                    let done = session.request(&envelope, times, Admitted { slot: Some(slot), ..admitted });
+                    if let Some(done) = done {
+                        session.record_envelope(done, times, &envelope, lanes::time::monotonic_ns());
+                    }
+                }
+                Err(refused) => {
+                    session.refuse(envelope.stream, &Failure::new(FailureKind::Overloaded, refused.0));
+                }
+            }
+            session.end();
+        };
+        let task = lanes::spawn(group, work);
+        self.reads.borrow_mut().keep(key, task);
+    }
+}

@@ -1,0 +1,214 @@
+//! `max_concurrency`, `max_queue_size` and `queue_timeout`, as clients meet them.
+
+mod common;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use common::{ADMIN, Answer, Client, TestServer, settings};
+use embedded::Embedded;
+use engine::{
+    Acks, BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request as EngineRequest, Schema,
+    SchemaChange, Value,
+};
+use wire::*;
+
+/// How many statements run now, and how many ever did at a time.
+#[derive(Default)]
+struct Running {
+    now: AtomicUsize,
+    most: AtomicUsize,
+    all: AtomicUsize,
+    /// They do not end.
+    stuck: AtomicBool,
+}
+
+struct One(Arc<Running>);
+
+impl One {
+    fn begin(running: &Arc<Running>) -> One {
+        let now = running.now.fetch_add(1, SeqCst) + 1;
+        running.most.fetch_max(now, SeqCst);
+        running.all.fetch_add(1, SeqCst);
+        One(running.clone())
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, SeqCst);
+    }
+}
+
+/// An engine in memory, whose reads of the table `counted` take a few turns and are counted meanwhile.
+struct Counting {
+    engine: Rc<Embedded>,
+    running: Arc<Running>,
+}
+
+impl Engine for Counting {
+    fn prepare(&self, statement: Rc<cql::Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
+        self.engine.prepare(statement, keyspace)
+    }
+    fn execute(&self, plan: &Rc<dyn Plan>, request: &EngineRequest<'_>) -> Execution {
+        if plan.result().is_none() || plan.targets().iter().all(|t| t.table.as_deref() != Some("counted")) {
+            return self.engine.execute(plan, request);
+        }
+        let one = One::begin(&self.running);
+        Execution::Pending(Box::pin(async move {
+            for _ in 0..3 {
+                lanes::yield_now().await;
+            }
+            while one.0.stuck.load(SeqCst) {
+                lanes::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            Ok(Outcome::Void)
+        }))
+    }
+    fn execute_batch(
+        &self,
+        kind: BatchKind,
+        parts: &[(Rc<dyn Plan>, &[Value<'_>])],
+        request: &EngineRequest<'_>,
+    ) -> Execution {
+        self.engine.execute_batch(kind, parts, request)
+    }
+    fn acks(&self) -> Box<dyn Acks> {
+        self.engine.acks()
+    }
+    fn schema(&self) -> Arc<Schema> {
+        self.engine.schema()
+    }
+    fn on_schema_change(&self, listener: Rc<dyn Fn(&SchemaChange)>) {
+        self.engine.on_schema_change(listener);
+    }
+    fn registry(&self) -> &Registry {
+        self.engine.registry()
+    }
+}
+
+const READ: &str = "SELECT v FROM ks.counted WHERE k = 1";
+
+/// A server of two cores with a level `few` of these options, and its administrator.
+fn start(options: &str) -> (TestServer, Client, Arc<Running>) {
+    let running = Arc::new(Running::default());
+    let of_engine = running.clone();
+    let wrap = move |engine| Rc::new(Counting { engine, running: of_engine.clone() }) as Rc<dyn Engine>;
+    let server = TestServer::start_with(2, settings(), Arc::new(wrap));
+    let mut admin = server.client(Version::V4, ADMIN);
+    for text in [
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE ks.counted (k int PRIMARY KEY, v text)",
+        &format!("CREATE SERVICE LEVEL few WITH {options}"),
+        "CREATE ROLE few WITH PASSWORD = 'pw' AND LOGIN = true AND SUPERUSER = true",
+        "ATTACH SERVICE LEVEL few TO few",
+    ] {
+        admin.run(text);
+    }
+    (server, admin, running)
+}
+
+fn few(server: &TestServer) -> Client {
+    server.client(Version::V4, ("few", "pw"))
+}
+
+fn queue(client: &mut Client, text: &str) {
+    client.queue(&Request::Query(Query { text, params: QueryParams::default() }));
+}
+
+fn until(what: impl Fn() -> bool) {
+    while !what() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn of_ten_thousand_statements_never_more_than_four_run_and_each_is_answered() {
+    const CLIENTS: usize = 10;
+    const EACH: usize = 1000;
+    let (server, mut admin, running) = start("max_concurrency = 4 AND max_queue_size = 10000");
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| few(&server)).collect();
+    for client in &mut clients {
+        (0..EACH).for_each(|_| queue(client, READ));
+        client.flush();
+    }
+    for client in &mut clients {
+        for _ in 0..EACH {
+            assert_eq!(client.receive().expect("an answer").1, Answer::Void);
+        }
+    }
+    assert_eq!(running.most.load(SeqCst), 4);
+    assert_eq!(running.all.load(SeqCst), CLIENTS * EACH);
+    // With a short queue some are refused, and every one is answered all the same.
+    admin.run("ALTER SERVICE LEVEL few WITH max_queue_size = 50");
+    for client in &mut clients {
+        (0..EACH / 10).for_each(|_| queue(client, READ));
+        client.flush();
+    }
+    let answers =
+        clients.iter_mut().flat_map(|client| (0..EACH / 10).map(|_| client.receive()).collect::<Vec<_>>());
+    let refused = answers.filter(|answer| answer.as_ref().expect("an answer").1 != Answer::Void).count();
+    assert_eq!(running.most.load(SeqCst), 4);
+    assert_eq!(running.all.load(SeqCst) + refused, CLIENTS * (EACH + EACH / 10));
+    let (_, metrics) = server.get("/metrics");
+    for line in [
+        "fairlane_slots_running{level=\"few\"} 0".to_owned(),
+        "fairlane_slots_waiting{level=\"few\"} 0".to_owned(),
+        format!("fairlane_slots_refused_total{{level=\"few\",why=\"full\"}} {refused}"),
+    ] {
+        assert!(metrics.contains(&line), "{line}");
+    }
+}
+
+#[test]
+fn who_finds_the_queue_full_or_waits_too_long_is_told_why_and_when_to_come_back() {
+    let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");
+    running.stuck.store(true, SeqCst);
+    let (mut first, mut second, mut third) = (few(&server), few(&server), few(&server));
+    queue(&mut first, READ);
+    first.flush();
+    until(|| running.now.load(SeqCst) == 1);
+    queue(&mut second, READ);
+    second.flush();
+    let waiting = || server.get("/metrics").1.contains("fairlane_slots_waiting{level=\"few\"} 1");
+    until(waiting);
+    let Answer::Error(full) = third.query(READ) else { panic!("the queue is full") };
+    assert_eq!(full.kind.code(), 0x1001);
+    let text = "The service level 'few' is overloaded: its queue is full (1 statements waiting, max_queue_size 1); \
+                1 statements running, max_concurrency 1. Try again in ";
+    assert!(full.message.starts_with(text) && full.message.ends_with(" ms."), "{}", full.message);
+    // Statements about levels take no slot; what is altered holds for who waits.
+    let altered = third.query("ALTER SERVICE LEVEL few WITH queue_timeout = 1ms");
+    assert_eq!(altered, Answer::Void);
+    let Some((_, Answer::Error(late))) = second.receive() else { panic!("it waited too long") };
+    assert_eq!(late.kind.code(), 0x1001);
+    assert!(
+        late.message.contains("a statement waited in its queue for 1 ms, which is its queue_timeout"),
+        "{late:?}"
+    );
+    admin.run("ALTER SERVICE LEVEL few WITH queue_timeout = null AND max_queue_size = 10");
+    // A statement's own time limit is one for the queue too.
+    let late = second.query(&format!("{READ} USING TIMEOUT 20ms"));
+    assert_eq!(late.code(), 0x1001, "{late:?}");
+    // One more slot lets in who waits.
+    queue(&mut second, READ);
+    second.flush();
+    until(waiting);
+    admin.run("ALTER SERVICE LEVEL few WITH max_concurrency = 2");
+    until(|| running.now.load(SeqCst) == 2);
+    // Who goes away leaves the queue, and gives back the slot.
+    queue(&mut third, READ);
+    third.flush();
+    until(waiting);
+    drop(third);
+    until(|| !waiting());
+    drop(second);
+    until(|| running.now.load(SeqCst) == 1);
+    running.stuck.store(false, SeqCst);
+    assert_eq!(first.receive().expect("an answer").1, Answer::Void);
+    assert_eq!(first.query(READ), Answer::Void);
+    let batch = "BEGIN BATCH INSERT INTO ks.counted (k, v) VALUES (1, 'a'); APPLY BATCH";
+    assert_eq!(first.query(batch), Answer::Void);
+    assert!(running.most.load(SeqCst) <= 2);
+}

@@ -1,0 +1,197 @@
+//! Slots against a model, by seed; and slots as many tasks of both lanes of several cores take them at once. A failure names its
+//! seed: `SEED=… cargo test --release -p workload --test slots` runs that one alone.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use lanes::{Config, Group, Lanes};
+use workload::{Arrival, Crowd, Effective, LevelSpec, Levels, Queue, SlotLimits, Waiter};
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+}
+
+/// The pure part as `gate` drives it, and beside it what it should come to.
+#[derive(Default)]
+struct World {
+    crowd: Crowd,
+    queue: Queue<u64>,
+    running: usize,
+    /// Who waits, since when and how long at most, in order.
+    waiting: VecDeque<(u64, u64, Duration)>,
+    now_ns: u64,
+    next: u64,
+}
+
+impl World {
+    fn arrive(&mut self, limits: &SlotLimits, patience: Duration) {
+        let expected = if self.waiting.is_empty()
+            && limits.max_concurrency.is_none_or(|max| self.running < max as usize)
+        {
+            Arrival::Enter
+        } else if self.waiting.len() < limits.max_queue_size as usize {
+            Arrival::Wait
+        } else {
+            Arrival::Full
+        };
+        let (crowd, arrival) = self.crowd.arrive(limits);
+        assert_eq!(arrival, expected);
+        self.crowd = crowd;
+        self.running += usize::from(arrival == Arrival::Enter);
+        if arrival == Arrival::Wait {
+            let number = self.next;
+            self.next += 1;
+            self.queue.join(Waiter { number, since_ns: self.now_ns, patience, whom: number });
+            self.waiting.push_back((number, self.now_ns, patience));
+        }
+    }
+
+    fn settle(&mut self, limits: &SlotLimits) {
+        while let Some(late) = self.queue.late(self.now_ns, limits) {
+            self.crowd = self.crowd.give_up();
+            let at = self.waiting.iter().position(|(number, ..)| *number == late.whom).expect("it waited");
+            let (_, since_ns, patience) = self.waiting.remove(at).expect("seen");
+            let longest = limits.queue_timeout.unwrap_or(patience).as_nanos();
+            assert!(u128::from(self.now_ns - since_ns) >= longest, "it was not late yet");
+        }
+        while !self.queue.is_empty() {
+            let Some(crowd) = self.crowd.let_in(limits) else { break };
+            self.crowd = crowd;
+            let first = self.queue.first().expect("somebody waits");
+            assert_eq!(Some(first.whom), self.waiting.pop_front().map(|(number, ..)| number), "first come");
+            self.running += 1;
+        }
+        let longest = |patience: &Duration| limits.queue_timeout.unwrap_or(*patience).as_nanos() as u64;
+        let next = self.waiting.iter().map(|(_, since_ns, patience)| since_ns + longest(patience)).min();
+        assert_eq!(self.queue.next_late_ns(limits), next);
+        let room = limits.max_concurrency.is_none_or(|max| self.running < max as usize);
+        assert!(!room || self.waiting.is_empty(), "nobody waits while there is a slot");
+    }
+
+    fn step(&mut self, random: &mut Random, limits: &mut SlotLimits) {
+        let (before, max) = (self.running, limits.max_concurrency);
+        match random.below(10) {
+            0..=3 => self.arrive(limits, Duration::from_nanos(1 + random.below(50))),
+            4..=6 if self.running > 0 => {
+                self.crowd = self.crowd.leave();
+                self.running -= 1;
+            }
+            7 if !self.waiting.is_empty() => {
+                let at = random.below(self.waiting.len() as u64) as usize;
+                let (number, ..) = self.waiting.remove(at).expect("in bounds");
+                assert_eq!(self.queue.remove(number).map(|waiter| waiter.whom), Some(number));
+                self.crowd = self.crowd.give_up();
+            }
+            8 if random.below(4) == 0 => {
+                limits.max_concurrency = Some(random.below(6) as u32).filter(|max| *max > 0);
+                limits.max_queue_size = random.below(12) as u32;
+                limits.queue_timeout = Some(Duration::from_nanos(random.below(80))).filter(|t| !t.is_zero());
+            }
+            _ => self.now_ns += random.below(20),
+        }
+        self.settle(limits);
+        let expected = Crowd { running: self.running as u32, waiting: self.waiting.len() as u32 };
+        assert_eq!(self.crowd, expected);
+        if max == limits.max_concurrency {
+            let most = max.map_or(usize::MAX, |max| max as usize);
+            assert!(self.running <= most.max(before), "more than there are slots");
+        }
+    }
+}
+
+#[test]
+fn slots_do_what_the_model_does() {
+    let one = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+    for seed in one.map_or(0..200, |seed| seed..seed + 1) {
+        let steps = std::panic::catch_unwind(|| {
+            let (mut random, mut world) = (Random(seed), World::default());
+            let mut limits = SlotLimits { max_concurrency: Some(3), max_queue_size: 5, queue_timeout: None };
+            (0..2000).for_each(|_| world.step(&mut random, &mut limits));
+        });
+        assert!(steps.is_ok(), "SEED={seed} cargo test --release -p workload --test slots");
+    }
+}
+
+/// What is seen of statements at once.
+#[derive(Default)]
+struct Seen {
+    now: AtomicUsize,
+    most: AtomicUsize,
+    done: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+async fn statement(effective: Effective, seen: Arc<Seen>, heavy: bool) {
+    match workload::admit(&effective, Duration::from_secs(60)).await {
+        Ok(ticket) => {
+            let work = async move {
+                let now = seen.now.fetch_add(1, SeqCst) + 1;
+                seen.most.fetch_max(now, SeqCst);
+                lanes::yield_now().await;
+                seen.now.fetch_sub(1, SeqCst);
+                // The slot is given back from a heavy lane as well.
+                drop(ticket);
+                seen.done.fetch_add(1, SeqCst);
+            };
+            if heavy { lanes::heavy(effective.group(), work).await } else { work.await }
+        }
+        Err(_) => drop(seen.refused.fetch_add(1, SeqCst)),
+    }
+}
+
+#[test]
+fn both_lanes_of_all_cores_share_the_slots_and_none_is_lost() {
+    const CORES: usize = 3;
+    const EACH: usize = 1000;
+    let lanes =
+        Lanes::start(Config { cores: vec![0; CORES], pin: false, ..Config::detect() }).expect("lanes start");
+    let levels = Levels::new(lanes.clone());
+    let slots = SlotLimits { max_concurrency: Some(4), max_queue_size: 100_000, queue_timeout: None };
+    levels.create(LevelSpec { slots, ..LevelSpec::new("few") }).expect("new");
+    let effective = Effective::of(levels.catalogue().get("few").expect("it is there"));
+    let seen = Arc::new(Seen::default());
+    std::thread::scope(|scope| {
+        for core in 0..CORES {
+            let (lanes, effective, seen) = (&lanes, effective.clone(), seen.clone());
+            scope.spawn(move || {
+                lanes.block_on(core, Group::CONTROL, move || async move {
+                    let start = |i| {
+                        lanes::spawn(
+                            effective.group(),
+                            statement(effective.clone(), seen.clone(), i % 3 == 0),
+                        )
+                    };
+                    let mut tasks: Vec<_> = (0..EACH).map(start).collect();
+                    // Some go away while they wait, or run.
+                    for task in tasks.split_off(EACH - EACH / 10) {
+                        lanes::yield_now().await;
+                        task.cancel().await;
+                    }
+                    for task in tasks {
+                        task.await;
+                    }
+                });
+            });
+        }
+    });
+    assert!(seen.most.load(SeqCst) <= 4);
+    assert_eq!(seen.refused.load(SeqCst), 0);
+    assert!(seen.done.load(SeqCst) >= CORES * EACH * 9 / 10);
+    let level = effective.level.clone();
+    // What was cancelled on a heavy lane gives its slot back when it is let go of there.
+    while level.slot_use().crowd != Crowd::default() {
+        std::thread::yield_now();
+    }
+    lanes.shutdown();
+}
