@@ -27,6 +27,11 @@ pub fn cli(args: &[String]) -> i32 {
 }
 
 fn dispatch(args: &[String]) -> Result<i32, LoadError> {
+    match args.split_first() {
+        Some((word, rest)) if word == "tpch" || word == "hits" => return crate::data::cli(word, rest),
+        Some((word, rest)) if word == "sql" => return crate::sql::cli(rest),
+        _ => {}
+    }
     let mut options = Options::default();
     let words = parse(args, &mut options)?;
     if options.help {
@@ -57,9 +62,9 @@ fn dispatch(args: &[String]) -> Result<i32, LoadError> {
     if options.json.as_deref() != Some("-") {
         print!("{}", report.text());
     }
-    write_json(&options, &report)?;
+    write_json(options.json.as_deref(), &report)?;
     if let Some(path) = &options.hdr {
-        write_file(path, &merge::log(&report)?)?;
+        write_file(path, &merge::log(report.steps.iter())?)?;
     }
     Ok(if report.invalid { 3 } else { 0 })
 }
@@ -87,7 +92,7 @@ fn climb(options: &Options, workload: Workload) -> Result<i32, LoadError> {
     if options.json.as_deref() != Some("-") {
         print!("{}", found.text());
     }
-    write_json(options, &found)?;
+    write_json(options.json.as_deref(), &found)?;
     Ok(if found.reports.iter().any(|report| report.invalid) { 3 } else { 0 })
 }
 
@@ -105,12 +110,12 @@ fn merge_files(paths: &[String], options: &Options) -> Result<i32, LoadError> {
     if options.json.as_deref() != Some("-") {
         print!("{}", merge::text(&merged));
     }
-    write_json(options, &merged)?;
+    write_json(options.json.as_deref(), &merged)?;
     Ok(0)
 }
 
-fn write_json(options: &Options, value: &impl Serialize) -> Result<(), LoadError> {
-    let Some(path) = &options.json else { return Ok(()) };
+pub(crate) fn write_json(path: Option<&str>, value: &impl Serialize) -> Result<(), LoadError> {
+    let Some(path) = path else { return Ok(()) };
     let text = serde_json::to_string_pretty(value).map_err(|error| LoadError::System(error.to_string()))?;
     if path == "-" {
         println!("{text}");
@@ -119,13 +124,13 @@ fn write_json(options: &Options, value: &impl Serialize) -> Result<(), LoadError
     write_file(path, &text)
 }
 
-fn write_file(path: &str, text: &str) -> Result<(), LoadError> {
+pub(crate) fn write_file(path: &str, text: &str) -> Result<(), LoadError> {
     std::fs::write(path, text)
         .map_err(|error| LoadError::File { path: path.to_string(), reason: error.to_string() })
 }
 
 /// A flag that SIGINT and SIGTERM set; a second signal ends the process at once.
-fn stop_on_signals() -> Result<StopFlag, LoadError> {
+pub(crate) fn stop_on_signals() -> Result<StopFlag, LoadError> {
     let stop = StopFlag::new();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         let flag = stop.shared();

@@ -30,6 +30,20 @@ pub enum LoadError {
         /// What the server said.
         reason: String,
     },
+    /// No connection to the Postgres door of this address.
+    Postgres {
+        /// HOST:PORT.
+        address: String,
+        /// What the client library or the server said.
+        reason: String,
+    },
+    /// The server refused a statement that every SQL connection begins with.
+    Refused {
+        /// The statement.
+        statement: String,
+        /// What the server said.
+        reason: String,
+    },
     /// The table is not there, and it was not to be created.
     NoTable(String),
     /// The server's bytes are not the native protocol.
@@ -68,6 +82,15 @@ impl fmt::Display for LoadError {
             }
             LoadError::Statement { statement, code, reason } => {
                 write!(f, "The server refused `{statement}`: {reason} (code 0x{code:04X})")
+            }
+            LoadError::Postgres { address, reason } => {
+                write!(
+                    f,
+                    "Cannot connect to {address}: {reason}. Is the server running, and is this its Postgres port?"
+                )
+            }
+            LoadError::Refused { statement, reason } => {
+                write!(f, "The server refused `{statement}`: {reason}")
             }
             LoadError::NoTable(table) => {
                 write!(f, "The table {table} does not exist; leave out --no-create, or run `prefill` first.")

@@ -5,16 +5,16 @@ use crate::{Distribution, LoadError};
 
 /// A flag: its name without dashes, what it takes (nothing for a switch), the default in words, what it
 /// does, and how it acts.
-pub struct Flag {
+pub(crate) struct Flag<O> {
     /// The name, without dashes.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What its value is called; empty for a switch.
-    pub value: &'static str,
+    pub(crate) value: &'static str,
     /// The default, in words.
-    pub default: &'static str,
+    pub(crate) default: &'static str,
     /// What it does.
-    pub help: &'static str,
-    set: fn(&mut Options, &str) -> Result<(), LoadError>,
+    pub(crate) help: &'static str,
+    pub(crate) set: fn(&mut O, &str) -> Result<(), LoadError>,
 }
 
 /// What the command line said. Pacing and shape are settled in [`Options::spec`], after the last flag.
@@ -39,11 +39,11 @@ pub(crate) struct Options {
     pub(crate) ladder: Option<Vec<usize>>,
 }
 
-fn usage(reason: String) -> LoadError {
+pub(crate) fn usage(reason: String) -> LoadError {
     LoadError::Usage(reason)
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, LoadError> {
+pub(crate) fn number<T: std::str::FromStr>(text: &str) -> Result<T, LoadError> {
     text.parse().map_err(|_| usage(format!("`{text}` is no number it could be.")))
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn seconds(text: &str) -> Result<f64, LoadError> {
 }
 
 /// Reads a count: `100000`, `40k`, `10M`, `1G`.
-fn count(text: &str) -> Result<f64, LoadError> {
+pub(crate) fn count(text: &str) -> Result<f64, LoadError> {
     let units = [("k", 1e3), ("M", 1e6), ("G", 1e9)];
     let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
     let (digits, scale) =
@@ -71,14 +71,14 @@ fn count(text: &str) -> Result<f64, LoadError> {
     }
 }
 
-fn whole(text: &str) -> Result<u64, LoadError> {
+pub(crate) fn whole(text: &str) -> Result<u64, LoadError> {
     match text.parse::<u64>() {
         Ok(value) => Ok(value),
         Err(_) => count(text).map(|value| value as u64),
     }
 }
 
-fn rates(text: &str) -> Result<Vec<(f64, Option<f64>)>, LoadError> {
+pub(crate) fn rates(text: &str) -> Result<Vec<(f64, Option<f64>)>, LoadError> {
     let step = |part: &str| match part.split_once(':') {
         Some((rate, time)) => Ok((count(rate)?, Some(seconds(time)?))),
         None => Ok((count(part)?, None)),
@@ -92,7 +92,7 @@ fn slice(text: &str) -> Result<(u64, u64), LoadError> {
     Ok((number(parts.0)?, number(parts.1)?))
 }
 
-fn password_file(path: &str) -> Result<String, LoadError> {
+pub(crate) fn password_file(path: &str) -> Result<String, LoadError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| LoadError::File { path: path.to_string(), reason: error.to_string() })?;
     Ok(text.lines().next().unwrap_or_default().to_string())
@@ -100,12 +100,13 @@ fn password_file(path: &str) -> Result<String, LoadError> {
 
 macro_rules! flag {
     ($name:literal, $value:literal, $default:literal, $help:literal, $set:expr) => {
-        Flag { name: $name, value: $value, default: $default, help: $help, set: $set }
+        $crate::flags::Flag { name: $name, value: $value, default: $default, help: $help, set: $set }
     };
 }
+pub(crate) use flag;
 
 /// Every flag, in the order of the help.
-pub static FLAGS: &[Flag] = &[
+static FLAGS: &[Flag<Options>] = &[
     flag!("hosts", "HOST:PORT,…", "127.0.0.1:9042", "servers; connections are spread over them", |o, v| {
         o.spec.hosts = v.split(',').filter(|host| !host.is_empty()).map(str::to_string).collect();
         Ok(())
@@ -269,19 +270,27 @@ pub static FLAGS: &[Flag] = &[
 ];
 
 /// The help, from the table.
-pub fn help() -> String {
+pub(crate) fn help() -> String {
     let mut out = String::from(
         "fairlane load: open- and closed-loop load over the CQL native protocol\n\n\
          fairlane load WORKLOAD [flags]\n\
          fairlane load usl [flags]                 closed loops of growing concurrency, and what they say of scaling\n\
-         fairlane load merge FILES… [--json FILE]  one report from the raw histograms of several generators\n\n\
+         fairlane load merge FILES… [--json FILE]  one report from the raw histograms of several generators\n\
+         fairlane load tpch [flags]                writes the tables of TPC-H, through CQL or as CSV\n\
+         fairlane load hits [flags]                writes a made-up table in the shape of ClickBench's `hits`\n\
+         fairlane load sql [flags]                 queries over the Postgres protocol, open or closed loop\n\n\
          Workloads\n",
     );
     for (_, name, what) in Workload::ALL {
         out.push_str(&format!("  {name:<10}{what}\n"));
     }
-    out.push_str("\nFlags\n");
-    for flag in FLAGS {
+    out + &list(&FLAGS.iter().collect::<Vec<_>>())
+}
+
+/// The flags of a table, a line each.
+pub(crate) fn list<O>(flags: &[&Flag<O>]) -> String {
+    let mut out = String::from("\nFlags\n");
+    for flag in flags {
         let left = format!("--{} {}", flag.name, flag.value);
         let default = if flag.default.is_empty() { String::new() } else { format!(" [{}]", flag.default) };
         out.push_str(&format!("  {left:<30}{}{default}\n", flag.help));
@@ -294,6 +303,16 @@ pub fn help() -> String {
 /// # Errors
 /// [`LoadError::Usage`] for what is unknown, lacks its value or has a wrong one.
 pub(crate) fn parse(args: &[String], options: &mut Options) -> Result<Vec<String>, LoadError> {
+    read(args, options, &FLAGS.iter().collect::<Vec<_>>(), "fairlane load")
+}
+
+/// As [`parse`], by any table; `command` is what has the help.
+pub(crate) fn read<O>(
+    args: &[String],
+    options: &mut O,
+    flags: &[&Flag<O>],
+    command: &str,
+) -> Result<Vec<String>, LoadError> {
     let mut words = Vec::new();
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -305,9 +324,9 @@ pub(crate) fn parse(args: &[String], options: &mut Options) -> Result<Vec<String
             Some((name, value)) => (name, Some(value.to_string())),
             None => (name, None),
         };
-        let flag = FLAGS.iter().find(|flag| flag.name == name);
+        let flag = flags.iter().find(|flag| flag.name == name);
         let flag =
-            flag.ok_or_else(|| usage(format!("There is no flag --{name}; see `fairlane load --help`.")))?;
+            flag.ok_or_else(|| usage(format!("There is no flag --{name}; see `{command} --help`.")))?;
         let value = match (flag.value.is_empty(), inline) {
             (true, None) => String::new(),
             (true, Some(_)) => return Err(usage(format!("--{name} takes no value."))),

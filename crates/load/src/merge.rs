@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::LoadError;
 use crate::histogram::{Latency, OpKind, histogram};
-use crate::report::Report;
+use crate::report::Step;
 
 const FIRST_LINE: &str = "fairlane-load 1";
 
@@ -40,14 +40,14 @@ pub struct Merged {
     pub latency: Latency,
 }
 
-/// The raw histograms of a report, as the text of a file.
+/// The raw histograms of a report's steps, as the text of a file.
 ///
 /// # Errors
 /// [`LoadError::System`] when a histogram cannot be encoded.
-pub(crate) fn log(report: &Report) -> Result<String, LoadError> {
+pub(crate) fn log<'s>(steps: impl Iterator<Item = &'s Step>) -> Result<String, LoadError> {
     let mut out = format!("{FIRST_LINE}\n");
     let mut serializer = V2DeflateSerializer::new();
-    for (index, step) in report.steps.iter().enumerate() {
+    for (index, step) in steps.enumerate() {
         for kind in OpKind::ALL {
             let raw = step.latencies.of(kind);
             if raw.is_empty() {
@@ -183,30 +183,18 @@ pub(crate) fn text(merged: &[Merged]) -> String {
 mod tests {
     use super::*;
     use crate::histogram::Latencies;
-    use crate::report::Step;
-    use crate::spec::Spec;
 
-    fn report(values_us: std::ops::Range<u64>) -> Report {
+    fn step(values_us: std::ops::Range<u64>) -> Step {
         let mut latencies = Latencies::default();
         values_us.clone().for_each(|us| latencies.record(OpKind::Read, us * 1000));
         latencies.record(OpKind::Write, values_us.start * 1000);
-        Report {
-            spec: Spec::default(),
-            started_unix_ms: 0,
-            ended_unix_ms: 0,
-            stopped: false,
-            generator_cpu: 0.0,
-            invalid: false,
-            steps: vec![Step { seconds: 2.0, latencies, ..Step::default() }],
-            service: Vec::new(),
-            warnings: Vec::new(),
-            seconds: Vec::new(),
-        }
+        Step { seconds: 2.0, latencies, ..Step::default() }
     }
 
     #[test]
     fn two_generators_are_one_population() {
-        let logs = [report(1..1001), report(9001..10_001)].map(|report| log(&report).expect("it encodes"));
+        let logs =
+            [step(1..1001), step(9001..10_001)].map(|step| log([&step].into_iter()).expect("it encodes"));
         let files: Vec<_> =
             logs.into_iter().enumerate().map(|(i, text)| (format!("{i}.hdr"), text)).collect();
         let merged = merge(&files).expect("two good files");

@@ -14,7 +14,7 @@ use crate::tally::Tally;
 use crate::timeline::Second;
 
 /// A generator thread above this share of its core measures itself.
-const GENERATOR_CPU_MAX: f64 = 0.8;
+pub(crate) const GENERATOR_CPU_MAX: f64 = 0.8;
 
 /// A run's results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -181,13 +181,38 @@ pub(crate) fn build(measured: &Measured<'_>) -> Report {
 }
 
 fn step(measured: &Measured<'_>, stretch: usize) -> Step {
-    let tallies: Vec<&Tally> = measured.tallies.iter().map(|worker| &worker[stretch]).collect();
-    let bounds = measured.stretches[stretch];
+    counted(&Counted {
+        tallies: measured.tallies.iter().map(|worker| &worker[stretch]).collect(),
+        clock: measured.clock,
+        bounds: measured.stretches[stretch],
+        open: matches!(measured.spec.pacing, Pacing::Open(_)),
+        name: |code| error_name(code).to_string(),
+        overloaded: |code| code == 0x1001,
+    })
+}
+
+/// What a step is made of.
+pub(crate) struct Counted<'a> {
+    /// Each worker's.
+    pub(crate) tallies: Vec<&'a Tally>,
+    pub(crate) clock: Clock,
+    pub(crate) bounds: Stretch,
+    /// Whether it was an open loop.
+    pub(crate) open: bool,
+    /// The name of an error's code.
+    pub(crate) name: fn(i32) -> String,
+    /// Whether a code says that the server was overloaded.
+    pub(crate) overloaded: fn(i32) -> bool,
+}
+
+/// Adds up a step.
+pub(crate) fn counted(step: &Counted<'_>) -> Step {
+    let Counted { tallies, clock, bounds, open, name, overloaded } = step;
     let sum = |field: fn(&Tally) -> u64| tallies.iter().map(|tally| field(tally)).sum::<u64>();
     let mut latencies = Latencies::default();
     let (mut lag, mut from_sent) = (histogram(), histogram());
     let mut codes: BTreeMap<i32, (u64, String)> = BTreeMap::new();
-    for tally in &tallies {
+    for tally in tallies {
         latencies.add(&tally.latencies);
         add(&mut lag, &tally.lag);
         add(&mut from_sent, &tally.from_sent);
@@ -204,16 +229,16 @@ fn step(measured: &Measured<'_>, stretch: usize) -> Step {
         let raw = latencies.of(kind);
         (!raw.is_empty()).then(|| Operations { count: raw.len(), rows, empty, latency: Latency::of(raw) })
     };
-    let open = matches!(measured.spec.pacing, Pacing::Open(_));
+    let refused = codes.iter().filter(|(code, _)| overloaded(**code)).map(|(_, (count, _))| count).sum();
     Step {
         rate_per_s: open.then_some(bounds.rate_per_s),
-        begin_unix_ms: measured.clock.unix_ms(bounds.begin_ns),
+        begin_unix_ms: clock.unix_ms(bounds.begin_ns),
         seconds,
         due: sent + sum(|t| t.unsent),
         sent,
         answered: sum(|t| t.answered),
         errors: codes.values().map(|(count, _)| count).sum(),
-        overloaded: codes.get(&0x1001).map_or(0, |(count, _)| *count),
+        overloaded: refused,
         lost: sum(|t| t.lost),
         unanswered: sum(|t| t.unanswered),
         unsent: sum(|t| t.unsent),
@@ -222,12 +247,7 @@ fn step(measured: &Measured<'_>, stretch: usize) -> Step {
         connections_broken: sum(|t| t.connections_broken),
         error_codes: codes
             .into_iter()
-            .map(|(code, (count, example))| ErrorCount {
-                code,
-                name: error_name(code).into(),
-                count,
-                example,
-            })
+            .map(|(code, (count, example))| ErrorCount { code, name: name(code), count, example })
             .collect(),
         throughput_per_s: if seconds > 0.0 { sum(|t| t.answered_within) as f64 / seconds } else { 0.0 },
         generator_lag_p99_us: if lag.is_empty() { 0.0 } else { lag.value_at_quantile(0.99) as f64 / 1000.0 },

@@ -259,11 +259,11 @@ impl Spec {
     }
 }
 
-fn seconds_ok(seconds: f64) -> bool {
+pub(crate) fn seconds_ok(seconds: f64) -> bool {
     (0.0..=30.0 * 86_400.0).contains(&seconds)
 }
 
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= 48 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 

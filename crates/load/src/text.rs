@@ -6,7 +6,7 @@ use crate::report::{Operations, Report, Step};
 use crate::timeline::Second;
 
 /// A time in microseconds, in the unit that reads best.
-fn time(us: f64) -> String {
+pub(crate) fn time(us: f64) -> String {
     match us {
         us if us < 1000.0 => format!("{us:.0} µs"),
         us if us < 1_000_000.0 => format!("{:.2} ms", us / 1000.0),
@@ -31,7 +31,7 @@ impl Report {
             spec.threads,
         );
         for step in &self.steps {
-            step_text(&mut out, step);
+            step_text(&mut out, step, ["reads", "writes"]);
         }
         for level in &self.service {
             let _ = writeln!(
@@ -52,7 +52,8 @@ impl Report {
     }
 }
 
-fn step_text(out: &mut String, step: &Step) {
+/// A step as lines; `labels` name what counts as reads and as writes.
+pub(crate) fn step_text(out: &mut String, step: &Step, labels: [&str; 2]) {
     let asked = match step.rate_per_s {
         Some(rate) => format!("open loop, {rate:.0}/s asked"),
         None => "closed loop".to_string(),
@@ -75,7 +76,7 @@ fn step_text(out: &mut String, step: &Step) {
         "  {:<7}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
         "", "count", "mean", "p50", "p95", "p99", "p99.9", "p99.99", "max"
     );
-    for (name, operations) in [("reads", &step.reads), ("writes", &step.writes)] {
+    for (name, operations) in labels.into_iter().zip([&step.reads, &step.writes]) {
         if let Some(operations) = operations {
             operations_text(out, name, operations);
         }
@@ -85,11 +86,10 @@ fn step_text(out: &mut String, step: &Step) {
             writeln!(out, "  the generator itself sent late by (p99): {}", time(step.generator_lag_p99_us));
     }
     for error in &step.error_codes {
-        let _ = writeln!(
-            out,
-            "  error 0x{:04X} ({}): {} times, first: {}",
-            error.code, error.name, error.count, error.example
-        );
+        // The native protocol's codes have names; of SQL the name is the code.
+        let code = if error.code < 1 << 16 { format!("0x{:04X} ", error.code) } else { String::new() };
+        let _ =
+            writeln!(out, "  error {code}({}): {} times, first: {}", error.name, error.count, error.example);
     }
 }
 

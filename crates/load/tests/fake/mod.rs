@@ -210,20 +210,37 @@ fn answer(
             } else if script.fail_every.is_some_and(|every| number.is_multiple_of(every)) {
                 fail(encoder, FailureKind::Overloaded, "too much");
             } else if execute.id == b"w" {
-                let mut values = execute.params.values.iter().map(|value| match value {
-                    Value::Bytes(bytes) => bytes.to_vec(),
-                    _ => Vec::new(),
-                });
-                let row = (values.next().unwrap_or_default(), values.next().unwrap_or_default());
-                *seen.written.lock().expect("no panic").entry(row).or_default() += 1;
+                wrote(seen, execute.params.values.iter());
                 encoder.void(stream, &plain).expect("fits");
             } else {
                 rows(encoder, stream, script.rows, columns, None);
             }
         }
+        Request::Batch(batch) => {
+            let number = seen.executes.fetch_add(1, Ordering::Relaxed) + 1;
+            if script.drop_at == Some(number) {
+                return false;
+            }
+            if script.fail_every.is_some_and(|every| number.is_multiple_of(every)) {
+                fail(encoder, FailureKind::Overloaded, "too much");
+                return true;
+            }
+            batch.iter().for_each(|entry| wrote(seen, entry.values.iter()));
+            encoder.void(stream, &plain).expect("fits");
+        }
         _ => fail(encoder, FailureKind::Protocol, "not here"),
     }
     true
+}
+
+/// Notes a row by its first two values.
+fn wrote<'v>(seen: &Seen, values: impl Iterator<Item = Value<'v>>) {
+    let mut values = values.map(|value| match value {
+        Value::Bytes(bytes) => bytes.to_vec(),
+        _ => Vec::new(),
+    });
+    let row = (values.next().unwrap_or_default(), values.next().unwrap_or_default());
+    *seen.written.lock().expect("no panic").entry(row).or_default() += 1;
 }
 
 fn rows(encoder: &mut Encoder, stream: i16, count: usize, columns: &Columns, next: Option<&[u8]>) {

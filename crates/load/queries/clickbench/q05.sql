@@ -1,0 +1,1 @@
+select count(distinct UserID) from hits;

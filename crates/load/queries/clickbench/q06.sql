@@ -1,0 +1,1 @@
+select count(distinct SearchPhrase) from hits;

@@ -1,0 +1,2 @@
+select MobilePhoneModel, count(distinct UserID) as u from hits
+where MobilePhoneModel <> '' group by MobilePhoneModel order by u desc limit 10;

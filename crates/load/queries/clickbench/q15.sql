@@ -1,0 +1,2 @@
+select SearchEngineID, SearchPhrase, count(*) as c from hits
+where SearchPhrase <> '' group by SearchEngineID, SearchPhrase order by c desc limit 10;

@@ -1,0 +1,1 @@
+select SearchPhrase from hits where SearchPhrase <> '' order by EventTime limit 10;

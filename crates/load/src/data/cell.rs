@@ -1,0 +1,221 @@
+//! A value of a row on its way out: as CQL sends it, and as text.
+
+use std::fmt::Write as _;
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Small,
+    Int,
+    Big,
+    /// Money and the like: two digits behind the point.
+    Hundredths,
+    Date,
+    Timestamp,
+    Text,
+}
+
+/// How columns of hundredths are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Decimals {
+    /// As `decimal`, exactly.
+    #[default]
+    Decimal,
+    /// As `double`: less to store and to compute with.
+    Double,
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+}
+
+impl Kind {
+    /// The CQL type.
+    pub(crate) fn cql(self, decimals: Decimals) -> &'static str {
+        match (self, decimals) {
+            (Kind::Small, _) => "smallint",
+            (Kind::Int, _) => "int",
+            (Kind::Big, _) => "bigint",
+            (Kind::Hundredths, Decimals::Decimal) => "decimal",
+            (Kind::Hundredths, Decimals::Double) => "double",
+            (Kind::Date, _) => "date",
+            (Kind::Timestamp, _) => "timestamp",
+            (Kind::Text, _) => "text",
+        }
+    }
+
+    /// The type other databases know it by.
+    pub(crate) fn sql(self, decimals: Decimals) -> &'static str {
+        match (self, decimals) {
+            (Kind::Small, _) => "SMALLINT",
+            (Kind::Int, _) => "INTEGER",
+            (Kind::Big, _) => "BIGINT",
+            (Kind::Hundredths, Decimals::Decimal) => "DECIMAL(15, 2)",
+            (Kind::Hundredths, Decimals::Double) => "DOUBLE",
+            (Kind::Date, _) => "DATE",
+            (Kind::Timestamp, _) => "TIMESTAMP",
+            (Kind::Text, _) => "VARCHAR",
+        }
+    }
+}
+
+/// A value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Cell<'a> {
+    Small(i16),
+    Int(i32),
+    Big(i64),
+    /// So many hundredths.
+    Hundredths(i64),
+    /// Days since 1970.
+    Date(i32),
+    /// Milliseconds since 1970.
+    Timestamp(i64),
+    Text(&'a str),
+}
+
+impl Cell<'_> {
+    /// Whether it is of that kind.
+    #[cfg(test)]
+    pub(crate) fn is(self, kind: Kind) -> bool {
+        kind == match self {
+            Cell::Small(_) => Kind::Small,
+            Cell::Int(_) => Kind::Int,
+            Cell::Big(_) => Kind::Big,
+            Cell::Hundredths(_) => Kind::Hundredths,
+            Cell::Date(_) => Kind::Date,
+            Cell::Timestamp(_) => Kind::Timestamp,
+            Cell::Text(_) => Kind::Text,
+        }
+    }
+
+    /// Appends the value as CQL sends it: its length in four bytes, then itself.
+    pub(crate) fn encode(self, decimals: Decimals, out: &mut Vec<u8>) {
+        match (self, decimals) {
+            (Cell::Small(value), _) => framed(out, &value.to_be_bytes()),
+            (Cell::Int(value), _) => framed(out, &value.to_be_bytes()),
+            (Cell::Big(value) | Cell::Timestamp(value), _) => framed(out, &value.to_be_bytes()),
+            // CQL puts 1970 in the middle of the unsigned numbers.
+            (Cell::Date(days), _) => framed(out, &(days as u32 ^ (1 << 31)).to_be_bytes()),
+            (Cell::Text(text), _) => framed(out, text.as_bytes()),
+            (Cell::Hundredths(value), Decimals::Double) => framed(out, &(value as f64 / 100.0).to_be_bytes()),
+            (Cell::Hundredths(value), Decimals::Decimal) => {
+                let whole = value.to_be_bytes();
+                let number = &whole[spare_bytes(value)..];
+                out.extend_from_slice(&(4 + number.len() as i32).to_be_bytes());
+                out.extend_from_slice(&2i32.to_be_bytes());
+                out.extend_from_slice(number);
+            }
+        }
+    }
+
+    /// Appends the value as a field of a CSV file; text always in quotes, so that an empty one is not taken for null.
+    pub(crate) fn print(self, out: &mut String) {
+        // Writing to a String cannot fail.
+        let _ = match self {
+            Cell::Small(value) => write!(out, "{value}"),
+            Cell::Int(value) => write!(out, "{value}"),
+            Cell::Big(value) => write!(out, "{value}"),
+            Cell::Hundredths(value) => {
+                let sign = if value < 0 { "-" } else { "" };
+                let value = value.unsigned_abs();
+                write!(out, "{sign}{}.{:02}", value / 100, value % 100)
+            }
+            Cell::Date(days) => date(out, days),
+            Cell::Timestamp(ms) => {
+                let (days, of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
+                let _ = date(out, days as i32);
+                let seconds = of_day / 1000;
+                write!(out, " {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+            }
+            Cell::Text(text) => {
+                out.push('"');
+                text.split_inclusive('"').for_each(|part| {
+                    out.push_str(part);
+                    if part.ends_with('"') {
+                        out.push('"');
+                    }
+                });
+                out.push('"');
+                Ok(())
+            }
+        };
+    }
+}
+
+fn framed(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as i32).to_be_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// How many leading bytes of a number in two's complement say nothing.
+fn spare_bytes(value: i64) -> usize {
+    let magnitude = if value < 0 { !value } else { value };
+    // Of 64 bits one is kept for the sign.
+    (magnitude.leading_zeros() as usize - 1) / 8
+}
+
+/// Days since 1970 as a date of the Gregorian calendar. Years begin in March here, so that the leap day is the last of its year.
+fn date(out: &mut String, days: i32) -> std::fmt::Result {
+    let days = i64::from(days) + 719_468; // since 0000-03-01
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    write!(out, "{:04}-{month:02}-{day:02}", year + era * 400 + carry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::CqlType;
+
+    /// Both forms of a value are those the rest of the house has for it.
+    fn check(cell: Cell<'_>, decimals: Decimals, ty: CqlType, printed: &str, house: &str) {
+        let mut bytes = Vec::new();
+        cell.encode(decimals, &mut bytes);
+        assert_eq!(bytes[..4], (bytes.len() as i32 - 4).to_be_bytes());
+        schema::value::check(&ty, &bytes[4..]).expect("a value of its type");
+        assert_eq!(schema::value::to_text(&ty, &bytes[4..]).trim_matches('\''), house);
+        let mut text = String::new();
+        cell.print(&mut text);
+        assert_eq!(text, printed);
+    }
+
+    #[test]
+    fn values_of_every_kind() {
+        let double = Decimals::Double;
+        check(Cell::Small(-7), double, CqlType::SmallInt, "-7", "-7");
+        check(Cell::Int(7), double, CqlType::Int, "7", "7");
+        check(Cell::Big(i64::MIN), double, CqlType::BigInt, "-9223372036854775808", "-9223372036854775808");
+        check(Cell::Date(8035), double, CqlType::Date, "1992-01-01", "1992-01-01");
+        check(Cell::Date(11_016), double, CqlType::Date, "2000-02-29", "2000-02-29");
+        check(Cell::Date(-1), double, CqlType::Date, "1969-12-31", "1969-12-31");
+        let time = Cell::Timestamp(1_373_885_254_000);
+        check(time, double, CqlType::Timestamp, "2013-07-15 10:47:34", "2013-07-15 10:47:34.000Z");
+        check(Cell::Text("a \"b\", c"), double, CqlType::Text, "\"a \"\"b\"\", c\"", "a \"b\", c");
+        check(Cell::Text(""), double, CqlType::Text, "\"\"", "");
+        check(Cell::Hundredths(-5), double, CqlType::Double, "-0.05", "-0.05");
+    }
+
+    #[test]
+    fn decimals_take_as_few_bytes_as_they_can() {
+        for (value, printed, bytes) in [
+            (0, "0.00", 1),
+            (127, "1.27", 1),
+            (128, "1.28", 2),
+            (-128, "-1.28", 1),
+            (-129, "-1.29", 2),
+            (999_999_999_999, "9999999999.99", 6),
+            (i64::MIN, "-92233720368547758.08", 8),
+        ] {
+            check(Cell::Hundredths(value), Decimals::Decimal, CqlType::Decimal, printed, printed);
+            assert_eq!(8 - spare_bytes(value), bytes, "{value}");
+        }
+    }
+}

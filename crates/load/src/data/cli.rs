@@ -1,0 +1,72 @@
+//! `fairlane load tpch` and `fairlane load hits`: flags to a fill, progress on standard error, the report on standard output.
+
+use super::fill::Fill;
+use super::hits::Hits;
+use super::tpch::Tpch;
+use super::{Source, flags};
+use crate::LoadError;
+use crate::cli::{stop_on_signals, write_json};
+
+/// Runs a workload with what follows its name; returns the exit code: 0 when every row was written, 1 when not.
+///
+/// # Errors
+/// [`LoadError`], when it could not be begun or failed on the way; what was written until then has been told.
+pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
+    let options = flags::parse(workload, args)?;
+    if options.help {
+        print!("{}", flags::help(workload));
+        return Ok(0);
+    }
+    let target = options.target(workload)?;
+    let source: Box<dyn Source> = match workload {
+        "tpch" => Box::new(Tpch::new(options.scale)),
+        _ => Box::new(Hits::new(options.rows, options.seed)),
+    };
+    let tables = chosen(source.as_ref(), &options.only)?;
+    let fill = Fill { source: source.as_ref(), tables, target, decimals: options.decimals };
+    let stop = stop_on_signals()?;
+    let mut second = 0u64;
+    let mut before = 0u64;
+    let (filled, failure) = fill.run(&stop, |table, rows, total| {
+        second += 1;
+        if !options.quiet && rows == 0 {
+            eprintln!("{second:>5} s  getting ready");
+        } else if !options.quiet {
+            let share = (rows as f64 / total.max(1) as f64 * 100.0).min(100.0);
+            eprintln!(
+                "{second:>5} s  {table:<10}{rows:>12} rows of about {total} ({share:.0} %){:>10}/s",
+                rows - before
+            );
+        }
+        before = rows;
+    });
+    let nothing = filled.tables.iter().all(|table| table.rows == 0);
+    if options.json.as_deref() != Some("-") && !(nothing && failure.is_some()) {
+        print!("{}", filled.text());
+    }
+    write_json(options.json.as_deref(), &filled)?;
+    if !filled.complete && !nothing {
+        eprintln!(
+            "fairlane load: the tables are not whole. The same command again makes them so; nothing is doubled."
+        );
+    }
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(i32::from(!filled.complete)),
+    }
+}
+
+/// The places of the tables named; all when none is.
+fn chosen(source: &dyn Source, only: &[String]) -> Result<Vec<usize>, LoadError> {
+    let all = source.tables();
+    if only.is_empty() {
+        return Ok((0..all.len()).collect());
+    }
+    let place = |name: &String| {
+        all.iter().position(|table| table.name == name).ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|table| table.name).collect();
+            LoadError::Usage(format!("--tables: there is no `{name}`; there are {}.", names.join(", ")))
+        })
+    };
+    only.iter().map(place).collect()
+}

@@ -1,0 +1,324 @@
+//! Making the tables and writing them, from beginning to end.
+//!
+//! 1. Create what is missing and prepare the INSERTs, or create the folder.
+//! 2. Cut the tables into pieces; threads take one after the other, each with a connection of its own.
+//! 3. Once a second, say how far it has come. A signal ends it between two rows.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::writer::{Insert, Writer};
+use super::{Decimals, Source, csv, pieces};
+use crate::LoadError;
+use crate::connector::HANDSHAKE;
+use crate::run::StopFlag;
+use crate::session::Session;
+
+/// Where the rows go.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// Through CQL into this keyspace.
+    Cql(Cql),
+    /// Into files of this folder.
+    Csv(PathBuf),
+}
+
+/// How to reach a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Cql {
+    pub(crate) hosts: Vec<String>,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) keyspace: String,
+    pub(crate) replication: u32,
+    pub(crate) consistency: wire::Consistency,
+    pub(crate) connections: usize,
+    pub(crate) window: usize,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) struct Fill<'a> {
+    pub(crate) source: &'a dyn Source,
+    /// Which of its tables.
+    pub(crate) tables: Vec<usize>,
+    pub(crate) target: Target,
+    pub(crate) decimals: Decimals,
+}
+
+impl std::fmt::Debug for dyn Source + '_ {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.tables().iter().map(|table| table.name)).finish()
+    }
+}
+
+/// What was written of a table.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Written {
+    pub(crate) table: &'static str,
+    pub(crate) rows: u64,
+    /// Bytes sent for them, or in their file.
+    pub(crate) bytes: u64,
+    /// Refused for the moment by the server, and sent again.
+    pub(crate) refused: u64,
+}
+
+/// What was written.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Filled {
+    /// Whether every row of every table was.
+    pub(crate) complete: bool,
+    pub(crate) seconds: f64,
+    pub(crate) rows_per_s: f64,
+    pub(crate) tables: Vec<Written>,
+}
+
+/// What the threads share: counts, and whether to end.
+pub(crate) struct Shared {
+    stop: StopFlag,
+    failed: AtomicBool,
+    counts: Vec<[AtomicU64; 3]>,
+}
+
+impl Shared {
+    fn new(tables: usize, stop: &StopFlag) -> Shared {
+        let counts = (0..tables).map(|_| Default::default()).collect();
+        Shared { stop: stop.clone(), failed: AtomicBool::new(false), counts }
+    }
+
+    /// Whether to end early.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.is_set() || self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Adds to what was done of a table.
+    pub(crate) fn add(&self, table: usize, rows: u64, bytes: u64, refused: u64) {
+        for (count, more) in self.counts[table].iter().zip([rows, bytes, refused]) {
+            count.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    fn of(&self, table: usize) -> [u64; 3] {
+        [0, 1, 2].map(|index| self.counts[table][index].load(Ordering::Relaxed))
+    }
+}
+
+impl Fill<'_> {
+    /// Does it. `observer` is called once a second with the table under way, the rows written and about how many there will be.
+    ///
+    /// # Errors
+    /// When it cannot be begun or a server or disk fails it, with what was written until then; a stop is no error.
+    pub(crate) fn run(
+        &self,
+        stop: &StopFlag,
+        mut observer: impl FnMut(&'static str, u64, u64),
+    ) -> (Filled, Option<LoadError>) {
+        let shared = Shared::new(self.source.tables().len(), stop);
+        let begun = Instant::now();
+        let next = AtomicUsize::new(0);
+        let work: Vec<(usize, u64)> = match &self.target {
+            Target::Csv(_) => self.tables.iter().map(|table| (*table, 0)).collect(),
+            Target::Cql(_) => self.tables.iter().flat_map(|table| self.pieces_of(*table)).collect(),
+        };
+        let failure = match self.begin() {
+            Err(error) => Some(error),
+            Ok(()) => self.all(&shared, &work, &next, &mut observer),
+        };
+        let seconds = begun.elapsed().as_secs_f64();
+        let written = |table: &usize| {
+            let [rows, bytes, refused] = shared.of(*table);
+            Written { table: self.source.tables()[*table].name, rows, bytes, refused }
+        };
+        let tables: Vec<Written> = self.tables.iter().map(written).collect();
+        let rows: u64 = tables.iter().map(|table| table.rows).sum();
+        let complete = failure.is_none() && !stop.is_set();
+        (Filled { complete, seconds, rows_per_s: rows as f64 / seconds.max(1e-9), tables }, failure)
+    }
+
+    fn pieces_of(&self, table: usize) -> impl Iterator<Item = (usize, u64)> + use<> {
+        (0..pieces(&self.source.tables()[table])).map(move |piece| (table, piece))
+    }
+
+    /// Creates what is missing.
+    fn begin(&self) -> Result<(), LoadError> {
+        let all = self.source.tables();
+        let cql = match &self.target {
+            Target::Csv(folder) => {
+                let tables: Vec<_> = self.tables.iter().map(|table| &all[*table]).collect();
+                return csv::begin(folder, &tables, self.decimals);
+            }
+            Target::Cql(cql) => cql,
+        };
+        let mut session = cql.connect(0)?;
+        session.query(&format!(
+            "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {}}}",
+            cql.keyspace, cql.replication
+        ))?;
+        for index in &self.tables {
+            session.query(&all[*index].definition(&cql.keyspace, self.decimals))?;
+        }
+        Ok(())
+    }
+
+    /// The INSERTs, prepared on a server; nothing for tables left out.
+    fn inserts(&self, session: &mut Session, cql: &Cql) -> Result<Vec<Option<Insert>>, LoadError> {
+        let mut inserts = vec![None; self.source.tables().len()];
+        for index in &self.tables {
+            let table = &self.source.tables()[*index];
+            let prepared = session.prepare(&table.insert(&cql.keyspace))?;
+            inserts[*index] = Some(Insert {
+                table: *index,
+                id: prepared.id,
+                together: table.together,
+                decimals: self.decimals,
+                consistency: cql.consistency,
+            });
+        }
+        Ok(inserts)
+    }
+
+    /// Runs the threads; returns the first failure.
+    fn all(
+        &self,
+        shared: &Shared,
+        work: &[(usize, u64)],
+        next: &AtomicUsize,
+        observer: &mut impl FnMut(&'static str, u64, u64),
+    ) -> Option<LoadError> {
+        let threads = match &self.target {
+            Target::Cql(cql) => cql.connections.min(work.len()),
+            Target::Csv(_) => {
+                std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(work.len())
+            }
+        };
+        let failure = Mutex::new(None);
+        let fail = |error: LoadError| {
+            shared.failed.store(true, Ordering::Relaxed);
+            failure.lock().expect("no thread panics holding it").get_or_insert(error);
+        };
+        let running = AtomicUsize::new(threads);
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let (fail, running) = (&fail, &running);
+                scope.spawn(move || {
+                    // Counted down even if the thread panics, or nobody would ever end.
+                    let _ended = Countdown(running);
+                    if let Err(error) = self.some(thread, shared, work, next) {
+                        fail(error);
+                    }
+                });
+            }
+            let total: u64 = self.tables.iter().map(|table| self.source.tables()[*table].rows).sum();
+            let mut seen = Instant::now();
+            while running.load(Ordering::Acquire) > 0 {
+                std::thread::sleep(Duration::from_millis(20));
+                if seen.elapsed() >= Duration::from_secs(1) {
+                    seen += Duration::from_secs(1);
+                    let at = next.load(Ordering::Relaxed).clamp(1, work.len()) - 1;
+                    let rows = self.tables.iter().map(|table| shared.of(*table)[0]).sum();
+                    observer(self.source.tables()[work[at].0].name, rows, total);
+                }
+            }
+        });
+        failure.into_inner().expect("no thread panicked holding it")
+    }
+
+    /// What one thread does: piece after piece, until none is left.
+    fn some(
+        &self,
+        thread: usize,
+        shared: &Shared,
+        work: &[(usize, u64)],
+        next: &AtomicUsize,
+    ) -> Result<(), LoadError> {
+        let take = || work.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !shared.stopped());
+        let cql = match &self.target {
+            Target::Csv(folder) => {
+                while let Some((table, _)) = take() {
+                    csv::write(self.source, *table, folder, shared)?;
+                }
+                return Ok(());
+            }
+            Target::Cql(cql) => cql,
+        };
+        let host = thread % cql.hosts.len();
+        let mut session = cql.connect(host)?;
+        let inserts = self.inserts(&mut session, cql)?;
+        let mut writer =
+            Writer::new(session.into_stream(), cql.hosts[host].clone(), cql.window, inserts.len())?;
+        while let Some((table, piece)) = take() {
+            let Some(insert) = &inserts[*table] else { continue };
+            self.write_piece(&mut writer, insert, *piece, shared)?;
+        }
+        let outcome = writer.finish();
+        count(&mut writer, shared);
+        outcome
+    }
+
+    fn write_piece(
+        &self,
+        writer: &mut Writer,
+        insert: &Insert,
+        piece: u64,
+        shared: &Shared,
+    ) -> Result<(), LoadError> {
+        let (mut outcome, mut rows) = (Ok(()), 0u64);
+        let pieces = pieces(&self.source.tables()[insert.table]);
+        self.source.make(insert.table, piece, pieces, &mut |row| {
+            outcome = writer.row(insert, row);
+            rows += 1;
+            // A thousand rows are some milliseconds.
+            if rows % 1000 == 0 {
+                count(writer, shared);
+            }
+            if outcome.is_err() || shared.stopped() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        outcome.and_then(|()| writer.end_piece(insert)).inspect_err(|_| count(writer, shared))
+    }
+}
+
+struct Countdown<'a>(&'a AtomicUsize);
+
+impl Drop for Countdown<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+fn count(writer: &mut Writer, shared: &Shared) {
+    for (table, done) in writer.take_progress() {
+        shared.add(table, done.rows, done.bytes, done.refused);
+    }
+}
+
+impl Cql {
+    fn connect(&self, host: usize) -> Result<Session, LoadError> {
+        let (user, password) = (self.user.as_deref(), self.password.as_deref());
+        Session::connect(&self.hosts[host], user, password, HANDSHAKE)
+    }
+}
+
+impl Filled {
+    /// The report as text.
+    pub(crate) fn text(&self) -> String {
+        let mut out = String::new();
+        for table in &self.tables {
+            let refused = match table.refused {
+                0 => String::new(),
+                refused => format!("   {refused} refused for the moment and sent again"),
+            };
+            let megabytes = table.bytes as f64 / 1e6;
+            out += &format!("  {:<10}{:>12} rows{megabytes:>10.1} MB{refused}\n", table.table, table.rows);
+        }
+        out + &format!("{:.1} s, {:.0} rows/s\n", self.seconds, self.rows_per_s)
+    }
+}

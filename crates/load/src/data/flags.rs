@@ -1,0 +1,258 @@
+//! The command lines of `fairlane load tpch` and `fairlane load hits`, declared once.
+
+use std::path::PathBuf;
+
+use super::Decimals;
+use super::fill::{Cql, Target};
+use crate::LoadError;
+use crate::flags::{Flag, flag, list, number, password_file, usage, whole};
+
+/// Rows of a scale: beyond it, keys no longer fit what the generator counts with.
+const SCALE_MAX: f64 = 1000.0;
+
+/// What the command line said.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) scale: f64,
+    pub(crate) rows: u64,
+    pub(crate) seed: u64,
+    pub(crate) only: Vec<String>,
+    pub(crate) decimals: Decimals,
+    pub(crate) json: Option<String>,
+    pub(crate) quiet: bool,
+    pub(crate) help: bool,
+    csv: Option<PathBuf>,
+    hosts: Vec<String>,
+    user: Option<String>,
+    password: Option<String>,
+    keyspace: Option<String>,
+    replication: u32,
+    consistency: String,
+    connections: usize,
+    in_flight: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            scale: 1.0,
+            rows: 1_000_000,
+            seed: 1,
+            only: Vec::new(),
+            decimals: Decimals::default(),
+            json: None,
+            quiet: false,
+            help: false,
+            csv: None,
+            hosts: vec!["127.0.0.1:9042".to_string()],
+            user: None,
+            password: None,
+            keyspace: None,
+            replication: 1,
+            consistency: "ONE".to_string(),
+            connections: 4,
+            in_flight: 256,
+        }
+    }
+}
+
+const TPCH: &[Flag<Options>] = &[
+    flag!("scale", "N", "1", "scale factor: 1 is about a gigabyte; fractions too", |o, v| {
+        o.scale = number(v)?;
+        Ok(())
+    }),
+    flag!("tables", "NAME,…", "all", "only these tables", |o, v| {
+        o.only = v.split(',').map(str::to_string).collect();
+        Ok(())
+    }),
+    flag!("decimals", "TYPE", "decimal", "money and percentages as `decimal`, or as `double`", |o, v| {
+        o.decimals = match v {
+            "decimal" => Decimals::Decimal,
+            "double" => Decimals::Double,
+            other => return Err(usage(format!("`{other}` is neither `decimal` nor `double`."))),
+        };
+        Ok(())
+    }),
+];
+
+const HITS: &[Flag<Options>] = &[
+    flag!("rows", "N", "1M", "how many rows", |o, v| {
+        o.rows = whole(v)?;
+        Ok(())
+    }),
+    flag!("seed", "N", "1", "what all rows follow from", |o, v| {
+        o.seed = whole(v)?;
+        Ok(())
+    }),
+];
+
+const BOTH: &[Flag<Options>] = &[
+    flag!("csv", "FOLDER", "off", "write files instead: a CSV for each table, and schema.sql", |o, v| {
+        o.csv = Some(PathBuf::from(v));
+        Ok(())
+    }),
+    flag!("hosts", "HOST:PORT,…", "127.0.0.1:9042", "servers; connections are spread over them", |o, v| {
+        o.hosts = v.split(',').filter(|host| !host.is_empty()).map(str::to_string).collect();
+        Ok(())
+    }),
+    flag!("user", "NAME", "none", "user to log in as", |o, v| {
+        o.user = Some(v.to_string());
+        Ok(())
+    }),
+    flag!(
+        "password",
+        "WORD",
+        "FAIRLANE_PASSWORD",
+        "their password (others on this machine may see it)",
+        |o, v| {
+            o.password = Some(v.to_string());
+            Ok(())
+        }
+    ),
+    flag!("password-file", "FILE", "none", "file whose first line is the password", |o, v| {
+        o.password = Some(password_file(v)?);
+        Ok(())
+    }),
+    flag!("keyspace", "NAME", "the workload's", "keyspace of the tables", |o, v| {
+        o.keyspace = Some(v.to_string());
+        Ok(())
+    }),
+    flag!("replication", "N", "1", "replication factor of a keyspace created here", |o, v| {
+        o.replication = number(v)?;
+        Ok(())
+    }),
+    flag!("consistency", "LEVEL", "ONE", "consistency level", |o, v| {
+        o.consistency = v.to_string();
+        Ok(())
+    }),
+    flag!("connections", "N", "4", "connections, a thread each", |o, v| {
+        o.connections = whole(v)? as usize;
+        Ok(())
+    }),
+    flag!("in-flight", "N", "256", "requests in flight on each connection", |o, v| {
+        o.in_flight = whole(v)? as usize;
+        Ok(())
+    }),
+    flag!("json", "FILE", "none", "write the report as JSON (`-` for standard output)", |o, v| {
+        o.json = Some(v.to_string());
+        Ok(())
+    }),
+    flag!("quiet", "", "off", "no progress on standard error", |o, _| {
+        o.quiet = true;
+        Ok(())
+    }),
+    flag!("help", "", "", "this text", |o, _| {
+        o.help = true;
+        Ok(())
+    }),
+];
+
+fn table(workload: &str) -> impl Iterator<Item = &'static Flag<Options>> {
+    let own = if workload == "tpch" { TPCH } else { HITS };
+    own.iter().chain(BOTH)
+}
+
+/// Reads the flags of a workload.
+///
+/// # Errors
+/// [`LoadError::Usage`].
+pub(crate) fn parse(workload: &str, args: &[String]) -> Result<Options, LoadError> {
+    let mut options = Options::default();
+    let flags: Vec<&Flag<Options>> = table(workload).collect();
+    let words = crate::flags::read(args, &mut options, &flags, &format!("fairlane load {workload}"))?;
+    match words.first() {
+        Some(word) => Err(usage(format!("What is `{word}` for? See `fairlane load {workload} --help`."))),
+        None => Ok(options),
+    }
+}
+
+/// The help of a workload.
+pub(crate) fn help(workload: &str) -> String {
+    let flags: Vec<&Flag<Options>> = table(workload).collect();
+    let what = match workload {
+        "tpch" => {
+            "fairlane load tpch: writes the eight tables of TPC-H into the keyspace `tpch`, or as files\n\n\
+             The rows are those of the benchmark's own generator. The queries are in crates/load/queries/tpch.\n"
+        }
+        _ => {
+            "fairlane load hits: writes a table in the shape of ClickBench's `hits` into the keyspace `clickbench`, or as a file\n\n\
+             Its 105 columns and their skew are like the real ones, but the rows are made up from a seed: figures are comparable with\n\
+             each other, not with published results. Queries are in crates/load/queries/clickbench.\n"
+        }
+    };
+    let again = "\nWhen it is stopped or fails, what was written stays; the same command again makes it whole, as rows are only written over.\n";
+    format!("{what}{again}{}", list(&flags))
+}
+
+impl Options {
+    /// Where to write to.
+    ///
+    /// # Errors
+    /// [`LoadError::Usage`] for flags that make no sense.
+    pub(crate) fn target(&self, workload: &str) -> Result<Target, LoadError> {
+        let refuse = |wrong: bool, reason: &str| if wrong { Err(usage(reason.into())) } else { Ok(()) };
+        refuse(!(self.scale > 0.0 && self.scale <= SCALE_MAX), "--scale must be above 0, and at most 1000.")?;
+        refuse(self.rows == 0, "--rows must be at least 1.")?;
+        if let Some(folder) = &self.csv {
+            return Ok(Target::Csv(folder.clone()));
+        }
+        let keyspace = match (&self.keyspace, workload) {
+            (Some(name), _) => name.clone(),
+            (None, "tpch") => "tpch".to_string(),
+            (None, _) => "clickbench".to_string(),
+        };
+        refuse(self.hosts.is_empty(), "--hosts names no server.")?;
+        refuse(!crate::spec::is_name(&keyspace), "--keyspace must be letters, digits and underscores.")?;
+        refuse(self.replication == 0, "--replication must be at least 1.")?;
+        refuse(!(1..=256).contains(&self.connections), "--connections must be 1 to 256.")?;
+        refuse(!(1..=32_000).contains(&self.in_flight), "--in-flight must be 1 to 32,000.")?;
+        let wanted = self.consistency.to_ascii_uppercase();
+        let level = wire::Consistency::ALL.into_iter().find(|level| level.to_string() == wanted);
+        let consistency =
+            level.ok_or_else(|| usage(format!("`{}` is no consistency level.", self.consistency)))?;
+        Ok(Target::Cql(Cql {
+            hosts: self.hosts.clone(),
+            user: self.user.clone(),
+            password: self.password.clone().or_else(|| std::env::var("FAIRLANE_PASSWORD").ok()),
+            keyspace,
+            replication: self.replication,
+            consistency,
+            connections: self.connections,
+            window: self.in_flight,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(workload: &str, line: &str, expected: &str) {
+        let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        let outcome = parse(workload, &args).and_then(|options| options.target(workload));
+        let error = outcome.expect_err(line).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_name() {
+        refused("tpch", "--scale 0", "--scale");
+        refused("tpch", "--scale NaN", "--scale");
+        refused("tpch", "--rows 5", "--rows");
+        refused("tpch", "--decimals float", "float");
+        refused("tpch", "twice", "twice");
+        refused("hits", "--scale 1", "--scale");
+        refused("hits", "--rows 0", "--rows");
+        refused("hits", "--keyspace a;b", "--keyspace");
+        refused("hits", "--in-flight 0", "--in-flight");
+        refused("hits", "--consistency MOST", "MOST");
+    }
+
+    #[test]
+    fn help_has_every_flag() {
+        for workload in ["tpch", "hits"] {
+            let help = help(workload);
+            assert!(table(workload).all(|flag| help.contains(&format!("--{}", flag.name))), "{help}");
+        }
+    }
+}

@@ -1,0 +1,556 @@
+//! The columns of `hits`, and from what each is drawn. Names and types are those of ClickBench's public definition for databases without
+//! unsigned numbers; HitColor, there a single character, is text here.
+
+use super::{Column, Kind};
+
+/// What is drawn for the row as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum What {
+    Hit,
+    User,
+    Counter,
+    Title,
+    Url,
+    Referer,
+    Phrase,
+    Engine,
+    Model,
+    Time { hours: i64 },
+    Date,
+    HashOf(&'static str),
+}
+
+/// What a column is drawn from. Thousandths come first, then how many values there are, the power of the skew, and the lowest value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Draw {
+    /// Something of the row as a whole.
+    Of(What),
+    Always(i64),
+    /// All bits are as likely.
+    Anything,
+    /// 1 in so many of a thousand rows, otherwise 0.
+    Flag(u64),
+    Skewed(u64, u32, i64),
+    /// 0 but in so many of a thousand rows.
+    Seldom(u64, u64, u32, i64),
+    /// The same in every row of a user.
+    OfUser(u64, u32, i64),
+    /// One of these in so many of a thousand rows, the first ones most often; otherwise empty.
+    OneOf(u64, &'static [&'static str]),
+}
+
+/// The views of a user lie together, in the order of time. ClickBench orders them by counter and date first; as a partition of CQL that
+/// would put a tenth of the table into one.
+pub(crate) const KEY: &str = "(UserID), EventTime, WatchID";
+
+const fn column(name: &'static str, kind: Kind) -> Column {
+    Column { name, kind }
+}
+
+/// The columns.
+pub(crate) const COLUMNS: &[Column] = &[
+    column("WatchID", Kind::Big),
+    column("JavaEnable", Kind::Small),
+    column("Title", Kind::Text),
+    column("GoodEvent", Kind::Small),
+    column("EventTime", Kind::Timestamp),
+    column("EventDate", Kind::Date),
+    column("CounterID", Kind::Int),
+    column("ClientIP", Kind::Int),
+    column("RegionID", Kind::Int),
+    column("UserID", Kind::Big),
+    column("CounterClass", Kind::Small),
+    column("OS", Kind::Small),
+    column("UserAgent", Kind::Small),
+    column("URL", Kind::Text),
+    column("Referer", Kind::Text),
+    column("IsRefresh", Kind::Small),
+    column("RefererCategoryID", Kind::Small),
+    column("RefererRegionID", Kind::Int),
+    column("URLCategoryID", Kind::Small),
+    column("URLRegionID", Kind::Int),
+    column("ResolutionWidth", Kind::Small),
+    column("ResolutionHeight", Kind::Small),
+    column("ResolutionDepth", Kind::Small),
+    column("FlashMajor", Kind::Small),
+    column("FlashMinor", Kind::Small),
+    column("FlashMinor2", Kind::Text),
+    column("NetMajor", Kind::Small),
+    column("NetMinor", Kind::Small),
+    column("UserAgentMajor", Kind::Small),
+    column("UserAgentMinor", Kind::Text),
+    column("CookieEnable", Kind::Small),
+    column("JavascriptEnable", Kind::Small),
+    column("IsMobile", Kind::Small),
+    column("MobilePhone", Kind::Small),
+    column("MobilePhoneModel", Kind::Text),
+    column("Params", Kind::Text),
+    column("IPNetworkID", Kind::Int),
+    column("TraficSourceID", Kind::Small),
+    column("SearchEngineID", Kind::Small),
+    column("SearchPhrase", Kind::Text),
+    column("AdvEngineID", Kind::Small),
+    column("IsArtifical", Kind::Small),
+    column("WindowClientWidth", Kind::Small),
+    column("WindowClientHeight", Kind::Small),
+    column("ClientTimeZone", Kind::Small),
+    column("ClientEventTime", Kind::Timestamp),
+    column("SilverlightVersion1", Kind::Small),
+    column("SilverlightVersion2", Kind::Small),
+    column("SilverlightVersion3", Kind::Int),
+    column("SilverlightVersion4", Kind::Small),
+    column("PageCharset", Kind::Text),
+    column("CodeVersion", Kind::Int),
+    column("IsLink", Kind::Small),
+    column("IsDownload", Kind::Small),
+    column("IsNotBounce", Kind::Small),
+    column("FUniqID", Kind::Big),
+    column("OriginalURL", Kind::Text),
+    column("HID", Kind::Int),
+    column("IsOldCounter", Kind::Small),
+    column("IsEvent", Kind::Small),
+    column("IsParameter", Kind::Small),
+    column("DontCountHits", Kind::Small),
+    column("WithHash", Kind::Small),
+    column("HitColor", Kind::Text),
+    column("LocalEventTime", Kind::Timestamp),
+    column("Age", Kind::Small),
+    column("Sex", Kind::Small),
+    column("Income", Kind::Small),
+    column("Interests", Kind::Small),
+    column("Robotness", Kind::Small),
+    column("RemoteIP", Kind::Int),
+    column("WindowName", Kind::Int),
+    column("OpenerName", Kind::Int),
+    column("HistoryLength", Kind::Small),
+    column("BrowserLanguage", Kind::Text),
+    column("BrowserCountry", Kind::Text),
+    column("SocialNetwork", Kind::Text),
+    column("SocialAction", Kind::Text),
+    column("HTTPError", Kind::Small),
+    column("SendTiming", Kind::Int),
+    column("DNSTiming", Kind::Int),
+    column("ConnectTiming", Kind::Int),
+    column("ResponseStartTiming", Kind::Int),
+    column("ResponseEndTiming", Kind::Int),
+    column("FetchTiming", Kind::Int),
+    column("SocialSourceNetworkID", Kind::Small),
+    column("SocialSourcePage", Kind::Text),
+    column("ParamPrice", Kind::Big),
+    column("ParamOrderID", Kind::Text),
+    column("ParamCurrency", Kind::Text),
+    column("ParamCurrencyID", Kind::Small),
+    column("OpenstatServiceName", Kind::Text),
+    column("OpenstatCampaignID", Kind::Text),
+    column("OpenstatAdID", Kind::Text),
+    column("OpenstatSourceID", Kind::Text),
+    column("UTMSource", Kind::Text),
+    column("UTMMedium", Kind::Text),
+    column("UTMCampaign", Kind::Text),
+    column("UTMContent", Kind::Text),
+    column("UTMTerm", Kind::Text),
+    column("FromTag", Kind::Text),
+    column("HasGCLID", Kind::Small),
+    column("RefererHash", Kind::Big),
+    column("URLHash", Kind::Big),
+    column("CLID", Kind::Int),
+];
+
+/// From what each column is drawn, in the order of [`COLUMNS`].
+#[rustfmt::skip]
+pub(crate) const DRAWS: &[Draw] = &[
+    Draw::Of(What::Hit),                                         // WatchID
+    Draw::OfUser(2, 1, 0),                                       // JavaEnable
+    Draw::Of(What::Title),                                       // Title
+    Draw::Always(1),                                             // GoodEvent
+    Draw::Of(What::Time { hours: 0 }),                           // EventTime
+    Draw::Of(What::Date),                                        // EventDate
+    Draw::Of(What::Counter),                                     // CounterID
+    Draw::OfUser(1 << 32, 1, -(1 << 31)),                        // ClientIP
+    Draw::OfUser(9000, 5, 1),                                    // RegionID
+    Draw::Of(What::User),                                        // UserID
+    Draw::Skewed(3, 3, -1),                                      // CounterClass
+    Draw::OfUser(90, 4, 1),                                      // OS
+    Draw::OfUser(80, 3, 1),                                      // UserAgent
+    Draw::Of(What::Url),                                         // URL
+    Draw::Of(What::Referer),                                     // Referer
+    Draw::Flag(110),                                             // IsRefresh
+    Draw::Seldom(400, 20_000, 2, 1),                             // RefererCategoryID
+    Draw::Seldom(400, 3000, 3, 1),                               // RefererRegionID
+    Draw::Seldom(700, 20_000, 3, 1),                             // URLCategoryID
+    Draw::Seldom(700, 3000, 3, 1),                               // URLRegionID
+    Draw::OfUser(2000, 1, 500),                                  // ResolutionWidth
+    Draw::OfUser(1000, 1, 400),                                  // ResolutionHeight
+    Draw::OfUser(3, 4, 24),                                      // ResolutionDepth
+    Draw::OfUser(12, 1, 0),                                      // FlashMajor
+    Draw::OfUser(8, 2, 0),                                       // FlashMinor
+    Draw::OneOf(700, &["700", "202", "180", "262", "257", "63", "110"]), // FlashMinor2
+    Draw::OfUser(5, 3, 0),                                       // NetMajor
+    Draw::OfUser(6, 3, 0),                                       // NetMinor
+    Draw::OfUser(50, 2, 3),                                      // UserAgentMajor
+    Draw::OneOf(900, &["D\u{fffd}", "0", "1", "5", "12", "44", "66"]), // UserAgentMinor
+    Draw::Flag(985),                                             // CookieEnable
+    Draw::Flag(995),                                             // JavascriptEnable
+    Draw::Flag(60),                                              // IsMobile
+    Draw::Seldom(55, 90, 3, 1),                                  // MobilePhone
+    Draw::Of(What::Model),                                       // MobilePhoneModel
+    Draw::OneOf(20, &["{}", "{\"a\":1}", "{\"order\":\"new\"}"]), // Params
+    Draw::OfUser(4_000_000, 2, 1),                               // IPNetworkID
+    Draw::Skewed(12, 3, -1),                                     // TraficSourceID
+    Draw::Of(What::Engine),                                        // SearchEngineID
+    Draw::Of(What::Phrase),                                      // SearchPhrase
+    Draw::Seldom(6, 18, 3, 2),                                   // AdvEngineID
+    Draw::Flag(30),                                              // IsArtifical
+    Draw::OfUser(1900, 1, 100),                                  // WindowClientWidth
+    Draw::OfUser(1000, 1, 100),                                  // WindowClientHeight
+    Draw::OfUser(14, 4, -2),                                     // ClientTimeZone
+    Draw::Of(What::Time { hours: 4 }),                           // ClientEventTime
+    Draw::OfUser(6, 3, 0),                                       // SilverlightVersion1
+    Draw::OfUser(2, 3, 0),                                       // SilverlightVersion2
+    Draw::OfUser(60_000, 4, 0),                                  // SilverlightVersion3
+    Draw::Always(0),                                             // SilverlightVersion4
+    Draw::OneOf(950, &["windows", "utf-8", "windows-1251;charset", "koi8-r", "iso-8859-1"]), // PageCharset
+    Draw::Skewed(1500, 4, 1),                                    // CodeVersion
+    Draw::Flag(45),                                              // IsLink
+    Draw::Flag(2),                                               // IsDownload
+    Draw::Flag(20),                                              // IsNotBounce
+    Draw::OfUser(1 << 62, 1, 1),                                 // FUniqID
+    Draw::OneOf(60, &["http://example/from", "http://example/old", "http://example/moved/here"]), // OriginalURL
+    Draw::Anything,                                              // HID
+    Draw::Always(0),                                             // IsOldCounter
+    Draw::Flag(40),                                              // IsEvent
+    Draw::Flag(20),                                              // IsParameter
+    Draw::Flag(45),                                              // DontCountHits
+    Draw::Flag(25),                                              // WithHash
+    Draw::OneOf(1000, &["5", "T", "g", "1", "0"]),               // HitColor
+    Draw::Of(What::Time { hours: 3 }),                           // LocalEventTime
+    Draw::OfUser(56, 3, 0),                                      // Age
+    Draw::OfUser(3, 2, 0),                                       // Sex
+    Draw::OfUser(5, 3, 0),                                       // Income
+    Draw::OfUser(30_000, 4, 0),                                  // Interests
+    Draw::OfUser(60, 6, 0),                                      // Robotness
+    Draw::OfUser(1 << 32, 1, -(1 << 31)),                        // RemoteIP
+    Draw::Seldom(600, 5000, 3, -1),                              // WindowName
+    Draw::Seldom(600, 5000, 3, -1),                              // OpenerName
+    Draw::Skewed(50, 4, -1),                                     // HistoryLength
+    Draw::OneOf(990, &["S0", "en", "de", "fr", "tr"]),           // BrowserLanguage
+    Draw::OneOf(990, &["h1", "US", "DE", "FR", "TR"]),           // BrowserCountry
+    Draw::OneOf(2, &["first", "second", "third"]),               // SocialNetwork
+    Draw::OneOf(2, &["like", "share", "open"]),                  // SocialAction
+    Draw::Seldom(3, 100, 2, 400),                                // HTTPError
+    Draw::Skewed(5000, 8, 0),                                    // SendTiming
+    Draw::Skewed(1000, 8, 0),                                    // DNSTiming
+    Draw::Skewed(2000, 6, 0),                                    // ConnectTiming
+    Draw::Skewed(5000, 5, 0),                                    // ResponseStartTiming
+    Draw::Skewed(10_000, 5, 0),                                  // ResponseEndTiming
+    Draw::Skewed(20_000, 5, 0),                                  // FetchTiming
+    Draw::Seldom(5, 6, 2, 1),                                    // SocialSourceNetworkID
+    Draw::OneOf(5, &["http://social.example/a", "http://social.example/b"]), // SocialSourcePage
+    Draw::Seldom(4, 1_000_000, 3, 1),                            // ParamPrice
+    Draw::OneOf(2, &["order1", "order2", "order3"]),             // ParamOrderID
+    Draw::OneOf(1000, &["NH", "EU", "US"]),                      // ParamCurrency
+    Draw::Seldom(10, 3, 2, 1),                                   // ParamCurrencyID
+    Draw::OneOf(9, &["direct", "market", "metrika", "spring"]),  // OpenstatServiceName
+    Draw::OneOf(9, &["direct", "market", "metrika", "spring"]),  // OpenstatCampaignID
+    Draw::OneOf(9, &["direct", "market", "metrika", "spring"]),  // OpenstatAdID
+    Draw::OneOf(9, &["direct", "market", "metrika", "spring"]),  // OpenstatSourceID
+    Draw::OneOf(35, &["direct", "market", "metrika", "spring"]), // UTMSource
+    Draw::OneOf(35, &["direct", "market", "metrika", "spring"]), // UTMMedium
+    Draw::OneOf(35, &["direct", "market", "metrika", "spring"]), // UTMCampaign
+    Draw::OneOf(12, &["direct", "market", "metrika", "spring"]), // UTMContent
+    Draw::OneOf(12, &["direct", "market", "metrika", "spring"]), // UTMTerm
+    Draw::OneOf(10, &["direct", "market", "metrika", "spring"]), // FromTag
+    Draw::Flag(6),                                               // HasGCLID
+    Draw::Of(What::HashOf("referer")),                           // RefererHash
+    Draw::Of(What::HashOf("url")),                               // URLHash
+    Draw::Seldom(20, 200, 3, 1),                                 // CLID
+];
+
+/// Phones.
+pub(crate) const MODELS: &[&str] = &[
+    "iPad",
+    "iPhone",
+    "A500",
+    "N8-00",
+    "GT-I9100",
+    "Galaxy",
+    "E63",
+    "Lumia 800",
+    "Nexus 7",
+    "Desire HD",
+    "Xperia Z",
+    "One X",
+    "C5",
+    "Asha 311",
+    "Wildfire S",
+    "Razr",
+    "ZTE V880",
+    "Optimus L5",
+    "Bold 9900",
+    "5230",
+];
+
+/// What titles, addresses and phrases are made of.
+pub(crate) const WORDS: &[&str] = &[
+    "about",
+    "account",
+    "again",
+    "album",
+    "always",
+    "among",
+    "animal",
+    "answer",
+    "apple",
+    "april",
+    "arrive",
+    "article",
+    "autumn",
+    "baby",
+    "bank",
+    "bath",
+    "beach",
+    "bed",
+    "best",
+    "bicycle",
+    "bird",
+    "black",
+    "blue",
+    "boat",
+    "book",
+    "border",
+    "bread",
+    "bridge",
+    "bring",
+    "brother",
+    "build",
+    "bus",
+    "buy",
+    "cake",
+    "call",
+    "camera",
+    "car",
+    "card",
+    "castle",
+    "cat",
+    "chair",
+    "cheap",
+    "child",
+    "choose",
+    "city",
+    "class",
+    "clean",
+    "clear",
+    "clock",
+    "cloud",
+    "coat",
+    "coffee",
+    "cold",
+    "colour",
+    "compare",
+    "cook",
+    "corner",
+    "country",
+    "cover",
+    "credit",
+    "cup",
+    "daily",
+    "dance",
+    "day",
+    "deal",
+    "dinner",
+    "doctor",
+    "dog",
+    "door",
+    "download",
+    "dress",
+    "drive",
+    "early",
+    "east",
+    "easy",
+    "email",
+    "engine",
+    "evening",
+    "family",
+    "fast",
+    "film",
+    "find",
+    "fire",
+    "fish",
+    "flat",
+    "flight",
+    "flower",
+    "food",
+    "football",
+    "forest",
+    "forum",
+    "free",
+    "friend",
+    "fruit",
+    "game",
+    "garden",
+    "gift",
+    "girl",
+    "glass",
+    "gold",
+    "grass",
+    "green",
+    "guide",
+    "hair",
+    "hand",
+    "happy",
+    "health",
+    "help",
+    "high",
+    "holiday",
+    "home",
+    "horse",
+    "hospital",
+    "hotel",
+    "house",
+    "idea",
+    "island",
+    "job",
+    "kitchen",
+    "lake",
+    "lamp",
+    "language",
+    "large",
+    "late",
+    "learn",
+    "letter",
+    "light",
+    "list",
+    "little",
+    "live",
+    "long",
+    "love",
+    "lunch",
+    "machine",
+    "map",
+    "market",
+    "meat",
+    "mirror",
+    "mobile",
+    "money",
+    "month",
+    "moon",
+    "morning",
+    "mother",
+    "mountain",
+    "movie",
+    "museum",
+    "music",
+    "name",
+    "near",
+    "news",
+    "night",
+    "north",
+    "number",
+    "office",
+    "online",
+    "open",
+    "orange",
+    "order",
+    "page",
+    "paint",
+    "paper",
+    "park",
+    "party",
+    "phone",
+    "photo",
+    "picture",
+    "pizza",
+    "plan",
+    "plant",
+    "play",
+    "pool",
+    "price",
+    "print",
+    "product",
+    "quick",
+    "quiet",
+    "radio",
+    "rain",
+    "recipe",
+    "red",
+    "rent",
+    "repair",
+    "rest",
+    "review",
+    "ring",
+    "river",
+    "road",
+    "room",
+    "rose",
+    "sale",
+    "school",
+    "sea",
+    "search",
+    "season",
+    "secret",
+    "shop",
+    "short",
+    "show",
+    "silver",
+    "sister",
+    "size",
+    "sky",
+    "sleep",
+    "small",
+    "snow",
+    "song",
+    "south",
+    "spring",
+    "star",
+    "station",
+    "stone",
+    "store",
+    "story",
+    "street",
+    "sugar",
+    "summer",
+    "sun",
+    "table",
+    "taxi",
+    "tea",
+    "teacher",
+    "telephone",
+    "theatre",
+    "ticket",
+    "time",
+    "today",
+    "toy",
+    "trade",
+    "train",
+    "travel",
+    "tree",
+    "uncle",
+    "update",
+    "used",
+    "video",
+    "village",
+    "visit",
+    "voice",
+    "wait",
+    "walk",
+    "wall",
+    "warm",
+    "watch",
+    "water",
+    "weather",
+    "web",
+    "week",
+    "west",
+    "white",
+    "wind",
+    "window",
+    "winter",
+    "woman",
+    "wood",
+    "word",
+    "work",
+    "world",
+    "write",
+    "yellow",
+    "young",
+];

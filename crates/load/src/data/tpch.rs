@@ -1,0 +1,334 @@
+//! The eight tables of TPC-H, as the benchmark's own generator would make them (crate `tpchgen`), at any scale: 1 is about a gigabyte.
+//!
+//! Keys: each table is partitioned by its primary key, but `lineitem` and `partsupp` by the first part of it, so that the lines of an
+//! order lie together. All surrogate keys are `bigint`, dates are `date`; money and percentages see [`super::Decimals`].
+
+use std::fmt::Display;
+use std::ops::ControlFlow;
+
+use tpchgen::generators::{
+    CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator, PartSuppGenerator,
+    RegionGenerator, SupplierGenerator,
+};
+
+use super::{Cell, Column, Each, Kind, Source, Table};
+
+const fn column(name: &'static str, kind: Kind) -> Column {
+    Column { name, kind }
+}
+
+const REGION: &[Column] =
+    &[column("r_regionkey", Kind::Big), column("r_name", Kind::Text), column("r_comment", Kind::Text)];
+const NATION: &[Column] = &[
+    column("n_nationkey", Kind::Big),
+    column("n_name", Kind::Text),
+    column("n_regionkey", Kind::Big),
+    column("n_comment", Kind::Text),
+];
+const SUPPLIER: &[Column] = &[
+    column("s_suppkey", Kind::Big),
+    column("s_name", Kind::Text),
+    column("s_address", Kind::Text),
+    column("s_nationkey", Kind::Big),
+    column("s_phone", Kind::Text),
+    column("s_acctbal", Kind::Hundredths),
+    column("s_comment", Kind::Text),
+];
+const PART: &[Column] = &[
+    column("p_partkey", Kind::Big),
+    column("p_name", Kind::Text),
+    column("p_mfgr", Kind::Text),
+    column("p_brand", Kind::Text),
+    column("p_type", Kind::Text),
+    column("p_size", Kind::Int),
+    column("p_container", Kind::Text),
+    column("p_retailprice", Kind::Hundredths),
+    column("p_comment", Kind::Text),
+];
+const PARTSUPP: &[Column] = &[
+    column("ps_partkey", Kind::Big),
+    column("ps_suppkey", Kind::Big),
+    column("ps_availqty", Kind::Int),
+    column("ps_supplycost", Kind::Hundredths),
+    column("ps_comment", Kind::Text),
+];
+const CUSTOMER: &[Column] = &[
+    column("c_custkey", Kind::Big),
+    column("c_name", Kind::Text),
+    column("c_address", Kind::Text),
+    column("c_nationkey", Kind::Big),
+    column("c_phone", Kind::Text),
+    column("c_acctbal", Kind::Hundredths),
+    column("c_mktsegment", Kind::Text),
+    column("c_comment", Kind::Text),
+];
+const ORDERS: &[Column] = &[
+    column("o_orderkey", Kind::Big),
+    column("o_custkey", Kind::Big),
+    column("o_orderstatus", Kind::Text),
+    column("o_totalprice", Kind::Hundredths),
+    column("o_orderdate", Kind::Date),
+    column("o_orderpriority", Kind::Text),
+    column("o_clerk", Kind::Text),
+    column("o_shippriority", Kind::Int),
+    column("o_comment", Kind::Text),
+];
+const LINEITEM: &[Column] = &[
+    column("l_orderkey", Kind::Big),
+    column("l_partkey", Kind::Big),
+    column("l_suppkey", Kind::Big),
+    column("l_linenumber", Kind::Int),
+    column("l_quantity", Kind::Hundredths),
+    column("l_extendedprice", Kind::Hundredths),
+    column("l_discount", Kind::Hundredths),
+    column("l_tax", Kind::Hundredths),
+    column("l_returnflag", Kind::Text),
+    column("l_linestatus", Kind::Text),
+    column("l_shipdate", Kind::Date),
+    column("l_commitdate", Kind::Date),
+    column("l_receiptdate", Kind::Date),
+    column("l_shipinstruct", Kind::Text),
+    column("l_shipmode", Kind::Text),
+    column("l_comment", Kind::Text),
+];
+
+/// The tables at scale 1.
+const TABLES: [Table; 8] = [
+    table("region", REGION, "r_regionkey", 5, 0),
+    table("nation", NATION, "n_nationkey", 25, 0),
+    table("supplier", SUPPLIER, "s_suppkey", 10_000, 0),
+    table("part", PART, "p_partkey", 200_000, 0),
+    table("partsupp", PARTSUPP, "(ps_partkey), ps_suppkey", 800_000, 1),
+    table("customer", CUSTOMER, "c_custkey", 150_000, 0),
+    table("orders", ORDERS, "o_orderkey", 1_500_000, 0),
+    table("lineitem", LINEITEM, "(l_orderkey), l_linenumber", 6_000_000, 1),
+];
+
+const fn table(
+    name: &'static str,
+    columns: &'static [Column],
+    key: &'static str,
+    rows: u64,
+    together: usize,
+) -> Table {
+    Table { name, columns, key, rows, together }
+}
+
+/// Tables that are the same at every scale: the first two, the map of the world.
+const FIXED: usize = 2;
+
+/// TPC-H at one scale.
+#[derive(Debug)]
+pub(crate) struct Tpch {
+    scale: f64,
+    tables: Vec<Table>,
+}
+
+impl Tpch {
+    pub(crate) fn new(scale: f64) -> Tpch {
+        let mut tables = TABLES.to_vec();
+        tables[FIXED..].iter_mut().for_each(|table| table.rows = (table.rows as f64 * scale) as u64);
+        Tpch { scale, tables }
+    }
+}
+
+impl Source for Tpch {
+    fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    fn make(&self, table: usize, piece: u64, pieces: u64, each: Each<'_>) {
+        // Callers cut tables of at most some billions of rows into thousands: far within what the crate counts pieces with.
+        let (piece, pieces) = (piece as i32 + 1, pieces as i32);
+        let scale = self.scale;
+        // What each of them returns is whether its caller wanted it to end early; the piece is over either way.
+        let _ = match table {
+            0 => region(each),
+            1 => nation(each),
+            2 => supplier(SupplierGenerator::new(scale, piece, pieces), each),
+            3 => part(PartGenerator::new(scale, piece, pieces), each),
+            4 => partsupp(PartSuppGenerator::new(scale, piece, pieces), each),
+            5 => customer(CustomerGenerator::new(scale, piece, pieces), each),
+            6 => orders(OrderGenerator::new(scale, piece, pieces), each),
+            _ => lineitem(LineItemGenerator::new(scale, piece, pieces), each),
+        };
+    }
+}
+
+/// The text of what the crate only prints.
+fn text<'b>(buffer: &'b mut String, value: &impl Display) -> Cell<'b> {
+    use std::fmt::Write as _;
+    buffer.clear();
+    // Writing to a String cannot fail.
+    let _ = write!(buffer, "{value}");
+    Cell::Text(buffer)
+}
+
+fn region(each: Each<'_>) -> ControlFlow<()> {
+    for row in RegionGenerator::new(1.0, 1, 1).iter() {
+        each(&[Cell::Big(row.r_regionkey), Cell::Text(row.r_name), Cell::Text(row.r_comment)])?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn nation(each: Each<'_>) -> ControlFlow<()> {
+    for row in NationGenerator::new(1.0, 1, 1).iter() {
+        each(&[
+            Cell::Big(row.n_nationkey),
+            Cell::Text(row.n_name),
+            Cell::Big(row.n_regionkey),
+            Cell::Text(row.n_comment),
+        ])?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn supplier(rows: SupplierGenerator<'_>, each: Each<'_>) -> ControlFlow<()> {
+    let (mut name, mut address, mut phone) = (String::new(), String::new(), String::new());
+    for row in rows.iter() {
+        each(&[
+            Cell::Big(row.s_suppkey),
+            text(&mut name, &row.s_name),
+            text(&mut address, &row.s_address),
+            Cell::Big(row.s_nationkey),
+            text(&mut phone, &row.s_phone),
+            Cell::Hundredths(row.s_acctbal.into_inner()),
+            Cell::Text(&row.s_comment),
+        ])?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn part(rows: PartGenerator<'_>, each: Each<'_>) -> ControlFlow<()> {
+    let (mut name, mut maker, mut brand) = (String::new(), String::new(), String::new());
+    for row in rows.iter() {
+        each(&[
+            Cell::Big(row.p_partkey),
+            text(&mut name, &row.p_name),
+            text(&mut maker, &row.p_mfgr),
+            text(&mut brand, &row.p_brand),
+            Cell::Text(row.p_type),
+            Cell::Int(row.p_size),
+            Cell::Text(row.p_container),
+            Cell::Hundredths(row.p_retailprice.into_inner()),
+            Cell::Text(row.p_comment),
+        ])?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn partsupp(rows: PartSuppGenerator<'_>, each: Each<'_>) -> ControlFlow<()> {
+    for row in rows.iter() {
+        each(&[
+            Cell::Big(row.ps_partkey),
+            Cell::Big(row.ps_suppkey),
+            Cell::Int(row.ps_availqty),
+            Cell::Hundredths(row.ps_supplycost.into_inner()),
+            Cell::Text(row.ps_comment),
+        ])?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn customer(rows: CustomerGenerator<'_>, each: Each<'_>) -> ControlFlow<()> {
+    let (mut name, mut address, mut phone) = (String::new(), String::new(), String::new());
+    for row in rows.iter() {
+        each(&[
+            Cell::Big(row.c_custkey),
+            text(&mut name, &row.c_name),
+            text(&mut address, &row.c_address),
+            Cell::Big(row.c_nationkey),
+            text(&mut phone, &row.c_phone),
+            Cell::Hundredths(row.c_acctbal.into_inner()),
+            Cell::Text(row.c_mktsegment),
+            Cell::Text(row.c_comment),
+        ])?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn orders(rows: OrderGenerator<'_>, each: Each<'_>) -> ControlFlow<()> {
+    let mut clerk = String::new();
+    for row in rows.iter() {
+        each(&[
+            Cell::Big(row.o_orderkey),
+            Cell::Big(row.o_custkey),
+            Cell::Text(row.o_orderstatus.as_str()),
+            Cell::Hundredths(row.o_totalprice.into_inner()),
+            Cell::Date(row.o_orderdate.to_unix_epoch()),
+            Cell::Text(row.o_orderpriority),
+            text(&mut clerk, &row.o_clerk),
+            Cell::Int(row.o_shippriority),
+            Cell::Text(row.o_comment),
+        ])?;
+    }
+    ControlFlow::Continue(())
+}
+
+fn lineitem(rows: LineItemGenerator<'_>, each: Each<'_>) -> ControlFlow<()> {
+    for row in rows.iter() {
+        each(&[
+            Cell::Big(row.l_orderkey),
+            Cell::Big(row.l_partkey),
+            Cell::Big(row.l_suppkey),
+            Cell::Int(row.l_linenumber),
+            Cell::Hundredths(row.l_quantity * 100),
+            Cell::Hundredths(row.l_extendedprice.into_inner()),
+            Cell::Hundredths(row.l_discount.into_inner()),
+            Cell::Hundredths(row.l_tax.into_inner()),
+            Cell::Text(row.l_returnflag),
+            Cell::Text(row.l_linestatus),
+            Cell::Date(row.l_shipdate.to_unix_epoch()),
+            Cell::Date(row.l_commitdate.to_unix_epoch()),
+            Cell::Date(row.l_receiptdate.to_unix_epoch()),
+            Cell::Text(row.l_shipinstruct),
+            Cell::Text(row.l_shipmode),
+            Cell::Text(row.l_comment),
+        ])?;
+    }
+    ControlFlow::Continue(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::checksum;
+
+    #[test]
+    fn rows_of_each_scale() {
+        for (scale, expected) in [
+            (0.001, [5, 25, 10, 200, 800, 150, 1500, 6005]),
+            (0.01, [5, 25, 100, 2000, 8000, 1500, 15_000, 60_175]),
+        ] {
+            let source = Tpch::new(scale);
+            let rows: Vec<u64> = (0..8).map(|table| checksum(&source, table, 1).0).collect();
+            assert_eq!(rows, expected, "scale {scale}");
+            for (table, rows) in source.tables().iter().zip(rows).take(7) {
+                assert_eq!(table.rows, rows, "{}", table.name);
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_are_the_whole() {
+        let source = Tpch::new(0.01);
+        for table in 2..8 {
+            let whole = checksum(&source, table, 1);
+            assert_eq!(checksum(&source, table, 7), whole, "{}", source.tables()[table].name);
+        }
+    }
+
+    #[test]
+    fn rows_have_the_columns_of_their_table() {
+        let source = Tpch::new(0.001);
+        for (index, table) in source.tables().iter().enumerate() {
+            source.make(index, 0, 1, &mut |row| {
+                assert_eq!(row.len(), table.columns.len());
+                for (cell, column) in row.iter().zip(table.columns) {
+                    assert!(cell.is(column.kind), "{}.{}: {cell:?}", table.name, column.name);
+                }
+                ControlFlow::Continue(())
+            });
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The command line of `fairlane load sql`, declared once.
+
+use std::path::PathBuf;
+
+use super::queries;
+use super::spec::SqlSpec;
+use crate::LoadError;
+use crate::flags::{Flag, flag, list, password_file, rates, seconds, usage, whole};
+use crate::spec::{Pacing, Step, is_name, seconds_ok};
+
+/// Connections, at most: each is a socket and a client.
+const CONCURRENCY_MAX: usize = 20_000;
+
+/// What the command line said.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    hosts: Option<Vec<String>>,
+    user: Option<String>,
+    password: Option<String>,
+    database: Option<String>,
+    queries: Option<PathBuf>,
+    only: Vec<String>,
+    search_path: Option<String>,
+    setup: Vec<String>,
+    concurrency: Option<usize>,
+    rate: Option<Vec<(f64, Option<f64>)>>,
+    rounds: u64,
+    duration_s: Option<f64>,
+    warmup_s: f64,
+    drain_s: Option<f64>,
+    seed: Option<u64>,
+    pub(crate) json: Option<String>,
+    pub(crate) hdr: Option<String>,
+    pub(crate) quiet: bool,
+    pub(crate) help: bool,
+}
+
+const FLAGS: &[Flag<Options>] = &[
+    flag!("queries", "PATH", "none", "a .sql file, or a folder of them: a statement each", |o, v| {
+        o.queries = Some(PathBuf::from(v));
+        Ok(())
+    }),
+    flag!("only", "NAME,…", "all", "of the folder only these, as q03", |o, v| {
+        o.only = v.split(',').map(str::to_string).collect();
+        Ok(())
+    }),
+    flag!("search-path", "SCHEMA", "none", "where plain table names are looked up, as tpch", |o, v| {
+        o.search_path = Some(v.to_string());
+        Ok(())
+    }),
+    flag!(
+        "setup",
+        "STATEMENT",
+        "none",
+        "run first on every connection; may be given several times",
+        |o, v| {
+            o.setup.push(v.to_string());
+            Ok(())
+        }
+    ),
+    flag!("concurrency", "N", "1", "connections, each with one query under way", |o, v| {
+        o.concurrency = Some(whole(v)? as usize);
+        Ok(())
+    }),
+    flag!(
+        "rate",
+        "RATE[:TIME],…",
+        "closed loop",
+        "open loop: Poisson arrivals a second, step after step",
+        |o, v| {
+            o.rate = Some(rates(v)?);
+            Ok(())
+        }
+    ),
+    flag!(
+        "rounds",
+        "N",
+        "0",
+        "closed loop: end when every query was run so often (0: when the time is up)",
+        |o, v| {
+            o.rounds = whole(v)?;
+            Ok(())
+        }
+    ),
+    flag!("duration", "TIME", "30s", "how long to measure (each step without a time of its own)", |o, v| {
+        o.duration_s = Some(seconds(v)?);
+        Ok(())
+    }),
+    flag!("warmup", "TIME", "0s", "run before measuring begins", |o, v| {
+        o.warmup_s = seconds(v)?;
+        Ok(())
+    }),
+    flag!("drain", "TIME", "5s", "wait for answers at the end, then cancel what is under way", |o, v| {
+        o.drain_s = Some(seconds(v)?);
+        Ok(())
+    }),
+    flag!("hosts", "HOST:PORT,…", "127.0.0.1:5432", "servers; connections are spread over them", |o, v| {
+        o.hosts = Some(v.split(',').filter(|host| !host.is_empty()).map(str::to_string).collect());
+        Ok(())
+    }),
+    flag!("user", "NAME", "admin", "user to log in as", |o, v| {
+        o.user = Some(v.to_string());
+        Ok(())
+    }),
+    flag!(
+        "password",
+        "WORD",
+        "FAIRLANE_PASSWORD",
+        "their password (others on this machine may see it)",
+        |o, v| {
+            o.password = Some(v.to_string());
+            Ok(())
+        }
+    ),
+    flag!("password-file", "FILE", "none", "file whose first line is the password", |o, v| {
+        o.password = Some(password_file(v)?);
+        Ok(())
+    }),
+    flag!("database", "NAME", "fairlane", "database to connect to", |o, v| {
+        o.database = Some(v.to_string());
+        Ok(())
+    }),
+    flag!("seed", "N", "1", "what arrivals follow from", |o, v| {
+        o.seed = Some(whole(v)?);
+        Ok(())
+    }),
+    flag!("json", "FILE", "none", "write the report as JSON (`-` for standard output)", |o, v| {
+        o.json = Some(v.to_string());
+        Ok(())
+    }),
+    flag!("hdr", "FILE", "none", "write the raw histograms, for `merge`", |o, v| {
+        o.hdr = Some(v.to_string());
+        Ok(())
+    }),
+    flag!("quiet", "", "off", "no progress on standard error", |o, _| {
+        o.quiet = true;
+        Ok(())
+    }),
+    flag!("help", "", "", "this text", |o, _| {
+        o.help = true;
+        Ok(())
+    }),
+];
+
+/// The help.
+pub(crate) fn help() -> String {
+    let what = "fairlane load sql: queries over the Postgres protocol, open or closed loop\n\n\
+        fairlane load sql --queries crates/load/queries/tpch --search-path tpch --concurrency 4 --duration 60s\n\n\
+        Connections are not encrypted.\n";
+    format!("{what}{}", list(&FLAGS.iter().collect::<Vec<_>>()))
+}
+
+/// Reads the flags.
+///
+/// # Errors
+/// [`LoadError::Usage`].
+pub(crate) fn parse(args: &[String]) -> Result<Options, LoadError> {
+    let mut options = Options::default();
+    let flags: Vec<&Flag<Options>> = FLAGS.iter().collect();
+    let words = crate::flags::read(args, &mut options, &flags, "fairlane load sql")?;
+    match words.first() {
+        Some(word) => Err(usage(format!("What is `{word}` for? See `fairlane load sql --help`."))),
+        None => Ok(options),
+    }
+}
+
+impl Options {
+    /// The load these options ask for, checked.
+    ///
+    /// # Errors
+    /// [`LoadError::Usage`]; [`LoadError::File`] for queries that are not there.
+    pub(crate) fn spec(&self) -> Result<SqlSpec, LoadError> {
+        let refuse = |wrong: bool, reason: &str| if wrong { Err(usage(reason.into())) } else { Ok(()) };
+        let hosts = self.hosts.clone().unwrap_or_else(|| vec!["127.0.0.1:5432".to_string()]);
+        let concurrency = self.concurrency.unwrap_or(1);
+        let duration = self.duration_s.unwrap_or(30.0);
+        let drain_s = self.drain_s.unwrap_or(5.0);
+        refuse(hosts.is_empty(), "--hosts names no server.")?;
+        refuse(!(1..=CONCURRENCY_MAX).contains(&concurrency), "--concurrency must be 1 to 20,000.")?;
+        refuse(
+            self.search_path.as_deref().is_some_and(|name| !is_name(name)),
+            "--search-path must be letters, digits and underscores.",
+        )?;
+        refuse(self.rate.is_some() && self.rounds > 0, "--rounds is of a closed loop: give it or --rate.")?;
+        let pacing = match &self.rate {
+            None => Pacing::Closed { in_flight: concurrency, seconds: duration },
+            Some(rates) => {
+                let step = |(rate, time): &(f64, Option<f64>)| Step {
+                    rate_per_s: *rate,
+                    seconds: time.unwrap_or(duration),
+                };
+                Pacing::Open(rates.iter().map(step).collect())
+            }
+        };
+        let mut setup: Vec<String> =
+            self.search_path.iter().map(|name| format!("SET search_path TO {name}")).collect();
+        setup.extend(self.setup.iter().cloned());
+        let path = self
+            .queries
+            .as_ref()
+            .ok_or_else(|| usage("--queries says what to run: a folder or a file.".into()))?;
+        let spec = SqlSpec {
+            hosts,
+            user: self.user.clone().unwrap_or_else(|| "admin".to_string()),
+            password: self.password.clone().or_else(|| std::env::var("FAIRLANE_PASSWORD").ok()),
+            database: self.database.clone().unwrap_or_else(|| "fairlane".to_string()),
+            queries: queries::read(path, &self.only)?,
+            setup,
+            pacing,
+            rounds: self.rounds,
+            concurrency,
+            warmup_s: self.warmup_s,
+            drain_s,
+            seed: self.seed.unwrap_or(1),
+        };
+        let times = spec
+            .steps()
+            .iter()
+            .all(|step| seconds_ok(step.seconds) && (0.0..=1e6).contains(&step.rate_per_s));
+        refuse(!times, "--rate wants rates of 0 to 1e6 a second, and every time must be 0 s to 30 days.")?;
+        refuse(!seconds_ok(spec.warmup_s) || !seconds_ok(drain_s), "A time must be 0 s to 30 days.")?;
+        Ok(spec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(line: &str) -> Result<SqlSpec, LoadError> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/queries");
+        let args: Vec<String> = line.split_whitespace().map(|word| word.replace('@', folder)).collect();
+        parse(&args)?.spec()
+    }
+
+    fn refused(line: &str, expected: &str) {
+        let error = spec(line).expect_err(line).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        refused("", "--queries");
+        refused("--queries @/tpch --concurrency 0", "--concurrency");
+        refused("--queries @/tpch --rate 5 --rounds 2", "--rounds");
+        refused("--queries @/tpch --search-path a;b", "--search-path");
+        refused("--queries @/tpch --rate 5:x", "--rate");
+        refused("--queries @/tpch --only q23", "q23");
+        refused("--queries @/nowhere", "nowhere");
+        refused("--queries @/tpch twice", "twice");
+    }
+
+    #[test]
+    fn a_spec_from_flags() {
+        let open = spec("--queries @/tpch --only q03,q07 --search-path tpch --rate 2:10s,4 --duration 5s")
+            .expect("it is fine");
+        let step = |rate_per_s, seconds| Step { rate_per_s, seconds };
+        assert_eq!(open.pacing, Pacing::Open(vec![step(2.0, 10.0), step(4.0, 5.0)]));
+        assert_eq!(open.setup, ["SET search_path TO tpch"]);
+        let json = serde_json::to_string(&SqlSpec { password: Some("secret".into()), ..open }).expect("data");
+        assert!(json.contains("q07") && !json.contains("secret"), "{json}");
+        let help = help();
+        assert!(FLAGS.iter().all(|flag| help.contains(&format!("--{}", flag.name))), "{help}");
+    }
+}

@@ -1,0 +1,95 @@
+//! Query files: one statement each, named by its file without `.sql`.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::LoadError;
+
+/// A query.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Query {
+    pub(crate) name: String,
+    /// Its text, not part of reports.
+    #[serde(skip)]
+    pub(crate) text: String,
+}
+
+fn failed(path: &Path, reason: impl Into<String>) -> LoadError {
+    LoadError::File { path: path.display().to_string(), reason: reason.into() }
+}
+
+/// Reads a file, or all `.sql` files of a folder in the order of their names; of these, if any are named, only those in `only`.
+///
+/// # Errors
+/// [`LoadError::File`] where there is nothing to run; [`LoadError::Usage`] for a name that no file has.
+pub(crate) fn read(path: &Path, only: &[String]) -> Result<Vec<Query>, LoadError> {
+    let mut queries = Vec::new();
+    for file in files(path)? {
+        let text = std::fs::read_to_string(&file).map_err(|error| failed(&file, error.to_string()))?;
+        let text = statement(&text);
+        if text.is_empty() {
+            return Err(failed(&file, "there is no statement in it"));
+        }
+        let name = file.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        queries.push(Query { name, text });
+    }
+    if let Some(missing) = only.iter().find(|name| queries.iter().all(|query| query.name != **name)) {
+        let names: Vec<&str> = queries.iter().map(|query| query.name.as_str()).collect();
+        return Err(LoadError::Usage(format!(
+            "--only: there is no `{missing}`; there are {}.",
+            names.join(", ")
+        )));
+    }
+    queries.retain(|query| only.is_empty() || only.contains(&query.name));
+    Ok(queries)
+}
+
+fn files(path: &Path) -> Result<Vec<PathBuf>, LoadError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let entries = std::fs::read_dir(path).map_err(|error| failed(path, error.to_string()))?;
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "sql"));
+    files.sort();
+    if files.is_empty() { Err(failed(path, "there are no .sql files in it")) } else { Ok(files) }
+}
+
+/// A file's statement: without lines that are comments as a whole, and without the semicolon.
+fn statement(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+    lines.join("\n").trim().trim_end_matches(';').trim_end().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queries_that_come_with_it() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("queries");
+        let tpch = read(&folder.join("tpch"), &[]).expect("they are there");
+        let names: Vec<String> = (1..=22).map(|number| format!("q{number:02}")).collect();
+        assert_eq!(tpch.iter().map(|query| query.name.clone()).collect::<Vec<_>>(), names);
+        assert!(tpch.iter().all(|query| query.text.contains("from") && !query.text.contains([';', '$'])));
+        let some = read(&folder.join("clickbench"), &["q23".into(), "q15".into()]).expect("they are there");
+        assert_eq!(some.iter().map(|query| query.name.as_str()).collect::<Vec<_>>(), ["q15", "q23"]);
+        let one = read(&folder.join("tpch/q06.sql"), &[]).expect("a file by itself");
+        assert!(one.len() == 1 && one[0].text.starts_with("select sum"), "{one:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_said_with_its_name() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("queries");
+        let refused = |path: &Path, only: &[String], expected: &str| {
+            let error = read(path, only).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        refused(&folder.join("tpch"), &["q99".into()], "q99");
+        refused(&folder, &[], ".sql");
+        refused(&folder.join("none.sql"), &[], "none.sql");
+        assert_eq!(statement("-- only\n  -- comments\n;\n"), "");
+        assert_eq!(statement("-- a\nselect 1 -- b\n;\n"), "select 1 -- b");
+    }
+}

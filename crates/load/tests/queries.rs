@@ -1,0 +1,203 @@
+//! `fairlane load sql`: whatever the server does, every query is accounted for. The server here speaks just enough of the Postgres
+//! protocol to be asked; nothing asserts how long anything takes.
+#![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// How the server behaves; counts are over all connections.
+#[derive(Clone, Copy, Debug, Default)]
+struct Script {
+    /// Every so-many-th query fails for want of memory.
+    fail_every: u64,
+    /// This query (from 1) and its connection are dropped.
+    drop_at: u64,
+    /// From this query on there are no answers.
+    silent_from: u64,
+    delay: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    queries: AtomicU64,
+    setups: AtomicU64,
+    cancels: AtomicU64,
+}
+
+fn start(script: Script) -> (SocketAddr, Arc<Seen>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let seen = Arc::new(Seen::default());
+    let counted = seen.clone();
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            let seen = counted.clone();
+            std::thread::spawn(move || serve(stream, script, &seen));
+        }
+    });
+    (address, seen)
+}
+
+/// Appends a message: its kind, its length with itself, its body.
+fn message(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
+    out.push(kind);
+    out.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+    out.extend_from_slice(body);
+}
+
+const CANCEL: u32 = 80_877_102;
+
+fn serve(mut stream: TcpStream, script: Script, seen: &Seen) -> std::io::Result<()> {
+    let mut head = [0; 8];
+    stream.read_exact(&mut head)?;
+    let [length, code] =
+        [0, 4].map(|at| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
+    if code == CANCEL {
+        seen.cancels.fetch_add(1, Ordering::Relaxed);
+        return Ok(());
+    }
+    stream.read_exact(&mut vec![0; length as usize - 8])?;
+    let mut out = Vec::new();
+    message(&mut out, b'R', &[0; 4]);
+    message(&mut out, b'K', &[0; 8]);
+    message(&mut out, b'Z', b"I");
+    stream.write_all(&out)?;
+    loop {
+        let mut head = [0; 5];
+        stream.read_exact(&mut head)?;
+        let mut body = vec![0; u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize - 4];
+        stream.read_exact(&mut body)?;
+        if head[0] != b'Q' {
+            return Ok(());
+        }
+        out.clear();
+        if body.starts_with(b"SET ") {
+            seen.setups.fetch_add(1, Ordering::Relaxed);
+            message(&mut out, b'C', b"SET\0");
+        } else if !query(&mut out, script, seen) {
+            return Ok(());
+        }
+        if !out.is_empty() {
+            message(&mut out, b'Z', b"I");
+        }
+        stream.write_all(&out)?;
+    }
+}
+
+/// Answers a query with two rows, or as the script says; says whether the connection stays.
+fn query(out: &mut Vec<u8>, script: Script, seen: &Seen) -> bool {
+    let number = seen.queries.fetch_add(1, Ordering::Relaxed) + 1;
+    std::thread::sleep(script.delay);
+    if script.drop_at == number {
+        return false;
+    }
+    if script.silent_from > 0 && number >= script.silent_from {
+        return true;
+    }
+    if script.fail_every > 0 && number.is_multiple_of(script.fail_every) {
+        message(out, b'E', b"SERROR\0C53200\0Mout of memory\0Hallow more\0\0");
+        return true;
+    }
+    message(out, b'T', b"\0\x01n\0\0\0\0\0\0\0\0\0\0\x17\0\x04\xff\xff\xff\xff\0\0");
+    for row in [b"\0\x01\0\0\0\x011", b"\0\x01\0\0\0\x012"] {
+        message(out, b'D', row);
+    }
+    message(out, b'C', b"SELECT 2\0");
+    true
+}
+
+/// Runs a load of two queries, checks that everything is accounted for, and returns the report.
+fn check(name: &str, script: Script, flags: &str) -> (Value, Arc<Seen>) {
+    let (address, seen) = start(script);
+    let folder: PathBuf =
+        std::env::temp_dir().join(format!("fairlane-queries-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    for query in ["q01", "q02"] {
+        std::fs::write(folder.join(format!("{query}.sql")), "-- a comment\nselect 1;\n").expect("written");
+    }
+    let path = folder.display();
+    let line = format!(
+        "sql --queries {path} --search-path tpch --hosts {address} --json {path}/report --hdr {path}/hdr --quiet {flags}"
+    );
+    let code = load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>());
+    let report: Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("report")).expect("a report"))
+            .expect("JSON");
+    assert!(std::fs::read_to_string(folder.join("hdr")).is_ok_and(|text| text.starts_with("fairlane-load")));
+    std::fs::remove_dir_all(&folder).expect("removed");
+    assert_eq!(code, 0, "{report}");
+    for step in report["steps"].as_array().expect("steps") {
+        let n = |field: &str| step[field].as_u64().expect(field);
+        assert_eq!(n("due"), n("sent") + n("unsent"), "{step}");
+        assert_eq!(n("sent"), n("answered") + n("errors") + n("lost") + n("unanswered"), "{step}");
+        let of_queries = |field: &str| {
+            step["queries"].as_array().expect("queries").iter().filter_map(|q| q[field].as_u64()).sum::<u64>()
+        };
+        assert_eq!(
+            (n("answered"), n("errors") + n("lost")),
+            (of_queries("count"), of_queries("failed")),
+            "{step}"
+        );
+    }
+    (report, seen)
+}
+
+fn total(report: &Value, field: &str) -> u64 {
+    report["steps"].as_array().expect("steps").iter().filter_map(|step| step[field].as_u64()).sum()
+}
+
+#[test]
+fn rounds_run_every_query_so_often() {
+    let (report, seen) = check("rounds", Script::default(), "--rounds 5 --concurrency 3");
+    assert_eq!(seen.queries.load(Ordering::Relaxed), 10);
+    let counts: Vec<(&str, u64, u64)> = report["steps"][0]["queries"]
+        .as_array()
+        .expect("queries")
+        .iter()
+        .filter_map(|q| Some((q["name"].as_str()?, q["count"].as_u64()?, q["rows"].as_u64()?)))
+        .collect();
+    assert_eq!(counts, [("q01", 5, 10), ("q02", 5, 10)]);
+    assert_eq!(seen.setups.load(Ordering::Relaxed), 3, "on every connection");
+}
+
+#[test]
+fn a_closed_loop_fails_and_loses_and_goes_on() {
+    let script = Script { fail_every: 3, drop_at: 20, delay: Duration::from_millis(1), ..Script::default() };
+    let (report, _) = check("closed", script, "--duration 600ms --warmup 100ms --concurrency 4");
+    assert!(total(&report, "answered") > 0 && total(&report, "overloaded") > 0, "{report}");
+    assert_eq!(total(&report, "overloaded"), total(&report, "errors"), "{report}");
+    let error = &report["steps"][0]["error_codes"][0];
+    assert_eq!(
+        (error["name"].as_str(), error["example"].as_str()),
+        (Some("53200"), Some("out of memory (allow more)"))
+    );
+}
+
+#[test]
+fn an_open_loop_is_due_whatever_the_server_does() {
+    let due = |name: &str, script: Script| {
+        let (report, _) = check(name, script, "--rate 400:400ms,100:200ms --concurrency 2 --drain 100ms");
+        (total(&report, "due"), report)
+    };
+    let (quick, report) = due("quick", Script::default());
+    assert!((quick as f64 - 180.0).abs() < 5.0 * 180f64.sqrt(), "{quick} due");
+    assert_eq!(report["steps"].as_array().map(Vec::len), Some(2));
+    let (slow, report) = due("slow", Script { delay: Duration::from_millis(20), ..Script::default() });
+    assert_eq!(slow, quick);
+    assert!(total(&report, "held_back") > 0 && total(&report, "unsent") > 0, "{report}");
+}
+
+#[test]
+fn what_is_never_answered_is_counted_and_cancelled() {
+    let script = Script { silent_from: 3, ..Script::default() };
+    let (report, seen) = check("silent", script, "--duration 200ms --concurrency 2 --drain 50ms");
+    assert_eq!((total(&report, "answered"), total(&report, "unanswered")), (2, 2), "{report}");
+    assert_eq!(seen.cancels.load(Ordering::Relaxed), 2);
+}
