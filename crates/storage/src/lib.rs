@@ -50,6 +50,7 @@ mod statistics;
 mod table;
 mod table_file;
 mod table_v1;
+mod token_map;
 mod upkeep;
 mod versions;
 mod view;

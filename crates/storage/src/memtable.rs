@@ -1,12 +1,11 @@
 //! What was written lately to one table, ordered by (token, key): a copy-on-write map, so a snapshot is O(1)
 //! and later writes copy only the nodes they touch.
 //!
-//! The map is keyed by the token alone, because comparing integers within a node is several times cheaper than
-//! comparing (token, key) pairs through pointers. Keys that share a token, which only happens by
+//! The map is keyed by the token alone (`token_map.rs`). Keys that share a token, which only happens by
 //! construction, get an inner map, so that even then nothing degrades to a list.
 
 use std::collections::VecDeque;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,15 +14,16 @@ use imbl::OrdMap;
 use crate::model::Change;
 use crate::partition::Partition;
 use crate::row::{Draft, Row};
+use crate::token_map::TokenMap;
 
 /// The partitions of one table. Cloning is O(1).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memtable {
-    buckets: OrdMap<i64, Bucket>,
+    buckets: TokenMap<Bucket>,
     partitions: usize,
 }
 
-/// Two words, so that a search for a token touches few cache lines and copying a leaf is cheap.
+/// Two words, so that a slot of the map is half a cache line.
 #[derive(Clone, Debug)]
 enum Bucket {
     /// A partition of one row without clustering, which carries its key.
@@ -42,8 +42,8 @@ const _: () = assert!(size_of::<Bucket>() == 16);
 /// A partition with its place.
 pub(crate) type Entry = (i64, Bytes, Partition);
 
-/// Bytes a partition takes beside its contents: its place in the map (leaves are about two thirds full).
-const PARTITION_OVERHEAD: usize = (size_of::<Bucket>() + size_of::<i64>()) * 3 / 2;
+/// Bytes a partition takes beside its contents: its place in the map.
+const PARTITION_OVERHEAD: usize = TokenMap::<Bucket>::OVERHEAD;
 
 /// And with a key of its own.
 const KEYED_OVERHEAD: usize = PARTITION_OVERHEAD + 16 + size_of::<Other>();
@@ -69,6 +69,33 @@ impl Bucket {
             Bucket::Other(other) => match Arc::make_mut(other) {
                 Other::One(own, partition) => (own == key).then_some(partition),
                 Other::Many(partitions) => partitions.get_mut(key),
+            },
+        }
+    }
+
+    /// Appends the partitions whose keys come after `after`, up to about `limit` in all.
+    fn collect(&self, token: i64, after: Option<&Bytes>, limit: usize, out: &mut VecDeque<Entry>) {
+        match self {
+            Bucket::Row(row) => {
+                if after.is_none_or(|after| row.key() > &after[..]) {
+                    let key = Bytes::copy_from_slice(row.key());
+                    out.push_back((token, key, Partition::Single(row.clone())));
+                }
+            }
+            Bucket::Other(other) => match &**other {
+                Other::One(key, partition) => {
+                    if after.is_none_or(|after| key > after) {
+                        out.push_back((token, key.clone(), partition.clone()));
+                    }
+                }
+                Other::Many(partitions) => {
+                    let start = after.map_or(Bound::Unbounded, |after| Bound::Excluded(&after[..]));
+                    let room = limit.saturating_sub(out.len());
+                    let rest = partitions.range::<_, [u8]>((start, Bound::Unbounded));
+                    out.extend(
+                        rest.take(room).map(|(key, partition)| (token, key.clone(), partition.clone())),
+                    );
+                }
             },
         }
     }
@@ -102,7 +129,7 @@ impl Memtable {
 
     /// The partition with this key.
     pub(crate) fn get(&self, token: i64, key: &[u8]) -> Option<Partition> {
-        match self.buckets.get(&token)? {
+        match self.buckets.get(token)? {
             Bucket::Row(row) => (row.key() == key).then(|| Partition::Single(row.clone())),
             Bucket::Other(other) => match &**other {
                 Other::One(own, partition) => (own == key).then(|| partition.clone()),
@@ -114,7 +141,7 @@ impl Memtable {
     /// One stored row, and the timestamp up to which deletions of more than it shadow it: the fast path of point reads.
     #[inline]
     pub(crate) fn row(&self, token: i64, key: &[u8], clustering: &[u8]) -> Option<(Row, i64)> {
-        let partition = match self.buckets.get(&token)? {
+        let partition = match self.buckets.get(token)? {
             Bucket::Row(row) => {
                 return (row.key() == key && clustering.is_empty()).then(|| (row.clone(), i64::MIN));
             }
@@ -129,7 +156,7 @@ impl Memtable {
     /// Writes one row that carries its key, if it is the only one of its partition; returns about how many bytes the table
     /// grew by.
     pub(crate) fn put(&mut self, token: i64, key: &[u8], row: &Draft) -> usize {
-        match self.buckets.get_mut(&token) {
+        match self.buckets.get_mut(token) {
             Some(Bucket::Row(old)) if old.key() == key && row.clustering().is_empty() => {
                 let before = old.bytes();
                 old.absorb(row);
@@ -149,7 +176,7 @@ impl Memtable {
 
     /// Applies changes to a partition; returns about how many bytes the table grew by.
     pub(crate) fn apply(&mut self, token: i64, key: &[u8], changes: &[Change]) -> usize {
-        let Some(bucket) = self.buckets.get_mut(&token) else {
+        let Some(bucket) = self.buckets.get_mut(token) else {
             let (partition, bytes) = Partition::from_changes(changes);
             let overhead = match &partition {
                 Partition::Single(_) => PARTITION_OVERHEAD,
@@ -180,38 +207,14 @@ impl Memtable {
         if first > last {
             return;
         }
-        for (token, bucket) in self.buckets.range(first..=last) {
+        let _ = self.buckets.visit(first, last, &mut |token, bucket| {
             let after = match from {
-                ScanFrom::After(at, key) if at == token => Some(key),
+                ScanFrom::After(at, key) if *at == token => Some(key),
                 _ => None,
             };
-            match bucket {
-                Bucket::Row(row) => {
-                    if after.is_none_or(|after| row.key() > &after[..]) {
-                        let key = Bytes::copy_from_slice(row.key());
-                        out.push_back((*token, key, Partition::Single(row.clone())));
-                    }
-                }
-                Bucket::Other(other) => match &**other {
-                    Other::One(key, partition) => {
-                        if after.is_none_or(|after| key > after) {
-                            out.push_back((*token, key.clone(), partition.clone()));
-                        }
-                    }
-                    Other::Many(partitions) => {
-                        let start = after.map_or(Bound::Unbounded, |after| Bound::Excluded(&after[..]));
-                        let room = limit.saturating_sub(out.len());
-                        let rest = partitions.range::<_, [u8]>((start, Bound::Unbounded));
-                        out.extend(
-                            rest.take(room).map(|(key, partition)| (*token, key.clone(), partition.clone())),
-                        );
-                    }
-                },
-            }
-            if out.len() >= limit {
-                return;
-            }
-        }
+            bucket.collect(token, after, limit, out);
+            if out.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
     }
 }
 

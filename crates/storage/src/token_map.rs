@@ -1,0 +1,320 @@
+//! A copy-on-write map from tokens, in their order: a trie over the token's bits, six at a time.
+//!
+//! ```text
+//!   token   ┆ 6 bits ┆ 6 bits ┆ …        a branch has a slot for each digit that occurs: a bit says so, and the bits below it
+//!             │         └─ slot 2          count the slots before. A slot is a value with its token, or a branch for the next digit.
+//!             └─ branch
+//! ```
+//!
+//! Tokens are hashes, so that a trie of n values is about log₆₄ n deep, and a search reads one slot a level without comparing: a cache
+//! miss or two where a balanced tree of the same size has four or five. Tokens chosen to share their first bits make it eleven
+//! levels deep at most. Cloning is O(1); what is shared is copied a branch at a time when it is written to.
+//!
+//! After: P. Bagwell, "Ideal Hash Trees" (2001); M. Steindorfer and J. Vinju, "Optimizing Hash-Array Mapped Tries" (2015).
+
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+use triomphe::Arc;
+
+/// Bits of a digit.
+const DIGIT_BITS: u32 = 6;
+
+/// From tokens to values. Nothing is ever taken out.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenMap<V>(Branch<V>);
+
+/// The values whose tokens share their first digits.
+#[derive(Clone, Debug)]
+struct Branch<V> {
+    /// A bit for each next digit that occurs, the lowest for the least.
+    digits: u64,
+    /// As many slots, in the digits' order, and a few empty ones.
+    slots: Arc<[Slot<V>]>,
+}
+
+#[derive(Clone, Debug)]
+enum Slot<V> {
+    Empty,
+    Value(i64, V),
+    Branch(Branch<V>),
+}
+
+impl<V> Default for TokenMap<V> {
+    fn default() -> TokenMap<V> {
+        TokenMap(Branch { digits: 0, slots: [].into_iter().collect() })
+    }
+}
+
+impl<V: Clone> TokenMap<V> {
+    /// Bytes that a value takes in the map on average, at most: its own slot, its part of the empty ones, of the branches above it and of
+    /// their counts.
+    pub(crate) const OVERHEAD: usize = 2 * size_of::<Slot<V>>();
+
+    #[inline]
+    pub(crate) fn get(&self, token: i64) -> Option<&V> {
+        let mut branch = &self.0;
+        let mut shift = 0;
+        loop {
+            match &branch.slots[branch.find(digit(token, shift))?] {
+                Slot::Value(own, value) => return (*own == token).then_some(value),
+                Slot::Branch(next) => branch = next,
+                Slot::Empty => return None,
+            }
+            shift += DIGIT_BITS;
+        }
+    }
+
+    /// The value, to be changed; what is shared on the way to it is copied.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, token: i64) -> Option<&mut V> {
+        let mut branch = &mut self.0;
+        let mut shift = 0;
+        loop {
+            let at = branch.find(digit(token, shift))?;
+            match &mut unshared(&mut branch.slots)[at] {
+                Slot::Value(own, value) => return (*own == token).then_some(value),
+                Slot::Branch(next) => branch = next,
+                Slot::Empty => return None,
+            }
+            shift += DIGIT_BITS;
+        }
+    }
+
+    /// Puts a value in its place, also if there is one already.
+    pub(crate) fn insert(&mut self, token: i64, value: V) {
+        let mut branch = &mut self.0;
+        let mut shift = 0;
+        loop {
+            let Some(at) = branch.find(digit(token, shift)) else {
+                return branch.add(digit(token, shift), Slot::Value(token, value));
+            };
+            shift += DIGIT_BITS;
+            let slot = &mut unshared(&mut branch.slots)[at];
+            if let Slot::Value(own, _) = slot
+                && *own != token
+            {
+                // Two values in one place: a branch tells them apart, or begins to.
+                let digit = digit(*own, shift);
+                let own = std::mem::replace(slot, Slot::Empty);
+                *slot = Slot::Branch(Branch::one(digit, own));
+            }
+            match slot {
+                Slot::Branch(next) => branch = next,
+                Slot::Value(..) | Slot::Empty => {
+                    *slot = Slot::Value(token, value);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Shows the values of the tokens `first..=last`, in order, until told to stop.
+    pub(crate) fn visit<'a>(
+        &'a self,
+        first: i64,
+        last: i64,
+        see: &mut impl FnMut(i64, &'a V) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.0.visit(Some(first), Some(last), 0, see)
+    }
+}
+
+impl<V: Clone> Branch<V> {
+    /// With one slot, and room for another.
+    fn one(digit: u32, slot: Slot<V>) -> Branch<V> {
+        Branch { digits: 1 << digit, slots: [slot, Slot::Empty].into_iter().collect() }
+    }
+
+    /// Where the slot of a digit would be.
+    #[inline]
+    fn rank(&self, digit: u32) -> usize {
+        (self.digits & ((1 << digit) - 1)).count_ones() as usize
+    }
+
+    /// Where the slot of a digit is, if it has one.
+    #[inline]
+    fn find(&self, digit: u32) -> Option<usize> {
+        (self.digits >> digit & 1 == 1).then(|| self.rank(digit))
+    }
+
+    /// Gives a digit that has none a slot.
+    fn add(&mut self, digit: u32, slot: Slot<V>) {
+        let at = self.rank(digit);
+        let used = self.digits.count_ones() as usize;
+        self.digits |= 1 << digit;
+        if used < self.slots.len() {
+            let slots = unshared(&mut self.slots);
+            slots[used] = slot;
+            slots[at..=used].rotate_right(1);
+            return;
+        }
+        let mut new = Some(slot);
+        let old = unshared(&mut self.slots);
+        let slots = (0..room(used + 1)).map(|to| match to.cmp(&at) {
+            Ordering::Less => std::mem::replace(&mut old[to], Slot::Empty),
+            Ordering::Greater if to <= used => std::mem::replace(&mut old[to - 1], Slot::Empty),
+            Ordering::Equal | Ordering::Greater => new.take().unwrap_or(Slot::Empty),
+        });
+        self.slots = slots.collect();
+    }
+
+    /// `first` and `last` are given where what led here is how they begin: elsewhere all that is here lies between them.
+    fn visit<'a>(
+        &'a self,
+        first: Option<i64>,
+        last: Option<i64>,
+        shift: u32,
+        see: &mut impl FnMut(i64, &'a V) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let from = first.map_or(0, |token| digit(token, shift));
+        let to = last.map_or(u64::BITS - 1, |token| digit(token, shift));
+        let mut left = self.digits & (u64::MAX << from) & (u64::MAX >> (u64::BITS - 1 - to));
+        while left != 0 {
+            let digit = left.trailing_zeros();
+            left &= left - 1;
+            let first = first.filter(|_| digit == from);
+            let last = last.filter(|_| digit == to);
+            match &self.slots[self.rank(digit)] {
+                Slot::Branch(next) => next.visit(first, last, shift + DIGIT_BITS, see)?,
+                Slot::Value(token, value) => {
+                    if first.is_none_or(|first| *token >= first) && last.is_none_or(|last| *token <= last) {
+                        see(*token, value)?;
+                    }
+                }
+                Slot::Empty => {}
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The digit of a token after `shift` bits; in the order of tokens, which are signed. The last digit has four bits.
+#[inline]
+fn digit(token: i64, shift: u32) -> u32 {
+    let bits = token.cast_unsigned() ^ (1 << 63);
+    ((bits << shift) >> (u64::BITS - DIGIT_BITS)) as u32
+}
+
+/// Slots of a branch that has to have `used`.
+fn room(used: usize) -> usize {
+    used.next_multiple_of(if used <= 4 { 2 } else { 4 })
+}
+
+/// The slots, copied if somebody else has them too.
+#[inline]
+fn unshared<V: Clone>(slots: &mut Arc<[Slot<V>]>) -> &mut [Slot<V>] {
+    if !slots.is_unique() {
+        *slots = slots.iter().cloned().collect();
+    }
+    Arc::get_mut(slots).expect("nobody else has it")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Tokens that meet in every way: random ones, neighbours, and ones that share many first bits.
+    fn token(random: u64) -> i64 {
+        let shared = [0, 6, 30, 60, 64][(random % 5) as usize];
+        let bits = random.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 3;
+        let mask = u64::MAX.checked_shr(shared).unwrap_or(0);
+        let prefix = [0, u64::MAX, 1 << 63][(random / 5 % 3) as usize];
+        ((bits & mask) | (prefix & !mask)).cast_signed()
+    }
+
+    fn step(state: &mut u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state >> 16
+    }
+
+    fn shown(map: &TokenMap<u64>, first: i64, last: i64) -> Vec<(i64, u64)> {
+        let mut shown = Vec::new();
+        let _ = map.visit(first, last, &mut |token, value| {
+            shown.push((token, *value));
+            ControlFlow::Continue(())
+        });
+        shown
+    }
+
+    #[test]
+    fn it_is_an_ordered_map_whose_clones_never_change() {
+        for seed in 0..20 {
+            let mut state = seed;
+            let (mut map, mut model) = (TokenMap::default(), BTreeMap::new());
+            let mut clones = Vec::new();
+            for n in 0..3000 {
+                let token = token(step(&mut state));
+                match step(&mut state) % 4 {
+                    0 => assert_eq!(map.get(token), model.get(&token), "seed {seed}, step {n}"),
+                    1 => {
+                        let (own, expected) = (map.get_mut(token), model.get_mut(&token));
+                        assert_eq!(own.is_some(), expected.is_some(), "seed {seed}, step {n}");
+                        own.into_iter().chain(expected).for_each(|value| *value = n);
+                    }
+                    _ => {
+                        map.insert(token, n);
+                        model.insert(token, n);
+                    }
+                }
+                if n % 500 == 0 {
+                    clones.push((map.clone(), model.clone()));
+                }
+            }
+            clones.push((map, model));
+            for (map, model) in clones {
+                let (a, b) = (token(step(&mut state)), token(step(&mut state)));
+                for (first, last) in [(i64::MIN, i64::MAX), (a.min(b), a.max(b)), (a, a)] {
+                    let expected: Vec<_> = model.range(first..=last).map(|(t, v)| (*t, *v)).collect();
+                    assert_eq!(shown(&map, first, last), expected, "seed {seed}, {first}..={last}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_least_and_the_greatest_token_and_neighbours_have_their_places() {
+        let tokens = [i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX - 1, i64::MAX];
+        let mut map = TokenMap::default();
+        tokens.iter().rev().zip(0..).for_each(|(token, n)| map.insert(*token, n));
+        let seen: Vec<i64> = shown(&map, i64::MIN, i64::MAX).into_iter().map(|(token, _)| token).collect();
+        assert_eq!(seen, tokens);
+        assert_eq!(shown(&map, 0, i64::MAX - 1).len(), 3);
+        assert_eq!(shown(&map, 1, 0), []);
+    }
+
+    #[test]
+    fn a_visit_stops_when_told() {
+        let mut map = TokenMap::default();
+        (0..1000).for_each(|n| map.insert(n * 7, 0_u64));
+        let mut seen = 0;
+        let ended = map.visit(0, i64::MAX, &mut |_, _| {
+            seen += 1;
+            if seen == 10 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!((ended, seen), (ControlFlow::Break(()), 10));
+    }
+
+    #[test]
+    fn values_take_no_more_room_than_is_said() {
+        fn bytes(branch: &Branch<[u64; 2]>) -> usize {
+            let below = branch.slots.iter().map(|slot| match slot {
+                Slot::Branch(next) => bytes(next),
+                _ => 0,
+            });
+            // The reference count goes before the slots.
+            8 + size_of_val(&*branch.slots) + below.sum::<usize>()
+        }
+        let (mut map, mut state) = (TokenMap::default(), 1);
+        for n in 1..=200_000_usize {
+            let random = step(&mut state) << 32 ^ step(&mut state);
+            map.insert(random.wrapping_mul(0x9E37_79B9_7F4A_7C15).cast_signed(), [0; 2]);
+            if n >= 64 && n % 5000 == 64 {
+                let each = bytes(&map.0) as f64 / n as f64;
+                assert!(each <= TokenMap::<[u64; 2]>::OVERHEAD as f64, "{n} values of {each} bytes");
+            }
+        }
+    }
+}
