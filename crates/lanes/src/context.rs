@@ -68,7 +68,7 @@ pub(crate) fn with_own_core(shared: &Arc<CoreShared>, f: impl FnOnce(&Core)) {
     });
 }
 
-fn fast<T>(f: impl FnOnce(&Core) -> T) -> T {
+pub(crate) fn fast<T>(f: impl FnOnce(&Core) -> T) -> T {
     with_core(f).expect("to be called on a fast lane")
 }
 

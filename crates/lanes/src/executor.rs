@@ -18,6 +18,7 @@ use crate::disk::Service;
 use crate::groups::{Choice, Groups};
 use crate::handover::{Handed, Handover};
 use crate::lanes::Lanes;
+use crate::pause::PutOff;
 use crate::registry::count;
 use crate::shared::{CoreShared, Message};
 use crate::sys;
@@ -44,6 +45,7 @@ pub(crate) struct Core {
     handover: RefCell<Handover>,
     handed: Cell<Option<Handed>>,
     pub(crate) disk: RefCell<Service>,
+    pub(crate) put_off: PutOff,
     /// Wakers of all tasks that are not done, by key.
     listed: RefCell<Listed>,
     /// Wakes the loop.
@@ -83,6 +85,7 @@ impl Core {
             handover: RefCell::default(),
             handed: Cell::new(None),
             disk: RefCell::new(disk),
+            put_off: PutOff::default(),
             listed: RefCell::default(),
             waker: RefCell::new(None),
             awake: Cell::new(true),
@@ -216,6 +219,10 @@ impl Core {
             }
             self.take_messages();
             let choice = self.groups.borrow_mut().choose(now_ns);
+            if self.paused_before(&choice) {
+                now_ns = sys::monotonic_ns();
+                continue; // what was done has been charged, and may have made tasks ready
+            }
             match choice {
                 Choice::Idle => {
                     if self.disk_turn(None) {
@@ -247,6 +254,19 @@ impl Core {
                 break Next::Look;
             }
         }
+    }
+
+    /// Before a turn of another group, and before a sleep: does what the last group has put off. Whether there was anything.
+    fn paused_before(&self, choice: &Choice) -> bool {
+        let Some(group) = self.put_off.group() else { return false };
+        let slot = self.groups.borrow_mut().slot(group);
+        if matches!(choice, Choice::Fast(next, _) if *next == slot) {
+            return false;
+        }
+        let began_ns = sys::monotonic_ns();
+        self.pause();
+        self.charge(slot, sys::monotonic_ns().saturating_sub(began_ns));
+        true
     }
 
     /// The core is the fast lane's again: charge the workers.
@@ -308,7 +328,15 @@ impl Core {
         let mut now_ns = began_ns;
         loop {
             let next = self.groups.borrow_mut().local(slot).queue.pop_front();
-            let Some(runnable) = next else { break };
+            let Some(runnable) = next else {
+                if self.pause() {
+                    now_ns = sys::monotonic_ns();
+                    if self.groups.borrow().has(slot) {
+                        continue;
+                    }
+                }
+                break;
+            };
             let header = runnable.metadata();
             let (group, spawned_at) = (Group(header.group.load(Relaxed)), header.spawned_at);
             piece_begins(now_ns);
@@ -318,11 +346,20 @@ impl Core {
                 self.maybe_stalled(slot, spawned_at, after_ns - now_ns, now_ns - began_ns, after_ns);
             }
             now_ns = after_ns;
+            if self.put_off.is_due(now_ns) {
+                self.pause();
+                now_ns = sys::monotonic_ns();
+            }
             if now_ns.saturating_sub(began_ns) >= slice_ns || !self.groups.borrow().has(slot) {
                 break;
             }
         }
-        let wall_ns = now_ns.saturating_sub(began_ns);
+        self.charge(slot, now_ns.saturating_sub(began_ns));
+        now_ns
+    }
+
+    /// Charges a group for `wall_ns` of this thread's work, by the CPU clock if that is long enough to be worth a reading.
+    fn charge(&self, slot: usize, wall_ns: u64) {
         let used_ns = if wall_ns < SHORT_NS {
             self.charged_cpu_ns.set(self.charged_cpu_ns.get() + wall_ns);
             wall_ns
@@ -337,7 +374,6 @@ impl Core {
             groups.charge_fast(slot, used_ns, true);
             groups.settle(slot);
         }
-        now_ns
     }
 
     /// A long piece by the wall clock: a stall, unless the thread was merely off its CPU.
@@ -398,6 +434,7 @@ impl Core {
     /// The lane ends: every task is woken and dropped, here, where its future lives.
     pub(crate) fn end(&self) {
         crate::disk::end(self);
+        self.put_off.clear();
         loop {
             let wakers: Vec<Waker> = self.listed.borrow().wakers.iter().flatten().cloned().collect();
             if wakers.is_empty() {

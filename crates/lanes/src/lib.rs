@@ -31,6 +31,7 @@ mod handover;
 mod heavy;
 mod lanes;
 mod memory;
+mod pause;
 mod queue;
 mod registry;
 mod report;
@@ -49,6 +50,7 @@ pub use context::{
 pub use group::{Group, GroupSpec, Usage};
 pub use lanes::{Lanes, StartError};
 pub use memory::keep_freed_memory;
+pub use pause::{AtPause, at_pause};
 pub use report::{Report, Reporter};
 pub use self_check::WakeUp;
 pub use task::Task;

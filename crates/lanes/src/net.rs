@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+pub use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 pub use tokio::net::{TcpListener, TcpStream};
 
 /// Connections the kernel holds for us until they are accepted.

@@ -9,11 +9,11 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
-use lanes::net::TcpStream;
+use bytes::BytesMut;
+use lanes::net::{OwnedReadHalf, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use wire::{Decoder, Direction, Envelope, Failure, Limits, Version};
 
@@ -21,6 +21,7 @@ use workload::{Effective, Refused};
 
 use crate::core::{BUFFER_BYTES, Core};
 use crate::counters::{add, sub};
+use crate::output::Sending;
 use crate::request::{Admitted, Times, overloaded};
 use crate::session::Session;
 
@@ -51,7 +52,7 @@ pub(crate) struct Connection {
     pub(crate) wrong_passwords: u32,
     /// STARTUP has settled the version.
     pub(crate) started: bool,
-    stream: TcpStream,
+    stream: OwnedReadHalf,
     input: BytesMut,
     /// When the bytes in `input` were read, ns.
     read_ns: u64,
@@ -66,6 +67,8 @@ impl Drop for Listed {
     fn drop(&mut self) {
         let core = &self.0.core;
         self.0.give_up_reads();
+        // The socket closes now, whatever still holds the session.
+        self.0.output.take();
         core.sessions.borrow_mut().remove(&self.0.id);
         sub(&core.counters.connections, 1);
         core.shared.connections.fetch_sub(1, Relaxed);
@@ -75,15 +78,16 @@ impl Drop for Listed {
 /// Serves a connection to its end. It has been counted in `Shared::connections`.
 pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::SocketAddr) {
     let id = core.next_session.replace(core.next_session.get() + 1);
-    let session = Session::new(core.clone(), id, peer);
+    // A socket whose options cannot be set is a socket that has failed: the first read says so.
+    let _ = stream.set_nodelay(true);
+    let (stream, output) = stream.into_split();
+    let session = Session::new(core.clone(), id, peer, output);
     // One that was on its way from another core while the server began to stop.
     session.draining.set(core.shared.stopping.load(SeqCst));
     core.sessions.borrow_mut().insert(id, session.clone());
     add(&core.counters.connections, 1);
     add(&core.counters.accepted, 1);
     let _listed = Listed(session.clone());
-    // A socket whose options cannot be set is a socket that has failed: the first read says so.
-    let _ = stream.set_nodelay(true);
     let config = &core.shared.config;
     let limits = Limits { body_bytes_max: config.handshake_frame_bytes_max };
     let mut connection = Connection {
@@ -155,7 +159,7 @@ impl Connection {
                     return ended;
                 }
             } else {
-                if let Err(ended) = poll_fn(|cx| Poll::Ready(self.flush_some(cx))).await {
+                if let Err(ended) = poll_fn(|cx| Poll::Ready(self.answer_and_send(cx))).await {
                     return ended;
                 }
                 lanes::yield_now().await;
@@ -184,9 +188,9 @@ impl Connection {
             let mut room = std::pin::pin!(core.admission.room());
             poll_fn(|cx| {
                 self.session.set_connection(cx.waker());
-                // Asked first: what is answered by the flush may be what makes room.
+                // Asked first: what is answered here may be what makes room.
                 let room = room.as_mut().poll(cx);
-                self.flush_some(cx)?;
+                self.answer_and_send(cx)?;
                 if self.session.killed.get() {
                     return Poll::Ready(Err(Ended::Gone));
                 }
@@ -204,9 +208,14 @@ impl Connection {
         let session = &self.session;
         let config = &session.core.shared.config;
         session.in_flight.get() >= config.in_flight_max
-            || session.encoder.borrow().pending() >= config.output_bytes_max
+            || self.is_output_full()
             || session.draining.get()
             || session.killed.get()
+    }
+
+    fn is_output_full(&self) -> bool {
+        let session = &self.session;
+        session.encoder.borrow().pending() >= session.core.shared.config.output_bytes_max
     }
 
     /// Answers a frame that cannot be made sense of.
@@ -236,13 +245,13 @@ impl Connection {
         }
     }
 
-    /// Sends what there is to send and reads, until there is something new to work on.
+    /// Has sent what there is to send, and reads, until there is something new to work on.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
         self.session.set_connection(cx.waker());
         if self.is_blocked() {
             self.blocked = true;
         }
-        self.flush_some(cx)?;
+        self.answer_and_send(cx)?;
         let session = &self.session;
         if session.killed.get() {
             return Poll::Ready(Err(Ended::Gone));
@@ -307,35 +316,23 @@ impl Connection {
         }
     }
 
-    /// Answers what may be answered by now, and writes as much as the socket takes.
-    fn flush_some(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
-        self.session.answer_acked(cx);
-        let mut encoder = self.session.encoder.borrow_mut();
-        if encoder.pending() == 0 {
-            return Ok(());
+    /// Answers what may be answered by now, and sees to it that it is sent: in a moment, or as the socket takes it where it has
+    /// taken too little so far, or where nothing more is to come.
+    fn answer_and_send(&self, cx: &mut Context<'_>) -> Result<(), Ended> {
+        let session = &self.session;
+        session.answer_acked(cx);
+        if session.sending.get() == Sending::Connection || session.draining.get() || self.is_output_full() {
+            return session.send_now(cx);
         }
-        let out = encoder.finish();
-        while !out.is_empty() {
-            match Pin::new(&mut self.stream).poll_write(cx, out) {
-                Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => return Err(Ended::Gone),
-                Poll::Ready(Ok(n)) => {
-                    add(&self.session.core.counters.bytes_out, n as u64);
-                    if n == out.len() {
-                        self.session.core.buffers.give(std::mem::take(out));
-                    } else {
-                        out.advance(n);
-                    }
-                }
-                Poll::Pending => break,
-            }
-        }
+        session.send_soon();
         Ok(())
     }
 
     /// Sends everything, or fails.
     pub(crate) async fn flush(&mut self) -> Result<(), Ended> {
         poll_fn(|cx| {
-            self.flush_some(cx)?;
+            self.session.answer_acked(cx);
+            self.session.send_now(cx)?;
             if self.session.encoder.borrow().pending() == 0 { Poll::Ready(Ok(())) } else { Poll::Pending }
         })
         .await
@@ -346,7 +343,12 @@ impl Connection {
         if self.flush().await.is_err() {
             return;
         }
-        let shut = poll_fn(|cx| Poll::Ready(ready!(Pin::new(&mut self.stream).poll_shutdown(cx)))).await;
+        let session = self.session.clone();
+        let shut = poll_fn(|cx| match session.output.borrow_mut().as_mut() {
+            Some(output) => Pin::new(output).poll_shutdown(cx),
+            None => Poll::Ready(Ok(())),
+        })
+        .await;
         let mut dropped = 0;
         let mut waste = self.session.core.buffers.take();
         while shut.is_ok() && dropped < LINGER_BYTES_MAX {

@@ -17,6 +17,7 @@ mod handshake;
 mod http;
 mod lane_metrics;
 pub mod logging;
+mod output;
 mod plans;
 mod record;
 mod reply;

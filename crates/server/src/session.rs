@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use access::Login;
+use lanes::net::OwnedWriteHalf;
 use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 
 use workload::Effective;
@@ -16,6 +17,7 @@ use workload::Effective;
 use crate::acks::Unacked;
 use crate::core::Core;
 use crate::counters::bump;
+use crate::output::Sending;
 
 /// Who a session is.
 pub(crate) struct Role {
@@ -61,6 +63,9 @@ pub(crate) struct Session {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
     pub(crate) encoder: RefCell<Encoder>,
+    /// The socket's sending side, until the connection has ended.
+    pub(crate) output: RefCell<Option<OwnedWriteHalf>>,
+    pub(crate) sending: Cell<Sending>,
     /// Requests whose answers are not in the output buffer yet.
     pub(crate) in_flight: Cell<usize>,
     pub(crate) role: RefCell<Option<Role>>,
@@ -78,12 +83,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(core: Rc<Core>, id: u64, peer: SocketAddr) -> Rc<Session> {
+    pub(crate) fn new(core: Rc<Core>, id: u64, peer: SocketAddr, output: OwnedWriteHalf) -> Rc<Session> {
         Rc::new(Session {
             core,
             id,
             peer,
             encoder: RefCell::new(Encoder::new(wire::Direction::Response, wire::Version::V5)),
+            output: RefCell::new(Some(output)),
+            sending: Cell::default(),
             in_flight: Cell::new(0),
             role: RefCell::new(None),
             keyspace: RefCell::new(None),
