@@ -50,7 +50,7 @@ async fn fill(shard: &Rc<Shard>, rows: u64) {
 }
 
 async fn scan(shard: &Rc<Shard>, name: &str, columns: Vec<ScanColumn>, rows: u64) {
-    let request = BatchRequest { columns, tokens: i64::MIN..=i64::MAX, conditions: Vec::new(), rows: 8192 };
+    let request = BatchRequest::all(columns, 8192);
     for _ in 0..3 {
         let mut scan = shard.scan_batches(TABLE, request.clone(), 0);
         let (found, bytes, ns) = lanes::heavy(Group::DEFAULT, async move {
@@ -94,7 +94,8 @@ fn main() {
             .chain([ScanColumn::Cell(4, ColumnType::Float64)])
             .collect();
         let texts = (5..8).map(|column| ScanColumn::Cell(column, ColumnType::Utf8));
-        let all = [ScanColumn::Key].into_iter().chain(numbers.clone()).chain(texts).collect();
+        let all =
+            [ScanColumn::Key(ColumnType::Binary)].into_iter().chain(numbers.clone()).chain(texts).collect();
         scan(&shard, "one number", vec![ScanColumn::Cell(1, ColumnType::Int64)], rows).await;
         scan(&shard, "five numbers", numbers, rows).await;
         scan(&shard, "everything", all, rows).await;

@@ -11,28 +11,24 @@
 //! To be run on a heavy lane: it gives way about every millisecond, not every few microseconds. The cache is neither asked nor filled.
 
 use std::collections::VecDeque;
-use std::ops::{Bound, Range, RangeInclusive};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 
-use crate::batches::{ColumnOut, ColumnType};
-use crate::codec::Malformed;
-use crate::columnar;
-use crate::columnar::bounds::{ValueRange, may_match};
+use crate::batch_request::BatchRequest;
+use crate::columnar::bounds::may_match;
 use crate::error::StorageError;
 use crate::file_source::{FileSource, Place};
+use crate::gather::Gather;
 use crate::memtable::{Entry, Memtable, ScanFrom};
 use crate::model::TableId;
 use crate::part::Block;
 use crate::shard::Shard;
+use crate::table_file::TableFile;
 use crate::view::PartitionView;
 use crate::world::World;
-
-/// A batch is closed at so many bytes of one column, whatever rows were asked for: offsets are 32 bits.
-const COLUMN_BYTES_MAX: usize = 64 << 20;
 
 /// Entries taken from a memtable at a time.
 const CHUNK: usize = 64;
@@ -41,67 +37,18 @@ const CHUNK: usize = 64;
 const BLOCKS_A_TURN: u32 = 10;
 const PARTITIONS_A_TURN: u32 = 256;
 
-/// A column of the batches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ScanColumn {
-    /// The token of the partition.
-    Token,
-    /// The partition's key.
-    Key,
-    /// The clustering encoding; null for a partition that has nothing but static cells.
-    Clustering,
-    /// The cells of a column of the rows. Elements of collections are not among them.
-    Cell(u32, ColumnType),
-    /// A static cell, said again with each row.
-    Static(u32, ColumnType),
-}
-
-impl ScanColumn {
-    fn kind(self) -> ColumnType {
-        match self {
-            ScanColumn::Token => ColumnType::Int64,
-            ScanColumn::Key | ScanColumn::Clustering => ColumnType::Binary,
-            ScanColumn::Cell(_, kind) | ScanColumn::Static(_, kind) => kind,
-        }
-    }
-
-    fn field(self) -> Field {
-        match self {
-            ScanColumn::Token => Field::new("token", DataType::Int64, false),
-            ScanColumn::Key => Field::new("key", DataType::Binary, false),
-            ScanColumn::Clustering => Field::new("clustering", DataType::Binary, true),
-            ScanColumn::Cell(column, kind) | ScanColumn::Static(column, kind) => {
-                Field::new(format!("column {column}"), kind.data_type(), true)
-            }
-        }
-    }
-}
-
-/// What is to be scanned.
-#[derive(Clone, Debug)]
-pub struct BatchRequest {
-    /// The columns of the batches.
-    pub columns: Vec<ScanColumn>,
-    /// The range of tokens.
-    pub tokens: RangeInclusive<i64>,
-    /// Conditions that the consumer applies: rows that cannot satisfy all of them may be left out.
-    pub conditions: Vec<ValueRange>,
-    /// About how many rows a batch has; a block's worth more at most.
-    pub rows: usize,
-}
-
 /// A scan in progress. May be sent to another thread.
 #[derive(Debug)]
 pub struct BatchScan {
     world: Arc<dyn World>,
-    request: BatchRequest,
-    schema: SchemaRef,
+    gather: Gather,
     now_s: u32,
     memory: Vec<MemorySource>,
     files: Vec<FileSource>,
-    out: Vec<ColumnOut>,
-    rows: usize,
     turns: (u32, u32),
+    /// The token it has come to; `None` before the first and after the last.
+    reached: Option<i64>,
+    ended: bool,
 }
 
 #[derive(Debug)]
@@ -129,8 +76,12 @@ impl Shard {
     /// A scan of what the table holds now.
     pub fn scan_batches(self: &Rc<Self>, table: TableId, request: BatchRequest, now_s: u32) -> BatchScan {
         let state = self.state.borrow();
-        let first = *request.tokens.start();
-        let (memory, files) = match state.tables.get(&table) {
+        let (first, last) = (*request.tokens.start(), *request.tokens.end());
+        let wanted = |file: &TableFile| {
+            let (least, greatest) = file.tokens();
+            least <= last && first <= greatest && (first != last || file.may_contain(first))
+        };
+        let (memory, files) = match state.tables.get(&table).filter(|_| first <= last) {
             None => (Vec::new(), Vec::new()),
             Some(table) => {
                 let from = ScanFrom::Token(first);
@@ -140,14 +91,14 @@ impl Shard {
                     head: VecDeque::new(),
                     done: false,
                 });
-                let files = table.files.iter().map(|file| FileSource::new(file.clone(), first));
+                let files = table.files.iter().filter(|file| wanted(file));
+                let files = files.map(|file| FileSource::new(file.clone(), first, last));
                 (memory.collect(), files.collect())
             }
         };
-        let fields: Vec<Field> = request.columns.iter().map(|column| column.field()).collect();
-        let schema = Arc::new(Schema::new(fields));
         let world = self.world.clone();
-        BatchScan { world, request, schema, now_s, memory, files, out: Vec::new(), rows: 0, turns: (0, 0) }
+        let gather = Gather::new(request, now_s);
+        BatchScan { world, gather, now_s, memory, files, turns: (0, 0), reached: None, ended: false }
     }
 }
 
@@ -163,7 +114,18 @@ enum Next {
 impl BatchScan {
     /// The columns of the batches.
     pub fn schema(&self) -> &SchemaRef {
-        &self.schema
+        self.gather.schema()
+    }
+
+    /// How much of the range of tokens is done, from 0 to 1.
+    pub fn progress(&self) -> f64 {
+        let tokens = &self.gather.request.tokens;
+        let (first, last) = (*tokens.start() as f64, *tokens.end() as f64);
+        match self.reached {
+            _ if self.ended => 1.0,
+            Some(token) if last > first => ((token as f64 - first) / (last - first)).clamp(0.0, 1.0),
+            _ => 0.0,
+        }
     }
 
     /// The next batch; `None` at the end. Never empty.
@@ -172,13 +134,14 @@ impl BatchScan {
     /// A file cannot be read, or is damaged.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, StorageError> {
         loop {
-            let full = self.out.iter().any(|column| column.bytes() >= COLUMN_BYTES_MAX);
-            if self.rows >= self.request.rows.max(1) || full {
+            if self.gather.is_full() {
                 return self.batch().map(Some);
             }
             match self.choose().await? {
-                Next::End if self.rows == 0 => return Ok(None),
-                Next::End => return self.batch().map(Some),
+                Next::End => {
+                    self.ended = true;
+                    return if self.gather.is_empty() { Ok(None) } else { self.batch().map(Some) };
+                }
                 Next::Alone(file, bound) => {
                     if !self.take_block(file, bound.as_ref())? {
                         let place = self.files[file].place()?.expect("a part is at hand");
@@ -200,7 +163,7 @@ impl BatchScan {
 
     /// Finds the least place, reading blocks that are not to be passed over.
     async fn choose(&mut self) -> Result<Next, StorageError> {
-        let last = *self.request.tokens.end();
+        let last = *self.gather.request.tokens.end();
         loop {
             let mut places: Vec<(Place, Option<usize>)> = Vec::new();
             for source in &mut self.memory {
@@ -212,6 +175,7 @@ impl BatchScan {
             places.retain(|((token, _), _)| *token <= last);
             places.sort();
             let Some((least, who)) = places.first() else { return Ok(Next::End) };
+            self.reached = Some(least.0);
             // Blocks not read yet may start before what they hold counts.
             let unread = places
                 .iter()
@@ -247,7 +211,8 @@ impl BatchScan {
     fn may_pass_over(&self, file: usize, others: Option<&Place>) -> Result<bool, StorageError> {
         let FileSource { file, next_block, .. } = &self.files[file];
         let entry = &file.index[*next_block];
-        if self.request.conditions.is_empty() || entry.bounds.is_empty() {
+        let request = &self.gather.request;
+        if request.conditions.is_empty() && !request.is_bounded() || entry.bounds.is_empty() {
             return Ok(false);
         }
         let alone = match (file.index.get(next_block + 1), others) {
@@ -259,9 +224,9 @@ impl BatchScan {
                 if next.start.clustering.is_some() { end < (*token, key) } else { end <= (*token, key) }
             }
         };
-        let all = (Bound::Unbounded, Bound::Unbounded);
-        let possible = |Malformed| file.malformed(*next_block)(Malformed);
-        Ok(alone && !may_match(&entry.bounds, all, &self.request.conditions).map_err(possible)?)
+        let damaged = file.malformed(*next_block);
+        let clustering = request.clustering();
+        Ok(alone && !may_match(&entry.bounds, clustering, &request.conditions).map_err(damaged)?)
     }
 
     /// Takes partitions of the block at hand as they lie, up to `bound`; false if not even one could be.
@@ -275,7 +240,7 @@ impl BatchScan {
             return Ok(false);
         }
         // A partition that goes on from a block with a deletion never comes here: it was merged whole.
-        let last = *self.request.tokens.end();
+        let last = *self.gather.request.tokens.end();
         let inside = |place: (i64, &bytes::Bytes)| {
             place.0 <= last && bound.is_none_or(|(token, key)| place < (*token, key))
         };
@@ -292,80 +257,11 @@ impl BatchScan {
             return Ok(false);
         }
         let block = block.clone();
-        let taken = self.append(&block, parts.clone()).map_err(&damaged)?;
+        let taken = self.gather.append(&block, parts.clone()).map_err(&damaged)?;
         if taken && let Some((_, part)) = &mut self.files[file].block {
             *part = parts.end;
         }
         Ok(taken)
-    }
-
-    /// Appends the rows of these parts of a block; false if rows of it were deleted.
-    fn append(&mut self, block: &columnar::Block, parts: Range<usize>) -> Result<bool, Malformed> {
-        if block.row_count() == 0 {
-            return Ok(true);
-        }
-        let marks = block.row_marks()?;
-        if !marks.undeleted() {
-            return Ok(false);
-        }
-        let rows = block.rows_of(parts.start)?.start..block.rows_of(parts.end - 1)?.end;
-        if self.out.is_empty() {
-            self.start();
-        }
-        let mut from = rows.start;
-        while from < rows.end {
-            let mut to = from;
-            if block.all_marked()? {
-                (from, to) = (rows.start, rows.end);
-            } else {
-                while to < rows.end && block.is_alive(to, self.now_s)? {
-                    to += 1;
-                }
-            }
-            if to > from {
-                self.append_run(block, parts.clone(), from..to)?;
-            }
-            // The row that ended the run is dead.
-            from = to + 1;
-        }
-        Ok(true)
-    }
-
-    /// Appends rows that are all alive.
-    fn append_run(
-        &mut self,
-        block: &columnar::Block,
-        parts: Range<usize>,
-        rows: Range<usize>,
-    ) -> Result<(), Malformed> {
-        let keys = block.keys()?;
-        let single = block.row_count() == block.parts && keys.one_row_each();
-        for (column, out) in self.request.columns.iter().zip(&mut self.out) {
-            match column {
-                ScanColumn::Token if single => rows.clone().for_each(|row| {
-                    out.push(Some(&keys.token(row).to_be_bytes()));
-                }),
-                ScanColumn::Key if single => out.push_stretch(&keys.keys, rows.clone(), None, 0),
-                ScanColumn::Token | ScanColumn::Key => {
-                    for part in parts.clone() {
-                        let own = block.rows_of(part)?;
-                        let count = own.end.min(rows.end).saturating_sub(own.start.max(rows.start));
-                        match column {
-                            ScanColumn::Token => out.push_repeated(&keys.token(part).to_be_bytes(), count),
-                            _ => out.push_repeated(keys.keys.raw(part), count),
-                        }
-                    }
-                }
-                ScanColumn::Clustering => out.push_stretch(block.clustering()?, rows.clone(), None, 0),
-                ScanColumn::Static(..) => out.push_nulls(rows.len()),
-                ScanColumn::Cell(column, _) => match block.cells(*column)? {
-                    Some((marks, values)) => out.push_stretch(values, rows.clone(), Some(marks), self.now_s),
-                    None => out.push_nulls(rows.len()),
-                },
-            }
-        }
-        self.rows += rows.len();
-        Ok(())
     }
 
     /// Merges the partition at this place out of all sources that have it, and appends its rows.
@@ -388,61 +284,12 @@ impl BatchScan {
             }
         }
         let Some(merged) = merged else { return Ok(()) };
-        self.append_view(&place, &PartitionView::new(merged, self.now_s));
+        self.gather.append_view(&place, &PartitionView::new(merged, self.now_s));
         Ok(())
     }
 
-    fn append_view(&mut self, (token, key): &Place, view: &PartitionView) {
-        if self.out.is_empty() {
-            self.start();
-        }
-        let mut any = false;
-        for row in view.rows() {
-            any = true;
-            self.rows += 1;
-            for (column, out) in self.request.columns.iter().zip(&mut self.out) {
-                match column {
-                    ScanColumn::Token => out.push(Some(&token.to_be_bytes())),
-                    ScanColumn::Key => out.push(Some(key)),
-                    ScanColumn::Clustering => out.push(Some(row.clustering())),
-                    ScanColumn::Cell(column, _) => out.push(row.cell(*column).and_then(|cell| cell.value())),
-                    ScanColumn::Static(column, _) => {
-                        out.push(view.static_cell(*column).and_then(|cell| cell.value()));
-                    }
-                }
-            }
-        }
-        if any || view.static_cells().next().is_none() {
-            return;
-        }
-        self.rows += 1;
-        for (column, out) in self.request.columns.iter().zip(&mut self.out) {
-            match column {
-                ScanColumn::Token => out.push(Some(&token.to_be_bytes())),
-                ScanColumn::Key => out.push(Some(key)),
-                ScanColumn::Clustering | ScanColumn::Cell(..) => out.push(None),
-                ScanColumn::Static(column, _) => {
-                    out.push(view.static_cell(*column).and_then(|cell| cell.value()));
-                }
-            }
-        }
-    }
-
-    fn start(&mut self) {
-        let rows = self.request.rows;
-        self.out = self.request.columns.iter().map(|column| ColumnOut::new(column.kind(), rows)).collect();
-    }
-
     fn batch(&mut self) -> Result<RecordBatch, StorageError> {
-        let rows = std::mem::take(&mut self.rows);
-        let columns = std::mem::take(&mut self.out);
-        let arrays: Option<Vec<ArrayRef>> = columns.into_iter().map(ColumnOut::finish).collect();
-        let path = self.files.first().map(|file| file.file.path.clone()).unwrap_or_default();
-        let corrupt = |what: &str| StorageError::corrupt(path.clone(), what);
-        let arrays =
-            arrays.ok_or_else(|| corrupt("a text in it, or in another file of the table, is not UTF-8"))?;
-        let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(rows));
-        RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)
-            .map_err(|error| corrupt(&error.to_string()))
+        let path = || self.files.first().map(|file| file.file.path.clone()).unwrap_or_default();
+        self.gather.finish().map_err(|what| StorageError::corrupt(path(), what))
     }
 }

@@ -16,16 +16,35 @@ use crate::*;
 type Line = (i64, Bytes, Option<Vec<u8>>, Vec<Option<Vec<u8>>>);
 
 fn request(columns: u32, rows: usize) -> BatchRequest {
-    let mut wanted = vec![ScanColumn::Token, ScanColumn::Key, ScanColumn::Clustering];
+    let mut wanted = vec![
+        ScanColumn::Token,
+        ScanColumn::Key(ColumnType::Binary),
+        ScanColumn::Clustering(ColumnType::Binary),
+    ];
     wanted.extend((0..columns).map(|column| ScanColumn::Cell(column, ColumnType::Binary)));
     wanted.extend((0..columns).map(|column| ScanColumn::Static(column, ColumnType::Binary)));
-    BatchRequest { columns: wanted, tokens: i64::MIN..=i64::MAX, conditions: Vec::new(), rows }
+    wanted.extend((0..columns).map(ScanColumn::Elements));
+    wanted.extend((0..columns).map(ScanColumn::StaticElements));
+    BatchRequest::all(wanted, rows)
+}
+
+/// A path and a value, told apart.
+fn element(path: &[u8], value: &[u8]) -> Vec<u8> {
+    format!("{path:?}={value:?};").into_bytes()
 }
 
 fn lines_of(batch: &RecordBatch) -> Vec<Line> {
     let binary = |column: usize, row: usize| {
-        let array = batch.column(column).as_binary::<i32>();
-        (!array.is_null(row)).then(|| array.value(row).to_vec())
+        let array = batch.column(column);
+        if let Some(list) = array.as_list_opt::<i32>() {
+            let elements = list.value(row);
+            let part = |part: usize, at: usize| {
+                elements.as_struct().column(part).as_binary::<i32>().value(at).to_vec()
+            };
+            let all = (0..elements.len()).flat_map(|at| element(&part(0, at), &part(1, at)));
+            return (!list.is_null(row)).then(|| all.collect());
+        }
+        (!array.is_null(row)).then(|| array.as_binary::<i32>().value(row).to_vec())
     };
     let line = |row: usize| {
         let token = batch.column(0).as_primitive::<Int64Type>().value(row);
@@ -37,14 +56,23 @@ fn lines_of(batch: &RecordBatch) -> Vec<Line> {
 
 fn lines_of_view(token: i64, key: &Bytes, view: &PartitionView, columns: u32) -> Vec<Line> {
     let owned = |cell: Option<CellRef<'_>>| cell.and_then(|cell| cell.value()).map(<[u8]>::to_vec);
+    let one = |cell: CellRef<'_>| element(cell.path.unwrap_or_default(), cell.value().unwrap_or_default());
+    let filled = |all: Vec<u8>| (!all.is_empty()).then_some(all);
     let statics = || (0..columns).map(|column| owned(view.static_cell(column)));
+    let static_elements =
+        || (0..columns).map(|column| filled(view.static_elements(column).flat_map(one).collect()));
     let line = |row: RowView| {
-        let cells = (0..columns).map(|column| owned(row.cell(column))).chain(statics()).collect();
+        let elements = (0..columns).map(|column| filled(row.elements(column).flat_map(one).collect()));
+        let cells = (0..columns).map(|column| owned(row.cell(column))).chain(statics());
+        let cells = cells.chain(elements).chain(static_elements()).collect();
         (token, key.clone(), Some(row.clustering().to_vec()), cells)
     };
     let mut lines: Vec<Line> = view.rows().map(line).collect();
     if lines.is_empty() && view.static_cells().next().is_some() {
-        lines.push((token, key.clone(), None, (0..columns).map(|_| None).chain(statics()).collect()));
+        lines.push((token, key.clone(), None, {
+            let none = || (0..columns).map(|_| None);
+            none().chain(statics()).chain(none()).chain(static_elements()).collect()
+        }));
     }
     lines
 }
@@ -142,7 +170,7 @@ fn blocks_that_cannot_match_are_passed_over() {
     let bound = |number: i64| Bound::Included(Bytes::copy_from_slice(&number.to_be_bytes()));
     let encoding = ColumnEncoding::Signed(8);
     let condition = ValueRange { column: 0, encoding, low: bound(4990), high: bound(5010) };
-    let columns = vec![ScanColumn::Clustering, ScanColumn::Cell(0, ColumnType::Int64)];
+    let columns = vec![ScanColumn::Clustering(ColumnType::Binary), ScanColumn::Cell(0, ColumnType::Int64)];
     let request = BatchRequest { columns, conditions: vec![condition], ..request(0, 100) };
     let mut scan = shard.scan_batches(TABLE, request, 0);
     let (mut rows, mut matching) = (0, Vec::new());
@@ -153,5 +181,70 @@ fn blocks_that_cannot_match_are_passed_over() {
     }
     assert_eq!(matching, [4990, 4990, 4990, 5000, 5000, 5010, 5010, 5010]);
     assert!(rows < 300, "{rows} of 3000 rows were looked at");
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
+fn rows_of_forgotten_columns_are_not_there() {
+    let shard = open();
+    write(&shard, 0..50, &mut Random::new(3), 1);
+    for flushed in [false, true] {
+        if flushed {
+            block_on(shard.flush_all()).unwrap();
+        }
+        let rows = |known: Option<&[u32]>| {
+            let request = BatchRequest { known: known.map(Arc::from), ..request(3, 100) };
+            let mut scan = shard.scan_batches(TABLE, request, 0);
+            let mut rows = 0;
+            while let Some(batch) = block_on(scan.next()).unwrap() {
+                rows += batch.num_rows();
+            }
+            assert!(scan.progress() == 1.0, "it is at its end");
+            rows
+        };
+        assert_eq!(rows(None), 150);
+        assert_eq!(rows(Some(&[0, 1])), 150);
+        let marked = rows(Some(&[]));
+        assert!((80..120).contains(&marked), "two thirds have a marker: {marked}");
+    }
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
+fn bounds_over_clustering_lose_no_row_within() {
+    let shard = open();
+    write(&shard, 0..300, &mut Random::new(4), 1);
+    block_on(shard.flush_all()).unwrap();
+    write(&shard, 290..310, &mut Random::new(5), 2);
+    let bound = |clustering: u8| Bound::Included(Bytes::copy_from_slice(&[clustering]));
+    for clustering in [(bound(1), bound(1)), (bound(2), Bound::Unbounded), (bound(7), Bound::Unbounded)] {
+        let lines = |request| {
+            let mut scan = shard.scan_batches(TABLE, request, 0);
+            let mut lines = Vec::new();
+            while let Some(batch) = block_on(scan.next()).unwrap() {
+                lines.extend(lines_of(&batch));
+            }
+            use std::ops::RangeBounds;
+            lines.retain(|line| {
+                line.2.as_ref().is_some_and(|row| clustering.contains(&Bytes::from(row.clone())))
+            });
+            lines
+        };
+        let expected = lines(request(3, 100));
+        assert_eq!(lines(BatchRequest { clustering: clustering.clone(), ..request(3, 100) }), expected);
+    }
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
+fn the_size_of_a_table_is_known_roughly() {
+    let shard = open();
+    assert_eq!(shard.table_size(TABLE), TableSize::default());
+    write(&shard, 0..400, &mut Random::new(6), 1);
+    let memory = shard.table_size(TABLE);
+    assert!((1000..1500).contains(&memory.rows) && memory.bytes > 1200 * 30, "{memory:?}");
+    block_on(shard.flush_all()).unwrap();
+    let file = shard.table_size(TABLE);
+    assert!(file.rows == 1200 && file.bytes > 1000, "{file:?}");
     block_on(shard.shutdown()).unwrap();
 }

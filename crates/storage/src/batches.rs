@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use arrow_array::types::{Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt32Type};
 use arrow_array::{
-    ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, FixedSizeBinaryArray, PrimitiveArray,
-    StringArray,
+    ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, FixedSizeBinaryArray, ListArray, PrimitiveArray,
+    StringArray, StructArray,
 };
 use arrow_buffer::{
     BooleanBuffer, BooleanBufferBuilder, Buffer, MutableBuffer, NullBuffer, NullBufferBuilder, OffsetBuffer,
     ScalarBuffer,
 };
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field, FieldRef, Fields};
 
 use crate::columnar::bits::Bits;
 use crate::columnar::decode::CellMarks;
@@ -86,13 +86,21 @@ pub(crate) struct ColumnOut {
     ends: Vec<i32>,
     data: MutableBuffer,
     nulls: NullBufferBuilder,
+    /// A value that does not have the type's width was met.
+    odd: bool,
 }
 
 impl ColumnOut {
     pub(crate) fn new(kind: ColumnType, rows: usize) -> ColumnOut {
         let bytes = kind.width().map_or(0, |(width, _)| rows * width);
         let ends = if kind.width().is_none() { Vec::with_capacity(rows) } else { Vec::new() };
-        ColumnOut { kind, ends, data: MutableBuffer::new(bytes), nulls: NullBufferBuilder::new(rows) }
+        ColumnOut {
+            kind,
+            ends,
+            data: MutableBuffer::new(bytes),
+            nulls: NullBufferBuilder::new(rows),
+            odd: false,
+        }
     }
 
     /// Bytes of values so far.
@@ -100,7 +108,7 @@ impl ColumnOut {
         self.data.len()
     }
 
-    /// Adds a slot; a value that does not have the type's width counts as none.
+    /// Adds a slot. A value that does not have the type's width is damage, of which [`ColumnOut::finish`] tells.
     pub(crate) fn push(&mut self, value: Option<&[u8]>) {
         match self.kind.width() {
             None => {
@@ -109,7 +117,9 @@ impl ColumnOut {
                 self.nulls.append(value.is_some());
             }
             Some((width, turned)) => {
-                let value = value.filter(|value| value.len() == width);
+                let fits = value.filter(|value| value.len() == width);
+                self.odd |= value.is_some() && fits.is_none();
+                let value = fits;
                 match value {
                     None => self.data.extend_zeros(width),
                     Some(value) if turned => value.iter().rev().for_each(|byte| self.data.push(*byte)),
@@ -199,8 +209,11 @@ impl ColumnOut {
         true
     }
 
-    /// The finished array; `None` when text is not UTF-8.
+    /// The finished array; `None` when text is not UTF-8, or a value has another width than its type.
     pub(crate) fn finish(mut self) -> Option<ArrayRef> {
+        if self.odd {
+            return None;
+        }
         let nulls = self.nulls.finish();
         let len = match self.kind.width() {
             None => self.ends.len(),
@@ -236,4 +249,67 @@ impl ColumnOut {
             ColumnType::Float64 => number::<Float64Type>(data, len, nulls),
         })
     }
+}
+
+/// The items of a column of elements: their path and value.
+pub(crate) fn elements_field() -> FieldRef {
+    Arc::new(Field::new_list_field(DataType::Struct(element_fields()), false))
+}
+
+fn element_fields() -> Fields {
+    Fields::from(vec![
+        Field::new("path", DataType::Binary, false),
+        Field::new("value", DataType::Binary, false),
+    ])
+}
+
+/// A column of elements being gathered.
+#[derive(Debug)]
+pub(crate) struct ElementsOut {
+    ends: Vec<i32>,
+    nulls: NullBufferBuilder,
+    paths: ColumnOut,
+    values: ColumnOut,
+}
+
+impl ElementsOut {
+    pub(crate) fn new(rows: usize) -> ElementsOut {
+        let part = || ColumnOut::new(ColumnType::Binary, rows);
+        let nulls = NullBufferBuilder::new(rows);
+        ElementsOut { ends: Vec::with_capacity(rows), nulls, paths: part(), values: part() }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.paths.bytes() + self.values.bytes()
+    }
+
+    /// Adds an element to the row that comes next.
+    pub(crate) fn push(&mut self, path: &[u8], value: &[u8]) {
+        self.paths.push(Some(path));
+        self.values.push(Some(value));
+    }
+
+    /// Ends a row; it is null if it had no elements.
+    pub(crate) fn end_row(&mut self) {
+        let (before, end) = (self.ends.last().copied().unwrap_or(0), self.paths.ends.len() as i32);
+        self.ends.push(end);
+        self.nulls.append(end > before);
+    }
+
+    pub(crate) fn push_nulls(&mut self, count: usize) {
+        (0..count).for_each(|_| self.end_row());
+    }
+
+    /// The finished array.
+    pub(crate) fn finish(mut self) -> Option<ArrayRef> {
+        let parts = vec![self.paths.finish()?, self.values.finish()?];
+        let items = StructArray::try_new(element_fields(), parts, None).ok()?;
+        let offsets = OffsetBuffer::from_lengths(lengths(&self.ends));
+        Some(Arc::new(ListArray::new(elements_field(), offsets, Arc::new(items), self.nulls.finish())))
+    }
+}
+
+fn lengths(ends: &[i32]) -> impl Iterator<Item = usize> {
+    let starts = [0].into_iter().chain(ends.iter().copied());
+    ends.iter().zip(starts).map(|(end, start)| (end - start) as usize)
 }

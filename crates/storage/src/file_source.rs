@@ -37,6 +37,7 @@ pub(crate) struct FileSource {
     chunk: (std::ops::Range<usize>, Bytes),
     ahead: Option<Ahead>,
     first: i64,
+    last: i64,
 }
 
 impl std::fmt::Debug for FileSource {
@@ -49,11 +50,11 @@ impl std::fmt::Debug for FileSource {
 }
 
 impl FileSource {
-    /// Everything from this token on.
-    pub(crate) fn new(file: Arc<TableFile>, first: i64) -> FileSource {
+    /// Everything from the first token on; nothing behind the last is read ahead.
+    pub(crate) fn new(file: Arc<TableFile>, first: i64, last: i64) -> FileSource {
         let start = BlockStart { token: first, key: Bytes::new(), clustering: None };
         let next_block = file.block_at(&start);
-        FileSource { file, next_block, block: None, chunk: (0..0, Bytes::new()), ahead: None, first }
+        FileSource { file, next_block, block: None, chunk: (0..0, Bytes::new()), ahead: None, first, last }
     }
 
     fn damaged(&self) -> StorageError {
@@ -65,7 +66,7 @@ impl FileSource {
         let Some(first) = self.file.index.get(from) else { return from..from };
         let fits = |entry: &crate::table::IndexEntry| {
             let end = entry.offset.saturating_add(u64::from(entry.stored));
-            entry.offset >= first.offset && end - first.offset <= READ
+            entry.offset >= first.offset && end - first.offset <= READ && entry.start.token <= self.last
         };
         let more = self.file.index[from + 1..].iter().take_while(|entry| fits(entry)).count();
         from..from + 1 + more
@@ -96,7 +97,8 @@ impl FileSource {
             let bytes =
                 read.map_err(|error| StorageError::io("read the table file", &self.file.path, error))?;
             self.chunk = (ahead.blocks, bytes);
-            self.ahead = self.begin(self.stretch(self.chunk.0.end));
+            let next = self.file.index.get(self.chunk.0.end).filter(|entry| entry.start.token <= self.last);
+            self.ahead = next.and_then(|_| self.begin(self.stretch(self.chunk.0.end)));
             if let Some(ahead) = &mut self.ahead {
                 // Looking at it once sets it going.
                 poll_fn(|cx| {

@@ -3,6 +3,7 @@
 //! A shard lives on a fast lane and is used by that lane only, so nothing here takes a lock. It knows partitions,
 //! rows and cells, and nothing of CQL, levels or sockets. `docs/file-format.md` describes what is on disk.
 
+mod batch_request;
 mod batch_scan;
 mod batches;
 mod block;
@@ -18,6 +19,7 @@ mod edits;
 mod error;
 mod file_source;
 mod flush;
+mod gather;
 mod layout;
 mod log;
 mod lookup;
@@ -49,6 +51,7 @@ mod snapshot;
 mod statistics;
 mod table;
 mod table_file;
+mod table_size;
 mod table_v1;
 mod token_map;
 mod upkeep;
@@ -63,7 +66,8 @@ mod sim;
 #[cfg(test)]
 mod tests;
 
-pub use batch_scan::{BatchRequest, BatchScan, ScanColumn};
+pub use batch_request::{BatchRequest, ScanColumn};
+pub use batch_scan::BatchScan;
 pub use batches::ColumnType;
 pub use check::{Checked, check};
 pub use columnar::bounds::ValueRange;
@@ -79,5 +83,6 @@ pub use scan::Scan;
 pub use shard::{Shard, Stats};
 pub use slice::{Slice, Sliced};
 pub use snapshot::snapshot;
+pub use table_size::TableSize;
 pub use view::{PartitionView, RowView, Rows};
 pub use world::LocalBoxFuture;

@@ -378,12 +378,17 @@ impl Block {
         Ok(self.row_marks()?.all_marked())
     }
 
-    /// Whether a row is alive, given that no deletion shadows what is in it.
-    pub(crate) fn is_alive(&self, row: usize, now_s: u32) -> Result<bool, Malformed> {
+    /// Whether a row is alive in columns that count, given that no deletion shadows what is in it.
+    pub(crate) fn is_alive(
+        &self,
+        row: usize,
+        now_s: u32,
+        counts: impl Fn(u32) -> bool,
+    ) -> Result<bool, Malformed> {
         if self.row_marks()?.is_marked(row, now_s) {
             return Ok(true);
         }
-        for column in &self.columns {
+        for column in self.columns.iter().filter(|column| counts(column.column)) {
             if let Some((marks, _)) = &column.cells {
                 let CellMarks { data, marks } = marks.get(&self.store)?;
                 if marks.is_live(data, row, now_s) {
@@ -404,6 +409,19 @@ impl Block {
     pub(crate) fn cells(&self, column: u32) -> Result<Option<(&CellMarks, &Values)>, Malformed> {
         match self.column(column).and_then(|column| column.cells.as_ref()) {
             Some((marks, values)) => Ok(Some((marks.get(&self.store)?, values.get(&self.store)?))),
+            None => Ok(None),
+        }
+    }
+
+    /// The elements of a column: marks, paths, values.
+    pub(crate) fn elements(
+        &self,
+        column: u32,
+    ) -> Result<Option<(&ElementMarks, &Values, &Values)>, Malformed> {
+        match self.column(column).and_then(|column| column.elements.as_ref()) {
+            Some((marks, paths, values)) => {
+                Ok(Some((marks.get(&self.store)?, paths.get(&self.store)?, values.get(&self.store)?)))
+            }
             None => Ok(None),
         }
     }

@@ -1,0 +1,263 @@
+//! Rows on their way into a record batch: from blocks as they lie, or out of a partition that was merged.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_schema::{Schema, SchemaRef};
+
+use crate::batch_request::{BatchRequest, ScanColumn};
+use crate::batches::{ColumnOut, ColumnType, ElementsOut};
+use crate::codec::Malformed;
+use crate::columnar::Block;
+use crate::file_source::Place;
+use crate::model::CellRef;
+use crate::view::{PartitionView, RowView};
+
+/// A batch is closed at so many bytes of one column, whatever rows were asked for: offsets are 32 bits.
+const COLUMN_BYTES_MAX: usize = 64 << 20;
+
+/// Columns being gathered.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    pub(crate) request: BatchRequest,
+    schema: SchemaRef,
+    now_s: u32,
+    out: Vec<Out>,
+    rows: usize,
+}
+
+#[derive(Debug)]
+enum Out {
+    Cells(ColumnOut),
+    Elements(ElementsOut),
+}
+
+impl Out {
+    fn new(column: ScanColumn, rows: usize) -> Out {
+        match column {
+            ScanColumn::Token => Out::Cells(ColumnOut::new(ColumnType::Int64, rows)),
+            ScanColumn::Key(kind)
+            | ScanColumn::Clustering(kind)
+            | ScanColumn::Cell(_, kind)
+            | ScanColumn::Static(_, kind) => Out::Cells(ColumnOut::new(kind, rows)),
+            ScanColumn::Elements(_) | ScanColumn::StaticElements(_) => Out::Elements(ElementsOut::new(rows)),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Out::Cells(out) => out.bytes(),
+            Out::Elements(out) => out.bytes(),
+        }
+    }
+
+    fn push(&mut self, value: Option<&[u8]>) {
+        match self {
+            Out::Cells(out) => out.push(value),
+            Out::Elements(out) => out.push_nulls(1),
+        }
+    }
+
+    fn push_nulls(&mut self, count: usize) {
+        match self {
+            Out::Cells(out) => out.push_nulls(count),
+            Out::Elements(out) => out.push_nulls(count),
+        }
+    }
+
+    fn push_elements<'a>(&mut self, elements: impl Iterator<Item = CellRef<'a>>) {
+        let Out::Elements(out) = self else { return self.push(None) };
+        for cell in elements {
+            if let (Some(path), Some(value)) = (cell.path, cell.value()) {
+                out.push(path, value);
+            }
+        }
+        out.end_row();
+    }
+
+    fn finish(self) -> Option<ArrayRef> {
+        match self {
+            Out::Cells(out) => out.finish(),
+            Out::Elements(out) => out.finish(),
+        }
+    }
+}
+
+impl Gather {
+    pub(crate) fn new(request: BatchRequest, now_s: u32) -> Gather {
+        let fields: Vec<_> = request.columns.iter().map(|column| column.field()).collect();
+        Gather { request, schema: Arc::new(Schema::new(fields)), now_s, out: Vec::new(), rows: 0 }
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Whether there is a batch's worth.
+    pub(crate) fn is_full(&self) -> bool {
+        self.rows >= self.request.rows.max(1) || self.out.iter().any(|out| out.bytes() >= COLUMN_BYTES_MAX)
+    }
+
+    /// Appends the rows of these parts of a block; false if rows of it were deleted.
+    pub(crate) fn append(&mut self, block: &Block, parts: Range<usize>) -> Result<bool, Malformed> {
+        if block.row_count() == 0 {
+            return Ok(true);
+        }
+        let marks = block.row_marks()?;
+        if !marks.undeleted() {
+            return Ok(false);
+        }
+        let rows = block.rows_of(parts.start)?.start..block.rows_of(parts.end - 1)?.end;
+        self.start();
+        let mut from = rows.start;
+        while from < rows.end {
+            let mut to = from;
+            if block.all_marked()? {
+                (from, to) = (rows.start, rows.end);
+            } else {
+                while to < rows.end && block.is_alive(to, self.now_s, |column| self.request.counts(column))? {
+                    to += 1;
+                }
+            }
+            if to > from {
+                self.append_run(block, parts.clone(), from..to)?;
+            }
+            // The row that ended the run is dead.
+            from = to + 1;
+        }
+        Ok(true)
+    }
+
+    /// Appends rows that are all alive.
+    fn append_run(
+        &mut self,
+        block: &Block,
+        parts: Range<usize>,
+        rows: Range<usize>,
+    ) -> Result<(), Malformed> {
+        let keys = block.keys()?;
+        let single = block.row_count() == block.parts && keys.one_row_each();
+        for (column, out) in self.request.columns.iter().zip(&mut self.out) {
+            match (column, out) {
+                (ScanColumn::Token, Out::Cells(out)) if single => {
+                    rows.clone().for_each(|row| out.push(Some(&keys.token(row).to_be_bytes())));
+                }
+                (ScanColumn::Key(_), Out::Cells(out)) if single => {
+                    out.push_stretch(&keys.keys, rows.clone(), None, 0);
+                }
+                (ScanColumn::Token | ScanColumn::Key(_), Out::Cells(out)) => {
+                    for part in parts.clone() {
+                        let own = block.rows_of(part)?;
+                        let count = own.end.min(rows.end).saturating_sub(own.start.max(rows.start));
+                        match column {
+                            ScanColumn::Token => out.push_repeated(&keys.token(part).to_be_bytes(), count),
+                            _ => out.push_repeated(keys.keys.raw(part), count),
+                        }
+                    }
+                }
+                (ScanColumn::Clustering(_), Out::Cells(out)) => {
+                    out.push_stretch(block.clustering()?, rows.clone(), None, 0);
+                }
+                (ScanColumn::Cell(column, _), Out::Cells(out)) => match block.cells(*column)? {
+                    Some((marks, values)) => out.push_stretch(values, rows.clone(), Some(marks), self.now_s),
+                    None => out.push_nulls(rows.len()),
+                },
+                (ScanColumn::Elements(column), Out::Elements(out)) => {
+                    append_elements(block, *column, rows.clone(), self.now_s, out)?;
+                }
+                // A block whose partitions have static cells does not come here.
+                (_, out) => out.push_nulls(rows.len()),
+            }
+        }
+        self.rows += rows.len();
+        Ok(())
+    }
+
+    /// Appends the rows of a partition.
+    pub(crate) fn append_view(&mut self, place: &Place, view: &PartitionView) {
+        self.start();
+        let (start, end) = self.request.clustering();
+        let counts = |cell: CellRef<'_>| self.request.counts(cell.column);
+        let is_there = |row: &RowView| {
+            self.request.known.is_none() || row.liveness().is_some() || row.cells().any(counts)
+        };
+        let mut any = false;
+        for row in view.range(start, end, false).filter(is_there) {
+            any = true;
+            self.rows += 1;
+            for (column, out) in self.request.columns.iter().zip(&mut self.out) {
+                match column {
+                    ScanColumn::Clustering(_) => out.push(Some(row.clustering())),
+                    ScanColumn::Cell(column, _) => out.push(row.cell(*column).and_then(|cell| cell.value())),
+                    ScanColumn::Elements(column) => out.push_elements(row.elements(*column)),
+                    column => push_of_partition(*column, place, view, out),
+                }
+            }
+        }
+        if any || self.request.is_bounded() || !view.static_cells().any(counts) {
+            return;
+        }
+        self.rows += 1;
+        for (column, out) in self.request.columns.iter().zip(&mut self.out) {
+            push_of_partition(*column, place, view, out);
+        }
+    }
+
+    fn start(&mut self) {
+        if self.out.is_empty() {
+            let rows = self.request.rows;
+            self.out = self.request.columns.iter().map(|column| Out::new(*column, rows)).collect();
+        }
+    }
+
+    /// What was gathered; an error says what is damaged.
+    pub(crate) fn finish(&mut self) -> Result<RecordBatch, String> {
+        let rows = std::mem::take(&mut self.rows);
+        let arrays: Option<Vec<ArrayRef>> =
+            std::mem::take(&mut self.out).into_iter().map(Out::finish).collect();
+        let odd =
+            "a value in it, or in another file of the table, is not UTF-8 or has not the bytes of its type";
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(self.schema.clone(), arrays.ok_or(odd)?, &options)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// What all rows of a partition have alike; null in columns of rows.
+fn push_of_partition(column: ScanColumn, (token, key): &Place, view: &PartitionView, out: &mut Out) {
+    match column {
+        ScanColumn::Token => out.push(Some(&token.to_be_bytes())),
+        ScanColumn::Key(_) => out.push(Some(key)),
+        ScanColumn::Static(column, _) => out.push(view.static_cell(column).and_then(|cell| cell.value())),
+        ScanColumn::StaticElements(column) => out.push_elements(view.static_elements(column)),
+        ScanColumn::Clustering(_) | ScanColumn::Cell(..) | ScanColumn::Elements(_) => out.push(None),
+    }
+}
+
+/// Appends the live elements of a column in these rows.
+fn append_elements(
+    block: &Block,
+    column: u32,
+    rows: Range<usize>,
+    now_s: u32,
+    out: &mut ElementsOut,
+) -> Result<(), Malformed> {
+    let Some((elements, paths, values)) = block.elements(column)? else {
+        out.push_nulls(rows.len());
+        return Ok(());
+    };
+    for row in rows {
+        for index in elements.of_row(row) {
+            if elements.marks.is_live(&elements.data, index, now_s) {
+                values.with(index, |value| out.push(paths.raw(index), value));
+            }
+        }
+        out.end_row();
+    }
+    Ok(())
+}
