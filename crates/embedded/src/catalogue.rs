@@ -12,6 +12,7 @@ use storage::{CellRef, Liveness, RowBuilder, TableId};
 use uuid::Uuid;
 
 use crate::definition::{self, Step, storage_options};
+use crate::table_scan::bounds::layouts;
 use crate::{Embedded, storage_error, term};
 
 /// The table that keeps the schema. No user's table has this identity: theirs are random.
@@ -107,13 +108,15 @@ impl Embedded {
         Ok(Outcome::SchemaChange(change))
     }
 
-    /// Tells storage the options of tables, of those that changed since the schema `before`.
+    /// Tells storage the options of tables and how their numbers lie, of those that changed since the schema `before`.
     pub(crate) fn configure_tables(&self, before: Option<&Schema>) {
         let schema = self.schema.borrow();
         for def in schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()) {
             let known = before.and_then(|before| before.table(&def.keyspace, &def.name));
             if !known.is_some_and(|known| Arc::ptr_eq(known, def)) {
-                self.shard.configure(TableId(def.id.as_u128()), storage_options::of_table(def));
+                let table = TableId(def.id.as_u128());
+                self.shard.configure(table, storage_options::of_table(def));
+                self.shard.describe(table, layouts(def));
             }
         }
     }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use cql::ast::{CompareOp, Statement};
+use engine::scan::{BatchSource, TableScan, TableStatistics};
 use engine::{
     Acks, BatchKind, Engine, Error, Execution, Measure, Outcome, Plan, Registry, Request, Schema,
     SchemaChange, Value,
@@ -124,6 +125,14 @@ impl Engine for Embedded {
 
     fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
+        self.scan_by_columns(scan)
+    }
+
+    fn statistics(&self, keyspace: &str, table: &str) -> Option<TableStatistics> {
+        self.size_of(keyspace, table)
     }
 
     fn metrics(&self) -> Vec<Measure> {

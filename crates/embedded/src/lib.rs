@@ -21,6 +21,7 @@ mod scan;
 mod select;
 mod show;
 mod slice;
+mod table_scan;
 mod term;
 mod virtual_select;
 mod write;

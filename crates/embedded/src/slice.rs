@@ -119,12 +119,12 @@ fn start_of(range: &Range) -> &[u8] {
 }
 
 /// The upper bound that ends all keys with this prefix.
-fn after(prefix: &[u8]) -> Bound<Bytes> {
+pub(crate) fn after(prefix: &[u8]) -> Bound<Bytes> {
     value::prefix_end(prefix).map_or(Bound::Unbounded, |end| Bound::Excluded(end.into()))
 }
 
 /// The lower bound behind all keys with this prefix. Where nothing can be behind it, a range from there is empty.
-fn past(prefix: &[u8]) -> Bound<Bytes> {
+pub(crate) fn past(prefix: &[u8]) -> Bound<Bytes> {
     match value::prefix_end(prefix) {
         Some(end) => Bound::Included(end.into()),
         // All bytes are 0xFF: only longer strings of that prefix follow, so a longer run of 0xFF lies behind them.

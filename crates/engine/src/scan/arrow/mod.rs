@@ -109,3 +109,6 @@ fn tuple_fields(types: &[CqlType]) -> Fields {
     let field = |(at, ty)| Field::new(format!("f{}", at + 1), arrow_type(ty), true);
     types.iter().enumerate().map(field).collect()
 }
+
+#[cfg(test)]
+mod tests;

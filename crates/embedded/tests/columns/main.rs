@@ -1,0 +1,255 @@
+//! Scans by columns against SELECT: the same rows, on any number of cores, out of memory and out of files, whatever was asked.
+//!
+//! A failure names its seed; `FAIRLANE_SEED=<seed> cargo test --release -p embedded --test columns` replays it.
+
+mod server;
+mod writes;
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+use engine::scan::{Filter, TableScan};
+use lanes::sim::Random;
+use schema::{TableDef, value};
+
+use server::{Row, Server, all, filtered, lines_of_rows};
+
+/// Memtables of so many bytes are flushed again and again by what the tests write.
+const SMALL: usize = 64 << 10;
+
+/// The seed given from outside, or one a test has of its own.
+fn seed(own: u64) -> u64 {
+    std::env::var("FAIRLANE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(own)
+}
+
+fn sorted(mut lines: Vec<String>) -> Vec<String> {
+    lines.sort_unstable();
+    lines
+}
+
+fn select_all(server: &Server) -> Vec<Row> {
+    let names: Vec<String> = server.def().columns.iter().map(|column| column.name.clone()).collect();
+    server.run(vec![format!("SELECT {} FROM t", names.join(", "))])
+}
+
+/// Every row once, of all cores together, as SELECT has it.
+fn check_whole(server: &Server, what: &str) -> Vec<Row> {
+    let (def, rows) = (server.def(), select_all(server));
+    let found = sorted(server.scan(&all("t", def.columns.len())).concat());
+    let expected = sorted(lines_of_rows(&def, &rows));
+    assert_eq!(found.len(), expected.len(), "{what}: rows");
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found, expected, "{what}");
+    }
+    rows
+}
+
+/// A filter on some column, with values that occur.
+fn some_filter(def: &TableDef, rows: &[Row], random: &mut Random) -> Option<Filter> {
+    let column = random.below(def.columns.len() as u64) as usize;
+    let ty = &def.columns[column].ty;
+    let mut edge = || rows[random.below(rows.len() as u64) as usize][column].clone().map(Bytes::from);
+    let (mut low, mut high) = (edge()?, edge()?);
+    if value::compare(ty, &low, &high).is_gt() {
+        std::mem::swap(&mut low, &mut high);
+    }
+    Some(match random.below(5) {
+        0 => Filter { column, from: Bound::Included(low), to: Bound::Excluded(high) },
+        1 => Filter { column, from: Bound::Excluded(low), to: Bound::Unbounded },
+        2 => Filter { column, from: Bound::Unbounded, to: Bound::Included(high) },
+        _ => Filter::equal(column, low),
+    })
+}
+
+fn meets(def: &TableDef, row: &Row, filter: &Filter) -> bool {
+    let ty = &def.columns[filter.column].ty;
+    let Some(own) = &row[filter.column] else { return false };
+    let above = match &filter.from {
+        Bound::Included(edge) => value::compare(ty, own, edge).is_ge(),
+        Bound::Excluded(edge) => value::compare(ty, own, edge).is_gt(),
+        Bound::Unbounded => true,
+    };
+    let below = match &filter.to {
+        Bound::Included(edge) => value::compare(ty, own, edge).is_le(),
+        Bound::Excluded(edge) => value::compare(ty, own, edge).is_lt(),
+        Bound::Unbounded => true,
+    };
+    above && below
+}
+
+/// Rows that meet random filters are all among those that scans with these filters give, and those are rows of the table.
+fn check_filters(server: &Server, rows: &[Row], random: &mut Random, what: &str) {
+    let def = server.def();
+    let lines = lines_of_rows(&def, rows);
+    let everything = sorted(lines.clone());
+    for _ in 0..30 {
+        let filters: Vec<Filter> =
+            (0..1 + random.below(3)).filter_map(|_| some_filter(&def, rows, random)).collect();
+        let found = sorted(server.scan(&filtered("t", def.columns.len(), &filters)).concat());
+        for (row, line) in rows.iter().zip(&lines) {
+            let wanted = filters.iter().all(|filter| meets(&def, row, filter));
+            assert!(!wanted || found.binary_search(line).is_ok(), "{what}: {filters:?} lost {line}");
+        }
+        assert!(found.iter().all(|line| everything.binary_search(line).is_ok()), "{what}: {filters:?}");
+        assert!(found.windows(2).all(|two| two[0] != two[1]), "{what}: {filters:?} gives a row twice");
+    }
+}
+
+#[test]
+fn scans_give_what_select_gives() {
+    for cores in [1, 3] {
+        let seed = seed(40 + cores as u64);
+        let what = format!("seed {seed} on {cores} cores");
+        let mut random = Random::new(seed);
+        let server = Server::start(cores, SMALL);
+        server.run(writes::create());
+        for round in 0..3 {
+            server.run((0..250).map(|_| writes::statement(&mut random, false)).collect());
+            check_whole(&server, &format!("{what}, round {round}"));
+        }
+        // Rows that have nothing but a cell of a column that goes away, and cells that are gone in a second.
+        server.run((0..150).map(|_| writes::statement(&mut random, true)).collect());
+        server.run(
+            (0..9)
+                .map(|n| format!("UPDATE t SET gone = 1 WHERE p = {n} AND q = 'new' AND c = 0 AND d = ''"))
+                .collect(),
+        );
+        server.run(vec!["ALTER TABLE t DROP gone".into(), "ALTER TABLE t ADD gone int".into()]);
+        std::thread::sleep(std::time::Duration::from_millis(2100));
+        let rows = check_whole(&server, &format!("{what}, after expiry"));
+        assert!(rows.len() > 100, "{what}: {} rows", rows.len());
+        check_filters(&server, &rows, &mut random, &what);
+        let (counted, bytes) = server.statistics();
+        assert!(counted >= 100 && bytes > 10_000, "{counted} rows of {bytes} bytes");
+        server.stop();
+    }
+}
+
+/// A table of many rows with numbers that rise, in several files and a memtable.
+fn with_numbers(cores: usize, memtable_bytes_max: usize) -> Server {
+    let server = Server::start(cores, memtable_bytes_max);
+    let mut script = vec![
+        "CREATE TABLE t (p int, c date, n bigint, v text, PRIMARY KEY (p, c)) WITH CLUSTERING ORDER BY (c DESC) \
+         AND compression = {'class': 'LZ4Compressor', 'chunk_length_in_kb': 4}"
+            .to_owned(),
+    ];
+    for p in 0..300 {
+        for c in 0..10 {
+            let n = p * 10 + c;
+            script.push(format!(
+                "INSERT INTO t (p, c, n, v) VALUES ({p}, '2024-01-{:02}', {n}, 'value {n}')",
+                c + 1
+            ));
+        }
+    }
+    server.run(script);
+    server
+}
+
+#[test]
+fn one_partition_is_found_on_the_core_that_has_it() {
+    let server = with_numbers(3, SMALL);
+    for p in [0_i32, 17, 299, 300] {
+        let filter = Filter::equal(0, Bytes::copy_from_slice(&p.to_be_bytes()));
+        let found = server.scan(&filtered("t", 4, std::slice::from_ref(&filter)));
+        let expected = server.run(vec![format!("SELECT p, c, n, v FROM t WHERE p = {p}")]);
+        assert_eq!(expected.len(), if p < 300 { 10 } else { 0 });
+        assert_eq!(found.concat(), lines_of_rows(&server.def(), &expected), "the rows of {p}, in order");
+        assert!(found.iter().filter(|lines| !lines.is_empty()).count() <= 1);
+    }
+    server.stop();
+}
+
+#[test]
+fn a_limit_is_kept_on_every_core() {
+    let server = with_numbers(2, SMALL);
+    let everything = server.scan(&all("t", 4));
+    for limit in [0_u64, 1, 49, 50, 51, 1000, 5000] {
+        let found = server.scan(&TableScan { limit: Some(limit), ..all("t", 4) });
+        for (found, everything) in found.iter().zip(&everything) {
+            assert_eq!(found[..], everything[..everything.len().min(limit as usize)], "limit {limit}");
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn ranges_of_tokens_are_disjoint_and_whole() {
+    let server = with_numbers(2, SMALL);
+    let ranges = [i64::MIN..=-1, 0..=i64::MAX];
+    let parts: Vec<String> = ranges
+        .into_iter()
+        .flat_map(|tokens| server.scan(&TableScan { tokens, ..all("t", 4) }).concat())
+        .collect();
+    assert_eq!(sorted(parts), sorted(server.scan(&all("t", 4)).concat()));
+    server.stop();
+}
+
+#[test]
+fn numbers_and_keys_out_of_range_are_hardly_looked_at() {
+    let server = with_numbers(1, 64 << 20);
+    server.flush();
+    server.run(vec!["INSERT INTO t (p, c, n, v) VALUES (7, '2024-01-05', 74, 'value 74')".into()]);
+    let rows = select_all(&server);
+    let def = server.def();
+    let ask = |column: usize, low: &[u8], high: &[u8]| {
+        let bound = |edge: &[u8]| Bound::Included(Bytes::copy_from_slice(edge));
+        let filter = Filter { column, from: bound(low), to: bound(high) };
+        let wanted = rows.iter().filter(|row| meets(&def, row, &filter)).count();
+        (wanted, server.scan(&filtered("t", 4, &[filter])).concat().len())
+    };
+    // No row has such a number: only what is in memory, and what lies beside it, is looked at.
+    let (wanted, found) = ask(2, &100_000_i64.to_be_bytes(), &200_000_i64.to_be_bytes());
+    assert!(wanted == 0 && found < rows.len() / 10, "{found} of {} rows", rows.len());
+    let day = (1_u32 << 31) + 19_723;
+    let (wanted, found) = ask(1, &(day + 3).to_be_bytes(), &(day + 4).to_be_bytes());
+    assert!(wanted == 600 && (600..=rows.len()).contains(&found), "{found} of {wanted}");
+    server.stop();
+}
+
+#[test]
+fn few_columns_or_none_still_count_the_rows() {
+    let server = with_numbers(2, SMALL);
+    let count = |columns: &[usize]| {
+        let scan = TableScan { columns: columns.to_vec(), ..all("t", 0) };
+        server.scan(&scan).concat().len()
+    };
+    assert_eq!(count(&[]), 3000);
+    assert_eq!(count(&[1]), 3000);
+    assert_eq!(count(&[2, 2, 0]), 3000);
+    server.stop();
+}
+
+#[test]
+fn counters_and_virtual_tables_are_scanned_too() {
+    let server = Server::start(2, SMALL);
+    let mut script = vec!["CREATE TABLE t (k text PRIMARY KEY, n counter)".to_owned()];
+    script.extend((0..40).map(|n| format!("UPDATE t SET n = n + {n} WHERE k = 'k{}'", n % 7)));
+    server.run(script);
+    let rows = check_whole(&server, "counters");
+    assert_eq!(rows.len(), 7);
+    let scan = TableScan { keyspace: "system_schema".into(), columns: vec![0, 1], ..all("tables", 0) };
+    let found = server.scan(&scan);
+    let expected = server.run(vec!["SELECT table_name FROM system_schema.tables".into()]);
+    assert_eq!((found[0].len(), found[1].len()), (expected.len(), 0), "core 0 gives what all have alike");
+    let few = server.scan(&TableScan { limit: Some(2), ..scan });
+    assert_eq!(few[0][..], found[0][..2]);
+    server.stop();
+}
+
+#[test]
+fn a_scan_does_not_see_what_is_written_later() {
+    let server = with_numbers(1, SMALL);
+    server.snapshot_is_kept(&all("t", 4), "DELETE FROM t WHERE p = 5", 3000);
+    server.stop();
+}
+
+#[test]
+fn what_is_not_there_is_an_error() {
+    let server = with_numbers(1, SMALL);
+    let error = |scan: TableScan| server.refused(scan);
+    assert_eq!(error(all("nope", 1)), "table ks.nope does not exist");
+    assert_eq!(error(all("t", 5)), "ks.t has no column 4: it has 4");
+    assert_eq!(error(filtered("t", 1, &[Filter::equal(0, Bytes::new())])), "Expected 4 byte int (0)");
+    server.stop();
+}

@@ -1,0 +1,214 @@
+//! An engine on several cores with small memtables in a folder, its answers by rows and by columns.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::{Array, RecordBatch};
+use embedded::Embedded;
+use engine::scan::arrow::ColumnBuilder;
+use engine::scan::{Filter, TableScan};
+use engine::{Engine, Outcome, Request};
+use lanes::{Config, Group, Lanes};
+use schema::TableDef;
+
+/// The cells of a row, serialized.
+pub(crate) type Row = Vec<Option<Vec<u8>>>;
+
+pub(crate) struct Server {
+    lanes: Lanes,
+    cores: usize,
+    dir: PathBuf,
+}
+
+/// Servers of this process: each has a folder of its own.
+static STARTED: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static KEEP: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
+}
+
+fn engine() -> Rc<Embedded> {
+    KEEP.with(|keep| keep.borrow().clone()).expect("kept")
+}
+
+impl Server {
+    /// A server with a keyspace `ks`, whose memtables are flushed at so many bytes.
+    pub(crate) fn start(cores: usize, memtable_bytes_max: usize) -> Server {
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("fairlane-columns-{}-{number}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let server = Server::open(dir, cores, memtable_bytes_max);
+        server.run(vec![
+            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+                .into(),
+        ]);
+        server
+    }
+
+    /// Brings everything into files: one of each core, if memtables were large enough.
+    pub(crate) fn flush(&self) {
+        let to = self.dir.join("snapshot");
+        for core in 0..self.cores {
+            let to = to.clone();
+            self.lanes.block_on(core, Group::CONTROL, move || async move {
+                engine().snapshot(&to).await.expect("a snapshot flushes first");
+            });
+        }
+    }
+
+    fn open(dir: PathBuf, cores: usize, memtable_bytes_max: usize) -> Server {
+        let config = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
+        let lanes = Lanes::start(config).expect("lanes start");
+        for core in 0..cores {
+            let dir = dir.clone();
+            lanes.block_on(core, Group::CONTROL, move || async move {
+                let options = storage::Options {
+                    memtable_bytes_max,
+                    segment_bytes: 1 << 20,
+                    commit: storage::CommitMode::Periodic { every: std::time::Duration::from_secs(1) },
+                    ..storage::Options::in_dir(dir, core as u32, cores as u32)
+                };
+                let engine = Embedded::open(options).await.expect("opens");
+                KEEP.with(|keep| *keep.borrow_mut() = Some(engine));
+            });
+        }
+        Server { lanes, cores, dir }
+    }
+
+    /// Runs statements; the last one's rows.
+    pub(crate) fn run(&self, statements: Vec<String>) -> Vec<Row> {
+        self.lanes.block_on(0, Group::DEFAULT, move || async move {
+            let engine = engine();
+            let mut last = Vec::new();
+            for text in statements {
+                let statement = Rc::new(cql::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}")));
+                let plan = engine.prepare(statement, Some("ks")).unwrap_or_else(|e| panic!("{text}: {e}"));
+                let outcome = engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await;
+                last = match outcome.unwrap_or_else(|e| panic!("{text}: {e}")) {
+                    Outcome::Rows(rows) => {
+                        let owned = |row: Vec<Option<&[u8]>>| {
+                            row.into_iter().map(|cell| cell.map(<[u8]>::to_vec)).collect()
+                        };
+                        rows.decoded().into_iter().map(owned).collect()
+                    }
+                    _ => Vec::new(),
+                };
+            }
+            last
+        })
+    }
+
+    /// The definition of `ks.t`.
+    pub(crate) fn def(&self) -> TableDef {
+        self.lanes.block_on(0, Group::DEFAULT, || async {
+            TableDef::clone(engine().schema().table("ks", "t").expect("the table is there"))
+        })
+    }
+
+    /// Runs a scan on every core; the lines of each core.
+    pub(crate) fn scan(&self, scan: &TableScan) -> Vec<Vec<String>> {
+        let lines = |core| {
+            let scan = scan.clone();
+            self.lanes.block_on(core, Group::DEFAULT, move || async move {
+                let mut source = engine().scan(&scan).expect("a scan");
+                let schema = source.schema();
+                lanes::heavy(Group::DEFAULT, async move {
+                    let mut lines = Vec::new();
+                    while let Some(batch) = source.next().await.expect("a batch") {
+                        assert!(batch.num_rows() > 0, "no batch is empty");
+                        assert_eq!(batch.schema(), schema);
+                        lines.extend(lines_of(&batch));
+                    }
+                    assert_eq!(source.progress(), 1.0, "it is at its end");
+                    lines
+                })
+                .await
+            })
+        };
+        (0..self.cores).map(lines).collect()
+    }
+
+    /// A scan on core 0 still gives so many rows after a statement that was run in the middle of it.
+    pub(crate) fn snapshot_is_kept(&self, scan: &TableScan, statement: &'static str, rows: usize) {
+        let scan = scan.clone();
+        let found = self.lanes.block_on(0, Group::DEFAULT, move || async move {
+            let engine = engine();
+            let mut source = engine.scan(&scan).expect("a scan");
+            let mut found = source.next().await.expect("a batch").map_or(0, |batch| batch.num_rows());
+            let plan = engine.prepare(Rc::new(cql::parse(statement).expect("parses")), Some("ks"));
+            let written = engine.execute(&plan.expect("prepares"), &Request::EMPTY);
+            written.outcome(&*engine).await.expect("runs");
+            while let Some(batch) = source.next().await.expect("a batch") {
+                found += batch.num_rows();
+            }
+            found
+        });
+        assert_eq!(found, rows, "rows of a scan that began before {statement}");
+    }
+
+    /// Why a scan is refused.
+    pub(crate) fn refused(&self, scan: TableScan) -> String {
+        self.lanes.block_on(0, Group::DEFAULT, move || async move {
+            engine().scan(&scan).expect_err("it is refused").to_string()
+        })
+    }
+
+    /// Rows and bytes of `ks.t` on all cores.
+    pub(crate) fn statistics(&self) -> (u64, u64) {
+        let of = |core| {
+            self.lanes.block_on(core, Group::DEFAULT, || async {
+                engine().statistics("ks", "t").expect("the table is there")
+            })
+        };
+        (0..self.cores).map(of).fold((0, 0), |(rows, bytes), own| (rows + own.rows, bytes + own.bytes))
+    }
+
+    pub(crate) fn stop(self) {
+        for core in 0..self.cores {
+            self.lanes.block_on(core, Group::CONTROL, || async {
+                let engine = KEEP.with(|keep| keep.borrow_mut().take()).expect("kept");
+                engine.shutdown().await.expect("closes");
+            });
+        }
+        self.lanes.shutdown();
+        std::fs::remove_dir_all(&self.dir).expect("removes");
+    }
+}
+
+/// A scan of all columns of a table of `ks`.
+pub(crate) fn all(table: &str, columns: usize) -> TableScan {
+    TableScan {
+        keyspace: "ks".into(),
+        table: table.into(),
+        columns: (0..columns).collect(),
+        tokens: i64::MIN..=i64::MAX,
+        filters: Vec::new(),
+        limit: None,
+        batch_rows: 50,
+        bypass_cache: false,
+    }
+}
+
+pub(crate) fn filtered(table: &str, columns: usize, filters: &[Filter]) -> TableScan {
+    TableScan { filters: filters.to_vec(), ..all(table, columns) }
+}
+
+/// Each row as text.
+pub(crate) fn lines_of(batch: &RecordBatch) -> Vec<String> {
+    let cell = |column: &dyn Array, row: usize| format!("{:?}", column.slice(row, 1));
+    let line = |row| batch.columns().iter().map(|column| cell(column, row)).collect::<String>();
+    (0..batch.num_rows()).map(line).collect()
+}
+
+/// The rows of a SELECT as the lines a scan gives, without asking the engine how.
+pub(crate) fn lines_of_rows(def: &TableDef, rows: &[Row]) -> Vec<String> {
+    let arrays = def.columns.iter().enumerate().map(|(at, column)| {
+        let mut builder = ColumnBuilder::new(&column.ty, rows.len());
+        rows.iter().for_each(|row| builder.push(row[at].as_deref()).expect("a value"));
+        builder.finish()
+    });
+    let batch = RecordBatch::try_new(engine::scan::schema_of(def), arrays.collect()).expect("columns");
+    lines_of(&batch)
+}

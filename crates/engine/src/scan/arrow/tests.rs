@@ -1,0 +1,189 @@
+//! Every type with values at its borders, null and bytes that are no value; and back.
+
+use std::sync::Arc;
+
+use ::schema::{CqlType, UdtType, value};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Date32Type, Decimal128Type, IntervalMonthDayNanoType, Time64NanosecondType};
+use arrow_array::{Array, ArrayRef};
+
+use super::*;
+
+fn ty(text: &str) -> CqlType {
+    let udt = UdtType {
+        keyspace: "ks".into(),
+        name: "place".into(),
+        fields: vec![("street".into(), CqlType::Text), ("number".into(), CqlType::Int)],
+    };
+    CqlType::parse(text, &|name| (name == "place").then(|| Arc::new(udt.clone()))).expect("a type")
+}
+
+fn column(ty: &CqlType, values: &[Option<Vec<u8>>]) -> ArrayRef {
+    let mut builder = ColumnBuilder::new(ty, values.len());
+    values.iter().for_each(|value| builder.push(value.as_deref()).expect("a value"));
+    assert_eq!(builder.len(), values.len());
+    let array = builder.finish();
+    assert!(builder.is_empty());
+    array
+}
+
+/// Values of a scalar type by their texts: they and a null become a column of the right type, and come back.
+#[track_caller]
+fn check(text: &str, texts: &[&str]) -> ArrayRef {
+    let ty = ty(text);
+    let values = texts.iter().map(|text| Some(value::parse_text(&ty, text).expect("a value")));
+    let values: Vec<_> = values.chain([None]).collect();
+    let array = column(&ty, &values);
+    assert_eq!(*array.data_type(), arrow_type(&ty));
+    assert_eq!((array.len(), array.null_count()), (values.len(), 1));
+    for (row, value) in values.iter().enumerate() {
+        let back = serialized(&ty, &array, row);
+        match (value, back) {
+            (Some(value), Some(back)) => {
+                assert!(value::compare(&ty, value, &back).is_eq(), "{text} {row}: {value:?} {back:?}");
+            }
+            (value, back) => assert!(value.is_none() && back.is_none(), "{text} {row}: {back:?}"),
+        }
+    }
+    array
+}
+
+#[test]
+fn numbers_and_texts_go_there_and_back() {
+    check("boolean", &["true", "false"]);
+    check("tinyint", &["-128", "0", "127"]);
+    check("smallint", &["-32768", "-1", "32767"]);
+    check("int", &["-2147483648", "0", "2147483647"]);
+    check("bigint", &["-9223372036854775808", "1", "9223372036854775807"]);
+    check("counter", &["-5", "5"]);
+    check("float", &["-1.5", "0.0", "NaN", "Infinity"]);
+    check("double", &["-1.5e300", "-0.0", "-Infinity"]);
+    check("ascii", &["", "plain"]);
+    check("text", &["", "漢字 é"]);
+    check("blob", &["0x", "0x00ff"]);
+    check("timestamp", &["1969-12-31T23:59:59.999Z", "2024-02-29T12:00:00Z", "-9223372036854775808"]);
+    check("frozen<int>", &["7"]);
+}
+
+#[test]
+fn dates_count_from_1970() {
+    let days = check("date", &["1970-01-01", "1969-12-31", "0", "4294967295"]);
+    assert_eq!(days.as_primitive::<Date32Type>().values()[..4], [0, -1, i32::MIN, i32::MAX]);
+    let times = check("time", &["00:00:00", "23:59:59.999999999"]);
+    assert_eq!(times.as_primitive::<Time64NanosecondType>().value(1), 86_399_999_999_999);
+    let intervals = check("duration", &["1y2mo3d4ns", "-5s", "0s"]);
+    let first = intervals.as_primitive::<IntervalMonthDayNanoType>().value(0);
+    assert_eq!((first.months, first.days, first.nanoseconds), (14, 3, 4));
+}
+
+#[test]
+fn what_sql_has_no_type_for_is_text() {
+    let long = format!("-{}", "123456789".repeat(30));
+    let check_texts = |text: &str, texts: &[&str]| {
+        let array = check(text, texts);
+        let found: Vec<_> = array.as_string::<i32>().iter().flatten().collect();
+        assert_eq!(found, texts, "{text}");
+    };
+    check_texts("varint", &["0", "-170141183460469231731687303715884105728", &long]);
+    check_texts("uuid", &["123e4567-e89b-42d3-a456-426655440000"]);
+    check_texts("timeuuid", &["50554d6e-29bb-11e5-b345-feff819cdc9f"]);
+    check_texts("inet", &["127.0.0.1", "2001:db8::1"]);
+}
+
+#[test]
+fn decimals_are_exact_or_an_error() {
+    let array = check("decimal", &["1.5", "-0.000001", "100", "1e6", "1.500000000", "0e99", "0.0000000000"]);
+    let found = &array.as_primitive::<Decimal128Type>().values()[..7];
+    assert_eq!(found, [1_500_000, -1, 100_000_000, 1_000_000_000_000, 1_500_000, 0, 0]);
+    let most = "99999999999999999999999999999999.999999";
+    check("decimal", &[most, &format!("-{most}"), &format!("1.{}", "0".repeat(60))]);
+    for text in
+        ["0.0000001", "1e32", "-1e99", "1.0000000000000000000000000000000000000000001", "1e-2147483647"]
+    {
+        let bytes = value::parse_text(&CqlType::Decimal, text).expect("a decimal");
+        let error = ColumnBuilder::new(&CqlType::Decimal, 1).push(Some(&bytes)).expect_err(text);
+        assert!(error.to_string().contains("cannot be read as a number of 38 digits"), "{error}");
+    }
+}
+
+#[test]
+fn collections_are_lists_maps_and_structs() {
+    let (one, two) = (1_i32.to_be_bytes(), 2_i32.to_be_bytes());
+    let list = value::encode_list([&one[..], &two].into_iter());
+    let lists = column(&ty("list<int>"), &[Some(list.clone()), None, Some(vec![0; 4])]);
+    assert_eq!(*lists.data_type(), arrow_type(&ty("set<int>")));
+    let lists = lists.as_list::<i32>();
+    assert_eq!((lists.value_length(0), lists.is_null(1), lists.value_length(2)), (2, true, 0));
+    assert!(!lists.is_null(2), "an empty frozen list is no null");
+
+    let map = value::encode_map([(&b"a"[..], &list[..])].into_iter());
+    let maps = column(&ty("map<text, frozen<list<int>>>"), &[None, Some(map)]);
+    let entry = maps.as_map().value(1);
+    assert_eq!(entry.column(0).as_string::<i32>().value(0), "a");
+    assert_eq!(entry.column(1).as_list::<i32>().value_length(0), 2);
+
+    let tuple = value::encode_tuple([Some(&one[..]), None].into_iter());
+    let tuples = column(&ty("tuple<int, text>"), &[Some(tuple), None]);
+    let tuples = tuples.as_struct();
+    assert_eq!(tuples.column_names(), ["f1", "f2"]);
+    assert_eq!((tuples.column(1).is_null(0), tuples.is_null(0), tuples.is_null(1)), (true, false, true));
+
+    // Written before `number` was added to the type.
+    let short = value::encode_tuple([Some(&b"High"[..])].into_iter());
+    let places = column(&ty("list<frozen<place>>"), &[Some(value::encode_list([&short[..]].into_iter()))]);
+    let place = places.as_list::<i32>().value(0);
+    assert_eq!(place.as_struct().column_names(), ["street", "number"]);
+    assert!(place.as_struct().column(1).is_null(0));
+    assert_eq!(serialized(&ty("list<int>"), &column(&ty("list<int>"), &[Some(list)]), 0), None);
+}
+
+#[test]
+fn bytes_that_are_no_value_are_errors() {
+    let long = [0; 17];
+    for text in [
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "counter",
+        "float",
+        "double",
+        "date",
+        "time",
+        "timestamp",
+        "uuid",
+        "timeuuid",
+        "inet",
+        "duration",
+        "list<int>",
+        "map<int, int>",
+        "tuple<int>",
+        "place",
+    ] {
+        for bytes in [&long[..], &[0xff; 3]] {
+            let pushed = ColumnBuilder::new(&ty(text), 1).push(Some(bytes));
+            assert!(pushed.is_err(), "{text} {bytes:?}");
+        }
+    }
+    for (text, bytes) in [
+        ("text", &[0xff][..]),
+        ("varint", &[]),
+        ("decimal", &[0; 4]),
+        ("time", &[0x7f; 8]),
+        ("set<text>", &[0, 0, 0, 1, 0, 0, 0, 1, 0xff]),
+        ("tuple<int>", &[0, 0, 0, 4, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]),
+    ] {
+        assert!(ColumnBuilder::new(&ty(text), 1).push(Some(bytes)).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_value_of_the_type_is_not_serialized() {
+    let texts: ArrayRef = Arc::new(arrow_array::StringArray::from(vec!["nope", "é"]));
+    for text in ["uuid", "inet", "varint", "int"] {
+        assert_eq!(serialized(&ty(text), &texts, 0), None, "{text}");
+    }
+    assert_eq!(serialized(&CqlType::Ascii, &texts, 1), None);
+    assert_eq!(serialized(&CqlType::Text, &texts, 1).as_deref(), Some("é".as_bytes()));
+}
