@@ -142,7 +142,7 @@ fn loosened(ty: &CqlType, bound: &Bound<Bytes>, lower: bool) -> Bound<Bytes> {
     };
     match number {
         Some(number) if number.is_nan() => Bound::Unbounded,
-        Some(number) if number == 0.0 => {
+        Some(0.0) => {
             let mut zero = vec![0; edge.len()];
             zero[0] = if lower { 0x80 } else { 0 };
             Bound::Included(zero.into())

@@ -115,7 +115,7 @@ fn scans_give_what_select_gives() {
                 .collect(),
         );
         server.run(vec!["ALTER TABLE t DROP gone".into(), "ALTER TABLE t ADD gone int".into()]);
-        std::thread::sleep(std::time::Duration::from_millis(2100));
+        server.wait(std::time::Duration::from_millis(2100));
         let rows = check_whole(&server, &format!("{what}, after expiry"));
         assert!(rows.len() > 100, "{what}: {} rows", rows.len());
         check_filters(&server, &rows, &mut random, &what);

@@ -100,6 +100,10 @@ impl Server {
         })
     }
 
+    pub(crate) fn wait(&self, duration: std::time::Duration) {
+        self.lanes.block_on(0, Group::DEFAULT, move || lanes::time::sleep(duration));
+    }
+
     /// The definition of `ks.t`.
     pub(crate) fn def(&self) -> TableDef {
         self.lanes.block_on(0, Group::DEFAULT, || async {

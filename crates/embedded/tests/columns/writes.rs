@@ -64,13 +64,13 @@ pub(crate) fn constant(ty: &str, random: &mut Random) -> String {
                 + &n.to_string()
         ),
         "blob" => format!("0x{:08x}", n * 1_000_003),
-        "boolean" => (n % 2 == 0).to_string(),
+        "boolean" => (n.is_multiple_of(2)).to_string(),
         "date" => format!("'{}-02-{:02}'", 1960 + n, 1 + n % 28),
         "decimal" => format!("-{n}.25"),
         "double" | "float" => format!("{}.5", n as i64 - 20),
         "duration" => format!("{n}mo3d{n}ns"),
         "inet" => {
-            if n % 2 == 0 {
+            if n.is_multiple_of(2) {
                 format!("'10.0.0.{n}'")
             } else {
                 format!("'2001:db8::{n:x}'")
@@ -86,14 +86,14 @@ pub(crate) fn constant(ty: &str, random: &mut Random) -> String {
         "set<int>" => format!("{{{n}, {}}}", n % 3),
         "map<text, int>" => format!("{{'{}': {n}, 'k': 1}}", n % 4),
         "tuple<int, text>" => {
-            if n % 3 == 0 {
+            if n.is_multiple_of(3) {
                 format!("({n}, null)")
             } else {
                 format!("({n}, 't')")
             }
         }
         "place" | "frozen<place>" => {
-            if n % 3 == 0 {
+            if n.is_multiple_of(3) {
                 format!("{{street: '{n}'}}")
             } else {
                 format!("{{street: 'x', number: {n}}}")

@@ -8,7 +8,7 @@ use crate::codec::{Malformed, Reader};
 use crate::columnar::bits::Bits;
 use crate::columnar::encode::{HEAD_DELETION, HEAD_RANGES, HEAD_STATICS};
 use crate::columnar::ints::Ints;
-use crate::columnar::marks::{Marks, State};
+use crate::columnar::marks::{ElementMarks, Marks, State};
 use crate::columnar::region::{Directory, FromRegion, Kind, Place, Region, Store, crc};
 use crate::columnar::values::{Lie, Values};
 use crate::model::{CellRef, CellValue, Deletion, Liveness};
@@ -189,45 +189,6 @@ impl FromRegion for CellMarks {
 impl FromRegion for Values {
     fn from_region(data: Bytes, place: &Place, _: usize) -> Result<Values, Malformed> {
         Values::read(data, place.lie, place.slots)
-    }
-}
-
-/// The marks of the elements of a column, and where those of each row start.
-#[derive(Debug)]
-pub(crate) struct ElementMarks {
-    pub(crate) data: Bytes,
-    starts: Ints,
-    pub(crate) marks: Marks,
-    count: usize,
-    rows: usize,
-}
-
-impl FromRegion for ElementMarks {
-    fn from_region(data: Bytes, place: &Place, rows: usize) -> Result<ElementMarks, Malformed> {
-        let mut reader = Reader::new(data.clone());
-        let starts = Ints::read(&mut reader, rows)?;
-        let marks = Marks::read(&mut reader, place.slots)?;
-        let mut last = 0;
-        for row in 0..rows {
-            let start = starts.get(&data, row);
-            if start < last || start > place.slots as i64 {
-                return Err(Malformed);
-            }
-            last = start;
-        }
-        if reader.rest() != 0 {
-            return Err(Malformed);
-        }
-        Ok(ElementMarks { data, starts, marks, count: place.slots, rows })
-    }
-}
-
-impl ElementMarks {
-    /// The elements of a row.
-    pub(crate) fn of_row(&self, row: usize) -> std::ops::Range<usize> {
-        let start =
-            |row: usize| if row < self.rows { self.starts.get(&self.data, row) as usize } else { self.count };
-        start(row)..start(row + 1)
     }
 }
 

@@ -13,9 +13,12 @@
 //! Without timestamps of its own a slot was written when its row was, as nearly all are. The valid bits are Arrow's
 //! validity where nothing is special.
 
+use bytes::Bytes;
+
 use crate::codec::{Malformed, Reader};
 use crate::columnar::bits::{Bits, BitsBuilder};
 use crate::columnar::ints::Ints;
+use crate::columnar::region::{FromRegion, Place};
 use crate::model::Expiry;
 
 /// What is in a slot.
@@ -156,6 +159,45 @@ impl Marks {
     /// Whether every slot holds a value for ever.
     pub(crate) fn all_live(&self) -> bool {
         self.valid == Bits::All && self.special == Bits::None
+    }
+}
+
+/// The marks of the elements of a column, and where those of each row start.
+#[derive(Debug)]
+pub(crate) struct ElementMarks {
+    pub(crate) data: Bytes,
+    starts: Ints,
+    pub(crate) marks: Marks,
+    count: usize,
+    rows: usize,
+}
+
+impl FromRegion for ElementMarks {
+    fn from_region(data: Bytes, place: &Place, rows: usize) -> Result<ElementMarks, Malformed> {
+        let mut reader = Reader::new(data.clone());
+        let starts = Ints::read(&mut reader, rows)?;
+        let marks = Marks::read(&mut reader, place.slots)?;
+        let mut last = 0;
+        for row in 0..rows {
+            let start = starts.get(&data, row);
+            if start < last || start > place.slots as i64 {
+                return Err(Malformed);
+            }
+            last = start;
+        }
+        if reader.rest() != 0 {
+            return Err(Malformed);
+        }
+        Ok(ElementMarks { data, starts, marks, count: place.slots, rows })
+    }
+}
+
+impl ElementMarks {
+    /// The elements of a row.
+    pub(crate) fn of_row(&self, row: usize) -> std::ops::Range<usize> {
+        let start =
+            |row: usize| if row < self.rows { self.starts.get(&self.data, row) as usize } else { self.count };
+        start(row)..start(row + 1)
     }
 }
 
