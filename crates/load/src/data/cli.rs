@@ -7,6 +7,9 @@ use super::{Source, flags};
 use crate::LoadError;
 use crate::cli::{stop_on_signals, write_json};
 
+/// From this scale on, with a hundred suppliers, the primary keys of TPC-H's rows are unique.
+const UNIQUE_FROM: f64 = 0.01;
+
 /// Runs a workload with what follows its name; returns the exit code: 0 when every row was written, 1 when not.
 ///
 /// # Errors
@@ -22,6 +25,11 @@ pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
         "tpch" => Box::new(Tpch::new(options.scale)),
         _ => Box::new(Hits::new(options.rows, options.seed)),
     };
+    if workload == "tpch" && options.scale < UNIQUE_FROM {
+        eprintln!(
+            "fairlane load: below a scale of {UNIQUE_FROM} some parts have the same supplier twice: of those rows of partsupp CQL keeps one."
+        );
+    }
     let tables = chosen(source.as_ref(), &options.only)?;
     let fill = Fill { source: source.as_ref(), tables, target, decimals: options.decimals };
     let stop = stop_on_signals()?;

@@ -318,6 +318,21 @@ mod tests {
         }
     }
 
+    /// At a scale of 0.001 they are not: ten suppliers are too few for four different ones of every part.
+    #[test]
+    fn primary_keys_are_unique_from_a_hundredth_on() {
+        let source = Tpch::new(0.01);
+        for (table, places) in [(2, [0, 0]), (4, [0, 1])] {
+            let (mut keys, mut rows) = (std::collections::HashSet::new(), 0);
+            source.make(table, 0, 1, &mut |row| {
+                keys.insert(places.map(|place| format!("{:?}", row[place])));
+                rows += 1;
+                ControlFlow::Continue(())
+            });
+            assert_eq!(keys.len(), rows, "{}", source.tables()[table].name);
+        }
+    }
+
     #[test]
     fn rows_have_the_columns_of_their_table() {
         let source = Tpch::new(0.001);
