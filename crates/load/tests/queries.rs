@@ -201,3 +201,16 @@ fn what_is_never_answered_is_counted_and_cancelled() {
     assert_eq!((total(&report, "answered"), total(&report, "unanswered")), (2, 2), "{report}");
     assert_eq!(seen.cancels.load(Ordering::Relaxed), 2);
 }
+
+#[test]
+fn an_open_loop_lasts_as_long_as_it_was_to_last() {
+    // It once ended with its last arrival, and reported a higher rate than there was.
+    let (report, _) = check("pause", Script::default(), "--rate 50:100ms,0:200ms");
+    let seconds: Vec<f64> = report["steps"]
+        .as_array()
+        .expect("steps")
+        .iter()
+        .filter_map(|step| step["seconds"].as_f64())
+        .collect();
+    assert_eq!(seconds, [0.1, 0.2]);
+}

@@ -195,7 +195,8 @@ impl Load {
     /// Waits for the end or a stop, then for the last answers, and then has the rest given up.
     async fn supervise(&self, stop: &StopFlag, tasks: &[tokio::task::JoinHandle<()>]) {
         let all_ended = || tasks.iter().all(tokio::task::JoinHandle::is_finished);
-        while !self.over.get() && !all_ended() {
+        // Behind its last arrival an open loop still lasts as long as it was to last.
+        while !self.over.get() && (self.open || !all_ended()) {
             tokio::time::sleep(TICK).await;
             self.book.borrow_mut().roll();
             if stop.is_set() || self.book.borrow().stretch().is_none() {
