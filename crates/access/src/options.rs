@@ -6,7 +6,7 @@ use std::time::Duration;
 use cql::ast::OptionValue;
 use engine::Error;
 use schema::CqlType;
-use workload::{Effective, LevelSpec, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, WorkloadType};
+use workload::{Action, Effective, LevelSpec, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, QueryLimit, WorkloadType};
 
 /// An option.
 pub(crate) struct LevelOption {
@@ -45,7 +45,7 @@ impl LevelOption {
 }
 
 /// In the order of the columns.
-pub(crate) const OPTIONS: [LevelOption; 8] = [
+pub(crate) const OPTIONS: [LevelOption; 13] = [
     LevelOption {
         name: "timeout",
         ty: || CqlType::Duration,
@@ -109,19 +109,45 @@ pub(crate) const OPTIONS: [LevelOption; 8] = [
         get: |spec| duration(spec.slots.queue_timeout),
         from: None,
     },
+    LevelOption {
+        name: "memory_min",
+        ty: || CqlType::Text,
+        set: |spec, value| percent("memory_min", 0, value).map(|set| spec.memory.min_ppm = set.unwrap_or(0)),
+        get: |spec| string(Some(spec.memory.min_ppm).filter(|ppm| *ppm > 0).map(percent_text)),
+        from: None,
+    },
+    LevelOption {
+        name: "memory_limit",
+        ty: || CqlType::Text,
+        set: |spec, value| percent("memory_limit", 10_000, value).map(|set| spec.memory.limit_ppm = set),
+        get: |spec| string(spec.memory.limit_ppm.map(percent_text)),
+        from: None,
+    },
+    LevelOption {
+        name: "memory_overcommit",
+        ty: || CqlType::Boolean,
+        set: |spec, value| truth("memory_overcommit", value).map(|set| spec.memory.overcommit = set),
+        get: |spec| OptionValue::Boolean(spec.memory.overcommit),
+        from: None,
+    },
+    LevelOption {
+        name: "spill",
+        ty: || CqlType::Boolean,
+        set: |spec, value| truth("spill", value).map(|set| spec.spill = set),
+        get: |spec| OptionValue::Boolean(spec.spill),
+        from: None,
+    },
+    LevelOption {
+        name: "query_limit",
+        ty: || CqlType::Text,
+        set: set_query_limit,
+        get: |spec| spec.query_limit.as_ref().map_or(OptionValue::Null, query_limit),
+        from: None,
+    },
 ];
 
 /// Options that will come.
-const NOT_YET: [&str; 8] = [
-    "cpu_min",
-    "memory_min",
-    "memory_limit",
-    "memory_overcommit",
-    "spill",
-    "query_limit",
-    "latency_target",
-    "tag",
-];
+const NOT_YET: [&str; 3] = ["cpu_min", "latency_target", "tag"];
 
 /// What Apache Doris calls its options, and their names here.
 const DORIS: [(&str, &str); 12] = [
@@ -222,6 +248,92 @@ fn percent(name: &str, min_ppm: u32, value: &OptionValue) -> Result<Option<u32>,
             Err(Error::Invalid(text))
         }
     }
+}
+
+/// True unless it says false; null is true.
+fn truth(name: &str, value: &OptionValue) -> Result<bool, Error> {
+    match value {
+        OptionValue::Null => Ok(true),
+        OptionValue::Boolean(truth) => Ok(*truth),
+        other => {
+            Err(Error::Invalid(format!("'{name}' can only be true or false (given {})", text_of(other))))
+        }
+    }
+}
+
+fn set_query_limit(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
+    let invalid = |why: String| {
+        Err(Error::Invalid(format!(
+            "{why}; 'query_limit' takes {{'elapsed': '30s', 'rows': 1e9, 'bytes': '10GB', 'action': 'cancel'}}, with at \
+             least one limit, and 'cancel', 'demote:LEVEL' or 'log' as the action"
+        )))
+    };
+    let entries = match value {
+        OptionValue::Null => {
+            spec.query_limit = None;
+            return Ok(());
+        }
+        OptionValue::Map(entries) => entries,
+        other => return invalid(format!("{} is not a map", text_of(other))),
+    };
+    let mut limit = QueryLimit { elapsed: None, rows: None, bytes: None, action: Action::Cancel };
+    for (name, value) in entries {
+        let understood = match name.as_str() {
+            "elapsed" => {
+                limit.elapsed = milliseconds("query_limit", "'elapsed' values", value)?;
+                limit.elapsed.is_some()
+            }
+            "rows" => {
+                limit.rows = number(value);
+                limit.rows.is_some()
+            }
+            "bytes" => {
+                limit.bytes = match value {
+                    OptionValue::String(text) => parse_bytes(text).filter(|bytes| *bytes > 0),
+                    value => number(value),
+                };
+                limit.bytes.is_some()
+            }
+            "action" => match Action::parse(&text_of(value)) {
+                Some(action) => {
+                    limit.action = action;
+                    true
+                }
+                None => false,
+            },
+            _ => return invalid(format!("There is no '{name}' in 'query_limit'")),
+        };
+        if !understood {
+            return invalid(format!("'{name}' cannot be {}", text_of(value)));
+        }
+    }
+    if limit.elapsed.is_none() && limit.rows.is_none() && limit.bytes.is_none() {
+        return invalid("There is no limit".to_owned());
+    }
+    spec.query_limit = Some(limit);
+    Ok(())
+}
+
+/// A positive whole number, also as `1e9` or in quotes.
+fn number(value: &OptionValue) -> Option<u64> {
+    let float =
+        |number: f64| (number.fract() == 0.0 && (1.0..=1e18).contains(&number)).then_some(number as u64);
+    match value {
+        OptionValue::Integer(number) => u64::try_from(*number).ok().filter(|number| *number > 0),
+        OptionValue::Float(number) => float(*number),
+        OptionValue::String(text) => float(text.trim().parse::<f64>().ok()?),
+        _ => None,
+    }
+}
+
+/// A limit as it would be set.
+fn query_limit(limit: &QueryLimit) -> OptionValue {
+    let number = |number: u64| OptionValue::Integer(i64::try_from(number).unwrap_or(i64::MAX));
+    let elapsed = limit.elapsed.map(|elapsed| string(Some(text_of(&duration(Some(elapsed))))));
+    let bytes = limit.bytes.map(|bytes| string(Some(bytes_text(bytes))));
+    let entries = [("elapsed", elapsed), ("rows", limit.rows.map(number)), ("bytes", bytes)];
+    let set = entries.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    OptionValue::Map(set.chain([("action".to_owned(), string(Some(limit.action.to_string())))]).collect())
 }
 
 fn set_io_limit(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
@@ -364,7 +476,7 @@ fn text_of(value: &OptionValue) -> String {
         OptionValue::Boolean(truth) => truth.to_string(),
         OptionValue::String(text) => text.clone(),
         OptionValue::Duration(duration) => duration.to_string(),
-        OptionValue::Map(_) => "a map".to_owned(),
+        map @ OptionValue::Map(_) => map.to_string(),
     }
 }
 
@@ -477,6 +589,42 @@ mod tests {
             let given = bad.trim_matches('\'');
             let text = "'io_limit' takes bytes a second such as '200MB/s', at least '64KiB/s'";
             check_one(&format!("io_limit = {bad}"), Err(&format!("{text} (given {given})")));
+        }
+    }
+
+    #[test]
+    fn memory_and_runaway_queries_have_their_bounds() {
+        check_one("memory_min = '25%'", Ok("'25%'"));
+        check_one("memory_min = '0%'", Ok("null"));
+        check_one("memory_limit = '30%'", Ok("'30%'"));
+        let text = "'memory_limit' can only take values of '1%' to '100%' (given 0.5%)";
+        check_one("memory_limit = '0.5%'", Err(text));
+        let text = "'memory_min' can only take values of '0%' to '100%' (given 101%)";
+        check_one("memory_min = '101%'", Err(text));
+        check_one("memory_overcommit = false", Ok("false"));
+        check_one("memory_overcommit = null", Ok("true"));
+        check_one("spill = 7", Err("'spill' can only be true or false (given 7)"));
+        let limit = "{'elapsed': '30s', 'rows': 1000000000, 'bytes': '10GB', 'action': 'demote:slow'}";
+        check_one(&format!("query_limit = {limit}"), Ok(limit));
+        check_one(
+            "query_limit = {'elapsed':'30s','rows':1e9,'bytes':'10GB','action':'demote:slow'}",
+            Ok(limit),
+        );
+        check_one("query_limit = {'rows': 5}", Ok("{'rows': 5, 'action': 'cancel'}"));
+        check_one("query_limit = null", Ok("null"));
+        let takes = "'query_limit' takes {'elapsed': '30s', 'rows': 1e9, 'bytes': '10GB', 'action': 'cancel'}, with at least \
+                     one limit, and 'cancel', 'demote:LEVEL' or 'log' as the action";
+        for (given, why) in [
+            ("{'action': 'log'}", "There is no limit"),
+            ("{'rows': 0}", "'rows' cannot be 0"),
+            ("{'rows': 1.5}", "'rows' cannot be 1.5"),
+            ("{'bytes': 'much'}", "'bytes' cannot be much"),
+            ("{'rows': 1, 'action': 'kill'}", "'action' cannot be kill"),
+            ("{'rows': 1, 'action': 'demote:'}", "'action' cannot be demote:"),
+            ("{'speed': 1}", "There is no 'speed' in 'query_limit'"),
+            ("5", "5 is not a map"),
+        ] {
+            check_one(&format!("query_limit = {given}"), Err(&format!("{why}; {takes}")));
         }
     }
 

@@ -74,6 +74,12 @@ pub(crate) fn size(options: &mut Options, memory_bytes: u64, memtables_bytes: Op
     options.cache_bytes = (own / 4).max(8 << 20);
 }
 
+/// What queries may compute with, of the memory that the server may have: three eighths, beside the quarter for the cache and the
+/// fifth for memtables.
+pub(crate) fn query_memory(memory_bytes: u64) -> u64 {
+    memory_bytes / 8 * 3
+}
+
 /// Under this many open files a busy server runs out: 16,384 connections, and files of tables.
 const FILES_WANTED: u64 = 65_536;
 

@@ -90,6 +90,7 @@ impl Rooms {
         let password = folder::password(&settings.data_dir, given_password)?;
         let admin = Admin { name: settings.admin_user.clone(), password: password.text().to_owned() };
         let levels = Levels::new(self.lanes.clone());
+        levels.memory().set_total(machine::query_memory(memory_bytes));
         for core in 1..cores {
             let own = options(core);
             self.lanes

@@ -188,7 +188,7 @@ mod tests {
 
     fn effective(name: &str, workload_type: Option<WorkloadType>) -> Rc<Effective> {
         let spec = LevelSpec { workload_type, ..LevelSpec::new(name) };
-        let level = Arc::new(Level::new(spec.name.clone(), lanes::Group::DEFAULT, 1));
+        let level = Arc::new(Level::new(spec.name.clone(), lanes::Group::DEFAULT, 1, &crate::Memory::new(0)));
         Rc::new(Effective::of(&Entry { level, spec }))
     }
 

@@ -89,7 +89,10 @@ mod tests {
     fn entry(name: &str, (shares, timeout_ms, workload_type): Options) -> Entry {
         let timeout = timeout_ms.map(Duration::from_millis);
         let spec = LevelSpec { shares, timeout, workload_type, ..LevelSpec::new(name) };
-        Entry { level: Arc::new(Level::new(spec.name.clone(), Group::DEFAULT, 1)), spec }
+        Entry {
+            level: Arc::new(Level::new(spec.name.clone(), Group::DEFAULT, 1, &crate::Memory::new(0))),
+            spec,
+        }
     }
 
     /// `levels` are named a, b, c, …; expected are the options, each with the level it comes from.

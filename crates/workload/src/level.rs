@@ -7,10 +7,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use lanes::Group;
+use lanes::{Group, Lanes};
 
 use crate::gate::{Gate, SlotUse};
 use crate::histogram::{Histogram, Merged, count};
+use crate::{Account, LevelMemory, LevelSpec, Memory, MemoryLimits, SlotLimits};
 
 /// What a request does, for the statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +47,8 @@ pub struct Level {
     pub(crate) gate: Gate,
     /// The core that keeps its queue.
     pub(crate) home: usize,
+    memory: Arc<Memory>,
+    own_memory: Arc<LevelMemory>,
 }
 
 /// What a level does on one core; on a cache line (two, for the prefetcher) of its own.
@@ -73,12 +76,14 @@ pub(crate) struct Totals {
 }
 
 impl Level {
-    /// A level in that group on a server of so many cores.
-    pub(crate) fn new(name: Arc<str>, group: Group, cores: usize) -> Level {
+    /// A level in that group on a server of so many cores and that memory.
+    pub(crate) fn new(name: Arc<str>, group: Group, cores: usize, memory: &Arc<Memory>) -> Level {
         let core = |_| OnCore { in_flight: AtomicU32::new(0), stats: OnceLock::new() };
         let home =
             name.bytes().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % cores;
-        Level { name, group, cores: (0..cores).map(core).collect(), gate: Gate::new(), home }
+        let own_memory = memory.add(&name, 1000, &MemoryLimits::NONE);
+        let (cores, memory) = ((0..cores).map(core).collect(), memory.clone());
+        Level { name, group, cores, gate: Gate::new(), home, memory, own_memory }
     }
 
     /// Its name.
@@ -117,6 +122,30 @@ impl Level {
     /// To be called on the fast lane of `core` only.
     pub(crate) fn set_in_flight(&self, core: usize, in_flight: u32) {
         self.cores[core].in_flight.store(in_flight, Relaxed);
+    }
+
+    /// Takes in what its options say of slots and memory, for what runs and waits too.
+    pub(crate) fn set(self: &Arc<Self>, lanes: &Lanes, spec: &LevelSpec) {
+        self.memory.alter(&self.own_memory, spec.shares, &spec.memory);
+        self.set_slots(lanes, &spec.slots);
+    }
+
+    /// It was dropped: who waits need wait no longer, and what it has is counted until it is given back.
+    pub(crate) fn retire(self: &Arc<Self>, lanes: &Lanes) {
+        self.memory.remove(&self.own_memory);
+        self.set_slots(lanes, &SlotLimits::NONE);
+    }
+
+    /// An account for the memory of a statement.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        self.memory.account(&self.own_memory)
+    }
+
+    /// Its query memory.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<LevelMemory> {
+        &self.own_memory
     }
 
     /// How its slots are used, where it has a `max_concurrency`.

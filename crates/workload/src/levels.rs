@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use lanes::{Group, Lanes};
 
-use crate::{DEFAULT_LEVEL, DRIVER_LEVEL, Level, LevelSpec, SlotLimits};
+use crate::{Action, DEFAULT_LEVEL, DRIVER_LEVEL, Level, LevelSpec, Memory};
 
 /// Most levels at a time. The lanes could take ten times as many groups; each level costs 256 bytes a core at least.
 pub const LEVELS_MAX: usize = 100_000;
@@ -60,6 +60,40 @@ impl Catalogue {
     }
 }
 
+impl Catalogue {
+    /// Whether a level can have these options beside the others.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn check(&self, spec: &LevelSpec) -> Result<(), String> {
+        let min_ppm = spec.memory.min_ppm;
+        if let Some(limit_ppm) = spec.memory.limit_ppm
+            && min_ppm > limit_ppm
+        {
+            return Err("'memory_min' cannot be more than 'memory_limit'".to_owned());
+        }
+        let others = self.entries().filter(|entry| entry.spec.name != spec.name);
+        let sum_ppm = others.map(|entry| u64::from(entry.spec.memory.min_ppm)).sum::<u64>();
+        if min_ppm > 0 && sum_ppm + u64::from(min_ppm) > 1_000_000 {
+            let percent = |ppm: u64| ppm as f64 / 10_000.0;
+            return Err(format!(
+                "The 'memory_min' of all service levels cannot be more than 100% (the others have {}%, given {}%)",
+                percent(sum_ppm),
+                percent(min_ppm.into())
+            ));
+        }
+        match spec.query_limit.as_ref().map(|limit| &limit.action) {
+            Some(Action::Demote(level)) if *level == spec.name => {
+                Err("A level cannot demote its statements to itself".to_owned())
+            }
+            Some(Action::Demote(level)) if self.get(level).is_none() => {
+                Err(LevelError::Missing(level.clone()).to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A change that cannot be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LevelError {
@@ -89,21 +123,33 @@ impl std::error::Error for LevelError {}
 /// The service levels of this process.
 pub struct Levels {
     pub(crate) lanes: Lanes,
+    memory: Arc<Memory>,
     current: ArcSwap<Catalogue>,
 }
 
 impl Levels {
-    /// Only `default` and `driver` yet.
+    /// Only `default` and `driver` yet; query memory is without end until [`Memory::set_total`] says otherwise.
     #[must_use]
     pub fn new(lanes: Lanes) -> Arc<Levels> {
+        let memory = Memory::new(u64::MAX);
         let built_in =
             [(LevelSpec::default_level(), Group::DEFAULT), (LevelSpec::driver_level(), Group::DRIVER)];
         let entry = |(spec, group): (LevelSpec, Group)| {
-            let level = Arc::new(Level::new(spec.name.clone(), group, lanes.cores()));
+            let level = Arc::new(Level::new(spec.name.clone(), group, lanes.cores(), &memory));
             (spec.name.clone(), Arc::new(Entry { level, spec }))
         };
         let entries = built_in.into_iter().map(entry).collect();
-        Arc::new(Levels { lanes, current: ArcSwap::from_pointee(Catalogue { entries }) })
+        Arc::new(Levels {
+            memory: memory.clone(),
+            lanes,
+            current: ArcSwap::from_pointee(Catalogue { entries }),
+        })
+    }
+
+    /// Query memory.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
     }
 
     /// The levels as they are now.
@@ -125,8 +171,8 @@ impl Levels {
             return Err(LevelError::Full);
         }
         let group = self.lanes.create_group(Group::USERS, spec.group_spec());
-        let level = Arc::new(Level::new(spec.name.clone(), group, self.lanes.cores()));
-        level.set_slots(&self.lanes, &spec.slots);
+        let level = Arc::new(Level::new(spec.name.clone(), group, self.lanes.cores(), &self.memory));
+        level.set(&self.lanes, &spec);
         catalogue.entries.insert(spec.name.clone(), Arc::new(Entry { level, spec }));
         self.current.store(Arc::new(catalogue));
         Ok(())
@@ -142,11 +188,10 @@ impl Levels {
             return Err(LevelError::Missing(spec.name));
         };
         let level = entry.level.clone();
-        let slots = spec.slots;
         self.lanes.alter_group(level.group(), spec.group_spec());
-        *entry = Arc::new(Entry { level: level.clone(), spec });
+        *entry = Arc::new(Entry { level: level.clone(), spec: spec.clone() });
         self.current.store(Arc::new(catalogue));
-        level.set_slots(&self.lanes, &slots);
+        level.set(&self.lanes, &spec);
         Ok(())
     }
 
@@ -163,8 +208,7 @@ impl Levels {
             return Err(LevelError::Missing(name.into()));
         };
         self.current.store(Arc::new(catalogue));
-        // Who waits for a slot of it need wait no longer.
-        entry.level.set_slots(&self.lanes, &SlotLimits::NONE);
+        entry.level.retire(&self.lanes);
         self.lanes.drop_group(entry.level.group());
         Ok(())
     }

@@ -14,9 +14,13 @@ mod gate;
 mod histogram;
 mod level;
 mod levels;
+mod memory;
 mod metrics;
+mod query_limit;
+mod refusal;
 mod slots;
 mod spec;
+mod usage;
 
 pub use admission::{
     Admission, CORE_IN_FLIGHT_MAX, Decision, INTERACTIVE_IN_FLIGHT_MAX, InFlight, LEVEL_IN_FLIGHT_MAX,
@@ -26,5 +30,9 @@ pub use effective::{Effective, merge};
 pub use gate::{Entrance, Overloaded, SlotUse, Ticket, Waiting, admit, enter};
 pub use level::{Kind, Level};
 pub use levels::{Catalogue, Entry, LEVELS_MAX, LevelError, Levels};
+pub use memory::{Account, Ask, LevelMemory, Memory, MemoryLimits, MemoryUse, PAGE_BYTES, due};
+pub use query_limit::{Action, Exceeded, QueryLimit, Watch};
+pub use refusal::{Refusal, Why};
 pub use slots::{Arrival, Crowd, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLimits, Waiter};
 pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LevelSpec, WorkloadType};
+pub use usage::LevelUsage;

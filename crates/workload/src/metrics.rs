@@ -6,7 +6,7 @@ use lanes::{Group, Usage};
 
 use crate::histogram::Merged;
 use crate::level::Totals;
-use crate::{Entry, Kind, Levels, SlotUse};
+use crate::{Entry, Kind, Levels, MemoryUse, SlotUse};
 
 /// A counter out of what the lanes count: metric, labels beside the level, help, and its value (divided by 10^9 for seconds).
 type LaneMetric = (&'static str, &'static str, &'static str, fn(&Usage) -> f64);
@@ -101,6 +101,22 @@ impl Levels {
     }
 }
 
+/// Query memory.
+fn memory(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
+    type Value = fn(&MemoryUse) -> u64;
+    const MEMORY: [(&str, &str, &str, Value); 3] = [
+        ("fairlane_query_memory_bytes", "gauge", "Query memory that the level uses.", |u| u.used),
+        ("fairlane_query_memory_most_bytes", "gauge", "The most it ever used.", |u| u.most),
+        ("fairlane_query_memory_refused_total", "counter", "Times it was refused more.", |u| u.refused),
+    ];
+    for (name, kind, help, value) in MEMORY {
+        head(out, name, kind, help);
+        for (level, entry, ..) in levels {
+            let _ = writeln!(out, "{name}{{{level}}} {}", value(&entry.level.memory().usage()));
+        }
+    }
+}
+
 /// Slots, of the levels that have or had a `max_concurrency`.
 fn slots(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
     let uses: Vec<(&String, SlotUse)> = levels
@@ -164,6 +180,7 @@ fn requests(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
         let _ = writeln!(out, "fairlane_in_flight{{{level}}} {}", totals.in_flight);
     }
     slots(out, levels);
+    memory(out, levels);
     let service = "fairlane_service_time_seconds";
     head(out, service, "histogram", "Time spent on a request, without its time in queues.");
     for (level, _, totals, _) in levels {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lanes::GroupSpec;
 use sched::Class;
 
-use crate::SlotLimits;
+use crate::{MemoryLimits, QueryLimit, SlotLimits};
 
 /// The level of whoever has no other.
 pub const DEFAULT_LEVEL: &str = "default";
@@ -63,6 +63,12 @@ pub struct LevelSpec {
     pub io_limit: Option<u64>,
     /// How many of its statements run and wait.
     pub slots: SlotLimits,
+    /// What memory its statements may have.
+    pub memory: MemoryLimits,
+    /// Whether its queries may spill to disk before they are refused memory for good.
+    pub spill: bool,
+    /// What becomes of its statements that go too far.
+    pub query_limit: Option<QueryLimit>,
 }
 
 impl LevelSpec {
@@ -77,6 +83,9 @@ impl LevelSpec {
             cpu_limit_ppm: None,
             io_limit: None,
             slots: SlotLimits::NONE,
+            memory: MemoryLimits::NONE,
+            spill: true,
+            query_limit: None,
         }
     }
 

@@ -44,6 +44,7 @@ impl World<'_> {
         if self.levels.is_full() {
             return Err(Error::Invalid(LevelError::Full.to_string()));
         }
+        self.levels.check(&spec).map_err(Error::Invalid)?;
         let maker = self.permit_maker(Resource::ServiceLevel(name.clone()));
         Ok([Edit::PutLevel(spec)].into_iter().chain(maker).collect())
     }
@@ -55,6 +56,7 @@ impl World<'_> {
         let Some(entry) = self.levels.get(name) else { return Err(missing(name)) };
         let mut spec = entry.spec.clone();
         options::set_all(&mut spec, &statement.options)?;
+        self.levels.check(&spec).map_err(Error::Invalid)?;
         Ok(vec![Edit::PutLevel(spec)])
     }
 

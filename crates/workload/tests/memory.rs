@@ -1,0 +1,199 @@
+//! Query memory against a model, by seed: `SEED=… cargo test --release -p workload --test memory` runs one alone. What must hold at
+//! every moment: a guarantee is kept, nothing is lent that is guaranteed, and nothing is lost.
+
+use std::sync::Arc;
+
+use workload::{Account, LevelMemory, Memory, MemoryLimits, PAGE_BYTES, Why, due};
+
+const MIB: u64 = 1 << 20;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+}
+
+struct Modelled {
+    level: Arc<LevelMemory>,
+    limits: MemoryLimits,
+    accounts: Vec<(Account, u64)>,
+}
+
+impl Modelled {
+    fn pages(&self) -> u64 {
+        self.accounts.iter().map(|(_, bytes)| bytes.div_ceil(PAGE_BYTES)).sum()
+    }
+}
+
+fn part(total: u64, ppm: u32) -> u64 {
+    total / PAGE_BYTES * u64::from(ppm) / 1_000_000
+}
+
+fn step(random: &mut Random, memory: &Arc<Memory>, levels: &mut [Modelled]) {
+    let total = memory.total();
+    let at = random.below(levels.len() as u64) as usize;
+    let used: Vec<u64> = levels.iter().map(Modelled::pages).collect();
+    let guaranteed: u64 = levels
+        .iter()
+        .zip(&used)
+        .enumerate()
+        .map(|(i, (level, used))| if i == at { 0 } else { part(total, level.limits.min_ppm).max(*used) })
+        .sum();
+    let level = &mut levels[at];
+    match random.below(8) {
+        0 => level.accounts.push((memory.account(&level.level), 0)),
+        1 if !level.accounts.is_empty() => {
+            level.accounts.swap_remove(random.below(level.accounts.len() as u64) as usize);
+        }
+        2..=5 if !level.accounts.is_empty() => {
+            let one = random.below(level.accounts.len() as u64) as usize;
+            let (account, bytes) = &mut level.accounts[one];
+            let more = random.below(2 * MIB);
+            let more_pages = (*bytes + more).div_ceil(PAGE_BYTES) - bytes.div_ceil(PAGE_BYTES);
+            let after = used[at] + more_pages;
+            let granted = account.try_grow(more);
+            if after <= part(total, level.limits.min_ppm) {
+                assert_eq!(granted, Ok(()), "what is guaranteed is granted");
+            }
+            match &granted {
+                Ok(()) => {
+                    *bytes += more;
+                    assert!(
+                        more_pages == 0 || guaranteed + after <= total / PAGE_BYTES,
+                        "what is others' is not lent"
+                    );
+                    let limit = level.limits.limit_ppm.map_or(u64::MAX, |ppm| part(total, ppm));
+                    assert!(more_pages == 0 || level.limits.overcommit || after <= limit, "beyond its limit");
+                }
+                Err(refusal) => assert!(refusal.to_string().starts_with("The service level '"), "{refusal}"),
+            }
+        }
+        6 if !level.accounts.is_empty() => {
+            let one = random.below(level.accounts.len() as u64) as usize;
+            let (account, bytes) = &mut level.accounts[one];
+            let less = random.below(*bytes + 1);
+            account.shrink(less);
+            *bytes -= less;
+        }
+        _ => {}
+    }
+    for level in levels.iter() {
+        assert_eq!(level.level.used(), level.pages() * PAGE_BYTES);
+    }
+}
+
+#[test]
+fn memory_does_what_the_model_does() {
+    let one = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
+    for seed in one.map_or(0..100, |seed| seed..seed + 1) {
+        let steps = std::panic::catch_unwind(|| {
+            let mut random = Random(seed);
+            let memory = Memory::new((8 + random.below(32)) * MIB);
+            let mut left_ppm = 1_000_000;
+            let mut level = |i: u64| {
+                let min_ppm = random.below(left_ppm / 2 + 1) as u32;
+                left_ppm -= u64::from(min_ppm);
+                let limit_ppm = (random.below(2) == 0)
+                    .then(|| (min_ppm + 10_000).min(1_000_000).max(random.below(1_000_000) as u32));
+                let limits = MemoryLimits { min_ppm, limit_ppm, overcommit: random.below(2) == 0 };
+                let level = memory.add(&format!("l{i}").into(), 1 + random.below(1000) as u16, &limits);
+                Modelled { level, limits, accounts: Vec::new() }
+            };
+            let mut levels: Vec<Modelled> = (0..4).map(&mut level).collect();
+            (0..3000).for_each(|_| step(&mut random, &memory, &mut levels));
+            levels.clear();
+            assert_eq!(memory.used(), 0, "nothing is lost");
+        });
+        assert!(steps.is_ok(), "SEED={seed} cargo test --release -p workload --test memory");
+    }
+}
+
+fn limits(min: u32, limit: Option<u32>, overcommit: bool) -> MemoryLimits {
+    MemoryLimits { min_ppm: min * 10_000, limit_ppm: limit.map(|limit| limit * 10_000), overcommit }
+}
+
+#[test]
+fn idle_memory_is_lent_and_comes_back_when_its_owner_needs_it() {
+    let memory = Memory::new(160 * MIB);
+    let owner = memory.add(&"owner".into(), 1000, &limits(10, None, true));
+    let guest = memory.add(&"guest".into(), 1000, &limits(0, Some(50), true));
+    let (own, borrowed) = (memory.account(&owner), memory.account(&guest));
+    // All but what is guaranteed to the owner, and the 16th that is not lent.
+    assert_eq!(borrowed.try_grow(134 * MIB), Ok(()));
+    assert_eq!(borrowed.try_grow(MIB).unwrap_err().why, Why::Full);
+    assert_eq!(own.try_grow(16 * MIB), Ok(()), "guaranteed");
+    assert_eq!(own.try_grow(10 * MIB), Ok(()), "not lent");
+    assert_eq!(own.try_grow(MIB).unwrap_err().why, Why::Full);
+    assert!(owner.usage().is_owed);
+    // The guest gives back a little, wants it again, and is refused: the owner is owed.
+    borrowed.shrink(20 * MIB);
+    let refused = borrowed.try_grow(MIB).unwrap_err();
+    assert_eq!(refused.why, Why::Owed);
+    let text = "The service level 'guest' has 114.0 MiB of query memory, and 1.0 MiB more would be borrowed beyond the \
+                80.0 MiB it is due, while 'owner' needs memory ('owner' has 26.0 MiB). Give 'guest' more shares or a \
+                memory_min, or lower max_concurrency";
+    assert_eq!(refused.to_string(), text);
+    assert_eq!(own.try_grow(MIB), Ok(()));
+    assert!(!owner.usage().is_owed);
+    assert_eq!(borrowed.try_grow(MIB), Ok(()), "and now it may");
+    assert_eq!(borrowed.try_grow_unspillable(MIB).unwrap_err().why, Why::Unspillable);
+    drop(own);
+    assert_eq!(borrowed.used(), 115 * MIB);
+    memory.alter(&guest, 1000, &limits(0, Some(50), false));
+    let refused = borrowed.try_grow(MIB).unwrap_err();
+    let text = "The service level 'guest' has 115.0 MiB of query memory, and 1.0 MiB more would be beyond its memory_limit, \
+                50% of 160.0 MiB or 80.0 MiB, with memory_overcommit = false. Raise memory_limit, allow memory_overcommit, \
+                or lower max_concurrency";
+    assert_eq!((refused.why, refused.to_string()), (Why::Limit, text.to_owned()));
+    assert_eq!(guest.usage().refused, 4);
+    memory.remove(&guest);
+    drop(borrowed);
+    let own = memory.account(&owner);
+    assert_eq!(own.try_grow(160 * MIB), Ok(()), "all of it, alone");
+}
+
+#[test]
+fn what_is_due_goes_by_shares_within_bounds() {
+    assert_eq!(due(900, 0, 900, 100, 300), 300);
+    assert_eq!(due(900, 0, 200, 100, 300), 200);
+    assert_eq!(due(900, 400, 900, 100, 300), 400);
+    assert_eq!(due(900, 0, 900, 100, 100), 900);
+}
+
+#[test]
+fn threads_that_charge_at_once_lose_nothing() {
+    let memory = Memory::new(8 * MIB);
+    let levels: Vec<_> =
+        (0..3).map(|i| memory.add(&format!("l{i}").into(), 100, &limits(20, None, true))).collect();
+    std::thread::scope(|scope| {
+        for seed in 0..6_u64 {
+            let account = memory.account(&levels[seed as usize % levels.len()]);
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                let mut has = 0;
+                for _ in 0..20_000 {
+                    let bytes = random.below(200_000);
+                    if random.below(3) > 0 && account.try_grow(bytes).is_ok() {
+                        has += bytes;
+                    } else {
+                        let back = random.below(has + 1);
+                        account.shrink(back);
+                        has -= back;
+                    }
+                    assert_eq!(account.used(), has);
+                }
+            });
+        }
+    });
+    assert_eq!(memory.used(), 0);
+    let all = memory.account(&levels[0]);
+    assert!(all.try_grow(8 * MIB).is_err(), "what others are guaranteed is kept");
+    assert_eq!(all.try_grow(8 * MIB * 5 / 10), Ok(()), "and not a byte of the rest is lost");
+}
