@@ -27,7 +27,7 @@ impl Session {
     ) -> Option<Done> {
         let consistency = batch.params.consistency;
         let limit = admitted.effective.spec.timeout.unwrap_or(self.core.shared.config.request_timeout);
-        let admitted = match self.take_slot(envelope, times, admitted, limit) {
+        let admitted = match self.take_slot(envelope, None, times, admitted, limit) {
             Ok(admitted) => admitted,
             Err(NoSlot::Waits) => return None,
             Err(NoSlot::Refused(refused)) => {

@@ -14,7 +14,7 @@ use wire::{
     Consistency, Envelope, Failure, FailureKind, Prelude, Prepare, PreparedHead, QueryParams, Request,
     Version,
 };
-use workload::{Effective, InFlight, Refused, Ticket};
+use workload::{Effective, InFlight, Refused, Ticket, Watch};
 
 use crate::reply::{self, Wish};
 use crate::session::Session;
@@ -47,6 +47,12 @@ pub(crate) struct Admitted {
 impl Admitted {
     pub(crate) fn new(effective: Rc<Effective>, ticket: InFlight) -> Admitted {
         Admitted { effective, ticket, slot: None }
+    }
+
+    /// What looks after a statement of the level, where it has a `query_limit`.
+    pub(crate) fn watch(&self) -> Option<Watch> {
+        let limit = self.effective.spec.query_limit.clone()?;
+        Some(Watch::new(self.effective.level.name().clone(), limit))
     }
 }
 

@@ -11,8 +11,9 @@ use crate::describe;
 use crate::logging::Level;
 use crate::reply;
 use crate::request::{Admitted, Call, Done, Due, Later, Times, Wait, overloaded};
+use crate::running::Running;
 use crate::session::Session;
-use crate::slots::NoSlot;
+use crate::slots::{NoSlot, needs_slot};
 use crate::statement::{Kind, Statement, Timeout, Work};
 use crate::values::{bound_timeout, bound_values};
 
@@ -80,8 +81,8 @@ impl Session {
                 return Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error))));
             }
         };
-        if matches!(statement.work, Work::Engine(_)) {
-            match self.take_slot(call.envelope, call.times, admitted, limit) {
+        if needs_slot(statement) {
+            match self.take_slot(call.envelope, Some(statement), call.times, admitted, limit) {
                 Ok(with_slot) => admitted = with_slot,
                 Err(NoSlot::Waits) => return None,
                 Err(NoSlot::Refused(refused)) => {
@@ -186,8 +187,19 @@ impl Session {
         session.begin();
         let (group, is_read) = (due.admitted.effective.group(), due.kind == Kind::Read);
         let key = is_read.then(|| self.reads.borrow_mut().reserve());
+        let running = Running {
+            statement: due.statement.clone(),
+            effective: due.admitted.effective.clone(),
+            since_ns: due.times.began_ns,
+            waits: false,
+        };
         let work = async move {
-            match lanes::time::timeout(due.limit, &mut later).await {
+            let watch = due.admitted.watch().filter(|_| is_read);
+            let waited = match watch {
+                Some(watch) => session.watched(watch, due.limit, &mut later).await,
+                None => lanes::time::timeout(due.limit, &mut later).await,
+            };
+            match waited {
                 Ok(result) => {
                     session.follow(&result).await;
                     session.give(due, result, lanes::time::monotonic_ns());
@@ -209,7 +221,7 @@ impl Session {
         };
         let task = lanes::spawn(group, work);
         match key {
-            Some(key) => self.reads.borrow_mut().keep(key, task),
+            Some(key) => self.reads.borrow_mut().keep(key, task, running),
             None => task.detach(),
         }
     }

@@ -18,6 +18,7 @@ use crate::acks::Unacked;
 use crate::core::Core;
 use crate::counters::bump;
 use crate::output::Sending;
+use crate::running::Running;
 
 /// Who a session is.
 pub(crate) struct Role {
@@ -26,10 +27,10 @@ pub(crate) struct Role {
     pub(crate) number: u32,
 }
 
-/// Tasks of reads, by key.
+/// Tasks of reads and of what waits for a slot, by key.
 #[derive(Default)]
 pub(crate) struct Reads {
-    tasks: Vec<Option<lanes::Task<()>>>,
+    tasks: Vec<Option<(lanes::Task<()>, Running)>>,
     free: Vec<usize>,
 }
 
@@ -43,14 +44,19 @@ impl Reads {
     }
 
     /// Keeps a task in its place: dropped with the session's connection, it is cancelled.
-    pub(crate) fn keep(&mut self, key: usize, task: lanes::Task<()>) {
-        self.tasks[key] = Some(task);
+    pub(crate) fn keep(&mut self, key: usize, task: lanes::Task<()>, running: Running) {
+        self.tasks[key] = Some((task, running));
+    }
+
+    /// What runs and waits, by key.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (usize, &Running)> {
+        self.tasks.iter().enumerate().filter_map(|(key, kept)| Some((key, &kept.as_ref()?.1)))
     }
 
     /// The task in that place is about to end by itself.
     pub(crate) fn done(&mut self, key: usize) {
         // All are gone where the connection has ended.
-        if let Some(task) = self.tasks.get_mut(key).and_then(Option::take) {
+        if let Some((task, _)) = self.tasks.get_mut(key).and_then(Option::take) {
             task.detach();
             self.free.push(key);
         }

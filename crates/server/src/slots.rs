@@ -8,7 +8,9 @@ use wire::{Envelope, Failure, FailureKind};
 use workload::{Entrance, Waiting};
 
 use crate::request::{Admitted, Times};
+use crate::running::Running;
 use crate::session::Session;
+use crate::statement::{Statement, Work};
 
 /// A statement that cannot begin now.
 pub(crate) enum NoSlot {
@@ -18,12 +20,22 @@ pub(crate) enum NoSlot {
     Refused(Box<(Admitted, Failure)>),
 }
 
+/// Whether a statement takes a slot: one about data does. Who looks at the server itself, as drivers do when they connect, or
+/// changes levels, is never kept waiting by a level that is full.
+pub(crate) fn needs_slot(statement: &Statement) -> bool {
+    let of_server = |target: &engine::Target| {
+        target.keyspace.strip_prefix("system").is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    };
+    matches!(&statement.work, Work::Engine(plan) if !plan.targets().iter().all(of_server))
+}
+
 impl Session {
     /// Gives a statement that is about to run the slot that its level wants it to have. It may wait for `limit` where the level
     /// does not say how long.
     pub(crate) fn take_slot(
         self: &Rc<Self>,
         envelope: &Envelope,
+        statement: Option<&Rc<Statement>>,
         times: Times,
         admitted: Admitted,
         limit: Duration,
@@ -34,7 +46,13 @@ impl Session {
         match workload::enter(&admitted.effective, limit) {
             Entrance::In(slot) => Ok(Admitted { slot: Some(slot), ..admitted }),
             Entrance::Waits(waiting) => {
-                self.begin_with_slot(waiting, envelope.clone(), times, admitted);
+                let running = Running {
+                    statement: statement.cloned(),
+                    effective: admitted.effective.clone(),
+                    since_ns: times.read_ns,
+                    waits: true,
+                };
+                self.begin_with_slot(waiting, envelope.clone(), running, times, admitted);
                 Err(NoSlot::Waits)
             }
             Entrance::Full(refused) => {
@@ -49,6 +67,7 @@ impl Session {
         self: &Rc<Self>,
         waiting: Waiting,
         envelope: Envelope,
+        running: Running,
         times: Times,
         admitted: Admitted,
     ) {
@@ -76,6 +95,6 @@ impl Session {
             session.end();
         };
         let task = lanes::spawn(group, work);
-        self.reads.borrow_mut().keep(key, task);
+        self.reads.borrow_mut().keep(key, task, running);
     }
 }

@@ -49,6 +49,8 @@ pub(crate) fn register(core: &Rc<Core>) {
         registry.add(VirtualTable::new("system_traces", name, 1, clustering, &columns, Vec::new));
     }
     registry.add(clients(core));
+    registry.add(crate::level_usage::table(core));
+    registry.add(crate::running::table(core));
 }
 
 fn local(shared: Arc<Shared>, engine: Weak<dyn Engine>) -> VirtualTable {

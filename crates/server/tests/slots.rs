@@ -178,6 +178,20 @@ fn who_finds_the_queue_full_or_waits_too_long_is_told_why_and_when_to_come_back(
     let text = "The service level 'few' is overloaded: its queue is full (1 statements waiting, max_queue_size 1); \
                 1 statements running, max_concurrency 1. Try again in ";
     assert!(full.message.starts_with(text) && full.message.ends_with(" ms."), "{}", full.message);
+    let usage = third.query("SELECT service_level, running, queued, queue_full FROM system.level_usage WHERE service_level = 'few'");
+    let number = |number: i64| String::from_utf8_lossy(&number.to_be_bytes()).into_owned();
+    assert_eq!(
+        usage.texts(),
+        [["few".to_owned(), number(2), number(1), number(1)]],
+        "this one runs too, without a slot"
+    );
+    let listed = third
+        .query("SELECT state, role, statement FROM system.running_statements WHERE service_level = 'few'");
+    let mut listed = listed.texts();
+    listed.sort();
+    let row = |state, what| [state, "few", what];
+    let own = row("running", "read system.running_statements");
+    assert_eq!(listed, [row("queued", "read ks.counted"), row("running", "read ks.counted"), own]);
     // Statements about levels take no slot; what is altered holds for who waits.
     let altered = third.query("ALTER SERVICE LEVEL few WITH queue_timeout = 1ms");
     assert_eq!(altered, Answer::Void);
@@ -211,4 +225,34 @@ fn who_finds_the_queue_full_or_waits_too_long_is_told_why_and_when_to_come_back(
     let batch = "BEGIN BATCH INSERT INTO ks.counted (k, v) VALUES (1, 'a'); APPLY BATCH";
     assert_eq!(first.query(batch), Answer::Void);
     assert!(running.most.load(SeqCst) <= 2);
+}
+
+#[test]
+fn a_read_that_goes_beyond_its_query_limit_is_cancelled_or_goes_on_in_another_level() {
+    let (server, mut admin, running) = start("query_limit = {'elapsed': '20ms', 'action': 'cancel'}");
+    running.stuck.store(true, SeqCst);
+    let mut client = few(&server);
+    let Answer::Error(failure) = client.query(READ) else { panic!("it does not end by itself") };
+    let text =
+        "The statement went beyond the query_limit of service level 'few': elapsed 20 ms. It was cancelled.";
+    assert_eq!((failure.kind.code(), failure.message.as_str()), (0x2200, text));
+    until(|| running.now.load(SeqCst) == 0);
+    admin.run("CREATE SERVICE LEVEL slow WITH shares = 1");
+    admin.run("ALTER SERVICE LEVEL few WITH query_limit = {'elapsed': '20ms', 'action': 'demote:slow'}");
+    queue(&mut client, READ);
+    client.flush();
+    // In its new level it uses CPU, as it looks around every millisecond.
+    let used = || {
+        let metrics = server.get("/metrics").1;
+        let dispatches =
+            |line: &str| line.starts_with("fairlane_dispatches_total{level=\"slow\",lane=\"fast\"}");
+        metrics.lines().find(|line| dispatches(line)).is_some_and(|line| !line.ends_with(" 0"))
+    };
+    until(used);
+    running.stuck.store(false, SeqCst);
+    assert_eq!(client.receive().expect("an answer").1, Answer::Void);
+    let refused =
+        admin.query("ALTER SERVICE LEVEL few WITH query_limit = {'rows': 1, 'action': 'demote:nobody'}");
+    let Answer::Error(failure) = refused else { panic!("{refused:?}") };
+    assert_eq!(failure.message, "The service level 'nobody' doesn't exist.");
 }

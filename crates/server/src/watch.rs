@@ -1,0 +1,72 @@
+//! A level's `query_limit`, for the reads of CQL that take a while: how long they run, and what a page of them holds.
+
+use std::time::Duration;
+
+use engine::{Error, Outcome};
+use workload::{Action, Exceeded, Watch};
+
+use crate::logging::Level;
+use crate::request::Later;
+use crate::session::Session;
+
+impl Session {
+    /// Waits for a read for at most `limit`, and sees to it that it does not go too far. To be awaited by the read's own task, which
+    /// may have to go on in another level.
+    pub(crate) async fn watched(
+        &self,
+        mut watch: Watch,
+        limit: Duration,
+        later: &mut Later,
+    ) -> Result<Result<Outcome, Error>, lanes::time::Elapsed> {
+        let began_ns = lanes::time::monotonic_ns();
+        let mut left = limit;
+        let mut early = None;
+        if let Some(elapsed) = watch.elapsed_max().filter(|elapsed| *elapsed < limit) {
+            match lanes::time::timeout(elapsed, &mut *later).await {
+                Ok(result) => early = Some(result),
+                Err(_) => {
+                    left = limit.saturating_sub(elapsed);
+                    if let Some(exceeded) = watch.look(elapsed, 0, 0)
+                        && let Err(error) = self.act(exceeded).await
+                    {
+                        return Ok(Err(error));
+                    }
+                }
+            }
+        }
+        let result = match early {
+            Some(result) => result,
+            None => lanes::time::timeout(left, later).await?,
+        };
+        let Ok(Outcome::Rows(rows)) = &result else { return Ok(result) };
+        let elapsed = Duration::from_nanos(lanes::time::monotonic_ns().saturating_sub(began_ns));
+        if let Some(exceeded) = watch.look(elapsed, rows.count.into(), rows.cells.len() as u64)
+            && let Err(error) = self.act(exceeded).await
+        {
+            return Ok(Err(error));
+        }
+        Ok(result)
+    }
+
+    /// Does what is to be done with a statement that has gone too far.
+    async fn act(&self, exceeded: Exceeded) -> Result<(), Error> {
+        let role = self.login().map_or_else(String::new, |login| login.role().to_string());
+        let logger = &self.core.shared.logger;
+        let action = exceeded.action.to_string();
+        let fields: [(&str, &dyn std::fmt::Display); 4] =
+            [("level", &exceeded.level), ("role", &role), ("limit", &exceeded), ("action", &action)];
+        logger.log(Level::Warn, "query_limit", &fields);
+        match &exceeded.action {
+            Action::Cancel => Err(Error::Invalid(format!("{exceeded}. It was cancelled."))),
+            Action::Log => Ok(()),
+            Action::Demote(level) => {
+                // One that was dropped since has nobody to go to.
+                let entry = self.core.access.levels().catalogue().get(level).cloned();
+                if let Some(entry) = entry {
+                    lanes::switch_group(entry.level.group()).await;
+                }
+                Ok(())
+            }
+        }
+    }
+}
