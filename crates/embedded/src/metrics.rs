@@ -47,6 +47,9 @@ const ROWS: &[Row] = &[
     }),
     (Metric::counter("fairlane_cache_misses_total", "Block lookups that went to disk."), |s| s.cache_misses),
     (Metric::counter("fairlane_flushes_total", "Memtables written to table files."), |s| s.flushes),
+    (Metric::counter("fairlane_flushes_failed_total", "Flushes that failed, to be tried again."), |s| {
+        s.flushes_failed
+    }),
     (Metric::counter("fairlane_compactions_total", "Merges of table files."), |s| s.compactions),
     (Metric::counter("fairlane_compactions_failed_total", "Merges of table files that failed."), |s| {
         s.compactions_failed

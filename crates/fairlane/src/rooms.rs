@@ -13,7 +13,7 @@ use embedded::Embedded;
 use lanes::{Group, Lanes};
 use server::logging::Logger;
 use server::{Listening, PerCore, Server, ServerConfig};
-use storage::{Options, PaceOptions};
+use storage::{Options, PaceOptions, Teller};
 use workload::Levels;
 
 use crate::folder::{self, Password};
@@ -54,9 +54,10 @@ impl Rooms {
         settings: &Settings,
         memory_bytes: u64,
         given_password: Option<String>,
+        teller: &Teller,
     ) -> Result<Rooms, String> {
         let mut rooms = Rooms { lanes: lanes.clone(), password_file: None };
-        match rooms.open_all(settings, memory_bytes, given_password) {
+        match rooms.open_all(settings, memory_bytes, given_password, teller) {
             Ok(()) => Ok(rooms),
             Err(reason) => {
                 let _ = rooms.close(); // the first reason is the one to tell
@@ -70,11 +71,13 @@ impl Rooms {
         settings: &Settings,
         memory_bytes: u64,
         given_password: Option<String>,
+        teller: &Teller,
     ) -> Result<(), String> {
         let cores = u32::try_from(self.lanes.cores()).expect("fewer cores than 2^32");
         let options = |core: u32| {
             let mut options = Options::in_dir(&settings.data_dir, core, cores);
             options.commit = settings.commit;
+            options.teller = teller.clone();
             options.pace = PaceOptions {
                 controllers: settings.background_controllers,
                 compaction_shares: settings.compaction_shares,

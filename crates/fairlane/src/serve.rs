@@ -17,6 +17,7 @@ use server::ServerConfig;
 use server::logging::{self, Level, Logger};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use storage::Teller;
 
 use crate::rooms::Rooms;
 use crate::settings::{PASSWORD_VARIABLE, Settings};
@@ -87,7 +88,12 @@ fn open_and_wait(
     signals: &mut Signals,
 ) -> Result<(), String> {
     let given = std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty());
-    let rooms = Rooms::open(lanes, settings, memory_bytes, given)?;
+    let to_log = logger.clone();
+    let teller = Teller::new(move |event| {
+        let level = if event.is_bad() { Level::Warn } else { Level::Info };
+        to_log.log(level, &event.to_string(), &[]);
+    });
+    let rooms = Rooms::open(lanes, settings, memory_bytes, given, &teller)?;
     if let Some(path) = rooms.password_file() {
         let said = format!(
             "the password of {} was generated and written to {}",

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use crate::choose::{self, Run};
 use crate::error::StorageError;
+use crate::event::Event;
 use crate::log::RETRY_FULL;
 use crate::memtable::ScanFrom;
 use crate::merge::MergeStream;
 use crate::merge_job::Paced;
 use crate::model::TableId;
 use crate::options::{Strategy, TableOptions};
+use crate::retry::{Failures, backoff};
 use crate::shard::{Shard, State, Table};
 use crate::table_file::TableFile;
 use crate::world::Work;
@@ -35,17 +37,46 @@ impl Shard {
                 && !matches!(error, StorageError::Closed)
             {
                 self.state.borrow_mut().counts.compactions_failed += 1;
-                if error.is_full() {
-                    self.world.sleep(RETRY_FULL).await;
-                } else {
-                    self.state.borrow_mut().tables.entry(id).or_default().compaction_failed = true;
+                match error.is_full() {
+                    true => self.world.sleep(RETRY_FULL).await,
+                    false => self.postpone(id, error),
                 }
+            }
+            if result.is_ok()
+                && let Some(table) = self.state.borrow_mut().tables.get_mut(&id)
+            {
+                table.failures = Failures::default();
             }
             if let Some(major @ None) = self.state.borrow_mut().major.get_mut(&id) {
                 *major = Some(result);
             }
             self.sweep().await;
             self.progress.wake();
+        }
+    }
+
+    /// Leaves a table alone for a while after a merge that failed.
+    fn postpone(self: &Rc<Self>, id: TableId, error: &StorageError) {
+        let again = {
+            let state = &mut *self.state.borrow_mut();
+            let failures = &mut state.tables.entry(id).or_default().failures;
+            failures.in_a_row += 1;
+            let again = error.may_pass().then(|| backoff(failures.in_a_row));
+            failures.waits = true;
+            again
+        };
+        self.options.teller.tell(&Event::CompactionFailed { table: id, error: error.clone(), again });
+        if let Some(again) = again {
+            let (shard, wait) = (Rc::downgrade(self), self.world.sleep(again));
+            let wake = async move {
+                wait.await;
+                let Some(shard) = shard.upgrade() else { return };
+                if let Some(table) = shard.state.borrow_mut().tables.get_mut(&id) {
+                    table.failures.waits = false;
+                }
+                shard.work.wake();
+            };
+            self.world.spawn(Work::Control, Box::pin(wake));
         }
     }
 
@@ -91,7 +122,7 @@ impl Shard {
         if major.is_some() {
             return major;
         }
-        state.tables.iter().filter(|(_, table)| !table.compaction_failed).find_map(|(id, table)| {
+        state.tables.iter().filter(|(_, table)| !table.failures.waits).find_map(|(id, table)| {
             let (runs, numbers) = runs(table);
             let chosen = choose::compaction(&self.options_in(&state, *id), &runs)?;
             let chosen: Vec<u64> = chosen.into_iter().map(|at| numbers[at]).collect();

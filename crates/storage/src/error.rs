@@ -76,6 +76,11 @@ impl StorageError {
         matches!(self, StorageError::Io { error, .. } if matches!(error.kind(), StorageFull | QuotaExceeded))
     }
 
+    /// Whether another attempt may succeed.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, StorageError::Io { .. })
+    }
+
     pub(crate) fn corrupt(path: impl Into<PathBuf>, what: impl Into<String>) -> StorageError {
         StorageError::Corrupt { path: path.into(), what: what.into() }
     }

@@ -54,7 +54,7 @@ impl Shard {
                 let job = self.job(*id, stream, false, Default::default(), paced);
                 self.write_run(job).await
             };
-            let files = self.with_room(write).await?;
+            let files = self.persistently(write).await?;
             written.extend(files.into_iter().map(|file| (*id, file)));
         }
         self.name_flushed(&frozen, &written).await?;
@@ -140,7 +140,7 @@ impl Shard {
         };
         while !named.get() {
             self.progress.wait(settled).await?;
-            self.with_room(async || self.edit(name).await).await?;
+            self.persistently(async || self.edit(name).await).await?;
         }
         Ok(())
     }

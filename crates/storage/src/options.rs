@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::event::Teller;
+
 /// When a write counts as done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CommitMode {
@@ -142,6 +144,8 @@ pub struct Options {
     pub table: TableOptions,
     /// The groups that background work is charged to.
     pub groups: Groups,
+    /// Who is told what should be in a log.
+    pub teller: Teller,
 }
 
 impl Options {
@@ -162,6 +166,7 @@ impl Options {
                 flush: lanes::Group::FLUSH,
                 compaction: lanes::Group::COMPACTION,
             },
+            teller: Teller::default(),
         }
     }
 

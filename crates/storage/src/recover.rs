@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use crate::cache::Cache;
 use crate::edits;
 use crate::error::StorageError;
+use crate::event::Event;
 use crate::layout::{Layout, list, lock, make_shard, read_all};
 use crate::log::{Log, Recovered, Segment};
 use crate::manifest::{self, Manifest, Unusable};
@@ -178,7 +179,9 @@ async fn enter(
             let (folder, asked) = (layout.sharding.shards, options.shards);
             return Err(StorageError::ShardCount { path: root.into(), folder, asked });
         }
+        let from = layout.sharding.shards;
         layout = reshard(world, root, &layout, options.shards, options.segment_bytes).await?;
+        options.teller.tell(&Event::Resharded { from, to: options.shards });
     }
     if options.shard == 0 {
         layout.clear(world, root).await?;

@@ -23,6 +23,7 @@ use crate::merge::MergeStream;
 use crate::model::{Mutation, TableId};
 use crate::options::{Options, TableOptions};
 use crate::pacing::Pacing;
+use crate::retry::Failures;
 use crate::row::Draft;
 use crate::scan::Scan;
 use crate::signal::Signal;
@@ -70,9 +71,11 @@ pub struct Stats {
     pub cache_misses: u64,
     /// Memtables written to files.
     pub flushes: u64,
+    /// Flushes that failed, and are tried again.
+    pub flushes_failed: u64,
     /// Merges of table files.
     pub compactions: u64,
-    /// Merges that failed; unless the disk was full, their table is not tried again until restart.
+    /// Merges that failed, and are tried again unless a file is damaged.
     pub compactions_failed: u64,
     /// Log records replayed when the shard was opened.
     pub replayed: u64,
@@ -164,7 +167,7 @@ pub(crate) struct Table {
     /// With their generations, oldest first.
     pub(crate) frozen: Vec<(u64, Memtable)>,
     pub(crate) files: Vec<Arc<TableFile>>,
-    pub(crate) compaction_failed: bool,
+    pub(crate) failures: Failures,
 }
 
 /// A set of memtables to be flushed together.

@@ -9,12 +9,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::StorageError;
+use crate::event::Event;
 use crate::log::{Log, RETRY_FULL};
 use crate::manifest::Manifest;
 use crate::model::TableId;
+use crate::retry::backoff;
 use crate::shard::{FROZEN_MAX, Shard, Stats};
 use crate::table_file::TableFile;
 use crate::world::{Work, run_heavy};
+
+/// Flushes that fail in a row, of which the last refuses writes: three seconds after the first.
+const REFUSED_AFTER: u32 = 3;
 
 /// The name of a table file.
 pub(crate) fn table_name(file: u64) -> String {
@@ -63,6 +68,35 @@ impl Shard {
                 }
                 result => {
                     set_full(None);
+                    return result;
+                }
+            }
+        }
+    }
+
+    /// As [`Shard::with_room`], for a flush: other failures of the disk pass as well, or do not, and it is tried again less and less
+    /// often. Writes go on meanwhile, as beside any flush that takes long, but are refused from the third failure in a row on.
+    pub(crate) async fn persistently<T>(
+        &self,
+        attempt: impl AsyncFn() -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        let refuse = |because| self.log.iter().for_each(|log| log.set_full(Option::clone(&because)));
+        let mut failures = 0;
+        loop {
+            match self.with_room(&attempt).await {
+                Err(error) if error.may_pass() && !self.state.borrow().closed => {
+                    failures += 1;
+                    self.state.borrow_mut().counts.flushes_failed += 1;
+                    let again = backoff(failures);
+                    self.options.teller.tell(&Event::FlushFailed { error: error.clone(), again });
+                    if failures >= REFUSED_AFTER {
+                        refuse(Some(Arc::new(error)));
+                        self.progress.wake();
+                    }
+                    self.world.sleep(again).await;
+                }
+                result => {
+                    refuse(None);
                     return result;
                 }
             }

@@ -1,5 +1,7 @@
 //! A disk that is full, broken or slow: reads go on, writes get a clear answer, and what was acknowledged stays.
 
+use std::sync::Mutex;
+
 use lanes::sim::{Effect, Fault, Kind};
 
 use super::*;
@@ -10,14 +12,19 @@ struct Bench {
     shard: Rc<Shard>,
     model: Model,
     random: Random,
+    /// What would be in the log.
+    said: Arc<Mutex<Vec<String>>>,
 }
 
 impl Bench {
     fn new(seed: u64) -> Bench {
         let sim = Arc::new(Sim::new(seed));
         let model = filled(&sim);
-        let shard = open(&sim, &options()).unwrap();
-        Bench { sim, shard, model, random: Random::new(seed) }
+        let said: Arc<Mutex<Vec<String>>> = Arc::default();
+        let heard = said.clone();
+        let teller = Teller::new(move |event| heard.lock().unwrap().push(event.to_string()));
+        let shard = open(&sim, &Options { teller, ..options() }).unwrap();
+        Bench { sim, shard, model, random: Random::new(seed), said }
     }
 
     fn write(&mut self) -> Result<Commit, StorageError> {
@@ -128,13 +135,11 @@ fn a_shard_on_a_full_disk_shuts_down_and_says_so() {
     }
 }
 
-/// Whatever of the disk it is that breaks.
+/// Whatever of the log it is that breaks.
 #[test]
-fn a_broken_disk_refuses_writes_until_a_restart_and_loses_nothing_acknowledged() {
+fn a_broken_log_refuses_writes_until_a_restart_and_loses_nothing_acknowledged() {
     let log = [("/log", Kind::Write), ("/log", Kind::Sync), ("/log", Kind::Names)];
-    let tables = [Kind::Write, Kind::Sync, Kind::Names, Kind::Read].map(|kind| ("/tables", kind));
-    let manifest = [("/manifest", Kind::Write), ("/manifest", Kind::Sync)];
-    for (seed, (path, kind)) in (0..).zip(log.into_iter().chain(tables).chain(manifest).cycle().take(27)) {
+    for (seed, (path, kind)) in (0..).zip(log.into_iter().cycle().take(9)) {
         let mut bench = Bench::new(seed);
         let before = bench.model.records.len();
         let broken = Fault::every(kind, Effect::Broken);
@@ -156,6 +161,51 @@ fn a_broken_disk_refuses_writes_until_a_restart_and_loses_nothing_acknowledged()
         block_on(healed).unwrap();
         block_on(bench.shard.shutdown()).unwrap();
     }
+}
+
+/// A failed flush used to mean a restart, and a failed merge that its table was not merged before one.
+#[test]
+fn flushes_and_merges_that_failed_are_tried_again() {
+    let tables = [Kind::Write, Kind::Sync, Kind::Names, Kind::Read].map(|kind| ("/tables", kind));
+    let manifest = [("/manifest", Kind::Write), ("/manifest", Kind::Sync)];
+    let mut merges_failed = 0;
+    for (seed, (path, kind)) in (0..).zip(tables.into_iter().chain(manifest).cycle().take(18)) {
+        let what = format!("seed {seed}, {path} {kind:?}");
+        let mut bench = Bench::new(seed);
+        let said = bench.said.clone();
+        let broken = Fault::every(kind, Effect::Broken);
+        bench.sim.disk.fault(Fault { path: path.into(), ..broken });
+        let (mut commits, error) = bench.write_until_refused();
+        assert!(matches!(&error, StorageError::WritesRefused { because } if !because.is_full()), "{error}");
+        bench.check(&what);
+        bench.sim.disk.heal();
+        commits.push(bench.write_at_last());
+        commits.into_iter().for_each(|commit| block_on(commit).expect(&what));
+        block_on(bench.shard.flush_all()).expect(&what);
+        let failed = bench.shard.stats().flushes_failed;
+        assert!(failed >= 3, "{what}: {failed} flushes failed");
+        // Merges alone: one in a few of the disk's steps breaks, and all is merged in the end.
+        let one_in = 3 + seed % 5;
+        bench.sim.disk.fault(Fault { path: path.into(), one_in, ..Fault::every(kind, Effect::Broken) });
+        for _ in 0..400 {
+            step();
+        }
+        bench.sim.disk.heal();
+        for table in 0..TABLES {
+            let table = TableId(u128::from(table));
+            let merged = (0..50).any(|_| block_on(bench.shard.compact_all(table)).is_ok());
+            assert!(merged, "{what}: {}", bench.sim.disk.record());
+        }
+        let stats = bench.shard.stats();
+        merges_failed += stats.compactions_failed;
+        let said = said.lock().unwrap();
+        assert!(said.iter().any(|line| line.contains("a flush failed and is tried again in 1s")), "{said:?}");
+        assert_eq!(said.len() as u64, stats.flushes_failed + stats.compactions_failed, "{said:?}");
+        drop(said);
+        bench.check(&what);
+        bench.check_after_crash();
+    }
+    assert!(merges_failed > 0, "no merge met a broken disk");
 }
 
 /// Reads everything; answers with the errors.

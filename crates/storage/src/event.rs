@@ -1,0 +1,85 @@
+//! What a shard has to say to whoever runs the server. Storage has no log of its own, so a call-back carries it to one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::StorageError;
+use crate::model::TableId;
+
+/// Something worth a line in the log.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Memtables could not be written to table files.
+    FlushFailed {
+        /// Why.
+        error: StorageError,
+        /// When it is tried again.
+        again: Duration,
+    },
+    /// Files of a table could not be merged.
+    CompactionFailed {
+        /// The table.
+        table: TableId,
+        /// Why.
+        error: StorageError,
+        /// When it is tried again; `None`: after a restart, for what is damaged stays so.
+        again: Option<Duration>,
+    },
+    /// The folder was split anew for another number of shards.
+    Resharded {
+        /// So many shards there were.
+        from: u32,
+        /// So many there are.
+        to: u32,
+    },
+}
+
+impl Event {
+    /// Whether somebody should look at it.
+    pub fn is_bad(&self) -> bool {
+        !matches!(self, Event::Resharded { .. })
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::FlushFailed { error, again } => {
+                write!(f, "a flush failed and is tried again in {again:?}: {error}")
+            }
+            Event::CompactionFailed { table, error, again: Some(again) } => {
+                write!(f, "a merge of table {:032x} failed and is tried again in {again:?}: {error}", table.0)
+            }
+            Event::CompactionFailed { table, error, again: None } => {
+                write!(f, "table {:032x} is not merged any more before a restart: {error}", table.0)
+            }
+            Event::Resharded { from, to } => {
+                write!(f, "the data folder was split anew, for {to} cores instead of {from}")
+            }
+        }
+    }
+}
+
+/// Who is told.
+#[derive(Clone, Default)]
+pub struct Teller(Option<Arc<dyn Fn(&Event) + Send + Sync>>);
+
+impl Teller {
+    /// Calls this with every event, on the lane it happens on: it must not wait.
+    pub fn new(tell: impl Fn(&Event) + Send + Sync + 'static) -> Teller {
+        Teller(Some(Arc::new(tell)))
+    }
+
+    pub(crate) fn tell(&self, event: &Event) {
+        if let Some(tell) = &self.0 {
+            tell(event);
+        }
+    }
+}
+
+impl fmt::Debug for Teller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Teller")
+    }
+}
