@@ -11,12 +11,11 @@ use crate::columnar::layout::ColumnLayout;
 use crate::columnar::region::Packing;
 use crate::error::StorageError;
 use crate::manifest::FileEntry;
-use crate::memtable::{Entry, Memtable};
-use crate::merge::MergeStream;
+use crate::memtable::Memtable;
+use crate::merge::{MergeStream, Piece};
 use crate::model::TableId;
 use crate::options::Compression;
 use crate::pacing::Pace;
-use crate::partition::Partition;
 use crate::purge::Purge;
 use crate::shard::Shard;
 use crate::table::TableWriter;
@@ -29,6 +28,9 @@ const CHUNK: usize = 1 << 20;
 
 /// A heavy merge looks at the scheduler after this many partitions: at about 2 µs each, well within 1 ms.
 const YIELD_EVERY: u32 = 128;
+
+/// In a wide partition so many rows count as another one.
+const ROWS_A_PARTITION: u32 = 4;
 
 /// The pace a merge keeps. Tokens are hashes, so the token it has come to says what part of its bytes is done.
 #[derive(Clone, Debug)]
@@ -58,7 +60,7 @@ impl Paced {
 pub(crate) struct Job {
     stream: MergeStream,
     /// What did not fit into the last fragment.
-    pending: Option<Entry>,
+    pending: Option<Piece>,
     /// The number of the first file, which stands for the run.
     run: Option<u64>,
     fragment_bytes: u64,
@@ -102,28 +104,28 @@ impl Job {
         let mut writer = TableWriter::new(id, self.block_bytes).with(self.layouts.clone(), self.packing);
         let (mut count, mut taken, mut last) = (0, 0, None);
         let next = loop {
-            let entry = match self.pending.take() {
-                Some(entry) => Some(entry),
-                None => self.stream.next().await?,
+            let piece = match self.pending.take() {
+                Some(piece) => Some(piece),
+                None => self.stream.next_piece().await?,
             };
-            let Some((token, key, partition)) = entry else { break None };
+            let Some(piece) = piece else { break None };
+            let token = piece.token;
             // A token is in one fragment of a run.
             let full = taken + writer.pending() as u64 >= self.fragment_bytes;
             if full && last.is_some_and(|last| token > last) {
-                self.pending = Some((token, key, partition));
+                self.pending = Some(piece);
                 break Some(token);
             }
             last = Some(token);
-            if let Some(partition) = self.purged(token, &key, partition) {
-                writer.push(token, &key, &partition);
-            }
+            count += 1 + piece.partition.row_count() as u32 / ROWS_A_PARTITION;
+            self.add(&mut writer, piece);
             if writer.pending() >= CHUNK {
                 let (offset, bytes) = writer.take();
                 taken += bytes.len() as u64;
                 file.write(offset, Bytes::from(bytes)).await.map_err(io)?;
             }
-            count += 1;
-            if count % YIELD_EVERY == 0 {
+            if count >= YIELD_EVERY {
+                count = 0;
                 self.paced.reached(world, token).await;
                 if self.paced.pace.is_stopped() {
                     return Err(StorageError::Closed);
@@ -148,11 +150,27 @@ impl Job {
         Ok(Sealed { file: Some(file), next })
     }
 
-    fn purged(&self, token: i64, key: &Bytes, partition: Partition) -> Option<Partition> {
+    /// Writes what is left of a piece. A partition begins with the first piece of which anything is.
+    fn add(&self, writer: &mut TableWriter, piece: Piece) {
+        let Piece { token, key, partition, first, last } = piece;
+        let purge = self.purge(token, &key);
+        let left = if first { purge.partition(partition) } else { purge.stretch(partition) };
+        if let Some(partition) = left {
+            if !writer.is_inside() {
+                writer.begin(token, &key, &partition);
+            }
+            writer.rows(&partition);
+        }
+        if last {
+            writer.end();
+        }
+    }
+
+    fn purge(&self, token: i64, key: &Bytes) -> Purge {
         let elsewhere = self.others.0.iter().any(|memtable| memtable.get(token, key).is_some())
             || self.others.1.iter().any(|file| file.may_contain(token));
         let forget_before_s = if elsewhere { 0 } else { self.purge.forget_before_s };
-        Purge { forget_before_s, ..self.purge }.partition(partition)
+        Purge { forget_before_s, ..self.purge }
     }
 }
 

@@ -101,6 +101,16 @@ impl Rows {
         self.0.range::<_, [u8]>((start, end))
     }
 
+    pub(crate) fn last(&self) -> Option<&Row> {
+        self.0.get_max().map(Placed::row)
+    }
+
+    /// The rows up to and with a place, and those behind it.
+    pub(crate) fn split(&self, end: &[u8]) -> (Rows, Rows) {
+        let part = |start, end| Rows(self.0.range::<_, [u8]>((start, end)).cloned().collect());
+        (part(Bound::Unbounded, Bound::Included(end)), part(Bound::Excluded(end), Bound::Unbounded))
+    }
+
     /// Adds a row whose place is free.
     pub(crate) fn push(&mut self, row: Row) {
         self.0.insert(Placed(row));

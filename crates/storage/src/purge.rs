@@ -31,18 +31,13 @@ impl Purge {
             Partition::Single(row) => Some(Partition::Single(self.row(&row, i64::MIN)?)),
             Partition::Full(full) => {
                 let floor = floor_of(full.deletion);
-                let mut rows = Rows::default();
-                for row in full.rows.iter() {
-                    let floor = floor.max(floor_of(full.ranges.covering(row.clustering())));
-                    self.row(row, floor).into_iter().for_each(|row| rows.push(row));
-                }
                 let left = Full {
                     deletion: full.deletion.filter(|deletion| self.keeps(deletion)),
                     statics: full.statics.as_ref().and_then(|row| self.row(row, floor)),
                     ranges: full
                         .ranges
                         .filtered(|deletion| self.keeps(&deletion) && deletion.timestamp > floor),
-                    rows,
+                    rows: self.rows(&full),
                 };
                 let empty = left.deletion.is_none()
                     && left.statics.is_none()
@@ -51,6 +46,27 @@ impl Purge {
                 (!empty).then(|| Partition::Full(Arc::new(left)))
             }
         }
+    }
+
+    /// What is left of the rows alone, of a piece of a partition that is not its first.
+    pub(crate) fn stretch(&self, partition: Partition) -> Option<Partition> {
+        match partition {
+            Partition::Single(_) => self.partition(partition),
+            Partition::Full(full) => {
+                let rows = self.rows(&full);
+                (rows.len() > 0).then(|| Partition::Full(Arc::new(Full { rows, ..Full::default() })))
+            }
+        }
+    }
+
+    fn rows(&self, full: &Full) -> Rows {
+        let floor = floor_of(full.deletion);
+        let mut rows = Rows::default();
+        for row in full.rows.iter() {
+            let floor = floor.max(floor_of(full.ranges.covering(row.clustering())));
+            self.row(row, floor).into_iter().for_each(|row| rows.push(row));
+        }
+        rows
     }
 
     fn row(&self, row: &Row, floor: i64) -> Option<Row> {

@@ -25,6 +25,7 @@ use crate::columnar::region::{Packing, crc};
 use crate::columnar::{self, BlockBuilder, HeadRef};
 use crate::part::Block;
 use crate::partition::Partition;
+use crate::row::Row;
 use crate::statistics::Statistics;
 use crate::table_v1;
 
@@ -89,6 +90,8 @@ pub(crate) struct TableWriter {
     layouts: Arc<[ColumnLayout]>,
     block: BlockBuilder,
     start: Option<(BlockStart, bool)>,
+    /// The partition being written, and whether it has neither deletions nor static cells.
+    begun: Option<(i64, Bytes, bool)>,
     index: Vec<u8>,
     tokens: Vec<i64>,
     statistics: Statistics,
@@ -106,6 +109,7 @@ impl TableWriter {
             layouts: Arc::new([]),
             block: BlockBuilder::default(),
             start: None,
+            begun: None,
             index: Vec::new(),
             tokens: Vec::new(),
             statistics: Statistics::default(),
@@ -137,40 +141,59 @@ impl TableWriter {
         (offset, out)
     }
 
-    /// Adds a partition, which must come after the last one.
-    pub(crate) fn push(&mut self, token: i64, key: &Bytes, partition: &Partition) {
+    /// Begins a partition, which must come after the last one, with what is known of it beside its rows.
+    pub(crate) fn begin(&mut self, token: i64, key: &Bytes, partition: &Partition) {
         self.tokens.push(token);
         if self.block.bytes() >= self.block_bytes {
             self.close_block();
         }
         let start = || (BlockStart { token, key: key.clone(), clustering: None }, false);
         self.start.get_or_insert_with(start);
+        let mut plain = true;
         match partition {
-            Partition::Single(row) => {
-                self.block.start_part(token, key, Some(HeadRef::default()));
-                self.statistics.add_row(row);
-                self.block.push_row(row);
-            }
+            Partition::Single(_) => self.block.start_part(token, key, Some(HeadRef::default())),
             Partition::Full(full) => {
                 let (deletion, statics) = (full.deletion, full.statics.as_ref());
                 let head = HeadRef { deletion, statics, ranges: Some(&full.ranges) };
-                let plain = deletion.is_none() && statics.is_none() && full.ranges.is_empty();
+                plain = deletion.is_none() && statics.is_none() && full.ranges.is_empty();
                 self.statistics.add_head(deletion, statics, &full.ranges);
                 self.block.start_part(token, key, Some(head));
-                for row in full.rows.iter() {
-                    if self.block.bytes() >= self.block_bytes {
-                        self.block.end_part(true);
-                        self.close_block();
-                        let clustering = Some(Bytes::copy_from_slice(row.clustering()));
-                        self.start = Some((BlockStart { token, key: key.clone(), clustering }, plain));
-                        self.block.start_part(token, key, None);
-                    }
-                    self.statistics.add_row(row);
-                    self.block.push_row(row);
-                }
             }
         }
-        self.block.end_part(false);
+        self.begun = Some((token, key.clone(), plain));
+    }
+
+    /// Adds rows to the partition begun, behind those it has.
+    pub(crate) fn rows(&mut self, partition: &Partition) {
+        match partition {
+            Partition::Single(row) => self.row(row),
+            Partition::Full(full) => full.rows.iter().for_each(|row| self.row(row)),
+        }
+    }
+
+    fn row(&mut self, row: &Row) {
+        if self.block.bytes() >= self.block_bytes && !row.clustering().is_empty() {
+            self.block.end_part(true);
+            self.close_block();
+            let (token, key, plain) = self.begun.clone().expect("a partition was begun");
+            self.block.start_part(token, &key, None);
+            let clustering = Some(Bytes::copy_from_slice(row.clustering()));
+            self.start = Some((BlockStart { token, key, clustering }, plain));
+        }
+        self.statistics.add_row(row);
+        self.block.push_row(row);
+    }
+
+    /// Whether a partition was begun and not ended.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Ends the partition begun, if one was.
+    pub(crate) fn end(&mut self) {
+        if self.begun.take().is_some() {
+            self.block.end_part(false);
+        }
     }
 
     fn close_block(&mut self) {

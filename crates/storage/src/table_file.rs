@@ -10,6 +10,8 @@ use crate::error::StorageError;
 use crate::manifest::FileEntry;
 use crate::memtable::{Entry, ScanFrom};
 use crate::part::{Block, Part};
+use crate::partition::Partition;
+use crate::row::Row;
 use crate::statistics::Statistics;
 use crate::table::{self, BlockStart, FOOTER_MAX, IndexEntry, Unreadable};
 use crate::world::{BoxFuture, File, Mode, World};
@@ -159,6 +161,8 @@ pub(crate) struct FileCursor {
     last: i64,
     next_block: usize,
     block: Option<(Block, usize)>,
+    /// The partition that goes on in the next block.
+    begun: Option<(i64, Bytes)>,
 }
 
 impl FileCursor {
@@ -175,7 +179,7 @@ impl FileCursor {
             ScanFrom::After(token, key) => BlockStart { token: *token, key: key.clone(), clustering: None },
         };
         let next_block = file.block_at(&start);
-        FileCursor { file, from, last, next_block, block: None }
+        FileCursor { file, from, last, next_block, block: None, begun: None }
     }
 
     /// The next part in file order; the flag says that the partition goes on.
@@ -200,10 +204,10 @@ impl FileCursor {
         self.file.malformed(self.next_block - 1)(Malformed)
     }
 
-    /// The next whole partition.
-    pub(crate) async fn next(&mut self) -> Result<Option<Entry>, StorageError> {
+    /// The next partition, or what is of it in one block; if it goes on, the last row so far.
+    pub(crate) async fn next(&mut self) -> Result<Option<(Entry, Option<Bytes>)>, StorageError> {
         loop {
-            let Some(mut part) = self.part().await? else { return Ok(None) };
+            let Some(part) = self.part().await? else { return Ok(None) };
             let (token, key) = part.place();
             if token > self.last {
                 return Ok(None);
@@ -212,19 +216,53 @@ impl FileCursor {
                 ScanFrom::Token(from) => token >= *from,
                 ScanFrom::After(from, after) => (token, key) > (*from, after),
             };
-            if !wanted || !self.file.entry.owns(token) {
-                continue;
+            if wanted && self.file.entry.owns(token) {
+                let key = key.clone();
+                return self.piece(token, key, part).await.map(Some);
             }
-            let key = key.clone();
-            let mut partition = part.partition().map_err(|Malformed| self.damaged())?;
-            while part.more() {
-                part = self.part().await?.ok_or_else(|| self.file.malformed(self.next_block)(Malformed))?;
-                if !part.continued() || part.place() != (token, &key) {
-                    return Err(self.damaged());
-                }
-                partition = partition.merge(part.partition().map_err(|Malformed| self.damaged())?);
-            }
-            return Ok(Some((token, key, partition)));
         }
+    }
+
+    /// What the next block has of the partition begun, behind the row `after`.
+    pub(crate) async fn go_on(&mut self, after: &[u8]) -> Result<(Entry, Option<Bytes>), StorageError> {
+        let (token, key) = self.begun.take().expect("a partition goes on");
+        let part = self.part().await?.ok_or_else(|| self.file.malformed(self.next_block)(Malformed))?;
+        if !part.continued() || part.place() != (token, &key) {
+            return Err(self.damaged());
+        }
+        let (entry, more) = self.piece(token, key, part).await?;
+        let first = match &entry.2 {
+            Partition::Full(full) => full.rows.iter().next().map(Row::clustering),
+            Partition::Single(row) => Some(row.clustering()),
+        };
+        if first.is_some_and(|first| first <= after) {
+            return Err(self.damaged());
+        }
+        Ok((entry, more))
+    }
+
+    /// A part, with those behind it while it has no rows.
+    async fn piece(
+        &mut self,
+        token: i64,
+        key: Bytes,
+        mut part: Part,
+    ) -> Result<(Entry, Option<Bytes>), StorageError> {
+        let mut partition = part.partition().map_err(|Malformed| self.damaged())?;
+        while part.more() {
+            if let Partition::Full(full) = &partition
+                && let Some(last) = full.rows.last()
+            {
+                let last = Bytes::copy_from_slice(last.clustering());
+                self.begun = Some((token, key.clone()));
+                return Ok(((token, key, partition), Some(last)));
+            }
+            part = self.part().await?.ok_or_else(|| self.file.malformed(self.next_block)(Malformed))?;
+            if !part.continued() || part.place() != (token, &key) {
+                return Err(self.damaged());
+            }
+            partition = partition.merge(part.partition().map_err(|Malformed| self.damaged())?);
+        }
+        Ok(((token, key, partition), None))
     }
 }

@@ -120,6 +120,7 @@ impl Trial {
             fragment_bytes: 4 << 10,
             min_threshold: 2 + random.below(3) as u32,
             block_bytes: 256 << random.below(4),
+            compression: [Compression::Lz4, Compression::Zstd][random.below(2) as usize],
             ..TableOptions::default()
         };
         let options = Options {

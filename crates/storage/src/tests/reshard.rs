@@ -195,8 +195,11 @@ fn crash_while_splitting(from: u32, to: u32, step: u64) -> bool {
 
 #[test]
 fn a_crash_at_any_step_of_a_split_leaves_the_old_or_the_new() {
+    // Every third step, which takes odd ones and even ones; with `FAIRLANE_SEEDS` each of them.
+    let stride = if super::crashes::number("FAIRLANE_SEEDS").is_some() { 1 } else { 3 };
     for (from, to) in [(1, 2), (2, 1)] {
-        let steps = (1..2000).take_while(|step| crash_while_splitting(from, to, *step)).count();
+        let all = (1..2000).step_by(stride);
+        let steps = all.take_while(|step| crash_while_splitting(from, to, *step)).count() * stride;
         assert!((60..1900).contains(&steps), "{from} to {to} took {steps} steps");
     }
 }

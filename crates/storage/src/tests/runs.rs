@@ -52,6 +52,46 @@ fn check_rows(shard: &Rc<Shard>, what: &str) {
     assert_eq!(count, ROWS, "{what}");
 }
 
+/// A merge used to hold a wide partition whole.
+#[test]
+fn a_wide_partition_is_merged_a_stretch_at_a_time() {
+    let sim = Arc::new(Sim::new(5));
+    let shard = open(&sim, &fragmented()).unwrap();
+    let (token, key) = place(1);
+    let mut model = Model::default();
+    for round in 1..=3u16 {
+        for number in 0..600u16 {
+            let mut row = RowBuilder::new(&[], &(number * round).to_be_bytes(), i64::from(round));
+            row.push(CellRef::live(1, i64::from(round), &value(u64::from(number), 1)[..50]));
+            let range = (Bound::Included(Bytes::from(number.to_be_bytes().to_vec())), Bound::Unbounded);
+            let deletion = Deletion { timestamp: i64::from(round) - 1, deleted_at_s: 900 };
+            let mut changes = vec![Change::Row(row.finish())];
+            if number == 500 {
+                changes.push(Change::DeleteRange { start: range.0, end: range.1, deletion });
+            }
+            let mutations = vec![Mutation { table: TABLE, token, key: key.clone(), changes }];
+            block_on(shard.apply(mutations.clone()).unwrap()).unwrap();
+            model.records.push(mutations);
+        }
+        block_on(shard.flush_all()).unwrap();
+    }
+    let files = shard.state.borrow().tables[&TABLE].files.clone();
+    let from = crate::memtable::ScanFrom::Token(i64::MIN);
+    let mut stream = crate::merge::MergeStream::new([], &files, from, i64::MAX);
+    let (mut pieces, mut most) = (0, 0);
+    while let Some(piece) = block_on(stream.next_piece()).unwrap() {
+        pieces += 1;
+        most = most.max(piece.partition.row_count());
+    }
+    // A block of 512 bytes holds less than ten such rows, and there are three files.
+    assert!(pieces > 100 && most < 30, "{pieces} pieces of up to {most} rows");
+    drop((stream, files));
+    block_on(shard.compact_all(TABLE)).unwrap();
+    let view = block_on(shard.read_partition(TABLE, token, &key, 1000).wait()).unwrap().unwrap();
+    assert_eq!(seen(&view), model.see(TABLE, &key, 1000));
+    block_on(shard.shutdown()).unwrap();
+}
+
 /// Bytes of table files on the disk, dead ones too.
 fn space(shard: &Shard) -> u64 {
     let stats = shard.stats();
