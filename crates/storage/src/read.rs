@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -192,11 +193,11 @@ impl Shard {
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
         let clustering = Bytes::copy_from_slice(clustering);
         let bypass_cache = pick.bypass_cache;
-        let columns = pick.columns.filter(|columns| columns.is_sorted()).map(Into::into);
-        let ask = Ask::Row { clustering: clustering.clone(), columns, bypass_cache };
+        let columns: Option<Arc<[u32]>> = pick.columns.filter(|columns| columns.is_sorted()).map(Into::into);
+        let ask = Ask::Row { clustering: clustering.clone(), columns: columns.clone(), bypass_cache };
         match self.gather(&target, ask) {
             Err(error) => Read::Pending(Box::pin(async { Err(error) })),
-            Ok((gather, None)) => match see_row(&gather, &clustering, now_s) {
+            Ok((gather, None)) => match see_row(&gather, &clustering, columns.as_deref(), now_s) {
                 Some(seen) => Read::Ready(seen),
                 None => {
                     let shard = self.clone();
@@ -209,7 +210,7 @@ impl Shard {
                 let shard = self.clone();
                 Read::Pending(Box::pin(async move {
                     gather.finish(&shard.cache, missing).await?;
-                    match see_row(&gather, &clustering, now_s) {
+                    match see_row(&gather, &clustering, columns.as_deref(), now_s) {
                         Some(seen) => Ok(seen),
                         None => shard.read_whole_row(target, clustering, bypass_cache).await,
                     }
@@ -230,7 +231,7 @@ impl Shard {
         if let Some(missing) = missing {
             gather.finish(&self.cache, missing).await?;
         }
-        Ok(see_row(&gather, &clustering, target.now_s).expect("nothing was left out"))
+        Ok(see_row(&gather, &clustering, None, target.now_s).expect("nothing was left out"))
     }
 
     /// Gathers what memory and the cache know, and names the block that is missing.
@@ -258,10 +259,19 @@ impl Shard {
     }
 }
 
-/// The row as it is seen; `None`: that cannot be said without the columns that were left out.
-fn see_row(gather: &Gather, clustering: &[u8], now_s: u32) -> Option<Option<RowView>> {
+/// The row as it is seen; `None`: that cannot be said without the columns that were left out. One of those may be known from memory, and
+/// what became of it from a file that was not asked: so only the marker and the columns `picked` tell that the row is there.
+fn see_row(
+    gather: &Gather,
+    clustering: &[u8],
+    picked: Option<&[u32]>,
+    now_s: u32,
+) -> Option<Option<RowView>> {
     let Some(partition) = &gather.found else { return Some(None) };
     let Some(row) = partition.row(clustering) else { return Some(None) };
     let view = RowView::new(row.clone(), partition.floor(clustering), now_s);
-    if view.is_none() && gather.partial { None } else { Some(view) }
+    let Some(picked) = picked.filter(|_| gather.partial) else { return Some(view) };
+    let view = view?;
+    let told = view.liveness().is_some() || view.cells().any(|cell| picked.contains(&cell.column));
+    told.then_some(Some(view))
 }

@@ -157,3 +157,28 @@ fn a_crash_in_the_middle_of_a_merge_loses_and_leaks_nothing() {
         assert_eq!((names.len() as u64, stats.obsolete_bytes), (stats.files, 0), "seed {seed}: {stats:?}");
     }
 }
+
+/// A row used to be there for a cell in memory of a column that was not asked for, and whose tombstone was in a file.
+#[test]
+fn a_row_is_not_there_for_a_stale_cell_of_a_column_left_out() {
+    let sim = Arc::new(Sim::new(6));
+    let shard = open(&sim, &options()).unwrap();
+    let (token, key) = place(1);
+    let write = |cell: CellRef<'_>| {
+        let mut row = RowBuilder::new(&key, &[], cell.timestamp);
+        row.push(cell);
+        block_on(shard.put(TABLE, token, &key, &row.draft()).unwrap()).unwrap();
+    };
+    let read = |pick| block_on(shard.read_row(TABLE, token, &key, &[], pick, 1000).wait()).unwrap();
+    write(CellRef::dead(3, 10, 900));
+    block_on(shard.flush_all()).unwrap();
+    write(CellRef::live(3, 5, b"stale"));
+    for pick in [Pick::columns(&[]), Pick::columns(&[0]), Pick::columns(&[3]), Pick::ALL] {
+        assert!(read(pick).is_none(), "{pick:?}");
+    }
+    write(CellRef::live(3, 11, b"new"));
+    for pick in [Pick::columns(&[]), Pick::columns(&[0]), Pick::columns(&[3]), Pick::ALL] {
+        assert!(read(pick).is_some(), "{pick:?}");
+    }
+    block_on(shard.shutdown()).unwrap();
+}
