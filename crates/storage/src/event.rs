@@ -61,9 +61,11 @@ impl fmt::Display for Event {
     }
 }
 
+type Tell = dyn Fn(&Event) + Send + Sync;
+
 /// Who is told.
 #[derive(Clone, Default)]
-pub struct Teller(Option<Arc<dyn Fn(&Event) + Send + Sync>>);
+pub struct Teller(Option<Arc<Tell>>);
 
 impl Teller {
     /// Calls this with every event, on the lane it happens on: it must not wait.
