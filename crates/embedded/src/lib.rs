@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use engine::{Error, Registry, Schema, SchemaChange};
 use schema::Sharding;
-use storage::{Shard, StorageError};
+use storage::{Shard, StorageError, TableId};
 
 /// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
 pub const IGNORE_MSB: u32 = storage::IGNORE_MSB;
@@ -111,6 +111,26 @@ impl Embedded {
     /// When something cannot be written.
     pub async fn snapshot(&self, to: &std::path::Path) -> Result<(), Error> {
         self.shard.snapshot(to).await.map_err(storage_error)
+    }
+
+    /// Writes what this core has in memory to table files.
+    ///
+    /// # Errors
+    /// When it cannot be written; on a full disk it waits for space.
+    pub async fn flush(&self) -> Result<(), Error> {
+        self.shard.flush_all().await.map_err(storage_error)
+    }
+
+    /// Merges everything this core has of a table into one run: a major compaction.
+    ///
+    /// # Errors
+    /// There is no such table, or the merge failed.
+    pub async fn compact(&self, keyspace: &str, table: &str) -> Result<(), Error> {
+        let id = self.schema.borrow().table(keyspace, table).map(|def| TableId(def.id.as_u128()));
+        let Some(id) = id else {
+            return Err(Error::Invalid(format!("there is no table {keyspace}.{table}")));
+        };
+        self.shard.compact_all(id).await.map_err(storage_error)
     }
 
     /// Counts of this core's shard.

@@ -82,6 +82,7 @@ impl Rooms {
                 controllers: settings.background_controllers,
                 compaction_shares: settings.compaction_shares,
                 quota_ppm: settings.background_quota_percent * 10_000,
+                hold_bytes: settings.hold_memory_bytes.unwrap_or(0) / u64::from(cores),
             };
             machine::size(&mut options, memory_bytes, settings.memtable_memory_bytes);
             options

@@ -57,6 +57,7 @@ fn run(settings: &Settings, logger: &Logger) -> Result<(), String> {
     config.reporter = Reporter::new(move |report| to_log.log(Level::Warn, &report.to_string(), &[]));
     config.self_check = true;
     let memory_bytes = settings.memory_bytes.unwrap_or_else(machine::memory_bytes);
+    machine::has_room(memory_bytes, settings.hold_memory_bytes.unwrap_or(0), machine::memory_bytes())?;
     let found = format!("{config}, {} MiB of memory", memory_bytes >> 20);
     logger.log(Level::Info, "starting", &[("version", &env!("CARGO_PKG_VERSION")), ("on", &found)]);
     let lanes = Lanes::start(config).map_err(|error| {

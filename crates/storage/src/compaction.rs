@@ -112,7 +112,7 @@ impl Shard {
 
     fn choose_compaction(&self) -> Option<(TableId, Vec<Arc<TableFile>>)> {
         let state = self.state.borrow();
-        if state.failed.is_some() || self.pacing.held.get() {
+        if state.failed.is_some() || self.pacing.is_held() {
             return None;
         }
         let major = state.major.iter().filter(|(_, done)| done.is_none()).find_map(|(id, _)| {

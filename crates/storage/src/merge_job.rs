@@ -26,6 +26,9 @@ use crate::world::{Mode, Work, World, run_heavy};
 /// Bytes written to a table file at a time.
 const CHUNK: usize = 1 << 20;
 
+/// Writes but the last are multiples of this, in bytes, so that they need no page cache.
+const WRITE_UNIT: usize = 4096;
+
 /// A heavy merge looks at the scheduler after this many partitions: at about 2 µs each, well within 1 ms.
 const YIELD_EVERY: u32 = 128;
 
@@ -100,7 +103,7 @@ impl Job {
 
     async fn write(&mut self, id: u64, path: &Path, world: &dyn World) -> Result<Sealed, StorageError> {
         let io = |error| StorageError::io("write a table file", path, error);
-        let file = world.open(path, Mode::Create).await.map_err(io)?;
+        let file = world.open(path, Mode::CreateTable).await.map_err(io)?;
         let mut writer = TableWriter::new(id, self.block_bytes).with(self.layouts.clone(), self.packing);
         let (mut count, mut taken, mut last) = (0, 0, None);
         let next = loop {
@@ -120,7 +123,7 @@ impl Job {
             count += 1 + piece.partition.row_count() as u32 / ROWS_A_PARTITION;
             self.add(&mut writer, piece);
             if writer.pending() >= CHUNK {
-                let (offset, bytes) = writer.take();
+                let (offset, bytes) = writer.take_whole(WRITE_UNIT);
                 taken += bytes.len() as u64;
                 file.write(offset, Bytes::from(bytes)).await.map_err(io)?;
             }

@@ -87,6 +87,10 @@ impl World for OnLanes {
             let options = match mode {
                 Mode::Read => plain,
                 Mode::Create => OpenOptions { write: true, create: true, truncate: true, ..plain },
+                Mode::ReadTable => OpenOptions { direct: true, ..plain },
+                Mode::CreateTable => {
+                    OpenOptions { write: true, create: true, truncate: true, direct: true, ..plain }
+                }
                 Mode::Log => OpenOptions { write: true, create: true, direct: true, dsync: true, ..plain },
             };
             let (file, sync_each) = match disk::open(&path, options).await {

@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use sched::control::{
-    Compaction, CompactionInput, Division, Flush, FlushInput, INTERVAL_NS, Pacer, Throttle, UNLIMITED,
+    Compaction, CompactionInput, Division, Flush, FlushInput, Hold, INTERVAL_NS, Pacer, Throttle, UNLIMITED,
     divide, pressure_ppm,
 };
 
-use crate::shard::{FROZEN_MAX, Shard, State};
+use crate::options::Options;
+use crate::shard::{Shard, State};
 use crate::world::{LocalBoxFuture, Work, World};
 
 /// What merging 1 MiB costs until it was measured, ns of CPU: 250 MiB a second.
@@ -73,13 +74,25 @@ pub(crate) struct Pacing {
     pub(crate) compaction: Arc<Pace>,
     /// Somebody waits for flushes to end: they are not paced.
     pub(crate) waiting: Cell<u32>,
-    /// Flushes and merges are held back.
-    pub(crate) held: Cell<bool>,
+    /// Whether flushes and merges are held back, or on their way back.
+    hold: Cell<Hold>,
     /// A merge is under way.
     pub(crate) compacting: Cell<bool>,
     throttle: RefCell<Throttle>,
     delayed_ns: Cell<u64>,
     controls: RefCell<Controls>,
+}
+
+impl Pacing {
+    /// No more may wait than is set aside for it: pressure is to be full before there is no memtable left, or a flush that is held back
+    /// near its end and the writers would wait for each other.
+    pub(crate) fn new(options: &Options) -> Pacing {
+        Pacing { hold: Cell::new(Hold::new(options.pace.hold_bytes)), ..Pacing::default() }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.hold.get().is_held()
+    }
 }
 
 #[derive(Debug)]
@@ -137,9 +150,12 @@ impl Shard {
             state.bytes as u64 + state.left_bytes(&self.pacing.flush),
             self.options.memtable_bytes_max as u64,
         );
-        // While flushes are held back on purpose, one more memtable may wait: all the memory there is.
-        let allowed = if self.pacing.held.get() { memtable } else { 0 };
-        pressure_ppm(held.saturating_sub(allowed), memtable)
+        // Few servers ever hold anything back, and no write of others looks at the clock for it.
+        let may_wait = match self.options.pace.hold_bytes {
+            0 => 0,
+            _ => self.pacing.hold.get().may_wait(self.world.now_ns()),
+        };
+        pressure_ppm(held.saturating_sub(may_wait), memtable)
     }
 
     /// Counts a write towards what acknowledgements wait for; nothing while there is memory.
@@ -156,14 +172,16 @@ impl Shard {
         self.log.as_ref()?;
         let (full, frozen) = {
             let state = self.state.borrow();
-            let full = state.frozen.len() >= FROZEN_MAX && state.bytes >= self.options.memtable_bytes_max;
+            let full =
+                state.frozen.len() >= self.frozen_max() && state.bytes >= self.options.memtable_bytes_max;
             (full, state.frozen.len())
         };
         if full {
             let shard = self.clone();
             return Some(Box::pin(async move {
                 let flushed = || {
-                    (shard.state.borrow().frozen.len() < FROZEN_MAX || shard.refuses_writes()).then_some(())
+                    (shard.state.borrow().frozen.len() < shard.frozen_max() || shard.refuses_writes())
+                        .then_some(())
                 };
                 shard.progress.wait(flushed).await;
             }));
@@ -179,9 +197,17 @@ impl Shard {
     }
 
     /// Holds flushes and merges back, or lets them go on. For measuring what they cost: while held they stand still, until memory
-    /// for memtables runs out or the shard closes.
+    /// for memtables runs out or the shard closes. What waited is flushed over as much time as it was held back.
     pub fn hold_background(&self, hold: bool) {
-        self.pacing.held.set(hold);
+        let (mut state, now_ns) = (self.pacing.hold.get(), self.world.now_ns());
+        if hold {
+            state.hold(now_ns);
+        } else {
+            let shard = self.state.borrow();
+            let room = self.options.memtable_bytes_max.saturating_sub(shard.bytes);
+            state.let_go(now_ns, shard.left_bytes(&self.pacing.flush), room as u64);
+        }
+        self.pacing.hold.set(state);
         self.decide();
         self.work.wake();
     }
@@ -214,13 +240,15 @@ impl Shard {
         if interval_ns < INTERVAL_NS / 4
             && !state.closed
             && self.pacing.waiting.get() == 0
-            && !self.pacing.held.get()
+            && !self.pacing.is_held()
         {
             return;
         }
         controls.at_ns = now_ns;
         let left_bytes = state.left_bytes(&self.pacing.flush);
         let pressure_ppm = self.pressure_ppm(&state);
+        let hold = self.pacing.hold.get();
+        let held = hold.is_held() && pressure_ppm == 0;
         let filled = state.frozen_bytes + state.bytes as u64;
         // What was flushed is what is no longer left, however far the estimate of a flush under way was off.
         let flushed = state.frozen_bytes - left_bytes;
@@ -232,10 +260,11 @@ impl Shard {
             room_bytes: (self.options.memtable_bytes_max as u64).saturating_sub(state.bytes as u64),
             memtable_bytes: self.options.memtable_bytes_max as u64,
             pressure_ppm,
+            held,
+            may_wait: (hold.may_wait(now_ns), hold.shrinks(now_ns)),
         });
         (controls.filled, controls.flushed) = (filled, flushed);
         controls.flush_rate = controls.flush.flushed_rate();
-        let held = self.pacing.held.get() && pressure_ppm == 0;
         let hurried = state.closed || self.pacing.waiting.get() > 0;
         self.pacing.flush.set(match () {
             () if hurried => UNLIMITED,
@@ -243,7 +272,7 @@ impl Shard {
             () if options.controllers => decision.rate,
             () => UNLIMITED,
         });
-        self.pacing.compaction.set(if self.pacing.held.get() && !hurried { 0 } else { UNLIMITED });
+        self.pacing.compaction.set(if hold.is_held() && !hurried { 0 } else { UNLIMITED });
         self.pacing.compaction.stop.store(state.closed, Relaxed);
         let compaction = self.compaction_weight(&state, controls, interval_ns);
         if !options.controllers {
@@ -295,7 +324,7 @@ impl Shard {
         stats.compaction_backlog_bytes = self.backlog_bytes(&state);
         stats.memory_pressure_ppm = u64::from(self.pressure_ppm(&state));
         stats.throttle_delay_ns = self.pacing.delayed_ns.get();
-        stats.background_held = self.pacing.held.get();
+        stats.background_held = self.pacing.is_held();
     }
 }
 

@@ -120,7 +120,7 @@ fn build(
         work: Signal::default(),
         progress: Signal::default(),
         lock: RefCell::new(lock),
-        pacing: Pacing::default(),
+        pacing: Pacing::new(&options),
         options,
     }
 }

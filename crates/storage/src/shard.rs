@@ -31,8 +31,9 @@ use crate::table_file::TableFile;
 use crate::versions::Versions;
 use crate::world::World;
 
-/// Memtables that wait for, or are in, a flush. With the active one this bounds memory to three memtables.
-pub(crate) const FROZEN_MAX: usize = 2;
+/// Memtables that wait for, or are in, a flush. With the active one this bounds memory to three memtables, and to as many more as may be held
+/// back on purpose.
+const FROZEN_MAX: usize = 2;
 
 /// Counts of one shard, all since it was opened unless they say otherwise.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -269,7 +270,7 @@ impl Shard {
         }
         if state.bytes >= self.options.memtable_bytes_max
             && self.log.is_some()
-            && state.frozen.len() < FROZEN_MAX
+            && state.frozen.len() < self.frozen_max()
         {
             state.freeze(record);
             self.work.wake();
@@ -352,6 +353,12 @@ impl Shard {
     /// The options a table was configured with, or the shard's for all others.
     pub fn table_options(&self, table: TableId) -> TableOptions {
         self.state.borrow().configured.get(&table).copied().unwrap_or(self.options.table)
+    }
+
+    /// As many memtables wait to be flushed at most.
+    pub(crate) fn frozen_max(&self) -> usize {
+        let held = self.options.pace.hold_bytes.div_ceil(self.options.memtable_bytes_max.max(1) as u64);
+        FROZEN_MAX.saturating_add(held as usize)
     }
 
     /// Frozen memtables, and the bytes of the active ones.

@@ -156,8 +156,11 @@ impl World for Sim {
         let (disk, path) = (self.disk.clone(), path.to_owned());
         let plain = OpenOptions::default();
         let options = match mode {
-            Mode::Read => plain,
-            Mode::Create => OpenOptions { write: true, create: true, truncate: true, ..plain },
+            // A page cache forgets more in a crash than a disk does.
+            Mode::Read | Mode::ReadTable => plain,
+            Mode::Create | Mode::CreateTable => {
+                OpenOptions { write: true, create: true, truncate: true, ..plain }
+            }
             Mode::Log => {
                 OpenOptions { write: true, create: true, direct: true, dsync: !self.sync_each, ..plain }
             }

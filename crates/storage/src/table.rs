@@ -141,6 +141,14 @@ impl TableWriter {
         (offset, out)
     }
 
+    /// Takes what is ready in whole units of so many bytes, with its place in the file; the rest waits for the next time.
+    pub(crate) fn take_whole(&mut self, unit: usize) -> (u64, Vec<u8>) {
+        let rest = self.out.split_off(self.out.len() / unit * unit);
+        let taken = self.take();
+        self.out = rest;
+        taken
+    }
+
     /// Begins a partition, which must come after the last one, with what is known of it beside its rows.
     pub(crate) fn begin(&mut self, token: i64, key: &Bytes, partition: &Partition) {
         self.tokens.push(token);

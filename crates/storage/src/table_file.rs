@@ -56,7 +56,7 @@ impl TableFile {
         entry: FileEntry,
     ) -> Result<TableFile, StorageError> {
         let io = |error| StorageError::io("read the table file", &path, error);
-        let file = world.open(&path, Mode::Read).await.map_err(io)?;
+        let file = world.open(&path, Mode::ReadTable).await.map_err(io)?;
         let bytes = file.len().await.map_err(io)?;
         let tail = bytes.min(FOOTER_MAX as u64);
         let footer = file.read(bytes - tail, tail as usize).await.map_err(io)?;

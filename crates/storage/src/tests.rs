@@ -5,6 +5,7 @@ mod compare;
 mod crashes;
 mod every_step;
 mod faults;
+mod hold;
 mod keeping;
 mod model;
 mod reshard;

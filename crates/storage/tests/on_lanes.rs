@@ -110,3 +110,45 @@ fn what_was_acknowledged_is_there_after_reopening() {
         shard.shutdown().await.expect("shuts down");
     });
 }
+
+/// Bytes without any order: one step of the generator splitmix64.
+fn scrambled(seed: u64) -> [u8; 8] {
+    let z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (z ^ (z >> 27)).to_be_bytes()
+}
+
+#[test]
+fn a_file_of_several_writes_past_the_page_cache_reads_as_it_was_written() {
+    let folder = Folder::new();
+    let options = Options { memtable_bytes_max: 64 << 20, ..folder.options() };
+    let value = |number: u64| (0..128).flat_map(|part| scrambled(number * 128 + part)).collect::<Vec<u8>>();
+    on_a_lane(move || async move {
+        let shard = Shard::open(options).await.expect("opens");
+        for round in 1..=2 {
+            for number in 0..3000_u64 {
+                let (token, key) = place(number);
+                let mut row = RowBuilder::new(&key, &[], round);
+                row.push(CellRef::live(0, round, &value(number)));
+                let written = shard.put(TABLE, token, &key, &row.draft()).expect("applies");
+                if number % 100 == 99 {
+                    written.await.expect("is durable");
+                }
+            }
+            shard.flush_all().await.expect("flushes");
+        }
+        shard.compact_all(TABLE).await.expect("merges");
+        assert!(shard.stats().file_bytes > 3 << 20, "{:?}", shard.stats());
+        for number in 0..3000 {
+            let (token, key) = place(number);
+            let row = shard.read_row(TABLE, token, &key, &[], &[0], 0).wait().await.expect("reads");
+            let row = row.unwrap_or_else(|| panic!("row {number} is missing"));
+            assert_eq!(
+                row.cell(0).expect("a cell").value().expect("a value")[..],
+                value(number)[..],
+                "row {number}"
+            );
+        }
+        shard.shutdown().await.expect("shuts down");
+    });
+}

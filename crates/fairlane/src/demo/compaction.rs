@@ -3,39 +3,38 @@
 //!
 //! ```text
 //!   1. every row is written, and everything is merged: the table is one run
-//!   2. every row is written again: the table has its old run, and new ones beside it
+//!   2. every row is written again, and flushed: the table has its old run, and new ones beside it
 //!   3. everything is merged while the space is watched
 //! ```
 //!
-//! Between the steps the engine is closed, and opened with other options: under those of steps 1 and 2 nothing is merged by itself.
+//! The table's options are such that nothing is merged by itself meanwhile.
 
 use std::cell::RefCell;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use embedded::Embedded;
 use engine::{Engine, Execution, Outcome as Answer, Plan, Request, Value};
 use lanes::{Config, Group, Lanes, Reporter};
 use load::StopFlag;
-use storage::{Options, Strategy, TableOptions};
+use storage::Options;
 
 use super::DemoError;
 use super::figures::{Chapter, Machine, SpacePoint, Window};
 use super::metrics::now_s;
 use super::server::Folder;
 
-/// What is compared: the strategy, its chapter's short name and its title.
-pub(super) const STRATEGIES: [(Strategy, &str, &str); 2] = [
-    (Strategy::Incremental, "incremental", "Incremental: inputs are freed as output is sealed"),
-    (Strategy::SizeTiered, "size_tiered", "Size-tiered: inputs are freed in the end"),
+/// What is compared: the strategy's class, its chapter's short name and its title.
+pub(super) const STRATEGIES: [(&str, &str, &str); 2] = [
+    ("IncrementalCompactionStrategy", "incremental", "Incremental: inputs are freed as output is sealed"),
+    ("SizeTieredCompactionStrategy", "size_tiered", "Size-tiered: inputs are freed in the end"),
 ];
 
-const TABLE: [&str; 2] = [
-    "CREATE KEYSPACE demo WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-    "CREATE TABLE demo.t (k bigint PRIMARY KEY, v blob)",
-];
+const KEYSPACE: &str =
+    "CREATE KEYSPACE demo WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
 const INSERT: &str = "INSERT INTO demo.t (k, v) VALUES (?, ?)";
 
 /// What the goal speaks of is a table of so many fragments at least.
@@ -47,26 +46,24 @@ const BATCH: u64 = 10_000;
 /// Writes in flight.
 const IN_FLIGHT: u64 = 256;
 /// As many runs of similar size wait without being merged: more than there are.
-const NEVER: u32 = 64;
+const NEVER: u32 = 32;
 /// Between two looks at the space.
 const LOOK: Duration = Duration::from_millis(50);
-/// A merge is over when nothing changed for so long.
-const SETTLED: Duration = Duration::from_secs(2);
-/// No merge of this size takes so long.
-const MERGE_TIMEOUT: Duration = Duration::from_secs(300);
+/// So long the space is looked at after a merge, until what was removed is free.
+const AFTER: Duration = Duration::from_millis(500);
 
 /// Sizes of a run.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     rows: u64,
-    fragment_bytes: u64,
+    fragment_mib: u64,
     memtable_bytes: usize,
 }
 
 /// 72 fragments of a MiB: over the fifty that the goal speaks of.
-const QUICK: Sizes = Sizes { rows: 250_000, fragment_bytes: 1 << 20, memtable_bytes: 16 << 20 };
+const QUICK: Sizes = Sizes { rows: 250_000, fragment_mib: 1, memtable_bytes: 16 << 20 };
 /// The same four times as large.
-const FULL: Sizes = Sizes { rows: 1_000_000, fragment_bytes: 4 << 20, memtable_bytes: 64 << 20 };
+const FULL: Sizes = Sizes { rows: 1_000_000, fragment_mib: 4, memtable_bytes: 64 << 20 };
 
 thread_local! {
     /// The engine of this demo's lane.
@@ -85,7 +82,7 @@ fn failed(error: impl std::fmt::Display) -> DemoError {
 }
 
 impl Store {
-    fn open(dir: &Path, cores: &[usize], table: TableOptions, sizes: Sizes) -> Result<Store, DemoError> {
+    fn open(dir: &Path, cores: &[usize], sizes: Sizes) -> Result<Store, DemoError> {
         std::fs::create_dir_all(dir).map_err(failed)?;
         // Stalls of a lane without clients are nobody's; they would only be mixed with the demo's own lines.
         let config = Config {
@@ -95,8 +92,7 @@ impl Store {
             ..Config::detect()
         };
         let store = Store(Lanes::start(config).map_err(failed)?);
-        let options =
-            Options { table, memtable_bytes_max: sizes.memtable_bytes, ..Options::in_dir(dir, 0, 1) };
+        let options = Options { memtable_bytes_max: sizes.memtable_bytes, ..Options::in_dir(dir, 0, 1) };
         let open = move || async move {
             let engine = Embedded::open(options).await.map_err(|error| error.to_string())?;
             ENGINE.set(Some(engine));
@@ -106,9 +102,9 @@ impl Store {
         Ok(store)
     }
 
-    fn cql(&self, text: &'static str) -> Result<(), DemoError> {
+    fn cql(&self, text: String) -> Result<(), DemoError> {
         let run = move || async move {
-            let plan = prepare(text)?;
+            let plan = prepare(&text)?;
             let engine = engine();
             let done = engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await;
             done.map_err(|error| error.to_string())
@@ -126,6 +122,17 @@ impl Store {
             self.0.block_on(0, Group::DEFAULT, move || write(keys, seed)).map_err(DemoError::Failed)?;
         }
         Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DemoError> {
+        let flush = || async { engine().flush().await.map_err(|error| error.to_string()) };
+        self.0.block_on(0, Group::CONTROL, flush).map_err(DemoError::Failed)
+    }
+
+    /// Merges all of the table.
+    fn compact(&self) -> Result<(), DemoError> {
+        let merge = || async { engine().compact("demo", "t").await.map_err(|error| error.to_string()) };
+        self.0.block_on(0, Group::CONTROL, merge).map_err(DemoError::Failed)
     }
 
     fn close(self) -> Result<(), DemoError> {
@@ -202,34 +209,25 @@ fn space(dir: &Path) -> SpacePoint {
     SpacePoint { at_s: now_s(), bytes: bytes as f64, files: f64::from(files) }
 }
 
-/// Looks at the space until it does not change any more.
-fn watch(dir: &Path, stop: &StopFlag) -> Result<Vec<SpacePoint>, DemoError> {
-    let begun = Instant::now();
-    let mut points: Vec<SpacePoint> = Vec::new();
-    let mut changed = Instant::now();
-    while changed.elapsed() < SETTLED {
-        if stop.is_set() {
-            return Err(DemoError::Interrupted);
-        }
-        if begun.elapsed() > MERGE_TIMEOUT {
-            return Err(failed(format!("The merge did not end in {} s.", MERGE_TIMEOUT.as_secs())));
-        }
-        let now = space(dir);
-        if points.last().is_none_or(|last| (last.bytes, last.files) != (now.bytes, now.files)) {
-            changed = Instant::now();
-        }
-        points.push(now);
-        std::thread::sleep(LOOK);
-    }
-    Ok(points)
-}
-
-/// Without the time in which nothing changed any more, but for its first moments.
-fn active(mut points: Vec<SpacePoint>) -> Vec<SpacePoint> {
-    let end = points.last().copied().unwrap_or_default();
-    let settled = points.iter().rposition(|point| (point.bytes, point.files) != (end.bytes, end.files));
-    points.truncate(settled.map_or(points.len(), |last| last + 10));
-    points
+/// Looks at the space, again and again, while something is done and for a moment afterwards.
+fn watch(dir: &Path, work: impl FnOnce() -> Result<(), DemoError>) -> Result<Vec<SpacePoint>, DemoError> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let look = || {
+            let mut points = vec![space(dir)];
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK);
+                points.push(space(dir));
+            }
+            points
+        };
+        let looking = scope.spawn(look);
+        let done = work();
+        std::thread::sleep(AFTER);
+        over.store(true, Ordering::Relaxed);
+        let points = looking.join().expect("it only looks");
+        done.map(|()| points)
+    })
 }
 
 /// What a compaction took beyond what there was before, as a part of that.
@@ -243,37 +241,31 @@ struct Experiment<'a> {
     dir: PathBuf,
     cores: &'a [usize],
     sizes: Sizes,
-    strategy: Strategy,
+    strategy: &'a str,
     stop: &'a StopFlag,
 }
 
 impl Experiment<'_> {
-    fn open(&self, min_threshold: u32) -> Result<Store, DemoError> {
-        let (strategy, fragment_bytes) = (self.strategy, self.sizes.fragment_bytes);
-        let table = TableOptions { strategy, fragment_bytes, min_threshold, ..TableOptions::default() };
-        Store::open(&self.dir, self.cores, table, self.sizes)
-    }
-
-    /// Opens with options under which everything is merged, and watches.
-    fn merge(&self) -> Result<Vec<SpacePoint>, DemoError> {
-        let before = space(&self.dir);
-        let store = self.open(2)?;
-        let mut points = vec![before];
-        points.extend(watch(&self.dir, self.stop)?);
-        store.close()?;
-        Ok(points)
+    fn table(&self) -> String {
+        // Only one of the strategies knows of fragments.
+        let fragments = match self.strategy == STRATEGIES[0].0 {
+            true => format!(", 'sstable_size_in_mb': {}", self.sizes.fragment_mib),
+            false => String::new(),
+        };
+        let compaction = format!("{{'class': '{}', 'min_threshold': {NEVER}{fragments}}}", self.strategy);
+        format!("CREATE TABLE demo.t (k bigint PRIMARY KEY, v blob) WITH compaction = {compaction}")
     }
 
     fn run(&self) -> Result<Vec<SpacePoint>, DemoError> {
-        let store = self.open(NEVER)?;
-        TABLE.into_iter().try_for_each(|text| store.cql(text))?;
+        let store = Store::open(&self.dir, self.cores, self.sizes)?;
+        [KEYSPACE.to_string(), self.table()].into_iter().try_for_each(|text| store.cql(text))?;
         store.fill(self.sizes.rows, 0, self.stop)?;
-        store.close()?;
-        self.merge()?;
-        let store = self.open(NEVER)?;
+        store.compact()?;
         store.fill(self.sizes.rows, 1 << 32, self.stop)?;
+        store.flush()?;
+        let points = watch(&self.dir, || store.compact())?;
         store.close()?;
-        self.merge()
+        Ok(points)
     }
 }
 
@@ -315,8 +307,7 @@ pub(super) fn chapters(
             what: format!(
                 "A table of {} rows of {VALUE_BYTES} bytes that compress to nothing, every row written twice, in files of {} MiB; then all of it \
                  is merged into one run.",
-                sizes.rows,
-                sizes.fragment_bytes >> 20
+                sizes.rows, sizes.fragment_mib
             ),
             windows: vec![window],
             space,

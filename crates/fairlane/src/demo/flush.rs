@@ -26,12 +26,11 @@ const PART: f64 = 0.4;
 const BACKLOG: usize = 256;
 /// About what one row takes in a memtable, bytes: 170 of values, the key, and the tree around them.
 const ROW_MEMORY_BYTES: f64 = 400.0;
-/// A server flushes a memtable at this part of its memory.
-const MEMTABLES_PER_MEMORY: f64 = 16.0;
-/// What is written while background work is held back has to fit into this many memtables, of three that there may be.
-const MEMTABLES_HELD: f64 = 2.0;
-/// The memory of the server whose capacity is looked for, MiB: memtables of 16 MiB, one every second or so.
-const MEMORY_MIB: f64 = 256.0;
+/// What is written while background work is held back waits in memory of its own; as much again as expected of half a phase, for the
+/// work that was under way.
+const HELD_SLACK: f64 = 1.5;
+/// The memory of servers, MiB: memtables of 32 MiB, one every second or two.
+const MEMORY_MIB: f64 = 512.0;
 /// The part of a phase that is not counted, at its beginning: 3 s of 30.
 const GUARD_PART: f64 = 0.1;
 /// A guard is not shorter, since both clocks are read a little late.
@@ -52,10 +51,9 @@ fn memory(mib: f64) -> Vec<String> {
     vec!["--memory".to_string(), format!("{mib:.0}MiB")]
 }
 
-/// The memory of a server, MiB, on which a phase of writes waits in memtables: as small as that allows, so that there are many flushes.
-fn memory_mib(rate_per_s: f64, phase_s: f64) -> f64 {
-    let memtable = rate_per_s * phase_s * ROW_MEMORY_BYTES / MEMTABLES_HELD;
-    (memtable * MEMTABLES_PER_MEMORY / (1 << 20) as f64).max(MEMORY_MIB)
+/// Memory in which a phase of writes waits to be flushed, MiB.
+fn hold_memory_mib(rate_per_s: f64, phase_s: f64) -> f64 {
+    (rate_per_s * phase_s * ROW_MEMORY_BYTES * HELD_SLACK / f64::from(1 << 20)).max(64.0)
 }
 
 /// What the server takes of writes alone, with the flushes and compactions that come with them.
@@ -88,8 +86,9 @@ pub(super) fn controlled(stage: &mut Stage) -> Result<Chapter, DemoError> {
     chapter.id = "controlled".into();
     chapter.title = "Flush and compaction paced by their controllers".to_string();
     chapter.what = format!(
-        "An open loop of single-row writes at {:.0} % of what a closed loop gets. Every other phase the server holds flush and compaction \
-         back, so that the phases between show what these cost: the work that was held back comes on top there.",
+        "An open loop of single-row writes at {:.0} % of what a closed loop gets, which includes its flushes and compactions. Every other \
+         phase the server holds these back: what is written waits in memory set aside for that. The phases between do their own work and \
+         that of the phase before, twice what a server has that is left alone, evenly: so what they show is more than it costs.",
         PART * 100.0
     );
     Ok(chapter)
@@ -109,12 +108,15 @@ pub(super) fn uncontrolled(stage: &mut Stage) -> Result<Chapter, DemoError> {
 /// A server that holds background work back in every other phase, and writes over `phases` of them.
 fn alternating(stage: &mut Stage, controllers: bool, phases: usize) -> Result<Chapter, DemoError> {
     let phase = stage.times.background;
-    let more =
-        [("--background-controllers", controllers.to_string()), ("--hold-background", format!("{phase:.0}"))];
-    let more = more.into_iter().flat_map(|(flag, value)| [flag.to_string(), value]);
     let rate_per_s = stage.writes_per_s * PART;
-    let memory = memory(memory_mib(rate_per_s, phase));
-    stage.restart(&memory.into_iter().chain(more).collect::<Vec<String>>())?;
+    let hold_mib = hold_memory_mib(rate_per_s, phase);
+    let more = [
+        ("--background-controllers", controllers.to_string()),
+        ("--hold-background", format!("{phase:.0}")),
+        ("--hold-memory", format!("{hold_mib:.0}MiB")),
+    ];
+    let more = more.into_iter().flat_map(|(flag, value)| [flag.to_string(), value]);
+    stage.restart(&memory(MEMORY_MIB).into_iter().chain(more).collect::<Vec<String>>())?;
     let guard = (phase * GUARD_PART).max(GUARD_S_MIN);
     let steps = (0..phases).flat_map(|_| [guard, phase - guard]);
     let steps = steps.map(|seconds| Step { rate_per_s, seconds }).collect();
@@ -220,10 +222,10 @@ mod tests {
 
     #[test]
     fn memory_holds_what_is_held_back() {
-        assert_eq!(memory_mib(1000.0, 5.0), MEMORY_MIB);
-        // 40,000 a second for 30 s are 480 MB: two memtables of 240.
-        let memory = memory_mib(40_000.0, 30.0);
-        assert!((3600.0..3700.0).contains(&memory), "{memory}");
+        assert_eq!(hold_memory_mib(10.0, 5.0), 64.0);
+        // 40,000 a second for 30 s are 480 MB, and half as much again.
+        let memory = hold_memory_mib(40_000.0, 30.0);
+        assert!((686.0..688.0).contains(&memory), "{memory}");
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub(crate) struct Settings {
     pub(crate) background_quota_percent: u32,
     pub(crate) compaction_shares: Option<u32>,
     pub(crate) hold_background: Option<Duration>,
+    pub(crate) hold_memory_bytes: Option<u64>,
     pub(crate) authenticate: bool,
     pub(crate) admin_user: String,
     pub(crate) cluster_name: String,
@@ -219,6 +220,15 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "hold_memory",
+        value: "SIZE|off",
+        default: "off",
+        help: "For that: memory for what waits meanwhile, beyond what memory says. When it runs out nothing is held back.",
+        set: |s, text| {
+            put(&mut s.hold_memory_bytes, unless("off", text, |text| bytes(text, "64MiB", MEMORY_BYTES_MIN)))
+        },
+    },
+    Setting {
         name: "authenticate",
         value: "true|false",
         default: "true",
@@ -303,6 +313,7 @@ impl Default for Settings {
             background_quota_percent: 0,
             compaction_shares: None,
             hold_background: None,
+            hold_memory_bytes: None,
             authenticate: true,
             admin_user: String::new(),
             cluster_name: String::new(),

@@ -11,6 +11,8 @@
 //! 3. *Memory runs out*: `pressure` (see [`super::pressure_ppm`]) lifts the rate, and the weight with its square up to
 //!    [`WEIGHT_MAX`], where the flush wins.
 //! 4. *Nobody writes*: nobody is spared. The rate is lifted.
+//! 5. *Held back on purpose*: nothing is flushed, and nothing learnt from that. Afterwards what waited too long is left out of the line of 1,
+//!    and has a rate of its own on top ([`super::Hold`]).
 
 use super::{PPM, SECOND_NS, UNLIMITED, WEIGHT_MAX, WEIGHT_MIN, scale, smooth};
 
@@ -50,6 +52,10 @@ pub struct FlushInput {
     pub memtable_bytes: u64,
     /// How far memory has run out, from [`super::pressure_ppm`].
     pub pressure_ppm: u32,
+    /// Flushes are held back on purpose, until memory runs out.
+    pub held: bool,
+    /// Of the bytes left, what may wait longer ([`super::Hold::may_wait`]), and by how many bytes a second that shrinks.
+    pub may_wait: (u64, u64),
 }
 
 /// How fast to flush.
@@ -102,6 +108,10 @@ impl Flush {
         let a_second = |bytes: u64| scale(bytes, SECOND_NS, interval_ns);
         self.fill_rate = smooth(self.fill_rate, a_second(input.filled_bytes), interval_ns, FILL_OVER_NS);
         self.idle_ns = if input.filled_bytes > 0 { 0 } else { self.idle_ns.saturating_add(interval_ns) };
+        if input.held && input.pressure_ppm == 0 {
+            self.decided = 0;
+            return FlushDecision { rate: 0, weight: self.weight_milli / MILLI };
+        }
         let flushed = a_second(input.flushed_bytes);
         self.flushed_rate = match input.left_bytes > 0 || input.flushed_bytes > 0 {
             true => smooth(self.flushed_rate, flushed, interval_ns, FLUSHED_OVER_NS),
@@ -123,8 +133,17 @@ impl Flush {
     /// The rate that ends the flush in time.
     fn needed(&self, input: &FlushInput) -> u64 {
         let floor = (input.memtable_bytes / LONGEST_S).max(1);
-        let room = input.room_bytes.saturating_sub(input.memtable_bytes / RESERVE_OF_MEMTABLE);
-        if input.left_bytes == 0 { floor } else { scale(input.left_bytes, self.fill_rate, room).max(floor) }
+        let reserve = input.memtable_bytes / RESERVE_OF_MEMTABLE;
+        let (may_wait, shrinks) = input.may_wait;
+        let room = match may_wait {
+            0 => input.room_bytes.saturating_sub(reserve),
+            // There always is something left, and being a little behind is no reason to hurry.
+            _ => input.room_bytes.max(reserve),
+        };
+        let (now, later) = (input.left_bytes.saturating_sub(may_wait), input.left_bytes.min(may_wait));
+        let line = if now == 0 { 0 } else { scale(now, self.fill_rate, room) };
+        let back = if later == 0 { 0 } else { scale(shrinks, later, may_wait) };
+        line.saturating_add(back).max(floor)
     }
 
     fn weigh(&mut self, input: &FlushInput, idle: bool, urgent: bool, interval_ns: u64) {
@@ -144,7 +163,7 @@ impl Flush {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{INTERVAL_NS, USERS_WEIGHT, pressure_ppm};
+    use super::super::{Hold, INTERVAL_NS, USERS_WEIGHT, pressure_ppm};
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -163,14 +182,23 @@ mod tests {
         /// For each flush that ended: the fill of the next memtable then, per mille.
         ended_at: Vec<u64>,
         highest_pressure: u32,
+        now_ns: u64,
+        hold: Hold,
     }
 
     impl Plant {
         fn new() -> Plant {
+            Plant::with(0)
+        }
+
+        /// One in which so much may wait while flushes are held back.
+        fn with(hold_bytes: u64) -> Plant {
             let control = Flush::default();
             let decision = FlushDecision { rate: UNLIMITED, weight: WEIGHT_START };
             let (active, left, frozen, flushed, filled) = (0, 0, 0, 0, 0);
             Plant {
+                now_ns: 0,
+                hold: Hold::new(hold_bytes),
                 control,
                 active,
                 left,
@@ -185,9 +213,10 @@ mod tests {
 
         fn step(&mut self, fill: u64, speed: u64, busy: bool) -> u64 {
             let a_step = |rate: u64| scale(rate, INTERVAL_NS, SECOND_NS);
+            self.now_ns += INTERVAL_NS;
             let filled = a_step(fill);
             self.active += filled;
-            if self.active >= MEMTABLE && self.frozen < 2 {
+            if self.active >= MEMTABLE {
                 self.left += self.active;
                 self.active = 0;
                 self.frozen += 1;
@@ -199,11 +228,12 @@ mod tests {
             };
             let flushed = a_step(share.min(self.decision.rate)).min(self.left);
             self.left -= flushed;
-            if self.left <= (self.frozen.max(1) - 1) * MEMTABLE && self.frozen > 0 {
+            while self.left <= (self.frozen.max(1) - 1) * MEMTABLE && self.frozen > 0 {
                 self.frozen -= 1;
                 self.ended_at.push(self.active * 1000 / MEMTABLE);
             }
-            let pressure_ppm = pressure_ppm(self.active + self.left, MEMTABLE);
+            let may_wait = self.hold.may_wait(self.now_ns);
+            let pressure_ppm = pressure_ppm((self.active + self.left).saturating_sub(may_wait), MEMTABLE);
             self.highest_pressure = self.highest_pressure.max(pressure_ppm);
             self.flushed += flushed;
             self.filled += filled;
@@ -215,8 +245,17 @@ mod tests {
                 room_bytes: MEMTABLE.saturating_sub(self.active),
                 memtable_bytes: MEMTABLE,
                 pressure_ppm,
+                held: self.hold.is_held(),
+                may_wait: (may_wait, self.hold.shrinks(self.now_ns)),
             });
             flushed
+        }
+
+        fn hold(&mut self, hold: bool) {
+            match hold {
+                true => self.hold.hold(self.now_ns),
+                false => self.hold.let_go(self.now_ns, self.left, MEMTABLE.saturating_sub(self.active)),
+            }
         }
 
         fn run(&mut self, seconds: u64, fill: u64, speed: u64, busy: bool) -> Vec<u64> {
@@ -296,6 +335,67 @@ mod tests {
         assert_eq!((plant.left, plant.decision.weight), (0, WEIGHT_MIN));
     }
 
+    /// Phases of 30 s, every other one held back, of writes that leave a core more than half idle: what was held back comes back
+    /// evenly in the next phase, whatever the size of a memtable has to do with its length.
+    fn check_hold(fill: u64, speed: u64, busy: bool) {
+        let what = format!("fill {fill}, speed {speed}, busy {busy}");
+        let hold_bytes = 33 * fill;
+        let mut plant = Plant::with(hold_bytes);
+        plant.run(20, fill, speed, busy);
+        for phase in 0..10 {
+            plant.hold(phase % 2 == 0);
+            let mut most = 0;
+            let steps: Vec<u64> = (0..30 * SECOND_NS / INTERVAL_NS)
+                .map(|_| {
+                    let flushed = plant.step(fill, speed, busy);
+                    most = most.max(plant.active + plant.left);
+                    flushed
+                })
+                .collect();
+            assert_eq!(plant.highest_pressure, 0, "{what}, phase {phase}");
+            assert!(most <= hold_bytes + 2 * MEMTABLE, "{what}, phase {phase}: {most} bytes held");
+            if phase % 2 == 0 {
+                assert!(
+                    steps[1..].iter().all(|flushed| *flushed == 0),
+                    "{what}, phase {phase}: nothing is flushed"
+                );
+                continue;
+            }
+            // Each second but the first, in which the weight finds its place.
+            let seconds: Vec<u64> = steps.chunks(50).map(|second| second.iter().sum()).collect();
+            let mean = seconds.iter().sum::<u64>() / 30;
+            let (least, most) = (seconds[1..].iter().min().expect("29"), seconds.iter().max().expect("30"));
+            assert!(
+                *least >= mean * 75 / 100 && *most <= mean * 12 / 10,
+                "{what}, phase {phase}: {least} to {most} a second, {mean} on average"
+            );
+            assert!(
+                mean >= fill * 19 / 10 && mean <= fill * 21 / 10,
+                "{what}, phase {phase}: {mean} a second"
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_held_back_comes_back_evenly_over_as_much_time() {
+        for fill_mib in [5, 20, 50] {
+            check_hold(fill_mib * MIB, 300 * MIB, false);
+            check_hold(fill_mib * MIB, 300 * MIB, true);
+        }
+    }
+
+    #[test]
+    fn where_memory_for_what_is_held_back_runs_out_flushes_go_on_without_a_cliff() {
+        let mut plant = Plant::with(400 * MIB);
+        plant.run(20, 30 * MIB, 300 * MIB, true);
+        plant.hold(true);
+        let flushed = plant.run(60, 30 * MIB, 300 * MIB, true);
+        // As memory for what waits runs out after 15 s, it is flushed as fast as it is written, and no writer waits.
+        assert!(plant.highest_pressure < 200_000, "{} ppm", plant.highest_pressure);
+        let last: u64 = flushed[flushed.len() - 500..].iter().sum();
+        assert!((270 * MIB..=330 * MIB).contains(&last), "{} MiB in 10 s", last / MIB);
+    }
+
     #[test]
     fn any_numbers_are_taken() {
         let mut control = Flush::default();
@@ -307,8 +407,15 @@ mod tests {
             room_bytes: u64::MAX,
             memtable_bytes: u64::MAX,
             pressure_ppm: u32::MAX,
+            held: true,
+            may_wait: (u64::MAX, u64::MAX),
         };
-        for input in [most, FlushInput::default(), FlushInput { room_bytes: 0, ..most }] {
+        for input in [
+            most,
+            FlushInput::default(),
+            FlushInput { room_bytes: 0, ..most },
+            FlushInput { held: false, may_wait: (1, 0), ..most },
+        ] {
             let decision = control.decide(input);
             assert!(
                 (WEIGHT_MIN..=WEIGHT_MAX).contains(&decision.weight) && decision.rate > 0,

@@ -7,6 +7,7 @@
 //!   backlog, its cost ─────────────▶ Compaction ─ weight ┼▶ divide ──▶ shares of the groups
 //!   highest background quota ────────────────────────────┘
 //!   memory held ───────────────────▶ Throttle ── delay ────▶ acknowledgements of writes
+//!   held back, for measuring ──────▶ Hold ── what may wait ─▶ Flush, pressure
 //! ```
 //!
 //! A *weight* is what a background group is worth beside all users together, who weigh [`USERS_WEIGHT`]: with a weight of 250
@@ -15,12 +16,14 @@
 mod compaction;
 mod division;
 mod flush;
+mod hold;
 mod pacer;
 mod throttle;
 
 pub use compaction::{Compaction, CompactionInput};
 pub use division::{Division, divide};
 pub use flush::{Flush, FlushDecision, FlushInput};
+pub use hold::Hold;
 pub use pacer::Pacer;
 pub use throttle::{Throttle, pressure_ppm};
 
