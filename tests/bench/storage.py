@@ -6,11 +6,11 @@ EXPERIMENT is one of
 
     ingest       rows of 300 bytes by a closed loop: rows a second, disk bandwidth by whose work it is, write amplification, size
     cache        point reads of a working set that fits the cache, alone and beside scans of the whole table: their hit rate
-    shares       reads of two levels with shares 1:4 from a disk of 100 MB/s: the ratio of what they are answered
+    shares       disk-bound reads of two levels with shares 1:4: the ratio of what they are answered
     sequential   interactive reads from disk, alone and beside unlimited scans of the same table in a level of 10 shares: p99
 
-The disk of `shares` is as slow as the server is told it is (`--disk-read-bandwidth`): a core has enough to do with the blocks of a faster one, and
-CPU shares would be measured. Table files are read past the page cache, so that what is not in the server's own cache comes from the disk.
+Table files are read past the page cache, so that what is not in the server's own cache comes from the disk. The table of `shares` has blocks of
+512 KiB: with smaller ones a core has more to do than the disk, and CPU shares would be measured.
 Each starts a server of its own on CPU 0 and a temporary folder, which is removed in the end; loads run on CPU 1. `cargo xtask clients`
 makes the environment with the driver.
 """
@@ -224,9 +224,11 @@ def cache(binary, rows, seconds):
 
 def shares(binary, rows, seconds):
     # A cache that holds next to nothing of the table, so that each read is one of the disk.
-    disk = ["--disk-read-bandwidth", "100MB", "--disk-read-ops", "5000"]
-    server = Server(binary, "--memory", "64MiB", *disk)
+    server = Server(binary, "--memory", "64MiB")
     try:
+        server.run("admin", "prefill", "--keys", "1", *ROW)
+        blocks = "{'class': 'LZ4Compressor', 'chunk_length_in_kb': 512}"
+        server.session.execute(f"ALTER TABLE {TABLE} WITH compression = {blocks}")
         server.run("admin", "prefill", "--keys", str(rows), "--in-flight", "256", *ROW)
         settled(server)
         for name, weight in (("one", 100), ("four", 400)):

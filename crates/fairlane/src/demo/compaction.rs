@@ -230,6 +230,14 @@ fn watch(dir: &Path, work: impl FnOnce() -> Result<(), DemoError>) -> Result<Vec
     })
 }
 
+/// Without the time in which nothing changed any more, but for its first moments.
+fn active(mut points: Vec<SpacePoint>) -> Vec<SpacePoint> {
+    let end = points.last().copied().unwrap_or_default();
+    let settled = points.iter().rposition(|point| (point.bytes, point.files) != (end.bytes, end.files));
+    points.truncate(settled.map_or(points.len(), |last| last + 10));
+    points
+}
+
 /// What a compaction took beyond what there was before, as a part of that.
 pub(super) fn temporary(chapter: &Chapter) -> Option<f64> {
     let before = chapter.space.first()?.bytes;
