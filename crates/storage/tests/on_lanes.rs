@@ -141,7 +141,8 @@ fn a_file_of_several_writes_past_the_page_cache_reads_as_it_was_written() {
         assert!(shard.stats().file_bytes > 3 << 20, "{:?}", shard.stats());
         for number in 0..3000 {
             let (token, key) = place(number);
-            let row = shard.read_row(TABLE, token, &key, &[], &[0], 0).wait().await.expect("reads");
+            let row =
+                shard.read_row(TABLE, token, &key, &[], Pick::columns(&[0]), 0).wait().await.expect("reads");
             let row = row.unwrap_or_else(|| panic!("row {number} is missing"));
             assert_eq!(
                 row.cell(0).expect("a cell").value().expect("a value")[..],
