@@ -1,9 +1,6 @@
-//! A table file as a source of a scan: its blocks in order, many of them in one read, the next read begun while these are worked on.
+//! A table file as a source of a scan: its blocks in order.
 
-use std::future::poll_fn;
-use std::io;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::Bytes;
 
@@ -11,42 +8,23 @@ use crate::codec::Malformed;
 use crate::error::StorageError;
 use crate::part::{Block, Part};
 use crate::partition::Partition;
+use crate::read_ahead::ReadAhead;
 use crate::table::BlockStart;
 use crate::table_file::TableFile;
-use crate::world::BoxFuture;
-
-/// Bytes read at a time: enough that the cost of a request does not matter, few enough that two of them for each file do not either.
-const READ: u64 = 1 << 20;
 
 /// A place in a scan's order.
 pub(crate) type Place = (i64, Bytes);
 
-struct Ahead {
-    blocks: std::ops::Range<usize>,
-    read: BoxFuture<io::Result<Bytes>>,
-    done: Option<io::Result<Bytes>>,
-}
-
 /// Reads a file's blocks, past the cache.
+#[derive(Debug)]
 pub(crate) struct FileSource {
     pub(crate) file: Arc<TableFile>,
     /// The block that comes next.
     pub(crate) next_block: usize,
     /// The block at hand and the part in it that comes next.
     pub(crate) block: Option<(Block, usize)>,
-    chunk: (std::ops::Range<usize>, Bytes),
-    ahead: Option<Ahead>,
+    blocks: ReadAhead,
     first: i64,
-    last: i64,
-}
-
-impl std::fmt::Debug for FileSource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FileSource")
-            .field("file", &self.file.id)
-            .field("next_block", &self.next_block)
-            .finish()
-    }
 }
 
 impl FileSource {
@@ -54,28 +32,12 @@ impl FileSource {
     pub(crate) fn new(file: Arc<TableFile>, first: i64, last: i64) -> FileSource {
         let start = BlockStart { token: first, key: Bytes::new(), clustering: None };
         let next_block = file.block_at(&start);
-        FileSource { file, next_block, block: None, chunk: (0..0, Bytes::new()), ahead: None, first, last }
+        let blocks = ReadAhead::new(file.clone(), last);
+        FileSource { file, next_block, block: None, blocks, first }
     }
 
     fn damaged(&self) -> StorageError {
         self.file.malformed(self.next_block.saturating_sub(1))(Malformed)
-    }
-
-    /// The blocks from this one on that are read at once.
-    fn stretch(&self, from: usize) -> std::ops::Range<usize> {
-        let Some(first) = self.file.index.get(from) else { return from..from };
-        let fits = |entry: &crate::table::IndexEntry| {
-            let end = entry.offset.saturating_add(u64::from(entry.stored));
-            entry.offset >= first.offset && end - first.offset <= READ && entry.start.token <= self.last
-        };
-        let more = self.file.index[from + 1..].iter().take_while(|entry| fits(entry)).count();
-        from..from + 1 + more
-    }
-
-    fn begin(&self, blocks: std::ops::Range<usize>) -> Option<Ahead> {
-        let (first, last) = (self.file.index.get(blocks.start)?, &self.file.index[blocks.end - 1]);
-        let bytes = (last.offset - first.offset) as usize + last.stored as usize;
-        Some(Ahead { read: self.file.begin_read(first.offset, bytes), blocks, done: None })
     }
 
     /// Reads the next block; false at the end of the file.
@@ -85,38 +47,7 @@ impl FileSource {
         if index >= self.file.index.len() {
             return Ok(false);
         }
-        if !self.chunk.0.contains(&index) {
-            let ahead = match self.ahead.take().filter(|ahead| ahead.blocks.contains(&index)) {
-                Some(ahead) => ahead,
-                None => self.begin(self.stretch(index)).expect("the block is in the index"),
-            };
-            let read = match ahead.done {
-                Some(read) => read,
-                None => ahead.read.await,
-            };
-            let bytes =
-                read.map_err(|error| StorageError::io("read the table file", &self.file.path, error))?;
-            self.chunk = (ahead.blocks, bytes);
-            let next = self.file.index.get(self.chunk.0.end).filter(|entry| entry.start.token <= self.last);
-            self.ahead = next.and_then(|_| self.begin(self.stretch(self.chunk.0.end)));
-            if let Some(ahead) = &mut self.ahead {
-                // Looking at it once sets it going.
-                poll_fn(|cx| {
-                    if let Poll::Ready(read) = ahead.read.as_mut().poll(cx) {
-                        ahead.done = Some(read);
-                    }
-                    Poll::Ready(())
-                })
-                .await;
-            }
-        }
-        let entry = &self.file.index[index];
-        let start = (entry.offset - self.file.index[self.chunk.0.start].offset) as usize;
-        let end = start + entry.stored as usize;
-        if end > self.chunk.1.len() {
-            return Err(self.damaged());
-        }
-        let block = self.file.open_block(index, self.chunk.1.slice(start..end))?;
+        let block = self.blocks.block(index).await?;
         self.next_block += 1;
         self.block = Some((block, 0));
         Ok(true)

@@ -37,6 +37,7 @@ mod partition;
 mod purge;
 mod ranges;
 mod read;
+mod read_ahead;
 mod reconcile;
 mod recover;
 mod replay;

@@ -11,6 +11,7 @@ use crate::manifest::FileEntry;
 use crate::memtable::{Entry, ScanFrom};
 use crate::part::{Block, Part};
 use crate::partition::Partition;
+use crate::read_ahead::ReadAhead;
 use crate::row::Row;
 use crate::statistics::Statistics;
 use crate::table::{self, BlockStart, FOOTER_MAX, IndexEntry, Unreadable};
@@ -153,10 +154,11 @@ impl TableFile {
     }
 }
 
-/// Reads a file's partitions in order, a block at a time and past the cache.
+/// Reads a file's partitions in order, past the cache.
 #[derive(Debug)]
 pub(crate) struct FileCursor {
     file: Arc<TableFile>,
+    blocks: ReadAhead,
     from: ScanFrom,
     last: i64,
     next_block: usize,
@@ -179,7 +181,8 @@ impl FileCursor {
             ScanFrom::After(token, key) => BlockStart { token: *token, key: key.clone(), clustering: None },
         };
         let next_block = file.block_at(&start);
-        FileCursor { file, from, last, next_block, block: None, begun: None }
+        let blocks = ReadAhead::new(file.clone(), last);
+        FileCursor { file, blocks, from, last, next_block, block: None, begun: None }
     }
 
     /// The next part in file order; the flag says that the partition goes on.
@@ -194,7 +197,7 @@ impl FileCursor {
             if self.next_block >= self.file.index.len() {
                 return Ok(None);
             }
-            self.block = Some((self.file.read_block(self.next_block).await?, 0));
+            self.block = Some((self.blocks.block(self.next_block).await?, 0));
             self.next_block += 1;
         }
     }
