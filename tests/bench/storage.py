@@ -50,7 +50,7 @@ class Server:
             raise
 
     def start(self, flags):
-        command = [self.binary, "serve", "--data-dir", os.path.join(self.folder, "data"), "--cores", "0-0", "--shard-aware-port", "off"]
+        command = [self.binary, "serve", "--data-dir", os.path.join(self.folder, "data"), "--cores", "0-0", "--shard-aware-port", "off", "--sql-listen", "off"]
         command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--request-timeout-ms", "3600000", *flags]
         self.log = open(os.path.join(self.folder, "log"), "w")
         env = dict(os.environ, FAIRLANE_ADMIN_PASSWORD=self.password)

@@ -10,7 +10,7 @@ PATIENCE_S = 60
 
 
 class Server:
-    """`with Server() as server:` gives a server that is ready, at `server.host` and `server.port`.
+    """`with Server() as server:` gives a server that is ready, at `server.host` and `server.port`; SQL is at `server.sql_port`.
 
     It is started in `server.folder` and keeps its data there in `fairlane-data`, as by default. Without a password it makes
     itself one.
@@ -25,7 +25,7 @@ class Server:
         if self.password is not None:
             environment["FAIRLANE_ADMIN_PASSWORD"] = self.password
         command = [os.environ["FAIRLANE_BIN"], "serve", "--cores", "2", "--overprovisioned", "--memory", "256MiB"]
-        command += ["--shard-aware-port", "0", "--disk-probe", "off"]
+        command += ["--shard-aware-port", "0", "--sql-listen", "127.0.0.1:0", "--disk-probe", "off"]
         command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
         self.process = subprocess.Popen(
             command, env=environment, cwd=self.folder.name, stdout=subprocess.PIPE, text=True
@@ -39,6 +39,8 @@ class Server:
         address = line.split("is ready: CQL ")[1].split(",")[0].strip()
         self.host, port = address.rsplit(":", 1)
         self.port = int(port)
+        self.http = line.split(", HTTP ")[1].split(",")[0].strip()
+        self.sql_port = int(line.split(", SQL ")[1].split(",")[0].rsplit(":", 1)[1])
         return self
 
     def __exit__(self, *failure):

@@ -1,12 +1,13 @@
-"""README's examples, as they are written there: the cqlsh session, the Python block, and the Rust block, which is the example
+"""README's examples, as they are written there: the cqlsh session, the Python block, the psql session (where psql is installed), and the Rust block, which is the example
 `orders` of the crate `fairlane`, built beforehand and found in the folder `FAIRLANE_EXAMPLES`.
 
-The server is started as README says, but for its ports; so 9042 is replaced by its port.
+The server is started as README says, but for its ports; so 9042 and 5432 are replaced by its ports.
 """
 
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -46,6 +47,20 @@ def cqlsh(readme, server):
         assert line in printed, f"{line!r} is not in what cqlsh printed: {printed}"
 
 
+def psql(readme, server):
+    if shutil.which("psql") is None:
+        print("      psql is not installed: not tried")
+        return
+    session = re.search(r"^```\n\$ (PGPASSWORD=.*?)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    command, lines = session[1].replace("5432", str(server.sql_port)), session[2].splitlines()
+    typed = [line.removeprefix("shop=> ") for line in lines if line.startswith("shop=> ")]
+    shown = [line for line in lines if line and not line.startswith("shop=> ")]
+    assert typed and shown, session[0]
+    printed = [line.rstrip() for line in run(command, server, "\n".join(typed) + "\n", shell=True).splitlines()]
+    for line in shown:
+        assert line in printed, f"{line!r} is not in what psql printed: {printed}"
+
+
 def python(readme, server):
     program = block(readme, "python").replace("9042", str(server.port))
     assert run([sys.executable, "-c", program], server).splitlines() == ["bread", "salt"]
@@ -63,6 +78,7 @@ def main():
     with Server(password=None) as server:
         cqlsh(readme, server)
         python(readme, server)
+        psql(readme, server)
         rust(readme, server)
 
 

@@ -69,7 +69,7 @@ pub struct Shared {
     /// Raised after every change, so that cores look again.
     pub(crate) version: AtomicU64,
     /// Checked in place of the verifier of a role that is not there, so that it takes as long.
-    decoy: Arc<Verifier>,
+    pub(crate) decoy: Arc<Verifier>,
 }
 
 impl fmt::Debug for Shared {
@@ -169,11 +169,8 @@ impl Access {
     /// # Errors
     /// [`AuthError`].
     pub async fn authenticate(&self, user: &str, password: &str) -> Result<Login, AuthError> {
-        let shown: String = user.chars().take(NAME_SHOWN_CHARS_MAX).collect();
-        let refused =
-            || AuthError::Refused(format!("Provided username {shown} and/or password are incorrect"));
         if password.len() > PASSWORD_BYTES_MAX {
-            return Err(refused());
+            return Err(refused(user));
         }
         let Some(_check) = Counted::take(&self.checks) else {
             return Err(AuthError::Overloaded(format!(
@@ -189,9 +186,9 @@ impl Access {
         let accepted = lanes::heavy_urgent(Group::DRIVER, checking).await;
         let snapshot = self.snapshot();
         let role = snapshot.roles.get_key_value(user).filter(|_| known & accepted);
-        let Some((name, role)) = role else { return Err(refused()) };
+        let Some((name, role)) = role else { return Err(refused(user)) };
         if !role.can_login {
-            return Err(AuthError::Refused(format!("{shown} is not permitted to log in")));
+            return Err(AuthError::Refused(format!("{name} is not permitted to log in")));
         }
         Ok(self.log_in(Actor { role: name.clone(), anonymous: false }))
     }
@@ -202,7 +199,7 @@ impl Access {
         self.log_in(Actor { role: "anonymous".into(), anonymous: true })
     }
 
-    fn log_in(&self, actor: Actor) -> Login {
+    pub(crate) fn log_in(&self, actor: Actor) -> Login {
         let version = self.version();
         let view = self.look(&actor, version);
         Login { actor, seen: RefCell::new((version, view)) }
@@ -389,6 +386,21 @@ impl Access {
         Ok(Outcome::Void)
     }
 
+    /// Runs a text if it is a statement about roles, grants or levels, for a front door that speaks another language besides.
+    /// There is no keyspace for names without one.
+    ///
+    /// # Errors
+    /// As [`Access::execute`]; [`Error::Invalid`] for a text that is none of these statements.
+    pub async fn execute_text(&self, login: &Login, text: &str) -> Result<Outcome, Error> {
+        let statement = cql::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
+        if !Access::handles(&statement) {
+            return Err(Error::Invalid(
+                "This is no statement about roles, grants or service levels".to_owned(),
+            ));
+        }
+        self.execute(login, &statement, None).await
+    }
+
     /// To be called after a session changed the schema: who made a keyspace or table gets all permissions on it, and grants
     /// on what was dropped go.
     ///
@@ -397,6 +409,12 @@ impl Access {
     pub async fn schema_changed(&self, login: &Login, change: &SchemaChange) -> Result<(), Error> {
         self.change(login.actor.clone(), Job::SchemaChange(change.clone())).await
     }
+}
+
+/// What a client hears whose name or password is wrong.
+pub(crate) fn refused(user: &str) -> AuthError {
+    let shown: String = user.chars().take(NAME_SHOWN_CHARS_MAX).collect();
+    AuthError::Refused(format!("Provided username {shown} and/or password are incorrect"))
 }
 
 /// The password in a statement.

@@ -11,6 +11,7 @@
 
 mod access;
 mod change;
+mod exchange;
 mod listing;
 mod login;
 mod options;
@@ -21,6 +22,7 @@ mod scram;
 mod store;
 
 pub use access::{Access, Admin, AuthError, CHECKS_MAX, Shared};
+pub use exchange::Exchange;
 pub use login::Login;
 
 /// What the tables say about roles, at one time.

@@ -72,6 +72,26 @@ impl Verifier {
         (stored_key.ct_eq(&self.stored_key) & server_key.ct_eq(&self.server_key)).into()
     }
 
+    /// The decoy of a name that is not there: a salt of its own, the same at each attempt, and keys that nothing opens.
+    pub(crate) fn for_name(&self, name: &str) -> Verifier {
+        let salt = hmac(&self.stored_key, &[name.as_bytes()])[..SALT_BYTES].to_vec();
+        Verifier { salt, ..self.clone() }
+    }
+
+    /// What a client needs to derive its keys, as a SCRAM exchange says it.
+    pub(crate) fn challenge(&self) -> String {
+        format!("s={},i={}", BASE64.encode(&self.salt), self.iterations)
+    }
+
+    /// The server's signature of what was said, if the client's proof of it is right.
+    pub(crate) fn check_proof(&self, said: &str, proof: &[u8]) -> Option<Key> {
+        let mut client_key: Key = proof.try_into().ok()?;
+        let signature = hmac(&self.stored_key, &[said.as_bytes()]);
+        client_key.iter_mut().zip(signature).for_each(|(key, byte)| *key ^= byte);
+        let right: bool = Sha256::digest(client_key).as_slice().ct_eq(&self.stored_key).into();
+        right.then(|| hmac(&self.server_key, &[said.as_bytes()]))
+    }
+
     /// The text form, to be kept and for `HASHED PASSWORD`. It is a secret.
     pub(crate) fn to_text(&self) -> String {
         let [salt, stored, server] =
@@ -158,6 +178,14 @@ mod tests {
         assert_eq!(Key::from(Sha256::digest(client_key)), stored_key, "the client's proof");
         let signature = BASE64.encode(hmac(&server_key, &[message]));
         assert_eq!(signature, "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "the server's signature");
+        let verifier = Verifier { iterations: 4096, salt, stored_key, server_key };
+        let said = std::str::from_utf8(message).unwrap();
+        let proof = BASE64.decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=").unwrap();
+        assert_eq!(verifier.check_proof(said, &proof).map(|key| BASE64.encode(key)), Some(signature));
+        assert_eq!(verifier.challenge(), "s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096");
+        assert!(verifier.check_proof(said, &proof[1..]).is_none());
+        assert!(verifier.check_proof(&format!("{said} "), &proof).is_none());
+        assert!(Verifier::decoy().for_name("user").check_proof(said, &proof).is_none());
     }
 
     #[test]

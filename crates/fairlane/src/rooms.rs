@@ -3,6 +3,7 @@
 //! What a core owns stays on its fast lane, in a thread-local; from the main thread it is reached through `block_on`.
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use embedded::Embedded;
 use lanes::{Group, Lanes};
 use server::logging::Logger;
 use server::{Listening, PerCore, Server, ServerConfig};
+use sql::{Sql, SqlConfig};
 use storage::{Options, PaceOptions, Teller};
 use workload::Levels;
 
@@ -137,7 +139,12 @@ impl Rooms {
     ///
     /// # Errors
     /// One sentence that says what to do; nothing is open then.
-    pub(crate) fn open_doors(&self, config: ServerConfig, logger: Logger) -> Result<Doors, String> {
+    pub(crate) fn open_doors(
+        &self,
+        config: ServerConfig,
+        sql: Option<SqlConfig>,
+        logger: Logger,
+    ) -> Result<Doors, String> {
         let server = Server::new(config, logger, self.lanes.cores());
         for core in 0..self.lanes.cores() {
             let server = server.clone();
@@ -146,11 +153,35 @@ impl Rooms {
             });
         }
         let listening = server.open_on(&self.lanes);
-        let doors = listening.map(|listening| Doors { server: server.clone(), listening });
-        doors.map_err(|error| {
+        let doors = listening.map(|listening| Doors { server: server.clone(), listening, sql: None });
+        let mut doors = doors.map_err(|error| {
             Doors::stop(&server, &self.lanes);
             format!("{error} (--listen, --shard-aware-port, --http-listen, --allow-plaintext).")
-        })
+        })?;
+        match sql.map(|config| self.open_sql(config)).transpose() {
+            Ok(sql) => doors.sql = sql,
+            Err(reason) => {
+                doors.close(&self.lanes);
+                return Err(reason);
+            }
+        }
+        Ok(doors)
+    }
+
+    /// Opens the SQL door on every core.
+    fn open_sql(&self, config: SqlConfig) -> Result<(Sql, SocketAddr), String> {
+        let sql = Sql::new(config);
+        for core in 0..self.lanes.cores() {
+            let sql = sql.clone();
+            self.lanes.block_on(core, Group::CONTROL, move || async move { sql.join(engine(), access()) });
+        }
+        let opening = sql.clone();
+        let opened = self.lanes.block_on(0, Group::CONTROL, move || async move { opening.open().await });
+        let failed = |error| {
+            stop_sql(&sql, &self.lanes);
+            format!("{error} (--sql-listen, --allow-plaintext).")
+        };
+        opened.map_err(failed).map(|address| (sql.clone(), address))
     }
 
     /// Writes what is in memory and closes every core's files.
@@ -234,6 +265,7 @@ fn cannot_open(error: engine::Error) -> String {
 pub(crate) struct Doors {
     server: Server,
     listening: Listening,
+    sql: Option<(Sql, SocketAddr)>,
 }
 
 impl Doors {
@@ -246,16 +278,25 @@ impl Doors {
         if let Some(shard_aware) = self.listening.shard_aware {
             text.push_str(&format!(", shard-aware CQL {shard_aware}"));
         }
+        if let Some((_, address)) = self.sql {
+            text.push_str(&format!(", SQL {address}"));
+        }
         text
     }
 
     /// Accepts nobody, lets what runs finish for a while, and closes the rest. Whether all finished.
     pub(crate) fn close(self, lanes: &Lanes) -> bool {
-        Doors::stop(&self.server, lanes)
+        let sql = self.sql.is_none_or(|(sql, _)| stop_sql(&sql, lanes));
+        Doors::stop(&self.server, lanes) & sql
     }
 
     fn stop(server: &Server, lanes: &Lanes) -> bool {
         let server = server.clone();
         lanes.block_on(0, Group::CONTROL, move || async move { server.stop(DRAIN).await })
     }
+}
+
+fn stop_sql(sql: &Sql, lanes: &Lanes) -> bool {
+    let sql = sql.clone();
+    lanes.block_on(0, Group::CONTROL, move || async move { sql.stop(DRAIN).await })
 }

@@ -17,6 +17,7 @@ use server::ServerConfig;
 use server::logging::{self, Level, Logger};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use sql::SqlConfig;
 use storage::Teller;
 
 use crate::rooms::Rooms;
@@ -103,8 +104,10 @@ fn open_and_wait(
         );
         logger.log(Level::Warn, &said, &[]);
     }
-    let opened = folder::host_id(&settings.data_dir)
-        .and_then(|host_id| rooms.open_doors(server_config(settings, host_id), logger.clone()));
+    let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
+        let sql = sql_config(settings, memory_bytes);
+        rooms.open_doors(server_config(settings, host_id), sql, logger.clone())
+    });
     let doors = match opened {
         Ok(doors) => doors,
         Err(reason) => {
@@ -159,6 +162,18 @@ fn server_config(settings: &Settings, host_id: uuid::Uuid) -> ServerConfig {
         slow_statement: settings.slow_statement,
         ..ServerConfig::default()
     }
+}
+
+/// None where SQL is off.
+fn sql_config(settings: &Settings, memory_bytes: u64) -> Option<SqlConfig> {
+    let memory_bytes = settings.sql_memory_bytes.unwrap_or_else(|| machine::sql_bytes(memory_bytes));
+    Some(SqlConfig {
+        listen: settings.sql_listen?,
+        allow_plaintext: settings.allow_plaintext,
+        authenticate: settings.authenticate,
+        memory_bytes: usize::try_from(memory_bytes).unwrap_or(usize::MAX),
+        ..SqlConfig::default()
+    })
 }
 
 /// Log lines, and the thread that writes them, so that no lane waits for whoever reads standard error.

@@ -175,7 +175,7 @@ impl Server {
         command.arg("serve").arg("--data-dir").arg(folder.file("data"));
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--cores", &list]);
         // Its usual port may be another server's, and the loads route by connection on these few cores.
-        command.args(["--shard-aware-port", "off", "--disk-probe", "off"]).args(flags);
+        command.args(["--shard-aware-port", "off", "--sql-listen", "off", "--disk-probe", "off"]).args(flags);
         command.env("FAIRLANE_ADMIN_PASSWORD", password).stdout(Stdio::piped()).stderr(file);
         let mut child = spawn(&mut command, cores, false).map_err(failed("Cannot start the server"))?;
         let stdout = child.stdout.take();

@@ -42,10 +42,12 @@ pub(crate) struct Settings {
     pub(crate) advertise: Option<SocketAddr>,
     pub(crate) shard_aware_port: Option<u16>,
     pub(crate) http_listen: Option<SocketAddr>,
+    pub(crate) sql_listen: Option<SocketAddr>,
     pub(crate) allow_plaintext: bool,
     pub(crate) cores: Cores,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) memtable_memory_bytes: Option<u64>,
+    pub(crate) sql_memory_bytes: Option<u64>,
     pub(crate) overprovisioned: bool,
     /// Measure the disk at first start.
     pub(crate) disk_probe: bool,
@@ -105,6 +107,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |s, text| put(&mut s.http_listen, unless("off", text, address)),
     },
     Setting {
+        name: "sql_listen",
+        value: "HOST:PORT|off",
+        default: "127.0.0.1:5432",
+        help: "Where SQL clients connect (Postgres protocol). Port 0 takes a free one.",
+        set: |s, text| put(&mut s.sql_listen, unless("off", text, address)),
+    },
+    Setting {
         name: "allow_plaintext",
         value: "",
         default: "false",
@@ -136,6 +145,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
             put(
                 &mut s.memtable_memory_bytes,
                 unless("auto", text, |text| bytes(text, "64MiB", MEMORY_BYTES_MIN)),
+            )
+        },
+    },
+    Setting {
+        name: "sql_memory",
+        value: "SIZE|auto",
+        default: "auto",
+        help: "Memory for all SQL queries together; auto is a quarter of --memory. A query that wants more fails.",
+        set: |s, text| {
+            put(
+                &mut s.sql_memory_bytes,
+                unless("auto", text, |text| bytes(text, "1MiB", SQL_MEMORY_BYTES_MIN)),
             )
         },
     },
@@ -301,10 +322,12 @@ impl Default for Settings {
             advertise: None,
             shard_aware_port: None,
             http_listen: None,
+            sql_listen: None,
             allow_plaintext: false,
             cores: Cores::Auto,
             memory_bytes: None,
             memtable_memory_bytes: None,
+            sql_memory_bytes: None,
             overprovisioned: false,
             disk_probe: false,
             disk_speed: Given::default(),
@@ -394,6 +417,9 @@ fn cores(text: &str) -> Result<Cores, String> {
 
 /// The least memory that leaves room for memtables at all.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
+
+/// The least memory that leaves room for a small query.
+const SQL_MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 /// A size of at least `min`, which people call `least`.
 fn bytes(text: &str, least: &str, min: u64) -> Result<u64, String> {

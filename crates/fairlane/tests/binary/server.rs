@@ -116,6 +116,7 @@ pub(crate) struct Server {
     pub(crate) cql: String,
     pub(crate) http: String,
     pub(crate) shard_aware: String,
+    pub(crate) sql: String,
 }
 
 impl Server {
@@ -123,7 +124,7 @@ impl Server {
     pub(crate) fn command(folder: &Folder) -> Command {
         let mut command = fairlane(&["serve", "--cores", "2", "--overprovisioned", "--memory", "256MiB"]);
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--shard-aware-port", "0"]);
-        command.args(["--disk-probe", "off"]).arg("--data-dir").arg(folder.path());
+        command.args(["--sql-listen", "127.0.0.1:0", "--disk-probe", "off"]).arg("--data-dir").arg(folder.path());
         command
     }
 
@@ -154,6 +155,7 @@ impl Server {
             cql: after("ready: CQL ").unwrap_or_default(),
             http: after(", HTTP ").unwrap_or_default(),
             shard_aware: after(", shard-aware CQL ").unwrap_or_default(),
+            sql: after(", SQL ").unwrap_or_default(),
         };
         assert!(!server.cql.is_empty() && !server.http.is_empty(), "the server said: {line}");
         server

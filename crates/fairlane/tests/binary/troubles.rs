@@ -43,11 +43,12 @@ fn ports_that_cannot_be_had() {
     for (flag, value) in [
         ("--listen", address.to_string()),
         ("--http-listen", address.to_string()),
+        ("--sql-listen", address.to_string()),
         ("--shard-aware-port", port),
     ] {
         refused(Server::command(&folder).args([flag, &value]), 1, &["is taken", flag]);
     }
-    for flag in ["--listen", "--http-listen"] {
+    for flag in ["--listen", "--http-listen", "--sql-listen"] {
         refused(Server::command(&folder).args([flag, "0.0.0.0:0"]), 1, &["plain text", "--allow-plaintext"]);
     }
     // What was open until then is closed again: the folder is free.
@@ -87,7 +88,7 @@ fn a_folder_that_may_not_be_written_to() {
     std::fs::set_permissions(&data, PermissionsExt::from_mode(0o555)).expect("ours");
     let mut command = Command::new(binary);
     command.args(["serve", "--listen", "127.0.0.1:0", "--http-listen", "off", "--shard-aware-port", "off"]);
-    command.args(["--cores", "1", "--overprovisioned"]).arg("--data-dir").arg(&data);
+    command.args(["--cores", "1", "--overprovisioned", "--sql-listen", "off"]).arg("--data-dir").arg(&data);
     command.current_dir(folder.path());
     if rustix::process::geteuid().is_root() {
         // Permissions do not stop root: the server runs as a user without any.

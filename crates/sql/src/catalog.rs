@@ -1,0 +1,140 @@
+//! The tables as SQL finds them: one catalog, a schema for each keyspace, beside it `pg_catalog` (from its own crate) and
+//! `information_schema` (DataFusion's).
+//!
+//! There is one catalog for all sessions, since `pg_catalog` hands out object ids that must mean the same in a client's next
+//! query. Which tables there are is one immutable value, put in by each statement from its core's schema before it is planned.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ::schema::TableDef;
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::error::{DataFusionError, Result};
+
+use crate::server::Sql;
+use crate::table::CqlTable;
+
+/// The catalog's name, and so the database's.
+pub(crate) const CATALOG: &str = "fairlane";
+
+/// Every table, as it is defined at one time.
+#[derive(Clone)]
+pub(crate) struct Tables {
+    pub(crate) schema: Arc<engine::Schema>,
+    pub(crate) virtuals: Arc<[Arc<TableDef>]>,
+}
+
+impl fmt::Debug for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tables").field("version", &self.schema.version).finish_non_exhaustive()
+    }
+}
+
+impl Tables {
+    /// Whether there is such a keyspace, of virtual tables or real ones.
+    pub(crate) fn has_keyspace(&self, name: &str) -> bool {
+        self.schema.keyspaces.contains_key(name) || self.virtuals.iter().any(|table| table.keyspace == name)
+    }
+
+    fn keyspaces(&self) -> Vec<String> {
+        let virtuals = self.virtuals.iter().map(|table| &table.keyspace);
+        let mut names: Vec<String> = self.schema.keyspaces.keys().chain(virtuals).cloned().collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    fn tables(&self, keyspace: &str) -> Vec<String> {
+        let virtuals = self.virtuals.iter().filter(|table| table.keyspace == keyspace);
+        let real = self.schema.keyspaces.get(keyspace).into_iter().flat_map(|found| found.tables.keys());
+        real.chain(virtuals.map(|table| &table.name)).cloned().collect()
+    }
+
+    fn table(&self, keyspace: &str, name: &str) -> Option<Arc<TableDef>> {
+        let is_it = |table: &&Arc<TableDef>| table.keyspace == keyspace && table.name == name;
+        self.schema.table(keyspace, name).or_else(|| self.virtuals.iter().find(is_it)).cloned()
+    }
+}
+
+/// The one catalog. Its locks are taken on heavy lanes only, for as long as a pointer is copied.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    sql: Sql,
+    tables: RwLock<Tables>,
+    /// Schemas that are not keyspaces.
+    others: RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
+}
+
+impl Catalog {
+    pub(crate) fn new(sql: Sql, tables: Tables) -> Catalog {
+        Catalog { sql, tables: RwLock::new(tables), others: RwLock::default() }
+    }
+
+    /// From now on these are the tables.
+    pub(crate) fn set(&self, tables: Tables) {
+        let mut current = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        if current.schema.version != tables.schema.version || current.virtuals.len() != tables.virtuals.len()
+        {
+            *current = tables;
+        }
+    }
+
+    fn tables(&self) -> Tables {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl CatalogProvider for Catalog {
+    fn schema_names(&self) -> Vec<String> {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.tables().keyspaces();
+        names.extend(others.keys().cloned());
+        names
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(other) = others.get(name) {
+            return Some(other.clone());
+        }
+        let tables = self.tables();
+        tables.has_keyspace(name).then(|| {
+            Arc::new(Keyspace { sql: self.sql.clone(), name: name.to_owned(), tables })
+                as Arc<dyn SchemaProvider>
+        })
+    }
+
+    fn register_schema(
+        &self,
+        name: &str,
+        schema: Arc<dyn SchemaProvider>,
+    ) -> Result<Option<Arc<dyn SchemaProvider>>> {
+        let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(others.insert(name.to_owned(), schema))
+    }
+}
+
+#[derive(Debug)]
+struct Keyspace {
+    sql: Sql,
+    name: String,
+    tables: Tables,
+}
+
+#[async_trait]
+impl SchemaProvider for Keyspace {
+    fn table_names(&self) -> Vec<String> {
+        self.tables.tables(&self.name)
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        let found = self.tables.table(&self.name, name);
+        Ok(found.map(|def| Arc::new(CqlTable::new(self.sql.clone(), def)) as Arc<dyn TableProvider>))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.tables.table(&self.name, name).is_some()
+    }
+}

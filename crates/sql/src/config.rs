@@ -1,0 +1,49 @@
+//! What the SQL door is told when it starts. Every bound that a client can run into is here.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Settings of the SQL door. [`SqlConfig::default`] listens on loopback with authentication on.
+#[derive(Clone, Debug)]
+pub struct SqlConfig {
+    /// Where the Postgres protocol is spoken. Port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Whether plain text is spoken beyond loopback.
+    pub allow_plaintext: bool,
+    /// Whether clients must log in. Without it every session is `anonymous` and may do everything.
+    pub authenticate: bool,
+    /// Memory for all queries together, bytes: beyond it a query that wants more fails.
+    pub memory_bytes: usize,
+    /// Connections at once; one more is told so and closed. Each runs one statement at a time.
+    pub connections_max: usize,
+    /// Longest message of a client, bytes.
+    pub message_bytes_max: usize,
+    /// Longest message of a client that has not logged in, bytes.
+    pub startup_bytes_max: usize,
+    /// Prepared statements of one connection, and as many portals.
+    pub prepared_max: usize,
+    /// Time from accepting a connection to its login.
+    pub startup_timeout: Duration,
+    /// Wait before a wrong password is answered.
+    pub auth_failure_delay: Duration,
+    /// Rows of a batch, about: a few thousand, so that a batch is a piece of work of a millisecond or so.
+    pub batch_rows: usize,
+}
+
+impl Default for SqlConfig {
+    fn default() -> SqlConfig {
+        SqlConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 5432)),
+            allow_plaintext: false,
+            authenticate: true,
+            memory_bytes: 512 << 20,
+            connections_max: 1024,
+            message_bytes_max: 16 << 20,
+            startup_bytes_max: 10_000,
+            prepared_max: 256,
+            startup_timeout: Duration::from_secs(10),
+            auth_failure_delay: Duration::from_millis(200),
+            batch_rows: 8192,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Why a statement has no answer, as clients of the Postgres protocol are told: a class they can act on, and a sentence.
+
+use std::fmt;
+
+use datafusion::error::DataFusionError;
+use datafusion::sql::sqlparser::parser::ParserError;
+use engine::Error;
+use pgwire::error::{ErrorInfo, PgWireError};
+use pgwire::messages::response::ErrorResponse;
+
+/// An error of a statement or of the whole connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Failure {
+    /// The SQLSTATE.
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+    /// The connection ends with it.
+    pub(crate) is_fatal: bool,
+}
+
+/// The classes in use.
+pub(crate) mod state {
+    pub(crate) const PROTOCOL: &str = "08P01";
+    pub(crate) const UNSUPPORTED: &str = "0A000";
+    pub(crate) const READ_ONLY: &str = "25006";
+    pub(crate) const FAILED_TRANSACTION: &str = "25P02";
+    pub(crate) const NO_STATEMENT: &str = "26000";
+    pub(crate) const PASSWORD: &str = "28P01";
+    pub(crate) const NO_PORTAL: &str = "34000";
+    pub(crate) const SYNTAX: &str = "42601";
+    pub(crate) const DENIED: &str = "42501";
+    pub(crate) const NO_COLUMN: &str = "42703";
+    pub(crate) const NO_TABLE: &str = "42P01";
+    pub(crate) const NO_OBJECT: &str = "42704";
+    pub(crate) const EXISTS: &str = "42710";
+    pub(crate) const INVALID: &str = "22023";
+    pub(crate) const TYPE: &str = "42804";
+    pub(crate) const DATA: &str = "22000";
+    pub(crate) const MEMORY: &str = "53200";
+    pub(crate) const CONNECTIONS: &str = "53300";
+    pub(crate) const LIMIT: &str = "54000";
+    pub(crate) const CANCELED: &str = "57014";
+    pub(crate) const SHUTDOWN: &str = "57P01";
+    pub(crate) const OVERLOADED: &str = "53000";
+    pub(crate) const INTERNAL: &str = "XX000";
+}
+
+impl Failure {
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into(), hint: None, is_fatal: false }
+    }
+
+    pub(crate) fn fatal(code: &'static str, message: impl Into<String>) -> Failure {
+        Failure { is_fatal: true, ..Failure::new(code, message) }
+    }
+
+    pub(crate) fn with_hint(self, hint: &str) -> Failure {
+        Failure { hint: Some(hint.to_owned()), ..self }
+    }
+
+    /// What a statement that would change something gets.
+    pub(crate) fn read_only(word: &str) -> Failure {
+        let word = word.to_uppercase();
+        Failure::new(state::READ_ONLY, format!("{word} is not possible over SQL: it is read-only for now"))
+            .with_hint("Change data and tables through CQL, on this server's CQL port.")
+    }
+
+    pub(crate) fn to_message(&self) -> ErrorResponse {
+        let severity = if self.is_fatal { "FATAL" } else { "ERROR" };
+        let mut info = ErrorInfo::new(severity.to_owned(), self.code.to_owned(), self.message.clone());
+        info.hint = self.hint.clone();
+        info.into()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// The engine's and access's own errors.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let code = match &error {
+            Error::Invalid(_) | Error::Config(_) => state::INVALID,
+            Error::AlreadyExists { .. } => state::EXISTS,
+            Error::Unauthorized(_) => state::DENIED,
+            Error::Overloaded(_) => state::OVERLOADED,
+            Error::ReadTimeout(_) | Error::WriteTimeout(_) => state::CANCELED,
+            Error::Stale => "40001",
+            Error::Server(_) => state::INTERNAL,
+        };
+        Failure::new(code, error.to_string())
+    }
+}
+
+/// DataFusion's errors, by their innermost cause. What comes from our own tables inside keeps its class.
+impl From<DataFusionError> for Failure {
+    fn from(error: DataFusionError) -> Failure {
+        match error.find_root() {
+            DataFusionError::External(inner) => {
+                if let Some(own) = inner.downcast_ref::<Error>() {
+                    return own.clone().into();
+                }
+                Failure::new(state::INTERNAL, inner.to_string())
+            }
+            DataFusionError::SQL(parse, _) => {
+                let (ParserError::TokenizerError(text) | ParserError::ParserError(text)) = &**parse else {
+                    return Failure::new(state::LIMIT, "the statement is nested too deeply");
+                };
+                Failure::new(state::SYNTAX, format!("syntax error: {text}"))
+            }
+            DataFusionError::ResourcesExhausted(text) => {
+                Failure::new(state::MEMORY, format!("the memory for SQL queries is exhausted: {text}"))
+                    .with_hint("Ask for less at a time, or give SQL more memory: --sql-memory.")
+            }
+            DataFusionError::NotImplemented(text) => Failure::new(state::UNSUPPORTED, text.clone()),
+            DataFusionError::SchemaError(inner, _) => Failure::new(state::NO_COLUMN, inner.to_string()),
+            DataFusionError::ArrowError(inner, _) => Failure::new(state::DATA, inner.to_string()),
+            DataFusionError::Execution(text) => Failure::new(state::DATA, text.clone()),
+            DataFusionError::Plan(text) => Failure::new(class_of_plan(text), text.clone()),
+            root => Failure::new(state::INTERNAL, root.strip_backtrace()),
+        }
+    }
+}
+
+/// DataFusion tells kinds of planning errors apart by their texts only.
+fn class_of_plan(text: &str) -> &'static str {
+    if text.starts_with("table '") && text.ends_with("not found") {
+        state::NO_TABLE
+    } else if text.starts_with("Invalid function") {
+        "42883"
+    } else if text.contains("type") {
+        state::TYPE
+    } else {
+        "42000"
+    }
+}
+
+/// What the protocol's library says of a message or a value.
+impl From<PgWireError> for Failure {
+    fn from(error: PgWireError) -> Failure {
+        Failure::new(state::PROTOCOL, error.to_string())
+    }
+}

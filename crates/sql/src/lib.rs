@@ -1,0 +1,39 @@
+//! SQL over the live tables: DataFusion on heavy lanes, behind the Postgres protocol.
+//!
+//! ```text
+//!   client ──messages──▶ session (fast lane)            rights, level, time limit, cancel
+//!                          │ a statement      ▲ a chunk of rows, encoded
+//!                          ▼                  │
+//!                        plan ──▶ run (heavy lane of the session's core, in the level's group)
+//!                                  │ exchange: the part for core i runs on core i's heavy lane
+//!                                  ▼
+//!                        scan i: snapshot by a call to core i's fast lane, batches on core i's heavy lane
+//! ```
+//!
+//! No code of DataFusion runs on a fast lane. Tasks that it spawns are caught and put on heavy lanes (`tasks`). It opens no
+//! files: spilling is off, and memory is one bounded pool. Statements only read.
+
+mod catalog;
+mod config;
+mod connection;
+mod exchange;
+mod failure;
+mod filter;
+mod login;
+mod outcome;
+mod output;
+mod parameters;
+mod plan;
+mod query;
+mod scan;
+mod server;
+mod session;
+mod settings;
+mod statement;
+mod table;
+mod tasks;
+mod text;
+mod work;
+
+pub use config::SqlConfig;
+pub use server::{Sql, StartError};

@@ -1,0 +1,164 @@
+//! Rows on their way to a client: Arrow's types as Postgres', and batches as DataRow messages. What Postgres has no type for (maps,
+//! lists of lists) goes as JSON.
+
+use std::sync::Arc;
+
+use arrow_pg::datatypes::{arrow_schema_to_pg_fields, encode_recordbatch};
+use bytes::BytesMut;
+use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::json::LineDelimitedWriter;
+use pgwire::api::Type;
+use pgwire::api::portal::Format;
+use pgwire::api::results::{FieldFormat, FieldInfo};
+use pgwire::messages::Message;
+use pgwire::messages::data::{DataRow, RowDescription};
+
+use crate::failure::{Failure, state};
+
+/// The columns of a result, as one client wants them.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    fields: Arc<Vec<FieldInfo>>,
+    /// The columns that become JSON.
+    json: Vec<usize>,
+}
+
+impl Shape {
+    /// The columns in the formats asked for.
+    ///
+    /// # Errors
+    /// There are formats for more or fewer columns.
+    pub(crate) fn new(schema: &Schema, formats: &[i16]) -> Result<Shape, Failure> {
+        let columns = schema.fields().len();
+        if formats.len() > 1 && formats.len() != columns {
+            return Err(Failure::new(
+                state::PROTOCOL,
+                format!("bind message has {} result formats but query has {columns} columns", formats.len()),
+            ));
+        }
+        let format = match formats {
+            [] => Format::UnifiedText,
+            [one] => Format::from(*one),
+            each => Format::Individual(each.to_vec()),
+        };
+        let is_json = |place: &usize| !has_postgres_type(schema.field(*place).data_type());
+        let json: Vec<usize> = (0..columns).filter(is_json).collect();
+        let mut fields = arrow_schema_to_pg_fields(&as_text(schema, &json), &format, None)?;
+        for place in &json {
+            let (name, format) = (fields[*place].name().to_owned(), fields[*place].format());
+            fields[*place] = FieldInfo::new(name, None, None, Type::JSON, format);
+        }
+        Ok(Shape { fields: Arc::new(fields), json })
+    }
+
+    /// One column of text.
+    pub(crate) fn text(name: &str) -> Shape {
+        Shape::texts(&[name])
+    }
+
+    /// Columns of text.
+    pub(crate) fn texts(names: &[&str]) -> Shape {
+        let field = |name: &&str| FieldInfo::new((*name).into(), None, None, Type::TEXT, FieldFormat::Text);
+        Shape { fields: Arc::new(names.iter().map(field).collect()), json: Vec::new() }
+    }
+
+    /// How it is described to the client.
+    pub(crate) fn description(&self) -> RowDescription {
+        RowDescription::new(self.fields.iter().map(Into::into).collect())
+    }
+
+    /// The rows of a batch, one after the other.
+    ///
+    /// # Errors
+    /// A value cannot be written as JSON.
+    pub(crate) fn rows(&self, batch: RecordBatch) -> Result<Rows, Failure> {
+        let batch = if self.json.is_empty() { batch } else { self.with_json(&batch)? };
+        Ok(Rows(encode_recordbatch(self.fields.clone(), batch)))
+    }
+
+    fn with_json(&self, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
+        let mut columns = batch.columns().to_vec();
+        for place in &self.json {
+            columns[*place] = json(&columns[*place])?;
+        }
+        let schema: SchemaRef = Arc::new(as_text(batch.schema_ref(), &self.json));
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        RecordBatch::try_new_with_options(schema, columns, &options).map_err(internal)
+    }
+}
+
+/// Rows of texts as a batch.
+///
+/// # Errors
+/// Rows are of different lengths.
+pub(crate) fn texts(rows: &[Vec<String>]) -> Result<RecordBatch, Failure> {
+    let width = rows.first().map_or(0, Vec::len);
+    let column = |place: usize| rows.iter().map(|row| row.get(place)).collect::<StringArray>();
+    let columns = (0..width).map(|place| (format!("c{place}"), Arc::new(column(place)) as ArrayRef));
+    RecordBatch::try_from_iter(columns).map_err(internal)
+}
+
+/// Rows of one batch, not encoded yet.
+pub(crate) struct Rows(Box<dyn Iterator<Item = pgwire::error::PgWireResult<DataRow>> + Send>);
+
+impl Rows {
+    /// Appends one row: false if there was none left.
+    ///
+    /// # Errors
+    /// A value cannot be written in the format asked for.
+    pub(crate) fn encode_next(&mut self, out: &mut BytesMut) -> Result<bool, Failure> {
+        let Some(row) = self.0.next() else { return Ok(false) };
+        row?.encode(out)?;
+        Ok(true)
+    }
+}
+
+fn internal(error: datafusion::arrow::error::ArrowError) -> Failure {
+    Failure::new(state::INTERNAL, error.to_string())
+}
+
+/// The schema with those columns as text.
+fn as_text(schema: &Schema, places: &[usize]) -> Schema {
+    let one = |(place, field): (usize, &Arc<Field>)| {
+        if places.contains(&place) {
+            Arc::new(Field::new(field.name(), DataType::Utf8, true))
+        } else {
+            field.clone()
+        }
+    };
+    Schema::new(schema.fields().iter().enumerate().map(one).collect::<Vec<_>>())
+}
+
+/// Whether a client can be given the type as Postgres has it: single values, arrays of them, and rows of them.
+fn has_postgres_type(ty: &DataType) -> bool {
+    match ty {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            !matches!(item.data_type(), DataType::Struct(_)) && is_single(item.data_type())
+        }
+        DataType::Struct(fields) => fields.iter().all(|field| is_single(field.data_type())),
+        single => is_single(single),
+    }
+}
+
+fn is_single(ty: &DataType) -> bool {
+    !ty.is_nested()
+        && !matches!(
+            ty,
+            DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal256(..) | DataType::Float16
+        )
+}
+
+/// A column as JSON texts.
+fn json(column: &ArrayRef) -> Result<ArrayRef, Failure> {
+    let schema = Arc::new(Schema::new(vec![Field::new("v", column.data_type().clone(), true)]));
+    let batch = RecordBatch::try_new(schema, vec![column.clone()]).map_err(internal)?;
+    let mut written = Vec::new();
+    let mut writer = LineDelimitedWriter::new(&mut written);
+    writer.write(&batch).and_then(|()| writer.finish()).map_err(internal)?;
+    drop(writer);
+    // A line is `{"v":…}`, or `{}` for null.
+    let texts = String::from_utf8_lossy(&written);
+    let value = |line: &str| line.strip_prefix("{\"v\":")?.strip_suffix('}').map(str::to_owned);
+    Ok(Arc::new(texts.lines().map(value).collect::<StringArray>()))
+}

@@ -1,0 +1,215 @@
+//! From a statement's text to a plan: Postgres' dialect is read and rewritten by the crate that also makes `pg_catalog`, then DataFusion plans
+//! it. All of it on a heavy lane.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::ParamValues;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::datasource::source_as_provider;
+use datafusion::error::Result;
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::GreedyMemoryPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::{ColumnarValue, LogicalPlan, Volatility, create_udf};
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::parser::Statement;
+use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
+use datafusion_pg_catalog::setup_pg_catalog;
+use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
+
+use crate::catalog::{CATALOG, Catalog, Tables};
+use crate::config::SqlConfig;
+use crate::exchange::PlaceOnLanes;
+use crate::failure::{Failure, state as class};
+use crate::server::Sql;
+use crate::table::{CqlTable, ScanOptions};
+
+/// What a session brings to the planning of a statement.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanOptions {
+    /// Where names without a keyspace are looked for.
+    pub(crate) schema: String,
+    pub(crate) user: String,
+    pub(crate) time_zone: Option<String>,
+    pub(crate) scan: ScanOptions,
+}
+
+/// What all statements share, made by the first.
+pub(crate) struct Planner {
+    shared: OnceLock<Result<(SessionContext, Arc<Catalog>), String>>,
+    parser: OnceLock<PostgresCompatibilityParser>,
+}
+
+impl fmt::Debug for Planner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Planner")
+    }
+}
+
+/// A planned statement. Parameters, if it has any, have no values yet.
+pub(crate) struct Planned {
+    state: SessionState,
+    plan: LogicalPlan,
+    /// The tables it reads, by keyspace and name.
+    pub(crate) tables: Vec<(String, String)>,
+    /// Its parameters, from `$1`: their types where they can be told.
+    pub(crate) parameters: Vec<Option<DataType>>,
+    /// The first word: what is said when it ends.
+    pub(crate) tag: &'static str,
+}
+
+impl Planned {
+    /// The columns of its rows.
+    pub(crate) fn schema(&self) -> &datafusion::arrow::datatypes::Schema {
+        self.plan.schema().as_arrow()
+    }
+
+    /// The physical plan, with one partition, and what it runs in.
+    pub(crate) async fn physical(
+        &self,
+        values: Option<ParamValues>,
+    ) -> Result<(Arc<dyn datafusion::physical_plan::ExecutionPlan>, SessionState)> {
+        let plan = match values {
+            Some(values) => self.plan.clone().replace_params_with_values(&values)?,
+            None => self.plan.clone(),
+        };
+        Ok((self.state.create_physical_plan(&plan).await?, self.state.clone()))
+    }
+}
+
+impl Planner {
+    pub(crate) fn new() -> Planner {
+        Planner { shared: OnceLock::new(), parser: OnceLock::new() }
+    }
+
+    /// Plans one statement over these tables.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) async fn plan(
+        &self,
+        sql: &Sql,
+        text: &str,
+        tables: Tables,
+        options: &PlanOptions,
+    ) -> Result<Planned, Failure> {
+        let parser = self.parser.get_or_init(PostgresCompatibilityParser::new);
+        let mut statements = parser.parse(text).map_err(syntax)?;
+        let (Some(statement), None) = (statements.pop(), statements.pop()) else {
+            return Err(Failure::new(
+                class::SYNTAX,
+                "cannot insert multiple commands into a prepared statement",
+            ));
+        };
+        let shared = self.shared.get_or_init(|| make(sql, tables.clone()).map_err(|error| error.to_string()));
+        let (context, catalog) =
+            shared.as_ref().map_err(|error| Failure::new(class::INTERNAL, error.clone()))?;
+        catalog.set(tables);
+        let state = state(context, options);
+        lanes::heavy_yield().await;
+        let plan = state.statement_to_plan(Statement::Statement(Box::new(statement))).await?;
+        let reads =
+            SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+        if reads.verify_plan(&plan).is_err() {
+            return Err(Failure::read_only("this statement"));
+        }
+        let tag = if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_)) {
+            "EXPLAIN"
+        } else {
+            "SELECT"
+        };
+        let tables = tables_of(&plan)?;
+        let parameters = parameters_of(&plan)?;
+        Ok(Planned { state, plan, tables, parameters, tag })
+    }
+}
+
+fn syntax(error: datafusion::sql::sqlparser::parser::ParserError) -> Failure {
+    datafusion::error::DataFusionError::from(error).into()
+}
+
+/// What all statements share: functions, rules, the memory pool, the catalog.
+fn make(sql: &Sql, tables: Tables) -> Result<(SessionContext, Arc<Catalog>)> {
+    let SqlConfig { memory_bytes, batch_rows, .. } = *sql.config();
+    let mut config = SessionConfig::new()
+        .with_information_schema(true)
+        .with_create_default_catalog_and_schema(false)
+        .with_default_catalog_and_schema(CATALOG, "public")
+        .with_target_partitions(lanes::cores())
+        .with_batch_size(batch_rows);
+    let options = config.options_mut();
+    options.sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
+    // No operator of ours spills; sorts keep none of the pool for it.
+    options.execution.sort_spill_reservation_bytes = 0;
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(GreedyMemoryPool::new(memory_bytes)))
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
+        .build_arc()?;
+    let state = SessionStateBuilder::new_with_default_features()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .with_physical_optimizer_rule(Arc::new(PlaceOnLanes))
+        .build();
+    let context = SessionContext::new_with_state(state);
+    let catalog = Arc::new(Catalog::new(sql.clone(), tables));
+    context.register_catalog(CATALOG, catalog.clone());
+    setup_pg_catalog(&context, CATALOG, EmptyContextProvider).map_err(|error| *error)?;
+    Ok((context, catalog))
+}
+
+/// The shared state with what the session says.
+fn state(context: &SessionContext, options: &PlanOptions) -> SessionState {
+    let state = context.state();
+    let mut config = state.config().clone().with_extension(Arc::new(options.scan));
+    config.options_mut().catalog.default_schema = options.schema.clone();
+    config.options_mut().execution.time_zone = options.time_zone.clone();
+    let mut state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
+    let user = ScalarValue::Utf8(Some(options.user.clone()));
+    let name = Arc::new(move |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(user.clone())));
+    let function = create_udf("session_user", Vec::new(), DataType::Utf8, Volatility::Stable, name);
+    // It replaces the one that says `postgres`; that cannot fail.
+    let _ = state.register_udf(Arc::new(function));
+    state
+}
+
+/// The tables a plan reads, in subqueries too.
+fn tables_of(plan: &LogicalPlan) -> Result<Vec<(String, String)>> {
+    let mut tables = Vec::new();
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node
+            && let Ok(provider) = source_as_provider(&scan.source)
+            && let Some(table) = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<CqlTable>()
+        {
+            tables.push((table.def.keyspace.clone(), table.def.name.clone()));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    tables.sort_unstable();
+    tables.dedup();
+    Ok(tables)
+}
+
+/// The parameters `$1` … `$n` of a plan.
+fn parameters_of(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, Failure> {
+    let found = plan.get_parameter_types()?;
+    let mut parameters = Vec::new();
+    for (name, ty) in found {
+        let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+        let Some(place) = number.filter(|number| (1..=u16::MAX.into()).contains(number)) else {
+            return Err(Failure::new(
+                class::SYNTAX,
+                format!("there is no parameter {name}: parameters are $1, $2, …"),
+            ));
+        };
+        if parameters.len() < place {
+            parameters.resize(place, None);
+        }
+        parameters[place - 1] = ty;
+    }
+    Ok(parameters)
+}

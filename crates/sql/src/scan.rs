@@ -1,0 +1,198 @@
+//! The leaf of a plan: a scan of a table, with one partition for each core. Partition i takes its snapshot by a call to core i's fast lane, and
+//! makes its batches on core i's heavy lane, a batch ahead of whoever asks.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use ::schema::TableDef;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Statistics, internal_err};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, SendableRecordBatchStream,
+};
+use engine::Error;
+use engine::scan::{BatchSource, TableScan};
+
+use crate::exchange::{Sender, Started, channel, elsewhere};
+use crate::server::Sql;
+use crate::tasks::{self, Handles};
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct ScanExec {
+    sql: Sql,
+    /// What the places of columns in the scan mean.
+    def: Arc<TableDef>,
+    scan: TableScan,
+    schema: SchemaRef,
+    statistics: Arc<Statistics>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl ScanExec {
+    /// A scan that gives batches of that schema. To be made on a lane.
+    pub(crate) fn new(
+        sql: Sql,
+        def: Arc<TableDef>,
+        scan: TableScan,
+        schema: SchemaRef,
+        statistics: Statistics,
+    ) -> ScanExec {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema.clone()),
+            Partitioning::UnknownPartitioning(lanes::cores()),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        )
+        // It gives way by itself.
+        .with_scheduling_type(SchedulingType::Cooperative);
+        ScanExec {
+            sql,
+            def,
+            scan,
+            schema,
+            statistics: Arc::new(statistics),
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+}
+
+impl DisplayAs for ScanExec {
+    fn fmt_as(&self, _t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        write!(f, "ScanExec: {}.{}, columns=[{}]", self.scan.keyspace, self.scan.table, names.join(", "))?;
+        if !self.scan.filters.is_empty() {
+            write!(f, ", filters={}", self.scan.filters.len())?;
+        }
+        self.scan.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
+    }
+}
+
+impl ExecutionPlan for ScanExec {
+    fn name(&self) -> &'static str {
+        "ScanExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if children.is_empty() { Ok(self) } else { internal_err!("a scan has no inputs") }
+    }
+
+    fn execute(&self, partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let (sql, def, scan) = (self.sql.clone(), self.def.clone(), self.scan.clone());
+        let schema = self.schema.clone();
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let snapshot = move || {
+            let here = sql.here().ok_or_else(|| Error::Server("the server is stopping".to_owned()))?;
+            let current = here.engine.schema();
+            let altered = |now: &Arc<TableDef>| now.id != def.id || now.columns != def.columns;
+            if current.table(&def.keyspace, &def.name).is_some_and(altered) {
+                return Err(Error::Stale);
+            }
+            here.engine.scan(&scan)
+        };
+        let work = move |source, sender| make_batches(source, schema, sender, metrics);
+        Ok(elsewhere(self.schema.clone(), move |handles| start(handles, partition, snapshot, work)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
+        // Keys are spread evenly over cores.
+        Ok(match partition {
+            None => self.statistics.clone(),
+            Some(_) => Arc::new(share(&self.statistics, lanes::cores())),
+        })
+    }
+}
+
+fn share(statistics: &Statistics, parts: usize) -> Statistics {
+    let mut part = statistics.clone().to_inexact();
+    part.num_rows = part.num_rows.map(|rows| rows / parts);
+    part.total_byte_size = part.total_byte_size.map(|bytes| bytes / parts);
+    part
+}
+
+/// Takes the snapshot on core `partition`'s fast lane, and starts making batches on its heavy lane.
+async fn start<W, Fut>(
+    handles: &'static Handles,
+    partition: usize,
+    snapshot: impl FnOnce() -> Result<Box<dyn BatchSource>, Error> + Send + 'static,
+    work: W,
+) -> Result<Started>
+where
+    W: FnOnce(Box<dyn BatchSource>, Sender) -> Fut + Send + 'static,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    let (sender, receiver) = channel();
+    let begin = move || async move {
+        let source = snapshot()?;
+        Ok(tasks::heavy(handles, lanes::current_group(), work(source, sender)))
+    };
+    let task = lanes::call(partition, begin).await.map_err(external)?;
+    Ok((receiver, task))
+}
+
+async fn make_batches(
+    mut source: Box<dyn BatchSource>,
+    schema: SchemaRef,
+    sender: Sender,
+    metrics: BaselineMetrics,
+) {
+    loop {
+        let timer = metrics.elapsed_compute().timer();
+        let next = source.next().await;
+        timer.done();
+        let batch = match next {
+            Ok(Some(batch)) => batch,
+            Ok(None) => return,
+            Err(error) => return drop(sender.send(Err(external(error))).await),
+        };
+        metrics.record_output(batch.num_rows());
+        let batch = fitted(&batch, &schema);
+        let failed = batch.is_err();
+        if sender.send(batch).await.is_err() || failed {
+            return;
+        }
+        lanes::heavy_yield().await;
+    }
+}
+
+/// The batch with the schema that was planned with: a table altered since may say otherwise.
+fn fitted(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let options = datafusion::arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema.clone(), batch.columns().to_vec(), &options)?)
+}
+
+fn external(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}

@@ -1,0 +1,307 @@
+//! The SQL door as a whole: made once, joined by every core, opened on core 0, stopped. One listener gives connections to the
+//! cores in turn.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use access::Access;
+use engine::Engine;
+use lanes::net::{TcpListener, TcpStream};
+use lanes::sync::Notify;
+use lanes::{Group, Task};
+use rustc_hash::FxHashMap;
+
+use crate::catalog::Tables;
+use crate::config::SqlConfig;
+use crate::connection;
+use crate::plan::Planner;
+use crate::tasks::Handles;
+
+/// Why the door could not open.
+#[derive(Debug)]
+pub enum StartError {
+    /// Plain text beyond loopback, without being told to.
+    Plaintext(SocketAddr),
+    /// The port cannot be listened on.
+    Listen(SocketAddr, io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Plaintext(address) => write!(
+                f,
+                "refusing to speak plain text on {address}, which is beyond this machine: listen on 127.0.0.1, or \
+                 allow plain text explicitly"
+            ),
+            StartError::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
+                let (port, ip) = (address.port(), address.ip());
+                write!(f, "port {port} of {ip} is taken: stop what listens there, or choose another")
+            }
+            StartError::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// The SQL door. Cheap to clone, and usable from any thread; its methods say where they must be called.
+#[derive(Clone, Debug)]
+pub struct Sql {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: SqlConfig,
+    planner: Planner,
+    handles: OnceLock<&'static Handles>,
+    connections: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+/// The door's state on one core.
+pub(crate) struct Here {
+    pub(crate) engine: Rc<dyn Engine>,
+    pub(crate) access: Rc<Access>,
+    sessions: RefCell<FxHashMap<i32, Rc<Live>>>,
+    next_session: Cell<i32>,
+    accepting: RefCell<Option<Task<()>>>,
+}
+
+/// A session, as cancel requests and a stop see it.
+pub(crate) struct Live {
+    secret: i32,
+    /// The running statement is to end.
+    pub(crate) cancelled: Cell<bool>,
+    /// The session is to end.
+    pub(crate) killed: Cell<bool>,
+    pub(crate) bell: Notify,
+}
+
+thread_local! {
+    /// By the door, since tests run several in one process.
+    static HERE: RefCell<FxHashMap<usize, Rc<Here>>> = RefCell::default();
+}
+
+impl Sql {
+    /// A door, not open yet.
+    #[must_use]
+    pub fn new(config: SqlConfig) -> Sql {
+        let shared = Shared {
+            config,
+            planner: Planner::new(),
+            handles: OnceLock::new(),
+            connections: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+        };
+        Sql { shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn config(&self) -> &SqlConfig {
+        &self.shared.config
+    }
+
+    pub(crate) fn planner(&self) -> &Planner {
+        &self.shared.planner
+    }
+
+    /// The runtimes that work is entered into.
+    pub(crate) fn handles(&self) -> &'static Handles {
+        self.shared.handles.get().expect("found before the door opens")
+    }
+
+    fn key(&self) -> usize {
+        Arc::as_ptr(&self.shared) as usize
+    }
+
+    /// The door's state on this core, while it has one.
+    pub(crate) fn here(&self) -> Option<Rc<Here>> {
+        HERE.with_borrow(|here| here.get(&self.key()).cloned())
+    }
+
+    /// Gives the door this core, on its fast lane. To be done on every core before [`Sql::open`].
+    pub fn join(&self, engine: Rc<dyn Engine>, access: Rc<Access>) {
+        let here = Here {
+            engine,
+            access,
+            sessions: RefCell::default(),
+            next_session: Cell::new(0),
+            accepting: RefCell::default(),
+        };
+        HERE.with_borrow_mut(|all| all.insert(self.key(), Rc::new(here)));
+    }
+
+    /// Opens the port, on core 0's fast lane: where it is.
+    ///
+    /// # Errors
+    /// The port is taken or may not be used; nothing is open then.
+    pub async fn open(&self) -> Result<SocketAddr, StartError> {
+        let address = self.shared.config.listen;
+        if !address.ip().is_loopback() && !self.shared.config.allow_plaintext {
+            return Err(StartError::Plaintext(address));
+        }
+        let failed = |error| StartError::Listen(address, error);
+        let listener = lanes::net::listen(address, false).map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let handles = Handles::find().await;
+        self.shared.handles.set(handles).expect("the door is opened once");
+        let task = lanes::spawn(Group::CONTROL, self.clone().accept(listener));
+        let here = self.here().expect("core 0 has joined");
+        *here.accepting.borrow_mut() = Some(task);
+        Ok(bound)
+    }
+
+    /// Connections now.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Relaxed)
+    }
+
+    async fn accept(self, listener: TcpListener) {
+        let mut turn = 0;
+        loop {
+            let Ok((stream, _peer)) = listener.accept().await else {
+                // Mostly: no file descriptor is free. Connections wait in the kernel meanwhile.
+                lanes::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let Some(counted) = Counted::take(&self) else {
+                let refusing = connection::refuse(stream, self.config().connections_max);
+                lanes::spawn(Group::DRIVER, refusing).detach();
+                continue;
+            };
+            turn = (turn + 1) % lanes::cores();
+            self.hand_over(turn, stream, counted).await;
+        }
+    }
+
+    async fn hand_over(&self, core: usize, stream: TcpStream, counted: Counted) {
+        // Answers are written whole.
+        let _ = stream.set_nodelay(true);
+        let Ok(stream) = stream.into_std() else { return };
+        let sql = self.clone();
+        let adopt = move || async move {
+            if let (Ok(stream), Some(here)) = (TcpStream::from_std(stream), sql.here()) {
+                lanes::spawn(Group::DRIVER, connection::serve(sql, here, stream, counted)).detach();
+            }
+        };
+        lanes::call(core, adopt).await;
+    }
+
+    /// Ends the running statement of the session that a client's cancel request names, if it knows its secret.
+    pub(crate) async fn cancel(&self, session: i32, secret: i32) {
+        let Ok(number) = usize::try_from(session) else { return };
+        let sql = self.clone();
+        let ring = move || async move {
+            let Some(here) = sql.here() else { return };
+            if let Some(live) = here.sessions.borrow().get(&session).filter(|live| live.secret == secret) {
+                live.cancelled.set(true);
+                live.bell.notify_waiters();
+            }
+        };
+        lanes::call(number % lanes::cores(), ring).await;
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.stopping.load(SeqCst)
+    }
+
+    /// Stops, on core 0's fast lane: accepts nobody, lets statements that run finish for at most `deadline`, then ends
+    /// all sessions. Whether everything ended.
+    pub async fn stop(&self, deadline: Duration) -> bool {
+        self.shared.stopping.store(true, SeqCst);
+        if let Some(here) = self.here() {
+            drop(here.accepting.take());
+        }
+        self.on_sessions(|live| live.bell.notify_waiters()).await;
+        let _ = lanes::time::timeout(deadline, self.emptied()).await;
+        self.on_sessions(|live| {
+            live.killed.set(true);
+            live.bell.notify_waiters();
+        })
+        .await;
+        let ended = lanes::time::timeout(Duration::from_secs(1), self.emptied()).await.is_ok();
+        let key = self.key();
+        for core in 0..lanes::cores() {
+            lanes::call(core, move || async move {
+                drop(HERE.with_borrow_mut(|here| here.remove(&key)));
+            })
+            .await;
+        }
+        ended
+    }
+
+    async fn emptied(&self) {
+        while self.connections() > 0 {
+            lanes::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn on_sessions(&self, f: fn(&Live)) {
+        for core in 0..lanes::cores() {
+            let sql = self.clone();
+            lanes::call(core, move || async move {
+                if let Some(here) = sql.here() {
+                    here.sessions.borrow().values().for_each(|live| f(live));
+                }
+            })
+            .await;
+        }
+    }
+}
+
+impl Here {
+    /// Every table, as it is defined now.
+    pub(crate) fn tables(&self) -> Tables {
+        let virtuals = self.engine.registry().all().into_iter().map(|table| table.def).collect();
+        Tables { schema: self.engine.schema(), virtuals }
+    }
+
+    /// Makes a session known to cancel requests: its number, which says its core too, and its secret.
+    pub(crate) fn enter(&self) -> (i32, i32, Rc<Live>) {
+        let (cores, core) = (lanes::cores() as i32, lanes::current_core() as i32);
+        let mut sessions = self.sessions.borrow_mut();
+        let number = loop {
+            let next = self.next_session.get() % (i32::MAX / cores - 1) + 1;
+            self.next_session.set(next);
+            let number = next * cores + core;
+            if !sessions.contains_key(&number) {
+                break number;
+            }
+        };
+        let secret = lanes::random::u64() as i32;
+        let live =
+            Live { secret, cancelled: Cell::new(false), killed: Cell::new(false), bell: Notify::new() };
+        let live = Rc::new(live);
+        sessions.insert(number, live.clone());
+        (number, secret, live)
+    }
+
+    pub(crate) fn leave(&self, number: i32) {
+        self.sessions.borrow_mut().remove(&number);
+    }
+}
+
+/// One of the connections there may be.
+pub(crate) struct Counted(Sql);
+
+impl Counted {
+    fn take(sql: &Sql) -> Option<Counted> {
+        let max = sql.config().connections_max;
+        let more = |now| (now < max).then_some(now + 1);
+        sql.shared.connections.fetch_update(Relaxed, Relaxed, more).is_ok().then(|| Counted(sql.clone()))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.shared.connections.fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,241 @@
+//! A session's settings: what `SET`, `SHOW` and `RESET` are about. Most exist because clients set them when they connect; those with an
+//! effect here are `service_level`, `bypass_cache`, `statement_timeout`, `search_path` and `TimeZone`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::failure::{Failure, state};
+
+/// Longest value, bytes.
+const VALUE_BYTES_MAX: usize = 1024;
+
+/// What may be said about a setting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Text,
+    Switch,
+    /// Milliseconds unless a unit is given.
+    Time,
+    /// Only this is accepted.
+    Only(&'static str),
+    /// It cannot be set.
+    Fixed,
+}
+
+struct Setting {
+    name: &'static str,
+    default: &'static str,
+    kind: Kind,
+    /// Clients are told when they connect and when it changes.
+    is_reported: bool,
+}
+
+const fn setting(name: &'static str, default: &'static str, kind: Kind, is_reported: bool) -> Setting {
+    Setting { name, default, kind, is_reported }
+}
+
+/// The version of Postgres whose protocol and catalog clients may expect.
+const SERVER_VERSION: &str = "16.6";
+
+const SETTINGS: [Setting; 30] = [
+    setting("service_level", "", Kind::Text, false),
+    setting("bypass_cache", "off", Kind::Switch, false),
+    setting("statement_timeout", "0", Kind::Time, false),
+    setting("search_path", "public", Kind::Text, true),
+    setting("TimeZone", "UTC", Kind::Text, true),
+    setting("application_name", "", Kind::Text, true),
+    setting("client_encoding", "UTF8", Kind::Only("utf8"), true),
+    setting("DateStyle", "ISO, MDY", Kind::Text, true),
+    setting("IntervalStyle", "postgres", Kind::Text, true),
+    setting("standard_conforming_strings", "on", Kind::Only("on"), true),
+    setting("server_version", SERVER_VERSION, Kind::Fixed, true),
+    setting("server_encoding", "UTF8", Kind::Fixed, true),
+    setting("integer_datetimes", "on", Kind::Fixed, true),
+    setting("in_hot_standby", "off", Kind::Fixed, true),
+    setting("default_transaction_read_only", "on", Kind::Only("on"), true),
+    setting("transaction_read_only", "on", Kind::Only("on"), false),
+    setting("transaction_isolation", "read committed", Kind::Text, false),
+    setting("default_transaction_isolation", "read committed", Kind::Text, false),
+    setting("server_version_num", "160006", Kind::Fixed, false),
+    setting("max_identifier_length", "63", Kind::Fixed, false),
+    setting("extra_float_digits", "1", Kind::Text, false),
+    setting("bytea_output", "hex", Kind::Only("hex"), false),
+    setting("client_min_messages", "notice", Kind::Text, false),
+    setting("lock_timeout", "0", Kind::Time, false),
+    setting("idle_in_transaction_session_timeout", "0", Kind::Time, false),
+    setting("idle_session_timeout", "0", Kind::Time, false),
+    setting("row_security", "on", Kind::Switch, false),
+    setting("synchronize_seqscans", "on", Kind::Switch, false),
+    setting("geqo", "off", Kind::Switch, false),
+    setting("jit", "off", Kind::Switch, false),
+];
+
+fn find(name: &str) -> Result<&'static Setting, Failure> {
+    SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+        Failure::new(state::NO_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
+    })
+}
+
+/// The settings of one session: those that are not at their defaults.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings(BTreeMap<&'static str, String>);
+
+impl Settings {
+    /// Sets, or with `None` resets: what clients are to be told of it.
+    ///
+    /// # Errors
+    /// There is no such setting, or it takes no such value.
+    pub(crate) fn set(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<Option<(&'static str, String)>, Failure> {
+        let setting = find(name)?;
+        match value {
+            Some(value) => {
+                let value = accepted(setting, value)?;
+                self.0.insert(setting.name, value);
+            }
+            None => drop(self.0.remove(setting.name)),
+        }
+        Ok(setting.is_reported.then(|| (setting.name, self.get(setting.name).to_owned())))
+    }
+
+    /// A value.
+    ///
+    /// # Errors
+    /// There is no such setting.
+    pub(crate) fn show(&self, name: &str) -> Result<(&'static str, String), Failure> {
+        let setting = find(name)?;
+        Ok((setting.name, self.get(setting.name).to_owned()))
+    }
+
+    /// All values.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        SETTINGS.iter().map(|setting| (setting.name, self.get(setting.name)))
+    }
+
+    /// What clients are told when they connect.
+    pub(crate) fn reported(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let reported = SETTINGS.iter().filter(|setting| setting.is_reported);
+        reported.map(|setting| (setting.name, self.get(setting.name)))
+    }
+
+    /// A known setting's value.
+    fn get(&self, name: &str) -> &str {
+        let default = || SETTINGS.iter().find(|setting| setting.name == name).map_or("", |s| s.default);
+        self.0.get(name).map_or_else(default, String::as_str)
+    }
+
+    /// The level chosen, if any.
+    pub(crate) fn service_level(&self) -> Option<&str> {
+        Some(self.get("service_level")).filter(|level| !level.is_empty())
+    }
+
+    pub(crate) fn bypass_cache(&self) -> bool {
+        self.get("bypass_cache") == "on"
+    }
+
+    pub(crate) fn statement_timeout(&self) -> Option<Duration> {
+        let ms: u64 = self.get("statement_timeout").parse().unwrap_or(0);
+        (ms > 0).then(|| Duration::from_millis(ms))
+    }
+
+    /// Where names without a keyspace are looked for: the first of the path.
+    pub(crate) fn schema(&self) -> String {
+        let first = self.get("search_path").split(',').next().unwrap_or("").trim();
+        first.trim_matches('"').to_owned()
+    }
+
+    /// The zone in which texts and dates become points in time, if it is not UTC.
+    pub(crate) fn time_zone(&self) -> Option<String> {
+        Some(self.get("TimeZone").to_owned()).filter(|zone| !zone.eq_ignore_ascii_case("UTC"))
+    }
+}
+
+/// The value as it is kept.
+fn accepted(setting: &Setting, value: &str) -> Result<String, Failure> {
+    let invalid = || {
+        let text = format!("invalid value for parameter \"{}\": \"{value}\"", setting.name);
+        Failure::new(state::INVALID, text)
+    };
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(Failure::new(state::LIMIT, format!("a value is longer than {VALUE_BYTES_MAX} bytes")));
+    }
+    match setting.kind {
+        Kind::Text => Ok(value.to_owned()),
+        Kind::Switch => switch(value).map(str::to_owned).ok_or_else(invalid),
+        Kind::Time => Ok(milliseconds(value).ok_or_else(invalid)?.to_string()),
+        Kind::Only(only) => {
+            let plain = value.to_lowercase().replace('-', "");
+            let same = plain == only || switch(value) == Some(only) || (only == "utf8" && plain == "unicode");
+            if same { Ok(setting.default.to_owned()) } else { Err(invalid()) }
+        }
+        Kind::Fixed => {
+            let text = format!("parameter \"{}\" cannot be changed", setting.name);
+            Err(Failure::new("55P02", text))
+        }
+    }
+}
+
+fn switch(value: &str) -> Option<&'static str> {
+    match value.to_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => Some("on"),
+        "off" | "false" | "no" | "0" => Some("off"),
+        _ => None,
+    }
+}
+
+fn milliseconds(value: &str) -> Option<u64> {
+    let value = value.trim();
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    let number: u64 = value[..digits].parse().ok()?;
+    let unit = match value[digits..].trim() {
+        "" | "ms" => 1,
+        "s" => 1000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.checked_mul(unit).filter(|ms| *ms <= i32::MAX as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, value: &str, expected: Result<&str, &str>) {
+        let mut settings = Settings::default();
+        let set = settings.set(name, Some(value)).map(|_| settings.show(name).unwrap().1);
+        assert_eq!(set.map_err(|failure| failure.code), expected.map(str::to_owned).map_err(|code| code));
+    }
+
+    #[test]
+    fn values_are_checked_by_kind() {
+        check("bypass_cache", "TRUE", Ok("on"));
+        check("bypass_cache", "perhaps", Err(state::INVALID));
+        check("statement_timeout", "5s", Ok("5000"));
+        check("statement_timeout", "1 min", Ok("60000"));
+        check("statement_timeout", "100d", Err(state::INVALID));
+        check("statement_timeout", "-1", Err(state::INVALID));
+        check("timezone", "Europe/Rome", Ok("Europe/Rome"));
+        check("client_encoding", "UTF-8", Ok("UTF8"));
+        check("client_encoding", "LATIN1", Err(state::INVALID));
+        check("server_version", "17", Err("55P02"));
+        check("default_transaction_read_only", "off", Err(state::INVALID));
+        check("no_such_thing", "1", Err(state::NO_OBJECT));
+    }
+
+    #[test]
+    fn a_reset_setting_has_its_default() {
+        let mut settings = Settings::default();
+        settings.set("statement_timeout", Some("250")).unwrap();
+        assert_eq!(settings.statement_timeout(), Some(Duration::from_millis(250)));
+        settings.set("statement_timeout", None).unwrap();
+        assert_eq!(settings.statement_timeout(), None);
+        settings.set("search_path", Some("\"Shop\", public")).unwrap();
+        assert_eq!(settings.schema(), "Shop");
+    }
+}

@@ -1,0 +1,209 @@
+//! What a statement is, by its first words: a query for DataFusion, one of the session's own, one about roles and levels (which the same
+//! code runs as over CQL), or one that would change something, which is refused.
+
+use crate::failure::{Failure, state};
+use crate::text::{Word, words};
+
+/// Words looked at.
+const WORDS_MAX: usize = 64;
+
+/// A statement, told from its words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Statement {
+    /// For DataFusion.
+    Query,
+    /// About roles, grants or service levels.
+    Access,
+    /// The session's own.
+    Own(Own),
+}
+
+/// The session's own statements.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Own {
+    Begin,
+    Commit,
+    Rollback,
+    /// With `None`: to the default.
+    Set(String, Option<String>),
+    Show(String),
+    ShowAll,
+    ResetAll,
+    /// All of the session's state goes.
+    Discard,
+    /// A prepared statement goes, or all.
+    Deallocate(Option<String>),
+    /// Accepted, with nothing to do; what is said when it is done.
+    Nothing(&'static str),
+}
+
+impl Own {
+    /// What is said when it is done.
+    pub(crate) fn tag(&self) -> &'static str {
+        match self {
+            Own::Begin => "BEGIN",
+            Own::Commit => "COMMIT",
+            Own::Rollback => "ROLLBACK",
+            Own::Set(_, Some(_)) => "SET",
+            Own::Set(_, None) | Own::ResetAll => "RESET",
+            Own::Show(_) | Own::ShowAll => "SHOW",
+            Own::Discard => "DISCARD ALL",
+            Own::Deallocate(_) => "DEALLOCATE",
+            Own::Nothing(tag) => tag,
+        }
+    }
+}
+
+/// Tells what a statement is.
+///
+/// # Errors
+/// It would change something, or is of a kind that is not supported.
+pub(crate) fn classify(text: &str) -> Result<Statement, Failure> {
+    let words = words(text, WORDS_MAX);
+    let word = |place: usize| match words.get(place) {
+        Some(Word::Plain(word)) => word.as_str(),
+        _ => "",
+    };
+    let (first, second) = (word(0), word(1));
+    let own = |own: Own| Ok(Statement::Own(own));
+    match first {
+        "begin" | "start" => own(Own::Begin),
+        "commit" | "end" => own(Own::Commit),
+        "rollback" if second == "to" || word(2) == "to" => own(Own::Nothing("ROLLBACK")),
+        "rollback" | "abort" => own(Own::Rollback),
+        "savepoint" => own(Own::Nothing("SAVEPOINT")),
+        "release" => own(Own::Nothing("RELEASE")),
+        "unlisten" => own(Own::Nothing("UNLISTEN")),
+        "set" => set(&words[1..]),
+        "show" => Ok(show(&words[1..])),
+        "reset" if second == "all" => own(Own::ResetAll),
+        "reset" => own(Own::Set(name(&words[1..]).0, None)),
+        "discard" => own(Own::Discard),
+        "deallocate" => own(Own::Deallocate(deallocated(&words[1..]))),
+        "create" | "alter" | "drop" if matches!(second, "role" | "user" | "service" | "service_level") => {
+            Ok(Statement::Access)
+        }
+        "grant" | "revoke" | "list" | "attach" | "detach" => Ok(Statement::Access),
+        "insert" | "update" | "delete" | "merge" | "truncate" | "copy" | "create" | "alter" | "drop"
+        | "vacuum" | "reindex" | "cluster" | "refresh" | "comment" | "lock" | "call" | "do" | "import"
+        | "batch" => Err(Failure::read_only(first)),
+        "declare" | "fetch" | "move" | "close" | "prepare" | "execute" | "listen" | "notify" => {
+            let text = format!("{} is not supported over SQL", first.to_uppercase());
+            Err(Failure::new(state::UNSUPPORTED, text).with_hint(
+                "Prepared statements and portals of the protocol are: most drivers use those by themselves.",
+            ))
+        }
+        _ => Ok(Statement::Query),
+    }
+}
+
+/// A setting's name at the start of these words, and what comes behind it.
+fn name(words: &[Word]) -> (String, &[Word]) {
+    if words.len() > 1 && words[0].is("time") && words[1].is("zone") {
+        return ("TimeZone".to_owned(), &words[2..]);
+    }
+    if words.len() > 2 && words[0].is("transaction") && words[1].is("isolation") && words[2].is("level") {
+        return ("transaction_isolation".to_owned(), &words[3..]);
+    }
+    if words.len() > 1 && words[0].is("session") && words[1].is("authorization") {
+        return ("session_authorization".to_owned(), &words[2..]);
+    }
+    match words.split_first() {
+        Some((first, rest)) => (first.text(), rest),
+        None => (String::new(), words),
+    }
+}
+
+fn set(words: &[Word]) -> Result<Statement, Failure> {
+    let qualified = words.first().is_some_and(|word| word.is("session") || word.is("local"));
+    let characteristics = words.get(1).is_some_and(|word| word.is("characteristics"));
+    if characteristics || words.first().is_some_and(|word| word.is("transaction")) {
+        // Everything is read-only, and each statement is its own snapshot, whatever a transaction is said to be.
+        return Ok(Statement::Own(Own::Nothing("SET")));
+    }
+    let authorization = words.get(1).is_some_and(|word| word.is("authorization"));
+    let words = if qualified && !authorization { &words[1..] } else { words };
+    if words.first().is_some_and(|word| word.is("names")) {
+        let value = words.get(1).map_or_else(String::new, Word::text);
+        return Ok(Statement::Own(Own::Set("client_encoding".to_owned(), Some(value))));
+    }
+    let (name, rest) = name(words);
+    let rest = match rest.split_first() {
+        Some((word, rest)) if word.is("to") || *word == Word::Sign('=') => rest,
+        _ => rest,
+    };
+    if rest.is_empty() {
+        return Err(Failure::new(state::SYNTAX, format!("SET {name} needs a value")));
+    }
+    if rest.len() == 1 && (rest[0].is("default") || (name == "TimeZone" && rest[0].is("local"))) {
+        return Ok(Statement::Own(Own::Set(name, None)));
+    }
+    Ok(Statement::Own(Own::Set(name, Some(value(rest)))))
+}
+
+/// The words of a value: a list keeps its commas, a signed number its sign.
+fn value(words: &[Word]) -> String {
+    let mut text = String::new();
+    for word in words {
+        match word {
+            Word::Sign(',') => text.push_str(", "),
+            word => text.push_str(&word.text()),
+        }
+    }
+    text
+}
+
+fn show(words: &[Word]) -> Statement {
+    match name(words).0.as_str() {
+        "all" => Statement::Own(Own::ShowAll),
+        "tables" | "columns" | "functions" => Statement::Query,
+        name => Statement::Own(Own::Show(name.to_owned())),
+    }
+}
+
+fn deallocated(words: &[Word]) -> Option<String> {
+    let words = if words.first().is_some_and(|word| word.is("prepare")) { &words[1..] } else { words };
+    words.first().filter(|word| !word.is("all")).map(Word::text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Result<Statement, &str>) {
+        assert_eq!(classify(text).map_err(|failure| failure.code), expected, "{text}");
+    }
+
+    #[test]
+    fn statements_are_told_by_their_first_words() {
+        let own = |own: Own| Ok(Statement::Own(own));
+        let set = |name: &str, value: &str| own(Own::Set(name.to_owned(), Some(value.to_owned())));
+        check("SELECT 1", Ok(Statement::Query));
+        check("(SELECT 1)", Ok(Statement::Query));
+        check("explain analyze select 1", Ok(Statement::Query));
+        check("whatever", Ok(Statement::Query));
+        check("BEGIN READ ONLY", own(Own::Begin));
+        check("START TRANSACTION", own(Own::Begin));
+        check("rollback to savepoint a", own(Own::Nothing("ROLLBACK")));
+        check("SET service_level = 'olap'", set("service_level", "olap"));
+        check("SET SESSION service_level TO olap", set("service_level", "olap"));
+        check("SET LOCAL search_path TO shop, public", set("search_path", "shop, public"));
+        check("SET TIME ZONE 'Europe/Rome'", set("TimeZone", "Europe/Rome"));
+        check("SET extra_float_digits = -1", set("extra_float_digits", "-1"));
+        check("SET NAMES 'UTF8'", set("client_encoding", "UTF8"));
+        check("SET bypass_cache TO DEFAULT", own(Own::Set("bypass_cache".to_owned(), None)));
+        check("SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE", own(Own::Nothing("SET")));
+        check("SET x", Err(state::SYNTAX));
+        check("SHOW TRANSACTION ISOLATION LEVEL", own(Own::Show("transaction_isolation".to_owned())));
+        check("SHOW ALL", own(Own::ShowAll));
+        check("SHOW TABLES", Ok(Statement::Query));
+        check("DEALLOCATE PREPARE a", own(Own::Deallocate(Some("a".to_owned()))));
+        check("DEALLOCATE ALL", own(Own::Deallocate(None)));
+        check("CREATE SERVICE LEVEL a WITH shares = 1", Ok(Statement::Access));
+        check("LIST ALL SERVICE LEVELS", Ok(Statement::Access));
+        check("DROP TABLE a", Err(state::READ_ONLY));
+        check("insert into a values (1)", Err(state::READ_ONLY));
+        check("FETCH ALL FROM c", Err(state::UNSUPPORTED));
+    }
+}

@@ -1,0 +1,118 @@
+//! A CQL table as DataFusion sees it: its columns in Arrow's types, and a scan with one partition for each core.
+
+use std::sync::Arc;
+
+use ::schema::TableDef;
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::stats::Precision;
+use datafusion::common::{Statistics, not_impl_err};
+use datafusion::datasource::TableType;
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_plan::ExecutionPlan;
+use engine::scan::{TableScan, schema_of};
+
+use crate::filter::filter;
+use crate::scan::ScanExec;
+use crate::server::Sql;
+
+/// What a session says about its scans.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ScanOptions {
+    pub(crate) bypass_cache: bool,
+}
+
+/// A table, real or virtual.
+#[derive(Debug)]
+pub(crate) struct CqlTable {
+    sql: Sql,
+    pub(crate) def: Arc<TableDef>,
+    schema: SchemaRef,
+}
+
+impl CqlTable {
+    pub(crate) fn new(sql: Sql, def: Arc<TableDef>) -> CqlTable {
+        let schema = schema_of(&def);
+        CqlTable { sql, def, schema }
+    }
+
+    /// Rows and bytes of all cores, as far as the engine knows them.
+    async fn counted(&self) -> Statistics {
+        let mut statistics = Statistics::new_unknown(&self.schema);
+        let (mut rows, mut bytes) = (0_u64, 0_u64);
+        for core in 0..lanes::cores() {
+            let (sql, def) = (self.sql.clone(), self.def.clone());
+            let count =
+                lanes::call(
+                    core,
+                    move || async move { sql.here()?.engine.statistics(&def.keyspace, &def.name) },
+                );
+            let Some(counted) = count.await else { return statistics };
+            rows = rows.saturating_add(counted.rows);
+            bytes = bytes.saturating_add(counted.bytes);
+        }
+        let inexact = |count: u64| Precision::Inexact(usize::try_from(count).unwrap_or(usize::MAX));
+        statistics.num_rows = inexact(rows);
+        statistics.total_byte_size = inexact(bytes);
+        statistics
+    }
+}
+
+#[async_trait]
+impl TableProvider for CqlTable {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = state.config().get_extension::<ScanOptions>().unwrap_or_default();
+        let columns = projection.cloned().unwrap_or_else(|| (0..self.schema.fields().len()).collect());
+        let schema = Arc::new(self.schema.project(&columns)?);
+        let statistics = self.counted().await.project(Some(&columns));
+        let scan = TableScan {
+            keyspace: self.def.keyspace.clone(),
+            table: self.def.name.clone(),
+            columns,
+            tokens: i64::MIN..=i64::MAX,
+            filters: filters.iter().filter_map(|condition| filter(&self.def, condition)).collect(),
+            // DataFusion gives no limit where it filters afterwards: filters are inexact.
+            limit: limit.filter(|_| filters.is_empty()).map(|limit| limit as u64),
+            batch_rows: state.config().batch_size(),
+            bypass_cache: options.bypass_cache,
+        };
+        let statistics = match scan.filters.is_empty() {
+            true => statistics,
+            false => statistics.to_inexact(),
+        };
+        Ok(Arc::new(ScanExec::new(self.sql.clone(), self.def.clone(), scan, schema, statistics)))
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        let judge = |condition: &&Expr| match filter(&self.def, condition) {
+            Some(_) => TableProviderFilterPushDown::Inexact,
+            None => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(judge).collect())
+    }
+
+    async fn insert_into(
+        &self,
+        _state: &dyn Session,
+        _input: Arc<dyn ExecutionPlan>,
+        _op: datafusion::logical_expr::dml::InsertOp,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        not_impl_err!("SQL is read-only for now: change data through CQL")
+    }
+}

@@ -1,0 +1,163 @@
+//! How DataFusion's work gets onto heavy lanes and stays there.
+//!
+//! DataFusion spawns tasks with `tokio::spawn`, so there must be a tokio runtime at hand: while a heavy lane polls DataFusion's code it
+//! has entered the runtime of its core's fast lane. What is spawned goes through a tracer first, which DataFusion offers to wrap
+//! such tasks: it starts the task itself as a heavy task in the group of whoever spawned it, and leaves to tokio only a future that waits for
+//! its end. So tokio's part is a wake-up on the fast lane, a microsecond or so; the work is on heavy lanes and charged there.
+//!
+//! An aborted tokio task drops what waits, and that cancels the heavy task.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use lanes::{Group, Task};
+use tokio::runtime::Handle;
+
+thread_local! {
+    /// Tasks spawned since the running poll began.
+    static SPAWNED: Cell<usize> = const { Cell::new(0) };
+    /// The runtime that the poll under way has entered, for tasks that it spawns.
+    static RUNTIME: Cell<Option<&'static Handles>> = const { Cell::new(None) };
+}
+
+/// The runtime of each core's fast lane. Made once for a server and never freed: some hundred bytes.
+#[derive(Debug)]
+pub(crate) struct Handles(pub(crate) Vec<Handle>);
+
+impl Handles {
+    /// Those of all cores. To be called on a fast lane.
+    pub(crate) async fn find() -> &'static Handles {
+        let mut handles = Vec::with_capacity(lanes::cores());
+        for core in 0..lanes::cores() {
+            handles.push(lanes::call(core, || async { Handle::current() }).await);
+        }
+        // Whether ours or that of an earlier server of this process, it is the same tracer.
+        let _ = set_join_set_tracer(&ToHeavyLanes);
+        Box::leak(Box::new(Handles(handles)))
+    }
+}
+
+/// A future that is polled on heavy lanes within a runtime.
+struct Entered<F> {
+    handles: &'static Handles,
+    inner: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Entered<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let _entered = self.handles.0[lanes::current_core()].enter();
+        SPAWNED.set(0);
+        let outer = RUNTIME.replace(Some(self.handles));
+        let result = self.inner.as_mut().poll(cx);
+        RUNTIME.set(outer);
+        result
+    }
+}
+
+/// Why work ended without a result: its code panicked. The panic has been reported where it happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Panicked;
+
+/// Starts work of DataFusion's on the heavy lane of this core.
+pub(crate) fn heavy<F>(handles: &'static Handles, group: Group, work: F) -> Task<Result<F::Output, Panicked>>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let entered = Entered { handles, inner: Box::pin(work) };
+    // What a panic leaves half done belongs to the query, which ends.
+    lanes::heavy(group, AssertUnwindSafe(entered).catch_unwind().map(|result| result.map_err(|_| Panicked)))
+}
+
+/// As [`heavy`], on that core, from either lane of any core; the task's handle comes back.
+pub(crate) async fn heavy_on<F>(
+    core: usize,
+    handles: &'static Handles,
+    group: Group,
+    work: F,
+) -> Task<Result<F::Output, Panicked>>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    if core == lanes::current_core() {
+        return heavy(handles, group, work);
+    }
+    lanes::call(core, move || async move { heavy(handles, group, work) }).await
+}
+
+/// The runtimes of the work that is being polled. Only within [`heavy`].
+pub(crate) fn handles() -> Option<&'static Handles> {
+    RUNTIME.get()
+}
+
+struct ToHeavyLanes;
+
+type Erased = Box<dyn Any + Send>;
+
+impl JoinSetTracer for ToHeavyLanes {
+    fn trace_future(&self, future: BoxFuture<'static, Erased>) -> BoxFuture<'static, Erased> {
+        let Some(handles) = RUNTIME.get().filter(|_| lanes::on_heavy_lane()) else { return future };
+        let nth = SPAWNED.replace(SPAWNED.get() + 1);
+        let core = (lanes::current_core() + turn(nth)) % lanes::cores();
+        let group = lanes::current_group();
+        async move {
+            match heavy_on(core, handles, group, future).await.await {
+                Ok(output) => output,
+                Err(Panicked) => std::panic::resume_unwind(Box::new("a task of a query panicked")),
+            }
+        }
+        .boxed()
+    }
+
+    /// Not called: DataFusion spawns blocking work only to spill, and there are no files to spill to.
+    fn trace_block(&self, work: Box<dyn FnOnce() -> Erased + Send>) -> Box<dyn FnOnce() -> Erased + Send> {
+        work
+    }
+}
+
+/// How many cores further the nth task of a poll goes. A repartition starts two tasks for each of its inputs, one after the other: the first
+/// splits its batches, the second only waits for the first. In pairs, the splitting is spread over the cores.
+fn turn(nth: usize) -> usize {
+    nth / 2
+}
+
+/// What a session on a fast lane keeps of a statement: much to free perhaps, so that is done on a heavy lane.
+pub(crate) struct Kept<T: Send + 'static> {
+    value: Option<T>,
+    handles: &'static Handles,
+    group: Group,
+}
+
+impl<T: Send + 'static> Kept<T> {
+    /// Keeps a value; whoever frees it pays in `group`.
+    pub(crate) fn new(value: T, handles: &'static Handles, group: Group) -> Kept<T> {
+        Kept { value: Some(value), handles, group }
+    }
+
+    /// The value, to be worked on.
+    pub(crate) fn take(mut self) -> T {
+        self.value.take().expect("there until dropped")
+    }
+
+    pub(crate) fn get(&self) -> &T {
+        self.value.as_ref().expect("there until dropped")
+    }
+}
+
+impl<T: Send + 'static> Drop for Kept<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.value.take() {
+            heavy(self.handles, self.group, async move { drop(value) }).detach();
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The little that is read of a statement's text before DataFusion sees it: where statements end, and their words, so that the
+//! session's own statements (`SET`, `BEGIN`, those about levels …) are known without planning.
+
+/// The statements of a text, without what separates them. Quotes, dollar quotes and comments are looked through.
+pub(crate) fn split(text: &str) -> Vec<&str> {
+    let mut statements = Vec::new();
+    let (mut begin, mut at) = (0, 0);
+    while at < text.len() {
+        if text.as_bytes()[at] == b';' {
+            statements.push(&text[begin..at]);
+            at += 1;
+            begin = at;
+        } else {
+            at += piece_len(&text[at..]);
+        }
+    }
+    statements.push(&text[begin..]);
+    statements.into_iter().map(trim).filter(|statement| !statement.is_empty()).collect()
+}
+
+/// A text without blanks and comments before and blanks behind.
+fn trim(mut text: &str) -> &str {
+    loop {
+        text = text.trim();
+        match comment_len(text) {
+            Some(len) => text = &text[len..],
+            None => return text,
+        }
+    }
+}
+
+/// Length of what must not be taken apart at the start of a text: a quoted piece, a comment, or one character.
+fn piece_len(text: &str) -> usize {
+    let first = text.chars().next().map_or(0, char::len_utf8);
+    match text.as_bytes()[0] {
+        quote @ (b'\'' | b'"') => quoted_len(text, quote),
+        b'$' => dollar_quoted_len(text).unwrap_or(first),
+        b'-' | b'/' => comment_len(text).unwrap_or(first),
+        // A name may hold a `$`, which begins no quote then.
+        byte if byte.is_ascii_alphanumeric() || byte == b'_' => {
+            text.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '$')).unwrap_or(text.len())
+        }
+        _ => first,
+    }
+}
+
+/// A doubled quote ends one piece and begins the next, which comes to the same.
+fn quoted_len(text: &str, quote: u8) -> usize {
+    text.bytes().skip(1).position(|byte| byte == quote).map_or(text.len(), |end| end + 2)
+}
+
+fn dollar_quoted_len(text: &str) -> Option<usize> {
+    let tag_end = text[1..].find('$')? + 2;
+    let tag = &text[..tag_end];
+    if !tag[1..tag_end - 1].chars().all(|c| c.is_alphanumeric() || c == '_')
+        || tag[1..].starts_with(|c: char| c.is_ascii_digit())
+    {
+        return None;
+    }
+    Some(text[tag_end..].find(tag).map_or(text.len(), |end| tag_end + end + tag_end))
+}
+
+fn comment_len(text: &str) -> Option<usize> {
+    if text.starts_with("--") {
+        return Some(text.find('\n').map_or(text.len(), |end| end + 1));
+    }
+    if !text.starts_with("/*") {
+        return None;
+    }
+    // They nest.
+    let (mut depth, mut at) = (0_usize, 0);
+    let bytes = text.as_bytes();
+    while at + 1 < bytes.len() {
+        match &bytes[at..at + 2] {
+            b"/*" => (depth, at) = (depth + 1, at + 2),
+            b"*/" => (depth, at) = (depth - 1, at + 2),
+            _ => at += 1,
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+    Some(text.len())
+}
+
+/// One word of a short statement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Word {
+    /// A name or number as it stands, in lower case.
+    Plain(String),
+    /// A quoted text or name, without its quotes.
+    Quoted(String),
+    /// Anything else, a character.
+    Sign(char),
+}
+
+impl Word {
+    /// Whether it is that keyword.
+    pub(crate) fn is(&self, keyword: &str) -> bool {
+        matches!(self, Word::Plain(word) if word == keyword)
+    }
+
+    /// What it says, quoted or not.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Word::Plain(text) | Word::Quoted(text) => text.clone(),
+            Word::Sign(sign) => sign.to_string(),
+        }
+    }
+}
+
+/// The first words of a statement, at most so many.
+pub(crate) fn words(text: &str, words_max: usize) -> Vec<Word> {
+    let mut words = Vec::new();
+    let mut rest = trim(text);
+    while !rest.is_empty() && words.len() < words_max {
+        let len = piece_len(rest);
+        let piece = &rest[..len];
+        words.push(match piece.as_bytes()[0] {
+            b'\'' | b'"' => {
+                let quote = &piece[..1];
+                let inner = piece[1..].strip_suffix(quote).unwrap_or(&piece[1..]);
+                Word::Quoted(inner.to_owned())
+            }
+            byte if byte.is_ascii_alphanumeric() || byte == b'_' => Word::Plain(piece.to_lowercase()),
+            _ => Word::Sign(piece.chars().next().unwrap_or(' ')),
+        });
+        rest = trim(&rest[len..]);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: &[&str]) {
+        assert_eq!(split(text), expected, "{text}");
+    }
+
+    #[test]
+    fn a_text_is_split_outside_of_quotes_and_comments() {
+        check("", &[]);
+        check(" ; ;; ", &[]);
+        check("SELECT 1", &["SELECT 1"]);
+        check("BEGIN; SELECT ';' AS \"a;b\" ;COMMIT;", &["BEGIN", "SELECT ';' AS \"a;b\"", "COMMIT"]);
+        check("SELECT 'it''s; so';SELECT 2", &["SELECT 'it''s; so'", "SELECT 2"]);
+        check("-- a; b\nSELECT 1 -- c; d", &["SELECT 1 -- c; d"]);
+        check("/* a; /* b; */ c; */ SELECT 1; /* rest", &["SELECT 1"]);
+        check("SELECT $$a;b$$; SELECT $x$a;$$b$x$, $1", &["SELECT $$a;b$$", "SELECT $x$a;$$b$x$, $1"]);
+        check("SELECT $1;SELECT $2", &["SELECT $1", "SELECT $2"]);
+        check("SELECT 'open; end", &["SELECT 'open; end"]);
+        check("SELECT 'ä;ö' - 1 / 2; ü", &["SELECT 'ä;ö' - 1 / 2", "ü"]);
+    }
+
+    #[test]
+    fn words_are_lower_case_unless_quoted() {
+        let plain = |text: &str| Word::Plain(text.to_owned());
+        let quoted = |text: &str| Word::Quoted(text.to_owned());
+        let expected = [plain("set"), plain("time"), plain("zone"), Word::Sign('='), quoted("Europe/Rome")];
+        assert_eq!(words("/*x*/SET time ZONE = 'Europe/Rome'; rest", 5), expected);
+        assert_eq!(words("SHOW \"A b\"", 9), [plain("show"), quoted("A b")]);
+        assert_eq!(words("", 9), []);
+    }
+}

@@ -1,0 +1,170 @@
+//! A statement's way to heavy lanes and back: planned there, its rights checked here, run there a chunk at a time. While it is there, the session
+//! waits for what comes first: the work, a cancel request, the end of the time it has, or of the client.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use datafusion::common::ParamValues;
+use engine::{Action, Outcome, Target};
+use lanes::{Group, Task};
+use workload::{Effective, Kind};
+
+use crate::connection::{Connection, End};
+use crate::failure::{Failure, state};
+use crate::output::Shape;
+use crate::plan::{PlanOptions, Planned};
+use crate::query::{self, Progress, Running};
+use crate::session::{Session, Wrong};
+use crate::tasks::{self, Kept, Panicked};
+
+/// A statement at work, in its level.
+pub(crate) struct Work {
+    effective: Rc<Effective>,
+    group: Group,
+    began: Instant,
+    limit: Option<Duration>,
+}
+
+impl Session {
+    /// Begins work in the level that holds for the session now.
+    pub(crate) async fn begin_work(&self) -> Result<Work, Failure> {
+        let (effective, group) = self.enter_level().await?;
+        let own = self.settings.statement_timeout();
+        let limit = own.into_iter().chain(effective.timeout).min();
+        Ok(Work { effective, group, began: lanes::time::now(), limit })
+    }
+
+    /// Plans a query, and checks that the role may read what it reads.
+    pub(crate) async fn plan(
+        &self,
+        connection: &mut Connection,
+        text: &str,
+    ) -> Result<Kept<Arc<Planned>>, Wrong> {
+        let work = self.begin_work().await?;
+        let options = PlanOptions {
+            schema: self.settings.schema(),
+            user: self.login.role().to_string(),
+            time_zone: self.settings.time_zone(),
+            scan: self.scan_options(),
+        };
+        let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
+        let planning = async move { sql.planner().plan(&sql, &text, tables, &options).await.map(Arc::new) };
+        let task = tasks::heavy(self.sql.handles(), work.group, planning);
+        let planned = work.attend(self, connection, task).await??;
+        let planned = Kept::new(planned, self.sql.handles(), work.group);
+        self.authorize(planned.get())?;
+        Ok(planned)
+    }
+
+    fn authorize(&self, planned: &Planned) -> Result<(), Failure> {
+        let target = |(keyspace, table): &(String, String)| Target {
+            keyspace: keyspace.clone(),
+            table: Some(table.clone()),
+            action: Action::Select,
+        };
+        let targets: Vec<Target> = planned.tables.iter().map(target).collect();
+        Ok(self.here.access.authorize(&self.login, &targets)?)
+    }
+
+    /// Runs a statement about roles, grants or levels.
+    pub(crate) async fn access(&self, text: &str) -> Result<Outcome, Wrong> {
+        let work = self.begin_work().await?;
+        let outcome = self.here.access.execute_text(&self.login, text).await;
+        work.end(outcome.is_err());
+        Ok(outcome?)
+    }
+}
+
+impl Work {
+    /// Starts a planned query; rights may have changed since it was planned.
+    pub(crate) async fn start(
+        &mut self,
+        session: &Session,
+        connection: &mut Connection,
+        planned: &Arc<Planned>,
+        values: Option<ParamValues>,
+        shape: Shape,
+    ) -> Result<Kept<Running>, Wrong> {
+        session.authorize(planned)?;
+        let planned = planned.clone();
+        let starting = async move { query::start(&planned, values, shape).await };
+        let task = tasks::heavy(session.sql.handles(), self.group, starting);
+        let running = self.attend(session, connection, task).await??;
+        Ok(Kept::new(running, session.sql.handles(), self.group))
+    }
+
+    /// Adds a chunk of rows to the connection's output: the query again, how many, and how far it is.
+    pub(crate) async fn chunk(
+        &mut self,
+        session: &Session,
+        connection: &mut Connection,
+        running: Kept<Running>,
+        rows_max: u64,
+    ) -> Result<(Kept<Running>, u64, Progress), Wrong> {
+        let mut running = running.take();
+        let mut output = connection.take_output();
+        let encoding = async move {
+            let result = running.chunk(&mut output, rows_max).await;
+            (running, output, result)
+        };
+        let task = tasks::heavy(session.sql.handles(), self.group, encoding);
+        let (running, output, result) = self.attend(session, connection, task).await?;
+        connection.give_output(output);
+        let running = Kept::new(running, session.sql.handles(), self.group);
+        let (rows, progress) = result?;
+        Ok((running, rows, progress))
+    }
+
+    /// Waits for a task. If something else comes first, the task is cancelled.
+    async fn attend<T>(
+        &self,
+        session: &Session,
+        connection: &Connection,
+        mut task: Task<Result<T, Panicked>>,
+    ) -> Result<T, Wrong> {
+        let canceled = |why: &str| Wrong::from(Failure::new(state::CANCELED, why));
+        loop {
+            if session.live.killed.get() {
+                let text = "terminating connection: the server is stopping";
+                return Err(Failure::fatal(state::SHUTDOWN, text).into());
+            }
+            if session.live.cancelled.get() {
+                return Err(canceled("canceling statement due to user request"));
+            }
+            let left = self.limit.map(|limit| limit.saturating_sub(self.began.elapsed()));
+            tokio::select! { biased;
+                done = &mut task => return done.map_err(|Panicked| {
+                    Failure::new(state::INTERNAL, "the query failed inside the server").into()
+                }),
+                () = session.live.bell.notified() => {}
+                () = connection.gone() => return Err(End::Gone.into()),
+                () = wait(left) => return Err(canceled(&self.late())),
+            }
+        }
+    }
+
+    /// Why a statement that took too long was ended.
+    fn late(&self) -> String {
+        let ms = self.limit.unwrap_or_default().as_millis();
+        match (&self.effective.timeout_from, self.effective.timeout) {
+            (Some(level), timeout) if timeout == self.limit => {
+                format!("canceling statement due to the timeout of service level '{level}' ({ms} ms)")
+            }
+            _ => format!("canceling statement due to statement timeout ({ms} ms)"),
+        }
+    }
+
+    /// Counts the statement for its level.
+    pub(crate) fn end(self, failed: bool) {
+        let service_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.effective.level.record(lanes::current_core(), Kind::Read, service_ns, 0, failed);
+    }
+}
+
+async fn wait(left: Option<Duration>) {
+    match left {
+        Some(left) => lanes::time::sleep(left).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,151 @@
+//! A real SQL door on loopback over an engine in memory, and a Postgres client outside of the lanes.
+#![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
+#![allow(dead_code, unreachable_pub, reason = "every test file uses its own part of this")]
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use access::{Access, Admin};
+use embedded::Embedded;
+use engine::{Engine, Request};
+use lanes::{Config, Group, Lanes};
+use sql::{Sql, SqlConfig};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+
+/// The administrator's name and password.
+pub const ADMIN: (&str, &str) = ("admin", "secret");
+
+/// Nothing here takes as long; what does has failed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A door that closes with the test.
+pub struct TestDoor {
+    pub lanes: Lanes,
+    pub sql: Sql,
+    pub at: SocketAddr,
+}
+
+thread_local! {
+    /// Keeps a core's engine for as long as its thread lives.
+    static KEPT: RefCell<Vec<Rc<Embedded>>> = const { RefCell::new(Vec::new()) };
+}
+
+async fn open() {
+    let (shard, shards) = (lanes::current_core() as u32, lanes::cores() as u32);
+    let options = storage::Options { shard, shards, ..storage::Options::in_memory() };
+    let engine = Embedded::open(options).await.expect("the engine opens");
+    KEPT.with_borrow_mut(|kept| kept.push(engine));
+}
+
+fn kept() -> Rc<Embedded> {
+    KEPT.with_borrow(|kept| kept.last().expect("opened").clone())
+}
+
+async fn join(
+    sql: Sql,
+    levels: Arc<workload::Levels>,
+    first: Option<Arc<access::Shared>>,
+) -> Arc<access::Shared> {
+    let engine = kept();
+    let access = match first {
+        Some(shared) => Access::attach(engine.clone(), shared),
+        None => {
+            let admin = Admin { name: ADMIN.0.into(), password: ADMIN.1.into() };
+            Access::open(engine.clone(), levels, Some(admin)).await.expect("roles open")
+        }
+    };
+    sql.join(engine, access.clone());
+    access.shared()
+}
+
+impl TestDoor {
+    pub fn start(cores: usize) -> TestDoor {
+        TestDoor::start_with(cores, SqlConfig::default())
+    }
+
+    /// A door over so many cores, on a free port.
+    pub fn start_with(cores: usize, config: SqlConfig) -> TestDoor {
+        let of_lanes = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
+        let lanes = Lanes::start(of_lanes).expect("lanes start");
+        let levels = workload::Levels::new(lanes.clone());
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let auth_failure_delay = Duration::from_millis(1);
+        let sql = Sql::new(SqlConfig { listen, auth_failure_delay, ..config });
+        (0..cores).for_each(|core| lanes.block_on(core, Group::CONTROL, open));
+        let mut shared = None;
+        for core in 0..cores {
+            let (sql, levels, first) = (sql.clone(), levels.clone(), shared.clone());
+            shared = Some(lanes.block_on(core, Group::CONTROL, move || join(sql, levels, first)));
+        }
+        let opening = sql.clone();
+        let at = lanes.block_on(0, Group::CONTROL, move || async move { opening.open().await });
+        TestDoor { at: at.expect("the port opens"), lanes, sql }
+    }
+
+    /// Runs CQL statements on core 0, each of which must succeed.
+    pub fn cql(&self, statements: &[&str]) {
+        for text in statements {
+            let statement = cql::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            self.lanes.block_on(0, Group::DEFAULT, move || async move {
+                let engine = kept();
+                let plan = engine.prepare(Rc::new(statement), None).expect("prepared");
+                engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await.expect("done")
+            });
+        }
+    }
+
+    /// Runs a client's part of a test.
+    pub fn client<F: Future<Output = ()>>(&self, run: F) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let within = async { tokio::time::timeout(PATIENCE, run).await.expect("within its time") };
+        runtime.block_on(within);
+    }
+
+    /// A session of a role. To be called within [`TestDoor::client`].
+    pub async fn connect(&self, (user, password): (&str, &str)) -> Result<Client, tokio_postgres::Error> {
+        let mut config = tokio_postgres::Config::new();
+        config.host("127.0.0.1").port(self.at.port()).user(user).password(password).dbname("fairlane");
+        let (client, connection) = config.connect(NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    pub async fn admin(&self) -> Client {
+        self.connect(ADMIN).await.expect("a session")
+    }
+}
+
+impl Drop for TestDoor {
+    fn drop(&mut self) {
+        let sql = self.sql.clone();
+        self.lanes.block_on(0, Group::CONTROL, move || async move { sql.stop(Duration::ZERO).await });
+        self.lanes.shutdown();
+    }
+}
+
+/// The rows of a statement, as texts: columns by `|`, null as `-`.
+pub async fn rows(client: &Client, text: &str) -> Vec<String> {
+    let answer = client.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
+    let row = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => {
+            let cells: Vec<&str> = (0..row.len()).map(|place| row.get(place).unwrap_or("-")).collect();
+            Some(cells.join("|"))
+        }
+        _ => None,
+    };
+    answer.iter().filter_map(row).collect()
+}
+
+/// The SQLSTATE and message with which a statement fails.
+pub async fn refused(client: &Client, text: &str) -> (String, String) {
+    match client.simple_query(text).await {
+        Ok(_) => panic!("{text} should fail"),
+        Err(error) => {
+            let db = error.as_db_error().unwrap_or_else(|| panic!("{text}: {error}"));
+            (db.code().code().to_owned(), db.message().to_owned())
+        }
+    }
+}

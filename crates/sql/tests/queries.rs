@@ -1,0 +1,210 @@
+//! Queries over tables that CQL filled: what comes back, who may ask, where it runs.
+
+mod common;
+
+use common::{TestDoor, refused, rows};
+use lanes::Group;
+
+const ROWS: i64 = 300;
+
+/// A table of 10 partitions with 30 rows each.
+fn filled(cores: usize) -> TestDoor {
+    let door = TestDoor::start(cores);
+    door.cql(&[
+        "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE shop.orders (customer int, id int, price int, note text, PRIMARY KEY (customer, id))",
+        "CREATE TABLE shop.people (id int PRIMARY KEY, name text, tags set<text>, ages map<text, int>)",
+        "INSERT INTO shop.people (id, name, tags, ages) VALUES (1, 'Ada', {'b', 'a'}, {'x': 36})",
+        "INSERT INTO shop.people (id) VALUES (2)",
+    ]);
+    let inserts: Vec<String> = (0..ROWS)
+        .map(|n| {
+            let values = format!("({}, {n}, {}, 'n{n}')", n % 10, n * 3);
+            format!("INSERT INTO shop.orders (customer, id, price, note) VALUES {values}")
+        })
+        .collect();
+    door.cql(&inserts.iter().map(String::as_str).collect::<Vec<_>>());
+    door
+}
+
+#[test]
+fn answers_are_those_of_sql() {
+    for cores in [1, 2, 3] {
+        let door = filled(cores);
+        door.client(async {
+            let admin = door.admin().await;
+            let check = async |text: &str, expected: &[&str]| {
+                assert_eq!(rows(&admin, text).await, expected, "{text} on {cores} cores");
+            };
+            check("SELECT 1 AS one", &["1"]).await;
+            check("SELECT count(*), sum(price) FROM shop.orders", &["300|134550"]).await;
+            check("SELECT note FROM shop.orders WHERE customer = 7 AND id = 17", &["n17"]).await;
+            check("SELECT id FROM shop.orders WHERE note = 'n8'", &["8"]).await;
+            check("SELECT id FROM shop.orders ORDER BY price DESC LIMIT 2", &["299", "298"]).await;
+            let grouped = "SELECT customer, count(*) FROM shop.orders GROUP BY 1 HAVING customer < 3 ORDER BY 1";
+            check(grouped, &["0|30", "1|30", "2|30"]).await;
+            let joined = "SELECT o.id, p.name FROM shop.orders o JOIN shop.people p ON o.customer = p.id WHERE o.id < 13 ORDER BY 1";
+            check(joined, &["1|Ada", "2|-", "11|Ada", "12|-"]).await;
+            check("SELECT tags, ages FROM shop.people ORDER BY id", &["{a,b}|{\"x\":36}", "-|-"]).await;
+            check("SELECT x.n FROM (VALUES (2), (1)) AS x(n) ORDER BY n; SELECT 3", &["1", "2", "3"]).await;
+            let found = rows(&admin, "SELECT * FROM shop.orders LIMIT 7").await;
+            assert_eq!(found.len(), 7);
+        });
+    }
+}
+
+#[test]
+fn parameters_and_portals() {
+    let door = filled(2);
+    door.client(async {
+        let mut admin = door.admin().await;
+        let select = "SELECT id, note FROM shop.orders WHERE customer = $1 AND price >= $2 ORDER BY id";
+        let statement = admin.prepare(select).await.expect("prepared");
+        let found = admin.query(&statement, &[&7_i32, &800_i32]).await.expect("rows");
+        let found: Vec<(i32, String)> = found.iter().map(|row| (row.get(0), row.get(1))).collect();
+        assert_eq!(
+            found,
+            [(267, "n267".into()), (277, "n277".into()), (287, "n287".into()), (297, "n297".into())]
+        );
+        let none = admin.query(&statement, &[&7_i32, &8000_i32]).await.expect("no rows");
+        assert!(none.is_empty());
+        let transaction = admin.transaction().await.expect("begun");
+        let portal = transaction.bind("SELECT id FROM shop.orders", &[]).await.expect("bound");
+        let mut counts = Vec::new();
+        while counts.last() != Some(&0) {
+            counts.push(transaction.query_portal(&portal, 120).await.expect("rows").len());
+        }
+        assert_eq!(counts.iter().sum::<usize>(), ROWS as usize);
+        assert_eq!(counts[..2], [120, 120]);
+        transaction.commit().await.expect("ended");
+    });
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let door = filled(2);
+    door.client(async {
+        let admin = door.admin().await;
+        let check = async |text: &str, code: &str, part: &str| {
+            let (found, message) = refused(&admin, text).await;
+            assert!(found == code && message.contains(part), "{text}: {found} {message}");
+        };
+        check("SELECT * FROM shop.nothing", "42P01", "nothing").await;
+        check("SELECT * FROM nowhere.orders", "42P01", "orders").await;
+        check("SELECT nothing FROM shop.orders", "42703", "nothing").await;
+        check("SELEC 1", "42601", "syntax").await;
+        check("SELECT 1; SELECT $1", "42601", "parameter").await;
+        check("INSERT INTO shop.orders VALUES (1, 2, 3, 'x')", "25006", "read-only").await;
+        check("EXPLAIN INSERT INTO shop.orders VALUES (1, 2, 3, 'x')", "25006", "read-only").await;
+        check("DROP TABLE shop.orders", "25006", "read-only").await;
+        check("COPY shop.orders TO '/tmp/x'", "25006", "read-only").await;
+        check("SELECT 1 / (price - price) FROM shop.orders", "22000", "zero").await;
+        check("SET no_such_thing = 1", "42704", "no_such_thing").await;
+        check("SET service_level = 'none'", "22023", "none").await;
+        check("FETCH ALL FROM c", "0A000", "FETCH").await;
+        check("BEGIN; SELECT nothing; SELECT 1", "42703", "nothing").await;
+        check("SELECT 1", "25P02", "aborted").await;
+        assert_eq!(rows(&admin, "ROLLBACK; SELECT 5").await, ["5"]);
+    });
+}
+
+#[test]
+fn memory_is_bounded_and_says_so() {
+    let config = sql::SqlConfig { memory_bytes: 1 << 20, ..sql::SqlConfig::default() };
+    let door = TestDoor::start_with(2, config);
+    door.client(async {
+        let admin = door.admin().await;
+        let sorted = "SELECT a.n FROM generate_series(1, 400000) AS a(n) ORDER BY a.n % 1000, a.n";
+        let (code, message) = refused(&admin, sorted).await;
+        assert!(code == "53200" && message.contains("memory"), "{code} {message}");
+        assert_eq!(rows(&admin, "SELECT 1").await, ["1"]);
+    });
+}
+
+#[test]
+fn roles_read_what_they_were_granted() {
+    let door = filled(2);
+    door.client(async {
+        let admin = door.admin().await;
+        for text in [
+            "CREATE ROLE ann WITH PASSWORD = 'annspassword' AND LOGIN = true",
+            "CREATE ROLE bob WITH PASSWORD = 'bobspassword' AND LOGIN = false",
+            "GRANT SELECT ON shop.orders TO ann",
+            "CREATE SERVICE LEVEL reports WITH shares = 100",
+        ] {
+            admin.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        }
+        for login in [("ann", "wrong"), ("nobody", "x"), ("bob", "bobspassword")] {
+            let error = door.connect(login).await.err().expect("refused");
+            assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("28P01"), "{login:?}");
+        }
+        let ann = door.connect(("ann", "annspassword")).await.expect("let in");
+        assert_eq!(rows(&ann, "SELECT count(*), current_user FROM shop.orders").await, ["300|ann"]);
+        for text in [
+            "SELECT * FROM shop.people",
+            "SELECT 1 WHERE EXISTS (SELECT * FROM shop.people)",
+            "WITH p AS (SELECT * FROM shop.people) SELECT count(*) FROM p",
+            "EXPLAIN SELECT * FROM shop.people",
+            "SET service_level = reports",
+            "CREATE SERVICE LEVEL mine",
+        ] {
+            assert_eq!(refused(&ann, text).await.0, "42501", "{text}");
+        }
+        admin.simple_query("GRANT EXECUTE ON SERVICE LEVEL reports TO ann").await.expect("granted");
+        assert_eq!(rows(&ann, "SET service_level = reports; SHOW service_level").await, ["reports"]);
+        let statement = ann.prepare("SELECT count(*) FROM shop.orders").await.expect("prepared");
+        admin.simple_query("REVOKE SELECT ON shop.orders FROM ann").await.expect("revoked");
+        let error = ann.query(&statement, &[]).await.expect_err("no longer");
+        assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("42501"));
+    });
+}
+
+#[test]
+fn work_is_on_heavy_lanes_in_the_levels_group() {
+    let door = filled(2);
+    let levels = door.lanes.clone();
+    door.client(async {
+        let admin = door.admin().await;
+        let before = levels.usage(Group::DEFAULT).cpu_heavy_ns;
+        let text = "SELECT count(*) FROM shop.orders a, shop.orders b WHERE a.price + b.price > 10";
+        rows(&admin, text).await;
+        assert!(levels.usage(Group::DEFAULT).cpu_heavy_ns > before);
+        let explained = rows(
+            &admin,
+            "EXPLAIN ANALYZE SELECT customer, sum(price) FROM shop.orders GROUP BY 1 ORDER BY 1",
+        )
+        .await;
+        let text = explained.join("\n");
+        assert!(text.contains("LaneExchangeExec") && text.contains("output_rows=300"), "{text}");
+    });
+}
+
+#[test]
+fn a_statement_can_be_ended() {
+    let door = filled(2);
+    door.client(async {
+        let admin = door.admin().await;
+        let long = "SELECT count(*) FROM shop.orders a, shop.orders b, shop.orders c, shop.orders d \
+                    WHERE a.price + b.price + c.price + d.price = -1";
+        let token = admin.cancel_token();
+        let canceling = async {
+            // Asked again until it meets the running statement.
+            loop {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                token.cancel_query(tokio_postgres::NoTls).await.expect("asked");
+            }
+        };
+        let (code, message) = tokio::select! {
+            found = refused(&admin, long) => found,
+            () = canceling => unreachable!("it asks for ever"),
+        };
+        assert!(code == "57014" && message.contains("user request"), "{code} {message}");
+        rows(&admin, "SET statement_timeout = '30ms'").await;
+        let (code, message) = refused(&admin, long).await;
+        assert!(code == "57014" && message.contains("30 ms"), "{code} {message}");
+        rows(&admin, "SET statement_timeout = 0").await;
+        rows(&admin, "CREATE SERVICE LEVEL hasty WITH timeout = 30ms; SET service_level = hasty").await;
+        let (code, message) = refused(&admin, long).await;
+        assert!(code == "57014" && message.contains("'hasty'"), "{code} {message}");
+    });
+}

@@ -1,0 +1,154 @@
+//! Sessions: the catalog that clients ask for, settings, statements about levels, bad input, and the end.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::{TestDoor, refused, rows};
+use sql::SqlConfig;
+
+#[test]
+fn tables_are_in_the_catalogs() {
+    let door = TestDoor::start(2);
+    door.cql(&[
+        "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE shop.orders (customer int, id int, note text, PRIMARY KEY (customer, id))",
+    ]);
+    door.client(async {
+        let admin = door.admin().await;
+        let check = async |text: &str, expected: &[&str]| {
+            assert_eq!(rows(&admin, text).await, expected, "{text}");
+        };
+        check(
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = 'shop'",
+            &["shop|orders"],
+        )
+        .await;
+        check(
+            "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'orders' ORDER BY ordinal_position",
+            &["customer|Int32", "id|Int32", "note|Utf8"],
+        )
+        .await;
+        check(
+            "SELECT a.attname FROM pg_catalog.pg_attribute a WHERE a.attrelid = 'shop.orders'::regclass ORDER BY attnum",
+            &["customer", "id", "note"],
+        )
+        .await;
+        check("SELECT current_database(), current_user", &["fairlane|admin"]).await;
+        check("SET search_path = shop; SELECT count(*) FROM orders", &["0"]).await;
+        door.cql(&["CREATE TABLE shop.more (id int PRIMARY KEY)"]);
+        check("SELECT count(*) FROM more", &["0"]).await;
+        door.cql(&["DROP TABLE shop.more"]);
+        assert_eq!(refused(&admin, "SELECT count(*) FROM more").await.0, "42P01");
+    });
+}
+
+#[test]
+fn settings_and_levels() {
+    let door = TestDoor::start(2);
+    door.client(async {
+        let admin = door.admin().await;
+        let check = async |text: &str, expected: &[&str]| {
+            assert_eq!(rows(&admin, text).await, expected, "{text}");
+        };
+        check("SHOW service_level", &["default"]).await;
+        check("SHOW server_version; SHOW TRANSACTION ISOLATION LEVEL", &["16.6", "read committed"]).await;
+        check("CREATE SERVICE LEVEL reports WITH shares = 100", &[]).await;
+        check("SET service_level = reports; SHOW service_level", &["reports"]).await;
+        check("SET bypass_cache = yes; SHOW bypass_cache", &["on"]).await;
+        check("DISCARD ALL; SHOW service_level", &["default"]).await;
+        let listed = rows(&admin, "LIST ALL SERVICE LEVELS").await;
+        assert!(listed.iter().any(|row| row.starts_with("reports|") && row.contains("100")), "{listed:?}");
+        let prepared = admin.query("LIST ALL SERVICE LEVELS", &[]).await.expect("rows");
+        assert_eq!(prepared.len(), listed.len());
+        check("SET service_level = reports", &[]).await;
+        check("DROP SERVICE LEVEL reports", &[]).await;
+        let (code, message) = refused(&admin, "SELECT 1").await;
+        assert!(code == "22023" && message.contains("reports"), "{code} {message}");
+        check("RESET service_level; SELECT 1", &["1"]).await;
+    });
+}
+
+/// Sends bytes on a new connection: all that is answered until it is closed.
+fn answer(door: &TestDoor, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(door.at).expect("connects");
+    stream.set_read_timeout(Some(common::PATIENCE)).expect("a bound");
+    stream.write_all(bytes).expect("sent");
+    let mut answer = Vec::new();
+    // A reset says no more than a close.
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+fn startup(user: &str) -> Vec<u8> {
+    let body = format!("\0\x03\0\0user\0{user}\0database\0x\0\0");
+    let mut bytes = u32::try_from(body.len() + 4).expect("short").to_be_bytes().to_vec();
+    bytes.extend_from_slice(body.as_bytes());
+    bytes
+}
+
+#[test]
+fn bad_input_is_refused_and_harms_nobody() {
+    let config = SqlConfig { startup_timeout: Duration::from_millis(300), ..SqlConfig::default() };
+    let door = TestDoor::start_with(1, config);
+    let said = |answer: &[u8], text: &str| {
+        assert!(
+            String::from_utf8_lossy(answer).contains(text),
+            "{text}: {:?}",
+            String::from_utf8_lossy(answer)
+        );
+    };
+    said(&answer(&door, b"GET / HTTP/1.1\r\n\r\n"), "longer than this server takes");
+    said(&answer(&door, &[0, 0, 0, 3]), "invalid message length");
+    said(&answer(&door, &[0x16, 3, 1, 2, 0, 1]), "longer than this server takes");
+    said(&answer(&door, &[0, 0, 0, 8, 0, 9, 0, 0]), "protocol");
+    // One that says nothing is closed, and so is one that stops in the middle.
+    assert_eq!(answer(&door, &[]), b"");
+    assert_eq!(answer(&door, &[0, 0]), b"");
+    let wishes_encryption = answer(&door, &[0, 0, 0, 8, 4, 210, 22, 47]);
+    assert_eq!(wishes_encryption, b"N");
+    let mut unexpected = startup("admin");
+    unexpected.extend_from_slice(b"Q\0\0\0\x0dSELECT 1\0");
+    said(&answer(&door, &unexpected), "unexpected message");
+    let mut malformed = startup("admin");
+    malformed.extend_from_slice(b"p\0\0\0\x1aSCRAM-SHA-256\0\0\0\0\x04n,,x");
+    said(&answer(&door, &malformed), "malformed SCRAM message");
+    door.client(async {
+        let admin = door.admin().await;
+        assert_eq!(rows(&admin, "SELECT 1").await, ["1"]);
+    });
+}
+
+#[test]
+fn connections_are_bounded() {
+    let door = TestDoor::start_with(2, SqlConfig { connections_max: 2, ..SqlConfig::default() });
+    door.client(async {
+        let (first, second) = (door.admin().await, door.admin().await);
+        let error = door.connect(common::ADMIN).await.err().expect("refused");
+        assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("53300"), "{error}");
+        drop(first);
+        assert_eq!(rows(&second, "SELECT 1").await, ["1"]);
+        while door.sql.connections() > 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(rows(&door.admin().await, "SELECT 1").await, ["1"]);
+    });
+}
+
+#[test]
+fn a_stop_ends_sessions_and_says_so() {
+    let door = TestDoor::start(2);
+    door.client(async {
+        let admin = door.admin().await;
+        assert_eq!(rows(&admin, "SELECT 1").await, ["1"]);
+        let sql = door.sql.clone();
+        let stopped = door.lanes.block_on(0, lanes::Group::CONTROL, move || async move {
+            sql.stop(Duration::from_secs(5)).await
+        });
+        assert!(stopped);
+        assert!(admin.simple_query("SELECT 1").await.is_err());
+        assert!(door.connect(common::ADMIN).await.is_err());
+    });
+}

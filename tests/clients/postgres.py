@@ -1,0 +1,271 @@
+"""psycopg, and psql where it is installed: types, parameters, metadata, rights, service levels, errors, cancel."""
+
+import datetime
+import decimal
+import shutil
+import subprocess
+import threading
+import urllib.request
+import uuid
+
+import psycopg
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import Cluster
+
+from _server import PASSWORD, PATIENCE_S, Server
+
+ROWS = 2000
+ID = uuid.UUID("8f14e45f-ceea-467f-a8b6-15d2a0c9c9c4")
+
+
+def connect(server, user="admin", password=PASSWORD, **options):
+    return psycopg.connect(
+        host=server.host, port=server.sql_port, user=user, password=password, dbname="shop", autocommit=True,
+        connect_timeout=PATIENCE_S, **options,
+    )  # fmt: skip
+
+
+def fill(server):
+    """Over CQL: a table of every type, one with many rows, two roles and a level."""
+    login = PlainTextAuthProvider("admin", PASSWORD)
+    cluster = Cluster([server.host], port=server.port, auth_provider=login, connect_timeout=60)
+    session = cluster.connect()
+    session.default_timeout = 60
+    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    for statement in [
+        f"CREATE KEYSPACE shop WITH replication = {replication}",
+        "CREATE TYPE shop.coin (metal text, cents int)",
+        "CREATE TABLE shop.kinds (id int PRIMARY KEY, a ascii, b bigint, c blob, d boolean, e date, f decimal, g double, "
+        "h float, i inet, j int, k smallint, l text, m time, n timestamp, o tinyint, p uuid, q varint, "
+        "r list<int>, s map<text, int>, t set<text>, u frozen<coin>)",
+        "INSERT INTO shop.kinds (id, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u) VALUES (1, 'plain', "
+        "-5000000000, 0x00ff, true, '2026-01-31', -1.5, 0.1, 0.5, '127.0.0.1', -1, 32767, 'straße', '12:30:00', "
+        f"'2026-01-31 12:00:00.001Z', -128, {ID}, 1267650600228229401496703205376, [3, 1, 2], {{'x': 1}}, "
+        "{'b', 'a'}, {metal: 'tin', cents: 5})",
+        "INSERT INTO shop.kinds (id) VALUES (2)",
+        "CREATE TABLE shop.orders (customer int, id int, price int, note text, PRIMARY KEY (customer, id))",
+        "CREATE TABLE shop.secrets (id int PRIMARY KEY)",
+        "CREATE ROLE ann WITH PASSWORD = 'annspassword' AND LOGIN = true",
+        "GRANT SELECT ON shop.orders TO ann",
+        "CREATE SERVICE LEVEL reports WITH shares = 100",
+        "CREATE SERVICE LEVEL hasty WITH timeout = 1ms",
+    ]:
+        session.execute(statement)
+    insert = session.prepare("INSERT INTO shop.orders (customer, id, price, note) VALUES (?, ?, ?, ?)")
+    written = [session.execute_async(insert, (n % 10, n, n * 3, f"n{n}")) for n in range(ROWS)]
+    for one in written:
+        one.result()
+    cluster.shutdown()
+
+
+def refused(run, code, *words):
+    try:
+        run()
+    except psycopg.Error as error:
+        assert error.sqlstate == code, (code, error.sqlstate, error)
+        for word in words:
+            assert word in str(error), (word, error)
+        return
+    raise AssertionError(f"{code} was expected")
+
+
+def types(db):
+    names = "a b c d e f g h i j k l m n o p q r t"
+    row = db.execute(f"SELECT {', '.join(names.split())} FROM shop.kinds WHERE id = 1").fetchone()
+    noon = datetime.datetime(2026, 1, 31, 12, 0, 0, 1000, tzinfo=datetime.timezone.utc)
+    expected = (
+        "plain", -5000000000, b"\x00\xff", True, datetime.date(2026, 1, 31), decimal.Decimal("-1.5"), 0.1, 0.5,
+        "127.0.0.1", -1, 32767, "straße", datetime.time(12, 30), noon, -128, str(ID), str(2**100), [3, 1, 2], ["a", "b"],
+    )  # fmt: skip
+    assert row == expected, row
+    assert db.execute("SELECT s FROM shop.kinds WHERE id = 1").fetchone() == ({"x": 1},)
+    coin = db.execute("SELECT u, u['metal'] FROM shop.kinds WHERE id = 1").fetchone()
+    assert coin[1] == "tin", coin
+    nothing = db.execute(f"SELECT {', '.join(names.split())}, s, u FROM shop.kinds WHERE id = 2").fetchone()
+    assert set(nothing) == {None}, nothing
+    with db.cursor(binary=True) as cursor:
+        row = cursor.execute("SELECT b, d, e, f, g, l, n FROM shop.kinds WHERE id = 1").fetchone()
+        assert row == (-5000000000, True, datetime.date(2026, 1, 31), decimal.Decimal("-1.5"), 0.1, "straße", noon), row
+
+
+def queries(db):
+    total = db.execute("SELECT count(*), sum(price), min(note) FROM shop.orders").fetchone()
+    assert total == (ROWS, 3 * ROWS * (ROWS - 1) // 2, "n0"), total
+    # The database was named shop: that is where names without a keyspace are found.
+    rows = db.execute("SELECT customer, count(*) FROM orders GROUP BY customer ORDER BY customer").fetchall()
+    assert rows == [(n, ROWS // 10) for n in range(10)], rows
+    rows = db.execute("SELECT id FROM orders WHERE customer = %s AND price > %s ORDER BY id", (7, 5900)).fetchall()
+    assert rows == [(n,) for n in range(ROWS) if n % 10 == 7 and n * 3 > 5900], rows
+    rows = db.execute("SELECT note FROM orders WHERE note = %s", ("n42",)).fetchall()
+    assert rows == [("n42",)], rows
+    rows = db.execute("SELECT id FROM orders ORDER BY price DESC LIMIT 3").fetchall()
+    assert rows == [(ROWS - 1,), (ROWS - 2,), (ROWS - 3,)], rows
+    joined = db.execute(
+        "SELECT a.id, k.l FROM orders a JOIN kinds k ON a.customer = k.id WHERE a.id = 1 OR k.id = 9"
+    ).fetchall()
+    assert joined == [(1, "straße")], joined
+    assert db.execute("SELECT count(*) FROM orders WHERE customer IN (SELECT id FROM kinds)").fetchone() == (400,)
+    assert len(db.execute("SELECT * FROM orders").fetchall()) == ROWS
+    assert len(db.execute("SELECT * FROM orders LIMIT 17").fetchall()) == 17
+    assert db.execute("SELECT n FROM generate_series(1, 3) AS t(n)").fetchall() == [(1,), (2,), (3,)]
+    plan = "\n".join(str(row) for row in db.execute("EXPLAIN ANALYZE SELECT count(*) FROM orders").fetchall())
+    assert "ScanExec" in plan and "LaneExchange" in plan, plan
+    with db.cursor() as cursor:
+        streamed = sum(1 for _ in cursor.stream("SELECT * FROM orders"))
+        assert streamed == ROWS, streamed
+
+
+def metadata(db):
+    found = db.execute(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'shop' ORDER BY table_name"
+    ).fetchall()
+    assert found == [("kinds",), ("orders",), ("secrets",)], found
+    found = db.execute(
+        "SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = 'shop' AND c.relkind IN ('r', 'p') ORDER BY 1"
+    ).fetchall()
+    assert found == [("kinds",), ("orders",), ("secrets",)], found
+    assert db.execute("SELECT current_user").fetchone() == ("admin",)
+    assert db.execute("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = 'shop'").fetchone()
+
+
+def errors(db):
+    refused(lambda: db.execute("SELECT * FROM shop.nothing"), "42P01", "nothing")
+    refused(lambda: db.execute("SELECT nothing FROM shop.orders"), "42703", "nothing")
+    refused(lambda: db.execute("SELEC 1"), "42601", "syntax")
+    refused(lambda: db.execute("INSERT INTO shop.orders VALUES (1, 1, 1, 'x')"), "25006", "read-only", "CQL")
+    refused(lambda: db.execute("EXPLAIN DELETE FROM shop.orders"), "25006")
+    refused(lambda: db.execute("CREATE TABLE shop.t (id int)"), "25006")
+    refused(lambda: db.execute("SELECT 1 / (price - price) FROM shop.orders"), "22000")
+    assert db.execute("SELECT 1").fetchone() == (1,)
+    with db.transaction():
+        assert db.execute("SELECT 2").fetchone() == (2,)
+    db.execute("BEGIN")
+    refused(lambda: db.execute("SELECT nothing"), "42703")
+    refused(lambda: db.execute("SELECT 1"), "25P02")
+    db.execute("ROLLBACK")
+    assert db.execute("SELECT 3").fetchone() == (3,)
+
+
+def rights(server):
+    refused(lambda: connect(server, password="wrong"), None, "incorrect")
+    refused(lambda: connect(server, user="nobody"), None, "incorrect")
+    with connect(server, user="ann", password="annspassword") as ann:
+        assert ann.execute("SELECT count(*) FROM shop.orders").fetchone() == (ROWS,)
+        assert ann.execute("SELECT current_user").fetchone() == ("ann",)
+        refused(lambda: ann.execute("SELECT * FROM shop.secrets"), "42501", "ann", "SELECT")
+        refused(lambda: ann.execute("SELECT 1 WHERE EXISTS (SELECT * FROM shop.kinds)"), "42501")
+        refused(lambda: ann.execute("WITH s AS (SELECT * FROM shop.secrets) SELECT count(*) FROM s"), "42501")
+        refused(lambda: ann.execute("SET service_level = 'reports'"), "42501", "reports")
+        refused(lambda: ann.execute("CREATE SERVICE LEVEL mine"), "42501")
+
+
+def levels(server, db):
+    assert db.execute("SHOW service_level").fetchone() == ("default",)
+    db.execute("SET service_level = 'reports'")
+    assert db.execute("SHOW service_level").fetchone() == ("reports",)
+    before = cpu(server, "reports")
+    for _ in range(3):
+        db.execute("SELECT note, sum(price) FROM shop.orders GROUP BY note ORDER BY 2").fetchall()
+    assert cpu(server, "reports") > before
+    db.execute("SET service_level = 'hasty'")
+    refused(lambda: db.execute("SELECT count(*) FROM shop.orders a, shop.orders b"), "57014", "hasty")
+    db.execute("RESET service_level")
+    refused(lambda: db.execute("SET service_level = 'none'"), "22023", "none")
+    db.execute("ALTER SERVICE LEVEL reports WITH shares = 200")
+    listed = db.execute("LIST ALL SERVICE LEVELS").fetchall()
+    assert any("reports" in row and 200 in row for row in listed), listed
+    db.execute("SET bypass_cache = on")
+    assert db.execute("SHOW bypass_cache").fetchone() == ("on",)
+    assert db.execute("SELECT count(*) FROM shop.orders").fetchone() == (ROWS,)
+
+
+def cpu(server, level):
+    """Seconds of CPU that a level has used, as /metrics says."""
+    text = urllib.request.urlopen(f"http://{server.http}/metrics", timeout=PATIENCE_S).read().decode()
+    lines = [line for line in text.splitlines() if "cpu" in line and f'level="{level}"' in line]
+    assert lines, f"no CPU of {level} in:\n{text}"
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+LONG = "SELECT count(*) FROM shop.orders a, shop.orders b, shop.orders c WHERE a.price + b.price + c.price = -1"
+
+
+def cancel(db):
+    timer = threading.Timer(0.3, db.cancel)
+    timer.start()
+    refused(lambda: db.execute(LONG), "57014", "user request")
+    timer.join()
+    assert db.execute("SELECT 1").fetchone() == (1,)
+    db.execute("SET statement_timeout = '100ms'")
+    refused(lambda: db.execute(LONG), "57014", "timeout", "100 ms")
+    db.execute("RESET statement_timeout")
+    assert db.execute("SELECT 1").fetchone() == (1,)
+
+
+def together(server):
+    """Many sessions at once get the same answers; one that goes away in the middle disturbs nobody."""
+    leaver = connect(server)
+    leaver.pgconn.send_query(LONG.encode())
+    failures = []
+
+    def ask():
+        try:
+            with connect(server) as db:
+                for _ in range(5):
+                    rows = db.execute("SELECT customer, sum(price) FROM shop.orders GROUP BY 1 ORDER BY 1").fetchall()
+                    assert len(rows) == 10 and sum(row[1] for row in rows) == 3 * ROWS * (ROWS - 1) // 2, rows
+        except Exception as error:  # told below, in the thread that is listened to
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    leaver.close()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+
+
+PSQL = [
+    ("\\dt shop.*", ["orders", "secrets", "3 rows"]),
+    ("\\d shop.orders", ["customer", "integer", "note", "text"]),
+    ("\\dn", ["shop", "system_schema"]),
+    ("\\l", ["fairlane"]),
+    ("\\du", []),
+    ("SELECT count(*) AS many FROM shop.orders;", ["many", str(ROWS)]),
+    ("LIST ALL SERVICE LEVELS;", ["reports"]),
+]
+
+
+def psql(server):
+    if shutil.which("psql") is None:
+        print("      psql is not installed: not tried")
+        return
+    where = f"host={server.host} port={server.sql_port} user=admin password='{PASSWORD}' dbname=fairlane"
+    for command, expected in PSQL:
+        done = subprocess.run(
+            ["psql", "-X", "-v", "ON_ERROR_STOP=1", where, "-c", command], capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, (command, done.stderr)
+        for words in expected:
+            assert words in done.stdout, f"{words!r} is missing for {command}:\n{done.stdout}\n{done.stderr}"
+
+
+def main():
+    with Server() as server:
+        fill(server)
+        with connect(server) as db:
+            types(db)
+            queries(db)
+            metadata(db)
+            errors(db)
+            levels(server, db)
+            cancel(db)
+        rights(server)
+        together(server)
+        psql(server)
+
+
+if __name__ == "__main__":
+    main()
