@@ -16,7 +16,6 @@
 //! ```
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;

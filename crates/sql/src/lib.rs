@@ -22,6 +22,7 @@ mod filter;
 mod login;
 mod outcome;
 mod output;
+mod own;
 mod parameters;
 mod plan;
 mod query;

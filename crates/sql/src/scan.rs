@@ -2,7 +2,6 @@
 //! makes its batches on core i's heavy lane, a batch ahead of whoever asks.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 
 use ::schema::TableDef;

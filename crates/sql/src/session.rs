@@ -57,8 +57,8 @@ pub(crate) struct Session {
     pub(crate) login: Login,
     pub(crate) live: Rc<Live>,
     pub(crate) settings: Settings,
-    transaction: TransactionStatus,
-    prepared: HashMap<String, Rc<Prepared>>,
+    pub(crate) transaction: TransactionStatus,
+    pub(crate) prepared: HashMap<String, Rc<Prepared>>,
     portals: HashMap<String, Portal>,
     /// An extended query failed: what follows is passed over until Sync.
     skips: bool,
@@ -421,91 +421,6 @@ impl Session {
         }
     }
 
-    /// A statement of the session's own.
-    fn own(&mut self, connection: &mut Connection, own: &Own) -> Result<(), Wrong> {
-        let mut tag = own.tag().to_owned();
-        match own {
-            Own::Begin => self.transaction = TransactionStatus::Transaction,
-            Own::Commit | Own::Rollback => {
-                // What failed is rolled back, whatever its end was to be.
-                if self.transaction == TransactionStatus::Error {
-                    tag = "ROLLBACK".to_owned();
-                }
-                self.transaction = TransactionStatus::Idle;
-            }
-            Own::Set(name, value) => self.set(connection, name, value.as_deref())?,
-            Own::Show(name) => {
-                let (name, value) = self.show(name)?;
-                self.put_texts(connection, &Shape::text(name), &[vec![value]])?;
-            }
-            Own::ShowAll => {
-                let (rows, shape) = self.all_settings();
-                self.put_texts(connection, &shape, &rows)?;
-            }
-            Own::ResetAll => self.settings = Settings::default(),
-            Own::Discard => {
-                self.settings = Settings::default();
-                self.prepared.clear();
-            }
-            Own::Deallocate(Some(name)) => drop(self.prepared.remove(name)),
-            Own::Deallocate(None) => self.prepared.clear(),
-            Own::Nothing(_) => {}
-        }
-        Ok(connection.put(&CommandComplete::new(tag))?)
-    }
-
-    fn set(&mut self, connection: &mut Connection, name: &str, value: Option<&str>) -> Result<(), Wrong> {
-        if name.eq_ignore_ascii_case("service_level")
-            && let Some(level) = value.filter(|level| !level.is_empty())
-        {
-            self.here.access.effective_using(&self.login, level)?;
-        }
-        if let Some((name, value)) = self.settings.set(name, value)? {
-            connection.put_parameter(name, &value)?;
-        }
-        Ok(())
-    }
-
-    /// A setting's name and value; some are not set but so.
-    fn show(&self, name: &str) -> Result<(&'static str, String), Failure> {
-        match name {
-            "session_authorization" => Ok(("session_authorization", self.login.role().to_string())),
-            "service_level" => Ok(("service_level", self.effective()?.level.name().to_string())),
-            _ => self.settings.show(name),
-        }
-    }
-
-    fn all_settings(&self) -> (Vec<Vec<String>>, Shape) {
-        let rows = self.settings.all().map(|(name, value)| vec![name.to_owned(), value.to_owned()]);
-        (rows.collect(), Shape::texts(&["name", "setting"]))
-    }
-
-    fn put_texts(
-        &self,
-        connection: &mut Connection,
-        shape: &Shape,
-        rows: &[Vec<String>],
-    ) -> Result<(), Wrong> {
-        self.put_rows(connection, shape, crate::output::texts(rows)?)
-    }
-
-    fn put_rows(
-        &self,
-        connection: &mut Connection,
-        shape: &Shape,
-        batch: datafusion::arrow::array::RecordBatch,
-    ) -> Result<(), Wrong> {
-        let mut rows = shape.rows(batch)?;
-        let mut output = connection.take_output();
-        let mut encoded = Ok(true);
-        while let Ok(true) = encoded {
-            encoded = rows.encode_next(&mut output);
-        }
-        connection.give_output(output);
-        encoded?;
-        Ok(())
-    }
-
     /// What holds for the session's statements now.
     pub(crate) fn effective(&self) -> Result<Rc<Effective>, Failure> {
         match self.settings.service_level() {
@@ -541,6 +456,7 @@ impl Session {
     ) -> Result<(u64, Option<Kept<Running>>), Wrong> {
         let mut work = self.begin_work().await?;
         let result = async {
+            work.enter(self, connection).await?;
             let mut running = match begun {
                 Some(running) => running,
                 None => work.start(self, connection, planned, values, shape).await?,

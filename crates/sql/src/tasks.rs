@@ -9,7 +9,6 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll};

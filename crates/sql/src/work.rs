@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use datafusion::common::ParamValues;
 use engine::{Action, Outcome, Target};
 use lanes::{Group, Task};
-use workload::{Effective, Kind};
+use workload::{Effective, Kind, Ticket};
 
 use crate::connection::{Connection, End};
 use crate::failure::{Failure, state};
@@ -18,12 +18,17 @@ use crate::query::{self, Progress, Running};
 use crate::session::{Session, Wrong};
 use crate::tasks::{self, Kept, Panicked};
 
+/// Longest wait for a slot where neither level nor session set a time limit.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
 /// A statement at work, in its level.
 pub(crate) struct Work {
     effective: Rc<Effective>,
     group: Group,
     began: Instant,
     limit: Option<Duration>,
+    /// Its slot, if it runs a query: statements of CQL and SQL share a level's.
+    slot: Option<Ticket>,
 }
 
 impl Session {
@@ -31,8 +36,8 @@ impl Session {
     pub(crate) async fn begin_work(&self) -> Result<Work, Failure> {
         let (effective, group) = self.enter_level().await?;
         let own = self.settings.statement_timeout();
-        let limit = own.into_iter().chain(effective.timeout).min();
-        Ok(Work { effective, group, began: lanes::time::now(), limit })
+        let limit = own.into_iter().chain(effective.spec.timeout).min();
+        Ok(Work { effective, group, began: lanes::time::now(), limit, slot: None })
     }
 
     /// Plans a query, and checks that the role may read what it reads.
@@ -51,7 +56,7 @@ impl Session {
         let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
         let planning = async move { sql.planner().plan(&sql, &text, tables, &options).await.map(Arc::new) };
         let task = tasks::heavy(self.sql.handles(), work.group, planning);
-        let planned = work.attend(self, connection, task).await??;
+        let planned = work.attend_task(self, connection, task).await??;
         let planned = Kept::new(planned, self.sql.handles(), work.group);
         self.authorize(planned.get())?;
         Ok(planned)
@@ -77,6 +82,16 @@ impl Session {
 }
 
 impl Work {
+    /// Waits for a slot of the level, if the level has so many only.
+    pub(crate) async fn enter(&mut self, session: &Session, connection: &Connection) -> Result<(), Wrong> {
+        let effective = self.effective.clone();
+        let patience = self.limit.unwrap_or(PATIENCE);
+        let admitting = Box::pin(async move { workload::admit(&effective, patience).await });
+        let admitted = self.attend(session, connection, admitting).await?;
+        self.slot = Some(admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?);
+        Ok(())
+    }
+
     /// Starts a planned query; rights may have changed since it was planned.
     pub(crate) async fn start(
         &mut self,
@@ -90,7 +105,7 @@ impl Work {
         let planned = planned.clone();
         let starting = async move { query::start(&planned, values, shape).await };
         let task = tasks::heavy(session.sql.handles(), self.group, starting);
-        let running = self.attend(session, connection, task).await??;
+        let running = self.attend_task(session, connection, task).await??;
         Ok(Kept::new(running, session.sql.handles(), self.group))
     }
 
@@ -109,20 +124,30 @@ impl Work {
             (running, output, result)
         };
         let task = tasks::heavy(session.sql.handles(), self.group, encoding);
-        let (running, output, result) = self.attend(session, connection, task).await?;
+        let (running, output, result) = self.attend_task(session, connection, task).await?;
         connection.give_output(output);
         let running = Kept::new(running, session.sql.handles(), self.group);
         let (rows, progress) = result?;
         Ok((running, rows, progress))
     }
 
-    /// Waits for a task. If something else comes first, the task is cancelled.
-    async fn attend<T>(
+    async fn attend_task<T>(
         &self,
         session: &Session,
         connection: &Connection,
-        mut task: Task<Result<T, Panicked>>,
+        task: Task<Result<T, Panicked>>,
     ) -> Result<T, Wrong> {
+        let done = self.attend(session, connection, task).await?;
+        done.map_err(|Panicked| Failure::new(state::INTERNAL, "the query failed inside the server").into())
+    }
+
+    /// Waits for work. If something else comes first, the work is cancelled.
+    async fn attend<F: Future + Unpin>(
+        &self,
+        session: &Session,
+        connection: &Connection,
+        mut work: F,
+    ) -> Result<F::Output, Wrong> {
         let canceled = |why: &str| Wrong::from(Failure::new(state::CANCELED, why));
         loop {
             if session.live.killed.get() {
@@ -134,9 +159,7 @@ impl Work {
             }
             let left = self.limit.map(|limit| limit.saturating_sub(self.began.elapsed()));
             tokio::select! { biased;
-                done = &mut task => return done.map_err(|Panicked| {
-                    Failure::new(state::INTERNAL, "the query failed inside the server").into()
-                }),
+                done = &mut work => return Ok(done),
                 () = session.live.bell.notified() => {}
                 () = connection.gone() => return Err(End::Gone.into()),
                 () = wait(left) => return Err(canceled(&self.late())),
@@ -147,7 +170,7 @@ impl Work {
     /// Why a statement that took too long was ended.
     fn late(&self) -> String {
         let ms = self.limit.unwrap_or_default().as_millis();
-        match (&self.effective.timeout_from, self.effective.timeout) {
+        match (&self.effective.timeout_from, self.effective.spec.timeout) {
             (Some(level), timeout) if timeout == self.limit => {
                 format!("canceling statement due to the timeout of service level '{level}' ({ms} ms)")
             }

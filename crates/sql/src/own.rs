@@ -1,0 +1,98 @@
+//! The session's own statements: transactions (which are only marked: everything is read-only), settings, and what was prepared.
+
+use datafusion::arrow::array::RecordBatch;
+use pgwire::messages::response::{CommandComplete, TransactionStatus};
+
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output::{Shape, texts};
+use crate::session::{Session, Wrong};
+use crate::settings::Settings;
+use crate::statement::Own;
+
+impl Session {
+    /// A statement of the session's own.
+    pub(crate) fn own(&mut self, connection: &mut Connection, own: &Own) -> Result<(), Wrong> {
+        let mut tag = own.tag().to_owned();
+        match own {
+            Own::Begin => self.transaction = TransactionStatus::Transaction,
+            Own::Commit | Own::Rollback => {
+                // What failed is rolled back, whatever its end was to be.
+                if self.transaction == TransactionStatus::Error {
+                    tag = "ROLLBACK".to_owned();
+                }
+                self.transaction = TransactionStatus::Idle;
+            }
+            Own::Set(name, value) => self.set(connection, name, value.as_deref())?,
+            Own::Show(name) => {
+                let (name, value) = self.show(name)?;
+                self.put_texts(connection, &Shape::text(name), &[vec![value]])?;
+            }
+            Own::ShowAll => {
+                let (rows, shape) = self.all_settings();
+                self.put_texts(connection, &shape, &rows)?;
+            }
+            Own::ResetAll => self.settings = Settings::default(),
+            Own::Discard => {
+                self.settings = Settings::default();
+                self.prepared.clear();
+            }
+            Own::Deallocate(Some(name)) => drop(self.prepared.remove(name)),
+            Own::Deallocate(None) => self.prepared.clear(),
+            Own::Nothing(_) => {}
+        }
+        Ok(connection.put(&CommandComplete::new(tag))?)
+    }
+
+    fn set(&mut self, connection: &mut Connection, name: &str, value: Option<&str>) -> Result<(), Wrong> {
+        if name.eq_ignore_ascii_case("service_level")
+            && let Some(level) = value.filter(|level| !level.is_empty())
+        {
+            self.here.access.effective_using(&self.login, level)?;
+        }
+        if let Some((name, value)) = self.settings.set(name, value)? {
+            connection.put_parameter(name, &value)?;
+        }
+        Ok(())
+    }
+
+    /// A setting's name and value; some are not set but so.
+    pub(crate) fn show(&self, name: &str) -> Result<(&'static str, String), Failure> {
+        match name {
+            "session_authorization" => Ok(("session_authorization", self.login.role().to_string())),
+            "service_level" => Ok(("service_level", self.effective()?.level.name().to_string())),
+            _ => self.settings.show(name),
+        }
+    }
+
+    pub(crate) fn all_settings(&self) -> (Vec<Vec<String>>, Shape) {
+        let rows = self.settings.all().map(|(name, value)| vec![name.to_owned(), value.to_owned()]);
+        (rows.collect(), Shape::texts(&["name", "setting"]))
+    }
+
+    fn put_texts(
+        &self,
+        connection: &mut Connection,
+        shape: &Shape,
+        rows: &[Vec<String>],
+    ) -> Result<(), Wrong> {
+        self.put_rows(connection, shape, texts(rows)?)
+    }
+
+    pub(crate) fn put_rows(
+        &self,
+        connection: &mut Connection,
+        shape: &Shape,
+        batch: RecordBatch,
+    ) -> Result<(), Wrong> {
+        let mut rows = shape.rows(batch)?;
+        let mut output = connection.take_output();
+        let mut encoded = Ok(true);
+        while let Ok(true) = encoded {
+            encoded = rows.encode_next(&mut output);
+        }
+        connection.give_output(output);
+        encoded?;
+        Ok(())
+    }
+}
