@@ -9,6 +9,7 @@
 mod error;
 mod metric;
 mod outcome;
+mod running;
 pub mod scan;
 mod schema;
 pub mod system_schema;
@@ -24,6 +25,7 @@ use std::task::{Context, Poll};
 pub use error::Error;
 pub use metric::{Measure, Metric, MetricKind};
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
+pub use running::{Progress, RunningStatement};
 pub use schema::{Keyspace, Schema};
 pub use virtual_table::{Registry, RowSource, VirtualRow, VirtualTable};
 

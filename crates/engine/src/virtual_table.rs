@@ -89,6 +89,18 @@ impl Registry {
         self.tables.borrow_mut().insert(name, table);
     }
 
+    /// Adds a table's rows to those of one of the same name and columns, if there is one.
+    pub fn add_rows(&self, table: VirtualTable) {
+        let table = match self.get(&table.def.keyspace, &table.def.name) {
+            Some(old) => {
+                let rows = move || (old.rows)().into_iter().chain((table.rows)()).collect();
+                VirtualTable { rows: Rc::new(rows), ..table }
+            }
+            None => table,
+        };
+        self.add(table);
+    }
+
     /// The table of that name.
     pub fn get(&self, keyspace: &str, table: &str) -> Option<VirtualTable> {
         self.tables.borrow().get(&(keyspace.to_owned(), table.to_owned())).cloned()

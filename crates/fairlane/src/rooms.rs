@@ -12,7 +12,7 @@ use std::time::Duration;
 use access::{Access, Admin};
 use embedded::Embedded;
 use lanes::{Group, Lanes};
-use server::logging::Logger;
+use server::logging::{Level, Logger};
 use server::{Listening, PerCore, Server, ServerConfig};
 use sql::{Sql, SqlConfig};
 use storage::{Options, PaceOptions, Teller};
@@ -96,7 +96,8 @@ impl Rooms {
         let password = folder::password(&settings.data_dir, given_password)?;
         let admin = Admin { name: settings.admin_user.clone(), password: password.text().to_owned() };
         let levels = Levels::new(self.lanes.clone());
-        levels.memory().set_total(machine::query_memory(memory_bytes));
+        let query_memory = settings.query_memory_bytes;
+        levels.memory().set_total(query_memory.unwrap_or_else(|| machine::query_memory(memory_bytes)));
         for core in 1..cores {
             let own = options(core);
             self.lanes
@@ -145,7 +146,7 @@ impl Rooms {
         sql: Option<SqlConfig>,
         logger: Logger,
     ) -> Result<Doors, String> {
-        let server = Server::new(config, logger, self.lanes.cores());
+        let server = Server::new(config, logger.clone(), self.lanes.cores());
         for core in 0..self.lanes.cores() {
             let server = server.clone();
             self.lanes.block_on(core, Group::CONTROL, move || async move {
@@ -158,7 +159,7 @@ impl Rooms {
             Doors::stop(&server, &self.lanes);
             format!("{error} (--listen, --shard-aware-port, --http-listen, --allow-plaintext).")
         })?;
-        match sql.map(|config| self.open_sql(config)).transpose() {
+        match sql.map(|config| self.open_sql(config, logger.clone())).transpose() {
             Ok(sql) => doors.sql = sql,
             Err(reason) => {
                 doors.close(&self.lanes);
@@ -169,8 +170,8 @@ impl Rooms {
     }
 
     /// Opens the SQL door on every core.
-    fn open_sql(&self, config: SqlConfig) -> Result<(Sql, SocketAddr), String> {
-        let sql = Sql::new(config);
+    fn open_sql(&self, config: SqlConfig, logger: Logger) -> Result<(Sql, SocketAddr), String> {
+        let sql = Sql::new(config, move |text| logger.log(Level::Warn, text, &[]));
         for core in 0..self.lanes.cores() {
             let sql = sql.clone();
             self.lanes.block_on(core, Group::CONTROL, move || async move { sql.join(engine(), access()) });

@@ -105,7 +105,7 @@ fn open_and_wait(
         logger.log(Level::Warn, &said, &[]);
     }
     let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
-        let sql = sql_config(settings, memory_bytes);
+        let sql = sql_config(settings);
         rooms.open_doors(server_config(settings, host_id), sql, logger.clone())
     });
     let doors = match opened {
@@ -165,13 +165,13 @@ fn server_config(settings: &Settings, host_id: uuid::Uuid) -> ServerConfig {
 }
 
 /// None where SQL is off.
-fn sql_config(settings: &Settings, memory_bytes: u64) -> Option<SqlConfig> {
-    let memory_bytes = settings.sql_memory_bytes.unwrap_or_else(|| machine::sql_bytes(memory_bytes));
+fn sql_config(settings: &Settings) -> Option<SqlConfig> {
     Some(SqlConfig {
         listen: settings.sql_listen?,
         allow_plaintext: settings.allow_plaintext,
         authenticate: settings.authenticate,
-        memory_bytes: usize::try_from(memory_bytes).unwrap_or(usize::MAX),
+        spill_dir: Some(settings.data_dir.join("spill")),
+        spill_bytes_max: settings.spill_limit_bytes,
         ..SqlConfig::default()
     })
 }

@@ -50,7 +50,7 @@ pub(crate) fn register(core: &Rc<Core>) {
     }
     registry.add(clients(core));
     registry.add(crate::level_usage::table(core));
-    registry.add(crate::running::table(core));
+    registry.add_rows(crate::running::table(core));
 }
 
 fn local(shared: Arc<Shared>, engine: Weak<dyn Engine>) -> VirtualTable {

@@ -1,6 +1,7 @@
 //! What the SQL door is told when it starts. Every bound that a client can run into is here.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Settings of the SQL door. [`SqlConfig::default`] listens on loopback with authentication on.
@@ -12,8 +13,10 @@ pub struct SqlConfig {
     pub allow_plaintext: bool,
     /// Whether clients must log in. Without it every session is `anonymous` and may do everything.
     pub authenticate: bool,
-    /// Memory for all queries together, bytes: beyond it a query that wants more fails.
-    pub memory_bytes: usize,
+    /// Where queries put aside what they are refused memory for. Emptied at the start; without it they cannot.
+    pub spill_dir: Option<PathBuf>,
+    /// The most that all queries have there, bytes; else a quarter of what is free at the start.
+    pub spill_bytes_max: Option<u64>,
     /// Connections at once; one more is told so and closed. Each runs one statement at a time.
     pub connections_max: usize,
     /// Longest message of a client, bytes.
@@ -36,7 +39,8 @@ impl Default for SqlConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 5432)),
             allow_plaintext: false,
             authenticate: true,
-            memory_bytes: 512 << 20,
+            spill_dir: None,
+            spill_bytes_max: None,
             connections_max: 1024,
             message_bytes_max: 16 << 20,
             startup_bytes_max: 10_000,

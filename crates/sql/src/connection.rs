@@ -169,13 +169,14 @@ impl Connection {
 /// Serves a client until one side ends it.
 pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, _counted: Counted) {
     let config = sql.config();
+    let peer = stream.peer_addr().map_or_else(|_| String::new(), |peer| peer.to_string());
     let mut connection = Connection::new(stream, config.startup_bytes_max);
     let login = login::log_in(&sql, &here, &mut connection);
     let Ok(login) = lanes::time::timeout(config.startup_timeout, login).await else { return };
     let ended = match login {
         Ok(client) => {
             connection.allow(config.message_bytes_max);
-            let (number, secret, live) = here.enter();
+            let (number, secret, live) = here.enter(client.login.role().to_string(), peer);
             let _left = Left { here: here.clone(), number };
             Session::new(sql.clone(), here, client, live).run(&mut connection, number, secret).await
         }

@@ -41,6 +41,7 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 use tokio::sync::mpsc;
 
+use crate::run::Run;
 use crate::scan::ScanExec;
 use crate::tasks::{self, Handles};
 
@@ -128,6 +129,7 @@ fn pump(
 ) -> impl FnOnce(Sender) -> futures::future::BoxFuture<'static, ()> + Send + 'static {
     move |sender: Sender| {
         Box::pin(async move {
+            let run = Run::of(&context);
             let mut stream = match input.execute(partition, context) {
                 Ok(stream) => stream,
                 Err(error) => return drop(sender.send(Err(error)).await),
@@ -136,6 +138,9 @@ fn pump(
                 let failed = batch.is_err();
                 if sender.send(batch).await.is_err() || failed {
                     return;
+                }
+                if let Some(run) = &run {
+                    run.follow().await;
                 }
                 lanes::heavy_yield().await;
             }

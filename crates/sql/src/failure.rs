@@ -112,9 +112,9 @@ impl From<DataFusionError> for Failure {
                 };
                 Failure::new(state::SYNTAX, format!("syntax error: {text}"))
             }
-            DataFusionError::ResourcesExhausted(text) => {
-                Failure::new(state::MEMORY, format!("the memory for SQL queries is exhausted: {text}"))
-                    .with_hint("Ask for less at a time, or give SQL more memory: --sql-memory.")
+            DataFusionError::ResourcesExhausted(text) => Failure::new(state::MEMORY, text.clone()),
+            DataFusionError::IoError(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                Failure::new("53100", error.to_string())
             }
             DataFusionError::NotImplemented(text) => Failure::new(state::UNSUPPORTED, text.clone()),
             DataFusionError::SchemaError(inner, _) => Failure::new(state::NO_COLUMN, inner.to_string()),

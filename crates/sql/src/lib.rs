@@ -10,8 +10,9 @@
 //!                        scan i: snapshot by a call to core i's fast lane, batches on core i's heavy lane
 //! ```
 //!
-//! No code of DataFusion runs on a fast lane. Tasks that it spawns are caught and put on heavy lanes (`tasks`). It opens no
-//! files: spilling is off, and memory is one bounded pool. Statements only read.
+//! No code of DataFusion runs on a fast lane. Tasks that it spawns are caught and put on heavy lanes (`tasks`). What its operators
+//! compute with is charged to the statement's level (`memory`); where the level has no more they spill (`spill`), in the level's
+//! turn at the disk. Statements only read.
 
 mod catalog;
 mod config;
@@ -20,16 +21,19 @@ mod exchange;
 mod failure;
 mod filter;
 mod login;
+mod memory;
 mod outcome;
 mod output;
 mod own;
 mod parameters;
 mod plan;
 mod query;
+mod run;
 mod scan;
 mod server;
 mod session;
 mod settings;
+mod spill;
 mod statement;
 mod table;
 mod tasks;

@@ -11,7 +11,6 @@ use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{ColumnarValue, LogicalPlan, Volatility, create_udf};
@@ -69,17 +68,39 @@ impl Planned {
         self.plan.schema().as_arrow()
     }
 
-    /// The physical plan, with one partition, and what it runs in.
+    /// The physical plan, with one partition, and what it was planned in.
     pub(crate) async fn physical(
         &self,
         values: Option<ParamValues>,
+        joins: Joins,
     ) -> Result<(Arc<dyn datafusion::physical_plan::ExecutionPlan>, SessionState)> {
+        let state = match joins {
+            Joins::Hashed => self.state.clone(),
+            Joins::Sorted => sorting(&self.state),
+        };
         let plan = match values {
             Some(values) => self.plan.clone().replace_params_with_values(&values)?,
             None => self.plan.clone(),
         };
-        Ok((self.state.create_physical_plan(&plan).await?, self.state.clone()))
+        Ok((state.create_physical_plan(&plan).await?, state))
     }
+}
+
+/// How tables are joined on equal values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Joins {
+    /// By a table of one side in memory.
+    Hashed,
+    /// By sorting both sides.
+    Sorted,
+}
+
+/// The state with joins by sorting, which DataFusion plans for two partitions and more only.
+fn sorting(state: &SessionState) -> SessionState {
+    let partitions = state.config().target_partitions().max(2);
+    let mut config = state.config().clone().with_target_partitions(partitions);
+    config.options_mut().optimizer.prefer_hash_join = false;
+    SessionStateBuilder::new_from_existing(state.clone()).with_config(config).build()
 }
 
 impl Planner {
@@ -133,9 +154,9 @@ fn syntax(error: datafusion::sql::sqlparser::parser::ParserError) -> Failure {
     datafusion::error::DataFusionError::from(error).into()
 }
 
-/// What all statements share: functions, rules, the memory pool, the catalog.
+/// What all statements share: functions, rules, the catalog.
 fn make(sql: &Sql, tables: Tables) -> Result<(SessionContext, Arc<Catalog>)> {
-    let SqlConfig { memory_bytes, batch_rows, .. } = *sql.config();
+    let SqlConfig { batch_rows, .. } = *sql.config();
     let mut config = SessionConfig::new()
         .with_information_schema(true)
         .with_create_default_catalog_and_schema(false)
@@ -144,10 +165,8 @@ fn make(sql: &Sql, tables: Tables) -> Result<(SessionContext, Arc<Catalog>)> {
         .with_batch_size(batch_rows);
     let options = config.options_mut();
     options.sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
-    // No operator of ours spills; sorts keep none of the pool for it.
-    options.execution.sort_spill_reservation_bytes = 0;
+    // Of planning; what runs has its own (`run`).
     let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(GreedyMemoryPool::new(memory_bytes)))
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
         .build_arc()?;
     let state = SessionStateBuilder::new_with_default_features()

@@ -1,14 +1,19 @@
 //! A query that runs: batches as they come, encoded a chunk at a time. All of it on heavy lanes.
 
+use std::sync::Arc;
+
 use bytes::BytesMut;
 use datafusion::common::ParamValues;
-use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::error::DataFusionError;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, SendableRecordBatchStream};
 use futures::StreamExt;
 
 use crate::connection::OUTPUT_BYTES;
 use crate::failure::Failure;
 use crate::output::{Rows, Shape};
-use crate::plan::Planned;
+use crate::plan::{Joins, Planned};
+use crate::run::Run;
 
 /// Rows encoded between looks at the scheduler; some tens of microseconds.
 const ROWS_A_PIECE: u64 = 128;
@@ -19,6 +24,15 @@ pub(crate) struct Running {
     shape: Shape,
     /// What is left of the last batch.
     rows: Option<Rows>,
+    pub(crate) run: Arc<Run>,
+    again: Option<Again>,
+}
+
+/// How a query is begun again that has given nothing yet: hash joins keep one side in memory, and what does not fit there is joined by
+/// sorting, which can spill.
+struct Again {
+    planned: Arc<Planned>,
+    values: Option<ParamValues>,
 }
 
 /// How far a query has come.
@@ -36,14 +50,21 @@ pub(crate) enum Progress {
 /// # Errors
 /// It cannot run.
 pub(crate) async fn start(
-    planned: &Planned,
+    planned: Arc<Planned>,
     values: Option<ParamValues>,
     shape: Shape,
+    run: Arc<Run>,
 ) -> Result<Running, Failure> {
-    let (physical, state) = planned.physical(values).await?;
+    let (physical, state) = planned.physical(values.clone(), Joins::Hashed).await?;
     lanes::heavy_yield().await;
-    let batches = physical.execute(0, state.task_ctx())?;
-    Ok(Running { batches, shape, rows: None })
+    let can_begin_again = run.can_spill() && has_hash_join(&physical);
+    let batches = physical.execute(0, run.context(&state)?)?;
+    let again = can_begin_again.then_some(Again { planned, values });
+    Ok(Running { batches, shape, rows: None, run, again })
+}
+
+fn has_hash_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<HashJoinExec>() || plan.children().into_iter().any(has_hash_join)
 }
 
 impl Running {
@@ -74,11 +95,31 @@ impl Running {
                     lanes::heavy_yield().await;
                 }
             }
-            match self.batches.next().await {
-                Some(batch) => self.rows = Some(self.shape.rows(batch?)?),
+            match self.next().await? {
+                Some(rows) => self.rows = Some(rows),
                 None => return Ok((count, Progress::Done)),
             }
+            self.run.follow().await;
             lanes::heavy_yield().await;
         }
     }
+
+    async fn next(&mut self) -> Result<Option<Rows>, Failure> {
+        let again = self.again.take();
+        let first = match (self.batches.next().await, again) {
+            (Some(Err(error)), Some(again)) if is_out_of_memory(&error) => {
+                // What the first attempt has is given back before the second begins.
+                self.batches = Box::pin(EmptyRecordBatchStream::new(self.batches.schema()));
+                let (physical, state) = again.planned.physical(again.values, Joins::Sorted).await?;
+                self.batches = physical.execute(0, self.run.context(&state)?)?;
+                self.batches.next().await
+            }
+            (next, _) => next,
+        };
+        first.map(|batch| self.shape.rows(batch?)).transpose()
+    }
+}
+
+fn is_out_of_memory(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }

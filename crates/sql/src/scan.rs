@@ -21,6 +21,7 @@ use engine::Error;
 use engine::scan::{BatchSource, TableScan};
 
 use crate::exchange::{Sender, Started, channel, elsewhere};
+use crate::run::Run;
 use crate::server::Sql;
 use crate::tasks::{self, Handles};
 
@@ -104,10 +105,14 @@ impl ExecutionPlan for ScanExec {
         if children.is_empty() { Ok(self) } else { internal_err!("a scan has no inputs") }
     }
 
-    fn execute(&self, partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let (sql, def, scan) = (self.sql.clone(), self.def.clone(), self.scan.clone());
         let schema = self.schema.clone();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let run = Run::of(&context);
+        if let (Some(run), Some(rows)) = (&run, self.statistics.num_rows.get_value()) {
+            run.expect((rows / lanes::cores()) as u64);
+        }
         let snapshot = move || {
             let here = sql.here().ok_or_else(|| Error::Server("the server is stopping".to_owned()))?;
             let current = here.engine.schema();
@@ -117,7 +122,7 @@ impl ExecutionPlan for ScanExec {
             }
             here.engine.scan(&scan)
         };
-        let work = move |source, sender| make_batches(source, schema, sender, metrics);
+        let work = move |source, sender| make_batches(source, schema, sender, metrics, run);
         Ok(elsewhere(self.schema.clone(), move |handles| start(handles, partition, snapshot, work)))
     }
 
@@ -166,6 +171,7 @@ async fn make_batches(
     schema: SchemaRef,
     sender: Sender,
     metrics: BaselineMetrics,
+    run: Option<Arc<Run>>,
 ) {
     loop {
         let timer = metrics.elapsed_compute().timer();
@@ -177,6 +183,9 @@ async fn make_batches(
             Err(error) => return drop(sender.send(Err(external(error))).await),
         };
         metrics.record_output(batch.num_rows());
+        if let Some(run) = &run {
+            run.has_read(batch.num_rows(), batch.get_array_memory_size()).await;
+        }
         let batch = fitted(&batch, &schema);
         let failed = batch.is_err();
         if sender.send(batch).await.is_err() || failed {

@@ -5,22 +5,26 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use access::Access;
-use engine::Engine;
+use engine::{Engine, Progress, RunningStatement};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::sync::Notify;
 use lanes::{Group, Task};
 use rustc_hash::FxHashMap;
+use workload::Admission;
 
 use crate::catalog::Tables;
 use crate::config::SqlConfig;
 use crate::connection;
 use crate::plan::Planner;
+use crate::run::Run;
+use crate::spill::SpillSpace;
 use crate::tasks::Handles;
 
 /// Why the door could not open.
@@ -30,6 +34,8 @@ pub enum StartError {
     Plaintext(SocketAddr),
     /// The port cannot be listened on.
     Listen(SocketAddr, io::Error),
+    /// The folder to spill to cannot be made or emptied.
+    Spill(PathBuf, io::Error),
 }
 
 impl fmt::Display for StartError {
@@ -45,6 +51,9 @@ impl fmt::Display for StartError {
                 write!(f, "port {port} of {ip} is taken: stop what listens there, or choose another")
             }
             StartError::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            StartError::Spill(folder, error) => {
+                write!(f, "cannot use {} for what queries put aside on disk: {error}", folder.display())
+            }
         }
     }
 }
@@ -62,14 +71,36 @@ struct Shared {
     config: SqlConfig,
     planner: Planner,
     handles: OnceLock<&'static Handles>,
+    space: OnceLock<Arc<SpillSpace>>,
+    warn: Warn,
     connections: AtomicUsize,
     stopping: AtomicBool,
+}
+
+/// A query that runs, as `system.running_statements` shows it.
+pub(crate) struct Query {
+    pub(crate) level: Arc<str>,
+    pub(crate) began: Instant,
+    /// For a slot.
+    pub(crate) waits: bool,
+    pub(crate) what: String,
+    pub(crate) run: Option<Arc<Run>>,
+}
+
+/// Says something in the log.
+struct Warn(Box<dyn Fn(&str) + Send + Sync>);
+
+impl fmt::Debug for Warn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Warn")
+    }
 }
 
 /// The door's state on one core.
 pub(crate) struct Here {
     pub(crate) engine: Rc<dyn Engine>,
     pub(crate) access: Rc<Access>,
+    pub(crate) admission: Rc<Admission>,
     sessions: RefCell<FxHashMap<i32, Rc<Live>>>,
     next_session: Cell<i32>,
     accepting: RefCell<Option<Task<()>>>,
@@ -78,6 +109,11 @@ pub(crate) struct Here {
 /// A session, as cancel requests and a stop see it.
 pub(crate) struct Live {
     secret: i32,
+    role: String,
+    /// Where its client is.
+    peer: String,
+    /// The query that runs.
+    pub(crate) query: RefCell<Option<Query>>,
     /// The running statement is to end.
     pub(crate) cancelled: Cell<bool>,
     /// The session is to end.
@@ -91,13 +127,15 @@ thread_local! {
 }
 
 impl Sql {
-    /// A door, not open yet.
+    /// A door, not open yet. What the log is to say is given to `warn`, on a fast lane.
     #[must_use]
-    pub fn new(config: SqlConfig) -> Sql {
+    pub fn new(config: SqlConfig, warn: impl Fn(&str) + Send + Sync + 'static) -> Sql {
         let shared = Shared {
             config,
             planner: Planner::new(),
             handles: OnceLock::new(),
+            space: OnceLock::new(),
+            warn: Warn(Box::new(warn)),
             connections: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         };
@@ -117,6 +155,15 @@ impl Sql {
         self.shared.handles.get().expect("found before the door opens")
     }
 
+    /// Where queries spill, if they may.
+    pub(crate) fn space(&self) -> Option<Arc<SpillSpace>> {
+        self.shared.space.get().cloned()
+    }
+
+    pub(crate) fn warn(&self, text: &str) {
+        (self.shared.warn.0)(text);
+    }
+
     fn key(&self) -> usize {
         Arc::as_ptr(&self.shared) as usize
     }
@@ -131,11 +178,16 @@ impl Sql {
         let here = Here {
             engine,
             access,
+            admission: Admission::new(lanes::current_core()),
             sessions: RefCell::default(),
             next_session: Cell::new(0),
             accepting: RefCell::default(),
         };
-        HERE.with_borrow_mut(|all| all.insert(self.key(), Rc::new(here)));
+        let here = Rc::new(here);
+        let seen = Rc::downgrade(&here);
+        let statements = move || seen.upgrade().map_or_else(Vec::new, |here| here.running());
+        here.engine.registry().add_rows(RunningStatement::table(statements));
+        HERE.with_borrow_mut(|all| all.insert(self.key(), here));
     }
 
     /// Opens the port, on core 0's fast lane: where it is.
@@ -150,12 +202,27 @@ impl Sql {
         let failed = |error| StartError::Listen(address, error);
         let listener = lanes::net::listen(address, false).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
+        if let Some(folder) = &self.shared.config.spill_dir {
+            let space = self.open_space(folder).await.map_err(|e| StartError::Spill(folder.clone(), e))?;
+            self.shared.space.set(space).expect("the door is opened once");
+        }
         let handles = Handles::find().await;
         self.shared.handles.set(handles).expect("the door is opened once");
         let task = lanes::spawn(Group::CONTROL, self.clone().accept(listener));
         let here = self.here().expect("core 0 has joined");
         *here.accepting.borrow_mut() = Some(task);
         Ok(bound)
+    }
+
+    async fn open_space(&self, folder: &Path) -> io::Result<Arc<SpillSpace>> {
+        let max = match self.shared.config.spill_bytes_max {
+            Some(max) => max,
+            None => {
+                lanes::disk::create_dir_all(folder).await?;
+                lanes::disk::space(folder).await?.0 / 4
+            }
+        };
+        SpillSpace::open(folder, max).await
     }
 
     /// Connections now.
@@ -265,7 +332,7 @@ impl Here {
     }
 
     /// Makes a session known to cancel requests: its number, which says its core too, and its secret.
-    pub(crate) fn enter(&self) -> (i32, i32, Rc<Live>) {
+    pub(crate) fn enter(&self, role: String, peer: String) -> (i32, i32, Rc<Live>) {
         let (cores, core) = (lanes::cores() as i32, lanes::current_core() as i32);
         let mut sessions = self.sessions.borrow_mut();
         let number = loop {
@@ -277,11 +344,44 @@ impl Here {
             }
         };
         let secret = lanes::random::u64() as i32;
-        let live =
-            Live { secret, cancelled: Cell::new(false), killed: Cell::new(false), bell: Notify::new() };
-        let live = Rc::new(live);
+        let live = Rc::new(Live {
+            secret,
+            role,
+            peer,
+            query: RefCell::default(),
+            cancelled: Cell::new(false),
+            killed: Cell::new(false),
+            bell: Notify::new(),
+        });
         sessions.insert(number, live.clone());
         (number, secret, live)
+    }
+
+    /// The queries that run, of this core's sessions.
+    fn running(&self) -> Vec<RunningStatement> {
+        let core = lanes::current_core() as u32;
+        let of = |(number, live): (&i32, &Rc<Live>)| {
+            let query = live.query.borrow();
+            let query = query.as_ref()?;
+            let progress = query.run.as_ref().map(|run| Progress {
+                memory_bytes: run.memory(),
+                spilled_bytes: run.spilled(),
+                rows_read: run.rows(),
+                rows_expected: run.expected_rows(),
+            });
+            Some(RunningStatement {
+                service_level: query.level.to_string(),
+                id: format!("sql-{number}"),
+                core,
+                role: live.role.clone(),
+                client: live.peer.clone(),
+                waits: query.waits,
+                elapsed_us: u64::try_from(query.began.elapsed().as_micros()).unwrap_or(u64::MAX),
+                statement: query.what.clone(),
+                progress,
+            })
+        };
+        self.sessions.borrow().iter().filter_map(of).collect()
     }
 
     pub(crate) fn leave(&self, number: i32) {

@@ -455,6 +455,8 @@ impl Session {
         rows_max: u64,
     ) -> Result<(u64, Option<Kept<Running>>), Wrong> {
         let mut work = self.begin_work().await?;
+        let reads = planned.tables.iter().map(|(keyspace, table)| format!(" {keyspace}.{table}"));
+        work.show(&self.live, reads.fold("read".to_owned(), |all, one| all + &one));
         let result = async {
             work.enter(self, connection).await?;
             let mut running = match begun {
@@ -474,6 +476,7 @@ impl Session {
             }
         };
         let result: Result<_, Wrong> = result.await;
+        self.live.query.replace(None);
         work.end(result.is_err());
         result
     }

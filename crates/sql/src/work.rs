@@ -1,6 +1,7 @@
 //! A statement's way to heavy lanes and back: planned there, its rights checked here, run there a chunk at a time. While it is there, the session
 //! waits for what comes first: the work, a cancel request, the end of the time it has, or of the client.
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,25 +9,34 @@ use std::time::{Duration, Instant};
 use datafusion::common::ParamValues;
 use engine::{Action, Outcome, Target};
 use lanes::{Group, Task};
-use workload::{Effective, Kind, Ticket};
+use workload::{Action as Consequence, Effective, InFlight, Kind, Refused, Ticket, Watch};
 
 use crate::connection::{Connection, End};
 use crate::failure::{Failure, state};
 use crate::output::Shape;
 use crate::plan::{PlanOptions, Planned};
 use crate::query::{self, Progress, Running};
+use crate::run::Run;
+use crate::server::{Live, Query};
 use crate::session::{Session, Wrong};
 use crate::tasks::{self, Kept, Panicked};
 
 /// Longest wait for a slot where neither level nor session set a time limit.
 const PATIENCE: Duration = Duration::from_secs(3600);
+/// How often it is looked at whether a statement has gone beyond its level's `query_limit`.
+const WATCH_EVERY: Duration = Duration::from_millis(20);
 
 /// A statement at work, in its level.
 pub(crate) struct Work {
     effective: Rc<Effective>,
-    group: Group,
+    group: Cell<Group>,
     began: Instant,
     limit: Option<Duration>,
+    /// What it computes with, once it runs.
+    run: Option<Arc<Run>>,
+    /// Its level's `query_limit`.
+    watch: RefCell<Option<Watch>>,
+    _in_flight: InFlight,
     /// Its slot, if it runs a query: statements of CQL and SQL share a level's.
     slot: Option<Ticket>,
 }
@@ -37,7 +47,25 @@ impl Session {
         let (effective, group) = self.enter_level().await?;
         let own = self.settings.statement_timeout();
         let limit = own.into_iter().chain(effective.spec.timeout).min();
-        Ok(Work { effective, group, began: lanes::time::now(), limit, slot: None })
+        let in_flight = self.here.admission.admit(&effective).map_err(|refused| match refused {
+            Refused::Overloaded(text) => Failure::new(state::OVERLOADED, text),
+            Refused::Hold => {
+                let text = format!("The service level '{}' has too much to do.", effective.level.name());
+                Failure::new(state::OVERLOADED, text)
+            }
+        })?;
+        let watch = effective.spec.query_limit.clone();
+        let watch = watch.map(|limit| Watch::new(effective.level.name().clone(), limit));
+        Ok(Work {
+            group: Cell::new(group),
+            began: lanes::time::now(),
+            limit,
+            run: None,
+            watch: RefCell::new(watch),
+            _in_flight: in_flight,
+            slot: None,
+            effective,
+        })
     }
 
     /// Plans a query, and checks that the role may read what it reads.
@@ -55,9 +83,9 @@ impl Session {
         };
         let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
         let planning = async move { sql.planner().plan(&sql, &text, tables, &options).await.map(Arc::new) };
-        let task = tasks::heavy(self.sql.handles(), work.group, planning);
+        let task = tasks::heavy(self.sql.handles(), work.group.get(), planning);
         let planned = work.attend_task(self, connection, task).await??;
-        let planned = Kept::new(planned, self.sql.handles(), work.group);
+        let planned = Kept::new(planned, self.sql.handles(), work.group.get());
         self.authorize(planned.get())?;
         Ok(planned)
     }
@@ -82,6 +110,19 @@ impl Session {
 }
 
 impl Work {
+    /// Has the statement seen among those that run, as one that waits for a slot.
+    pub(crate) fn show(&self, live: &Live, what: String) {
+        let (level, began) = (self.effective.level.name().clone(), self.began);
+        live.query.replace(Some(Query { level, began, waits: true, what, run: None }));
+    }
+
+    /// It runs now.
+    fn show_run(&self, live: &Live, run: &Arc<Run>) {
+        if let Some(query) = &mut *live.query.borrow_mut() {
+            (query.waits, query.run) = (false, Some(run.clone()));
+        }
+    }
+
     /// Waits for a slot of the level, if the level has so many only.
     pub(crate) async fn enter(&mut self, session: &Session, connection: &Connection) -> Result<(), Wrong> {
         let effective = self.effective.clone();
@@ -102,11 +143,13 @@ impl Work {
         shape: Shape,
     ) -> Result<Kept<Running>, Wrong> {
         session.authorize(planned)?;
-        let planned = planned.clone();
-        let starting = async move { query::start(&planned, values, shape).await };
-        let task = tasks::heavy(session.sql.handles(), self.group, starting);
+        let run = Run::new(&self.effective, session.sql.space());
+        self.show_run(&session.live, &run);
+        self.run = Some(run.clone());
+        let starting = query::start(planned.clone(), values, shape, run);
+        let task = tasks::heavy(session.sql.handles(), self.group.get(), starting);
         let running = self.attend_task(session, connection, task).await??;
-        Ok(Kept::new(running, session.sql.handles(), self.group))
+        Ok(Kept::new(running, session.sql.handles(), self.group.get()))
     }
 
     /// Adds a chunk of rows to the connection's output: the query again, how many, and how far it is.
@@ -117,16 +160,19 @@ impl Work {
         running: Kept<Running>,
         rows_max: u64,
     ) -> Result<(Kept<Running>, u64, Progress), Wrong> {
+        let run = running.get().run.clone();
+        self.show_run(&session.live, &run);
+        self.run = Some(run);
         let mut running = running.take();
         let mut output = connection.take_output();
         let encoding = async move {
             let result = running.chunk(&mut output, rows_max).await;
             (running, output, result)
         };
-        let task = tasks::heavy(session.sql.handles(), self.group, encoding);
+        let task = tasks::heavy(session.sql.handles(), self.group.get(), encoding);
         let (running, output, result) = self.attend_task(session, connection, task).await?;
         connection.give_output(output);
-        let running = Kept::new(running, session.sql.handles(), self.group);
+        let running = Kept::new(running, session.sql.handles(), self.group.get());
         let (rows, progress) = result?;
         Ok((running, rows, progress))
     }
@@ -157,12 +203,44 @@ impl Work {
             if session.live.cancelled.get() {
                 return Err(canceled("canceling statement due to user request"));
             }
+            self.look(session).await?;
             let left = self.limit.map(|limit| limit.saturating_sub(self.began.elapsed()));
+            let look = self.watch.borrow().is_some().then_some(WATCH_EVERY);
             tokio::select! { biased;
                 done = &mut work => return Ok(done),
                 () = session.live.bell.notified() => {}
                 () = connection.gone() => return Err(End::Gone.into()),
+                () = wait(look) => {}
                 () = wait(left) => return Err(canceled(&self.late())),
+            }
+        }
+    }
+
+    /// Looks whether the statement has gone too far, and does what is to be done then.
+    async fn look(&self, session: &Session) -> Result<(), Failure> {
+        let (rows, bytes) = self.run.as_ref().map_or((0, 0), |run| (run.rows(), run.bytes()));
+        let exceeded = match &mut *self.watch.borrow_mut() {
+            Some(watch) => watch.look(self.began.elapsed(), rows, bytes),
+            None => None,
+        };
+        let Some(exceeded) = exceeded else { return Ok(()) };
+        let role = session.login.role();
+        session.sql.warn(&format!("{exceeded}, by role {role} over SQL: {}", exceeded.action));
+        match &exceeded.action {
+            Consequence::Cancel => {
+                Err(Failure::new(state::CANCELED, format!("{exceeded}. It was cancelled.")))
+            }
+            Consequence::Log => Ok(()),
+            Consequence::Demote(level) => {
+                // One that was dropped since has nobody to go to.
+                let entry = session.here.access.levels().catalogue().get(level).cloned();
+                if let Some(entry) = entry {
+                    let group = entry.level.group();
+                    self.group.set(group);
+                    self.run.iter().for_each(|run| run.move_to(group));
+                    lanes::switch_group(group).await;
+                }
+                Ok(())
             }
         }
     }

@@ -110,8 +110,7 @@ fn what_is_wrong_is_said() {
 
 #[test]
 fn memory_is_bounded_and_says_so() {
-    let config = sql::SqlConfig { memory_bytes: 1 << 20, ..sql::SqlConfig::default() };
-    let door = TestDoor::start_with(2, config);
+    let door = TestDoor::start_with(2, 1 << 20, sql::SqlConfig::default());
     door.client(async {
         let admin = door.admin().await;
         let sorted = "SELECT a.n FROM generate_series(1, 400000) AS a(n) ORDER BY a.n % 1000, a.n";

@@ -123,7 +123,7 @@ fn bad_input_is_refused_and_harms_nobody() {
 
 #[test]
 fn connections_are_bounded() {
-    let door = TestDoor::start_with(2, SqlConfig { connections_max: 2, ..SqlConfig::default() });
+    let door = TestDoor::start_with(2, 1 << 30, SqlConfig { connections_max: 2, ..SqlConfig::default() });
     door.client(async {
         let (first, second) = (door.admin().await, door.admin().await);
         let error = door.connect(common::ADMIN).await.err().expect("refused");

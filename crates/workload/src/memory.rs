@@ -133,6 +133,8 @@ pub struct LevelMemory {
     is_owed: AtomicBool,
     refused: AtomicU64,
     most: AtomicU64,
+    /// Statements that have an account.
+    accounts: AtomicU32,
 }
 
 /// What a level has and had, bytes.
@@ -214,6 +216,7 @@ impl Memory {
             is_owed: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             most: AtomicU64::new(0),
+            accounts: AtomicU32::new(0),
         });
         self.levels.rcu(|levels| levels.iter().chain([&level]).cloned().collect::<Vec<_>>());
         self.guarantee(&level);
@@ -237,6 +240,7 @@ impl Memory {
     /// An account for a statement of a level.
     #[must_use]
     pub fn account(self: &Arc<Self>, level: &Arc<LevelMemory>) -> Account {
+        level.accounts.fetch_add(1, Relaxed);
         Account { memory: self.clone(), level: level.clone(), bytes: AtomicU64::new(0) }
     }
 
@@ -438,6 +442,18 @@ impl Account {
         self.bytes.load(SeqCst)
     }
 
+    /// What the statement may count on, bytes: its part of what its level is due, or could have now if that is more, among the
+    /// level's statements. Whoever stays below it leaves room for the others.
+    #[must_use]
+    pub fn part(&self) -> u64 {
+        let word = self.level.word.load(SeqCst);
+        let ask = self.memory.ask(&self.level, word, 0, false);
+        let free = ask.total.saturating_sub(ask.committed + ask.total / LENT_PART);
+        let could_have = if ask.others_owed { 0 } else { ask.used.max(ask.min) + free };
+        let most = if ask.overcommit { ask.due.max(could_have) } else { ask.due.max(could_have.min(ask.limit)) };
+        most * PAGE_BYTES / u64::from(self.level.accounts.load(Relaxed).max(1))
+    }
+
     /// The level's.
     #[must_use]
     pub fn level(&self) -> &Arc<LevelMemory> {
@@ -448,6 +464,7 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         self.memory.give(&self.level, pages(self.used()));
+        self.level.accounts.fetch_sub(1, Relaxed);
         // Its level asks again if it still wants what it was refused.
         self.memory.settle(&self.level);
     }

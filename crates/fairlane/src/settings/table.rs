@@ -47,7 +47,8 @@ pub(crate) struct Settings {
     pub(crate) cores: Cores,
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) memtable_memory_bytes: Option<u64>,
-    pub(crate) sql_memory_bytes: Option<u64>,
+    pub(crate) query_memory_bytes: Option<u64>,
+    pub(crate) spill_limit_bytes: Option<u64>,
     pub(crate) overprovisioned: bool,
     /// Measure the disk at first start.
     pub(crate) disk_probe: bool,
@@ -149,15 +150,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
-        name: "sql_memory",
+        name: "query_memory",
         value: "SIZE|auto",
         default: "auto",
-        help: "Memory for all SQL queries together; auto is a quarter of --memory. A query that wants more fails.",
+        help: "Memory that queries compute with, all together; auto is three eighths of --memory. What does not fit spills.",
         set: |s, text| {
             put(
-                &mut s.sql_memory_bytes,
-                unless("auto", text, |text| bytes(text, "1MiB", SQL_MEMORY_BYTES_MIN)),
+                &mut s.query_memory_bytes,
+                unless("auto", text, |text| bytes(text, "1MiB", QUERY_MEMORY_BYTES_MIN)),
             )
+        },
+    },
+    Setting {
+        name: "spill_limit",
+        value: "SIZE|auto",
+        default: "auto",
+        help: "The most that queries put aside in the data folder; auto is a quarter of what is free there at the start.",
+        set: |s, text| {
+            put(&mut s.spill_limit_bytes, unless("auto", text, |text| bytes(text, "1MiB", QUERY_MEMORY_BYTES_MIN)))
         },
     },
     Setting {
@@ -327,7 +337,8 @@ impl Default for Settings {
             cores: Cores::Auto,
             memory_bytes: None,
             memtable_memory_bytes: None,
-            sql_memory_bytes: None,
+            query_memory_bytes: None,
+            spill_limit_bytes: None,
             overprovisioned: false,
             disk_probe: false,
             disk_speed: Given::default(),
@@ -419,7 +430,7 @@ fn cores(text: &str) -> Result<Cores, String> {
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
 /// The least memory that leaves room for a small query.
-const SQL_MEMORY_BYTES_MIN: u64 = 1 << 20;
+const QUERY_MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 /// A size of at least `min`, which people call `least`.
 fn bytes(text: &str, least: &str, min: u64) -> Result<u64, String> {

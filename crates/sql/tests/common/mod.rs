@@ -25,6 +25,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub struct TestDoor {
     pub lanes: Lanes,
     pub sql: Sql,
+    levels: Arc<workload::Levels>,
     pub at: SocketAddr,
 }
 
@@ -63,17 +64,18 @@ async fn join(
 
 impl TestDoor {
     pub fn start(cores: usize) -> TestDoor {
-        TestDoor::start_with(cores, SqlConfig::default())
+        TestDoor::start_with(cores, 1 << 30, SqlConfig::default())
     }
 
-    /// A door over so many cores, on a free port.
-    pub fn start_with(cores: usize, config: SqlConfig) -> TestDoor {
+    /// A door over so many cores, with so many bytes of query memory, on a free port.
+    pub fn start_with(cores: usize, memory: u64, config: SqlConfig) -> TestDoor {
         let of_lanes = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
         let lanes = Lanes::start(of_lanes).expect("lanes start");
         let levels = workload::Levels::new(lanes.clone());
+        levels.memory().set_total(memory);
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let auth_failure_delay = Duration::from_millis(1);
-        let sql = Sql::new(SqlConfig { listen, auth_failure_delay, ..config });
+        let sql = Sql::new(SqlConfig { listen, auth_failure_delay, ..config }, |_| ());
         (0..cores).for_each(|core| lanes.block_on(core, Group::CONTROL, open));
         let mut shared = None;
         for core in 0..cores {
@@ -82,7 +84,21 @@ impl TestDoor {
         }
         let opening = sql.clone();
         let at = lanes.block_on(0, Group::CONTROL, move || async move { opening.open().await });
-        TestDoor { at: at.expect("the port opens"), lanes, sql }
+        TestDoor { at: at.expect("the port opens"), lanes, sql, levels }
+    }
+
+    /// From now on there is so much query memory, bytes.
+    pub fn set_memory(&self, bytes: u64) {
+        self.levels.memory().set_total(bytes);
+    }
+
+    /// Waits until something is so.
+    pub fn until(&self, what: &str, so: impl Fn() -> bool) {
+        let began = std::time::Instant::now();
+        while !so() {
+            assert!(began.elapsed() < PATIENCE, "{what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Runs CQL statements on core 0, each of which must succeed.

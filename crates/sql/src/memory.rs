@@ -1,0 +1,125 @@
+//! A statement's memory, as DataFusion's operators ask for it: every byte is charged to the account of its level, which decides
+//! (`workload::Memory`). An operator that is refused spills, if it can and the level lets it.
+//!
+//! Operators ask when they want more, and nobody takes anything back, so they must leave room for each other:
+//!
+//! 1. up to half of what the statement may count on, whoever asks first gets it;
+//! 2. beyond that an operator that can spill has one part among all that can, of what those that cannot have left;
+//! 3. below [`FLOOR_BYTES`] an operator is never refused: one that has nothing has nothing to spill either.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use workload::Account;
+
+/// What every operator may have, bytes: some batches, to sort or to merge.
+const FLOOR_BYTES: u64 = 4 << 20;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct StatementMemory {
+    account: Arc<Account>,
+    /// Whether the level lets its queries spill.
+    spills: bool,
+    /// Operators that can spill.
+    spillable: AtomicUsize,
+    /// What the others have, bytes.
+    unspillable_bytes: AtomicU64,
+}
+
+impl StatementMemory {
+    pub(crate) fn new(account: Arc<Account>, spills: bool) -> StatementMemory {
+        StatementMemory {
+            account,
+            spills,
+            spillable: AtomicUsize::new(0),
+            unspillable_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether that operator gets by with less.
+    fn can_spill(&self, consumer: &MemoryConsumer) -> bool {
+        self.spills && consumer.can_spill()
+    }
+
+    /// Whether an operator that has so much, and can spill, would leave too little for the others.
+    fn is_greedy(&self, after: u64, more: u64) -> bool {
+        let part = self.account.part();
+        if self.account.used() + more <= part / 2 {
+            return false;
+        }
+        let operators = self.spillable.load(Relaxed).max(1) as u64;
+        after > part.saturating_sub(self.unspillable_bytes.load(Relaxed)) / operators
+    }
+
+    fn count(&self, reservation: &MemoryReservation, more: u64) {
+        if !self.can_spill(reservation.consumer()) {
+            self.unspillable_bytes.fetch_add(more, Relaxed);
+        }
+    }
+}
+
+impl MemoryPool for StatementMemory {
+    fn name(&self) -> &'static str {
+        "service level"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        if self.can_spill(consumer) {
+            self.spillable.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        if self.can_spill(consumer) {
+            self.spillable.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        self.account.grow(additional as u64);
+        self.count(reservation, additional as u64);
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        self.account.shrink(shrink as u64);
+        if !self.can_spill(reservation.consumer()) {
+            self.unspillable_bytes.fetch_sub(shrink as u64, Relaxed);
+        }
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let more = additional as u64;
+        let after = reservation.size() as u64 + more;
+        if after <= FLOOR_BYTES {
+            self.account.grow(more);
+        } else if self.can_spill(reservation.consumer()) {
+            if self.is_greedy(after, more) {
+                return Err(refused("it leaves room for the statement's other operators"));
+            }
+            self.account.try_grow(more).map_err(refused)?;
+        } else {
+            self.account.try_grow_unspillable(more).map_err(refused)?;
+        }
+        self.count(reservation, more);
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        usize::try_from(self.account.used()).unwrap_or(usize::MAX)
+    }
+}
+
+impl fmt::Display for StatementMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory of a service level, {} bytes used", self.account.used())
+    }
+}
+
+/// This kind of error makes an operator spill.
+fn refused(why: impl fmt::Display) -> DataFusionError {
+    DataFusionError::ResourcesExhausted(why.to_string())
+}
