@@ -16,15 +16,16 @@ class Server:
     itself one.
     """
 
-    def __init__(self, password=PASSWORD):
+    def __init__(self, password=PASSWORD, memory="256MiB"):
         self.password = password
+        self.memory = memory
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="fairlane-client-")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FAIRLANE_")}
         if self.password is not None:
             environment["FAIRLANE_ADMIN_PASSWORD"] = self.password
-        command = [os.environ["FAIRLANE_BIN"], "serve", "--cores", "2", "--overprovisioned", "--memory", "256MiB"]
+        command = [os.environ["FAIRLANE_BIN"], "serve", "--cores", "2", "--overprovisioned", "--memory", self.memory]
         command += ["--shard-aware-port", "0", "--sql-listen", "127.0.0.1:0", "--disk-probe", "off"]
         command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
         self.process = subprocess.Popen(

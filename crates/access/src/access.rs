@@ -266,6 +266,11 @@ impl Access {
         views.1.entry(actor.role.clone()).or_insert_with(view).clone()
     }
 
+    /// Whether the session is of a superuser, or of nobody because nobody has to log in.
+    pub(crate) fn may_everything(&self, login: &Login) -> bool {
+        login.actor.anonymous || self.view(login).is_superuser
+    }
+
     /// Whether the session may do what a statement does.
     ///
     /// # Errors
@@ -355,6 +360,7 @@ impl Access {
                 | AttachServiceLevel(_)
                 | DetachServiceLevel(_)
                 | ListServiceLevels(_)
+                | CancelStatement(_)
         )
     }
 
@@ -369,6 +375,9 @@ impl Access {
         statement: &cql::Statement,
         keyspace: Option<&str>,
     ) -> Result<Outcome, Error> {
+        if let cql::Statement::CancelStatement(id) = statement {
+            return self.cancel(login, id).await;
+        }
         let actor = &login.actor;
         // Planned here first, against a verifier that will not be used: whoever may not, or is wrong, causes no hashing.
         let answer = self.with_world(actor, keyspace, Some(&self.shared.decoy), |world| {

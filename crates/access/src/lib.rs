@@ -10,6 +10,7 @@
 //! kept, printed or sent anywhere: only verifiers (`scram`), made on the heavy lane.
 
 mod access;
+mod cancel;
 mod change;
 mod exchange;
 mod listing;
@@ -22,6 +23,7 @@ mod scram;
 mod store;
 
 pub use access::{Access, Admin, AuthError, CHECKS_MAX, Shared};
+pub use cancel::Cancelled;
 pub use exchange::Exchange;
 pub use login::Login;
 

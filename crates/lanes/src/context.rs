@@ -126,6 +126,22 @@ pub fn on_heavy_lane() -> bool {
     SEAT.with_borrow(Option::is_some)
 }
 
+/// Whether this thread works for lanes that run. While they shut down, what is dropped last is not.
+#[must_use]
+pub fn on_lane() -> bool {
+    !CORE.get().is_null() || on_heavy_lane()
+}
+
+/// Whether the running piece of work should give way now: on a heavy lane if its group's turn is over, on a fast lane if it has used
+/// its time. For code that is polled rather than awaited; others call [`heavy_yield`].
+#[must_use]
+pub fn turn_is_over() -> bool {
+    match SEAT.with_borrow(|seat| seat.as_ref().map(Seat::turn_is_over)) {
+        Some(over) => over,
+        None => should_yield(),
+    }
+}
+
 /// Starts a task on this core's fast lane. Panics elsewhere.
 #[track_caller]
 pub fn spawn<F>(group: Group, f: F) -> Task<F::Output>
@@ -193,11 +209,7 @@ pub fn should_yield() -> bool {
 /// On a heavy lane: returns to the scheduler if this group's turn is over; a load and a comparison if it is not. On a fast
 /// lane: [`yield_now`] if the piece has used its time.
 pub async fn heavy_yield() {
-    let over = match SEAT.with_borrow(|seat| seat.as_ref().map(Seat::turn_is_over)) {
-        Some(over) => over,
-        None => should_yield(),
-    };
-    if over {
+    if turn_is_over() {
         yield_now().await;
     }
 }

@@ -188,6 +188,7 @@ impl Session {
         let (group, is_read) = (due.admitted.effective.group(), due.kind == Kind::Read);
         let key = is_read.then(|| self.reads.borrow_mut().reserve());
         let running = Running {
+            stream: due.stream,
             statement: due.statement.clone(),
             effective: due.admitted.effective.clone(),
             since_ns: due.times.began_ns,

@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
+use access::Cancelled;
 use engine::{RunningStatement, VirtualTable};
+use wire::{Failure, FailureKind};
 use workload::Effective;
 
 use crate::core::Core;
@@ -11,6 +13,7 @@ use crate::statement::{Kind, Statement, Work};
 
 /// What is known of a statement that runs or waits.
 pub(crate) struct Running {
+    pub(crate) stream: i16,
     pub(crate) statement: Option<Rc<Statement>>,
     pub(crate) effective: Rc<Effective>,
     pub(crate) since_ns: u64,
@@ -37,8 +40,36 @@ impl Running {
     }
 }
 
+/// Ends a statement of the core, for `CANCEL STATEMENT`. Its client is told.
+fn cancel(core: &Core, id: &str, role: Option<&str>) -> Cancelled {
+    let mut parts = id.split('-').map(|part| part.parse::<u64>().ok());
+    let (Some(Some(index)), Some(Some(session)), Some(Some(key)), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Cancelled::Unknown;
+    };
+    let session = core.sessions.borrow().get(&session).filter(|_| index == core.index as u64).cloned();
+    let Some(session) = session else { return Cancelled::Unknown };
+    let own = |role: &str| session.login().is_some_and(|login| **login.role() == *role);
+    if !role.is_none_or(own) {
+        return Cancelled::OfOther;
+    }
+    let taken = usize::try_from(key).ok().and_then(|key| session.reads.borrow_mut().take(key));
+    let Some((task, running)) = taken else { return Cancelled::Unknown };
+    drop(task);
+    let text = "The statement was cancelled (CANCEL STATEMENT)";
+    session.refuse(running.stream, &Failure::new(FailureKind::Invalid, text.to_owned()));
+    session.end();
+    Cancelled::Done
+}
+
 /// The table, for a core's registry.
 pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
+    let weak = Rc::downgrade(core);
+    core.access.on_cancel(move |id, role| match weak.upgrade() {
+        Some(core) => cancel(&core, id, role),
+        None => Cancelled::Unknown,
+    });
     let core = Rc::downgrade(core);
     RunningStatement::table(move || {
         let Some(core) = core.upgrade() else { return Vec::new() };

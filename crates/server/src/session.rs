@@ -53,6 +53,12 @@ impl Reads {
         self.tasks.iter().enumerate().filter_map(|(key, kept)| Some((key, &kept.as_ref()?.1)))
     }
 
+    /// Takes a task out of its place, to end it.
+    pub(crate) fn take(&mut self, key: usize) -> Option<(lanes::Task<()>, Running)> {
+        let taken = self.tasks.get_mut(key).and_then(Option::take);
+        taken.inspect(|_| self.free.push(key))
+    }
+
     /// The task in that place is about to end by itself.
     pub(crate) fn done(&mut self, key: usize) {
         // All are gone where the connection has ended.

@@ -47,6 +47,7 @@ impl Session {
             Entrance::In(slot) => Ok(Admitted { slot: Some(slot), ..admitted }),
             Entrance::Waits(waiting) => {
                 let running = Running {
+                    stream: envelope.stream,
                     statement: statement.cloned(),
                     effective: admitted.effective.clone(),
                     since_ns: times.read_ns,

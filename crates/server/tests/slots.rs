@@ -162,6 +162,43 @@ fn of_ten_thousand_statements_never_more_than_four_run_and_each_is_answered() {
 }
 
 #[test]
+fn a_statement_is_cancelled_by_its_own_role_and_by_superusers() {
+    let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");
+    running.stuck.store(true, SeqCst);
+    let (mut first, mut second, mut third) = (few(&server), few(&server), few(&server));
+    queue(&mut first, READ);
+    first.flush();
+    until(|| running.now.load(SeqCst) == 1);
+    queue(&mut second, READ);
+    second.flush();
+    until(|| server.get("/metrics").1.contains("fairlane_slots_waiting{level=\"few\"} 1"));
+    let shown = admin
+        .query("SELECT id, state, statement FROM system.running_statements WHERE service_level = 'few'")
+        .texts();
+    let id = |state: &str| shown.iter().find(|row| row[1] == state).expect(state)[0].clone();
+    assert_eq!(admin.query(&format!("CANCEL STATEMENT '{}'", id("queued"))), Answer::Void);
+    let Some((_, Answer::Error(error))) = second.receive() else { panic!("it was cancelled") };
+    assert_eq!(
+        (error.kind.code(), &*error.message),
+        (0x2200, "The statement was cancelled (CANCEL STATEMENT)")
+    );
+    admin.run("CREATE ROLE other WITH PASSWORD = 'x' AND LOGIN = true");
+    let mut other = server.client(Version::V4, ("other", "x"));
+    let Answer::Error(denied) = other.query(&format!("CANCEL STATEMENT '{}'", id("running"))) else {
+        panic!()
+    };
+    assert_eq!(denied.kind.code(), 0x2100, "{denied:?}");
+    assert_eq!(third.query(&format!("CANCEL STATEMENT '{}'", id("running"))), Answer::Void);
+    let Some((_, Answer::Error(error))) = first.receive() else { panic!("it was cancelled") };
+    assert_eq!(error.kind.code(), 0x2200);
+    until(|| running.now.load(SeqCst) == 0);
+    let unknown = admin.query(&format!("CANCEL STATEMENT '{}'", id("running")));
+    assert_eq!(unknown.code(), 0x2200, "{unknown:?}");
+    running.stuck.store(false, SeqCst);
+    assert_eq!(first.query(READ), Answer::Void);
+}
+
+#[test]
 fn who_finds_the_queue_full_or_waits_too_long_is_told_why_and_when_to_come_back() {
     let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");
     running.stuck.store(true, SeqCst);

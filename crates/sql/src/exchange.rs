@@ -44,6 +44,7 @@ use tokio::sync::mpsc;
 use crate::run::Run;
 use crate::scan::ScanExec;
 use crate::tasks::{self, Handles};
+use crate::turns::giving_way;
 
 /// Batches on their way between two lanes: one being worked on, one ready. Heavy lanes share a short lock here, never a fast one.
 const BATCHES_MAX: usize = 2;
@@ -107,10 +108,11 @@ impl ExecutionPlan for LaneExchangeExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let run = Run::of(&context);
         let input = self.input.clone();
         let schema = self.schema();
         let make = move |handles| on_core(handles, partition, pump(input, partition, context));
-        Ok(elsewhere(schema, make))
+        Ok(elsewhere(schema, run, make))
     }
 
     fn cardinality_effect(&self) -> CardinalityEffect {
@@ -170,6 +172,7 @@ pub(crate) fn channel() -> (Sender, mpsc::Receiver<Result<RecordBatch>>) {
 /// The batches of work that is started somewhere else when they are first asked for. Dropping the stream cancels the work.
 pub(crate) fn elsewhere<M, Fut>(
     schema: datafusion::arrow::datatypes::SchemaRef,
+    run: Option<Arc<Run>>,
     make: M,
 ) -> SendableRecordBatchStream
 where
@@ -181,29 +184,32 @@ where
         Running(Started),
         Ended,
     }
-    let batches = futures::stream::unfold(State::New(make), |state| async move {
+    let batches = futures::stream::unfold((State::New(make), run), |(state, run)| async move {
+        if let Some(run) = &run {
+            run.follow().await;
+        }
         let (mut receiver, task) = match state {
             State::New(make) => {
                 let Some(handles) = tasks::handles() else {
                     let error = DataFusionError::Internal("a plan is run outside of heavy lanes".to_owned());
-                    return Some((Err(error), State::Ended));
+                    return Some((Err(error), (State::Ended, run)));
                 };
                 match make(handles).await {
                     Ok(started) => started,
-                    Err(error) => return Some((Err(error), State::Ended)),
+                    Err(error) => return Some((Err(error), (State::Ended, run))),
                 }
             }
             State::Running(started) => started,
             State::Ended => return None,
         };
         match receiver.recv().await {
-            Some(Ok(batch)) => Some((Ok(batch), State::Running((receiver, task)))),
-            Some(Err(error)) => Some((Err(error), State::Ended)),
+            Some(Ok(batch)) => Some((Ok(batch), (State::Running((receiver, task)), run))),
+            Some(Err(error)) => Some((Err(error), (State::Ended, run))),
             None => match task.await {
                 Ok(()) => None,
                 Err(tasks::Panicked) => {
                     let error = DataFusionError::Internal("a part of the query panicked".to_owned());
-                    Some((Err(error), State::Ended))
+                    Some((Err(error), (State::Ended, run)))
                 }
             },
         }
@@ -224,7 +230,7 @@ impl PhysicalOptimizerRule for PlaceOnLanes {
         let plan = if partitions(&plan) > 1 { Arc::new(CoalescePartitionsExec::new(plan)) } else { plan };
         let placed = plan.transform_up(|node: Arc<dyn ExecutionPlan>| {
             if !brings_together(&node) {
-                return Ok(Transformed::no(node));
+                return Ok(Transformed::yes(giving_way(node)));
             }
             let children: Vec<_> = node.children().into_iter().cloned().map(place).collect();
             let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);

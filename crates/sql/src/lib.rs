@@ -38,6 +38,7 @@ mod statement;
 mod table;
 mod tasks;
 mod text;
+mod turns;
 mod work;
 
 pub use config::SqlConfig;

@@ -8,12 +8,12 @@
 //! 3. below [`FLOOR_BYTES`] an operator is never refused: one that has nothing has nothing to spill either.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
-use workload::Account;
+use workload::{Account, Refusal};
 
 /// What every operator may have, bytes: some batches, to sort or to merge.
 const FLOOR_BYTES: u64 = 4 << 20;
@@ -28,6 +28,8 @@ pub(crate) struct StatementMemory {
     spillable: AtomicUsize,
     /// What the others have, bytes.
     unspillable_bytes: AtomicU64,
+    /// Why an operator was refused last, and not by this room's own rules.
+    refusal: Mutex<Option<String>>,
 }
 
 impl StatementMemory {
@@ -37,6 +39,7 @@ impl StatementMemory {
             spills,
             spillable: AtomicUsize::new(0),
             unspillable_bytes: AtomicU64::new(0),
+            refusal: Mutex::new(None),
         }
     }
 
@@ -53,6 +56,17 @@ impl StatementMemory {
         }
         let operators = self.spillable.load(Relaxed).max(1) as u64;
         after > part.saturating_sub(self.unspillable_bytes.load(Relaxed)) / operators
+    }
+
+    /// Why the level has no more memory for the statement, if that was ever said.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn refused(&self, why: Box<Refusal>) -> DataFusionError {
+        let text = why.to_string();
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.clone());
+        DataFusionError::ResourcesExhausted(text)
     }
 
     fn count(&self, reservation: &MemoryReservation, more: u64) {
@@ -98,11 +112,12 @@ impl MemoryPool for StatementMemory {
             self.account.grow(more);
         } else if self.can_spill(reservation.consumer()) {
             if self.is_greedy(after, more) {
-                return Err(refused("it leaves room for the statement's other operators"));
+                let text = "it leaves room for the statement's other operators";
+                return Err(DataFusionError::ResourcesExhausted(text.to_owned()));
             }
-            self.account.try_grow(more).map_err(refused)?;
+            self.account.try_grow(more).map_err(|why| self.refused(why))?;
         } else {
-            self.account.try_grow_unspillable(more).map_err(refused)?;
+            self.account.try_grow_unspillable(more).map_err(|why| self.refused(why))?;
         }
         self.count(reservation, more);
         Ok(())
@@ -117,9 +132,4 @@ impl fmt::Display for StatementMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "memory of a service level, {} bytes used", self.account.used())
     }
-}
-
-/// This kind of error makes an operator spill.
-fn refused(why: impl fmt::Display) -> DataFusionError {
-    DataFusionError::ResourcesExhausted(why.to_string())
 }

@@ -10,7 +10,7 @@ use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, SendableR
 use futures::StreamExt;
 
 use crate::connection::OUTPUT_BYTES;
-use crate::failure::Failure;
+use crate::failure::{Failure, state};
 use crate::output::{Rows, Shape};
 use crate::plan::{Joins, Planned};
 use crate::run::Run;
@@ -104,6 +104,14 @@ impl Running {
         }
     }
 
+    /// What the client is told: of memory, why its level had no more, where an operator says only that it is full.
+    fn failure(&self, error: DataFusionError) -> Failure {
+        match self.run.refusal().filter(|_| is_out_of_memory(&error)) {
+            Some(refusal) => Failure::new(state::MEMORY, refusal),
+            None => error.into(),
+        }
+    }
+
     async fn next(&mut self) -> Result<Option<Rows>, Failure> {
         let again = self.again.take();
         let first = match (self.batches.next().await, again) {
@@ -116,7 +124,8 @@ impl Running {
             }
             (next, _) => next,
         };
-        first.map(|batch| self.shape.rows(batch?)).transpose()
+        let batch = first.transpose().map_err(|error| self.failure(error))?;
+        batch.map(|batch| self.shape.rows(batch)).transpose()
     }
 }
 

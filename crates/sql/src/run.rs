@@ -20,6 +20,7 @@ use crate::spill::{Files, SpillSpace, Spills};
 /// See the head of this file.
 pub(crate) struct Run {
     account: Arc<Account>,
+    memory: Arc<StatementMemory>,
     /// None if its level does not let it spill.
     spills: Option<Arc<Spills>>,
     rows: AtomicU64,
@@ -37,8 +38,10 @@ impl Run {
         let account = Arc::new(effective.level.account());
         let space = space.filter(|_| effective.spec.spill);
         let spills = space.map(|space| Spills::new(space, account.clone()));
+        let memory = Arc::new(StatementMemory::new(account.clone(), spills.is_some()));
         Arc::new(Run {
             account,
+            memory,
             spills,
             rows: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -64,9 +67,8 @@ impl Run {
             }
             None => DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled),
         };
-        let memory = StatementMemory::new(self.account.clone(), self.can_spill());
         let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(memory))
+            .with_memory_pool(self.memory.clone())
             .with_disk_manager_builder(disk)
             .build_arc()?;
         let mut config = state.config().clone().with_extension(self.clone());
@@ -112,6 +114,11 @@ impl Run {
         self.bytes.load(Relaxed)
     }
 
+    /// Why its level had no more memory for it, if that was ever said.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.memory.refusal()
+    }
+
     /// Memory it has, bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.account.used()
@@ -128,14 +135,20 @@ impl Run {
         self.has_moved.store(true, Release);
     }
 
+    /// The group that the running task is to go on in, if it is in another.
+    pub(crate) fn elsewhere(&self) -> Option<Group> {
+        if !self.has_moved.load(Acquire) {
+            return None;
+        }
+        let group = *self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        group.filter(|group| *group != lanes::current_group())
+    }
+
     /// Takes the running task to the group that the run has been moved to. To be awaited by tasks of the run, where they would
     /// give way to others.
     pub(crate) async fn follow(&self) {
-        if self.has_moved.load(Acquire) {
-            let group = *self.group.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(group) = group.filter(|group| *group != lanes::current_group()) {
-                lanes::switch_group(group).await;
-            }
+        if let Some(group) = self.elsewhere() {
+            lanes::switch_group(group).await;
         }
     }
 }

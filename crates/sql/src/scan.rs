@@ -122,8 +122,9 @@ impl ExecutionPlan for ScanExec {
             }
             here.engine.scan(&scan)
         };
-        let work = move |source, sender| make_batches(source, schema, sender, metrics, run);
-        Ok(elsewhere(self.schema.clone(), move |handles| start(handles, partition, snapshot, work)))
+        let own = run.clone();
+        let work = move |source, sender| make_batches(source, schema, sender, metrics, own);
+        Ok(elsewhere(self.schema.clone(), run, move |handles| start(handles, partition, snapshot, work)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use access::Access;
+use access::{Access, Cancelled};
 use engine::{Engine, Progress, RunningStatement};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::sync::Notify;
@@ -187,6 +187,11 @@ impl Sql {
         let seen = Rc::downgrade(&here);
         let statements = move || seen.upgrade().map_or_else(Vec::new, |here| here.running());
         here.engine.registry().add_rows(RunningStatement::table(statements));
+        let weak = Rc::downgrade(&here);
+        here.access.on_cancel(move |id, role| match weak.upgrade() {
+            Some(here) => here.cancel(id, role),
+            None => Cancelled::Unknown,
+        });
         HERE.with_borrow_mut(|all| all.insert(self.key(), here));
     }
 
@@ -355,6 +360,21 @@ impl Here {
         });
         sessions.insert(number, live.clone());
         (number, secret, live)
+    }
+
+    /// Ends the query of the session that has that number, if that role runs it.
+    fn cancel(&self, id: &str, role: Option<&str>) -> Cancelled {
+        let number = id.strip_prefix("sql-").and_then(|number| number.parse().ok());
+        let live = number.and_then(|number: i32| self.sessions.borrow().get(&number).cloned());
+        match live.filter(|live| live.query.borrow().is_some()) {
+            None => Cancelled::Unknown,
+            Some(live) if role.is_some_and(|role| live.role != role) => Cancelled::OfOther,
+            Some(live) => {
+                live.cancelled.set(true);
+                live.bell.notify_waiters();
+                Cancelled::Done
+            }
+        }
     }
 
     /// The queries that run, of this core's sessions.

@@ -45,6 +45,8 @@ struct Portal {
     formats: Vec<i16>,
     /// Begun, and left in the middle.
     running: Option<Kept<Running>>,
+    /// All its rows were given.
+    is_done: bool,
     /// Rows of a statement about roles and levels, made to be described.
     listed: Option<engine::Rows>,
     rows: u64,
@@ -406,6 +408,9 @@ impl Session {
             Some(Statement::Query) => {
                 let planned = prepared.planned.as_ref().expect("queries are planned");
                 let tag = planned.get().tag;
+                if portal.is_done {
+                    return Ok(connection.put(&CommandComplete::new(format!("{tag} 0")))?);
+                }
                 let shape = Shape::new(planned.get().schema(), &portal.formats)?;
                 let values = portal.values.clone();
                 let begun = portal.running.take();
@@ -416,6 +421,7 @@ impl Session {
                 if portal.running.is_some() {
                     return Ok(connection.put(&PortalSuspended::new())?);
                 }
+                portal.is_done = true;
                 Ok(connection.put(&CommandComplete::new(format!("{tag} {}", portal.rows)))?)
             }
         }
@@ -488,7 +494,7 @@ impl Portal {
         values: Option<datafusion::common::ParamValues>,
         formats: Vec<i16>,
     ) -> Portal {
-        Portal { prepared, values, formats, running: None, listed: None, rows: 0 }
+        Portal { prepared, values, formats, running: None, is_done: false, listed: None, rows: 0 }
     }
 }
 

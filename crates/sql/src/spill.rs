@@ -228,12 +228,8 @@ impl Aside {
             let file = match file {
                 Some(file) => file,
                 None => {
-                    let options = OpenOptions {
-                        write: true,
-                        create_new: true,
-                        direct: true,
-                        ..OpenOptions::default()
-                    };
+                    let options =
+                        OpenOptions { write: true, create_new: true, direct: true, ..OpenOptions::default() };
                     let file = disk::open(&self.path, options).await?;
                     self.state().file.insert(file).clone()
                 }
@@ -283,12 +279,12 @@ impl Drop for Aside {
         let spills = self.spills.clone();
         let is_there = state.file.is_some() || state.is_writing;
         drop(state);
-        if !is_there {
+        if !is_there || !lanes::on_lane() {
             spills.space.used_bytes.fetch_sub(sent, SeqCst);
             return;
         }
         let removal = async move {
-            // It may not have been made, or a stopping disk may refuse: the next start empties the folder.
+            // It may not have been made, or the disk may refuse: the next start empties the folder.
             let _ = disk::remove_paced(&path).await;
             spills.space.used_bytes.fetch_sub(sent, SeqCst);
         };

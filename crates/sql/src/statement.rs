@@ -83,7 +83,7 @@ pub(crate) fn classify(text: &str) -> Result<Statement, Failure> {
         "create" | "alter" | "drop" if matches!(second, "role" | "user" | "service" | "service_level") => {
             Ok(Statement::Access)
         }
-        "grant" | "revoke" | "list" | "attach" | "detach" => Ok(Statement::Access),
+        "grant" | "revoke" | "list" | "attach" | "detach" | "cancel" => Ok(Statement::Access),
         "insert" | "update" | "delete" | "merge" | "truncate" | "copy" | "create" | "alter" | "drop"
         | "vacuum" | "reindex" | "cluster" | "refresh" | "comment" | "lock" | "call" | "do" | "import"
         | "batch" => Err(Failure::read_only(first)),

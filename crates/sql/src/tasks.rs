@@ -155,7 +155,8 @@ impl<T: Send + 'static> Kept<T> {
 
 impl<T: Send + 'static> Drop for Kept<T> {
     fn drop(&mut self) {
-        if let Some(value) = self.value.take() {
+        // While the lanes shut down it does not matter who frees what.
+        if let Some(value) = self.value.take().filter(|_| lanes::on_lane()) {
             heavy(self.handles, self.group, async move { drop(value) }).detach();
         }
     }

@@ -178,13 +178,66 @@ fn work_is_on_heavy_lanes_in_the_levels_group() {
     });
 }
 
+/// Takes longer than any test waits: billions of rows, each made, none kept.
+const LONG: &str = "SELECT sum(x.p * y.p) FROM (SELECT a.price + b.price AS p FROM shop.orders a, shop.orders b) x, \
+                    (SELECT c.price - d.price AS p FROM shop.orders c, shop.orders d) y";
+
+#[test]
+fn a_running_statement_is_shown_and_cancelled_by_its_id() {
+    let door = filled(2);
+    door.client(async {
+        let (admin, runner) = (door.admin().await, door.admin().await);
+        let cancel = async {
+            let shown = "SELECT id, service_level, role, state, statement, rows_read > 0 FROM system.running_statements \
+                         WHERE rows_read > 0 AND statement <> 'read system.running_statements'";
+            let row = loop {
+                let found = rows(&admin, shown).await;
+                if let Some(row) = found.first() {
+                    break row.clone();
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            };
+            let (id, rest) = row.split_once('|').expect("columns");
+            assert_eq!(rest, "default|admin|running|read shop.orders|t");
+            rows(&admin, &format!("CANCEL STATEMENT '{id}'")).await;
+            let again = format!("CANCEL STATEMENT '{id}'");
+            // It may take a moment to be gone.
+            while admin.simple_query(&again).await.is_ok() {}
+        };
+        let ((code, _), ()) = tokio::join!(refused(&runner, LONG), cancel);
+        assert_eq!(code, "57014");
+        assert_eq!(rows(&runner, "SELECT 1").await, ["1"]);
+    });
+}
+
+#[test]
+fn a_query_that_goes_too_far_is_ended_or_goes_on_elsewhere() {
+    let door = filled(2);
+    door.client(async {
+        let admin = door.admin().await;
+        for text in [
+            "CREATE SERVICE LEVEL slow WITH shares = 10",
+            "CREATE SERVICE LEVEL short WITH query_limit = {'elapsed': '30ms', 'action': 'cancel'}",
+            "CREATE SERVICE LEVEL moving WITH query_limit = {'rows': 100, 'action': 'demote:slow'}",
+            "SET service_level = short",
+        ] {
+            admin.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        }
+        let (code, message) = refused(&admin, LONG).await;
+        assert!(code == "57014" && message.contains("'short'"), "{code} {message}");
+        rows(&admin, "SET service_level = moving; SET statement_timeout = '2s'").await;
+        let (code, message) = refused(&admin, LONG).await;
+        assert!(code == "57014" && message.contains("2000 ms"), "{code} {message}");
+        assert!(door.heavy_ns("slow") > 100_000_000, "it ran there: {} ns", door.heavy_ns("slow"));
+    });
+}
+
 #[test]
 fn a_statement_can_be_ended() {
     let door = filled(2);
     door.client(async {
         let admin = door.admin().await;
-        let long = "SELECT count(*) FROM shop.orders a, shop.orders b, shop.orders c, shop.orders d \
-                    WHERE a.price + b.price + c.price + d.price = -1";
+        let long = LONG;
         let token = admin.cancel_token();
         let canceling = async {
             // Asked again until it meets the running statement.

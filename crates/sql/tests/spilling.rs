@@ -37,9 +37,22 @@ const WIDE: &str = "(SELECT value AS n, value * 7919 % 600011 AS k, repeat('x', 
 
 fn queries() -> [(&'static str, String); 3] {
     [
-        ("sort", format!("SELECT sum(p * n % 1000003) FROM (SELECT n, row_number() OVER (ORDER BY k, t) AS p FROM {WIDE} AS a)")),
-        ("groups", format!("SELECT count(*), sum(c), max(t) FROM (SELECT t, count(*) AS c FROM {WIDE} AS a GROUP BY t)")),
-        ("join", format!("SELECT count(*), sum(a.n), min(b.t) FROM {WIDE} AS a JOIN {WIDE} AS b ON a.k = b.n")),
+        (
+            "sort",
+            format!(
+                "SELECT sum(p * n % 1000003) FROM (SELECT n, row_number() OVER (ORDER BY k, t) AS p FROM {WIDE} AS a)"
+            ),
+        ),
+        (
+            "groups",
+            format!(
+                "SELECT count(*), sum(c), max(t) FROM (SELECT t, count(*) AS c FROM {WIDE} AS a GROUP BY t)"
+            ),
+        ),
+        (
+            "join",
+            format!("SELECT count(*), sum(a.n), min(b.t) FROM {WIDE} AS a JOIN {WIDE} AS b ON a.k = b.n"),
+        ),
     ]
 }
 
@@ -71,7 +84,8 @@ fn a_level_that_may_not_spill_says_so() {
     let door = TestDoor::start_with(2, 16 * MIB, config);
     door.client(async {
         let admin = door.admin().await;
-        for text in ["CREATE SERVICE LEVEL narrow WITH spill = false", "ATTACH SERVICE LEVEL narrow TO admin"] {
+        for text in ["CREATE SERVICE LEVEL narrow WITH spill = false", "ATTACH SERVICE LEVEL narrow TO admin"]
+        {
             admin.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
         }
         for (what, query) in queries() {

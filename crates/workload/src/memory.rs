@@ -450,7 +450,8 @@ impl Account {
         let ask = self.memory.ask(&self.level, word, 0, false);
         let free = ask.total.saturating_sub(ask.committed + ask.total / LENT_PART);
         let could_have = if ask.others_owed { 0 } else { ask.used.max(ask.min) + free };
-        let most = if ask.overcommit { ask.due.max(could_have) } else { ask.due.max(could_have.min(ask.limit)) };
+        let most =
+            if ask.overcommit { ask.due.max(could_have) } else { ask.due.max(could_have.min(ask.limit)) };
         most * PAGE_BYTES / u64::from(self.level.accounts.load(Relaxed).max(1))
     }
 

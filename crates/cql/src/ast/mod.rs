@@ -76,6 +76,8 @@ pub enum Statement {
     /// The role that loses its level.
     DetachServiceLevel(String),
     ListServiceLevels(ListServiceLevels),
+    /// The id of a statement that runs.
+    CancelStatement(String),
     // The schema as text, asked by cqlsh.
     Describe(Describe),
 }

@@ -111,6 +111,8 @@ impl<'a> Parser<'a> {
             self.attach()
         } else if is("DETACH") {
             self.detach()
+        } else if is("CANCEL") {
+            self.cancel()
         } else if is("DESCRIBE") || is("DESC") {
             self.describe()
         } else {

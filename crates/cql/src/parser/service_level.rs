@@ -1,4 +1,4 @@
-//! Service levels, and what LIST lists. `SERVICE LEVEL`, `SERVICE_LEVEL` and their plurals are the same everywhere.
+//! Service levels, statements that run, and what LIST lists. `SERVICE LEVEL`, `SERVICE_LEVEL` and their plurals are the same everywhere.
 
 use super::{Parser, Result};
 use crate::ast::{
@@ -61,6 +61,12 @@ impl Parser<'_> {
         self.expect_service_level()?;
         self.expect_word("FROM")?;
         Ok(Statement::DetachServiceLevel(self.role_name()?))
+    }
+
+    pub(super) fn cancel(&mut self) -> Result<Statement> {
+        self.expect_word("CANCEL")?;
+        self.expect_word("STATEMENT")?;
+        Ok(Statement::CancelStatement(self.string()?))
     }
 
     /// `LIST …`, of anything.

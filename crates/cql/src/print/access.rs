@@ -54,6 +54,7 @@ pub(super) fn statement(f: &mut Formatter<'_>, statement: &Statement, secrets: S
         }
         Statement::DetachServiceLevel(role) => write!(f, "DETACH SERVICE LEVEL FROM {}", Identifier(role)),
         Statement::ListServiceLevels(s) => s.fmt(f),
+        Statement::CancelStatement(id) => write!(f, "CANCEL STATEMENT {}", Quoted(id)),
         _ => unreachable!("statements about data and the schema are printed elsewhere"),
     }
 }

@@ -668,7 +668,7 @@ impl Generator {
 
     fn access(&mut self) -> Statement {
         let (flag, name, other) = (self.chance(), self.name(), self.name());
-        match self.random.below(19) {
+        match self.random.below(20) {
             0 => {
                 Statement::CreateRole(CreateRole { if_not_exists: flag, name, options: self.role_options() })
             }
@@ -717,6 +717,7 @@ impl Generator {
             15 => Statement::DropServiceLevel(DropServiceLevel { if_exists: flag, name }),
             16 => Statement::AttachServiceLevel(AttachServiceLevel { level: name, role: other }),
             17 => Statement::DetachServiceLevel(name),
+            18 => Statement::CancelStatement(name),
             _ => Statement::ListServiceLevels(match self.random.below(5) {
                 0 => ListServiceLevels::One(name),
                 1 => ListServiceLevels::All,

@@ -167,7 +167,10 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "auto",
         help: "The most that queries put aside in the data folder; auto is a quarter of what is free there at the start.",
         set: |s, text| {
-            put(&mut s.spill_limit_bytes, unless("auto", text, |text| bytes(text, "1MiB", QUERY_MEMORY_BYTES_MIN)))
+            put(
+                &mut s.spill_limit_bytes,
+                unless("auto", text, |text| bytes(text, "1MiB", QUERY_MEMORY_BYTES_MIN)),
+            )
         },
     },
     Setting {

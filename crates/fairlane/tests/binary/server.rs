@@ -124,7 +124,10 @@ impl Server {
     pub(crate) fn command(folder: &Folder) -> Command {
         let mut command = fairlane(&["serve", "--cores", "2", "--overprovisioned", "--memory", "256MiB"]);
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--shard-aware-port", "0"]);
-        command.args(["--sql-listen", "127.0.0.1:0", "--disk-probe", "off"]).arg("--data-dir").arg(folder.path());
+        command
+            .args(["--sql-listen", "127.0.0.1:0", "--disk-probe", "off"])
+            .arg("--data-dir")
+            .arg(folder.path());
         command
     }
 

@@ -92,6 +92,12 @@ impl TestDoor {
         self.levels.memory().set_total(bytes);
     }
 
+    /// CPU that a level has had on heavy lanes.
+    pub fn heavy_ns(&self, level: &str) -> u64 {
+        let usage = self.levels.usage();
+        usage.iter().find(|usage| &*usage.name == level).expect("a level").lanes.cpu_heavy_ns
+    }
+
     /// Waits until something is so.
     pub fn until(&self, what: &str, so: impl Fn() -> bool) {
         let began = std::time::Instant::now();

@@ -1,6 +1,6 @@
 """The 22 queries of TPC-H over the Postgres door give what DuckDB gives on the same data.
 
-    FAIRLANE_BIN=target/release/fairlane python tests/sql/tpch.py [--scale 0.1] [--only q03,q07] [--decimals double]
+    FAIRLANE_BIN=target/release/fairlane python tests/clients/tpch.py [--scale 0.1] [--only q03,q07] [--decimals double]
 
 1. `fairlane load tpch --csv` writes the tables as files, and DuckDB reads them.
 2. `fairlane load tpch` writes the same tables through CQL into a server of this test's own; CQL counts the rows.
@@ -15,15 +15,15 @@ import datetime
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import duckdb
 
+from _server import Server
+
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "clients"))
 QUERIES = HERE.parent.parent / "crates/load/queries/tpch"
 
 # The columns that each query orders by, from 0; queries of one row have none.
@@ -137,9 +137,7 @@ def main():
             rows = database.execute(text).fetchall()
             print(f"{name}: {len(rows)} rows, first {rows[0] if rows else None}")
         return
-    from _server import Server
-
-    with Server() as server:
+    with Server(memory="2GiB") as server:
         failed = compare(server, database, binary, arguments, queries)
     if failed:
         raise SystemExit("\n".join(f"FAILED {line}" for line in failed))
