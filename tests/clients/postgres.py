@@ -232,7 +232,6 @@ PSQL = [
     ("\\d shop.orders", ["customer", "integer", "note", "text"]),
     ("\\dn", ["shop", "system_schema"]),
     ("\\l", ["fairlane"]),
-    ("\\du", []),
     ("SELECT count(*) AS many FROM shop.orders;", ["many", str(ROWS)]),
     ("LIST ALL SERVICE LEVELS;", ["reports"]),
 ]

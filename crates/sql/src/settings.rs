@@ -209,7 +209,7 @@ mod tests {
     fn check(name: &str, value: &str, expected: Result<&str, &str>) {
         let mut settings = Settings::default();
         let set = settings.set(name, Some(value)).map(|_| settings.show(name).unwrap().1);
-        assert_eq!(set.map_err(|failure| failure.code), expected.map(str::to_owned).map_err(|code| code));
+        assert_eq!(set.map_err(|failure| failure.code), expected.map(str::to_owned));
     }
 
     #[test]

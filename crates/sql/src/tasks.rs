@@ -78,6 +78,7 @@ where
 }
 
 /// As [`heavy`], on that core, from either lane of any core; the task's handle comes back.
+#[expect(clippy::async_yields_async, reason = "the handle is what is wanted: the work goes on")]
 pub(crate) async fn heavy_on<F>(
     core: usize,
     handles: &'static Handles,

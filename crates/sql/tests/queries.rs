@@ -134,7 +134,7 @@ fn roles_read_what_they_were_granted() {
             admin.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
         }
         for login in [("ann", "wrong"), ("nobody", "x"), ("bob", "bobspassword")] {
-            let error = door.connect(login).await.err().expect("refused");
+            let error = door.connect(login).await.expect_err("refused");
             assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("28P01"), "{login:?}");
         }
         let ann = door.connect(("ann", "annspassword")).await.expect("let in");

@@ -1,4 +1,5 @@
 //! Sessions: the catalog that clients ask for, settings, statements about levels, bad input, and the end.
+#![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
 
 mod common;
 
@@ -126,7 +127,7 @@ fn connections_are_bounded() {
     let door = TestDoor::start_with(2, 1 << 30, SqlConfig { connections_max: 2, ..SqlConfig::default() });
     door.client(async {
         let (first, second) = (door.admin().await, door.admin().await);
-        let error = door.connect(common::ADMIN).await.err().expect("refused");
+        let error = door.connect(common::ADMIN).await.expect_err("refused");
         assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("53300"), "{error}");
         drop(first);
         assert_eq!(rows(&second, "SELECT 1").await, ["1"]);

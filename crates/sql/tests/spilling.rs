@@ -26,7 +26,6 @@ impl Folder {
 }
 
 impl Drop for Folder {
-    #[expect(clippy::disallowed_methods, reason = "a test's folder")]
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

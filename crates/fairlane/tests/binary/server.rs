@@ -116,7 +116,6 @@ pub(crate) struct Server {
     pub(crate) cql: String,
     pub(crate) http: String,
     pub(crate) shard_aware: String,
-    pub(crate) sql: String,
 }
 
 impl Server {
@@ -158,7 +157,6 @@ impl Server {
             cql: after("ready: CQL ").unwrap_or_default(),
             http: after(", HTTP ").unwrap_or_default(),
             shard_aware: after(", shard-aware CQL ").unwrap_or_default(),
-            sql: after(", SQL ").unwrap_or_default(),
         };
         assert!(!server.cql.is_empty() && !server.http.is_empty(), "the server said: {line}");
         server
