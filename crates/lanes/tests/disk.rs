@@ -143,7 +143,9 @@ fn a_file_system_without_direct_requests_is_used_without_and_it_is_said_once() {
         }
     });
     lanes.shutdown();
-    let said = said.lock().unwrap();
+    let mut said = said.lock().unwrap();
+    // A busy machine may have something to say of its own.
+    said.retain(|report| !report.starts_with("stall"));
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].contains("/proc/self/status does not do direct I/O"), "{said:?}");
 }

@@ -478,7 +478,9 @@ mod tests {
         });
         assert!(!lanes.uses_io_uring());
         lanes.shutdown();
-        let said = said.lock().unwrap();
+        let mut said = said.lock().unwrap();
+        // A busy machine may have something to say of its own.
+        said.retain(|report| !matches!(report, Report::Stall { .. }));
         assert!(matches!(said[..], [Report::RingRefused { core: 0, .. }]), "{said:?}");
     }
 
