@@ -48,7 +48,7 @@ const STEPS: [Step; 8] = [
 ];
 
 /// A cold build of everything on two slow cores takes a good part of this.
-const CARGO_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+const CARGO_TIMEOUT: Duration = Duration::from_secs(75 * 60);
 const FMT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 fn main() -> ExitCode {
