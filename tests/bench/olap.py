@@ -131,7 +131,7 @@ def shares(server, arguments):
         first, second = (ended(load)["throughput_per_s"] for load in both)
         return {"first_per_s": first, "second_per_s": second, "ratio": first / second}
 
-    server.levels("shares = 2000", "shares = 1000")
+    server.levels("shares = 1000", "shares = 500")
     with_levels = ratio()
     server.one_level()
     without = ratio()
