@@ -1,5 +1,6 @@
 //! The command line of `fairlane load`, declared once: parsing, help and the tests read the same table.
 
+use crate::common::{self, Common, password_or_environment};
 use crate::spec::{Pacing, Spec, Step, Workload};
 use crate::{Distribution, LoadError};
 
@@ -37,6 +38,32 @@ pub(crate) struct Options {
     pub(crate) help: bool,
     /// Concurrency steps of the ladder.
     pub(crate) ladder: Option<Vec<usize>>,
+}
+
+impl Common for Options {
+    fn set_hosts(&mut self, hosts: Vec<String>) {
+        self.spec.hosts = hosts;
+    }
+
+    fn user(&mut self) -> &mut Option<String> {
+        &mut self.spec.user
+    }
+
+    fn password(&mut self) -> &mut Option<String> {
+        &mut self.spec.password
+    }
+
+    fn json(&mut self) -> &mut Option<String> {
+        &mut self.json
+    }
+
+    fn quiet(&mut self) -> &mut bool {
+        &mut self.quiet
+    }
+
+    fn help(&mut self) -> &mut bool {
+        &mut self.help
+    }
 }
 
 pub(crate) fn usage(reason: String) -> LoadError {
@@ -99,7 +126,7 @@ pub(crate) fn password_file(path: &str) -> Result<String, LoadError> {
 }
 
 macro_rules! flag {
-    ($name:literal, $value:literal, $default:literal, $help:literal, $set:expr) => {
+    ($name:literal, $value:literal, $default:expr, $help:expr, $set:expr) => {
         $crate::flags::Flag { name: $name, value: $value, default: $default, help: $help, set: $set }
     };
 }
@@ -107,28 +134,10 @@ pub(crate) use flag;
 
 /// Every flag, in the order of the help.
 static FLAGS: &[Flag<Options>] = &[
-    flag!("hosts", "HOST:PORT,…", "127.0.0.1:9042", "servers; connections are spread over them", |o, v| {
-        o.spec.hosts = v.split(',').filter(|host| !host.is_empty()).map(str::to_string).collect();
-        Ok(())
-    }),
-    flag!("user", "NAME", "none", "user to log in as", |o, v| {
-        o.spec.user = Some(v.to_string());
-        Ok(())
-    }),
-    flag!(
-        "password",
-        "WORD",
-        "FAIRLANE_PASSWORD",
-        "their password (others on this machine may see it)",
-        |o, v| {
-            o.spec.password = Some(v.to_string());
-            Ok(())
-        }
-    ),
-    flag!("password-file", "FILE", "none", "file whose first line is the password", |o, v| {
-        o.spec.password = Some(password_file(v)?);
-        Ok(())
-    }),
+    common::hosts("127.0.0.1:9042"),
+    common::user("none"),
+    common::password(),
+    common::password_file(),
     flag!(
         "rate",
         "RATE[:TIME],…",
@@ -251,22 +260,13 @@ static FLAGS: &[Flag<Options>] = &[
         o.ladder = Some(v.split(',').map(|n| whole(n).map(|n| n as usize)).collect::<Result<_, _>>()?);
         Ok(())
     }),
-    flag!("json", "FILE", "none", "write the report as JSON (`-` for standard output)", |o, v| {
-        o.json = Some(v.to_string());
-        Ok(())
-    }),
+    common::json(),
     flag!("hdr", "FILE", "none", "write the raw histograms, for `merge`", |o, v| {
         o.hdr = Some(v.to_string());
         Ok(())
     }),
-    flag!("quiet", "", "off", "no progress on standard error", |o, _| {
-        o.quiet = true;
-        Ok(())
-    }),
-    flag!("help", "", "", "this text", |o, _| {
-        o.help = true;
-        Ok(())
-    }),
+    common::quiet(),
+    common::help(),
 ];
 
 /// The help, from the table.
@@ -344,6 +344,13 @@ pub(crate) fn read<O>(
     Ok(words)
 }
 
+/// An open loop of these rates a second, each for its own time or for the one given.
+pub(crate) fn open_loop(rates: &[(f64, Option<f64>)], duration_s: f64) -> Pacing {
+    let step =
+        |(rate, time): &(f64, Option<f64>)| Step { rate_per_s: *rate, seconds: time.unwrap_or(duration_s) };
+    Pacing::Open(rates.iter().map(step).collect())
+}
+
 impl Options {
     /// The load these options ask for, checked.
     ///
@@ -352,9 +359,7 @@ impl Options {
     pub(crate) fn spec(&self, workload: Workload) -> Result<Spec, LoadError> {
         let mut spec = self.spec.clone();
         spec.workload = workload;
-        if spec.password.is_none() {
-            spec.password = std::env::var("FAIRLANE_PASSWORD").ok();
-        }
+        spec.password = password_or_environment(spec.password.as_ref());
         let duration = self.duration_s.unwrap_or(30.0);
         spec.pacing = match (&self.rate, self.in_flight) {
             (Some(_), Some(_)) => {
@@ -362,13 +367,7 @@ impl Options {
                     "--rate is an open loop and --in-flight a closed one: give one of them.".into(),
                 ));
             }
-            (Some(rates), None) => {
-                let step = |(rate, time): &(f64, Option<f64>)| Step {
-                    rate_per_s: *rate,
-                    seconds: time.unwrap_or(duration),
-                };
-                Pacing::Open(rates.iter().map(step).collect())
-            }
+            (Some(rates), None) => open_loop(rates, duration),
             (None, in_flight) => Pacing::Closed { in_flight: in_flight.unwrap_or(64), seconds: duration },
         };
         let clustered = self.rows_per_partition.is_some() || workload == Workload::Slice;

@@ -20,6 +20,7 @@
 mod arrivals;
 mod cli;
 mod clock;
+mod common;
 mod connection;
 mod connector;
 mod data;

@@ -1,6 +1,6 @@
 //! What is known of statements of CQL while they run, for `system.running_statements` (see `engine::RunningStatement`).
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use access::Cancelled;
 use engine::{RunningStatement, VirtualTable};
@@ -63,14 +63,17 @@ fn cancel(core: &Core, id: &str, role: Option<&str>) -> Cancelled {
     Cancelled::Done
 }
 
-/// The table, for a core's registry.
-pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
+/// Has a core's statements seen in the table, and cancelled by their ids.
+pub(crate) fn register(core: &Rc<Core>) {
     let weak = Rc::downgrade(core);
     core.access.on_cancel(move |id, role| match weak.upgrade() {
         Some(core) => cancel(&core, id, role),
         None => Cancelled::Unknown,
     });
-    let core = Rc::downgrade(core);
+    core.engine.registry().add_rows(table(Rc::downgrade(core)));
+}
+
+fn table(core: Weak<Core>) -> VirtualTable {
     RunningStatement::table(move || {
         let Some(core) = core.upgrade() else { return Vec::new() };
         let (now_ns, sessions) = (lanes::time::monotonic_ns(), core.sessions.borrow());

@@ -50,7 +50,7 @@ pub(crate) fn register(core: &Rc<Core>) {
     }
     registry.add(clients(core));
     registry.add(crate::level_usage::table(core));
-    registry.add_rows(crate::running::table(core));
+    crate::running::register(core);
 }
 
 fn local(shared: Arc<Shared>, engine: Weak<dyn Engine>) -> VirtualTable {

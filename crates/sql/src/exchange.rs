@@ -15,32 +15,25 @@
 //!                 Scan
 //! ```
 
-use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::internal_err;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
-use datafusion::physical_plan::execution_plan::{
-    CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
-    SendableRecordBatchStream,
-};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream};
 use futures::StreamExt;
 use tokio::sync::mpsc;
 
+use crate::passage::{Passage, PassageExec};
 use crate::run::Run;
 use crate::scan::ScanExec;
 use crate::tasks::{self, Handles};
@@ -51,72 +44,23 @@ const BATCHES_MAX: usize = 2;
 
 /// See the head of this file.
 #[derive(Debug)]
-pub(crate) struct LaneExchangeExec {
-    input: Arc<dyn ExecutionPlan>,
-    properties: Arc<PlanProperties>,
-}
+pub(crate) struct LaneExchange;
 
-impl LaneExchangeExec {
-    fn over(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        let properties = input.properties().clone();
-        Arc::new(LaneExchangeExec { input, properties })
-    }
-}
+impl Passage for LaneExchange {
+    const NAME: &'static str = "LaneExchangeExec";
 
-impl DisplayAs for LaneExchangeExec {
-    fn fmt_as(&self, _t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LaneExchangeExec: partitions={}", self.properties.output_partitioning().partition_count())
-    }
-}
-
-impl ExecutionPlan for LaneExchangeExec {
-    fn name(&self) -> &'static str {
-        "LaneExchangeExec"
+    fn describe(input: &Arc<dyn ExecutionPlan>) -> String {
+        format!("{}: partitions={}", Self::NAME, partitions(input))
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.pop()) {
-            (Some(input), None) => Ok(LaneExchangeExec::over(input)),
-            _ => internal_err!("a lane exchange has one input"),
-        }
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let run = Run::of(&context);
-        let input = self.input.clone();
-        let schema = self.schema();
+    fn run(
+        input: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let (run, input, schema) = (Run::of(&context), input.clone(), input.schema());
         let make = move |handles| on_core(handles, partition, pump(input, partition, context));
         Ok(elsewhere(schema, run, make))
-    }
-
-    fn cardinality_effect(&self) -> CardinalityEffect {
-        CardinalityEffect::Equal
     }
 }
 
@@ -261,6 +205,6 @@ fn brings_together(node: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// One partition runs wherever it is asked for; a scan finds its cores by itself.
 fn place(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-    let stays = partitions(&input) == 1 || input.is::<ScanExec>() || input.is::<LaneExchangeExec>();
-    if stays { input } else { LaneExchangeExec::over(input) }
+    let stays = partitions(&input) == 1 || input.is::<ScanExec>() || input.is::<PassageExec<LaneExchange>>();
+    if stays { input } else { PassageExec::<LaneExchange>::over(input) }
 }

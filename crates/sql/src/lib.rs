@@ -26,6 +26,7 @@ mod outcome;
 mod output;
 mod own;
 mod parameters;
+mod passage;
 mod plan;
 mod query;
 mod run;

@@ -50,6 +50,18 @@ impl fmt::Debug for Planner {
     }
 }
 
+/// A planner that other crates know nothing about: whoever drops a [`Sql`] would otherwise compile what drops all of DataFusion, once
+/// more in each program and test.
+pub(crate) trait Planning: fmt::Debug + Send + Sync {
+    fn planner(&self) -> &Planner;
+}
+
+impl Planning for Planner {
+    fn planner(&self) -> &Planner {
+        self
+    }
+}
+
 /// A planned statement. Parameters, if it has any, have no values yet.
 pub(crate) struct Planned {
     state: SessionState,

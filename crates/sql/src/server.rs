@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::{Arc, OnceLock};
@@ -22,7 +22,7 @@ use workload::Admission;
 use crate::catalog::Tables;
 use crate::config::SqlConfig;
 use crate::connection;
-use crate::plan::Planner;
+use crate::plan::{Planner, Planning};
 use crate::run::Run;
 use crate::spill::SpillSpace;
 use crate::tasks::Handles;
@@ -69,12 +69,20 @@ pub struct Sql {
 #[derive(Debug)]
 struct Shared {
     config: SqlConfig,
-    planner: Planner,
+    planner: Box<dyn Planning>,
     handles: OnceLock<&'static Handles>,
     space: OnceLock<Arc<SpillSpace>>,
     warn: Warn,
     connections: AtomicUsize,
     stopping: AtomicBool,
+}
+
+impl Live {
+    /// Has the running statement end.
+    fn cancel(&self) {
+        self.cancelled.set(true);
+        self.bell.notify_waiters();
+    }
 }
 
 /// A query that runs, as `system.running_statements` shows it.
@@ -130,12 +138,17 @@ impl Sql {
     /// A door, not open yet. What the log is to say is given to `warn`, on a fast lane.
     #[must_use]
     pub fn new(config: SqlConfig, warn: impl Fn(&str) + Send + Sync + 'static) -> Sql {
+        Sql::make(config, Warn(Box::new(warn)))
+    }
+
+    /// Apart, so that it is compiled here and not again with each caller's `warn`.
+    fn make(config: SqlConfig, warn: Warn) -> Sql {
         let shared = Shared {
             config,
-            planner: Planner::new(),
+            planner: Box::new(Planner::new()),
             handles: OnceLock::new(),
             space: OnceLock::new(),
-            warn: Warn(Box::new(warn)),
+            warn,
             connections: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         };
@@ -147,7 +160,7 @@ impl Sql {
     }
 
     pub(crate) fn planner(&self) -> &Planner {
-        &self.shared.planner
+        self.shared.planner.planner()
     }
 
     /// The runtimes that work is entered into.
@@ -208,7 +221,8 @@ impl Sql {
         let listener = lanes::net::listen(address, false).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         if let Some(folder) = &self.shared.config.spill_dir {
-            let space = self.open_space(folder).await.map_err(|e| StartError::Spill(folder.clone(), e))?;
+            let space = SpillSpace::open(folder, self.shared.config.spill_bytes_max).await;
+            let space = space.map_err(|error| StartError::Spill(folder.clone(), error))?;
             self.shared.space.set(space).expect("the door is opened once");
         }
         let handles = Handles::find().await;
@@ -217,17 +231,6 @@ impl Sql {
         let here = self.here().expect("core 0 has joined");
         *here.accepting.borrow_mut() = Some(task);
         Ok(bound)
-    }
-
-    async fn open_space(&self, folder: &Path) -> io::Result<Arc<SpillSpace>> {
-        let max = match self.shared.config.spill_bytes_max {
-            Some(max) => max,
-            None => {
-                lanes::disk::create_dir_all(folder).await?;
-                lanes::disk::space(folder).await?.0 / 4
-            }
-        };
-        SpillSpace::open(folder, max).await
     }
 
     /// Connections now.
@@ -274,8 +277,7 @@ impl Sql {
         let ring = move || async move {
             let Some(here) = sql.here() else { return };
             if let Some(live) = here.sessions.borrow().get(&session).filter(|live| live.secret == secret) {
-                live.cancelled.set(true);
-                live.bell.notify_waiters();
+                live.cancel();
             }
         };
         lanes::call(number % lanes::cores(), ring).await;
@@ -370,8 +372,7 @@ impl Here {
             None => Cancelled::Unknown,
             Some(live) if role.is_some_and(|role| live.role != role) => Cancelled::OfOther,
             Some(live) => {
-                live.cancelled.set(true);
-                live.bell.notify_waiters();
+                live.cancel();
                 Cancelled::Done
             }
         }

@@ -45,15 +45,20 @@ pub(crate) struct SpillSpace {
 }
 
 impl SpillSpace {
-    /// Room for so many bytes in a folder, which is made, and emptied of what an earlier server left there.
+    /// Room for so many bytes in a folder (else for a quarter of what is free there), which is made, and emptied of what an earlier
+    /// server left.
     ///
     /// # Errors
     /// As the disk says.
-    pub(crate) async fn open(folder: &Path, max_bytes: u64) -> io::Result<Arc<SpillSpace>> {
+    pub(crate) async fn open(folder: &Path, max_bytes: Option<u64>) -> io::Result<Arc<SpillSpace>> {
         disk::create_dir_all(folder).await?;
         for name in disk::list_dir(folder).await? {
             disk::remove_file(&folder.join(name)).await?;
         }
+        let max_bytes = match max_bytes {
+            Some(max) => max,
+            None => disk::space(folder).await?.0 / 4,
+        };
         let (used_bytes, files) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(Arc::new(SpillSpace { folder: folder.to_owned(), max_bytes, used_bytes, files }))
     }

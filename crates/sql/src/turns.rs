@@ -7,27 +7,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::common::internal_err;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::unnest::UnnestExec;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
-};
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::Stream;
 use futures::future::BoxFuture;
 
+use crate::passage::{Passage, PassageExec};
 use crate::run::Run;
 
 /// See the head of this file.
 #[derive(Debug)]
-pub(crate) struct TurnExec {
-    input: Arc<dyn ExecutionPlan>,
-}
+struct Turn;
 
 /// The node, with what gives way above it if it makes much out of little.
 pub(crate) fn giving_way(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
@@ -36,56 +30,19 @@ pub(crate) fn giving_way(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan>
         || node.is::<HashJoinExec>()
         || node.is::<SortMergeJoinExec>()
         || node.is::<UnnestExec>();
-    if makes_many { Arc::new(TurnExec { input: node }) } else { node }
+    if makes_many { PassageExec::<Turn>::over(node) } else { node }
 }
 
-impl DisplayAs for TurnExec {
-    fn fmt_as(&self, _t: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TurnExec")
-    }
-}
+impl Passage for Turn {
+    const NAME: &'static str = "TurnExec";
 
-impl ExecutionPlan for TurnExec {
-    fn name(&self) -> &'static str {
-        "TurnExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.pop()) {
-            (Some(input), None) => Ok(Arc::new(TurnExec { input })),
-            _ => internal_err!("what gives way has one input"),
-        }
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn run(
+        input: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         let run = Run::of(&context);
-        let input = self.input.execute(partition, context)?;
+        let input = input.execute(partition, context)?;
         let schema = input.schema();
         let turns = Turns { input, run, gave_way: false, moving: None };
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, turns)))

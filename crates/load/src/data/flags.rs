@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use super::Decimals;
 use super::fill::{Cql, Target};
 use crate::LoadError;
-use crate::flags::{Flag, flag, list, number, password_file, usage, whole};
+use crate::common::{self, Common, password_or_environment};
+use crate::flags::{Flag, flag, list, number, usage, whole};
 
 /// Rows of a scale: beyond it, keys no longer fit what the generator counts with.
 const SCALE_MAX: f64 = 1000.0;
@@ -56,6 +57,32 @@ impl Default for Options {
     }
 }
 
+impl Common for Options {
+    fn set_hosts(&mut self, hosts: Vec<String>) {
+        self.hosts = hosts;
+    }
+
+    fn user(&mut self) -> &mut Option<String> {
+        &mut self.user
+    }
+
+    fn password(&mut self) -> &mut Option<String> {
+        &mut self.password
+    }
+
+    fn json(&mut self) -> &mut Option<String> {
+        &mut self.json
+    }
+
+    fn quiet(&mut self) -> &mut bool {
+        &mut self.quiet
+    }
+
+    fn help(&mut self) -> &mut bool {
+        &mut self.help
+    }
+}
+
 const TPCH: &[Flag<Options>] = &[
     flag!("scale", "N", "1", "scale factor: 1 is about a gigabyte; fractions too", |o, v| {
         o.scale = number(v)?;
@@ -91,28 +118,10 @@ const BOTH: &[Flag<Options>] = &[
         o.csv = Some(PathBuf::from(v));
         Ok(())
     }),
-    flag!("hosts", "HOST:PORT,…", "127.0.0.1:9042", "servers; connections are spread over them", |o, v| {
-        o.hosts = v.split(',').filter(|host| !host.is_empty()).map(str::to_string).collect();
-        Ok(())
-    }),
-    flag!("user", "NAME", "none", "user to log in as", |o, v| {
-        o.user = Some(v.to_string());
-        Ok(())
-    }),
-    flag!(
-        "password",
-        "WORD",
-        "FAIRLANE_PASSWORD",
-        "their password (others on this machine may see it)",
-        |o, v| {
-            o.password = Some(v.to_string());
-            Ok(())
-        }
-    ),
-    flag!("password-file", "FILE", "none", "file whose first line is the password", |o, v| {
-        o.password = Some(password_file(v)?);
-        Ok(())
-    }),
+    common::hosts("127.0.0.1:9042"),
+    common::user("none"),
+    common::password(),
+    common::password_file(),
     flag!("keyspace", "NAME", "the workload's", "keyspace of the tables", |o, v| {
         o.keyspace = Some(v.to_string());
         Ok(())
@@ -133,18 +142,9 @@ const BOTH: &[Flag<Options>] = &[
         o.in_flight = whole(v)? as usize;
         Ok(())
     }),
-    flag!("json", "FILE", "none", "write the report as JSON (`-` for standard output)", |o, v| {
-        o.json = Some(v.to_string());
-        Ok(())
-    }),
-    flag!("quiet", "", "off", "no progress on standard error", |o, _| {
-        o.quiet = true;
-        Ok(())
-    }),
-    flag!("help", "", "", "this text", |o, _| {
-        o.help = true;
-        Ok(())
-    }),
+    common::json(),
+    common::quiet(),
+    common::help(),
 ];
 
 fn table(workload: &str) -> impl Iterator<Item = &'static Flag<Options>> {
@@ -213,7 +213,7 @@ impl Options {
         Ok(Target::Cql(Cql {
             hosts: self.hosts.clone(),
             user: self.user.clone(),
-            password: self.password.clone().or_else(|| std::env::var("FAIRLANE_PASSWORD").ok()),
+            password: password_or_environment(self.password.as_ref()),
             keyspace,
             replication: self.replication,
             consistency,

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use super::queries;
 use super::spec::SqlSpec;
 use crate::LoadError;
-use crate::flags::{Flag, flag, list, password_file, rates, seconds, usage, whole};
-use crate::spec::{Pacing, Step, is_name, seconds_ok};
+use crate::common::{self, Common, password_or_environment};
+use crate::flags::{Flag, flag, list, open_loop, rates, seconds, usage, whole};
+use crate::spec::{Pacing, is_name, seconds_ok};
 
 /// Connections, at most: each is a socket and a client.
 const CONCURRENCY_MAX: usize = 20_000;
@@ -33,6 +34,32 @@ pub(crate) struct Options {
     pub(crate) hdr: Option<String>,
     pub(crate) quiet: bool,
     pub(crate) help: bool,
+}
+
+impl Common for Options {
+    fn set_hosts(&mut self, hosts: Vec<String>) {
+        self.hosts = Some(hosts);
+    }
+
+    fn user(&mut self) -> &mut Option<String> {
+        &mut self.user
+    }
+
+    fn password(&mut self) -> &mut Option<String> {
+        &mut self.password
+    }
+
+    fn json(&mut self) -> &mut Option<String> {
+        &mut self.json
+    }
+
+    fn quiet(&mut self) -> &mut bool {
+        &mut self.quiet
+    }
+
+    fn help(&mut self) -> &mut bool {
+        &mut self.help
+    }
 }
 
 const FLAGS: &[Flag<Options>] = &[
@@ -94,28 +121,10 @@ const FLAGS: &[Flag<Options>] = &[
         o.drain_s = Some(seconds(v)?);
         Ok(())
     }),
-    flag!("hosts", "HOST:PORT,…", "127.0.0.1:5432", "servers; connections are spread over them", |o, v| {
-        o.hosts = Some(v.split(',').filter(|host| !host.is_empty()).map(str::to_string).collect());
-        Ok(())
-    }),
-    flag!("user", "NAME", "admin", "user to log in as", |o, v| {
-        o.user = Some(v.to_string());
-        Ok(())
-    }),
-    flag!(
-        "password",
-        "WORD",
-        "FAIRLANE_PASSWORD",
-        "their password (others on this machine may see it)",
-        |o, v| {
-            o.password = Some(v.to_string());
-            Ok(())
-        }
-    ),
-    flag!("password-file", "FILE", "none", "file whose first line is the password", |o, v| {
-        o.password = Some(password_file(v)?);
-        Ok(())
-    }),
+    common::hosts("127.0.0.1:5432"),
+    common::user("admin"),
+    common::password(),
+    common::password_file(),
     flag!("database", "NAME", "fairlane", "database to connect to", |o, v| {
         o.database = Some(v.to_string());
         Ok(())
@@ -124,22 +133,13 @@ const FLAGS: &[Flag<Options>] = &[
         o.seed = Some(whole(v)?);
         Ok(())
     }),
-    flag!("json", "FILE", "none", "write the report as JSON (`-` for standard output)", |o, v| {
-        o.json = Some(v.to_string());
-        Ok(())
-    }),
+    common::json(),
     flag!("hdr", "FILE", "none", "write the raw histograms, for `merge`", |o, v| {
         o.hdr = Some(v.to_string());
         Ok(())
     }),
-    flag!("quiet", "", "off", "no progress on standard error", |o, _| {
-        o.quiet = true;
-        Ok(())
-    }),
-    flag!("help", "", "", "this text", |o, _| {
-        o.help = true;
-        Ok(())
-    }),
+    common::quiet(),
+    common::help(),
 ];
 
 /// The help.
@@ -184,13 +184,7 @@ impl Options {
         refuse(self.rate.is_some() && self.rounds > 0, "--rounds is of a closed loop: give it or --rate.")?;
         let pacing = match &self.rate {
             None => Pacing::Closed { in_flight: concurrency, seconds: duration },
-            Some(rates) => {
-                let step = |(rate, time): &(f64, Option<f64>)| Step {
-                    rate_per_s: *rate,
-                    seconds: time.unwrap_or(duration),
-                };
-                Pacing::Open(rates.iter().map(step).collect())
-            }
+            Some(rates) => open_loop(rates, duration),
         };
         let mut setup: Vec<String> =
             self.search_path.iter().map(|name| format!("SET search_path TO {name}")).collect();
@@ -202,7 +196,7 @@ impl Options {
         let spec = SqlSpec {
             hosts,
             user: self.user.clone().unwrap_or_else(|| "admin".to_string()),
-            password: self.password.clone().or_else(|| std::env::var("FAIRLANE_PASSWORD").ok()),
+            password: password_or_environment(self.password.as_ref()),
             database: self.database.clone().unwrap_or_else(|| "fairlane".to_string()),
             queries: queries::read(path, &self.only)?,
             setup,
@@ -226,6 +220,7 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Step;
 
     fn spec(line: &str) -> Result<SqlSpec, LoadError> {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/queries");

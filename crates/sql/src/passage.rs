@@ -1,0 +1,102 @@
+//! Nodes of a plan with one input whose rows they leave as they are: they say how its partitions are run, and nothing else.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::TaskContext;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::CardinalityEffect;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
+};
+
+/// How a partition of the input is run.
+pub(crate) trait Passage: fmt::Debug + Send + Sync + 'static {
+    /// The node's name in plans.
+    const NAME: &'static str;
+
+    /// How `EXPLAIN` shows it.
+    fn describe(_input: &Arc<dyn ExecutionPlan>) -> String {
+        Self::NAME.to_owned()
+    }
+
+    /// The rows of a partition.
+    ///
+    /// # Errors
+    /// Those of the input.
+    fn run(
+        input: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream>;
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct PassageExec<P> {
+    input: Arc<dyn ExecutionPlan>,
+    how: PhantomData<P>,
+}
+
+impl<P: Passage> PassageExec<P> {
+    pub(crate) fn over(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        Arc::new(PassageExec::<P> { input, how: PhantomData })
+    }
+}
+
+impl<P: Passage> DisplayAs for PassageExec<P> {
+    fn fmt_as(&self, _t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&P::describe(&self.input))
+    }
+}
+
+impl<P: Passage> ExecutionPlan for PassageExec<P> {
+    fn name(&self) -> &'static str {
+        P::NAME
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.pop()) {
+            (Some(input), None) => Ok(PassageExec::<P>::over(input)),
+            _ => internal_err!("{} has one input", P::NAME),
+        }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        P::run(&self.input, partition, context)
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        CardinalityEffect::Equal
+    }
+}
