@@ -203,13 +203,20 @@ impl Embedded {
 
     /// A write of one row that this core owns.
     fn write_one(&self, plan: &WritePlan, request: &Request<'_>) -> Option<Execution> {
-        let (key, row) = match plan.one_row(request.values, request, self.next_us())? {
-            Ok(one) => one,
+        let key = match plan.one_key(request.values)? {
+            Ok(key) => key,
             Err(error) => return Some(Execution::Ready(Err(error))),
         };
         let token = schema::token::token(&key);
         let table = TableId(plan.def.id.as_u128());
         let core = self.owner(token);
+        if core == lanes::current_core() {
+            self.shard.prefetch(table, token);
+        }
+        let row = match plan.one_row(&key, request.values, request, self.next_us()) {
+            Ok(row) => row,
+            Err(error) => return Some(Execution::Ready(Err(error))),
+        };
         if core == lanes::current_core() {
             return Some(match self.shard.put(table, token, &key, &row) {
                 Ok(commit) => Execution::Written(commit.number()),

@@ -49,7 +49,7 @@ pub use context::{
 };
 pub use group::{Group, GroupSpec, Usage};
 pub use lanes::{Lanes, StartError};
-pub use memory::keep_freed_memory;
+pub use memory::{keep_freed_memory, prefetch};
 pub use pause::{AtPause, at_pause};
 pub use report::{Report, Reporter};
 pub use self_check::WakeUp;

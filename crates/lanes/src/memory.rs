@@ -1,5 +1,5 @@
-//! What the allocator does with freed memory.
-#![expect(unsafe_code, reason = "an option of a C library")]
+//! What the allocator does with freed memory, and what the processor should fetch from memory early.
+#![expect(unsafe_code, reason = "an option of a C library; an instruction of the processor")]
 
 use libmimalloc_sys::{mi_option_get, mi_option_set, mi_option_t};
 
@@ -20,6 +20,20 @@ pub fn keep_freed_memory() -> bool {
         }
         mi_option_get(PURGE_DELAY) < 0
     }
+}
+
+/// Has the processor fetch the cache line where `place` begins, if it is far, while the program goes on: for what will be needed some
+/// hundred instructions later. On processors of other makes than x86-64 it does nothing.
+#[inline(always)]
+pub fn prefetch<T>(place: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which reads nothing as far as the program can see, and never faults.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>((&raw const *place).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
 }
 
 #[cfg(test)]

@@ -153,6 +153,20 @@ impl Memtable {
         Some((partition.row(clustering)?.clone(), partition.floor(clustering)))
     }
 
+    /// Has the processor fetch a partition's place, which [`Memtable::prefetch_row`], [`Memtable::row`] or [`Memtable::put`] will look at.
+    #[inline]
+    pub(crate) fn prefetch(&self, token: i64) {
+        self.buckets.prefetch(token, self.partitions);
+    }
+
+    /// Has the processor fetch the row of a partition that has only one.
+    #[inline]
+    pub(crate) fn prefetch_row(&self, token: i64) {
+        if let Some(Bucket::Row(row)) = self.buckets.get(token) {
+            row.prefetch();
+        }
+    }
+
     /// Writes one row that carries its key, if it is the only one of its partition; returns about how many bytes the table
     /// grew by.
     pub(crate) fn put(&mut self, token: i64, key: &[u8], row: &Draft) -> usize {

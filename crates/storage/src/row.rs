@@ -223,6 +223,12 @@ impl Row {
         head.marker.is_none() && head.deletion.is_none() && head.directory.is_empty()
     }
 
+    /// Has the processor fetch the row's first and last bytes.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        self.0.first().into_iter().chain(self.0.last()).for_each(lanes::prefetch);
+    }
+
     /// Bytes of memory it takes: its own and two reference counts.
     pub(crate) fn bytes(&self) -> usize {
         self.0.len() + 16

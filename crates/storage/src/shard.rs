@@ -233,6 +233,15 @@ impl Shard {
         Ok(Commit::new(self.clone(), record))
     }
 
+    /// Has the processor fetch what [`Shard::put`] will look at first. Worth it where there is something to do in between: memory that is
+    /// far takes as long as a hundred instructions or more.
+    #[inline]
+    pub fn prefetch(&self, table: TableId, token: i64) {
+        if let Some(table) = self.state.borrow().tables.get(&table) {
+            table.active.prefetch(token);
+        }
+    }
+
     /// Writes one row: [`Shard::apply`] without its allocations. A row without clustering carries its partition's key, others do
     /// not.
     ///
@@ -245,6 +254,9 @@ impl Shard {
         key: &[u8],
         row: &Draft,
     ) -> Result<Commit, StorageError> {
+        if let Some(table) = self.state.borrow().tables.get(&table) {
+            table.active.prefetch_row(token);
+        }
         let record = self.append(|out| match row.key() == key {
             true => put_one_row(out, table, token, row),
             false => put_row_of(out, table, token, key, row),

@@ -65,6 +65,27 @@ impl<V: Clone> TokenMap<V> {
         }
     }
 
+    /// Has the processor fetch what a search for this token in a map of about `len` values reads last; what it reads before that is
+    /// mostly near already.
+    #[inline]
+    pub(crate) fn prefetch(&self, token: i64, len: usize) {
+        let mut branch = &self.0;
+        let mut shift = 0;
+        for _ in 0..len.max(1).ilog2() / DIGIT_BITS {
+            let Some(Slot::Branch(next)) = branch.find(digit(token, shift)).map(|at| &branch.slots[at])
+            else {
+                return;
+            };
+            branch = next;
+            shift += DIGIT_BITS;
+        }
+        if let Some(at) = branch.find(digit(token, shift)) {
+            // The slot, and where the slots' count of references is.
+            lanes::prefetch(&branch.slots[at]);
+            lanes::prefetch(&branch.slots[0]);
+        }
+    }
+
     /// The value, to be changed; what is shared on the way to it is copied.
     #[inline]
     pub(crate) fn get_mut(&mut self, token: i64) -> Option<&mut V> {

@@ -52,21 +52,11 @@ fn moment(
     Ok(Moment { timestamp, now_s, expiry: expiry(plan, values, now_s)?, lists })
 }
 
-/// The key of a partition, and its row.
-type KeyAndRow<'a> = (Cow<'a, [u8]>, Draft);
-
 impl WritePlan {
-    /// For a write that sets columns of one row whose key is given whole: the partition, and the row. Most writes are such, and this
-    /// is their way, with one allocation.
-    pub(crate) fn one_row<'a>(
-        &'a self,
-        values: &[Value<'a>],
-        request: &Request<'_>,
-        now_us: i64,
-    ) -> Option<Result<KeyAndRow<'a>, Error>> {
-        let (Act::Columns { marker, statics, regulars }, [key]) =
-            (&self.act, &self.restrictions.partition[..])
-        else {
+    /// For a write that sets columns of one row whose key is given whole, the key: most writes are such, and [`WritePlan::one_row`] is
+    /// their way, with one allocation.
+    pub(crate) fn one_key<'a>(&'a self, values: &[Value<'a>]) -> Option<Result<Cow<'a, [u8]>, Error>> {
+        let (Act::Columns { statics, .. }, [key]) = (&self.act, &self.restrictions.partition[..]) else {
             return None;
         };
         if !statics.is_empty()
@@ -76,14 +66,22 @@ impl WritePlan {
         {
             return None;
         }
-        let key = single(key, values)?;
-        Some((|| {
-            let key = key?;
-            check_key(&self.def, &key)?;
-            let at = moment(self, values, request, Times { now_us, list_us: now_us })?;
-            let row = row_of(&key, &[], *marker, regulars, values, &at, &Before::new())?;
-            Ok((key, row.draft()))
-        })())
+        Some(single(key, values)?.and_then(|key| check_key(&self.def, &key).map(|()| key)))
+    }
+
+    /// The row of a write that has [`WritePlan::one_key`].
+    pub(crate) fn one_row(
+        &self,
+        key: &[u8],
+        values: &[Value<'_>],
+        request: &Request<'_>,
+        now_us: i64,
+    ) -> Result<Draft, Error> {
+        let Act::Columns { marker, regulars, .. } = &self.act else {
+            unreachable!("a write with one key sets columns")
+        };
+        let at = moment(self, values, request, Times { now_us, list_us: now_us })?;
+        Ok(row_of(key, &[], *marker, regulars, values, &at, &Before::new())?.draft())
     }
 }
 
