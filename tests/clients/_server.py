@@ -16,9 +16,10 @@ class Server:
     itself one.
     """
 
-    def __init__(self, password=PASSWORD, memory="256MiB"):
+    def __init__(self, password=PASSWORD, memory="256MiB", flags=()):
         self.password = password
         self.memory = memory
+        self.flags = flags
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="fairlane-client-")
@@ -27,7 +28,7 @@ class Server:
             environment["FAIRLANE_ADMIN_PASSWORD"] = self.password
         command = [os.environ["FAIRLANE_BIN"], "serve", "--cores", "2", "--overprovisioned", "--memory", self.memory]
         command += ["--shard-aware-port", "0", "--sql-listen", "127.0.0.1:0", "--disk-probe", "off"]
-        command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
+        command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", *self.flags]
         self.process = subprocess.Popen(
             command, env=environment, cwd=self.folder.name, stdout=subprocess.PIPE, text=True
         )

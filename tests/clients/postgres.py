@@ -3,10 +3,13 @@
 import datetime
 import decimal
 import shutil
+import socket
+import struct
 import subprocess
 import threading
 import urllib.request
 import uuid
+from pathlib import Path
 
 import psycopg
 from cassandra.auth import PlainTextAuthProvider
@@ -15,6 +18,8 @@ from cassandra.cluster import Cluster
 from _server import PASSWORD, PATIENCE_S, Server
 
 ROWS = 2000
+# A certificate of 127.0.0.1 that vouches for itself, for these tests only.
+TLS = Path(__file__).resolve().parent / "tls"
 ID = uuid.UUID("8f14e45f-ceea-467f-a8b6-15d2a0c9c9c4")
 
 
@@ -108,6 +113,8 @@ def queries(db):
     assert len(db.execute("SELECT * FROM orders").fetchall()) == ROWS
     assert len(db.execute("SELECT * FROM orders LIMIT 17").fetchall()) == 17
     assert db.execute("SELECT n FROM generate_series(1, 3) AS t(n)").fetchall() == [(1,), (2,), (3,)]
+    held = dict(db.execute("SELECT purpose, sum(bytes) FROM system.memory GROUP BY purpose").fetchall())
+    assert len(held) == 5 and held["memtables"] > 10 * ROWS, held
     plan = "\n".join(str(row) for row in db.execute("EXPLAIN ANALYZE SELECT count(*) FROM orders").fetchall())
     assert "ScanExec" in plan and "LaneExchange" in plan, plan
     with db.cursor() as cursor:
@@ -227,6 +234,23 @@ def together(server):
     assert not failures, failures
 
 
+def encrypted(server):
+    """The certificate is one that a client can check, and what goes through it is whole."""
+    trusted = {"sslmode": "verify-full", "sslrootcert": str(TLS / "certificate.pem")}
+    for least in ("TLSv1.2", "TLSv1.3"):
+        with connect(server, ssl_min_protocol_version=least, ssl_max_protocol_version=least, **trusted) as db:
+            assert db.pgconn.ssl_in_use
+            rows = db.execute("SELECT note FROM shop.orders, generate_series(1, 20) AS t(n)").fetchall()
+            assert len(rows) == 20 * ROWS, len(rows)
+    with connect(server, sslmode="disable") as db:
+        assert not db.pgconn.ssl_in_use and db.execute("SELECT 1").fetchone() == (1,)
+    with socket.create_connection((server.host, server.sql_port), timeout=PATIENCE_S) as stream:
+        # The request for encryption, and what somebody in between would have passed for the client's.
+        stream.sendall(struct.pack("!ii", 8, 80877103) + b"Q")
+        assert stream.recv(1) == b"S"
+        assert b"unencrypted data" in stream.recv(1000)
+
+
 PSQL = [
     ("\\dt shop.*", ["orders", "secrets", "3 rows"]),
     ("\\d shop.orders", ["customer", "integer", "note", "text"]),
@@ -234,6 +258,10 @@ PSQL = [
     ("\\l", ["fairlane"]),
     ("SELECT count(*) AS many FROM shop.orders;", ["many", str(ROWS)]),
     ("LIST ALL SERVICE LEVELS;", ["reports"]),
+    ("\\du", ["admin", "Superuser", "ann"]),
+    ("\\dn+", ["shop"]),
+    ("\\df", ["0 rows"]),
+    ("SELECT version();", ["PostgreSQL", "fairlane"]),
 ]
 
 
@@ -252,7 +280,8 @@ def psql(server):
 
 
 def main():
-    with Server() as server:
+    flags = ["--tls-certificate", str(TLS / "certificate.pem"), "--tls-key", str(TLS / "key.pem")]
+    with Server(flags=flags) as server:
         fill(server)
         with connect(server) as db:
             types(db)
@@ -263,6 +292,7 @@ def main():
             cancel(db)
         rights(server)
         together(server)
+        encrypted(server)
         psql(server)
 
 

@@ -180,7 +180,7 @@ impl Rooms {
         let opened = self.lanes.block_on(0, Group::CONTROL, move || async move { opening.open().await });
         let failed = |error| {
             stop_sql(&sql, &self.lanes);
-            format!("{error} (--sql-listen, --allow-plaintext).")
+            format!("{error} (--sql-listen, --tls-certificate, --allow-plaintext).")
         };
         opened.map_err(failed).map(|address| (sql.clone(), address))
     }

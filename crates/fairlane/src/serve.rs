@@ -95,6 +95,7 @@ fn open_and_wait(
         let level = if event.is_bad() { Level::Warn } else { Level::Info };
         to_log.log(level, &event.to_string(), &[]);
     });
+    let sql = sql_config(settings)?;
     let rooms = Rooms::open(lanes, settings, memory_bytes, given, &teller)?;
     if let Some(path) = rooms.password_file() {
         let said = format!(
@@ -104,10 +105,8 @@ fn open_and_wait(
         );
         logger.log(Level::Warn, &said, &[]);
     }
-    let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
-        let sql = sql_config(settings);
-        rooms.open_doors(server_config(settings, host_id), sql, logger.clone())
-    });
+    let opened = folder::host_id(&settings.data_dir)
+        .and_then(|host_id| rooms.open_doors(server_config(settings, host_id), sql, logger.clone()));
     let doors = match opened {
         Ok(doors) => doors,
         Err(reason) => {
@@ -165,15 +164,28 @@ fn server_config(settings: &Settings, host_id: uuid::Uuid) -> ServerConfig {
 }
 
 /// None where SQL is off.
-fn sql_config(settings: &Settings) -> Option<SqlConfig> {
-    Some(SqlConfig {
-        listen: settings.sql_listen?,
+fn sql_config(settings: &Settings) -> Result<Option<SqlConfig>, String> {
+    let tls = match (&settings.tls_certificate, &settings.tls_key) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => {
+            let tls = Tls::from_files(certificate, key);
+            Some(tls.map_err(|reason| format!("{reason} (--tls-certificate, --tls-key)."))?)
+        }
+        _ => {
+            return Err(
+                "A certificate needs its key: give both --tls-certificate and --tls-key, or neither.".into(),
+            );
+        }
+    };
+    Ok(settings.sql_listen.map(|listen| SqlConfig {
+        listen,
+        tls,
         allow_plaintext: settings.allow_plaintext,
         authenticate: settings.authenticate,
         spill_dir: Some(settings.data_dir.join("spill")),
         spill_bytes_max: settings.spill_limit_bytes,
         ..SqlConfig::default()
-    })
+    }))
 }
 
 /// Log lines, and the thread that writes them, so that no lane waits for whoever reads standard error.

@@ -18,6 +18,7 @@ mod http;
 mod lane_metrics;
 mod level_usage;
 pub mod logging;
+mod memory;
 mod output;
 mod plans;
 mod record;

@@ -4,11 +4,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::tls::Tls;
+
 /// Settings of the SQL door. [`SqlConfig::default`] listens on loopback with authentication on.
 #[derive(Clone, Debug)]
 pub struct SqlConfig {
     /// Where the Postgres protocol is spoken. Port 0 takes a free one.
     pub listen: SocketAddr,
+    /// What connections are encrypted with, if clients ask for it.
+    pub tls: Option<Tls>,
     /// Whether plain text is spoken beyond loopback.
     pub allow_plaintext: bool,
     /// Whether clients must log in. Without it every session is `anonymous` and may do everything.
@@ -37,6 +41,7 @@ impl Default for SqlConfig {
     fn default() -> SqlConfig {
         SqlConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 5432)),
+            tls: None,
             allow_plaintext: false,
             authenticate: true,
             spill_dir: None,
@@ -49,5 +54,12 @@ impl Default for SqlConfig {
             auth_failure_delay: Duration::from_millis(200),
             batch_rows: 8192,
         }
+    }
+}
+
+impl SqlConfig {
+    /// Whether clients may come without encryption.
+    pub(crate) fn takes_plaintext(&self) -> bool {
+        self.allow_plaintext || self.listen.ip().is_loopback()
     }
 }

@@ -5,16 +5,18 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use lanes::net::TcpStream;
 use pgwire::messages::startup::{BackendKeyData, ParameterStatus, SecretKey};
 use pgwire::messages::{DecodeContext, Message, PgWireFrontendMessage, ProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::server::TlsStream;
 
 use crate::failure::{Failure, state};
 use crate::login;
 use crate::server::{Counted, Here, Sql};
 use crate::session::Session;
+use crate::tls::Tls;
 
 /// Bytes of answers gathered before they are written.
 pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
@@ -38,9 +40,47 @@ impl From<io::Error> for End {
     }
 }
 
+/// A client's socket.
+enum Stream {
+    Plain(TcpStream),
+    Encrypted(Box<TlsStream<TcpStream>>),
+    /// Encryption was to begin, and did not.
+    Closed,
+}
+
+impl Stream {
+    /// Bytes that were appended, 0 at the end.
+    async fn read(&mut self, input: &mut BytesMut) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.read_buf(input).await,
+            Stream::Encrypted(stream) => stream.read_buf(input).await,
+            Stream::Closed => Ok(0),
+        }
+    }
+
+    async fn write_all(&mut self, output: &mut BytesMut) -> io::Result<()> {
+        match self {
+            Stream::Plain(stream) => stream.write_all_buf(output).await,
+            Stream::Encrypted(stream) => {
+                stream.write_all_buf(output).await?;
+                stream.flush().await
+            }
+            Stream::Closed => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Stream::Plain(stream) => Some(stream),
+            Stream::Encrypted(stream) => Some(stream.get_ref().0),
+            Stream::Closed => None,
+        }
+    }
+}
+
 /// See the head of this file.
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     input: BytesMut,
     output: BytesMut,
     context: DecodeContext,
@@ -51,7 +91,26 @@ impl Connection {
     fn new(stream: TcpStream, message_bytes_max: usize) -> Connection {
         let mut context = DecodeContext::default();
         context.protocol_version = ProtocolVersion::PROTOCOL3_0;
+        let stream = Stream::Plain(stream);
         Connection { stream, input: BytesMut::new(), output: BytesMut::new(), context, message_bytes_max }
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self.stream, Stream::Encrypted(_))
+    }
+
+    /// Goes on encrypted, as the client has asked for and been told.
+    pub(crate) async fn encrypt(&mut self, tls: &Tls) -> Result<(), End> {
+        // What came in clear must not pass for part of what comes encrypted.
+        if !self.input.is_empty() {
+            let text = "received unencrypted data after the request for encryption";
+            return Err(End::Failed(Failure::fatal(state::PROTOCOL, text)));
+        }
+        if let Stream::Plain(stream) = std::mem::replace(&mut self.stream, Stream::Closed) {
+            self.stream = Stream::Encrypted(Box::new(tls.acceptor().accept(stream).await?));
+        }
+        self.plain();
+        Ok(())
     }
 
     /// The connection is past its start: messages have a type, and may be longer.
@@ -64,7 +123,7 @@ impl Connection {
         self.message_bytes_max = message_bytes_max;
     }
 
-    /// No more encryption will be asked for.
+    /// No encryption will be asked for any more.
     pub(crate) fn plain(&mut self) {
         self.context.awaiting_frontend_ssl = false;
     }
@@ -76,7 +135,7 @@ impl Connection {
                 return Ok(message);
             }
             self.input.reserve(INPUT_BYTES);
-            if self.stream.read_buf(&mut self.input).await? == 0 {
+            if self.stream.read(&mut self.input).await? == 0 {
                 return Err(End::Gone);
             }
         }
@@ -143,12 +202,8 @@ impl Connection {
 
     /// Writes what was gathered. A client that does not read holds its statement back here.
     pub(crate) async fn flush(&mut self) -> Result<(), End> {
-        while !self.output.is_empty() {
-            let written = self.stream.write(&self.output).await?;
-            if written == 0 {
-                return Err(End::Gone);
-            }
-            self.output.advance(written);
+        if !self.output.is_empty() {
+            self.stream.write_all(&mut self.output).await?;
         }
         // One long answer is no reason to keep its room.
         if self.output.capacity() > 4 * OUTPUT_BYTES {
@@ -159,7 +214,8 @@ impl Connection {
 
     /// Returns when the client has closed its side. Never if it has sent something meanwhile: that is read later.
     pub(crate) async fn gone(&self) {
-        match self.stream.peek(&mut [0]).await {
+        let Some(stream) = self.stream.tcp() else { return };
+        match stream.peek(&mut [0]).await {
             Ok(0) | Err(_) => {}
             Ok(_) => std::future::pending().await,
         }

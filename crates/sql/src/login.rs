@@ -1,4 +1,4 @@
-//! From the first byte to a session: encryption is declined, the role proves its password by SCRAM-SHA-256, and a connection that
+//! From the first byte to a session: encryption begins or is declined, the role proves its password by SCRAM-SHA-256, and a connection that
 //! only wants to cancel another's statement does so.
 
 use std::collections::BTreeMap;
@@ -56,9 +56,14 @@ async fn start(sql: &Sql, connection: &mut Connection) -> Result<Startup, End> {
     loop {
         match connection.next().await? {
             PgWireFrontendMessage::SslNegotiation(SslNegotiationMetaMessage::None) => connection.plain(),
-            PgWireFrontendMessage::SslNegotiation(_) => {
-                connection.put_byte(b'N');
+            PgWireFrontendMessage::SslNegotiation(wish) => {
+                let tls = sql.config().tls.as_ref().filter(|_| !connection.is_encrypted());
+                let tls = tls.filter(|_| matches!(wish, SslNegotiationMetaMessage::PostgresSsl(_)));
+                connection.put_byte(if tls.is_some() { b'S' } else { b'N' });
                 connection.flush().await?;
+                if let Some(tls) = tls {
+                    connection.encrypt(tls).await?;
+                }
             }
             PgWireFrontendMessage::CancelRequest(request) => {
                 if let SecretKey::I32(secret) = request.secret_key {
@@ -66,7 +71,15 @@ async fn start(sql: &Sql, connection: &mut Connection) -> Result<Startup, End> {
                 }
                 return Err(End::Gone);
             }
-            PgWireFrontendMessage::Startup(startup) => return Ok(startup),
+            PgWireFrontendMessage::Startup(startup) => {
+                if connection.is_encrypted() || sql.config().takes_plaintext() {
+                    return Ok(startup);
+                }
+                let text = "this server takes encrypted connections only";
+                let failure =
+                    Failure::fatal("28000", text).with_hint("Connect with sslmode=require or stricter.");
+                return Err(End::Failed(failure));
+            }
             _ => return Err(unexpected()),
         }
     }

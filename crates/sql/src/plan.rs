@@ -13,9 +13,8 @@ use datafusion::execution::FunctionRegistry;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::{ColumnarValue, LogicalPlan, Volatility, create_udf};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
-use datafusion::scalar::ScalarValue;
 use datafusion::sql::parser::Statement;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::setup_pg_catalog;
@@ -26,7 +25,9 @@ use crate::config::SqlConfig;
 use crate::exchange::PlaceOnLanes;
 use crate::failure::{Failure, state as class};
 use crate::server::Sql;
+use crate::settings::SERVER_VERSION;
 use crate::table::{CqlTable, ScanOptions};
+use crate::{functions, known};
 
 /// What a session brings to the planning of a statement.
 #[derive(Clone, Debug)]
@@ -132,7 +133,9 @@ impl Planner {
         options: &PlanOptions,
     ) -> Result<Planned, Failure> {
         let parser = self.parser.get_or_init(PostgresCompatibilityParser::new);
-        let mut statements = parser.parse(text).map_err(syntax)?;
+        let known = known::answer(text);
+        let mut statements =
+            parser.parse(known.as_ref().map_or(text, |answer| &answer.text)).map_err(syntax)?;
         let (Some(statement), None) = (statements.pop(), statements.pop()) else {
             return Err(Failure::new(
                 class::SYNTAX,
@@ -157,7 +160,10 @@ impl Planner {
             "SELECT"
         };
         let tables = tables_of(&plan)?;
-        let parameters = parameters_of(&plan)?;
+        let mut parameters = parameters_of(&plan)?;
+        if let Some(answer) = known {
+            parameters.resize(parameters.len().max(answer.parameters), None);
+        }
         Ok(Planned { state, plan, tables, parameters, tag })
     }
 }
@@ -190,7 +196,14 @@ fn make(sql: &Sql, tables: Tables) -> Result<(SessionContext, Arc<Catalog>)> {
     let catalog = Arc::new(Catalog::new(sql.clone(), tables));
     context.register_catalog(CATALOG, catalog.clone());
     setup_pg_catalog(&context, CATALOG, EmptyContextProvider).map_err(|error| *error)?;
+    context.register_udf(functions::text("version", version()));
+    functions::register(&context);
     Ok((context, catalog))
+}
+
+/// What clients look for the version of Postgres in.
+fn version() -> String {
+    format!("PostgreSQL {SERVER_VERSION} (fairlane {})", env!("CARGO_PKG_VERSION"))
 }
 
 /// The shared state with what the session says.
@@ -200,11 +213,8 @@ fn state(context: &SessionContext, options: &PlanOptions) -> SessionState {
     config.options_mut().catalog.default_schema = options.schema.clone();
     config.options_mut().execution.time_zone = options.time_zone.clone();
     let mut state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
-    let user = ScalarValue::Utf8(Some(options.user.clone()));
-    let name = Arc::new(move |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(user.clone())));
-    let function = create_udf("session_user", Vec::new(), DataType::Utf8, Volatility::Stable, name);
     // It replaces the one that says `postgres`; that cannot fail.
-    let _ = state.register_udf(Arc::new(function));
+    let _ = state.register_udf(Arc::new(functions::text("session_user", options.user.clone())));
     state
 }
 

@@ -30,7 +30,7 @@ use crate::tasks::Handles;
 /// Why the door could not open.
 #[derive(Debug)]
 pub enum StartError {
-    /// Plain text beyond loopback, without being told to.
+    /// Plain text beyond loopback, without being told to: no certificate was given.
     Plaintext(SocketAddr),
     /// The port cannot be listened on.
     Listen(SocketAddr, io::Error),
@@ -43,8 +43,8 @@ impl fmt::Display for StartError {
         match self {
             StartError::Plaintext(address) => write!(
                 f,
-                "refusing to speak plain text on {address}, which is beyond this machine: listen on 127.0.0.1, or \
-                 allow plain text explicitly"
+                "refusing to speak plain text on {address}, which is beyond this machine: give a certificate and its \
+                 key, listen on 127.0.0.1, or allow plain text explicitly"
             ),
             StartError::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
                 let (port, ip) = (address.port(), address.ip());
@@ -213,8 +213,8 @@ impl Sql {
     /// # Errors
     /// The port is taken or may not be used; nothing is open then.
     pub async fn open(&self) -> Result<SocketAddr, StartError> {
-        let address = self.shared.config.listen;
-        if !address.ip().is_loopback() && !self.shared.config.allow_plaintext {
+        let (config, address) = (&self.shared.config, self.shared.config.listen);
+        if !config.takes_plaintext() && config.tls.is_none() {
             return Err(StartError::Plaintext(address));
         }
         let failed = |error| StartError::Listen(address, error);

@@ -35,7 +35,7 @@ const fn setting(name: &'static str, default: &'static str, kind: Kind, is_repor
 }
 
 /// The version of Postgres whose protocol and catalog clients may expect.
-const SERVER_VERSION: &str = "16.6";
+pub(crate) const SERVER_VERSION: &str = "16.6";
 
 const SETTINGS: [Setting; 30] = [
     setting("service_level", "", Kind::Text, false),

@@ -43,6 +43,8 @@ pub(crate) struct Settings {
     pub(crate) shard_aware_port: Option<u16>,
     pub(crate) http_listen: Option<SocketAddr>,
     pub(crate) sql_listen: Option<SocketAddr>,
+    pub(crate) tls_certificate: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
     pub(crate) allow_plaintext: bool,
     pub(crate) cores: Cores,
     pub(crate) memory_bytes: Option<u64>,
@@ -115,10 +117,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |s, text| put(&mut s.sql_listen, unless("off", text, address)),
     },
     Setting {
+        name: "tls_certificate",
+        value: "FILE|off",
+        default: "off",
+        help: "The certificate that SQL clients are shown, with its chain, in PEM. (CQL is not encrypted.)",
+        set: |s, text| put(&mut s.tls_certificate, unless("off", text, file)),
+    },
+    Setting {
+        name: "tls_key",
+        value: "FILE|off",
+        default: "off",
+        help: "Its private key, in PEM.",
+        set: |s, text| put(&mut s.tls_key, unless("off", text, file)),
+    },
+    Setting {
         name: "allow_plaintext",
         value: "",
         default: "false",
-        help: "Listen without encryption on addresses beyond loopback.",
+        help: "Speak without encryption on addresses beyond loopback.",
         set: |s, text| put(&mut s.allow_plaintext, switch(text)),
     },
     Setting {
@@ -336,6 +352,8 @@ impl Default for Settings {
             shard_aware_port: None,
             http_listen: None,
             sql_listen: None,
+            tls_certificate: None,
+            tls_key: None,
             allow_plaintext: false,
             cores: Cores::Auto,
             memory_bytes: None,
@@ -384,6 +402,10 @@ fn unless<T>(
 
 fn folder(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("a folder is wanted".into()) } else { Ok(text.into()) }
+}
+
+fn file(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("a file is wanted".into()) } else { Ok(text.into()) }
 }
 
 fn name(text: &str) -> Result<String, String> {

@@ -1,0 +1,253 @@
+//! What well-known clients ask of Postgres' catalog in ways that DataFusion cannot plan, and what answers it here: pgjdbc's metadata, with which JDBC
+//! programs and BI tools find their way, psql's `\du`, SQLAlchemy's reflection. Such a statement is told by words that it alone has;
+//! conditions on names are kept.
+
+/// A statement of a client.
+struct Known {
+    /// What is in it, with single spaces between words.
+    marks: &'static [&'static str],
+    /// Which of its columns are which of ours: where it compares one with something, so does the answer.
+    conditions: &'static [(&'static str, &'static str)],
+    /// What is planned in its stead; `{}` stands for the conditions, each with an AND before it.
+    answer: &'static str,
+}
+
+/// The key columns of tables, in their order.
+const KEYS: &str = "SELECT NULL AS table_cat, schema AS table_schem, relation AS table_name, column_name, \
+    CAST(row_number() OVER (PARTITION BY schema, relation ORDER BY kind DESC, position) AS SMALLINT) AS key_seq, \
+    relation || '_pkey' AS pk_name \
+    FROM (SELECT keyspace_name AS schema, table_name AS relation, column_name, kind, position \
+    FROM system_schema.columns WHERE kind IN ('partition_key', 'clustering')) AS keys WHERE true{} \
+    ORDER BY table_name, pk_name, key_seq";
+
+const KNOWN: [Known; 15] = [
+    // pgjdbc: getPrimaryKeys
+    Known {
+        marks: &["AS KEY_SEQ, ci.relname AS PK_NAME", "AND i.indisprimary"],
+        conditions: &[("n.nspname", "schema"), ("ct.relname", "relation")],
+        answer: KEYS,
+    },
+    // pgjdbc: getIndexInfo; there are no indexes
+    Known {
+        marks: &["AS ORDINAL_POSITION, ci.reltuples AS CARDINALITY", "i.indoption AS I_INDOPTION"],
+        conditions: &[],
+        answer: "SELECT NULL::text AS table_cat, ''::text AS table_schem, ''::text AS table_name, false AS non_unique, \
+                 NULL::text AS index_qualifier, ''::text AS index_name, 0::smallint AS type, \
+                 0::smallint AS ordinal_position, ''::text AS column_name, NULL::text AS asc_or_desc, \
+                 0::bigint AS cardinality, 0::bigint AS pages, NULL::text AS filter_condition WHERE false",
+    },
+    // pgjdbc: how many columns a key may have
+    Known {
+        marks: &["SELECT setting FROM pg_catalog.pg_settings WHERE name='max_index_keys'"],
+        conditions: &[],
+        answer: "SELECT '32' AS setting",
+    },
+    // pgjdbc: getImportedKeys, getExportedKeys, getCrossReference; there are no foreign keys
+    Known {
+        marks: &["AS PKTABLE_CAT", "AS FKTABLE_CAT", "con.contype = 'f'"],
+        conditions: &[],
+        answer: "SELECT NULL::text AS pktable_cat, ''::text AS pktable_schem, ''::text AS pktable_name, \
+                 ''::text AS pkcolumn_name, NULL::text AS fktable_cat, ''::text AS fktable_schem, \
+                 ''::text AS fktable_name, ''::text AS fkcolumn_name, 0::smallint AS key_seq, \
+                 0::smallint AS update_rule, 0::smallint AS delete_rule, ''::text AS fk_name, ''::text AS pk_name, \
+                 0::smallint AS deferrability WHERE false",
+    },
+    // pgjdbc: getTypeInfo
+    Known {
+        marks: &[
+            "SELECT t.typname,t.oid FROM pg_catalog.pg_type t",
+            "(t.typrelid = 0 OR (SELECT c.relkind = 'c'",
+        ],
+        conditions: &[],
+        answer: "SELECT typname, oid FROM pg_catalog.pg_type WHERE typrelid = 0",
+    },
+    // pgjdbc: getFunctions
+    Known {
+        marks: &["AS FUNCTION_SCHEM", "AS FUNCTION_NAME", "AS SPECIFIC_NAME FROM pg_catalog.pg_proc p"],
+        conditions: &[],
+        answer: "SELECT ''::text AS function_cat, ''::text AS function_schem, ''::text AS function_name, \
+                 NULL::text AS remarks, 1::smallint AS function_type, ''::text AS specific_name WHERE false",
+    },
+    // pgjdbc: getProcedures
+    Known {
+        marks: &[
+            "AS PROCEDURE_SCHEM",
+            "AS PROCEDURE_NAME",
+            "AS SPECIFIC_NAME FROM pg_catalog.pg_namespace n",
+        ],
+        conditions: &[],
+        answer: "SELECT NULL::text AS procedure_cat, ''::text AS procedure_schem, ''::text AS procedure_name, \
+                 NULL::text AS a, NULL::text AS b, NULL::text AS c, NULL::text AS remarks, \
+                 2::smallint AS procedure_type, ''::text AS specific_name WHERE false",
+    },
+    // pgjdbc: getTablePrivileges; what a role may do is told by `LIST ALL PERMISSIONS`
+    Known {
+        marks: &["SELECT n.nspname,c.relname,r.rolname,c.relacl"],
+        conditions: &[],
+        answer: "SELECT ''::text AS nspname, ''::text AS relname, ''::text AS rolname, NULL::text AS relacl WHERE false",
+    },
+    // pgjdbc: the type behind a number
+    Known {
+        marks: &["SELECT typinput='pg_catalog.array_in'::regproc as is_array", "WHERE pg_type.oid = $1"],
+        conditions: &[],
+        answer: "SELECT typcategory = 'A' AS is_array, typtype, typname, oid FROM pg_catalog.pg_type WHERE oid = $1",
+    },
+    // pgjdbc: the type of a name
+    Known {
+        marks: &["SELECT typinput='pg_catalog.array_in'::regproc as is_array", "WHERE typname = $1"],
+        conditions: &[],
+        answer: "SELECT typcategory = 'A' AS is_array, typtype, typname, oid FROM pg_catalog.pg_type WHERE typname = $1",
+    },
+    // psycopg: the type of a name
+    Known {
+        marks: &["typarray AS array_oid", "FROM pg_type t WHERE t.oid = to_regtype($1)"],
+        conditions: &[],
+        answer: "SELECT typname AS name, oid, typarray AS array_oid, typname AS regtype, typdelim AS delimiter \
+                 FROM pg_catalog.pg_type WHERE typname = $1 ORDER BY oid",
+    },
+    // SQLAlchemy: get_schema_names
+    Known {
+        marks: &[
+            "SELECT pg_catalog.pg_namespace.nspname FROM pg_catalog.pg_namespace",
+            "NOT LIKE",
+            "ESCAPE '/'",
+        ],
+        conditions: &[],
+        answer: "SELECT nspname FROM pg_catalog.pg_namespace WHERE NOT starts_with(nspname, 'pg_') ORDER BY nspname",
+    },
+    // SQLAlchemy: get_pk_constraint, get_unique_constraints
+    Known {
+        marks: &[
+            "AS indnullsnotdistinct FROM (SELECT con.conrelid AS conrelid",
+            "unnest(pg_catalog.pg_index.indkey)",
+        ],
+        conditions: &[("con.conrelid", "c.oid"), ("pg_catalog.pg_constraint.contype", "k.contype")],
+        answer: "SELECT c.oid AS conrelid, array_agg(k.column_name ORDER BY k.kind DESC, k.position) AS cols, \
+                 c.relname || '_pkey' AS conname, NULL::text AS description, count(*)::smallint AS indnkeyatts, \
+                 false AS indnullsnotdistinct FROM pg_catalog.pg_class c \
+                 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+                 JOIN (SELECT *, 'p' AS contype FROM system_schema.columns \
+                 WHERE kind IN ('partition_key', 'clustering')) k \
+                 ON k.keyspace_name = n.nspname AND k.table_name = c.relname WHERE true{} \
+                 GROUP BY c.oid, c.relname ORDER BY 1, 3",
+    },
+    // SQLAlchemy: get_indexes
+    Known {
+        marks: &[
+            "AS has_constraint, pg_catalog.pg_index.indoption",
+            "idx_cols.elements_opclass FROM pg_catalog.pg_index",
+        ],
+        conditions: &[],
+        answer: "SELECT 0 AS indrelid, '' AS relname, false AS indisunique, true AS indisvalid, \
+                 false AS has_constraint, '' AS indoption, '' AS reloptions, 0 AS relam, '' AS filter_definition, \
+                 0 AS indnkeyatts, false AS indnullsnotdistinct, '' AS elements, '' AS elements_is_expr, \
+                 '' AS elements_opclass WHERE false",
+    },
+    // psql: \du
+    Known {
+        marks: &["SELECT r.rolname, r.rolsuper, r.rolinherit,", "ARRAY(SELECT b.rolname", "as memberof"],
+        conditions: &[("r.rolname", "r.role")],
+        answer: "SELECT r.role AS rolname, is_superuser AS rolsuper, true AS rolinherit, is_superuser AS rolcreaterole, \
+                 is_superuser AS rolcreatedb, can_login AS rolcanlogin, -1 AS rolconnlimit, \
+                 NULL::timestamp AS rolvaliduntil, '{' || coalesce(g.granted, '') || '}' AS memberof, \
+                 false AS rolreplication, false AS rolbypassrls FROM system_auth.roles r LEFT JOIN \
+                 (SELECT member, array_to_string(array_agg(role), ',') AS granted FROM system_auth.role_members \
+                 GROUP BY member) g ON g.member = r.role WHERE true{} ORDER BY 1",
+    },
+];
+
+/// What is planned in a statement's stead.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    /// Parameters that the client gives, whether the answer looks at them or not.
+    pub(crate) parameters: usize,
+}
+
+/// The answer to a statement, if it is one of these.
+pub(crate) fn answer(text: &str) -> Option<Answer> {
+    // All of them ask Postgres' own catalog.
+    if !text.contains("pg_") {
+        return None;
+    }
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let known = KNOWN.iter().find(|known| known.marks.iter().all(|mark| text.contains(mark)))?;
+    let kept = known.conditions.iter().filter_map(|(theirs, ours)| condition(&text, theirs, ours));
+    let answer = known.answer.replace("{}", &kept.collect::<String>());
+    Some(Answer { text: answer, parameters: parameters(&text) })
+}
+
+/// ` AND ours = …`, where the statement compares its column so.
+fn condition(text: &str, theirs: &str, ours: &str) -> Option<String> {
+    ["=", "LIKE", "~", "IN"].into_iter().find_map(|operator| {
+        let (_, rest) = text.split_once(&format!("{theirs} {operator} "))?;
+        Some(format!(" AND {ours} {operator} {}", &rest[..term(rest)?]))
+    })
+}
+
+/// Where what a text begins with ends: a string, a list, or one word.
+fn term(text: &str) -> Option<usize> {
+    match text.as_bytes().first()? {
+        b'\'' => {
+            let mut end = 1;
+            loop {
+                end += text[end..].find('\'')? + 1;
+                // A quote inside is written twice.
+                if !text[end..].starts_with('\'') {
+                    return Some(end);
+                }
+                end += 1;
+            }
+        }
+        b'(' => text.find(')').map(|end| end + 1),
+        _ => Some(text.find([' ', ')']).unwrap_or(text.len())),
+    }
+}
+
+/// The number of the last parameter.
+fn parameters(text: &str) -> usize {
+    let number = |rest: &str| {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..digits].parse().ok()
+    };
+    let last = text.split('$').skip(1).filter_map(number).max().unwrap_or(0);
+    if last <= usize::from(u16::MAX) { last } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_statement_is_told_whatever_its_spaces_and_its_conditions_are_kept() {
+        let asked = "SELECT ... AS KEY_SEQ, ci.relname\n  AS PK_NAME FROM pg_catalog.pg_class ct WHERE true  AND n.nspname = 'it''s' \
+                     AND ct.relname LIKE 'o%' AND i.indisprimary";
+        let answer = answer(asked).map(|answer| answer.text).unwrap_or_default();
+        assert!(
+            answer.contains("WHERE true AND schema = 'it''s' AND relation LIKE 'o%' ORDER BY"),
+            "{answer}"
+        );
+    }
+
+    #[test]
+    fn parameters_stay_and_are_counted() {
+        let asked = "AS indnullsnotdistinct FROM (SELECT con.conrelid AS conrelid, \
+                     unnest(pg_catalog.pg_index.indkey) AS attnum, generate_subscripts(x, $1::INTEGER) \
+                     WHERE pg_catalog.pg_constraint.contype = $3::VARCHAR AND con.conrelid IN ($4, $12)) AS attr";
+        let Some(Answer { text, parameters }) = answer(asked) else { panic!("it is known") };
+        assert!(
+            text.contains("WHERE true AND c.oid IN ($4, $12) AND k.contype = $3::VARCHAR GROUP BY"),
+            "{text}"
+        );
+        assert_eq!(parameters, 12);
+    }
+
+    #[test]
+    fn others_are_left_alone() {
+        for text in ["SELECT 1", "SELECT * FROM pg_catalog.pg_class", "SELECT 'AND i.indisprimary'"] {
+            assert_eq!(answer(text), None, "{text}");
+        }
+        assert_eq!(condition("WHERE a = 'unfinished", "a", "b"), None);
+        assert_eq!(condition("WHERE a = 'x'", "b", "c"), None);
+    }
+}
