@@ -1,169 +1,122 @@
-"""What levels do for SQL beside SQL, one experiment a command; see docs/benchmarks.md.
+"""What levels do for SQL, one experiment a command; see docs/benchmarks.md.
 
     target/venv/bin/python tests/bench/olap.py target/release/fairlane EXPERIMENT [--rows N] [--scale S] [--seconds S] [--json FILE]
 
 EXPERIMENT is one of
 
     shares       two clients that run ClickBench's Q23 without pause, shares 2:1 and then in one level: the ratio of their throughputs
-    cap          Q10 without pause by 1, 2 and 4 connections in a level with cpu_limit = '50%': the server's CPU, as a share of its cores
+    cap          Q10 without pause by 1, 2 and 4 connections in a level with cpu_limit = '50%': the CPU of the server and of each level, as a
+                 share of the server's cores
     latency      a client of short queries beside another whose concurrency goes 1, 2, 4, 8, each in a level of its own and then both
                  in one: how its latency grows
+    points       prepared point reads over CQL at half of what one core can do, alone and beside all queries of TPC-H without pause, in levels of
+                 1000 and 100 shares and then in one level: their latency and how many were answered
+    tpch         the 22 queries of TPC-H, one after the other, the best of three, here and by DataFusion and DuckDB on Parquet files of the same rows
+                 (`pip install datafusion duckdb`): seconds of each
+    slots        10,000 statements by 64 connections in a level with max_concurrency = 4: how many ran at once, and what became of all
 
 Each starts a server of its own on a temporary folder, which is removed in the end, and fills it with `fairlane load hits` (made-up rows) and
-`fairlane load tpch`. The clients are `fairlane load sql`. `cargo xtask clients` makes the environment with the driver.
+`fairlane load tpch`. The clients are `fairlane load`. `cargo xtask clients` makes the environment with the drivers.
 """
 
 import argparse
+import collections
 import json
 import os
-import re
-import secrets
-import shutil
-import signal
 import statistics
-import subprocess
-import tempfile
+import threading
 import time
 from pathlib import Path
 
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import Cluster
+import psycopg
+from _bench import Server, ended
 
 QUERIES = Path(__file__).resolve().parent.parent.parent / "crates/load/queries"
 CLICKBENCH = (str(QUERIES / "clickbench"), "clickbench")
 TPCH = (str(QUERIES / "tpch"), "tpch")
 # Left out at the beginning of every run: connections, plans and caches.
 WARMUP_S = 5
+ROLES = ("first", "second")
+KEYS = 100_000
 
 
-class Server:
-    """`fairlane serve` on all CPUs and a temporary folder, with two roles, `first` and `second`."""
-
-    def __init__(self, binary, *flags):
-        self.binary, self.folder, self.password = binary, tempfile.mkdtemp(prefix="fairlane-bench-"), secrets.token_hex(16)
-        self.loads = []
-        try:
-            self.start(flags)
-        except BaseException:
-            self.end()
-            raise
-
-    def start(self, flags):
-        command = [self.binary, "serve", "--data-dir", os.path.join(self.folder, "data"), "--shard-aware-port", "off"]
-        command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--sql-listen", "127.0.0.1:0"]
-        self.log = open(os.path.join(self.folder, "log"), "w")
-        env = dict(os.environ, FAIRLANE_ADMIN_PASSWORD=self.password)
-        self.process = subprocess.Popen([*command, *flags], env=env, stdout=subprocess.PIPE, stderr=self.log, text=True)
-        line = self.process.stdout.readline()
-        found = re.search(r"CQL (\S+:\d+), .*SQL (\S+:\d+)", line)
-        if not found:
-            raise SystemExit(f"the server said {line!r}")
-        self.cql, self.sql = found.groups()
-        host, port = self.cql.rsplit(":", 1)
-        self.cluster = Cluster([host], port=int(port), auth_provider=PlainTextAuthProvider("admin", self.password))
-        self.session = self.cluster.connect()
-        for role in ("first", "second"):
-            self.session.execute(f"CREATE ROLE {role} WITH PASSWORD = '{self.password}' AND LOGIN = true AND SUPERUSER = true")
-            self.session.execute(f"CREATE SERVICE LEVEL {role}")
-
-    def levels(self, first="shares = 1000", second="shares = 1000"):
-        """Each role in a level of its own, with these options."""
-        for role, options in (("first", first), ("second", second)):
-            self.session.execute(f"ALTER SERVICE LEVEL {role} WITH {options}")
-            self.session.execute(f"ATTACH SERVICE LEVEL {role} TO {role}")
-
-    def one_level(self):
-        for role in ("first", "second"):
-            self.session.execute(f"DETACH SERVICE LEVEL FROM {role}")
-
-    def fill(self, *arguments):
-        command = [self.binary, "load", *arguments, "--hosts", self.cql, "--user", "admin", "--quiet"]
-        subprocess.run(command, env=dict(os.environ, FAIRLANE_PASSWORD=self.password), stdout=subprocess.DEVNULL, check=True)
-
-    def load(self, user, source, only, concurrency, seconds):
-        """Begins a load; [`ended`] gives its report."""
-        report = os.path.join(self.folder, f"{user}-{len(self.loads)}.json")
-        command = [self.binary, "load", "sql", "--hosts", self.sql, "--user", user, "--quiet", "--json", report]
-        command += ["--queries", source[0], "--search-path", source[1], "--only", only, "--concurrency", str(concurrency)]
-        command += ["--warmup", str(WARMUP_S), "--duration", str(seconds)]
-        child = subprocess.Popen(command, env=dict(os.environ, FAIRLANE_PASSWORD=self.password), stdout=subprocess.DEVNULL)
-        child.report = report
-        self.loads.append(child)
-        return child
-
-    def cpu_s(self):
-        """CPU the server has used, seconds: the 14th and 15th field of its stat, the name behind which may have blanks."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def end(self):
-        for child in self.loads:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-        if hasattr(self, "cluster"):
-            self.cluster.shutdown()
-        if hasattr(self, "process"):
-            self.process.terminate()
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+def levels(server, first="shares = 1000", second="shares = 1000"):
+    """Each role in a level of its own, with these options."""
+    for role, options in zip(ROLES, (first, second)):
+        server.session.execute(f"ALTER SERVICE LEVEL {role} WITH {options}")
+        server.session.execute(f"ATTACH SERVICE LEVEL {role} TO {role}")
 
 
-def ended(load, stop=False):
-    if stop and load.poll() is None:
-        load.send_signal(signal.SIGINT)
-    if load.wait() != 0 and not stop:
-        raise SystemExit(f"a load ended with {load.returncode}")
-    with open(load.report) as file:
-        report = json.load(file)
+def one_level(server):
+    for role in ROLES:
+        server.session.execute(f"DETACH SERVICE LEVEL FROM {role}")
+
+
+def queries(server, user, source, only, concurrency, seconds):
+    arguments = ["--queries", source[0], "--search-path", source[1], *(["--only", only] if only else [])]
+    arguments += ["--concurrency", str(concurrency), "--warmup", str(WARMUP_S), "--duration", str(seconds)]
+    return server.load(user, "sql", *arguments)
+
+
+def step_of(load, stop=False):
+    report = ended(load, stop)
     (step,) = report["steps"]
     if step["answered"] == 0 or step["errors"]:
-        raise SystemExit(f"queries failed: {step['error_codes']}, {report['warnings']}")
+        raise SystemExit(f"requests failed: {step['error_codes']}, {report['warnings']}")
     return step
 
 
 def shares(server, arguments):
     def ratio():
-        both = [server.load(role, CLICKBENCH, "q23", 1, arguments.seconds) for role in ("first", "second")]
-        first, second = (ended(load)["throughput_per_s"] for load in both)
+        both = [queries(server, role, CLICKBENCH, "q23", 1, arguments.seconds) for role in ROLES]
+        first, second = (step_of(load)["throughput_per_s"] for load in both)
         return {"first_per_s": first, "second_per_s": second, "ratio": first / second}
 
-    server.levels("shares = 1000", "shares = 500")
+    levels(server, "shares = 1000", "shares = 500")
     with_levels = ratio()
-    server.one_level()
+    one_level(server)
     without = ratio()
     print(f"shares 2:1: {with_levels['ratio']:.3f}; in one level: {without['ratio']:.3f}")
     return {"levels": with_levels, "one_level": without}
 
 
 def cap(server, arguments):
-    server.levels("shares = 1000 AND cpu_limit = '50%'")
+    def used():
+        """Seconds of CPU of the server, and of each group."""
+        of_groups = collections.Counter()
+        for series, value in server.metrics().items():
+            if series.startswith("fairlane_cpu_seconds_total{"):
+                of_groups[series.split('"')[1]] += value
+        return server.cpu_s(), of_groups
+
+    levels(server, "shares = 1000 AND cpu_limit = '50%'")
     found = {}
     for concurrency in (1, 2, 4):
-        load = server.load("first", CLICKBENCH, "q10", concurrency, arguments.seconds)
+        load = queries(server, "first", CLICKBENCH, "q10", concurrency, arguments.seconds)
         time.sleep(WARMUP_S)
-        begun, used = time.monotonic(), server.cpu_s()
+        begun, (before, groups_before) = time.monotonic(), used()
         time.sleep(arguments.seconds - 1)
-        share = (server.cpu_s() - used) / (time.monotonic() - begun) / len(os.sched_getaffinity(server.process.pid))
-        found[concurrency] = {"server_cpu": share, "queries_per_s": ended(load)["throughput_per_s"]}
-        print(f"{concurrency} connections: {share * 100:.1f} % of the server's CPU")
+        after, groups = used()
+        whole = (time.monotonic() - begun) * len(os.sched_getaffinity(server.process.pid))
+        share = (after - before) / whole
+        of_groups = {group: (value - groups_before[group]) / whole for group, value in groups.items()}
+        found[concurrency] = {"server_cpu": share, "groups_cpu": of_groups, "queries_per_s": step_of(load)["throughput_per_s"]}
+        text = ", ".join(f"{group} {part * 100:.2f}" for group, part in of_groups.items() if part > 0.0005)
+        print(f"{concurrency} connections: {share * 100:.1f} % of the server's CPU; by groups: {text}")
     return found
 
 
 def latency(server, arguments):
     def short(source, only):
-        return ended(server.load("first", source, only, 1, arguments.seconds))["queries"]
+        return step_of(queries(server, "first", source, only, 1, arguments.seconds))["queries"]
 
     def grown(source, only):
         alone, rows = {query["name"]: query["latency"]["p50_us"] for query in short(source, only)}, []
         for concurrency in (1, 2, 4, 8):
-            other = server.load("second", source, only, concurrency, 100 * arguments.seconds)
+            other = queries(server, "second", source, only, concurrency, 100 * arguments.seconds)
             time.sleep(WARMUP_S)
             now = {query["name"]: query["latency"]["p50_us"] for query in short(source, only)}
-            ended(other, stop=True)
+            step_of(other, stop=True)
             rows.append({"concurrency": concurrency, "over_alone": {name: now[name] / alone[name] for name in alone}})
         median = [statistics.median(row["over_alone"].values()) for row in rows]
         text = ", ".join(f"{row['concurrency']}: {value:.2f}" for row, value in zip(rows, median))
@@ -171,28 +124,143 @@ def latency(server, arguments):
         return rows
 
     found = {}
-    for name, begin in (("levels", server.levels), ("one level", server.one_level)):
-        begin()
+    for name, begin in (("levels", levels), ("one level", one_level)):
+        begin(server)
         print(name)
         found[name] = {only: grown(source, only) for source, only in ((CLICKBENCH, "q15,q17,q23"), (TPCH, "q03,q07,q19"))}
     return found
 
 
+def points(server, arguments):
+    reads = ["read", "--keys", str(KEYS), "--no-create", "--warmup", "2s"]
+    server.run("admin", "prefill", "--keys", str(KEYS))
+    capacity = step_of(server.load("first", *reads, "--in-flight", "256", "--duration", "10s"))["throughput_per_s"]
+    rate = int(capacity / 2)
+    print(f"{capacity:.0f} reads a second in a closed loop: {rate} from here on")
+
+    def phase(name, is_beside):
+        other = queries(server, "second", TPCH, None, 1, 100 * arguments.seconds) if is_beside else None
+        time.sleep(WARMUP_S)
+        step = step_of(server.load("first", *reads, "--rate", str(rate), "--duration", f"{arguments.seconds}s"))
+        beside = step_of(other, stop=True)["answered"] if other else 0
+        seen = {"p50_us": step["reads"]["latency"]["p50_us"], "p99_us": step["reads"]["latency"]["p99_us"]}
+        seen |= {"answered": step["answered"] / step["due"], "queries": beside}
+        print(f"{name}: p50 {seen['p50_us']:.0f}, p99 {seen['p99_us']:.0f} us, {seen['answered'] * 100:.2f} % answered, {beside} queries")
+        return seen
+
+    levels(server, "shares = 1000", "shares = 100")
+    found = {name: phase(name, is_beside) for name, is_beside in (("alone", False), ("levels", True))}
+    one_level(server)
+    found["one level"] = phase("one level", True)
+    for name in ("levels", "one level"):
+        print(f"{name}: p99 {found[name]['p99_us'] / found['alone']['p99_us']:.2f} x alone")
+    return {"rate_per_s": rate, **found}
+
+
+def best_of(runs, run):
+    times = []
+    for _ in range(runs):
+        begun = time.monotonic()
+        run()
+        times.append(time.monotonic() - begun)
+    return min(times)
+
+
+def on_parquet(server, arguments):
+    """Two engines with the same rows in Parquet files, both cores: what runs a query, by name."""
+    import datafusion
+    import duckdb
+
+    folder = Path(server.folder) / "parquet"
+    folder.mkdir()
+    cores = len(os.sched_getaffinity(0))
+    server.fill("tpch", "--scale", arguments.scale, "--csv", str(folder))
+    duck = duckdb.connect(config={"threads": cores})
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        duck.execute(Path("schema.sql").read_text())
+    finally:
+        os.chdir(before)
+    fusion = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(cores))
+    for (table,) in duck.execute("SELECT table_name FROM information_schema.tables").fetchall():
+        file = folder / f"{table}.parquet"
+        duck.execute(f"COPY {table} TO '{file}' (FORMAT parquet)")
+        duck.execute(f"DROP TABLE {table}")
+        duck.execute(f"CREATE VIEW {table} AS SELECT * FROM '{file}'")
+        fusion.register_parquet(table, str(file))
+    return {"DataFusion": lambda text: fusion.sql(text).collect(), "DuckDB": lambda text: duck.execute(text).fetchall()}
+
+
+def tpch(server, arguments):
+    host, port = server.sql.rsplit(":", 1)
+    db = psycopg.connect(host=host, port=port, user="first", password=server.password, dbname="tpch", autocommit=True)
+    engines = {"fairlane": lambda text: db.execute(text).fetchall(), **on_parquet(server, arguments)}
+    rows, sums = {}, collections.Counter()
+    print(f"{'':6}{''.join(f'{name:>12}' for name in engines)}   over DataFusion, over DuckDB")
+    for file in sorted(Path(TPCH[0]).glob("q*.sql")):
+        text = file.read_text().rstrip().rstrip(";")
+        times = {name: best_of(3, lambda: run(text)) for name, run in engines.items()}
+        rows[file.stem] = times
+        sums.update(times)
+        shown = "".join(f"{seconds:12.3f}" for seconds in times.values())
+        print(f"{file.stem:6}{shown}   {times['fairlane'] / times['DataFusion']:.2f}, {times['fairlane'] / times['DuckDB']:.2f}", flush=True)
+    print(f"{'all':6}{''.join(f'{sums[name]:12.3f}' for name in engines)}   {sums['fairlane'] / sums['DataFusion']:.2f}, {sums['fairlane'] / sums['DuckDB']:.2f}")
+    return {"queries": rows, "sums": sums}
+
+
+def slots(server, arguments):
+    levels(server, "max_concurrency = 4 AND max_queue_size = 100")
+    host, port = server.sql.rsplit(":", 1)
+    outcomes, left, lock = collections.Counter(), [10_000], threading.Lock()
+
+    def ask():
+        with psycopg.connect(host=host, port=port, user="first", password=server.password, dbname="clickbench", autocommit=True) as db:
+            while True:
+                with lock:
+                    if left[0] == 0:
+                        return
+                    left[0] -= 1
+                try:
+                    (count,) = db.execute("SELECT count(*) FROM hits WHERE counterid > 100").fetchone()
+                    outcomes["answered" if count is not None else "nothing"] += 1
+                except psycopg.Error as error:
+                    outcomes[error.sqlstate] += 1
+
+    threads = [threading.Thread(target=ask) for _ in range(64)]
+    begun, most, looks = time.monotonic(), 0, 0
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        most = max(most, int(server.metrics().get('fairlane_slots_running{level="first"}', 0)))
+        looks += 1
+        time.sleep(0.02)
+    found = {"outcomes": outcomes, "most_at_once": most, "looks": looks, "seconds": time.monotonic() - begun}
+    print(f"{dict(outcomes)} in {found['seconds']:.0f} s; at most {most} at once in {looks} looks")
+    return found
+
+
+EXPERIMENTS = {"shares": shares, "cap": cap, "latency": latency, "points": points, "tpch": tpch, "slots": slots}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary")
-    parser.add_argument("experiment", choices=["shares", "cap", "latency"])
+    parser.add_argument("experiment", choices=list(EXPERIMENTS))
     parser.add_argument("--rows", type=int, default=500_000, help="rows of hits")
     parser.add_argument("--scale", default="0.1", help="scale of TPC-H")
     parser.add_argument("--seconds", type=int, default=30, help="of each run")
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    server = Server(arguments.binary)
+    server = Server(arguments.binary, on_cpu_0=arguments.experiment == "points")
     try:
-        server.fill("hits", "--rows", str(arguments.rows))
-        if arguments.experiment == "latency":
+        for role in ROLES:
+            server.level(role)
+        if arguments.experiment not in ("points", "tpch"):
+            server.fill("hits", "--rows", str(arguments.rows))
+        if arguments.experiment in ("latency", "points", "tpch"):
             server.fill("tpch", "--scale", arguments.scale)
-        found = {"shares": shares, "cap": cap, "latency": latency}[arguments.experiment](server, arguments)
+        found = EXPERIMENTS[arguments.experiment](server, arguments)
     finally:
         server.end()
     if arguments.json:

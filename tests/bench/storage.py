@@ -18,105 +18,20 @@ makes the environment with the driver.
 import argparse
 import json
 import os
-import re
-import secrets
-import shutil
 import signal
 import statistics
-import subprocess
-import tempfile
 import threading
 import time
-import urllib.request
 
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import Cluster
+from _bench import Server, ended
 
 # A key of 8 bytes beside it makes about 300.
 ROW = ["--columns", "1", "--value-size", "290"]
 TABLE = "keyspace1.columns1"
 
 
-class Server:
-    """`fairlane serve` on CPU 0 and a temporary folder, with its metrics."""
-
-    def __init__(self, binary, *flags):
-        self.binary, self.folder, self.password = binary, tempfile.mkdtemp(prefix="fairlane-bench-"), secrets.token_hex(16)
-        self.loads = []
-        try:
-            self.start(flags)
-        except BaseException:
-            self.end()
-            raise
-
-    def start(self, flags):
-        command = [self.binary, "serve", "--data-dir", os.path.join(self.folder, "data"), "--cores", "0-0", "--shard-aware-port", "off", "--sql-listen", "off"]
-        command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--request-timeout-ms", "3600000", *flags]
-        self.log = open(os.path.join(self.folder, "log"), "w")
-        env = dict(os.environ, FAIRLANE_ADMIN_PASSWORD=self.password)
-        self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=self.log, text=True)
-        line = self.process.stdout.readline()
-        found = re.search(r"CQL (\S+:\d+), HTTP (\S+:\d+)", line)
-        if not found:
-            raise SystemExit(f"the server said {line!r}")
-        self.cql, self.http = found.groups()
-        host, port = self.cql.rsplit(":", 1)
-        self.cluster = Cluster([host], port=int(port), auth_provider=PlainTextAuthProvider("admin", self.password))
-        self.session = self.cluster.connect()
-
-    def level(self, name, shares):
-        for statement in (
-            f"CREATE ROLE {name} WITH PASSWORD = '{self.password}' AND LOGIN = true AND SUPERUSER = true",
-            f"CREATE SERVICE LEVEL {name} WITH shares = {shares}",
-            f"ATTACH SERVICE LEVEL {name} TO {name}",
-        ):
-            self.session.execute(statement)
-
-    def load(self, user, *arguments):
-        """Begins a load; [`ended`] gives its report."""
-        report = os.path.join(self.folder, f"{user}-{len(self.loads)}.json")
-        command = ["taskset", "-c", "1", self.binary, "load", *arguments, "--hosts", self.cql, "--user", user, "--quiet", "--json", report]
-        child = subprocess.Popen(command, env=dict(os.environ, FAIRLANE_PASSWORD=self.password), stdout=subprocess.DEVNULL)
-        child.report = report
-        self.loads.append(child)
-        return child
-
-    def run(self, user, *arguments):
-        return ended(self.load(user, *arguments))
-
-    def metrics(self):
-        """Each metric with each of its sets of labels, cores summed."""
-        sums = {}
-        for line in urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10).read().decode().splitlines():
-            if not line.startswith("#"):
-                series, value = line.rsplit(" ", 1)
-                series = re.sub(r'\{core="\d+"\}', "", series)
-                sums[series] = sums.get(series, 0) + float(value)
-        return sums
-
-    def end(self):
-        for child in self.loads:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-        if hasattr(self, "cluster"):
-            self.cluster.shutdown()
-        if hasattr(self, "process"):
-            self.process.terminate()
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def ended(load, stop=False):
-    if stop and load.poll() is None:
-        load.send_signal(signal.SIGINT)
-    if load.wait() != 0 and not stop:
-        raise SystemExit(f"a load ended with {load.returncode}")
-    with open(load.report) as file:
-        return json.load(file)
+def server_on_a_core(binary, *flags):
+    return Server(binary, "--request-timeout-ms", "3600000", *flags, on_cpu_0=True)
 
 
 def written(metrics, group):
@@ -137,8 +52,7 @@ class Scans:
     """Full-table scans, one after the other, until stopped: counts, so that nothing but the server is busy with them."""
 
     def __init__(self, server, user):
-        host, port = server.cql.rsplit(":", 1)
-        self.cluster = Cluster([host], port=int(port), auth_provider=PlainTextAuthProvider(user, server.password))
+        self.cluster = server.connect(user)
         self.session, self.rows, self.over, self.error = self.cluster.connect(), 0, False, None
         self.session.default_timeout = 3600
         self.thread = threading.Thread(target=self.scan)
@@ -161,7 +75,7 @@ class Scans:
 
 
 def ingest(binary, rows, seconds):
-    server = Server(binary)
+    server = server_on_a_core(binary)
     try:
         before, samples, begun = server.metrics(), [], time.time()
         load = server.load("admin", "prefill", "--keys", str(rows), "--in-flight", "256", *ROW)
@@ -196,7 +110,7 @@ def ingest(binary, rows, seconds):
 def cache(binary, rows, seconds):
     # The cache has a quarter of the memory: a thousand blocks of 64 KiB. Three hundred keys lie in as many blocks, which fit; the
     # table is far larger.
-    server = Server(binary, "--memory", "256MiB")
+    server = server_on_a_core(binary, "--memory", "256MiB")
     try:
         server.run("admin", "prefill", "--keys", str(rows), "--in-flight", "256", *ROW)
         settled(server)
@@ -213,7 +127,7 @@ def cache(binary, rows, seconds):
             print(f"{phase}: {hit / max(hit + missed, 1) * 100:.2f} % of {hit + missed:.0f} lookups, p99 {latency['p99_us']:.0f} us")
             return hit / max(hit + missed, 1)
 
-        server.level("scans", 10)
+        server.level("scans", "shares = 10")
         alone = hit_rate("alone")
         scans = Scans(server, "scans")
         beside = hit_rate("beside scans")
@@ -224,7 +138,7 @@ def cache(binary, rows, seconds):
 
 def shares(binary, rows, seconds):
     # A cache that holds next to nothing of the table, so that each read is one of the disk.
-    server = Server(binary, "--memory", "64MiB")
+    server = server_on_a_core(binary, "--memory", "64MiB")
     try:
         server.run("admin", "prefill", "--keys", "1", *ROW)
         blocks = "{'class': 'LZ4Compressor', 'chunk_length_in_kb': 512}"
@@ -232,7 +146,7 @@ def shares(binary, rows, seconds):
         server.run("admin", "prefill", "--keys", str(rows), "--in-flight", "256", *ROW)
         settled(server)
         for name, weight in (("one", 100), ("four", 400)):
-            server.level(name, weight)
+            server.level(name, f"shares = {weight}")
         reads = ["read", "--keys", str(rows), "--no-create", "--in-flight", "128", "--warmup", "3s", "--duration", f"{seconds}s", *ROW]
         loads = [server.load(name, *reads, "--seed", seed) for name, seed in (("one", "1"), ("four", "2"))]
         # Only while both ask for more than there is.
@@ -259,12 +173,12 @@ def shares(binary, rows, seconds):
 
 
 def sequential(binary, rows, seconds):
-    server = Server(binary, "--memory", "64MiB")
+    server = server_on_a_core(binary, "--memory", "64MiB")
     try:
         server.run("admin", "prefill", "--keys", str(rows), "--in-flight", "256", *ROW)
         settled(server)
-        server.level("interactive", 1000)
-        server.level("scans", 10)
+        server.level("interactive", "shares = 1000")
+        server.level("scans", "shares = 10")
         reads = ["read", "--keys", str(rows), "--no-create", "--rate", "500", "--duration", f"{seconds}s", "--warmup", "1s", *ROW]
         p99 = {"alone": [], "beside": []}
         # A B B A, so that a machine that grows slower or faster is told from what is compared; pairs are neighbours.

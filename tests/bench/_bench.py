@@ -1,0 +1,115 @@
+"""A server and loads for one experiment."""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import urllib.request
+from pathlib import Path
+
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import Cluster
+
+
+class Server:
+    """`fairlane serve` on a temporary folder, ended and removed by [`Server.end`]. With `on_cpu_0` it has CPU 0 to itself and loads run on CPU 1."""
+
+    def __init__(self, binary, *flags, on_cpu_0=False):
+        self.binary, self.folder, self.password = binary, tempfile.mkdtemp(prefix="fairlane-bench-"), secrets.token_hex(16)
+        self.loads, self.on_cpu_0 = [], on_cpu_0
+        try:
+            self.start([*flags, "--cores", "0-0"] if on_cpu_0 else flags)
+        except BaseException:
+            self.end()
+            raise
+
+    def start(self, flags):
+        command = [self.binary, "serve", "--data-dir", os.path.join(self.folder, "data"), "--shard-aware-port", "off"]
+        command += ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--sql-listen", "127.0.0.1:0"]
+        self.log = open(os.path.join(self.folder, "log"), "w")
+        self.process = subprocess.Popen(
+            [*command, *flags], env=self.environment("ADMIN_PASSWORD"), stdout=subprocess.PIPE, stderr=self.log, text=True
+        )
+        line = self.process.stdout.readline()
+        found = re.search(r"CQL (\S+:\d+), HTTP (\S+:\d+), SQL (\S+:\d+)", line)
+        if not found:
+            raise SystemExit(f"the server said {line!r}")
+        self.cql, self.http, self.sql = found.groups()
+        self.cluster = self.connect("admin")
+        self.session = self.cluster.connect()
+
+    def environment(self, variable="PASSWORD"):
+        return dict(os.environ, **{f"FAIRLANE_{variable}": self.password})
+
+    def connect(self, user):
+        host, port = self.cql.rsplit(":", 1)
+        return Cluster([host], port=int(port), auth_provider=PlainTextAuthProvider(user, self.password))
+
+    def level(self, name, options=""):
+        """A role and a service level of that name, one attached to the other."""
+        self.session.execute(f"CREATE ROLE {name} WITH PASSWORD = '{self.password}' AND LOGIN = true AND SUPERUSER = true")
+        self.session.execute(f"CREATE SERVICE LEVEL {name} {options and 'WITH'} {options}")
+        self.session.execute(f"ATTACH SERVICE LEVEL {name} TO {name}")
+
+    def load(self, user, *arguments):
+        """Begins `fairlane load`; [`ended`] gives its report."""
+        report = os.path.join(self.folder, f"{user}-{len(self.loads)}.json")
+        hosts = self.sql if arguments[0] == "sql" else self.cql
+        command = ["taskset", "-c", "1"] if self.on_cpu_0 else []
+        command += [self.binary, "load", *arguments, "--hosts", hosts, "--user", user, "--quiet", "--json", report]
+        child = subprocess.Popen(command, env=self.environment(), stdout=subprocess.DEVNULL)
+        child.report = report
+        self.loads.append(child)
+        return child
+
+    def run(self, user, *arguments):
+        return ended(self.load(user, *arguments))
+
+    def fill(self, *arguments):
+        """Writes the tables of `fairlane load hits` or `tpch`."""
+        command = [self.binary, "load", *arguments, "--hosts", self.cql, "--user", "admin", "--quiet"]
+        subprocess.run(command, env=self.environment(), stdout=subprocess.DEVNULL, check=True)
+
+    def metrics(self):
+        """Each metric with each of its sets of labels, cores summed."""
+        sums = {}
+        for line in urllib.request.urlopen(f"http://{self.http}/metrics", timeout=10).read().decode().splitlines():
+            if not line.startswith("#"):
+                series, value = line.rsplit(" ", 1)
+                series = re.sub(r'\{core="\d+"\}', "", series)
+                sums[series] = sums.get(series, 0) + float(value)
+        return sums
+
+    def cpu_s(self):
+        """CPU the server has used, seconds: the 14th and 15th field of its stat, the name behind which may have blanks."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self):
+        for child in self.loads:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        if hasattr(self, "cluster"):
+            self.cluster.shutdown()
+        if hasattr(self, "process"):
+            self.process.terminate()
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def ended(load, stop=False):
+    """The report of a load, waited for or stopped."""
+    if stop and load.poll() is None:
+        load.send_signal(signal.SIGINT)
+    if load.wait() != 0 and not stop:
+        raise SystemExit(f"a load ended with {load.returncode}")
+    with open(load.report) as file:
+        return json.load(file)
