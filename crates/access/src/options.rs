@@ -45,7 +45,7 @@ impl LevelOption {
 }
 
 /// In the order of the columns.
-pub(crate) const OPTIONS: [LevelOption; 13] = [
+pub(crate) const OPTIONS: [LevelOption; 14] = [
     LevelOption {
         name: "timeout",
         ty: || CqlType::Duration,
@@ -72,6 +72,13 @@ pub(crate) const OPTIONS: [LevelOption; 13] = [
         ty: || CqlType::Text,
         set: |spec, value| percent("cpu_limit", 10_000, value).map(|set| spec.cpu_limit_ppm = set),
         get: |spec| string(spec.cpu_limit_ppm.map(percent_text)),
+        from: None,
+    },
+    LevelOption {
+        name: "cpu_min",
+        ty: || CqlType::Text,
+        set: |spec, value| percent("cpu_min", 0, value).map(|set| spec.cpu_min_ppm = set.unwrap_or(0)),
+        get: |spec| string(Some(spec.cpu_min_ppm).filter(|ppm| *ppm > 0).map(percent_text)),
         from: None,
     },
     LevelOption {
@@ -147,7 +154,7 @@ pub(crate) const OPTIONS: [LevelOption; 13] = [
 ];
 
 /// Options that will come.
-const NOT_YET: [&str; 3] = ["cpu_min", "latency_target", "tag"];
+const NOT_YET: [&str; 2] = ["latency_target", "tag"];
 
 /// What Apache Doris calls its options, and their names here.
 const DORIS: [(&str, &str); 12] = [
@@ -589,6 +596,19 @@ mod tests {
             let given = bad.trim_matches('\'');
             let text = "'io_limit' takes bytes a second such as '200MB/s', at least '64KiB/s'";
             check_one(&format!("io_limit = {bad}"), Err(&format!("{text} (given {given})")));
+        }
+    }
+
+    #[test]
+    fn a_cpu_minimum_has_its_bounds() {
+        check_one("cpu_min = '20%'", Ok("'20%'"));
+        check_one("cpu_min = '100%'", Ok("'100%'"));
+        check_one("cpu_min = '0%'", Ok("null"));
+        check_one("cpu_min = null", Ok("null"));
+        for bad in ["'101%'", "'20'", "20", "'-1%'"] {
+            let given = bad.trim_matches('\'');
+            let message = format!("'cpu_min' can only take values of '0%' to '100%' (given {given})");
+            check_one(&format!("cpu_min = {bad}"), Err(&message));
         }
     }
 

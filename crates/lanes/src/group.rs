@@ -38,6 +38,8 @@ pub struct GroupSpec {
     pub shares: u32,
     /// How soon it wants to run after waking.
     pub class: sched::Class,
+    /// Served before its siblings' shares count, on each core: in millionths of what they and it use there; 0 is none.
+    pub cpu_min_ppm: u32,
     /// Most CPU it may use, in millionths of all cores of this server; none is no limit.
     pub cpu_limit_ppm: Option<u32>,
     /// Most disk traffic, in bytes a second, on all cores of this server together; none is no limit.
@@ -52,6 +54,7 @@ impl GroupSpec {
             name: name.into(),
             shares,
             class: sched::Class::Normal,
+            cpu_min_ppm: 0,
             cpu_limit_ppm: None,
             io_limit: None,
         }

@@ -74,7 +74,7 @@ pub(crate) struct Groups {
 impl Groups {
     pub(crate) fn new(registry: Arc<Registry>, core: usize, cores: usize) -> Groups {
         let mut tree = Tree::new();
-        let spec = |group: Group| registry.get(group).expect("built in").node_spec();
+        let spec = |group: Group| registry.get(group).expect("built in").cpu_spec();
         let parents = [Group::USERS, Group::SYSTEM].map(|group| tree.add(Tree::ROOT, spec(group)));
         let mut groups = Groups {
             tree,
@@ -122,7 +122,7 @@ impl Groups {
         }
         assert!(self.locals[slot].is_none(), "a slot holds one group at a time");
         let default = slot_of(Group::DEFAULT.0);
-        let node = self.tree.add(parent, found.node_spec());
+        let node = self.tree.add(parent, found.cpu_spec());
         let at = node.0 as usize;
         if at >= self.by_node.len() {
             self.by_node.resize(at + 1, default);
@@ -179,7 +179,7 @@ impl Groups {
                 node
             }
         };
-        self.tree.set(node, found.node_spec());
+        self.tree.set(node, found.cpu_spec());
     }
 
     /// Lets go of a group that was dropped, and tells the registry, which gives the slot away once all cores have; its
@@ -392,33 +392,4 @@ impl Groups {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::GroupSpec;
-
-    /// A heavy task that was woken just before its group was dropped, on a core that had not heard of the group yet, was
-    /// queued under a name that nobody looked for any more, and never ran.
-    #[test]
-    fn a_group_dropped_while_its_first_heavy_task_wakes_is_kept_for_it() {
-        let registry = Arc::new(Registry::new(1));
-        let mut groups = Groups::new(registry.clone(), 0, 1);
-        let create = || registry.create(Group::USERS, &GroupSpec::new("brief", 10)).expect("a slot");
-        let group = create();
-        let pending = &registry.counters(slot_of(group.0))[0].heavy_pending;
-        pending.fetch_add(1, SeqCst);
-        assert!(registry.drop_group(group));
-        let slot = groups.end_group(group).expect("kept");
-        groups.look(slot);
-        groups.wake(slot, 0);
-        assert!(matches!(groups.choose(0), Choice::Heavy(chosen, _) if chosen == slot));
-        assert_ne!(slot_of(create().0), slot, "the slot is not free yet");
-        pending.fetch_sub(1, SeqCst);
-        groups.settle(slot);
-        assert!(!groups.has(slot));
-        let successor = create();
-        assert_eq!(slot_of(successor.0), slot);
-        // And one that no core has anything of goes at once.
-        assert!(registry.drop_group(successor) && groups.end_group(successor).is_none());
-        assert_eq!(slot_of(create().0), slot);
-    }
-}
+mod tests;

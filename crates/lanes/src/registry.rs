@@ -67,6 +67,8 @@ pub(crate) struct Slot {
     parent: AtomicU32,
     shares: AtomicU32,
     class: AtomicU32,
+    /// 0 is none.
+    cpu_min_ppm: AtomicU32,
     /// 0 is no limit.
     cpu_limit_ppm: AtomicU32,
     next_free: AtomicU32,
@@ -265,6 +267,7 @@ impl Slot {
             parent: AtomicU32::new(NOBODY),
             shares: AtomicU32::new(1),
             class: AtomicU32::new(0),
+            cpu_min_ppm: AtomicU32::new(0),
             cpu_limit_ppm: AtomicU32::new(0),
             next_free: AtomicU32::new(0),
             cores_left: AtomicU32::new(0),
@@ -280,6 +283,7 @@ impl Slot {
     pub(crate) fn describe(&self, spec: &GroupSpec) {
         self.shares.store(spec.shares.clamp(SHARES_MIN, SHARES_MAX), Relaxed);
         self.class.store(spec.class as u32, Relaxed);
+        self.cpu_min_ppm.store(spec.cpu_min_ppm.min(1_000_000), Relaxed);
         self.cpu_limit_ppm.store(spec.cpu_limit_ppm.map_or(0, |ppm| ppm.max(1)), Relaxed);
         self.io_limit.store(spec.io_limit.map_or(0, |limit| limit.max(1)), Relaxed);
         let mut bytes = [0; 48];
@@ -295,13 +299,19 @@ impl Slot {
         Group(self.parent.load(Relaxed))
     }
 
-    pub(crate) fn node_spec(&self) -> NodeSpec {
+    /// Its place among its siblings at the disk, where nothing is set aside.
+    pub(crate) fn disk_spec(&self) -> NodeSpec {
         let class = match self.class.load(Relaxed) {
             class if class == Class::Latency as u32 => Class::Latency,
             class if class == Class::Batch as u32 => Class::Batch,
             _ => Class::Normal,
         };
-        NodeSpec { shares: self.shares.load(Relaxed), class }
+        NodeSpec::new(self.shares.load(Relaxed), class)
+    }
+
+    /// The same for CPU.
+    pub(crate) fn cpu_spec(&self) -> NodeSpec {
+        NodeSpec { min_ppm: self.cpu_min_ppm.load(Relaxed), ..self.disk_spec() }
     }
 
     pub(crate) fn cpu_limit_ppm(&self) -> u32 {
@@ -383,7 +393,7 @@ mod tests {
         let registry = Registry::new(2);
         let spec = GroupSpec::new("olap", 5000);
         let first = registry.create(Group::USERS, &spec).unwrap();
-        assert_eq!(registry.get(first).unwrap().node_spec().shares, SHARES_MAX);
+        assert_eq!(registry.get(first).unwrap().cpu_spec().shares, SHARES_MAX);
         assert_eq!(registry.get(first).unwrap().name(), "olap");
         assert!(registry.drop_group(first) && !registry.drop_group(first));
         registry.gone_from_a_core(first);

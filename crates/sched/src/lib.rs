@@ -18,6 +18,8 @@ pub mod gcra;
 mod heap;
 mod io_claim;
 mod io_queue;
+mod lingering;
+mod minimum;
 mod tree;
 mod virtual_time;
 
@@ -25,5 +27,6 @@ pub use cap::Cap;
 pub use disk::{DiskModel, DiskSpeed, Kind};
 pub use io_claim::{Budget, Claim};
 pub use io_queue::{IoQueue, Pop};
-pub use tree::{LATENCY_LINGER_NS, LATENCY_TICK_NS, NodeId, NodeSpec, TICK_NS, Tree};
+pub use lingering::LATENCY_LINGER_NS;
+pub use tree::{LATENCY_TICK_NS, NodeId, NodeSpec, TICK_NS, Tree};
 pub use virtual_time::{CHARGE_MIN_NS, Class, SHARES_MAX, SHARES_MIN};

@@ -8,7 +8,8 @@
 //!     oltp  olap  log  flush            1000 : 10
 //! ```
 //!
-//! 1. *Pick*: from the root, go to the eligible child with the least virtual time, until a leaf is reached.
+//! 1. *Pick*: from the root, go to the eligible child with the least virtual time, until a leaf is reached. A child that is
+//!    owed its minimum goes first (`minimum.rs`).
 //! 2. *Charge*: the CPU time it used moves its clock and that of every ancestor below the root, each by time ÷ shares.
 //! 3. *Wake*: a node that becomes eligible stands at max(own, parent's virtual time − credit), and so does every
 //!    ancestor that becomes eligible through it.
@@ -21,15 +22,14 @@
 //! until theirs have caught up.
 
 use crate::heap::{Entry, Heap, NOWHERE, Positions};
+use crate::lingering::Lingering;
+use crate::minimum::{Minimums, WHOLE_PPM};
 use crate::virtual_time::{CHARGE_MIN_NS, Class, Clock, SHARES_MAX, SHARES_MIN};
 
 /// Slice while no other latency-sensitive group waits, ns. A hand-over between lanes and back costs about 17 µs: 3.4 %.
 pub const TICK_NS: u64 = 500_000;
 /// Slice while a latency-sensitive group is waiting or may wake, ns: the bound on a fast-lane piece.
 pub const LATENCY_TICK_NS: u64 = 50_000;
-/// A group that is no batch group counts as active for this much CPU time used by others after it went idle, ns: one that
-/// is asked once a second is still found within [`LATENCY_TICK_NS`].
-pub const LATENCY_LINGER_NS: u64 = 1_000_000_000;
 
 /// Index of a node in one tree (a group on one core). Slots are re-used after removal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -42,6 +42,16 @@ pub struct NodeSpec {
     pub shares: u32,
     /// Wake-up credit and slice length.
     pub class: Class,
+    /// Served first, in millionths of what its parent's children use together; 0 for none. See `minimum.rs`.
+    pub min_ppm: u32,
+}
+
+impl NodeSpec {
+    /// Without a minimum.
+    #[must_use]
+    pub const fn new(shares: u32, class: Class) -> NodeSpec {
+        NodeSpec { shares, class, min_ppm: 0 }
+    }
 }
 
 /// Numbers kept for every node, 64 bytes: one cache line.
@@ -70,15 +80,7 @@ impl Positions for Vec<Node> {
     }
 }
 
-/// A leaf that went idle, and the CPU total until which it counts as active.
-#[derive(Clone, Copy, Debug)]
-struct Lingerer {
-    leaf: u32,
-    until_ns: u64,
-}
-
 const ROOT: u32 = 0;
-const NOBODY: Lingerer = Lingerer { leaf: ROOT, until_ns: 0 };
 
 /// One core's groups. See the head of this file for the rules.
 #[derive(Debug)]
@@ -86,13 +88,13 @@ pub struct Tree {
     nodes: Vec<Node>,
     /// By node: its eligible children.
     heaps: Vec<Heap>,
+    minimums: Minimums,
     free: Vec<u32>,
     eligible_leaves: u32,
     eligible_latency_leaves: u32,
     /// All CPU time charged so far, ns: the clock of `lingering`.
     charged_ns: u64,
-    /// The two leaves other than batch leaves that went idle last, latest first. Two suffice to answer "any other than this one?".
-    lingering: [Lingerer; 2],
+    lingering: Lingering,
 }
 
 impl Default for Tree {
@@ -115,11 +117,12 @@ impl Tree {
         Tree {
             nodes: vec![root],
             heaps: vec![Heap::default()],
+            minimums: Minimums::default(),
             free: Vec::new(),
             eligible_leaves: 0,
             eligible_latency_leaves: 0,
             charged_ns: 0,
-            lingering: [NOBODY; 2],
+            lingering: Lingering::default(),
         }
     }
 
@@ -134,17 +137,19 @@ impl Tree {
         let now = self.catch_up(parent.0);
         self.heaps[parent.0 as usize].make_room(siblings);
         let node = Node::new(parent.0, depth, shares, spec.class, now);
-        match self.free.pop() {
+        let slot = match self.free.pop() {
             Some(slot) => {
                 self.nodes[slot as usize] = node;
-                NodeId(slot)
+                slot
             }
             None => {
                 self.nodes.push(node);
                 self.heaps.push(Heap::default());
-                NodeId(u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 nodes"))
+                u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 nodes")
             }
-        }
+        };
+        self.minimums.set(parent.0, slot, spec.min_ppm, false);
+        NodeId(slot)
     }
 
     /// Removes a leaf, made idle first. Asserts that it is neither the root nor a parent.
@@ -156,11 +161,12 @@ impl Tree {
         self.nodes[parent as usize].children -= 1;
         self.nodes[node.0 as usize].live = false;
         self.heaps[node.0 as usize] = Heap::default();
-        self.forget_lingering(node.0);
+        self.lingering.forget(node.0);
+        self.minimums.remove(parent, node.0);
         self.free.push(node.0);
     }
 
-    /// Changes shares and class at once, also of a node that is waiting. Its debt or credit stays the same CPU time.
+    /// Changes shares, class and minimum at once, also of a node that is waiting. Its debt or credit stays the same CPU time.
     /// Asserts that the node exists, is not the root, and that the shares are in range.
     pub fn set(&mut self, node: NodeId, spec: NodeSpec) {
         let shares = shares_of(spec);
@@ -168,12 +174,13 @@ impl Tree {
         assert!(node != Tree::ROOT, "the root has no siblings");
         let (parent, position, before, class) = (old.parent, old.position, old.shares, old.class);
         let leaf = old.children == 0;
+        self.minimums.set(parent, node.0, spec.min_ppm, position != NOWHERE);
         let now = self.catch_up(parent);
         let changed = &mut self.nodes[node.0 as usize];
         changed.shares = shares;
         changed.class = spec.class;
         if shares != before {
-            changed.clock.reshare(now, before, shares);
+            changed.clock.reshare(now, before.into(), shares.into());
             let time = changed.clock.time;
             if position != NOWHERE {
                 self.heaps[parent as usize].update(position, time, &mut self.nodes);
@@ -184,7 +191,7 @@ impl Tree {
             self.eligible_latency_leaves += u32::from(spec.class == Class::Latency);
         }
         if spec.class == Class::Batch {
-            self.forget_lingering(node.0);
+            self.lingering.forget(node.0);
         }
     }
 
@@ -202,7 +209,7 @@ impl Tree {
         }
         node.awake = false;
         if node.class != Class::Batch {
-            self.linger(leaf.0);
+            self.lingering.idle(leaf.0, self.charged_ns);
         }
         self.leave(leaf.0);
     }
@@ -228,11 +235,21 @@ impl Tree {
     /// The eligible leaf that is owed the most. It stays where it is: charge it after it ran.
     #[must_use]
     pub fn pick(&self) -> Option<NodeId> {
-        let mut node = self.heaps[ROOT as usize].least()?.node;
-        while let Some(least) = self.heaps[node as usize].least() {
-            node = least.node;
+        let mut node = self.first(ROOT)?;
+        while let Some(first) = self.first(node) {
+            node = first;
         }
         Some(NodeId(node))
+    }
+
+    /// The child whose turn it is: one that is owed its minimum, else the one with the least virtual time.
+    fn first(&self, parent: u32) -> Option<u32> {
+        if self.minimums.any()
+            && let Some(owed) = self.minimums.first(parent)
+        {
+            return Some(owed);
+        }
+        self.heaps[parent as usize].least().map(|least| least.node)
     }
 
     /// Whether `candidate` would be picked before `running` as both stand now: compared where their paths meet. True
@@ -255,7 +272,12 @@ impl Tree {
                 b = self.nodes[b as usize].parent;
             }
         }
-        (self.nodes[a as usize].clock.time, a) < (self.nodes[b as usize].clock.time, b)
+        let parent = self.nodes[a as usize].parent;
+        let turn = |at: u32| match self.minimums.owed(parent, at) {
+            Some(paid) => (false, paid, at),
+            None => (true, self.nodes[at as usize].clock.time, at),
+        };
+        turn(a) < turn(b)
     }
 
     /// Charges a dispatch: the measured CPU time, at least [`CHARGE_MIN_NS`], to the leaf and all above it. Also right
@@ -271,19 +293,25 @@ impl Tree {
         let mut at = leaf.0;
         while at != ROOT {
             let parent = self.nodes[at as usize].parent;
-            let now = self.catch_up(parent);
-            let node = &mut self.nodes[at as usize];
-            if node.position == NOWHERE {
-                node.clock.wake(now, node.class, node.shares);
+            if !(self.minimums.any() && self.minimums.pays(parent, at, ran_ns)) {
+                self.charge_shares(at, parent, ran_ns);
             }
-            node.clock.advance(ran_ns, node.shares);
-            let (position, time) = (node.position, node.clock.time);
-            if position != NOWHERE {
-                self.heaps[parent as usize].update(position, time, &mut self.nodes);
-            }
-            self.catch_up(parent);
             at = parent;
         }
+    }
+
+    fn charge_shares(&mut self, at: u32, parent: u32, ran_ns: u64) {
+        let now = self.catch_up(parent);
+        let node = &mut self.nodes[at as usize];
+        if node.position == NOWHERE {
+            node.clock.wake(now, node.class.credit_ns(), node.shares.into());
+        }
+        node.clock.advance(ran_ns, node.shares.into());
+        let (position, time) = (node.position, node.clock.time);
+        if position != NOWHERE {
+            self.heaps[parent as usize].update(position, time, &mut self.nodes);
+        }
+        self.catch_up(parent);
     }
 
     /// How long the picked leaf may run before picking again, ns: [`LATENCY_TICK_NS`] while a latency leaf is eligible
@@ -295,7 +323,7 @@ impl Tree {
     }
 
     /// How long `running` may run before events are looked for, ns: [`LATENCY_TICK_NS`] while another latency leaf is
-    /// eligible, or another leaf that is no batch leaf went idle within the last [`LATENCY_LINGER_NS`] of CPU time: its next
+    /// eligible, or another leaf that is no batch leaf went idle within the last [`crate::LATENCY_LINGER_NS`] of CPU time: its next
     /// event should be found soon. Else [`TICK_NS`]. Only work that keeps the lane from seeing events needs this; a lane
     /// that sleeps in its poller sees them anyway.
     #[must_use]
@@ -303,8 +331,8 @@ impl Tree {
         let node = self.live(running);
         let own = u32::from(node.position != NOWHERE && node.class == Class::Latency);
         let waiting = self.eligible_latency_leaves > own;
-        let lingers = |other: &Lingerer| other.leaf != running.0 && other.until_ns > self.charged_ns;
-        if waiting || self.lingering.iter().any(lingers) { LATENCY_TICK_NS } else { TICK_NS }
+        let lingers = self.lingering.any_beside(running.0, self.charged_ns);
+        if waiting || lingers { LATENCY_TICK_NS } else { TICK_NS }
     }
 
     /// Whether a leaf other than `leaf` is eligible.
@@ -326,9 +354,10 @@ impl Tree {
             let parent = self.nodes[at as usize].parent;
             let now = self.catch_up(parent);
             let node = &mut self.nodes[at as usize];
-            node.clock.wake(now, node.class, node.shares);
+            node.clock.wake(now, node.class.credit_ns(), node.shares.into());
             let entry = Entry { time: node.clock.time, node: at };
             self.heaps[parent as usize].insert(entry, &mut self.nodes);
+            self.minimums.enter(parent, at);
             at = parent;
         }
     }
@@ -346,6 +375,7 @@ impl Tree {
             let Node { parent, position, .. } = self.nodes[at as usize];
             self.catch_up(parent);
             self.heaps[parent as usize].remove(position, &mut self.nodes);
+            self.minimums.leave(parent, at);
             at = parent;
         }
     }
@@ -356,20 +386,6 @@ impl Tree {
         let above = &mut self.nodes[parent as usize];
         above.now = above.now.max(least);
         above.now
-    }
-
-    fn linger(&mut self, leaf: u32) {
-        let until_ns = self.charged_ns.saturating_add(LATENCY_LINGER_NS);
-        if self.lingering[0].leaf != leaf {
-            self.lingering[1] = self.lingering[0];
-        }
-        self.lingering[0] = Lingerer { leaf, until_ns };
-    }
-
-    /// The leaf is gone or a batch leaf now. Its slot keeps its time under nobody's name: clearing it could forget a
-    /// third leaf that the slot stood for. So what is gone counts as active a little longer, which costs a few polls.
-    fn forget_lingering(&mut self, leaf: u32) {
-        self.lingering.iter_mut().filter(|slot| slot.leaf == leaf).for_each(|slot| slot.leaf = ROOT);
     }
 
     fn live(&self, node: NodeId) -> &Node {
@@ -405,6 +421,7 @@ impl Node {
 
 fn shares_of(spec: NodeSpec) -> u16 {
     assert!((SHARES_MIN..=SHARES_MAX).contains(&spec.shares), "shares {} out of range", spec.shares);
+    assert!(spec.min_ppm <= WHOLE_PPM, "a minimum of {} millionths is more than all", spec.min_ppm);
     spec.shares as u16
 }
 
@@ -425,7 +442,7 @@ mod tests {
     #[test]
     fn running_allocates_nothing() {
         let mut tree = Tree::new();
-        let spec = NodeSpec { shares: 10, class: Class::Normal };
+        let spec = NodeSpec::new(10, Class::Normal);
         let leaves: Vec<NodeId> = (0..300).map(|_| tree.add(Tree::ROOT, spec)).collect();
         let room = tree.heaps[0].room();
         for round in 0..20 {

@@ -20,7 +20,7 @@ pub const SHARES_MAX: u32 = 1000;
 pub const CHARGE_MIN_NS: u64 = 1_000;
 
 /// Units of virtual time in one nanosecond of CPU at one share, as a power of two.
-const UNITS_LOG2: u32 = 10;
+pub(crate) const UNITS_LOG2: u32 = 10;
 const _: () = assert!(1 << UNITS_LOG2 >= SHARES_MAX, "one nanosecond must move every clock");
 
 /// What a group is for: how soon it wants to run after waking, and what it may save up while asleep.
@@ -46,13 +46,14 @@ impl Class {
     }
 }
 
-/// One group's clock: `time + left_over / shares` units, where `left_over < shares`. Packed to 24 bytes rather than 32, so
+/// One group's clock: `time + left_over / shares` units, where `left_over < shares`. (For a minimum, shares are millionths of the
+/// parent's CPU.) Packed to 24 bytes rather than 32, so
 /// that a node of the tree is one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(Rust, packed(8))]
 pub(crate) struct Clock {
     pub(crate) time: u128,
-    left_over: u16,
+    left_over: u32,
 }
 
 impl Clock {
@@ -61,7 +62,7 @@ impl Clock {
     }
 
     /// `ns` of CPU at `shares`.
-    pub(crate) fn advance(&mut self, ns: u64, shares: u16) {
+    pub(crate) fn advance(&mut self, ns: u64, shares: u32) {
         let over = u64::from(self.left_over);
         // The first arm holds for charges below 208 days, and is a single hardware division.
         let (whole, rest) = match ns.checked_mul(1 << UNITS_LOG2).and_then(|units| units.checked_add(over)) {
@@ -72,12 +73,12 @@ impl Clock {
             }
         };
         self.time += whole;
-        self.left_over = rest as u16; // < shares <= 1000
+        self.left_over = rest as u32; // < shares
     }
 
     /// The wake-up rule: max(own, `now` - credit). Time asleep beyond the credit is forfeited; debt is kept.
-    pub(crate) fn wake(&mut self, now: u128, class: Class, shares: u16) {
-        let floor = now.saturating_sub(units(class.credit_ns(), shares));
+    pub(crate) fn wake(&mut self, now: u128, credit_ns: u64, shares: u32) {
+        let floor = now.saturating_sub(units(credit_ns, shares));
         if self.time < floor {
             *self = Clock::at(floor);
         }
@@ -85,7 +86,7 @@ impl Clock {
 
     /// A change of shares keeps the distance to `now` in CPU time (not in virtual time): a debt of 1 ms stays one of
     /// 1 ms, and so does a credit. Otherwise a group raised from 1 share to 1000 would sit out a thousandfold debt.
-    pub(crate) fn reshare(&mut self, now: u128, from: u16, to: u16) {
+    pub(crate) fn reshare(&mut self, now: u128, from: u32, to: u32) {
         let scale = |distance: u128| distance * u128::from(from) / u128::from(to);
         *self = Clock::at(if self.time >= now {
             now + scale(self.time - now)
@@ -96,7 +97,7 @@ impl Clock {
 }
 
 /// `ns` of CPU at `shares`, in units, rounded down.
-pub(crate) fn units(ns: u64, shares: u16) -> u128 {
+pub(crate) fn units(ns: u64, shares: u32) -> u128 {
     (u128::from(ns) << UNITS_LOG2) / u128::from(shares)
 }
 
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     impl Clock {
-        fn parts(self) -> (u128, u16) {
+        fn parts(self) -> (u128, u32) {
             (self.time, self.left_over)
         }
     }

@@ -79,7 +79,7 @@ fn check_shares_exact(seed: u64, nodes: usize) {
 fn check_naps_gain_at_most_the_credit(seed: u64, napper: NodeSpec, worker_shares: u32) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::new();
-    let worker = recorded.add(0, NodeSpec { shares: worker_shares, class: Class::Normal });
+    let worker = recorded.add(0, NodeSpec::new(worker_shares, Class::Normal));
     let sleeper = recorded.add(0, napper);
     let id = recorded.nodes[sleeper].id;
     recorded.tree.wake(recorded.nodes[worker].id);
@@ -110,7 +110,7 @@ fn check_naps_gain_at_most_the_credit(seed: u64, napper: NodeSpec, worker_shares
 fn check_no_one_starves(seed: u64, siblings: u32) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::new();
-    let waiting = recorded.add(0, NodeSpec { shares: 1, class: Class::Batch });
+    let waiting = recorded.add(0, NodeSpec::new(1, Class::Batch));
     for _ in 0..siblings {
         let spec = NodeSpec { shares: 1000, ..random.spec() };
         recorded.add(0, spec);
@@ -151,14 +151,14 @@ proptest! {
         worker_shares in 1_u32..=1000,
         class in prop_oneof![Just(Class::Latency), Just(Class::Batch), Just(Class::Normal)],
     ) {
-        check_naps_gain_at_most_the_credit(seed, NodeSpec { shares, class }, worker_shares);
+        check_naps_gain_at_most_the_credit(seed, NodeSpec::new(shares, class), worker_shares);
     }
 
     #[test]
     fn a_cheap_yielder_pays_the_minimum(shares in 1_u32..=1000, ran_ns in 0_u64..CHARGE_MIN_NS) {
         let mut recorded = Recorded::new();
-        let yielder = recorded.add(0, NodeSpec { shares, class: Class::Latency });
-        let worker = recorded.add(0, NodeSpec { shares, class: Class::Batch });
+        let yielder = recorded.add(0, NodeSpec::new(shares, Class::Latency));
+        let worker = recorded.add(0, NodeSpec::new(shares, Class::Batch));
         recorded.tree.wake(recorded.nodes[yielder].id);
         recorded.tree.wake(recorded.nodes[worker].id);
         for _ in 0..5_000 {
@@ -182,8 +182,8 @@ proptest! {
 #[test]
 fn a_thousand_to_one_is_exact() {
     let mut recorded = Recorded::new();
-    let heavy = recorded.add(0, NodeSpec { shares: 1000, class: Class::Normal });
-    let light = recorded.add(0, NodeSpec { shares: 1, class: Class::Normal });
+    let heavy = recorded.add(0, NodeSpec::new(1000, Class::Normal));
+    let light = recorded.add(0, NodeSpec::new(1, Class::Normal));
     recorded.tree.wake(recorded.nodes[heavy].id);
     recorded.tree.wake(recorded.nodes[light].id);
     for _ in 0..100_100 {
@@ -196,8 +196,8 @@ fn a_thousand_to_one_is_exact() {
 #[test]
 fn an_overrun_is_repaid_before_the_group_runs_again() {
     let mut recorded = Recorded::new();
-    let olap = recorded.add(0, NodeSpec { shares: 100, class: Class::Batch });
-    let oltp = recorded.add(0, NodeSpec { shares: 400, class: Class::Normal });
+    let olap = recorded.add(0, NodeSpec::new(100, Class::Batch));
+    let oltp = recorded.add(0, NodeSpec::new(400, Class::Normal));
     recorded.tree.wake(recorded.nodes[olap].id);
     assert_eq!(recorded.run(10_000_000), Some(olap));
     // It is a newcomer that owes and is owed nothing: it starts level with where the core stands.
@@ -216,7 +216,7 @@ fn an_overrun_is_repaid_before_the_group_runs_again() {
 #[test]
 fn work_charged_while_idle_is_paid_for() {
     let mut tree = Tree::new();
-    let spec = NodeSpec { shares: 100, class: Class::Batch };
+    let spec = NodeSpec::new(100, Class::Batch);
     let (busy, quiet) = (tree.add(Tree::ROOT, spec), tree.add(Tree::ROOT, spec));
     tree.wake(busy);
     (0..100).for_each(|_| tree.charge(busy, TICK_NS));
@@ -234,12 +234,12 @@ fn work_charged_while_idle_is_paid_for() {
 #[test]
 fn new_shares_act_at_once() {
     let mut recorded = Recorded::new();
-    let a = recorded.add(0, NodeSpec { shares: 1, class: Class::Normal });
-    let b = recorded.add(0, NodeSpec { shares: 1000, class: Class::Normal });
+    let a = recorded.add(0, NodeSpec::new(1, Class::Normal));
+    let b = recorded.add(0, NodeSpec::new(1000, Class::Normal));
     recorded.tree.wake(recorded.nodes[a].id);
     recorded.tree.wake(recorded.nodes[b].id);
     (0..10).for_each(|_| assert!(recorded.run(TICK_NS).is_some()));
-    recorded.set(a, NodeSpec { shares: 1000, class: Class::Normal });
+    recorded.set(a, NodeSpec::new(1000, Class::Normal));
     let before = recorded.nodes[a].picks;
     (0..100).for_each(|_| assert!(recorded.run(TICK_NS).is_some()));
     let picks = recorded.nodes[a].picks - before;
@@ -251,8 +251,8 @@ fn new_shares_act_at_once() {
 #[test]
 fn using_idle_time_is_not_held_against_anyone() {
     let mut recorded = Recorded::new();
-    let napper = recorded.add(0, NodeSpec { shares: 100, class: Class::Normal });
-    let worker = recorded.add(0, NodeSpec { shares: 100, class: Class::Normal });
+    let napper = recorded.add(0, NodeSpec::new(100, Class::Normal));
+    let worker = recorded.add(0, NodeSpec::new(100, Class::Normal));
     let id = recorded.nodes[napper].id;
     recorded.tree.wake(recorded.nodes[worker].id);
     for _ in 0..1_000 {
@@ -270,11 +270,11 @@ fn using_idle_time_is_not_held_against_anyone() {
 fn two_thousand_levels_share_one_core() {
     let mut random = Random::new(2_000);
     let mut recorded = Recorded::new();
-    let users = recorded.add(0, NodeSpec { shares: 1000, class: Class::Normal });
+    let users = recorded.add(0, NodeSpec::new(1000, Class::Normal));
     let levels: Vec<usize> = (0..2_000)
         .map(|_| {
             let shares = random.within(1, 1001) as u32;
-            recorded.add(users, NodeSpec { shares, class: Class::Normal })
+            recorded.add(users, NodeSpec::new(shares, Class::Normal))
         })
         .collect();
     levels.iter().for_each(|&level| recorded.tree.wake(recorded.nodes[level].id));

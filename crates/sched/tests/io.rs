@@ -17,7 +17,7 @@ const DISK: DiskModel = DiskModel {
 };
 
 fn spec(shares: u32, class: Class) -> NodeSpec {
-    NodeSpec { shares, class }
+    NodeSpec::new(shares, class)
 }
 
 /// A disk that works on one request after another; `in_flight` holds the times at which they will be done.

@@ -18,6 +18,11 @@ struct Node {
     spec: NodeSpec,
     put_at: u128,
     charged_ns: u128,
+    /// The same of what its minimum paid.
+    paid_at: u128,
+    paid_ns: u128,
+    /// What its children were charged while any of them had a minimum.
+    used_ns: u128,
     /// Virtual time among its children.
     now: u128,
     awake: bool,
@@ -30,6 +35,7 @@ struct Model {
     nodes: BTreeMap<NodeId, Node>,
     /// Of the root's children.
     root_now: u128,
+    root_used_ns: u128,
     charged_ns: u64,
     /// Latest time until which a leaf counts as active that was removed or is no longer a latency leaf.
     gone_until_ns: u64,
@@ -42,6 +48,15 @@ impl Node {
 
     fn put(&mut self, time: u128) {
         (self.put_at, self.charged_ns) = (time, 0);
+    }
+
+    /// How far it has had its minimum, as CPU time of its parent.
+    fn paid(&self) -> u128 {
+        self.paid_at + self.paid_ns * UNIT / u128::from(self.spec.min_ppm)
+    }
+
+    fn put_paid(&mut self, time: u128) {
+        (self.paid_at, self.paid_ns) = (time, 0);
     }
 }
 
@@ -66,9 +81,21 @@ impl Model {
         eligible.min_by_key(|child| (self.nodes[child].time(), *child))
     }
 
+    /// Before its siblings the less this is: whoever is owed a minimum, and then everyone by virtual time.
+    fn turn(&self, id: NodeId) -> (bool, u128, NodeId) {
+        let node = &self.nodes[&id];
+        let owed = self.eligible(id) && node.spec.min_ppm > 0 && node.paid() <= self.used(node.parent);
+        (!owed, if owed { node.paid() } else { node.time() }, id)
+    }
+
+    fn first(&self, parent: NodeId) -> Option<NodeId> {
+        let eligible = self.children(parent).into_iter().filter(|&child| self.eligible(child));
+        eligible.min_by_key(|&child| self.turn(child))
+    }
+
     fn pick(&self) -> Option<NodeId> {
-        let mut at = self.least(Tree::ROOT)?;
-        while let Some(below) = self.least(at) {
+        let mut at = self.first(Tree::ROOT)?;
+        while let Some(below) = self.first(at) {
             at = below;
         }
         Some(at)
@@ -90,7 +117,22 @@ impl Model {
         }
         let (ours, theirs) = (self.path(candidate), self.path(running));
         let (a, b) = ours.iter().zip(&theirs).find(|(a, b)| a != b).expect("leaves differ");
-        (self.nodes[a].time(), *a) < (self.nodes[b].time(), *b)
+        self.turn(*a) < self.turn(*b)
+    }
+
+    fn used(&self, parent: NodeId) -> u128 {
+        let used_ns = if parent == Tree::ROOT { self.root_used_ns } else { self.nodes[&parent].used_ns };
+        used_ns * UNIT / 1_000_000
+    }
+
+    /// After a child was charged.
+    fn use_up(&mut self, parent: NodeId, ns: u64) {
+        if self.children(parent).iter().any(|child| self.nodes[child].spec.min_ppm > 0) {
+            match self.nodes.get_mut(&parent) {
+                Some(node) => node.used_ns += u128::from(ns),
+                None => self.root_used_ns += u128::from(ns),
+            }
+        }
     }
 
     fn now(&self, parent: NodeId) -> u128 {
@@ -120,6 +162,21 @@ impl Model {
         }
     }
 
+    fn lift_paid(&mut self, id: NodeId) {
+        let used = self.used(self.nodes[&id].parent);
+        self.lift_paid_from(id, used);
+    }
+
+    fn lift_paid_from(&mut self, id: NodeId, used: u128) {
+        let node = self.nodes.get_mut(&id).unwrap();
+        if node.spec.min_ppm > 0 {
+            let floor = used.saturating_sub(u128::from(TICK_NS) * UNIT / u128::from(node.spec.min_ppm));
+            if node.paid() < floor {
+                node.put_paid(floor);
+            }
+        }
+    }
+
     /// Changes a leaf's flags; everyone on its path who becomes eligible is lifted.
     fn change(&mut self, leaf: NodeId, change: impl FnOnce(&mut Node)) {
         let before: Vec<NodeId> = self.path(leaf).into_iter().filter(|&at| !self.eligible(at)).collect();
@@ -127,6 +184,7 @@ impl Model {
         for at in before {
             if self.eligible(at) {
                 self.lift(at);
+                self.lift_paid(at);
             }
         }
     }
@@ -142,26 +200,42 @@ impl Model {
     }
 
     fn set(&mut self, id: NodeId, spec: NodeSpec) {
-        let now = self.now(self.nodes[&id].parent);
+        let (now, used) = (self.now(self.nodes[&id].parent), self.used(self.nodes[&id].parent));
         let node = self.nodes.get_mut(&id).unwrap();
-        let (time, old) = (node.time(), u128::from(node.spec.shares));
         if spec.shares != node.spec.shares {
-            let new = u128::from(spec.shares);
-            node.put(if time >= now {
-                now + (time - now) * old / new
-            } else {
-                now.saturating_sub((now - time) * old / new)
-            });
+            node.put(kept(now, node.time(), node.spec.shares, spec.shares));
         }
+        match (node.spec.min_ppm, spec.min_ppm) {
+            (before, after) if before == after || after == 0 => {}
+            (0, _) => node.put_paid(used),
+            (before, after) => node.put_paid(kept(used, node.paid(), before, after)),
+        }
+        let gets_minimum = node.spec.min_ppm != spec.min_ppm;
         node.spec = spec;
         if spec.class == Class::Batch {
             self.gone_until_ns = self.gone_until_ns.max(std::mem::take(&mut node.active_until_ns));
+        }
+        if gets_minimum && self.eligible(id) {
+            self.lift_paid(id);
         }
     }
 
     fn charge(&mut self, leaf: NodeId, ns: u64) {
         self.charged_ns += ns;
         for at in self.path(leaf) {
+            let parent = self.nodes[&at].parent;
+            let used = self.used(parent);
+            self.use_up(parent, ns);
+            if self.nodes[&at].spec.min_ppm > 0 {
+                if !self.eligible(at) {
+                    self.lift_paid_from(at, used);
+                }
+                let node = self.nodes.get_mut(&at).unwrap();
+                if node.paid() <= used {
+                    node.paid_ns += u128::from(ns);
+                    continue;
+                }
+            }
             if !self.eligible(at) {
                 self.lift(at);
             }
@@ -192,6 +266,12 @@ impl Model {
     }
 }
 
+/// Where a clock at `time` stands, as far from `now` in CPU time as before.
+fn kept(now: u128, time: u128, from: u32, to: u32) -> u128 {
+    let scaled = |distance: u128| distance * u128::from(from) / u128::from(to);
+    if time >= now { now + scaled(time - now) } else { now.saturating_sub(scaled(now - time)) }
+}
+
 /// An operation; the first number of each chooses the node, modulo how many there are.
 #[derive(Clone, Debug)]
 enum Step {
@@ -209,7 +289,8 @@ enum Step {
 fn spec() -> impl Strategy<Value = NodeSpec> {
     let class = prop_oneof![Just(Class::Latency), Just(Class::Batch), Just(Class::Normal)];
     let shares = prop_oneof![Just(1), Just(1000), Just(7), 1_u32..=1000];
-    (shares, class).prop_map(|(shares, class)| NodeSpec { shares, class })
+    let min_ppm = prop_oneof![5 => Just(0), 1 => Just(1_000_000), 1 => Just(1), 3 => 0_u32..300_000];
+    (shares, class, min_ppm).prop_map(|(shares, class, min_ppm)| NodeSpec { shares, class, min_ppm })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -240,10 +321,22 @@ fn apply(step: &Step, tree: &mut Tree, model: &mut Model) -> Option<()> {
             let mut parents = vec![Tree::ROOT];
             parents.extend(all.iter().filter(|id| !model.nodes[id].awake && !model.nodes[id].throttled));
             let parent = nth(&parents, at)?;
-            let (id, put_at) = (tree.add(parent, spec), model.now(parent));
+            let (id, put_at, paid_at) = (tree.add(parent, spec), model.now(parent), model.used(parent));
             let (awake, throttled) = (false, false);
-            let node =
-                Node { parent, spec, put_at, charged_ns: 0, now: 0, awake, throttled, active_until_ns: 0 };
+            let (charged_ns, paid_ns, used_ns, now, active_until_ns) = (0, 0, 0, 0, 0);
+            let node = Node {
+                parent,
+                spec,
+                put_at,
+                charged_ns,
+                paid_at,
+                paid_ns,
+                used_ns,
+                now,
+                awake,
+                throttled,
+                active_until_ns,
+            };
             let taken = model.nodes.insert(id, node);
             assert!(taken.is_none(), "{id:?} given twice");
         }

@@ -66,22 +66,8 @@ impl Catalogue {
     /// # Errors
     /// One sentence.
     pub fn check(&self, spec: &LevelSpec) -> Result<(), String> {
-        let min_ppm = spec.memory.min_ppm;
-        if let Some(limit_ppm) = spec.memory.limit_ppm
-            && min_ppm > limit_ppm
-        {
-            return Err("'memory_min' cannot be more than 'memory_limit'".to_owned());
-        }
-        let others = self.entries().filter(|entry| entry.spec.name != spec.name);
-        let sum_ppm = others.map(|entry| u64::from(entry.spec.memory.min_ppm)).sum::<u64>();
-        if min_ppm > 0 && sum_ppm + u64::from(min_ppm) > 1_000_000 {
-            let percent = |ppm: u64| ppm as f64 / 10_000.0;
-            return Err(format!(
-                "The 'memory_min' of all service levels cannot be more than 100% (the others have {}%, given {}%)",
-                percent(sum_ppm),
-                percent(min_ppm.into())
-            ));
-        }
+        self.check_minimum(spec, "memory", |spec| (spec.memory.min_ppm, spec.memory.limit_ppm))?;
+        self.check_minimum(spec, "cpu", |spec| (spec.cpu_min_ppm, spec.cpu_limit_ppm))?;
         match spec.query_limit.as_ref().map(|limit| &limit.action) {
             Some(Action::Demote(level)) if *level == spec.name => {
                 Err("A level cannot demote its statements to itself".to_owned())
@@ -91,6 +77,35 @@ impl Catalogue {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether what a level is to have at least is within its own limit, and within what the others leave.
+    fn check_minimum(
+        &self,
+        spec: &LevelSpec,
+        what: &str,
+        of: fn(&LevelSpec) -> (u32, Option<u32>),
+    ) -> Result<(), String> {
+        let (min_ppm, limit_ppm) = of(spec);
+        if limit_ppm.is_some_and(|limit_ppm| min_ppm > limit_ppm) {
+            return Err(format!("'{what}_min' cannot be more than '{what}_limit'"));
+        }
+        let others = self.entries().filter(|entry| entry.spec.name != spec.name);
+        let others_ppm = others.map(|entry| u64::from(of(&entry.spec).0)).sum::<u64>();
+        let min_ppm = u64::from(min_ppm);
+        let sum_ppm = others_ppm + min_ppm;
+        if min_ppm == 0 || sum_ppm <= 1_000_000 {
+            return Ok(());
+        }
+        let percent = |ppm: u64| ppm as f64 / 10_000.0;
+        Err(format!(
+            "The '{what}_min' of all service levels cannot be more than 100%: it would be {}% (the others have {}%, which \
+             leaves {}%; given {}%)",
+            percent(sum_ppm),
+            percent(others_ppm),
+            percent(1_000_000_u64.saturating_sub(others_ppm)),
+            percent(min_ppm)
+        ))
     }
 }
 

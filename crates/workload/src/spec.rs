@@ -57,6 +57,8 @@ pub struct LevelSpec {
     pub timeout: Option<Duration>,
     /// What its work is like.
     pub workload_type: Option<WorkloadType>,
+    /// Served before other levels' shares count, in millionths of what levels use on a core; 0 is none.
+    pub cpu_min_ppm: u32,
     /// Most CPU it may use, in millionths of all cores of this server, 10,000 to 1,000,000.
     pub cpu_limit_ppm: Option<u32>,
     /// Most disk traffic, bytes a second, over all cores.
@@ -80,6 +82,7 @@ impl LevelSpec {
             shares: 1000,
             timeout: None,
             workload_type: None,
+            cpu_min_ppm: 0,
             cpu_limit_ppm: None,
             io_limit: None,
             slots: SlotLimits::NONE,
@@ -109,7 +112,12 @@ impl LevelSpec {
             Some(WorkloadType::Batch) => Class::Batch,
             None => Class::Normal,
         };
-        let (cpu_limit_ppm, io_limit) = (self.cpu_limit_ppm, self.io_limit);
-        GroupSpec { class, cpu_limit_ppm, io_limit, ..GroupSpec::new(&self.name, u32::from(self.shares)) }
+        GroupSpec {
+            class,
+            cpu_min_ppm: self.cpu_min_ppm,
+            cpu_limit_ppm: self.cpu_limit_ppm,
+            io_limit: self.io_limit,
+            ..GroupSpec::new(&self.name, u32::from(self.shares))
+        }
     }
 }

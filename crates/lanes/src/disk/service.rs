@@ -108,7 +108,7 @@ impl Service {
     ) -> Service {
         let registry = shared.registry.clone();
         let mut queue = IoQueue::new(model, bucket.budget(), DEPTH_MAX);
-        let spec = |group: Group| registry.get(group).expect("built in").node_spec();
+        let spec = |group: Group| registry.get(group).expect("built in").disk_spec();
         let parents = [Group::USERS, Group::SYSTEM].map(|group| queue.add(Tree::ROOT, spec(group)));
         Service {
             queue,
@@ -152,7 +152,7 @@ impl Service {
         if let Some(old) = self.places[slot].as_ref().map(|place| Group(place.id)) {
             self.drop_group(old);
         }
-        let node = self.queue.add(parent, found.node_spec());
+        let node = self.queue.add(parent, found.disk_spec());
         self.queue.set_io_limit(node, found.io_limit());
         self.places[slot] = Some(Place { id: group.0, node });
         node
@@ -162,11 +162,11 @@ impl Service {
         let registry = self.registry.clone();
         let Some(found) = registry.get(group) else { return };
         match group {
-            Group::USERS => self.queue.set(self.parents[0], found.node_spec()),
-            Group::SYSTEM => self.queue.set(self.parents[1], found.node_spec()),
+            Group::USERS => self.queue.set(self.parents[0], found.disk_spec()),
+            Group::SYSTEM => self.queue.set(self.parents[1], found.disk_spec()),
             _ => {
                 let node = self.place(group);
-                self.queue.set(node, found.node_spec());
+                self.queue.set(node, found.disk_spec());
                 let limit = found.io_limit();
                 let budget = limit.as_ref().map(|(_, budget)| budget.clone());
                 if self.queue.set_io_limit(node, limit)

@@ -69,7 +69,7 @@ impl Random {
             1 => 1000,
             _ => self.within(1, 1001) as u32,
         };
-        NodeSpec { shares, class: self.of(&[Class::Latency, Class::Batch, Class::Normal]) }
+        NodeSpec::new(shares, self.of(&[Class::Latency, Class::Batch, Class::Normal]))
     }
 
     /// Piece lengths over five decades, up to `longest`.
@@ -100,7 +100,7 @@ pub struct Record {
 
 impl Recorded {
     pub fn new() -> Recorded {
-        let spec = NodeSpec { shares: 1, class: Class::Normal };
+        let spec = NodeSpec::new(1, Class::Normal);
         let root =
             Record { id: Tree::ROOT, parent: 0, spec, leaf: false, charged_ns: 0, longest_ns: 0, picks: 0 };
         Recorded { tree: Tree::new(), nodes: vec![root] }

@@ -1,0 +1,64 @@
+//! One core's books without a core: what is chosen is up to the groups, and what it used up to the test.
+
+use super::*;
+use crate::GroupSpec;
+
+/// A heavy task that was woken just before its group was dropped, on a core that had not heard of the group yet, was
+/// queued under a name that nobody looked for any more, and never ran.
+#[test]
+fn a_group_dropped_while_its_first_heavy_task_wakes_is_kept_for_it() {
+    let registry = Arc::new(Registry::new(1));
+    let mut groups = Groups::new(registry.clone(), 0, 1);
+    let create = || registry.create(Group::USERS, &GroupSpec::new("brief", 10)).expect("a slot");
+    let group = create();
+    let pending = &registry.counters(slot_of(group.0))[0].heavy_pending;
+    pending.fetch_add(1, SeqCst);
+    assert!(registry.drop_group(group));
+    let slot = groups.end_group(group).expect("kept");
+    groups.look(slot);
+    groups.wake(slot, 0);
+    assert!(matches!(groups.choose(0), Choice::Heavy(chosen, _) if chosen == slot));
+    assert_ne!(slot_of(create().0), slot, "the slot is not free yet");
+    pending.fetch_sub(1, SeqCst);
+    groups.settle(slot);
+    assert!(!groups.has(slot));
+    let successor = create();
+    assert_eq!(slot_of(successor.0), slot);
+    // And one that no core has anything of goes at once.
+    assert!(registry.drop_group(successor) && groups.end_group(successor).is_none());
+    assert_eq!(slot_of(create().0), slot);
+}
+
+/// Of each of two groups that always have heavy work, how often it was chosen for a slice out of 1000.
+fn turns(groups: &mut Groups, registry: &Registry, both: [Group; 2]) -> [u32; 2] {
+    let slots = both.map(|group| groups.slot(group));
+    for slot in slots {
+        registry.counters(slot)[0].heavy_pending.store(1, SeqCst);
+        groups.look(slot);
+        groups.wake(slot, 0);
+    }
+    let mut turns = [0; 2];
+    for _ in 0..1000 {
+        let Choice::Heavy(chosen, _) = groups.choose(0) else { panic!("both have heavy work") };
+        let at = slots.iter().position(|&slot| slot == chosen).expect("one of them");
+        turns[at] += 1;
+        let total_ns = groups.local(chosen).heavy_charged_ns + TICK_NS;
+        groups.charge_heavy(chosen, total_ns);
+    }
+    turns
+}
+
+#[test]
+fn a_minimum_acts_on_groups_that_run_and_ends_with_an_alteration() {
+    let registry = Arc::new(Registry::new(1));
+    let mut groups = Groups::new(registry.clone(), 0, 1);
+    let spec = |cpu_min_ppm| GroupSpec { cpu_min_ppm, ..GroupSpec::new("few", 1) };
+    let few = registry.create(Group::USERS, &spec(0)).expect("a slot");
+    let many = registry.create(Group::USERS, &GroupSpec::new("many", 999)).expect("a slot");
+    for (min_ppm, expected) in [(0, 1), (300_000, 301), (500_000, 501), (0, 1)] {
+        registry.get(few).expect("there").describe(&spec(min_ppm));
+        groups.refresh(few);
+        let [got, _] = turns(&mut groups, &registry, [few, many]);
+        assert!(got.abs_diff(expected) <= 2, "{min_ppm}: {got} turns of 1000");
+    }
+}
