@@ -149,6 +149,17 @@ fn interrupted_while_it_writes_what_is_to_be_compacted() {
 }
 
 #[test]
+fn interrupted_while_it_fills_what_is_queried() {
+    check_interrupted("olap", &["olap", "--quick"], "in the shape of ClickBench");
+}
+
+#[test]
+fn interrupted_while_two_clients_run_queries() {
+    let args = ["olap", "--quick", "--only", "shares", "--rows", "3000", "--seconds", "60"];
+    check_interrupted("queries", &args, "first:");
+}
+
+#[test]
 fn earlier_figures_make_a_report() {
     let folder = Folder::new("from");
     let figures =

@@ -40,7 +40,7 @@ mod run;
 mod scrape;
 pub mod session;
 mod spec;
-mod sql;
+pub mod sql;
 mod statement;
 mod tally;
 mod text;
@@ -49,6 +49,7 @@ pub mod usl;
 mod worker;
 
 pub use cli::cli;
+pub use data::{Filling, Tables, fill};
 pub use error::LoadError;
 pub use histogram::{Latencies, Latency, OpKind};
 pub use keys::Distribution;

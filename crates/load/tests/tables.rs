@@ -70,6 +70,19 @@ fn every_row_is_written_once_also_where_some_are_refused_at_first() {
 }
 
 #[test]
+fn a_server_filled_by_another_program() {
+    let fake = Fake::start(Script::default());
+    let filling = load::Filling {
+        tables: load::Tables::Hits { rows: 300 },
+        host: fake.address.to_string(),
+        user: "admin".into(),
+        password: "secret".into(),
+    };
+    load::fill(&filling, &load::StopFlag::new(), |_, _, _| ()).expect("it is filled");
+    assert_eq!(fake.seen.written.lock().expect("no panic").values().sum::<u64>(), 300);
+}
+
+#[test]
 fn hits_by_their_seed() {
     let rows = |seed: u64| {
         let (code, report, fake) =

@@ -1,7 +1,8 @@
 //! The demo's report as a reader sees it: rendered from figures of an earlier run, and opened in a headless Chromium, light and
 //! dark, in frames from a telephone's width to a wide window's.
 //!
-//! 1. The server's binary renders the figures in `tests/report`, of which there are some for each subject of the demo.
+//! 1. The server's binary renders the figures in `tests/report`, of which there are some for each subject of the demo but that
+//!    of queries.
 //! 2. A copy of the page gets `check.js`, which looks at it from inside and tells the page around it, `around.html`; that one
 //!    is what Chromium prints when it has run.
 //! 3. A page with every fault there is goes the same way first: a check that cannot fail is none.

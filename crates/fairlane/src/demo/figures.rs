@@ -17,12 +17,14 @@ pub(super) enum Subject {
     Flush,
     /// The space a compaction needs.
     Compaction,
+    /// Queries beside each other.
+    Olap,
 }
 
 impl Subject {
     /// Every subject beside the first, by the word that asks for it.
-    pub(super) const WORDS: [(&'static str, Subject); 2] =
-        [("flush", Subject::Flush), ("compaction", Subject::Compaction)];
+    pub(super) const WORDS: [(&'static str, Subject); 3] =
+        [("flush", Subject::Flush), ("compaction", Subject::Compaction), ("olap", Subject::Olap)];
 }
 
 /// Everything one demo found.
@@ -238,6 +240,21 @@ pub(super) struct WindowLoad {
     pub(super) generator_cpu: f64,
     /// How late the sender itself was, 99th percentile, µs; part of the latency of an open loop.
     pub(super) generator_lag_p99_us: f64,
+    /// Each query by itself, where the load is of queries.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) queries: Vec<OfQuery>,
+}
+
+/// One query of a load in one phase.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct OfQuery {
+    /// Its name, as `q03`.
+    pub(super) name: String,
+    /// How often it was answered.
+    pub(super) count: u64,
+    /// How long it took.
+    pub(super) latency: Latency,
 }
 
 /// Who used the server's cores in one phase. All in cores: 1 is one core all the time.

@@ -1,8 +1,12 @@
 //! The command line of `fairlane demo`.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 use super::DemoError;
 use super::figures::Subject;
 use super::loads::Shape;
+use super::olap::{self, Part};
 
 /// What `--help` prints.
 pub(super) const HELP: &str = "fairlane demo: what the server does, shown on this machine with real load
@@ -10,12 +14,17 @@ pub(super) const HELP: &str = "fairlane demo: what the server does, shown on thi
 fairlane demo [flags]              transactions and analytics, without and with service levels
 fairlane demo flush [flags]        writes beside flushes and compactions, and while these are held back
 fairlane demo compaction [flags]   the space that a major compaction needs
+fairlane demo olap [flags]         queries beside queries: shares, a hard limit, latency beside others
 
-  --quick          under one minute instead of some (levels 4, flush 8, compaction 2); coarser figures
+  --quick          under one minute (olap two) instead of some (levels 4, flush 8, compaction 2, olap 5); coarser figures
   --shape NAME     slices (default): the batch load reads 100 rows a request;
                    published: single rows, interactive at 20 % of capacity beside 1800 in flight
   --report FILE    the report to open in a browser [report.html]
   --json FILE      every figure, for programs
+  --only NAME      of olap only shares, cap or latency
+  --rows N         of olap: rows of the table in the shape of ClickBench's [200000, quick 50000]
+  --scale N        of olap: scale of TPC-H [0.05, quick 0.01]
+  --seconds N      of olap: length of a phase; those of shares are three times as long [8, quick 2]
   --picture FILE   the main figure alone, as an SVG file (levels only)
   --from FILE      run nothing: table and report again from the figures that --json wrote
   --keep           leave the temporary folder behind, with the server's log and data
@@ -36,6 +45,8 @@ pub(super) struct Options {
     pub(super) from: Option<String>,
     pub(super) keep: bool,
     pub(super) help: bool,
+    /// Sizes and parts of the demo of queries.
+    pub(super) olap: olap::Asked,
 }
 
 /// The subject that the first word names, and the flags behind it.
@@ -45,6 +56,30 @@ fn subject(args: &[String]) -> (Subject, &[String]) {
         Some((_, subject)) => (*subject, &args[1..]),
         None => (Subject::Levels, args),
     }
+}
+
+/// What no demo needs more of: rows that fill memory, a scale of terabytes, phases of hours.
+const ROWS_MAX: u64 = 1_000_000_000;
+const SCALE_MAX: f64 = 1000.0;
+const SECONDS_MAX: f64 = 3600.0;
+
+/// A number above zero, up to the most it may be.
+fn positive<N: FromStr + PartialOrd + Default + Display>(
+    name: &str,
+    text: &str,
+    most: N,
+) -> Result<N, DemoError> {
+    let found = text.parse::<N>().ok().filter(|found| *found > N::default() && *found <= most);
+    found.ok_or_else(|| {
+        DemoError::Usage(format!("{name} wants a number above 0, and at most {most}: not `{text}`."))
+    })
+}
+
+fn part(word: &str) -> Result<Part, DemoError> {
+    let named = Part::WORDS.iter().find(|(name, _)| *name == word);
+    named.map(|(_, part)| *part).ok_or_else(|| {
+        DemoError::Usage(format!("--only: there is no `{word}`; give shares, cap or latency."))
+    })
 }
 
 /// Reads the flags.
@@ -60,6 +95,7 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
         from: None,
         keep: false,
         help: false,
+        olap: olap::Asked::default(),
     };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -77,6 +113,10 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
             "--picture" => options.picture = Some(value()?),
             "--from" => options.from = Some(value()?),
             "--shape" => options.shape = Shape::parse(&value()?)?,
+            "--only" => options.olap.only = Some(part(&value()?)?),
+            "--rows" => options.olap.rows = Some(positive(name, &value()?, ROWS_MAX)?),
+            "--scale" => options.olap.scale = Some(positive(name, &value()?, SCALE_MAX)?),
+            "--seconds" => options.olap.seconds = Some(positive(name, &value()?, SECONDS_MAX)?),
             "--quick" => options.quick = true,
             "--keep" => options.keep = true,
             "--help" | "-h" => options.help = true,
@@ -88,6 +128,11 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
     }
     if options.subject != Subject::Levels && (options.shape != Shape::Slices || options.picture.is_some()) {
         let why = "--shape and --picture are of the demo of service levels alone.";
+        return Err(DemoError::Usage(why.to_string()));
+    }
+    if options.subject != Subject::Olap && options.olap != olap::Asked::default() {
+        let why =
+            "--only, --rows, --scale and --seconds are of the demo of queries alone: `fairlane demo olap`.";
         return Err(DemoError::Usage(why.to_string()));
     }
     if options.from.is_some() && options.subject != Subject::Levels {
@@ -132,6 +177,12 @@ mod tests {
         check("compaction --shape published", Err("--shape"));
         check("flush --from a.json", Err("leave the word out"));
         check("flash", Err("flash"));
+        check("--rows 5", Err("fairlane demo olap"));
+        check("olap --rows 0", Err("--rows"));
+        check("olap --scale NaN", Err("--scale"));
+        check("olap --seconds 1e9", Err("--seconds"));
+        check("olap --only cpu", Err("cpu"));
+        check("olap --only cap --rows 5 --scale 0.5 --seconds 2.5", Ok((false, "report.html", None)));
     }
 
     #[test]
@@ -142,6 +193,7 @@ mod tests {
         };
         assert_eq!(subject("flush --keep"), Subject::Flush);
         assert_eq!(subject("compaction"), Subject::Compaction);
+        assert_eq!(subject("olap --only latency"), Subject::Olap);
         assert_eq!(subject("--quick"), Subject::Levels);
     }
 }

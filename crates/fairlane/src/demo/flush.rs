@@ -167,6 +167,7 @@ fn chapter(stage: &mut Stage, report: &Report, phase: f64) -> Chapter {
                 held_back: run.held_back,
                 generator_cpu: run.generator_cpu,
                 generator_lag_p99_us: step.generator_lag_p99_us,
+                ..WindowLoad::default()
             }],
             cpu,
         });

@@ -1,8 +1,10 @@
 //! The result in one sentence, made from the figures alone.
 
 use super::compaction::temporary;
+use super::compare::olap::{beside, server_part, throughputs};
 use super::compare::{self, Harm, given_up};
 use super::figures::{Outcome, Subject};
+use super::olap::{LEVELS, ONE_LEVEL, SHORT};
 use super::units::{factor, percent};
 
 /// The sentence; what was not measured is not in it, and a run that says something else than it seems is
@@ -22,7 +24,44 @@ fn result(outcome: &Outcome) -> String {
         Subject::Levels => levels(outcome),
         Subject::Flush => flush(outcome),
         Subject::Compaction => compaction(outcome),
+        Subject::Olap => olap(outcome),
     }
+}
+
+/// What was measured of the three experiments, a clause each.
+fn olap(outcome: &Outcome) -> String {
+    let mut told = Vec::new();
+    let ratio = |id: &str| throughputs(outcome.chapter("olap_shares")?.window(id)?);
+    if let (Some(levels), Some(one)) = (ratio(LEVELS), ratio(ONE_LEVEL)) {
+        told.push(format!(
+            "two clients of queries with shares 2:1 get {levels:.2} : 1 done, in one level {one:.2} : 1"
+        ));
+    }
+    let capped = outcome.chapter("olap_cap").map(|chapter| chapter.windows.iter().map(server_part));
+    if let Some(most) = capped.and_then(|parts| parts.reduce(f64::max)) {
+        told.push(format!("with a client held to 50 % the server uses {} at most", percent(most)));
+    }
+    let short = SHORT.iter().filter_map(|(id, _)| outcome.chapter(id));
+    for chapter in short {
+        let last = |how: &str| beside(chapter, how).last().copied();
+        if let (Some((most, levels)), Some((_, one))) = (last(LEVELS), last(ONE_LEVEL)) {
+            told.push(format!(
+                "beside {most} connections short queries of {} take ×{} as long as alone with a level each, ×{} in one level",
+                if chapter.id == SHORT[0].0 { "ClickBench" } else { "TPC-H" },
+                factor(levels.p50),
+                factor(one.p50)
+            ));
+        }
+    }
+    match told.is_empty() {
+        true => "Queries beside queries.".to_string(),
+        false => format!("{}.", upper_first(&told.join("; "))),
+    }
+}
+
+fn upper_first(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn flush(outcome: &Outcome) -> String {

@@ -244,14 +244,24 @@ impl Stage {
 
     /// Keeps what a report warns of, as far as it bears on the figures.
     pub(super) fn heed(&mut self, name: &str, report: &Report) {
-        let errors: u64 = report.steps.iter().map(|step| step.errors).sum();
-        if let Some(first) = report.steps.iter().flat_map(|step| &step.error_codes).next() {
+        self.heed_steps(name, report.steps.iter(), report.stopped);
+    }
+
+    /// Likewise of a report's steps.
+    pub(super) fn heed_steps<'s>(
+        &mut self,
+        name: &str,
+        steps: impl Iterator<Item = &'s load::StepReport> + Clone,
+        stopped: bool,
+    ) {
+        let errors: u64 = steps.clone().map(|step| step.errors).sum();
+        if let Some(first) = steps.clone().flat_map(|step| &step.error_codes).next() {
             self.notes.push(format!("{name}: {errors} requests failed, as with: {}", first.example));
         }
-        let sum = |field: fn(&load::StepReport) -> u64| report.steps.iter().map(field).sum::<u64>();
+        let sum = |field: fn(&load::StepReport) -> u64| steps.clone().map(field).sum::<u64>();
         let (lost, due) = (sum(|step| step.lost + step.unsent), sum(|step| step.due));
         // The handful that was due in the last moments of a run tells nothing.
-        if lost > due / 100 && !report.stopped {
+        if lost > due / 100 && !stopped {
             self.notes.push(format!("{name}: {lost} of {due} requests were due and never answered."));
         }
     }

@@ -1,9 +1,9 @@
 //! `fairlane demo`: a real server and real load on this machine. Its first subject is transactions and analytics sharing a
-//! server, without and with service levels; others are storage's work beside writes. A subject is a script: what the server
-//! is started with, what is measured first, and chapters.
+//! server, without and with service levels; others are storage's work beside writes, and queries beside queries. A subject is a
+//! script: what the server is started with, what is measured first, and chapters.
 //!
 //! ```text
-//!   mod (flow) ── stage (what all phases share) ── phases · shares · flush
+//!   mod (flow) ── stage (what all phases share) ── phases · shares · flush · olap
 //!                   │ server: child processes          │
 //!                   │ metrics: CPU, storage            ▼
 //!                   └──────────► figures ──► compare · trust ──► terminal · report (chart) · JSON
@@ -29,6 +29,7 @@ mod headline;
 mod listing;
 mod loads;
 mod metrics;
+mod olap;
 mod phases;
 mod report;
 mod server;
@@ -120,10 +121,10 @@ fn show(options: &Options) -> Result<i32, DemoError> {
         eprintln!("note: {note}");
     }
     let mut planned = compaction::STRATEGIES.len();
-    let shown = match script(options.subject) {
+    let shown = match script(options) {
         Some(script) => {
             planned = script.chapters(options.quick).len();
-            Stage::open(options.quick, options.shape, machine, folder, stop, &(script.flags)())
+            Stage::open(options, machine, folder, stop, &(script.flags)())
                 .and_then(|mut stage| experiments(&mut stage, &script, &mut outcome))
         }
         None => compaction::chapters(options.quick, &machine, &folder, &stop).map(|chapters| {
@@ -211,9 +212,27 @@ const LEVELS: [(&str, Experiment); 5] = [
 const FLUSH: [(&str, Experiment); 2] =
     [("controllers on", flush::controlled), ("controllers off", flush::uncontrolled)];
 
+const OLAP: [(&str, Experiment); 4] = [
+    ("two clients, shares 2:1 and in one level", olap::shares),
+    ("cpu_limit = '50%' for 1, 2 and 4 connections", olap::cap),
+    ("short queries of ClickBench beside others", olap::clickbench),
+    ("short queries of TPC-H beside others", olap::tpch),
+];
+
+/// The chapters about queries, or those of one experiment alone.
+fn olap_chapters(only: Option<olap::Part>) -> &'static [(&'static str, Experiment)] {
+    let all: &'static [(&'static str, Experiment)] = &OLAP;
+    match only {
+        None => all,
+        Some(olap::Part::Shares) => &all[..1],
+        Some(olap::Part::Cap) => &all[1..2],
+        Some(olap::Part::Latency) => &all[2..],
+    }
+}
+
 /// The script of a subject that takes a server.
-fn script(subject: Subject) -> Option<Script> {
-    let script = match subject {
+fn script(options: &Options) -> Option<Script> {
+    let script = match options.subject {
         Subject::Levels => Script {
             flags: Vec::new,
             prepare: |stage| {
@@ -225,6 +244,10 @@ fn script(subject: Subject) -> Option<Script> {
         },
         Subject::Flush => {
             Script { flags: flush::flags, prepare: flush::capacity, chapters: &FLUSH, quick: FLUSH.len() }
+        }
+        Subject::Olap => {
+            let chapters = olap_chapters(options.olap.only);
+            Script { flags: olap::flags, prepare: olap::prepare, chapters, quick: chapters.len() }
         }
         Subject::Compaction => return None,
     };
@@ -284,10 +307,14 @@ fn halves(cores: &[usize]) -> (Vec<usize>, Vec<usize>) {
 }
 
 fn machine(subject: Subject) -> Machine {
-    let (mut server_cores, load_cores) = halves(&server::cores());
-    if subject != Subject::Levels {
+    let cores = server::cores();
+    let (mut server_cores, mut load_cores) = halves(&cores);
+    match subject {
+        Subject::Levels => {}
         // What storage does is per core, and one core is what figures are given for.
-        server_cores.truncate(1);
+        Subject::Flush | Subject::Compaction => server_cores.truncate(1),
+        // A query runs on every core, and who waits for its answer hardly needs one.
+        Subject::Olap => (server_cores, load_cores) = (cores.clone(), cores),
     }
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let model = read("/proc/cpuinfo")
@@ -304,7 +331,7 @@ fn machine(subject: Subject) -> Machine {
 
 fn notes(machine: &Machine) -> Vec<String> {
     let mut notes = Vec::new();
-    if machine.server_cores == machine.load_cores {
+    if machine.server_cores == machine.load_cores && machine.load_cores.len() < 2 {
         notes.push(
             "There is one core, so server and loads take it from each other: throughput is far below what the server can do, \
              latencies hold the time the sender waited for the core, and what runs in the server's idle time is charged to nobody. Only \
@@ -325,6 +352,13 @@ fn write(path: &str, text: &str) -> Result<(), DemoError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_experiment_by_itself_has_its_own_chapters() {
+        let count = |only| olap_chapters(only).len();
+        assert_eq!(count(None), count(Some(olap::Part::Shares)) + 1 + count(Some(olap::Part::Latency)));
+        assert!(olap_chapters(Some(olap::Part::Cap))[0].0.contains("cpu_limit"));
+    }
 
     #[test]
     fn cores_are_halved() {

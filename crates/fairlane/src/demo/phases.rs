@@ -105,14 +105,14 @@ fn mixed(stage: &mut Stage) -> Result<Chapter, DemoError> {
 fn beside(stage: &mut Stage, seconds: &Receiver<Second>, phase: f64, gap: f64) -> Result<Report, DemoError> {
     let first = first(stage, seconds)?;
     let begin = first.unix_ms as f64 / 1e3 - first.at_s + WARMUP_S;
-    follow(stage, seconds, begin + phase)?;
+    follow(stage, INTERACTIVE, seconds, begin + phase)?;
     stage.say("the batch load joins");
     let mut sender = stage.batch(BATCH, gap + phase + BEGIN_TIMEOUT_S)?;
-    follow(stage, seconds, begin + phase + gap + phase)?;
+    follow(stage, INTERACTIVE, seconds, begin + phase + gap + phase)?;
     sender.check()?;
     stage.say("the batch load leaves");
     let report = sender.stop()?;
-    follow(stage, seconds, begin + 3.0 * phase + 2.0 * gap + BEGIN_TIMEOUT_S)?;
+    follow(stage, INTERACTIVE, seconds, begin + 3.0 * phase + 2.0 * gap + BEGIN_TIMEOUT_S)?;
     Ok(report)
 }
 
@@ -131,13 +131,18 @@ fn first(stage: &mut Stage, seconds: &Receiver<Second>) -> Result<Second, DemoEr
 }
 
 /// Shows the load's progress until a moment, or until it ends.
-fn follow(stage: &mut Stage, seconds: &Receiver<Second>, until_s: f64) -> Result<(), DemoError> {
+pub(super) fn follow(
+    stage: &mut Stage,
+    name: &str,
+    seconds: &Receiver<Second>,
+    until_s: f64,
+) -> Result<(), DemoError> {
     while now_s() < until_s {
         stage.interrupted()?;
         stage.server_check()?;
         let left = (until_s - now_s()).clamp(0.001, 0.05);
         match seconds.recv_timeout(Duration::from_secs_f64(left)) {
-            Ok(second) => stage.progress(INTERACTIVE, &second),
+            Ok(second) => stage.progress(name, &second),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -164,6 +169,7 @@ fn chapter(stage: &Stage, interactive: &Report, batch: &Report) -> Chapter {
             held_back: run.held_back,
             generator_cpu: run.generator_cpu,
             generator_lag_p99_us: step.generator_lag_p99_us,
+            ..WindowLoad::default()
         }];
         if id == "beside" {
             // Its run began and ended with this phase, but for the seconds in which it joined and left.

@@ -136,15 +136,15 @@ impl Drop for Folder {
     }
 }
 
-/// The addresses in the line that says the server is ready: CQL and HTTP.
-fn addresses(line: &str) -> Option<(String, String)> {
+/// The addresses in the line that says the server is ready: CQL, HTTP, and SQL where that is on.
+fn addresses(line: &str) -> Option<[String; 3]> {
     let address = |mark: &str| {
         let rest = line.split(mark).nth(1)?;
         let found = rest.split([',', ' ']).next()?.trim_end_matches('.');
         found.contains(':').then(|| found.to_string())
     };
     line.contains("is ready:").then_some(())?;
-    Some((address("CQL ")?, address("HTTP ")?))
+    Some([address("CQL ")?, address("HTTP ")?, address("SQL ").unwrap_or_default()])
 }
 
 /// The server under test.
@@ -156,10 +156,13 @@ pub(super) struct Server {
     pub(super) cql: String,
     /// HOST:PORT of the metrics.
     pub(super) http: String,
+    /// HOST:PORT of the Postgres protocol; empty where that is off.
+    pub(super) sql: String,
 }
 
 impl Server {
-    /// Starts it on a fresh folder, on these cores, with these flags beside the usual ones, and waits until it is ready.
+    /// Starts it on a fresh folder, on these cores, with these flags behind the usual ones, which they win over, and waits until it
+    /// is ready.
     pub(super) fn start(
         folder: &Folder,
         cores: &[usize],
@@ -174,12 +177,12 @@ impl Server {
         let mut command = Command::new(program);
         command.arg("serve").arg("--data-dir").arg(folder.file("data"));
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--cores", &list]);
-        // Its usual port may be another server's, and the loads route by connection on these few cores.
+        // Its usual port may be another server's, and the loads route by connection on these few cores. Who needs SQL says so in flags.
         command.args(["--shard-aware-port", "off", "--sql-listen", "off", "--disk-probe", "off"]).args(flags);
         command.env("FAIRLANE_ADMIN_PASSWORD", password).stdout(Stdio::piped()).stderr(file);
         let mut child = spawn(&mut command, cores, false).map_err(failed("Cannot start the server"))?;
         let stdout = child.stdout.take();
-        let mut server = Server { child, log, cql: String::new(), http: String::new() };
+        let mut server = Server { child, log, cql: String::new(), http: String::new(), sql: String::new() };
         let (said, lines) = channel();
         std::thread::spawn(move || {
             // Reads on to the end, so that the server never waits for somebody to read what it prints.
@@ -190,8 +193,8 @@ impl Server {
         let asked = Instant::now();
         while let Some(left) = READY_TIMEOUT.checked_sub(asked.elapsed()) {
             let Ok(line) = lines.recv_timeout(left) else { break };
-            if let Some((cql, http)) = addresses(&line) {
-                (server.cql, server.http) = (cql, http);
+            if let Some(found) = addresses(&line) {
+                [server.cql, server.http, server.sql] = found;
                 return Ok(server);
             }
         }
@@ -300,8 +303,12 @@ mod tests {
 
     #[test]
     fn addresses_are_read_from_the_line_that_says_ready() {
-        let found = addresses("fairlane is ready: CQL 127.0.0.1:4711, HTTP 127.0.0.1:8080");
-        assert_eq!(found, Some(("127.0.0.1:4711".into(), "127.0.0.1:8080".into())));
+        let found = |doors: &str| addresses(&format!("fairlane is ready: {doors}"));
+        let (cql, http) = ("127.0.0.1:4711".to_string(), "127.0.0.1:8080".to_string());
+        let without = found("CQL 127.0.0.1:4711, HTTP 127.0.0.1:8080");
+        assert_eq!(without, Some([cql.clone(), http.clone(), String::new()]));
+        let all = found("CQL 127.0.0.1:4711, HTTP 127.0.0.1:8080, SQL 127.0.0.1:5433");
+        assert_eq!(all, Some([cql, http, "127.0.0.1:5433".to_string()]));
         assert_eq!(addresses("starting: CQL 1:2, HTTP 1:3"), None);
         assert_eq!(addresses("fairlane is ready: CQL 127.0.0.1:4711"), None);
     }

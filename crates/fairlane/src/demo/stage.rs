@@ -8,8 +8,10 @@ use load::{Second, StopFlag};
 
 use super::DemoError;
 use super::figures::Machine;
+use super::flags::Options;
 use super::loads::{KEYSPACE, Shape};
 use super::metrics::Probe;
+use super::olap;
 use super::server::{ADMIN, Folder, Sender, Server, keep_to};
 
 /// How long one statement of set-up may take.
@@ -62,6 +64,8 @@ pub(super) struct Stage {
     admin: Session,
     pub(super) server: Server,
     pub(super) times: Times,
+    /// The same of the demo of queries.
+    pub(super) olap: olap::Sizes,
     pub(super) shape: Shape,
     /// Single-row reads a second, found by [`Stage::capacity`].
     pub(super) reads_per_s: f64,
@@ -83,8 +87,7 @@ pub(super) struct Stage {
 impl Stage {
     /// Starts the server and logs in.
     pub(super) fn open(
-        quick: bool,
-        shape: Shape,
+        options: &Options,
         machine: Machine,
         folder: Folder,
         stop: StopFlag,
@@ -111,8 +114,9 @@ impl Stage {
             probe,
             admin,
             server,
-            times: if quick { QUICK } else { FULL },
-            shape,
+            times: if options.quick { QUICK } else { FULL },
+            olap: options.olap.sizes(options.quick),
+            shape: options.shape,
             reads_per_s: 0.0,
             interactive_per_s: 0.0,
             writes_per_s: 0.0,
@@ -158,7 +162,12 @@ impl Stage {
 
     /// A role that logs in with the demo's password and reads its tables.
     pub(super) fn role(&mut self, name: &str) -> Result<(), DemoError> {
-        self.say(&format!("role {name}, who may read the keyspace {KEYSPACE}"));
+        self.reader(name, KEYSPACE)
+    }
+
+    /// A role that logs in with the demo's password and reads a keyspace, beside those it reads already.
+    pub(super) fn reader(&mut self, name: &str, keyspace: &str) -> Result<(), DemoError> {
+        self.say(&format!("role {name}, who may read the keyspace {keyspace}"));
         let password = self.password.clone();
         let create =
             format!("CREATE ROLE IF NOT EXISTS {name} WITH PASSWORD = '{password}' AND LOGIN = true");
@@ -166,7 +175,7 @@ impl Stage {
             let error = error.to_string().replace(&password, "…");
             DemoError::Failed(error)
         })?;
-        self.admin.query(&format!("GRANT SELECT ON KEYSPACE {KEYSPACE} TO {name}"))?;
+        self.admin.query(&format!("GRANT SELECT ON KEYSPACE {keyspace} TO {name}"))?;
         Ok(())
     }
 

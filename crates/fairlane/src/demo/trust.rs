@@ -4,6 +4,7 @@
 
 use super::figures::{Cpu, Outcome, Window, WindowLoad};
 use super::listing::phase;
+use super::olap;
 use super::units::percent;
 
 /// A sender above this part of its core measures itself as well as the server.
@@ -33,13 +34,17 @@ pub(super) fn late(load: &WindowLoad) -> bool {
 pub(super) fn doubts(outcome: &Outcome) -> Vec<String> {
     let mut out = Vec::new();
     senders(outcome, &mut out);
-    let phases: Vec<(String, &Window)> = outcome
+    let phases: Vec<(String, &Window, bool)> = outcome
         .chapters
         .iter()
-        .flat_map(|chapter| chapter.windows.iter().map(move |window| (phase(chapter, &window.label), window)))
+        .flat_map(|chapter| {
+            // Few connections of short queries need not fill a server, and no figure of theirs rests on it.
+            let fills = !olap::is_short(chapter);
+            chapter.windows.iter().map(move |window| (phase(chapter, &window.label), window, fills))
+        })
         .collect();
     let worst = phases.iter().max_by(|a, b| others(&a.1.cpu).total_cmp(&others(&b.1.cpu)));
-    if let Some((phase, window)) = worst {
+    if let Some((phase, window, _)) = worst {
         let taken = others(&window.cpu);
         if taken > OTHERS_TOLD {
             let invalid = if taken > OTHERS_MAX { "Invalid where it was so: other" } else { "Other" };
@@ -49,11 +54,11 @@ pub(super) fn doubts(outcome: &Outcome) -> Vec<String> {
             ));
         }
     }
-    let empty = |window: &&(String, &Window)| {
-        let full = window.1.cpu.busy / window.1.cpu.cores.max(1) as f64;
-        window.1.contended() && full > 0.0 && full < FULL_MIN
+    let empty = |(_, window, fills): &&(String, &Window, bool)| {
+        let full = window.cpu.busy / window.cpu.cores.max(1) as f64;
+        *fills && window.contended() && full > 0.0 && full < FULL_MIN
     };
-    for (phase, window) in phases.iter().filter(empty) {
+    for (phase, window, _) in phases.iter().filter(empty) {
         out.push(format!(
             "Invalid: the server was only {} busy in “{phase}”, so the loads did not contend.",
             percent(window.cpu.busy / window.cpu.cores.max(1) as f64)
@@ -131,6 +136,9 @@ mod tests {
         check(&outcome(0.92, 1.0, 0.5), "Other programs took up to 8.0\u{a0}%");
         check(&outcome(0.7, 1.0, 0.5), "Invalid where it was so");
         check(&outcome(0.6, 0.6, 0.5), "did not contend");
+        let mut short = outcome(0.6, 0.6, 0.5);
+        short.chapters[0].id = olap::SHORT[0].0.to_string();
+        check(&short, "");
         let mut late = outcome(0.99, 1.0, 0.5);
         let load = &mut late.chapters[0].windows[0].loads[0];
         load.latency = Some(load::Latency { p99_us: 1000.0, ..load::Latency::default() });

@@ -1,6 +1,7 @@
 //! `fairlane load tpch` and `fairlane load hits`: flags to a fill, progress on standard error, the report on standard output.
 
 use super::fill::Fill;
+use super::flags::Options;
 use super::hits::Hits;
 use super::tpch::Tpch;
 use super::{Source, flags};
@@ -21,10 +22,7 @@ pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
         return Ok(0);
     }
     let target = options.target(workload)?;
-    let source: Box<dyn Source> = match workload {
-        "tpch" => Box::new(Tpch::new(options.scale)),
-        _ => Box::new(Hits::new(options.rows, options.seed)),
-    };
+    let source = source(workload, &options);
     if workload == "tpch" && options.scale < UNIQUE_FROM {
         eprintln!(
             "fairlane load: below a scale of {UNIQUE_FROM} some parts have the same supplier twice: of those rows of partsupp CQL keeps one."
@@ -61,6 +59,14 @@ pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
     match failure {
         Some(error) => Err(error),
         None => Ok(i32::from(!filled.complete)),
+    }
+}
+
+/// What makes the tables of a workload.
+pub(super) fn source(workload: &str, options: &Options) -> Box<dyn Source> {
+    match workload {
+        "tpch" => Box::new(Tpch::new(options.scale)),
+        _ => Box::new(Hits::new(options.rows, options.seed)),
     }
 }
 

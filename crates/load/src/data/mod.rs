@@ -14,6 +14,7 @@ mod cell;
 mod cli;
 mod csv;
 mod fill;
+mod filling;
 mod flags;
 mod hits;
 mod hits_columns;
@@ -21,6 +22,7 @@ mod tpch;
 mod writer;
 
 pub(crate) use cli::run as cli;
+pub use filling::{Filling, Tables, fill};
 
 use std::ops::ControlFlow;
 

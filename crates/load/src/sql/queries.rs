@@ -8,11 +8,36 @@ use crate::LoadError;
 
 /// A query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Query {
-    pub(crate) name: String,
+pub struct Query {
+    /// Its name, as `q03`.
+    pub name: String,
     /// Its text, not part of reports.
     #[serde(skip)]
-    pub(crate) text: String,
+    pub text: String,
+}
+
+/// Folder, name and text of the queries that the program carries along, for who runs it without its sources.
+const CARRIED: [(&str, &str, &str); 7] = [
+    ("clickbench", "q10", include_str!("../../queries/clickbench/q10.sql")),
+    ("clickbench", "q15", include_str!("../../queries/clickbench/q15.sql")),
+    ("clickbench", "q17", include_str!("../../queries/clickbench/q17.sql")),
+    ("clickbench", "q23", include_str!("../../queries/clickbench/q23.sql")),
+    ("tpch", "q03", include_str!("../../queries/tpch/q03.sql")),
+    ("tpch", "q07", include_str!("../../queries/tpch/q07.sql")),
+    ("tpch", "q19", include_str!("../../queries/tpch/q19.sql")),
+];
+
+/// These queries of a folder of `crates/load/queries`, of those the program carries along.
+///
+/// # Panics
+/// When it does not carry one of them.
+pub fn carried(folder: &str, names: &[&str]) -> Vec<Query> {
+    let query = |name: &&str| {
+        let found = CARRIED.iter().find(|(of, named, _)| *of == folder && named == name);
+        let (_, _, text) = found.unwrap_or_else(|| panic!("{folder}/{name} is carried along"));
+        Query { name: (*name).to_string(), text: statement(text) }
+    };
+    names.iter().map(query).collect()
 }
 
 fn failed(path: &Path, reason: impl Into<String>) -> LoadError {
@@ -77,6 +102,14 @@ mod tests {
         assert_eq!(some.iter().map(|query| query.name.as_str()).collect::<Vec<_>>(), ["q15", "q23"]);
         let one = read(&folder.join("tpch/q06.sql"), &[]).expect("a file by itself");
         assert!(one.len() == 1 && one[0].text.starts_with("select sum"), "{one:?}");
+    }
+
+    #[test]
+    fn what_is_carried_along_is_what_the_folders_hold() {
+        for (folder, name, _) in CARRIED {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("queries").join(folder);
+            assert_eq!(carried(folder, &[name]), read(&path, &[name.into()]).expect("it is there"));
+        }
     }
 
     #[test]

@@ -16,38 +16,50 @@ use crate::timeline::Second;
 
 /// A run's results; as those of the native protocol, and each query by itself.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct SqlReport {
-    pub(crate) spec: SqlSpec,
-    pub(crate) started_unix_ms: u64,
-    pub(crate) ended_unix_ms: u64,
-    pub(crate) stopped: bool,
-    pub(crate) generator_cpu: f64,
-    pub(crate) invalid: bool,
-    pub(crate) steps: Vec<SqlStep>,
-    pub(crate) warnings: Vec<String>,
-    pub(crate) seconds: Vec<Second>,
+pub struct SqlReport {
+    /// What was run.
+    pub spec: SqlSpec,
+    /// When it began, milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// When it ended, milliseconds since 1970.
+    pub ended_unix_ms: u64,
+    /// Whether it was stopped before its time.
+    pub stopped: bool,
+    /// CPU of the generator while measuring, as a share of its core.
+    pub generator_cpu: f64,
+    /// Whether that was too much for the figures to be the server's.
+    pub invalid: bool,
+    /// The steps.
+    pub steps: Vec<SqlStep>,
+    /// What a reader must know before believing the figures, as sentences.
+    pub warnings: Vec<String>,
+    /// Second by second, warm-up included.
+    pub seconds: Vec<Second>,
 }
 
 /// One step's results. In `error_codes` a code is the SQLSTATE read in base 36, and the name the SQLSTATE itself.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct SqlStep {
+pub struct SqlStep {
+    /// All of them together.
     #[serde(flatten)]
-    pub(crate) all: Step,
+    pub all: Step,
     /// Each query that was sent, in the order of the files.
-    pub(crate) queries: Vec<QueryFigures>,
+    pub queries: Vec<QueryFigures>,
 }
 
 /// What became of one query in one step.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct QueryFigures {
-    pub(crate) name: String,
+pub struct QueryFigures {
+    /// The query.
+    pub name: String,
     /// Answered without error.
-    pub(crate) count: u64,
+    pub count: u64,
     /// Failed, or lost with their connection.
-    pub(crate) failed: u64,
+    pub failed: u64,
     /// Rows they returned, all together.
-    pub(crate) rows: u64,
-    pub(crate) latency: Latency,
+    pub rows: u64,
+    /// How long it took.
+    pub latency: Latency,
 }
 
 /// Puts a report together.

@@ -32,7 +32,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// # Errors
 /// When it cannot be begun: a server cannot be reached or logged in to, a statement of set-up fails. Once queries flow, failures are
 /// counted and not returned.
-pub(crate) fn run(
+pub fn run(
     spec: &SqlSpec,
     stop: &StopFlag,
     mut observer: impl FnMut(&Second),

@@ -1,6 +1,7 @@
 //! The figures beside those published of others. Each ratio is taken within one run; one that was not
 //! measured is missing, never guessed, and one that others disturbed is shown and not judged.
 
+pub(super) mod olap;
 mod shares;
 mod storage;
 
@@ -210,6 +211,7 @@ pub(super) fn compare(outcome: &Outcome) -> Vec<Row> {
     shares::rows(outcome, &mut rows);
     cap_row(outcome, &mut rows);
     storage::rows(outcome, &mut rows);
+    olap::rows(outcome, &mut rows);
     rows
 }
 

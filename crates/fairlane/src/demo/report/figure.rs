@@ -2,12 +2,12 @@
 
 use super::super::chart::{Band, Figure, Line, Note, Panel, Rule, Scale};
 use super::super::compare::over_first;
-use super::super::figures::{Chapter, CpuPoint, Outcome, Point, Series, Window};
+use super::super::figures::{Chapter, CpuPoint, Outcome, Point, Series, Subject, Window};
 use super::super::flush::WRITES;
 use super::super::phases::{BATCH, INTERACTIVE};
 use super::super::shares::CAPPED;
 use super::super::units::{percent, rate, round_time, time};
-use super::storage;
+use super::{olap, storage};
 
 /// Parts of the server's CPU too small to be drawn.
 const PART_MIN: f64 = 0.005;
@@ -22,6 +22,7 @@ pub(super) fn of(outcome: &Outcome, chapter: &Chapter) -> Figure {
     let band =
         |window: &Window| Band { label: window.label.clone(), begin: window.begin_s, end: window.end_s };
     let mut panels = match chapter.window("beside") {
+        _ if outcome.subject == Subject::Olap => vec![olap::panel(chapter)],
         None if chapter.storage.is_empty() => vec![together(chapter)],
         _ => chapter.series.iter().map(|series| apart(outcome, chapter, series)).collect(),
     };

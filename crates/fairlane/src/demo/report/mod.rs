@@ -3,6 +3,7 @@
 //! white, so that text in them can be read), and every line carries its name, its dashes and its marks.
 
 mod figure;
+mod olap;
 mod picture;
 mod storage;
 
@@ -214,6 +215,9 @@ fn section(out: &mut String, outcome: &Outcome, chapter: &Chapter) {
             "Shaded: measured phases. Between them background work is held back or let go, and nothing is counted."
         }
         Subject::Compaction => "Shaded: the compaction, from its first to its last second.",
+        Subject::Olap => {
+            "Shaded: measured phases. Between them clients log in and warm up, and nothing is counted."
+        }
     };
     figure_element(out, &figure::of(outcome, chapter), caption);
 }

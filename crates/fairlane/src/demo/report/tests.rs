@@ -1,7 +1,7 @@
 //! The page over made-up outcomes.
 
 use super::super::compare::Row;
-use super::super::figures::{Cpu, CpuPoint, Point, Series, WindowLoad};
+use super::super::figures::{Cpu, CpuPoint, OfQuery, Point, Series, WindowLoad};
 use super::*;
 
 fn series(load: &str, count: usize) -> Series {
@@ -87,6 +87,49 @@ fn a_page_holds_everything_and_fetches_nothing() {
         let opened = count(format!("<{element}>")) + count(format!("<{element} "));
         assert_eq!(opened, count(format!("</{element}>")), "{element}");
     }
+}
+
+/// A chapter about queries, of these phases and their loads.
+fn of_queries(id: &str, phases: &[(&str, &[&str])]) -> Chapter {
+    let phase = |(n, (id, loads)): (usize, &(&str, &[&str]))| {
+        let mut window = window(id, id, 7.0 * n as f64, loads);
+        let latency = load::Latency { p50_us: 100.0, p99_us: 400.0, ..load::Latency::default() };
+        let query = OfQuery { name: "q03".into(), count: 9, latency };
+        window.loads.iter_mut().for_each(|load| load.queries = vec![query.clone()]);
+        window
+    };
+    let loads = phases.last().map_or(&[] as &[&str], |(_, loads)| *loads);
+    Chapter {
+        id: id.into(),
+        title: format!("of {id}"),
+        windows: phases.iter().enumerate().map(phase).collect(),
+        series: loads.iter().map(|load| series(load, 20)).collect(),
+        cpu: mixed(id).cpu,
+        ..Chapter::default()
+    }
+}
+
+#[test]
+fn queries_have_figures_of_their_own() {
+    let both: &[&str] = &["first", "second"];
+    let (first, capped): (&[&str], &[&str]) = (&["first"], &["capped"]);
+    let outcome = Outcome {
+        subject: Subject::Olap,
+        chapters: vec![
+            of_queries("olap_shares", &[("levels", both), ("one_level", both)]),
+            of_queries("olap_cap", &[("1", capped), ("2", capped)]),
+            of_queries("olap_tpch", &[("alone", first), ("levels-1", both), ("levels-8", both)]),
+        ],
+        ..Outcome::default()
+    };
+    let page = page(&outcome);
+    for expected in ["1.00 : 1", "mean 100.0", "×1.00", "over alone"] {
+        assert!(page.contains(expected), "{expected}");
+    }
+    for refused in REFUSED {
+        assert!(!page.contains(refused), "{refused}");
+    }
+    assert_eq!(page.matches("<svg").count(), 6, "each wide and narrow");
 }
 
 #[test]

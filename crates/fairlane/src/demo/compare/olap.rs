@@ -1,0 +1,194 @@
+//! Queries beside queries: what two clients got done, what a capped one used of the server, and how much longer short queries
+//! took than alone.
+
+use load::Latency;
+
+use super::super::figures::{Chapter, OfQuery, Outcome, Window};
+use super::super::olap::{ALONE, CONNECTIONS, FIRST, LEVELS, ONE_LEVEL, SECOND, SHORT};
+use super::super::shares::CAPPED;
+use super::super::units::{factor, percent};
+use super::storage::median;
+use super::{Row, judged, ratio};
+
+/// What shares and the limit say, and how far a figure may be off.
+const SHARES: f64 = 2.0;
+const SHARES_OFF_MAX: f64 = 0.03;
+const CAP: f64 = 0.5;
+const CAP_OFF_MAX: f64 = 0.01;
+
+/// Throughput of the first client over the second's.
+pub(in crate::demo) fn throughputs(window: &Window) -> Option<f64> {
+    ratio(window.throughput(FIRST), window.throughput(SECOND))
+}
+
+/// The whole server's part of its cores, as the system counts.
+pub(in crate::demo) fn server_part(window: &Window) -> f64 {
+    window.cpu.process / window.cpu.cores.max(1) as f64
+}
+
+/// How much longer queries took than alone: each over itself, and of these the middle one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::demo) struct OverAlone {
+    pub(in crate::demo) p50: f64,
+    pub(in crate::demo) p99: f64,
+}
+
+fn queries(window: &Window) -> Option<&[OfQuery]> {
+    window.load(FIRST).map(|load| load.queries.as_slice())
+}
+
+/// Of one phase of a chapter; nothing where no query was answered both alone and then.
+pub(in crate::demo) fn over_alone(chapter: &Chapter, window: &Window) -> Option<OverAlone> {
+    let (alone, now) = (queries(chapter.window(ALONE)?)?, queries(window)?);
+    let over = |of: fn(&Latency) -> f64| {
+        let one = |query: &OfQuery| {
+            let same = alone.iter().find(|same| same.name == query.name)?;
+            ratio(Some(of(&query.latency)), Some(of(&same.latency)))
+        };
+        median(now.iter().filter_map(one).collect())
+    };
+    Some(OverAlone { p50: over(|latency| latency.p50_us)?, p99: over(|latency| latency.p99_us)? })
+}
+
+/// The same beside each number of connections, with levels or without.
+pub(in crate::demo) fn beside(chapter: &Chapter, how: &str) -> Vec<(usize, OverAlone)> {
+    let of = |connections: usize| {
+        let window = chapter.window(&format!("{how}-{connections}"))?;
+        Some((connections, over_alone(chapter, window)?))
+    };
+    CONNECTIONS.into_iter().filter_map(of).collect()
+}
+
+fn shares_row(chapter: &Chapter, id: &str, how: &str, due: f64) -> Option<Row> {
+    let window = chapter.window(id)?;
+    let value = throughputs(window)?;
+    let per_s = |load: &str| format!("{:.2}", window.throughput(load).unwrap_or_default());
+    let cpu = ratio(window.cpu.levels.get(FIRST).copied(), window.cpu.levels.get(SECOND).copied());
+    let cpu = cpu.map_or(String::new(), |cpu| format!("; CPU {cpu:.2}"));
+    let row = Row {
+        what: format!("throughput of two clients of queries, {how}"),
+        seen: format!("{value:.2}"),
+        detail: format!("{} and {} queries a second{cpu}", per_s(FIRST), per_s(SECOND)),
+        goal: format!("{due:.0}\u{a0}±\u{a0}3\u{a0}%"),
+        value,
+        met: Some((value / due - 1.0).abs() <= SHARES_OFF_MAX),
+        ..Row::default()
+    };
+    Some(judged(row, &[window]))
+}
+
+fn cap_row(window: &Window) -> Row {
+    let value = server_part(window);
+    let own = window.cpu.part(CAPPED).map_or("–".to_string(), percent);
+    let row = Row {
+        what: format!("cpu_limit = '50%', queries of {}", window.label),
+        seen: percent(value),
+        detail: format!(
+            "of its CPU, the whole server as the system counts; the level by the server's own count {own}"
+        ),
+        goal: "50\u{a0}±\u{a0}1\u{a0}%".into(),
+        value,
+        met: Some((value - CAP).abs() <= CAP_OFF_MAX),
+        ..Row::default()
+    };
+    judged(row, &[window])
+}
+
+fn short_row(chapter: &Chapter, how: &str, told: &str) -> Option<Row> {
+    let found = beside(chapter, how);
+    let ((fewest, least), (most, last)) = (*found.first()?, *found.last()?);
+    let list = |of: fn(&OverAlone) -> f64| {
+        found.iter().map(|(_, over)| format!("×{}", factor(of(over)))).collect::<Vec<_>>().join(" · ")
+    };
+    let beside: Vec<String> = found.iter().map(|(connections, _)| connections.to_string()).collect();
+    Some(Row {
+        what: format!("{}, beside {most}/alone, {told}", chapter.id.replace('_', " ")),
+        seen: format!("×{}", factor(last.p50)),
+        detail: format!(
+            "medians {} beside {}, p99 {}; from {fewest} to {most} medians grew by ×{}",
+            list(|over| over.p50),
+            beside.join(" · "),
+            list(|over| over.p99),
+            factor(last.p50 / least.p50.max(1e-9))
+        ),
+        value: last.p50,
+        ..Row::default()
+    })
+}
+
+/// Every figure that could be measured.
+pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
+    if let Some(chapter) = outcome.chapter("olap_shares") {
+        rows.extend(shares_row(chapter, LEVELS, "shares 2:1", SHARES));
+        rows.extend(shares_row(chapter, ONE_LEVEL, "one level", 1.0));
+    }
+    if let Some(chapter) = outcome.chapter("olap_cap") {
+        rows.extend(chapter.windows.iter().map(cap_row));
+    }
+    for chapter in SHORT.iter().filter_map(|(id, _)| outcome.chapter(id)) {
+        rows.extend(short_row(chapter, LEVELS, "a level each"));
+        rows.extend(short_row(chapter, ONE_LEVEL, "one level"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::figures::{Cpu, WindowLoad};
+    use super::*;
+
+    fn load(name: &str, throughput_per_s: f64, queries: &[(&str, f64)]) -> WindowLoad {
+        let query = |(name, p50_us): &(&str, f64)| OfQuery {
+            name: (*name).to_string(),
+            count: 9,
+            latency: Latency { p50_us: *p50_us, p99_us: 3.0 * p50_us, ..Latency::default() },
+        };
+        let queries = queries.iter().map(query).collect();
+        WindowLoad { load: name.to_string(), throughput_per_s, queries, ..WindowLoad::default() }
+    }
+
+    fn window(id: &str, loads: Vec<WindowLoad>) -> Window {
+        let cpu = Cpu { process: 1.0, busy: 1.0, cores: 2, ..Cpu::default() };
+        Window { id: id.into(), label: id.into(), loads, cpu, ..Window::default() }
+    }
+
+    fn found(id: &str, windows: Vec<Window>) -> Vec<Row> {
+        let chapter = Chapter { id: id.into(), windows, ..Chapter::default() };
+        let mut found = Vec::new();
+        rows(&Outcome { chapters: vec![chapter], ..Outcome::default() }, &mut found);
+        found
+    }
+
+    #[test]
+    fn shares_are_ratios_of_what_was_done() {
+        let two = |first: f64, second: f64| vec![load(FIRST, first, &[]), load(SECOND, second, &[])];
+        let rows =
+            found("olap_shares", vec![window(LEVELS, two(6.1, 3.0)), window(ONE_LEVEL, two(4.0, 5.0))]);
+        let told: Vec<(&str, Option<bool>)> = rows.iter().map(|row| (row.seen.as_str(), row.met)).collect();
+        assert_eq!(told, [("2.03", Some(true)), ("0.80", Some(false))]);
+        assert!(found("olap_shares", vec![window(LEVELS, two(6.0, 0.0))]).is_empty());
+    }
+
+    #[test]
+    fn a_cap_is_a_part_of_all_cores() {
+        let mut wide = window("2", vec![load(CAPPED, 5.0, &[])]);
+        (wide.cpu.process, wide.cpu.busy) = (1.1, 1.1);
+        let rows = found("olap_cap", vec![window("1", vec![load(CAPPED, 5.0, &[])]), wide]);
+        let told: Vec<(f64, Option<bool>)> = rows.iter().map(|row| (row.value, row.met)).collect();
+        assert_eq!(told, [(0.5, Some(true)), (0.55, Some(false))]);
+    }
+
+    #[test]
+    fn each_query_is_compared_with_itself() {
+        let alone = [("q1", 100.0), ("q2", 10.0), ("q3", 40.0)];
+        let beside = [("q1", 200.0), ("q3", 120.0), ("q4", 1e9)];
+        let windows = vec![
+            window(ALONE, vec![load(FIRST, 1.0, &alone)]),
+            window("levels-1", vec![load(FIRST, 1.0, &beside[..1]), load(SECOND, 1.0, &alone)]),
+            window("levels-8", vec![load(FIRST, 1.0, &beside)]),
+        ];
+        let rows = found("olap_tpch", windows);
+        assert_eq!((rows.len(), rows[0].value, rows[0].met), (1, 2.5, None), "{rows:?}");
+        assert!(rows[0].detail.contains("×2.00 · ×2.50 beside 1 · 8") && rows[0].detail.ends_with("×1.25"));
+        assert!(found("olap_tpch", vec![window("levels-1", vec![load(FIRST, 1.0, &alone)])]).is_empty());
+    }
+}
