@@ -265,7 +265,7 @@ impl Core {
         }
         let began_ns = sys::monotonic_ns();
         self.pause();
-        self.charge(slot, sys::monotonic_ns().saturating_sub(began_ns));
+        self.charge(slot, began_ns, sys::monotonic_ns());
         true
     }
 
@@ -274,6 +274,9 @@ impl Core {
         let mut groups = self.groups.borrow_mut();
         let mut handover = self.handover.borrow_mut();
         handover.collect(&self.shared, &mut groups);
+        // Nobody's turn is the poller's, which is control's work.
+        let had_it = self.handed.get().map_or_else(|| groups.slot(Group::CONTROL), |handed| handed.slot);
+        groups.passed(had_it, now_ns);
         if let Some(handed) = self.handed.take()
             && handover.came_back(&self.shared, &mut groups, handed, now_ns)
         {
@@ -354,12 +357,13 @@ impl Core {
                 break;
             }
         }
-        self.charge(slot, now_ns.saturating_sub(began_ns));
+        self.charge(slot, began_ns, now_ns);
         now_ns
     }
 
-    /// Charges a group for `wall_ns` of this thread's work, by the CPU clock if that is long enough to be worth a reading.
-    fn charge(&self, slot: usize, wall_ns: u64) {
+    /// Charges a group for this thread's work since then, by the CPU clock if that is long enough to be worth a reading.
+    fn charge(&self, slot: usize, began_ns: u64, now_ns: u64) {
+        let wall_ns = now_ns.saturating_sub(began_ns);
         let used_ns = if wall_ns < SHORT_NS {
             self.charged_cpu_ns.set(self.charged_cpu_ns.get() + wall_ns);
             wall_ns
@@ -372,6 +376,7 @@ impl Core {
         let mut groups = self.groups.borrow_mut();
         if groups.has(slot) {
             groups.charge_fast(slot, used_ns, true);
+            groups.passed(slot, now_ns);
             groups.settle(slot);
         }
     }

@@ -68,7 +68,7 @@ pub struct Usage {
     pub cpu_fast_ns: u64,
     /// CPU time on heavy lanes, ns.
     pub cpu_heavy_ns: u64,
-    /// Time it was ready to run and did not, ns.
+    /// Time it was ready to run and did not, ns; without what its CPU limit held it back.
     pub wait_ns: u64,
     /// Turns it got on fast lanes.
     pub dispatches: u64,

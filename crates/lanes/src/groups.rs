@@ -10,6 +10,7 @@ use sched::{Cap, NodeId, TICK_NS, Tree, cap};
 use crate::Group;
 use crate::registry::{Counters, NOBODY, Registry, Slot, count, slot_of};
 use crate::task::Runnable;
+use crate::waits::{Timeline, Waits, weighted};
 
 /// Fast-lane time of a group, while it has heavy work too, after which the heavy work gets its turn: so neither starves.
 const FAST_BEFORE_HEAVY_NS: u64 = 4 * TICK_NS;
@@ -26,7 +27,7 @@ pub(crate) struct Local {
     pub(crate) heavy: bool,
     /// Fast-lane time since the last heavy turn, ns.
     pub(crate) fast_since_heavy_ns: u64,
-    /// Since when it has waited for its turn, ns.
+    /// Since when it has waited for its turn, if it is ready, ns.
     ready_since_ns: u64,
     cpu_limit_ppm: u32,
     cap: Cap,
@@ -38,6 +39,7 @@ pub(crate) struct Local {
     /// To be removed once its heavy work is done.
     dropped: bool,
     counters: Arc<[Counters]>,
+    waits: Arc<[Waits]>,
     core: usize,
 }
 
@@ -65,6 +67,7 @@ pub(crate) struct Groups {
     /// By node: slot.
     by_node: Vec<usize>,
     throttled: Vec<(usize, u64)>,
+    timeline: Timeline,
     registry: Arc<Registry>,
     core: usize,
     cores: u32,
@@ -81,6 +84,7 @@ impl Groups {
             locals: Vec::new(),
             by_node: Vec::new(),
             throttled: Vec::new(),
+            timeline: Timeline::new(),
             registry,
             core,
             cores: cores as u32,
@@ -144,6 +148,7 @@ impl Groups {
             starving_since_ns: 0,
             dropped: false,
             counters,
+            waits: found.waits.clone(),
             core: self.core,
         });
         slot
@@ -204,7 +209,7 @@ impl Groups {
             self.tree.remove(gone.node);
             for runnable in gone.queue {
                 let slot = self.push_only(runnable);
-                self.wake(slot, 0);
+                self.wake(slot, self.timeline.now_ns());
             }
         }
         registry.gone_from_a_core(group);
@@ -256,7 +261,8 @@ impl Groups {
         self.tree.idle(node);
         let (dropped, id) = (self.local(slot).dropped, Group(self.local(slot).id));
         if dropped && self.end_group(id).is_some() {
-            self.wake(slot, 0); // somebody came too late and is about to see it: settled again when it is chosen
+            // Somebody came too late and is about to see it: settled again when it is chosen.
+            self.wake(slot, self.timeline.now_ns());
         }
     }
 
@@ -276,7 +282,6 @@ impl Groups {
                 // Not less than is worth a hand-over: what it is too much is debt.
                 _ => local.cap.remaining_ns().max(BUDGET_SLICE_MIN_NS) as u64,
             };
-            let waited_ns = now_ns.saturating_sub(local.ready_since_ns);
             let fast = !local.queue.is_empty();
             let choice = if fast && (!local.heavy || local.fast_since_heavy_ns < FAST_BEFORE_HEAVY_NS) {
                 count(&local.counters().dispatches, 1);
@@ -287,11 +292,36 @@ impl Groups {
                 self.settle(slot);
                 continue;
             };
-            count(&local.counters().wait_ns, waited_ns);
-            local.ready_since_ns = now_ns;
+            self.waited(slot, now_ns);
             return choice;
         }
         Choice::Idle
+    }
+
+    /// The group's wait ends: it is counted, and looked up whose turns it was for.
+    fn waited(&mut self, slot: usize, now_ns: u64) {
+        let local = self.locals[slot].as_mut().expect("slots in use are filled");
+        let since_ns = std::mem::replace(&mut local.ready_since_ns, now_ns);
+        if since_ns >= now_ns {
+            return;
+        }
+        count(&local.counters().wait_ns, now_ns - since_ns);
+        let Some(weight) = self.timeline.weight(self.tree.eligible(), since_ns, now_ns) else { return };
+        let waits = &local.waits[self.core];
+        self.timeline.look_back(since_ns, |group, ns| {
+            if group != local.id {
+                waits.add(group, weighted(ns, weight));
+            }
+        });
+    }
+
+    /// The core was the group's until now: what it has ready waits from now on.
+    pub(crate) fn passed(&mut self, slot: usize, now_ns: u64) {
+        let id = self.id(slot);
+        self.timeline.passed(id, now_ns);
+        if id != NOBODY {
+            self.local(slot).ready_since_ns = now_ns;
+        }
     }
 
     /// Whether the group's budget lets it run; else it is throttled.
@@ -318,6 +348,7 @@ impl Groups {
 
     /// Keeps a group from being chosen until then.
     pub(crate) fn throttle(&mut self, slot: usize, now_ns: u64, until_ns: u64) {
+        self.waited(slot, now_ns);
         let local = self.local(slot);
         local.throttled_since_ns = now_ns;
         let node = local.node;
@@ -336,6 +367,7 @@ impl Groups {
             self.throttled.swap_remove(at);
             let local = self.local(slot);
             count(&local.counters().throttled_ns, now_ns.saturating_sub(local.throttled_since_ns));
+            local.ready_since_ns = now_ns;
             let node = local.node;
             self.tree.throttle(node, false);
         }

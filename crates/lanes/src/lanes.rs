@@ -19,7 +19,7 @@ use crate::context::{as_fast_lane, in_group, spawn_at, with_core};
 use crate::disk::{Bucket, KernelThreads, Pool, Ring, Service};
 use crate::executor::Core;
 use crate::heavy::{self, RESCUER, SEATS};
-use crate::registry::Registry;
+use crate::registry::{NOBODY, Registry};
 use crate::shared::{CoreShared, Message};
 use crate::timer::Timer;
 use crate::{Ended, Group, GroupSpec, Report, Usage, WakeUp, self_check, sys};
@@ -317,6 +317,14 @@ impl Lanes {
     #[must_use]
     pub fn core_usage(&self, core: usize, group: Group) -> Usage {
         self.0.registry.usage(group, Some(core))
+    }
+
+    /// Whom a group waited for on all cores: who had the core while it was ready and did not have it, and for how long, ns. Without a
+    /// group: what is not told apart. Exact or sampled, as `waits.rs` says.
+    #[must_use]
+    pub fn waited_for(&self, group: Group) -> Vec<(Option<Group>, u64)> {
+        let named = |(id, ns)| ((id != NOBODY).then_some(Group(id)), ns);
+        self.0.registry.waited_for(group).into_iter().map(named).collect()
     }
 
     /// Fast-lane pieces longer than 200 µs, on all cores, of all groups.

@@ -40,6 +40,7 @@ mod shared;
 mod sys;
 mod task;
 mod timer;
+mod waits;
 
 pub use call::{CALLS_MAX, Ended, call, try_call};
 pub use config::{Config, DISK_UNMEASURED, DiskBackend};

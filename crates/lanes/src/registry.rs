@@ -7,6 +7,7 @@
 //! ```
 #![expect(unsafe_code, reason = "chunks of slots behind atomic pointers, freed with the registry")]
 
+use std::collections::BTreeMap;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use sched::{Budget, Class, NodeSpec, SHARES_MAX, SHARES_MIN};
 
 use crate::disk::SharedBudget;
+use crate::waits::Waits;
 use crate::{Group, GroupSpec, Usage};
 
 const SLOT_BITS: u32 = 20;
@@ -83,6 +85,8 @@ pub(crate) struct Slot {
     /// The first 48 bytes of the name. Words, not a string: a reader may meet a writer, and then reads a garbled name.
     name: [AtomicU64; 6],
     pub(crate) counters: Arc<[Counters]>,
+    /// By core, too.
+    pub(crate) waits: Arc<[Waits]>,
 }
 
 pub(crate) struct Registry {
@@ -149,6 +153,7 @@ impl Registry {
         slot.budget.store(0, Relaxed);
         slot.io_budget.update(|_| 0);
         slot.counters.iter().for_each(Counters::reset);
+        slot.waits.iter().for_each(Waits::reset);
         slot.describe(spec);
         slot.id.store(id, Release);
         Some(Group(id))
@@ -202,6 +207,14 @@ impl Registry {
             }
         }
         sum
+    }
+
+    /// Whom a group waited for on all cores, ns, each named once; [`NOBODY`] for others.
+    pub(crate) fn waited_for(&self, group: Group) -> BTreeMap<u32, u64> {
+        let mut sums = BTreeMap::new();
+        let all = self.get(group).into_iter().flat_map(|slot| slot.waits.iter().flat_map(Waits::all));
+        all.for_each(|(runner, ns)| *sums.entry(runner).or_default() += ns);
+        sums
     }
 
     fn slot(&self, slot: u32) -> &Slot {
@@ -276,6 +289,7 @@ impl Slot {
             budget: AtomicU64::new(0),
             name: [const { AtomicU64::new(0) }; 6],
             counters: (0..cores).map(|_| Counters::default()).collect(),
+            waits: (0..cores).map(|_| Waits::default()).collect(),
         }
     }
 

@@ -335,6 +335,12 @@ impl Tree {
         if waiting || lingers { LATENCY_TICK_NS } else { TICK_NS }
     }
 
+    /// Leaves that are eligible.
+    #[must_use]
+    pub fn eligible(&self) -> u32 {
+        self.eligible_leaves
+    }
+
     /// Whether a leaf other than `leaf` is eligible.
     #[must_use]
     pub fn backlogged_beside(&self, leaf: NodeId) -> bool {

@@ -391,6 +391,7 @@ fn check_agreement(tree: &Tree, model: &Model) {
     assert_eq!(tree.slice_ns(), model.slice_ns());
     let leaves: Vec<NodeId> = model.nodes.keys().copied().filter(|&id| model.is_leaf(id)).collect();
     let eligible = model.eligible_leaves();
+    assert_eq!(tree.eligible() as usize, eligible.len());
     for &leaf in &leaves {
         assert_eq!(tree.is_awake(leaf), model.nodes[&leaf].awake);
         assert_eq!(tree.is_throttled(leaf), model.nodes[&leaf].throttled);

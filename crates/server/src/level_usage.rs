@@ -1,5 +1,8 @@
 //! `system.level_usage`: a row for each service level, with what it has had since the server started, what it has now, and what it
 //! waits for. Times are in microseconds.
+//!
+//! `waited_for` says whom it waited for: a map of levels, and of the server's own work under names that begin with `$`. Those are turns on
+//! a core, taken while the level was ready there; `crates/lanes/src/waits.rs` says what is exact and what is sampled.
 
 use std::rc::Rc;
 
@@ -43,8 +46,9 @@ const COLUMNS: [Column; 22] = [
 pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
     let levels = core.access.levels().clone();
     let numbers = COLUMNS.iter().map(|(name, _)| (*name, CqlType::BigInt));
+    let waits = ("waited_for", CqlType::Map(Box::new(CqlType::Text), Box::new(CqlType::BigInt)));
     let columns: Vec<(&str, CqlType)> =
-        [("service_level", CqlType::Text)].into_iter().chain(numbers).collect();
+        [("service_level", CqlType::Text)].into_iter().chain(numbers).chain([waits]).collect();
     VirtualTable::new("system", "level_usage", 1, 0, &columns, move || {
         let row = |usage: LevelUsage| {
             let number = |(_, of): &Column| {
@@ -52,8 +56,19 @@ pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
                 Some(Bytes::copy_from_slice(&number.to_be_bytes()))
             };
             let name = Some(Bytes::copy_from_slice(usage.name.as_bytes()));
-            [name].into_iter().chain(COLUMNS.iter().map(number)).collect()
+            let numbers = COLUMNS.iter().map(number);
+            [name].into_iter().chain(numbers).chain([waited_for(&usage)]).collect()
         };
         levels.usage().into_iter().map(row).collect()
     })
+}
+
+/// Whom it waited for, with the microseconds; null where it never waited, as an empty map is.
+fn waited_for(usage: &LevelUsage) -> Option<Bytes> {
+    let all = usage.waited_for.iter();
+    let cells: Vec<(&[u8], [u8; 8])> = all
+        .map(|(whom, ns)| (whom.as_bytes(), i64::try_from(ns / 1000).unwrap_or(i64::MAX).to_be_bytes()))
+        .collect();
+    let pairs = cells.iter().map(|(whom, us)| (*whom, &us[..]));
+    (!cells.is_empty()).then(|| schema::value::encode_map(pairs).into())
 }

@@ -21,6 +21,7 @@ mod refusal;
 mod slots;
 mod spec;
 mod usage;
+mod waits;
 
 pub use admission::{
     Admission, CORE_IN_FLIGHT_MAX, Decision, INTERACTIVE_IN_FLIGHT_MAX, InFlight, LEVEL_IN_FLIGHT_MAX,

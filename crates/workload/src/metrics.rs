@@ -6,7 +6,8 @@ use lanes::{Group, Usage};
 
 use crate::histogram::Merged;
 use crate::level::Totals;
-use crate::{Entry, Kind, Levels, MemoryUse, SlotUse};
+use crate::waits::Names;
+use crate::{Catalogue, Entry, Kind, Levels, MemoryUse, SlotUse};
 
 /// A counter out of what the lanes count: metric, labels beside the level, help, and its value (divided by 10^9 for seconds).
 type LaneMetric = (&'static str, &'static str, &'static str, fn(&Usage) -> f64);
@@ -40,7 +41,7 @@ const LANE_METRICS: [LaneMetric; 13] = [
 ];
 
 /// The server's own work, which is in no level: its CPU and disk traffic stand beside those of the levels.
-const SYSTEM: [(&str, Group); 4] = [
+pub(crate) const SYSTEM: [(&str, Group); 4] = [
     ("control", Group::CONTROL),
     ("log", Group::LOG),
     ("flush", Group::FLUSH),
@@ -96,6 +97,21 @@ impl Levels {
             let of_levels = levels.iter().map(|(level, .., usage)| (level, usage));
             for (whose, usage) in of_levels.chain(system.iter().map(|(group, usage)| (group, usage))) {
                 let _ = writeln!(out, "{name}{{{whose}{labels}}} {}", value(usage));
+            }
+        }
+        self.waits(out, &catalogue);
+    }
+
+    /// Whom each waited for; only where it did.
+    fn waits(&self, out: &mut String, catalogue: &Catalogue) {
+        let name = "fairlane_waited_for_seconds_total";
+        head(out, name, "counter", "Time another had the core while it was ready to run.");
+        let names = Names::new(catalogue);
+        let levels = catalogue.entries().map(|entry| ("level", &*entry.spec.name, entry.level.group()));
+        for (label, who, group) in levels.chain(SYSTEM.map(|(name, group)| ("group", name, group))) {
+            for (whom, ns) in names.waited_for(&self.lanes, group) {
+                let (who, whom) = (escaped(who), escaped(&whom));
+                let _ = writeln!(out, "{name}{{{label}=\"{who}\",whom=\"{whom}\"}} {}", seconds(ns));
             }
         }
     }

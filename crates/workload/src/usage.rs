@@ -1,10 +1,12 @@
 //! What each level has, had and waits for, as numbers: for tables and consoles that show it. Counts of all cores are summed when
 //! asked for.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lanes::Usage;
 
+use crate::waits::Names;
 use crate::{Levels, MemoryUse, SlotUse};
 
 /// A level as it is now.
@@ -16,6 +18,9 @@ pub struct LevelUsage {
     pub shares: u16,
     /// What the lanes count: CPU in each lane, waiting, disk.
     pub lanes: Usage,
+    /// Who had a core while the level was ready there and did not have it, and how long, ns: other levels, the server's own work (`$log`,
+    /// `$control` and so on), and `$others`, who are not told apart.
+    pub waited_for: BTreeMap<String, u64>,
     /// Requests that were admitted and have not ended, those that wait for a slot included.
     pub in_flight: u64,
     /// Requests that ended.
@@ -40,12 +45,15 @@ impl Levels {
     /// Every level, by name.
     #[must_use]
     pub fn usage(&self) -> Vec<LevelUsage> {
+        let catalogue = self.catalogue();
+        let names = Names::new(&catalogue);
         let of = |entry: &Arc<crate::Entry>| {
             let (level, totals) = (&entry.level, entry.level.totals());
             LevelUsage {
                 name: entry.spec.name.clone(),
                 shares: entry.spec.shares,
                 lanes: self.lanes.usage(level.group()),
+                waited_for: names.waited_for(&self.lanes, level.group()),
                 in_flight: totals.in_flight,
                 ended: totals.service.iter().map(|service| service.count).sum(),
                 shed: totals.shed,
@@ -53,6 +61,6 @@ impl Levels {
                 memory: level.memory().usage(),
             }
         };
-        self.catalogue().entries().map(of).collect()
+        catalogue.entries().map(of).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! The catalogue and the lanes' groups behind it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lanes::{Config, Group, Lanes};
 use workload::{LevelError, LevelSpec, Levels, WorkloadType};
@@ -72,5 +73,38 @@ fn a_thousand_levels_work() {
             .expect("there");
         levels.replace(Vec::new());
         assert_eq!(names(levels), ["default=1000", "driver=200"]);
+    });
+}
+
+#[test]
+fn a_level_is_told_whom_it_waited_for() {
+    with_levels(|levels, lanes| {
+        let both = ["a", "b"].map(|name| {
+            levels.create(spec(name, 100)).expect("new");
+            levels.catalogue().get(name).expect("there").level.group()
+        });
+        lanes.block_on(0, Group::DEFAULT, move || async move {
+            let busy = both.map(|group| {
+                lanes::heavy(group, async {
+                    let began = lanes::time::now();
+                    while began.elapsed() < Duration::from_millis(100) {
+                        lanes::heavy_yield().await;
+                    }
+                })
+            });
+            for task in busy {
+                task.await;
+            }
+        });
+        let usage = levels.usage();
+        let waited_us = |who: &str, whom: &str| {
+            let level = usage.iter().find(|level| &*level.name == who).expect("a level");
+            level.waited_for.get(whom).map_or(0, |ns| ns / 1000)
+        };
+        assert!(waited_us("a", "b") > 10_000 && waited_us("b", "a") > 10_000, "{usage:?}");
+        assert_eq!((waited_us("a", "a"), waited_us("b", "b")), (0, 0), "nobody waits for itself");
+        let mut text = String::new();
+        levels.metrics_text(&mut text);
+        assert!(text.contains("fairlane_waited_for_seconds_total{level=\"a\",whom=\"b\"} 0."), "{text}");
     });
 }

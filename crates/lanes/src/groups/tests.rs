@@ -62,3 +62,41 @@ fn a_minimum_acts_on_groups_that_run_and_ends_with_an_alteration() {
         assert!(got.abs_diff(expected) <= 2, "{min_ppm}: {got} turns of 1000");
     }
 }
+
+/// Who waited for whom, µs, of two levels with fast work and one that comes and goes: turns of 50, 100 and 150 µs.
+#[test]
+fn a_wait_is_for_those_who_had_the_core_meanwhile() {
+    let registry = Arc::new(Registry::new(1));
+    let mut groups = Groups::new(registry.clone(), 0, 1);
+    let names = ["a", "b", "late"];
+    let made = names.map(|name| registry.create(Group::USERS, &GroupSpec::new(name, 100)).expect("a slot"));
+    let [a, b, late] = made.map(|group| groups.slot(group));
+    let ready = |groups: &mut Groups, slot: usize, now_us: u64| {
+        registry.counters(slot)[0].heavy_pending.store(1, SeqCst);
+        groups.look(slot);
+        groups.wake(slot, now_us * 1000);
+    };
+    ready(&mut groups, a, 1_000);
+    ready(&mut groups, b, 1_000);
+    let mut now_us = 1_000;
+    for turn in 0..4_u64 {
+        let Choice::Heavy(chosen, _) = groups.choose(now_us * 1000) else { panic!("there is work") };
+        assert_eq!(chosen, [a, b, a, late][turn as usize], "{turn}");
+        if turn == 2 {
+            ready(&mut groups, late, now_us + 40); // in the middle of a's second turn
+        }
+        now_us += [50, 100, 150, 10][turn as usize];
+        let total_ns = groups.local(chosen).heavy_charged_ns + [50, 100, 150, 10][turn as usize] * 1000;
+        groups.charge_heavy(chosen, total_ns);
+        groups.passed(chosen, now_us * 1000);
+    }
+    groups.throttle(b, now_us * 1000, 0);
+    let waited = |group: Group| {
+        let name = |id: u32| made.iter().position(|made| made.0 == id).map_or("?", |at| names[at]);
+        let all = registry.waited_for(group).into_iter().map(move |(id, ns)| (name(id), ns / 1000));
+        (all.collect::<Vec<_>>(), registry.usage(group, None).wait_ns / 1000)
+    };
+    assert_eq!(waited(made[0]), (vec![("b", 100)], 100));
+    assert_eq!(waited(made[1]), (vec![("a", 50 + 150), ("late", 10)], 210));
+    assert_eq!(waited(made[2]), (vec![("a", 110)], 110), "from when it was ready");
+}
