@@ -3,10 +3,19 @@
 
 mod fake;
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Date32Type, Decimal128Type, Int32Type, Int64Type};
+use arrow_array::{Array as _, RecordBatch};
+use arrow_schema::DataType;
 use fake::{Fake, Script};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+/// Rows of TPC-H's tables at a thousandth, which is the smallest scale.
+const ROWS: [u64; 8] = [5, 25, 10, 200, 800, 150, 1500, 6005];
 
 /// A folder of this test's own, removed with it.
 struct Folder(PathBuf);
@@ -52,7 +61,7 @@ fn every_row_is_written_once_also_where_some_are_refused_at_first() {
     assert_eq!((code, &report["complete"]), (0, &serde_json::Value::Bool(true)));
     let rows: Vec<u64> =
         report["tables"].as_array().expect("tables").iter().filter_map(|t| t["rows"].as_u64()).collect();
-    assert_eq!(rows, [5, 25, 10, 200, 800, 150, 1500, 6005]);
+    assert_eq!(rows, ROWS);
     let refused: u64 =
         report["tables"].as_array().expect("tables").iter().filter_map(|t| t["refused"].as_u64()).sum();
     assert!(refused > 0, "{report}");
@@ -120,6 +129,58 @@ fn files_for_other_databases() {
     assert!(lines.lines().nth(1).is_some_and(|line| line.starts_with(first)), "{:?}", lines.lines().nth(1));
     let schema = folder.read("schema.sql");
     assert!(schema.contains("l_quantity DECIMAL(15, 2)") && !schema.contains("TABLE orders"), "{schema}");
+}
+
+/// The record batches of a table's file.
+fn batches(folder: &Folder, table: &str) -> Vec<RecordBatch> {
+    let file = File::open(folder.0.join(format!("{table}.parquet"))).expect("a file");
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).and_then(|builder| builder.build());
+    reader.expect("a Parquet file").map(|batch| batch.expect("rows")).collect()
+}
+
+#[test]
+fn parquet_files_hold_the_same_rows() {
+    let folder = Folder::new("parquet");
+    let line = "tpch --scale 0.001 --parquet @ --quiet --json @/report.json";
+    assert_eq!(run(line, &folder), 0);
+    let report: serde_json::Value = serde_json::from_str(&folder.read("report.json")).expect("JSON");
+    for (told, expected) in report["tables"].as_array().expect("tables").iter().zip(ROWS) {
+        let name = told["table"].as_str().expect("a name");
+        let found: usize = batches(&folder, name).iter().map(RecordBatch::num_rows).sum();
+        assert_eq!((found as u64, told["rows"].as_u64()), (expected, Some(expected)), "{name}");
+        let bytes = std::fs::metadata(folder.0.join(format!("{name}.parquet"))).expect("a file").len();
+        assert_eq!(told["bytes"].as_u64(), Some(bytes), "{name}");
+    }
+    let lines = batches(&folder, "lineitem");
+    let column = |name: &str| lines[0].column_by_name(name).expect(name);
+    assert_eq!(column("l_orderkey").as_primitive::<Int64Type>().value(0), 1);
+    assert_eq!(column("l_linenumber").as_primitive::<Int32Type>().value(0), 1);
+    assert_eq!(column("l_extendedprice").data_type(), &DataType::Decimal128(15, 2));
+    assert_eq!(column("l_extendedprice").as_primitive::<Decimal128Type>().value(0), 1_795_455);
+    assert_eq!(column("l_shipdate").as_primitive::<Date32Type>().value(0), 9568); // 1996-03-13
+    assert_eq!(column("l_shipmode").as_string::<i32>().value(0), "TRUCK");
+}
+
+#[test]
+fn parquet_files_are_not_written_over() {
+    let folder = Folder::new("again");
+    std::fs::write(folder.0.join("orders.parquet"), "mine").expect("written");
+    assert_eq!(run("tpch --scale 0.001 --parquet @ --quiet", &folder), 1);
+    let left: Vec<_> = std::fs::read_dir(&folder.0).expect("the folder").flatten().collect();
+    assert_eq!((left.len(), folder.read("orders.parquet").as_str()), (1, "mine"), "nothing was begun");
+    assert_eq!(run("tpch --scale 0.001 --parquet @ --tables nation --decimals double --quiet", &folder), 0);
+    assert_eq!(batches(&folder, "nation")[0].num_rows(), 25);
+}
+
+#[test]
+fn hits_as_a_parquet_file() {
+    let folder = Folder::new("hits-parquet");
+    assert_eq!(run("hits --rows 20000 --parquet @ --quiet", &folder), 0);
+    let found = batches(&folder, "hits");
+    assert_eq!(
+        (found.iter().map(RecordBatch::num_rows).sum::<usize>(), found[0].num_columns()),
+        (20_000, 105)
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `fairlane load tpch` and `fairlane load hits`: flags to a fill, progress on standard error, the report on standard output.
 
-use super::fill::Fill;
+use super::fill::{Fill, Target};
 use super::flags::Options;
 use super::hits::Hits;
 use super::tpch::Tpch;
@@ -52,9 +52,13 @@ pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
     }
     write_json(options.json.as_deref(), &filled)?;
     if !filled.complete && !nothing {
-        eprintln!(
-            "fairlane load: the tables are not whole. The same command again makes them so; nothing is doubled."
-        );
+        let again = match fill.target {
+            Target::Cql(_) | Target::Csv(_) => "The same command again makes them so; nothing is doubled.",
+            Target::Parquet(_) => {
+                "Those told above with rows are, and stay; --tables with the others makes these."
+            }
+        };
+        eprintln!("fairlane load: the tables are not whole. {again}");
     }
     match failure {
         Some(error) => Err(error),

@@ -13,7 +13,8 @@ use crate::LoadError;
 /// Bytes written at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
-fn failed(path: &Path, error: &std::io::Error) -> LoadError {
+/// That a file or folder failed.
+pub(crate) fn failed(path: &Path, error: &std::io::Error) -> LoadError {
     LoadError::File { path: path.display().to_string(), reason: error.to_string() }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::writer::{Insert, Writer};
-use super::{Decimals, Source, csv, pieces};
+use super::{Decimals, Source, Table, csv, parquet, pieces};
 use crate::LoadError;
 use crate::connector::HANDSHAKE;
 use crate::run::StopFlag;
@@ -26,6 +26,8 @@ pub(crate) enum Target {
     Cql(Cql),
     /// Into files of this folder.
     Csv(PathBuf),
+    /// Into Parquet files of this folder.
+    Parquet(PathBuf),
 }
 
 /// How to reach a server.
@@ -103,6 +105,11 @@ impl Shared {
         }
     }
 
+    /// Takes back what was counted of a table: it is not there any more.
+    pub(crate) fn forget(&self, table: usize) {
+        self.counts[table].iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+
     fn of(&self, table: usize) -> [u64; 3] {
         [0, 1, 2].map(|index| self.counts[table][index].load(Ordering::Relaxed))
     }
@@ -122,7 +129,7 @@ impl Fill<'_> {
         let begun = Instant::now();
         let next = AtomicUsize::new(0);
         let work: Vec<(usize, u64)> = match &self.target {
-            Target::Csv(_) => self.tables.iter().map(|table| (*table, 0)).collect(),
+            Target::Csv(_) | Target::Parquet(_) => self.tables.iter().map(|table| (*table, 0)).collect(),
             Target::Cql(_) => self.tables.iter().flat_map(|table| self.pieces_of(*table)).collect(),
         };
         let failure = match self.begin() {
@@ -147,11 +154,10 @@ impl Fill<'_> {
     /// Creates what is missing.
     fn begin(&self) -> Result<(), LoadError> {
         let all = self.source.tables();
+        let tables: Vec<&Table> = self.tables.iter().map(|table| &all[*table]).collect();
         let cql = match &self.target {
-            Target::Csv(folder) => {
-                let tables: Vec<_> = self.tables.iter().map(|table| &all[*table]).collect();
-                return csv::begin(folder, &tables, self.decimals);
-            }
+            Target::Csv(folder) => return csv::begin(folder, &tables, self.decimals),
+            Target::Parquet(folder) => return parquet::begin(folder, &tables),
             Target::Cql(cql) => cql,
         };
         let mut session = cql.connect(0)?;
@@ -159,8 +165,8 @@ impl Fill<'_> {
             "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {}}}",
             cql.keyspace, cql.replication
         ))?;
-        for index in &self.tables {
-            session.query(&all[*index].definition(&cql.keyspace, self.decimals))?;
+        for table in tables {
+            session.query(&table.definition(&cql.keyspace, self.decimals))?;
         }
         Ok(())
     }
@@ -192,7 +198,7 @@ impl Fill<'_> {
     ) -> Option<LoadError> {
         let threads = match &self.target {
             Target::Cql(cql) => cql.connections.min(work.len()),
-            Target::Csv(_) => {
+            Target::Csv(_) | Target::Parquet(_) => {
                 std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(work.len())
             }
         };
@@ -241,6 +247,12 @@ impl Fill<'_> {
             Target::Csv(folder) => {
                 while let Some((table, _)) = take() {
                     csv::write(self.source, *table, folder, shared)?;
+                }
+                return Ok(());
+            }
+            Target::Parquet(folder) => {
+                while let Some((table, _)) = take() {
+                    parquet::write(self.source, *table, folder, self.decimals, shared)?;
                 }
                 return Ok(());
             }

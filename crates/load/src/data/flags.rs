@@ -23,6 +23,7 @@ pub(crate) struct Options {
     pub(crate) quiet: bool,
     pub(crate) help: bool,
     csv: Option<PathBuf>,
+    parquet: Option<PathBuf>,
     hosts: Vec<String>,
     user: Option<String>,
     password: Option<String>,
@@ -45,6 +46,7 @@ impl Default for Options {
             quiet: false,
             help: false,
             csv: None,
+            parquet: None,
             hosts: vec!["127.0.0.1:9042".to_string()],
             user: None,
             password: None,
@@ -118,6 +120,10 @@ const BOTH: &[Flag<Options>] = &[
         o.csv = Some(PathBuf::from(v));
         Ok(())
     }),
+    flag!("parquet", "FOLDER", "off", "write Parquet files instead, over none that are there", |o, v| {
+        o.parquet = Some(PathBuf::from(v));
+        Ok(())
+    }),
     common::hosts("127.0.0.1:9042"),
     common::user("none"),
     common::password(),
@@ -180,7 +186,8 @@ pub(crate) fn help(workload: &str) -> String {
              each other, not with published results. Queries are in crates/load/queries/clickbench.\n"
         }
     };
-    let again = "\nWhen it is stopped or fails, what was written stays; the same command again makes it whole, as rows are only written over.\n";
+    let again = "\nWhen it is stopped or fails, what was written stays; the same command again makes it whole, as rows are only written over.\n\
+         But Parquet files are not: those that are whole stay, one that is not is removed.\n";
     format!("{what}{again}{}", list(&flags))
 }
 
@@ -193,8 +200,15 @@ impl Options {
         let refuse = |wrong: bool, reason: &str| if wrong { Err(usage(reason.into())) } else { Ok(()) };
         refuse(!(self.scale > 0.0 && self.scale <= SCALE_MAX), "--scale must be above 0, and at most 1000.")?;
         refuse(self.rows == 0, "--rows must be at least 1.")?;
+        refuse(
+            self.csv.is_some() && self.parquet.is_some(),
+            "--csv and --parquet are two kinds of files: give one of them.",
+        )?;
         if let Some(folder) = &self.csv {
             return Ok(Target::Csv(folder.clone()));
+        }
+        if let Some(folder) = &self.parquet {
+            return Ok(Target::Parquet(folder.clone()));
         }
         let keyspace = match (&self.keyspace, workload) {
             (Some(name), _) => name.clone(),
@@ -240,6 +254,7 @@ mod tests {
         refused("tpch", "--scale NaN", "--scale");
         refused("tpch", "--rows 5", "--rows");
         refused("tpch", "--decimals float", "float");
+        refused("tpch", "--csv a --parquet b", "--parquet");
         refused("tpch", "twice", "twice");
         refused("hits", "--scale 1", "--scale");
         refused("hits", "--rows 0", "--rows");

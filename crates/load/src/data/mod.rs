@@ -5,9 +5,10 @@
 //! it again: an `INSERT` of the same row changes nothing.
 //!
 //! ```text
-//!   tpch  (crate tpchgen)  ┐                    ┌─► writer  a connection, requests in flight, what is refused again ─► CQL
+//!   tpch  (crate tpchgen)  ┐                    ┌─► writer   a connection, requests in flight, what is refused again ─► CQL
 //!                          ├─► rows of Cells ───┤
-//!   hits  (a seed)         ┘                    └─► csv     a file for each table, and schema.sql for other databases
+//!   hits  (a seed)         ┘                    ├─► csv      a file for each table, and schema.sql for other databases
+//!                                               └─► parquet  a file for each table
 //! ```
 
 mod cell;
@@ -18,6 +19,7 @@ mod filling;
 mod flags;
 mod hits;
 mod hits_columns;
+mod parquet;
 mod tpch;
 mod writer;
 

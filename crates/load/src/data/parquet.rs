@@ -1,0 +1,274 @@
+//! The same tables as Parquet files, `TABLE.parquet`, to compare with engines that read these.
+//!
+//! 1. Rows are gathered into columns, a batch of them at a time.
+//! 2. A full batch goes to the writer, which keeps it encoded and compressed until its row group is full.
+//! 3. A file is whole once its end is written, which is where its row groups are named. Whatever ends the writing before that
+//!    leaves nothing that can be read, so the file is removed.
+//!
+//! No file is written over: who compares engines may have spent hours on one. No column has nulls, as the tables have none.
+
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::{
+    ArrayRef, Date32Array, Decimal128Array, Float64Array, Int16Array, Int32Array, Int64Array, RecordBatch,
+    TimestampMillisecondArray,
+};
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+
+use super::csv::failed;
+use super::fill::Shared;
+use super::{Cell, Decimals, Kind, Source, Table, pieces};
+use crate::LoadError;
+
+/// Rows handed over at once; between two such batches a stop is looked for, so some milliseconds' worth.
+const BATCH_ROWS: usize = 8192;
+/// Rows of a row group, which is what readers share out among threads: enough for columns to compress well, and at scale 1
+/// `lineitem` still has 46 of them. They wait in memory, encoded: some 10 MB of `lineitem`.
+const GROUP_ROWS: usize = 16 * BATCH_ROWS;
+/// Digits of a decimal, and those behind the point: as TPC-H says, and as `schema.sql` has them.
+const DIGITS: (u8, i8) = (15, 2);
+
+fn path(folder: &Path, table: &Table) -> PathBuf {
+    folder.join(format!("{}.parquet", table.name))
+}
+
+/// Creates the folder, and looks that no file of these tables is in it.
+///
+/// # Errors
+/// [`LoadError::File`].
+pub(crate) fn begin(folder: &Path, tables: &[&Table]) -> Result<(), LoadError> {
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+    match tables.iter().map(|table| path(folder, table)).find(|path| path.exists()) {
+        Some(there) => Err(LoadError::File {
+            path: there.display().to_string(),
+            reason:
+                "it is there already, and is not written over; remove it, or leave its table out (--tables)"
+                    .into(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Writes one table as a file of the folder; when it is stopped on the way there is no file, and nothing is counted.
+///
+/// # Errors
+/// [`LoadError::File`].
+pub(crate) fn write(
+    source: &dyn Source,
+    index: usize,
+    folder: &Path,
+    decimals: Decimals,
+    shared: &Shared,
+) -> Result<(), LoadError> {
+    let path = path(folder, &source.tables()[index]);
+    let file = File::create_new(&path).map_err(|error| failed(&path, &error))?;
+    let written = write_rows(source, index, file, decimals, shared);
+    if !matches!(written, Ok(true)) {
+        shared.forget(index);
+        // What made it fail is told; that its remains could not be removed follows from the same.
+        drop(std::fs::remove_file(&path));
+    }
+    let told =
+        |error: ParquetError| LoadError::File { path: path.display().to_string(), reason: error.to_string() };
+    written.map(|_whole| ()).map_err(told)
+}
+
+/// Writes every row and says so, unless it is stopped before the last.
+fn write_rows(
+    source: &dyn Source,
+    index: usize,
+    file: File,
+    decimals: Decimals,
+    shared: &Shared,
+) -> Result<bool, ParquetError> {
+    let table = &source.tables()[index];
+    let mut batch = Batch::new(table, decimals);
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        .build();
+    let mut writer = ArrowWriter::try_new(file, batch.schema.clone(), Some(properties))?;
+    shared.add(index, 0, writer.bytes_written() as u64, 0);
+    for piece in 0..pieces(table) {
+        let mut outcome = Ok(());
+        source.make(index, piece, pieces(table), &mut |row| {
+            batch.push(row);
+            if batch.rows < BATCH_ROWS {
+                return ControlFlow::Continue(());
+            }
+            outcome = batch.write(&mut writer, index, shared);
+            if outcome.is_err() || shared.stopped() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        outcome?;
+        if shared.stopped() {
+            return Ok(false);
+        }
+    }
+    batch.write(&mut writer, index, shared)?;
+    let before = writer.bytes_written();
+    writer.finish()?;
+    shared.add(index, 0, (writer.bytes_written() - before) as u64, 0);
+    Ok(true)
+}
+
+/// Rows on their way into a file, column by column.
+struct Batch {
+    schema: SchemaRef,
+    columns: Vec<Values>,
+    rows: usize,
+}
+
+impl Batch {
+    fn new(table: &Table, decimals: Decimals) -> Batch {
+        let field = |name: &str, kind: Kind| Field::new(name, data_type(kind, decimals), false);
+        let fields: Vec<Field> = table.columns.iter().map(|column| field(column.name, column.kind)).collect();
+        let columns = table.columns.iter().map(|column| Values::of(column.kind, decimals)).collect();
+        Batch { schema: Arc::new(Schema::new(fields)), columns, rows: 0 }
+    }
+
+    fn push(&mut self, row: &[Cell<'_>]) {
+        self.columns.iter_mut().zip(row).for_each(|(column, cell)| column.push(*cell));
+        self.rows += 1;
+    }
+
+    /// Hands the rows over and counts them; begins anew.
+    fn write(
+        &mut self,
+        writer: &mut ArrowWriter<File>,
+        index: usize,
+        shared: &Shared,
+    ) -> Result<(), ParquetError> {
+        let columns = self.columns.iter_mut().map(Values::take).collect();
+        let before = writer.bytes_written();
+        writer.write(&RecordBatch::try_new(self.schema.clone(), columns)?)?;
+        let rows = std::mem::take(&mut self.rows);
+        shared.add(index, rows as u64, (writer.bytes_written() - before) as u64, 0);
+        Ok(())
+    }
+}
+
+/// The Arrow type of a column, which Parquet's follows from.
+fn data_type(kind: Kind, decimals: Decimals) -> DataType {
+    match (kind, decimals) {
+        (Kind::Small, _) => DataType::Int16,
+        (Kind::Int, _) => DataType::Int32,
+        (Kind::Big, _) => DataType::Int64,
+        (Kind::Hundredths, Decimals::Decimal) => DataType::Decimal128(DIGITS.0, DIGITS.1),
+        (Kind::Hundredths, Decimals::Double) => DataType::Float64,
+        (Kind::Date, _) => DataType::Date32,
+        (Kind::Timestamp, _) => DataType::Timestamp(TimeUnit::Millisecond, None),
+        (Kind::Text, _) => DataType::Utf8,
+    }
+}
+
+/// The values of a column, gathered.
+enum Values {
+    Small(Vec<i16>),
+    Int(Vec<i32>),
+    Big(Vec<i64>),
+    Decimal(Vec<i128>),
+    Double(Vec<f64>),
+    Date(Vec<i32>),
+    Timestamp(Vec<i64>),
+    Text(StringBuilder),
+}
+
+impl Values {
+    fn of(kind: Kind, decimals: Decimals) -> Values {
+        match (kind, decimals) {
+            (Kind::Small, _) => Values::Small(Vec::new()),
+            (Kind::Int, _) => Values::Int(Vec::new()),
+            (Kind::Big, _) => Values::Big(Vec::new()),
+            (Kind::Hundredths, Decimals::Decimal) => Values::Decimal(Vec::new()),
+            (Kind::Hundredths, Decimals::Double) => Values::Double(Vec::new()),
+            (Kind::Date, _) => Values::Date(Vec::new()),
+            (Kind::Timestamp, _) => Values::Timestamp(Vec::new()),
+            (Kind::Text, _) => Values::Text(StringBuilder::new()),
+        }
+    }
+
+    fn push(&mut self, cell: Cell<'_>) {
+        match (self, cell) {
+            (Values::Small(values), Cell::Small(value)) => values.push(value),
+            (Values::Int(values), Cell::Int(value)) => values.push(value),
+            (Values::Big(values), Cell::Big(value)) => values.push(value),
+            (Values::Decimal(values), Cell::Hundredths(value)) => values.push(i128::from(value)),
+            (Values::Double(values), Cell::Hundredths(value)) => values.push(value as f64 / 100.0),
+            (Values::Date(values), Cell::Date(days)) => values.push(days),
+            (Values::Timestamp(values), Cell::Timestamp(ms)) => values.push(ms),
+            (Values::Text(values), Cell::Text(text)) => values.append_value(text),
+            (_, cell) => unreachable!("{cell:?} in a column of another kind"),
+        }
+    }
+
+    /// The column as Arrow has it; it is empty then.
+    fn take(&mut self) -> ArrayRef {
+        use std::mem::take;
+        match self {
+            Values::Small(values) => Arc::new(Int16Array::from(take(values))),
+            Values::Int(values) => Arc::new(Int32Array::from(take(values))),
+            Values::Big(values) => Arc::new(Int64Array::from(take(values))),
+            Values::Decimal(values) => {
+                let array = Decimal128Array::from(take(values)).with_precision_and_scale(DIGITS.0, DIGITS.1);
+                Arc::new(array.expect("a decimal may have 15 digits, 2 of them behind the point"))
+            }
+            Values::Double(values) => Arc::new(Float64Array::from(take(values))),
+            Values::Date(values) => Arc::new(Date32Array::from(take(values))),
+            Values::Timestamp(values) => Arc::new(TimestampMillisecondArray::from(take(values))),
+            Values::Text(values) => Arc::new(values.finish()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fill::{Fill, Target};
+    use super::super::{Column, Each};
+    use super::*;
+    use crate::run::StopFlag;
+
+    /// A table that never ends, in which somebody asks for the end.
+    struct Endless {
+        stop: StopFlag,
+        tables: [Table; 1],
+    }
+
+    impl Source for Endless {
+        fn tables(&self) -> &[Table] {
+            &self.tables
+        }
+
+        fn make(&self, _table: usize, _piece: u64, _pieces: u64, each: Each<'_>) {
+            while each(&[Cell::Timestamp(0)]).is_continue() {
+                self.stop.set();
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_not_finished_is_none() {
+        let folder = std::env::temp_dir().join(format!("fairlane-unfinished-{}", std::process::id()));
+        let columns = &[Column { name: "at", kind: Kind::Timestamp }];
+        let table = Table { name: "endless", columns, key: "at", rows: 1, together: 0 };
+        let source = Endless { stop: StopFlag::new(), tables: [table] };
+        let target = Target::Parquet(folder.clone());
+        let fill = Fill { source: &source, tables: vec![0], target, decimals: Decimals::default() };
+        let (filled, failure) = fill.run(&source.stop, |_, _, _| ());
+        assert!(failure.is_none() && !filled.complete);
+        assert_eq!((filled.tables[0].rows, filled.tables[0].bytes), (0, 0));
+        assert_eq!(std::fs::read_dir(&folder).expect("the folder").count(), 0);
+        std::fs::remove_dir(&folder).expect("it is empty");
+    }
+}
