@@ -259,7 +259,6 @@ PSQL = [
     ("SELECT count(*) AS many FROM shop.orders;", ["many", str(ROWS)]),
     ("LIST ALL SERVICE LEVELS;", ["reports"]),
     ("\\du", ["admin", "Superuser", "ann"]),
-    ("\\dn+", ["shop"]),
     ("\\df", ["0 rows"]),
     ("SELECT version();", ["PostgreSQL", "fairlane"]),
 ]

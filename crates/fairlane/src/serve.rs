@@ -17,7 +17,7 @@ use server::ServerConfig;
 use server::logging::{self, Level, Logger};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use sql::SqlConfig;
+use sql::{SqlConfig, Tls};
 use storage::Teller;
 
 use crate::rooms::Rooms;

@@ -31,7 +31,8 @@ fn rows(core: &Weak<Core>) -> Vec<Vec<Option<Bytes>>> {
     };
     let mut held: Vec<(&str, u64)> =
         OF_ENGINE.into_iter().map(|(purpose, metric)| (purpose, measured(metric))).collect();
-    let pending = core.sessions.borrow().values().map(|session| session.encoder.borrow().pending() as u64).sum();
+    let pending =
+        core.sessions.borrow().values().map(|session| session.encoder.borrow().pending() as u64).sum();
     held.push(("answers that clients have not read", pending));
     // The levels' account is one for all cores.
     if core.index == 0 {

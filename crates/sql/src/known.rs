@@ -20,7 +20,7 @@ const KEYS: &str = "SELECT NULL AS table_cat, schema AS table_schem, relation AS
     FROM system_schema.columns WHERE kind IN ('partition_key', 'clustering')) AS keys WHERE true{} \
     ORDER BY table_name, pk_name, key_seq";
 
-const KNOWN: [Known; 15] = [
+const KNOWN: [Known; 18] = [
     // pgjdbc: getPrimaryKeys
     Known {
         marks: &["AS KEY_SEQ, ci.relname AS PK_NAME", "AND i.indisprimary"],
@@ -98,6 +98,14 @@ const KNOWN: [Known; 15] = [
         conditions: &[],
         answer: "SELECT typcategory = 'A' AS is_array, typtype, typname, oid FROM pg_catalog.pg_type WHERE typname = $1",
     },
+    // pgjdbc: all types
+    Known {
+        marks: &[
+            "SELECT typinput='pg_catalog.array_in'::regproc as is_array, typtype, typname, pg_type.oid FROM",
+        ],
+        conditions: &[],
+        answer: "SELECT typcategory = 'A' AS is_array, typtype, typname, oid FROM pg_catalog.pg_type ORDER BY oid DESC",
+    },
     // psycopg: the type of a name
     Known {
         marks: &["typarray AS array_oid", "FROM pg_type t WHERE t.oid = to_regtype($1)"],
@@ -114,6 +122,38 @@ const KNOWN: [Known; 15] = [
         ],
         conditions: &[],
         answer: "SELECT nspname FROM pg_catalog.pg_namespace WHERE NOT starts_with(nspname, 'pg_') ORDER BY nspname",
+    },
+    // SQLAlchemy: get_columns of a named schema
+    Known {
+        marks: &[
+            "AS identity_options",
+            "pg_catalog.pg_attribute.attidentity",
+            "pg_catalog.pg_namespace.nspname = ",
+        ],
+        conditions: &[
+            ("pg_catalog.pg_namespace.nspname", "n.nspname"),
+            ("pg_catalog.pg_class.relname", "c.relname"),
+        ],
+        answer: "SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS format_type, \
+                 NULL::text AS \"default\", a.attnotnull AS not_null, c.relname AS table_name, \
+                 NULL::text AS comment, '' AS generated, NULL::text AS identity_options, NULL::text AS collation \
+                 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+                 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 WHERE true{} \
+                 ORDER BY c.relname, a.attnum",
+    },
+    // SQLAlchemy: get_table_options of a named schema
+    Known {
+        marks: &[
+            "inherits.parent_table_names FROM pg_catalog.pg_class",
+            "pg_catalog.pg_namespace.nspname = ",
+        ],
+        conditions: &[
+            ("pg_catalog.pg_namespace.nspname", "n.nspname"),
+            ("pg_catalog.pg_class.relname", "c.relname"),
+        ],
+        answer: "SELECT c.oid, c.relname, NULL::text AS reloptions, NULL::boolean AS relhasoids, \
+                 NULL::text AS access_method_name, NULL::text AS tablespace_name, NULL::text AS parent_table_names \
+                 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE true{}",
     },
     // SQLAlchemy: get_pk_constraint, get_unique_constraints
     Known {

@@ -213,8 +213,10 @@ fn state(context: &SessionContext, options: &PlanOptions) -> SessionState {
     config.options_mut().catalog.default_schema = options.schema.clone();
     config.options_mut().execution.time_zone = options.time_zone.clone();
     let mut state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
-    // It replaces the one that says `postgres`; that cannot fail.
-    let _ = state.register_udf(Arc::new(functions::text("session_user", options.user.clone())));
+    // They replace those that say `postgres` and `public`; that cannot fail.
+    for (name, text) in [("session_user", &options.user), ("current_schema", &options.schema)] {
+        let _ = state.register_udf(Arc::new(functions::text(name, text.clone())));
+    }
     state
 }
 
