@@ -19,7 +19,7 @@ use crate::groups::{Choice, Groups};
 use crate::handover::{Handed, Handover};
 use crate::lanes::Lanes;
 use crate::pause::PutOff;
-use crate::registry::count;
+use crate::registry::{count, slot_of};
 use crate::shared::{CoreShared, Message};
 use crate::sys;
 use crate::task::{self, Runnable};
@@ -93,6 +93,15 @@ impl Core {
             charged_cpu_ns: Cell::new(sys::thread_cpu_ns()),
             stall_next_report_ns: Cell::new(0),
             starved_next_report_ns: Cell::new(0),
+        }
+    }
+
+    /// See [`crate::disk::count_lookup`].
+    pub(crate) fn count_lookup(&self, group: Group, found: bool) {
+        let registry = &self.shared.registry;
+        if registry.get(group).is_some() {
+            let counters = &registry.counters(slot_of(group.0))[self.shared.index];
+            count(if found { &counters.cache_hits } else { &counters.cache_misses }, 1);
         }
     }
 

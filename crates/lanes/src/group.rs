@@ -89,6 +89,10 @@ pub struct Usage {
     pub disk_queue_ns: u64,
     /// Time of the disk they were charged, ns, as its maxima have it.
     pub disk_ns: u64,
+    /// What a cache above the disk had when it was asked; see [`crate::disk::count_lookup`].
+    pub cache_hits: u64,
+    /// What it had not.
+    pub cache_misses: u64,
     /// Time it was held back by its CPU limit, ns, summed over cores.
     pub throttled_ns: u64,
     /// Fast-lane pieces longer than 200 µs.

@@ -49,6 +49,8 @@ pub(crate) struct Counters {
     pub(crate) disk_wait_ns: AtomicU64,
     pub(crate) disk_queue_ns: AtomicU64,
     pub(crate) disk_ns: AtomicU64,
+    pub(crate) cache_hits: AtomicU64,
+    pub(crate) cache_misses: AtomicU64,
     pub(crate) throttled_ns: AtomicU64,
     pub(crate) stalls: AtomicU64,
     /// CPU of ended turns of heavy workers, ns; written by them.
@@ -360,6 +362,8 @@ impl Counters {
             &self.disk_wait_ns,
             &self.disk_queue_ns,
             &self.disk_ns,
+            &self.cache_hits,
+            &self.cache_misses,
             &self.throttled_ns,
             &self.stalls,
         ];
@@ -380,6 +384,8 @@ impl Counters {
             (&mut sum.disk_wait_ns, &self.disk_wait_ns),
             (&mut sum.disk_queue_ns, &self.disk_queue_ns),
             (&mut sum.disk_ns, &self.disk_ns),
+            (&mut sum.cache_hits, &self.cache_hits),
+            (&mut sum.cache_misses, &self.cache_misses),
             (&mut sum.throttled_ns, &self.throttled_ns),
             (&mut sum.stalls, &self.stalls),
         ];

@@ -17,7 +17,7 @@ use crate::core::Core;
 type Column = (&'static str, fn(&LevelUsage) -> u64);
 
 /// In the order of the table; the name of the level comes before them.
-const COLUMNS: [Column; 22] = [
+const COLUMNS: [Column; 24] = [
     ("shares", |u| u.shares.into()),
     ("cpu_fast_us", |u| u.lanes.cpu_fast_ns / 1000),
     ("cpu_heavy_us", |u| u.lanes.cpu_heavy_ns / 1000),
@@ -27,6 +27,8 @@ const COLUMNS: [Column; 22] = [
     ("disk_write_bytes", |u| u.lanes.disk_write_bytes),
     ("disk_operations", |u| u.lanes.disk_read_ops + u.lanes.disk_write_ops),
     ("disk_wait_us", |u| u.lanes.disk_wait_ns / 1000),
+    ("cache_hits", |u| u.lanes.cache_hits),
+    ("cache_misses", |u| u.lanes.cache_misses),
     ("memory_bytes", |u| u.memory.used),
     ("memory_min_bytes", |u| u.memory.min),
     ("memory_most_bytes", |u| u.memory.most),

@@ -74,6 +74,12 @@ impl Cache {
     }
 
     pub(crate) fn get(&mut self, file: u64, index: usize) -> Option<Block> {
+        let found = self.find(file, index);
+        lanes::disk::count_lookup(found.is_some());
+        found
+    }
+
+    fn find(&mut self, file: u64, index: usize) -> Option<Block> {
         match self.slots.get_mut(&(file, index)) {
             Some(slot) => {
                 slot.uses = (slot.uses + 1).min(USES_MAX);

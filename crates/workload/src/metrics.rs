@@ -12,7 +12,7 @@ use crate::{Catalogue, Entry, Kind, Levels, MemoryUse, SlotUse};
 /// A counter out of what the lanes count: metric, labels beside the level, help, and its value (divided by 10^9 for seconds).
 type LaneMetric = (&'static str, &'static str, &'static str, fn(&Usage) -> f64);
 
-const LANE_METRICS: [LaneMetric; 13] = [
+const LANE_METRICS: [LaneMetric; 15] = [
     ("fairlane_cpu_seconds_total", ",lane=\"fast\"", "CPU time by lane.", |u| seconds(u.cpu_fast_ns)),
     ("fairlane_cpu_seconds_total", ",lane=\"heavy\"", "", |u| seconds(u.cpu_heavy_ns)),
     ("fairlane_wait_seconds_total", "", "Time it was ready to run and did not.", |u| seconds(u.wait_ns)),
@@ -38,6 +38,10 @@ const LANE_METRICS: [LaneMetric; 13] = [
         "Time of the disk that its requests were charged with.",
         |u| seconds(u.disk_ns),
     ),
+    ("fairlane_cache_lookups_total", ",found=\"yes\"", "Block lookups in the cache.", |u| {
+        u.cache_hits as f64
+    }),
+    ("fairlane_cache_lookups_total", ",found=\"no\"", "", |u| u.cache_misses as f64),
 ];
 
 /// The server's own work, which is in no level: its CPU and disk traffic stand beside those of the levels.
