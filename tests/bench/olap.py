@@ -58,6 +58,11 @@ def queries(server, user, source, only, concurrency, seconds):
     return server.load(user, "sql", *arguments)
 
 
+def session(server, keyspace):
+    host, port = server.sql.rsplit(":", 1)
+    return psycopg.connect(host=host, port=port, user="first", password=server.password, dbname=keyspace, autocommit=True)
+
+
 def step_of(load, stop=False):
     report = ended(load, stop)
     (step,) = report["steps"]
@@ -171,30 +176,18 @@ def on_parquet(server, arguments):
     import datafusion
     import duckdb
 
-    folder = Path(server.folder) / "parquet"
-    folder.mkdir()
-    cores = len(os.sched_getaffinity(0))
-    server.fill("tpch", "--scale", arguments.scale, "--csv", str(folder))
+    folder, cores = Path(server.folder) / "parquet", len(os.sched_getaffinity(0))
+    server.fill("tpch", "--scale", arguments.scale, "--parquet", str(folder))
     duck = duckdb.connect(config={"threads": cores})
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        duck.execute(Path("schema.sql").read_text())
-    finally:
-        os.chdir(before)
     fusion = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(cores))
-    for (table,) in duck.execute("SELECT table_name FROM information_schema.tables").fetchall():
-        file = folder / f"{table}.parquet"
-        duck.execute(f"COPY {table} TO '{file}' (FORMAT parquet)")
-        duck.execute(f"DROP TABLE {table}")
-        duck.execute(f"CREATE VIEW {table} AS SELECT * FROM '{file}'")
-        fusion.register_parquet(table, str(file))
+    for file in folder.glob("*.parquet"):
+        duck.execute(f"CREATE VIEW {file.stem} AS SELECT * FROM '{file}'")
+        fusion.register_parquet(file.stem, str(file))
     return {"DataFusion": lambda text: fusion.sql(text).collect(), "DuckDB": lambda text: duck.execute(text).fetchall()}
 
 
 def tpch(server, arguments):
-    host, port = server.sql.rsplit(":", 1)
-    db = psycopg.connect(host=host, port=port, user="first", password=server.password, dbname="tpch", autocommit=True)
+    db = session(server, "tpch")
     engines = {"fairlane": lambda text: db.execute(text).fetchall(), **on_parquet(server, arguments)}
     rows, sums = {}, collections.Counter()
     print(f"{'':6}{''.join(f'{name:>12}' for name in engines)}   over DataFusion, over DuckDB")
@@ -211,11 +204,10 @@ def tpch(server, arguments):
 
 def slots(server, arguments):
     levels(server, "max_concurrency = 4 AND max_queue_size = 100")
-    host, port = server.sql.rsplit(":", 1)
     outcomes, left, lock = collections.Counter(), [10_000], threading.Lock()
 
     def ask():
-        with psycopg.connect(host=host, port=port, user="first", password=server.password, dbname="clickbench", autocommit=True) as db:
+        with session(server, "clickbench") as db:
             while True:
                 with lock:
                     if left[0] == 0:
