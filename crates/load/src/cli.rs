@@ -34,7 +34,7 @@ fn dispatch(args: &[String]) -> Result<i32, LoadError> {
     }
     let mut options = Options::default();
     let words = parse(args, &mut options)?;
-    if options.help {
+    if options.common.help {
         print!("{}", help());
         return Ok(0);
     }
@@ -59,10 +59,10 @@ fn dispatch(args: &[String]) -> Result<i32, LoadError> {
     let spec = options.spec(named(command)?)?;
     let stop = stop_on_signals()?;
     let report = run(&spec, &stop, observer(&options))?;
-    if options.json.as_deref() != Some("-") {
+    if options.common.json.as_deref() != Some("-") {
         print!("{}", report.text());
     }
-    write_json(options.json.as_deref(), &report)?;
+    write_json(options.common.json.as_deref(), &report)?;
     if let Some(path) = &options.hdr {
         write_file(path, &merge::log(report.steps.iter())?)?;
     }
@@ -76,7 +76,7 @@ fn named(word: &str) -> Result<Workload, LoadError> {
 }
 
 fn observer(options: &Options) -> impl FnMut(&Second) + use<> {
-    let quiet = options.quiet;
+    let quiet = options.common.quiet;
     move |second| {
         if !quiet {
             eprintln!("{}", progress(second));
@@ -89,10 +89,10 @@ fn climb(options: &Options, workload: Workload) -> Result<i32, LoadError> {
     let stop = stop_on_signals()?;
     let rungs = options.ladder.clone().unwrap_or(RUNGS.to_vec());
     let found = ladder(&spec, &rungs, &stop, observer(options))?;
-    if options.json.as_deref() != Some("-") {
+    if options.common.json.as_deref() != Some("-") {
         print!("{}", found.text());
     }
-    write_json(options.json.as_deref(), &found)?;
+    write_json(options.common.json.as_deref(), &found)?;
     Ok(if found.reports.iter().any(|report| report.invalid) { 3 } else { 0 })
 }
 
@@ -107,10 +107,10 @@ fn merge_files(paths: &[String], options: &Options) -> Result<i32, LoadError> {
         files.push((path.clone(), text));
     }
     let merged = merge(&files)?;
-    if options.json.as_deref() != Some("-") {
+    if options.common.json.as_deref() != Some("-") {
         print!("{}", merge::text(&merged));
     }
-    write_json(options.json.as_deref(), &merged)?;
+    write_json(options.common.json.as_deref(), &merged)?;
     Ok(0)
 }
 

@@ -1,6 +1,6 @@
 //! The command line of `fairlane load`, declared once: parsing, help and the tests read the same table.
 
-use crate::common::{self, Common, password_or_environment};
+use crate::common::{self, Common};
 use crate::spec::{Pacing, Spec, Step, Workload};
 use crate::{Distribution, LoadError};
 
@@ -28,41 +28,16 @@ pub(crate) struct Options {
     columns: Option<usize>,
     value_bytes: Option<usize>,
     rows_per_partition: Option<u64>,
-    /// Where the report goes as JSON.
-    pub(crate) json: Option<String>,
+    pub(crate) common: Common,
     /// Where the raw histograms go.
     pub(crate) hdr: Option<String>,
-    /// No progress on standard error.
-    pub(crate) quiet: bool,
-    /// Print the help and leave.
-    pub(crate) help: bool,
     /// Concurrency steps of the ladder.
     pub(crate) ladder: Option<Vec<usize>>,
 }
 
-impl Common for Options {
-    fn set_hosts(&mut self, hosts: Vec<String>) {
-        self.spec.hosts = hosts;
-    }
-
-    fn user(&mut self) -> &mut Option<String> {
-        &mut self.spec.user
-    }
-
-    fn password(&mut self) -> &mut Option<String> {
-        &mut self.spec.password
-    }
-
-    fn json(&mut self) -> &mut Option<String> {
-        &mut self.json
-    }
-
-    fn quiet(&mut self) -> &mut bool {
-        &mut self.quiet
-    }
-
-    fn help(&mut self) -> &mut bool {
-        &mut self.help
+impl AsMut<Common> for Options {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
     }
 }
 
@@ -359,7 +334,9 @@ impl Options {
     pub(crate) fn spec(&self, workload: Workload) -> Result<Spec, LoadError> {
         let mut spec = self.spec.clone();
         spec.workload = workload;
-        spec.password = password_or_environment(spec.password.as_ref());
+        spec.hosts = self.common.hosts("127.0.0.1:9042");
+        spec.user = self.common.user.clone();
+        spec.password = self.common.password();
         let duration = self.duration_s.unwrap_or(30.0);
         spec.pacing = match (&self.rate, self.in_flight) {
             (Some(_), Some(_)) => {

@@ -17,7 +17,7 @@ const UNIQUE_FROM: f64 = 0.01;
 /// [`LoadError`], when it could not be begun or failed on the way; what was written until then has been told.
 pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
     let options = flags::parse(workload, args)?;
-    if options.help {
+    if options.common.help {
         print!("{}", flags::help(workload));
         return Ok(0);
     }
@@ -35,9 +35,9 @@ pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
     let mut before = 0u64;
     let (filled, failure) = fill.run(&stop, |table, rows, total| {
         second += 1;
-        if !options.quiet && rows == 0 {
+        if !options.common.quiet && rows == 0 {
             eprintln!("{second:>5} s  getting ready");
-        } else if !options.quiet {
+        } else if !options.common.quiet {
             let share = (rows as f64 / total.max(1) as f64 * 100.0).min(100.0);
             eprintln!(
                 "{second:>5} s  {table:<10}{rows:>12} rows of about {total} ({share:.0} %){:>10}/s",
@@ -47,10 +47,10 @@ pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
         before = rows;
     });
     let nothing = filled.tables.iter().all(|table| table.rows == 0);
-    if options.json.as_deref() != Some("-") && !(nothing && failure.is_some()) {
+    if options.common.json.as_deref() != Some("-") && !(nothing && failure.is_some()) {
         print!("{}", filled.text());
     }
-    write_json(options.json.as_deref(), &filled)?;
+    write_json(options.common.json.as_deref(), &filled)?;
     if !filled.complete && !nothing {
         let again = match fill.target {
             Target::Cql(_) | Target::Csv(_) => "The same command again makes them so; nothing is doubled.",

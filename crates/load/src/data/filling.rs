@@ -4,7 +4,7 @@ use super::cli::source;
 use super::fill::Fill;
 use super::flags::Options;
 use crate::LoadError;
-use crate::common::Common as _;
+use crate::common::Common;
 use crate::run::StopFlag;
 
 /// Which tables, in their usual keyspaces.
@@ -55,9 +55,12 @@ pub fn fill(
             "hits"
         }
     };
-    options.set_hosts(vec![filling.host.clone()]);
-    *options.user() = Some(filling.user.clone());
-    *options.password() = Some(filling.password.clone());
+    options.common = Common {
+        hosts: Some(vec![filling.host.clone()]),
+        user: Some(filling.user.clone()),
+        password: Some(filling.password.clone()),
+        ..Common::default()
+    };
     let target = options.target(workload)?;
     let source = source(workload, &options);
     let tables = (0..source.tables().len()).collect();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::Decimals;
 use super::fill::{Cql, Target};
 use crate::LoadError;
-use crate::common::{self, Common, password_or_environment};
+use crate::common::{self, Common};
 use crate::flags::{Flag, flag, list, number, usage, whole};
 
 /// Rows of a scale: beyond it, keys no longer fit what the generator counts with.
@@ -19,14 +19,9 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) only: Vec<String>,
     pub(crate) decimals: Decimals,
-    pub(crate) json: Option<String>,
-    pub(crate) quiet: bool,
-    pub(crate) help: bool,
+    pub(crate) common: Common,
     csv: Option<PathBuf>,
     parquet: Option<PathBuf>,
-    hosts: Vec<String>,
-    user: Option<String>,
-    password: Option<String>,
     keyspace: Option<String>,
     replication: u32,
     consistency: String,
@@ -42,14 +37,9 @@ impl Default for Options {
             seed: 1,
             only: Vec::new(),
             decimals: Decimals::default(),
-            json: None,
-            quiet: false,
-            help: false,
+            common: Common::default(),
             csv: None,
             parquet: None,
-            hosts: vec!["127.0.0.1:9042".to_string()],
-            user: None,
-            password: None,
             keyspace: None,
             replication: 1,
             consistency: "ONE".to_string(),
@@ -59,29 +49,9 @@ impl Default for Options {
     }
 }
 
-impl Common for Options {
-    fn set_hosts(&mut self, hosts: Vec<String>) {
-        self.hosts = hosts;
-    }
-
-    fn user(&mut self) -> &mut Option<String> {
-        &mut self.user
-    }
-
-    fn password(&mut self) -> &mut Option<String> {
-        &mut self.password
-    }
-
-    fn json(&mut self) -> &mut Option<String> {
-        &mut self.json
-    }
-
-    fn quiet(&mut self) -> &mut bool {
-        &mut self.quiet
-    }
-
-    fn help(&mut self) -> &mut bool {
-        &mut self.help
+impl AsMut<Common> for Options {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
     }
 }
 
@@ -215,7 +185,8 @@ impl Options {
             (None, "tpch") => "tpch".to_string(),
             (None, _) => "clickbench".to_string(),
         };
-        refuse(self.hosts.is_empty(), "--hosts names no server.")?;
+        let hosts = self.common.hosts("127.0.0.1:9042");
+        refuse(hosts.is_empty(), "--hosts names no server.")?;
         refuse(!crate::spec::is_name(&keyspace), "--keyspace must be letters, digits and underscores.")?;
         refuse(self.replication == 0, "--replication must be at least 1.")?;
         refuse(!(1..=256).contains(&self.connections), "--connections must be 1 to 256.")?;
@@ -225,9 +196,9 @@ impl Options {
         let consistency =
             level.ok_or_else(|| usage(format!("`{}` is no consistency level.", self.consistency)))?;
         Ok(Target::Cql(Cql {
-            hosts: self.hosts.clone(),
-            user: self.user.clone(),
-            password: password_or_environment(self.password.as_ref()),
+            hosts,
+            user: self.common.user.clone(),
+            password: self.common.password(),
             keyspace,
             replication: self.replication,
             consistency,

@@ -13,21 +13,21 @@ use crate::text::progress;
 /// [`LoadError`], when the load could not be begun or its report not be written.
 pub(crate) fn run(args: &[String]) -> Result<i32, LoadError> {
     let options = flags::parse(args)?;
-    if options.help {
+    if options.common.help {
         print!("{}", flags::help());
         return Ok(0);
     }
     let spec = options.spec()?;
     let stop = stop_on_signals()?;
     let report = run_load(&spec, &stop, |second| {
-        if !options.quiet {
+        if !options.common.quiet {
             eprintln!("{}", progress(second));
         }
     })?;
-    if options.json.as_deref() != Some("-") {
+    if options.common.json.as_deref() != Some("-") {
         print!("{}", report.text());
     }
-    write_json(options.json.as_deref(), &report)?;
+    write_json(options.common.json.as_deref(), &report)?;
     if let Some(path) = &options.hdr {
         write_file(path, &merge::log(report.steps.iter().map(|step| &step.all))?)?;
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::queries;
 use super::spec::SqlSpec;
 use crate::LoadError;
-use crate::common::{self, Common, password_or_environment};
+use crate::common::{self, Common};
 use crate::flags::{Flag, flag, list, open_loop, rates, seconds, usage, whole};
 use crate::spec::{Pacing, is_name, seconds_ok};
 
@@ -15,9 +15,6 @@ const CONCURRENCY_MAX: usize = 20_000;
 /// What the command line said.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
-    hosts: Option<Vec<String>>,
-    user: Option<String>,
-    password: Option<String>,
     database: Option<String>,
     queries: Option<PathBuf>,
     only: Vec<String>,
@@ -30,35 +27,13 @@ pub(crate) struct Options {
     warmup_s: f64,
     drain_s: Option<f64>,
     seed: Option<u64>,
-    pub(crate) json: Option<String>,
+    pub(crate) common: Common,
     pub(crate) hdr: Option<String>,
-    pub(crate) quiet: bool,
-    pub(crate) help: bool,
 }
 
-impl Common for Options {
-    fn set_hosts(&mut self, hosts: Vec<String>) {
-        self.hosts = Some(hosts);
-    }
-
-    fn user(&mut self) -> &mut Option<String> {
-        &mut self.user
-    }
-
-    fn password(&mut self) -> &mut Option<String> {
-        &mut self.password
-    }
-
-    fn json(&mut self) -> &mut Option<String> {
-        &mut self.json
-    }
-
-    fn quiet(&mut self) -> &mut bool {
-        &mut self.quiet
-    }
-
-    fn help(&mut self) -> &mut bool {
-        &mut self.help
+impl AsMut<Common> for Options {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
     }
 }
 
@@ -171,7 +146,7 @@ impl Options {
     /// [`LoadError::Usage`]; [`LoadError::File`] for queries that are not there.
     pub(crate) fn spec(&self) -> Result<SqlSpec, LoadError> {
         let refuse = |wrong: bool, reason: &str| if wrong { Err(usage(reason.into())) } else { Ok(()) };
-        let hosts = self.hosts.clone().unwrap_or_else(|| vec!["127.0.0.1:5432".to_string()]);
+        let hosts = self.common.hosts("127.0.0.1:5432");
         let concurrency = self.concurrency.unwrap_or(1);
         let duration = self.duration_s.unwrap_or(30.0);
         let drain_s = self.drain_s.unwrap_or(5.0);
@@ -195,8 +170,8 @@ impl Options {
             .ok_or_else(|| usage("--queries says what to run: a folder or a file.".into()))?;
         let spec = SqlSpec {
             hosts,
-            user: self.user.clone().unwrap_or_else(|| "admin".to_string()),
-            password: password_or_environment(self.password.as_ref()),
+            user: self.common.user.clone().unwrap_or_else(|| "admin".to_string()),
+            password: self.common.password(),
             database: self.database.clone().unwrap_or_else(|| "fairlane".to_string()),
             queries: queries::read(path, &self.only)?,
             setup,
