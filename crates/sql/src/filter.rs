@@ -42,7 +42,8 @@ fn column(side: &Expr) -> Option<&str> {
     }
 }
 
-fn compared(def: &TableDef, name: &str, op: Operator, value: &ScalarValue) -> Option<Filter> {
+/// What a column, by its name, compared with a constant comes to.
+pub(crate) fn compared(def: &TableDef, name: &str, op: Operator, value: &ScalarValue) -> Option<Filter> {
     let (place, column) = columns_of(def).iter().enumerate().find(|(_, column)| column.name == name)?;
     let ty = &column.ty;
     let (low, high) = match (ty.thawed(), value) {

@@ -24,6 +24,7 @@ mod functions;
 mod known;
 mod login;
 mod memory;
+mod narrowing;
 mod outcome;
 mod output;
 mod own;

@@ -7,12 +7,16 @@ use std::sync::Arc;
 use ::schema::TableDef;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Statistics, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation,
+};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, SendableRecordBatchStream,
@@ -21,6 +25,7 @@ use engine::Error;
 use engine::scan::{BatchSource, TableScan};
 
 use crate::exchange::{Sender, Started, channel, elsewhere};
+use crate::narrowing::Narrowing;
 use crate::run::Run;
 use crate::server::Sql;
 use crate::tasks::{self, Handles};
@@ -32,6 +37,8 @@ pub(crate) struct ScanExec {
     /// What the places of columns in the scan mean.
     def: Arc<TableDef>,
     scan: TableScan,
+    /// Conditions that change while the query runs.
+    dynamic: Vec<Arc<dyn PhysicalExpr>>,
     schema: SchemaRef,
     statistics: Arc<Statistics>,
     properties: Arc<PlanProperties>,
@@ -59,11 +66,26 @@ impl ScanExec {
             sql,
             def,
             scan,
+            dynamic: Vec::new(),
             schema,
             statistics: Arc::new(statistics),
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
         }
+    }
+
+    /// The same scan, not run yet, with these conditions that change while the query runs.
+    fn with_dynamic(&self, dynamic: Vec<Arc<dyn PhysicalExpr>>) -> Arc<dyn ExecutionPlan> {
+        Arc::new(ScanExec {
+            sql: self.sql.clone(),
+            def: self.def.clone(),
+            scan: self.scan.clone(),
+            dynamic,
+            schema: self.schema.clone(),
+            statistics: self.statistics.clone(),
+            properties: self.properties.clone(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
     }
 }
 
@@ -73,6 +95,10 @@ impl DisplayAs for ScanExec {
         write!(f, "ScanExec: {}.{}, columns=[{}]", self.scan.keyspace, self.scan.table, names.join(", "))?;
         if !self.scan.filters.is_empty() {
             write!(f, ", filters={}", self.scan.filters.len())?;
+        }
+        if !self.dynamic.is_empty() {
+            let conditions: Vec<String> = self.dynamic.iter().map(ToString::to_string).collect();
+            write!(f, ", narrowed by={}", conditions.join(" AND "))?;
         }
         self.scan.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
     }
@@ -105,6 +131,27 @@ impl ExecutionPlan for ScanExec {
         if children.is_empty() { Ok(self) } else { internal_err!("a scan has no inputs") }
     }
 
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        // What it was narrowed by is about rows of the run before.
+        Ok(self.with_dynamic(Vec::new()))
+    }
+
+    fn handle_child_pushdown_result(
+        &self,
+        phase: FilterPushdownPhase,
+        pushed: ChildPushdownResult,
+        _config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let conditions = pushed.parent_filters.iter().map(|pushed| pushed.filter.clone());
+        let dynamic: Vec<_> = conditions.filter(Narrowing::is_dynamic).collect();
+        // Of none is it said that all rows will meet it.
+        let answer = FilterPushdownPropagation::all_unsupported(pushed);
+        Ok(match phase == FilterPushdownPhase::Post && !dynamic.is_empty() {
+            true => answer.with_updated_node(self.with_dynamic(dynamic)),
+            false => answer,
+        })
+    }
+
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let (sql, def, scan) = (self.sql.clone(), self.def.clone(), self.scan.clone());
         let schema = self.schema.clone();
@@ -122,8 +169,9 @@ impl ExecutionPlan for ScanExec {
             }
             here.engine.scan(&scan)
         };
-        let own = run.clone();
-        let work = move |source, sender| make_batches(source, schema, sender, metrics, own);
+        let narrowing = Narrowing::new(self.def.clone(), &self.dynamic);
+        let making = Making { schema, narrowing, metrics, run: run.clone() };
+        let work = move |source, sender| making.run(source, sender);
         Ok(elsewhere(self.schema.clone(), run, move |handles| start(handles, partition, snapshot, work)))
     }
 
@@ -167,32 +215,43 @@ where
     Ok((receiver, task))
 }
 
-async fn make_batches(
-    mut source: Box<dyn BatchSource>,
+/// What batches are made with.
+struct Making {
     schema: SchemaRef,
-    sender: Sender,
+    narrowing: Narrowing,
     metrics: BaselineMetrics,
     run: Option<Arc<Run>>,
-) {
-    loop {
-        let timer = metrics.elapsed_compute().timer();
+}
+
+impl Making {
+    async fn run(mut self, mut source: Box<dyn BatchSource>, sender: Sender) {
+        loop {
+            let batch = match self.next(&mut source).await {
+                Ok(Some(batch)) => batch,
+                Ok(None) => return,
+                Err(error) => return drop(sender.send(Err(external(error))).await),
+            };
+            self.metrics.record_output(batch.num_rows());
+            if let Some(run) = &self.run {
+                run.has_read(batch.num_rows(), batch.get_array_memory_size()).await;
+            }
+            let batch = fitted(&batch, &self.schema);
+            let failed = batch.is_err();
+            if sender.send(batch).await.is_err() || failed {
+                return;
+            }
+            lanes::heavy_yield().await;
+        }
+    }
+
+    async fn next(&mut self, source: &mut Box<dyn BatchSource>) -> Result<Option<RecordBatch>, Error> {
+        let timer = self.metrics.elapsed_compute().timer();
+        if let Some(filters) = self.narrowing.changed() {
+            source.narrow(&filters)?;
+        }
         let next = source.next().await;
         timer.done();
-        let batch = match next {
-            Ok(Some(batch)) => batch,
-            Ok(None) => return,
-            Err(error) => return drop(sender.send(Err(external(error))).await),
-        };
-        metrics.record_output(batch.num_rows());
-        if let Some(run) = &run {
-            run.has_read(batch.num_rows(), batch.get_array_memory_size()).await;
-        }
-        let batch = fitted(&batch, &schema);
-        let failed = batch.is_err();
-        if sender.send(batch).await.is_err() || failed {
-            return;
-        }
-        lanes::heavy_yield().await;
+        next
     }
 }
 

@@ -54,6 +54,48 @@ fn answers_are_those_of_sql() {
 }
 
 #[test]
+fn the_first_rows_in_some_order_are_those_of_all_rows_sorted() {
+    let door = filled(2);
+    let nulls: Vec<String> = (300..310)
+        .map(|n| format!("INSERT INTO shop.orders (customer, id) VALUES ({}, {n})", n % 10))
+        .collect();
+    door.cql(&nulls.iter().map(String::as_str).collect::<Vec<_>>());
+    door.client(async {
+        let admin = door.admin().await;
+        let orders = [
+            "price, id",
+            "price DESC, id",
+            "price DESC NULLS LAST, id",
+            "price NULLS FIRST, id DESC",
+            "id",
+            "id DESC",
+            "customer DESC, id DESC",
+            "customer, price DESC NULLS LAST, id",
+            "note DESC NULLS LAST, id",
+        ];
+        for order in orders {
+            // Without a limit nothing is left out.
+            let all = rows(&admin, &format!("SELECT id FROM shop.orders ORDER BY {order}")).await;
+            assert_eq!(all.len(), 310);
+            for limit in [1, 7, 50, 305] {
+                let text = format!("SELECT id FROM shop.orders ORDER BY {order} LIMIT {limit}");
+                assert_eq!(rows(&admin, &text).await, all[..limit], "{text}");
+            }
+            let some = format!("SELECT id FROM shop.orders WHERE price > 450 ORDER BY {order} LIMIT 9");
+            let every = format!("SELECT id FROM shop.orders WHERE price > 450 ORDER BY {order}");
+            assert_eq!(rows(&admin, &some).await, rows(&admin, &every).await[..9], "{some}");
+        }
+        let plan = rows(&admin, "EXPLAIN SELECT id FROM shop.orders ORDER BY price LIMIT 3").await.join("\n");
+        assert!(plan.contains("narrowed by=DynamicFilter"), "{plan}");
+        // Each round of a recursion begins anew: what narrowed the one before says nothing about it.
+        let recursive = "WITH RECURSIVE r(n, id) AS (SELECT 0, 1000 UNION ALL SELECT n + 1, (SELECT min(id) FROM \
+                         (SELECT id FROM shop.orders ORDER BY price DESC NULLS LAST LIMIT 3) x) FROM r WHERE n < 3) \
+                         SELECT n, id FROM r ORDER BY n";
+        assert_eq!(rows(&admin, recursive).await, ["0|1000", "1|297", "2|297", "3|297"]);
+    });
+}
+
+#[test]
 fn parameters_and_portals() {
     let door = filled(2);
     door.client(async {

@@ -11,14 +11,16 @@
 //! To be run on a heavy lane: it gives way about every millisecond, not every few microseconds. The cache is neither asked nor filled.
 
 use std::collections::VecDeque;
+use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use bytes::Bytes;
 
 use crate::batch_request::BatchRequest;
-use crate::columnar::bounds::may_match;
+use crate::columnar::bounds::{ValueRange, may_match};
 use crate::error::StorageError;
 use crate::file_source::{FileSource, Place};
 use crate::gather::Gather;
@@ -115,6 +117,13 @@ impl BatchScan {
     /// The columns of the batches.
     pub fn schema(&self) -> &SchemaRef {
         self.gather.schema()
+    }
+
+    /// From here on these conditions and bounds hold instead of those of the request, which they are to imply: rows of blocks not taken
+    /// yet that cannot satisfy them may be left out.
+    pub fn narrow(&mut self, conditions: Vec<ValueRange>, clustering: (Bound<Bytes>, Bound<Bytes>)) {
+        self.gather.request.conditions = conditions;
+        self.gather.request.clustering = clustering;
     }
 
     /// How much of the range of tokens is done, from 0 to 1.

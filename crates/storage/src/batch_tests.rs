@@ -185,6 +185,34 @@ fn blocks_that_cannot_match_are_passed_over() {
 }
 
 #[test]
+fn a_scan_that_is_narrowed_on_its_way_leaves_out_what_cannot_match() {
+    let shard = open();
+    write(&shard, 0..1000, &mut Random::new(2), 1);
+    block_on(shard.flush_all()).unwrap();
+    let high = Bound::Included(Bytes::copy_from_slice(&5010_i64.to_be_bytes()));
+    let encoding = ColumnEncoding::Signed(8);
+    let condition = ValueRange { column: 0, encoding, low: Bound::Unbounded, high };
+    let scan = |narrowed: bool| {
+        let columns = vec![ScanColumn::Cell(0, ColumnType::Int64)];
+        let mut scan = shard.scan_batches(TABLE, BatchRequest { columns, ..request(0, 100) }, 0);
+        let (mut rows, mut matching) = (0, Vec::new());
+        while let Some(batch) = block_on(scan.next()).unwrap() {
+            if narrowed {
+                scan.narrow(vec![condition.clone()], (Bound::Unbounded, Bound::Unbounded));
+            }
+            rows += batch.num_rows();
+            let numbers = batch.column(0).as_primitive::<Int64Type>();
+            matching.extend(numbers.values().iter().copied().filter(|number| *number <= 5010));
+        }
+        (rows, matching)
+    };
+    let (all, some) = (scan(false), scan(true));
+    assert_eq!(some.1, all.1);
+    assert!(some.0 < all.0 * 2 / 3, "{} of {} rows were looked at", some.0, all.0);
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
 fn rows_of_forgotten_columns_are_not_there() {
     let shard = open();
     write(&shard, 0..50, &mut Random::new(3), 1);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Schema as ArrowSchema, SchemaRef};
-use engine::scan::{BatchSource, NextBatch, TableScan, TableStatistics, columns_of, schema_of};
+use engine::scan::{BatchSource, Filter, NextBatch, TableScan, TableStatistics, columns_of, schema_of};
 use engine::{Engine, Error};
 use schema::{ColumnKind, TableDef};
 use storage::{BatchRequest, BatchScan, TableId};
@@ -31,6 +31,7 @@ struct ShardBatches {
     shown: Vec<Shown>,
     def: Arc<TableDef>,
     schema: SchemaRef,
+    filters: Vec<Filter>,
     /// Rows that may still be given.
     left: u64,
 }
@@ -63,8 +64,9 @@ impl Embedded {
             rows: batch_rows(scan),
         };
         let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(u32::MAX);
+        let filters = scan.filters.clone();
         let scan = self.shard.scan_batches(TableId(def.id.as_u128()), request, now_s);
-        Ok(ShardBatches { scan, shown, def, schema, left })
+        Ok(ShardBatches { scan, shown, def, schema, filters, left })
     }
 
     /// See [`Engine::statistics`].
@@ -126,6 +128,14 @@ impl BatchSource for ShardBatches {
 
     fn next(&mut self) -> NextBatch<'_> {
         Box::pin(self.batch())
+    }
+
+    fn narrow(&mut self, filters: &[Filter]) -> Result<(), Error> {
+        let all = [&self.filters[..], filters].concat();
+        // Which partitions it looks at stays as it was.
+        let Reach { clustering, conditions, .. } = bounds::reach(&self.def, i64::MIN..=i64::MAX, &all)?;
+        self.scan.narrow(conditions, clustering);
+        Ok(())
     }
 
     fn progress(&self) -> f64 {

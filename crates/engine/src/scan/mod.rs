@@ -80,6 +80,15 @@ pub trait BatchSource: Send {
     /// The next batch, never an empty one; `None` at the end.
     fn next(&mut self) -> NextBatch<'_>;
 
+    /// From now on, rows that do not meet all of these *may* be left out too; instead of what was said here before, beside the filters of
+    /// the scan. Rows of batches that are being made may still come. By itself a source makes no use of it.
+    ///
+    /// # Errors
+    /// A bound is no value of its column.
+    fn narrow(&mut self, _filters: &[Filter]) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// How much is done, from 0 to 1; an estimate.
     fn progress(&self) -> f64;
 }
