@@ -167,7 +167,7 @@ fn a_broken_log_refuses_writes_until_a_restart_and_loses_nothing_acknowledged() 
 #[test]
 fn flushes_and_merges_that_failed_are_tried_again() {
     let tables = [Kind::Write, Kind::Sync, Kind::Names, Kind::Read].map(|kind| ("/tables", kind));
-    let manifest = [("/manifest", Kind::Write)];
+    let manifest = [Kind::Write, Kind::Sync].map(|kind| ("/manifest", kind));
     let tables_of = || (0..TABLES).map(|table| TableId(u128::from(table)));
     for (seed, (path, kind)) in (0..).zip(tables.into_iter().chain(manifest)) {
         let what = format!("seed {seed}, {path} {kind:?}");
@@ -192,7 +192,9 @@ fn flushes_and_merges_that_failed_are_tried_again() {
             block_on(bench.shard.compact_all(table)).expect_err(&what);
         }
         let waiting = || bench.shard.state.borrow().tables.values().filter(|t| t.failures.waits).count();
-        assert_eq!(waiting() as u64, TABLES, "{what}");
+        // After a sync that failed, the manifest itself is what is tried again: a second table's merge does not get as far as to fail.
+        let least = if (path, kind) == ("/manifest", Kind::Sync) { 1 } else { TABLES };
+        assert!((least..=TABLES).contains(&(waiting() as u64)), "{what}: {} wait", waiting());
         bench.sim.disk.heal();
         (0..100).for_each(|_| step());
         assert_eq!(waiting(), 0, "{what}");
