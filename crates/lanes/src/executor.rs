@@ -25,6 +25,7 @@ use crate::sys;
 use crate::task::{self, Runnable};
 use crate::timer::Timer;
 use crate::{Group, Report};
+use sched::Moderation;
 
 /// A fast-lane piece longer than this is a stall, ns.
 const STALL_NS: u64 = 200_000;
@@ -46,6 +47,7 @@ pub(crate) struct Core {
     handed: Cell<Option<Handed>>,
     pub(crate) disk: RefCell<Service>,
     pub(crate) put_off: PutOff,
+    moderation: Cell<Moderation>,
     /// Wakers of all tasks that are not done, by key.
     listed: RefCell<Listed>,
     /// Wakes the loop.
@@ -72,6 +74,8 @@ enum Next {
     Look,
     /// Sleep in the poller until something happens, or until then (ns).
     Sleep(Option<u64>),
+    /// Leave the core to the heavy lane until then (ns) without looking at the poller, unless that lane has nothing to do before.
+    LetRun(u64),
     Stop,
 }
 
@@ -86,6 +90,7 @@ impl Core {
             handed: Cell::new(None),
             disk: RefCell::new(disk),
             put_off: PutOff::default(),
+            moderation: Cell::default(),
             listed: RefCell::default(),
             waker: RefCell::new(None),
             awake: Cell::new(true),
@@ -213,12 +218,22 @@ impl Core {
                 timer.arm(until_ns);
                 Poll::Pending
             }
+            Next::LetRun(until_ns) => {
+                self.shared.let_run(until_ns);
+                look_at_poller(cx);
+                Poll::Pending
+            }
         }
     }
 
     fn turn(&self, cx: &mut Context<'_>) -> Next {
         let began_ns = sys::monotonic_ns();
-        self.charge_outside();
+        let outside_ns = self.charge_outside();
+        if self.handed.get().is_some() {
+            let mut moderation = self.moderation.get();
+            moderation.looked(began_ns, outside_ns);
+            self.moderation.set(moderation);
+        }
         self.take_back(began_ns);
         self.disk_turn(Some(cx));
         let mut now_ns = began_ns;
@@ -241,17 +256,24 @@ impl Core {
                     break Next::Sleep(self.next_event_ns(None));
                 }
                 Choice::Fast(slot, slice_ns) => now_ns = self.run_slice(slot, slice_ns, now_ns),
-                Choice::Heavy(slot, slice_ns) => {
+                Choice::Heavy(slot, budget_ns) => {
                     if self.disk_turn(None) {
                         continue; // who was answered may be owed more
                     }
                     let mut groups = self.groups.borrow_mut();
                     let mut handover = self.handover.borrow_mut();
-                    match handover.hand_over(&self.shared, &mut groups, slot, slice_ns, now_ns) {
+                    match handover.hand_over(&self.shared, &mut groups, slot, budget_ns, now_ns) {
                         Some(handed) => {
                             self.handed.set(Some(handed));
+                            let each_event = groups.has_prompt(now_ns);
                             drop((groups, handover));
-                            break Next::Sleep(self.next_event_ns(Some(handed.until_ns)));
+                            let until_ns = self.next_event_ns(Some(handed.until_ns));
+                            break match self.moderation.get().not_before_ns(now_ns) {
+                                Some(look_ns) if !each_event => {
+                                    Next::LetRun(until_ns.map_or(look_ns, |until_ns| until_ns.min(look_ns)))
+                                }
+                                _ => Next::Sleep(until_ns),
+                            };
                         }
                         // All workers are stuck in others' turns: ask again a tick later.
                         None => groups.throttle(slot, now_ns, now_ns + sched::TICK_NS),
@@ -316,8 +338,8 @@ impl Core {
         [until_ns, unthrottle_ns, disk_ns].into_iter().flatten().min()
     }
 
-    /// What passed since the last reading was tokio's: `control` pays.
-    fn charge_outside(&self) {
+    /// What passed since the last reading was tokio's: `control` pays. How much it was, ns.
+    fn charge_outside(&self) -> u64 {
         let cpu_ns = sys::thread_cpu_ns();
         let outside_ns = cpu_ns.saturating_sub(self.charged_cpu_ns.get());
         if outside_ns > 0 {
@@ -326,6 +348,7 @@ impl Core {
             groups.charge_fast(control, outside_ns, false);
             self.charged_cpu_ns.set(cpu_ns);
         }
+        outside_ns
     }
 
     /// CPU used for a group by threads of the disk pool.

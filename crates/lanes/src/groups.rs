@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use sched::{Cap, NodeId, TICK_NS, Tree, cap};
+use sched::{Cap, Class, NodeId, TICK_NS, Tree, cap};
 
 use crate::Group;
 use crate::registry::{Counters, NOBODY, Registry, Slot, count, slot_of};
@@ -18,6 +18,14 @@ const FAST_BEFORE_HEAVY_NS: u64 = 4 * TICK_NS;
 /// Shortest slice a capped group gets, ns: one cut to the rest of its budget would be spent on switching to it.
 const BUDGET_SLICE_MIN_NS: i64 = 125_000;
 
+/// A level of a latency class counts as active for so long after it woke, ns: one that is asked once a second is.
+const PROMPT_NS: u64 = 1_000_000_000;
+
+/// Whether it is a level of a latency class. (The log and control are latency classes too, but for their slices only.)
+fn is_prompt(found: &Slot) -> bool {
+    found.parent() == Group::USERS && found.cpu_spec().class == Class::Latency
+}
+
 /// One group on this core.
 pub(crate) struct Local {
     pub(crate) id: u32,
@@ -29,6 +37,8 @@ pub(crate) struct Local {
     pub(crate) fast_since_heavy_ns: u64,
     /// Since when it has waited for its turn, if it is ready, ns.
     ready_since_ns: u64,
+    /// A level of a latency class: what it waits for is looked for at once.
+    is_prompt: bool,
     cpu_limit_ppm: u32,
     cap: Cap,
     throttled_since_ns: u64,
@@ -56,7 +66,7 @@ pub(crate) enum Choice {
     Idle,
     /// Run fast-lane tasks of the group in this slot, for at most so long.
     Fast(usize, u64),
-    /// Hand the core to the heavy lane for the group in this slot.
+    /// Hand the core to the heavy lane for the group in this slot, which may use so much of it.
     Heavy(usize, u64),
 }
 
@@ -67,6 +77,8 @@ pub(crate) struct Groups {
     /// By node: slot.
     by_node: Vec<usize>,
     throttled: Vec<(usize, u64)>,
+    /// Until when, after a prompt group woke, the next event counts as its own, ns.
+    prompt_until_ns: u64,
     timeline: Timeline,
     registry: Arc<Registry>,
     core: usize,
@@ -84,6 +96,7 @@ impl Groups {
             locals: Vec::new(),
             by_node: Vec::new(),
             throttled: Vec::new(),
+            prompt_until_ns: 0,
             timeline: Timeline::new(),
             registry,
             core,
@@ -141,6 +154,7 @@ impl Groups {
             heavy: false,
             fast_since_heavy_ns: 0,
             ready_since_ns: 0,
+            is_prompt: is_prompt(found),
             cpu_limit_ppm: found.cpu_limit_ppm(),
             cap: Cap::new(),
             throttled_since_ns: 0,
@@ -176,6 +190,7 @@ impl Groups {
             None => {
                 let slot = self.slot(group);
                 let local = self.local(slot);
+                local.is_prompt = is_prompt(found);
                 local.cpu_limit_ppm = found.cpu_limit_ppm();
                 let node = local.node;
                 if let Some(at) = self.throttled.iter().position(|&(throttled, _)| throttled == slot) {
@@ -229,9 +244,18 @@ impl Groups {
         if self.tree.is_awake(node) {
             return false;
         }
-        self.local(slot).ready_since_ns = now_ns;
+        let local = self.local(slot);
+        local.ready_since_ns = now_ns;
+        if local.is_prompt {
+            self.prompt_until_ns = now_ns + PROMPT_NS;
+        }
         self.tree.wake(node);
         true
+    }
+
+    /// Whether a prompt group woke within the last second: events are not to wait then.
+    pub(crate) fn has_prompt(&self, now_ns: u64) -> bool {
+        self.prompt_until_ns > now_ns
     }
 
     /// Looks whether there is heavy work of a group.
@@ -287,7 +311,7 @@ impl Groups {
                 count(&local.counters().dispatches, 1);
                 Choice::Fast(slot, tick_ns.min(budget_ns))
             } else if local.heavy {
-                Choice::Heavy(slot, TICK_NS.min(budget_ns))
+                Choice::Heavy(slot, budget_ns)
             } else {
                 self.settle(slot);
                 continue;
@@ -406,10 +430,6 @@ impl Groups {
         let node = local.node;
         self.tree.charge_exact(node, cpu_ns);
         cpu_ns
-    }
-
-    pub(crate) fn is_capped(&mut self, slot: usize) -> bool {
-        self.local(slot).cpu_limit_ppm > 0
     }
 
     /// All queued tasks, at the end of the lane.

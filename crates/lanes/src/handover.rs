@@ -94,7 +94,7 @@ impl Handover {
         shared: &CoreShared,
         groups: &mut Groups,
         slot: usize,
-        slice_ns: u64,
+        budget_ns: u64,
         now_ns: u64,
     ) -> Option<Handed> {
         let id = groups.id(slot);
@@ -121,13 +121,12 @@ impl Handover {
             self.open.push(slot);
         }
         self.progress_ns = 0;
-        let capped = groups.is_capped(slot);
         let local = groups.local(slot);
         let own_ends_it = local.queue.is_empty();
         count(&local.counters().heavy_dispatches, 1);
         let node = local.node;
-        let alone = to == To::IdleClass && !groups.tree.backlogged_beside(node) && !capped && own_ends_it;
-        let until_ns = now_ns + if alone { ALONE_NS } else { slice_ns };
+        let alone = to == To::IdleClass && !groups.tree.backlogged_beside(node) && own_ends_it;
+        let until_ns = now_ns + budget_ns.min(if alone { ALONE_NS } else { TICK_NS });
         Some(Handed { slot, node, began_ns: now_ns, until_ns, alone, own_ends_it, to })
     }
 

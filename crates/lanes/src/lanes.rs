@@ -125,6 +125,7 @@ impl Lanes {
         {
             return fail("pinning a lane to its CPU", error);
         }
+        sys::wake_in_time();
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return fail("starting a lane's poller", error),
@@ -363,7 +364,7 @@ impl Lanes {
         self.0.ending.store(true, SeqCst);
         for core in &self.0.cores {
             core.stop.store(true, SeqCst);
-            core.wake();
+            core.rouse();
             core.heavy.wake_all();
         }
         let own = crate::context::with_core(|_| ()).is_some() || crate::on_heavy_lane();

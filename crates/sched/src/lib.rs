@@ -7,6 +7,7 @@
 //! - [`disk`]: what a request costs the disk, and when the disk can take it; again one `u64` for all cores.
 //! - [`Claim`]: how cores share that, and any other budget, in turn.
 //! - [`IoQueue`]: one core's disk requests, ordered by the same tree.
+//! - [`moderation`]: how often a core that is handed over looks for events.
 //! - [`control`]: how fast background work goes, and when writes are slowed for it.
 //!
 //! What this room does not do: measure, wait, or know what a group stands for.
@@ -20,6 +21,7 @@ mod io_claim;
 mod io_queue;
 mod lingering;
 mod minimum;
+pub mod moderation;
 mod tree;
 mod virtual_time;
 
@@ -28,5 +30,6 @@ pub use disk::{DiskModel, DiskSpeed, Kind};
 pub use io_claim::{Budget, Claim};
 pub use io_queue::{IoQueue, Pop};
 pub use lingering::LATENCY_LINGER_NS;
+pub use moderation::Moderation;
 pub use tree::{LATENCY_TICK_NS, NodeId, NodeSpec, TICK_NS, Tree};
 pub use virtual_time::{CHARGE_MIN_NS, Class, SHARES_MAX, SHARES_MIN};

@@ -63,6 +63,24 @@ fn a_minimum_acts_on_groups_that_run_and_ends_with_an_alteration() {
     }
 }
 
+#[test]
+fn events_do_not_wait_while_a_level_of_a_latency_class_is_active() {
+    let registry = Arc::new(Registry::new(1));
+    let mut groups = Groups::new(registry.clone(), 0, 1);
+    let now_ns = 5_000_000_000;
+    let mut wakes = |group: Group| {
+        let slot = groups.slot(group);
+        groups.wake(slot, now_ns);
+        groups.has_prompt(now_ns)
+    };
+    let class = Class::Latency;
+    let level = registry.create(Group::USERS, &GroupSpec { class, ..GroupSpec::new("level", 100) });
+    // The log's own class is about its slices.
+    assert!(![Group::LOG, Group::CONTROL, Group::DEFAULT].map(&mut wakes).contains(&true));
+    assert!(wakes(level.expect("a slot")));
+    assert!(groups.has_prompt(now_ns + 900_000_000) && !groups.has_prompt(now_ns + 1_100_000_000));
+}
+
 /// Who waited for whom, µs, of two levels with fast work and one that comes and goes: turns of 50, 100 and 150 µs.
 #[test]
 fn a_wait_is_for_those_who_had_the_core_meanwhile() {
