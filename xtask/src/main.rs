@@ -115,7 +115,17 @@ fn cargo_test(root: &Path) -> Outcome {
 fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
+    std::env::vars_os().filter(|(name, _)| is_of_package(name)).for_each(|(name, _)| {
+        command.env_remove(name);
+    });
     command
+}
+
+/// Whether by this variable cargo tells a program which package it is. Build scripts of some dependencies look at them: passed on, they
+/// would be built again whenever cargo is called by this program after a person called it, and the other way round.
+fn is_of_package(variable: &std::ffi::OsStr) -> bool {
+    let name = variable.to_string_lossy();
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
 /// The root of the repository: above this crate, where cargo says it is now rather than where it was built.

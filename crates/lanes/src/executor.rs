@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll, Waker};
 
+use sched::Moderation;
+
 use crate::context::{in_group, piece_begins};
 use crate::disk::Service;
 use crate::groups::{Choice, Groups};
@@ -25,7 +27,6 @@ use crate::sys;
 use crate::task::{self, Runnable};
 use crate::timer::Timer;
 use crate::{Group, Report};
-use sched::Moderation;
 
 /// A fast-lane piece longer than this is a stall, ns.
 const STALL_NS: u64 = 200_000;
