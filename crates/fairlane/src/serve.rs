@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use lanes::{Lanes, Reporter};
+use lanes::{Lanes, MemoryAhead, Reporter};
 use server::ServerConfig;
 use server::logging::{self, Level, Logger};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -27,6 +27,11 @@ use crate::{folder, machine, probe};
 
 /// What a process killed by its second signal exits with.
 const EXIT_AT_ONCE: i32 = 130;
+
+/// Memory that is kept ready beyond what is in use, for each core and once more, bytes; see [`MemoryAhead`].
+const MEMORY_AHEAD: u64 = 32 << 20;
+/// No more of it than one part in so many of the server's memory.
+const MEMORY_AHEAD_PART: u64 = 8;
 
 /// Runs a server until it is told to stop; 0 after an orderly end.
 pub(crate) fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
@@ -61,6 +66,9 @@ fn run(settings: &Settings, logger: &Logger) -> Result<(), String> {
     machine::has_room(memory_bytes, settings.hold_memory_bytes.unwrap_or(0), machine::memory_bytes())?;
     let found = format!("{config}, {} MiB of memory", memory_bytes >> 20);
     logger.log(Level::Info, "starting", &[("version", &env!("CARGO_PKG_VERSION")), ("on", &found)]);
+    let ahead_bytes = MEMORY_AHEAD * (config.cores.len() as u64 + 1);
+    let _ahead = MemoryAhead::start(ahead_bytes.min(memory_bytes / MEMORY_AHEAD_PART), memory_bytes)
+        .map_err(|error| format!("A thread cannot be started: {error}."))?;
     let lanes = Lanes::start(config).map_err(|error| {
         format!("The lanes cannot start ({error}): give other CPUs with --cores, or try --overprovisioned.")
     })?;

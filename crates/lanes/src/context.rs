@@ -19,6 +19,8 @@ use crate::{Group, sys};
 
 /// A piece of fast-lane work should end after this long, ns.
 pub(crate) const PIECE_NS: u64 = sched::LATENCY_TICK_NS;
+/// A piece of heavy work gives way after this long whoever waits, ns: perhaps it was cancelled, or another task of its group is next.
+const HEAVY_PIECE_NS: u64 = 1_000_000;
 
 thread_local! {
     /// The core whose fast lane this thread is; null elsewhere.
@@ -132,14 +134,19 @@ pub fn on_lane() -> bool {
     !CORE.get().is_null() || on_heavy_lane()
 }
 
-/// Whether the running piece of work should give way now: on a heavy lane if its group's turn is over, on a fast lane if it has used
-/// its time. For code that is polled rather than awaited; others call [`heavy_yield`].
+/// Whether the running piece of work should give way now: on a heavy lane if its group's turn is over or it has run for 1 ms, on a fast
+/// lane if it has used its 50 µs. For code that is polled rather than awaited; others call [`heavy_yield`]. About 25 ns.
 #[must_use]
 pub fn turn_is_over() -> bool {
     match SEAT.with_borrow(|seat| seat.as_ref().map(Seat::turn_is_over)) {
-        Some(over) => over,
+        Some(over) => over || piece_ns() >= HEAVY_PIECE_NS,
         None => should_yield(),
     }
+}
+
+/// How long the running piece has run, ns.
+fn piece_ns() -> u64 {
+    sys::monotonic_ns().saturating_sub(PIECE_BEGAN.get())
 }
 
 /// Starts a task on this core's fast lane. Panics elsewhere.
@@ -203,11 +210,10 @@ pub fn yield_now() -> impl Future<Output = ()> {
 /// Whether the running piece of fast-lane work has used its 50 µs, and should [`yield_now`]. About 25 ns.
 #[must_use]
 pub fn should_yield() -> bool {
-    sys::monotonic_ns().saturating_sub(PIECE_BEGAN.get()) >= PIECE_NS
+    piece_ns() >= PIECE_NS
 }
 
-/// On a heavy lane: returns to the scheduler if this group's turn is over; a load and a comparison if it is not. On a fast
-/// lane: [`yield_now`] if the piece has used its time.
+/// Returns to the scheduler if [`turn_is_over`].
 pub async fn heavy_yield() {
     if turn_is_over() {
         yield_now().await;

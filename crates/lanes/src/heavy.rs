@@ -22,7 +22,7 @@ use std::thread::Thread;
 use rustc_hash::FxHashMap;
 
 use crate::Group;
-use crate::context::{in_group, take_seat};
+use crate::context::{in_group, piece_begins, take_seat};
 use crate::lanes::Lanes;
 use crate::queue::Inbox;
 use crate::registry::{Counters, NOBODY, slot_of};
@@ -325,6 +325,7 @@ fn turn(shared: &CoreShared, index: usize, grant: Grant) -> bool {
             counters.urgent_queued.fetch_sub(1, SeqCst);
         }
         let group = Group(header.group.load(Relaxed));
+        piece_begins(sys::monotonic_ns());
         in_group(group, || task::run(runnable));
         counters.heavy_pending.fetch_sub(1, AcqRel);
     }

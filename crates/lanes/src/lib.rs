@@ -31,6 +31,7 @@ mod handover;
 mod heavy;
 mod lanes;
 mod memory;
+mod memory_ahead;
 mod pause;
 mod queue;
 mod registry;
@@ -51,6 +52,7 @@ pub use context::{
 pub use group::{Group, GroupSpec, Usage};
 pub use lanes::{Lanes, StartError};
 pub use memory::{keep_freed_memory, prefetch};
+pub use memory_ahead::MemoryAhead;
 pub use pause::{AtPause, at_pause};
 pub use report::{Report, Reporter};
 pub use self_check::WakeUp;

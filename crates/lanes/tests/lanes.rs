@@ -133,6 +133,20 @@ fn heavy_work_that_never_yields_does_not_hold_up_fast_work_or_other_groups() {
 }
 
 #[test]
+fn heavy_work_that_gives_way_makes_room_for_its_own_group_and_can_be_cancelled() {
+    check(1, None, || async {
+        let long = lanes::heavy(Group::DEFAULT, async {
+            let began = lanes::time::now();
+            while began.elapsed() < Duration::from_secs(20) {
+                lanes::heavy_yield().await;
+            }
+        });
+        lanes::heavy(Group::DEFAULT, async {}).await;
+        long.cancel().await
+    });
+}
+
+#[test]
 fn a_dropped_task_is_cancelled_and_a_detached_one_is_not() {
     check(1, (0, 1), || async {
         let (cancelled, detached) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));

@@ -31,7 +31,7 @@ use crate::server::Sql;
 use crate::tasks::{self, Handles};
 
 /// See the head of this file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ScanExec {
     sql: Sql,
     /// What the places of columns in the scan mean.
@@ -76,16 +76,7 @@ impl ScanExec {
 
     /// The same scan, not run yet, with these conditions that change while the query runs.
     fn with_dynamic(&self, dynamic: Vec<Arc<dyn PhysicalExpr>>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(ScanExec {
-            sql: self.sql.clone(),
-            def: self.def.clone(),
-            scan: self.scan.clone(),
-            dynamic,
-            schema: self.schema.clone(),
-            statistics: self.statistics.clone(),
-            properties: self.properties.clone(),
-            metrics: ExecutionPlanMetricsSet::new(),
-        })
+        Arc::new(ScanExec { dynamic, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() })
     }
 }
 

@@ -162,7 +162,7 @@ impl Shard {
         let mut job = self.job(id, stream, true, others, paced);
         let at_the_end = self.table_options(id).strategy == Strategy::SizeTiered;
         let (mut left, mut outputs) = (inputs, Vec::new());
-        loop {
+        let done = loop {
             let (rest, sealed) = self.next_fragment(Work::Compaction, job).await;
             job = rest;
             let sealed = match sealed {
@@ -170,19 +170,22 @@ impl Shard {
                 Err(error) => {
                     // No manifest names them.
                     self.state.borrow_mut().obsolete.append(&mut outputs);
-                    return Err(error);
+                    break Err(error);
                 }
             };
             outputs.extend(sealed.file.map(Arc::new));
             if at_the_end && sealed.next.is_some() {
                 continue;
             }
-            match self.replace(id, left, std::mem::take(&mut outputs), sealed.next).await? {
-                Some(rest) if sealed.next.is_some() => left = rest,
-                _ => break,
+            match self.replace(id, left, std::mem::take(&mut outputs), sealed.next).await {
+                Ok(Some(rest)) if sealed.next.is_some() => left = rest,
+                Ok(_) => break Ok(()),
+                Err(error) => break Err(error),
             }
             self.sweep().await;
-        }
+        };
+        self.free(job.into_memory()).await;
+        done?;
         let state = &mut *self.state.borrow_mut();
         state.compaction_began = self.pacing.compaction.done();
         state.counts.compactions += 1;

@@ -12,7 +12,7 @@ use crate::merge_job::{Job, Paced};
 use crate::model::TableId;
 use crate::shard::{Frozen, Shard};
 use crate::table_file::TableFile;
-use crate::world::{Work, run_heavy};
+use crate::world::Work;
 
 impl Shard {
     pub(crate) async fn flush_loop(self: Rc<Self>) {
@@ -34,9 +34,9 @@ impl Shard {
                 self.fail(error);
                 return self.leave();
             }
-            self.sweep().await;
             self.progress.wake();
             self.work.wake();
+            self.sweep().await;
         }
     }
 
@@ -58,7 +58,6 @@ impl Shard {
             written.extend(files.into_iter().map(|file| (*id, file)));
         }
         self.name_flushed(&frozen, &written).await?;
-        let mut garbage = Vec::new();
         {
             let state = &mut *self.state.borrow_mut();
             state.counts.flushed_bytes += written.iter().map(|(_, file)| file.bytes).sum::<u64>();
@@ -73,7 +72,8 @@ impl Shard {
                 }
             }
             for table in state.tables.values_mut() {
-                garbage.extend(table.frozen.extract_if(.., |(own, _)| *own == generation));
+                let flushed = table.frozen.extract_if(.., |(own, _)| *own == generation);
+                state.flushed.extend(flushed.map(|(_, memtable)| memtable));
             }
             state.frozen.pop_front();
             // Before the next flush begins, nothing of it is done.
@@ -83,8 +83,6 @@ impl Shard {
         if let Some(log) = &self.log {
             log.release(frozen.last_record);
         }
-        // Freeing a memtable takes long: not here.
-        run_heavy(&*self.world, Work::Flush, async move { drop(garbage) }).await;
         Ok(())
     }
 

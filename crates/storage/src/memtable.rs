@@ -14,7 +14,7 @@ use imbl::OrdMap;
 use crate::model::Change;
 use crate::partition::Partition;
 use crate::row::{Draft, Row};
-use crate::token_map::TokenMap;
+use crate::token_map::{Shed, TokenMap};
 
 /// The partitions of one table. Cloning is O(1).
 #[derive(Clone, Debug, Default)]
@@ -122,7 +122,31 @@ impl Bucket {
     }
 }
 
+impl Shed for Bucket {
+    fn shed(&mut self) -> bool {
+        match self {
+            Bucket::Row(_) => false,
+            Bucket::Other(other) => match Arc::get_mut(other) {
+                Some(Other::One(_, partition)) => partition.shed(),
+                // Keys that share a token are few.
+                Some(Other::Many(_)) | None => false,
+            },
+        }
+    }
+}
+
+impl Shed for Memtable {
+    fn shed(&mut self) -> bool {
+        self.buckets.shed()
+    }
+}
+
 impl Memtable {
+    /// Whether nobody else has it, as scans and merges do for a while.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.buckets.is_unshared()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.partitions
     }

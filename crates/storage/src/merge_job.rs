@@ -86,6 +86,11 @@ pub(crate) struct Sealed {
 }
 
 impl Job {
+    /// The memtables that it looked at, perhaps the last of them.
+    pub(crate) fn into_memory(self) -> Vec<Memtable> {
+        self.others.0
+    }
+
     /// Writes the next fragment. If it fails nothing is left of it.
     async fn fragment(
         mut self,

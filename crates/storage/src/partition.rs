@@ -15,6 +15,7 @@ use crate::model::{Change, Deletion};
 use crate::ranges::{Position, Ranges};
 use crate::reconcile::{floor_of, merge_deletion, merge_rows};
 use crate::row::Row;
+use crate::token_map::Shed;
 
 /// A partition. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -76,6 +77,17 @@ const ROW_OVERHEAD: usize = size_of::<Placed>() * 3 / 2;
 
 /// Bytes of a position in a range map, with its deletion.
 const RANGE_OVERHEAD: usize = 2 * (size_of::<Position>() + size_of::<Option<Deletion>>());
+
+/// So many rows of a wide partition are freed at a time.
+const ROWS_SHED: usize = 64;
+
+impl Shed for Partition {
+    fn shed(&mut self) -> bool {
+        let Partition::Full(full) = self else { return false };
+        let Some(full) = Arc::get_mut(full) else { return false };
+        (0..ROWS_SHED).all(|_| full.rows.0.remove_min().is_some())
+    }
+}
 
 impl Placed {
     pub(crate) fn row(&self) -> &Row {

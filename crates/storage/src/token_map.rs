@@ -40,6 +40,18 @@ enum Slot<V> {
     Branch(Branch<V>),
 }
 
+/// What may be so large that it is not to be freed at once.
+pub(crate) trait Shed {
+    /// Frees a part of what nobody else has, some dozen allocations: whether there is more. After that, dropping it is cheap.
+    fn shed(&mut self) -> bool;
+}
+
+impl<V: Shed> Shed for TokenMap<V> {
+    fn shed(&mut self) -> bool {
+        self.0.shed()
+    }
+}
+
 impl<V> Default for TokenMap<V> {
     fn default() -> TokenMap<V> {
         TokenMap(Branch { digits: 0, slots: [].into_iter().collect() })
@@ -130,6 +142,11 @@ impl<V: Clone> TokenMap<V> {
         }
     }
 
+    /// Whether no clone of it is left, so that no branch but such as older clones have is anybody else's.
+    pub(crate) fn is_unshared(&self) -> bool {
+        self.0.slots.is_unique()
+    }
+
     /// Shows the values of the tokens `first..=last`, in order, until told to stop.
     pub(crate) fn visit<'a>(
         &'a self,
@@ -210,6 +227,28 @@ impl<V: Clone> Branch<V> {
     }
 }
 
+impl<V: Shed> Branch<V> {
+    /// The last of the branches that have only values.
+    fn shed(&mut self) -> bool {
+        // What somebody else has too, is freed there.
+        let Some(slots) = Arc::get_mut(&mut self.slots) else { return false };
+        for slot in slots.iter_mut().rev() {
+            let (more_of_it, gives_way) = match slot {
+                Slot::Empty => continue,
+                Slot::Value(_, value) => (value.shed(), false),
+                Slot::Branch(branch) => (branch.shed(), true),
+            };
+            if !more_of_it {
+                *slot = Slot::Empty;
+            }
+            if more_of_it || gives_way {
+                return true;
+            }
+        }
+        false
+    }
+}
+
 /// The digit of a token after `shift` bits; in the order of tokens, which are signed. The last digit has four bits.
 #[inline]
 fn digit(token: i64, shift: u32) -> u32 {
@@ -233,7 +272,9 @@ fn unshared<V: Clone>(slots: &mut Arc<[Slot<V>]>) -> &mut [Slot<V>] {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::collections::BTreeMap;
+    use std::rc::Rc;
 
     use super::*;
 
@@ -316,6 +357,67 @@ mod tests {
             if seen == 10 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         assert_eq!((ended, seen), (ControlFlow::Break(()), 10));
+    }
+
+    /// Counts those that are left.
+    #[derive(Debug)]
+    struct Counted(Rc<Cell<usize>>);
+
+    impl Counted {
+        fn new(count: &Rc<Cell<usize>>) -> Counted {
+            count.set(count.get() + 1);
+            Counted(count.clone())
+        }
+    }
+
+    impl Clone for Counted {
+        fn clone(&self) -> Counted {
+            Counted::new(&self.0)
+        }
+    }
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() - 1);
+        }
+    }
+
+    impl Shed for Counted {
+        fn shed(&mut self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn it_is_freed_in_small_pieces_and_what_others_have_stays() {
+        let (count, mut state) = (Rc::default(), 7);
+        let (mut map, mut clone) = (TokenMap::default(), TokenMap::default());
+        for n in 0..20_000 {
+            map.insert(token(step(&mut state)), Counted::new(&count));
+            if n == 12_000 {
+                clone = map.clone();
+            }
+        }
+        let seen = |map: &TokenMap<Counted>| {
+            let mut seen = 0;
+            let _ = map.visit(i64::MIN, i64::MAX, &mut |_, _| {
+                seen += 1;
+                ControlFlow::Continue(())
+            });
+            seen
+        };
+        let (all, of_clone) = (seen(&map), seen(&clone));
+        assert!(map.is_unshared() && of_clone > 5_000 && all > of_clone);
+        let mut left = count.get();
+        while map.shed() {
+            assert!(left - count.get() <= 64, "{} at once", left - count.get());
+            left = count.get();
+        }
+        drop(map);
+        assert!(left - count.get() <= 64 && count.get() == of_clone);
+        assert_eq!(seen(&clone), of_clone);
+        while clone.shed() {}
+        assert_eq!(count.get(), 0);
     }
 
     #[test]

@@ -12,11 +12,13 @@ use crate::error::StorageError;
 use crate::event::Event;
 use crate::log::{Log, RETRY_FULL};
 use crate::manifest::Manifest;
+use crate::memtable::Memtable;
 use crate::model::TableId;
 use crate::retry::backoff;
 use crate::shard::{Shard, Stats};
 use crate::table_file::TableFile;
-use crate::world::{Work, run_heavy};
+use crate::token_map::Shed;
+use crate::world::Work;
 
 /// Flushes that fail in a row, of which the last refuses writes: three seconds after the first.
 const REFUSED_AFTER: u32 = 3;
@@ -103,18 +105,30 @@ impl Shard {
         }
     }
 
-    /// Removes dead files that no reader uses any more. Not while a table is being truncated: what memory has given up, the manifest
-    /// may still name.
+    /// Removes dead files, and frees flushed memtables, that no reader uses any more. No files while a table is being truncated: what
+    /// memory has given up, the manifest may still name.
     pub(crate) async fn sweep(&self) {
-        let dead: Vec<_> = {
+        let (dead, flushed): (Vec<_>, Vec<_>) = {
             let state = &mut *self.state.borrow_mut();
             let settled = state.truncating == 0;
-            state.obsolete.extract_if(.., |file| settled && TableFile::is_unused(file)).collect()
+            let dead = state.obsolete.extract_if(.., |file| settled && TableFile::is_unused(file));
+            (dead.collect(), state.flushed.extract_if(.., |memtable| memtable.is_unused()).collect())
         };
         for file in dead {
             self.cache.borrow_mut().forget(file.id);
             // A file that cannot be removed is in no one's way: the next start tries again.
             let _ = self.world.remove(&file.path).await;
+        }
+        self.free(flushed).await;
+    }
+
+    /// Frees what memtables take and nobody else has, a little at a time. Not on the heavy lane: what another thread than its own frees
+    /// the allocator takes back later, all of it at once, and a write would wait for that.
+    pub(crate) async fn free(&self, memtables: impl IntoIterator<Item = Memtable>) {
+        for mut memtable in memtables {
+            while memtable.shed() {
+                self.world.heavy_yield().await;
+            }
         }
     }
 
@@ -143,10 +157,10 @@ impl Shard {
             let state = &mut *self.state.borrow_mut();
             state.truncating -= 1;
             state.obsolete.append(&mut gone.files);
+            state.flushed.extend(gone.frozen.into_iter().map(|(_, memtable)| memtable).chain([gone.active]));
         }
         self.progress.wake();
         self.sweep().await;
-        run_heavy(&*self.world, Work::Flush, async move { drop(gone) }).await;
         Ok(())
     }
 

@@ -77,7 +77,7 @@ pub(crate) trait World: Send + Sync + Debug {
     fn spawn(&self, work: Work, task: LocalBoxFuture<()>);
     /// Runs a task on this core's heavy lane; see [`run_heavy`].
     fn heavy(&self, work: Work, task: BoxFuture<Box<dyn Any + Send>>) -> LocalBoxFuture<Box<dyn Any + Send>>;
-    /// To be awaited by heavy tasks at least every millisecond.
+    /// To be awaited by heavy tasks at least every millisecond, and by long ones of the fast lane every 50 µs.
     fn heavy_yield(&self) -> BoxFuture<()>;
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<()>;
     /// For heavy tasks.
