@@ -91,6 +91,10 @@ def types(db):
     with db.cursor(binary=True) as cursor:
         row = cursor.execute("SELECT b, d, e, f, g, l, n FROM shop.kinds WHERE id = 1").fetchone()
         assert row == (-5000000000, True, datetime.date(2026, 1, 31), decimal.Decimal("-1.5"), 0.1, "straße", noon), row
+        wide = "-99999999999999999999.999999999999999999"
+        kinds = f"CAST('{wide}' AS decimal(38, 18)), CAST(0 AS decimal(5, 2)), CAST(NULL AS decimal(5, 2))"
+        row = cursor.execute(f"SELECT {kinds}").fetchone()
+        assert row == (decimal.Decimal(wide), decimal.Decimal(0), None), row
 
 
 def queries(db):

@@ -25,6 +25,7 @@ mod known;
 mod login;
 mod memory;
 mod narrowing;
+mod numeric;
 mod outcome;
 mod output;
 mod own;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_pg::datatypes::{arrow_schema_to_pg_fields, encode_recordbatch};
 use bytes::BytesMut;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::arrow::json::LineDelimitedWriter;
 use pgwire::api::Type;
 use pgwire::api::portal::Format;
@@ -15,6 +15,7 @@ use pgwire::messages::Message;
 use pgwire::messages::data::{DataRow, RowDescription};
 
 use crate::failure::{Failure, state};
+use crate::numeric;
 
 /// The columns of a result, as one client wants them.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Shape {
     fields: Arc<Vec<FieldInfo>>,
     /// The columns that become JSON.
     json: Vec<usize>,
+    /// The columns of decimals.
+    numeric: Vec<usize>,
 }
 
 impl Shape {
@@ -42,14 +45,20 @@ impl Shape {
             [one] => Format::from(*one),
             each => Format::Individual(each.to_vec()),
         };
-        let is_json = |place: &usize| !has_postgres_type(schema.field(*place).data_type());
+        let ty = |place: usize| schema.field(place).data_type();
+        let numeric: Vec<usize> = (0..columns).filter(|&place| numeric::is_numeric(ty(place))).collect();
+        let is_json = |place: &usize| !numeric.contains(place) && !has_postgres_type(ty(*place));
         let json: Vec<usize> = (0..columns).filter(is_json).collect();
-        let mut fields = arrow_schema_to_pg_fields(&as_text(schema, &json), &format, None)?;
-        for place in &json {
-            let (name, format) = (fields[*place].name().to_owned(), fields[*place].format());
-            fields[*place] = FieldInfo::new(name, None, None, Type::JSON, format);
+        let own = [(&json, Type::JSON), (&numeric, Type::NUMERIC)];
+        let texts: Vec<usize> = own.iter().flat_map(|(places, _)| places.iter().copied()).collect();
+        let mut fields = arrow_schema_to_pg_fields(&as_text(schema, &texts), &format, None)?;
+        for (places, ty) in own {
+            for place in places {
+                let (name, format) = (fields[*place].name().to_owned(), fields[*place].format());
+                fields[*place] = FieldInfo::new(name, None, None, ty.clone(), format);
+            }
         }
-        Ok(Shape { fields: Arc::new(fields), json })
+        Ok(Shape { fields: Arc::new(fields), json, numeric })
     }
 
     /// One column of text.
@@ -60,7 +69,8 @@ impl Shape {
     /// Columns of text.
     pub(crate) fn texts(names: &[&str]) -> Shape {
         let field = |name: &&str| FieldInfo::new((*name).into(), None, None, Type::TEXT, FieldFormat::Text);
-        Shape { fields: Arc::new(names.iter().map(field).collect()), json: Vec::new() }
+        let fields = Arc::new(names.iter().map(field).collect());
+        Shape { fields, json: Vec::new(), numeric: Vec::new() }
     }
 
     /// How it is described to the client.
@@ -73,18 +83,28 @@ impl Shape {
     /// # Errors
     /// A value cannot be written as JSON.
     pub(crate) fn rows(&self, batch: RecordBatch) -> Result<Rows, Failure> {
-        let batch = if self.json.is_empty() { batch } else { self.with_json(&batch)? };
+        let as_it_is = self.json.is_empty() && self.numeric.is_empty();
+        let batch = if as_it_is { batch } else { self.converted(&batch)? };
         Ok(Rows(encode_recordbatch(self.fields.clone(), batch)))
     }
 
-    fn with_json(&self, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
+    /// With texts, or bytes as they are sent, for the columns that are converted here.
+    fn converted(&self, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
         let mut columns = batch.columns().to_vec();
         for place in &self.json {
             columns[*place] = json(&columns[*place])?;
         }
-        let schema: SchemaRef = Arc::new(as_text(batch.schema_ref(), &self.json));
+        for place in &self.numeric {
+            let format = self.fields[*place].format();
+            columns[*place] = numeric::encoded(&columns[*place], format).map_err(internal)?;
+        }
+        let given = batch.schema();
+        let field = |(field, column): (&Arc<Field>, &ArrayRef)| {
+            Field::new(field.name(), column.data_type().clone(), true).with_metadata(field.metadata().clone())
+        };
+        let fields: Vec<Field> = given.fields().iter().zip(&columns).map(field).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        RecordBatch::try_new_with_options(schema, columns, &options).map_err(internal)
+        RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options).map_err(internal)
     }
 }
 
@@ -142,11 +162,8 @@ fn has_postgres_type(ty: &DataType) -> bool {
 }
 
 fn is_single(ty: &DataType) -> bool {
-    !ty.is_nested()
-        && !matches!(
-            ty,
-            DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal256(..) | DataType::Float16
-        )
+    use DataType::{Decimal32, Decimal64, Decimal256, Float16};
+    !ty.is_nested() && !matches!(ty, Decimal32(..) | Decimal64(..) | Decimal256(..) | Float16)
 }
 
 /// A column as JSON texts.

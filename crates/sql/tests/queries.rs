@@ -45,6 +45,8 @@ fn answers_are_those_of_sql() {
             check(grouped, &["0|30", "1|30", "2|30"]).await;
             let joined = "SELECT o.id, p.name FROM shop.orders o JOIN shop.people p ON o.customer = p.id WHERE o.id < 13 ORDER BY 1";
             check(joined, &["1|Ada", "2|-", "11|Ada", "12|-"]).await;
+            let wide = "-99999999999999999999.999999999999999999";
+            check(&format!("SELECT CAST('{wide}' AS decimal(38, 18)), 1.50"), &[&format!("{wide}|1.5")]).await;
             check("SELECT tags, ages FROM shop.people ORDER BY id", &["{a,b}|{\"x\":36}", "-|-"]).await;
             check("SELECT x.n FROM (VALUES (2), (1)) AS x(n) ORDER BY n; SELECT 3", &["1", "2", "3"]).await;
             let found = rows(&admin, "SELECT * FROM shop.orders LIMIT 7").await;

@@ -31,7 +31,7 @@ pub(super) struct Times {
     pub(super) settle: f64,
     /// Each combination of shares, and the cap.
     pub(super) shares: f64,
-    /// Flush and compaction running, or held back: each.
+    /// Flush and compaction running, held back, or catching up: each.
     pub(super) background: f64,
     /// How many of these there are with controllers, and how many without.
     pub(super) background_phases: (usize, usize),
@@ -45,7 +45,7 @@ const QUICK: Times = Times {
     settle: 1.0,
     shares: 3.0,
     background: 5.0,
-    background_phases: (4, 4),
+    background_phases: (6, 3),
 };
 const FULL: Times = Times {
     rows: 100_000,
@@ -55,7 +55,7 @@ const FULL: Times = Times {
     settle: 2.0,
     shares: 14.0,
     background: 30.0,
-    background_phases: (10, 4),
+    background_phases: (12, 6),
 };
 
 /// The run so far. Fields are dropped in order: the probe before the server, the folder last.

@@ -3,7 +3,7 @@
 
 use super::super::compaction::temporary;
 use super::super::figures::{Chapter, Outcome, Window};
-use super::super::flush::{WRITES, is_running};
+use super::super::flush::{CATCHING_UP, HELD, RUNNING, WRITES};
 use super::super::units::{factor, percent, rate, time};
 use super::{Row, judged, ratio};
 
@@ -25,14 +25,14 @@ pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// The p99 of each phase of one kind, µs.
-fn p99s(chapter: &Chapter, running: bool) -> Vec<f64> {
-    let phases = chapter.windows.iter().filter(|window| is_running(window) == running);
+fn p99s(chapter: &Chapter, kind: &str) -> Vec<f64> {
+    let phases = chapter.windows.iter().filter(|window| window.label == kind);
     phases.filter_map(|window| window.latency(WRITES)).map(|latency| latency.p99_us).collect()
 }
 
 /// 99th percentile of writes beside flushes and compactions, over that while these are held back.
 pub(in crate::demo) fn harm(chapter: &Chapter) -> Option<f64> {
-    ratio(median(p99s(chapter, true)), median(p99s(chapter, false)))
+    ratio(median(p99s(chapter, RUNNING)), median(p99s(chapter, HELD)))
 }
 
 fn range(mut values: Vec<f64>) -> String {
@@ -45,20 +45,21 @@ fn range(mut values: Vec<f64>) -> String {
 
 fn latency_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
     let value = harm(chapter)?;
-    let (running, held) = (p99s(chapter, true), p99s(chapter, false));
+    let [running, held, catching_up] = [RUNNING, HELD, CATCHING_UP].map(|kind| p99s(chapter, kind));
     let told = |values: &Vec<f64>| time(median(values.clone()).unwrap_or_default());
     let how = if controllers { "controllers on" } else { "controllers off" };
     let row = Row {
         what: format!("write p99, running/held back, {how}"),
         seen: format!("×{}", factor(value)),
         detail: format!(
-            "{} running ({}), {} held back ({}); medians of {} and {} phases",
+            "{} running ({}), {} held back ({}); medians of {} and {} phases; {} while catching up, with twice the work",
             told(&running),
             range(running.clone()),
             told(&held),
             range(held.clone()),
             running.len(),
-            held.len()
+            held.len(),
+            told(&catching_up)
         ),
         goal: if controllers { format!("≤\u{a0}×{P99_MAX}") } else { String::new() },
         value,
@@ -157,7 +158,7 @@ mod tests {
     use super::super::super::figures::{StoragePoint, WindowLoad};
     use super::*;
 
-    fn window(id: &str, p99_us: f64, throughput_per_s: f64) -> Window {
+    fn window(label: &str, p99_us: f64, throughput_per_s: f64) -> Window {
         let load = WindowLoad {
             load: WRITES.into(),
             throughput_per_s,
@@ -165,7 +166,7 @@ mod tests {
             latency: Some(load::Latency { p99_us, ..load::Latency::default() }),
             ..WindowLoad::default()
         };
-        Window { id: id.into(), loads: vec![load], ..Window::default() }
+        Window { label: label.into(), loads: vec![load], ..Window::default() }
     }
 
     fn check(id: &str, windows: &[(&str, f64, f64)], expected: [(f64, Option<bool>); 2]) {
@@ -186,15 +187,15 @@ mod tests {
     #[test]
     fn phases_of_each_kind_are_compared_by_their_medians() {
         let phases = [
-            ("running-0", 110.0, 1000.0),
-            ("held-1", 100.0, 1000.0),
-            ("running-2", 9000.0, 1000.0),
-            ("held-3", 90.0, 995.0),
-            ("running-4", 90.0, 1000.0),
-            ("held-5", 120.0, 1000.0),
+            ("running", 110.0, 1000.0),
+            ("held back", 100.0, 1000.0),
+            ("running", 9000.0, 1000.0),
+            ("held back", 90.0, 995.0),
+            ("running", 90.0, 1000.0),
+            ("held back", 120.0, 1000.0),
         ];
         check("controlled", &phases, [(1.1, Some(true)), (0.005, Some(true))]);
-        let phases = [("running-0", 300.0, 900.0), ("held-1", 100.0, 1000.0)];
+        let phases = [("running", 300.0, 900.0), ("held back", 100.0, 1000.0)];
         check("controlled", &phases, [(3.0, Some(false)), (0.1, Some(false))]);
         check("uncontrolled", &phases, [(3.0, None), (0.1, None)]);
     }
