@@ -28,20 +28,20 @@ use crate::{folder, machine, probe};
 /// What a process killed by its second signal exits with.
 const EXIT_AT_ONCE: i32 = 130;
 
-/// Memory that is kept ready beyond what is in use, for each core and once more, bytes; see [`MemoryAhead`].
+/// Memory that is kept ready beyond what is in use, for each core and once more, bytes: a block of the allocator's; see [`MemoryAhead`].
 const MEMORY_AHEAD: u64 = 32 << 20;
-/// No more of it than one part in so many of the server's memory.
-const MEMORY_AHEAD_PART: u64 = 8;
+/// No more of it than one part in so many of the server's memory: as much as a memtable takes.
+const MEMORY_AHEAD_PART: u64 = 16;
 
 /// Runs a server until it is told to stop; 0 after an orderly end.
 pub(crate) fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
     // First of all: no other thread runs yet. A user who has set the delay in the environment has a reason.
-    let _kept = lanes::keep_freed_memory();
+    let keeps_memory = lanes::keep_freed_memory();
     let log = Log::start(settings);
     for warning in warnings {
         log.logger.log(Level::Warn, warning, &[]);
     }
-    let result = run(settings, &log.logger);
+    let result = run(settings, keeps_memory, &log.logger);
     log.end();
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -52,7 +52,7 @@ pub(crate) fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
     }
 }
 
-fn run(settings: &Settings, logger: &Logger) -> Result<(), String> {
+fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), String> {
     let mut signals = catch_signals().map_err(|error| format!("Signals cannot be caught: {error}."))?;
     folder::prepare(&settings.data_dir)?;
     let mut config = machine::lanes(settings)?;
@@ -66,9 +66,9 @@ fn run(settings: &Settings, logger: &Logger) -> Result<(), String> {
     machine::has_room(memory_bytes, settings.hold_memory_bytes.unwrap_or(0), machine::memory_bytes())?;
     let found = format!("{config}, {} MiB of memory", memory_bytes >> 20);
     logger.log(Level::Info, "starting", &[("version", &env!("CARGO_PKG_VERSION")), ("on", &found)]);
-    let ahead_bytes = MEMORY_AHEAD * (config.cores.len() as u64 + 1);
-    let _ahead = MemoryAhead::start(ahead_bytes.min(memory_bytes / MEMORY_AHEAD_PART), memory_bytes)
-        .map_err(|error| format!("A thread cannot be started: {error}."))?;
+    let ahead_bytes = (MEMORY_AHEAD * (config.cores.len() as u64 + 1)).min(memory_bytes / MEMORY_AHEAD_PART);
+    let ahead = keeps_memory.then(|| MemoryAhead::start(ahead_bytes, memory_bytes)).transpose();
+    let _ahead = ahead.map_err(|error| format!("A thread cannot be started: {error}."))?;
     let lanes = Lanes::start(config).map_err(|error| {
         format!("The lanes cannot start ({error}): give other CPUs with --cores, or try --overprovisioned.")
     })?;

@@ -65,7 +65,10 @@ mod tests {
     #[track_caller]
     fn check(text: &str, power: i16, sign: i16, decimals: i16, digits: &[i16]) {
         let expected = [&[digits.len() as i16, power, sign, decimals], digits].concat();
-        assert_eq!(binary(text), expected.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<u8>>());
+        assert_eq!(
+            binary(text),
+            expected.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<u8>>()
+        );
     }
 
     #[test]

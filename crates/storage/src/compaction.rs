@@ -8,7 +8,7 @@ use crate::choose::{self, Run};
 use crate::error::StorageError;
 use crate::event::Event;
 use crate::log::RETRY_FULL;
-use crate::memtable::ScanFrom;
+use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
 use crate::merge_job::Paced;
 use crate::model::TableId;
@@ -52,6 +52,7 @@ impl Shard {
             }
             self.sweep().await;
             self.progress.wake();
+            self.free(usize::MAX).await;
         }
     }
 
@@ -184,9 +185,9 @@ impl Shard {
             }
             self.sweep().await;
         };
-        self.free(job.into_memory()).await;
-        done?;
         let state = &mut *self.state.borrow_mut();
+        state.flushed.extend(job.into_memory().into_iter().filter(Memtable::is_unused));
+        done?;
         state.compaction_began = self.pacing.compaction.done();
         state.counts.compactions += 1;
         Ok(())

@@ -37,6 +37,8 @@ impl Shard {
             self.progress.wake();
             self.work.wake();
             self.sweep().await;
+            // Before the next one is flushed, so that there are not more and more.
+            self.free(usize::MAX).await;
         }
     }
 

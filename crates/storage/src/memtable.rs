@@ -123,11 +123,11 @@ impl Bucket {
 }
 
 impl Shed for Bucket {
-    fn shed(&mut self) -> bool {
+    fn shed(&mut self, left: &mut usize) -> bool {
         match self {
             Bucket::Row(_) => false,
             Bucket::Other(other) => match Arc::get_mut(other) {
-                Some(Other::One(_, partition)) => partition.shed(),
+                Some(Other::One(_, partition)) => partition.shed(left),
                 // Keys that share a token are few.
                 Some(Other::Many(_)) | None => false,
             },
@@ -136,8 +136,8 @@ impl Shed for Bucket {
 }
 
 impl Shed for Memtable {
-    fn shed(&mut self) -> bool {
-        self.buckets.shed()
+    fn shed(&mut self, left: &mut usize) -> bool {
+        self.buckets.shed(left)
     }
 }
 
@@ -263,4 +263,41 @@ pub(crate) enum ScanFrom {
     Token(i64),
     /// After this key.
     After(i64, Bytes),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{CellRef, CellValue};
+    use crate::row::RowBuilder;
+
+    fn row(clustering: u32) -> Change {
+        let mut row = RowBuilder::new(&[], &clustering.to_be_bytes(), 1);
+        let value = CellValue::Live { value: &[7; 10], expiry: None };
+        row.push(CellRef { column: 1, path: None, timestamp: 1, value });
+        Change::Row(row.draft().row())
+    }
+
+    #[test]
+    fn wide_partitions_are_freed_in_pieces_too() {
+        let mut table = Memtable::default();
+        for (token, rows) in [(1, 1_000), (2, 3), (3, 64)] {
+            for n in 0..rows {
+                table.apply(token, &[token as u8], &[row(n)]);
+            }
+        }
+        let kept = table.clone();
+        table.apply(1, &[1], &[row(5_000)]);
+        let rows = |table: &Memtable| match table.get(1, &[1]) {
+            Some(Partition::Full(full)) => full.rows.len(),
+            _ => 0,
+        };
+        let mut pieces = 0;
+        while table.shed(&mut 64) {
+            pieces += 1;
+            assert!(rows(&table) == 0 || rows(&table) >= 1_001 - 64 * pieces, "{} left", rows(&table));
+        }
+        assert!(pieces >= 15, "{pieces} pieces");
+        assert_eq!(rows(&kept), 1_000);
+    }
 }

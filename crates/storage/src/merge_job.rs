@@ -86,7 +86,7 @@ pub(crate) struct Sealed {
 }
 
 impl Job {
-    /// The memtables that it looked at, perhaps the last of them.
+    /// The memtables that it looked at, of which some may be nobody else's any more.
     pub(crate) fn into_memory(self) -> Vec<Memtable> {
         self.others.0
     }

@@ -78,14 +78,23 @@ const ROW_OVERHEAD: usize = size_of::<Placed>() * 3 / 2;
 /// Bytes of a position in a range map, with its deletion.
 const RANGE_OVERHEAD: usize = 2 * (size_of::<Position>() + size_of::<Option<Deletion>>());
 
-/// So many rows of a wide partition are freed at a time.
-const ROWS_SHED: usize = 64;
+/// A partition of more rows than this is freed row by row: to take one out costs as much as to drop several with their set.
+const ROWS_AT_ONCE: usize = 64;
 
 impl Shed for Partition {
-    fn shed(&mut self) -> bool {
+    /// Rows only: ranges are few, or written one by one to one key.
+    fn shed(&mut self, left: &mut usize) -> bool {
         let Partition::Full(full) = self else { return false };
         let Some(full) = Arc::get_mut(full) else { return false };
-        (0..ROWS_SHED).all(|_| full.rows.0.remove_min().is_some())
+        while full.rows.len() > ROWS_AT_ONCE {
+            if *left == 0 {
+                return true;
+            }
+            full.rows.0.remove_min();
+            *left -= 1;
+        }
+        *left = left.saturating_sub(full.rows.len());
+        false
     }
 }
 

@@ -153,7 +153,7 @@ pub(crate) struct State {
     pub(crate) truncating: u32,
     /// Files no longer alive, until their last reader is gone.
     pub(crate) obsolete: Vec<Arc<TableFile>>,
-    /// Memtables no longer alive, until their last reader is gone.
+    /// Memtables no longer alive, until their last reader is gone and they are freed.
     pub(crate) flushed: Vec<Memtable>,
     pub(crate) busy: u32,
     /// Merges of everything that were asked for, and what became of them.

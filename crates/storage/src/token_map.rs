@@ -42,13 +42,14 @@ enum Slot<V> {
 
 /// What may be so large that it is not to be freed at once.
 pub(crate) trait Shed {
-    /// Frees a part of what nobody else has, some dozen allocations: whether there is more. After that, dropping it is cheap.
-    fn shed(&mut self) -> bool;
+    /// Frees a part of what nobody else has, about `left` allocations, which are counted down: whether there may be more. When there is no more,
+    /// dropping it is cheap.
+    fn shed(&mut self, left: &mut usize) -> bool;
 }
 
 impl<V: Shed> Shed for TokenMap<V> {
-    fn shed(&mut self) -> bool {
-        self.0.shed()
+    fn shed(&mut self, left: &mut usize) -> bool {
+        self.0.shed(left)
     }
 }
 
@@ -228,22 +229,21 @@ impl<V: Clone> Branch<V> {
 }
 
 impl<V: Shed> Branch<V> {
-    /// The last of the branches that have only values.
-    fn shed(&mut self) -> bool {
+    /// From the last slot to the first.
+    fn shed(&mut self, left: &mut usize) -> bool {
         // What somebody else has too, is freed there.
         let Some(slots) = Arc::get_mut(&mut self.slots) else { return false };
         for slot in slots.iter_mut().rev() {
-            let (more_of_it, gives_way) = match slot {
+            let more = match slot {
                 Slot::Empty => continue,
-                Slot::Value(_, value) => (value.shed(), false),
-                Slot::Branch(branch) => (branch.shed(), true),
+                Slot::Value(_, value) => value.shed(left),
+                Slot::Branch(branch) => branch.shed(left),
             };
-            if !more_of_it {
-                *slot = Slot::Empty;
-            }
-            if more_of_it || gives_way {
+            if more || *left == 0 {
                 return true;
             }
+            *slot = Slot::Empty;
+            *left -= 1;
         }
         false
     }
@@ -383,7 +383,7 @@ mod tests {
     }
 
     impl Shed for Counted {
-        fn shed(&mut self) -> bool {
+        fn shed(&mut self, _left: &mut usize) -> bool {
             false
         }
     }
@@ -408,15 +408,14 @@ mod tests {
         };
         let (all, of_clone) = (seen(&map), seen(&clone));
         assert!(map.is_unshared() && of_clone > 5_000 && all > of_clone);
-        let mut left = count.get();
-        while map.shed() {
-            assert!(left - count.get() <= 64, "{} at once", left - count.get());
-            left = count.get();
+        let mut before = count.get();
+        while map.shed(&mut 10) {
+            assert!(before - count.get() <= 10, "{} at once", before - count.get());
+            before = count.get();
         }
-        drop(map);
-        assert!(left - count.get() <= 64 && count.get() == of_clone);
+        assert_eq!(count.get(), of_clone);
         assert_eq!(seen(&clone), of_clone);
-        while clone.shed() {}
+        while clone.shed(&mut 1000) {}
         assert_eq!(count.get(), 0);
     }
 

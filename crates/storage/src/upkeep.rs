@@ -23,6 +23,9 @@ use crate::world::Work;
 /// Flushes that fail in a row, of which the last refuses writes: three seconds after the first.
 const REFUSED_AFTER: u32 = 3;
 
+/// Allocations that are freed before the fast lane is looked at, each a cache miss or two: well within 50 µs together.
+const PIECE: usize = 64;
+
 /// The name of a table file.
 pub(crate) fn table_name(file: u64) -> String {
     format!("{file:016x}.table")
@@ -105,30 +108,33 @@ impl Shard {
         }
     }
 
-    /// Removes dead files, and frees flushed memtables, that no reader uses any more. No files while a table is being truncated: what
-    /// memory has given up, the manifest may still name.
+    /// Removes dead files that no reader uses any more. Not while a table is being truncated: what memory has given up, the manifest
+    /// may still name.
     pub(crate) async fn sweep(&self) {
-        let (dead, flushed): (Vec<_>, Vec<_>) = {
+        let dead: Vec<_> = {
             let state = &mut *self.state.borrow_mut();
             let settled = state.truncating == 0;
-            let dead = state.obsolete.extract_if(.., |file| settled && TableFile::is_unused(file));
-            (dead.collect(), state.flushed.extract_if(.., |memtable| memtable.is_unused()).collect())
+            state.obsolete.extract_if(.., |file| settled && TableFile::is_unused(file)).collect()
         };
         for file in dead {
             self.cache.borrow_mut().forget(file.id);
             // A file that cannot be removed is in no one's way: the next start tries again.
             let _ = self.world.remove(&file.path).await;
         }
-        self.free(flushed).await;
     }
 
-    /// Frees what memtables take and nobody else has, a little at a time. Not on the heavy lane: what another thread than its own frees
-    /// the allocator takes back later, all of it at once, and a write would wait for that.
-    pub(crate) async fn free(&self, memtables: impl IntoIterator<Item = Memtable>) {
-        for mut memtable in memtables {
-            while memtable.shed() {
-                self.world.heavy_yield().await;
+    /// Frees flushed memtables that nobody reads any more, in so many pieces at most. Not on the heavy lane: what another thread than its own
+    /// frees the allocator takes back later, all of it at once, and a write would wait for that.
+    pub(crate) async fn free(&self, pieces: usize) {
+        for _ in 0..pieces {
+            {
+                let flushed = &mut self.state.borrow_mut().flushed;
+                let Some(at) = flushed.iter().position(Memtable::is_unused) else { return };
+                if !flushed[at].shed(&mut { PIECE }) {
+                    flushed.swap_remove(at);
+                }
             }
+            self.world.heavy_yield().await;
         }
     }
 
@@ -160,6 +166,7 @@ impl Shard {
             state.flushed.extend(gone.frozen.into_iter().map(|(_, memtable)| memtable).chain([gone.active]));
         }
         self.progress.wake();
+        self.work.wake();
         self.sweep().await;
         Ok(())
     }

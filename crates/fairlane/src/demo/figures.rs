@@ -49,7 +49,7 @@ pub(super) struct Outcome {
     pub(super) machine: Machine,
     /// What a reader must know before believing the figures, as sentences.
     pub(super) notes: Vec<String>,
-    /// What the server can do for one kind of load alone, in closed loops.
+    /// What the server can do for one kind of load alone, in closed loops; of writes for long.
     pub(super) capacity: Capacity,
     /// The experiments, in the order they ran.
     pub(super) chapters: Vec<Chapter>,

@@ -29,8 +29,7 @@ pub(super) fn loads(outcome: &Outcome) -> Vec<Entry> {
     };
     let capacity =
         [&outcome.capacity.reads, &outcome.capacity.batch, &outcome.capacity.writes].into_iter().flatten();
-    let mut out: Vec<Entry> =
-        capacity.map(|found| run("capacity: closed loops, alone".into(), found)).collect();
+    let mut out: Vec<Entry> = capacity.map(|found| run("capacity, alone".into(), found)).collect();
     for chapter in &outcome.chapters {
         for window in &chapter.windows {
             out.extend(window.loads.iter().map(|load| Entry {

@@ -1,5 +1,7 @@
 //! Flushes held back on purpose: what waits meanwhile has memory of its own, bounded, and is written afterwards.
 
+use std::time::Duration;
+
 use super::*;
 
 const TABLE: TableId = TableId(0);
@@ -54,5 +56,20 @@ fn when_memory_for_what_is_held_back_runs_out_it_is_flushed_all_the_same() {
     let stats = shard.stats();
     // Three there may always be.
     assert!(stats.flushes >= 15 && stats.memtables_frozen <= 4 && stats.background_held, "{stats:?}");
+    block_on(shard.shutdown()).expect("closes");
+}
+
+#[test]
+fn a_flushed_memtable_is_freed_when_its_last_reader_is_gone() {
+    let shard = open(8);
+    write(&shard, 1);
+    let now_s = shard.world.now_s();
+    let scan = shard.scan(TABLE, i64::MIN..=i64::MAX, None, now_s);
+    block_on(shard.flush_all()).expect("flushes");
+    block_on(shard.world.sleep(Duration::from_secs(1)));
+    assert!(!shard.state.borrow().flushed.is_empty(), "it is read");
+    drop(scan);
+    block_on(shard.world.sleep(Duration::from_secs(1)));
+    assert!(shard.state.borrow().flushed.is_empty());
     block_on(shard.shutdown()).expect("closes");
 }

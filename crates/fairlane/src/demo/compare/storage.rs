@@ -48,18 +48,21 @@ fn latency_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
     let [running, held, catching_up] = [RUNNING, HELD, CATCHING_UP].map(|kind| p99s(chapter, kind));
     let told = |values: &Vec<f64>| time(median(values.clone()).unwrap_or_default());
     let how = if controllers { "controllers on" } else { "controllers off" };
+    let beside = match catching_up.is_empty() {
+        true => String::new(),
+        false => format!("; {} while catching up, with twice the work", told(&catching_up)),
+    };
     let row = Row {
         what: format!("write p99, running/held back, {how}"),
         seen: format!("×{}", factor(value)),
         detail: format!(
-            "{} running ({}), {} held back ({}); medians of {} and {} phases; {} while catching up, with twice the work",
+            "{} running ({}), {} held back ({}); medians of {} and {} phases{beside}",
             told(&running),
             range(running.clone()),
             told(&held),
             range(held.clone()),
             running.len(),
-            held.len(),
-            told(&catching_up)
+            held.len()
         ),
         goal: if controllers { format!("≤\u{a0}×{P99_MAX}") } else { String::new() },
         value,

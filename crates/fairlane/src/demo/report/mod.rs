@@ -98,7 +98,7 @@ fn head(out: &mut String, outcome: &Outcome) {
     ];
     let capacity = capacity(outcome);
     if !capacity.is_empty() {
-        rows.push(("Capacity, closed loops alone", escaped(&capacity)));
+        rows.push(("Capacity, alone", escaped(&capacity)));
     }
     out.push_str("<dl>");
     for (name, value) in rows {
