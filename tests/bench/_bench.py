@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import urllib.request
 from pathlib import Path
 
@@ -84,6 +85,16 @@ class Server:
                 sums[series] = sums.get(series, 0) + float(value)
         return sums
 
+    def settle(self):
+        """Waits until nothing is flushed or compacted any more, so that what is measured is measured alone."""
+        last, since = None, time.time()
+        while time.time() - since < 3:
+            metrics = self.metrics()
+            now = [written(metrics, group) for group in ("flush", "compaction")]
+            if now != last:
+                last, since = now, time.time()
+            time.sleep(0.25)
+
     def cpu_s(self):
         """CPU the server has used, seconds: the 14th and 15th field of its stat, the name behind which may have blanks."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -103,6 +114,11 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.process.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def written(metrics, group):
+    """Bytes that a group has written to the disk."""
+    return metrics.get(f'fairlane_disk_bytes_total{{group="{group}",direction="write"}}', 0)
 
 
 def ended(load, stop=False):

@@ -264,6 +264,7 @@ def main():
             server.fill("hits", "--rows", str(arguments.rows))
         if arguments.experiment in ("latency", "points", "tpch"):
             server.fill("tpch", "--scale", arguments.scale)
+        server.settle()
         found = EXPERIMENTS[arguments.experiment](server, arguments)
     finally:
         server.end()

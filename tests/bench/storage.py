@@ -23,7 +23,7 @@ import statistics
 import threading
 import time
 
-from _bench import Server, ended
+from _bench import Server, ended, written
 
 # A key of 8 bytes beside it makes about 300.
 ROW = ["--columns", "1", "--value-size", "290"]
@@ -32,20 +32,6 @@ TABLE = "keyspace1.columns1"
 
 def server_on_a_core(binary, *flags):
     return Server(binary, "--request-timeout-ms", "3600000", *flags, on_cpu_0=True)
-
-
-def written(metrics, group):
-    return metrics.get(f'fairlane_disk_bytes_total{{group="{group}",direction="write"}}', 0)
-
-
-def settled(server):
-    """Waits until nothing is flushed or compacted any more, so that what is measured is measured alone."""
-    last, since = None, time.time()
-    while time.time() - since < 3:
-        now = [written(server.metrics(), group) for group in ("flush", "compaction")]
-        if now != last:
-            last, since = now, time.time()
-        time.sleep(0.25)
 
 
 class Scans:
@@ -85,7 +71,7 @@ def ingest(binary, rows, seconds):
             time.sleep(1)
         taken = time.time() - begun
         ended(load)
-        settled(server)
+        server.settle()
         after = server.metrics()
         size = sum(os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(server.folder) for name in names)
         for a, b in zip(samples[::10], samples[10::10]):
@@ -113,7 +99,7 @@ def cache(binary, rows, seconds):
     server = server_on_a_core(binary, "--memory", "256MiB")
     try:
         server.run("admin", "prefill", "--keys", str(rows), "--in-flight", "256", *ROW)
-        settled(server)
+        server.settle()
         reads = ["read", "--keys", str(rows), "--slice", f"1/{max(rows // 300, 1)}", "--no-create", "--rate", "2000", *ROW]
         server.run("admin", *reads, "--duration", f"{seconds}s")
 
@@ -144,7 +130,7 @@ def shares(binary, rows, seconds):
         blocks = "{'class': 'LZ4Compressor', 'chunk_length_in_kb': 512}"
         server.session.execute(f"ALTER TABLE {TABLE} WITH compression = {blocks}")
         server.run("admin", "prefill", "--keys", str(rows), "--in-flight", "256", *ROW)
-        settled(server)
+        server.settle()
         for name, weight in (("one", 100), ("four", 400)):
             server.level(name, f"shares = {weight}")
         reads = ["read", "--keys", str(rows), "--no-create", "--in-flight", "128", "--warmup", "3s", "--duration", f"{seconds}s", *ROW]
@@ -176,7 +162,7 @@ def sequential(binary, rows, seconds):
     server = server_on_a_core(binary, "--memory", "64MiB")
     try:
         server.run("admin", "prefill", "--keys", str(rows), "--in-flight", "256", *ROW)
-        settled(server)
+        server.settle()
         server.level("interactive", "shares = 1000")
         server.level("scans", "shares = 10")
         reads = ["read", "--keys", str(rows), "--no-create", "--rate", "500", "--duration", f"{seconds}s", "--warmup", "1s", *ROW]
