@@ -239,11 +239,15 @@ impl<V: Shed> Branch<V> {
                 Slot::Value(_, value) => value.shed(left),
                 Slot::Branch(branch) => branch.shed(left),
             };
-            if more || *left == 0 {
+            if more {
                 return true;
             }
+            // Something is gone whenever this ends, however much it was.
             *slot = Slot::Empty;
-            *left -= 1;
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                return true;
+            }
         }
         false
     }
