@@ -15,11 +15,6 @@ use pgwire::api::results::FieldFormat;
 const WIDTH: usize = 4;
 const NEGATIVE: i16 = 0x4000;
 
-/// Whether a column is sent in this way.
-pub(crate) fn is_numeric(ty: &DataType) -> bool {
-    ty.is_decimal()
-}
-
 /// A column of decimals as it is sent: texts, or bytes for the binary format.
 ///
 /// # Errors

@@ -21,10 +21,8 @@ use crate::numeric;
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     fields: Arc<Vec<FieldInfo>>,
-    /// The columns that become JSON.
-    json: Vec<usize>,
-    /// The columns of decimals.
-    numeric: Vec<usize>,
+    /// The columns that are converted here: decimals to numerics, what Postgres has no type for to JSON.
+    converted: Vec<usize>,
 }
 
 impl Shape {
@@ -46,19 +44,15 @@ impl Shape {
             each => Format::Individual(each.to_vec()),
         };
         let ty = |place: usize| schema.field(place).data_type();
-        let numeric: Vec<usize> = (0..columns).filter(|&place| numeric::is_numeric(ty(place))).collect();
-        let is_json = |place: &usize| !numeric.contains(place) && !has_postgres_type(ty(*place));
-        let json: Vec<usize> = (0..columns).filter(is_json).collect();
-        let own = [(&json, Type::JSON), (&numeric, Type::NUMERIC)];
-        let texts: Vec<usize> = own.iter().flat_map(|(places, _)| places.iter().copied()).collect();
-        let mut fields = arrow_schema_to_pg_fields(&as_text(schema, &texts), &format, None)?;
-        for (places, ty) in own {
-            for place in places {
-                let (name, format) = (fields[*place].name().to_owned(), fields[*place].format());
-                fields[*place] = FieldInfo::new(name, None, None, ty.clone(), format);
-            }
+        let is_converted = |place: &usize| ty(*place).is_decimal() || !has_postgres_type(ty(*place));
+        let converted: Vec<usize> = (0..columns).filter(is_converted).collect();
+        let mut fields = arrow_schema_to_pg_fields(&as_text(schema, &converted), &format, None)?;
+        for place in &converted {
+            let (name, format) = (fields[*place].name().to_owned(), fields[*place].format());
+            let own = if ty(*place).is_decimal() { Type::NUMERIC } else { Type::JSON };
+            fields[*place] = FieldInfo::new(name, None, None, own, format);
         }
-        Ok(Shape { fields: Arc::new(fields), json, numeric })
+        Ok(Shape { fields: Arc::new(fields), converted })
     }
 
     /// One column of text.
@@ -69,8 +63,7 @@ impl Shape {
     /// Columns of text.
     pub(crate) fn texts(names: &[&str]) -> Shape {
         let field = |name: &&str| FieldInfo::new((*name).into(), None, None, Type::TEXT, FieldFormat::Text);
-        let fields = Arc::new(names.iter().map(field).collect());
-        Shape { fields, json: Vec::new(), numeric: Vec::new() }
+        Shape { fields: Arc::new(names.iter().map(field).collect()), converted: Vec::new() }
     }
 
     /// How it is described to the client.
@@ -83,20 +76,19 @@ impl Shape {
     /// # Errors
     /// A value cannot be written as JSON.
     pub(crate) fn rows(&self, batch: RecordBatch) -> Result<Rows, Failure> {
-        let as_it_is = self.json.is_empty() && self.numeric.is_empty();
-        let batch = if as_it_is { batch } else { self.converted(&batch)? };
+        let batch = if self.converted.is_empty() { batch } else { self.convert(&batch)? };
         Ok(Rows(encode_recordbatch(self.fields.clone(), batch)))
     }
 
     /// With texts, or bytes as they are sent, for the columns that are converted here.
-    fn converted(&self, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
+    fn convert(&self, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
         let mut columns = batch.columns().to_vec();
-        for place in &self.json {
-            columns[*place] = json(&columns[*place])?;
-        }
-        for place in &self.numeric {
-            let format = self.fields[*place].format();
-            columns[*place] = numeric::encoded(&columns[*place], format).map_err(internal)?;
+        for place in &self.converted {
+            let column = &columns[*place];
+            columns[*place] = match column.data_type().is_decimal() {
+                true => numeric::encoded(column, self.fields[*place].format()).map_err(internal)?,
+                false => json(column)?,
+            };
         }
         let given = batch.schema();
         let field = |(field, column): (&Arc<Field>, &ArrayRef)| {
