@@ -144,6 +144,11 @@ impl Embedded {
         self.shard.hold_background(hold);
     }
 
+    /// Begins to flush what this core has in memory, if it is not written to any more. To be called every few seconds.
+    pub fn flush_if_idle(&self) {
+        self.shard.flush_if_idle();
+    }
+
     /// How tokens go to cores.
     pub fn sharding(&self) -> Sharding {
         self.sharding

@@ -25,6 +25,9 @@ use crate::settings::Settings;
 /// How long statements that run may take to finish when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
 
+/// Between two looks whether memory is not written to any more.
+const IDLE_LOOK: Duration = Duration::from_secs(5);
+
 thread_local! {
     /// This core's engine.
     static ENGINE: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
@@ -106,6 +109,9 @@ impl Rooms {
         }
         let shared = self.lanes.block_on(0, Group::CONTROL, move || open_access(levels, admin));
         let shared = shared.map_err(cannot_open)?;
+        for core in 0..self.lanes.cores() {
+            self.lanes.block_on(core, Group::CONTROL, || async { flush_when_idle() });
+        }
         if let Some(phase) = settings.hold_background {
             for core in 0..self.lanes.cores() {
                 self.lanes.block_on(core, Group::CONTROL, move || async move { alternate(phase) });
@@ -230,6 +236,19 @@ pub(crate) fn snapshot(lanes: &Lanes, to: &Path) -> Result<(), String> {
 async fn open_engine(options: Options) -> Result<(), engine::Error> {
     ENGINE.set(Some(Embedded::open(options).await?));
     Ok(())
+}
+
+/// On a core's fast lane: looks now and then whether its memory is to be flushed, until the engine is closed.
+fn flush_when_idle() {
+    let engine = Rc::downgrade(&engine());
+    let work = async move {
+        while let Some(engine) = engine.upgrade() {
+            engine.flush_if_idle();
+            drop(engine);
+            lanes::time::sleep(IDLE_LOOK).await;
+        }
+    };
+    lanes::spawn(Group::CONTROL, work).detach();
 }
 
 /// On a core's fast lane: holds flushes and compactions back in every third phase since 1970, the second of three, until the engine is closed. In

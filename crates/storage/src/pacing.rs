@@ -22,6 +22,12 @@ use crate::world::{LocalBoxFuture, Work, World};
 /// What merging 1 MiB costs until it was measured, ns of CPU: 250 MiB a second.
 const CPU_NS_PER_MIB: u64 = 4_000_000;
 
+/// A memtable smaller than both this and a quarter of the largest is not worth a table file.
+const IDLE_BYTES_MIN: usize = 16 << 20;
+
+/// Log records between two calls of [`Shard::flush_if_idle`] that are next to nothing, if they add less than a sixteenth of that many bytes.
+const IDLE_RECORDS: u64 = 500;
+
 /// Fewer bytes say little about what a merge costs.
 const MEASURED_BYTES_MIN: u64 = 4 << 20;
 
@@ -80,6 +86,8 @@ pub(crate) struct Pacing {
     pub(crate) compacting: Cell<bool>,
     throttle: RefCell<Throttle>,
     delayed_ns: Cell<u64>,
+    /// The last log record, and the bytes of all memtables so far, when it was last looked whether the shard is idle.
+    seen: Cell<(u64, u64)>,
     controls: RefCell<Controls>,
 }
 
@@ -212,6 +220,27 @@ impl Shard {
         }
         self.pacing.hold.set(state);
         self.decide();
+        self.work.wake();
+    }
+
+    /// Begins to flush the memtable if next to nothing was written since the last call and it is of some size. To be called every few
+    /// seconds: what is not written to any more is scanned several times as fast out of columns, takes less memory so, and is nothing that a
+    /// restart would have to replay.
+    pub fn flush_if_idle(&self) {
+        let Some(log) = &self.log else { return };
+        let last = log.last_record();
+        let enough = IDLE_BYTES_MIN.min(self.options.memtable_bytes_max / 4);
+        {
+            let state = &mut *self.state.borrow_mut();
+            let filled = state.frozen_bytes + state.bytes as u64;
+            let (last_seen, filled_seen) = self.pacing.seen.replace((last, filled));
+            let idle = last - last_seen <= IDLE_RECORDS && filled - filled_seen <= enough as u64 / 16;
+            let settled = state.frozen.is_empty() && !self.pacing.is_held();
+            if !idle || !settled || state.closed || self.refuses_writes() || state.bytes < enough {
+                return;
+            }
+            state.freeze(last);
+        }
         self.work.wake();
     }
 

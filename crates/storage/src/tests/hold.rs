@@ -9,7 +9,10 @@ const MEMTABLE: usize = 16 << 10;
 
 fn open(memtables_held: u64) -> Rc<Shard> {
     let pace = PaceOptions { hold_bytes: memtables_held * MEMTABLE as u64, ..PaceOptions::default() };
-    let options = Options { memtable_bytes_max: MEMTABLE, segment_bytes: 64 << 10, pace, ..options() };
+    open_with(Options { memtable_bytes_max: MEMTABLE, segment_bytes: 64 << 10, pace, ..options() })
+}
+
+fn open_with(options: Options) -> Rc<Shard> {
     block_on(Shard::open_in(options, Arc::new(Sim::new(1)))).expect("opens")
 }
 
@@ -71,5 +74,28 @@ fn a_flushed_memtable_is_freed_when_its_last_reader_is_gone() {
     drop(scan);
     block_on(shard.world.sleep(Duration::from_secs(1)));
     assert!(shard.state.borrow().flushed.is_empty());
+    block_on(shard.shutdown()).expect("closes");
+}
+
+#[test]
+fn what_is_not_written_to_any_more_is_flushed() {
+    let bytes_max = 1 << 20;
+    let shard = open_with(Options { memtable_bytes_max: bytes_max, ..options() });
+    let put = |number: i64| {
+        let mut row = RowBuilder::new(&[], &[], 1);
+        row.push(CellRef::live(0, 1, &[7; 100]));
+        block_on(shard.put(TABLE, number, &number.to_be_bytes(), &row.draft()).unwrap()).unwrap();
+    };
+    let looked = || {
+        shard.flush_if_idle();
+        block_on(shard.progress.wait(|| (shard.stats().memtables_frozen == 0).then_some(())));
+        shard.stats().flushes
+    };
+    put(0);
+    assert_eq!((looked(), looked()), (0, 0), "it is too small for a file");
+    let is_half_full = || shard.stats().memtable_bytes >= bytes_max as u64 / 2;
+    (1..10_000).take_while(|_| !is_half_full()).for_each(put);
+    assert_eq!((looked(), looked()), (0, 1), "it was written to, and then no more");
+    assert_eq!((shard.stats().memtable_bytes, looked()), (0, 1));
     block_on(shard.shutdown()).expect("closes");
 }
