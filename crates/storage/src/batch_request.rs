@@ -7,7 +7,8 @@ use arrow_schema::{DataType, Field};
 use bytes::Bytes;
 
 use crate::batches::{ColumnType, elements_field};
-use crate::columnar::bounds::ValueRange;
+use crate::codec::Malformed;
+use crate::columnar::bounds::{self, ValueRange};
 
 /// A column of the batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +82,12 @@ impl BatchRequest {
 
     pub(crate) fn clustering(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         (self.clustering.0.as_ref().map(|edge| &edge[..]), self.clustering.1.as_ref().map(|edge| &edge[..]))
+    }
+
+    /// Whether a row of a block with these bounds may satisfy the conditions.
+    pub(crate) fn may_match(&self, bounds: &Bytes) -> Result<bool, Malformed> {
+        let is_unknown = self.conditions.is_empty() && !self.is_bounded() || bounds.is_empty();
+        Ok(is_unknown || bounds::may_match(bounds, self.clustering(), &self.conditions)?)
     }
 
     pub(crate) fn is_bounded(&self) -> bool {

@@ -1,16 +1,24 @@
-//! A scan that yields Arrow record batches: the rows of a token range, by column.
+//! A scan that yields Arrow record batches: the rows of a token range, by column, partitions in no particular order.
 //!
 //! Sources are the memtables and files of a snapshot, each at its next partition. Again and again:
 //!
-//! 1. The least place among the sources is looked for, and the least among the others.
-//! 2. If only one file is there, its block is taken as it lies, column by column, up to the place of the others: nothing else knows of
-//!    these partitions. Rows that are dead are left out run by run; values that are dead or expired are nulls.
-//! 3. Otherwise, or where a deletion of more than a row is in the way, the one partition is merged and goes row by row.
-//! 4. A block that cannot satisfy the conditions is passed over unread, if no other source overlaps it.
+//! 1. Blocks are read until of every source all partitions below some token, the window's end, are at hand. A block that cannot satisfy the
+//!    conditions is passed over unread, if no other source overlaps it.
+//! 2. Tokens that several sources have in the window are found: those partitions are merged and go row by row. So do those of blocks with static
+//!    cells or deletions of more than a cell, of blocks of version 1, and of files of which not all counts here.
+//! 3. What lies between them nobody else knows of: it is taken as it lies, source by source and column by column. Rows that are dead are left
+//!    out run by run; values that are dead or expired are nulls.
+//!
+//! ```text
+//!  file 1   a   c c   f f f │ j …        b is merged out of file 2 and the memtable,
+//!  file 2     b   c c       │ g g …      c out of both files; a, d e and f f f are taken as they lie;
+//!  memory     b     d e     │ h …        │ is the window's end: file 2 has no more at hand
+//! ```
+//!
+//! A partition that goes on over blocks ends no window. It is taken block by block if nobody else knows of it, and merged if not.
 //!
 //! To be run on a heavy lane: it gives way about every millisecond, not every few microseconds. The cache is neither asked nor filled.
 
-use std::collections::VecDeque;
 use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,22 +28,20 @@ use arrow_schema::SchemaRef;
 use bytes::Bytes;
 
 use crate::batch_request::BatchRequest;
-use crate::columnar::bounds::{ValueRange, may_match};
+use crate::columnar::bounds::ValueRange;
 use crate::error::StorageError;
 use crate::file_source::{FileSource, Place};
 use crate::gather::Gather;
-use crate::memtable::{Entry, Memtable, ScanFrom};
+use crate::memory_source::MemorySource;
 use crate::model::TableId;
 use crate::part::Block;
+use crate::partition::Partition;
 use crate::shard::Shard;
 use crate::table_file::TableFile;
 use crate::view::PartitionView;
 use crate::world::World;
 
-/// Entries taken from a memtable at a time.
-const CHUNK: usize = 64;
-
-/// Blocks taken, and partitions merged, between looks at the scheduler: 10 × 64 KiB at a GB/s, 256 × 2 µs.
+/// Blocks read, and partitions that go row by row, between looks at the scheduler: 10 × 64 KiB at a GB/s, 256 × 2 µs.
 const BLOCKS_A_TURN: u32 = 10;
 const PARTITIONS_A_TURN: u32 = 256;
 
@@ -47,31 +53,13 @@ pub struct BatchScan {
     now_s: u32,
     memory: Vec<MemorySource>,
     files: Vec<FileSource>,
+    /// Sources have numbers: those of `files` come first. Which of them have which tokens in the window; and those that are to be merged.
+    tokens: Vec<(i64, usize)>,
+    apart: Vec<(i64, usize)>,
     turns: (u32, u32),
     /// The token it has come to; `None` before the first and after the last.
     reached: Option<i64>,
     ended: bool,
-}
-
-#[derive(Debug)]
-struct MemorySource {
-    table: Memtable,
-    from: ScanFrom,
-    head: VecDeque<Entry>,
-    done: bool,
-}
-
-impl MemorySource {
-    fn place(&mut self, last: i64) -> Option<Place> {
-        if self.head.is_empty() && !self.done {
-            self.table.collect(&self.from, last, CHUNK, &mut self.head);
-            self.done = self.head.len() < CHUNK;
-            if let Some((token, key, _)) = self.head.back() {
-                self.from = ScanFrom::After(*token, key.clone());
-            }
-        }
-        self.head.front().map(|(token, key, _)| (*token, key.clone()))
-    }
 }
 
 impl Shard {
@@ -86,13 +74,7 @@ impl Shard {
         let (memory, files) = match state.tables.get(&table).filter(|_| first <= last) {
             None => (Vec::new(), Vec::new()),
             Some(table) => {
-                let from = ScanFrom::Token(first);
-                let memory = table.snapshot().into_iter().map(|table| MemorySource {
-                    table,
-                    from: from.clone(),
-                    head: VecDeque::new(),
-                    done: false,
-                });
+                let memory = table.snapshot().into_iter().map(|table| MemorySource::new(table, first));
                 let files = table.files.iter().filter(|file| wanted(file));
                 let files = files.map(|file| FileSource::new(file.clone(), first, last));
                 (memory.collect(), files.collect())
@@ -100,17 +82,20 @@ impl Shard {
         };
         let world = self.world.clone();
         let gather = Gather::new(request, now_s);
-        BatchScan { world, gather, now_s, memory, files, turns: (0, 0), reached: None, ended: false }
+        let (tokens, apart) = (Vec::new(), Vec::new());
+        BatchScan {
+            world,
+            gather,
+            now_s,
+            memory,
+            files,
+            tokens,
+            apart,
+            turns: (0, 0),
+            reached: None,
+            ended: false,
+        }
     }
-}
-
-/// Who is next.
-enum Next {
-    End,
-    /// A file alone, up to the place of the others.
-    Alone(usize, Option<Place>),
-    /// Several, or memory.
-    Merge(Place),
 }
 
 impl BatchScan {
@@ -124,6 +109,7 @@ impl BatchScan {
     pub fn narrow(&mut self, conditions: Vec<ValueRange>, clustering: (Bound<Bytes>, Bound<Bytes>)) {
         self.gather.request.conditions = conditions;
         self.gather.request.clustering = clustering;
+        self.files.iter_mut().for_each(FileSource::forget);
     }
 
     /// How much of the range of tokens is done, from 0 to 1.
@@ -146,154 +132,276 @@ impl BatchScan {
             if self.gather.is_full() {
                 return self.batch().map(Some);
             }
-            match self.choose().await? {
-                Next::End => {
-                    self.ended = true;
-                    return if self.gather.is_empty() { Ok(None) } else { self.batch().map(Some) };
-                }
-                Next::Alone(file, bound) => {
-                    if !self.take_block(file, bound.as_ref())? {
-                        let place = self.files[file].place()?.expect("a part is at hand");
-                        self.merge(place).await?;
-                    }
-                    self.turns.0 += 1;
-                }
-                Next::Merge(place) => {
-                    self.merge(place).await?;
-                    self.turns.1 += 1;
-                }
+            let Some(end) = self.window().await? else {
+                self.ended = true;
+                return if self.gather.is_empty() { Ok(None) } else { self.batch().map(Some) };
+            };
+            self.look(end)?;
+            if self.tokens.is_empty() {
+                self.go_on().await?;
+            } else {
+                self.take(end).await?;
+                self.reached =
+                    Some(i64::try_from(end).unwrap_or(i64::MAX)).filter(|_| !self.gather.is_full());
             }
-            if self.turns.0 >= BLOCKS_A_TURN || self.turns.1 >= PARTITIONS_A_TURN {
-                self.turns = (0, 0);
-                self.world.heavy_yield().await;
-            }
+            self.give_way().await;
         }
     }
 
-    /// Finds the least place, reading blocks that are not to be passed over.
-    async fn choose(&mut self) -> Result<Next, StorageError> {
+    async fn give_way(&mut self) {
+        if self.turns.0 >= BLOCKS_A_TURN || self.turns.1 >= PARTITIONS_A_TURN {
+            self.turns = (0, 0);
+            self.world.heavy_yield().await;
+        }
+    }
+
+    /// Reads until all partitions below the window's end, which it gives, are at hand; `None` if nothing is left.
+    async fn window(&mut self) -> Result<Option<i128>, StorageError> {
         let last = *self.gather.request.tokens.end();
         loop {
-            let mut places: Vec<(Place, Option<usize>)> = Vec::new();
+            let mut end = i128::from(last) + 1;
+            let (mut any, mut unread) = (false, None::<(i64, usize)>);
             for source in &mut self.memory {
-                places.extend(source.place(last).map(|place| (place, None)));
+                source.fill(last);
+                any |= source.tokens().next().is_some();
+                end = end.min(source.end());
             }
-            for (index, file) in self.files.iter().enumerate() {
-                places.extend(file.place()?.map(|place| (place, Some(index))));
+            for (index, file) in self.files.iter_mut().enumerate() {
+                if !file.plain {
+                    file.skip()?;
+                }
+                match file.token()?.filter(|token| *token <= last) {
+                    None => {}
+                    Some(_) if file.is_loaded() => {
+                        any = true;
+                        end = end.min(file.end()?);
+                    }
+                    Some(token) if unread.is_none_or(|(least, _)| token < least) => {
+                        unread = Some((token, index))
+                    }
+                    Some(_) => {}
+                }
             }
-            places.retain(|((token, _), _)| *token <= last);
-            places.sort();
-            let Some((least, who)) = places.first() else { return Ok(Next::End) };
-            self.reached = Some(least.0);
-            // Blocks not read yet may start before what they hold counts.
-            let unread = places
-                .iter()
-                .take_while(|(place, _)| place == least)
-                .filter_map(|(_, who)| *who)
-                .find(|file| !self.files[*file].is_loaded());
-            if let Some(file) = unread {
-                let others =
-                    places.iter().find(|(_, who)| *who != Some(file)).map(|(place, _)| place.clone());
-                if self.may_pass_over(file, others.as_ref())? {
-                    self.files[file].next_block += 1;
-                } else {
+            // A partition that starts at the end may be merged next: who has it is to be known then.
+            match unread.filter(|(token, _)| i128::from(*token) <= end) {
+                Some((_, file)) if self.may_pass_over(file)? => self.files[file].next_block += 1,
+                Some((_, file)) => {
                     self.files[file].load().await?;
                     self.files[file].skip()?;
                 }
-                continue;
+                None => return Ok(any.then_some(end)),
             }
-            if let Some(file) = *who
-                && self.files[file].skip()?
-            {
-                continue;
-            }
-            let bound = places.get(1).map(|(place, _)| place.clone());
-            return Ok(match who {
-                Some(file) if bound.as_ref() != Some(least) => Next::Alone(*file, bound),
-                _ => Next::Merge(least.clone()),
-            });
+            self.turns.0 += 1;
+            self.give_way().await;
         }
+    }
+
+    /// Finds what there is below `end`, and what of it is to be merged.
+    fn look(&mut self, end: i128) -> Result<(), StorageError> {
+        self.tokens.clear();
+        self.apart.clear();
+        if let Some(alone) = self.alone(end)? {
+            self.tokens.push(alone);
+            return Ok(());
+        }
+        for (source, file) in self.files.iter().enumerate() {
+            let before = self.tokens.len();
+            for part in file.parts_below(end)? {
+                let token = file.token_of(part)?;
+                if file.plain || file.file.entry.owns(token) {
+                    self.tokens.push((token, source));
+                }
+            }
+            if !file.plain {
+                self.apart.extend_from_slice(&self.tokens[before..]);
+            }
+        }
+        for (source, memory) in (self.files.len()..).zip(&self.memory) {
+            let below = memory.tokens().take_while(|token| i128::from(*token) < end);
+            self.tokens.extend(below.map(|token| (token, source)));
+        }
+        // Those of a source ascend, which this sort makes use of.
+        self.tokens.sort();
+        for same in self.tokens.chunk_by(|(one, _), (next, _)| one == next) {
+            // Sorted by their sources.
+            if same[0].1 != same[same.len() - 1].1 {
+                self.apart.extend_from_slice(same);
+            }
+        }
+        self.apart.sort_unstable();
+        self.apart.dedup();
+        Ok(())
+    }
+
+    /// The first token of the only source that has any below `end`, if all of it can be taken as it lies.
+    fn alone(&self, end: i128) -> Result<Option<(i64, usize)>, StorageError> {
+        let mut alone = None;
+        for source in 0..self.files.len() + self.memory.len() {
+            let next = match source.checked_sub(self.files.len()) {
+                Some(memory) => self.memory[memory].tokens().next(),
+                None => self.files[source].token()?,
+            };
+            if let Some(token) = next.filter(|token| i128::from(*token) < end)
+                && alone.replace((token, source)).is_some()
+            {
+                return Ok(None);
+            }
+        }
+        Ok(alone.filter(|(_, source)| self.files.get(*source).is_none_or(|file| file.plain)))
+    }
+
+    /// Takes what there is below `end`, or as much of it as fills a batch.
+    async fn take(&mut self, end: i128) -> Result<(), StorageError> {
+        let apart = std::mem::take(&mut self.apart);
+        for same in apart.chunk_by(|(one, _), (next, _)| one == next) {
+            let token = same[0].0;
+            for (_, source) in same {
+                self.take_below(*source, i128::from(token))?;
+            }
+            // Several, if their keys have the same token.
+            while !self.gather.is_full()
+                && let Some(place) = self.least_of(same, token)?
+            {
+                self.merge(place).await?;
+                self.give_way().await;
+            }
+        }
+        self.apart = apart;
+        (0..self.files.len() + self.memory.len()).try_for_each(|source| self.take_below(source, end))
+    }
+
+    /// The least place with this token in these sources.
+    fn least_of(&self, sources: &[(i64, usize)], token: i64) -> Result<Option<Place>, StorageError> {
+        let mut least: Option<Place> = None;
+        for (_, source) in sources {
+            let place = self.place(*source)?.filter(|place| place.0 == token);
+            if let Some(place) = place
+                && least.as_ref().is_none_or(|least| place < *least)
+            {
+                least = Some(place);
+            }
+        }
+        Ok(least)
+    }
+
+    fn place(&self, source: usize) -> Result<Option<Place>, StorageError> {
+        match source.checked_sub(self.files.len()) {
+            Some(memory) => Ok(self.memory[memory].place()),
+            None => self.files[source].place(),
+        }
+    }
+
+    /// Takes as it lies what a source has at hand below `end`, unless there is a batch's worth already.
+    fn take_below(&mut self, source: usize, end: i128) -> Result<(), StorageError> {
+        let Some(file) = self.files.get_mut(source) else {
+            let memory = source - self.files.len();
+            while !self.gather.is_full()
+                && let Some((token, key, partition)) = self.memory[memory].next_below(end)
+            {
+                self.gather.append_view(&(token, key), &PartitionView::new(partition, self.now_s));
+                self.turns.1 += 1;
+            }
+            return Ok(());
+        };
+        let parts = file.parts_below(end)?;
+        if parts.is_empty() || self.gather.is_full() {
+            return Ok(());
+        }
+        // Of a file that is not plain all that counts is merged.
+        let wanted = file.plain && file.may_match(&self.gather.request)?;
+        let damaged = file.file.malformed(file.next_block - 1);
+        if let Some((block, part)) = &mut file.block {
+            *part = parts.end;
+            if let Block::Columns(block) = block
+                && wanted
+            {
+                self.gather.append(block, parts).map_err(damaged)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the least partition, or what is at hand of it, where it may go on in the next block.
+    async fn go_on(&mut self) -> Result<(), StorageError> {
+        let last = *self.gather.request.tokens.end();
+        let mut places: Vec<(Place, usize)> = Vec::new();
+        for source in 0..self.files.len() + self.memory.len() {
+            places
+                .extend(self.place(source)?.filter(|(token, _)| *token <= last).map(|place| (place, source)));
+        }
+        places.sort();
+        let Some((least, source)) = places.first() else { return Ok(()) };
+        let bound = places.get(1).map(|(place, _)| place);
+        self.reached = Some(least.0);
+        if *source < self.files.len() && bound != Some(least) && self.take_piece(*source, bound)? {
+            return Ok(());
+        }
+        let least = least.clone();
+        self.merge(least).await
     }
 
     /// Whether the next block of a file can be left unread: nothing in it satisfies the conditions, nothing else knows of its
     /// partitions, and what comes behind does not need it.
-    fn may_pass_over(&self, file: usize, others: Option<&Place>) -> Result<bool, StorageError> {
-        let FileSource { file, next_block, .. } = &self.files[file];
+    fn may_pass_over(&self, index: usize) -> Result<bool, StorageError> {
+        let FileSource { file, next_block, .. } = &self.files[index];
         let entry = &file.index[*next_block];
-        let request = &self.gather.request;
-        if request.conditions.is_empty() && !request.is_bounded() || entry.bounds.is_empty() {
+        if self.gather.request.may_match(&entry.bounds).map_err(file.malformed(*next_block))? {
             return Ok(false);
         }
-        let alone = match (file.index.get(next_block + 1), others) {
-            (Some(next), _) if next.start.clustering.is_some() && !next.plain => false,
-            (_, None) => true,
-            (None, Some(_)) => false,
-            (Some(next), Some((token, key))) => {
+        let next = file.index.get(next_block + 1);
+        let is_cut = next.is_some_and(|next| next.start.clustering.is_some());
+        if is_cut && next.is_some_and(|next| !next.plain) {
+            return Ok(false);
+        }
+        for source in (0..self.files.len() + self.memory.len()).filter(|source| *source != index) {
+            let place = self.place(source)?.filter(|(token, _)| token <= self.gather.request.tokens.end());
+            let Some((token, key)) = place else { continue };
+            let is_behind = next.is_some_and(|next| {
                 let end = (next.start.token, &next.start.key);
-                if next.start.clustering.is_some() { end < (*token, key) } else { end <= (*token, key) }
+                if is_cut { end < (token, &key) } else { end <= (token, &key) }
+            });
+            if !is_behind {
+                return Ok(false);
             }
-        };
-        let damaged = file.malformed(*next_block);
-        let clustering = request.clustering();
-        Ok(alone && !may_match(&entry.bounds, clustering, &request.conditions).map_err(damaged)?)
+        }
+        Ok(true)
     }
 
-    /// Takes partitions of the block at hand as they lie, up to `bound`; false if not even one could be.
-    fn take_block(&mut self, file: usize, bound: Option<&Place>) -> Result<bool, StorageError> {
-        let FileSource { file: table, next_block, block, .. } = &self.files[file];
-        let (table, next_block) = (table.clone(), *next_block);
-        let damaged = table.malformed(next_block - 1);
-        let next = table.index.get(next_block).map(|entry| (entry.start.token, &entry.start.key));
-        let Some((Block::Columns(block), part)) = block else { return Ok(false) };
-        if block.has_heads() || !table.entry.owners.is_empty() {
+    /// Takes as it lies what is at hand of the partition that ends a file's block, unless others, the least of whose places is `bound`, may
+    /// know of it.
+    fn take_piece(&mut self, source: usize, bound: Option<&Place>) -> Result<bool, StorageError> {
+        let file = &self.files[source];
+        let Some(next) = file.file.index.get(file.next_block).filter(|_| file.plain) else {
+            return Ok(false);
+        };
+        let (token, key) = (next.start.token, &next.start.key);
+        if bound.is_some_and(|bound| (token, key) >= (bound.0, &bound.1)) {
             return Ok(false);
         }
-        // A partition that goes on from a block with a deletion never comes here: it was merged whole.
-        let last = *self.gather.request.tokens.end();
-        let inside = |place: (i64, &bytes::Bytes)| {
-            place.0 <= last && bound.is_none_or(|(token, key)| place < (*token, key))
-        };
-        let end = match next {
-            Some(next) if inside(next) => block.parts,
-            _ => {
-                let keys = block.keys().map_err(&damaged)?;
-                let past = last.checked_add(1).map_or(block.parts, |token| keys.lower_bound(token, &[]));
-                bound.map_or(past, |(token, key)| past.min(keys.lower_bound(*token, key)))
-            }
-        };
-        let parts = *part..end;
-        if parts.is_empty() {
-            return Ok(false);
-        }
-        let block = block.clone();
-        let taken = self.gather.append(&block, parts.clone()).map_err(&damaged)?;
-        if taken && let Some((_, part)) = &mut self.files[file].block {
-            *part = parts.end;
-        }
-        Ok(taken)
+        self.take_below(source, i128::from(token) + 1)?;
+        Ok(true)
     }
 
     /// Merges the partition at this place out of all sources that have it, and appends its rows.
     async fn merge(&mut self, place: Place) -> Result<(), StorageError> {
         let mut merged = None;
-        let mut add = |partition: crate::partition::Partition| {
+        let mut add = |partition: Partition| {
             merged = Some(match merged.take() {
                 None => partition,
                 Some(other) => partition.merge(other),
             });
         };
-        for source in &mut self.memory {
-            if source.head.front().is_some_and(|(token, key, _)| (*token, key) == (place.0, &place.1)) {
-                source.head.pop_front().into_iter().for_each(|(_, _, partition)| add(partition));
-            }
-        }
-        for file in &mut self.files {
-            if file.is_loaded() && file.place()?.as_ref() == Some(&place) {
+        self.memory.iter_mut().filter_map(|source| source.take(&place)).for_each(&mut add);
+        // One that goes past what does not count here when the next window is looked for may stand on it now.
+        for file in self.files.iter_mut().filter(|file| file.is_loaded() && file.file.entry.owns(place.0)) {
+            if file.place()?.as_ref() == Some(&place) {
                 add(file.partition().await?);
             }
         }
-        let Some(merged) = merged else { return Ok(()) };
-        self.gather.append_view(&place, &PartitionView::new(merged, self.now_s));
+        if let Some(merged) = merged {
+            self.gather.append_view(&place, &PartitionView::new(merged, self.now_s));
+        }
+        self.turns.1 += 1;
         Ok(())
     }
 

@@ -92,7 +92,35 @@ pub(crate) fn check_batches(shard: &Rc<Shard>, table: TableId, tokens: (i64, i64
         assert!(batch.num_rows() > 0, "{what}: an empty batch");
         found.extend(lines_of(&batch));
     }
+    // Partitions come in no particular order, rows of a partition in theirs.
+    found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
     assert_eq!(found, expected, "{what}: batches of {table:?} in {tokens:?}");
+}
+
+/// Of all rows those with numbers in a range, and the same by a scan that is narrowed to the range on its way.
+fn check_narrowed(shard: &Rc<Shard>, random: &mut Random, what: &str) {
+    let low = random.below(900) as i64 - 300;
+    let range = low..=low + random.below(200) as i64;
+    let bound = |number: &i64| Bound::Included(Bytes::copy_from_slice(&number.to_be_bytes()));
+    let (low, high) = (bound(range.start()), bound(range.end()));
+    let condition = ValueRange { column: 0, encoding: ColumnEncoding::Signed(8), low, high };
+    let lines = |narrowed_after: Option<u64>| {
+        let mut scan = shard.scan_batches(TABLE, request(2, 20), 0);
+        let (mut lines, mut batches) = (Vec::new(), 0);
+        loop {
+            if narrowed_after == Some(batches) {
+                scan.narrow(vec![condition.clone()], (Bound::Unbounded, Bound::Unbounded));
+            }
+            let Some(batch) = block_on(scan.next()).expect(what) else { break };
+            lines.extend(lines_of(&batch));
+            batches += 1;
+        }
+        let number = |line: &Line| Some(i64::from_be_bytes(line.3[0].as_ref()?[..].try_into().ok()?));
+        lines.retain(|line| number(line).is_some_and(|number| range.contains(&number)));
+        lines.sort();
+        lines
+    };
+    assert_eq!(lines(Some(random.below(4))), lines(None), "{what}: numbers in {range:?}");
 }
 
 const TABLE: TableId = TableId(3);
@@ -156,6 +184,63 @@ fn files_that_do_and_do_not_overlap_are_scanned_alike() {
         }
     }
     block_on(shard.shutdown()).unwrap();
+}
+
+/// Sources that overlap in every way: tokens that several keys share, within and across sources, at both ends of the range too;
+/// partitions of more than a block; deleted partitions and rows; static cells; files that end anywhere.
+#[test]
+fn sources_that_overlap_in_every_way_lose_and_double_nothing() {
+    for seed in 0..12 {
+        let shard = open();
+        let mut random = Random::new(seed);
+        let pick = [i64::MIN, i64::MIN + 1, -7, 0, 5, 6, 1000, i64::MAX - 1, i64::MAX];
+        for round in 0..6 {
+            let timestamp = 10 + round;
+            for _ in 0..random.below(120) {
+                let token = match random.below(3) {
+                    0 => pick[random.below(pick.len() as u64) as usize],
+                    _ => random.below(400) as i64 - 200,
+                };
+                // Two keys for each token.
+                let key =
+                    Bytes::from(vec![random.below(5).min(1) as u8; 1 + token.unsigned_abs() as usize % 3]);
+                let rows = if random.below(30) == 0 { 150 } else { 1 + random.below(3) };
+                let mut changes = Vec::new();
+                for at in 0..rows {
+                    let clustering = (at as u16).to_be_bytes();
+                    let mut row = RowBuilder::new(&[], &clustering, timestamp);
+                    let number = token.wrapping_add(100 * round);
+                    row.push(CellRef::live(0, timestamp, &number.to_be_bytes()));
+                    row.push(CellRef::live(1, timestamp, &[b'x'; 40][..random.below(40) as usize]));
+                    changes.push(Change::Row(row.finish()));
+                }
+                let deletion = Deletion { timestamp: timestamp - 1, deleted_at_s: 1000 };
+                match random.below(40) {
+                    0 => changes.push(Change::DeletePartition(deletion)),
+                    1 => {
+                        let mut row = RowBuilder::new(&[], &[0, 1], timestamp);
+                        row.deletion(Some(deletion));
+                        changes.push(Change::Row(row.finish()));
+                    }
+                    2 => {
+                        let mut row = RowBuilder::new(&[], &[], timestamp);
+                        row.push(CellRef::live(3, timestamp, b"static"));
+                        changes.push(Change::Static(row.finish()));
+                    }
+                    _ => {}
+                }
+                block_on(shard.apply(vec![Mutation { table: TABLE, token, key, changes }]).unwrap()).unwrap();
+            }
+            if random.below(4) > 0 {
+                block_on(shard.flush_all()).unwrap();
+            }
+            for tokens in [(i64::MIN, i64::MAX), (-100, 1000), (0, 0), (5, i64::MAX - 1)] {
+                check_batches(&shard, TABLE, tokens, 0, &format!("seed {seed}, round {round}"));
+            }
+            check_narrowed(&shard, &mut random, &format!("seed {seed}, round {round}"));
+        }
+        block_on(shard.shutdown()).unwrap();
+    }
 }
 
 #[test]

@@ -141,7 +141,16 @@ impl ColumnOut {
 
     /// Adds a value several times.
     pub(crate) fn push_repeated(&mut self, value: &[u8], count: usize) {
-        (0..count).for_each(|_| self.push(Some(value)));
+        match self.kind.width() {
+            Some((width, true)) if value.len() == width => {
+                let mut turned = [0; 8];
+                turned[..width].copy_from_slice(value);
+                turned[..width].reverse();
+                (0..count).for_each(|_| self.data.extend_from_slice(&turned[..width]));
+                self.nulls.append_n_non_nulls(count);
+            }
+            _ => (0..count).for_each(|_| self.push(Some(value))),
+        }
     }
 
     /// Adds a stretch of a block's column as it lies. Without marks all slots have a value.

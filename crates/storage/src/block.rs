@@ -64,6 +64,10 @@ impl Block {
         if offset >= table { Err(Malformed) } else { Ok(Reader::at(self.data.clone(), offset)) }
     }
 
+    pub(crate) fn token(&self, part: usize) -> Result<i64, Malformed> {
+        self.reader(part)?.i64()
+    }
+
     /// Decodes the head of a part.
     pub(crate) fn part(&self, index: usize) -> Result<Part, Malformed> {
         let mut reader = self.reader(index)?;

@@ -1,9 +1,11 @@
 //! A table file as a source of a scan: its blocks in order.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::batch_request::BatchRequest;
 use crate::codec::Malformed;
 use crate::error::StorageError;
 use crate::part::{Block, Part};
@@ -23,6 +25,10 @@ pub(crate) struct FileSource {
     pub(crate) next_block: usize,
     /// The block at hand and the part in it that comes next.
     pub(crate) block: Option<(Block, usize)>,
+    /// What is at hand can be taken as it lies where no other source knows of it: see [`Block::is_plain`]; and all of it counts here.
+    pub(crate) plain: bool,
+    /// Whether rows at hand may satisfy the conditions; `None` until it is asked.
+    matches: Option<bool>,
     blocks: ReadAhead,
     first: i64,
 }
@@ -30,10 +36,12 @@ pub(crate) struct FileSource {
 impl FileSource {
     /// Everything from the first token on; nothing behind the last is read ahead.
     pub(crate) fn new(file: Arc<TableFile>, first: i64, last: i64) -> FileSource {
+        // What does not count is not even read.
+        let first = first.max(file.entry.from);
         let start = BlockStart { token: first, key: Bytes::new(), clustering: None };
         let next_block = file.block_at(&start);
         let blocks = ReadAhead::new(file.clone(), last);
-        FileSource { file, next_block, block: None, blocks, first }
+        FileSource { file, next_block, block: None, plain: false, matches: None, blocks, first }
     }
 
     fn damaged(&self) -> StorageError {
@@ -49,8 +57,63 @@ impl FileSource {
         }
         let block = self.blocks.block(index).await?;
         self.next_block += 1;
+        let plain = block.is_plain().map_err(|Malformed| self.damaged())?;
+        self.matches = None;
+        self.plain = plain && self.file.entry.owners.is_empty();
         self.block = Some((block, 0));
         Ok(true)
+    }
+
+    /// The least token that may come next. `None` at its end.
+    pub(crate) fn token(&self) -> Result<Option<i64>, StorageError> {
+        match self.block.as_ref().filter(|_| self.is_loaded()) {
+            Some((_, part)) => self.token_of(*part).map(Some),
+            None => Ok(self.file.index.get(self.next_block).map(|entry| entry.start.token)),
+        }
+    }
+
+    /// All partitions below this are at hand, given that any is.
+    pub(crate) fn end(&self) -> Result<i128, StorageError> {
+        if let Some(entry) = self.file.index.get(self.next_block) {
+            return Ok(i128::from(entry.start.token));
+        }
+        // Not beyond: of a file that starts there nothing is to be read yet.
+        let Some((block, _)) = &self.block else { return Ok(i128::MAX) };
+        let last = block.token(block.parts() - 1).map_err(|Malformed| self.damaged())?;
+        Ok(i128::from(last) + 1)
+    }
+
+    /// The parts at hand below `end`.
+    pub(crate) fn parts_below(&self, end: i128) -> Result<Range<usize>, StorageError> {
+        let Some((block, part)) = self.block.as_ref() else { return Ok(0..0) };
+        let (mut low, mut high) = (*part, block.parts());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let token = block.token(middle).map_err(|Malformed| self.damaged())?;
+            if i128::from(token) < end { low = middle + 1 } else { high = middle }
+        }
+        Ok(*part..low)
+    }
+
+    /// The token of a part at hand.
+    pub(crate) fn token_of(&self, part: usize) -> Result<i64, StorageError> {
+        let (block, _) = self.block.as_ref().expect("a block is at hand");
+        block.token(part).map_err(|Malformed| self.damaged())
+    }
+
+    /// Whether rows of the block at hand may satisfy the conditions of a request. Remembered until [`FileSource::forget`].
+    pub(crate) fn may_match(&mut self, request: &BatchRequest) -> Result<bool, StorageError> {
+        if self.matches.is_none() {
+            let index = self.next_block - 1;
+            let matches = request.may_match(&self.file.index[index].bounds);
+            self.matches = Some(matches.map_err(self.file.malformed(index))?);
+        }
+        Ok(self.matches == Some(true))
+    }
+
+    /// The conditions are others now.
+    pub(crate) fn forget(&mut self) {
+        self.matches = None;
     }
 
     /// Where it is: the place of the next partition, or less than that where the next block has not been read. `None` at its end.
@@ -71,20 +134,17 @@ impl FileSource {
         self.block.as_ref().is_some_and(|(block, part)| *part < block.parts())
     }
 
-    /// Goes past partitions before the scan's start and those that do not count here; true if there were any.
-    pub(crate) fn skip(&mut self) -> Result<bool, StorageError> {
-        let before = self.block.as_ref().map(|(_, part)| *part);
-        while let Some((block, part)) = &mut self.block
-            && *part < block.parts()
-        {
-            let next = block.part(*part).map_err(self.file.malformed(self.next_block - 1))?;
-            let (token, _) = next.place();
+    /// Goes past partitions before the scan's start and those that do not count here.
+    pub(crate) fn skip(&mut self) -> Result<(), StorageError> {
+        let Some((block, part)) = &mut self.block else { return Ok(()) };
+        while *part < block.parts() {
+            let token = block.token(*part).map_err(self.file.malformed(self.next_block - 1))?;
             if token >= self.first && self.file.entry.owns(token) {
                 break;
             }
             *part += 1;
         }
-        Ok(before != self.block.as_ref().map(|(_, part)| *part))
+        Ok(())
     }
 
     fn take_part(&mut self) -> Result<Part, StorageError> {

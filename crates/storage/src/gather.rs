@@ -24,6 +24,9 @@ pub(crate) struct Gather {
     schema: SchemaRef,
     now_s: u32,
     out: Vec<Out>,
+    /// The places among the columns asked for of those that come from the rows' cells, ascending by column, and of the others.
+    cells: Vec<(u32, usize)>,
+    others: Vec<usize>,
     rows: usize,
 }
 
@@ -87,7 +90,16 @@ impl Out {
 impl Gather {
     pub(crate) fn new(request: BatchRequest, now_s: u32) -> Gather {
         let fields: Vec<_> = request.columns.iter().map(|column| column.field()).collect();
-        Gather { request, schema: Arc::new(Schema::new(fields)), now_s, out: Vec::new(), rows: 0 }
+        let (mut cells, mut others) = (Vec::new(), Vec::new());
+        for (place, column) in request.columns.iter().enumerate() {
+            match column {
+                ScanColumn::Cell(column, _) | ScanColumn::Elements(column) => cells.push((*column, place)),
+                _ => others.push(place),
+            }
+        }
+        cells.sort_unstable();
+        let schema = Arc::new(Schema::new(fields));
+        Gather { request, schema, now_s, out: Vec::new(), cells, others, rows: 0 }
     }
 
     pub(crate) fn schema(&self) -> &SchemaRef {
@@ -103,14 +115,10 @@ impl Gather {
         self.rows >= self.request.rows.max(1) || self.out.iter().any(|out| out.bytes() >= COLUMN_BYTES_MAX)
     }
 
-    /// Appends the rows of these parts of a block; false if rows of it were deleted.
-    pub(crate) fn append(&mut self, block: &Block, parts: Range<usize>) -> Result<bool, Malformed> {
+    /// Appends the rows of these parts of a block that is plain.
+    pub(crate) fn append(&mut self, block: &Block, parts: Range<usize>) -> Result<(), Malformed> {
         if block.row_count() == 0 {
-            return Ok(true);
-        }
-        let marks = block.row_marks()?;
-        if !marks.undeleted() {
-            return Ok(false);
+            return Ok(());
         }
         let rows = block.rows_of(parts.start)?.start..block.rows_of(parts.end - 1)?.end;
         self.start();
@@ -130,7 +138,7 @@ impl Gather {
             // The row that ended the run is dead.
             from = to + 1;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Appends rows that are all alive.
@@ -190,12 +198,18 @@ impl Gather {
         for row in view.range(start, end, false).filter(is_there) {
             any = true;
             self.rows += 1;
-            for (column, out) in self.request.columns.iter().zip(&mut self.out) {
+            for at in &self.others {
+                let (column, out) = (self.request.columns[*at], &mut self.out[*at]);
                 match column {
                     ScanColumn::Clustering(_) => out.push(Some(row.clustering())),
-                    ScanColumn::Cell(column, _) => out.push(row.cell(*column).and_then(|cell| cell.value())),
-                    ScanColumn::Elements(column) => out.push_elements(row.elements(*column)),
-                    column => push_of_partition(*column, place, view, out),
+                    column => push_of_partition(column, place, view, out),
+                }
+            }
+            // Ascending: one walk over the row's cells for all columns.
+            for (column, at) in &self.cells {
+                match &mut self.out[*at] {
+                    Out::Cells(out) => out.push(row.cell(*column).and_then(|cell| cell.value())),
+                    out => out.push_elements(row.elements(*column)),
                 }
             }
         }

@@ -25,6 +25,7 @@ mod layout;
 mod log;
 mod lookup;
 mod manifest;
+mod memory_source;
 mod memtable;
 mod merge;
 mod merge_job;

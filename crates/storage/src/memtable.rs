@@ -245,6 +245,15 @@ impl Memtable {
         if first > last {
             return;
         }
+        let mut near = limit.saturating_sub(out.len());
+        let _ = self.buckets.visit(first, last, &mut |_, bucket| {
+            match bucket {
+                Bucket::Row(row) => row.prefetch(),
+                Bucket::Other(other) => lanes::prefetch(&**other),
+            }
+            near = near.saturating_sub(1);
+            if near == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
         let _ = self.buckets.visit(first, last, &mut |token, bucket| {
             let after = match from {
                 ScanFrom::After(at, key) if *at == token => Some(key),

@@ -64,6 +64,23 @@ impl Block {
         }
     }
 
+    pub(crate) fn token(&self, part: usize) -> Result<i64, Malformed> {
+        match self {
+            Block::Rows(block) => block.token(part),
+            Block::Columns(block) => Ok(block.keys()?.token(part)),
+        }
+    }
+
+    /// Whether its columns say all there is to say of its rows: no row, range or partition was deleted and there are no static cells.
+    pub(crate) fn is_plain(&self) -> Result<bool, Malformed> {
+        match self {
+            Block::Columns(block) if !block.has_heads() => {
+                Ok(block.row_count() == 0 || block.row_marks()?.undeleted())
+            }
+            _ => Ok(false),
+        }
+    }
+
     pub(crate) fn part(&self, index: usize) -> Result<Part, Malformed> {
         match self {
             Block::Rows(block) => block.part(index).map(Part::Rows),

@@ -81,6 +81,9 @@ const RANGE_OVERHEAD: usize = 2 * (size_of::<Position>() + size_of::<Option<Dele
 /// A partition of more rows than this is freed row by row: to take one out costs as much as to drop several with their set.
 const ROWS_AT_ONCE: usize = 64;
 
+/// Rows of a partition that are fetched ahead, at most.
+const ROWS_FETCHED: usize = 8;
+
 impl Shed for Partition {
     /// Rows only: ranges are few, or written one by one to one key.
     fn shed(&mut self, left: &mut usize) -> bool {
@@ -170,6 +173,22 @@ impl Partition {
         };
         bytes += rest.iter().map(|change| partition.apply(change)).sum::<usize>();
         (partition, bytes)
+    }
+
+    /// Has the processor fetch what is to be known of it first.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        match self {
+            Partition::Single(row) => row.prefetch(),
+            Partition::Full(full) => lanes::prefetch(&**full),
+        }
+    }
+
+    /// Has it fetch the first rows.
+    pub(crate) fn prefetch_rows(&self) {
+        if let Partition::Full(full) = self {
+            full.rows.iter().take(ROWS_FETCHED).for_each(Row::prefetch);
+        }
     }
 
     /// Applies one change; returns about how many bytes the partition grew by.

@@ -337,6 +337,28 @@ impl<'a> Cells<'a> {
         (self.at, self.payload) = (walk.at, payload.at);
         Some(CellRef { column, path, timestamp, value })
     }
+
+    /// Passes over the cells of smaller columns, reading no more of them than it takes to find the next.
+    #[inline]
+    fn seek(&mut self, column: u32) -> Option<()> {
+        while self.at < self.end {
+            let mut walk = Walk { bytes: &self.bytes[..self.end], at: self.at };
+            if walk.varint()? >= column as usize {
+                break;
+            }
+            let kind = walk.u8()?;
+            let state = match kind & 3 {
+                EXPIRING => 8,
+                DEAD => 4,
+                _ => 0,
+            };
+            walk.at += state + if kind & OWN_TIMESTAMP != 0 { 8 } else { 0 };
+            self.payload += if kind & PATH != 0 { walk.varint()? } else { 0 };
+            self.payload += if kind & 3 != DEAD { walk.varint()? } else { 0 };
+            self.at = walk.at;
+        }
+        Some(())
+    }
 }
 
 impl<'a> Iterator for Cells<'a> {
@@ -373,26 +395,17 @@ impl Finder {
     pub(crate) fn from<'a>(&self, row: &'a Row, column: u32) -> Cells<'a> {
         let (passed, at, payload) = self.behind.get();
         let (at, payload) = if column > passed { (at, payload) } else { (self.start, self.end) };
-        let all = Cells {
+        let mut cells = Cells {
             bytes: &row.0,
             at: at as usize,
             end: self.end as usize,
             payload: payload as usize,
             timestamp: self.timestamp,
         };
-        let mut cells = all;
-        loop {
-            let here = cells.clone();
-            match cells.next() {
-                Some(cell) if cell.column < column => {}
-                _ => {
-                    // Behind all smaller columns: right for every column from this one on.
-                    let passed = column.saturating_sub(1);
-                    self.behind.set((passed, here.at as u32, here.payload as u32));
-                    return here;
-                }
-            }
-        }
+        cells.seek(column).expect(CHECKED);
+        // Behind all smaller columns: right for every column from this one on.
+        self.behind.set((column.saturating_sub(1), cells.at as u32, cells.payload as u32));
+        cells
     }
 }
 

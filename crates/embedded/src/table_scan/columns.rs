@@ -9,7 +9,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
 use engine::Error;
-use engine::scan::arrow::ColumnBuilder;
+use engine::scan::arrow::{ColumnBuilder, decimals};
 use schema::{ColumnDef, ColumnKind, CqlType, TableDef, token, value};
 use storage::{ColumnType, ScanColumn};
 
@@ -29,7 +29,9 @@ enum How {
     Plain,
     /// Out of the encoding of the only clustering column, a whole number.
     ClusteringNumber,
-    /// Out of serialized values.
+    /// Out of serialized decimals.
+    Decimals,
+    /// Out of other serialized values.
     Values,
     /// A part of the partition key.
     KeyPart(usize),
@@ -67,7 +69,11 @@ pub(super) fn of_storage(def: &TableDef, columns: &[usize]) -> (Vec<ScanColumn>,
 fn source(def: &TableDef, column: &ColumnDef) -> (ScanColumn, How) {
     let plain = plain(&column.ty);
     let kind = plain.unwrap_or(ColumnType::Binary);
-    let how = if plain.is_some() { How::Plain } else { How::Values };
+    let how = match column.ty.thawed() {
+        _ if plain.is_some() => How::Plain,
+        CqlType::Decimal => How::Decimals,
+        _ => How::Values,
+    };
     match column.kind {
         ColumnKind::PartitionKey(_) if def.partition_key().count() == 1 => (ScanColumn::Key(kind), how),
         ColumnKind::PartitionKey(at) => (ScanColumn::Key(ColumnType::Binary), How::KeyPart(at)),
@@ -127,6 +133,11 @@ pub(super) async fn made(
         arrays.push(match column.how {
             How::Plain => plainly(&own.ty, from),
             How::ClusteringNumber => numbers(own, from),
+            How::Decimals => {
+                let numbers = decimals(from.as_binary())?;
+                lanes::heavy_yield().await;
+                numbers
+            }
             how => {
                 let mut builder = ColumnBuilder::new(&own.ty, batch.num_rows());
                 let mut start = 0;
@@ -194,32 +205,32 @@ fn build(
     from: &ArrayRef,
     builder: &mut ColumnBuilder,
 ) -> Result<(), Error> {
-    let mut scratch = Vec::new();
-    for row in 0..from.len() {
-        if from.is_null(row) {
-            builder.push(None)?;
-            continue;
-        }
-        if how == How::Elements {
-            let list = from.as_list::<i32>().value(row);
+    if how == How::Elements {
+        for list in from.as_list::<i32>().iter() {
+            let Some(list) = list else {
+                builder.push(None)?;
+                continue;
+            };
             let parts = list.as_struct();
             let (paths, values) = (parts.column(0).as_binary::<i32>(), parts.column(1).as_binary::<i32>());
             let elements = (0..parts.len()).map(|at| (paths.value(at), values.value(at)));
             builder.push(elements::to_value(&column.ty, elements)?.as_deref())?;
-            continue;
         }
-        let bytes = from.as_binary::<i32>().value(row);
-        match how {
-            How::KeyPart(at) => {
+        return Ok(());
+    }
+    let mut scratch = Vec::new();
+    for value in from.as_binary::<i32>().iter() {
+        match (value, how) {
+            (Some(bytes), How::KeyPart(at)) => {
                 let mut parts = token::partition_key_components(def.partition_key().count(), bytes);
                 let part = parts.nth(at).and_then(Result::ok).ok_or_else(|| damaged("partition key"))?;
                 builder.push(Some(part))?;
             }
-            How::ClusteringPart(at) => {
+            (Some(bytes), How::ClusteringPart(at)) => {
                 clustering_part(def, bytes, at, &mut scratch)?;
                 builder.push(Some(&scratch))?;
             }
-            _ => builder.push(Some(bytes))?,
+            (value, _) => builder.push(value)?,
         }
     }
     Ok(())

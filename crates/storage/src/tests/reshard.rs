@@ -72,6 +72,7 @@ pub(super) fn check_all(shards: &[Rc<Shard>], model: &Model, now_s: u32, what: &
                 assert_eq!(home(table, token, shards.len() as u32), number, "{what}: {table:?} {key:?}");
                 scanned.push((token, key.clone(), seen(&view)));
             }
+            crate::batch_tests::check_batches(shard, table, (i64::MIN, i64::MAX), now_s, what);
         }
         scanned.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
         assert_eq!(scanned, expected, "{what}: scan of {table:?}");
@@ -161,6 +162,57 @@ fn any_number_of_shards_opens_a_folder() {
         let (splits, compactions) = counts.iter().fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
         assert!(splits > 60 && compactions > 12, "too little happened: {counts:?}");
     }
+}
+
+/// A file that two shards had a part of each is one shard's again. What of it was the other's is not to be read: a row in it was deleted there,
+/// and the deletion forgotten.
+#[test]
+fn what_a_file_does_not_own_is_in_no_batch() {
+    let sim = Arc::new(Sim::new(1));
+    let options = Options { table: TableOptions { gc_grace_s: 0, ..options().table }, ..options() };
+    let end = |shards: Vec<Rc<Shard>>| {
+        shards.iter().for_each(|shard| block_on(shard.shutdown()).expect("closed"));
+        drop(shards);
+        drop_tasks();
+    };
+    // Next to each other, the first one's home is shard 0, the second one's shard 1.
+    let mut tokens: Vec<i64> = (0..50).map(spread).collect();
+    tokens.sort_unstable();
+    let homes = |tokens: &&[i64]| (home(USERS, tokens[0], 2), home(USERS, tokens[1], 2)) == (0, 1);
+    let pair = tokens.windows(2).find(homes).expect("neighbours").to_vec();
+    let row = |token: i64, clustering: u8, timestamp: i64, deletion: Option<Deletion>| {
+        let mut row = RowBuilder::new(&[], &[clustering], timestamp);
+        row.deletion(deletion);
+        if deletion.is_none() {
+            row.push(CellRef::live(0, timestamp, b"value"));
+        }
+        let changes = vec![Change::Row(row.finish())];
+        Mutation { table: USERS, token, key: Bytes::from_static(b"key"), changes }
+    };
+    let shards = open_all(&sim, &options, 1);
+    write_all(
+        &shards,
+        &pair.iter().flat_map(|token| [1, 2].map(|at| row(*token, at, 1, None))).collect::<Vec<_>>(),
+    );
+    block_on(shards[0].flush_all()).expect("flushed");
+    end(shards);
+    let shards = open_all(&sim, &options, 2);
+    let now_s = sim.now_s.load(Ordering::Relaxed);
+    write_all(&shards, &[row(pair[1], 1, 2, Some(Deletion { timestamp: 2, deleted_at_s: now_s }))]);
+    sim.now_s.store(now_s + 10, Ordering::Relaxed);
+    block_on(shards[1].flush_all()).expect("flushed");
+    block_on(shards[1].compact_all(USERS)).expect("merged");
+    end(shards);
+    let shards = open_all(&sim, &options, 1);
+    write_all(&shards, &[row(pair[1], 3, 3, None)]);
+    crate::batch_tests::check_batches(
+        &shards[0],
+        USERS,
+        (i64::MIN, i64::MAX),
+        now_s + 10,
+        "in one shard again",
+    );
+    end(shards);
 }
 
 /// Goes down at a step of splitting `from` shards into `to`, and opens with one number or the other; whether that step was reached.

@@ -10,8 +10,8 @@ use arrow_array::builder::{
     Int8Builder, Int16Builder, Int32Builder, Int64Builder, IntervalMonthDayNanoBuilder, StringBuilder,
     Time64NanosecondBuilder, TimestampMillisecondBuilder,
 };
-use arrow_array::types::IntervalMonthDayNanoType;
-use arrow_array::{Array, ArrayRef, ListArray, MapArray, StructArray};
+use arrow_array::types::{Decimal128Type, IntervalMonthDayNanoType};
+use arrow_array::{Array, ArrayRef, BinaryArray, ListArray, MapArray, PrimitiveArray, StructArray};
 use arrow_buffer::{NullBufferBuilder, OffsetBuffer, OffsetBufferBuilder};
 use arrow_schema::{FieldRef, Fields};
 use num_bigint::BigInt;
@@ -319,8 +319,44 @@ fn small(bytes: &[u8]) -> Option<i128> {
     (bytes.len() <= 16).then(|| bytes.iter().fold(sign, |number, byte| (number << 8) | i128::from(*byte)))
 }
 
+/// A column of decimals out of their serialized values, as [`ColumnBuilder`] builds it.
+///
+/// # Errors
+/// As of [`ColumnBuilder::push`].
+pub fn decimals(from: &BinaryArray) -> Result<ArrayRef, Error> {
+    let number = |bytes: Option<&[u8]>| bytes.map_or(Ok(0), |bytes| decimal(&CqlType::Decimal, bytes));
+    let numbers: Vec<i128> = from.iter().map(number).collect::<Result<_, Error>>()?;
+    let array = PrimitiveArray::<Decimal128Type>::new(numbers.into(), from.nulls().cloned());
+    Ok(Arc::new(array.with_data_type(arrow_type(&CqlType::Decimal))))
+}
+
+/// The powers of ten that a number of 64 bits can be multiplied by to have 38 digits at most.
+const UNITS: [i64; 19] = {
+    let mut units = [1; 19];
+    let mut power = 1;
+    while power < units.len() {
+        units[power] = units[power - 1] * 10;
+        power += 1;
+    }
+    units
+};
+
+/// [`decimal`] of a number of up to eight bytes with no more decimals than are kept, as most are.
+#[inline]
+fn short_decimal(bytes: &[u8]) -> Option<i128> {
+    let (scale, unscaled) = bytes.split_first_chunk::<4>()?;
+    let missing = i64::from(DECIMAL.1) - i64::from(i32::from_be_bytes(*scale));
+    let unit = UNITS.get(usize::try_from(missing).ok()?)?;
+    let sign = if *unscaled.first()? >= 0x80 { -1_i64 } else { 0 };
+    let number = || unscaled.iter().fold(sign, |number, byte| number << 8 | i64::from(*byte));
+    (unscaled.len() <= 8).then(|| i128::from(number()) * i128::from(*unit))
+}
+
 /// The number with [`DECIMAL`]'s decimals; exactly, or an error that says which number it is.
 fn decimal(ty: &CqlType, bytes: &[u8]) -> Result<i128, Error> {
+    if let Some(number) = short_decimal(bytes) {
+        return Ok(number);
+    }
     value::check(ty, bytes).map_err(damaged)?;
     let (scale, unscaled) = bytes.split_first_chunk::<4>().expect("it was checked");
     let missing = i64::from(DECIMAL.1) - i64::from(i32::from_be_bytes(*scale));

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use ::schema::CqlType;
 use arrow_schema::{DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit};
 
-pub use build::ColumnBuilder;
+pub use build::{ColumnBuilder, decimals};
 pub use serialize::serialized;
 
 /// Digits and decimals of a CQL `decimal` as an Arrow number.

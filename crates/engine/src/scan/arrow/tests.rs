@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ::schema::{CqlType, UdtType, value};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Date32Type, Decimal128Type, IntervalMonthDayNanoType, Time64NanosecondType};
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{Array, ArrayRef, BinaryArray};
 
 use super::*;
 
@@ -103,6 +103,42 @@ fn decimals_are_exact_or_an_error() {
         let bytes = value::parse_text(&CqlType::Decimal, text).expect("a decimal");
         let error = ColumnBuilder::new(&CqlType::Decimal, 1).push(Some(&bytes)).expect_err(text);
         assert!(error.to_string().contains("cannot be read as a number of 38 digits"), "{error}");
+    }
+}
+
+#[test]
+fn decimals_of_any_form_are_the_numbers_that_they_say() {
+    let bytes = |scale: i32, unscaled: &[u8]| [&scale.to_be_bytes(), unscaled].concat();
+    let most = i64::MIN.to_be_bytes();
+    let cases: &[(i32, &[u8], Option<i128>)] = &[
+        (6, &[0x80], Some(-128)),
+        (6, &[0xff, 0x80], Some(-128)),
+        (6, &[0, 0, 0, 0, 0, 0, 0, 0x80], Some(128)),
+        (6, &[0, 0, 0, 0, 0, 0, 0, 0, 0x80], Some(128)),
+        (6, &most, Some(i128::from(i64::MIN))),
+        (2, &most, Some(i128::from(i64::MIN) * 10_000)),
+        (-12, &[9], Some(9 * 10_i128.pow(18))),
+        (-12, &most, Some(i128::from(i64::MIN) * 10_i128.pow(18))),
+        (-13, &[9], Some(9 * 10_i128.pow(19))),
+        (-13, &most, Some(i128::from(i64::MIN) * 10_i128.pow(19))),
+        (-14, &most, None),
+        (7, &[10], Some(1)),
+        (7, &[11], None),
+        (i32::MIN, &[1], None),
+        (i32::MIN, &[0], Some(0)),
+        (i32::MAX, &[1], None),
+        (6, &[], None),
+    ];
+    for (scale, unscaled, expected) in cases {
+        let value = bytes(*scale, unscaled);
+        let column = decimals(&BinaryArray::from_opt_vec(vec![None, Some(&value), None]).slice(1, 2));
+        let found = column.map(|column| {
+            assert!(!column.is_null(0) && column.is_null(1));
+            column.as_primitive::<Decimal128Type>().value(0)
+        });
+        assert_eq!(found.ok(), *expected, "scale {scale}, {unscaled:?}");
+        let mut builder = ColumnBuilder::new(&CqlType::Decimal, 1);
+        assert_eq!(builder.push(Some(&value)).is_ok(), expected.is_some());
     }
 }
 
