@@ -324,8 +324,15 @@ fn small(bytes: &[u8]) -> Option<i128> {
 /// # Errors
 /// As of [`ColumnBuilder::push`].
 pub fn decimals(from: &BinaryArray) -> Result<ArrayRef, Error> {
-    let number = |bytes: Option<&[u8]>| bytes.map_or(Ok(0), |bytes| decimal(&CqlType::Decimal, bytes));
-    let numbers: Vec<i128> = from.iter().map(number).collect::<Result<_, Error>>()?;
+    let mut numbers = Vec::with_capacity(from.len());
+    for (row, ends) in from.value_offsets().windows(2).enumerate() {
+        let (start, end) = (ends[0] as usize, ends[1] as usize);
+        numbers.push(match short_decimal(&from.value_data()[start..], end - start) {
+            Some(number) => number,
+            None if from.is_null(row) => 0,
+            None => decimal(&CqlType::Decimal, from.value(row))?,
+        });
+    }
     let array = PrimitiveArray::<Decimal128Type>::new(numbers.into(), from.nulls().cloned());
     Ok(Arc::new(array.with_data_type(arrow_type(&CqlType::Decimal))))
 }
@@ -341,22 +348,20 @@ const UNITS: [i64; 19] = {
     units
 };
 
-/// [`decimal`] of a number of up to eight bytes with no more decimals than are kept, as most are.
+/// [`decimal`] of the first `len` bytes, if they are a number of up to eight bytes with no more decimals than are kept, as most are, and not
+/// the last ones: whatever comes behind the number is read with it and shifted out.
 #[inline]
-fn short_decimal(bytes: &[u8]) -> Option<i128> {
-    let (scale, unscaled) = bytes.split_first_chunk::<4>()?;
+fn short_decimal(bytes: &[u8], len: usize) -> Option<i128> {
+    let (scale, rest) = bytes.split_first_chunk::<4>()?;
     let missing = i64::from(DECIMAL.1) - i64::from(i32::from_be_bytes(*scale));
     let unit = UNITS.get(usize::try_from(missing).ok()?)?;
-    let sign = if *unscaled.first()? >= 0x80 { -1_i64 } else { 0 };
-    let number = || unscaled.iter().fold(sign, |number, byte| number << 8 | i64::from(*byte));
-    (unscaled.len() <= 8).then(|| i128::from(number()) * i128::from(*unit))
+    let behind = 8_usize.checked_sub(len.checked_sub(4)?).filter(|behind| *behind < 8)?;
+    let number = i64::from_be_bytes(*rest.first_chunk()?) >> (8 * behind);
+    Some(i128::from(number) * i128::from(*unit))
 }
 
 /// The number with [`DECIMAL`]'s decimals; exactly, or an error that says which number it is.
 fn decimal(ty: &CqlType, bytes: &[u8]) -> Result<i128, Error> {
-    if let Some(number) = short_decimal(bytes) {
-        return Ok(number);
-    }
     value::check(ty, bytes).map_err(damaged)?;
     let (scale, unscaled) = bytes.split_first_chunk::<4>().expect("it was checked");
     let missing = i64::from(DECIMAL.1) - i64::from(i32::from_be_bytes(*scale));

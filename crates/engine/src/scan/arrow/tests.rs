@@ -131,12 +131,15 @@ fn decimals_of_any_form_are_the_numbers_that_they_say() {
     ];
     for (scale, unscaled, expected) in cases {
         let value = bytes(*scale, unscaled);
-        let column = decimals(&BinaryArray::from_opt_vec(vec![None, Some(&value), None]).slice(1, 2));
+        // Last, and with something behind it.
+        let column =
+            decimals(&BinaryArray::from_opt_vec(vec![None, Some(&value), None, Some(&value)]).slice(1, 3));
         let found = column.map(|column| {
             assert!(!column.is_null(0) && column.is_null(1));
-            column.as_primitive::<Decimal128Type>().value(0)
+            let numbers = column.as_primitive::<Decimal128Type>();
+            (numbers.value(0), numbers.value(2))
         });
-        assert_eq!(found.ok(), *expected, "scale {scale}, {unscaled:?}");
+        assert_eq!(found.ok(), expected.map(|number| (number, number)), "scale {scale}, {unscaled:?}");
         let mut builder = ColumnBuilder::new(&CqlType::Decimal, 1);
         assert_eq!(builder.push(Some(&value)).is_ok(), expected.is_some());
     }
