@@ -238,34 +238,37 @@ async fn open_engine(options: Options) -> Result<(), engine::Error> {
     Ok(())
 }
 
-/// On a core's fast lane: looks now and then whether its memory is to be flushed, until the engine is closed.
-fn flush_when_idle() {
+/// On a core's fast lane: does `work` again and again until the engine is closed; it says each time how long to sleep then.
+fn again_and_again(work: impl Fn(&Embedded) -> Duration + 'static) {
     let engine = Rc::downgrade(&engine());
-    let work = async move {
+    let looped = async move {
         while let Some(engine) = engine.upgrade() {
-            engine.flush_if_idle();
+            let pause = work(&engine);
             drop(engine);
-            lanes::time::sleep(IDLE_LOOK).await;
+            lanes::time::sleep(pause).await;
         }
     };
-    lanes::spawn(Group::CONTROL, work).detach();
+    lanes::spawn(Group::CONTROL, looped).detach();
 }
 
-/// On a core's fast lane: holds flushes and compactions back in every third phase since 1970, the second of three, until the engine is closed. In
+/// On a core's fast lane: looks now and then whether its memory is to be flushed.
+fn flush_when_idle() {
+    again_and_again(|engine| {
+        engine.flush_if_idle();
+        IDLE_LOOK
+    });
+}
+
+/// On a core's fast lane: holds flushes and compactions back in every third phase since 1970, the second of three. In
 /// the next phase what waited is written, in the one after that all is as ever. Whoever measures knows the phases by the same clock.
 fn alternate(phase: Duration) {
-    let engine = Rc::downgrade(&engine());
     let phase_us = i64::try_from(phase.as_micros()).expect("an hour at most");
-    let work = async move {
-        while let Some(engine) = engine.upgrade() {
-            let now_us = lanes::time::unix_micros();
-            engine.hold_background(now_us.div_euclid(phase_us) % 3 == 1);
-            drop(engine);
-            let left_us = phase_us - now_us.rem_euclid(phase_us);
-            lanes::time::sleep(Duration::from_micros(left_us.unsigned_abs())).await;
-        }
-    };
-    lanes::spawn(Group::CONTROL, work).detach();
+    again_and_again(move |engine| {
+        let now_us = lanes::time::unix_micros();
+        engine.hold_background(now_us.div_euclid(phase_us) % 3 == 1);
+        let left_us = phase_us - now_us.rem_euclid(phase_us);
+        Duration::from_micros(left_us.unsigned_abs())
+    });
 }
 
 /// On core 0's fast lane; gives what the other cores attach to.
