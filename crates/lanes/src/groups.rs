@@ -18,6 +18,10 @@ const FAST_BEFORE_HEAVY_NS: u64 = 4 * TICK_NS;
 /// Shortest slice a capped group gets, ns: one cut to the rest of its budget would be spent on switching to it.
 const BUDGET_SLICE_MIN_NS: i64 = 125_000;
 
+/// When no group woke for so long, ns, those that are ready have more to do than the core can: each turn then lasts a whole
+/// tick, however often events are looked for meanwhile.
+const STEADY_NS: u64 = 10_000_000;
+
 /// A level of a latency class counts as active for so long after it woke, ns: one that is asked once a second is.
 const PROMPT_NS: u64 = 1_000_000_000;
 
@@ -77,6 +81,10 @@ pub(crate) struct Groups {
     /// By node: slot.
     by_node: Vec<usize>,
     throttled: Vec<(usize, u64)>,
+    /// Whose turn it is, and since when, ns.
+    turn: Option<(NodeId, u64)>,
+    /// When a group other than control woke last, ns.
+    woke_ns: u64,
     /// Until when, after a prompt group woke, the next event counts as its own, ns.
     prompt_until_ns: u64,
     timeline: Timeline,
@@ -96,6 +104,8 @@ impl Groups {
             locals: Vec::new(),
             by_node: Vec::new(),
             throttled: Vec::new(),
+            turn: None,
+            woke_ns: 0,
             prompt_until_ns: 0,
             timeline: Timeline::new(),
             registry,
@@ -221,6 +231,7 @@ impl Groups {
         if here {
             let gone = self.locals[slot].take().expect("seen above");
             self.throttled.retain(|&(throttled, _)| throttled != slot);
+            self.turn = None;
             self.tree.remove(gone.node);
             for runnable in gone.queue {
                 let slot = self.push_only(runnable);
@@ -246,7 +257,10 @@ impl Groups {
         }
         let local = self.local(slot);
         local.ready_since_ns = now_ns;
-        if local.is_prompt {
+        if local.id != Group::CONTROL.0 {
+            self.woke_ns = now_ns;
+        }
+        if self.local(slot).is_prompt {
             self.prompt_until_ns = now_ns + PROMPT_NS;
         }
         self.tree.wake(node);
@@ -293,7 +307,7 @@ impl Groups {
     /// Who runs next, and for how long.
     pub(crate) fn choose(&mut self, now_ns: u64) -> Choice {
         self.unthrottle_due(now_ns);
-        while let Some(node) = self.tree.pick() {
+        while let Some(node) = self.whose_turn(now_ns) {
             let slot = self.by_node[node.0 as usize];
             if !self.may_run(slot, now_ns) {
                 continue;
@@ -320,6 +334,24 @@ impl Groups {
             return choice;
         }
         Choice::Idle
+    }
+
+    /// The leaf that had the core last for the rest of its tick, if all that is ready has been so for long: going from one
+    /// to the other costs as much as a request. Else the tree's pick, whose turn begins.
+    fn whose_turn(&mut self, now_ns: u64) -> Option<NodeId> {
+        if self.tree.slice_ns() < TICK_NS {
+            return self.tree.pick(); // control's, say: whose turn it was goes on behind it
+        }
+        if now_ns.saturating_sub(self.woke_ns) >= STEADY_NS
+            && let Some((node, since_ns)) = self.turn
+            && now_ns.saturating_sub(since_ns) < TICK_NS
+            && self.tree.is_eligible(node)
+        {
+            return Some(node);
+        }
+        let picked = self.tree.pick();
+        self.turn = picked.map(|node| (node, now_ns));
+        picked
     }
 
     /// The group's wait ends: it is counted, and looked up whose turns it was for.

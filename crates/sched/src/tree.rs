@@ -220,6 +220,12 @@ impl Tree {
         self.live(leaf).awake
     }
 
+    /// Whether the leaf may be picked: it is awake and not throttled.
+    #[must_use]
+    pub fn is_eligible(&self, leaf: NodeId) -> bool {
+        self.live(leaf).position != NOWHERE
+    }
+
     /// While on, the leaf is not picked although awake. Switched off, an awake leaf is treated as one that wakes.
     pub fn throttle(&mut self, leaf: NodeId, on: bool) {
         self.leaf_mut(leaf).throttled = on;

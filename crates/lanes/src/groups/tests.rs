@@ -118,3 +118,43 @@ fn a_wait_is_for_those_who_had_the_core_meanwhile() {
     assert_eq!(waited(made[1]), (vec![("a", 50 + 150), ("late", 10)], 210));
     assert_eq!(waited(made[2]), (vec![("a", 110)], 110), "from when it was ready");
 }
+
+/// Events are looked for every 50 µs, yet of levels that always have more to do each has the core for a whole tick; one
+/// that wakes is picked at once.
+#[test]
+fn turns_last_a_tick_unless_somebody_wakes() {
+    let registry = Arc::new(Registry::new(1));
+    let mut groups = Groups::new(registry.clone(), 0, 1);
+    let made = ["a", "b", "late"]
+        .map(|name| registry.create(Group::USERS, &GroupSpec::new(name, 100)).expect("a slot"));
+    let [a, b, late] = made.map(|group| groups.slot(group));
+    let ready = |groups: &mut Groups, slot: usize, now_ns: u64| {
+        registry.counters(slot)[0].heavy_pending.store(1, SeqCst);
+        groups.look(slot);
+        groups.wake(slot, now_ns);
+    };
+    let mut now_ns = 1_000_000;
+    let mut turn = |groups: &mut Groups| {
+        let Choice::Heavy(chosen, _) = groups.choose(now_ns) else { panic!("there is work") };
+        now_ns += 50_000;
+        let total_ns = groups.local(chosen).heavy_charged_ns + 50_000;
+        groups.charge_heavy(chosen, total_ns);
+        (chosen, now_ns)
+    };
+    ready(&mut groups, a, 1_000_000);
+    ready(&mut groups, b, 1_000_000);
+    let mut changes = |groups: &mut Groups, turns: usize| {
+        let chosen: Vec<usize> = (0..turns).map(|_| turn(groups).0).collect();
+        let count = |slot: usize| chosen.iter().filter(|&&at| at == slot).count();
+        assert!(count(a).abs_diff(count(b)) <= 10, "{} and {}", count(a), count(b));
+        (chosen.windows(2).filter(|pair| pair[0] != pair[1]).count(), *chosen.last().expect("some"))
+    };
+    assert!(changes(&mut groups, 100).0 > 90, "who woke a moment ago may be short of work again");
+    changes(&mut groups, 100); // until 10 ms after they woke
+    let (seen, last) = changes(&mut groups, 205);
+    assert!((19..=21).contains(&seen), "{seen}");
+    // In the middle of a turn.
+    let at_ns = 1_000_000 + 405 * 50_000;
+    ready(&mut groups, late, at_ns);
+    assert!(matches!(groups.choose(at_ns), Choice::Heavy(chosen, _) if chosen == late), "{last} was on");
+}
