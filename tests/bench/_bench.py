@@ -6,6 +6,7 @@ import re
 import secrets
 import shutil
 import signal
+import statistics
 import subprocess
 import tempfile
 import time
@@ -56,11 +57,12 @@ class Server:
         self.session.execute(f"CREATE SERVICE LEVEL {name} {options and 'WITH'} {options}")
         self.session.execute(f"ATTACH SERVICE LEVEL {name} TO {name}")
 
-    def load(self, user, *arguments):
-        """Begins `fairlane load`; [`ended`] gives its report."""
+    def load(self, user, *arguments, idle=False):
+        """Begins `fairlane load`, with the idle policy if wanted; [`ended`] gives its report."""
         report = os.path.join(self.folder, f"{user}-{len(self.loads)}.json")
         hosts = self.sql if arguments[0] == "sql" else self.cql
         command = ["taskset", "-c", "1"] if self.on_cpu_0 else []
+        command += ["chrt", "-i", "0"] if idle else []
         command += [self.binary, "load", *arguments, "--hosts", hosts, "--user", user, "--quiet", "--json", report]
         child = subprocess.Popen(command, env=self.environment(), stdout=subprocess.DEVNULL)
         child.report = report
@@ -134,3 +136,40 @@ def ended(load, stop=False):
     if report.get("invalid"):
         print(f"  not to be relied on: the generator used {report['generator_cpu'] * 100:.0f} % of its CPU")
     return report
+
+
+def interleaved(server, user, reads, rate, begin_other, guard_s=2, phase_s=6, rounds=5):
+    """One open loop of `reads` at this rate throughout, alone (A) and beside another load (B) in short phases, A B B A A B …: of each only the time
+    after the guard counts. Prints and returns each phase, and the ratios beside over alone of neighbours: pauses of the host, which make one
+    p99 alone vary by a factor of ten, then fall on both alike."""
+    phases = ["A", "B", "B", "A"] * rounds
+    steps = ",".join(f"{rate}:{guard_s}s,{rate}:{phase_s}s" for _ in phases)
+    steady = server.load(user, *reads, "--rate", steps)
+    other, asked, at = None, 0, time.time()
+    for phase in phases:
+        if phase == "B" and other is None:
+            other = begin_other()
+        if phase == "A" and other is not None:
+            asked += sum(step["answered"] for step in ended(other, stop=True)["steps"])
+            other = None
+        at += guard_s + phase_s
+        time.sleep(max(0, at - time.time()))
+    outcome = ended(steady)
+
+    measured = []
+    for phase, step in zip(phases, outcome["steps"][1::2]):
+        latency = step["reads"]["latency"]
+        seen = {name: latency[f"{name}_us"] for name in ("p50", "p95", "p99", "p999")} | {"answered": step["answered"] / step["due"]}
+        measured.append({"phase": phase, **seen})
+        print(phase, *(f"{name} {seen[name]:.0f} us" for name in ("p50", "p95", "p99", "p999")), f"{seen['answered'] * 100:.2f} % answered", flush=True)
+    pairs = [(x, y) if x["phase"] == "A" else (y, x) for x, y in zip(measured, measured[1:]) if x["phase"] != y["phase"]]
+    ratios = {}
+    for what in ("p50", "p95", "p99", "p999", "answered"):
+        ratios[what] = [beside[what] / alone[what] for alone, beside in pairs]
+        alone, beside = (statistics.median(seen[what] for seen in measured if seen["phase"] == phase) for phase in "AB")
+        print(
+            f"{what}, beside over alone: median {statistics.median(ratios[what]):.4f} of {len(pairs)} pairs, "
+            f"{min(ratios[what]):.2f} to {max(ratios[what]):.2f}; medians {beside:.4g} over {alone:.4g}"
+        )
+    print(f"the sender used {outcome['generator_cpu'] * 100:.0f} % of its core; the other load was answered {asked} times")
+    return {"phases": measured, "ratios": ratios, "others_answered": asked, "generator_cpu": outcome["generator_cpu"]}

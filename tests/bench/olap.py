@@ -10,8 +10,8 @@ EXPERIMENT is one of
     latency      a client of short queries beside another whose concurrency goes 1, 2, 4, 8, each in a level of its own and then both
                  in one: how its latency grows
     points       prepared point reads over CQL, one by one at random times, at half of the rate that one core can answer so (or what the generator is good
-                 for, if that is less), alone and beside all queries of TPC-H without pause, in turn, in levels of 1000 and 100 shares and then in
-                 one level: their latency and how many were answered
+                 for, if that is less; or --rate), alone and beside all queries of TPC-H without pause, in short phases in turn, in levels of 1000
+                 and 100 shares and then in one level: their latency and how many were answered
     tpch         the 22 queries of TPC-H, one after the other, the best of three, here and by DataFusion and DuckDB on Parquet files of the same rows
                  (`pip install datafusion duckdb`): seconds of each
     slots        10,000 statements by 64 connections in a level with max_concurrency = 4: how many ran at once, and what became of all
@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 
 import psycopg
-from _bench import Server, ended
+from _bench import Server, ended, interleaved
 
 QUERIES = Path(__file__).resolve().parent.parent.parent / "crates/load/queries"
 CLICKBENCH = (str(QUERIES / "clickbench"), "clickbench")
@@ -38,8 +38,6 @@ TPCH = (str(QUERIES / "tpch"), "tpch")
 # Left out at the beginning of every run: connections, plans and caches.
 WARMUP_S = 5
 ROLES = ("first", "second")
-# Phases alone and beside others, of `points`.
-PAIRS = 5
 KEYS = 100_000
 
 
@@ -154,33 +152,22 @@ def capacity(server, reads):
 
 
 def points(server, arguments):
-    reads = ["read", "--keys", str(KEYS), "--no-create", "--warmup", "2s"]
+    reads = ["read", "--keys", str(KEYS), "--no-create"]
     server.run("admin", "prefill", "--keys", str(KEYS))
-    most, sure = capacity(server, reads)
-    rate = min(most // 2, sure)
+    most, sure = capacity(server, [*reads, "--warmup", "2s"])
+    rate = arguments.rate or min(most // 2, sure)
     print(f"{most} reads a second at most, {sure} that the generator is good for: {rate} from here on")
 
-    def phase(name, is_beside):
-        other = queries(server, "second", TPCH, None, 1, 100 * arguments.seconds) if is_beside else None
-        time.sleep(WARMUP_S)
-        step = step_of(server.load("first", *reads, "--rate", str(rate), "--duration", f"{arguments.seconds}s"))
-        beside = step_of(other, stop=True)["answered"] if other else 0
-        seen = {"p50_us": step["reads"]["latency"]["p50_us"], "p99_us": step["reads"]["latency"]["p99_us"]}
-        seen |= {"answered": step["answered"] / step["due"], "queries": beside, "generator": step["generator_cpu"]}
-        print(f"{name}: p50 {seen['p50_us']:.0f}, p99 {seen['p99_us']:.0f} us, {seen['answered'] * 100:.2f} % answered, {beside} queries")
-        return seen
+    def others():
+        arguments = ["--queries", TPCH[0], "--search-path", TPCH[1], "--concurrency", "1", "--duration", "1000"]
+        return server.load("second", "sql", *arguments, idle=True)
 
-    def pairs(name):
-        """Alone and beside the queries, in turn."""
-        both = [(phase("alone", False), phase(name, True)) for _ in range(PAIRS)]
-        ratios = sorted(beside["p99_us"] / alone["p99_us"] for alone, beside in both)
-        print(f"{name}: p99 {statistics.median(ratios):.2f} x alone, {ratios[0]:.2f} to {ratios[-1]:.2f}")
-        return both
-
-    levels(server, "shares = 1000", "shares = 100")
-    found = {"levels": pairs("levels")}
-    one_level(server)
-    return {"capacity_per_s": most, "rate_per_s": rate, **found, "one level": pairs("one level")}
+    found = {}
+    for name, begin in (("levels", lambda: levels(server, "shares = 1000", "shares = 100")), ("one level", lambda: one_level(server))):
+        begin()
+        print(name)
+        found[name] = interleaved(server, "first", reads, rate, others, guard_s=3)
+    return {"capacity_per_s": most, "rate_per_s": rate, **found}
 
 
 def best_of(runs, run):
@@ -263,6 +250,7 @@ def main():
     parser.add_argument("--rows", type=int, default=500_000, help="rows of hits")
     parser.add_argument("--scale", default="0.1", help="scale of TPC-H")
     parser.add_argument("--seconds", type=int, default=30, help="of each run")
+    parser.add_argument("--rate", type=int, help="reads a second, of points")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     server = Server(arguments.binary, on_cpu_0=arguments.experiment == "points")
