@@ -138,6 +138,15 @@ def ended(load, stop=False):
     return report
 
 
+def ended_well(load, stop=False):
+    """The report of a load that must have been answered in each of its steps, without errors; see [`ended`]."""
+    report = ended(load, stop)
+    for step in report["steps"]:
+        if step["answered"] == 0 or step["errors"]:
+            raise SystemExit(f"requests failed: {step['error_codes']}, {report['warnings']}")
+    return report
+
+
 def interleaved(server, user, reads, rate, begin_other, guard_s=2, phase_s=6, rounds=5):
     """One open loop of `reads` at this rate throughout, alone (A) and beside another load (B) in short phases, A B B A A B …: of each only the time
     after the guard counts. Prints and returns each phase, and the ratios beside over alone of neighbours: pauses of the host, which make one
@@ -150,11 +159,11 @@ def interleaved(server, user, reads, rate, begin_other, guard_s=2, phase_s=6, ro
         if phase == "B" and other is None:
             other = begin_other()
         if phase == "A" and other is not None:
-            asked += sum(step["answered"] for step in ended(other, stop=True)["steps"])
+            asked += sum(step["answered"] for step in ended_well(other, stop=True)["steps"])
             other = None
         at += guard_s + phase_s
         time.sleep(max(0, at - time.time()))
-    outcome = ended(steady)
+    outcome = ended_well(steady)
 
     measured = []
     for phase, step in zip(phases, outcome["steps"][1::2]):

@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 
 import psycopg
-from _bench import Server, ended, interleaved
+from _bench import Server, ended_well, interleaved
 
 QUERIES = Path(__file__).resolve().parent.parent.parent / "crates/load/queries"
 CLICKBENCH = (str(QUERIES / "clickbench"), "clickbench")
@@ -53,10 +53,10 @@ def one_level(server):
         server.session.execute(f"DETACH SERVICE LEVEL FROM {role}")
 
 
-def queries(server, user, source, only, concurrency, seconds):
+def queries(server, user, source, only, concurrency, seconds, warmup_s=WARMUP_S, idle=False):
     arguments = ["--queries", source[0], "--search-path", source[1], *(["--only", only] if only else [])]
-    arguments += ["--concurrency", str(concurrency), "--warmup", str(WARMUP_S), "--duration", str(seconds)]
-    return server.load(user, "sql", *arguments)
+    arguments += ["--concurrency", str(concurrency), "--warmup", str(warmup_s), "--duration", str(seconds)]
+    return server.load(user, "sql", *arguments, idle=idle)
 
 
 def session(server, keyspace):
@@ -65,10 +65,7 @@ def session(server, keyspace):
 
 
 def step_of(load, stop=False):
-    report = ended(load, stop)
-    (step,) = report["steps"]
-    if step["answered"] == 0 or step["errors"]:
-        raise SystemExit(f"requests failed: {step['error_codes']}, {report['warnings']}")
+    (step,) = ended_well(load, stop)["steps"]
     return step
 
 
@@ -159,8 +156,7 @@ def points(server, arguments):
     print(f"{most} reads a second at most, {sure} that the generator is good for: {rate} from here on")
 
     def others():
-        arguments = ["--queries", TPCH[0], "--search-path", TPCH[1], "--concurrency", "1", "--duration", "1000"]
-        return server.load("second", "sql", *arguments, idle=True)
+        return queries(server, "second", TPCH, None, 1, 1000, warmup_s=0, idle=True)
 
     found = {}
     for name, begin in (("levels", lambda: levels(server, "shares = 1000", "shares = 100")), ("one level", lambda: one_level(server))):

@@ -257,10 +257,11 @@ impl Groups {
         }
         let local = self.local(slot);
         local.ready_since_ns = now_ns;
-        if local.id != Group::CONTROL.0 {
+        let (id, is_prompt) = (local.id, local.is_prompt);
+        if id != Group::CONTROL.0 {
             self.woke_ns = now_ns;
         }
-        if self.local(slot).is_prompt {
+        if is_prompt {
             self.prompt_until_ns = now_ns + PROMPT_NS;
         }
         self.tree.wake(node);

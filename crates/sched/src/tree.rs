@@ -263,10 +263,10 @@ impl Tree {
     #[must_use]
     pub fn precedes(&self, candidate: NodeId, running: NodeId) -> bool {
         let (mut a, mut b) = (candidate.0, running.0);
-        if a == b || self.live(candidate).position == NOWHERE {
+        if a == b || !self.is_eligible(candidate) {
             return false;
         }
-        if self.live(running).position == NOWHERE {
+        if !self.is_eligible(running) {
             return true;
         }
         while self.nodes[a as usize].parent != self.nodes[b as usize].parent {
@@ -350,7 +350,7 @@ impl Tree {
     /// Whether a leaf other than `leaf` is eligible.
     #[must_use]
     pub fn backlogged_beside(&self, leaf: NodeId) -> bool {
-        self.eligible_leaves > u32::from(self.live(leaf).position != NOWHERE)
+        self.eligible_leaves > u32::from(self.is_eligible(leaf))
     }
 
     /// Puts an eligible leaf, and every ancestor that becomes eligible with it, where the wake-up rule says.

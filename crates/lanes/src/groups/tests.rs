@@ -29,13 +29,18 @@ fn a_group_dropped_while_its_first_heavy_task_wakes_is_kept_for_it() {
     assert_eq!(slot_of(create().0), slot);
 }
 
+/// The group in this slot has heavy work from now on.
+fn ready(groups: &mut Groups, registry: &Registry, slot: usize, now_ns: u64) {
+    registry.counters(slot)[0].heavy_pending.store(1, SeqCst);
+    groups.look(slot);
+    groups.wake(slot, now_ns);
+}
+
 /// Of each of two groups that always have heavy work, how often it was chosen for a slice out of 1000.
 fn turns(groups: &mut Groups, registry: &Registry, both: [Group; 2]) -> [u32; 2] {
     let slots = both.map(|group| groups.slot(group));
     for slot in slots {
-        registry.counters(slot)[0].heavy_pending.store(1, SeqCst);
-        groups.look(slot);
-        groups.wake(slot, 0);
+        ready(groups, registry, slot, 0);
     }
     let mut turns = [0; 2];
     for _ in 0..1000 {
@@ -89,11 +94,7 @@ fn a_wait_is_for_those_who_had_the_core_meanwhile() {
     let names = ["a", "b", "late"];
     let made = names.map(|name| registry.create(Group::USERS, &GroupSpec::new(name, 100)).expect("a slot"));
     let [a, b, late] = made.map(|group| groups.slot(group));
-    let ready = |groups: &mut Groups, slot: usize, now_us: u64| {
-        registry.counters(slot)[0].heavy_pending.store(1, SeqCst);
-        groups.look(slot);
-        groups.wake(slot, now_us * 1000);
-    };
+    let ready = |groups: &mut Groups, slot: usize, now_us: u64| ready(groups, &registry, slot, now_us * 1000);
     ready(&mut groups, a, 1_000);
     ready(&mut groups, b, 1_000);
     let mut now_us = 1_000;
@@ -128,33 +129,27 @@ fn turns_last_a_tick_unless_somebody_wakes() {
     let made = ["a", "b", "late"]
         .map(|name| registry.create(Group::USERS, &GroupSpec::new(name, 100)).expect("a slot"));
     let [a, b, late] = made.map(|group| groups.slot(group));
-    let ready = |groups: &mut Groups, slot: usize, now_ns: u64| {
-        registry.counters(slot)[0].heavy_pending.store(1, SeqCst);
-        groups.look(slot);
-        groups.wake(slot, now_ns);
-    };
     let mut now_ns = 1_000_000;
-    let mut turn = |groups: &mut Groups| {
-        let Choice::Heavy(chosen, _) = groups.choose(now_ns) else { panic!("there is work") };
-        now_ns += 50_000;
-        let total_ns = groups.local(chosen).heavy_charged_ns + 50_000;
-        groups.charge_heavy(chosen, total_ns);
-        (chosen, now_ns)
-    };
-    ready(&mut groups, a, 1_000_000);
-    ready(&mut groups, b, 1_000_000);
-    let mut changes = |groups: &mut Groups, turns: usize| {
-        let chosen: Vec<usize> = (0..turns).map(|_| turn(groups).0).collect();
+    [a, b].iter().for_each(|&slot| ready(&mut groups, &registry, slot, now_ns));
+    // How often the core changed hands in so many looks.
+    let mut changes = |groups: &mut Groups, looks: usize| {
+        let mut look = || {
+            let Choice::Heavy(chosen, _) = groups.choose(now_ns) else { panic!("there is work") };
+            now_ns += 50_000;
+            let total_ns = groups.local(chosen).heavy_charged_ns + 50_000;
+            groups.charge_heavy(chosen, total_ns);
+            chosen
+        };
+        let chosen: Vec<usize> = (0..looks).map(|_| look()).collect();
         let count = |slot: usize| chosen.iter().filter(|&&at| at == slot).count();
         assert!(count(a).abs_diff(count(b)) <= 10, "{} and {}", count(a), count(b));
-        (chosen.windows(2).filter(|pair| pair[0] != pair[1]).count(), *chosen.last().expect("some"))
+        chosen.windows(2).filter(|pair| pair[0] != pair[1]).count()
     };
-    assert!(changes(&mut groups, 100).0 > 90, "who woke a moment ago may be short of work again");
+    assert!(changes(&mut groups, 100) > 90, "who woke a moment ago may be short of work again");
     changes(&mut groups, 100); // until 10 ms after they woke
-    let (seen, last) = changes(&mut groups, 205);
+    let seen = changes(&mut groups, 205);
     assert!((19..=21).contains(&seen), "{seen}");
     // In the middle of a turn.
-    let at_ns = 1_000_000 + 405 * 50_000;
-    ready(&mut groups, late, at_ns);
-    assert!(matches!(groups.choose(at_ns), Choice::Heavy(chosen, _) if chosen == late), "{last} was on");
+    ready(&mut groups, &registry, late, now_ns);
+    assert!(matches!(groups.choose(now_ns), Choice::Heavy(chosen, _) if chosen == late));
 }
