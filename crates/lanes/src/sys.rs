@@ -108,6 +108,12 @@ pub(crate) fn become_idle_class() -> io::Result<()> {
     Ok(())
 }
 
+/// Lets another thread that wants the CPU have it.
+pub(crate) fn yield_cpu() {
+    // SAFETY: no arguments.
+    unsafe { libc::sched_yield() };
+}
+
 /// From now on timeouts of the calling thread, and of threads it starts, are not put off to be handled together (by 50 µs as a rule).
 pub(crate) fn wake_in_time() {
     // SAFETY: the option takes a number, ns. Where it is refused, wake-ups are that much later.

@@ -1,8 +1,8 @@
 //! The commit log of one core: records gather while a disk write is in flight and share the next one.
 //!
 //! One task writes; it never has two writes in flight, so what the format relies on holds: a batch is begun only when
-//! the one before is durable. Segments are zeroed once and then reused when everything in them has been flushed; a
-//! spare is prepared ahead of need.
+//! the one before is durable. Segments are zeroed once and then reused when everything in them has been flushed; the next
+//! one is made ready, name and header included, while the one before fills, so that no write waits for a folder's sync.
 //!
 //! A failed write ends the log: everyone waiting is told, and further writes are refused, because what a failed sync left on
 //! disk is unknown. A full disk does not: the same batch is tried again every second, at the same place, and meanwhile new
@@ -50,6 +50,7 @@ pub(crate) struct Log {
     state: RefCell<State>,
     work: Signal,
     done: Signal,
+    prepared: Signal,
 }
 
 #[derive(Debug)]
@@ -71,8 +72,11 @@ struct State {
     idle: bool,
     active: Option<(Segment, u64)>,
     sealed: VecDeque<Segment>,
-    free: Vec<Segment>,
+    /// To follow the active one, and whether one is being made.
+    ready: Option<Segment>,
     preparing: bool,
+    /// To be used again, under another number.
+    free: Vec<Segment>,
     next_segment: u64,
     batches: u64,
 }
@@ -118,14 +122,15 @@ impl Log {
             idle: true,
             active: None,
             sealed: recovered.sealed.into(),
-            free: recovered.free,
+            ready: None,
             preparing: false,
+            free: recovered.free,
             next_segment: recovered.next_segment,
             batches: 0,
         };
         let state = RefCell::new(state);
-        let (work, done) = Default::default();
-        let log = Rc::new(Log { world, dir, shard, segment_bytes, every, state, work, done });
+        let (work, done, prepared) = Default::default();
+        let log = Rc::new(Log { world, dir, shard, segment_bytes, every, state, work, done, prepared });
         log.world.spawn(Work::Log, Box::pin(log.clone().run()));
         log
     }
@@ -201,7 +206,8 @@ impl Log {
     /// Segments in use and free.
     pub(crate) fn segments(&self) -> (usize, usize) {
         let state = self.state.borrow();
-        (state.sealed.len() + usize::from(state.active.is_some()), state.free.len())
+        let in_use = state.sealed.len() + usize::from(state.active.is_some());
+        (in_use, state.free.len() + usize::from(state.ready.is_some()))
     }
 
     /// Why writes are refused, if they are.
@@ -370,39 +376,52 @@ impl Log {
         self.rotate().await
     }
 
-    /// Makes an empty segment the active one.
+    /// Makes an empty segment the active one, and has the next one made ready.
     async fn rotate(self: &Rc<Log>) -> Result<(), StorageError> {
-        let (free, id) = {
+        {
             let state = &mut *self.state.borrow_mut();
             if let Some((mut segment, _)) = state.active.take() {
                 segment.last_record = state.durable;
                 state.sealed.push_back(segment);
             }
+        }
+        self.prepared.wait(|| (!self.state.borrow().preparing).then_some(())).await;
+        let ready = self.state.borrow_mut().ready.take();
+        let segment = match ready {
+            Some(segment) => segment,
+            None => self.make().await?,
+        };
+        let state = &mut *self.state.borrow_mut();
+        state.active = Some((segment, BLOCK as u64));
+        state.preparing = true;
+        let log = self.clone();
+        self.world.spawn(Work::Flush, Box::pin(async move { log.prepare().await }));
+        Ok(())
+    }
+
+    /// Makes the next segment ready. Failing here is no news: the log tries again, and reports, when it needs it.
+    async fn prepare(self: Rc<Log>) {
+        let made = self.make().await;
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.preparing = false;
+            state.ready = made.ok();
+        }
+        self.prepared.wake();
+    }
+
+    /// An empty segment, out of one whose records are all flushed if there is any.
+    async fn make(&self) -> Result<Segment, StorageError> {
+        let (free, id) = {
+            let state = &mut *self.state.borrow_mut();
             let id = state.next_segment;
             state.next_segment += 1;
             (state.free.pop(), id)
         };
-        let segment = match free {
-            Some(old) => self.reuse(old, id).await?,
-            None => self.create(id).await?,
-        };
-        let state = &mut *self.state.borrow_mut();
-        state.active = Some((segment, BLOCK as u64));
-        if state.free.is_empty() && !std::mem::replace(&mut state.preparing, true) {
-            let spare = state.next_segment;
-            state.next_segment += 1;
-            let log = self.clone();
-            self.world.spawn(Work::Flush, Box::pin(async move { log.prepare(spare).await }));
+        match free {
+            Some(old) => self.reuse(old, id).await,
+            None => self.create(id).await,
         }
-        Ok(())
-    }
-
-    /// Makes a spare ready. Failing here is no news: the log tries again, and reports, when it needs one.
-    async fn prepare(self: Rc<Log>, id: u64) {
-        let made = self.create(id).await;
-        let state = &mut *self.state.borrow_mut();
-        state.preparing = false;
-        state.free.extend(made.ok());
     }
 
     fn header(&self, segment: u64) -> SegmentHeader {

@@ -303,3 +303,21 @@ fn a_stalled_disk_holds_a_bounded_number_of_writes() {
         bench.check_after_crash();
     }
 }
+
+/// Writes used to wait at each new segment for the folder of the log, which a file system syncs with all else it has to write.
+#[test]
+fn a_full_segment_is_followed_without_a_wait_for_names_or_syncs() {
+    let mut bench = Bench::new(5);
+    (0..1000).for_each(|_| step()); // for the next segment to be made ready
+    for kind in [Kind::Names, Kind::Sync] {
+        let path = "/log".to_owned();
+        bench.sim.disk.fault(Fault { path, ..Fault::every(kind, Effect::Stalled(u64::MAX)) });
+    }
+    // Each is a block of its own, of which a segment has 15.
+    for _ in 0..16 {
+        let commit = bench.write().expect("taken");
+        block_on(commit).expect("durable");
+    }
+    bench.sim.disk.heal();
+    bench.check_after_crash();
+}
