@@ -1,8 +1,7 @@
 //! The demo's report as a reader sees it: rendered from figures of an earlier run, and opened in a headless Chromium, light and
 //! dark, in frames from a telephone's width to a wide window's.
 //!
-//! 1. The server's binary renders the figures in `tests/report`, of which there are some for each subject of the demo but that
-//!    of queries.
+//! 1. The server's binary renders the figures in `tests/report`, of which there are some for each subject of the demo.
 //! 2. A copy of the page gets `check.js`, which looks at it from inside and tells the page around it, `around.html`; that one
 //!    is what Chromium prints when it has run.
 //! 3. A page with every fault there is goes the same way first: a check that cannot fail is none.
@@ -23,7 +22,8 @@ const AROUND: &str = include_str!("around.html");
 const WIDTHS: [u32; 3] = [360, 768, 1400];
 
 /// Figures of earlier runs, and the charts of each at least: one for each experiment.
-const FIGURES: [(&str, usize); 3] = [("figures.json", 4), ("flush.json", 2), ("compaction.json", 2)];
+const FIGURES: [(&str, usize); 4] =
+    [("figures.json", 4), ("flush.json", 2), ("compaction.json", 2), ("olap.json", 4)];
 
 /// Rendering is a matter of milliseconds.
 const RENDER_TIMEOUT: Duration = Duration::from_secs(60);

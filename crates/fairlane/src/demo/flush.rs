@@ -19,10 +19,8 @@ use super::stage::Stage;
 
 /// The load in reports.
 pub(super) const WRITES: &str = "writes";
-/// Background work is done when nothing was written for so many seconds,
+/// Background work is done when nothing was written for so many seconds.
 const QUIET_S: f64 = 3.0;
-/// or is not waited for any longer.
-const SETTLING_S_MAX: f64 = 180.0;
 /// Rows that are written again and again: some hundred megabytes, so that there is something to merge.
 const ROWS: u64 = 1_000_000;
 /// The part of capacity that is asked for.
@@ -80,7 +78,7 @@ pub(super) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
     let Some(mut written) = written.filter(|run| run.throughput_per_s >= 1.0) else {
         return Err(DemoError::Failed("The server answered no writes; there is nothing to show.".into()));
     };
-    let (loaded_s, settling_s) = (warmup_s + seconds, settling_s(stage)?);
+    let (loaded_s, settling_s) = (warmup_s + seconds, stage.settle(QUIET_S)?);
     stage.say(&format!(
         "{:.0} writes/s for {loaded_s:.0} s, settled {settling_s:.0} s later",
         written.throughput_per_s
@@ -89,27 +87,6 @@ pub(super) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
     stage.writes_per_s = written.throughput_per_s;
     stage.say(&format!("capacity: {:.0} writes/s", stage.writes_per_s));
     Ok(Capacity { writes: Some(written), ..Capacity::default() })
-}
-
-/// Waits until flushes and compactions have nothing to do: how long they went on, seconds.
-fn settling_s(stage: &mut Stage) -> Result<f64, DemoError> {
-    let began_s = now_s();
-    loop {
-        stage.wait(1.0, &mut [])?;
-        let since_s = now_s() - QUIET_S;
-        let seen = stage.probe.storage(since_s, since_s + QUIET_S);
-        let is_quiet = |point: &StoragePoint| point.flush_bytes_per_s + point.compaction_bytes_per_s <= 0.0;
-        if since_s > began_s && !seen.is_empty() && seen.iter().all(is_quiet) {
-            return Ok(since_s - began_s);
-        }
-        if since_s - began_s > SETTLING_S_MAX {
-            let told = format!(
-                "Flushes and compactions went on for more than {SETTLING_S_MAX:.0} s; capacity is less than it says."
-            );
-            stage.notes.push(told);
-            return Ok(SETTLING_S_MAX);
-        }
-    }
 }
 
 fn writes(stage: &Stage, pacing: Pacing) -> Spec {

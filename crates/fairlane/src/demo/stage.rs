@@ -7,13 +7,15 @@ use load::session::Session;
 use load::{Second, StopFlag};
 
 use super::DemoError;
-use super::figures::Machine;
+use super::figures::{Machine, StoragePoint};
 use super::flags::Options;
 use super::loads::{KEYSPACE, Shape};
-use super::metrics::Probe;
+use super::metrics::{Probe, now_s};
 use super::olap;
 use super::server::{ADMIN, Folder, Sender, Server, keep_to};
 
+/// For no longer are flushes and compactions waited for, seconds.
+const SETTLING_S_MAX: f64 = 180.0;
 /// How long one statement of set-up may take.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Sizes and times of a run, in seconds.
@@ -192,6 +194,26 @@ impl Stage {
         }
         self.server_check()?;
         senders.iter_mut().try_for_each(Sender::check)
+    }
+
+    /// Waits until flushes and compactions have written nothing for `quiet_s`: how long they went on, seconds.
+    pub(super) fn settle(&mut self, quiet_s: f64) -> Result<f64, DemoError> {
+        let began_s = now_s();
+        loop {
+            self.wait(1.0, &mut [])?;
+            let since_s = now_s() - quiet_s;
+            let seen = self.probe.storage(since_s, since_s + quiet_s);
+            let is_quiet =
+                |point: &StoragePoint| point.flush_bytes_per_s + point.compaction_bytes_per_s <= 0.0;
+            if since_s > began_s && !seen.is_empty() && seen.iter().all(is_quiet) {
+                return Ok(since_s - began_s);
+            }
+            if since_s - began_s > SETTLING_S_MAX {
+                let told = "Flushes and compactions went on for more than 180 s, and so beside what was measured then.";
+                self.notes.push(told.into());
+                return Ok(SETTLING_S_MAX);
+            }
+        }
     }
 
     /// Fails after Ctrl-C.

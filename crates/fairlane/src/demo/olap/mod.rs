@@ -99,7 +99,10 @@ pub(super) fn flags() -> Vec<String> {
     ["--sql-listen", "127.0.0.1:0"].map(str::to_string).to_vec()
 }
 
-/// Fills the tables, and makes roles and levels.
+/// Longer than the server leaves a memtable that is not written to any more, seconds.
+const QUIET_S: f64 = 12.0;
+
+/// Fills the tables, makes roles and levels, and waits for the flushes and compactions that this leaves.
 pub(super) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
     let Sizes { rows, scale, only, .. } = stage.olap;
     fill(stage, Tables::Hits { rows }, &format!("writing {rows} rows in the shape of ClickBench's"))?;
@@ -117,6 +120,8 @@ pub(super) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
         "CREATE SERVICE LEVEL capped WITH cpu_limit = '50%'",
         "ATTACH SERVICE LEVEL capped TO capped",
     ])?;
+    stage.say("until what was written is in files, so that queries are measured beside queries only");
+    stage.settle(QUIET_S)?;
     Ok(Capacity::default())
 }
 
