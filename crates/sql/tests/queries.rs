@@ -295,6 +295,8 @@ fn a_statement_can_be_ended() {
             () = canceling => unreachable!("it asks for ever"),
         };
         assert!(code == "57014" && message.contains("user request"), "{code} {message}");
+        // Another connection: a request still on its way would meet the next statement of this one.
+        let admin = door.admin().await;
         rows(&admin, "SET statement_timeout = '30ms'").await;
         let (code, message) = refused(&admin, long).await;
         assert!(code == "57014" && message.contains("30 ms"), "{code} {message}");
