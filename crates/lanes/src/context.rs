@@ -145,21 +145,27 @@ pub fn on_lane() -> bool {
 /// lane a system call ten times a millisecond at most, for the sake of a fast lane that is ready.
 #[must_use]
 pub fn turn_is_over() -> bool {
-    if !on_heavy_lane() {
-        return should_yield();
-    }
-    let now_ns = sys::monotonic_ns();
+    SEAT.with_borrow(|seat| match seat {
+        Some(seat) => {
+            let now_ns = sys::monotonic_ns();
+            offer_cpu(now_ns);
+            seat.turn_is_over() || piece_ns(now_ns) >= HEAVY_PIECE_NS
+        }
+        None => should_yield(),
+    })
+}
+
+/// Lets whoever else wants this heavy worker's CPU have it, every [`HEAVY_YIELD_NS`].
+fn offer_cpu(now_ns: u64) {
     if now_ns.saturating_sub(YIELDED.get()) >= HEAVY_YIELD_NS {
         YIELDED.set(now_ns);
         sys::yield_cpu();
     }
-    let over = SEAT.with_borrow(|seat| seat.as_ref().is_some_and(Seat::turn_is_over));
-    over || now_ns.saturating_sub(PIECE_BEGAN.get()) >= HEAVY_PIECE_NS
 }
 
 /// How long the running piece has run, ns.
-fn piece_ns() -> u64 {
-    sys::monotonic_ns().saturating_sub(PIECE_BEGAN.get())
+fn piece_ns(now_ns: u64) -> u64 {
+    now_ns.saturating_sub(PIECE_BEGAN.get())
 }
 
 /// Starts a task on this core's fast lane. Panics elsewhere.
@@ -223,7 +229,7 @@ pub fn yield_now() -> impl Future<Output = ()> {
 /// Whether the running piece of fast-lane work has used its 50 µs, and should [`yield_now`]. About 25 ns.
 #[must_use]
 pub fn should_yield() -> bool {
-    piece_ns() >= PIECE_NS
+    piece_ns(sys::monotonic_ns()) >= PIECE_NS
 }
 
 /// Returns to the scheduler if [`turn_is_over`].

@@ -78,7 +78,8 @@ pub(super) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
     let Some(mut written) = written.filter(|run| run.throughput_per_s >= 1.0) else {
         return Err(DemoError::Failed("The server answered no writes; there is nothing to show.".into()));
     };
-    let (loaded_s, settling_s) = (warmup_s + seconds, stage.settle(QUIET_S)?);
+    let settling_s = stage.settle(QUIET_S, "capacity is less than it says")?;
+    let loaded_s = warmup_s + seconds;
     stage.say(&format!(
         "{:.0} writes/s for {loaded_s:.0} s, settled {settling_s:.0} s later",
         written.throughput_per_s

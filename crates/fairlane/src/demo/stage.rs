@@ -196,8 +196,9 @@ impl Stage {
         senders.iter_mut().try_for_each(Sender::check)
     }
 
-    /// Waits until flushes and compactions have written nothing for `quiet_s`: how long they went on, seconds.
-    pub(super) fn settle(&mut self, quiet_s: f64) -> Result<f64, DemoError> {
+    /// Waits until flushes and compactions have written nothing for `quiet_s`: how long they went on, seconds. If that is too long, a
+    /// note says what follows.
+    pub(super) fn settle(&mut self, quiet_s: f64, what_follows: &str) -> Result<f64, DemoError> {
         let began_s = now_s();
         loop {
             self.wait(1.0, &mut [])?;
@@ -209,8 +210,10 @@ impl Stage {
                 return Ok(since_s - began_s);
             }
             if since_s - began_s > SETTLING_S_MAX {
-                let told = "Flushes and compactions went on for more than 180 s, and so beside what was measured then.";
-                self.notes.push(told.into());
+                let told = format!(
+                    "Flushes and compactions went on for more than {SETTLING_S_MAX:.0} s; {what_follows}."
+                );
+                self.notes.push(told);
                 return Ok(SETTLING_S_MAX);
             }
         }

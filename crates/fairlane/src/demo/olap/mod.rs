@@ -38,6 +38,8 @@ const SHARED: Queries = Queries { keyspace: "clickbench", names: &["q23"] };
 const EVERY_CORE: Queries = Queries { keyspace: "clickbench", names: &["q10"] };
 /// How many connections the capped client has.
 const CAPPED_CONNECTIONS: [usize; 3] = [1, 2, 4];
+/// Longer than the server leaves a memtable that is not written to any more, seconds.
+const QUIET_S: f64 = 12.0;
 /// A ratio of throughputs is one of whole queries, of which there are some a second: so shares have longer phases.
 const SHARES_PHASES: f64 = 3.0;
 
@@ -99,9 +101,6 @@ pub(super) fn flags() -> Vec<String> {
     ["--sql-listen", "127.0.0.1:0"].map(str::to_string).to_vec()
 }
 
-/// Longer than the server leaves a memtable that is not written to any more, seconds.
-const QUIET_S: f64 = 12.0;
-
 /// Fills the tables, makes roles and levels, and waits for the flushes and compactions that this leaves.
 pub(super) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
     let Sizes { rows, scale, only, .. } = stage.olap;
@@ -120,8 +119,8 @@ pub(super) fn prepare(stage: &mut Stage) -> Result<Capacity, DemoError> {
         "CREATE SERVICE LEVEL capped WITH cpu_limit = '50%'",
         "ATTACH SERVICE LEVEL capped TO capped",
     ])?;
-    stage.say("until what was written is in files, so that queries are measured beside queries only");
-    stage.settle(QUIET_S)?;
+    stage.say("waiting until what was written is in files, so that queries are measured beside queries only");
+    stage.settle(QUIET_S, "queries were measured beside them")?;
     Ok(Capacity::default())
 }
 
