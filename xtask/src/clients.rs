@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::files::{list, name, read};
-use crate::{CARGO_TIMEOUT, cargo, child, debian, target_dir};
+use crate::{BUILD_TIMEOUT, cargo, child, debian, target_dir};
 
 /// Building or fetching the clients' packages over a slow network.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
@@ -27,7 +27,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     }
     // With examples, so that dependencies have the features that the tests gave them, and are not built again.
     let build = ["build", "--release", "--workspace", "--bins", "--examples"];
-    child::run(cargo(root).args(build), CARGO_TIMEOUT)?;
+    child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
     let built = target_dir(root).join("release");
     let python = environment(&target_dir(root).join("venv"), &folder.join("requirements.txt"))?;
     for script in &scripts {

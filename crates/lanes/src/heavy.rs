@@ -164,10 +164,10 @@ impl Waiting {
         runnable
     }
 
-    fn close(&self) {
-        drop(self.inbox.close());
-        let queues = std::mem::take(&mut *self.queues.lock().unwrap_or_else(PoisonError::into_inner));
-        drop(queues);
+    fn take_all(&self) -> Vec<Runnable> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let queued = queues.drain().flat_map(|(_, queue)| queue);
+        queued.chain(self.inbox.take()).collect()
     }
 }
 
@@ -204,10 +204,19 @@ impl HeavyLane {
         self.workers.iter().filter_map(|worker| worker.thread.get()).for_each(Thread::unpark);
     }
 
-    /// Drops all queued tasks and refuses later ones. Only once the workers have ended.
-    pub(crate) fn close(&self) {
-        self.urgent.close();
-        self.rest.close();
+    /// Drops all queued tasks, and those that are woken by that: whether there were any. Only once the workers have ended.
+    ///
+    /// Dropped here, where no lock is held: who wakes a task may hold locks that the task's end takes too. So the queues are never
+    /// closed, and what is woken once all lanes have ended is leaked.
+    pub(crate) fn drain(&self) -> bool {
+        let mut any = false;
+        loop {
+            let (urgent, rest) = (self.urgent.take_all(), self.rest.take_all());
+            if urgent.is_empty() && rest.is_empty() {
+                return any;
+            }
+            any = true;
+        }
     }
 }
 
@@ -229,10 +238,7 @@ pub(crate) fn schedule(shared: &Arc<CoreShared>, runnable: Runnable) {
         shared.registry.counters(slot_of(group.0))[shared.index].urgent_queued.fetch_add(1, SeqCst);
     }
     let waiting = if urgent { &shared.heavy.urgent } else { &shared.heavy.rest };
-    if let Err(late) = waiting.inbox.push(runnable) {
-        drop(late); // the lane has ended; a heavy task may be dropped anywhere
-        return;
-    }
+    let Ok(()) = waiting.inbox.push(runnable) else { unreachable!("it is never closed") };
     if before == 0 {
         tell(shared, group);
     } // else the fast lane knows of this group, or will when the worker that finds it empty says so

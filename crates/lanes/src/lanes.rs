@@ -151,7 +151,7 @@ impl Lanes {
         for worker in workers {
             drop(worker.join()); // a worker's panic has been reported where it happened
         }
-        shared.heavy.close();
+        shared.heavy.drain();
         shared.close().for_each(drop);
     }
 
@@ -376,6 +376,8 @@ impl Lanes {
         lanes.into_iter().for_each(|thread| drop(thread.join()));
         self.0.pool.stop();
         threads.into_iter().for_each(|thread| drop(thread.join()));
+        // What ended on one core may have woken tasks of another whose end was over.
+        while self.0.cores.iter().any(|core| core.heavy.drain()) {}
     }
 
     pub(crate) fn report(&self, report: &Report) {

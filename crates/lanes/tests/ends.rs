@@ -1,8 +1,10 @@
 //! Ends that come at a bad moment, of lanes and of groups: whoever waits is told, and nothing that was begun is lost.
 #![expect(clippy::disallowed_methods, reason = "waits and ends lanes from outside of them")]
 
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lanes::{Config, Ended, Group, GroupSpec, Lanes};
@@ -51,6 +53,65 @@ fn calls_under_way_when_lanes_end_are_answered_or_dropped() {
         lanes.shutdown();
         assert_eq!(Arc::strong_count(&alive), 1);
     }
+}
+
+/// Waits for ever beside others. Whoever of them is dropped wakes all of them, within the lock that all of them take.
+struct Waits(Arc<Mutex<Vec<Waker>>>);
+
+impl Future for Waits {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.lock().expect("no panic").push(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.lock().expect("no panic").drain(..).for_each(Waker::wake);
+    }
+}
+
+/// Wakes one of those that wait when it is dropped.
+struct WakesOne(Arc<Mutex<Vec<Waker>>>);
+
+impl Drop for WakesOne {
+    fn drop(&mut self) {
+        let waker = self.0.lock().expect("no panic").pop();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Futures wake others with locks held that the others' ends take (parts of a join do): no wake-up ends a task there and then.
+#[test]
+fn heavy_tasks_woken_by_the_end_of_others_are_dropped_too() {
+    let lanes = start(2);
+    let waiting = Arc::new(Mutex::default());
+    for core in 0..2 {
+        let waiting = waiting.clone();
+        lanes.block_on(core, Group::DEFAULT, move || async move {
+            for _ in 0..3 {
+                lanes::heavy(Group::DEFAULT, Waits(waiting.clone())).detach();
+            }
+            let wakes_one = WakesOne(waiting);
+            lanes::spawn(Group::DEFAULT, async move {
+                let _wakes_one = wakes_one;
+                std::future::pending::<()>().await;
+            })
+            .detach();
+        });
+    }
+    while waiting.lock().expect("no panic").len() < 6 {
+        std::thread::yield_now();
+    }
+    let (ended, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        lanes.shutdown();
+        ended.send(())
+    });
+    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()), "lanes do not end");
+    assert_eq!(Arc::strong_count(&waiting), 1);
 }
 
 /// Heavy tasks of a group wake on both cores, woken by a thread outside, while the group is dropped.

@@ -272,7 +272,7 @@ fn a_query_that_goes_too_far_is_ended_or_goes_on_elsewhere() {
         rows(&admin, "SET service_level = moving; SET statement_timeout = '2s'").await;
         let (code, message) = refused(&admin, LONG).await;
         assert!(code == "57014" && message.contains("2000 ms"), "{code} {message}");
-        assert!(door.heavy_ns("slow") > 100_000_000, "it ran there: {} ns", door.heavy_ns("slow"));
+        assert!(door.heavy_ns("slow") > 1_000_000, "it ran there: {} ns", door.heavy_ns("slow"));
     });
 }
 

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::files::{read, verdict};
-use crate::{CARGO_TIMEOUT, cargo, child, target_dir};
+use crate::{BUILD_TIMEOUT, cargo, child, target_dir};
 
 const CHECK: &str = include_str!("check.js");
 const AROUND: &str = include_str!("around.html");
@@ -47,7 +47,7 @@ const FAULTS: [&str; 7] =
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let browser = browser::find_or_install()?;
     let build = ["build", "--release", "--workspace", "--bins", "--examples"];
-    child::run(cargo(root).args(build), CARGO_TIMEOUT)?;
+    child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
     let folder = target_dir(root).join("report");
     std::fs::create_dir_all(&folder)
         .map_err(|error| format!("{} cannot be made: {error}.", folder.display()))?;
