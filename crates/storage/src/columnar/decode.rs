@@ -29,17 +29,17 @@ pub(crate) struct Keys {
 impl FromRegion for Keys {
     fn from_region(data: Bytes, place: &Place, rows: usize) -> Result<Keys, Malformed> {
         let mut reader = Reader::new(data.clone());
-        reader.skip(place.slots.checked_mul(8).ok_or(Malformed)?)?;
-        let firsts = Ints::read(&mut reader, place.slots)?;
+        reader.skip(place.slots().checked_mul(8).ok_or(Malformed)?)?;
+        let firsts = Ints::read(&mut reader, place.slots())?;
         let mut last = 0;
-        for part in 0..place.slots {
+        for part in 0..place.slots() {
             let first = firsts.get(&data, part);
             if first < last || first > rows as i64 || (part == 0 && first != 0) {
                 return Err(Malformed);
             }
             last = first;
         }
-        let keys = Values::read(data.slice(reader.position()..), place.lie, place.slots)?;
+        let keys = Values::read(data.slice(reader.position()..), place.lie, place.slots())?;
         Ok(Keys { data, firsts, keys })
     }
 }
@@ -91,7 +91,7 @@ impl FromRegion for Heads {
     fn from_region(data: Bytes, place: &Place, _: usize) -> Result<Heads, Malformed> {
         let mut reader = Reader::new(data);
         let mut heads: Vec<(usize, Head)> = Vec::new();
-        for _ in 0..place.slots {
+        for _ in 0..place.slots() {
             let part = reader.u32()? as usize;
             let flags = reader.u8()?;
             let mut head = Head::default();
@@ -181,24 +181,28 @@ pub(crate) struct CellMarks {
 impl FromRegion for CellMarks {
     fn from_region(data: Bytes, place: &Place, _: usize) -> Result<CellMarks, Malformed> {
         let mut reader = Reader::new(data.clone());
-        let marks = Marks::read(&mut reader, place.slots)?;
+        let marks = Marks::read(&mut reader, place.slots())?;
         if reader.rest() == 0 { Ok(CellMarks { data, marks }) } else { Err(Malformed) }
     }
 }
 
 impl FromRegion for Values {
     fn from_region(data: Bytes, place: &Place, _: usize) -> Result<Values, Malformed> {
-        Values::read(data, place.lie, place.slots)
+        Values::read(data, place.lie, place.slots())
     }
 }
 
 /// A column's regions.
 #[derive(Debug)]
-pub(crate) struct Column {
-    pub(crate) column: u32,
-    pub(crate) cells: Option<(Region<CellMarks>, Region<Values>)>,
-    pub(crate) elements: Option<(Region<ElementMarks>, Region<Values>, Region<Values>)>,
+struct Column {
+    column: u32,
+    cells: Option<(Region<CellMarks>, Region<Values>)>,
+    /// Boxed, since few columns have any.
+    elements: Option<Box<Elements>>,
 }
+
+/// Marks, paths, values.
+type Elements = (Region<ElementMarks>, Region<Values>, Region<Values>);
 
 /// A block.
 #[derive(Debug)]
@@ -214,7 +218,7 @@ pub(crate) struct Block {
     clustering: Option<Region<Values>>,
     rows: Option<Region<Rows>>,
     /// Ascending.
-    pub(crate) columns: Vec<Column>,
+    columns: Vec<Column>,
 }
 
 /// Which columns a reader wants: all, or these, ascending.
@@ -227,64 +231,53 @@ impl Block {
         if crc(file, head) != sum {
             return Err(Malformed);
         }
-        let directory = Directory::read(bytes.slice(..directory), bytes.len())?;
-        let (parts, rows) = (directory.parts, directory.rows);
-        let mut places = directory.places.iter().copied().peekable();
-        let mut take = |kind: Kind, column: u32, slots: Option<usize>| match places.peek() {
-            Some(place) if place.kind == kind && place.column == column => {
-                let fits = slots.is_none_or(|slots| slots == place.slots);
-                if fits { Ok(places.next()) } else { Err(Malformed) }
-            }
-            _ => Ok(None),
-        };
-        let keys = take(Kind::Keys, 0, Some(parts))?.ok_or(Malformed)?;
-        let heads = take(Kind::Heads, 0, None)?;
-        let clustering = take(Kind::Clustering, 0, Some(rows))?;
-        let row_marks = take(Kind::Rows, 0, Some(rows))?;
+        let mut places = Directory::read(head, bytes.len())?;
+        let (parts, rows, continued, more) = (places.parts, places.rows, places.continued, places.more);
+        let keys = places.take(Kind::Keys, 0, Some(parts))?.ok_or(Malformed)?;
+        let heads = places.take(Kind::Heads, 0, None)?;
+        let clustering = places.take(Kind::Clustering, 0, Some(rows))?;
+        let row_marks = places.take(Kind::Rows, 0, Some(rows))?;
         if (rows > 0) != clustering.is_some() || (rows > 0) != row_marks.is_some() {
             return Err(Malformed);
         }
         // Rows of one partition differ in their clustering, so that it takes space: damage cannot claim rows without end.
         let empty = |place: Option<Place>| place.is_some_and(|place| place.lie == Lie::Fixed(0));
-        if rows > parts && empty(clustering) || heads.is_some_and(|heads| heads.slots > parts) {
+        if rows > parts && empty(clustering) || heads.is_some_and(|heads| heads.slots() > parts) {
             return Err(Malformed);
         }
-        let numbers: Vec<u32> =
-            directory.places.iter().filter(|p| p.kind >= Kind::Marks).map(|p| p.column).collect();
-        let mut columns: Vec<Column> = Vec::new();
-        for column in numbers {
-            if columns.last().is_some_and(|last| last.column == column) {
-                continue;
-            }
-            let cells = match take(Kind::Marks, column, Some(rows))? {
+        // A column has two regions, or more.
+        let mut columns: Vec<Column> = Vec::with_capacity(places.left() / 2);
+        while let Some(column) = places.next().map(|place| place.column) {
+            let cells = match places.take(Kind::Marks, column, Some(rows))? {
                 Some(marks) => {
-                    let values = take(Kind::Values, column, Some(rows))?.ok_or(Malformed)?;
+                    let values = places.take(Kind::Values, column, Some(rows))?.ok_or(Malformed)?;
                     Some((Region::new(marks), Region::new(values)))
                 }
                 None => None,
             };
-            let elements = match take(Kind::ElementMarks, column, None)? {
+            let elements = match places.take(Kind::ElementMarks, column, None)? {
                 Some(marks) => {
-                    let paths = take(Kind::Paths, column, Some(marks.slots))?.ok_or(Malformed)?;
-                    if marks.slots > rows && empty(Some(paths)) {
+                    let paths = places.take(Kind::Paths, column, Some(marks.slots()))?.ok_or(Malformed)?;
+                    if marks.slots() > rows && empty(Some(paths)) {
                         return Err(Malformed);
                     }
-                    let values = take(Kind::Elements, column, Some(marks.slots))?.ok_or(Malformed)?;
-                    Some((Region::new(marks), Region::new(paths), Region::new(values)))
+                    let values =
+                        places.take(Kind::Elements, column, Some(marks.slots()))?.ok_or(Malformed)?;
+                    Some(Box::new((Region::new(marks), Region::new(paths), Region::new(values))))
                 }
                 None => None,
             };
+            if cells.is_none() && elements.is_none() {
+                return Err(Malformed); // a region that does not belong here
+            }
             columns.push(Column { column, cells, elements });
-        }
-        if places.next().is_some() {
-            return Err(Malformed);
         }
         let store = Store { bytes, file, rows, unpacked: AtomicUsize::new(0) };
         Ok(Block {
             store,
             parts,
-            continued: directory.continued,
-            more: directory.more,
+            continued,
+            more,
             keys: Region::new(keys),
             heads: heads.map(Region::new),
             clustering: clustering.map(Region::new),
@@ -356,7 +349,7 @@ impl Block {
                     return Ok(true);
                 }
             }
-            if let Some((marks, ..)) = &column.elements {
+            if let Some((marks, ..)) = column.elements.as_deref() {
                 let elements = marks.get(&self.store)?;
                 if elements.of_row(row).any(|index| elements.marks.is_live(&elements.data, index, now_s)) {
                     return Ok(true);
@@ -379,7 +372,7 @@ impl Block {
         &self,
         column: u32,
     ) -> Result<Option<(&ElementMarks, &Values, &Values)>, Malformed> {
-        match self.column(column).and_then(|column| column.elements.as_ref()) {
+        match self.column(column).and_then(|column| column.elements.as_deref()) {
             Some((marks, paths, values)) => {
                 Ok(Some((marks.get(&self.store)?, paths.get(&self.store)?, values.get(&self.store)?)))
             }
@@ -396,7 +389,7 @@ impl Block {
     }
 
     /// The column's regions, if it is in the block.
-    pub(crate) fn column(&self, column: u32) -> Option<&Column> {
+    fn column(&self, column: u32) -> Option<&Column> {
         let at = self.columns.binary_search_by_key(&column, |own| own.column).ok()?;
         Some(&self.columns[at])
     }
@@ -456,7 +449,7 @@ impl Block {
             let CellMarks { data, marks } = marks.get(&self.store)?;
             push(marks, data, values.get(&self.store)?, row, None);
         }
-        if let Some((marks, paths, values)) = &column.elements {
+        if let Some((marks, paths, values)) = column.elements.as_deref() {
             let elements = marks.get(&self.store)?;
             let (paths, values) = (paths.get(&self.store)?, values.get(&self.store)?);
             let mut last: Option<&[u8]> = None;

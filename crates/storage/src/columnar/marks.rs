@@ -176,11 +176,11 @@ impl FromRegion for ElementMarks {
     fn from_region(data: Bytes, place: &Place, rows: usize) -> Result<ElementMarks, Malformed> {
         let mut reader = Reader::new(data.clone());
         let starts = Ints::read(&mut reader, rows)?;
-        let marks = Marks::read(&mut reader, place.slots)?;
+        let marks = Marks::read(&mut reader, place.slots())?;
         let mut last = 0;
         for row in 0..rows {
             let start = starts.get(&data, row);
-            if start < last || start > place.slots as i64 {
+            if start < last || start > place.slots() as i64 {
                 return Err(Malformed);
             }
             last = start;
@@ -188,7 +188,7 @@ impl FromRegion for ElementMarks {
         if reader.rest() != 0 {
             return Err(Malformed);
         }
-        Ok(ElementMarks { data, starts, marks, count: place.slots, rows })
+        Ok(ElementMarks { data, starts, marks, count: place.slots(), rows })
     }
 }
 

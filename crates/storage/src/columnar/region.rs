@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-use crate::codec::{Malformed, Reader, put_u32};
+use crate::codec::{Malformed, put_u32};
 use crate::columnar::packing;
 use crate::columnar::values::Lie;
 
@@ -74,14 +74,13 @@ pub(crate) fn crc(file: u64, bytes: &[u8]) -> u32 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) kind: Kind,
-    pub(crate) column: u32,
-    /// How many slots it speaks of.
-    pub(crate) slots: usize,
     pub(crate) lie: Lie,
     compression: u8,
-    offset: usize,
-    stored: usize,
-    raw: usize,
+    pub(crate) column: u32,
+    slots: u32,
+    offset: u32,
+    stored: u32,
+    raw: u32,
     crc: u32,
 }
 
@@ -166,62 +165,111 @@ impl RegionsBuilder {
     }
 }
 
-/// A directory that has been read.
+/// A directory: what it says first, and the places, which are read one by one.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub(crate) struct Directory<'a> {
     pub(crate) continued: bool,
     pub(crate) more: bool,
     pub(crate) parts: usize,
     pub(crate) rows: usize,
-    pub(crate) places: Vec<Place>,
+    places: &'a [[u8; PLACE]],
+    /// The place read last; it is to be the next one's.
+    next: Option<Place>,
+    /// Where the region of the next place may start.
+    offset: usize,
+    /// Bytes of the block.
+    len: usize,
 }
 
-impl Directory {
-    /// Reads the first `bytes` of a block that has `len` of them, their checksum having been compared.
-    pub(crate) fn read(directory: Bytes, len: usize) -> Result<Directory, Malformed> {
-        let bytes = directory.len();
-        let mut reader = Reader::new(directory);
-        let flags = reader.u8()?;
-        let (parts, rows, count) = (reader.u32()?, reader.u32()?, reader.u32()? as usize);
+impl Directory<'_> {
+    /// Reads the start of a directory of a block that has `len` bytes, its checksum having been compared.
+    pub(crate) fn read(directory: &[u8], len: usize) -> Result<Directory<'_>, Malformed> {
+        let (head, places) = directory.split_first_chunk::<DIRECTORY>().ok_or(Malformed)?;
+        let (places, rest) = places.as_chunks::<PLACE>();
+        let (flags, parts) = (head[0], u32_at(head, 1));
+        let (rows, count) = (u32_at(head, 5), u32_at(head, 9) as usize);
         let known = flags & !(CONTINUED | MORE) == 0 && parts <= SLOTS_MAX && rows <= SLOTS_MAX && parts > 0;
-        if !known || count.checked_mul(PLACE) != Some(bytes.wrapping_sub(DIRECTORY)) {
+        if !known || count != places.len() || !rest.is_empty() {
             return Err(Malformed);
         }
-        let mut offset = bytes;
-        let mut places: Vec<Place> = Vec::with_capacity(count);
-        for _ in 0..count {
-            let place = Place::read(&mut reader, &mut offset)?;
-            let order = |place: &Place| (place.kind >= Kind::Marks, place.column, place.kind);
-            if offset > len || places.last().is_some_and(|last| order(last) >= order(&place)) {
-                return Err(Malformed);
-            }
-            places.push(place);
-        }
         let (continued, more) = (flags & CONTINUED != 0, flags & MORE != 0);
-        Ok(Directory { continued, more, parts: parts as usize, rows: rows as usize, places })
+        let (parts, rows, offset) = (parts as usize, rows as usize, directory.len());
+        let mut read = Directory { continued, more, parts, rows, places, next: None, offset, len };
+        read.advance()?;
+        Ok(read)
+    }
+
+    /// The place that comes next, not yet taken.
+    pub(crate) fn next(&self) -> Option<&Place> {
+        self.next.as_ref()
+    }
+
+    /// Places not yet taken.
+    pub(crate) fn left(&self) -> usize {
+        self.places.len() + usize::from(self.next.is_some())
+    }
+
+    /// Takes the next place if it is of this kind and column; it has to have so many slots, if that is known.
+    pub(crate) fn take(
+        &mut self,
+        kind: Kind,
+        column: u32,
+        slots: Option<usize>,
+    ) -> Result<Option<Place>, Malformed> {
+        let Some(place) = self.next.filter(|place| place.kind == kind && place.column == column) else {
+            return Ok(None);
+        };
+        if slots.is_some_and(|slots| slots != place.slots()) {
+            return Err(Malformed);
+        }
+        self.advance()?;
+        Ok(Some(place))
+    }
+
+    fn advance(&mut self) -> Result<(), Malformed> {
+        let last = self.next.take();
+        let Some((bytes, rest)) = self.places.split_first() else { return Ok(()) };
+        let place = Place::read(bytes, &mut self.offset)?;
+        let order = |place: &Place| (place.kind >= Kind::Marks, place.column, place.kind);
+        if self.offset > self.len || last.is_some_and(|last| order(&last) >= order(&place)) {
+            return Err(Malformed);
+        }
+        (self.places, self.next) = (rest, Some(place));
+        Ok(())
     }
 }
 
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
 impl Place {
-    fn read(reader: &mut Reader, offset: &mut usize) -> Result<Place, Malformed> {
-        let kind = *KINDS.get(usize::from(reader.u8()?)).ok_or(Malformed)?;
-        let (column, slots) = (reader.u32()?, reader.u32()?);
-        let lie = Lie::from_code(reader.u8()?, reader.u8()?)?;
-        let compression = reader.u8()?;
-        let (stored, raw, crc) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    /// How many slots it speaks of.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots as usize
+    }
+
+    fn read(bytes: &[u8; PLACE], offset: &mut usize) -> Result<Place, Malformed> {
+        let kind = *KINDS.get(usize::from(bytes[0])).ok_or(Malformed)?;
+        let (column, slots) = (u32_at(bytes, 1), u32_at(bytes, 5));
+        let lie = Lie::from_code(bytes[9], bytes[10])?;
+        let compression = bytes[11];
+        let (stored, raw, crc) = (u32_at(bytes, 12), u32_at(bytes, 16), u32_at(bytes, 20));
         if slots > SLOTS_MAX || raw > RAW_MAX || stored > RAW_MAX || compression > ZSTD {
             return Err(Malformed);
         }
         let start = offset.next_multiple_of(8);
         *offset = start + stored as usize;
-        let (stored, raw) = (stored as usize, raw as usize);
-        Ok(Place { kind, column, slots: slots as usize, lie, compression, offset: start, stored, raw, crc })
+        let start = u32::try_from(start).map_err(|_| Malformed)?;
+        Ok(Place { kind, column, slots, lie, compression, offset: start, stored, raw, crc })
     }
 
     /// Checks the region and takes or unpacks its bytes; the number says how many of them are new memory.
     fn unpack(&self, block: &Bytes, file: u64) -> Result<(Bytes, usize), Malformed> {
-        let end = self.offset.checked_add(self.stored).filter(|end| *end <= block.len()).ok_or(Malformed)?;
-        let stored = block.slice(self.offset..end);
+        let (start, raw_len) = (self.offset as usize, self.raw as usize);
+        let end =
+            start.checked_add(self.stored as usize).filter(|end| *end <= block.len()).ok_or(Malformed)?;
+        let stored = block.slice(start..end);
         if crc(file, &stored) != self.crc {
             return Err(Malformed);
         }
@@ -229,13 +277,13 @@ impl Place {
             return if self.raw == self.stored { Ok((stored, 0)) } else { Err(Malformed) };
         }
         let raw = match self.compression {
-            LZ4 => packing::un_lz4(&stored, self.raw)?,
-            _ => packing::un_zstd(&stored, self.raw)?,
+            LZ4 => packing::un_lz4(&stored, raw_len)?,
+            _ => packing::un_zstd(&stored, raw_len)?,
         };
-        if raw.len() != self.raw {
+        if raw.len() != raw_len {
             return Err(Malformed);
         }
-        Ok((Bytes::from(raw), self.raw))
+        Ok((Bytes::from(raw), raw_len))
     }
 }
 
@@ -257,8 +305,9 @@ pub(crate) trait FromRegion: Sized {
 /// A region, unpacked when first asked for.
 #[derive(Debug)]
 pub(crate) struct Region<T> {
-    pub(crate) place: Place,
-    read: OnceLock<T>,
+    place: Place,
+    /// Boxed: a block has many regions, of which few may ever be asked for.
+    read: OnceLock<Box<T>>,
 }
 
 impl<T: FromRegion> Region<T> {
@@ -277,8 +326,8 @@ impl<T: FromRegion> Region<T> {
     #[cold]
     fn unpack(&self, store: &Store) -> Result<&T, Malformed> {
         let (data, new) = self.place.unpack(&store.bytes, store.file)?;
-        let read = T::from_region(data, &self.place, store.rows)?;
-        store.unpacked.fetch_add(new, Ordering::Relaxed);
+        let read = Box::new(T::from_region(data, &self.place, store.rows)?);
+        store.unpacked.fetch_add(new + size_of::<T>(), Ordering::Relaxed);
         Ok(self.read.get_or_init(|| read))
     }
 }
