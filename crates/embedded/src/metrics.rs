@@ -46,6 +46,15 @@ const ROWS: &[Row] = &[
         s.cache_hits
     }),
     (Metric::counter("fairlane_cache_misses_total", "Block lookups that went to disk."), |s| s.cache_misses),
+    (Metric::gauge("fairlane_scan_cache_bytes", "Bytes that scans read, kept for others."), |s| {
+        s.scan_cache_bytes
+    }),
+    (Metric::counter("fairlane_scan_cache_hits_total", "Reads of scans that were kept."), |s| {
+        s.scan_cache_hits
+    }),
+    (Metric::counter("fairlane_scan_cache_misses_total", "Reads of scans that went to disk."), |s| {
+        s.scan_cache_misses
+    }),
     (Metric::counter("fairlane_flushes_total", "Memtables written to table files."), |s| s.flushes),
     (Metric::counter("fairlane_flushes_failed_total", "Flushes that failed, to be tried again."), |s| {
         s.flushes_failed

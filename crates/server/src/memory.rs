@@ -10,10 +10,11 @@ use schema::CqlType;
 use crate::core::Core;
 
 /// What for, and the metric of the engine that says how much.
-const OF_ENGINE: [(&str, &str); 3] = [
+const OF_ENGINE: [(&str, &str); 4] = [
     ("memtables", "fairlane_memtable_bytes"),
     ("memtables being flushed", "fairlane_flush_backlog_bytes"),
     ("block cache", "fairlane_cache_bytes"),
+    ("cache of scans", "fairlane_scan_cache_bytes"),
 ];
 
 /// The table, for a core's registry.

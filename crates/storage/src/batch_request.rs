@@ -61,6 +61,8 @@ pub struct BatchRequest {
     pub known: Option<Arc<[u32]>>,
     /// About how many rows a batch has; a block's worth more at most.
     pub rows: usize,
+    /// What earlier scans read is not looked for, and nothing is kept for later ones.
+    pub bypass_cache: bool,
 }
 
 impl BatchRequest {
@@ -73,6 +75,7 @@ impl BatchRequest {
             clustering: (Bound::Unbounded, Bound::Unbounded),
             known: None,
             rows,
+            bypass_cache: false,
         }
     }
 

@@ -17,7 +17,8 @@
 //!
 //! A partition that goes on over blocks ends no window. It is taken block by block if nobody else knows of it, and merged if not.
 //!
-//! To be run on a heavy lane: it gives way about every millisecond, not every few microseconds. The cache is neither asked nor filled.
+//! To be run on a heavy lane: it gives way about every millisecond, not every few microseconds. Blocks are read past the
+//! block cache, by way of that of scans.
 
 use std::ops::Bound;
 use std::rc::Rc;
@@ -76,7 +77,8 @@ impl Shard {
             Some(table) => {
                 let memory = table.snapshot().into_iter().map(|table| MemorySource::new(table, first));
                 let files = table.files.iter().filter(|file| wanted(file));
-                let files = files.map(|file| FileSource::new(file.clone(), first, last));
+                let cache = || (!request.bypass_cache).then(|| self.scan_cache.clone());
+                let files = files.map(|file| FileSource::new(file.clone(), first, last, cache()));
                 (memory.collect(), files.collect())
             }
         };

@@ -270,6 +270,37 @@ fn blocks_that_cannot_match_are_passed_over() {
 }
 
 #[test]
+fn what_a_scan_read_is_there_for_the_next_one_while_its_file_is() {
+    let shard = open();
+    write(&shard, 0..1000, &mut Random::new(2), 1);
+    block_on(shard.flush_all()).unwrap();
+    let rows = |bypass_cache: bool, tokens: std::ops::RangeInclusive<i64>| {
+        let mut scan = shard.scan_batches(TABLE, BatchRequest { bypass_cache, tokens, ..request(3, 100) }, 0);
+        let mut rows = 0;
+        while let Some(batch) = block_on(scan.next()).unwrap() {
+            rows += batch.num_rows();
+        }
+        rows
+    };
+    let looked = || {
+        let stats = shard.stats();
+        (stats.scan_cache_hits, stats.scan_cache_misses)
+    };
+    let all = i64::MIN..=i64::MAX;
+    let (first, read) = (rows(false, all.clone()), looked().1);
+    assert!(read > 0 && looked().0 == 0 && shard.stats().scan_cache_bytes > 10_000, "{:?}", shard.stats());
+    assert_eq!((rows(true, all.clone()), looked()), (first, (0, read)), "past it");
+    assert_eq!((rows(false, all.clone()), looked()), (first, (read, read)));
+    // Another stretch of the same file: from within what was read.
+    assert_eq!((rows(false, 600..=610), looked().1), (rows(true, 600..=610), read));
+    block_on(shard.compact_all(TABLE)).unwrap();
+    block_on(shard.sweep());
+    assert_eq!(shard.stats().scan_cache_bytes, 0, "the file is gone");
+    assert_eq!(rows(false, all), first);
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
 fn a_scan_that_is_narrowed_on_its_way_leaves_out_what_cannot_match() {
     let shard = open();
     write(&shard, 0..1000, &mut Random::new(2), 1);

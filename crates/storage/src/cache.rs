@@ -9,10 +9,12 @@
 //! A block unpacks its columns when they are first asked for, so it grows while it is here; readers tell ([`Cache::keep`]).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use crate::part::Block;
+use crate::scan_cache::ScanCache;
 
 type BlockId = (u64, usize);
 
@@ -33,6 +35,8 @@ pub(crate) struct Cache {
     ghosts: FxHashMap<BlockId, u64>,
     ghost_order: VecDeque<(BlockId, u64)>,
     turned_out: u64,
+    /// Has what room is left.
+    scans: Arc<ScanCache>,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
 }
@@ -47,7 +51,7 @@ struct Slot {
 }
 
 impl Cache {
-    pub(crate) fn new(bytes_max: usize) -> Cache {
+    pub(crate) fn new(bytes_max: usize, scans: Arc<ScanCache>) -> Cache {
         Cache {
             bytes_max,
             bytes: 0,
@@ -58,6 +62,7 @@ impl Cache {
             ghosts: FxHashMap::default(),
             ghost_order: VecDeque::new(),
             turned_out: 0,
+            scans,
             hits: 0,
             misses: 0,
         }
@@ -125,6 +130,7 @@ impl Cache {
         while self.bytes > self.bytes_max {
             self.evict();
         }
+        self.scans.set_blocks(self.bytes);
     }
 
     fn evict(&mut self) {
@@ -175,5 +181,6 @@ impl Cache {
             }
             id.0 != file
         });
+        self.scans.set_blocks(self.bytes);
     }
 }

@@ -11,13 +11,14 @@ use crate::error::StorageError;
 use crate::part::{Block, Part};
 use crate::partition::Partition;
 use crate::read_ahead::ReadAhead;
+use crate::scan_cache::ScanCache;
 use crate::table::BlockStart;
 use crate::table_file::TableFile;
 
 /// A place in a scan's order.
 pub(crate) type Place = (i64, Bytes);
 
-/// Reads a file's blocks, past the cache.
+/// Reads a file's blocks, past the block cache.
 #[derive(Debug)]
 pub(crate) struct FileSource {
     pub(crate) file: Arc<TableFile>,
@@ -34,13 +35,19 @@ pub(crate) struct FileSource {
 }
 
 impl FileSource {
-    /// Everything from the first token on; nothing behind the last is read ahead.
-    pub(crate) fn new(file: Arc<TableFile>, first: i64, last: i64) -> FileSource {
+    /// Everything from the first token on; nothing behind the last is read ahead. What earlier scans read is looked for in `cache`, and
+    /// kept there.
+    pub(crate) fn new(
+        file: Arc<TableFile>,
+        first: i64,
+        last: i64,
+        cache: Option<Arc<ScanCache>>,
+    ) -> FileSource {
         // What does not count is not even read.
         let first = first.max(file.entry.from);
         let start = BlockStart { token: first, key: Bytes::new(), clustering: None };
         let next_block = file.block_at(&start);
-        let blocks = ReadAhead::new(file.clone(), last);
+        let blocks = ReadAhead::new(file.clone(), last, cache);
         FileSource { file, next_block, block: None, plain: false, matches: None, blocks, first }
     }
 

@@ -46,6 +46,7 @@ mod reshard;
 mod retry;
 mod row;
 mod scan;
+mod scan_cache;
 mod segment;
 mod shard;
 mod shares;

@@ -1,4 +1,5 @@
-//! A table file's blocks one after the other, past the cache: many of them in one read, and the next read begun while these are worked on.
+//! A table file's blocks one after the other, past the block cache: many of them in one read, and the next read begun while these are worked
+//! on. A scan finds what earlier ones read (scan_cache.rs), a merge neither looks there nor leaves anything.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,6 +11,7 @@ use bytes::Bytes;
 
 use crate::error::StorageError;
 use crate::part::Block;
+use crate::scan_cache::{Chunk, ScanCache};
 use crate::table::IndexEntry;
 use crate::table_file::TableFile;
 use crate::world::BoxFuture;
@@ -27,9 +29,10 @@ const AHEAD_FROM: u64 = 4 * FIRST_READ;
 /// Reads blocks in ascending order.
 pub(crate) struct ReadAhead {
     pub(crate) file: Arc<TableFile>,
+    cache: Option<Arc<ScanCache>>,
     /// Blocks that begin behind this token are not read ahead.
     last: i64,
-    chunk: (Range<usize>, Bytes),
+    chunk: Chunk,
     next: Option<Reading>,
     /// About how much the next read asks for.
     bytes: u64,
@@ -37,8 +40,14 @@ pub(crate) struct ReadAhead {
 
 struct Reading {
     blocks: Range<usize>,
-    read: BoxFuture<io::Result<Bytes>>,
-    done: Option<io::Result<Bytes>>,
+    state: State,
+}
+
+enum State {
+    /// It was there.
+    Kept(Bytes),
+    UnderWay(BoxFuture<io::Result<Bytes>>),
+    Read(io::Result<Bytes>),
 }
 
 impl std::fmt::Debug for ReadAhead {
@@ -49,8 +58,8 @@ impl std::fmt::Debug for ReadAhead {
 
 impl ReadAhead {
     /// For one who reads up to the token `last`.
-    pub(crate) fn new(file: Arc<TableFile>, last: i64) -> ReadAhead {
-        ReadAhead { file, last, chunk: (0..0, Bytes::new()), next: None, bytes: FIRST_READ }
+    pub(crate) fn new(file: Arc<TableFile>, last: i64, cache: Option<Arc<ScanCache>>) -> ReadAhead {
+        ReadAhead { file, cache, last, chunk: (0..0, Bytes::new()), next: None, bytes: FIRST_READ }
     }
 
     /// A block of the index.
@@ -72,9 +81,13 @@ impl ReadAhead {
             Some(reading) => reading,
             None => self.begin(index),
         };
-        let read = match reading.done {
-            Some(read) => read,
-            None => reading.read.await,
+        let read = match reading.state {
+            State::Kept(bytes) => Ok(bytes),
+            State::Read(read) => self.keep(&reading.blocks, read),
+            State::UnderWay(read) => {
+                let read = read.await;
+                self.keep(&reading.blocks, read)
+            }
         };
         let bytes = read.map_err(|error| StorageError::io("read the table file", &self.file.path, error))?;
         self.chunk = (reading.blocks, bytes);
@@ -82,31 +95,44 @@ impl ReadAhead {
         let wanted = self.file.index.get(end).is_some_and(|entry| entry.start.token <= self.last);
         if wanted && self.bytes >= AHEAD_FROM {
             let mut next = self.begin(end);
-            // Looking at it once sets it going.
-            poll_fn(|cx| {
-                if let Poll::Ready(read) = next.read.as_mut().poll(cx) {
-                    next.done = Some(read);
+            if let State::UnderWay(read) = &mut next.state {
+                // Looking at it once sets it going.
+                let looked = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await;
+                if let Poll::Ready(read) = looked {
+                    next.state = State::Read(read);
                 }
-                Poll::Ready(())
-            })
-            .await;
+            }
             self.next = Some(next);
         }
         Ok(())
     }
 
-    /// Begins to read this block and some that follow.
+    /// Keeps what was read for the scans that follow.
+    fn keep(&self, blocks: &Range<usize>, read: io::Result<Bytes>) -> io::Result<Bytes> {
+        if let (Some(cache), Ok(bytes)) = (&self.cache, &read) {
+            cache.keep(self.file.id, (blocks.clone(), bytes.clone()));
+        }
+        read
+    }
+
+    /// Finds this block and some that follow, or begins to read them.
     fn begin(&mut self, from: usize) -> Reading {
+        let mut end_max = self.file.index.len();
+        match self.cache.as_ref().map(|cache| cache.find(self.file.id, from)) {
+            Some(Ok((blocks, bytes))) => return Reading { blocks, state: State::Kept(bytes) },
+            Some(Err(next)) => end_max = next.unwrap_or(end_max),
+            None => {}
+        }
         let first = &self.file.index[from];
         let fits = |entry: &IndexEntry| {
             let end = entry.offset.saturating_add(u64::from(entry.stored));
             entry.offset >= first.offset && end - first.offset <= self.bytes && entry.start.token <= self.last
         };
-        let more = self.file.index[from + 1..].iter().take_while(|entry| fits(entry)).count();
+        let more = self.file.index[from + 1..end_max].iter().take_while(|entry| fits(entry)).count();
         let last = &self.file.index[from + more];
         let bytes = (last.offset - first.offset) as usize + last.stored as usize;
         let read = self.file.begin_read(first.offset, bytes);
         self.bytes = (self.bytes * 2).min(READ);
-        Reading { blocks: from..from + more + 1, read, done: None }
+        Reading { blocks: from..from + more + 1, state: State::UnderWay(read) }
     }
 }

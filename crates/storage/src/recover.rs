@@ -29,6 +29,7 @@ use crate::options::{CommitMode, Options};
 use crate::pacing::Pacing;
 use crate::replay::{Replay, read_segments};
 use crate::reshard::reshard;
+use crate::scan_cache::ScanCache;
 use crate::segment::{BLOCK, SegmentHeader};
 use crate::shard::{Shard, State, Table};
 use crate::signal::Signal;
@@ -108,11 +109,13 @@ fn build(
     log: Option<Rc<Log>>,
     lock: Option<Box<dyn Debug>>,
 ) -> Shard {
+    let scan_cache = Arc::new(ScanCache::new(options.cache_bytes));
     Shard {
         world,
         dir,
         state: RefCell::new(state),
-        cache: RefCell::new(Cache::new(options.cache_bytes)),
+        cache: RefCell::new(Cache::new(options.cache_bytes, scan_cache.clone())),
+        scan_cache,
         log,
         manifest: RefCell::new(manifest),
         manifest_busy: Cell::new(false),

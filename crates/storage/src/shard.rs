@@ -26,6 +26,7 @@ use crate::pacing::Pacing;
 use crate::retry::Failures;
 use crate::row::Draft;
 use crate::scan::Scan;
+use crate::scan_cache::ScanCache;
 use crate::signal::Signal;
 use crate::table_file::TableFile;
 use crate::versions::Versions;
@@ -70,6 +71,12 @@ pub struct Stats {
     pub cache_hits: u64,
     /// Block lookups that went to disk.
     pub cache_misses: u64,
+    /// Bytes that scans read, kept for others, now.
+    pub scan_cache_bytes: u64,
+    /// Reads of scans, of about a megabyte each, that were there.
+    pub scan_cache_hits: u64,
+    /// Reads of scans that went to disk.
+    pub scan_cache_misses: u64,
     /// Memtables written to files.
     pub flushes: u64,
     /// Flushes that failed, and are tried again.
@@ -117,6 +124,8 @@ pub struct Shard {
     pub(crate) dir: PathBuf,
     pub(crate) state: RefCell<State>,
     pub(crate) cache: RefCell<Cache>,
+    /// Has what room the other leaves.
+    pub(crate) scan_cache: Arc<ScanCache>,
     /// `None`: nothing is durable.
     pub(crate) log: Option<Rc<Log>>,
     pub(crate) manifest: RefCell<Manifest>,
@@ -324,6 +333,7 @@ impl Shard {
         let known = || files().filter_map(|file| file.statistics.as_ref());
         let log = self.log.as_deref();
         let (segments, free) = log.map_or((0, 0), Log::segments);
+        let (scan_cache_hits, scan_cache_misses) = self.scan_cache.lookups();
         let mut stats = Stats {
             tables: state.tables.len() as u64,
             memtable_partitions: state.tables.values().map(|table| table.active.len() as u64).sum(),
@@ -341,6 +351,9 @@ impl Shard {
             cache_bytes: cache.bytes() as u64,
             cache_hits: cache.hits,
             cache_misses: cache.misses,
+            scan_cache_bytes: self.scan_cache.bytes() as u64,
+            scan_cache_hits,
+            scan_cache_misses,
             writes_refused: log.is_some_and(|log| log.failure().is_some()),
             obsolete_bytes: state.obsolete.iter().map(|file| file.bytes).sum(),
             ..state.counts

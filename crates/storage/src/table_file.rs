@@ -181,7 +181,7 @@ impl FileCursor {
             ScanFrom::After(token, key) => BlockStart { token: *token, key: key.clone(), clustering: None },
         };
         let next_block = file.block_at(&start);
-        let blocks = ReadAhead::new(file.clone(), last);
+        let blocks = ReadAhead::new(file.clone(), last, None);
         FileCursor { file, blocks, from, last, next_block, block: None, begun: None }
     }
 

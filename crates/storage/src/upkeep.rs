@@ -7,6 +7,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::StorageError;
 use crate::event::Event;
@@ -25,6 +26,9 @@ const REFUSED_AFTER: u32 = 3;
 
 /// Allocations that are freed before the fast lane is looked at, each a cache miss or two: well within 50 µs together.
 const PIECE: usize = 64;
+
+/// The lock on what scans have kept is held for a microsecond, unless its holder lost the CPU.
+const SCAN_CACHE_BUSY: Duration = Duration::from_millis(1);
 
 /// The name of a table file.
 pub(crate) fn table_name(file: u64) -> String {
@@ -118,6 +122,9 @@ impl Shard {
         };
         for file in dead {
             self.cache.borrow_mut().forget(file.id);
+            while !self.scan_cache.forget(file.id) {
+                self.world.sleep(SCAN_CACHE_BUSY).await;
+            }
             // A file that cannot be removed is in no one's way: the next start tries again.
             let _ = self.world.remove(&file.path).await;
         }

@@ -62,6 +62,7 @@ impl Embedded {
             clustering,
             known: known(&def),
             rows: batch_rows(scan),
+            bypass_cache: scan.bypass_cache,
         };
         let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(u32::MAX);
         let filters = scan.filters.clone();

@@ -36,7 +36,7 @@ pub struct TableScan {
     pub limit: Option<u64>,
     /// About how many rows a batch has.
     pub batch_rows: usize,
-    /// Blocks of files are neither looked for in the cache nor kept there. Scans of more than a partition never keep them.
+    /// What earlier scans read of files is not looked for, and nothing is kept for later ones.
     pub bypass_cache: bool,
 }
 
