@@ -229,7 +229,7 @@ impl Core {
 
     fn turn(&self, cx: &mut Context<'_>) -> Next {
         let began_ns = sys::monotonic_ns();
-        let outside_ns = self.charge_outside();
+        let outside_ns = self.charge_outside(began_ns);
         if self.handed.get().is_some() {
             let mut moderation = self.moderation.get();
             moderation.looked(began_ns, outside_ns);
@@ -339,14 +339,15 @@ impl Core {
         [until_ns, unthrottle_ns, disk_ns].into_iter().flatten().min()
     }
 
-    /// What passed since the last reading was tokio's: `control` pays. How much it was, ns.
-    fn charge_outside(&self) -> u64 {
+    /// What passed since the last reading was tokio's: `control` pays, or who woke the core. How much it was, ns.
+    fn charge_outside(&self, now_ns: u64) -> u64 {
         let cpu_ns = sys::thread_cpu_ns();
         let outside_ns = cpu_ns.saturating_sub(self.charged_cpu_ns.get());
         if outside_ns > 0 {
             let mut groups = self.groups.borrow_mut();
-            let control = groups.slot(Group::CONTROL);
-            groups.charge_fast(control, outside_ns, false);
+            let payer = groups.wakes_core(self.handed.get(), now_ns);
+            let payer = payer.unwrap_or_else(|| groups.slot(Group::CONTROL));
+            groups.charge_fast(payer, outside_ns, false);
             self.charged_cpu_ns.set(cpu_ns);
         }
         outside_ns

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::*;
 use sched::{Cap, Class, NodeId, TICK_NS, Tree, cap};
 
 use crate::Group;
+use crate::handover::Handed;
 use crate::registry::{Counters, NOBODY, Registry, Slot, count, slot_of};
 use crate::task::Runnable;
 use crate::waits::{Timeline, Waits, weighted};
@@ -388,7 +389,10 @@ impl Groups {
         if local.cpu_limit_ppm == 0 || !local.cap.exhausted() {
             return true;
         }
-        let (ppm, want_ns, id) = (local.cpu_limit_ppm, local.cap.want_ns(), Group(local.id));
+        let (ppm, id) = (local.cpu_limit_ppm, Group(local.id));
+        // With nothing queued on the fast lane it is heavy work that waits.
+        let piece_ns = if local.queue.is_empty() { cap::long_piece_ns(ppm) } else { cap::PIECE_NS };
+        let want_ns = local.cap.want_ns(piece_ns);
         let mut until_ns = 0;
         let registry = self.registry.clone();
         let Some(found) = registry.get(id) else { return true };
@@ -428,6 +432,16 @@ impl Groups {
             let node = local.node;
             self.tree.throttle(node, false);
         }
+    }
+
+    /// The group with a hard limit on whose account the core woke now: it was alone with it and its piece has ended, or it slept and the
+    /// group may go on.
+    pub(crate) fn wakes_core(&self, handed: Option<Handed>, now_ns: u64) -> Option<usize> {
+        let slot = match handed {
+            Some(handed) => (handed.alone && now_ns >= handed.until_ns).then_some(handed.slot),
+            None => self.throttled.iter().find(|(_, until_ns)| *until_ns <= now_ns).map(|(slot, _)| *slot),
+        };
+        slot.filter(|slot| matches!(self.locals.get(*slot), Some(Some(local)) if local.cpu_limit_ppm > 0))
     }
 
     /// When the first throttled group may run again, ns.

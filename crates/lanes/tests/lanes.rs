@@ -313,3 +313,30 @@ fn no_cores_is_an_error_that_says_so() {
     let none = Lanes::start(Config { cores: Vec::new(), ..Config::detect() });
     assert!(none.is_err_and(|error| error.to_string().contains("at least one core")));
 }
+
+/// What a hard limit costs in changes from one lane to the other is on the account of who is limited, so that the limit holds for both.
+#[test]
+fn a_limited_group_pays_for_waking_the_core() {
+    let lanes = start(1);
+    let limited = GroupSpec { cpu_limit_ppm: Some(500_000), ..GroupSpec::new("limited", 100) };
+    let (limited, free) = (
+        lanes.create_group(Group::USERS, limited),
+        lanes.create_group(Group::USERS, GroupSpec::new("free", 100)),
+    );
+    for group in [limited, free] {
+        lanes.block_on(0, Group::DRIVER, move || async move {
+            let began = lanes::time::monotonic_ns();
+            let work = async move {
+                while lanes::time::monotonic_ns() - began < 200_000_000 {
+                    lanes::heavy_yield().await;
+                }
+            };
+            lanes::heavy(group, work).await;
+        });
+    }
+    // Neither has any work on the fast lane.
+    let [limited, free] = [limited, free].map(|group| lanes.usage(group));
+    assert!(limited.cpu_fast_ns > 0 && limited.cpu_heavy_ns > 0, "{limited:?}");
+    assert!(free.cpu_fast_ns == 0 && free.cpu_heavy_ns > 0, "{free:?}");
+    lanes.shutdown();
+}

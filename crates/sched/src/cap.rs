@@ -1,7 +1,7 @@
 //! A hard limit on the CPU time of a group, which holds on an idle machine too. One budget serves all cores: it is the
 //! one `u64` of [`crate::gcra`], paid at `limit_ppm` millionths of `cores` CPUs. Each core takes a small piece of it
-//! ([`PIECE_NS`]), runs the group until the piece is used, and takes the next; so a limit of 50 % of two cores lets a
-//! group on one core use all of that core.
+//! ([`PIECE_NS`], [`long_piece_ns`]), runs the group until the piece is used, and takes the next; so a limit of 50 % of two cores
+//! lets a group on one core use all of that core.
 //!
 //! ```text
 //!   budget (one u64) ──1 ms──▶ core 0: Cap ──charge──▶ exhausted: take again, or throttle the group
@@ -10,7 +10,7 @@
 //!
 //! Over any interval `T` a group uses at most `rate × (T + BURST_NS)` and one piece for each core it runs on, and
 //! whatever exceeds `rate × T` is repaid before the next grant. For one core and [`PERIOD_NS`] at 50 % that is 50 ms
-//! plus at most 2 + 1 ms; over ten seconds, 0.03 %. An overrun is debt: first on the core's piece, then in the
+//! plus at most 2 + 1 ms, or 2 + 4 ms of heavy work; over ten seconds, 0.03 % or 0.06 %. An overrun is debt: first on the core's piece, then in the
 //! budget.
 //!
 //! The burst is not there to allow bursts, but so that a core that comes late to take its next piece (a timer, a slice
@@ -23,12 +23,23 @@ pub const PERIOD_NS: u64 = 100_000_000;
 /// CPU time a core takes from the budget at once, ns: two slices, so that taking (one atomic operation on a line shared
 /// by all cores) is rare, and 1 % of a period.
 pub const PIECE_NS: u64 = 1_000_000;
+/// The longest piece, ns.
+pub const LONG_PIECE_NS: u64 = 4_000_000;
+/// Wall time of a core that pays for a long piece, ns.
+const LONG_PIECE_WALL_NS: u64 = 8_000_000;
 /// Wall time by which grants may run ahead of payment, ns.
 pub const BURST_NS: u64 = 4_000_000;
 const _: () = assert!(BURST_NS * 20 <= PERIOD_NS, "a burst stays within 5 % of a period");
 
 /// Millionths in a whole.
 const PPM: u64 = 1_000_000;
+
+/// CPU time that a core takes at once for work that need not go on within a millisecond, ns: each piece costs the core two changes
+/// from one lane to the other. What pays for it is never more than 8 ms of the core's wall time, so that a low limit is kept as evenly.
+#[must_use]
+pub fn long_piece_ns(limit_ppm: u32) -> u64 {
+    (LONG_PIECE_WALL_NS * u64::from(limit_ppm) / PPM).clamp(PIECE_NS, LONG_PIECE_NS)
+}
 
 /// Takes `cost_ns` of CPU time from a budget whose state is `paid_until_ns` (0 for a new one): the new state. A new
 /// limit needs no new state: what was granted before stays paid for at the old rate.
@@ -97,10 +108,10 @@ impl Cap {
         self.remaining_ns <= 0
     }
 
-    /// What to take from the budget, ns: one piece and the debt, so that an overrun is paid for in full at once.
+    /// What to take from the budget, ns: a piece and the debt, so that an overrun is paid for in full at once.
     #[must_use]
-    pub fn want_ns(self) -> u64 {
-        PIECE_NS.saturating_add_signed(self.remaining_ns.min(0).saturating_neg())
+    pub fn want_ns(self, piece_ns: u64) -> u64 {
+        piece_ns.saturating_add_signed(self.remaining_ns.min(0).saturating_neg())
     }
 
     /// Adds what the budget granted, ns.
@@ -136,14 +147,20 @@ mod tests {
     }
 
     #[test]
+    fn long_pieces_are_those_of_high_limits() {
+        let pieces = [1_000_000, 500_000, 250_000, 125_000, 10_000, 0].map(long_piece_ns);
+        assert_eq!(pieces, [4 * PIECE_NS, 4 * PIECE_NS, 2 * PIECE_NS, PIECE_NS, PIECE_NS, PIECE_NS]);
+    }
+
+    #[test]
     fn an_overrun_is_repaid_with_the_next_piece() {
         let mut cap = Cap::new();
         assert!(cap.exhausted());
         cap.grant(PIECE_NS);
         cap.charge(PIECE_NS + 300_000);
         assert!(cap.exhausted());
-        assert_eq!(cap.want_ns(), PIECE_NS + 300_000);
-        cap.grant(cap.want_ns());
+        assert_eq!(cap.want_ns(PIECE_NS), PIECE_NS + 300_000);
+        cap.grant(cap.want_ns(PIECE_NS));
         assert_eq!(cap.remaining_ns(), PIECE_NS as i64);
         assert_eq!(cap.release(), PIECE_NS);
         assert_eq!(cap.release(), 0);

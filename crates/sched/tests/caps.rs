@@ -17,6 +17,14 @@ struct Server {
     late_ns: u64,
     /// One slice in so many is followed by sleep; 0 is never.
     sleeps_one_in: u64,
+    /// Takes long pieces.
+    long: bool,
+}
+
+impl Server {
+    fn piece_ns(self) -> u64 {
+        if self.long { cap::long_piece_ns(self.limit_ppm) } else { PIECE_NS }
+    }
 }
 
 struct Use {
@@ -39,14 +47,21 @@ fn simulate(server: Server, for_ns: u64, seed: u64) -> Use {
             return Use { used_ns, excess_ns };
         }
         if cap.exhausted() {
-            match cap::take(paid_until_ns, *now_ns, cap.want_ns(), limit_ppm, cores, BURST_NS) {
+            match cap::take(
+                paid_until_ns,
+                *now_ns,
+                cap.want_ns(server.piece_ns()),
+                limit_ppm,
+                cores,
+                BURST_NS,
+            ) {
                 Err(retry_ns) => {
                     assert!(retry_ns > *now_ns);
                     *now_ns = retry_ns + random.within(0, server.late_ns + 1);
                 }
                 Ok(paid) => {
                     paid_until_ns = paid;
-                    cap.grant(cap.want_ns());
+                    cap.grant(cap.want_ns(server.piece_ns()));
                 }
             }
             continue;
@@ -71,7 +86,7 @@ fn check_never_exceeded(server: Server, seed: u64) {
     let used = simulate(server, 5 * PERIOD_NS, seed);
     let rate = i128::from(server.limit_ppm) * i128::from(server.cores);
     let burst = rate * i128::from(BURST_NS) / 1_000_000;
-    let piece = i128::from(PIECE_NS + 2 * server.overrun_ns);
+    let piece = i128::from(server.piece_ns() + 2 * server.overrun_ns);
     let bound = burst + i128::from(server.busy_cores) * piece + 1_000;
     assert!(used.excess_ns <= bound, "{} > {bound}: {server:?}", used.excess_ns);
 }
@@ -88,9 +103,10 @@ proptest! {
         overrun_ns in prop_oneof![Just(0), Just(50_000), Just(10_000_000)],
         late_ns in 0_u64..5_000_000,
         sleeps_one_in in 0_u64..20,
+        long: bool,
     ) {
         let busy_cores = busy.min(cores);
-        check_never_exceeded(Server { limit_ppm, cores, busy_cores, overrun_ns, late_ns, sleeps_one_in }, seed);
+        check_never_exceeded(Server { limit_ppm, cores, busy_cores, overrun_ns, late_ns, sleeps_one_in, long }, seed);
     }
 }
 
@@ -103,12 +119,14 @@ fn check_reached(
     late_ns: u64,
     expected_ppm: u64,
 ) {
-    let server = Server { limit_ppm, cores, busy_cores, overrun_ns, late_ns, sleeps_one_in: 0 };
-    let for_ns = 100 * PERIOD_NS;
-    let used = simulate(server, for_ns, 7);
-    let ppm = u128::from(used.used_ns) * 1_000_000 / (u128::from(for_ns) * u128::from(cores));
-    let off = ppm.abs_diff(u128::from(expected_ppm));
-    assert!(off <= 1_000, "{ppm} ppm instead of {expected_ppm}: {server:?}");
+    for long in [false, true] {
+        let server = Server { limit_ppm, cores, busy_cores, overrun_ns, late_ns, sleeps_one_in: 0, long };
+        let for_ns = 100 * PERIOD_NS;
+        let used = simulate(server, for_ns, 7);
+        let ppm = u128::from(used.used_ns) * 1_000_000 / (u128::from(for_ns) * u128::from(cores));
+        let off = ppm.abs_diff(u128::from(expected_ppm));
+        assert!(off <= 1_000, "{ppm} ppm instead of {expected_ppm}: {server:?}");
+    }
 }
 
 #[test]
