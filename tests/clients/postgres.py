@@ -95,6 +95,8 @@ def types(db):
         kinds = f"CAST('{wide}' AS decimal(38, 18)), CAST(0 AS decimal(5, 2)), CAST(NULL AS decimal(5, 2))"
         row = cursor.execute(f"SELECT {kinds}").fetchone()
         assert row == (decimal.Decimal(wide), decimal.Decimal(0), None), row
+        (array,) = cursor.execute(f"SELECT make_array(CAST('{wide}' AS decimal(38, 18)), NULL)").fetchone()
+        assert array == [decimal.Decimal(wide), None], array
 
 
 def queries(db):

@@ -199,10 +199,10 @@ impl Core {
             *self.waker.borrow_mut() = Some(cx.waker().clone());
         }
         self.shared.awake();
-        self.awake.set(true);
+        let slept = !self.awake.replace(true);
         self.in_turn.set(true);
         timer.rest(cx);
-        let next = self.turn(cx);
+        let next = self.turn(cx, slept);
         self.in_turn.set(false);
         match next {
             Next::Stop => Poll::Ready(()),
@@ -227,9 +227,9 @@ impl Core {
         }
     }
 
-    fn turn(&self, cx: &mut Context<'_>) -> Next {
+    fn turn(&self, cx: &mut Context<'_>, slept: bool) -> Next {
         let began_ns = sys::monotonic_ns();
-        let outside_ns = self.charge_outside(began_ns);
+        let outside_ns = self.charge_outside(began_ns, slept);
         if self.handed.get().is_some() {
             let mut moderation = self.moderation.get();
             moderation.looked(began_ns, outside_ns);
@@ -340,12 +340,12 @@ impl Core {
     }
 
     /// What passed since the last reading was tokio's: `control` pays, or who woke the core. How much it was, ns.
-    fn charge_outside(&self, now_ns: u64) -> u64 {
+    fn charge_outside(&self, now_ns: u64, slept: bool) -> u64 {
         let cpu_ns = sys::thread_cpu_ns();
         let outside_ns = cpu_ns.saturating_sub(self.charged_cpu_ns.get());
         if outside_ns > 0 {
             let mut groups = self.groups.borrow_mut();
-            let payer = groups.wakes_core(self.handed.get(), now_ns);
+            let payer = groups.wakes_core(self.handed.get(), slept, now_ns);
             let payer = payer.unwrap_or_else(|| groups.slot(Group::CONTROL));
             groups.charge_fast(payer, outside_ns, false);
             self.charged_cpu_ns.set(cpu_ns);

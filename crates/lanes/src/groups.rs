@@ -436,10 +436,13 @@ impl Groups {
 
     /// The group with a hard limit on whose account the core woke now: it was alone with it and its piece has ended, or it slept and the
     /// group may go on.
-    pub(crate) fn wakes_core(&self, handed: Option<Handed>, now_ns: u64) -> Option<usize> {
+    pub(crate) fn wakes_core(&self, handed: Option<Handed>, slept: bool, now_ns: u64) -> Option<usize> {
         let slot = match handed {
             Some(handed) => (handed.alone && now_ns >= handed.until_ns).then_some(handed.slot),
-            None => self.throttled.iter().find(|(_, until_ns)| *until_ns <= now_ns).map(|(slot, _)| *slot),
+            None if slept => {
+                self.throttled.iter().find(|(_, until_ns)| *until_ns <= now_ns).map(|(slot, _)| *slot)
+            }
+            None => None,
         };
         slot.filter(|slot| matches!(self.locals.get(*slot), Some(Some(local)) if local.cpu_limit_ppm > 0))
     }

@@ -140,7 +140,7 @@ impl Worker {
 /// Tasks that wait for a worker, by group.
 struct Waiting {
     inbox: Inbox<Runnable>,
-    /// Shared by workers only, and by the fast lane once they have ended.
+    /// Shared by workers only, and by whoever ends the lane once they have ended.
     queues: Mutex<FxHashMap<u32, VecDeque<Runnable>>>,
 }
 

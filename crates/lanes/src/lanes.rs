@@ -372,6 +372,9 @@ impl Lanes {
             return;
         }
         let mut threads = std::mem::take(&mut *self.0.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        if threads.is_empty() {
+            return;
+        }
         let lanes: Vec<_> = threads.extract_if(.., |thread| is_fast(thread)).collect();
         lanes.into_iter().for_each(|thread| drop(thread.join()));
         self.0.pool.stop();

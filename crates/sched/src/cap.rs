@@ -35,7 +35,8 @@ const _: () = assert!(BURST_NS * 20 <= PERIOD_NS, "a burst stays within 5 % of a
 const PPM: u64 = 1_000_000;
 
 /// CPU time that a core takes at once for work that need not go on within a millisecond, ns: each piece costs the core two changes
-/// from one lane to the other. What pays for it is never more than 8 ms of the core's wall time, so that a low limit is kept as evenly.
+/// from one lane to the other. What pays for it is 8 ms of the core's wall time at most, so that a low limit is kept as evenly, but 1 ms is the least
+/// ([`PIECE_NS`]).
 #[must_use]
 pub fn long_piece_ns(limit_ppm: u32) -> u64 {
     (LONG_PIECE_WALL_NS * u64::from(limit_ppm) / PPM).clamp(PIECE_NS, LONG_PIECE_NS)

@@ -1,25 +1,41 @@
-//! Decimals as Postgres' `numeric`, of any precision. (What libraries offer ends at 96 bits, which a sum of products of prices exceeds.)
+//! Decimals as Postgres' `numeric`, and lists of them as its arrays, of any precision. (What libraries offer ends at 96 bits, which a sum of products of prices exceeds.)
 //!
 //! In binary a numeric is four 16-bit numbers and then digits to the base of 10,000: how many of these, the power of 10,000 that the first stands
-//! for, the sign, the decimals to show. Digits that are zero are left out at both ends. After: `numeric_send` of PostgreSQL.
+//! for, the sign, the decimals to show. Digits that are zero are left out at both ends. An array is five 32-bit numbers and then its elements,
+//! each behind its length: dimensions, whether any is null, their type, how many, the first one's index. After: `numeric_send` and `array_send` of
+//! PostgreSQL.
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, BinaryArray};
+use datafusion::arrow::array::{ArrayRef, AsArray, BinaryArray, StringArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::arrow::error::ArrowError;
+use pgwire::api::Type;
 use pgwire::api::results::FieldFormat;
 
 /// Decimals in a digit.
 const WIDTH: usize = 4;
 const NEGATIVE: i16 = 0x4000;
 
-/// A column of decimals as it is sent: texts, or bytes for the binary format.
+/// What columns of decimals, or of lists of them, are to a client; none for other columns.
+pub(crate) fn type_of(ty: &DataType) -> Option<Type> {
+    match ty {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            item.data_type().is_decimal().then_some(Type::NUMERIC_ARRAY)
+        }
+        single => single.is_decimal().then_some(Type::NUMERIC),
+    }
+}
+
+/// A column of decimals, or of lists of them, as it is sent: texts, or bytes for the binary format.
 ///
 /// # Errors
 /// It is a column of something else.
 pub(crate) fn encoded(column: &ArrayRef, format: FieldFormat) -> Result<ArrayRef, ArrowError> {
+    if !column.data_type().is_decimal() {
+        return encoded_lists(column, format);
+    }
     let texts = cast(column, &DataType::Utf8)?;
     Ok(match format {
         FieldFormat::Text => texts,
@@ -28,6 +44,41 @@ pub(crate) fn encoded(column: &ArrayRef, format: FieldFormat) -> Result<ArrayRef
             Arc::new(values.map(|text| text.map(binary)).collect::<BinaryArray>())
         }
     })
+}
+
+fn encoded_lists(column: &ArrayRef, format: FieldFormat) -> Result<ArrayRef, ArrowError> {
+    let lists = cast(column, &DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true))))?;
+    let lists = lists.as_list::<i32>().iter();
+    Ok(match format {
+        FieldFormat::Text => {
+            Arc::new(lists.map(|list| Some(array_text(list?.as_string()))).collect::<StringArray>())
+        }
+        FieldFormat::Binary => {
+            Arc::new(lists.map(|list| Some(array_binary(list?.as_string()))).collect::<BinaryArray>())
+        }
+    })
+}
+
+/// As `{-12.50,NULL}`.
+fn array_text(texts: &StringArray) -> String {
+    let elements: Vec<&str> = texts.iter().map(|text| text.unwrap_or("NULL")).collect();
+    format!("{{{}}}", elements.join(","))
+}
+
+fn array_binary(texts: &StringArray) -> Vec<u8> {
+    let nulls = i32::from(texts.iter().any(|text| text.is_none()));
+    let ty = Type::NUMERIC.oid() as i32;
+    let head = match texts.iter().len() as i32 {
+        0 => vec![0, nulls, ty],
+        count => vec![1, nulls, ty, count, 1],
+    };
+    let mut out: Vec<u8> = head.iter().flat_map(|number| number.to_be_bytes()).collect();
+    for text in texts {
+        let bytes = text.map(binary);
+        out.extend(bytes.as_ref().map_or(-1, |bytes| bytes.len() as i32).to_be_bytes());
+        out.extend(bytes.into_iter().flatten());
+    }
+    out
 }
 
 /// A decimal written as `-12.50`.
@@ -53,7 +104,7 @@ fn binary(text: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::arrow::array::Decimal128Array;
+    use datafusion::arrow::array::{Array, Decimal128Array, Decimal128Builder, ListBuilder};
 
     use super::*;
 
@@ -91,5 +142,32 @@ mod tests {
         assert_eq!(bytes.as_binary::<i32>().value(0), binary(least));
         assert_eq!(bytes.null_count(), 1);
         check(least, 4, NEGATIVE, 18, &[9999, 9999, 9999, 9999, 9999, 9999, 9999, 9999, 9999, 9900]);
+    }
+
+    #[test]
+    fn lists_are_arrays_of_one_dimension() {
+        let mut lists =
+            ListBuilder::new(Decimal128Builder::new().with_data_type(DataType::Decimal128(38, 2)));
+        lists.append_value([Some(150), None, Some(-(10_i128.pow(38) - 1))]);
+        lists.append_null();
+        lists.append_value([]);
+        let column: ArrayRef = Arc::new(lists.finish());
+        assert_eq!(type_of(column.data_type()), Some(Type::NUMERIC_ARRAY));
+        let texts = encoded(&column, FieldFormat::Text).expect("lists of decimals");
+        let least = "-999999999999999999999999999999999999.99";
+        let expected = [Some(format!("{{1.50,NULL,{least}}}")), None, Some("{}".to_owned())];
+        assert_eq!(
+            texts.as_string::<i32>().iter().collect::<Vec<_>>(),
+            expected.each_ref().map(Option::as_deref)
+        );
+        let bytes = encoded(&column, FieldFormat::Binary).expect("lists of decimals");
+        let (first, least) = (binary("1.50"), binary(least));
+        let lengths = [first.len() as i32, -1, least.len() as i32].map(i32::to_be_bytes);
+        let head = [1, 1, 1700, 3, 1].map(i32::to_be_bytes);
+        let whole = [head.as_flattened(), &lengths[0], &first, &lengths[1], &lengths[2], &least].concat();
+        let bytes = bytes.as_binary::<i32>();
+        assert_eq!(bytes.value(0), whole);
+        assert!(bytes.is_null(1));
+        assert_eq!(bytes.value(2), [0, 0, 1700].map(i32::to_be_bytes).as_flattened());
     }
 }

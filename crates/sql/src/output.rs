@@ -20,8 +20,11 @@ use crate::numeric;
 /// The columns of a result, as one client wants them.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
+    /// As they are described.
     fields: Arc<Vec<FieldInfo>>,
-    /// The columns that are converted here: decimals to numerics, what Postgres has no type for to JSON.
+    /// As they are encoded: an array that is written here is one value, of which nothing is to be quoted.
+    encoded: Arc<Vec<FieldInfo>>,
+    /// The columns that are converted here: decimals to numerics, lists of them to arrays, what Postgres has no type for to JSON.
     converted: Vec<usize>,
 }
 
@@ -44,15 +47,19 @@ impl Shape {
             each => Format::Individual(each.to_vec()),
         };
         let ty = |place: usize| schema.field(place).data_type();
-        let is_converted = |place: &usize| ty(*place).is_decimal() || !has_postgres_type(ty(*place));
+        let is_converted =
+            |place: &usize| numeric::type_of(ty(*place)).is_some() || !has_postgres_type(ty(*place));
         let converted: Vec<usize> = (0..columns).filter(is_converted).collect();
         let mut fields = arrow_schema_to_pg_fields(&as_text(schema, &converted), &format, None)?;
+        let mut encoded = fields.clone();
         for place in &converted {
             let (name, format) = (fields[*place].name().to_owned(), fields[*place].format());
-            let own = if ty(*place).is_decimal() { Type::NUMERIC } else { Type::JSON };
-            fields[*place] = FieldInfo::new(name, None, None, own, format);
+            let own = numeric::type_of(ty(*place));
+            let one = if own.is_some() { Type::NUMERIC } else { Type::JSON };
+            encoded[*place] = FieldInfo::new(name.clone(), None, None, one, format);
+            fields[*place] = FieldInfo::new(name, None, None, own.unwrap_or(Type::JSON), format);
         }
-        Ok(Shape { fields: Arc::new(fields), converted })
+        Ok(Shape { fields: Arc::new(fields), encoded: Arc::new(encoded), converted })
     }
 
     /// One column of text.
@@ -63,7 +70,8 @@ impl Shape {
     /// Columns of text.
     pub(crate) fn texts(names: &[&str]) -> Shape {
         let field = |name: &&str| FieldInfo::new((*name).into(), None, None, Type::TEXT, FieldFormat::Text);
-        Shape { fields: Arc::new(names.iter().map(field).collect()), converted: Vec::new() }
+        let fields: Arc<Vec<FieldInfo>> = Arc::new(names.iter().map(field).collect());
+        Shape { encoded: fields.clone(), fields, converted: Vec::new() }
     }
 
     /// How it is described to the client.
@@ -77,7 +85,7 @@ impl Shape {
     /// A value cannot be written as JSON.
     pub(crate) fn rows(&self, batch: RecordBatch) -> Result<Rows, Failure> {
         let batch = if self.converted.is_empty() { batch } else { self.convert(&batch)? };
-        Ok(Rows(encode_recordbatch(self.fields.clone(), batch)))
+        Ok(Rows(encode_recordbatch(self.encoded.clone(), batch)))
     }
 
     /// With texts, or bytes as they are sent, for the columns that are converted here.
@@ -85,9 +93,9 @@ impl Shape {
         let mut columns = batch.columns().to_vec();
         for place in &self.converted {
             let column = &columns[*place];
-            columns[*place] = match column.data_type().is_decimal() {
-                true => numeric::encoded(column, self.fields[*place].format()).map_err(internal)?,
-                false => json(column)?,
+            columns[*place] = match numeric::type_of(column.data_type()) {
+                Some(_) => numeric::encoded(column, self.fields[*place].format()).map_err(internal)?,
+                None => json(column)?,
             };
         }
         let given = batch.schema();

@@ -47,6 +47,8 @@ fn answers_are_those_of_sql() {
             check(joined, &["1|Ada", "2|-", "11|Ada", "12|-"]).await;
             let wide = "-99999999999999999999.999999999999999999";
             check(&format!("SELECT CAST('{wide}' AS decimal(38, 18)), 1.50"), &[&format!("{wide}|1.5")]).await;
+            let list = format!("SELECT make_array(CAST('{wide}' AS decimal(38, 18)), NULL)");
+            check(&list, &[&format!("{{{wide},NULL}}")]).await;
             check("SELECT tags, ages FROM shop.people ORDER BY id", &["{a,b}|{\"x\":36}", "-|-"]).await;
             check("SELECT x.n FROM (VALUES (2), (1)) AS x(n) ORDER BY n; SELECT 3", &["1", "2", "3"]).await;
             let found = rows(&admin, "SELECT * FROM shop.orders LIMIT 7").await;

@@ -130,6 +130,14 @@ impl BatchScan {
     /// # Errors
     /// A file cannot be read, or is damaged.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, StorageError> {
+        let next = self.next_batch().await;
+        if next.is_err() {
+            self.files.iter().for_each(FileSource::distrust);
+        }
+        next
+    }
+
+    async fn next_batch(&mut self) -> Result<Option<RecordBatch>, StorageError> {
         loop {
             if self.gather.is_full() {
                 return self.batch().map(Some);

@@ -300,6 +300,31 @@ fn what_a_scan_read_is_there_for_the_next_one_while_its_file_is() {
     block_on(shard.shutdown()).unwrap();
 }
 
+/// A read that was wrong once is not kept: what the disk has is read again.
+#[test]
+fn what_is_damaged_is_an_error_of_one_scan_only() {
+    let sim = Arc::new(Sim::default());
+    let shard = block_on(Shard::open_in(options(), sim.clone())).unwrap();
+    write(&shard, 0..1000, &mut Random::new(2), 1);
+    block_on(shard.flush_all()).unwrap();
+    let scan = || {
+        let mut scan = shard.scan_batches(TABLE, request(3, 100), 0);
+        let mut rows = 0;
+        while let Some(batch) = block_on(scan.next())? {
+            rows += batch.num_rows();
+        }
+        Ok::<usize, StorageError>(rows)
+    };
+    let path = shard.state.borrow().tables[&TABLE].files[0].path.clone();
+    sim.disk.flip(&path, 20_000, 3);
+    assert!(matches!(scan(), Err(StorageError::Corrupt { .. })));
+    sim.disk.flip(&path, 20_000, 3);
+    let rows = scan().unwrap();
+    assert!(rows > 1000 && shard.stats().scan_cache_hits == 0);
+    assert_eq!((scan().unwrap(), shard.stats().scan_cache_hits > 0), (rows, true));
+    block_on(shard.shutdown()).unwrap();
+}
+
 #[test]
 fn a_scan_that_is_narrowed_on_its_way_leaves_out_what_cannot_match() {
     let shard = open();

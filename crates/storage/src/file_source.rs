@@ -118,6 +118,11 @@ impl FileSource {
         Ok(self.matches == Some(true))
     }
 
+    /// Something that was read is damaged: what was kept of the file is read anew by the next scan.
+    pub(crate) fn distrust(&self) {
+        self.blocks.forget();
+    }
+
     /// The conditions are others now.
     pub(crate) fn forget(&mut self) {
         self.matches = None;

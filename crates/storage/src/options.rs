@@ -139,7 +139,7 @@ pub struct Options {
     pub memtable_bytes_max: usize,
     /// The size of a log segment in bytes, a multiple of 4096.
     pub segment_bytes: u64,
-    /// Memory for decompressed blocks of table files, in bytes.
+    /// Memory for decompressed blocks of table files, and, in what they leave, for what scans read, in bytes.
     pub cache_bytes: usize,
     /// How background work is paced.
     pub pace: PaceOptions,

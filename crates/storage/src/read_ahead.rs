@@ -1,5 +1,5 @@
 //! A table file's blocks one after the other, past the block cache: many of them in one read, and the next read begun while these are worked
-//! on. A scan finds what earlier ones read (scan_cache.rs), a merge neither looks there nor leaves anything.
+//! on. A scan by columns finds what earlier ones read (scan_cache.rs); a merge, or a scan by partitions, neither looks there nor leaves anything.
 
 use std::future::poll_fn;
 use std::io;
@@ -107,12 +107,20 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// Keeps what was read for the scans that follow.
+    /// Keeps what was read for the scans that follow. Not the little that who looks for a few tokens has read: longer reads would
+    /// end where it begins.
     fn keep(&self, blocks: &Range<usize>, read: io::Result<Bytes>) -> io::Result<Bytes> {
-        if let (Some(cache), Ok(bytes)) = (&self.cache, &read) {
+        if let (Some(cache), Ok(bytes)) = (&self.cache, &read)
+            && (self.last >= self.file.tokens().1 || bytes.len() as u64 >= AHEAD_FROM)
+        {
             cache.keep(self.file.id, (blocks.clone(), bytes.clone()));
         }
         read
+    }
+
+    /// Forgets what was kept of the file, which is not what it should be: the disk may have it better.
+    pub(crate) fn forget(&self) {
+        self.cache.iter().for_each(|cache| cache.forget(self.file.id));
     }
 
     /// Finds this block and some that follow, or begins to read them.

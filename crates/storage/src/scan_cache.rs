@@ -2,7 +2,7 @@
 //!
 //! It shares the memory of the block cache (cache.rs), and comes second there: a chunk is kept where blocks leave room, and goes when
 //! blocks need it. So analytics use what memory there is and take none from point reads. Blocks are kept unpacked and by the fast lane;
-//! chunks as they were read, a megabyte of blocks each, by heavy lanes, which share a short lock here. The fast lane only ever tries
+//! chunks as they were read, up to a megabyte of blocks each, by heavy lanes, which share a short lock here. The fast lane only ever tries
 //! that lock.
 //!
 //! The chunk used longest ago goes first, but for another chunk none goes that was used within the last [`STAYS`] × as many reads as there
@@ -19,6 +19,12 @@ use bytes::Bytes;
 
 /// See the head of this file.
 const STAYS: u64 = 4;
+
+/// Chunks that the fast lane takes out at a time: a free or two of a megabyte each.
+const PIECE: usize = 8;
+
+/// Smaller ones are copied: a read's memory may be four times what was read.
+const COPIED_BYTES_MAX: usize = 256 << 10;
 
 /// Some blocks of a file that lie one behind the other, as stored.
 pub(crate) type Chunk = (Range<usize>, Bytes);
@@ -97,6 +103,21 @@ impl Kept {
         (used < before).then(|| self.remove(used, id))
     }
 
+    /// Takes out the oldest until no more than `room` is left, `chunks_max` at most.
+    fn take_above(&mut self, room: usize, chunks_max: usize) -> Vec<Bytes> {
+        let mut out = Vec::new();
+        while self.bytes > room && out.len() < chunks_max {
+            out.extend(self.take_oldest(u64::MAX));
+        }
+        out
+    }
+
+    fn take_of(&mut self, file: u64, chunks_max: usize) -> Vec<Bytes> {
+        let of_file = self.chunks.range((file, 0)..=(file, usize::MAX)).take(chunks_max);
+        let of_file: Vec<(u64, BlockId)> = of_file.map(|(id, entry)| (entry.used, *id)).collect();
+        of_file.into_iter().map(|(used, id)| self.remove(used, id)).collect()
+    }
+
     fn remove(&mut self, used: u64, id: BlockId) -> Bytes {
         self.by_use.remove(&used);
         let entry = self.chunks.remove(&id).expect("both maps have the same chunks");
@@ -157,50 +178,59 @@ impl ScanCache {
 
     /// Heavy lanes: keeps what was read, if there is room.
     pub(crate) fn keep(&self, file: u64, (blocks, bytes): Chunk) {
+        let bytes = if bytes.len() < COPIED_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes };
         let room = self.room();
-        let mut out = Vec::new(); // freed without the lock
         let mut kept = self.lock();
+        let mut out = kept.take_above(room, usize::MAX);
         // Another scan may have read the same meanwhile.
-        if bytes.len() > room || kept.overlaps(file, &blocks) {
-            return;
+        if bytes.len() <= room && !kept.overlaps(file, &blocks) {
+            let stays = kept.reads.saturating_sub(STAYS * kept.chunks.len() as u64);
+            while kept.bytes + bytes.len() > room {
+                let Some(oldest) = kept.take_oldest(stays) else { break };
+                out.push(oldest);
+            }
+            if kept.bytes + bytes.len() <= room {
+                kept.insert(file, blocks, bytes);
+            }
         }
-        let stays = kept.reads.saturating_sub(STAYS * kept.chunks.len() as u64);
-        while kept.bytes + bytes.len() > room {
-            let Some(oldest) = kept.take_oldest(stays) else { break };
-            out.push(oldest);
-        }
-        if kept.bytes + bytes.len() <= room {
-            kept.insert(file, blocks, bytes);
-        }
-        self.bytes.store(kept.bytes, Relaxed);
-        drop(kept);
+        self.give_back(kept, out);
     }
 
-    /// Fast lane: blocks take so much now. Chunks make room for them, if no heavy lane holds the lock, else when this is called next.
+    /// Ends the holding of the lock, and then frees what was taken out.
+    fn give_back(&self, kept: MutexGuard<'_, Kept>, out: Vec<Bytes>) {
+        self.bytes.store(kept.bytes, Relaxed);
+        drop(kept);
+        drop(out);
+    }
+
+    /// Fast lane: blocks take so much now. Chunks make room for them, if no heavy lane holds the lock, else when this or [`Self::keep`]
+    /// is called next.
     pub(crate) fn set_blocks(&self, blocks_bytes: usize) {
         self.blocks_bytes.store(blocks_bytes, Relaxed);
         let room = self.room();
         if self.bytes() <= room {
             return;
         }
-        let Some(mut kept) = self.try_lock() else { return };
-        // One at a time: a block is far smaller.
-        let oldest = if kept.bytes > room { kept.take_oldest(u64::MAX) } else { None };
-        self.bytes.store(kept.bytes, Relaxed);
-        drop(kept);
-        drop(oldest);
+        if let Some(mut kept) = self.try_lock() {
+            let out = kept.take_above(room, PIECE);
+            self.give_back(kept, out);
+        }
     }
 
-    /// Fast lane: forgets a file that is gone, unless a heavy lane holds the lock: whether it did.
-    pub(crate) fn forget(&self, file: u64) -> bool {
+    /// Fast lane: forgets some of a file that is gone, unless a heavy lane holds the lock: whether nothing of it is left.
+    pub(crate) fn forget_some(&self, file: u64) -> bool {
         let Some(mut kept) = self.try_lock() else { return false };
-        let of_file = kept.chunks.range((file, 0)..=(file, usize::MAX));
-        let of_file: Vec<(u64, BlockId)> = of_file.map(|(id, entry)| (entry.used, *id)).collect();
-        let gone: Vec<Bytes> = of_file.into_iter().map(|(used, id)| kept.remove(used, id)).collect();
-        self.bytes.store(kept.bytes, Relaxed);
-        drop(kept);
-        drop(gone);
-        true
+        let out = kept.take_of(file, PIECE);
+        let is_gone = out.len() < PIECE;
+        self.give_back(kept, out);
+        is_gone
+    }
+
+    /// Heavy lanes: forgets a file that is not what it should be; perhaps only what was read of it is not.
+    pub(crate) fn forget(&self, file: u64) {
+        let mut kept = self.lock();
+        let out = kept.take_of(file, usize::MAX);
+        self.give_back(kept, out);
     }
 }
 
@@ -284,12 +314,33 @@ mod tests {
         scan(&cache, 1, 0..4);
         scan(&cache, 2, 0..4);
         let held = cache.lock();
-        assert!(!cache.forget(1));
+        assert!(!cache.forget_some(1));
         cache.set_blocks(ROOM);
         drop(held);
         assert_eq!(cache.bytes(), 400);
         cache.set_blocks(0);
-        assert!(cache.forget(1));
+        assert!(cache.forget_some(1));
         assert_eq!((cache.bytes(), scan(&cache, 1, 0..4), scan(&cache, 2, 0..4)), (200, 0, 2));
+        cache.forget(2);
+        assert_eq!((cache.bytes(), scan(&cache, 2, 0..4)), (200, 0));
+        cache.forget(1);
+        cache.forget(2);
+        scan(&cache, 3, 0..20);
+        assert!(!cache.forget_some(3), "there are more than it takes out at a time");
+        assert!(cache.forget_some(3));
+    }
+
+    #[test]
+    fn small_chunks_make_room_for_large_blocks_in_the_end() {
+        let cache = ScanCache::new(ROOM);
+        for block in 0..100 {
+            cache.keep(1, (block..block + 1, vec![0; 10].into()));
+        }
+        assert_eq!(cache.bytes(), ROOM);
+        cache.set_blocks(900);
+        assert_eq!(cache.bytes(), ROOM - 10 * PIECE, "so many at a time");
+        // No more blocks come: the next scan sees to it, though what it read finds no room.
+        cache.keep(2, (0..1, vec![0; 200].into()));
+        assert_eq!(cache.bytes(), 100);
     }
 }

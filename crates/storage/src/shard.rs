@@ -73,9 +73,9 @@ pub struct Stats {
     pub cache_misses: u64,
     /// Bytes that scans read, kept for others, now.
     pub scan_cache_bytes: u64,
-    /// Reads of scans, of about a megabyte each, that were there.
+    /// Reads of scans by columns, of up to a megabyte each, that were there.
     pub scan_cache_hits: u64,
-    /// Reads of scans that went to disk.
+    /// Those that went to disk.
     pub scan_cache_misses: u64,
     /// Memtables written to files.
     pub flushes: u64,

@@ -27,8 +27,8 @@ const REFUSED_AFTER: u32 = 3;
 /// Allocations that are freed before the fast lane is looked at, each a cache miss or two: well within 50 µs together.
 const PIECE: usize = 64;
 
-/// The lock on what scans have kept is held for a microsecond, unless its holder lost the CPU.
-const SCAN_CACHE_BUSY: Duration = Duration::from_millis(1);
+/// Between pieces of what scans have kept of a file that is gone.
+const SCAN_CACHE_REST: Duration = Duration::from_millis(1);
 
 /// The name of a table file.
 pub(crate) fn table_name(file: u64) -> String {
@@ -122,8 +122,8 @@ impl Shard {
         };
         for file in dead {
             self.cache.borrow_mut().forget(file.id);
-            while !self.scan_cache.forget(file.id) {
-                self.world.sleep(SCAN_CACHE_BUSY).await;
+            while !self.scan_cache.forget_some(file.id) {
+                self.world.sleep(SCAN_CACHE_REST).await;
             }
             // A file that cannot be removed is in no one's way: the next start tries again.
             let _ = self.world.remove(&file.path).await;

@@ -246,7 +246,7 @@ impl Block {
             return Err(Malformed);
         }
         // A column has two regions, or more.
-        let mut columns: Vec<Column> = Vec::with_capacity(places.left() / 2);
+        let (mut columns, mut boxed) = (Vec::with_capacity(places.left() / 2), 0);
         while let Some(column) = places.next().map(|place| place.column) {
             let cells = match places.take(Kind::Marks, column, Some(rows))? {
                 Some(marks) => {
@@ -263,6 +263,7 @@ impl Block {
                     }
                     let values =
                         places.take(Kind::Elements, column, Some(marks.slots()))?.ok_or(Malformed)?;
+                    boxed += size_of::<Elements>();
                     Some(Box::new((Region::new(marks), Region::new(paths), Region::new(values))))
                 }
                 None => None,
@@ -272,7 +273,7 @@ impl Block {
             }
             columns.push(Column { column, cells, elements });
         }
-        let store = Store { bytes, file, rows, unpacked: AtomicUsize::new(0) };
+        let store = Store { bytes, file, rows, unpacked: AtomicUsize::new(boxed) };
         Ok(Block {
             store,
             parts,
@@ -288,7 +289,7 @@ impl Block {
 
     /// Bytes of memory it takes now; more when more of it has been asked for.
     pub(crate) fn bytes(&self) -> usize {
-        let columns = self.columns.len() * size_of::<Column>();
+        let columns = self.columns.capacity() * size_of::<Column>();
         OVERHEAD + columns + self.store.bytes.len() + self.store.unpacked.load(Ordering::Relaxed)
     }
 

@@ -287,7 +287,7 @@ impl Place {
     }
 }
 
-/// The stored bytes of a block, and how much memory has been taken for what was unpacked of them.
+/// The stored bytes of a block, and how much memory has been taken for regions and what was unpacked of them.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) bytes: Bytes,
