@@ -45,12 +45,13 @@ pub enum DiskBackend {
     Restricted,
 }
 
-/// Assumed of a disk nobody has measured, deliberately high: the number in flight bounds it then.
+/// Assumed of a disk nobody has measured, deliberately high: what is under way bounds it then.
 pub const DISK_UNMEASURED: DiskModel = DiskModel {
     read_bandwidth_max: 4_000_000_000,
     write_bandwidth_max: 4_000_000_000,
     read_ops_max: 500_000,
     write_ops_max: 500_000,
+    latency_ns: sched::disk::LATENCY_UNMEASURED_NS,
 };
 
 impl Config {

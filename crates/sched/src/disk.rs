@@ -8,6 +8,10 @@
 //! so one request costs `bytes ÷ bandwidth_max + 1 ÷ ops_max` seconds *of the disk*. (Charging the larger of the two
 //! instead under-charges mixed load by up to half.) One bucket for the disk, shared by all cores, is filled with one
 //! second of disk for each second of time: the one `u64` of [`crate::gcra`], on which each core has a [`Claim`].
+//!
+//! A rate bounds what waits inside the disk only while the disk keeps to its model. So what is under way is bounded as well, in disk
+//! time ([`DiskModel::window_ns`]): a disk that does less than it once did is sent no more than it has done, and a request that
+//! comes next finds a short queue all the same. (Seastar's `fair_group` does both as well: tokens are only given back by completions.)
 
 use crate::io_claim::{Budget, Claim};
 
@@ -45,7 +49,21 @@ pub struct DiskModel {
     pub read_ops_max: u64,
     /// Operations a second, writing in small requests.
     pub write_ops_max: u64,
+    /// What a small read takes that finds nothing else under way, ns.
+    pub latency_ns: u64,
 }
+
+/// What the disk is working on, in ns of disk; a request counts as at most a second.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct UnderWay {
+    /// This core's requests.
+    pub own_ns: u64,
+    /// Those of all cores.
+    pub all_ns: u64,
+}
+
+/// Taken for a disk's latency where nobody measured it: a fast disk behind a hypervisor, ns.
+pub const LATENCY_UNMEASURED_NS: u64 = 250_000;
 
 /// Size of the requests that a disk's bandwidth is measured with, bytes.
 pub const SEQUENTIAL_BYTES: u64 = 128 << 10;
@@ -63,6 +81,8 @@ pub struct DiskSpeed {
     pub read_ops: u64,
     /// Writes a second of [`RANDOM_BYTES`], anywhere.
     pub write_ops: u64,
+    /// A read of [`RANDOM_BYTES`], anywhere, with nothing else in flight, ns.
+    pub read_latency_ns: u64,
 }
 
 /// The part of what a disk was seen to do that it is given to do, in percent. At all of it, whatever once waits inside it (after a
@@ -78,7 +98,8 @@ impl DiskSpeed {
         let used = |seen: u64| (u128::from(seen) * u128::from(USED_PERCENT) / 100) as u64;
         let (read_bandwidth_max, read_ops_max) = maxima(used(self.read_bandwidth), used(self.read_ops));
         let (write_bandwidth_max, write_ops_max) = maxima(used(self.write_bandwidth), used(self.write_ops));
-        DiskModel { read_bandwidth_max, write_bandwidth_max, read_ops_max, write_ops_max }
+        let latency_ns = self.read_latency_ns;
+        DiskModel { read_bandwidth_max, write_bandwidth_max, read_ops_max, write_ops_max, latency_ns }
     }
 }
 
@@ -113,25 +134,40 @@ impl DiskModel {
         let operation = SECOND_NS.div_ceil(u128::from(ops.max(1)));
         u64::try_from(transfer + operation).unwrap_or(u64::MAX)
     }
+
+    /// Disk time that may be under way, ns. By Little's law a disk that is to be busy all the time needs as much of it under way as a
+    /// request takes: here twice that, since some take longer, beside the burst.
+    #[must_use]
+    pub fn window_ns(&self) -> u64 {
+        self.latency_ns.saturating_mul(2).saturating_add(BURST_NS)
+    }
+
+    /// Whether one of `cores` cores may send a request more. Nobody waits for others alone: each may have its part of the window under
+    /// way, whoever fills the rest, and one request always. So who is refused hears of it by a completion of its own.
+    #[must_use]
+    pub fn has_room(&self, under_way: UnderWay, cores: usize) -> bool {
+        let window_ns = self.window_ns();
+        let part_ns = window_ns / (cores as u64).max(1);
+        under_way.own_ns == 0 || under_way.own_ns < part_ns || under_way.all_ns < window_ns
+    }
 }
 
-/// Asks the disk's bucket to take a request of `cost_ns`, for the core that has this claim on it. `in_flight` is the number of
-/// requests the disk is working on, of all cores.
+/// Asks the disk's bucket to take a request of `cost_ns`, for the core that has this claim on it.
 ///
-/// With nothing in flight the answer is always yes, and earlier debt is forgotten: the disk has evidently done
-/// everything it was given, whatever the model thinks. (Two cores that both see nothing in flight send one request
+/// With nothing under way the answer is always yes, and earlier debt is forgotten: the disk has evidently done
+/// everything it was given, whatever the model thinks. (Two cores that both see nothing under way send one request
 /// each, and those who were in line keep their pieces; that is all the harm.)
 ///
 /// # Errors
-/// The disk has enough to do: when to ask again, ns. A completion that leaves nothing in flight is reason to ask earlier.
+/// The disk has enough to do: when to ask again, ns. A completion that leaves nothing under way is reason to ask earlier.
 pub fn ask(
     claim: &mut Claim,
     now_ns: u64,
     cost_ns: u64,
-    in_flight: u32,
+    under_way: UnderWay,
     bucket: &impl Budget,
 ) -> Result<(), u64> {
-    if in_flight == 0 {
+    if under_way.all_ns == 0 {
         claim.start_afresh(now_ns, cost_ns, bucket);
         return Ok(());
     }
@@ -154,6 +190,7 @@ mod tests {
         write_bandwidth_max: 1_000_000_000,
         read_ops_max: 400_000,
         write_ops_max: 100_000,
+        latency_ns: 100_000,
     };
 
     #[test]
@@ -178,7 +215,14 @@ mod tests {
             [(2_000_000_000, 150_000), (7_000_000_000, 1_200_000), (300_000_000, 3_000), (1 << 20, 200)]
         {
             let (write_bandwidth, write_ops) = (bandwidth / 2, ops / 2);
-            let speed = DiskSpeed { read_bandwidth: bandwidth, read_ops: ops, write_bandwidth, write_ops };
+            let read_latency_ns = ops / 7;
+            let speed = DiskSpeed {
+                read_bandwidth: bandwidth,
+                read_ops: ops,
+                write_bandwidth,
+                write_ops,
+                read_latency_ns,
+            };
             let model = speed.model();
             let [large_ns, small_ns] =
                 [SEQUENTIAL_BYTES, RANDOM_BYTES].map(|bytes| model.cost_ns(Kind::Read, bytes));
@@ -189,13 +233,15 @@ mod tests {
                 "{bandwidth} {ops}: {model:?}"
             );
             assert!(close(model.cost_ns(Kind::Write, RANDOM_BYTES), 2 * measured_ns[1]));
+            assert_eq!(model.latency_ns, read_latency_ns);
         }
     }
 
     #[test]
     fn strange_measurements_give_a_model_all_the_same() {
         let seen = |bandwidth, ops| {
-            DiskSpeed { read_bandwidth: bandwidth, read_ops: ops, write_bandwidth: bandwidth, write_ops: ops }
+            let (read_bandwidth, write_bandwidth) = (bandwidth, bandwidth);
+            DiskSpeed { read_bandwidth, read_ops: ops, write_bandwidth, write_ops: ops, read_latency_ns: 1 }
                 .model()
         };
         // A turning disk: large pieces in order are cheaper than small ones anywhere.
@@ -208,6 +254,21 @@ mod tests {
         for (bandwidth, ops) in [(0, 0), (0, u64::MAX), (u64::MAX, 0), (u64::MAX, u64::MAX)] {
             assert!(seen(bandwidth, ops).cost_ns(Kind::Write, RANDOM_BYTES) > 0);
         }
+    }
+
+    #[test]
+    fn each_core_has_its_part_of_the_window_and_what_others_leave() {
+        assert_eq!(DISK.window_ns(), 700_000);
+        let has_room = |own_ns, all_ns| DISK.has_room(UnderWay { own_ns, all_ns }, 4);
+        assert!(has_room(0, 0) && has_room(699_999, 699_999), "alone it may use all of it");
+        assert!(!has_room(700_000, 700_000));
+        assert!(has_room(174_999, 5_000_000), "its part, whoever has more than theirs");
+        assert!(!has_room(175_000, 700_000));
+        let boundless = DiskModel { latency_ns: u64::MAX, ..DISK };
+        assert!(boundless.has_room(UnderWay { own_ns: 1 << 60, all_ns: 1 << 62 }, 0));
+        assert!(
+            DiskModel { latency_ns: 0, ..DISK }.has_room(UnderWay { own_ns: 0, all_ns: 1 << 62 }, 1 << 40)
+        );
     }
 
     #[test]

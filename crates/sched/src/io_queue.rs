@@ -1,6 +1,6 @@
 //! One core's disk requests: first in, first out within a group, and among groups in the order of a [`Tree`] of their
-//! own, charged with disk time instead of CPU time. Whether the disk can take another request is the shared bucket's
-//! to say ([`crate::disk::ask`]), and whether the group may have more, its limit's, which all cores share as well; which request
+//! own, charged with disk time instead of CPU time. Whether the disk can take another request is the window's and the shared bucket's
+//! to say ([`DiskModel::has_room`], [`crate::disk::ask`]), and whether the group may have more, its limit's, which all cores share as well; which request
 //! it is, is said here.
 //!
 //! ```text
@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use crate::disk::{self, BURST_NS, DiskModel, Kind, LIMIT_PIECE_NS};
+use crate::disk::{self, BURST_NS, DiskModel, Kind, LIMIT_PIECE_NS, UnderWay};
 use crate::io_claim::{Budget, Claim};
 use crate::tree::{NodeId, NodeSpec, Tree};
 
@@ -38,6 +38,8 @@ pub enum Pop<T> {
         /// before that time.
         for_disk: bool,
     },
+    /// Something is queued, and as much is under way as may be: call again once a request of this core has ended.
+    Full,
     /// Nothing is queued.
     Empty,
 }
@@ -70,6 +72,8 @@ struct Limit<B> {
 #[derive(Debug)]
 pub struct IoQueue<T, B: Budget> {
     model: DiskModel,
+    /// Cores that use the disk.
+    cores: usize,
     /// The disk's bucket.
     bucket: B,
     claim: Claim,
@@ -84,12 +88,23 @@ pub struct IoQueue<T, B: Budget> {
 }
 
 impl<T, B: Budget> IoQueue<T, B> {
-    /// A queue without groups, for a disk with these maxima and this bucket, which holds at most `depth_max` requests a group.
+    /// A queue without groups, for a disk with these maxima and this bucket, which `cores` cores use; it holds at most `depth_max`
+    /// requests a group.
     #[must_use]
-    pub fn new(model: DiskModel, bucket: B, depth_max: usize) -> IoQueue<T, B> {
+    pub fn new(model: DiskModel, cores: usize, bucket: B, depth_max: usize) -> IoQueue<T, B> {
         let (groups, claim) = (vec![Group::new()], Claim::new());
         let unthrottle_at_ns = u64::MAX;
-        IoQueue { model, bucket, claim, depth_max, tree: Tree::new(), groups, unthrottle_at_ns, len: 0 }
+        IoQueue {
+            model,
+            cores,
+            bucket,
+            claim,
+            depth_max,
+            tree: Tree::new(),
+            groups,
+            unthrottle_at_ns,
+            len: 0,
+        }
     }
 
     /// Adds a group. Its id is the one a [`Tree`] with the same history of additions and removals gives, so a core's CPU
@@ -174,8 +189,11 @@ impl<T, B: Budget> IoQueue<T, B> {
         Ok(())
     }
 
-    /// The next request, if the disk takes it, which is working on `in_flight` requests of all cores.
-    pub fn pop(&mut self, now_ns: u64, in_flight: u32) -> Pop<T> {
+    /// The next request, if the disk takes it.
+    pub fn pop(&mut self, now_ns: u64, under_way: UnderWay) -> Pop<T> {
+        if self.len > 0 && !self.model.has_room(under_way, self.cores) {
+            return Pop::Full;
+        }
         if self.unthrottle_at_ns <= now_ns {
             self.unthrottle_due(now_ns);
         }
@@ -189,7 +207,7 @@ impl<T, B: Budget> IoQueue<T, B> {
                 self.tree.throttle(id, true);
                 continue;
             }
-            if let Err(until_ns) = disk::ask(&mut self.claim, now_ns, cost_ns, in_flight, &self.bucket) {
+            if let Err(until_ns) = disk::ask(&mut self.claim, now_ns, cost_ns, under_way, &self.bucket) {
                 return Pop::Wait { until_ns: until_ns.min(self.unthrottle_at_ns), for_disk: true };
             }
             self.claim.spend(cost_ns);

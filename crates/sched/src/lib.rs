@@ -26,7 +26,7 @@ mod tree;
 mod virtual_time;
 
 pub use cap::Cap;
-pub use disk::{DiskModel, DiskSpeed, Kind};
+pub use disk::{DiskModel, DiskSpeed, Kind, UnderWay};
 pub use io_claim::{Budget, Claim};
 pub use io_queue::{IoQueue, Pop};
 pub use lingering::LATENCY_LINGER_NS;

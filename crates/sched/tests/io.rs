@@ -1,4 +1,4 @@
-//! The I/O queue beside a simulated disk that does exactly what the model says.
+//! The I/O queue beside a simulated disk that does what the model says, or less.
 
 mod common;
 
@@ -7,45 +7,65 @@ use std::collections::VecDeque;
 use common::{Random, Shared, config};
 use proptest::prelude::*;
 use sched::disk::{BURST_NS, LIMIT_PIECE_NS, PIECE_NS};
-use sched::{Class, DiskModel, IoQueue, Kind, NodeId, NodeSpec, Pop, TICK_NS, Tree};
+use sched::{Class, DiskModel, IoQueue, Kind, NodeId, NodeSpec, Pop, TICK_NS, Tree, UnderWay};
 
 const DISK: DiskModel = DiskModel {
     read_bandwidth_max: 2_000_000_000,
     write_bandwidth_max: 1_000_000_000,
     read_ops_max: 400_000,
     write_ops_max: 100_000,
+    latency_ns: 100_000,
 };
+
+const IDLE: UnderWay = UnderWay { own_ns: 0, all_ns: 0 };
+/// Others have something under way, and little.
+const BUSY: UnderWay = UnderWay { own_ns: 0, all_ns: 1 };
 
 fn spec(shares: u32, class: Class) -> NodeSpec {
     NodeSpec::new(shares, class)
 }
 
-/// A disk that works on one request after another; `in_flight` holds the times at which they will be done.
-#[derive(Default)]
+/// A disk that works on one request after another, for one core.
 struct Disk {
     free_at_ns: u64,
-    in_flight: VecDeque<u64>,
+    /// When requests under way will be done, and what they cost.
+    in_flight: VecDeque<(u64, u64)>,
+    /// How many times longer it takes than its model says.
+    slower: u64,
+    /// What it takes beyond its work to say that a request is done, ns.
+    latency_ns: u64,
+}
+
+impl Default for Disk {
+    fn default() -> Disk {
+        Disk { free_at_ns: 0, in_flight: VecDeque::new(), slower: 1, latency_ns: 0 }
+    }
 }
 
 impl Disk {
     /// Pops at `now_ns`; what is sent is done one cost after all that was sent before.
     fn pop<T>(&mut self, queue: &mut Queue<T>, now_ns: u64) -> Pop<T> {
-        while self.in_flight.front().is_some_and(|&done| done <= now_ns) {
+        while self.in_flight.front().is_some_and(|&(done, _)| done <= now_ns) {
             self.in_flight.pop_front();
         }
-        let popped = queue.pop(now_ns, self.in_flight.len() as u32);
+        let popped = queue.pop(now_ns, self.under_way());
         if let Pop::Ready { cost_ns, .. } = popped {
-            self.free_at_ns = self.free_at_ns.max(now_ns) + cost_ns;
-            self.in_flight.push_back(self.free_at_ns);
+            self.free_at_ns = self.free_at_ns.max(now_ns) + cost_ns * self.slower;
+            self.in_flight.push_back((self.free_at_ns + self.latency_ns, cost_ns));
         }
         popped
+    }
+
+    fn under_way(&self) -> UnderWay {
+        let all_ns = self.in_flight.iter().map(|(_, cost_ns)| cost_ns).sum();
+        UnderWay { own_ns: all_ns, all_ns }
     }
 }
 
 type Queue<T> = IoQueue<T, Shared>;
 
 fn queue<T>(depth_max: usize) -> Queue<T> {
-    IoQueue::new(DISK, Shared::default(), depth_max)
+    IoQueue::new(DISK, 1, Shared::default(), depth_max)
 }
 
 /// Groups with full queues of random requests, kept full: disk time ÷ shares stays within the longest requests and the
@@ -70,6 +90,9 @@ fn check_disk_time_follows_shares(seed: u64, shares: &[u32]) {
             Pop::Wait { until_ns, .. } => {
                 assert!(until_ns > now_ns);
                 now_ns = until_ns;
+            }
+            Pop::Full => {
+                now_ns = disk.in_flight.front().expect("a core that has nothing under way may send").0
             }
             Pop::Ready { group, cost_ns, .. } => {
                 used_ns[groups.iter().position(|&known| known == group).unwrap()] += cost_ns;
@@ -119,21 +142,21 @@ fn a_group_is_served_in_order() {
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     (0..8).for_each(|n| queue.push(a, Kind::Write, 4_096, n).unwrap());
     for n in 0..8 {
-        assert!(matches!(queue.pop(0, 0), Pop::Ready { item, .. } if item == n));
+        assert!(matches!(queue.pop(0, IDLE), Pop::Ready { item, .. } if item == n));
     }
-    assert_eq!(queue.pop(0, 0), Pop::Empty);
+    assert_eq!(queue.pop(0, IDLE), Pop::Empty);
 }
 
 /// Depth one, on a disk a hundred times faster than its model: the model must not hold a request back.
 #[test]
 fn one_request_at_a_time_never_waits() {
     let bucket = Shared::default();
-    let mut queue = IoQueue::new(DISK, bucket.clone(), 1);
+    let mut queue = IoQueue::new(DISK, 1, bucket.clone(), 1);
     let a = queue.add(Tree::ROOT, spec(1, Class::Batch));
     bucket.set(1_000_000_000_000); // a debt from before
     for round in 0..1_000 {
         queue.push(a, Kind::Write, 1 << 20, ()).unwrap();
-        assert!(matches!(queue.pop(round * 10_000, 0), Pop::Ready { .. }));
+        assert!(matches!(queue.pop(round * 10_000, IDLE), Pop::Ready { .. }));
     }
     let ahead_ns = bucket.paid_until_ns() - 999 * 10_000;
     assert_eq!(ahead_ns, DISK.cost_ns(Kind::Write, 1 << 20), "and no debt is left for those who come next");
@@ -142,15 +165,19 @@ fn one_request_at_a_time_never_waits() {
 #[test]
 fn a_refusal_keeps_the_request_and_its_turn() {
     let bucket = Shared::default();
-    let mut queue = IoQueue::new(DISK, bucket.clone(), 8);
+    let mut queue = IoQueue::new(DISK, 1, bucket.clone(), 8);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     queue.push(a, Kind::Read, 4_096, 'r').unwrap();
     bucket.set(BURST_NS + 77);
-    assert_eq!(queue.pop(5, 1), Pop::Wait { until_ns: 77, for_disk: true });
-    assert_eq!(queue.pop(76, 1), Pop::Wait { until_ns: 77, for_disk: true }, "it stands in line only once");
+    assert_eq!(queue.pop(5, BUSY), Pop::Wait { until_ns: 77, for_disk: true });
+    assert_eq!(
+        queue.pop(76, BUSY),
+        Pop::Wait { until_ns: 77, for_disk: true },
+        "it stands in line only once"
+    );
     assert_eq!(bucket.paid_until_ns(), BURST_NS + 77 + PIECE_NS);
     assert_eq!(queue.len(), 1);
-    assert!(matches!(queue.pop(77, 1), Pop::Ready { item: 'r', .. }));
+    assert!(matches!(queue.pop(77, BUSY), Pop::Ready { item: 'r', .. }));
     let cost_ns = DISK.cost_ns(Kind::Read, 4_096);
     assert_eq!(
         bucket.paid_until_ns(),
@@ -162,13 +189,98 @@ fn a_refusal_keeps_the_request_and_its_turn() {
 #[test]
 fn when_the_disk_has_done_everything_those_in_line_need_not_wait() {
     let bucket = Shared::default();
-    let mut queue = IoQueue::new(DISK, bucket.clone(), 8);
+    let mut queue = IoQueue::new(DISK, 1, bucket.clone(), 8);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     queue.push(a, Kind::Read, 4_096, ()).unwrap();
     bucket.set(1_000_000_000);
-    assert!(matches!(queue.pop(5, 1), Pop::Wait { for_disk: true, .. }));
-    assert!(matches!(queue.pop(6, 0), Pop::Ready { .. }));
+    assert!(matches!(queue.pop(5, BUSY), Pop::Wait { for_disk: true, .. }));
+    assert!(matches!(queue.pop(6, IDLE), Pop::Ready { .. }));
     assert_eq!(bucket.paid_until_ns(), 6 + DISK.cost_ns(Kind::Read, 4_096));
+}
+
+/// Beside a scan that always wants more, every so often one small read of another group: how long it waits at most, from when it is
+/// asked for, and how long the disk had nothing to do, ns.
+fn lone_reads(disk: &mut Disk, scan_bytes: u64) -> (u64, u64) {
+    let mut queue = queue(8);
+    let scan = queue.add(Tree::ROOT, spec(100, Class::Batch));
+    let reader = queue.add(Tree::ROOT, spec(1000, Class::Latency));
+    let (mut now_ns, mut asked_ns, mut longest_ns, mut idle_ns) = (0, 0, 0, 0);
+    while now_ns < 1_000_000_000 {
+        while queue.push(scan, Kind::Read, scan_bytes, false).is_ok() {}
+        if queue.depth(reader) == 0 && now_ns >= asked_ns {
+            asked_ns = now_ns;
+            queue.push(reader, Kind::Read, 4_096, true).unwrap();
+        }
+        let free_at_ns = disk.free_at_ns;
+        match disk.pop(&mut queue, now_ns) {
+            Pop::Ready { item, .. } => {
+                if free_at_ns > 0 {
+                    idle_ns += now_ns.saturating_sub(free_at_ns);
+                }
+                if item {
+                    let done_ns = disk.in_flight.back().expect("just sent").0;
+                    longest_ns = longest_ns.max(done_ns - asked_ns);
+                    asked_ns = done_ns + 1_000_000;
+                }
+            }
+            Pop::Wait { until_ns, .. } => {
+                let done_ns = disk.in_flight.front().map_or(u64::MAX, |&(done_ns, _)| done_ns);
+                now_ns = until_ns.min(done_ns);
+            }
+            Pop::Full => {
+                now_ns = disk.in_flight.front().expect("a core that has nothing under way may send").0
+            }
+            Pop::Empty => unreachable!("the scan's queue is full"),
+        }
+    }
+    (longest_ns, idle_ns)
+}
+
+/// A model that says too much of a disk (another program uses it, or its host has fallen back) must not fill it up.
+#[test]
+fn a_disk_slower_than_its_model_is_not_filled_up() {
+    for slower in [1, 2, 10] {
+        for scan_bytes in [4_096, 131_072, 1 << 20] {
+            let mut disk = Disk { slower, latency_ns: DISK.latency_ns, ..Disk::default() };
+            let (longest_ns, _) = lone_reads(&mut disk, scan_bytes);
+            // The window, the scan's request that went over it, and the one that has to end first.
+            let scan_ns = DISK.cost_ns(Kind::Read, scan_bytes);
+            let bound_ns = slower * (DISK.window_ns() + 2 * scan_ns + 2 * DISK.cost_ns(Kind::Read, 4_096))
+                + 2 * DISK.latency_ns;
+            assert!(longest_ns <= bound_ns, "{longest_ns} of {bound_ns}, {slower} x slower, {scan_bytes}");
+        }
+    }
+}
+
+/// Little's law: with twice its latency under way a disk that takes so long to answer has always something to do.
+#[test]
+fn the_window_keeps_a_disk_busy() {
+    for slower in [1, 3] {
+        for scan_bytes in [4_096, 131_072, 1 << 20] {
+            let mut disk = Disk { slower, latency_ns: DISK.latency_ns, ..Disk::default() };
+            let (_, idle_ns) = lone_reads(&mut disk, scan_bytes);
+            assert!(
+                idle_ns < 5_000_000,
+                "{idle_ns} of a second, {slower} x slower, requests of {scan_bytes}"
+            );
+        }
+    }
+}
+
+/// One core has filled the window: each other may have its part under way all the same.
+#[test]
+fn no_core_waits_for_others_to_make_room() {
+    let mut queue = IoQueue::new(DISK, 4, Shared::default(), 100);
+    let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
+    (0..100).for_each(|_| queue.push(a, Kind::Read, 4_096, ()).unwrap());
+    let (mut under_way, mut sent) = (UnderWay { own_ns: 0, all_ns: DISK.window_ns() }, 0);
+    while let Pop::Ready { cost_ns, .. } = queue.pop(0, under_way) {
+        under_way = UnderWay { own_ns: under_way.own_ns + cost_ns, all_ns: under_way.all_ns + cost_ns };
+        sent += 1;
+    }
+    assert_eq!(queue.pop(0, under_way), Pop::Full);
+    assert_eq!(sent, (DISK.window_ns() / 4).div_ceil(DISK.cost_ns(Kind::Read, 4_096)));
+    assert!(matches!(queue.pop(0, UnderWay { own_ns: 0, ..under_way }), Pop::Ready { .. }));
 }
 
 /// What one core has, and what it was given.
@@ -189,7 +301,7 @@ fn check_cores_share_one_bucket(seed: u64, cores: usize) {
     let bucket = Shared::default();
     let mut all: Vec<CoreOf> = (0..cores)
         .map(|_| {
-            let mut queue = IoQueue::new(DISK, bucket.clone(), 4);
+            let mut queue = IoQueue::new(DISK, 1, bucket.clone(), 4);
             let group = queue.add(Tree::ROOT, spec(100, Class::Normal));
             let bytes = random.of(&[0, 512, 4_096, 65_536, 262_144]);
             let kind = random.of(&[Kind::Read, Kind::Write]);
@@ -204,14 +316,14 @@ fn check_cores_share_one_bucket(seed: u64, cores: usize) {
         while next.queue.depth(next.group) < 4 {
             next.queue.push(next.group, next.kind, next.bytes, 0).unwrap();
         }
-        match next.queue.pop(now_ns, 1) {
+        match next.queue.pop(now_ns, BUSY) {
             Pop::Ready { cost_ns, .. } => next.got_ns += cost_ns,
             Pop::Wait { until_ns, for_disk } => {
                 assert!(for_disk && until_ns > now_ns);
                 next.looks_at_ns =
                     until_ns.min(now_ns + random.within(1, 1_000_000)) + random.within(0, 50_000);
             }
-            Pop::Empty => panic!("the queues are full"),
+            Pop::Full | Pop::Empty => panic!("the queues are full, and nothing of this core is under way"),
         }
         let total_ns: u64 = all.iter().map(|core| core.got_ns).sum();
         assert!(total_ns <= now_ns + BURST_NS + (cores as u64 + 1) * longest_ns, "{total_ns} at {now_ns}");
@@ -254,13 +366,13 @@ fn an_io_limit_holds_over_all_cores_together() {
             let (queue, looks_at_ns) = &mut queues[next];
             now_ns = *looks_at_ns;
             while queue.push(group, Kind::Read, 10_000, ()).is_ok() {}
-            match queue.pop(now_ns, 0) {
+            match queue.pop(now_ns, IDLE) {
                 Pop::Ready { .. } => moved[next] += 10_000,
                 Pop::Wait { until_ns, for_disk } => {
                     assert!(!for_disk);
                     *looks_at_ns = until_ns;
                 }
-                Pop::Empty => unreachable!("its queue is full"),
+                Pop::Full | Pop::Empty => unreachable!("its queue is full, and the disk idle"),
             }
         }
         let total: u64 = moved.iter().sum();
@@ -279,12 +391,12 @@ fn a_new_limit_acts_at_once() {
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     queue.set_io_limit(a, Some((1, budget.clone())));
     (0..8).for_each(|_| queue.push(a, Kind::Read, 1_000_000, ()).unwrap());
-    assert!(matches!(queue.pop(0, 0), Pop::Ready { .. }));
-    let Pop::Wait { until_ns, for_disk: false } = queue.pop(0, 0) else { panic!("over its limit") };
+    assert!(matches!(queue.pop(0, IDLE), Pop::Ready { .. }));
+    let Pop::Wait { until_ns, for_disk: false } = queue.pop(0, IDLE) else { panic!("over its limit") };
     assert!(until_ns > 900_000 * 1_000_000_000);
     budget.set(0);
     queue.set_io_limit(a, Some((1_000_000_000, budget)));
-    assert!(matches!(queue.pop(5, 0), Pop::Ready { .. }));
+    assert!(matches!(queue.pop(5, IDLE), Pop::Ready { .. }));
 }
 
 /// A limited group waits for its own limit while others pass, and is not forgotten when it comes due.
@@ -301,20 +413,20 @@ fn an_io_limit_holds_one_group_only() {
             next_free_ns = now_ns + 2_000_000;
             queue.push(free, Kind::Read, 10_000, ()).unwrap();
         }
-        match queue.pop(now_ns, 0) {
+        match queue.pop(now_ns, IDLE) {
             Pop::Ready { group, .. } if group == limited => bytes += 10_000,
             Pop::Ready { .. } => others += 1,
             Pop::Wait { until_ns, .. } => {
                 assert!(until_ns > now_ns);
                 now_ns = until_ns;
             }
-            Pop::Empty => unreachable!("the limited queue is full"),
+            Pop::Full | Pop::Empty => unreachable!("the limited queue is full, and the disk idle"),
         }
     }
     assert!((1_000_000..=1_000_000 + 10_000 + 10_000).contains(&bytes), "{bytes} in 100 ms at 10 MB/s");
     assert!(others > 10, "{others}");
     queue.set_io_limit(limited, None);
-    assert!(matches!(queue.pop(now_ns, 0), Pop::Ready { group, .. } if group == limited));
+    assert!(matches!(queue.pop(now_ns, IDLE), Pop::Ready { group, .. } if group == limited));
 }
 
 #[test]

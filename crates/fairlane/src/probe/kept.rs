@@ -1,41 +1,49 @@
 //! What was measured of a disk, kept in a small text file beside the data, `disk-speed`:
 //!
 //! ```text
-//!   fairlane disk speed, version 1
+//!   fairlane disk speed, version 2
 //!   # measured by fairlane probe-disk: …
 //!   read_bandwidth = 1987000000
 //!   write_bandwidth = 1210000000
 //!   read_ops = 151000
 //!   write_ops = 98000
+//!   read_latency_ns = 91000
 //! ```
 //!
-//! The first line is as above; lines that begin with `#` are for people; each of the four lines is there once, in any order, a whole
-//! number above zero. Bandwidth is in bytes a second in requests of 128 KiB, operations are of 4 KiB, a second. A version that is
-//! not known, like anything else that is odd, is refused rather than guessed at.
+//! The first line is as above; lines that begin with `#` are for people; each of the five lines is there once, in any order, a whole
+//! number above zero. Bandwidth is in bytes a second in requests of 128 KiB, operations are of 4 KiB, a second, and the latency is that of
+//! a read of 4 KiB with nothing else under way. Version 1 has no latency: it is taken for [`LATENCY_UNMEASURED_NS`]. A version that
+//! is not known, like anything else that is odd, is refused rather than guessed at.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use sched::DiskSpeed;
+use sched::disk::LATENCY_UNMEASURED_NS;
 
 use crate::folder;
 
-const HEADER: &str = "fairlane disk speed, version 1";
+const HEADER: &str = "fairlane disk speed, version 2";
+const HEADER_1: &str = "fairlane disk speed, version 1";
 /// A file much longer than this is not ours, bytes.
 const LEN_MAX: u64 = 4096;
 
-/// The four numbers by name.
-pub(super) const NAMES: [&str; 4] = ["read_bandwidth", "write_bandwidth", "read_ops", "write_ops"];
+/// The five numbers by name.
+pub(super) const NAMES: [&str; 5] =
+    ["read_bandwidth", "write_bandwidth", "read_ops", "write_ops", "read_latency_ns"];
+
+/// Where the latency is among them.
+const LATENCY: usize = 4;
 
 /// Their values in the same order.
-pub(super) fn values(speed: &DiskSpeed) -> [u64; 4] {
-    [speed.read_bandwidth, speed.write_bandwidth, speed.read_ops, speed.write_ops]
+pub(super) fn values(speed: &DiskSpeed) -> [u64; 5] {
+    [speed.read_bandwidth, speed.write_bandwidth, speed.read_ops, speed.write_ops, speed.read_latency_ns]
 }
 
 /// The other way round.
-pub(super) fn speed(values: [u64; 4]) -> DiskSpeed {
-    let [read_bandwidth, write_bandwidth, read_ops, write_ops] = values;
-    DiskSpeed { read_bandwidth, write_bandwidth, read_ops, write_ops }
+pub(super) fn speed(values: [u64; 5]) -> DiskSpeed {
+    let [read_bandwidth, write_bandwidth, read_ops, write_ops, read_latency_ns] = values;
+    DiskSpeed { read_bandwidth, write_bandwidth, read_ops, write_ops, read_latency_ns }
 }
 
 /// Where it is kept.
@@ -79,10 +87,12 @@ fn print(speed: &DiskSpeed, how: &str) -> String {
 
 fn parse(text: &str) -> Result<DiskSpeed, String> {
     let mut lines = text.lines();
-    if lines.next() != Some(HEADER) {
-        return Err(format!("does not begin with `{HEADER}`"));
+    let mut found = [0; NAMES.len()];
+    match lines.next() {
+        Some(HEADER) => {}
+        Some(HEADER_1) => found[LATENCY] = LATENCY_UNMEASURED_NS,
+        _ => return Err(format!("does not begin with `{HEADER}`")),
     }
-    let mut found = [0; 4];
     for line in lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let odd = || format!("has an odd line, `{line}`");
         let (name, value) = line.split_once('=').ok_or_else(odd)?;
@@ -102,15 +112,20 @@ fn parse(text: &str) -> Result<DiskSpeed, String> {
 mod tests {
     use super::*;
 
-    const SPEED: DiskSpeed =
-        DiskSpeed { read_bandwidth: 1_987_000_000, write_bandwidth: 5, read_ops: 7, write_ops: u64::MAX };
+    const SPEED: DiskSpeed = DiskSpeed {
+        read_bandwidth: 1_987_000_000,
+        write_bandwidth: 5,
+        read_ops: 7,
+        write_ops: u64::MAX,
+        read_latency_ns: 91,
+    };
 
     #[test]
     fn what_is_written_is_read() {
         assert_eq!(parse(&print(&SPEED, "measured")), Ok(SPEED));
-        let shuffled =
-            format!("{HEADER}\n\nwrite_ops=4\n read_ops = 3\n# x\nwrite_bandwidth = 2\nread_bandwidth = 1");
-        assert_eq!(parse(&shuffled), Ok(speed([1, 2, 3, 4])));
+        let shuffled = "\n\nwrite_ops=4\n read_ops = 3\n# x\nwrite_bandwidth = 2\nread_bandwidth = 1\n";
+        assert_eq!(parse(&format!("{HEADER}{shuffled}read_latency_ns = 5")), Ok(speed([1, 2, 3, 4, 5])));
+        assert_eq!(parse(&format!("{HEADER_1}{shuffled}")), Ok(speed([1, 2, 3, 4, LATENCY_UNMEASURED_NS])));
     }
 
     #[test]
@@ -118,7 +133,8 @@ mod tests {
         let good = print(&SPEED, "measured");
         let cases = [
             (String::new(), "begin with"),
-            (good.replace("version 1", "version 2"), "begin with"),
+            (good.replace("version 2", "version 3"), "begin with"),
+            (good.replace("version 2", "version 1"), "odd line, `read_latency_ns = 91`"),
             (good.replace("read_ops = 7\n", ""), "has no read_ops"),
             (good.replace("= 7", "= 0"), "odd line, `read_ops = 0`"),
             (good.replace("= 7", "= many"), "odd line"),

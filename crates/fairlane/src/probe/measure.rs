@@ -1,5 +1,5 @@
 //! Measuring a disk: a file of random bytes is written in order, read in order, read and written anywhere, each for a stated
-//! time, past the page cache, from all cores, with many requests in flight.
+//! time, past the page cache, from all cores, with many requests in flight; and read anywhere by one request after another.
 //!
 //! 1. The file loses its name as soon as it is open, so that nothing of it is left whatever happens.
 //! 2. Every [`Plan::window`] it is looked how many requests were done meanwhile.
@@ -20,19 +20,26 @@ use sched::disk::{RANDOM_BYTES, SEQUENTIAL_BYTES};
 /// How long to measure, and on how much.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// For each of the four.
+    /// For each of the measurements.
     pub(super) phase: Duration,
     pub(super) window: Duration,
     /// Length of the file, at most, bytes; at most half of what is free as well.
     pub(super) file_bytes_max: u64,
 }
 
+impl Plan {
+    /// How long all of it takes, if the disk answers.
+    pub(super) fn takes(&self) -> Duration {
+        self.phase * PHASES.len() as u32
+    }
+}
+
 /// At first start: well under two seconds.
 pub(super) const BRIEF: Plan =
-    Plan { phase: Duration::from_millis(320), window: Duration::from_millis(40), file_bytes_max: 256 << 20 };
+    Plan { phase: Duration::from_millis(280), window: Duration::from_millis(40), file_bytes_max: 256 << 20 };
 /// By `fairlane probe-disk`: half a minute, and more than a disk's own cache.
 pub(super) const LONG: Plan =
-    Plan { phase: Duration::from_secs(7), window: Duration::from_millis(250), file_bytes_max: 8 << 30 };
+    Plan { phase: Duration::from_secs(6), window: Duration::from_millis(250), file_bytes_max: 8 << 30 };
 
 /// Beyond the phases themselves, a measurement that takes so much longer is given up: the disk has stopped answering.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,15 +47,27 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SEQUENTIAL_DEPTH: usize = 32;
 /// Requests in flight on each core, anywhere.
 const RANDOM_DEPTH: usize = 64;
+/// How many requests are in flight.
+#[derive(Clone, Copy)]
+enum Depth {
+    /// Many, by all cores, in order, around and around.
+    InOrder,
+    /// Many, by all cores, anywhere.
+    Anywhere,
+    /// One at a time, anywhere.
+    One,
+}
+
 /// With less space than this nothing can be said, bytes.
 const FILE_BYTES_MIN: u64 = 16 << 20;
 
-/// The four measurements in their order, as they are called.
-const PHASES: [(&str, bool, u64); 4] = [
-    ("writing in order", true, SEQUENTIAL_BYTES),
-    ("reading in order", false, SEQUENTIAL_BYTES),
-    ("reading anywhere", false, RANDOM_BYTES),
-    ("writing anywhere", true, RANDOM_BYTES),
+/// The measurements in their order, as they are called, whether they write, in requests of how many bytes.
+const PHASES: [(&str, bool, u64, Depth); 5] = [
+    ("writing in order", true, SEQUENTIAL_BYTES, Depth::InOrder),
+    ("reading in order", false, SEQUENTIAL_BYTES, Depth::InOrder),
+    ("reading anywhere", false, RANDOM_BYTES, Depth::Anywhere),
+    ("writing anywhere", true, RANDOM_BYTES, Depth::Anywhere),
+    ("reading anywhere, one at a time", false, RANDOM_BYTES, Depth::One),
 ];
 
 /// What is told meanwhile: what is being done, and once it was, how many requests a second of how many bytes.
@@ -59,8 +78,7 @@ struct Work {
     file: File,
     write: bool,
     bytes: u64,
-    /// In order, around and around; else anywhere.
-    in_order: bool,
+    depth: Depth,
     /// Requests that fit in the part of the file that is used.
     places: u64,
     begun: AtomicU64,
@@ -78,7 +96,7 @@ pub(super) async fn measure(
     stop: &Arc<AtomicBool>,
     say: &Say,
 ) -> Result<DiskSpeed, String> {
-    let patience = plan.phase * PHASES.len() as u32 + PATIENCE;
+    let patience = plan.takes() + PATIENCE;
     let measured = lanes::time::timeout(patience, measure_all(folder, plan, stop, say)).await;
     measured.map_err(|_| "the disk stopped answering".to_string())?
 }
@@ -87,14 +105,13 @@ async fn measure_all(folder: &Path, plan: Plan, stop: &AtomicBool, say: &Say) ->
     let (file, len) = scratch(folder, plan.file_bytes_max).await.map_err(|error| error.to_string())?;
     let mut written = len;
     let mut rates = [0; PHASES.len()];
-    for (rate, (what, write, bytes)) in rates.iter_mut().zip(PHASES) {
+    for (rate, (what, write, bytes, depth)) in rates.iter_mut().zip(PHASES) {
         say(what, None);
-        let in_order = bytes == SEQUENTIAL_BYTES;
         let work = Work {
             file: file.clone(),
             write,
             bytes,
-            in_order,
+            depth,
             places: written / bytes,
             begun: AtomicU64::new(0),
             done: AtomicU64::new(0),
@@ -102,15 +119,16 @@ async fn measure_all(folder: &Path, plan: Plan, stop: &AtomicBool, say: &Say) ->
         };
         let work = Arc::new(work);
         *rate = phase(&work, plan, stop).await?;
-        if write && in_order {
+        if write && matches!(depth, Depth::InOrder) {
             // What comes next keeps to what is there: a hole is read without the disk.
             written = (work.begun.load(Relaxed) * bytes).min(len);
         }
         say(what, Some((*rate, bytes)));
     }
-    let [writes, reads, read_ops, write_ops] = rates;
+    let [writes, reads, read_ops, write_ops, lone_reads] = rates;
     let [write_bandwidth, read_bandwidth] = [writes, reads].map(|rate| rate * SEQUENTIAL_BYTES);
-    Ok(DiskSpeed { read_bandwidth, write_bandwidth, read_ops, write_ops })
+    let read_latency_ns = 1_000_000_000 / lone_reads.clamp(1, 1_000_000_000);
+    Ok(DiskSpeed { read_bandwidth, write_bandwidth, read_ops, write_ops, read_latency_ns })
 }
 
 /// A file without a name, and its length.
@@ -132,14 +150,18 @@ async fn scratch(folder: &Path, bytes_max: u64) -> std::io::Result<(File, u64)> 
 
 /// Requests a second.
 async fn phase(work: &Arc<Work>, plan: Plan, stop: &AtomicBool) -> Result<u64, String> {
-    let depth = if work.in_order { SEQUENTIAL_DEPTH.div_ceil(lanes::cores()) } else { RANDOM_DEPTH };
+    let (cores, depth) = match work.depth {
+        Depth::InOrder => (lanes::cores(), SEQUENTIAL_DEPTH.div_ceil(lanes::cores())),
+        Depth::Anywhere => (lanes::cores(), RANDOM_DEPTH),
+        Depth::One => (1, 1),
+    };
     let streams = |core| {
         let work = work.clone();
         lanes::spawn(lanes::current_group(), async move {
             lanes::call(core, move || stream_all(work, depth)).await
         })
     };
-    let cores: Vec<_> = (0..lanes::cores()).map(streams).collect();
+    let cores: Vec<_> = (0..cores).map(streams).collect();
     let began_ns = lanes::time::monotonic_ns();
     let rate = watch(work, plan, stop).await;
     work.over.store(true, Relaxed);
@@ -200,7 +222,7 @@ async fn stream(work: Arc<Work>) -> std::io::Result<()> {
     }
     while !work.over.load(Relaxed) {
         let turn = work.begun.fetch_add(1, Relaxed);
-        let place = if work.in_order { turn } else { scatter(turn) } % work.places;
+        let place = if matches!(work.depth, Depth::InOrder) { turn } else { scatter(turn) } % work.places;
         let offset = place * work.bytes;
         if work.write {
             buffer = work.file.write_aligned(offset, buffer).await?;

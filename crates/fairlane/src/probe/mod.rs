@@ -24,10 +24,11 @@ const BOUNDLESS: DiskModel = DiskModel {
     write_bandwidth_max: 1 << 50,
     read_ops_max: 1 << 30,
     write_ops_max: 1 << 30,
+    latency_ns: 1 << 30,
 };
 
-/// The disk's four figures as settings give them; zero is none given.
-pub(crate) type Given = [u64; 4];
+/// The disk's figures as settings give them, in the order of [`kept::NAMES`]; zero is none given.
+pub(crate) type Given = [u64; kept::NAMES.len()];
 
 /// Tells the lanes what the disk can do: as settings say, as it was measured before, or as it is measured now.
 pub(crate) fn tell(lanes: &Lanes, settings: &Settings, logger: &Logger) {
@@ -58,6 +59,7 @@ fn model(speed: Option<DiskSpeed>, given: Given) -> Option<DiskModel> {
         write_bandwidth: DISK_UNMEASURED.write_bandwidth_max,
         read_ops: DISK_UNMEASURED.read_ops_max,
         write_ops: DISK_UNMEASURED.write_ops_max,
+        read_latency_ns: DISK_UNMEASURED.latency_ns,
     };
     let mut values = kept::values(&speed.unwrap_or(unmeasured));
     for (value, given) in values.iter_mut().zip(given).filter(|(_, given)| *given > 0) {
@@ -68,11 +70,12 @@ fn model(speed: Option<DiskSpeed>, given: Given) -> Option<DiskModel> {
 
 fn describe(model: &DiskModel) -> String {
     format!(
-        "reads {} + {}, writes {} + {}",
+        "reads {} + {}, writes {} + {}, latency {} us",
         bytes_a_second(model.read_bandwidth_max),
         times_a_second(model.read_ops_max),
         bytes_a_second(model.write_bandwidth_max),
-        times_a_second(model.write_ops_max)
+        times_a_second(model.write_ops_max),
+        model.latency_ns / 1_000
     )
 }
 
@@ -142,7 +145,7 @@ fn measure_and_keep(settings: &Settings) -> Result<(), String> {
     eprintln!(
         "Measuring the disk under {} for {} seconds, best while nobody else uses it.",
         settings.data_dir.display(),
-        4 * LONG.phase.as_secs()
+        LONG.takes().as_secs()
     );
     let say: Say = Box::new(|what, rate| match rate {
         None => eprint!("  {what} "),
@@ -185,12 +188,12 @@ mod tests {
 
     #[test]
     fn settings_have_the_last_word() {
-        assert_eq!(model(None, [0; 4]), None, "nothing is known");
-        let measured = kept::speed([2_000_000_000, 1_000_000_000, 100_000, 50_000]);
-        assert_eq!(model(Some(measured), [0; 4]), Some(measured.model()));
+        assert_eq!(model(None, Given::default()), None, "nothing is known");
+        let measured = kept::speed([2_000_000_000, 1_000_000_000, 100_000, 50_000, 80_000]);
+        assert_eq!(model(Some(measured), Given::default()), Some(measured.model()));
         let slower = DiskSpeed { write_bandwidth: 300_000_000, ..measured };
-        assert_eq!(model(Some(measured), [0, 300_000_000, 0, 0]), Some(slower.model()));
-        let given = [1_000_000, 2_000_000, 30, 40];
+        assert_eq!(model(Some(measured), [0, 300_000_000, 0, 0, 0]), Some(slower.model()));
+        let given = [1_000_000, 2_000_000, 30, 40, 500_000];
         assert_eq!(model(None, given), Some(kept::speed(given).model()));
     }
 

@@ -232,6 +232,16 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |s, text| put(&mut s.disk_speed[3], or_zero(text, |text| number(text, 10, 1_000_000_000))),
     },
     Setting {
+        name: "disk_read_latency_us",
+        value: "N|auto",
+        default: "auto",
+        help: "What the disk takes for a read of 4 KiB that it has to itself, microseconds, in place of what was measured.",
+        set: |s, text| {
+            let ns = or_zero(text, |text| Ok(number::<u64>(text, 1, 1_000_000)? * 1_000));
+            put(&mut s.disk_speed[4], ns)
+        },
+    },
+    Setting {
         name: "commit",
         value: "batch|periodic:MS",
         default: "batch",

@@ -62,6 +62,7 @@ fn what_is_unknown_or_wrong_is_said_with_what_would_do() {
     refused(&["--disk-probe", "always"], "first-start or off");
     refused(&["--disk-write-bandwidth", "100KB"], "at least 1MB");
     refused(&["--disk-read-ops", "0"], "from 10 to");
+    refused(&["--disk-read-latency-us", "0"], "from 1 to");
     refused(&["stray"], "What is `stray` for?");
     refused(&["--config", "/nowhere/at/all.toml"], "cannot be read");
     let unknown = File::new("unknown", "datadir = 'x'\n");
@@ -98,10 +99,12 @@ fn what_is_printed_can_be_read_again() {
     let second = loaded(&["--config", file.path()], &[]).expect("loads");
     assert_eq!(first.settings, second.settings);
     assert_eq!(first.settings.cores, Cores::List(vec![0, 2, 3]));
+    let slow = loaded(&["--disk-read-latency-us", "900"], &[]).expect("loads");
+    assert_eq!(slow.settings.disk_speed, [0, 0, 0, 0, 900_000]);
     let alone = |text| loaded(&["--cores", text], &[]).expect("loads").settings.cores;
     assert_eq!([alone("0"), alone("3,")], [Cores::List(vec![0]), Cores::List(vec![3])]);
     assert_eq!(first.settings.memory_bytes, Some(8 << 30));
-    assert_eq!(first.settings.disk_speed, [0, 2_000_000_000, 0, 0]);
+    assert_eq!(first.settings.disk_speed, [0, 2_000_000_000, 0, 0, 0]);
     for setting in SETTINGS {
         assert!(help().contains(setting.help) && first.print().contains(setting.help), "{}", setting.name);
     }

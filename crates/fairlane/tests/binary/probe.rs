@@ -44,7 +44,7 @@ fn a_first_start_measures_once_and_a_file_that_is_odd_is_passed_over() {
     let path = folder.path().join("disk-speed");
     start();
     let measured = std::fs::read_to_string(&path).expect("kept");
-    assert!(measured.starts_with("fairlane disk speed, version 1\n# measured briefly"), "{measured}");
+    assert!(measured.starts_with("fairlane disk speed, version 2\n# measured briefly"), "{measured}");
     start();
     assert_eq!(std::fs::read_to_string(&path).expect("kept"), measured);
     std::fs::write(&path, "nonsense").expect("written");

@@ -1,6 +1,6 @@
 //! The disk, past the page cache, on a file of 1 GiB in the current folder. First what it can do, as `fairlane probe-disk` would measure
 //! it; then two groups that both have hundreds of reads waiting; then a reader of one block at a time beside one that reads in order
-//! as fast as it may. With the model just measured, and without one.
+//! as fast as it may. Without a model, with the rate that was just measured, and with a bound on what is under way, too.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +13,14 @@ use sched::disk::{RANDOM_BYTES, SEQUENTIAL_BYTES};
 use sched::{Class, DiskModel, DiskSpeed};
 
 const FILE_BYTES: u64 = 1 << 30;
+/// While the disk is being measured.
+const BOUNDLESS: DiskModel = DiskModel {
+    read_bandwidth_max: 1 << 50,
+    write_bandwidth_max: 1 << 50,
+    read_ops_max: 1 << 30,
+    write_ops_max: 1 << 30,
+    latency_ns: 1 << 30,
+};
 /// Reads that a backlogged group has waiting or under way: with two, more than a core may have under way.
 const DEPTH: usize = 512;
 
@@ -72,13 +80,21 @@ fn rate(lanes: &Lanes, load: &Load, time: Duration) -> u64 {
 fn measure(lanes: &Lanes, file: &File, time: Duration) -> DiskModel {
     let large = rate(lanes, &Load::new(Group::DEFAULT, file, SEQUENTIAL_BYTES, 32), time);
     let small = rate(lanes, &Load::new(Group::DEFAULT, file, RANDOM_BYTES, 128), time);
+    let lone = rate(lanes, &Load::new(Group::DEFAULT, file, RANDOM_BYTES, 1), time);
     println!(
-        "  reads alone: in order {} MB/s, of 4 KiB anywhere {small}/s",
+        "  reads alone: in order {} MB/s, of 4 KiB anywhere {small}/s, one after another {lone}/s",
         large * SEQUENTIAL_BYTES / 1_000_000
     );
     let read_bandwidth = large * SEQUENTIAL_BYTES;
-    // Nothing is written.
-    DiskSpeed { read_bandwidth, read_ops: small, write_bandwidth: read_bandwidth, write_ops: small }.model()
+    DiskSpeed {
+        read_bandwidth,
+        read_ops: small,
+        // Nothing is written.
+        write_bandwidth: read_bandwidth,
+        write_ops: small,
+        read_latency_ns: 1_000_000_000 / lone.max(1),
+    }
+    .model()
 }
 
 fn by_shares(lanes: &Lanes, file: &File, what: &str, time: Duration) {
@@ -169,9 +185,12 @@ async fn make(path: PathBuf) -> File {
 }
 
 pub(crate) fn all(lanes: &Lanes, time: Duration) {
+    lanes.set_disk(BOUNDLESS);
     let file = lanes.block_on(0, Group::DEFAULT, || make("lanes-bench.disk".into()));
     let measured = measure(lanes, &file, time);
-    for (what, model) in [("no model", DISK_UNMEASURED), ("measured model", measured)] {
+    let rate_only = DiskModel { latency_ns: BOUNDLESS.latency_ns, ..measured };
+    let models = [("no model", DISK_UNMEASURED), ("measured rate", rate_only), ("measured model", measured)];
+    for (what, model) in models {
         lanes.set_disk(model);
         by_shares(lanes, &file, what, time);
         latencies(lanes, &file, what, time);

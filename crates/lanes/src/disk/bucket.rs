@@ -1,8 +1,8 @@
-//! What all cores know of the disk together: its token bucket, the requests under way, and who waits for them to end. All of it
+//! What all cores know of the disk together: its token bucket, what is under way, and who waits for them to end. All of it
 //! is atomics: nobody waits for anybody.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use sched::Budget;
 
@@ -21,7 +21,8 @@ impl Budget for SharedBudget {
 /// See the head of this file.
 pub(crate) struct Bucket {
     budget: SharedBudget,
-    in_flight: AtomicU32,
+    /// What requests under way cost, ns of disk. Each costs something, so that it is zero only if there are none.
+    under_way_ns: AtomicU64,
     /// By core: it has requests that the bucket holds back.
     held_back: Box<[AtomicBool]>,
 }
@@ -29,25 +30,31 @@ pub(crate) struct Bucket {
 impl Bucket {
     pub(crate) fn new(cores: usize) -> Bucket {
         let held_back = (0..cores).map(|_| AtomicBool::new(false)).collect();
-        Bucket { budget: SharedBudget::default(), in_flight: AtomicU32::new(0), held_back }
+        Bucket { budget: SharedBudget::default(), under_way_ns: AtomicU64::new(0), held_back }
     }
 
     pub(super) fn budget(&self) -> SharedBudget {
         self.budget.clone()
     }
 
-    /// Requests that the disk is working on.
-    pub(super) fn in_flight(&self) -> u32 {
-        self.in_flight.load(SeqCst)
+    /// Cores that use the disk.
+    pub(super) fn cores(&self) -> usize {
+        self.held_back.len()
     }
 
-    pub(super) fn sent(&self) {
-        self.in_flight.fetch_add(1, SeqCst);
+    /// What the disk is working on, ns of disk.
+    pub(super) fn under_way_ns(&self) -> u64 {
+        self.under_way_ns.load(SeqCst)
+    }
+
+    pub(super) fn sent(&self, cost_ns: u64) {
+        self.under_way_ns.fetch_add(cost_ns, SeqCst);
     }
 
     /// Whether the disk has nothing to do now, although somebody is held back.
-    pub(super) fn done(&self) -> bool {
-        self.in_flight.fetch_sub(1, SeqCst) == 1 && self.held_back.iter().any(|core| core.load(SeqCst))
+    pub(super) fn done(&self, cost_ns: u64) -> bool {
+        self.under_way_ns.fetch_sub(cost_ns, SeqCst) == cost_ns
+            && self.held_back.iter().any(|core| core.load(SeqCst))
     }
 
     /// A core is held back. False if the disk has nothing to do by now: it is to ask again instead, for nobody may tell it.
@@ -56,7 +63,7 @@ impl Bucket {
     /// and then looks for cores held back; in the one order of sequentially consistent operations one of them sees the other.
     pub(super) fn hold_back(&self, core: usize) -> bool {
         self.held_back[core].store(true, SeqCst);
-        self.in_flight() > 0
+        self.under_way_ns() > 0
     }
 
     /// Cores held back, each given to one caller only.
@@ -72,10 +79,10 @@ mod tests {
     #[test]
     fn the_last_request_to_end_tells_of_each_core_once() {
         let bucket = Bucket::new(3);
-        (0..2).for_each(|_| bucket.sent());
+        [7, 5].into_iter().for_each(|cost_ns| bucket.sent(cost_ns));
         assert!(bucket.hold_back(2) && bucket.hold_back(0));
-        assert!(!bucket.done(), "one is under way");
-        assert!(bucket.done());
+        assert!(!bucket.done(5), "one is under way");
+        assert!(bucket.done(7));
         assert_eq!(bucket.take_held_back().collect::<Vec<_>>(), [0, 2]);
         assert_eq!(bucket.take_held_back().count(), 0);
         assert!(!bucket.hold_back(1), "nothing is under way: to be asked again");

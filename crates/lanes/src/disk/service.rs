@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use sched::{Budget, DiskModel, IoQueue, Kind, NodeId, Pop, Tree};
+use sched::{Budget, DiskModel, IoQueue, Kind, NodeId, Pop, Tree, UnderWay};
 
 use super::bucket::{Bucket, SharedBudget};
 use super::pool::Pool;
@@ -20,6 +20,8 @@ use crate::sys;
 
 /// Requests a group may have waiting on a core; the next ones wait in their tasks.
 const DEPTH_MAX: usize = 4096;
+/// A request under way counts as no more than this, ns of disk, whatever a model says: sums stay sums.
+const COST_MAX_NS: u64 = 1_000_000_000;
 /// Requests of a core under way at a time.
 const IN_FLIGHT_MAX: usize = 128;
 const _: () = assert!(IN_FLIGHT_MAX < super::uring::ENTRIES as usize, "the ring is never full");
@@ -57,12 +59,14 @@ struct Waiting {
     asked_ns: u64,
 }
 
-struct UnderWay {
+struct Sent {
     /// With the ring; the pool has it itself.
     op: Option<Op>,
     ticket: cross::Sender<Outcome>,
     group: Group,
     asked_ns: u64,
+    /// What it counts as while it is under way, ns of disk.
+    cost_ns: u64,
     /// How the ring refused it, before the pool was asked.
     refused: Option<io::Error>,
 }
@@ -88,9 +92,11 @@ pub(crate) struct Service {
     disk_is_idle: bool,
     /// The kernel's refusal, not reported yet.
     refusal: Option<io::Error>,
-    under_way: Vec<Option<UnderWay>>,
+    under_way: Vec<Option<Sent>>,
     free: Vec<usize>,
     in_flight: usize,
+    /// What they cost, ns of disk.
+    in_flight_ns: u64,
     /// Tasks that found their group's queue full.
     full: Vec<Waker>,
     /// When the queue may be asked again, ns.
@@ -107,7 +113,7 @@ impl Service {
         model: DiskModel,
     ) -> Service {
         let registry = shared.registry.clone();
-        let mut queue = IoQueue::new(model, bucket.budget(), DEPTH_MAX);
+        let mut queue = IoQueue::new(model, bucket.cores(), bucket.budget(), DEPTH_MAX);
         let spec = |group: Group| registry.get(group).expect("built in").disk_spec();
         let parents = [Group::USERS, Group::SYSTEM].map(|group| queue.add(Tree::ROOT, spec(group)));
         Service {
@@ -124,6 +130,7 @@ impl Service {
             under_way: Vec::new(),
             free: Vec::new(),
             in_flight: 0,
+            in_flight_ns: 0,
             full: Vec::new(),
             retry_ns: None,
             shared,
@@ -206,19 +213,20 @@ impl Service {
         self.retry_ns = None;
         while self.in_flight < IN_FLIGHT_MAX && !self.queue.is_empty() {
             let now_ns = sys::monotonic_ns();
-            match self.queue.pop(now_ns, self.bucket.in_flight()) {
+            let under_way = UnderWay { own_ns: self.in_flight_ns, all_ns: self.bucket.under_way_ns() };
+            match self.queue.pop(now_ns, under_way) {
                 Pop::Ready { item, cost_ns, .. } => {
                     let counters = self.counters(item.group);
                     count(&counters.disk_ns, cost_ns);
                     count(&counters.disk_queue_ns, now_ns.saturating_sub(item.asked_ns));
-                    self.send(item);
+                    self.send(item, cost_ns.min(COST_MAX_NS));
                 }
                 Pop::Wait { for_disk: true, .. } if !self.bucket.hold_back(self.shared.index) => {}
                 Pop::Wait { until_ns, .. } => {
                     self.retry_ns = Some(until_ns);
                     break;
                 }
-                Pop::Empty => break,
+                Pop::Full | Pop::Empty => break,
             }
         }
         let Some(ring) = &mut self.ring else { return };
@@ -242,14 +250,15 @@ impl Service {
         }
     }
 
-    fn send(&mut self, waiting: Waiting) {
+    fn send(&mut self, waiting: Waiting, cost_ns: u64) {
         let Waiting { mut op, ticket, group, asked_ns } = waiting;
         let token = self.free.pop().unwrap_or_else(|| {
             self.under_way.push(None);
             self.under_way.len() - 1
         });
         self.in_flight += 1;
-        self.bucket.sent();
+        self.in_flight_ns += cost_ns;
+        self.bucket.sent(cost_ns);
         let op = match &mut self.ring {
             Some(ring) if !self.ring_refused && !matches!(op.action, Action::Blocking(_)) => {
                 ring.push(token, &mut op);
@@ -260,7 +269,7 @@ impl Service {
                 None
             }
         };
-        self.under_way[token] = Some(UnderWay { op, ticket, group, asked_ns, refused: None });
+        self.under_way[token] = Some(Sent { op, ticket, group, asked_ns, cost_ns, refused: None });
     }
 
     /// Takes a request off the books: its answer.
@@ -271,7 +280,8 @@ impl Service {
         }
         self.free.push(token);
         self.in_flight -= 1;
-        self.disk_is_idle |= self.bucket.done();
+        self.in_flight_ns -= done.cost_ns;
+        self.disk_is_idle |= self.bucket.done(done.cost_ns);
         let counters = self.counters(done.group);
         let (kind, bytes) = op.cost();
         let waited_ns = sys::monotonic_ns().saturating_sub(done.asked_ns);
