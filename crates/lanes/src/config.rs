@@ -51,7 +51,7 @@ pub const DISK_UNMEASURED: DiskModel = DiskModel {
     write_bandwidth_max: 4_000_000_000,
     read_ops_max: 500_000,
     write_ops_max: 500_000,
-    latency_ns: sched::disk::LATENCY_UNMEASURED_NS,
+    latency_ns: 250_000,
 };
 
 impl Config {

@@ -62,8 +62,9 @@ pub struct UnderWay {
     pub all_ns: u64,
 }
 
-/// Taken for a disk's latency where nobody measured it: a fast disk behind a hypervisor, ns.
-pub const LATENCY_UNMEASURED_NS: u64 = 250_000;
+/// Requests under way while a disk's operations are measured, on one core at least. With so many, by Little's law, each took this many times
+/// a second by operations: more than one alone does, which is taken for the latency where that was not measured.
+pub const RANDOM_DEPTH: u64 = 64;
 
 /// Size of the requests that a disk's bandwidth is measured with, bytes.
 pub const SEQUENTIAL_BYTES: u64 = 128 << 10;
@@ -81,7 +82,7 @@ pub struct DiskSpeed {
     pub read_ops: u64,
     /// Writes a second of [`RANDOM_BYTES`], anywhere.
     pub write_ops: u64,
-    /// A read of [`RANDOM_BYTES`], anywhere, with nothing else in flight, ns.
+    /// A read of [`RANDOM_BYTES`], anywhere, with nothing else in flight, ns. Zero: not measured.
     pub read_latency_ns: u64,
 }
 
@@ -98,7 +99,10 @@ impl DiskSpeed {
         let used = |seen: u64| (u128::from(seen) * u128::from(USED_PERCENT) / 100) as u64;
         let (read_bandwidth_max, read_ops_max) = maxima(used(self.read_bandwidth), used(self.read_ops));
         let (write_bandwidth_max, write_ops_max) = maxima(used(self.write_bandwidth), used(self.write_ops));
-        let latency_ns = self.read_latency_ns;
+        let latency_ns = match self.read_latency_ns {
+            0 => RANDOM_DEPTH * 1_000_000_000 / self.read_ops.max(1),
+            measured => measured,
+        };
         DiskModel { read_bandwidth_max, write_bandwidth_max, read_ops_max, write_ops_max, latency_ns }
     }
 }
@@ -136,7 +140,8 @@ impl DiskModel {
     }
 
     /// Disk time that may be under way, ns. By Little's law a disk that is to be busy all the time needs as much of it under way as a
-    /// request takes: here twice that, since some take longer, beside the burst.
+    /// request takes: here twice that, since in a mix some take twice as long, beside the burst. (Measured: docs/benchmarks.md, "The disk by
+    /// shares": scans lose nothing by it.)
     #[must_use]
     pub fn window_ns(&self) -> u64 {
         self.latency_ns.saturating_mul(2).saturating_add(BURST_NS)
@@ -234,6 +239,8 @@ mod tests {
             );
             assert!(close(model.cost_ns(Kind::Write, RANDOM_BYTES), 2 * measured_ns[1]));
             assert_eq!(model.latency_ns, read_latency_ns);
+            let unmeasured = DiskSpeed { read_latency_ns: 0, ..speed }.model();
+            assert_eq!(unmeasured.latency_ns, 64_000_000_000 / ops, "rather too much: more is under way");
         }
     }
 

@@ -12,14 +12,13 @@
 //!
 //! The first line is as above; lines that begin with `#` are for people; each of the five lines is there once, in any order, a whole
 //! number above zero. Bandwidth is in bytes a second in requests of 128 KiB, operations are of 4 KiB, a second, and the latency is that of
-//! a read of 4 KiB with nothing else under way. Version 1 has no latency: it is taken for [`LATENCY_UNMEASURED_NS`]. A version that
-//! is not known, like anything else that is odd, is refused rather than guessed at.
+//! a read of 4 KiB with nothing else under way. Version 1 has no latency: it is estimated, as much too long, until `fairlane probe-disk` measures it
+//! (`sched::disk`). A version that is not known, like anything else that is odd, is refused rather than guessed at.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use sched::DiskSpeed;
-use sched::disk::LATENCY_UNMEASURED_NS;
 
 use crate::folder;
 
@@ -88,21 +87,22 @@ fn print(speed: &DiskSpeed, how: &str) -> String {
 fn parse(text: &str) -> Result<DiskSpeed, String> {
     let mut lines = text.lines();
     let mut found = [0; NAMES.len()];
+    let mut names = &NAMES[..];
     match lines.next() {
         Some(HEADER) => {}
-        Some(HEADER_1) => found[LATENCY] = LATENCY_UNMEASURED_NS,
+        Some(HEADER_1) => names = &NAMES[..LATENCY],
         _ => return Err(format!("does not begin with `{HEADER}`")),
     }
     for line in lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let odd = || format!("has an odd line, `{line}`");
         let (name, value) = line.split_once('=').ok_or_else(odd)?;
-        let at = NAMES.iter().position(|known| *known == name.trim()).ok_or_else(odd)?;
+        let at = names.iter().position(|known| *known == name.trim()).ok_or_else(odd)?;
         let value = value.trim().parse::<u64>().ok().filter(|value| *value > 0).ok_or_else(odd)?;
         if std::mem::replace(&mut found[at], value) != 0 {
             return Err(odd());
         }
     }
-    match found.iter().position(|value| *value == 0) {
+    match found[..names.len()].iter().position(|value| *value == 0) {
         None => Ok(speed(found)),
         Some(missing) => Err(format!("has no {}", NAMES[missing])),
     }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(parse(&print(&SPEED, "measured")), Ok(SPEED));
         let shuffled = "\n\nwrite_ops=4\n read_ops = 3\n# x\nwrite_bandwidth = 2\nread_bandwidth = 1\n";
         assert_eq!(parse(&format!("{HEADER}{shuffled}read_latency_ns = 5")), Ok(speed([1, 2, 3, 4, 5])));
-        assert_eq!(parse(&format!("{HEADER_1}{shuffled}")), Ok(speed([1, 2, 3, 4, LATENCY_UNMEASURED_NS])));
+        assert_eq!(parse(&format!("{HEADER_1}{shuffled}")), Ok(speed([1, 2, 3, 4, 0])));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use lanes::disk::{self, AlignedBuf, File, OpenOptions};
 use sched::DiskSpeed;
-use sched::disk::{RANDOM_BYTES, SEQUENTIAL_BYTES};
+use sched::disk::{RANDOM_BYTES, RANDOM_DEPTH, SEQUENTIAL_BYTES};
 
 /// How long to measure, and on how much.
 #[derive(Clone, Copy, Debug)]
@@ -45,29 +45,28 @@ pub(super) const LONG: Plan =
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Requests in flight, of all cores, reading or writing in order: some MiB, as a scan's read-ahead.
 const SEQUENTIAL_DEPTH: usize = 32;
-/// Requests in flight on each core, anywhere.
-const RANDOM_DEPTH: usize = 64;
+/// With less space than this nothing can be said, bytes.
+const FILE_BYTES_MIN: u64 = 16 << 20;
+
 /// How many requests are in flight.
 #[derive(Clone, Copy)]
 enum Depth {
-    /// Many, by all cores, in order, around and around.
+    /// [`SEQUENTIAL_DEPTH`] by all cores, in order, around and around.
     InOrder,
-    /// Many, by all cores, anywhere.
+    /// [`RANDOM_DEPTH`] by each core, anywhere.
     Anywhere,
     /// One at a time, anywhere.
     One,
 }
-
-/// With less space than this nothing can be said, bytes.
-const FILE_BYTES_MIN: u64 = 16 << 20;
 
 /// The measurements in their order, as they are called, whether they write, in requests of how many bytes.
 const PHASES: [(&str, bool, u64, Depth); 5] = [
     ("writing in order", true, SEQUENTIAL_BYTES, Depth::InOrder),
     ("reading in order", false, SEQUENTIAL_BYTES, Depth::InOrder),
     ("reading anywhere", false, RANDOM_BYTES, Depth::Anywhere),
-    ("writing anywhere", true, RANDOM_BYTES, Depth::Anywhere),
+    // Before many small writes, which a disk may go on with for a while by itself.
     ("reading anywhere, one at a time", false, RANDOM_BYTES, Depth::One),
+    ("writing anywhere", true, RANDOM_BYTES, Depth::Anywhere),
 ];
 
 /// What is told meanwhile: what is being done, and once it was, how many requests a second of how many bytes.
@@ -125,7 +124,7 @@ async fn measure_all(folder: &Path, plan: Plan, stop: &AtomicBool, say: &Say) ->
         }
         say(what, Some((*rate, bytes)));
     }
-    let [writes, reads, read_ops, write_ops, lone_reads] = rates;
+    let [writes, reads, read_ops, lone_reads, write_ops] = rates;
     let [write_bandwidth, read_bandwidth] = [writes, reads].map(|rate| rate * SEQUENTIAL_BYTES);
     let read_latency_ns = 1_000_000_000 / lone_reads.clamp(1, 1_000_000_000);
     Ok(DiskSpeed { read_bandwidth, write_bandwidth, read_ops, write_ops, read_latency_ns })
@@ -152,7 +151,7 @@ async fn scratch(folder: &Path, bytes_max: u64) -> std::io::Result<(File, u64)> 
 async fn phase(work: &Arc<Work>, plan: Plan, stop: &AtomicBool) -> Result<u64, String> {
     let (cores, depth) = match work.depth {
         Depth::InOrder => (lanes::cores(), SEQUENTIAL_DEPTH.div_ceil(lanes::cores())),
-        Depth::Anywhere => (lanes::cores(), RANDOM_DEPTH),
+        Depth::Anywhere => (lanes::cores(), RANDOM_DEPTH as usize),
         Depth::One => (1, 1),
     };
     let streams = |core| {

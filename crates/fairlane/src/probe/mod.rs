@@ -59,7 +59,7 @@ fn model(speed: Option<DiskSpeed>, given: Given) -> Option<DiskModel> {
         write_bandwidth: DISK_UNMEASURED.write_bandwidth_max,
         read_ops: DISK_UNMEASURED.read_ops_max,
         write_ops: DISK_UNMEASURED.write_ops_max,
-        read_latency_ns: DISK_UNMEASURED.latency_ns,
+        read_latency_ns: 0,
     };
     let mut values = kept::values(&speed.unwrap_or(unmeasured));
     for (value, given) in values.iter_mut().zip(given).filter(|(_, given)| *given > 0) {

@@ -1,4 +1,4 @@
-//! What all cores know of the disk together: its token bucket, what is under way, and who waits for them to end. All of it
+//! What all cores know of the disk together: its token bucket, what is under way, and which cores wait for that to end. All of it
 //! is atomics: nobody waits for anybody.
 
 use std::sync::Arc;
