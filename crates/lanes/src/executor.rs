@@ -80,6 +80,12 @@ enum Next {
     Stop,
 }
 
+/// The core was taken back from heavy work.
+struct Look {
+    at_ns: u64,
+    cost_ns: u64,
+}
+
 impl Core {
     pub(crate) fn new(lanes: Lanes, shared: Arc<CoreShared>, disk: Service) -> Core {
         let groups = Groups::new(shared.registry.clone(), shared.index, lanes.cores());
@@ -230,11 +236,7 @@ impl Core {
     fn turn(&self, cx: &mut Context<'_>, slept: bool) -> Next {
         let began_ns = sys::monotonic_ns();
         let outside_ns = self.charge_outside(began_ns, slept);
-        if self.handed.get().is_some() {
-            let mut moderation = self.moderation.get();
-            moderation.looked(began_ns, outside_ns);
-            self.moderation.set(moderation);
-        }
+        let mut look = self.handed.get().map(|_| Look { at_ns: began_ns, cost_ns: outside_ns });
         self.take_back(began_ns);
         self.disk_turn(Some(cx));
         let mut now_ns = began_ns;
@@ -256,7 +258,14 @@ impl Core {
                     self.handover.borrow_mut().revoke(&self.shared, now_ns);
                     break Next::Sleep(self.next_event_ns(None));
                 }
-                Choice::Fast(slot, slice_ns) => now_ns = self.run_slice(slot, slice_ns, now_ns),
+                Choice::Fast(slot, slice_ns) => {
+                    if let Some(Look { at_ns, cost_ns }) = look.take() {
+                        let mut moderation = self.moderation.get();
+                        moderation.found(at_ns, cost_ns);
+                        self.moderation.set(moderation);
+                    }
+                    now_ns = self.run_slice(slot, slice_ns, now_ns);
+                }
                 Choice::Heavy(slot, budget_ns) => {
                     if self.disk_turn(None) {
                         continue; // who was answered may be owed more

@@ -12,7 +12,7 @@
 
 use crate::gcra;
 
-/// Of a core that is handed over all the time, looking may take one part in so many.
+/// Of a core that is handed over all the time, looking for events may take one part in so many.
 pub const PART: u64 = 10;
 /// Looks of this much pay, after a while without any, are free, ns: five or more in a row.
 pub const BURST_NS: u64 = 1_000_000;
@@ -26,8 +26,9 @@ pub struct Moderation {
 }
 
 impl Moderation {
-    /// A core that was handed over was taken back to look, which cost so much, ns.
-    pub fn looked(&mut self, now_ns: u64, cost_ns: u64) {
+    /// A core that was handed over was taken back, which cost so much, ns, and there was something to do on the fast lane. A look that finds
+    /// only heavy work (a turn has ended, another group has some now) was no event's, and costs no event its turn.
+    pub fn found(&mut self, now_ns: u64, cost_ns: u64) {
         let most_ns = now_ns.saturating_add(BURST_NS + LOOK_EVERY_NS);
         let paid_until_ns = gcra::debt(self.paid_until_ns, now_ns, cost_ns.saturating_mul(PART));
         self.paid_until_ns = paid_until_ns.min(most_ns);
@@ -56,7 +57,7 @@ mod tests {
             let at_ns = moderation.not_before_ns(now_ns).unwrap_or(0).max(event_ns).max(now_ns);
             longest_ns = longest_ns.max(at_ns - event_ns);
             now_ns = at_ns + cost_ns;
-            moderation.looked(now_ns, cost_ns);
+            moderation.found(now_ns, cost_ns);
             looks += 1;
             while event_ns <= at_ns {
                 event_ns += event_every_ns;
@@ -87,7 +88,7 @@ mod tests {
         let mut now_ns = 5_000_000_000;
         let at_once = std::iter::from_fn(|| {
             now_ns += 20 * US;
-            moderation.looked(now_ns, 17 * US);
+            moderation.found(now_ns, 17 * US);
             moderation.not_before_ns(now_ns).is_none().then_some(())
         });
         assert_eq!(at_once.count(), 6);
@@ -98,10 +99,10 @@ mod tests {
     fn however_dear_looks_are_nobody_waits_longer_than_promised() {
         let mut moderation = Moderation::default();
         for cost_ns in [1, 17 * US, 1_000 * US, u64::MAX] {
-            moderation.looked(7, cost_ns);
+            moderation.found(7, cost_ns);
             assert!(moderation.not_before_ns(7).unwrap_or(0) <= 7 + LOOK_EVERY_NS);
         }
-        moderation.looked(u64::MAX, u64::MAX);
+        moderation.found(u64::MAX, u64::MAX);
         assert_eq!(moderation.not_before_ns(u64::MAX), None);
     }
 }
