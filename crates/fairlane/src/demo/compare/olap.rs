@@ -15,6 +15,8 @@ const SHARES: f64 = 2.0;
 const SHARES_OFF_MAX: f64 = 0.03;
 const CAP: f64 = 0.5;
 const CAP_OFF_MAX: f64 = 0.01;
+/// By how much short queries may take longer when the connections beside them become eight times as many.
+const GROWTH_MAX: f64 = 1.1;
 
 /// Throughput of the first client over the second's.
 pub(in crate::demo) fn throughputs(window: &Window) -> Option<f64> {
@@ -37,24 +39,37 @@ fn queries(window: &Window) -> Option<&[OfQuery]> {
     window.load(FIRST).map(|load| load.queries.as_slice())
 }
 
+/// All phases of a kind.
+fn phases<'a>(chapter: &'a Chapter, id: &'a str) -> impl Iterator<Item = &'a Window> {
+    chapter.windows.iter().filter(move |window| window.id == id)
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
 /// Of one phase of a chapter; nothing where no query was answered both alone and then.
 pub(in crate::demo) fn over_alone(chapter: &Chapter, window: &Window) -> Option<OverAlone> {
-    let (alone, now) = (queries(chapter.window(ALONE)?)?, queries(window)?);
+    let alone: Vec<&OfQuery> = phases(chapter, ALONE).filter_map(queries).flatten().collect();
     let over = |of: fn(&Latency) -> f64| {
         let one = |query: &OfQuery| {
-            let same = alone.iter().find(|same| same.name == query.name)?;
-            ratio(Some(of(&query.latency)), Some(of(&same.latency)))
+            let same = alone.iter().filter(|same| same.name == query.name);
+            let same: Vec<f64> = same.map(|same| of(&same.latency)).collect();
+            ratio(Some(of(&query.latency)), mean(&same))
         };
-        median(now.iter().filter_map(one).collect())
+        median(queries(window)?.iter().filter_map(one).collect())
     };
     Some(OverAlone { p50: over(|latency| latency.p50_us)?, p99: over(|latency| latency.p99_us)? })
 }
 
-/// The same beside each number of connections, with levels or without.
+/// The same beside each number of connections, with levels or without: the mean of its phases.
 pub(in crate::demo) fn beside(chapter: &Chapter, how: &str) -> Vec<(usize, OverAlone)> {
     let of = |connections: usize| {
-        let window = chapter.window(&format!("{how}-{connections}"))?;
-        Some((connections, over_alone(chapter, window)?))
+        let id = format!("{how}-{connections}");
+        let all: Vec<OverAlone> =
+            phases(chapter, &id).filter_map(|window| over_alone(chapter, window)).collect();
+        let of = |one: fn(&OverAlone) -> f64| mean(&all.iter().map(one).collect::<Vec<_>>());
+        Some((connections, OverAlone { p50: of(|over| over.p50)?, p99: of(|over| over.p99)? }))
     };
     CONNECTIONS.into_iter().filter_map(of).collect()
 }
@@ -94,26 +109,32 @@ fn cap_row(window: &Window) -> Row {
     judged(row, &[window])
 }
 
+/// How much longer short queries take beside the most connections than beside the fewest.
 fn short_row(chapter: &Chapter, how: &str, told: &str) -> Option<Row> {
     let found = beside(chapter, how);
     let ((fewest, least), (most, last)) = (*found.first()?, *found.last()?);
     let list = |of: fn(&OverAlone) -> f64| {
         found.iter().map(|(_, over)| format!("×{}", factor(of(over)))).collect::<Vec<_>>().join(" · ")
     };
-    let beside: Vec<String> = found.iter().map(|(connections, _)| connections.to_string()).collect();
-    Some(Row {
-        what: format!("{}, beside {most}/alone, {told}", chapter.id.replace('_', " ")),
-        seen: format!("×{}", factor(last.p50)),
+    let connections: Vec<String> = found.iter().map(|(connections, _)| connections.to_string()).collect();
+    let value = ratio(Some(last.p50), Some(least.p50))?;
+    let judges = how == LEVELS;
+    let row = Row {
+        what: format!("{}, medians beside {most} over beside {fewest}, {told}", chapter.id.replace('_', " ")),
+        seen: format!("×{}", factor(value)),
         detail: format!(
-            "medians {} beside {}, p99 {}; from {fewest} to {most} medians grew by ×{}",
+            "beside {} over alone: medians {}, p99 {}",
+            connections.join(" · "),
             list(|over| over.p50),
-            beside.join(" · "),
-            list(|over| over.p99),
-            factor(last.p50 / least.p50.max(1e-9))
+            list(|over| over.p99)
         ),
-        value: last.p50,
+        goal: if judges { format!("≤\u{a0}×{}", factor(GROWTH_MAX)) } else { String::new() },
+        value,
+        met: judges.then_some(value <= GROWTH_MAX),
         ..Row::default()
-    })
+    };
+    let own: Vec<&Window> = chapter.windows.iter().filter(|window| window.id.starts_with(how)).collect();
+    Some(judged(row, &own))
 }
 
 /// Every figure that could be measured.
@@ -178,17 +199,25 @@ mod tests {
     }
 
     #[test]
-    fn each_query_is_compared_with_itself() {
-        let alone = [("q1", 100.0), ("q2", 10.0), ("q3", 40.0)];
+    fn each_query_is_compared_with_itself_and_phases_of_a_kind_are_taken_together() {
+        let (once, again) = ([("q1", 90.0), ("q2", 10.0), ("q3", 40.0)], [("q1", 110.0), ("q3", 40.0)]);
         let beside = [("q1", 200.0), ("q3", 120.0), ("q4", 1e9)];
-        let windows = vec![
-            window(ALONE, vec![load(FIRST, 1.0, &alone)]),
-            window("levels-1", vec![load(FIRST, 1.0, &beside[..1]), load(SECOND, 1.0, &alone)]),
-            window("levels-8", vec![load(FIRST, 1.0, &beside)]),
-        ];
-        let rows = found("olap_tpch", windows);
-        assert_eq!((rows.len(), rows[0].value, rows[0].met), (1, 2.5, None), "{rows:?}");
-        assert!(rows[0].detail.contains("×2.00 · ×2.50 beside 1 · 8") && rows[0].detail.ends_with("×1.25"));
-        assert!(found("olap_tpch", vec![window("levels-1", vec![load(FIRST, 1.0, &alone)])]).is_empty());
+        let windows = || {
+            vec![
+                window(ALONE, vec![load(FIRST, 1.0, &once)]),
+                window("levels-1", vec![load(FIRST, 1.0, &beside[..1]), load(SECOND, 1.0, &once)]),
+                window("levels-8", vec![load(FIRST, 1.0, &beside)]),
+                window("levels-8", vec![load(FIRST, 1.0, &[("q1", 150.0)])]),
+                window(ALONE, vec![load(FIRST, 1.0, &again)]),
+            ]
+        };
+        let rows = found("olap_tpch", windows());
+        assert_eq!((rows.len(), rows[0].value, rows[0].met), (1, 1.0, Some(true)), "{rows:?}");
+        assert!(rows[0].detail.contains("beside 1 · 8 over alone: medians ×2.00 · ×2.00, p99"), "{rows:?}");
+        let mut longer = windows();
+        longer.remove(3);
+        let rows = found("olap_tpch", longer);
+        assert_eq!((rows[0].value, rows[0].met), (1.25, Some(false)), "{rows:?}");
+        assert!(found("olap_tpch", vec![window("levels-1", vec![load(FIRST, 1.0, &once)])]).is_empty());
     }
 }

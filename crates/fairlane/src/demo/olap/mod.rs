@@ -4,7 +4,7 @@
 //! ```text
 //!   shares        two clients, 2:1  ████████   both in one level  ████████
 //!   cap           1 connection  ████   2  ████   4  ████           a level that may use half of the server
-//!   short         alone ██  beside 1 ██ 2 ██ 4 ██ 8 ██ (a level each)  beside 1 ██ 2 ██ 4 ██ 8 ██ (one level); of ClickBench, of TPC-H
+//!   short         alone █  beside 1 █ 2 █ 4 █ 8 █ 8 █ 4 █ 2 █ 1 █ (a level each)  the same (one level)  alone █; of ClickBench, of TPC-H
 //! ```
 //!
 //! Unlike in the other subjects the server has every core, since a query runs on all of them; the clients wait for answers most
