@@ -33,6 +33,16 @@ impl fmt::Debug for Tables {
 }
 
 impl Tables {
+    /// Whether these are the same, with nothing changed in between.
+    pub(crate) fn are(&self, other: &Tables) -> bool {
+        self.schema.version == other.schema.version && self.virtuals.len() == other.virtuals.len()
+    }
+
+    /// Whether a table is one of the schema's, and not virtual, just as it is defined here.
+    pub(crate) fn store(&self, table: &TableDef) -> bool {
+        self.schema.table(&table.keyspace, &table.name).is_some_and(|found| **found == *table)
+    }
+
     /// Whether there is such a keyspace, of virtual tables or real ones.
     pub(crate) fn has_keyspace(&self, name: &str) -> bool {
         self.schema.keyspaces.contains_key(name) || self.virtuals.iter().any(|table| table.keyspace == name)
@@ -75,8 +85,7 @@ impl Catalog {
     /// From now on these are the tables.
     pub(crate) fn set(&self, tables: Tables) {
         let mut current = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        if current.schema.version != tables.schema.version || current.virtuals.len() != tables.virtuals.len()
-        {
+        if !current.are(&tables) {
             *current = tables;
         }
     }

@@ -4,7 +4,7 @@
 //!   client ──messages──▶ session (fast lane)            rights, level, time limit, cancel
 //!                          │ a statement      ▲ a chunk of rows, encoded
 //!                          ▼                  │
-//!                        plan ──▶ run (heavy lane of the session's core, in the level's group)
+//!                        plan ──▶ run (heavy lane of the least loaded core, in the level's group)
 //!                                  │ exchange: the part for core i runs on core i's heavy lane
 //!                                  ▼
 //!                        scan i: snapshot by a call to core i's fast lane, batches on core i's heavy lane
@@ -21,6 +21,7 @@ mod exchange;
 mod failure;
 mod filter;
 mod functions;
+mod kept_plans;
 mod known;
 mod login;
 mod memory;

@@ -1,19 +1,19 @@
 //! From a statement's text to a plan: Postgres' dialect is read and rewritten by the crate that also makes `pg_catalog`, then DataFusion plans
-//! it. All of it on a heavy lane.
+//! it. All of it on a heavy lane. What was planned is kept a while (`kept_plans`) for whoever sends the same text again.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ParamValues;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
@@ -24,13 +24,14 @@ use crate::catalog::{CATALOG, Catalog, Tables};
 use crate::config::SqlConfig;
 use crate::exchange::PlaceOnLanes;
 use crate::failure::{Failure, state as class};
+use crate::kept_plans::KeptPlans;
 use crate::server::Sql;
 use crate::settings::SERVER_VERSION;
 use crate::table::{CqlTable, ScanOptions};
 use crate::{functions, known};
 
 /// What a session brings to the planning of a statement.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PlanOptions {
     /// Where names without a keyspace are looked for.
     pub(crate) schema: String,
@@ -43,6 +44,7 @@ pub(crate) struct PlanOptions {
 pub(crate) struct Planner {
     shared: OnceLock<Result<(SessionContext, Arc<Catalog>), String>>,
     parser: OnceLock<PostgresCompatibilityParser>,
+    kept: KeptPlans,
 }
 
 impl fmt::Debug for Planner {
@@ -65,8 +67,12 @@ impl Planning for Planner {
 
 /// A planned statement. Parameters, if it has any, have no values yet.
 pub(crate) struct Planned {
-    state: SessionState,
+    /// What it is planned in; statements of sessions that say the same share it.
+    state: Arc<SessionState>,
     plan: LogicalPlan,
+    /// Rewritten, once it was run, if it means the same whenever it runs.
+    optimized: OnceLock<LogicalPlan>,
+    lasts: bool,
     /// The tables it reads, by keyspace and name.
     pub(crate) tables: Vec<(String, String)>,
     /// Its parameters, from `$1`: their types where they can be told.
@@ -76,6 +82,26 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
+    /// What it is planned in.
+    pub(crate) fn state(&self) -> &Arc<SessionState> {
+        &self.state
+    }
+
+    /// Whether it reads tables, and only such as the schema defines: what others are filled with may be decided when they are planned.
+    fn reads_stored_tables(&self, tables: &Tables) -> bool {
+        let (mut any, mut all) = (false, true);
+        let seen = self.plan.apply_with_subqueries(|node| {
+            if let LogicalPlan::TableScan(scan) = node {
+                any = true;
+                let provider = source_as_provider(&scan.source)?;
+                let table = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<CqlTable>();
+                all &= table.is_some_and(|table| tables.store(&table.def));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        });
+        seen.is_ok() && any && all
+    }
+
     /// The columns of its rows.
     pub(crate) fn schema(&self) -> &datafusion::arrow::datatypes::Schema {
         self.plan.schema().as_arrow()
@@ -86,16 +112,28 @@ impl Planned {
         &self,
         values: Option<ParamValues>,
         joins: Joins,
-    ) -> Result<(Arc<dyn datafusion::physical_plan::ExecutionPlan>, SessionState)> {
-        let state = match joins {
+    ) -> Result<(Arc<dyn datafusion::physical_plan::ExecutionPlan>, Arc<SessionState>)> {
+        let mut state = match joins {
             Joins::Hashed => self.state.clone(),
-            Joins::Sorted => sorting(&self.state),
+            Joins::Sorted => Arc::new(sorting(&self.state)),
         };
-        let plan = match values {
-            Some(values) => self.plan.clone().replace_params_with_values(&values)?,
-            None => self.plan.clone(),
+        if !self.lasts {
+            // Now is when it runs, and not when it was prepared.
+            Arc::make_mut(&mut state).mark_start_execution();
+        }
+        let optimized = match values {
+            Some(values) => state.optimize(&self.plan.clone().replace_params_with_values(&values)?)?,
+            None if !self.lasts || joins == Joins::Sorted => state.optimize(&self.plan)?,
+            None => match self.optimized.get() {
+                Some(optimized) => optimized.clone(),
+                None => {
+                    let optimized = state.optimize(&self.plan)?;
+                    self.optimized.get_or_init(|| optimized).clone()
+                }
+            },
         };
-        Ok((state.create_physical_plan(&plan).await?, state))
+        lanes::heavy_yield().await;
+        Ok((state.query_planner().create_physical_plan(&optimized, state.as_ref()).await?, state))
     }
 }
 
@@ -118,7 +156,12 @@ fn sorting(state: &SessionState) -> SessionState {
 
 impl Planner {
     pub(crate) fn new() -> Planner {
-        Planner { shared: OnceLock::new(), parser: OnceLock::new() }
+        Planner { shared: OnceLock::new(), parser: OnceLock::new(), kept: KeptPlans::default() }
+    }
+
+    /// Statements that were planned already when they came.
+    pub(crate) fn found(&self) -> u64 {
+        self.kept.found()
     }
 
     /// Plans one statement over these tables.
@@ -131,7 +174,11 @@ impl Planner {
         text: &str,
         tables: Tables,
         options: &PlanOptions,
-    ) -> Result<Planned, Failure> {
+    ) -> Result<Arc<Planned>, Failure> {
+        let found = self.kept.find(text, options, &tables);
+        if let Some(planned) = found.planned {
+            return Ok(planned);
+        }
         let parser = self.parser.get_or_init(PostgresCompatibilityParser::new);
         let known = known::answer(text);
         let mut statements =
@@ -145,8 +192,8 @@ impl Planner {
         let shared = self.shared.get_or_init(|| make(sql, tables.clone()).map_err(|error| error.to_string()));
         let (context, catalog) =
             shared.as_ref().map_err(|error| Failure::new(class::INTERNAL, error.clone()))?;
-        catalog.set(tables);
-        let state = state(context, options);
+        catalog.set(tables.clone());
+        let state = found.state.unwrap_or_else(|| Arc::new(state(context, options)));
         lanes::heavy_yield().await;
         let plan = state.statement_to_plan(Statement::Statement(Box::new(statement))).await?;
         let reads =
@@ -159,12 +206,17 @@ impl Planner {
         } else {
             "SELECT"
         };
-        let tables = tables_of(&plan)?;
+        let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
         let mut parameters = parameters_of(&plan)?;
         if let Some(answer) = known {
             parameters.resize(parameters.len().max(answer.parameters), None);
         }
-        Ok(Planned { state, plan, tables, parameters, tag })
+        let optimized = OnceLock::new();
+        let planned = Arc::new(Planned { state, plan, optimized, lasts, tables: reads, parameters, tag });
+        if planned.reads_stored_tables(&tables) {
+            self.kept.keep(text, options, tables, &planned);
+        }
+        Ok(planned)
     }
 }
 
@@ -213,11 +265,33 @@ fn state(context: &SessionContext, options: &PlanOptions) -> SessionState {
     config.options_mut().catalog.default_schema = options.schema.clone();
     config.options_mut().execution.time_zone = options.time_zone.clone();
     let mut state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
+    // Functions that are told the settings when they run are told those of the beginning: else of the shared state.
+    state.mark_start_execution();
     // They replace those that say `postgres` and `public`; that cannot fail.
     for (name, text) in [("session_user", &options.user), ("current_schema", &options.schema)] {
         let _ = state.register_udf(Arc::new(functions::text(name, text.clone())));
     }
     state
+}
+
+/// Whether a plan means the same whenever it runs: it asks for no time, no chance, and nothing else that changes.
+fn lasts(plan: &LogicalPlan) -> Result<bool> {
+    let mut lasts = !matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                let constant = match expr {
+                    Expr::ScalarFunction(call) => call.func.signature().volatility == Volatility::Immutable,
+                    Expr::ScalarVariable(..) => false,
+                    _ => true,
+                };
+                lasts &= constant;
+                Ok(if constant { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+            })
+        })?;
+        Ok(if lasts { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    Ok(lasts)
 }
 
 /// The tables a plan reads, in subqueries too.

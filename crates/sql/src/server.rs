@@ -239,6 +239,12 @@ impl Sql {
         self.shared.connections.load(Relaxed)
     }
 
+    /// Statements so far whose plan was kept from an earlier one of the same text.
+    #[must_use]
+    pub fn plans_found(&self) -> u64 {
+        self.planner().found()
+    }
+
     async fn accept(self, listener: TcpListener) {
         let mut turn = 0;
         loop {

@@ -127,6 +127,95 @@ fn parameters_and_portals() {
 }
 
 #[test]
+fn a_text_sent_again_is_planned_once_for_each_user_and_schema() {
+    let door = filled(2);
+    door.client(async {
+        let admin = door.admin().await;
+        let found = async |text: &str, expected: &[&str]| {
+            let before = door.sql.plans_found();
+            assert_eq!(rows(&admin, text).await, expected, "{text}");
+            door.sql.plans_found() - before
+        };
+        let count = "SELECT count(*), max(price) FROM shop.orders WHERE customer < 9";
+        assert_eq!(found(count, &["270|894"]).await, 0);
+        assert_eq!(found(count, &["270|894"]).await, 1);
+        door.cql(&["INSERT INTO shop.orders (customer, id, price) VALUES (8, 1000, 5000)"]);
+        assert_eq!(found(count, &["271|5000"]).await, 1, "the plan is kept, not its answer");
+        admin.simple_query("SET search_path TO shop").await.expect("set");
+        assert_eq!(found(count, &["271|5000"]).await, 0, "names may mean something else");
+        admin.simple_query("RESET search_path").await.expect("reset");
+        let everything = "SELECT * FROM shop.people WHERE id = 2";
+        assert_eq!(found(everything, &["2|-|-|-"]).await, 0);
+        assert_eq!(found(everything, &["2|-|-|-"]).await, 1);
+        door.cql(&["ALTER TABLE shop.people ADD more int"]);
+        assert_eq!(found(everything, &["2|-|-|-|-"]).await, 0, "the table is another one");
+        assert_eq!(found(count, &["271|5000"]).await, 0);
+        // What asks for the time, or for what the server itself tells, is not taken for what it was.
+        assert_eq!(found("SELECT 1", &["1"]).await + found("SELECT 1", &["1"]).await, 0);
+        let told = "SELECT count(*) > 0 FROM information_schema.tables";
+        assert_eq!(found(told, &["t"]).await + found(told, &["t"]).await, 0);
+        for text in [
+            "CREATE ROLE ann WITH PASSWORD = 'annspassword' AND LOGIN = true",
+            "GRANT SELECT ON shop.orders TO ann",
+        ] {
+            admin.simple_query(text).await.expect(text);
+        }
+        let ann = door.connect(("ann", "annspassword")).await.expect("let in");
+        let mine = "SELECT current_user, count(*) FROM shop.orders";
+        assert_eq!(rows(&admin, mine).await, ["admin|301"]);
+        assert_eq!(rows(&ann, mine).await, ["ann|301"]);
+        assert_eq!(rows(&ann, mine).await, ["ann|301"]);
+        assert_eq!(refused(&ann, everything).await.0, "42501");
+        admin.simple_query("REVOKE SELECT ON shop.orders FROM ann").await.expect("revoked");
+        assert_eq!(refused(&ann, mine).await.0, "42501", "the plan is kept, not the right");
+        // Far more statements than are kept.
+        for n in 0..100 {
+            assert_eq!(
+                found(&format!("SELECT {n} FROM shop.people WHERE id = 1"), &[&n.to_string()]).await,
+                0
+            );
+        }
+        assert_eq!(found("SELECT 99 FROM shop.people WHERE id = 1", &["99"]).await, 1);
+        assert_eq!(found(count, &["271|5000"]).await, 0, "the oldest make room");
+    });
+}
+
+#[test]
+fn now_is_when_a_statement_runs() {
+    let door = filled(1);
+    door.client(async {
+        let admin = door.admin().await;
+        for text in ["SELECT now()::text", "SELECT now()::text FROM shop.people WHERE id = 1"] {
+            let statement = admin.prepare(text).await.expect("prepared");
+            let mut times = Vec::new();
+            for _ in 0..3 {
+                let row = admin.query_one(&statement, &[]).await.expect("a row");
+                times.push(row.get::<_, String>(0));
+                times.extend(rows(&admin, text).await);
+            }
+            assert!(times.is_sorted_by(|a, b| a < b), "{text}: {times:?}");
+        }
+    });
+}
+
+#[test]
+fn functions_are_told_the_sessions_settings_whatever_else_is_asked_for() {
+    let door = filled(1);
+    door.cql(&["INSERT INTO shop.people (id, name) VALUES (3, '2026-01-01T00:00:00')"]);
+    door.client(async {
+        let admin = door.admin().await;
+        for (zone, expected) in [("UTC", "1767225600"), ("+02:00", "1767218400")] {
+            admin.simple_query(&format!("SET TimeZone = '{zone}'")).await.expect("set");
+            let seconds = "SELECT to_unixtime(name) FROM shop.people WHERE id = 3";
+            let beside = "SELECT to_unixtime(name) FROM shop.people WHERE id = 3 AND now() > '2020-01-01'";
+            for text in [seconds, seconds, beside] {
+                assert_eq!(rows(&admin, text).await, [expected], "{text} in {zone}");
+            }
+        }
+    });
+}
+
+#[test]
 fn what_is_wrong_is_said() {
     let door = filled(2);
     door.client(async {

@@ -1,0 +1,83 @@
+//! Planned statements, kept for those who send the same text again: a dashboard, a driver that does not prepare. To plan a join of some tables
+//! takes a few milliseconds, as long as a short query itself.
+//!
+//! A plan holds for a text, for what the session says of how it is to be read ([`PlanOptions`], the user among it), and for tables as they are
+//! defined then. Rights are looked at afterwards, each time.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use datafusion::execution::session_state::SessionState;
+
+use crate::catalog::Tables;
+use crate::plan::{PlanOptions, Planned};
+
+/// Plans kept. A plan takes about a hundred times its text (100 bytes for each number of a list), so all of them 25 MB at most.
+const PLANS_MAX: usize = 64;
+/// Longer statements are not kept, bytes: mostly programs write a new one each time. The longest query of TPC-H and ClickBench has 1.4 KiB.
+const TEXT_MAX: usize = 4 << 10;
+
+struct Entry {
+    text: Box<str>,
+    options: PlanOptions,
+    tables: Tables,
+    planned: Arc<Planned>,
+}
+
+/// See the head of this file. Heavy lanes share a short lock here.
+#[derive(Default)]
+pub(crate) struct KeptPlans {
+    /// Most recently used last.
+    entries: Mutex<Vec<Entry>>,
+    found: AtomicU64,
+}
+
+/// What of a statement is there already.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) planned: Option<Arc<Planned>>,
+    /// What statements of sessions that say the same are planned in.
+    pub(crate) state: Option<Arc<SessionState>>,
+}
+
+impl KeptPlans {
+    /// The plan of a statement, if it is kept.
+    pub(crate) fn find(&self, text: &str, options: &PlanOptions, tables: &Tables) -> Found {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let same =
+            |entry: &Entry| *entry.text == *text && entry.options == *options && entry.tables.are(tables);
+        if let Some(at) = entries.iter().position(same) {
+            entries[at..].rotate_left(1);
+            self.found.fetch_add(1, Relaxed);
+            let planned = entries.last().map(|entry| entry.planned.clone());
+            return Found { planned, state: None };
+        }
+        let alike = entries.iter().find(|entry| entry.options == *options);
+        Found { planned: None, state: alike.map(|entry| entry.planned.state().clone()) }
+    }
+
+    /// How many plans were there already when asked for.
+    pub(crate) fn found(&self) -> u64 {
+        self.found.load(Relaxed)
+    }
+
+    /// Keeps a plan, in place of the one that was not used for longest, of those for tables as they were once, and of one that another session
+    /// has made of the same meanwhile.
+    pub(crate) fn keep(&self, text: &str, options: &PlanOptions, tables: Tables, planned: &Arc<Planned>) {
+        if text.len() > TEXT_MAX {
+            return;
+        }
+        let entry = Entry { text: text.into(), options: options.clone(), tables, planned: planned.clone() };
+        let mut gone = Vec::new();
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |other: &Entry| other.text == entry.text && other.options == entry.options;
+        let outdated = |other: &Entry| same(other) || !other.tables.are(&entry.tables);
+        gone.extend(entries.extract_if(.., |other| outdated(other)));
+        if entries.len() == PLANS_MAX {
+            gone.push(entries.remove(0));
+        }
+        entries.push(entry);
+        drop(entries);
+        drop(gone); // what is much to free, without the lock
+    }
+}
