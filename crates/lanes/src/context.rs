@@ -122,6 +122,22 @@ pub fn current_core() -> usize {
     with_core(|core| core.shared.index).unwrap_or_else(|| with_shared(|_, shared| shared.index))
 }
 
+/// The core whose heavy lane has the fewest tasks that want to run; this one, unless another has fewer by two at least. For heavy work
+/// that may run anywhere: it is a look at this moment, and promises nothing. Of several the next after this one. Linear in the number of cores. Panics outside of lanes.
+#[must_use]
+pub fn least_loaded_core() -> usize {
+    let own = current_core();
+    with_shared(|lanes, _| least_loaded(own, (0..lanes.cores()).map(|core| lanes.core(core).heavy.ready())))
+}
+
+/// Of these numbers of tasks by core.
+fn least_loaded(own: usize, ready: impl Iterator<Item = u32> + Clone) -> usize {
+    let here = ready.clone().nth(own).unwrap_or(0);
+    let (before, after) = (ready.clone().enumerate().take(own), ready.enumerate().skip(own));
+    let least = after.chain(before).min_by_key(|&(_, ready)| ready);
+    least.filter(|&(_, ready)| ready.saturating_add(1) < here).map_or(own, |(core, _)| core)
+}
+
 /// The group of the running task; [`Group::CONTROL`] outside of tasks.
 #[must_use]
 pub fn current_group() -> Group {
@@ -256,5 +272,19 @@ impl<F: FnOnce() + Unpin> Future for Again<F> {
         self.waited = true;
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_loaded_core_is_this_one_unless_another_has_much_less_to_do() {
+        let of = |own, ready: &[u32]| least_loaded(own, ready.iter().copied());
+        assert_eq!([of(0, &[0, 0]), of(1, &[0, 0]), of(1, &[1, 2])], [0, 1, 1]);
+        assert_eq!([of(1, &[0, 2]), of(1, &[3, 5, 2, 2]), of(3, &[9, 9, 9, 4])], [0, 2, 3]);
+        assert_eq!([of(1, &[0, 7, 0]), of(2, &[0, 0, 7])], [2, 0], "not all to the first");
+        assert_eq!(of(0, &[u32::MAX, u32::MAX]), 0);
     }
 }

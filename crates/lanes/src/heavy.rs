@@ -177,6 +177,8 @@ pub(crate) struct HeavyLane {
     urgent: Waiting,
     rest: Waiting,
     pub(crate) workers: [Worker; SEATS],
+    /// Tasks that are ready or being polled, of all groups.
+    ready: AtomicU32,
     /// Urgent tasks are for the [`RESCUER`] only. Written by the fast lane.
     pub(crate) starved: AtomicBool,
 }
@@ -187,6 +189,7 @@ impl HeavyLane {
             urgent: Waiting::new(),
             rest: Waiting::new(),
             workers: std::array::from_fn(|_| Worker::new()),
+            ready: AtomicU32::new(0),
             starved: AtomicBool::new(false),
         }
     }
@@ -197,6 +200,11 @@ impl HeavyLane {
         let urgent = (rescuer || !self.starved.load(SeqCst)) && counters.urgent_queued.load(SeqCst) > 0;
         let found = if urgent { self.urgent.pop(group) } else { None };
         if found.is_some() || rescuer { found } else { self.rest.pop(group) }
+    }
+
+    /// Tasks that are ready or being polled.
+    pub(crate) fn ready(&self) -> u32 {
+        self.ready.load(Relaxed)
     }
 
     /// Wakes all workers, to see that the lane ends.
@@ -237,6 +245,7 @@ pub(crate) fn schedule(shared: &Arc<CoreShared>, runnable: Runnable) {
         // Before it is queued, so that who does not find it counted need not look.
         shared.registry.counters(slot_of(group.0))[shared.index].urgent_queued.fetch_add(1, SeqCst);
     }
+    shared.heavy.ready.fetch_add(1, Relaxed);
     let waiting = if urgent { &shared.heavy.urgent } else { &shared.heavy.rest };
     let Ok(()) = waiting.inbox.push(runnable) else { unreachable!("it is never closed") };
     if before == 0 {
@@ -334,6 +343,7 @@ fn turn(shared: &CoreShared, index: usize, grant: Grant) -> bool {
         piece_begins(sys::monotonic_ns());
         in_group(group, || task::run(runnable));
         counters.heavy_pending.fetch_sub(1, AcqRel);
+        shared.heavy.ready.fetch_sub(1, Relaxed);
     }
     let now = sys::thread_cpu_ns();
     let used = now.saturating_sub(worker.turn_began_cpu_ns.load(Relaxed));

@@ -5,7 +5,7 @@
 //! partition's work would otherwise move to another core.
 //!
 //! ```text
-//!   SortPreservingMerge                     on the session's core
+//!   SortPreservingMerge                     on the statement's core (`Work`)
 //!     LaneExchange                          ─── i on core i
 //!       Sort
 //!         Aggregate (final)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use datafusion::common::ParamValues;
 use engine::{Action, Outcome, Target};
-use lanes::{Group, Task};
+use lanes::Group;
 use workload::{Action as Consequence, Effective, InFlight, Kind, Refused, Ticket, Watch};
 
 use crate::connection::{Connection, End};
@@ -30,6 +30,8 @@ const WATCH_EVERY: Duration = Duration::from_millis(20);
 pub(crate) struct Work {
     effective: Rc<Effective>,
     group: Cell<Group>,
+    /// The core whose heavy lane plans it, or runs what is one part of its plan.
+    core: Cell<usize>,
     began: Instant,
     limit: Option<Duration>,
     /// What it computes with, once it runs.
@@ -58,6 +60,7 @@ impl Session {
         let watch = watch.map(|limit| Watch::new(effective.level.name().clone(), limit));
         Ok(Work {
             group: Cell::new(group),
+            core: Cell::new(lanes::least_loaded_core()),
             began: lanes::time::now(),
             limit,
             run: None,
@@ -82,9 +85,8 @@ impl Session {
             scan: self.scan_options(),
         };
         let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
-        let planning = async move { sql.planner().plan(&sql, &text, tables, &options).await.map(Arc::new) };
-        let task = tasks::heavy(self.sql.handles(), work.group.get(), planning);
-        let planned = work.attend_task(self, connection, task).await??;
+        let planning = async move { sql.planner().plan(&sql, &text, tables, &options).await };
+        let planned = work.on_heavy_lane(self, connection, planning).await??;
         let planned = Kept::new(planned, self.sql.handles(), work.group.get());
         self.authorize(planned.get())?;
         Ok(planned)
@@ -130,6 +132,7 @@ impl Work {
         let admitting = Box::pin(async move { workload::admit(&effective, patience).await });
         let admitted = self.attend(session, connection, admitting).await?;
         self.slot = Some(admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?);
+        self.core.set(lanes::least_loaded_core()); // that may have been a while
         Ok(())
     }
 
@@ -147,8 +150,7 @@ impl Work {
         self.show_run(&session.live, &run);
         self.run = Some(run.clone());
         let starting = query::start(planned.clone(), values, shape, run);
-        let task = tasks::heavy(session.sql.handles(), self.group.get(), starting);
-        let running = self.attend_task(session, connection, task).await??;
+        let running = self.on_heavy_lane(session, connection, starting).await??;
         Ok(Kept::new(running, session.sql.handles(), self.group.get()))
     }
 
@@ -169,20 +171,26 @@ impl Work {
             let result = running.chunk(&mut output, rows_max).await;
             (running, output, result)
         };
-        let task = tasks::heavy(session.sql.handles(), self.group.get(), encoding);
-        let (running, output, result) = self.attend_task(session, connection, task).await?;
+        let (running, output, result) = self.on_heavy_lane(session, connection, encoding).await?;
         connection.give_output(output);
         let running = Kept::new(running, session.sql.handles(), self.group.get());
         let (rows, progress) = result?;
         Ok((running, rows, progress))
     }
 
-    async fn attend_task<T>(
+    /// Has work done on the statement's core, and waits for it.
+    async fn on_heavy_lane<F>(
         &self,
         session: &Session,
         connection: &Connection,
-        task: Task<Result<T, Panicked>>,
-    ) -> Result<T, Wrong> {
+        work: F,
+    ) -> Result<F::Output, Wrong>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let starting = tasks::heavy_on(self.core.get(), session.sql.handles(), self.group.get(), work);
+        let task = self.attend(session, connection, Box::pin(starting)).await?;
         let done = self.attend(session, connection, task).await?;
         done.map_err(|Panicked| Failure::new(state::INTERNAL, "the query failed inside the server").into())
     }
