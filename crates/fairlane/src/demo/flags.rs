@@ -16,7 +16,7 @@ fairlane demo flush [flags]        writes beside flushes and compactions, and wh
 fairlane demo compaction [flags]   the space that a major compaction needs
 fairlane demo olap [flags]         queries beside queries: shares, a hard limit, latency beside others
 
-  --quick          under one minute (olap two) instead of some (levels 4, flush 10, compaction 2, olap 5); coarser figures
+  --quick          under one minute (olap three) instead of some (levels 4, flush 10, compaction 2, olap 7); coarser figures
   --shape NAME     slices (default): the batch load reads 100 rows a request;
                    published: single rows, interactive at 20 % of capacity beside 1800 in flight
   --report FILE    the report to open in a browser [report.html]
