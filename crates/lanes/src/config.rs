@@ -45,6 +45,15 @@ pub enum DiskBackend {
     Restricted,
 }
 
+/// Bounds nothing but the number of requests: for whoever measures a disk, meanwhile.
+pub const DISK_BOUNDLESS: DiskModel = DiskModel {
+    read_bandwidth_max: 1 << 50,
+    write_bandwidth_max: 1 << 50,
+    read_ops_max: 1 << 30,
+    write_ops_max: 1 << 30,
+    latency_ns: 1 << 30,
+};
+
 /// Assumed of a disk nobody has measured, deliberately high: what is under way bounds it then.
 pub const DISK_UNMEASURED: DiskModel = DiskModel {
     read_bandwidth_max: 4_000_000_000,

@@ -44,7 +44,7 @@ mod timer;
 mod waits;
 
 pub use call::{CALLS_MAX, Ended, call, try_call};
-pub use config::{Config, DISK_UNMEASURED, DiskBackend};
+pub use config::{Config, DISK_BOUNDLESS, DISK_UNMEASURED, DiskBackend};
 pub use context::{
     cores, current_core, current_group, handle, heavy, heavy_urgent, heavy_yield, least_loaded_core,
     on_heavy_lane, on_lane, should_yield, spawn, switch_group, turn_is_over, yield_now,

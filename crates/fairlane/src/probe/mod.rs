@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lanes::{DISK_UNMEASURED, Group, Lanes, Reporter};
+use lanes::{DISK_BOUNDLESS, DISK_UNMEASURED, Group, Lanes, Reporter};
 use sched::{DiskModel, DiskSpeed};
 use server::logging::{Level, Logger};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -17,15 +17,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::settings::Settings;
 use crate::{folder, machine};
 use measure::{BRIEF, LONG, Plan, Say};
-
-/// Bounds nothing, while it is being measured.
-const BOUNDLESS: DiskModel = DiskModel {
-    read_bandwidth_max: 1 << 50,
-    write_bandwidth_max: 1 << 50,
-    read_ops_max: 1 << 30,
-    write_ops_max: 1 << 30,
-    latency_ns: 1 << 30,
-};
 
 /// The disk's figures as settings give them, in the order of [`kept::NAMES`]; zero is none given.
 pub(crate) type Given = [u64; kept::NAMES.len()];
@@ -111,7 +102,7 @@ fn run(
     stop: &Arc<AtomicBool>,
     say: Say,
 ) -> Result<DiskSpeed, String> {
-    lanes.set_disk(BOUNDLESS);
+    lanes.set_disk(DISK_BOUNDLESS);
     let (folder, stop) = (folder.to_owned(), stop.clone());
     lanes.block_on(
         0,

@@ -8,19 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Duration;
 
 use lanes::disk::{AlignedBuf, File, OpenOptions};
-use lanes::{DISK_UNMEASURED, Group, GroupSpec, Lanes};
+use lanes::{DISK_BOUNDLESS, DISK_UNMEASURED, Group, GroupSpec, Lanes};
 use sched::disk::{RANDOM_BYTES, SEQUENTIAL_BYTES};
 use sched::{Class, DiskModel, DiskSpeed};
 
 const FILE_BYTES: u64 = 1 << 30;
-/// While the disk is being measured.
-const BOUNDLESS: DiskModel = DiskModel {
-    read_bandwidth_max: 1 << 50,
-    write_bandwidth_max: 1 << 50,
-    read_ops_max: 1 << 30,
-    write_ops_max: 1 << 30,
-    latency_ns: 1 << 30,
-};
 /// Reads that a backlogged group has waiting or under way: with two, more than a core may have under way.
 const DEPTH: usize = 512;
 
@@ -185,10 +177,10 @@ async fn make(path: PathBuf) -> File {
 }
 
 pub(crate) fn all(lanes: &Lanes, time: Duration) {
-    lanes.set_disk(BOUNDLESS);
+    lanes.set_disk(DISK_BOUNDLESS);
     let file = lanes.block_on(0, Group::DEFAULT, || make("lanes-bench.disk".into()));
     let measured = measure(lanes, &file, time);
-    let rate_only = DiskModel { latency_ns: BOUNDLESS.latency_ns, ..measured };
+    let rate_only = DiskModel { latency_ns: DISK_BOUNDLESS.latency_ns, ..measured };
     let models = [("no model", DISK_UNMEASURED), ("measured rate", rate_only), ("measured model", measured)];
     for (what, model) in models {
         lanes.set_disk(model);
