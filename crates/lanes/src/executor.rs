@@ -80,12 +80,6 @@ enum Next {
     Stop,
 }
 
-/// The core was taken back from heavy work.
-struct Look {
-    at_ns: u64,
-    cost_ns: u64,
-}
-
 impl Core {
     pub(crate) fn new(lanes: Lanes, shared: Arc<CoreShared>, disk: Service) -> Core {
         let groups = Groups::new(shared.registry.clone(), shared.index, lanes.cores());
@@ -236,7 +230,8 @@ impl Core {
     fn turn(&self, cx: &mut Context<'_>, slept: bool) -> Next {
         let began_ns = sys::monotonic_ns();
         let outside_ns = self.charge_outside(began_ns, slept);
-        let mut look = self.handed.get().map(|_| Look { at_ns: began_ns, cost_ns: outside_ns });
+        // What it cost to take the core back from heavy work, until that turns out to have been for an event.
+        let mut look_ns = self.handed.get().map(|_| outside_ns);
         self.take_back(began_ns);
         self.disk_turn(Some(cx));
         let mut now_ns = began_ns;
@@ -259,9 +254,9 @@ impl Core {
                     break Next::Sleep(self.next_event_ns(None));
                 }
                 Choice::Fast(slot, slice_ns) => {
-                    if let Some(Look { at_ns, cost_ns }) = look.take() {
+                    if let Some(cost_ns) = look_ns.take() {
                         let mut moderation = self.moderation.get();
-                        moderation.found(at_ns, cost_ns);
+                        moderation.found(began_ns, cost_ns);
                         self.moderation.set(moderation);
                     }
                     now_ns = self.run_slice(slot, slice_ns, now_ns);

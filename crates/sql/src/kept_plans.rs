@@ -24,6 +24,12 @@ struct Entry {
     planned: Arc<Planned>,
 }
 
+impl Entry {
+    fn is_of(&self, text: &str, options: &PlanOptions) -> bool {
+        *self.text == *text && self.options == *options
+    }
+}
+
 /// See the head of this file. Heavy lanes share a short lock here.
 #[derive(Default)]
 pub(crate) struct KeptPlans {
@@ -44,8 +50,7 @@ impl KeptPlans {
     /// The plan of a statement, if it is kept.
     pub(crate) fn find(&self, text: &str, options: &PlanOptions, tables: &Tables) -> Found {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let same =
-            |entry: &Entry| *entry.text == *text && entry.options == *options && entry.tables.are(tables);
+        let same = |entry: &Entry| entry.is_of(text, options) && entry.tables.are(tables);
         if let Some(at) = entries.iter().position(same) {
             entries[at..].rotate_left(1);
             self.found.fetch_add(1, Relaxed);
@@ -70,9 +75,8 @@ impl KeptPlans {
         let entry = Entry { text: text.into(), options: options.clone(), tables, planned: planned.clone() };
         let mut gone = Vec::new();
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |other: &Entry| other.text == entry.text && other.options == entry.options;
-        let outdated = |other: &Entry| same(other) || !other.tables.are(&entry.tables);
-        gone.extend(entries.extract_if(.., |other| outdated(other)));
+        let replaced = |other: &Entry| other.is_of(text, options) || !other.tables.are(&entry.tables);
+        gone.extend(entries.extract_if(.., |other| replaced(other)));
         if entries.len() == PLANS_MAX {
             gone.push(entries.remove(0));
         }

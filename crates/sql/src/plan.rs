@@ -88,18 +88,13 @@ impl Planned {
     }
 
     /// Whether it reads tables, and only such as the schema defines: what others are filled with may be decided when they are planned.
-    fn reads_stored_tables(&self, tables: &Tables) -> bool {
+    fn reads_stored_tables(&self, tables: &Tables) -> Result<bool> {
         let (mut any, mut all) = (false, true);
-        let seen = self.plan.apply_with_subqueries(|node| {
-            if let LogicalPlan::TableScan(scan) = node {
-                any = true;
-                let provider = source_as_provider(&scan.source)?;
-                let table = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<CqlTable>();
-                all &= table.is_some_and(|table| tables.store(&table.def));
-            }
-            Ok(TreeNodeRecursion::Continue)
-        });
-        seen.is_ok() && any && all
+        each_scanned(&self.plan, |table| {
+            any = true;
+            all &= table.is_some_and(|table| tables.store(&table.def));
+        })?;
+        Ok(any && all)
     }
 
     /// The columns of its rows.
@@ -213,7 +208,7 @@ impl Planner {
         }
         let optimized = OnceLock::new();
         let planned = Arc::new(Planned { state, plan, optimized, lasts, tables: reads, parameters, tag });
-        if planned.reads_stored_tables(&tables) {
+        if planned.reads_stored_tables(&tables)? {
             self.kept.keep(text, options, tables, &planned);
         }
         Ok(planned)
@@ -294,17 +289,24 @@ fn lasts(plan: &LogicalPlan) -> Result<bool> {
     Ok(lasts)
 }
 
-/// The tables a plan reads, in subqueries too.
-fn tables_of(plan: &LogicalPlan) -> Result<Vec<(String, String)>> {
-    let mut tables = Vec::new();
+/// What a plan scans, in subqueries too; none for a table that is not one of ours.
+fn each_scanned(plan: &LogicalPlan, mut look: impl FnMut(Option<&CqlTable>)) -> Result<()> {
     plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::TableScan(scan) = node
-            && let Ok(provider) = source_as_provider(&scan.source)
-            && let Some(table) = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<CqlTable>()
-        {
-            tables.push((table.def.keyspace.clone(), table.def.name.clone()));
+        if let LogicalPlan::TableScan(scan) = node {
+            let provider = source_as_provider(&scan.source).ok();
+            let provider = provider.as_deref().map(|provider| provider as &dyn std::any::Any);
+            look(provider.and_then(|provider| provider.downcast_ref()));
         }
         Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+/// The tables a plan reads.
+fn tables_of(plan: &LogicalPlan) -> Result<Vec<(String, String)>> {
+    let mut tables = Vec::new();
+    each_scanned(plan, |table| {
+        tables.extend(table.map(|table| (table.def.keyspace.clone(), table.def.name.clone())));
     })?;
     tables.sort_unstable();
     tables.dedup();

@@ -31,7 +31,7 @@ pub(crate) struct Work {
     effective: Rc<Effective>,
     group: Cell<Group>,
     /// The core whose heavy lane plans it, or runs what is one part of its plan.
-    core: Cell<usize>,
+    core: usize,
     began: Instant,
     limit: Option<Duration>,
     /// What it computes with, once it runs.
@@ -60,7 +60,7 @@ impl Session {
         let watch = watch.map(|limit| Watch::new(effective.level.name().clone(), limit));
         Ok(Work {
             group: Cell::new(group),
-            core: Cell::new(lanes::least_loaded_core()),
+            core: lanes::least_loaded_core(),
             began: lanes::time::now(),
             limit,
             run: None,
@@ -132,7 +132,7 @@ impl Work {
         let admitting = Box::pin(async move { workload::admit(&effective, patience).await });
         let admitted = self.attend(session, connection, admitting).await?;
         self.slot = Some(admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?);
-        self.core.set(lanes::least_loaded_core()); // that may have been a while
+        self.core = lanes::least_loaded_core(); // that may have been a while
         Ok(())
     }
 
@@ -189,7 +189,7 @@ impl Work {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let starting = tasks::heavy_on(self.core.get(), session.sql.handles(), self.group.get(), work);
+        let starting = tasks::heavy_on(self.core, session.sql.handles(), self.group.get(), work);
         let task = self.attend(session, connection, Box::pin(starting)).await?;
         let done = self.attend(session, connection, task).await?;
         done.map_err(|Panicked| Failure::new(state::INTERNAL, "the query failed inside the server").into())
