@@ -230,8 +230,8 @@ impl Core {
     fn turn(&self, cx: &mut Context<'_>, slept: bool) -> Next {
         let began_ns = sys::monotonic_ns();
         let outside_ns = self.charge_outside(began_ns, slept);
-        // What it cost to take the core back from heavy work, until that turns out to have been for an event.
-        let mut look_ns = self.handed.get().map(|_| outside_ns);
+        // From whom the core was taken back and what that cost, until it turns out to have been for an event.
+        let mut looked = self.handed.get().map(|handed| (handed.node, outside_ns));
         self.take_back(began_ns);
         self.disk_turn(Some(cx));
         let mut now_ns = began_ns;
@@ -254,9 +254,10 @@ impl Core {
                     break Next::Sleep(self.next_event_ns(None));
                 }
                 Choice::Fast(slot, slice_ns) => {
-                    if let Some(cost_ns) = look_ns.take() {
+                    if let Some((had_it, cost_ns)) = looked.take() {
+                        let owed = self.groups.borrow().is_owed_beside(slot, had_it);
                         let mut moderation = self.moderation.get();
-                        moderation.found(began_ns, cost_ns);
+                        moderation.found(began_ns, cost_ns, owed);
                         self.moderation.set(moderation);
                     }
                     now_ns = self.run_slice(slot, slice_ns, now_ns);

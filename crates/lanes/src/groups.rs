@@ -274,6 +274,12 @@ impl Groups {
         self.prompt_until_ns > now_ns
     }
 
+    /// Whether a group uses less than it is due beside the one that had the core: its events are then seen sooner.
+    pub(crate) fn is_owed_beside(&self, slot: usize, had_it: NodeId) -> bool {
+        let local = self.locals[slot].as_ref().expect("slots in use are filled");
+        self.tree.missed_ns_beside(local.node, had_it) > 0
+    }
+
     /// Looks whether there is heavy work of a group.
     pub(crate) fn look(&mut self, slot: usize) {
         let local = self.local(slot);

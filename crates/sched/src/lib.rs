@@ -32,4 +32,4 @@ pub use io_queue::{IoQueue, Pop};
 pub use lingering::LATENCY_LINGER_NS;
 pub use moderation::Moderation;
 pub use tree::{LATENCY_TICK_NS, NodeId, NodeSpec, TICK_NS, Tree};
-pub use virtual_time::{CHARGE_MIN_NS, Class, SHARES_MAX, SHARES_MIN};
+pub use virtual_time::{CHARGE_MIN_NS, Class, MISSED_NS_MAX, SHARES_MAX, SHARES_MIN};

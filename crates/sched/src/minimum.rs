@@ -110,7 +110,7 @@ impl Minimums {
         let Some(own) = self.entry(child).filter(|&own| self.parts[own].ppm > 0) else { return false };
         let Part { ppm, position, ref mut paid } = self.parts[own];
         if position == NOWHERE {
-            paid.wake(used, SAVED_NS_MAX, ppm);
+            paid.wake(used, SAVED_NS_MAX, 0, ppm);
         }
         if paid.time > used {
             return false;
@@ -132,7 +132,7 @@ impl Minimums {
         let (fund, own) = (self.known(parent), self.known(child));
         let used = self.funds[fund].used.time;
         let part = &mut self.parts[own];
-        part.paid.wake(used, SAVED_NS_MAX, part.ppm);
+        part.paid.wake(used, SAVED_NS_MAX, 0, part.ppm);
         let entry = Entry { time: part.paid.time, node: child };
         let mut places = Places { entries: &self.entries, parts: &mut self.parts };
         self.funds[fund].waiting.insert(entry, &mut places);

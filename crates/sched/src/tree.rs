@@ -12,7 +12,7 @@
 //!    owed its minimum goes first (`minimum.rs`).
 //! 2. *Charge*: the CPU time it used moves its clock and that of every ancestor below the root, each by time ÷ shares.
 //! 3. *Wake*: a node that becomes eligible stands at max(own, parent's virtual time − credit), and so does every
-//!    ancestor that becomes eligible through it.
+//!    ancestor that becomes eligible through it. What it missed before that, up to a bound, pays for half of its next charges.
 //!
 //! A parent's virtual time is the clock of its least eligible child, and never goes back. It is brought up to date before
 //! each change among the children: a group that wakes while another runs must not be placed by where the core stood before that
@@ -40,7 +40,7 @@ pub struct NodeId(pub u32);
 pub struct NodeSpec {
     /// Weight among siblings, [`SHARES_MIN`]..=[`SHARES_MAX`].
     pub shares: u32,
-    /// Wake-up credit and slice length.
+    /// Wake-up credit, what is caught up on after sleep, and slice length.
     pub class: Class,
     /// Served first, in millionths of what its parent's children use together; 0 for none. See `minimum.rs`.
     pub min_ppm: u32,
@@ -262,13 +262,35 @@ impl Tree {
     /// if only `candidate` is eligible. What `running` used since it was picked counts only once it has been charged.
     #[must_use]
     pub fn precedes(&self, candidate: NodeId, running: NodeId) -> bool {
-        let (mut a, mut b) = (candidate.0, running.0);
-        if a == b || !self.is_eligible(candidate) {
+        if candidate == running || !self.is_eligible(candidate) {
             return false;
         }
         if !self.is_eligible(running) {
             return true;
         }
+        let (a, b) = self.where_they_meet(candidate, running);
+        let parent = self.nodes[a as usize].parent;
+        let turn = |at: u32| match self.minimums.owed(parent, at) {
+            Some(paid) => (false, paid, at),
+            None => (true, self.nodes[at as usize].clock.time, at),
+        };
+        turn(a) < turn(b)
+    }
+
+    /// CPU time (ns) that a leaf may catch up on beside another one, both as compared where their paths meet: while there is any, it uses
+    /// less than it is due. None beside itself.
+    #[must_use]
+    pub fn missed_ns_beside(&self, leaf: NodeId, other: NodeId) -> u64 {
+        if leaf == other {
+            return 0;
+        }
+        let (at, _) = self.where_they_meet(leaf, other);
+        self.nodes[at as usize].clock.missed_ns.into()
+    }
+
+    /// The two siblings that are, or are above, these nodes.
+    fn where_they_meet(&self, a: NodeId, b: NodeId) -> (u32, u32) {
+        let (mut a, mut b) = (a.0, b.0);
         while self.nodes[a as usize].parent != self.nodes[b as usize].parent {
             let (over_a, over_b) = (self.nodes[a as usize].depth, self.nodes[b as usize].depth);
             if over_a >= over_b {
@@ -278,12 +300,7 @@ impl Tree {
                 b = self.nodes[b as usize].parent;
             }
         }
-        let parent = self.nodes[a as usize].parent;
-        let turn = |at: u32| match self.minimums.owed(parent, at) {
-            Some(paid) => (false, paid, at),
-            None => (true, self.nodes[at as usize].clock.time, at),
-        };
-        turn(a) < turn(b)
+        (a, b)
     }
 
     /// Charges a dispatch: the measured CPU time, at least [`CHARGE_MIN_NS`], to the leaf and all above it. Also right
@@ -310,7 +327,7 @@ impl Tree {
         let now = self.catch_up(parent);
         let node = &mut self.nodes[at as usize];
         if node.position == NOWHERE {
-            node.clock.wake(now, node.class.credit_ns(), node.shares.into());
+            node.wake(now);
         }
         node.clock.advance(ran_ns, node.shares.into());
         let (position, time) = (node.position, node.clock.time);
@@ -366,7 +383,7 @@ impl Tree {
             let parent = self.nodes[at as usize].parent;
             let now = self.catch_up(parent);
             let node = &mut self.nodes[at as usize];
-            node.clock.wake(now, node.class.credit_ns(), node.shares.into());
+            node.wake(now);
             let entry = Entry { time: node.clock.time, node: at };
             self.heaps[parent as usize].insert(entry, &mut self.nodes);
             self.minimums.enter(parent, at);
@@ -414,6 +431,11 @@ impl Tree {
 }
 
 impl Node {
+    fn wake(&mut self, now: u128) {
+        let Node { class, shares, .. } = *self;
+        self.clock.wake(now, class.credit_ns(), class.missed_max_ns(), shares.into());
+    }
+
     fn new(parent: u32, depth: u16, shares: u16, class: Class, time: u128) -> Node {
         Node {
             clock: Clock::at(time),

@@ -19,6 +19,10 @@ pub const SHARES_MAX: u32 = 1000;
 /// others pay for the switches it causes.
 pub const CHARGE_MIN_NS: u64 = 1_000;
 
+/// Most CPU time that a group catches up on after it slept, ns: more than a client's level misses on a core while an answer is on the
+/// way or a query's part of another core is waited for, and little beside what it missed overnight.
+pub const MISSED_NS_MAX: u32 = 20_000_000;
+
 /// Units of virtual time in one nanosecond of CPU at one share, as a power of two.
 pub(crate) const UNITS_LOG2: u32 = 10;
 const _: () = assert!(1 << UNITS_LOG2 >= SHARES_MAX, "one nanosecond must move every clock");
@@ -26,11 +30,11 @@ const _: () = assert!(1 << UNITS_LOG2 >= SHARES_MAX, "one nanosecond must move e
 /// What a group is for: how soon it wants to run after waking, and what it may save up while asleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Class {
-    /// Answers people: slices are short while it is active, and it earns wake-up credit.
+    /// Answers people: slices are short while it is active, it earns wake-up credit, and catches up on what it missed.
     Latency,
-    /// Works through a backlog: earns no wake-up credit.
+    /// Works through a backlog: earns no wake-up credit, catches up on nothing.
     Batch,
-    /// Nothing was said: earns wake-up credit, is found soon when it wakes, and leaves slices as they are.
+    /// Nothing was said: earns wake-up credit and catches up, is found soon when it wakes, and leaves slices as they are.
     #[default]
     Normal,
 }
@@ -44,6 +48,15 @@ impl Class {
             Class::Batch => 0,
         }
     }
+
+    /// Most CPU time (ns) beyond the credit that a group of this class catches up on after it slept.
+    #[must_use]
+    pub const fn missed_max_ns(self) -> u32 {
+        match self {
+            Class::Latency | Class::Normal => MISSED_NS_MAX,
+            Class::Batch => 0,
+        }
+    }
 }
 
 /// One group's clock: `time + left_over / shares` units, where `left_over < shares`. (For a minimum, shares are millionths of the
@@ -54,15 +67,20 @@ impl Class {
 pub(crate) struct Clock {
     pub(crate) time: u128,
     left_over: u32,
+    /// CPU time that it was entitled to while asleep, beyond the credit, and may catch up on: ns, at most [`MISSED_NS_MAX`].
+    pub(crate) missed_ns: u32,
 }
 
 impl Clock {
     pub(crate) fn at(time: u128) -> Clock {
-        Clock { time, left_over: 0 }
+        Clock { time, left_over: 0, missed_ns: 0 }
     }
 
-    /// `ns` of CPU at `shares`.
+    /// `ns` of CPU at `shares`. What was missed pays for half of it, as long as there is any.
     pub(crate) fn advance(&mut self, ns: u64, shares: u32) {
+        let caught_up = (ns / 2).min(self.missed_ns.into());
+        self.missed_ns -= caught_up as u32; // at most missed_ns
+        let ns = ns - caught_up;
         let over = u64::from(self.left_over);
         // The first arm holds for charges below 208 days, and is a single hardware division.
         let (whole, rest) = match ns.checked_mul(1 << UNITS_LOG2).and_then(|units| units.checked_add(over)) {
@@ -76,11 +94,14 @@ impl Clock {
         self.left_over = rest as u32; // < shares
     }
 
-    /// The wake-up rule: max(own, `now` - credit). Time asleep beyond the credit is forfeited; debt is kept.
-    pub(crate) fn wake(&mut self, now: u128, credit_ns: u64, shares: u32) {
+    /// The wake-up rule: max(own, `now` - credit), and of what lies before that up to `missed_max_ns` is caught up on
+    /// by and by. Time asleep beyond both is forfeited; debt is kept.
+    pub(crate) fn wake(&mut self, now: u128, credit_ns: u64, missed_max_ns: u32, shares: u32) {
         let floor = now.saturating_sub(units(credit_ns, shares));
         if self.time < floor {
-            *self = Clock::at(floor);
+            let missed = ((floor - self.time) * u128::from(shares)) >> UNITS_LOG2;
+            let missed_ns = (missed + u128::from(self.missed_ns)).min(missed_max_ns.into()) as u32;
+            *self = Clock { missed_ns, ..Clock::at(floor) };
         }
     }
 
@@ -88,11 +109,12 @@ impl Clock {
     /// 1 ms, and so does a credit. Otherwise a group raised from 1 share to 1000 would sit out a thousandfold debt.
     pub(crate) fn reshare(&mut self, now: u128, from: u32, to: u32) {
         let scale = |distance: u128| distance * u128::from(from) / u128::from(to);
-        *self = Clock::at(if self.time >= now {
+        let time = if self.time >= now {
             now + scale(self.time - now)
         } else {
             now.saturating_sub(scale(now - self.time))
-        });
+        };
+        *self = Clock { missed_ns: self.missed_ns, ..Clock::at(time) };
     }
 }
 
@@ -148,5 +170,26 @@ mod tests {
         let mut creditor = Clock::at(now - units(9_000, 10));
         creditor.reshare(now, 10, 900);
         assert_eq!(creditor.parts(), (now - units(9_000, 900), 0));
+    }
+
+    #[test]
+    fn what_was_missed_pays_for_half_of_a_charge() {
+        let (now, shares) = (units(1_000_000, 1), 4);
+        // A nap that ends at `now` and `slept_ns` of this clock's due, the most it may catch up on being 5 µs.
+        let wake = |clock: &mut Clock, slept_ns| clock.wake(now + units(slept_ns, 8), 1_000, 5_000, 8);
+        let state = |clock: Clock| (clock.time as i128 - now as i128, { clock.missed_ns });
+        let due = |ns| units(ns, 8) as i128;
+        let mut clock = Clock::at(now - units(9_000, shares));
+        clock.wake(now, 1_000, 5_000, shares);
+        clock.reshare(now, shares, 8);
+        assert_eq!(state(clock), (-due(1_000), 5_000), "the credit, and of 8 µs no more than the most");
+        clock.advance(8_000, 8);
+        assert_eq!(state(clock), (due(3_000), 1_000));
+        wake(&mut clock, 6_000);
+        assert_eq!(state(clock), (due(5_000), 3_000), "2 µs more");
+        clock.advance(8_000, 8);
+        assert_eq!(state(clock), (due(10_000), 0));
+        wake(&mut clock, 6_000);
+        assert_eq!(state(clock), (due(10_000), 0), "who is ahead missed nothing");
     }
 }

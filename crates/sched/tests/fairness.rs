@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{Random, Recorded, config};
+use common::{Random, Record, Recorded, SAVED_NS, config};
 use proptest::prelude::*;
-use sched::{CHARGE_MIN_NS, Class, NodeSpec, TICK_NS, Tree};
+use sched::{CHARGE_MIN_NS, Class, MISSED_NS_MAX, NodeSpec, TICK_NS, Tree};
 
 /// Rounding of clocks, in ns at one share.
 const ROUNDING: f64 = 1.0;
@@ -35,7 +35,7 @@ fn leaf_below(recorded: &Recorded, at: usize) -> usize {
 }
 
 /// Two siblings anywhere in a random tree, both backlogged from some moment on: at no time, over no interval, may their
-/// CPU time ÷ shares differ by more than their longest pieces and credits.
+/// CPU time ÷ shares differ by more than their longest pieces, their credits and what they may catch up on.
 fn check_shares_exact(seed: u64, nodes: usize) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::random(&mut random, nodes);
@@ -69,14 +69,15 @@ fn check_shares_exact(seed: u64, nodes: usize) {
         assert!(ran.is_some(), "two leaves are awake");
         let ahead = (recorded.served(a) - served_a) - (recorded.served(b) - served_b);
         (least, most) = (least.min(ahead), most.max(ahead));
-        let bound = recorded.reach(a, TICK_NS) + recorded.reach(b, TICK_NS) + ROUNDING;
+        let bound = recorded.reach(a, SAVED_NS) + recorded.reach(b, SAVED_NS) + ROUNDING;
         assert!(most.max(0.0) - least.min(0.0) <= bound, "{} > {bound}", most - least);
     }
 }
 
-/// A group that sleeps and wakes as it likes, for as long as it likes, beside one that is always backlogged: over the
-/// whole history it never gets ahead of it by more than its longest piece, its credit once, and the other's piece.
-fn check_naps_gain_at_most_the_credit(seed: u64, napper: NodeSpec, worker_shares: u32) {
+/// A group that sleeps and wakes as it likes, for as long as it likes, beside one that is always backlogged: over no part of the
+/// history does it get ahead of it by more than its longest piece, what it may have saved up, and the other's piece; and from the
+/// beginning on by no more than the pieces, since what it catches up on it had missed.
+fn check_naps_gain_at_most_what_was_saved(seed: u64, napper: NodeSpec, worker_shares: u32) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::new();
     let worker = recorded.add(0, NodeSpec::new(worker_shares, Class::Normal));
@@ -96,16 +97,18 @@ fn check_naps_gain_at_most_the_credit(seed: u64, napper: NodeSpec, worker_shares
         let ran_ns = random.piece_ns(700_000);
         recorded.run_while(ran_ns, |recorded| toggle(recorded, random.one_in(nap)));
     }
-    let credit = napper.class.credit_ns();
-    let bound = recorded.reach(sleeper, credit) + recorded.reach(worker, 0) + ROUNDING;
+    let saved = napper.class.credit_ns() + u64::from(napper.class.missed_max_ns());
+    let pieces = recorded.reach(sleeper, 0) + recorded.reach(worker, 0) + ROUNDING;
+    let bound = pieces + saved as f64 / f64::from(napper.shares);
     let mut least = f64::MAX;
     for ahead in since {
+        assert!(ahead <= pieces, "ahead by {ahead} > {pieces} since the beginning");
         least = least.min(ahead);
         assert!(ahead - least <= bound, "gained {} > {bound}", ahead - least);
     }
 }
 
-/// While a leaf waits, its siblings together get at most what brings each clock up to its own, their credit and one
+/// While a leaf waits, its siblings together get at most what brings each clock up to its own, what they saved and one
 /// piece, whatever they do.
 fn check_no_one_starves(seed: u64, siblings: u32) {
     let mut random = Random::new(seed);
@@ -131,7 +134,7 @@ fn check_no_one_starves(seed: u64, siblings: u32) {
         if recorded.nodes[waiting].picks > before {
             others_ns = 0;
         }
-        let reach = u64::from(siblings) * (1000 * longest + TICK_NS + longest);
+        let reach = u64::from(siblings) * (1000 * longest + SAVED_NS + longest);
         assert!(others_ns <= reach, "waited for {others_ns} > {reach}");
     }
 }
@@ -140,18 +143,18 @@ proptest! {
     #![proptest_config(config(200))]
 
     #[test]
-    fn shares_are_exact_within_a_piece_and_the_credit(seed: u64, nodes in 2_usize..40) {
+    fn shares_are_exact_within_a_piece_and_what_was_saved(seed: u64, nodes in 2_usize..40) {
         check_shares_exact(seed, nodes);
     }
 
     #[test]
-    fn a_sleeper_gains_at_most_its_credit(
+    fn a_sleeper_gains_at_most_what_it_saved(
         seed: u64,
         shares in 1_u32..=1000,
         worker_shares in 1_u32..=1000,
         class in prop_oneof![Just(Class::Latency), Just(Class::Batch), Just(Class::Normal)],
     ) {
-        check_naps_gain_at_most_the_credit(seed, NodeSpec::new(shares, class), worker_shares);
+        check_naps_gain_at_most_what_was_saved(seed, NodeSpec::new(shares, class), worker_shares);
     }
 
     #[test]
@@ -264,6 +267,55 @@ fn using_idle_time_is_not_held_against_anyone() {
     while recorded.run(TICK_NS) == Some(napper) {}
     let gained = recorded.nodes[napper].charged_ns - before;
     assert!(gained <= 4 * TICK_NS, "{gained}");
+}
+
+/// A client that asks one thing after another is away for a moment after each: two such clients get what their shares say all
+/// the same, and those of batch levels do not.
+#[test]
+fn short_naps_cost_no_share() {
+    const BETWEEN_NAPS_NS: u64 = 20_000_000;
+    let ratio = |class| {
+        let mut recorded = Recorded::new();
+        let clients = [200, 100].map(|shares| recorded.add(0, NodeSpec::new(shares, class)));
+        clients.iter().for_each(|&client| recorded.tree.wake(recorded.nodes[client].id));
+        let mut naps = [0, 0];
+        for _ in 0..20_000 {
+            for (at, &client) in clients.iter().enumerate() {
+                let Record { id, charged_ns, .. } = recorded.nodes[client];
+                if charged_ns / BETWEEN_NAPS_NS > naps[at] {
+                    naps[at] += 1;
+                    recorded.tree.idle(id);
+                    (0..6).for_each(|_| assert_eq!(recorded.run(TICK_NS), Some(clients[1 - at])));
+                    recorded.tree.wake(id);
+                }
+            }
+            recorded.run(TICK_NS);
+        }
+        let [a, b] = clients.map(|client| recorded.nodes[client].charged_ns as f64);
+        a / b
+    };
+    let (normal, batch) = (ratio(Class::Normal), ratio(Class::Batch));
+    assert!((1.99..=2.01).contains(&normal), "{normal}");
+    assert!(batch < 1.9, "{batch}");
+}
+
+/// What was missed is made up for in the end, but not at once: whoever was there meanwhile still gets a third at equal shares.
+#[test]
+fn what_was_missed_is_caught_up_on_at_half_price() {
+    let mut recorded = Recorded::new();
+    let [worker, sleeper] = [100, 100].map(|shares| recorded.add(0, NodeSpec::new(shares, Class::Normal)));
+    recorded.tree.wake(recorded.nodes[worker].id);
+    (0..1_000).for_each(|_| assert_eq!(recorded.run(TICK_NS), Some(worker)));
+    recorded.tree.wake(recorded.nodes[sleeper].id);
+    let part = |recorded: &mut Recorded, runs: u64| {
+        let before = recorded.nodes[sleeper].charged_ns;
+        (0..runs).for_each(|_| assert!(recorded.run(TICK_NS).is_some()));
+        (recorded.nodes[sleeper].charged_ns - before) as f64 / (runs * TICK_NS) as f64
+    };
+    let catches_up = part(&mut recorded, 3 * u64::from(MISSED_NS_MAX) / TICK_NS);
+    assert!((0.65..=0.70).contains(&catches_up), "{catches_up}");
+    let then = part(&mut recorded, 1_000);
+    assert!((0.495..=0.51).contains(&then), "{then}");
 }
 
 #[test]

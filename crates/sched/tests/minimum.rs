@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Random, Recorded, config};
+use common::{Random, Recorded, SAVED_NS, config};
 use proptest::prelude::*;
 use sched::{CHARGE_MIN_NS, Class, NodeSpec, TICK_NS, Tree};
 
@@ -63,7 +63,7 @@ fn reach(recorded: &Recorded, at: usize) -> f64 {
         0 => 0.0,
         _ => minimums * (TICK_NS as f64 + longest + ROUNDING) + longest,
     };
-    recorded.reach(at, TICK_NS) + owed / f64::from(node.spec.shares)
+    recorded.reach(at, SAVED_NS) + owed / f64::from(node.spec.shares)
 }
 
 /// Two siblings, both backlogged from some moment on, whatever the others do: each gets its minimum, and of the rest they get by
@@ -108,9 +108,9 @@ fn check_no_one_starves(seed: u64, siblings: u32, sum_ppm: u32) {
     }
     recorded.tree.wake(recorded.nodes[waiting].id);
     let longest = 50_000_u64;
-    let by_shares = u64::from(siblings) * (1000 * longest + TICK_NS + longest);
-    let saved = u64::from(siblings) * (TICK_NS + 2 * longest);
-    let reach = (by_shares + saved) as f64 / (1.0 - f64::from(sum_ppm) / 1e6);
+    let by_shares = u64::from(siblings) * (1000 * longest + SAVED_NS + longest);
+    let minimums = u64::from(siblings) * (TICK_NS + 2 * longest);
+    let reach = (by_shares + minimums) as f64 / (1.0 - f64::from(sum_ppm) / 1e6);
     let mut others_ns = 0;
     for _ in 0..20_000 {
         for _ in 0..3 {

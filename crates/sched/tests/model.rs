@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use common::config;
 use proptest::prelude::*;
-use sched::{CHARGE_MIN_NS, Class, LATENCY_LINGER_NS, LATENCY_TICK_NS, NodeId, NodeSpec, TICK_NS, Tree};
+use sched::{
+    CHARGE_MIN_NS, Class, LATENCY_LINGER_NS, LATENCY_TICK_NS, MISSED_NS_MAX, NodeId, NodeSpec, TICK_NS, Tree,
+};
 
 const UNIT: u128 = 1024;
 
@@ -18,6 +20,8 @@ struct Node {
     spec: NodeSpec,
     put_at: u128,
     charged_ns: u128,
+    /// What it missed asleep and has not caught up on: it pays for half of each charge.
+    missed_ns: u128,
     /// The same of what its minimum paid.
     paid_at: u128,
     paid_ns: u128,
@@ -120,6 +124,13 @@ impl Model {
         self.turn(*a) < self.turn(*b)
     }
 
+    /// Of the two siblings above these leaves, what the first one's may catch up on.
+    fn missed_ns_beside(&self, leaf: NodeId, other: NodeId) -> u64 {
+        let (ours, theirs) = (self.path(leaf), self.path(other));
+        let at = ours.iter().zip(&theirs).find(|(a, b)| a != b).map(|(a, _)| *a);
+        at.map_or(0, |at| self.nodes[&at].missed_ns as u64)
+    }
+
     fn used(&self, parent: NodeId) -> u128 {
         let used_ns = if parent == Tree::ROOT { self.root_used_ns } else { self.nodes[&parent].used_ns };
         used_ns * UNIT / 1_000_000
@@ -158,6 +169,9 @@ impl Model {
         let credit = if node.spec.class == Class::Batch { 0 } else { u128::from(TICK_NS) };
         let floor = now.saturating_sub(credit * UNIT / u128::from(node.spec.shares));
         if node.time() < floor {
+            let missed_ns = node.missed_ns + (floor - node.time()) * u128::from(node.spec.shares) / UNIT;
+            let longest = if node.spec.class == Class::Batch { 0 } else { MISSED_NS_MAX };
+            node.missed_ns = missed_ns.min(longest.into());
             node.put(floor);
         }
     }
@@ -239,7 +253,10 @@ impl Model {
             if !self.eligible(at) {
                 self.lift(at);
             }
-            self.nodes.get_mut(&at).unwrap().charged_ns += u128::from(ns);
+            let node = self.nodes.get_mut(&at).unwrap();
+            let caught_up = node.missed_ns.min(u128::from(ns / 2));
+            node.missed_ns -= caught_up;
+            node.charged_ns += u128::from(ns) - caught_up;
         }
     }
 
@@ -323,12 +340,13 @@ fn apply(step: &Step, tree: &mut Tree, model: &mut Model) -> Option<()> {
             let parent = nth(&parents, at)?;
             let (id, put_at, paid_at) = (tree.add(parent, spec), model.now(parent), model.used(parent));
             let (awake, throttled) = (false, false);
-            let (charged_ns, paid_ns, used_ns, now, active_until_ns) = (0, 0, 0, 0, 0);
+            let (charged_ns, missed_ns, paid_ns, used_ns, now, active_until_ns) = (0, 0, 0, 0, 0, 0);
             let node = Node {
                 parent,
                 spec,
                 put_at,
                 charged_ns,
+                missed_ns,
                 paid_at,
                 paid_ns,
                 used_ns,
@@ -399,6 +417,11 @@ fn check_agreement(tree: &Tree, model: &Model) {
         assert_eq!(tree.poll_ns(leaf), model.poll_ns(leaf), "{leaf:?}");
         for &other in &leaves {
             assert_eq!(tree.precedes(leaf, other), model.precedes(leaf, other), "{leaf:?} before {other:?}");
+            assert_eq!(
+                tree.missed_ns_beside(leaf, other),
+                model.missed_ns_beside(leaf, other),
+                "{leaf:?}, {other:?}"
+            );
         }
     }
     if let Some(picked) = tree.pick() {

@@ -68,6 +68,33 @@ fn a_minimum_acts_on_groups_that_run_and_ends_with_an_alteration() {
     }
 }
 
+/// A group that wakes for a moment now and then uses less than it is due beside one that always has heavy work, whatever its shares,
+/// until it wants more than they say.
+#[test]
+fn who_uses_less_than_it_is_due_is_owed() {
+    let registry = Arc::new(Registry::new(1));
+    let mut groups = Groups::new(registry.clone(), 0, 1);
+    let mut slot_of_new = |name, shares| {
+        let group = registry.create(Group::USERS, &GroupSpec::new(name, shares)).expect("a slot");
+        groups.slot(group)
+    };
+    let (light, heavy) = (slot_of_new("light", 100), slot_of_new("heavy", 100));
+    ready(&mut groups, &registry, heavy, 0);
+    let heavy_node = groups.local(heavy).node;
+    let mut round = |light_ns: u64, heavy_ticks: u64| {
+        groups.wake(light, 0);
+        groups.charge_fast(light, light_ns, true);
+        groups.settle(light);
+        let owed = groups.is_owed_beside(light, heavy_node);
+        let total_ns = groups.local(heavy).heavy_charged_ns + heavy_ticks * TICK_NS;
+        groups.charge_heavy(heavy, total_ns);
+        owed
+    };
+    assert!(!round(TICK_NS, 4), "a newcomer");
+    assert!((0..100).all(|_| round(TICK_NS, 4)), "a fifth of the core");
+    assert!((0..100).map(|_| round(4 * TICK_NS, 1)).skip(50).all(|owed| !owed), "four fifths");
+}
+
 #[test]
 fn events_do_not_wait_while_a_level_of_a_latency_class_is_active() {
     let registry = Arc::new(Registry::new(1));

@@ -6,7 +6,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use proptest::test_runner::{Config, RngSeed};
-use sched::{Budget, CHARGE_MIN_NS, Class, NodeId, NodeSpec, Tree};
+use sched::{Budget, CHARGE_MIN_NS, Class, MISSED_NS_MAX, NodeId, NodeSpec, TICK_NS, Tree};
+
+/// Most that a group may have saved up, ns: its credit, and what it missed.
+pub const SAVED_NS: u64 = TICK_NS + MISSED_NS_MAX as u64;
 
 /// The same cases on every run; a failure prints the shrunk input.
 pub fn config(cases: u32) -> Config {
@@ -166,8 +169,8 @@ impl Recorded {
         self.nodes[at].charged_ns as f64 / f64::from(self.nodes[at].spec.shares)
     }
 
-    /// Longest piece and credit, ÷ shares: how far a node's clock may stand from its siblings'.
-    pub fn reach(&self, at: usize, credit_ns: u64) -> f64 {
-        (self.nodes[at].longest_ns + credit_ns) as f64 / f64::from(self.nodes[at].spec.shares)
+    /// Longest piece and what was saved up, ÷ shares: how far what a node was served may stand from its siblings'.
+    pub fn reach(&self, at: usize, saved_ns: u64) -> f64 {
+        (self.nodes[at].longest_ns + saved_ns) as f64 / f64::from(self.nodes[at].spec.shares)
     }
 }
