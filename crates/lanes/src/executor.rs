@@ -231,7 +231,7 @@ impl Core {
         let began_ns = sys::monotonic_ns();
         let outside_ns = self.charge_outside(began_ns, slept);
         // From whom the core was taken back and what that cost, until it turns out to have been for an event.
-        let mut looked = self.handed.get().map(|handed| (handed.node, outside_ns));
+        let mut looked = self.handed.get().map(|handed| (handed.slot, outside_ns));
         self.take_back(began_ns);
         self.disk_turn(Some(cx));
         let mut now_ns = began_ns;

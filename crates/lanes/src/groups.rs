@@ -42,6 +42,8 @@ pub(crate) struct Local {
     pub(crate) fast_since_heavy_ns: u64,
     /// Since when it has waited for its turn, if it is ready, ns.
     ready_since_ns: u64,
+    /// One of the users' groups.
+    is_level: bool,
     /// A level of a latency class: what it waits for is looked for at once.
     is_prompt: bool,
     cpu_limit_ppm: u32,
@@ -165,6 +167,7 @@ impl Groups {
             heavy: false,
             fast_since_heavy_ns: 0,
             ready_since_ns: 0,
+            is_level: parent == self.parents[0],
             is_prompt: is_prompt(found),
             cpu_limit_ppm: found.cpu_limit_ppm(),
             cap: Cap::new(),
@@ -274,10 +277,12 @@ impl Groups {
         self.prompt_until_ns > now_ns
     }
 
-    /// Whether a group uses less than it is due beside the one that had the core: its events are then seen sooner.
-    pub(crate) fn is_owed_beside(&self, slot: usize, had_it: NodeId) -> bool {
-        let local = self.locals[slot].as_ref().expect("slots in use are filled");
-        self.tree.missed_ns_beside(local.node, had_it) > 0
+    /// Whether a level uses less than it is due beside another one, which had the core: its events are then seen sooner. Not
+    /// beside flushes and merges: they must keep up, and what looking takes from them is taken from those who write.
+    pub(crate) fn is_owed_beside(&self, slot: usize, had_it: usize) -> bool {
+        let level = |slot: usize| self.locals.get(slot)?.as_ref().filter(|local| local.is_level);
+        let (Some(local), Some(other)) = (level(slot), level(had_it)) else { return false };
+        self.tree.missed_ns_beside(local.node, other.node) > 0
     }
 
     /// Looks whether there is heavy work of a group.

@@ -80,19 +80,20 @@ fn who_uses_less_than_it_is_due_is_owed() {
     };
     let (light, heavy) = (slot_of_new("light", 100), slot_of_new("heavy", 100));
     ready(&mut groups, &registry, heavy, 0);
-    let heavy_node = groups.local(heavy).node;
-    let mut round = |light_ns: u64, heavy_ticks: u64| {
+    let round = |groups: &mut Groups, light_ns: u64, heavy_ticks: u64| {
         groups.wake(light, 0);
         groups.charge_fast(light, light_ns, true);
         groups.settle(light);
-        let owed = groups.is_owed_beside(light, heavy_node);
+        let owed = groups.is_owed_beside(light, heavy);
         let total_ns = groups.local(heavy).heavy_charged_ns + heavy_ticks * TICK_NS;
         groups.charge_heavy(heavy, total_ns);
         owed
     };
-    assert!(!round(TICK_NS, 4), "a newcomer");
-    assert!((0..100).all(|_| round(TICK_NS, 4)), "a fifth of the core");
-    assert!((0..100).map(|_| round(4 * TICK_NS, 1)).skip(50).all(|owed| !owed), "four fifths");
+    assert!(!round(&mut groups, TICK_NS, 4), "a newcomer");
+    assert!((0..100).all(|_| round(&mut groups, TICK_NS, 4)), "a fifth of the core");
+    let flush = groups.slot(Group::FLUSH);
+    assert!(!groups.is_owed_beside(light, flush) && !groups.is_owed_beside(flush, heavy), "levels only");
+    assert!((0..100).map(|_| round(&mut groups, 4 * TICK_NS, 1)).skip(50).all(|owed| !owed), "four fifths");
 }
 
 #[test]
