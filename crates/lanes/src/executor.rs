@@ -69,6 +69,15 @@ struct Listed {
     free: Vec<usize>,
 }
 
+/// A core that was handed over was taken back.
+#[derive(Clone, Copy)]
+struct Look {
+    at_ns: u64,
+    /// The slot of the group whose heavy work had the core.
+    had_it: usize,
+    cost_ns: u64,
+}
+
 /// How a turn ends.
 enum Next {
     /// Look at the poller, and come back.
@@ -229,9 +238,7 @@ impl Core {
 
     fn turn(&self, cx: &mut Context<'_>, slept: bool) -> Next {
         let began_ns = sys::monotonic_ns();
-        let outside_ns = self.charge_outside(began_ns, slept);
-        // From whom the core was taken back and what that cost, until it turns out to have been for an event.
-        let mut looked = self.handed.get().map(|handed| (handed.slot, outside_ns));
+        let mut look = self.charge_outside(began_ns, slept);
         self.take_back(began_ns);
         self.disk_turn(Some(cx));
         let mut now_ns = began_ns;
@@ -251,27 +258,24 @@ impl Core {
                         continue;
                     }
                     self.handover.borrow_mut().revoke(&self.shared, now_ns);
+                    self.pay(look, None);
                     break Next::Sleep(self.next_event_ns(None));
                 }
                 Choice::Fast(slot, slice_ns) => {
-                    if let Some((had_it, cost_ns)) = looked.take() {
-                        let owed = self.groups.borrow().is_owed_beside(slot, had_it);
-                        let mut moderation = self.moderation.get();
-                        moderation.found(began_ns, cost_ns, owed);
-                        self.moderation.set(moderation);
-                    }
+                    self.pay(look.take(), Some(slot));
                     now_ns = self.run_slice(slot, slice_ns, now_ns);
                 }
                 Choice::Heavy(slot, budget_ns) => {
                     if self.disk_turn(None) {
                         continue; // who was answered may be owed more
                     }
+                    self.pay(look.take(), None);
                     let mut groups = self.groups.borrow_mut();
                     let mut handover = self.handover.borrow_mut();
                     match handover.hand_over(&self.shared, &mut groups, slot, budget_ns, now_ns) {
                         Some(handed) => {
                             self.handed.set(Some(handed));
-                            let each_event = groups.has_prompt(now_ns);
+                            let each_event = groups.sees_each_event(slot, now_ns);
                             drop((groups, handover));
                             let until_ns = self.next_event_ns(Some(handed.until_ns));
                             break match self.moderation.get().not_before_ns(now_ns) {
@@ -344,18 +348,36 @@ impl Core {
         [until_ns, unthrottle_ns, disk_ns].into_iter().flatten().min()
     }
 
-    /// What passed since the last reading was tokio's: `control` pays, or who woke the core. How much it was, ns.
-    fn charge_outside(&self, now_ns: u64, slept: bool) -> u64 {
+    /// What passed since the last reading was tokio's: `control` pays, or who woke the core. If the core was handed over it may have been a
+    /// look, which is to be paid once it shows whose event it was for.
+    fn charge_outside(&self, now_ns: u64, slept: bool) -> Option<Look> {
         let cpu_ns = sys::thread_cpu_ns();
-        let outside_ns = cpu_ns.saturating_sub(self.charged_cpu_ns.get());
-        if outside_ns > 0 {
-            let mut groups = self.groups.borrow_mut();
-            let payer = groups.wakes_core(self.handed.get(), slept, now_ns);
-            let payer = payer.unwrap_or_else(|| groups.slot(Group::CONTROL));
-            groups.charge_fast(payer, outside_ns, false);
-            self.charged_cpu_ns.set(cpu_ns);
+        let cost_ns = cpu_ns.saturating_sub(self.charged_cpu_ns.get());
+        if cost_ns == 0 {
+            return None;
         }
-        outside_ns
+        self.charged_cpu_ns.set(cpu_ns);
+        let mut groups = self.groups.borrow_mut();
+        let payer = match (groups.wakes_core(self.handed.get(), slept, now_ns), self.handed.get()) {
+            (Some(payer), _) => payer,
+            (None, Some(handed)) => return Some(Look { at_ns: now_ns, had_it: handed.slot, cost_ns }),
+            (None, None) => groups.slot(Group::CONTROL),
+        };
+        groups.charge_fast(payer, cost_ns, false);
+        None
+    }
+
+    /// A look is paid by the group that it found something to do for; if there was none, by `control`.
+    fn pay(&self, look: Option<Look>, found: Option<usize>) {
+        let Some(Look { at_ns, had_it, cost_ns }) = look else { return };
+        let mut groups = self.groups.borrow_mut();
+        if let Some(slot) = found {
+            let mut moderation = self.moderation.get();
+            moderation.found(at_ns, cost_ns, groups.is_owed_beside(slot, had_it));
+            self.moderation.set(moderation);
+        }
+        let payer = found.unwrap_or_else(|| groups.slot(Group::CONTROL));
+        groups.charge_fast(payer, cost_ns, false);
     }
 
     /// CPU used for a group by threads of the disk pool.

@@ -272,17 +272,22 @@ impl Groups {
         true
     }
 
-    /// Whether a prompt group woke within the last second: events are not to wait then.
-    pub(crate) fn has_prompt(&self, now_ns: u64) -> bool {
-        self.prompt_until_ns > now_ns
+    /// Whether events are not to wait at all while this group's heavy work has the core: a prompt group woke within the last second, and it
+    /// is a level's work. (Flushes and merges must keep up.)
+    pub(crate) fn sees_each_event(&self, had_by: usize, now_ns: u64) -> bool {
+        self.prompt_until_ns > now_ns && self.level(had_by).is_some()
     }
 
-    /// Whether a level uses less than it is due beside another one, which had the core: its events are then seen sooner. Not
-    /// beside flushes and merges: they must keep up, and what looking takes from them is taken from those who write.
+    /// The group in this slot, if it is a level.
+    fn level(&self, slot: usize) -> Option<&Local> {
+        self.locals.get(slot)?.as_ref().filter(|local| local.is_level)
+    }
+
+    /// Whether a level has CPU to catch up on beside another one, which had the core: its events are then seen sooner. Not
+    /// beside flushes and merges, which must keep up; nor if it has a hard limit, and so may not have what it missed.
     pub(crate) fn is_owed_beside(&self, slot: usize, had_it: usize) -> bool {
-        let level = |slot: usize| self.locals.get(slot)?.as_ref().filter(|local| local.is_level);
-        let (Some(local), Some(other)) = (level(slot), level(had_it)) else { return false };
-        self.tree.missed_ns_beside(local.node, other.node) > 0
+        let owed = |local: &Local| local.cpu_limit_ppm == 0 && self.tree.missed_ns(local.node) > 0;
+        slot != had_it && self.level(had_it).is_some() && self.level(slot).is_some_and(owed)
     }
 
     /// Looks whether there is heavy work of a group.

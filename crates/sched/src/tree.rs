@@ -133,6 +133,7 @@ impl Tree {
         let above = &mut self.nodes[parent.0 as usize];
         assert!(above.live && !above.awake && !above.throttled, "{parent:?} cannot take children");
         above.children += 1;
+        above.clock.missed_ns = 0;
         let (depth, siblings) = (above.depth + 1, above.children as usize);
         let now = self.catch_up(parent.0);
         self.heaps[parent.0 as usize].make_room(siblings);
@@ -191,6 +192,7 @@ impl Tree {
             self.eligible_latency_leaves += u32::from(spec.class == Class::Latency);
         }
         if spec.class == Class::Batch {
+            self.nodes[node.0 as usize].clock.missed_ns = 0;
             self.lingering.forget(node.0);
         }
     }
@@ -262,35 +264,13 @@ impl Tree {
     /// if only `candidate` is eligible. What `running` used since it was picked counts only once it has been charged.
     #[must_use]
     pub fn precedes(&self, candidate: NodeId, running: NodeId) -> bool {
-        if candidate == running || !self.is_eligible(candidate) {
+        let (mut a, mut b) = (candidate.0, running.0);
+        if a == b || !self.is_eligible(candidate) {
             return false;
         }
         if !self.is_eligible(running) {
             return true;
         }
-        let (a, b) = self.where_they_meet(candidate, running);
-        let parent = self.nodes[a as usize].parent;
-        let turn = |at: u32| match self.minimums.owed(parent, at) {
-            Some(paid) => (false, paid, at),
-            None => (true, self.nodes[at as usize].clock.time, at),
-        };
-        turn(a) < turn(b)
-    }
-
-    /// CPU time (ns) that a leaf may catch up on beside another one, both as compared where their paths meet: while there is any, it uses
-    /// less than it is due. None beside itself.
-    #[must_use]
-    pub fn missed_ns_beside(&self, leaf: NodeId, other: NodeId) -> u64 {
-        if leaf == other {
-            return 0;
-        }
-        let (at, _) = self.where_they_meet(leaf, other);
-        self.nodes[at as usize].clock.missed_ns.into()
-    }
-
-    /// The two siblings that are, or are above, these nodes.
-    fn where_they_meet(&self, a: NodeId, b: NodeId) -> (u32, u32) {
-        let (mut a, mut b) = (a.0, b.0);
         while self.nodes[a as usize].parent != self.nodes[b as usize].parent {
             let (over_a, over_b) = (self.nodes[a as usize].depth, self.nodes[b as usize].depth);
             if over_a >= over_b {
@@ -300,7 +280,18 @@ impl Tree {
                 b = self.nodes[b as usize].parent;
             }
         }
-        (a, b)
+        let parent = self.nodes[a as usize].parent;
+        let turn = |at: u32| match self.minimums.owed(parent, at) {
+            Some(paid) => (false, paid, at),
+            None => (true, self.nodes[at as usize].clock.time, at),
+        };
+        turn(a) < turn(b)
+    }
+
+    /// CPU time (ns) that a node may catch up on beside its siblings; none above leaves.
+    #[must_use]
+    pub fn missed_ns(&self, node: NodeId) -> u64 {
+        self.live(node).clock.missed_ns.into()
     }
 
     /// Charges a dispatch: the measured CPU time, at least [`CHARGE_MIN_NS`], to the leaf and all above it. Also right
@@ -431,9 +422,11 @@ impl Tree {
 }
 
 impl Node {
+    /// The wake-up rule. Only leaves catch up on what they missed: among what is above them, those who do would for those who renounce it.
     fn wake(&mut self, now: u128) {
-        let Node { class, shares, .. } = *self;
-        self.clock.wake(now, class.credit_ns(), class.missed_max_ns(), shares.into());
+        let Node { class, shares, children, .. } = *self;
+        let missed_max_ns = if children == 0 { class.missed_max_ns() } else { 0 };
+        self.clock.wake(now, class.credit_ns(), missed_max_ns, shares.into());
     }
 
     fn new(parent: u32, depth: u16, shares: u16, class: Class, time: u128) -> Node {

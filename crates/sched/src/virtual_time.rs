@@ -19,8 +19,9 @@ pub const SHARES_MAX: u32 = 1000;
 /// others pay for the switches it causes.
 pub const CHARGE_MIN_NS: u64 = 1_000;
 
-/// Most CPU time that a group catches up on after it slept, ns: more than a client's level misses on a core while an answer is on the
-/// way or a query's part of another core is waited for, and little beside what it missed overnight.
+/// Most CPU time that a group catches up on after it slept, ns. A query of 20 to 50 ms leaves a core for 2 to 5 ms while its answer is on the
+/// way or its part of another core is waited for, of which its level is due less than four times as much beside one with a quarter of its shares; and
+/// who slept overnight has at most twice its shares for 40 ms of CPU.
 pub const MISSED_NS_MAX: u32 = 20_000_000;
 
 /// Units of virtual time in one nanosecond of CPU at one share, as a power of two.

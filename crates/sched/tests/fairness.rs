@@ -60,6 +60,7 @@ fn check_shares_exact(seed: u64, nodes: usize) {
         recorded.tree.wake(recorded.nodes[leaf].id);
     }
 
+    let saved = [a, b].map(|at| TICK_NS + recorded.tree.missed_ns(recorded.nodes[at].id));
     let (mut least, mut most) = (f64::MAX, f64::MIN);
     let (served_a, served_b) = (recorded.served(a), recorded.served(b));
     for _ in 0..1_000 {
@@ -69,7 +70,7 @@ fn check_shares_exact(seed: u64, nodes: usize) {
         assert!(ran.is_some(), "two leaves are awake");
         let ahead = (recorded.served(a) - served_a) - (recorded.served(b) - served_b);
         (least, most) = (least.min(ahead), most.max(ahead));
-        let bound = recorded.reach(a, SAVED_NS) + recorded.reach(b, SAVED_NS) + ROUNDING;
+        let bound = recorded.reach(a, saved[0]) + recorded.reach(b, saved[1]) + ROUNDING;
         assert!(most.max(0.0) - least.min(0.0) <= bound, "{} > {bound}", most - least);
     }
 }
@@ -121,20 +122,21 @@ fn check_no_one_starves(seed: u64, siblings: u32) {
     recorded.tree.wake(recorded.nodes[waiting].id);
     let longest = 50_000_u64;
     let mut others_ns = 0;
-    for _ in 0..20_000 {
+    let reach = u64::from(siblings) * (1000 * longest + SAVED_NS + longest);
+    let mut all_ns = 0;
+    while all_ns < 3 * reach {
         for _ in 0..3 {
             let other = random.within(2, recorded.nodes.len() as u64) as usize;
             let id = recorded.nodes[other].id;
             if random.one_in(2) { recorded.tree.wake(id) } else { recorded.tree.idle(id) }
         }
         let before = recorded.nodes[waiting].picks;
-        let ran = random.piece_ns(longest);
+        let ran = random.within(longest / 2, longest);
         recorded.run(ran);
-        others_ns += ran.max(CHARGE_MIN_NS);
+        (others_ns, all_ns) = (others_ns + ran, all_ns + ran);
         if recorded.nodes[waiting].picks > before {
             others_ns = 0;
         }
-        let reach = u64::from(siblings) * (1000 * longest + SAVED_NS + longest);
         assert!(others_ns <= reach, "waited for {others_ns} > {reach}");
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Random, Recorded, SAVED_NS, config};
 use proptest::prelude::*;
-use sched::{CHARGE_MIN_NS, Class, NodeSpec, TICK_NS, Tree};
+use sched::{Class, MISSED_NS_MAX, NodeSpec, TICK_NS, Tree};
 
 /// Rounding of one clock, in ns: a unit of a minimum's clock is 1 µs of its parent's CPU.
 const ROUNDING: f64 = 1_000.0;
@@ -54,8 +54,9 @@ fn served_by_shares(recorded: &Recorded, at: usize) -> f64 {
     (node.charged_ns as f64 - minimum_ns) / f64::from(node.spec.shares)
 }
 
-/// How far that may stand from a sibling's: as without minimums, and what one may be owed and owe of its minimum.
-fn reach(recorded: &Recorded, at: usize) -> f64 {
+/// How far that may stand from a sibling's: as without minimums, and what one may be owed and owe of its minimum; `missed_ns` is what it may
+/// catch up on.
+fn reach(recorded: &Recorded, at: usize, missed_ns: u64) -> f64 {
     let minimums = recorded.nodes.iter().filter(|node| node.spec.min_ppm > 0).count() as f64;
     let longest = recorded.nodes[1].longest_ns as f64;
     let node = &recorded.nodes[at];
@@ -63,7 +64,7 @@ fn reach(recorded: &Recorded, at: usize) -> f64 {
         0 => 0.0,
         _ => minimums * (TICK_NS as f64 + longest + ROUNDING) + longest,
     };
-    recorded.reach(at, SAVED_NS) + owed / f64::from(node.spec.shares)
+    recorded.reach(at, TICK_NS + missed_ns) + owed / f64::from(node.spec.shares)
 }
 
 /// Two siblings, both backlogged from some moment on, whatever the others do: each gets its minimum, and of the rest they get by
@@ -84,6 +85,7 @@ fn check_exact(seed: u64, children: usize) {
         recorded.tree.wake(recorded.nodes[leaf].id);
     }
     let [a, b] = kept;
+    let missed_ns = kept.map(|at| recorded.tree.missed_ns(recorded.nodes[at].id));
     let (mut least, mut most) = (0.0_f64, 0.0_f64);
     let start = served_by_shares(&recorded, a) - served_by_shares(&recorded, b);
     for _ in 0..2_000 {
@@ -92,7 +94,7 @@ fn check_exact(seed: u64, children: usize) {
         recorded.run_while(ran_ns, |recorded| disturb(recorded, &mut random, &kept)).expect("two are awake");
         let ahead = served_by_shares(&recorded, a) - served_by_shares(&recorded, b) - start;
         (least, most) = (least.min(ahead), most.max(ahead));
-        let bound = reach(&recorded, a) + reach(&recorded, b) + ROUNDING;
+        let bound = reach(&recorded, a, missed_ns[0]) + reach(&recorded, b, missed_ns[1]) + ROUNDING;
         assert!(most - least <= bound, "{} > {bound}", most - least);
     }
 }
@@ -111,17 +113,17 @@ fn check_no_one_starves(seed: u64, siblings: u32, sum_ppm: u32) {
     let by_shares = u64::from(siblings) * (1000 * longest + SAVED_NS + longest);
     let minimums = u64::from(siblings) * (TICK_NS + 2 * longest);
     let reach = (by_shares + minimums) as f64 / (1.0 - f64::from(sum_ppm) / 1e6);
-    let mut others_ns = 0;
-    for _ in 0..20_000 {
+    let (mut others_ns, mut all_ns) = (0, 0);
+    while all_ns as f64 <= 3.0 * reach {
         for _ in 0..3 {
             let other = random.within(2, recorded.nodes.len() as u64) as usize;
             let id = recorded.nodes[other].id;
             if random.one_in(2) { recorded.tree.wake(id) } else { recorded.tree.idle(id) }
         }
         let before = recorded.nodes[waiting].picks;
-        let ran = random.piece_ns(longest);
+        let ran = random.within(longest / 2, longest);
         recorded.run(ran);
-        others_ns += ran.max(CHARGE_MIN_NS);
+        (others_ns, all_ns) = (others_ns + ran, all_ns + ran);
         if recorded.nodes[waiting].picks > before {
             others_ns = 0;
         }
@@ -152,7 +154,7 @@ fn check_naps_gain_at_most_the_bound(seed: u64, napper: NodeSpec, worker_shares:
         let ran_ns = random.piece_ns(700_000);
         recorded.run_while(ran_ns, |recorded| toggle(recorded, random.one_in(nap)));
     }
-    let bound = reach(&recorded, sleeper) + reach(&recorded, worker) + ROUNDING;
+    let bound = reach(&recorded, sleeper, MISSED_NS_MAX.into()) + reach(&recorded, worker, 0) + ROUNDING;
     let mut least = f64::MAX;
     for ahead in since {
         least = least.min(ahead);

@@ -124,13 +124,6 @@ impl Model {
         self.turn(*a) < self.turn(*b)
     }
 
-    /// Of the two siblings above these leaves, what the first one's may catch up on.
-    fn missed_ns_beside(&self, leaf: NodeId, other: NodeId) -> u64 {
-        let (ours, theirs) = (self.path(leaf), self.path(other));
-        let at = ours.iter().zip(&theirs).find(|(a, b)| a != b).map(|(a, _)| *a);
-        at.map_or(0, |at| self.nodes[&at].missed_ns as u64)
-    }
-
     fn used(&self, parent: NodeId) -> u128 {
         let used_ns = if parent == Tree::ROOT { self.root_used_ns } else { self.nodes[&parent].used_ns };
         used_ns * UNIT / 1_000_000
@@ -164,13 +157,13 @@ impl Model {
     }
 
     fn lift(&mut self, id: NodeId) {
-        let now = self.now(self.nodes[&id].parent);
+        let (now, leaf) = (self.now(self.nodes[&id].parent), self.is_leaf(id));
         let node = self.nodes.get_mut(&id).unwrap();
         let credit = if node.spec.class == Class::Batch { 0 } else { u128::from(TICK_NS) };
         let floor = now.saturating_sub(credit * UNIT / u128::from(node.spec.shares));
         if node.time() < floor {
             let missed_ns = node.missed_ns + (floor - node.time()) * u128::from(node.spec.shares) / UNIT;
-            let longest = if node.spec.class == Class::Batch { 0 } else { MISSED_NS_MAX };
+            let longest = if node.spec.class == Class::Batch || !leaf { 0 } else { MISSED_NS_MAX };
             node.missed_ns = missed_ns.min(longest.into());
             node.put(floor);
         }
@@ -227,6 +220,7 @@ impl Model {
         let gets_minimum = node.spec.min_ppm != spec.min_ppm;
         node.spec = spec;
         if spec.class == Class::Batch {
+            node.missed_ns = 0;
             self.gone_until_ns = self.gone_until_ns.max(std::mem::take(&mut node.active_until_ns));
         }
         if gets_minimum && self.eligible(id) {
@@ -355,6 +349,7 @@ fn apply(step: &Step, tree: &mut Tree, model: &mut Model) -> Option<()> {
                 throttled,
                 active_until_ns,
             };
+            model.nodes.entry(parent).and_modify(|above| above.missed_ns = 0);
             let taken = model.nodes.insert(id, node);
             assert!(taken.is_none(), "{id:?} given twice");
         }
@@ -415,13 +410,9 @@ fn check_agreement(tree: &Tree, model: &Model) {
         assert_eq!(tree.is_throttled(leaf), model.nodes[&leaf].throttled);
         assert_eq!(tree.backlogged_beside(leaf), eligible.iter().any(|&other| other != leaf));
         assert_eq!(tree.poll_ns(leaf), model.poll_ns(leaf), "{leaf:?}");
+        assert_eq!(u128::from(tree.missed_ns(leaf)), model.nodes[&leaf].missed_ns, "{leaf:?}");
         for &other in &leaves {
             assert_eq!(tree.precedes(leaf, other), model.precedes(leaf, other), "{leaf:?} before {other:?}");
-            assert_eq!(
-                tree.missed_ns_beside(leaf, other),
-                model.missed_ns_beside(leaf, other),
-                "{leaf:?}, {other:?}"
-            );
         }
     }
     if let Some(picked) = tree.pick() {

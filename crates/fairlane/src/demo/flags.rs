@@ -1,12 +1,13 @@
 //! The command line of `fairlane demo`.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use super::DemoError;
 use super::figures::Subject;
 use super::loads::Shape;
 use super::olap::{self, Part};
+use super::{DemoError, flush};
 
 /// What `--help` prints.
 pub(super) const HELP: &str = "fairlane demo: what the server does, shown on this machine with real load
@@ -24,7 +25,9 @@ fairlane demo olap [flags]         queries beside queries: shares, a hard limit,
   --only NAME      of olap only shares, cap or latency
   --rows N         of olap: rows of the table in the shape of ClickBench's [200000, quick 50000]
   --scale N        of olap: scale of TPC-H [0.05, quick 0.01]
-  --seconds N      of olap: length of a phase; those of shares are three times as long [8, quick 2]
+  --seconds N      of olap: length of a phase; those of shares are three times as long [8, quick 2];
+                   of flush: length of a phase, whole seconds from 5 to 120 [30, quick 5]
+  --phases N       of flush: phases with controllers, and half as many without [12, quick 6]
   --picture FILE   the main figure alone, as an SVG file (levels only)
   --from FILE      run nothing: table and report again from the figures that --json wrote
   --keep           leave the temporary folder behind, with the server's log and data
@@ -47,6 +50,8 @@ pub(super) struct Options {
     pub(super) help: bool,
     /// Sizes and parts of the demo of queries.
     pub(super) olap: olap::Asked,
+    /// Phases of the demo of flushes.
+    pub(super) flush: flush::Asked,
 }
 
 /// The subject that the first word names, and the flags behind it.
@@ -62,6 +67,9 @@ fn subject(args: &[String]) -> (Subject, &[String]) {
 const ROWS_MAX: u64 = 1_000_000_000;
 const SCALE_MAX: f64 = 1000.0;
 const SECONDS_MAX: f64 = 3600.0;
+const PHASES_MAX: usize = 1000;
+/// Phases of the demo of flushes: a part of each is not counted, and memtables are to be flushed in the rest; and what is written in one of them waits in memory.
+const FLUSH_SECONDS: RangeInclusive<u32> = 5..=120;
 
 /// A number above zero, up to the most it may be.
 fn positive<N: FromStr + PartialOrd + Default + Display>(
@@ -72,6 +80,27 @@ fn positive<N: FromStr + PartialOrd + Default + Display>(
     let found = text.parse::<N>().ok().filter(|found| *found > N::default() && *found <= most);
     found.ok_or_else(|| {
         DemoError::Usage(format!("{name} wants a number above 0, and at most {most}: not `{text}`."))
+    })
+}
+
+fn flush_seconds(name: &str, text: &str) -> Result<f64, DemoError> {
+    let found = text.parse().ok().filter(|found| FLUSH_SECONDS.contains(found));
+    found.map(f64::from).ok_or_else(|| {
+        let (least, most) = FLUSH_SECONDS.into_inner();
+        DemoError::Usage(format!(
+            "{name} of the demo of flushes wants whole seconds, {least} to {most}: not `{text}`."
+        ))
+    })
+}
+
+fn flush_phases(name: &str, text: &str) -> Result<usize, DemoError> {
+    let found = positive(name, text, PHASES_MAX)?;
+    let enough = (found >= flush::PHASES_MIN).then_some(found);
+    enough.ok_or_else(|| {
+        DemoError::Usage(format!(
+            "{name} wants {} at least, so that there are two to compare: not `{text}`.",
+            flush::PHASES_MIN
+        ))
     })
 }
 
@@ -96,6 +125,7 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
         keep: false,
         help: false,
         olap: olap::Asked::default(),
+        flush: flush::Asked::default(),
     };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -116,6 +146,10 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
             "--only" => options.olap.only = Some(part(&value()?)?),
             "--rows" => options.olap.rows = Some(positive(name, &value()?, ROWS_MAX)?),
             "--scale" => options.olap.scale = Some(positive(name, &value()?, SCALE_MAX)?),
+            "--seconds" if subject == Subject::Flush => {
+                options.flush.seconds = Some(flush_seconds(name, &value()?)?);
+            }
+            "--phases" => options.flush.phases = Some(flush_phases(name, &value()?)?),
             "--seconds" => options.olap.seconds = Some(positive(name, &value()?, SECONDS_MAX)?),
             "--quick" => options.quick = true,
             "--keep" => options.keep = true,
@@ -131,8 +165,11 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
         return Err(DemoError::Usage(why.to_string()));
     }
     if options.subject != Subject::Olap && options.olap != olap::Asked::default() {
-        let why =
-            "--only, --rows, --scale and --seconds are of the demo of queries alone: `fairlane demo olap`.";
+        let why = "--only, --rows, --scale and --seconds are of the demo of queries (--seconds of that of flushes too): `fairlane demo olap`.";
+        return Err(DemoError::Usage(why.to_string()));
+    }
+    if options.subject != Subject::Flush && options.flush != flush::Asked::default() {
+        let why = "--phases is of the demo of flushes alone: `fairlane demo flush`.";
         return Err(DemoError::Usage(why.to_string()));
     }
     if options.from.is_some() && options.subject != Subject::Levels {
@@ -182,6 +219,15 @@ mod tests {
         check("olap --scale NaN", Err("--scale"));
         check("olap --seconds 1e9", Err("--seconds"));
         check("olap --only cpu", Err("cpu"));
+        check("flush --seconds 6 --phases 30", Ok((false, "report.html", None)));
+        for seconds in ["4", "6.5", "121", "-1"] {
+            check(&format!("flush --seconds {seconds}"), Err("whole seconds, 5 to 120"));
+        }
+        for phases in ["0", "3", "1001", "2.5"] {
+            check(&format!("flush --phases {phases}"), Err("--phases"));
+        }
+        check("flush --rows 5", Err("fairlane demo olap"));
+        check("olap --phases 3", Err("fairlane demo flush"));
         check("olap --only cap --rows 5 --scale 0.5 --seconds 2.5", Ok((false, "report.html", None)));
     }
 

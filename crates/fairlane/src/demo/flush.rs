@@ -15,7 +15,7 @@ use super::figures::{Capacity, Chapter, Run, Series, StoragePoint, Window, Windo
 use super::loads::KEYSPACE;
 use super::metrics::now_s;
 use super::server::ADMIN;
-use super::stage::Stage;
+use super::stage::{Stage, Times};
 
 /// The load in reports.
 pub(super) const WRITES: &str = "writes";
@@ -48,6 +48,28 @@ const WARMUP_S: f64 = 1.0;
 const CONNECT_S: f64 = 0.3;
 /// Of what is written while background work runs, what may be while it is held back: what was under way.
 const HELD_PART_MAX: f64 = 0.05;
+
+/// Of so many phases in a row one is running and the next one held back, whichever comes first.
+pub(super) const PHASES_MIN: usize = 4;
+
+/// What the command line asked for, of the phases.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Asked {
+    /// The length of each.
+    pub(super) seconds: Option<f64>,
+    /// How many with controllers.
+    pub(super) phases: Option<usize>,
+}
+
+impl Asked {
+    /// These times, but for what was asked for.
+    pub(super) fn times(self, times: Times) -> Times {
+        let background_phases = self
+            .phases
+            .map_or(times.background_phases, |phases| (phases, phases.div_ceil(2).max(PHASES_MIN)));
+        Times { background: self.seconds.unwrap_or(times.background), background_phases, ..times }
+    }
+}
 
 /// Flags of the server whose capacity is looked for.
 pub(super) fn flags() -> Vec<String> {

@@ -47,7 +47,7 @@ const QUICK: Times = Times {
     settle: 1.0,
     shares: 3.0,
     background: 5.0,
-    background_phases: (6, 3),
+    background_phases: (6, 4),
 };
 const FULL: Times = Times {
     rows: 100_000,
@@ -116,7 +116,7 @@ impl Stage {
             probe,
             admin,
             server,
-            times: if options.quick { QUICK } else { FULL },
+            times: options.flush.times(if options.quick { QUICK } else { FULL }),
             olap: options.olap.sizes(options.quick),
             shape: options.shape,
             reads_per_s: 0.0,

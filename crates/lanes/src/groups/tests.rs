@@ -82,9 +82,9 @@ fn who_uses_less_than_it_is_due_is_owed() {
     ready(&mut groups, &registry, heavy, 0);
     let round = |groups: &mut Groups, light_ns: u64, heavy_ticks: u64| {
         groups.wake(light, 0);
+        let owed = groups.is_owed_beside(light, heavy);
         groups.charge_fast(light, light_ns, true);
         groups.settle(light);
-        let owed = groups.is_owed_beside(light, heavy);
         let total_ns = groups.local(heavy).heavy_charged_ns + heavy_ticks * TICK_NS;
         groups.charge_heavy(heavy, total_ns);
         owed
@@ -101,17 +101,20 @@ fn events_do_not_wait_while_a_level_of_a_latency_class_is_active() {
     let registry = Arc::new(Registry::new(1));
     let mut groups = Groups::new(registry.clone(), 0, 1);
     let now_ns = 5_000_000_000;
+    let [queries, flush] = [Group::DEFAULT, Group::FLUSH].map(|group| groups.slot(group));
     let mut wakes = |group: Group| {
         let slot = groups.slot(group);
         groups.wake(slot, now_ns);
-        groups.has_prompt(now_ns)
+        groups.sees_each_event(queries, now_ns)
     };
     let class = Class::Latency;
     let level = registry.create(Group::USERS, &GroupSpec { class, ..GroupSpec::new("level", 100) });
     // The log's own class is about its slices.
     assert!(![Group::LOG, Group::CONTROL, Group::DEFAULT].map(&mut wakes).contains(&true));
     assert!(wakes(level.expect("a slot")));
-    assert!(groups.has_prompt(now_ns + 900_000_000) && !groups.has_prompt(now_ns + 1_100_000_000));
+    let sees = |had_by, after_ms: u64| groups.sees_each_event(had_by, now_ns + after_ms * 1_000_000);
+    assert!(sees(queries, 900) && !sees(queries, 1_100));
+    assert!(!sees(flush, 0), "flushes must keep up");
 }
 
 /// Who waited for whom, µs, of two levels with fast work and one that comes and goes: turns of 50, 100 and 150 µs.

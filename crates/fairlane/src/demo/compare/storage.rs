@@ -1,5 +1,5 @@
-//! What flushes, compactions and their controllers did to writes. Phases alternate within one run, and each kind is told by the
-//! median of its phases: the p99 of one phase alone varies more from pauses of the machine than from anything shown here.
+//! What flushes, compactions and their controllers did to writes. Phases alternate within one run, each is compared with its neighbour, and the
+//! median of these pairs is what counts: the p99 of one phase alone varies more from pauses of the machine than from anything shown here.
 
 use super::super::compaction::temporary;
 use super::super::figures::{Chapter, Outcome, Window};
@@ -30,9 +30,32 @@ fn p99s(chapter: &Chapter, kind: &str) -> Vec<f64> {
     phases.filter_map(|window| window.latency(WRITES)).map(|latency| latency.p99_us).collect()
 }
 
-/// 99th percentile of writes beside flushes and compactions, over that while these are held back.
+/// 99th percentile of writes beside flushes and compactions, over that while these are held back: of each phase and the one after it.
+fn pairs(chapter: &Chapter) -> Vec<f64> {
+    let p99 = |window: &Window| window.latency(WRITES).map(|latency| latency.p99_us);
+    let pairs = chapter.windows.windows(2).filter(|pair| pair[0].label == RUNNING && pair[1].label == HELD);
+    pairs.filter_map(|pair| ratio(p99(&pair[0]), p99(&pair[1]))).collect()
+}
+
+/// The median of these.
 pub(in crate::demo) fn harm(chapter: &Chapter) -> Option<f64> {
-    ratio(median(p99s(chapter, RUNNING)), median(p99s(chapter, HELD)))
+    median(pairs(chapter))
+}
+
+/// The middle half of some ratios, or all of few.
+fn spread(mut ratios: Vec<f64>) -> String {
+    ratios.sort_by(f64::total_cmp);
+    let (n, quarter) = (ratios.len(), ratios.len() / 4);
+    match n {
+        1 => "one pair".to_string(),
+        _ => {
+            let (least, most) = (factor(ratios[quarter]), factor(ratios[n - 1 - quarter]));
+            format!(
+                "median of {n} pairs, {} from ×{least} to ×{most}",
+                if quarter == 0 { "all" } else { "the middle half" }
+            )
+        }
+    }
 }
 
 fn range(mut values: Vec<f64>) -> String {
@@ -56,13 +79,12 @@ fn latency_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
         what: format!("write p99, running/held back, {how}"),
         seen: format!("×{}", factor(value)),
         detail: format!(
-            "{} running ({}), {} held back ({}); medians of {} and {} phases{beside}",
+            "{}; {} running ({}), {} held back ({}), medians{beside}",
+            spread(pairs(chapter)),
             told(&running),
             range(running.clone()),
             told(&held),
-            range(held.clone()),
-            running.len(),
-            held.len()
+            range(held.clone())
         ),
         goal: if controllers { format!("≤\u{a0}×{P99_MAX}") } else { String::new() },
         value,
@@ -188,12 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn phases_of_each_kind_are_compared_by_their_medians() {
+    fn each_phase_is_compared_with_the_one_after_it() {
         let phases = [
             ("running", 110.0, 1000.0),
             ("held back", 100.0, 1000.0),
             ("running", 9000.0, 1000.0),
-            ("held back", 90.0, 995.0),
+            ("held back", 8000.0, 995.0),
+            ("catching up", 500.0, 1000.0),
             ("running", 90.0, 1000.0),
             ("held back", 120.0, 1000.0),
         ];
@@ -201,6 +224,14 @@ mod tests {
         let phases = [("running", 300.0, 900.0), ("held back", 100.0, 1000.0)];
         check("controlled", &phases, [(3.0, Some(false)), (0.1, Some(false))]);
         check("uncontrolled", &phases, [(3.0, None), (0.1, None)]);
+    }
+
+    #[test]
+    fn pairs_are_told_with_their_spread() {
+        assert_eq!(spread(vec![2.0]), "one pair");
+        assert_eq!(spread(vec![2.0, 1.1, 1.3]), "median of 3 pairs, all from ×1.10 to ×2.00");
+        let of_eight = (1..=8).rev().map(f64::from).collect();
+        assert_eq!(spread(of_eight), "median of 8 pairs, the middle half from ×3.00 to ×6.00");
     }
 
     #[test]
