@@ -122,6 +122,41 @@ proptest! {
     }
 }
 
+/// A reader that has one small request under way at a time is served less than its share beside a full queue, however soon each is sent.
+/// When it wants more it catches up on some of that, with twice what the other one gets, and then has its share.
+#[test]
+fn who_read_less_than_its_share_catches_up_for_a_while() {
+    let (mut queue, mut disk) = (queue(4), Disk::default());
+    let [reader, scan] = [100, 100].map(|shares| queue.add(Tree::ROOT, spec(shares, Class::Normal)));
+    let mut now_ns = 0;
+    // The part that the reader gets of what the disk does until then, a request every so often.
+    let mut part = |until_ns: u64, every_ns: u64| {
+        let (mut got_ns, mut all_ns, mut next_ns) = (0, 0, now_ns);
+        while now_ns < until_ns {
+            while queue.push(scan, Kind::Read, 131_072, ()).is_ok() {}
+            while now_ns >= next_ns && queue.push(reader, Kind::Read, 4_096, ()).is_ok() {
+                next_ns += every_ns;
+            }
+            match disk.pop(&mut queue, now_ns) {
+                Pop::Empty => panic!("the scan's queue is full"),
+                Pop::Wait { until_ns, .. } => now_ns = until_ns,
+                Pop::Full => now_ns = disk.in_flight.front().expect("something is under way").0,
+                Pop::Ready { group, cost_ns, .. } => {
+                    all_ns += cost_ns;
+                    got_ns += if group == reader { cost_ns } else { 0 };
+                }
+            }
+        }
+        got_ns as f64 / all_ns as f64
+    };
+    let alone = part(200_000_000, 1_000_000);
+    assert!(alone < 0.01, "{alone}");
+    let catches_up = part(250_000_000, 1);
+    assert!((0.62..0.70).contains(&catches_up), "{catches_up}");
+    let then = part(600_000_000, 1);
+    assert!((0.49..0.52).contains(&then), "{then}");
+}
+
 #[test]
 fn a_full_queue_hands_the_item_back() {
     let mut queue = queue(2);
