@@ -227,7 +227,7 @@ mod tests {
             check(&format!("flush --phases {phases}"), Err("--phases"));
         }
         check("flush --rows 5", Err("fairlane demo olap"));
-        check("olap --phases 3", Err("fairlane demo flush"));
+        check("olap --phases 30", Err("fairlane demo flush"));
         check("olap --only cap --rows 5 --scale 0.5 --seconds 2.5", Ok((false, "report.html", None)));
     }
 
