@@ -422,7 +422,7 @@ impl Tree {
 }
 
 impl Node {
-    /// The wake-up rule. Only leaves catch up on what they missed: among what is above them, those who do would for those who renounce it.
+    /// The wake-up rule. Only leaves catch up on what they missed: `system` would on behalf of flushes, whose class renounces it.
     fn wake(&mut self, now: u128) {
         let Node { class, shares, children, .. } = *self;
         let missed_max_ns = if children == 0 { class.missed_max_ns() } else { 0 };

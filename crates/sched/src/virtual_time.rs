@@ -20,8 +20,8 @@ pub const SHARES_MAX: u32 = 1000;
 pub const CHARGE_MIN_NS: u64 = 1_000;
 
 /// Most CPU time that a group catches up on after it slept, ns. A query of 20 to 50 ms leaves a core for 2 to 5 ms while its answer is on the
-/// way or its part of another core is waited for, of which its level is due less than four times as much beside one with a quarter of its shares; and
-/// who slept overnight has at most twice its shares for 40 ms of CPU.
+/// way or its part of another core is waited for; its level is behind by that times its shares over the others': 20 ms at 4:1. Who
+/// slept overnight has at most twice its shares for 40 ms of CPU.
 pub const MISSED_NS_MAX: u32 = 20_000_000;
 
 /// Units of virtual time in one nanosecond of CPU at one share, as a power of two.

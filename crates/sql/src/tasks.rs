@@ -119,7 +119,8 @@ impl JoinSetTracer for ToHeavyLanes {
         .boxed()
     }
 
-    /// Not called: DataFusion spawns blocking work only to spill, and there are no files to spill to.
+    /// Not called: DataFusion spawns blocking work for stream tables only, of which there are none here, and for spill files of its own, whose
+    /// place ours take (`spill.rs`).
     fn trace_block(&self, work: Box<dyn FnOnce() -> Erased + Send>) -> Box<dyn FnOnce() -> Erased + Send> {
         work
     }
