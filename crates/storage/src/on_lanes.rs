@@ -180,15 +180,10 @@ impl World for OnLanes {
         lanes::time::monotonic_ns()
     }
 
-    fn cpu_ns(&self, work: Work) -> u64 {
+    fn used_ns(&self, work: Work) -> (u64, u64) {
         let usage = lanes::handle().core_usage(lanes::current_core(), self.group(work));
-        usage.cpu_fast_ns + usage.cpu_heavy_ns
-    }
-
-    fn disk_ns_per_mib(&self) -> u64 {
-        let disk = lanes::handle().config().disk;
-        let transfer = |bandwidth: u64| (1_000_000_000_u64 << 20) / bandwidth.max(1);
-        transfer(disk.read_bandwidth_max) + transfer(disk.write_bandwidth_max)
+        // Of the disk a core has its part.
+        (usage.cpu_fast_ns + usage.cpu_heavy_ns, usage.disk_ns * lanes::cores() as u64)
     }
 
     fn set_shares(&self, division: Division) {

@@ -19,8 +19,8 @@ use crate::options::Options;
 use crate::shard::{Shard, State};
 use crate::world::{LocalBoxFuture, Work, World};
 
-/// What merging 1 MiB costs until it was measured, ns of CPU: 250 MiB a second.
-const CPU_NS_PER_MIB: u64 = 4_000_000;
+/// What flushing or merging 1 MiB costs until it was measured, ns of CPU: 250 MiB a second.
+const COST_NS_PER_MIB: u64 = 4_000_000;
 
 /// A memtable smaller than both this and a quarter of the largest is not worth a table file.
 const IDLE_BYTES_MIN: usize = 16 << 20;
@@ -28,8 +28,8 @@ const IDLE_BYTES_MIN: usize = 16 << 20;
 /// Log records between two calls of [`Shard::flush_if_idle`] that are next to nothing, if they add less than a sixteenth of that many bytes.
 const IDLE_RECORDS: u64 = 500;
 
-/// Fewer bytes say little about what a merge costs.
-const MEASURED_BYTES_MIN: u64 = 4 << 20;
+/// Fewer bytes say little about what they cost: the beginning and the end of a flush or merge cost more than what is between.
+const MEASURED_BYTES_MIN: u64 = 16 << 20;
 
 /// How fast one kind of heavy work goes, and how far it has come. Shared by both lanes; each number stands for itself.
 #[derive(Debug)]
@@ -103,7 +103,36 @@ impl Pacing {
     }
 }
 
+/// What heavy work of a kind takes of a core, or of its part of the disk if that is more, as measured.
 #[derive(Debug)]
+struct Cost {
+    ns_per_mib: u64,
+    /// Bytes done, CPU time and time of the disk when last measured.
+    measured: (u64, u64, u64),
+}
+
+impl Default for Cost {
+    fn default() -> Cost {
+        Cost { ns_per_mib: COST_NS_PER_MIB, measured: (0, 0, 0) }
+    }
+}
+
+impl Cost {
+    /// Takes in what all of the kind have done and used so far.
+    fn measure(&mut self, bytes: u64, (cpu_ns, disk_ns): (u64, u64)) -> u64 {
+        let (bytes_before, cpu_before, disk_before) = self.measured;
+        let done = bytes.saturating_sub(bytes_before);
+        if done >= MEASURED_BYTES_MIN {
+            let used_ns = cpu_ns.saturating_sub(cpu_before).max(disk_ns.saturating_sub(disk_before));
+            let cost = u64::try_from(u128::from(used_ns) * (1 << 20) / u128::from(done)).unwrap_or(u64::MAX);
+            self.ns_per_mib = (self.ns_per_mib.saturating_mul(3)).saturating_add(cost) / 4;
+            self.measured = (bytes, cpu_ns, disk_ns);
+        }
+        self.ns_per_mib
+    }
+}
+
+#[derive(Debug, Default)]
 struct Controls {
     flush: Flush,
     compaction: Compaction,
@@ -114,29 +143,10 @@ struct Controls {
     flush_rate: u64,
     compacted: u64,
     compaction_rate: u64,
-    cpu_ns_per_mib: u64,
-    measured: (u64, u64),
+    flush_cost: Cost,
+    compaction_cost: Cost,
     weights: (u64, u64),
     told: Option<Division>,
-}
-
-impl Default for Controls {
-    fn default() -> Controls {
-        Controls {
-            flush: Flush::default(),
-            compaction: Compaction::default(),
-            at_ns: 0,
-            filled: 0,
-            flushed: 0,
-            flush_rate: 0,
-            compacted: 0,
-            compaction_rate: 0,
-            cpu_ns_per_mib: CPU_NS_PER_MIB,
-            measured: (0, 0),
-            weights: (0, 0),
-            told: None,
-        }
-    }
 }
 
 impl State {
@@ -296,6 +306,9 @@ impl Shard {
             left_bytes,
             room_bytes: (self.options.memtable_bytes_max as u64).saturating_sub(state.bytes as u64),
             memtable_bytes: self.options.memtable_bytes_max as u64,
+            cost_ns_per_mib: controls
+                .flush_cost
+                .measure(self.pacing.flush.done(), self.world.used_ns(Work::Flush)),
             pressure_ppm,
             held,
             may_wait: (hold.may_wait(now_ns), hold.shrinks(now_ns)),
@@ -329,19 +342,11 @@ impl Shard {
         let rate = u128::from(done - controls.compacted) * 1_000_000_000 / u128::from(interval_ns);
         controls.compaction_rate = (controls.compaction_rate * 7 + rate as u64) / 8;
         controls.compacted = done;
-        let (cpu_ns, bytes) = (self.world.cpu_ns(Work::Compaction), done);
-        let (cpu_before, before) = controls.measured;
-        if bytes - before >= MEASURED_BYTES_MIN {
-            let cost = u128::from(cpu_ns.saturating_sub(cpu_before)) * (1 << 20) / u128::from(bytes - before);
-            controls.cpu_ns_per_mib = (controls.cpu_ns_per_mib * 3 + cost as u64) / 4;
-            controls.measured = (cpu_ns, bytes);
-        }
         let options = &self.options.pace;
         let weight = controls.compaction.decide(CompactionInput {
             interval_ns,
             backlog_bytes: self.backlog_bytes(state),
-            cpu_ns_per_mib: controls.cpu_ns_per_mib,
-            disk_ns_per_mib: self.world.disk_ns_per_mib(),
+            cost_ns_per_mib: controls.compaction_cost.measure(done, self.world.used_ns(Work::Compaction)),
         });
         match self.pacing.compacting.get() {
             true => options.compaction_shares.map_or(weight, u64::from),
@@ -372,4 +377,33 @@ fn differs(a: Division, b: Division) -> bool {
         || far(a.system, b.system)
         || far(a.flush, b.flush)
         || far(a.compaction, b.compaction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_cost_is_of_the_core_or_of_the_disk_whichever_is_more() {
+        let mut cost = Cost::default();
+        assert_eq!(cost.measure(MEASURED_BYTES_MIN - 1, (1 << 40, 0)), COST_NS_PER_MIB, "too few to tell");
+        let mut settle = |from: u64, cpu_ns: u64, disk_ns: u64| {
+            for mib in (from..from + 1000).step_by(20) {
+                cost.measure(mib * MIB, (mib * cpu_ns, mib * disk_ns));
+            }
+            cost.ns_per_mib.div_ceil(1000)
+        };
+        assert_eq!(settle(20, 5_000_000, 1_000_000), 5000);
+        assert_eq!(settle(10_000, 1_000_000, 30_000_000), 30_000);
+    }
+
+    #[test]
+    fn any_numbers_are_a_cost() {
+        let mut cost = Cost::default();
+        for (bytes, used_ns) in [(u64::MAX, (u64::MAX, 0)), (0, (0, 0)), (u64::MAX, (u64::MAX, u64::MAX))] {
+            cost.measure(bytes, used_ns);
+        }
+    }
 }

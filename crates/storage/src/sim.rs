@@ -237,12 +237,8 @@ impl World for Sim {
         self.now_ns.fetch_add(100_000, Ordering::Relaxed)
     }
 
-    fn cpu_ns(&self, _: Work) -> u64 {
-        0
-    }
-
-    fn disk_ns_per_mib(&self) -> u64 {
-        0
+    fn used_ns(&self, _: Work) -> (u64, u64) {
+        (0, 0)
     }
 
     fn set_shares(&self, _: Division) {}

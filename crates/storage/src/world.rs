@@ -84,10 +84,8 @@ pub(crate) trait World: Send + Sync + Debug {
     fn heavy_sleep(&self, duration: Duration) -> BoxFuture<()>;
     /// Monotonic time.
     fn now_ns(&self) -> u64;
-    /// CPU time used on this core's lanes, of all of the kind.
-    fn cpu_ns(&self, work: Work) -> u64;
-    /// Time of the disk that reading and writing 1 MiB takes.
-    fn disk_ns_per_mib(&self) -> u64;
+    /// CPU time used on this core's lanes, and time of this core's part of the disk, ns, by all of the kind.
+    fn used_ns(&self, work: Work) -> (u64, u64);
     /// Divides this core between background work and users.
     fn set_shares(&self, division: Division);
     /// Seconds since the Unix epoch.

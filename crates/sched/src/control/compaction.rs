@@ -6,7 +6,7 @@
 //! at which it arrives, and does so without swinging: the loop is of first order, as what is decided is a rate, and what is measured is its
 //! integral. Cap and floor bound the weight, and a slew limit keeps a single large merge from being felt as a step.
 
-use super::{PPM, SECOND_NS, USERS_WEIGHT, scale};
+use super::{MILLI, PPM, SECOND_NS, scale, slew, weight_of_part};
 
 /// The backlog is to be gone in this time, ns: short enough that reads do not suffer for long, and long beside a merge's
 /// own swings.
@@ -16,10 +16,8 @@ const FLOOR: u64 = 50;
 /// The highest: half a saturated core.
 const CAP: u64 = 1000;
 const _: () = assert!(FLOOR < CAP && CAP <= super::WEIGHT_MAX);
-/// The weight at most doubles, or halves, in this time, ns.
+/// Time constant at which the weight follows at most, ns.
 const SLEW_OVER_NS: u64 = 2 * SECOND_NS;
-/// Weights are kept in thousandths.
-const MILLI: u64 = 1000;
 
 /// What was measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,10 +26,8 @@ pub struct CompactionInput {
     pub interval_ns: u64,
     /// Bytes to be merged until every table is as its strategy wants it.
     pub backlog_bytes: u64,
-    /// CPU time that merging 1 MiB was measured to take, ns.
-    pub cpu_ns_per_mib: u64,
-    /// Disk time that reading and writing 1 MiB takes, ns.
-    pub disk_ns_per_mib: u64,
+    /// What merging 1 MiB was measured to take of a core, or of its part of the disk if that is more, ns.
+    pub cost_ns_per_mib: u64,
 }
 
 /// The controller's state.
@@ -49,24 +45,20 @@ impl Default for Compaction {
 impl Compaction {
     /// Takes in what was measured: the weight of the compaction group.
     pub fn decide(&mut self, input: CompactionInput) -> u64 {
-        let cost_ns = scale(input.backlog_bytes, input.cpu_ns_per_mib.max(input.disk_ns_per_mib), 1 << 20);
-        let part_ppm = scale(cost_ns, PPM, HORIZON_NS).min(PPM - 1);
-        let target = scale(USERS_WEIGHT * MILLI, part_ppm, PPM - part_ppm).clamp(FLOOR * MILLI, CAP * MILLI);
-        let slew = scale(self.weight_milli, input.interval_ns.min(SLEW_OVER_NS), SLEW_OVER_NS);
-        // Down it may go by half of what it may go up by: doubling and halving are each other's reverse.
-        self.weight_milli =
-            target.clamp(self.weight_milli - slew / 2, self.weight_milli.saturating_add(slew));
+        let cost_ns = scale(input.backlog_bytes, input.cost_ns_per_mib, 1 << 20);
+        let target = weight_of_part(scale(cost_ns, PPM, HORIZON_NS)).clamp(FLOOR * MILLI, CAP * MILLI);
+        self.weight_milli = slew(self.weight_milli, target, input.interval_ns, SLEW_OVER_NS);
         self.weight_milli / MILLI
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::INTERVAL_NS;
+    use super::super::{INTERVAL_NS, USERS_WEIGHT};
     use super::*;
 
     /// 4 ms of CPU for each MiB: 250 MiB/s.
-    const CPU_NS_PER_MIB: u64 = 4_000_000;
+    const COST_NS_PER_MIB: u64 = 4_000_000;
     const MIB: u64 = 1 << 20;
 
     /// Work arrives at so many MiB a second at a saturated core: backlog and weight after so many seconds.
@@ -76,8 +68,7 @@ mod tests {
             let input = CompactionInput {
                 interval_ns: INTERVAL_NS,
                 backlog_bytes: *backlog,
-                cpu_ns_per_mib: CPU_NS_PER_MIB,
-                disk_ns_per_mib: 1_000_000,
+                cost_ns_per_mib: COST_NS_PER_MIB,
             };
             let weight = control.decide(input);
             weights.push(weight);
@@ -85,7 +76,7 @@ mod tests {
             *backlog = (*backlog + scale(arriving_mib * MIB, INTERVAL_NS, SECOND_NS)).saturating_sub(scale(
                 cpu_ns,
                 MIB,
-                CPU_NS_PER_MIB,
+                COST_NS_PER_MIB,
             ));
         }
         weights
@@ -118,18 +109,5 @@ mod tests {
         }
         run(&mut control, &mut backlog, 0, 600);
         assert_eq!((control.decide(CompactionInput::default()), backlog), (FLOOR, 0));
-    }
-
-    #[test]
-    fn the_disk_counts_where_it_is_what_is_short() {
-        let mut control = Compaction::default();
-        let slow = CompactionInput {
-            interval_ns: u64::MAX,
-            backlog_bytes: 1000 * MIB,
-            ..CompactionInput::default()
-        };
-        let slow = CompactionInput { cpu_ns_per_mib: 1_000_000, disk_ns_per_mib: 30_000_000, ..slow };
-        let decided: Vec<u64> = (0..20).map(|_| control.decide(slow)).collect();
-        assert_eq!(decided[19], CAP, "half the disk for a minute");
     }
 }

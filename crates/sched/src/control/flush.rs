@@ -4,17 +4,16 @@
 //!    `left / (room − reserve)` bytes for each byte written ends the flush as the reserve is touched: a straight line from here to there, drawn
 //!    anew with every decision. So an error of the past (a load that changed, a core that was busy) is integrated in `left` and
 //!    `room`, and corrected by the end, without gains to tune.
-//! 2. *Weight.* The rate is an upper bound; that it is reached, the weight sees to. It is an integral controller of the
-//!    relative shortfall, in the logarithm: on a saturated core the speed is about proportional to the weight, so a shortfall
-//!    of e asks for a weight higher by a factor of about 1 + e whatever the sizes are. Each decision goes a part of the way. A slow leak
-//!    brings it down again when it is not needed.
+//! 2. *Weight.* The rate is an upper bound; that it is reached, the weight sees to. Rate times what a byte was measured to cost is the
+//!    part of the core (or of its part of the disk, whichever is more) that the flush needs, and the weight is what gets that part of a saturated one.
+//!    Where this is not enough (another process, a byte that costs more), the line of 1 rises, and the weight with it.
 //! 3. *Memory runs out*: `pressure` (see [`super::pressure_ppm`]) lifts the rate, and the weight with its square up to
 //!    [`WEIGHT_MAX`], where the flush wins.
 //! 4. *Nobody writes*: nobody is spared. The rate is lifted.
-//! 5. *Held back on purpose*: nothing is flushed, and nothing learnt from that. Afterwards what waited too long is left out of the line of 1,
+//! 5. *Held back on purpose*: nothing is flushed. Afterwards what waited too long is left out of the line of 1,
 //!    and has a rate of its own on top ([`super::Hold`]).
 
-use super::{PPM, SECOND_NS, UNLIMITED, WEIGHT_MAX, WEIGHT_MIN, scale, smooth};
+use super::{MILLI, PPM, SECOND_NS, UNLIMITED, WEIGHT_MAX, WEIGHT_MIN, scale, slew, smooth, weight_of_part};
 
 /// A flush ends when this part of the memtable that fills meanwhile is still free.
 const RESERVE_OF_MEMTABLE: u64 = 10;
@@ -22,18 +21,16 @@ const RESERVE_OF_MEMTABLE: u64 = 10;
 const LONGEST_S: u64 = 30;
 /// Time constant of the measured rate of writes, ns.
 const FILL_OVER_NS: u64 = 500_000_000;
-/// Time constant of the measured rate of flushing, ns. A quarter of [`WEIGHT_OVER_NS`], so that the loop is damped.
+/// Time constant of the measured rate of flushing, ns.
 const FLUSHED_OVER_NS: u64 = 100_000_000;
-/// In this time a flush that stands still doubles its weight about once, ns.
-const WEIGHT_OVER_NS: u64 = 400_000_000;
-/// In this time a weight not needed falls to about a third, ns.
-const LEAK_OVER_NS: u64 = 8_000_000_000;
+/// Time constant at which the weight follows at most, ns: a flush that comes to its end too late is not felt as a step.
+const SLEW_OVER_NS: u64 = 400_000_000;
+/// What the flush needs of a core is measured, and taken for so much more, per mille: the time that its waits and its end take.
+const NEEDED_PER_MILLE: u64 = 1125;
 /// Without a write for so long, nobody writes, ns.
 const IDLE_NS: u64 = 250_000_000;
-/// Where the weight starts: a sixth of a saturated core.
+/// Where the weight starts, and where running out of memory begins to raise it: a sixth of a saturated core.
 const WEIGHT_START: u64 = 200;
-/// Weights are kept in thousandths.
-const MILLI: u64 = 1000;
 
 /// What was measured since the last decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -50,6 +47,8 @@ pub struct FlushInput {
     pub room_bytes: u64,
     /// The size at which a memtable is due.
     pub memtable_bytes: u64,
+    /// What flushing 1 MiB was measured to take of a core, or of its part of the disk if that is more, ns.
+    pub cost_ns_per_mib: u64,
     /// How far memory has run out, from [`super::pressure_ppm`].
     pub pressure_ppm: u32,
     /// Flushes are held back on purpose, until memory runs out.
@@ -74,18 +73,11 @@ pub struct Flush {
     flushed_rate: u64,
     idle_ns: u64,
     weight_milli: u64,
-    decided: u64,
 }
 
 impl Default for Flush {
     fn default() -> Flush {
-        Flush {
-            fill_rate: 0,
-            flushed_rate: 0,
-            idle_ns: 0,
-            weight_milli: WEIGHT_START * MILLI,
-            decided: UNLIMITED,
-        }
+        Flush { fill_rate: 0, flushed_rate: 0, idle_ns: 0, weight_milli: WEIGHT_START * MILLI }
     }
 }
 
@@ -109,25 +101,28 @@ impl Flush {
         self.fill_rate = smooth(self.fill_rate, a_second(input.filled_bytes), interval_ns, FILL_OVER_NS);
         self.idle_ns = if input.filled_bytes > 0 { 0 } else { self.idle_ns.saturating_add(interval_ns) };
         if input.held && input.pressure_ppm == 0 {
-            self.decided = 0;
             return FlushDecision { rate: 0, weight: self.weight_milli / MILLI };
         }
         let flushed = a_second(input.flushed_bytes);
         self.flushed_rate = match input.left_bytes > 0 || input.flushed_bytes > 0 {
             true => smooth(self.flushed_rate, flushed, interval_ns, FLUSHED_OVER_NS),
-            // With nothing to do there is no shortfall: the next flush starts as if it had kept its rate.
+            // With nothing to do no writer waits for it: the next flush starts as if it had kept its rate.
             false => self.flushed_rate.max(self.needed(&input)),
         };
         let needed = self.needed(&input);
-        let idle = self.idle_ns >= IDLE_NS;
-        let urgent = input.pressure_ppm > 0 || needed == UNLIMITED;
-        self.weigh(&input, idle, urgent, interval_ns);
-        self.decided = if idle || urgent { UNLIMITED } else { needed };
+        let spared = self.idle_ns < IDLE_NS && input.pressure_ppm == 0;
+        let rate = if spared { needed } else { UNLIMITED };
+        if input.left_bytes > 0 {
+            let cost_ns = scale(needed, input.cost_ns_per_mib.max(1), 1 << 20);
+            let part_ppm = scale(cost_ns, PPM * NEEDED_PER_MILLE, SECOND_NS * 1000);
+            let target = weight_of_part(part_ppm).clamp(WEIGHT_MIN * MILLI, WEIGHT_MAX * MILLI);
+            self.weight_milli = slew(self.weight_milli, target, interval_ns, SLEW_OVER_NS);
+        }
         let pressure = u64::from(input.pressure_ppm).min(PPM);
         let pushed = WEIGHT_START + scale((WEIGHT_MAX - WEIGHT_START) * pressure, pressure, PPM * PPM);
         let floor = if pressure > 0 { pushed } else { WEIGHT_MIN };
         let weight = (self.weight_milli / MILLI).clamp(floor, WEIGHT_MAX);
-        FlushDecision { rate: self.decided, weight }
+        FlushDecision { rate, weight }
     }
 
     /// The rate that ends the flush in time.
@@ -145,20 +140,6 @@ impl Flush {
         let back = if later == 0 { 0 } else { scale(shrinks, later, may_wait) };
         line.saturating_add(back).max(floor)
     }
-
-    fn weigh(&mut self, input: &FlushInput, idle: bool, urgent: bool, interval_ns: u64) {
-        let shortfall_ppm = match self.decided {
-            _ if idle || input.left_bytes == 0 => 0,
-            _ if urgent => PPM,
-            UNLIMITED => 0,
-            asked => scale(asked.saturating_sub(self.flushed_rate), PPM, asked.max(1)),
-        };
-        let rise =
-            scale(self.weight_milli, shortfall_ppm * interval_ns.min(WEIGHT_OVER_NS), PPM * WEIGHT_OVER_NS);
-        let leak = scale(self.weight_milli, interval_ns, LEAK_OVER_NS);
-        let weight = self.weight_milli.saturating_add(rise).saturating_sub(leak);
-        self.weight_milli = weight.clamp(WEIGHT_MIN * MILLI, WEIGHT_MAX * MILLI);
-    }
 }
 
 #[cfg(test)]
@@ -173,6 +154,11 @@ mod tests {
     /// else, of which users take all they are due with `busy`, else nothing.
     struct Plant {
         control: Flush,
+        /// The measured cost, of the true one, per mille.
+        measured: u64,
+        /// By how much the speed of a step is off, at most, per mille; it is random, and a step in ten stands still.
+        noise: u64,
+        random: u64,
         active: u64,
         left: u64,
         frozen: u64,
@@ -197,6 +183,9 @@ mod tests {
             let decision = FlushDecision { rate: UNLIMITED, weight: WEIGHT_START };
             let (active, left, frozen, flushed, filled) = (0, 0, 0, 0, 0);
             Plant {
+                measured: 1000,
+                noise: 0,
+                random: 1,
                 now_ns: 0,
                 hold: Hold::new(hold_bytes),
                 control,
@@ -226,7 +215,7 @@ mod tests {
             } else {
                 speed
             };
-            let flushed = a_step(share.min(self.decision.rate)).min(self.left);
+            let flushed = a_step(self.disturbed(share).min(self.decision.rate)).min(self.left);
             self.left -= flushed;
             while self.left <= (self.frozen.max(1) - 1) * MEMTABLE && self.frozen > 0 {
                 self.frozen -= 1;
@@ -244,11 +233,31 @@ mod tests {
                 left_bytes: self.left,
                 room_bytes: MEMTABLE.saturating_sub(self.active),
                 memtable_bytes: MEMTABLE,
+                cost_ns_per_mib: scale(MIB * SECOND_NS / 1000, self.measured, speed),
                 pressure_ppm,
                 held: self.hold.is_held(),
                 may_wait: (may_wait, self.hold.shrinks(self.now_ns)),
             });
             flushed
+        }
+
+        /// While users take all they are due.
+        fn weight_after_a_step(&mut self, fill: u64, speed: u64) -> u64 {
+            self.step(fill, speed, true);
+            self.decision.weight
+        }
+
+        fn disturbed(&mut self, speed: u64) -> u64 {
+            if self.noise == 0 {
+                return speed;
+            }
+            // Knuth's linear congruential generator.
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let random = self.random >> 33;
+            match random % 10 {
+                0 => 0,
+                _ => scale(speed, 1000 - self.noise + random % (2 * self.noise + 1), 900),
+            }
         }
 
         fn hold(&mut self, hold: bool) {
@@ -302,15 +311,40 @@ mod tests {
     fn on_a_saturated_core_the_weight_settles_and_does_not_oscillate() {
         let mut plant = Plant::new();
         plant.run(120, 30 * MIB, 200 * MIB, true);
-        let weights: Vec<u64> = (0..2000)
-            .map(|_| {
-                plant.step(30 * MIB, 200 * MIB, true);
-                plant.decision.weight
-            })
-            .collect();
+        let weights: Vec<u64> = (0..2000).map(|_| plant.weight_after_a_step(30 * MIB, 200 * MIB)).collect();
         let (least, most) = (weights.iter().min().expect("steps"), weights.iter().max().expect("steps"));
         // 30 of 200 MiB/s is 15 % of the core: a weight of 176.
         assert!(*least >= 150 && *most <= 320, "{least} to {most}");
+    }
+
+    #[test]
+    fn a_speed_that_varies_and_a_cost_that_is_off_neither_drive_the_weight_up_nor_make_a_writer_wait() {
+        // 30 of 200 MiB/s.
+        let needed = 176;
+        for (noise, measured) in [(0, 600), (500, 1000), (500, 700), (500, 1400)] {
+            let mut plant = Plant::new();
+            (plant.noise, plant.measured) = (noise, measured);
+            let steps = 200 * SECOND_NS / INTERVAL_NS;
+            let weights: u64 = (0..steps).map(|_| plant.weight_after_a_step(30 * MIB, 200 * MIB)).sum();
+            let mean = weights / steps;
+            let what = format!("noise {noise}, measured {measured}");
+            assert_eq!(plant.highest_pressure, 0, "{what}");
+            assert!(mean <= needed * measured.max(1000) * 2 / 1000, "{what}: {mean}");
+        }
+    }
+
+    #[test]
+    fn what_a_hold_asked_for_is_forgotten_after_it() {
+        let mut plant = Plant::with(2000 * MIB);
+        for _ in 0..10 {
+            plant.hold(true);
+            plant.run(6, 40 * MIB, 210 * MIB, true);
+            plant.hold(false);
+            plant.run(6, 40 * MIB, 210 * MIB, true);
+            // 40 of 210 MiB/s take a weight of 235 (with reserve and surcharge 310), and twice as much 615.
+            let weights: u64 = (0..300).map(|_| plant.weight_after_a_step(40 * MIB, 210 * MIB)).sum();
+            assert!(weights / 300 <= 400, "{}", weights / 300);
+        }
     }
 
     #[test]
@@ -326,13 +360,13 @@ mod tests {
     }
 
     #[test]
-    fn with_nobody_writing_nobody_is_spared_and_the_weight_falls_to_its_floor() {
+    fn with_nobody_writing_nobody_is_spared() {
         let mut plant = Plant::new();
         plant.run(20, 60 * MIB, 100 * MIB, true);
         plant.run(1, 0, 300 * MIB, false);
         assert_eq!(plant.decision.rate, UNLIMITED);
         plant.run(100, 0, 300 * MIB, false);
-        assert_eq!((plant.left, plant.decision.weight), (0, WEIGHT_MIN));
+        assert_eq!(plant.left, 0);
     }
 
     /// Phases of 30 s, every other one held back, of writes that leave a core more than half idle: what was held back comes back
@@ -421,6 +455,7 @@ mod tests {
             left_bytes: u64::MAX,
             room_bytes: u64::MAX,
             memtable_bytes: u64::MAX,
+            cost_ns_per_mib: u64::MAX,
             pressure_ppm: u32::MAX,
             held: true,
             may_wait: (u64::MAX, u64::MAX),

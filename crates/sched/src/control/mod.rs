@@ -41,6 +41,8 @@ pub const UNLIMITED: u64 = u64::MAX;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const PPM: u64 = 1_000_000;
+/// Controllers keep weights in thousandths.
+const MILLI: u64 = 1000;
 
 /// `a × b ÷ c`, saturating; `u64::MAX` where `c` is 0.
 fn scale(a: u64, b: u64, c: u64) -> u64 {
@@ -48,6 +50,19 @@ fn scale(a: u64, b: u64, c: u64) -> u64 {
         _ if c == 0 => u64::MAX,
         product => u64::try_from(product / u128::from(c)).unwrap_or(u64::MAX),
     }
+}
+
+/// The weight, in thousandths, that gets this part of a saturated core: `f = w ÷ (w + users)`, so `w = users × f ÷ (1 − f)`.
+fn weight_of_part(part_ppm: u64) -> u64 {
+    let part_ppm = part_ppm.min(PPM - 1);
+    scale(USERS_WEIGHT * MILLI, part_ppm, PPM - part_ppm)
+}
+
+/// One step of `interval_ns` from a weight towards another: in `over_ns` it grows at most by a factor of e, by small steps, and falls at most
+/// by the root of that.
+fn slew(weight: u64, target: u64, interval_ns: u64, over_ns: u64) -> u64 {
+    let most = scale(weight, interval_ns.min(over_ns), over_ns);
+    target.clamp(weight - most / 2, weight.saturating_add(most))
 }
 
 /// An exponential average of a rate: one step of `interval_ns` with time constant `over_ns`.
