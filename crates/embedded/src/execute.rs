@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use cql::ast::{CompareOp, Statement};
-use engine::scan::{BatchSource, TableScan, TableStatistics};
+use engine::scan::{TableSnapshot, TableStatistics};
 use engine::{
     Acks, BatchKind, Engine, Error, Execution, Measure, Outcome, Plan, Registry, Request, Schema,
     SchemaChange, Value,
@@ -127,8 +127,8 @@ impl Engine for Embedded {
         &self.registry
     }
 
-    fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
-        self.scan_by_columns(scan)
+    fn table_snapshot(&self, keyspace: &str, table: &str) -> Result<Box<dyn TableSnapshot>, Error> {
+        self.snapshot_of(keyspace, table)
     }
 
     fn statistics(&self, keyspace: &str, table: &str) -> Option<TableStatistics> {

@@ -25,7 +25,7 @@ use std::task::{Context, Poll};
 pub use error::Error;
 pub use metric::{Measure, Metric, MetricKind};
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
-pub use running::{Progress, RunningStatement};
+pub use running::{Progress, RunningStatement, StatementState};
 pub use schema::{Keyspace, Schema};
 pub use virtual_table::{Registry, RowSource, VirtualRow, VirtualTable};
 
@@ -175,13 +175,20 @@ pub trait Engine {
     /// The virtual tables of this core, to which the rooms above add theirs.
     fn registry(&self) -> &Registry;
 
-    /// A scan by columns of what this core has of a table, now. It is a snapshot: what is written later does not show. Taking it
-    /// is quick; the work is done where [`scan::BatchSource::next`] is polled.
+    /// What this core has of a table, now: what is written later does not show. Taking it is quick.
     ///
     /// # Errors
-    /// There is no such table or column, or the engine has no scans.
+    /// There is no such table, or the engine has no scans.
+    fn table_snapshot(&self, keyspace: &str, table: &str) -> Result<Box<dyn scan::TableSnapshot>, Error> {
+        Err(Error::Invalid(format!("This engine does not scan {keyspace}.{table} by columns")))
+    }
+
+    /// A scan by columns of what this core has of a table, now.
+    ///
+    /// # Errors
+    /// As those of [`Engine::table_snapshot`] and [`scan::TableSnapshot::scan`].
     fn scan(&self, scan: &scan::TableScan) -> Result<Box<dyn scan::BatchSource>, Error> {
-        Err(Error::Invalid(format!("This engine does not scan {}.{} by columns", scan.keyspace, scan.table)))
+        self.table_snapshot(&scan.keyspace, &scan.table)?.scan(scan)
     }
 
     /// What is roughly in a table on this core; `None` where there is no such table or nobody knows.

@@ -7,6 +7,18 @@ use schema::CqlType;
 
 use crate::VirtualTable;
 
+/// What a statement is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum StatementState {
+    /// It waits for a slot of its level.
+    Queued,
+    /// It runs.
+    #[default]
+    Running,
+    /// It waits for its client to ask for more rows.
+    Suspended,
+}
+
 /// A statement that runs or waits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RunningStatement {
@@ -20,8 +32,8 @@ pub struct RunningStatement {
     pub role: String,
     /// From where.
     pub client: String,
-    /// It waits for a slot of its level.
-    pub waits: bool,
+    /// What it is about.
+    pub state: StatementState,
     /// Since it was read from its connection, microseconds.
     pub elapsed_us: u64,
     /// What it does, and to which tables.
@@ -81,7 +93,11 @@ impl RunningStatement {
             Some(Bytes::copy_from_slice(&self.core.to_be_bytes())),
             text(&self.role),
             text(&self.client),
-            text(if self.waits { "queued" } else { "running" }),
+            text(match self.state {
+                StatementState::Queued => "queued",
+                StatementState::Running => "running",
+                StatementState::Suspended => "suspended",
+            }),
             number(self.elapsed_us),
             text(&self.statement),
             progress(|is| is.memory_bytes),

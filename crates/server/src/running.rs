@@ -3,7 +3,7 @@
 use std::rc::{Rc, Weak};
 
 use access::Cancelled;
-use engine::{RunningStatement, VirtualTable};
+use engine::{RunningStatement, StatementState, VirtualTable};
 use wire::{Failure, FailureKind};
 use workload::Effective;
 
@@ -85,7 +85,7 @@ fn table(core: Weak<Core>) -> VirtualTable {
                 core: core.index as u32,
                 role: role.clone(),
                 client: session.peer.to_string(),
-                waits: running.waits,
+                state: if running.waits { StatementState::Queued } else { StatementState::Running },
                 elapsed_us: now_ns.saturating_sub(running.since_ns) / 1000,
                 statement: running.what(),
                 progress: None,

@@ -1,4 +1,4 @@
-//! What of a query's conditions a scan can use: a column compared with a constant. Rows that cannot match may be left out by
+//! What of a query's conditions a scan can use: columns compared with constants. Rows that cannot match may be left out by
 //! the scan; DataFusion asks the condition again of those that come, so nothing hangs on this but speed.
 
 use std::ops::Bound;
@@ -6,12 +6,55 @@ use std::ops::Bound;
 use ::schema::{CqlType, TableDef};
 use bytes::Bytes;
 use datafusion::arrow::datatypes::DataType;
+use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
 use datafusion::scalar::ScalarValue;
 use engine::scan::{Filter, arrow, columns_of};
 
-/// The filter that a condition comes to; none if a scan has no use for it.
-pub(crate) fn filter(def: &TableDef, condition: &Expr) -> Option<Filter> {
+/// How deep AND and OR may alternate in a condition that a scan has a use for.
+const DEPTH_MAX: u32 = 16;
+
+/// Filters of which all hold where the condition does; none if a scan has no use for it.
+pub(crate) fn filters(def: &TableDef, condition: &Expr) -> Vec<Filter> {
+    nested(def, condition, DEPTH_MAX)
+}
+
+fn nested(def: &TableDef, condition: &Expr, depth: u32) -> Vec<Filter> {
+    let Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) = condition else {
+        return filter(def, condition).into_iter().collect();
+    };
+    if depth == 0 {
+        return Vec::new();
+    }
+    let mut parts = operands(condition, *op).into_iter().map(|part| nested(def, part, depth - 1));
+    if *op == Operator::And {
+        return parts.flatten().collect();
+    }
+    let mut all = parts.next().unwrap_or_default();
+    for part in parts {
+        all = either(def, all, &part);
+        if all.is_empty() {
+            break;
+        }
+    }
+    all
+}
+
+/// The operands of a chain of ANDs, or of ORs. It may be thousands long, and as deep.
+fn operands(condition: &Expr, chain: Operator) -> Vec<&Expr> {
+    let (mut found, mut left) = (Vec::new(), vec![condition]);
+    while let Some(part) = left.pop() {
+        match part {
+            Expr::BinaryExpr(BinaryExpr { left: one, op, right: other }) if *op == chain => {
+                left.extend([&**other, &**one]);
+            }
+            _ => found.push(part),
+        }
+    }
+    found
+}
+
+fn filter(def: &TableDef, condition: &Expr) -> Option<Filter> {
     match condition {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (&**left, &**right) {
             (side, Expr::Literal(value, _)) => compared(def, column(side)?, *op, value),
@@ -26,8 +69,45 @@ pub(crate) fn filter(def: &TableDef, condition: &Expr) -> Option<Filter> {
             }
             _ => None,
         },
+        Expr::InList(InList { expr, list, negated: false }) => {
+            let values = list.iter().map(|one| match one {
+                Expr::Literal(value, _) => Some(value),
+                _ => None,
+            });
+            one_of(def, column(expr)?, values)
+        }
         _ => None,
     }
+}
+
+/// What a column, by its name, that is one of some constants comes to; none where one of them is none.
+pub(crate) fn one_of<'v>(
+    def: &TableDef,
+    name: &str,
+    values: impl Iterator<Item = Option<&'v ScalarValue>>,
+) -> Option<Filter> {
+    let mut all: Option<Filter> = None;
+    for value in values {
+        // Nothing is equal to null.
+        let Some(value) = Some(value?).filter(|value| !value.is_null()) else { continue };
+        let one = compared(def, name, Operator::Eq, value)?;
+        let ty = &columns_of(def)[one.column].ty;
+        all = Some(match all {
+            Some(all) => all.or(one, ty)?,
+            None => one,
+        });
+    }
+    all
+}
+
+/// What holds for rows for which all of one or all of the other does: on each column that both bound, the wider bounds.
+pub(crate) fn either(def: &TableDef, one: Vec<Filter>, other: &[Filter]) -> Vec<Filter> {
+    let wider = |one: Filter| {
+        let other = other.iter().find(|other| other.column == one.column)?.clone();
+        let ty = &columns_of(def)[one.column].ty;
+        one.or(other, ty)
+    };
+    one.into_iter().filter_map(wider).collect()
 }
 
 /// A column, or one that is compared as another type.
@@ -56,6 +136,7 @@ pub(crate) fn compared(def: &TableDef, name: &str, op: Operator, value: &ScalarV
         return None;
     }
     let (from, to) = match op {
+        Operator::Eq if is_exact => return Some(Filter::equal(place, low)),
         Operator::Eq => (Bound::Included(low), Bound::Included(high)),
         Operator::Lt if is_exact => (Bound::Unbounded, Bound::Excluded(high)),
         Operator::Gt if is_exact => (Bound::Excluded(low), Bound::Unbounded),
@@ -63,7 +144,7 @@ pub(crate) fn compared(def: &TableDef, name: &str, op: Operator, value: &ScalarV
         Operator::Gt | Operator::GtEq => (Bound::Included(low), Bound::Unbounded),
         _ => return None,
     };
-    Some(Filter { column: place, from, to })
+    Some(Filter::between(place, from, to))
 }
 
 /// The decimals beside a floating-point number, with which SQL compares a decimal written out in a query (`0.05`): a unit further than they
@@ -113,27 +194,66 @@ mod tests {
         assert_eq!(filter(&def, &cast.lt(lit(1e300))), None);
     }
 
-    fn check(condition: Expr, expected: Option<(usize, Bound<i32>, Bound<i32>)>) {
+    fn def() -> std::sync::Arc<TableDef> {
         let columns = [("id", CqlType::Int), ("price", CqlType::Int), ("name", CqlType::Text)];
-        let def = engine::VirtualTable::new("k", "t", 1, 0, &columns, Vec::new).def;
-        let bytes = |bound: Bound<i32>| bound.map(|value| Bytes::copy_from_slice(&value.to_be_bytes()));
-        let expected = expected.map(|(column, from, to)| Filter { column, from: bytes(from), to: bytes(to) });
-        assert_eq!(filter(&def, &condition), expected, "{condition}");
+        engine::VirtualTable::new("k", "t", 1, 0, &columns, Vec::new).def
+    }
+
+    fn bytes(value: i32) -> Bytes {
+        Bytes::copy_from_slice(&value.to_be_bytes())
+    }
+
+    fn check(condition: Expr, expected: &[Filter]) {
+        assert_eq!(filters(&def(), &condition), expected, "{condition}");
+    }
+
+    fn between(column: usize, from: Bound<i32>, to: Bound<i32>) -> Filter {
+        Filter::between(column, from.map(bytes), to.map(bytes))
+    }
+
+    fn listed(column: usize, from: i32, to: i32, values: &[i32]) -> Filter {
+        let values = Some(values.iter().copied().map(bytes).collect());
+        Filter { values, ..between(column, Bound::Included(from), Bound::Included(to)) }
     }
 
     #[test]
     fn comparisons_with_constants_are_used() {
         use Bound::{Excluded, Included, Unbounded};
-        check(col("id").eq(lit(7)), Some((0, Included(7), Included(7))));
-        check(lit(7).eq(col("id")), Some((0, Included(7), Included(7))));
-        check(col("price").lt(lit(7)), Some((1, Unbounded, Excluded(7))));
-        check(lit(7).lt(col("price")), Some((1, Excluded(7), Unbounded)));
-        check(col("price").between(lit(1), lit(2)), Some((1, Included(1), Included(2))));
-        check(col("price").not_between(lit(1), lit(2)), None);
-        check(col("price").not_eq(lit(7)), None);
-        check(col("price").eq(lit(7_i64)), None);
-        check(col("price").eq(lit(ScalarValue::Int32(None))), None);
-        check(col("price").eq(col("id")), None);
-        check(col("price").eq(lit(1)).or(col("price").eq(lit(2))), None);
+        check(col("id").eq(lit(7)), &[Filter::equal(0, bytes(7))]);
+        check(lit(7).eq(col("id")), &[Filter::equal(0, bytes(7))]);
+        check(col("price").lt(lit(7)), &[between(1, Unbounded, Excluded(7))]);
+        check(lit(7).lt(col("price")), &[between(1, Excluded(7), Unbounded)]);
+        check(col("price").between(lit(1), lit(2)), &[between(1, Included(1), Included(2))]);
+        check(col("price").not_between(lit(1), lit(2)), &[]);
+        check(col("price").not_eq(lit(7)), &[]);
+        check(col("price").eq(lit(7_i64)), &[]);
+        check(col("price").eq(lit(ScalarValue::Int32(None))), &[]);
+        check(col("price").eq(col("id")), &[]);
+    }
+
+    #[test]
+    fn lists_and_alternatives_are_used() {
+        use Bound::{Included, Unbounded};
+        let (id, price) = (|value| col("id").eq(lit(value)), |value| col("price").eq(lit(value)));
+        check(col("id").in_list(vec![lit(9), lit(3), lit(7)], false), &[listed(0, 3, 9, &[9, 3, 7])]);
+        let null = lit(ScalarValue::Int32(None));
+        check(col("id").in_list(vec![null.clone(), lit(3)], false), &[Filter::equal(0, bytes(3))]);
+        check(col("id").in_list(vec![null], false), &[]);
+        check(col("id").in_list(vec![lit(3), lit(4)], true), &[]);
+        check(col("id").in_list(vec![lit(3), col("price")], false), &[]);
+        check(price(2).or(price(1)), &[listed(1, 1, 2, &[2, 1])]);
+        check(id(2).or(price(1)), &[]);
+        check(price(5).or(col("price").gt(lit(7))), &[between(1, Included(5), Unbounded)]);
+        check(col("price").lt(lit(5)).or(col("price").gt(lit(7))), &[]);
+        // Each holds wherever the whole does.
+        let both = (id(1).and(price(5))).or(price(6).and(id(2)).and(col("price").lt(lit(9))));
+        check(both, &[listed(0, 1, 2, &[1, 2]), listed(1, 5, 6, &[5, 6])]);
+        check(id(1).and(price(5).or(price(6))), &[Filter::equal(0, bytes(1)), listed(1, 5, 6, &[5, 6])]);
+        // Ten thousand of them are no deeper than two.
+        let many: Vec<i32> = (0..10_000).collect();
+        let chain = many.iter().map(|value| id(*value)).reduce(Expr::or).expect("some");
+        assert_eq!(filters(&def(), &chain), [listed(0, 0, 9_999, &many)]);
+        // That it goes out of scope is not for filters to survive.
+        std::mem::forget(chain);
     }
 }

@@ -1,5 +1,5 @@
 //! What well-known clients ask of Postgres' catalog in ways that DataFusion cannot plan, and what answers it here: pgjdbc's metadata, with which JDBC
-//! programs and BI tools find their way, psql's `\du`, SQLAlchemy's reflection. Such a statement is told by words that it alone has;
+//! programs and BI tools find their way, psql's commands, SQLAlchemy's reflection. Such a statement is told by words that it alone has;
 //! conditions on names are kept.
 
 /// A statement of a client.
@@ -20,7 +20,7 @@ const KEYS: &str = "SELECT NULL AS table_cat, schema AS table_schem, relation AS
     FROM system_schema.columns WHERE kind IN ('partition_key', 'clustering')) AS keys WHERE true{} \
     ORDER BY table_name, pk_name, key_seq";
 
-const KNOWN: [Known; 18] = [
+const KNOWN: [Known; 22] = [
     // pgjdbc: getPrimaryKeys
     Known {
         marks: &["AS KEY_SEQ, ci.relname AS PK_NAME", "AND i.indisprimary"],
@@ -183,6 +183,46 @@ const KNOWN: [Known; 18] = [
                  0 AS indnkeyatts, false AS indnullsnotdistinct, '' AS elements, '' AS elements_is_expr, \
                  '' AS elements_opclass WHERE false",
     },
+    // psql: \d+, of the relation itself
+    Known {
+        marks: &[
+            "SELECT c.relchecks, c.relkind,",
+            "array(select 'toast.' || x from pg_catalog.unnest(tc.reloptions) x)",
+        ],
+        conditions: &[("c.oid", "c.oid")],
+        answer: "SELECT c.relchecks, c.relkind, c.relhasindex, c.relhasrules, c.relhastriggers, c.relrowsecurity, \
+                 c.relforcerowsecurity, false AS relhasoids, c.relispartition, '' AS options, c.reltablespace, \
+                 '' AS reloftype, c.relpersistence, c.relreplident, NULL::text AS amname \
+                 FROM pg_catalog.pg_class c WHERE true{}",
+    },
+    // psql: \dn+
+    Known {
+        marks: &["pg_catalog.array_to_string(n.nspacl,", "pg_catalog.obj_description(n.oid, 'pg_namespace')"],
+        conditions: &[("n.nspname", "n.nspname")],
+        answer: "SELECT n.nspname AS \"Name\", pg_catalog.pg_get_userbyid(n.nspowner) AS \"Owner\", \
+                 NULL::text AS \"Access privileges\", NULL::text AS \"Description\" FROM pg_catalog.pg_namespace n \
+                 WHERE NOT starts_with(n.nspname, 'pg_') AND n.nspname <> 'information_schema'{} ORDER BY 1",
+    },
+    // psql: \dp, \z; what a role may do is told by `LIST ALL PERMISSIONS`
+    Known {
+        marks: &["pg_catalog.array_to_string(c.relacl,", "AS \"Column privileges\""],
+        conditions: &[("n.nspname", "n.nspname"), ("c.relname", "c.relname")],
+        answer: "SELECT n.nspname AS \"Schema\", c.relname AS \"Name\", \
+                 CASE c.relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' END AS \"Type\", \
+                 NULL::text AS \"Access privileges\", NULL::text AS \"Column privileges\", NULL::text AS \"Policies\" \
+                 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+                 WHERE c.relkind IN ('r', 'v') AND NOT starts_with(n.nspname, 'pg_') \
+                 AND n.nspname <> 'information_schema'{} ORDER BY 1, 2",
+    },
+    // psql: \dT; CQL's user types are structs here, and have no names
+    Known {
+        marks: &[
+            "pg_catalog.format_type(t.oid, NULL) AS \"Name\"",
+            "pg_catalog.obj_description(t.oid, 'pg_type')",
+        ],
+        conditions: &[],
+        answer: "SELECT '' AS \"Schema\", '' AS \"Name\", NULL::text AS \"Description\" WHERE false",
+    },
     // psql: \du
     Known {
         marks: &["SELECT r.rolname, r.rolsuper, r.rolinherit,", "ARRAY(SELECT b.rolname", "as memberof"],
@@ -217,10 +257,14 @@ pub(crate) fn answer(text: &str) -> Option<Answer> {
     Some(Answer { text: answer, parameters: parameters(&text) })
 }
 
+/// How a comparison is written, and what it is here.
+const OPERATORS: [(&str, &str); 5] =
+    [("=", "="), ("LIKE", "LIKE"), ("~", "~"), ("OPERATOR(pg_catalog.~)", "~"), ("IN", "IN")];
+
 /// ` AND ours = …`, where the statement compares its column so.
 fn condition(text: &str, theirs: &str, ours: &str) -> Option<String> {
-    ["=", "LIKE", "~", "IN"].into_iter().find_map(|operator| {
-        let (_, rest) = text.split_once(&format!("{theirs} {operator} "))?;
+    OPERATORS.into_iter().find_map(|(written, operator)| {
+        let (_, rest) = text.split_once(&format!("{theirs} {written} "))?;
         Some(format!(" AND {ours} {operator} {}", &rest[..term(rest)?]))
     })
 }
@@ -289,5 +333,7 @@ mod tests {
         }
         assert_eq!(condition("WHERE a = 'unfinished", "a", "b"), None);
         assert_eq!(condition("WHERE a = 'x'", "b", "c"), None);
+        let found = condition("n.nspname OPERATOR(pg_catalog.~) '^(shop)$' COLLATE x", "n.nspname", "n");
+        assert_eq!(found.as_deref(), Some(" AND n ~ '^(shop)$'"));
     }
 }

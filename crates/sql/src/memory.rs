@@ -8,7 +8,7 @@
 //! 3. below [`FLOOR_BYTES`] an operator is never refused: one that has nothing has nothing to spill either.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::error::{DataFusionError, Result};
@@ -22,9 +22,9 @@ const FLOOR_BYTES: u64 = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct StatementMemory {
     account: Arc<Account>,
-    /// Whether the level lets its queries spill.
-    spills: bool,
-    /// Operators that can spill.
+    /// Whether the level lets its queries spill, now.
+    spills: AtomicBool,
+    /// Operators that can spill, if they are let.
     spillable: AtomicUsize,
     /// What the others have, bytes.
     unspillable_bytes: AtomicU64,
@@ -33,19 +33,25 @@ pub(crate) struct StatementMemory {
 }
 
 impl StatementMemory {
-    pub(crate) fn new(account: Arc<Account>, spills: bool) -> StatementMemory {
+    /// Memory of which nothing spills yet.
+    pub(crate) fn new(account: Arc<Account>) -> StatementMemory {
         StatementMemory {
             account,
-            spills,
+            spills: AtomicBool::new(false),
             spillable: AtomicUsize::new(0),
             unspillable_bytes: AtomicU64::new(0),
             refusal: Mutex::new(None),
         }
     }
 
-    /// Whether that operator gets by with less.
-    fn can_spill(&self, consumer: &MemoryConsumer) -> bool {
-        self.spills && consumer.can_spill()
+    /// Whether its operators may spill.
+    pub(crate) fn spills(&self) -> bool {
+        self.spills.load(Relaxed)
+    }
+
+    /// Whether they may from now on.
+    pub(crate) fn let_spill(&self, may: bool) {
+        self.spills.store(may, Relaxed);
     }
 
     /// Whether an operator that has so much, and can spill, would leave too little for the others.
@@ -56,6 +62,12 @@ impl StatementMemory {
         }
         let operators = self.spillable.load(Relaxed).max(1) as u64;
         after > part.saturating_sub(self.unspillable_bytes.load(Relaxed)) / operators
+    }
+
+    /// What an operator is told that would spill and may not: why there is no more memory for it.
+    pub(crate) fn may_not_spill(&self) -> DataFusionError {
+        let text = self.refusal().unwrap_or_else(|| "its service level does not let it spill".to_owned());
+        DataFusionError::ResourcesExhausted(text)
     }
 
     /// Why the level has no more memory for the statement, if that was ever said.
@@ -70,7 +82,7 @@ impl StatementMemory {
     }
 
     fn count(&self, reservation: &MemoryReservation, more: u64) {
-        if !self.can_spill(reservation.consumer()) {
+        if !reservation.consumer().can_spill() {
             self.unspillable_bytes.fetch_add(more, Relaxed);
         }
     }
@@ -82,13 +94,13 @@ impl MemoryPool for StatementMemory {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        if self.can_spill(consumer) {
+        if consumer.can_spill() {
             self.spillable.fetch_add(1, Relaxed);
         }
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        if self.can_spill(consumer) {
+        if consumer.can_spill() {
             self.spillable.fetch_sub(1, Relaxed);
         }
     }
@@ -100,7 +112,7 @@ impl MemoryPool for StatementMemory {
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         self.account.shrink(shrink as u64);
-        if !self.can_spill(reservation.consumer()) {
+        if !reservation.consumer().can_spill() {
             self.unspillable_bytes.fetch_sub(shrink as u64, Relaxed);
         }
     }
@@ -110,7 +122,7 @@ impl MemoryPool for StatementMemory {
         let after = reservation.size() as u64 + more;
         if after <= FLOOR_BYTES {
             self.account.grow(more);
-        } else if self.can_spill(reservation.consumer()) {
+        } else if self.spills() && reservation.consumer().can_spill() {
             if self.is_greedy(after, more) {
                 let text = "it leaves room for the statement's other operators";
                 return Err(DataFusionError::ResourcesExhausted(text.to_owned()));

@@ -12,25 +12,27 @@
 //! Of `ORDER BY x DESC` a scan can use nothing where `x` may be null, since nulls come first there and blocks do not tell whether
 //! they have any; with `NULLS LAST` it can.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
-use ::schema::{ColumnKind, CqlType, TableDef, value};
-use bytes::Bytes;
+use ::schema::{ColumnKind, TableDef};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CastExpr, Column, DynamicFilterPhysicalExpr, DynamicFilterTracking, IsNullExpr, Literal,
+    BinaryExpr, CaseExpr, CastExpr, Column, DynamicFilterPhysicalExpr, DynamicFilterTracking, InListExpr,
+    IsNullExpr, Literal,
 };
-use engine::scan::{Filter, columns_of};
+use datafusion::scalar::ScalarValue;
+use engine::scan::Filter;
 
-use crate::filter::compared;
+use crate::filter::{compared, either, one_of};
 
 /// The dynamic filters over one scan, for one of its partitions.
 #[derive(Debug)]
 pub(crate) struct Narrowing {
     def: Arc<TableDef>,
     watched: Vec<(Arc<dyn PhysicalExpr>, DynamicFilterTracking)>,
+    /// Nobody has looked yet: what was found out before is to be told too.
+    is_new: bool,
 }
 
 impl Narrowing {
@@ -41,12 +43,13 @@ impl Narrowing {
 
     pub(crate) fn new(def: Arc<TableDef>, conditions: &[Arc<dyn PhysicalExpr>]) -> Narrowing {
         let watched = conditions.iter().map(|c| (c.clone(), DynamicFilterTracking::classify(c))).collect();
-        Narrowing { def, watched }
+        let is_new = !conditions.is_empty();
+        Narrowing { def, watched, is_new }
     }
 
     /// What all rows that are still wanted meet, if that has changed.
     pub(crate) fn changed(&mut self) -> Option<Vec<Filter>> {
-        let mut changed = false;
+        let mut changed = std::mem::take(&mut self.is_new);
         for (_, tracking) in &mut self.watched {
             changed |= tracking.watcher().is_some_and(|watcher| watcher.changed());
         }
@@ -61,6 +64,13 @@ fn conditions(def: &TableDef, condition: &Arc<dyn PhysicalExpr>) -> Vec<Filter> 
     if let Some(dynamic) = condition.downcast_ref::<DynamicFilterPhysicalExpr>() {
         return dynamic.current().map_or_else(|_| Vec::new(), |current| conditions(def, &current));
     }
+    if let Some(list) = condition.downcast_ref::<InListExpr>().filter(|list| !list.negated()) {
+        let values = list.list().iter().map(|one| one.downcast_ref::<Literal>().map(Literal::value));
+        return column(list.expr()).and_then(|name| one_of(def, name, values)).into_iter().collect();
+    }
+    if let Some(case) = condition.downcast_ref::<CaseExpr>() {
+        return one_of_cases(def, case);
+    }
     let Some(binary) = condition.downcast_ref::<BinaryExpr>() else { return Vec::new() };
     let (left, right) = (binary.left(), binary.right());
     match binary.op() {
@@ -70,9 +80,20 @@ fn conditions(def: &TableDef, condition: &Arc<dyn PhysicalExpr>) -> Vec<Filter> 
             both
         }
         Operator::Or if is_never(def, left) => conditions(def, right),
-        Operator::Or => either(def, &conditions(def, left), &conditions(def, right)),
+        Operator::Or => either(def, conditions(def, left), &conditions(def, right)),
         op => comparison(def, left, *op, right).into_iter().collect(),
     }
+}
+
+/// What holds whichever of its cases a row is: a join whose sides are spread over partitions has one for each.
+fn one_of_cases(def: &TableDef, case: &CaseExpr) -> Vec<Filter> {
+    let is_false = |part: &&Arc<dyn PhysicalExpr>| {
+        let literal = part.downcast_ref::<Literal>();
+        literal.is_some_and(|literal| *literal.value() == ScalarValue::Boolean(Some(false)))
+    };
+    let parts = case.when_then_expr().iter().map(|(_, then)| then).chain(case.else_expr());
+    let parts = parts.filter(|part| !is_false(part)).map(|part| conditions(def, part));
+    parts.reduce(|all, part| either(def, all, &part)).unwrap_or_default()
 }
 
 /// Whether it asks for nulls where there are none.
@@ -109,37 +130,14 @@ fn column(side: &Arc<dyn PhysicalExpr>) -> Option<&str> {
     .map(Column::name)
 }
 
-/// What holds for rows of which one or the other does: on each column that both bound, the wider bounds.
-fn either(def: &TableDef, left: &[Filter], right: &[Filter]) -> Vec<Filter> {
-    let wider = |one: &Filter| {
-        let ty = &columns_of(def)[one.column].ty;
-        let other = right.iter().find(|other| other.column == one.column)?;
-        let from = outer(ty, &one.from, &other.from, true);
-        let to = outer(ty, &one.to, &other.to, false);
-        let is_bounded = (&from, &to) != (&Bound::Unbounded, &Bound::Unbounded);
-        is_bounded.then_some(Filter { column: one.column, from, to })
-    };
-    left.iter().filter_map(wider).collect()
-}
-
-fn outer(ty: &CqlType, one: &Bound<Bytes>, other: &Bound<Bytes>, lower: bool) -> Bound<Bytes> {
-    let (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) = (one, other)
-    else {
-        return Bound::Unbounded;
-    };
-    let order = value::compare(ty, a, b);
-    match if lower { order } else { order.reverse() } {
-        std::cmp::Ordering::Less => one.clone(),
-        std::cmp::Ordering::Greater => other.clone(),
-        std::cmp::Ordering::Equal if matches!(one, Bound::Included(_)) => one.clone(),
-        std::cmp::Ordering::Equal => other.clone(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ops::Bound;
+
+    use ::schema::CqlType;
+    use bytes::Bytes;
     use datafusion::arrow::datatypes::Schema;
-    use datafusion::physical_expr::expressions::{binary, col, is_null, lit};
+    use datafusion::physical_expr::expressions::{binary, col, in_list, is_null, lit};
 
     use super::*;
 
@@ -167,9 +165,10 @@ mod tests {
         let bytes = |bound: Bound<i32>| bound.map(|value| Bytes::copy_from_slice(&value.to_be_bytes()));
         let expected: Vec<Filter> = expected
             .iter()
-            .map(|(column, from, to)| Filter { column: *column, from: bytes(*from), to: bytes(*to) })
+            .map(|(column, from, to)| Filter::between(*column, bytes(*from), bytes(*to)))
             .collect();
-        assert_eq!(conditions(&def(), condition), expected, "{condition}");
+        let found = conditions(&def(), condition).into_iter().map(|filter| Filter { values: None, ..filter });
+        assert_eq!(found.collect::<Vec<_>>(), expected, "{condition}");
     }
 
     #[test]
@@ -187,7 +186,29 @@ mod tests {
         let ranges = both(is("id", Eq, 9), Or, is("id", Eq, -2));
         check(&ranges, &[(0, Included(-2), Included(9))]);
         check(&both(is("id", Lt, 1), Or, is("id", Gt, 2)), &[]);
+        let schema = engine::scan::schema_of(&def());
+        let listed = |negated: bool| {
+            let list = vec![lit(9), lit(4), lit(7)];
+            in_list(col("price", &schema).expect("a column"), list, &negated, &schema).expect("a list")
+        };
+        check(&listed(false), &[(1, Included(4), Included(9))]);
+        check(&listed(true), &[]);
         check(&both(is("id", Lt, 1), Or, is("price", Lt, 1)), &[]);
+    }
+
+    #[test]
+    fn of_several_cases_what_holds_in_each_is_used() {
+        use Bound::{Included, Unbounded};
+        use Operator::{GtEq, LtEq};
+        let case = |parts: &[Expr], otherwise: Expr| -> Expr {
+            let cases = parts.iter().enumerate().map(|(n, part)| (lit(n as i32), part.clone())).collect();
+            Arc::new(CaseExpr::try_new(Some(lit(1)), cases, Some(otherwise)).expect("a case"))
+        };
+        let parts = [is("price", GtEq, 7), is("price", GtEq, 4), lit(false)];
+        check(&case(&parts, lit(false)), &[(1, Included(4), Unbounded)]);
+        check(&case(&parts, lit(true)), &[]);
+        check(&case(&[is("price", GtEq, 7), is("id", LtEq, 4)], lit(false)), &[]);
+        check(&case(&[lit(false)], lit(false)), &[]);
     }
 
     #[test]
@@ -207,9 +228,15 @@ mod tests {
         let condition: Expr = dynamic.clone();
         assert!(Narrowing::is_dynamic(&condition) && !Narrowing::is_dynamic(&lit(true)));
         let mut narrowing = Narrowing::new(def(), &[condition]);
+        assert_eq!(narrowing.changed(), Some(vec![]), "as it is");
         assert_eq!(narrowing.changed(), None);
         dynamic.update(is("price", Operator::Lt, 7)).expect("updated");
         assert_eq!(narrowing.changed().map(|filters| filters.len()), Some(1));
         assert_eq!(narrowing.changed(), None);
+        // One that begins when all is known.
+        dynamic.mark_complete();
+        let mut late = Narrowing::new(def(), &[dynamic]);
+        assert_eq!(late.changed().map(|filters| filters.len()), Some(1));
+        assert_eq!(late.changed(), None);
     }
 }

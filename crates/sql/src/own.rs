@@ -22,6 +22,7 @@ impl Session {
                     tag = "ROLLBACK".to_owned();
                 }
                 self.transaction = TransactionStatus::Idle;
+                self.close_portals();
             }
             Own::Set(name, value) => self.set(connection, name, value.as_deref())?,
             Own::Show(name) => {

@@ -1,6 +1,7 @@
 //! From a statement's text to a plan: Postgres' dialect is read and rewritten by the crate that also makes `pg_catalog`, then DataFusion plans
 //! it. All of it on a heavy lane. What was planned is kept a while (`kept_plans`) for whoever sends the same text again.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -14,6 +15,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
@@ -27,6 +29,7 @@ use crate::failure::{Failure, state as class};
 use crate::kept_plans::KeptPlans;
 use crate::server::Sql;
 use crate::settings::SERVER_VERSION;
+use crate::snapshots::TableName;
 use crate::table::{CqlTable, ScanOptions};
 use crate::{functions, known};
 
@@ -71,14 +74,39 @@ pub(crate) struct Planned {
     state: Arc<SessionState>,
     plan: LogicalPlan,
     /// Rewritten, once it was run, if it means the same whenever it runs.
-    optimized: OnceLock<LogicalPlan>,
+    optimized: OnceLock<Optimized>,
     lasts: bool,
-    /// The tables it reads, by keyspace and name.
-    pub(crate) tables: Vec<(String, String)>,
+    /// The tables it reads.
+    pub(crate) tables: Vec<TableName>,
     /// Its parameters, from `$1`: their types where they can be told.
     pub(crate) parameters: Vec<Option<DataType>>,
     /// The first word: what is said when it ends.
     pub(crate) tag: &'static str,
+}
+
+/// A plan as the optimizer leaves it.
+#[derive(Clone)]
+struct Optimized {
+    plan: LogicalPlan,
+    repeated: Arc<HashSet<TableName>>,
+}
+
+impl Optimized {
+    fn new(state: &SessionState, plan: &LogicalPlan) -> Result<Optimized> {
+        let plan = state.optimize(plan)?;
+        let repeated = Arc::new(repeated(&plan)?);
+        Ok(Optimized { plan, repeated })
+    }
+}
+
+/// A plan to be executed.
+pub(crate) struct Physical {
+    /// With one partition.
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    /// What it was planned in.
+    pub(crate) state: Arc<SessionState>,
+    /// The tables that it reads more than once.
+    pub(crate) repeated: Arc<HashSet<TableName>>,
 }
 
 impl Planned {
@@ -102,12 +130,8 @@ impl Planned {
         self.plan.schema().as_arrow()
     }
 
-    /// The physical plan, with one partition, and what it was planned in.
-    pub(crate) async fn physical(
-        &self,
-        values: Option<ParamValues>,
-        joins: Joins,
-    ) -> Result<(Arc<dyn datafusion::physical_plan::ExecutionPlan>, Arc<SessionState>)> {
+    /// The physical plan.
+    pub(crate) async fn physical(&self, values: Option<ParamValues>, joins: Joins) -> Result<Physical> {
         let mut state = match joins {
             Joins::Hashed => self.state.clone(),
             Joins::Sorted => Arc::new(sorting(&self.state)),
@@ -117,18 +141,19 @@ impl Planned {
             Arc::make_mut(&mut state).mark_start_execution();
         }
         let optimized = match values {
-            Some(values) => state.optimize(&self.plan.clone().replace_params_with_values(&values)?)?,
-            None if !self.lasts || joins == Joins::Sorted => state.optimize(&self.plan)?,
+            Some(values) => Optimized::new(&state, &self.plan.clone().replace_params_with_values(&values)?)?,
+            None if !self.lasts || joins == Joins::Sorted => Optimized::new(&state, &self.plan)?,
             None => match self.optimized.get() {
                 Some(optimized) => optimized.clone(),
                 None => {
-                    let optimized = state.optimize(&self.plan)?;
+                    let optimized = Optimized::new(&state, &self.plan)?;
                     self.optimized.get_or_init(|| optimized).clone()
                 }
             },
         };
         lanes::heavy_yield().await;
-        Ok((state.query_planner().create_physical_plan(&optimized, state.as_ref()).await?, state))
+        let plan = state.query_planner().create_physical_plan(&optimized.plan, state.as_ref()).await?;
+        Ok(Physical { plan, state, repeated: optimized.repeated })
     }
 }
 
@@ -201,13 +226,16 @@ impl Planner {
         } else {
             "SELECT"
         };
-        let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
+        let lasts = lasts(&plan)?;
+        let mut tables_read = tables_of(&plan)?;
+        tables_read.dedup();
         let mut parameters = parameters_of(&plan)?;
         if let Some(answer) = known {
             parameters.resize(parameters.len().max(answer.parameters), None);
         }
         let optimized = OnceLock::new();
-        let planned = Arc::new(Planned { state, plan, optimized, lasts, tables: reads, parameters, tag });
+        let planned =
+            Arc::new(Planned { state, plan, optimized, lasts, tables: tables_read, parameters, tag });
         if planned.reads_stored_tables(&tables)? {
             self.kept.keep(text, options, tables, &planned);
         }
@@ -302,15 +330,27 @@ fn each_scanned(plan: &LogicalPlan, mut look: impl FnMut(Option<&CqlTable>)) -> 
     Ok(())
 }
 
-/// The tables a plan reads.
-fn tables_of(plan: &LogicalPlan) -> Result<Vec<(String, String)>> {
-    let mut tables = Vec::new();
+/// The tables a plan reads, as often as it names them.
+fn tables_of(plan: &LogicalPlan) -> Result<Vec<TableName>> {
+    let mut reads = Vec::new();
     each_scanned(plan, |table| {
-        tables.extend(table.map(|table| (table.def.keyspace.clone(), table.def.name.clone())));
+        reads.extend(table.map(|table| (table.def.keyspace.clone(), table.def.name.clone())));
     })?;
-    tables.sort_unstable();
-    tables.dedup();
-    Ok(tables)
+    reads.sort_unstable();
+    Ok(reads)
+}
+
+/// The tables that a plan reads more than once.
+fn repeated(plan: &LogicalPlan) -> Result<HashSet<TableName>> {
+    let reads = tables_of(plan)?;
+    // What a recursive query reads it reads in every round.
+    let mut is_recursive = false;
+    plan.apply_with_subqueries(|node| {
+        is_recursive |= matches!(node, LogicalPlan::RecursiveQuery(_));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    let same = reads.chunk_by(|one, next| one == next).filter(|same| is_recursive || same.len() > 1);
+    Ok(same.map(|same| same[0].clone()).collect())
 }
 
 /// The parameters `$1` … `$n` of a plan.

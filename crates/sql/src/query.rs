@@ -55,10 +55,10 @@ pub(crate) async fn start(
     shape: Shape,
     run: Arc<Run>,
 ) -> Result<Running, Failure> {
-    let (physical, state) = planned.physical(values.clone(), Joins::Hashed).await?;
+    let physical = planned.physical(values.clone(), Joins::Hashed).await?;
     lanes::heavy_yield().await;
-    let can_begin_again = run.can_spill() && has_hash_join(&physical);
-    let batches = physical.execute(0, run.context(&state)?)?;
+    let can_begin_again = has_hash_join(&physical.plan);
+    let batches = run.execute(&physical)?;
     let again = can_begin_again.then_some(Again { planned, values });
     Ok(Running { batches, shape, rows: None, run, again })
 }
@@ -115,11 +115,11 @@ impl Running {
     async fn next(&mut self) -> Result<Option<Rows>, Failure> {
         let again = self.again.take();
         let first = match (self.batches.next().await, again) {
-            (Some(Err(error)), Some(again)) if is_out_of_memory(&error) => {
+            (Some(Err(error)), Some(again)) if is_out_of_memory(&error) && self.run.can_spill() => {
                 // What the first attempt has is given back before the second begins.
                 self.batches = Box::pin(EmptyRecordBatchStream::new(self.batches.schema()));
-                let (physical, state) = again.planned.physical(again.values, Joins::Sorted).await?;
-                self.batches = physical.execute(0, self.run.context(&state)?)?;
+                let physical = again.planned.physical(again.values, Joins::Sorted).await?;
+                self.batches = self.run.execute(&physical)?;
                 self.batches.next().await
             }
             (next, _) => next,

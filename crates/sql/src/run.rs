@@ -1,6 +1,7 @@
 //! One run of a query: what it may have, what it has put aside, and how far it has come. The parts of its plan, on whatever core,
 //! find it in their task's context.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,17 +12,20 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionState;
+use datafusion::physical_plan::SendableRecordBatchStream;
 use lanes::Group;
 use workload::{Account, Effective};
 
 use crate::memory::StatementMemory;
+use crate::plan::Physical;
+use crate::snapshots::{Snapshots, TableName};
 use crate::spill::{Files, SpillSpace, Spills};
 
 /// See the head of this file.
 pub(crate) struct Run {
     account: Arc<Account>,
     memory: Arc<StatementMemory>,
-    /// None if its level does not let it spill.
+    /// None if its level did not let it spill when it began.
     spills: Option<Arc<Spills>>,
     rows: AtomicU64,
     bytes: AtomicU64,
@@ -38,8 +42,8 @@ impl Run {
         let account = Arc::new(effective.level.account());
         let space = space.filter(|_| effective.spec.spill);
         let spills = space.map(|space| Spills::new(space, account.clone()));
-        let memory = Arc::new(StatementMemory::new(account.clone(), spills.is_some()));
-        Arc::new(Run {
+        let memory = Arc::new(StatementMemory::new(account.clone()));
+        let run = Run {
             account,
             memory,
             spills,
@@ -48,7 +52,9 @@ impl Run {
             expected_rows: AtomicU64::new(0),
             has_moved: AtomicBool::new(false),
             group: Mutex::new(None),
-        })
+        };
+        run.let_spill(effective.spec.spill);
+        Arc::new(run)
     }
 
     /// The run that a part of a plan belongs to.
@@ -56,14 +62,23 @@ impl Run {
         context.session_config().get_extension()
     }
 
-    /// What its plan is executed in.
+    /// Executes a plan, whose scans of a table all see one moment.
     ///
     /// # Errors
-    /// None of ours.
-    pub(crate) fn context(self: &Arc<Self>, state: &SessionState) -> Result<Arc<TaskContext>> {
+    /// As DataFusion says.
+    pub(crate) fn execute(self: &Arc<Self>, physical: &Physical) -> Result<SendableRecordBatchStream> {
+        physical.plan.execute(0, self.context(&physical.state, &physical.repeated)?)
+    }
+
+    fn context(
+        self: &Arc<Self>,
+        state: &SessionState,
+        repeated: &Arc<HashSet<TableName>>,
+    ) -> Result<Arc<TaskContext>> {
         let disk = match &self.spills {
             Some(spills) => {
-                DiskManagerBuilder::default().with_temp_file_factory(Arc::new(Files(spills.clone())))
+                let files = Files { spills: spills.clone(), memory: self.memory.clone() };
+                DiskManagerBuilder::default().with_temp_file_factory(Arc::new(files))
             }
             None => DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled),
         };
@@ -71,7 +86,8 @@ impl Run {
             .with_memory_pool(self.memory.clone())
             .with_disk_manager_builder(disk)
             .build_arc()?;
-        let mut config = state.config().clone().with_extension(self.clone());
+        let snapshots = Arc::new(Snapshots::new(repeated.clone()));
+        let mut config = state.config().clone().with_extension(self.clone()).with_extension(snapshots);
         let execution = &mut config.options_mut().execution;
         execution.spill_compression = SpillCompression::Lz4Frame;
         // What a sort keeps to merge with: no more than every operator may have.
@@ -80,8 +96,15 @@ impl Run {
         Ok(Arc::new(context))
     }
 
+    /// Whether its level lets it spill.
     pub(crate) fn can_spill(&self) -> bool {
-        self.spills.is_some()
+        self.memory.spills()
+    }
+
+    /// Whether its level lets it spill from now on; it does so only if it did when the query began, which was planned to. What was put
+    /// aside stays where it is.
+    pub(crate) fn let_spill(&self, may: bool) {
+        self.memory.let_spill(may && self.spills.is_some());
     }
 
     /// Counts what a scan has given, and lets it go on when what is under way to the disk allows it.

@@ -1,4 +1,4 @@
-//! The leaf of a plan: a scan of a table, with one partition for each core. Partition i takes its snapshot by a call to core i's fast lane, and
+//! The leaf of a plan: a scan of a table, with one partition for each core. Partition i takes its snapshot, or finds one, by a call to core i's fast lane, and
 //! makes its batches on core i's heavy lane, a batch ahead of whoever asks.
 
 use std::fmt;
@@ -13,7 +13,9 @@ use datafusion::common::{Statistics, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, EmissionType, SchedulingType, apply_expression_roots,
+};
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation,
 };
@@ -28,6 +30,7 @@ use crate::exchange::{Sender, Started, channel, elsewhere};
 use crate::narrowing::Narrowing;
 use crate::run::Run;
 use crate::server::Sql;
+use crate::snapshots::Snapshots;
 use crate::tasks::{self, Handles};
 
 /// See the head of this file.
@@ -110,9 +113,10 @@ impl ExecutionPlan for ScanExec {
 
     fn apply_expressions(
         &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
+        // A join finds out about its keys only if it finds somebody here who wants to know.
+        apply_expression_roots(&self.dynamic, f)
     }
 
     fn with_new_children(
@@ -147,7 +151,7 @@ impl ExecutionPlan for ScanExec {
         let (sql, def, scan) = (self.sql.clone(), self.def.clone(), self.scan.clone());
         let schema = self.schema.clone();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let run = Run::of(&context);
+        let (run, snapshots) = (Run::of(&context), Snapshots::of(&context));
         if let (Some(run), Some(rows)) = (&run, self.statistics.num_rows.get_value()) {
             run.expect((rows / lanes::cores()) as u64);
         }
@@ -158,11 +162,19 @@ impl ExecutionPlan for ScanExec {
             if current.table(&def.keyspace, &def.name).is_some_and(altered) {
                 return Err(Error::Stale);
             }
-            here.engine.scan(&scan)
+            let source = match &snapshots {
+                Some(snapshots) => snapshots.scan(&*here.engine, &scan),
+                None => here.engine.scan(&scan),
+            };
+            // If nobody else has them any more, they are freed where the scan is.
+            Ok((source?, snapshots))
         };
         let narrowing = Narrowing::new(self.def.clone(), &self.dynamic);
         let making = Making { schema, narrowing, metrics, run: run.clone() };
-        let work = move |source, sender| making.run(source, sender);
+        let work = move |(source, snapshots), sender| async move {
+            let _snapshots = snapshots;
+            making.run(source, sender).await;
+        };
         Ok(elsewhere(self.schema.clone(), run, move |handles| start(handles, partition, snapshot, work)))
     }
 
@@ -187,14 +199,15 @@ fn share(statistics: &Statistics, parts: usize) -> Statistics {
 }
 
 /// Takes the snapshot on core `partition`'s fast lane, and starts making batches on its heavy lane.
-async fn start<W, Fut>(
+async fn start<S, W, Fut>(
     handles: &'static Handles,
     partition: usize,
-    snapshot: impl FnOnce() -> Result<Box<dyn BatchSource>, Error> + Send + 'static,
+    snapshot: impl FnOnce() -> Result<S, Error> + Send + 'static,
     work: W,
 ) -> Result<Started>
 where
-    W: FnOnce(Box<dyn BatchSource>, Sender) -> Fut + Send + 'static,
+    S: Send + 'static,
+    W: FnOnce(S, Sender) -> Fut + Send + 'static,
     Fut: Future<Output = ()> + Send + 'static,
 {
     let (sender, receiver) = channel();

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use access::{Access, Cancelled};
-use engine::{Engine, Progress, RunningStatement};
+use engine::{Engine, Progress, RunningStatement, StatementState};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::sync::Notify;
 use lanes::{Group, Task};
@@ -78,9 +78,10 @@ struct Shared {
 }
 
 impl Live {
-    /// Has the running statement end.
-    fn cancel(&self) {
-        self.cancelled.set(true);
+    fn cancel(&self, what: Cancel) {
+        if self.cancelled.get() != Cancel::All {
+            self.cancelled.set(what);
+        }
         self.bell.notify_waiters();
     }
 }
@@ -89,8 +90,7 @@ impl Live {
 pub(crate) struct Query {
     pub(crate) level: Arc<str>,
     pub(crate) began: Instant,
-    /// For a slot.
-    pub(crate) waits: bool,
+    pub(crate) state: StatementState,
     pub(crate) what: String,
     pub(crate) run: Option<Arc<Run>>,
 }
@@ -114,16 +114,27 @@ pub(crate) struct Here {
     accepting: RefCell<Option<Task<()>>>,
 }
 
+/// What a session is to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Cancel {
+    #[default]
+    Nothing,
+    /// The running statement, as a client's cancel request asks.
+    Running,
+    /// That, and what is suspended, as `CANCEL STATEMENT` does.
+    All,
+}
+
 /// A session, as cancel requests and a stop see it.
 pub(crate) struct Live {
     secret: i32,
     role: String,
     /// Where its client is.
     peer: String,
-    /// The query that runs.
-    pub(crate) query: RefCell<Option<Query>>,
-    /// The running statement is to end.
-    pub(crate) cancelled: Cell<bool>,
+    /// The query that runs, behind those that are suspended.
+    pub(crate) queries: RefCell<Vec<Rc<RefCell<Query>>>>,
+    /// What is to end.
+    pub(crate) cancelled: Cell<Cancel>,
     /// The session is to end.
     pub(crate) killed: Cell<bool>,
     pub(crate) bell: Notify,
@@ -283,7 +294,7 @@ impl Sql {
         let ring = move || async move {
             let Some(here) = sql.here() else { return };
             if let Some(live) = here.sessions.borrow().get(&session).filter(|live| live.secret == secret) {
-                live.cancel();
+                live.cancel(Cancel::Running);
             }
         };
         lanes::call(number % lanes::cores(), ring).await;
@@ -361,8 +372,8 @@ impl Here {
             secret,
             role,
             peer,
-            query: RefCell::default(),
-            cancelled: Cell::new(false),
+            queries: RefCell::default(),
+            cancelled: Cell::default(),
             killed: Cell::new(false),
             bell: Notify::new(),
         });
@@ -370,26 +381,26 @@ impl Here {
         (number, secret, live)
     }
 
-    /// Ends the query of the session that has that number, if that role runs it.
+    /// Ends the queries of the session that has that number, if that role runs them.
     fn cancel(&self, id: &str, role: Option<&str>) -> Cancelled {
         let number = id.strip_prefix("sql-").and_then(|number| number.parse().ok());
         let live = number.and_then(|number: i32| self.sessions.borrow().get(&number).cloned());
-        match live.filter(|live| live.query.borrow().is_some()) {
+        match live.filter(|live| !live.queries.borrow().is_empty()) {
             None => Cancelled::Unknown,
             Some(live) if role.is_some_and(|role| live.role != role) => Cancelled::OfOther,
             Some(live) => {
-                live.cancel();
+                live.cancel(Cancel::All);
                 Cancelled::Done
             }
         }
     }
 
-    /// The queries that run, of this core's sessions.
+    /// The queries that run, or are suspended, of this core's sessions: of each the last one.
     fn running(&self) -> Vec<RunningStatement> {
         let core = lanes::current_core() as u32;
         let of = |(number, live): (&i32, &Rc<Live>)| {
-            let query = live.query.borrow();
-            let query = query.as_ref()?;
+            let query = live.queries.borrow().last()?.clone();
+            let query = query.borrow();
             let progress = query.run.as_ref().map(|run| Progress {
                 memory_bytes: run.memory(),
                 spilled_bytes: run.spilled(),
@@ -402,7 +413,7 @@ impl Here {
                 core,
                 role: live.role.clone(),
                 client: live.peer.clone(),
-                waits: query.waits,
+                state: query.state,
                 elapsed_us: u64::try_from(query.began.elapsed().as_micros()).unwrap_or(u64::MAX),
                 statement: query.what.clone(),
                 progress,

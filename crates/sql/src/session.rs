@@ -9,11 +9,11 @@ use access::Login;
 use lanes::Group;
 use pgwire::api::Type;
 use pgwire::messages::PgWireFrontendMessage;
-use pgwire::messages::data::{NoData, ParameterDescription};
+use pgwire::messages::data::ParameterDescription;
 use pgwire::messages::extendedquery::{
-    Bind, BindComplete, CloseComplete, Describe, Execute, Parse, ParseComplete, PortalSuspended,
+    Bind, BindComplete, CloseComplete, Describe, Execute, Parse, ParseComplete,
 };
-use pgwire::messages::response::{CommandComplete, EmptyQueryResponse, ReadyForQuery, TransactionStatus};
+use pgwire::messages::response::{EmptyQueryResponse, ReadyForQuery, TransactionStatus};
 use workload::Effective;
 
 use crate::connection::{Connection, End};
@@ -22,34 +22,21 @@ use crate::login::Client;
 use crate::output::Shape;
 use crate::parameters;
 use crate::plan::Planned;
-use crate::query::{Progress, Running};
-use crate::server::{Here, Live, Sql};
+use crate::portal::{Portal, no_portal};
+use crate::server::{Cancel, Here, Live, Sql};
 use crate::settings::Settings;
 use crate::statement::{Own, Statement, classify};
 use crate::table::ScanOptions;
 use crate::tasks::Kept;
 use crate::text;
+use crate::work::LOOK_EVERY;
 
 /// A statement made ready by Parse.
 pub(crate) struct Prepared {
-    text: String,
-    kind: Option<Statement>,
-    planned: Option<Kept<Arc<Planned>>>,
+    pub(crate) text: String,
+    pub(crate) kind: Option<Statement>,
+    pub(crate) planned: Option<Kept<Arc<Planned>>>,
     types: Vec<Type>,
-}
-
-/// A statement with its values.
-struct Portal {
-    prepared: Rc<Prepared>,
-    values: Option<datafusion::common::ParamValues>,
-    formats: Vec<i16>,
-    /// Begun, and left in the middle.
-    running: Option<Kept<Running>>,
-    /// All its rows were given.
-    is_done: bool,
-    /// Rows of a statement about roles and levels, made to be described.
-    listed: Option<engine::Rows>,
-    rows: u64,
 }
 
 /// See the head of this file.
@@ -61,7 +48,7 @@ pub(crate) struct Session {
     pub(crate) settings: Settings,
     pub(crate) transaction: TransactionStatus,
     pub(crate) prepared: HashMap<String, Rc<Prepared>>,
-    portals: HashMap<String, Portal>,
+    pub(crate) portals: HashMap<String, Portal>,
     /// An extended query failed: what follows is passed over until Sync.
     skips: bool,
 }
@@ -140,7 +127,10 @@ impl Session {
             if matches!(message, PgWireFrontendMessage::Terminate(_)) {
                 return Ok(());
             }
-            self.live.cancelled.set(false);
+            // A request that came after what it was for.
+            if self.live.cancelled.get() == Cancel::Running {
+                self.live.cancelled.take();
+            }
             if let Err(wrong) = self.handle(connection, message).await {
                 let failure = match wrong {
                     Wrong::Connection(end) => return Err(end),
@@ -157,26 +147,32 @@ impl Session {
         }
     }
 
-    /// The next message; a server that stops lets nobody begin anything.
-    async fn wait(&self, connection: &mut Connection) -> Result<PgWireFrontendMessage, End> {
+    /// The next message; a server that stops lets nobody begin anything. Meanwhile suspended queries are looked after.
+    async fn wait(&mut self, connection: &mut Connection) -> Result<PgWireFrontendMessage, End> {
         loop {
             if self.live.killed.get() || self.sql.is_stopping() {
                 let text = "terminating connection: the server is stopping";
                 return Err(End::Failed(Failure::fatal(state::SHUTDOWN, text)));
             }
+            let any = self.look_after_suspended().await?;
             tokio::select! { biased;
                 () = self.live.bell.notified() => {}
                 message = connection.next() => return message,
+                () = lanes::time::sleep(LOOK_EVERY), if any => {}
             }
         }
     }
 
     async fn ready(&mut self, connection: &mut Connection) -> Result<(), End> {
+        if self.transaction == TransactionStatus::Idle {
+            self.close_portals();
+        }
         connection.put(&ReadyForQuery::new(self.transaction))?;
         connection.flush().await
     }
 
     fn fail(&mut self) {
+        self.close_portals();
         if self.transaction == TransactionStatus::Transaction {
             self.transaction = TransactionStatus::Error;
         }
@@ -202,9 +198,6 @@ impl Session {
             }
             Message::Sync(_) => {
                 self.skips = false;
-                if self.transaction == TransactionStatus::Idle {
-                    self.portals.clear();
-                }
                 Ok(self.ready(connection).await?)
             }
             _ if self.skips => Ok(()),
@@ -216,7 +209,7 @@ impl Session {
                 let name = close.name.unwrap_or_default();
                 match close.target_type {
                     b'S' => drop(self.prepared.remove(&name)),
-                    _ => drop(self.portals.remove(&name)),
+                    _ => self.close_portal(&name),
                 }
                 Ok(connection.put(&CloseComplete::new())?)
             }
@@ -274,11 +267,7 @@ impl Session {
             return Ok(prepared);
         }
         let kind = classify(&prepared.text)?;
-        let ends = matches!(kind, Statement::Own(Own::Commit | Own::Rollback));
-        if self.transaction == TransactionStatus::Error && !ends {
-            let text = "current transaction is aborted, commands ignored until end of transaction block";
-            return Err(Failure::new(state::FAILED_TRANSACTION, text).into());
-        }
+        self.may_run(&kind)?;
         if kind == Statement::Query {
             let planned = self.plan(connection, &prepared.text).await?;
             prepared.types = parameters::types(&planned.get().parameters, said);
@@ -288,9 +277,20 @@ impl Session {
         Ok(prepared)
     }
 
+    /// After an error nothing runs but the end of the transaction.
+    fn may_run(&self, kind: &Statement) -> Result<(), Failure> {
+        let ends = matches!(kind, Statement::Own(Own::Commit | Own::Rollback));
+        if self.transaction == TransactionStatus::Error && !ends {
+            let text = "current transaction is aborted, commands ignored until end of transaction block";
+            return Err(Failure::new(state::FAILED_TRANSACTION, text));
+        }
+        Ok(())
+    }
+
     fn bind(&mut self, connection: &mut Connection, bind: &Bind) -> Result<(), Wrong> {
         let name = bind.portal_name.clone().unwrap_or_default();
         let prepared = self.find_prepared(bind.statement_name.as_deref())?;
+        prepared.kind.iter().try_for_each(|kind| self.may_run(kind))?;
         if self.portals.len() >= self.sql.config().prepared_max && !self.portals.contains_key(&name) {
             return Err(Failure::new(state::LIMIT, "this session has too many portals").into());
         }
@@ -300,6 +300,7 @@ impl Session {
         if let Some(planned) = &prepared.planned {
             Shape::new(planned.get().schema(), &formats)?;
         }
+        self.close_portal(&name);
         self.portals.insert(name, Portal::of(prepared, values, formats));
         Ok(connection.put(&BindComplete::new())?)
     }
@@ -325,47 +326,6 @@ impl Session {
         described
     }
 
-    /// Says which columns a statement gives; where it gives none, says so if `is_asked`.
-    async fn describe_portal(
-        &mut self,
-        connection: &mut Connection,
-        portal: &mut Portal,
-        is_asked: bool,
-    ) -> Result<(), Wrong> {
-        let shape = match &portal.prepared.kind {
-            Some(Statement::Query) => {
-                let planned = portal.prepared.planned.as_ref().expect("queries are planned");
-                Some(Shape::new(planned.get().schema(), &portal.formats)?)
-            }
-            Some(Statement::Own(Own::Show(name))) => {
-                let (name, _) = self.show(name)?;
-                Some(Shape::text(name))
-            }
-            Some(Statement::Own(Own::ShowAll)) => Some(self.all_settings().1),
-            // Only what lists has columns, and which is known when it has been made.
-            Some(Statement::Access) if text::words(&portal.prepared.text, 1)[0].is("list") => {
-                let rows = self.list(&portal.prepared.text).await?;
-                let batch = crate::outcome::batch(&rows)?;
-                portal.listed = Some(rows);
-                Some(Shape::new(batch.schema_ref(), &portal.formats)?)
-            }
-            _ => None,
-        };
-        match shape {
-            Some(shape) => connection.put(&shape.description())?,
-            None if is_asked => connection.put(&NoData::new())?,
-            None => {}
-        }
-        Ok(())
-    }
-
-    async fn list(&mut self, text: &str) -> Result<engine::Rows, Wrong> {
-        match self.access(text).await? {
-            engine::Outcome::Rows(rows) => Ok(rows),
-            _ => Err(Failure::new(state::INTERNAL, "a LIST without rows").into()),
-        }
-    }
-
     async fn execute(&mut self, connection: &mut Connection, execute: &Execute) -> Result<(), Wrong> {
         let name = execute.name.clone().unwrap_or_default();
         let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
@@ -375,61 +335,14 @@ impl Session {
         Ok(())
     }
 
-    async fn execute_portal(
-        &mut self,
-        connection: &mut Connection,
-        portal: &mut Portal,
-        rows_max: u64,
-    ) -> Result<(), Wrong> {
-        let prepared = portal.prepared.clone();
-        match &prepared.kind {
-            None => Ok(connection.put(&EmptyQueryResponse::new())?),
-            Some(Statement::Own(own)) => {
-                let own = own.clone();
-                self.own(connection, &own)?;
-                if own == Own::Discard {
-                    self.portals.clear();
-                }
-                Ok(())
-            }
-            Some(Statement::Access) => {
-                let outcome = match portal.listed.take() {
-                    Some(rows) => engine::Outcome::Rows(rows),
-                    None => self.access(&prepared.text).await?,
-                };
-                let engine::Outcome::Rows(rows) = outcome else {
-                    return Ok(connection.put(&CommandComplete::new(tag_of(&prepared.text)))?);
-                };
-                let batch = crate::outcome::batch(&rows)?;
-                let shape = Shape::new(batch.schema_ref(), &portal.formats)?;
-                self.put_rows(connection, &shape, batch)?;
-                Ok(connection.put(&CommandComplete::new(format!("LIST {}", rows.count)))?)
-            }
-            Some(Statement::Query) => {
-                let planned = prepared.planned.as_ref().expect("queries are planned");
-                let tag = planned.get().tag;
-                if portal.is_done {
-                    return Ok(connection.put(&CommandComplete::new(format!("{tag} 0")))?);
-                }
-                let shape = Shape::new(planned.get().schema(), &portal.formats)?;
-                let values = portal.values.clone();
-                let begun = portal.running.take();
-                let (rows, left) =
-                    self.rows(connection, planned.get(), begun, values, shape, rows_max).await?;
-                portal.rows += rows;
-                portal.running = left;
-                if portal.running.is_some() {
-                    return Ok(connection.put(&PortalSuspended::new())?);
-                }
-                portal.is_done = true;
-                Ok(connection.put(&CommandComplete::new(format!("{tag} {}", portal.rows)))?)
-            }
-        }
-    }
-
     /// What holds for the session's statements now.
     pub(crate) fn effective(&self) -> Result<Rc<Effective>, Failure> {
-        match self.settings.service_level() {
+        self.effective_with(self.settings.service_level())
+    }
+
+    /// What holds now for statements for which a level was chosen, or else that of the role.
+    pub(crate) fn effective_with(&self, level: Option<&str>) -> Result<Rc<Effective>, Failure> {
+        match level {
             Some(level) => Ok(self.here.access.effective_using(&self.login, level)?),
             None => Ok(self.here.access.effective(&self.login)),
         }
@@ -449,66 +362,4 @@ impl Session {
         }
         Ok((effective, group))
     }
-
-    /// Sends a query's rows, from where it was left if it was begun: how many, and what is left of it.
-    async fn rows(
-        &mut self,
-        connection: &mut Connection,
-        planned: &Arc<Planned>,
-        begun: Option<Kept<Running>>,
-        values: Option<datafusion::common::ParamValues>,
-        shape: Shape,
-        rows_max: u64,
-    ) -> Result<(u64, Option<Kept<Running>>), Wrong> {
-        let mut work = self.begin_work().await?;
-        let reads = planned.tables.iter().map(|(keyspace, table)| format!(" {keyspace}.{table}"));
-        work.show(&self.live, reads.fold("read".to_owned(), |all, one| all + &one));
-        let result = async {
-            work.enter(self, connection).await?;
-            let mut running = match begun {
-                Some(running) => running,
-                None => work.start(self, connection, planned, values, shape).await?,
-            };
-            let mut sent = 0;
-            loop {
-                let (left, rows, progress) = work.chunk(self, connection, running, rows_max - sent).await?;
-                sent += rows;
-                running = left;
-                match progress {
-                    Progress::More => connection.flush().await?,
-                    Progress::Suspended => return Ok((sent, Some(running))),
-                    Progress::Done => return Ok((sent, None)),
-                }
-            }
-        };
-        let result: Result<_, Wrong> = result.await;
-        self.live.query.replace(None);
-        work.end(result.is_err());
-        result
-    }
-}
-
-impl Portal {
-    fn of(
-        prepared: Rc<Prepared>,
-        values: Option<datafusion::common::ParamValues>,
-        formats: Vec<i16>,
-    ) -> Portal {
-        Portal { prepared, values, formats, running: None, is_done: false, listed: None, rows: 0 }
-    }
-}
-
-fn no_portal(name: &str) -> Failure {
-    Failure::new(state::NO_PORTAL, format!("portal \"{name}\" does not exist"))
-}
-
-/// What is said when a statement about roles and levels is done: its first words.
-fn tag_of(text: &str) -> String {
-    let words: Vec<String> = text::words(text, 3).iter().map(|word| word.text().to_uppercase()).collect();
-    let count = match (words.first().map(String::as_str), words.get(1).map(String::as_str)) {
-        (Some("GRANT" | "REVOKE"), _) => 1,
-        (_, Some("SERVICE")) => 3,
-        _ => 2,
-    };
-    words[..count.min(words.len())].join(" ")
 }

@@ -30,6 +30,8 @@ use lanes::disk::{self, File, OpenOptions};
 use tokio::sync::Notify;
 use workload::Account;
 
+use crate::memory::StatementMemory;
+
 /// Written and read at once, bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 /// What a statement may have under way to the disk before those who feed its operators wait, bytes.
@@ -128,13 +130,20 @@ impl Spills {
 }
 
 /// What DataFusion asks for files.
-pub(crate) struct Files(pub(crate) Arc<Spills>);
+pub(crate) struct Files {
+    pub(crate) spills: Arc<Spills>,
+    /// Which says whether they may be had.
+    pub(crate) memory: Arc<StatementMemory>,
+}
 
 impl TempFileFactory for Files {
     fn create_temp_file(&self, _description: &str) -> Result<Arc<dyn SpillFile>> {
-        let number = self.0.space.files.fetch_add(1, Relaxed);
-        let path = self.0.space.folder.join(format!("{number}.arrow"));
-        let (spills, group) = (self.0.clone(), lanes::current_group());
+        if !self.memory.spills() {
+            return Err(self.memory.may_not_spill());
+        }
+        let (spills, group) = (self.spills.clone(), lanes::current_group());
+        let number = spills.space.files.fetch_add(1, Relaxed);
+        let path = spills.space.folder.join(format!("{number}.arrow"));
         let aside = Aside { spills, path, group, state: Mutex::default(), more: Notify::new() };
         Ok(Arc::new(Handle(Arc::new(aside))))
     }

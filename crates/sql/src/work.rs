@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datafusion::common::ParamValues;
-use engine::{Action, Outcome, Target};
+use engine::{Action, Outcome, StatementState, Target};
 use lanes::Group;
-use workload::{Action as Consequence, Effective, InFlight, Kind, Refused, Ticket, Watch};
+use workload::{Action as Consequence, Effective, InFlight, Kind, Level, Refused, Ticket, Watch};
 
 use crate::connection::{Connection, End};
 use crate::failure::{Failure, state};
@@ -17,38 +17,87 @@ use crate::output::Shape;
 use crate::plan::{PlanOptions, Planned};
 use crate::query::{self, Progress, Running};
 use crate::run::Run;
-use crate::server::{Live, Query};
+use crate::server::{Cancel, Live, Query};
 use crate::session::{Session, Wrong};
 use crate::tasks::{self, Kept, Panicked};
 
-/// Longest wait for a slot where neither level nor session set a time limit.
+/// Longest wait for a slot, and for a client to ask for more rows, where neither level nor session set a time limit.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// How often it is looked at whether a statement has gone beyond its level's `query_limit`.
-const WATCH_EVERY: Duration = Duration::from_millis(20);
+/// How often it is looked at whether a statement has gone beyond its level's `query_limit`, and whether its level was altered.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A statement at work, in its level.
 pub(crate) struct Work {
-    effective: Rc<Effective>,
+    rules: RefCell<Rules>,
     group: Cell<Group>,
     /// The core whose heavy lane plans it, or runs what is one part of its plan.
     core: usize,
     began: Instant,
-    limit: Option<Duration>,
+    /// When its client last asked for rows, or had them: its time is limited from then on.
+    since: Instant,
+    /// How long it ran before that.
+    ran: Duration,
+    is_suspended: bool,
     /// What it computes with, once it runs.
     run: Option<Arc<Run>>,
-    /// Its level's `query_limit`.
-    watch: RefCell<Option<Watch>>,
+    /// How it is seen by others, if it is.
+    shown: Option<Rc<RefCell<Query>>>,
     _in_flight: InFlight,
     /// Its slot, if it runs a query: statements of CQL and SQL share a level's.
-    slot: Option<Ticket>,
+    slot: Option<Rc<Ticket>>,
+}
+
+/// What holds for a statement, as its level says now.
+struct Rules {
+    effective: Rc<Effective>,
+    /// Of the catalogue, which it was said in.
+    version: u64,
+    /// The level that the session had chosen when the statement began, and its own limit then.
+    chosen: Option<String>,
+    own_limit: Option<Duration>,
+    limit: Option<Duration>,
+    /// The level's `query_limit`, unless the statement went beyond it already.
+    watch: Option<Watch>,
+}
+
+impl Rules {
+    fn new(session: &Session, version: u64, effective: Rc<Effective>) -> Rules {
+        let chosen = session.settings.service_level().map(str::to_owned);
+        let own_limit = session.settings.statement_timeout();
+        let (limit, watch) = (None, None);
+        let mut rules = Rules { effective: effective.clone(), version, chosen, own_limit, limit, watch };
+        rules.set(effective);
+        rules.watch = rules.new_watch();
+        rules
+    }
+
+    fn set(&mut self, effective: Rc<Effective>) {
+        self.limit = self.own_limit.into_iter().chain(effective.spec.timeout).min();
+        self.effective = effective;
+    }
+
+    fn new_watch(&self) -> Option<Watch> {
+        let limit = self.effective.spec.query_limit.clone()?;
+        Some(Watch::new(self.effective.level.name().clone(), limit))
+    }
+
+    /// Why a statement that took too long was ended.
+    fn late(&self) -> String {
+        let ms = self.limit.unwrap_or(PATIENCE).as_millis();
+        match (&self.effective.timeout_from, self.effective.spec.timeout) {
+            (Some(level), timeout) if timeout == self.limit => {
+                format!("canceling statement due to the timeout of service level '{level}' ({ms} ms)")
+            }
+            _ => format!("canceling statement due to statement timeout ({ms} ms)"),
+        }
+    }
 }
 
 impl Session {
     /// Begins work in the level that holds for the session now.
     pub(crate) async fn begin_work(&self) -> Result<Work, Failure> {
+        let version = self.here.access.version();
         let (effective, group) = self.enter_level().await?;
-        let own = self.settings.statement_timeout();
-        let limit = own.into_iter().chain(effective.spec.timeout).min();
         let in_flight = self.here.admission.admit(&effective).map_err(|refused| match refused {
             Refused::Overloaded(text) => Failure::new(state::OVERLOADED, text),
             Refused::Hold => {
@@ -56,18 +105,19 @@ impl Session {
                 Failure::new(state::OVERLOADED, text)
             }
         })?;
-        let watch = effective.spec.query_limit.clone();
-        let watch = watch.map(|limit| Watch::new(effective.level.name().clone(), limit));
+        let now = lanes::time::now();
         Ok(Work {
+            rules: RefCell::new(Rules::new(self, version, effective)),
             group: Cell::new(group),
             core: lanes::least_loaded_core(),
-            began: lanes::time::now(),
-            limit,
+            began: now,
+            since: now,
+            ran: Duration::ZERO,
+            is_suspended: false,
             run: None,
-            watch: RefCell::new(watch),
+            shown: None,
             _in_flight: in_flight,
             slot: None,
-            effective,
         })
     }
 
@@ -106,32 +156,74 @@ impl Session {
     pub(crate) async fn access(&self, text: &str) -> Result<Outcome, Wrong> {
         let work = self.begin_work().await?;
         let outcome = self.here.access.execute_text(&self.login, text).await;
-        work.end(outcome.is_err());
+        work.end(&self.live, outcome.is_err());
         Ok(outcome?)
     }
 }
 
 impl Work {
     /// Has the statement seen among those that run, as one that waits for a slot.
-    pub(crate) fn show(&self, live: &Live, what: String) {
-        let (level, began) = (self.effective.level.name().clone(), self.began);
-        live.query.replace(Some(Query { level, began, waits: true, what, run: None }));
+    pub(crate) fn show(&mut self, live: &Live, what: String) {
+        let (level, began) = (self.effective().level.name().clone(), self.began);
+        let query = Query { level, began, state: StatementState::Queued, what, run: None };
+        let query = Rc::new(RefCell::new(query));
+        live.queries.borrow_mut().push(query.clone());
+        self.shown = Some(query);
     }
 
-    /// It runs now.
-    fn show_run(&self, live: &Live, run: &Arc<Run>) {
-        if let Some(query) = &mut *live.query.borrow_mut() {
-            (query.waits, query.run) = (false, Some(run.clone()));
+    fn is(&self, state: StatementState) {
+        if let Some(query) = &self.shown {
+            query.borrow_mut().state = state;
         }
+    }
+
+    /// Its client has the rows it asked for, and may ask for more.
+    pub(crate) fn suspend(&mut self) {
+        self.is(StatementState::Suspended);
+        (self.ran, self.is_suspended) = (self.ran_for(), true);
+        self.since = lanes::time::now();
+    }
+
+    /// Its client asks for more.
+    pub(crate) async fn resume(&mut self, live: &Live) {
+        self.is(StatementState::Running);
+        if let Some(own) = &self.shown {
+            let mut queries = live.queries.borrow_mut();
+            queries.retain(|query| !Rc::ptr_eq(query, own));
+            queries.push(own.clone());
+        }
+        (self.since, self.is_suspended) = (lanes::time::now(), false);
+        if self.group.get() != lanes::current_group() {
+            lanes::switch_group(self.group.get()).await;
+        }
+    }
+
+    /// How long it has run, without what its client took to come back.
+    fn ran_for(&self) -> Duration {
+        self.ran + if self.is_suspended { Duration::ZERO } else { self.since.elapsed() }
+    }
+
+    /// Its slot, if that is one of the level.
+    pub(crate) fn slot_of(&self, level: &Arc<Level>) -> Option<Rc<Ticket>> {
+        self.slot.clone().filter(|_| Arc::ptr_eq(&self.rules.borrow().effective.level, level))
+    }
+
+    fn effective(&self) -> Rc<Effective> {
+        self.rules.borrow().effective.clone()
     }
 
     /// Waits for a slot of the level, if the level has so many only.
     pub(crate) async fn enter(&mut self, session: &Session, connection: &Connection) -> Result<(), Wrong> {
-        let effective = self.effective.clone();
-        let patience = self.limit.unwrap_or(PATIENCE);
+        let effective = self.effective();
+        self.slot = session.lent_slot(&effective.level);
+        if self.slot.is_some() {
+            return Ok(());
+        }
+        let patience = self.rules.borrow().limit.unwrap_or(PATIENCE);
         let admitting = Box::pin(async move { workload::admit(&effective, patience).await });
         let admitted = self.attend(session, connection, admitting).await?;
-        self.slot = Some(admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?);
+        let slot = admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?;
+        self.slot = Some(Rc::new(slot));
         self.core = lanes::least_loaded_core(); // that may have been a while
         Ok(())
     }
@@ -146,8 +238,9 @@ impl Work {
         shape: Shape,
     ) -> Result<Kept<Running>, Wrong> {
         session.authorize(planned)?;
-        let run = Run::new(&self.effective, session.sql.space());
-        self.show_run(&session.live, &run);
+        let run = Run::new(&self.effective(), session.sql.space());
+        self.is(StatementState::Running);
+        self.shown.iter().for_each(|query| query.borrow_mut().run = Some(run.clone()));
         self.run = Some(run.clone());
         let starting = query::start(planned.clone(), values, shape, run);
         let running = self.on_heavy_lane(session, connection, starting).await??;
@@ -162,9 +255,6 @@ impl Work {
         running: Kept<Running>,
         rows_max: u64,
     ) -> Result<(Kept<Running>, u64, Progress), Wrong> {
-        let run = running.get().run.clone();
-        self.show_run(&session.live, &run);
-        self.run = Some(run);
         let mut running = running.take();
         let mut output = connection.take_output();
         let encoding = async move {
@@ -202,33 +292,77 @@ impl Work {
         connection: &Connection,
         mut work: F,
     ) -> Result<F::Output, Wrong> {
-        let canceled = |why: &str| Wrong::from(Failure::new(state::CANCELED, why));
         loop {
-            if session.live.killed.get() {
-                let text = "terminating connection: the server is stopping";
-                return Err(Failure::fatal(state::SHUTDOWN, text).into());
-            }
-            if session.live.cancelled.get() {
-                return Err(canceled("canceling statement due to user request"));
-            }
-            self.look(session).await?;
-            let left = self.limit.map(|limit| limit.saturating_sub(self.began.elapsed()));
-            let look = self.watch.borrow().is_some().then_some(WATCH_EVERY);
+            self.check(session, session.live.cancelled.get() != Cancel::Nothing).await?;
+            let left = self.left();
             tokio::select! { biased;
                 done = &mut work => return Ok(done),
                 () = session.live.bell.notified() => {}
                 () = connection.gone() => return Err(End::Gone.into()),
-                () = wait(look) => {}
-                () = wait(left) => return Err(canceled(&self.late())),
+                () = wait(left) => {}
+                () = lanes::time::sleep(LOOK_EVERY) => {}
             }
+        }
+    }
+
+    /// The time it still has. Nobody keeps a slot for ever without asking for more.
+    fn left(&self) -> Option<Duration> {
+        let patience = self.is_suspended.then_some(PATIENCE);
+        let limit = self.rules.borrow().limit.or(patience)?;
+        Some(limit.saturating_sub(self.since.elapsed()))
+    }
+
+    /// Whether it may go on, unless somebody has cancelled it.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) async fn check(&self, session: &Session, is_cancelled: bool) -> Result<(), Wrong> {
+        if session.live.killed.get() {
+            let text = "terminating connection: the server is stopping";
+            return Err(Failure::fatal(state::SHUTDOWN, text).into());
+        }
+        if is_cancelled {
+            return Err(Failure::new(state::CANCELED, "canceling statement due to user request").into());
+        }
+        self.look(session).await?;
+        match self.left() {
+            Some(Duration::ZERO) => Err(Failure::new(state::CANCELED, self.rules.borrow().late()).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes over what was altered about its level since it was last looked. A statement stays in the level that it began in.
+    fn follow_level(&self, session: &Session) {
+        let version = session.here.access.version();
+        let rules = &mut *self.rules.borrow_mut();
+        if rules.version == version {
+            return;
+        }
+        rules.version = version;
+        let same = |now: &Rc<Effective>| Arc::ptr_eq(&now.level, &rules.effective.level);
+        let now = session.effective_with(rules.chosen.as_deref()).ok().filter(same).or_else(|| {
+            // Others of the role or the session have another by now.
+            let levels = session.here.access.levels().catalogue();
+            let entry = levels.get(rules.effective.level.name())?;
+            Some(Rc::new(Effective::of(entry))).filter(same)
+        });
+        // A level that was dropped goes on as it was for those it has.
+        let Some(effective) = now else { return };
+        self.run.iter().for_each(|run| run.let_spill(effective.spec.spill));
+        let is_other_limit = effective.spec.query_limit != rules.effective.spec.query_limit;
+        rules.set(effective);
+        // What it was told of once it is not told of again.
+        if is_other_limit {
+            rules.watch = rules.new_watch();
         }
     }
 
     /// Looks whether the statement has gone too far, and does what is to be done then.
     async fn look(&self, session: &Session) -> Result<(), Failure> {
+        self.follow_level(session);
         let (rows, bytes) = self.run.as_ref().map_or((0, 0), |run| (run.rows(), run.bytes()));
-        let exceeded = match &mut *self.watch.borrow_mut() {
-            Some(watch) => watch.look(self.began.elapsed(), rows, bytes),
+        let exceeded = match &mut self.rules.borrow_mut().watch {
+            Some(watch) => watch.look(self.ran_for(), rows, bytes),
             None => None,
         };
         let Some(exceeded) = exceeded else { return Ok(()) };
@@ -246,6 +380,9 @@ impl Work {
                     let group = entry.level.group();
                     self.group.set(group);
                     self.run.iter().for_each(|run| run.move_to(group));
+                    if let Some(query) = &self.shown {
+                        query.borrow_mut().level = entry.level.name().clone();
+                    }
                     lanes::switch_group(group).await;
                 }
                 Ok(())
@@ -253,21 +390,13 @@ impl Work {
         }
     }
 
-    /// Why a statement that took too long was ended.
-    fn late(&self) -> String {
-        let ms = self.limit.unwrap_or_default().as_millis();
-        match (&self.effective.timeout_from, self.effective.spec.timeout) {
-            (Some(level), timeout) if timeout == self.limit => {
-                format!("canceling statement due to the timeout of service level '{level}' ({ms} ms)")
-            }
-            _ => format!("canceling statement due to statement timeout ({ms} ms)"),
+    /// Counts the statement for its level; nobody sees it any more.
+    pub(crate) fn end(self, live: &Live, failed: bool) {
+        if let Some(own) = &self.shown {
+            live.queries.borrow_mut().retain(|query| !Rc::ptr_eq(query, own));
         }
-    }
-
-    /// Counts the statement for its level.
-    pub(crate) fn end(self, failed: bool) {
-        let service_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.effective.level.record(lanes::current_core(), Kind::Read, service_ns, 0, failed);
+        let service_ns = u64::try_from(self.ran_for().as_nanos()).unwrap_or(u64::MAX);
+        self.effective().level.record(lanes::current_core(), Kind::Read, service_ns, 0, failed);
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use common::{TestDoor, refused, rows};
 use lanes::Group;
 
@@ -106,6 +108,13 @@ fn parameters_and_portals() {
         let mut admin = door.admin().await;
         let select = "SELECT id, note FROM shop.orders WHERE customer = $1 AND price >= $2 ORDER BY id";
         let statement = admin.prepare(select).await.expect("prepared");
+        // After an error nothing runs until the transaction ends, prepared or not.
+        rows(&admin, "BEGIN").await;
+        refused(&admin, "SELECT nothing").await;
+        let error =
+            admin.query(&statement, &[&7_i32, &800_i32]).await.expect_err("the transaction has failed");
+        assert_eq!(error.code().map(|code| code.code()), Some("25P02"));
+        rows(&admin, "ROLLBACK").await;
         let found = admin.query(&statement, &[&7_i32, &800_i32]).await.expect("rows");
         let found: Vec<(i32, String)> = found.iter().map(|row| (row.get(0), row.get(1))).collect();
         assert_eq!(
@@ -364,6 +373,239 @@ fn a_query_that_goes_too_far_is_ended_or_goes_on_elsewhere() {
         let (code, message) = refused(&admin, LONG).await;
         assert!(code == "57014" && message.contains("2000 ms"), "{code} {message}");
         assert!(door.heavy_ns("slow") > 1_000_000, "it ran there: {} ns", door.heavy_ns("slow"));
+    });
+}
+
+/// What becomes of a statement whose level is altered once it reads.
+async fn altered(door: &TestDoor, before: &str, after: &str) -> (String, String) {
+    let (admin, runner) = (door.admin().await, door.admin().await);
+    rows(&admin, &format!("CREATE SERVICE LEVEL changing WITH {before}")).await;
+    rows(&runner, "SET service_level = changing").await;
+    let alter = async {
+        let reading =
+            "SELECT id FROM system.running_statements WHERE service_level = 'changing' AND rows_read > 0";
+        while rows(&admin, reading).await.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        rows(&admin, &format!("ALTER SERVICE LEVEL changing WITH {after}")).await;
+    };
+    let (ended, ()) = tokio::join!(refused(&runner, LONG), alter);
+    rows(&admin, "DROP SERVICE LEVEL changing").await;
+    ended
+}
+
+#[test]
+fn what_is_altered_acts_on_statements_that_run() {
+    let door = filled(2);
+    door.client(async {
+        let (code, message) = altered(&door, "shares = 100", "timeout = 10ms").await;
+        assert!(code == "57014" && message.contains("'changing' (10 ms)"), "{code} {message}");
+        let (code, message) = altered(&door, "timeout = 1h", "timeout = 20ms").await;
+        assert!(code == "57014" && message.contains("'changing' (20 ms)"), "{code} {message}");
+        let limit = "query_limit = {'rows': 10, 'action': 'cancel'}";
+        let (code, message) = altered(&door, "shares = 100", limit).await;
+        assert!(code == "57014" && message.contains("query_limit"), "{code} {message}");
+    });
+}
+
+#[test]
+fn a_demoted_statement_is_shown_where_it_went() {
+    let door = filled(2);
+    door.client(async {
+        let (admin, runner) = (door.admin().await, door.admin().await);
+        for text in [
+            "CREATE SERVICE LEVEL slow WITH shares = 10",
+            "CREATE SERVICE LEVEL moving WITH query_limit = {'rows': 100, 'action': 'demote:slow'}",
+        ] {
+            rows(&admin, text).await;
+        }
+        rows(&runner, "SET service_level = moving").await;
+        let seen = async {
+            let shown = "SELECT id FROM system.running_statements WHERE service_level = 'slow'";
+            loop {
+                if let Some(id) = rows(&admin, shown).await.first() {
+                    return rows(&admin, &format!("CANCEL STATEMENT '{id}'")).await;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        };
+        let ((code, _), _) = tokio::join!(refused(&runner, LONG), seen);
+        assert_eq!(code, "57014");
+    });
+}
+
+/// What is shown of the statements of a level.
+async fn shown(client: &tokio_postgres::Client, level: &str) -> Vec<String> {
+    let text = "SELECT state FROM system.running_statements WHERE service_level = ";
+    rows(client, &format!("{text}'{level}'")).await
+}
+
+#[test]
+fn a_query_left_in_the_middle_keeps_its_slot_and_its_limits() {
+    let door = filled(2);
+    door.client(async {
+        let (admin, mut runner, other) = (door.admin().await, door.admin().await, door.admin().await);
+        rows(&admin, "CREATE SERVICE LEVEL few WITH max_concurrency = 1 AND queue_timeout = 100ms").await;
+        for client in [&runner, &other] {
+            rows(client, "SET service_level = few").await;
+        }
+        let text = "SELECT id FROM shop.orders ORDER BY id";
+        let transaction = runner.transaction().await.expect("begun");
+        let portal = transaction.bind(text, &[]).await.expect("bound");
+        let first = transaction.query_portal(&portal, 10).await.expect("ten rows");
+        assert_eq!((first.len(), first[9].get::<_, i32>(0)), (10, 9));
+        assert_eq!(shown(&admin, "few").await, ["suspended"]);
+        // The slot is taken for others, and not for the session itself.
+        let (code, message) = refused(&other, text).await;
+        assert!(code == "53300" || code == "53400" || message.contains("few"), "{code} {message}");
+        let count = transaction.query_one("SELECT count(*) FROM shop.orders", &[]).await.expect("its own");
+        assert_eq!(count.get::<_, i64>(0), 300);
+        let rest = transaction.query_portal(&portal, 0).await.expect("the rest");
+        assert_eq!((rest.len(), rest[0].get::<_, i32>(0)), (290, 10));
+        assert!(shown(&admin, "few").await.is_empty());
+        assert_eq!(rows(&other, text).await.len(), 300);
+
+        // One whose client forgets it is ended when its time is over, and says so when it is asked for more.
+        let portal = transaction.bind(text, &[]).await.expect("bound");
+        transaction.query_portal(&portal, 10).await.expect("ten rows");
+        rows(&admin, "ALTER SERVICE LEVEL few WITH timeout = 50ms").await;
+        while !shown(&admin, "few").await.is_empty() {}
+        assert_eq!(rows(&other, text).await.len(), 300);
+        let error = transaction.query_portal(&portal, 10).await.expect_err("it was ended");
+        assert!(
+            error.as_db_error().is_some_and(|error| error.message().contains("'few' (50 ms)")),
+            "{error}"
+        );
+        drop(transaction);
+
+        // Of two that are open the one that runs is shown; a client's request to cancel, with nothing running, ends neither.
+        rows(&admin, "ALTER SERVICE LEVEL few WITH timeout = null").await;
+        let transaction = runner.transaction().await.expect("begun");
+        let (one, other_one) = (transaction.bind(text, &[]).await, transaction.bind(text, &[]).await);
+        let (one, other_one) = (one.expect("bound"), other_one.expect("bound"));
+        for portal in [&one, &other_one, &one] {
+            assert_eq!(transaction.query_portal(portal, 10).await.expect("rows").len(), 10);
+        }
+        transaction.cancel_token().cancel_query(tokio_postgres::NoTls).await.expect("asked");
+        let found = transaction.query_portal(&one, 0).await.expect("the rest");
+        assert_eq!((found.len(), shown(&admin, "few").await), (280, vec!["suspended".to_owned()]));
+        // The end of the transaction closes what is open.
+        transaction.simple_query("COMMIT").await.expect("ended");
+        assert!(shown(&admin, "few").await.is_empty());
+        drop((one, other_one, transaction));
+
+        // So is one that is cancelled, and one whose portal is closed.
+        for cancel in [true, false] {
+            let transaction = runner.transaction().await.expect("begun");
+            let portal = transaction.bind(text, &[]).await.expect("bound");
+            transaction.query_portal(&portal, 10).await.expect("ten rows");
+            let id = rows(&admin, "SELECT id FROM system.running_statements WHERE state = 'suspended'").await;
+            match cancel {
+                true => drop(rows(&admin, &format!("CANCEL STATEMENT '{}'", id[0])).await),
+                false => drop(portal),
+            }
+            if cancel {
+                while !shown(&admin, "few").await.is_empty() {}
+            }
+            transaction.rollback().await.expect("rolled back");
+            assert_eq!(rows(&other, text).await.len(), 300, "cancelled: {cancel}");
+        }
+    });
+}
+
+/// Rows that scans gave, as `EXPLAIN ANALYZE` says.
+async fn scanned(client: &tokio_postgres::Client, text: &str) -> u64 {
+    let explained = rows(client, &format!("EXPLAIN ANALYZE {text}")).await.join("\n");
+    let scans = explained.lines().filter(|line| line.contains("ScanExec"));
+    let count = |line: &str| -> u64 {
+        let rest = line.split("output_rows=").nth(1).unwrap_or_else(|| panic!("{text}: {explained}"));
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap_or_else(|_| panic!("{text}: {explained}"))
+    };
+    scans.map(count).sum()
+}
+
+#[test]
+fn of_partitions_that_are_named_no_others_are_read() {
+    let door = filled(2);
+    door.client(async {
+        let admin = door.admin().await;
+        let check = async |condition: &str, expected: u64, read: u64| {
+            let text = format!("SELECT count(*) FROM shop.orders WHERE {condition}");
+            assert_eq!(rows(&admin, &text).await, [expected.to_string()], "{condition}");
+            assert_eq!(scanned(&admin, &text).await, read, "{condition}");
+        };
+        check("customer = 7", 30, 30).await;
+        check("customer IN (7, 3)", 60, 60).await;
+        check("customer IN (7, 3, 7, 99, 5, 1, NULL)", 120, 120).await;
+        check("customer = 7 OR customer = 99", 30, 30).await;
+        check("(customer = 7 AND id < 50) OR (customer = 3 AND id > 250)", 10, 60).await;
+        check("customer IN (7, 3) AND customer > 3", 30, 30).await;
+        check("customer IN (98, 99)", 0, 0).await;
+        check("customer NOT IN (7, 3)", 240, 300).await;
+        check("customer = 7 OR price = 9", 31, 300).await;
+        // Those that the other side of a join leaves: one row of people, and the orders of one customer.
+        let joined =
+            "SELECT count(*) FROM shop.people p JOIN shop.orders o ON o.customer = p.id WHERE p.name = 'Ada'";
+        assert_eq!(rows(&admin, joined).await, ["30"]);
+        assert!(scanned(&admin, joined).await <= 2 + 30);
+        let filtered = format!("{joined} AND o.price >= 0");
+        assert_eq!(rows(&admin, &filtered).await, ["30"]);
+        assert!(scanned(&admin, &filtered).await <= 2 + 30);
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&7, &3];
+        let text = "SELECT count(*) FROM shop.orders WHERE customer IN ($1, $2)";
+        let row = admin.query_one(text, &parameters).await.expect("prepared");
+        assert_eq!(row.get::<_, i64>(0), 60);
+    });
+}
+
+#[test]
+fn a_table_that_is_read_several_times_is_read_at_one_moment() {
+    let door = filled(2);
+    /// Says so when it goes out of scope, however that comes.
+    struct Ends<'a>(&'a AtomicBool);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ends = Ends(&stop);
+        scope.spawn(|| {
+            let mut id = 1000;
+            while !stop.load(Relaxed) {
+                let insert = |customer: i32| {
+                    format!("INSERT INTO shop.orders (customer, id, price) VALUES ({customer}, {id}, 1)")
+                };
+                let inserts: Vec<String> = (0..10).map(insert).collect();
+                door.cql(&inserts.iter().map(String::as_str).collect::<Vec<_>>());
+                id += 1;
+            }
+        });
+        door.client(async {
+            let admin = door.admin().await;
+            let count = "(SELECT count(*) FROM shop.orders)";
+            let check = async |text: String| {
+                for _ in 0..40 {
+                    assert_eq!(rows(&admin, &text).await, ["t"], "{text}");
+                }
+            };
+            check(format!("SELECT {count} = {count}")).await;
+            check(format!("SELECT count(DISTINCT n) = 1 FROM (SELECT * FROM {count} AS a(n) UNION ALL SELECT * FROM {count} AS b(n)) AS u")).await;
+            let all = "(SELECT customer, id FROM shop.orders)";
+            check(format!("SELECT count(*) = 0 FROM {all} AS a FULL JOIN {all} AS b ON a.customer = b.customer AND a.id = b.id WHERE a.id IS NULL OR b.id IS NULL")).await;
+            let rounds = format!(
+                "WITH RECURSIVE r AS (SELECT 1 AS n, x.c FROM {count} AS x(c) UNION ALL SELECT r.n + 1, x.c FROM r CROSS JOIN {count} AS x(c) WHERE r.n < 5) \
+                 SELECT count(DISTINCT c) = 1 AND count(*) = 5 FROM r"
+            );
+            check(rounds).await;
+            // Which the optimizer makes two subqueries of.
+            check("SELECT true WHERE 1000000 > ALL (SELECT count(*) FROM shop.orders)".to_owned()).await;
+            let written: i64 = rows(&admin, "SELECT count(*) FROM shop.orders").await[0].parse().expect("a number");
+            assert!(written > ROWS + 1000, "{written} rows: nobody wrote meanwhile");
+        });
+        drop(ends);
     });
 }
 

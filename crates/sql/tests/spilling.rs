@@ -31,8 +31,11 @@ impl Drop for Folder {
     }
 }
 
-/// About 40 MiB in each of them, sorted, grouped and joined.
-const WIDE: &str = "(SELECT value AS n, value * 7919 % 600011 AS k, repeat('x', 40) || value AS t FROM generate_series(1, 600000)) ";
+/// What a level may use in these tests, bytes: a tenth of all. Every operator has 4 MiB without asking, on each of two cores.
+const LIMIT: u64 = 16 * MIB;
+
+/// More than five times as much: 1,200,000 rows of two numbers, and a text of 41 to 47 bytes with a view of 16 on it.
+const WIDE: &str = "(SELECT value AS n, value * 7919 % 1200007 AS k, repeat('x', 40) || value AS t FROM generate_series(1, 1200000)) ";
 
 fn queries() -> [(&'static str, String); 3] {
     [
@@ -55,22 +58,37 @@ fn queries() -> [(&'static str, String); 3] {
     ]
 }
 
-#[test]
-fn what_does_not_fit_spills() {
-    let folder = Folder::new("spills");
+/// A door whose administrator's statements have a level with [`LIMIT`].
+fn limited(folder: &Folder) -> TestDoor {
     let config = SqlConfig { spill_dir: Some(folder.0.clone()), ..SqlConfig::default() };
-    let door = TestDoor::start_with(2, 8 << 30, config);
+    let door = TestDoor::start_with(2, 10 * LIMIT, config);
     door.client(async {
         let admin = door.admin().await;
-        let mut plenty = Vec::new();
+        rows(&admin, "CREATE SERVICE LEVEL narrow WITH memory_limit = '10%' AND memory_overcommit = false")
+            .await;
+        rows(&admin, "CREATE SERVICE LEVEL sure WITH memory_min = '70%'").await;
+        rows(&admin, "CREATE SERVICE LEVEL plenty WITH memory_limit = '100%'").await;
+    });
+    door
+}
+
+#[test]
+fn what_takes_five_times_its_levels_memory_spills() {
+    let folder = Folder::new("spills");
+    let door = limited(&folder);
+    door.client(async {
+        let admin = door.admin().await;
         for (what, query) in queries() {
-            let answer = rows(&admin, &query).await;
-            assert_eq!(answer.len(), 1, "{what}");
-            plenty.push(answer);
-        }
-        door.set_memory(16 * MIB);
-        for ((what, query), expected) in queries().into_iter().zip(plenty) {
+            door.set_memory(8 << 30);
+            rows(&admin, "SET service_level = plenty").await;
+            let expected = rows(&admin, &query).await;
+            assert_eq!((expected.len(), door.written_bytes("plenty")), (1, 0), "{what}");
+            door.set_memory(10 * LIMIT);
+            rows(&admin, "SET service_level = narrow").await;
+            let before = door.written_bytes("narrow");
             assert_eq!(rows(&admin, &query).await, expected, "{what}");
+            let aside = door.written_bytes("narrow") - before;
+            assert!(aside > LIMIT, "{what}: {aside} bytes were put aside");
         }
     });
     door.until("files are gone", || folder.files() == 0);
@@ -80,7 +98,7 @@ fn what_does_not_fit_spills() {
 fn a_level_that_may_not_spill_says_so() {
     let folder = Folder::new("refused");
     let config = SqlConfig { spill_dir: Some(folder.0.clone()), ..SqlConfig::default() };
-    let door = TestDoor::start_with(2, 16 * MIB, config);
+    let door = TestDoor::start_with(2, LIMIT, config);
     door.client(async {
         let admin = door.admin().await;
         for text in ["CREATE SERVICE LEVEL narrow WITH spill = false", "ATTACH SERVICE LEVEL narrow TO admin"]
@@ -97,20 +115,41 @@ fn a_level_that_may_not_spill_says_so() {
     assert_eq!(folder.files(), 0);
 }
 
+/// Ten at once of one kind after the other, beside a neighbour that has its memory for sure.
 #[test]
-fn many_finish_together() {
+fn many_finish_together_and_a_neighbour_with_a_minimum_never_fails() {
     let folder = Folder::new("many");
-    let config = SqlConfig { spill_dir: Some(folder.0.clone()), ..SqlConfig::default() };
-    let door = TestDoor::start_with(2, 64 * MIB, config);
+    let door = limited(&folder);
     door.client(async {
-        let [_, (_, query), _] = queries();
+        let neighbour = door.admin().await;
+        rows(&neighbour, "SET service_level = sure").await;
         let mut clients = Vec::new();
         for _ in 0..10 {
-            clients.push(door.admin().await);
+            let client = door.admin().await;
+            rows(&client, "SET service_level = narrow").await;
+            clients.push(client);
         }
-        let answers = clients.iter().map(|client| rows(client, &query));
-        let answers = futures::future::join_all(answers).await;
-        assert!(answers.windows(2).all(|two| two[0] == two[1]), "{answers:?}");
+        let fits = "SELECT count(*), max(t) FROM (SELECT value % 100000 AS k, repeat('y', 40) || value AS t \
+                    FROM generate_series(1, 200000)) AS a GROUP BY k ORDER BY 2 DESC LIMIT 1";
+        let expected = rows(&neighbour, fits).await;
+        for (what, query) in queries() {
+            let query = query.replace("1200000", "400000").replace("1200007", "400009");
+            let answers = futures::future::join_all(clients.iter().map(|client| rows(client, &query)));
+            let beside = async {
+                loop {
+                    assert_eq!(rows(&neighbour, fits).await, expected, "beside ten of {what}");
+                }
+            };
+            let answers = tokio::select! {
+                answers = answers => answers,
+                () = beside => unreachable!("it asks for ever"),
+            };
+            assert!(answers.windows(2).all(|two| two[0] == two[1]), "{what}: {answers:?}");
+        }
+        // One that was cut off in the middle of an answer is of no use any more.
+        drop(neighbour);
+        assert!(door.written_bytes("narrow") > 0);
+        assert_eq!(door.written_bytes("sure"), 0, "what it has for sure it need not spill");
     });
 }
 
@@ -122,7 +161,7 @@ fn spilling_is_bounded_and_says_so() {
         spill_bytes_max: Some(2 * MIB),
         ..SqlConfig::default()
     };
-    let door = TestDoor::start_with(2, 16 * MIB, config);
+    let door = TestDoor::start_with(2, LIMIT, config);
     door.client(async {
         let admin = door.admin().await;
         let [(_, query), ..] = queries();

@@ -52,7 +52,7 @@ async fn fill(shard: &Rc<Shard>, rows: u64) {
 async fn scan(shard: &Rc<Shard>, name: &str, columns: Vec<ScanColumn>, rows: u64) {
     let request = BatchRequest::all(columns, 8192);
     for _ in 0..3 {
-        let mut scan = shard.scan_batches(TABLE, request.clone(), 0);
+        let mut scan = shard.batch_snapshot(TABLE, 0).scan(request.clone());
         let (found, bytes, ns) = lanes::heavy(Group::DEFAULT, async move {
             let start = lanes::time::monotonic_ns();
             let (mut found, mut bytes) = (0, 0);

@@ -50,8 +50,8 @@ impl ScanColumn {
 pub struct BatchRequest {
     /// The columns of the batches.
     pub columns: Vec<ScanColumn>,
-    /// The range of tokens.
-    pub tokens: RangeInclusive<i64>,
+    /// The ranges of tokens, which do not overlap.
+    pub tokens: Vec<RangeInclusive<i64>>,
     /// Conditions that the consumer applies: rows that cannot satisfy all of them may be left out.
     pub conditions: Vec<ValueRange>,
     /// Rows outside these bounds over the clustering encoding may be left out. With bounds, a partition that has static cells alone
@@ -70,7 +70,7 @@ impl BatchRequest {
     pub fn all(columns: Vec<ScanColumn>, rows: usize) -> BatchRequest {
         BatchRequest {
             columns,
-            tokens: i64::MIN..=i64::MAX,
+            tokens: vec![i64::MIN..=i64::MAX],
             conditions: Vec::new(),
             clustering: (Bound::Unbounded, Bound::Unbounded),
             known: None,

@@ -1,6 +1,6 @@
-//! A scan that yields Arrow record batches: the rows of a token range, by column, partitions in no particular order.
+//! A scan that yields Arrow record batches: the rows of ranges of tokens, by column, partitions in no particular order.
 //!
-//! Sources are the memtables and files of a snapshot, each at its next partition. Again and again:
+//! Sources are the memtables and files of a snapshot, each at its next partition of a range. Again and again:
 //!
 //! 1. Blocks are read until of every source all partitions below some token, the window's end, are at hand. A block that cannot satisfy the
 //!    conditions is passed over unread, if no other source overlaps it.
@@ -20,8 +20,7 @@
 //! To be run on a heavy lane: it gives way about every millisecond, not every few microseconds. Blocks are read past the
 //! block cache, by way of that of scans.
 
-use std::ops::Bound;
-use std::rc::Rc;
+use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -34,10 +33,12 @@ use crate::error::StorageError;
 use crate::file_source::{FileSource, Place};
 use crate::gather::Gather;
 use crate::memory_source::MemorySource;
+use crate::memtable::Memtable;
 use crate::model::TableId;
 use crate::part::Block;
 use crate::partition::Partition;
-use crate::shard::Shard;
+use crate::scan_cache::ScanCache;
+use crate::shard::{Shard, Table};
 use crate::table_file::TableFile;
 use crate::view::PartitionView;
 use crate::world::World;
@@ -46,57 +47,77 @@ use crate::world::World;
 const BLOCKS_A_TURN: u32 = 10;
 const PARTITIONS_A_TURN: u32 = 256;
 
+/// What a table held when this was taken, to be scanned any number of times. May be sent to another thread; while it is kept, so are the
+/// files and memtables it is made of.
+#[derive(Clone, Debug)]
+pub struct BatchSnapshot {
+    world: Arc<dyn World>,
+    memory: Vec<Memtable>,
+    files: Vec<Arc<TableFile>>,
+    cache: Arc<ScanCache>,
+    now_s: u32,
+}
+
 /// A scan in progress. May be sent to another thread.
 #[derive(Debug)]
 pub struct BatchScan {
-    world: Arc<dyn World>,
+    snapshot: BatchSnapshot,
     gather: Gather,
-    now_s: u32,
+    /// The first batch was asked for.
+    has_begun: bool,
+    /// The range of tokens it is at; beyond the last one at its end.
+    range: usize,
     memory: Vec<MemorySource>,
     files: Vec<FileSource>,
     /// Sources have numbers: those of `files` come first. Which of them have which tokens in the window; and those that are to be merged.
     tokens: Vec<(i64, usize)>,
     apart: Vec<(i64, usize)>,
     turns: (u32, u32),
-    /// The token it has come to; `None` before the first and after the last.
+    /// The token it has come to in the range; `None` before the first.
     reached: Option<i64>,
-    ended: bool,
 }
 
 impl Shard {
-    /// A scan of what the table holds now.
-    pub fn scan_batches(self: &Rc<Self>, table: TableId, request: BatchRequest, now_s: u32) -> BatchScan {
+    /// What the table holds at `now_s`, which is now.
+    pub fn batch_snapshot(&self, table: TableId, now_s: u32) -> BatchSnapshot {
         let state = self.state.borrow();
-        let (first, last) = (*request.tokens.start(), *request.tokens.end());
-        let wanted = |file: &TableFile| {
-            let (least, greatest) = file.tokens();
-            least <= last && first <= greatest && (first != last || file.may_contain(first))
-        };
-        let (memory, files) = match state.tables.get(&table).filter(|_| first <= last) {
-            None => (Vec::new(), Vec::new()),
-            Some(table) => {
-                let memory = table.snapshot().into_iter().map(|table| MemorySource::new(table, first));
-                let files = table.files.iter().filter(|file| wanted(file));
-                let cache = || (!request.bypass_cache).then(|| self.scan_cache.clone());
-                let files = files.map(|file| FileSource::new(file.clone(), first, last, cache()));
-                (memory.collect(), files.collect())
-            }
-        };
-        let world = self.world.clone();
-        let gather = Gather::new(request, now_s);
-        let (tokens, apart) = (Vec::new(), Vec::new());
-        BatchScan {
-            world,
-            gather,
+        let table = state.tables.get(&table);
+        BatchSnapshot {
+            world: self.world.clone(),
+            memory: table.map(Table::snapshot).unwrap_or_default(),
+            files: table.map(|table| table.files.clone()).unwrap_or_default(),
+            cache: self.scan_cache.clone(),
             now_s,
-            memory,
-            files,
-            tokens,
-            apart,
-            turns: (0, 0),
-            reached: None,
-            ended: false,
         }
+    }
+}
+
+/// What it takes, roughly, to look a partition up in files, in blocks gone through, and rows of memtables that take as long as a block.
+const BLOCKS_A_LOOK_UP: usize = 2;
+const PARTITIONS_A_BLOCK: usize = 256;
+
+impl BatchSnapshot {
+    /// Whether it is quicker to look so many partitions up, one after the other, than to go through all of them.
+    pub fn is_worth_looking_up(&self, partitions: usize) -> bool {
+        let blocks: usize = self.files.iter().map(|file| file.index.len()).sum();
+        let in_memory: usize = self.memory.iter().map(Memtable::len).sum();
+        let all = blocks + in_memory / PARTITIONS_A_BLOCK;
+        let looked_up =
+            if blocks == 0 { partitions / PARTITIONS_A_BLOCK } else { partitions * BLOCKS_A_LOOK_UP };
+        partitions <= 1 || looked_up <= all
+    }
+
+    /// A scan of it, which keeps all of it until its own end.
+    #[must_use]
+    pub fn scan(&self, request: BatchRequest) -> BatchScan {
+        let gather = Gather::new(request, self.now_s);
+        let (memory, files, tokens, apart) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let snapshot = self.clone();
+        let (has_begun, range, turns, reached) = (false, 0, (0, 0), None);
+        let mut scan =
+            BatchScan { snapshot, gather, has_begun, range, memory, files, tokens, apart, turns, reached };
+        scan.open();
+        scan
     }
 }
 
@@ -114,15 +135,54 @@ impl BatchScan {
         self.files.iter_mut().for_each(FileSource::forget);
     }
 
-    /// How much of the range of tokens is done, from 0 to 1.
-    pub fn progress(&self) -> f64 {
-        let tokens = &self.gather.request.tokens;
-        let (first, last) = (*tokens.start() as f64, *tokens.end() as f64);
-        match self.reached {
-            _ if self.ended => 1.0,
-            Some(token) if last > first => ((token as f64 - first) / (last - first)).clamp(0.0, 1.0),
-            _ => 0.0,
+    /// Stands at the beginning of its range, if there is one.
+    fn open(&mut self) {
+        (self.memory, self.files, self.reached) = (Vec::new(), Vec::new(), None);
+        let Some((first, last)) = self.range().filter(|(first, last)| first <= last) else { return };
+        let wanted = |file: &TableFile| {
+            let (least, greatest) = file.tokens();
+            least <= last && first <= greatest && (first != last || file.may_contain(first))
+        };
+        let BatchSnapshot { memory, files, cache, .. } = &self.snapshot;
+        let cache = || (!self.gather.request.bypass_cache).then(|| cache.clone());
+        let files = files.iter().filter(|file| wanted(file));
+        self.memory = memory.iter().map(|table| MemorySource::new(table.clone(), first)).collect();
+        self.files = files.map(|file| FileSource::new(file.clone(), first, last, cache())).collect();
+    }
+
+    /// The range of tokens it is at; none at its end.
+    fn range(&self) -> Option<(i64, i64)> {
+        self.gather.request.tokens.get(self.range).map(|range| (*range.start(), *range.end()))
+    }
+
+    /// The last token of the range; to be asked where there are sources.
+    fn last(&self) -> i64 {
+        self.range().map_or(i64::MIN, |(_, last)| last)
+    }
+
+    /// What it is a scan of.
+    pub fn snapshot(&self) -> &BatchSnapshot {
+        &self.snapshot
+    }
+
+    /// Only these ranges of tokens are scanned instead of those of the request, of which they are to be parts; unless the scan has begun.
+    pub fn restrict(&mut self, tokens: Vec<RangeInclusive<i64>>) {
+        if !self.has_begun {
+            self.gather.request.tokens = tokens;
+            self.open();
         }
+    }
+
+    /// How much of the ranges of tokens is done, from 0 to 1, taking each for as much.
+    pub fn progress(&self) -> f64 {
+        let Some((first, last)) = self.range() else { return 1.0 };
+        let here = match self.reached {
+            Some(token) if last > first => {
+                token.clamp(first, last).abs_diff(first) as f64 / last.abs_diff(first) as f64
+            }
+            _ => 0.0,
+        };
+        (self.range as f64 + here) / self.gather.request.tokens.len() as f64
     }
 
     /// The next batch; `None` at the end. Never empty.
@@ -130,6 +190,7 @@ impl BatchScan {
     /// # Errors
     /// A file cannot be read, or is damaged.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, StorageError> {
+        self.has_begun = true;
         let next = self.next_batch().await;
         if next.is_err() {
             self.files.iter().for_each(FileSource::distrust);
@@ -143,7 +204,15 @@ impl BatchScan {
                 return self.batch().map(Some);
             }
             let Some(end) = self.window().await? else {
-                self.ended = true;
+                if self.range + 1 < self.gather.request.tokens.len() {
+                    self.range += 1;
+                    self.open();
+                    self.turns.1 += 1;
+                    self.give_way().await;
+                    continue;
+                }
+                self.range = self.gather.request.tokens.len();
+                self.open();
                 return if self.gather.is_empty() { Ok(None) } else { self.batch().map(Some) };
             };
             self.look(end)?;
@@ -151,8 +220,9 @@ impl BatchScan {
                 self.go_on().await?;
             } else {
                 self.take(end).await?;
-                self.reached =
-                    Some(i64::try_from(end).unwrap_or(i64::MAX)).filter(|_| !self.gather.is_full());
+                if !self.gather.is_full() {
+                    self.reached = self.reached.max(Some(i64::try_from(end).unwrap_or(i64::MAX)));
+                }
             }
             self.give_way().await;
         }
@@ -161,13 +231,13 @@ impl BatchScan {
     async fn give_way(&mut self) {
         if self.turns.0 >= BLOCKS_A_TURN || self.turns.1 >= PARTITIONS_A_TURN {
             self.turns = (0, 0);
-            self.world.heavy_yield().await;
+            self.snapshot.world.heavy_yield().await;
         }
     }
 
     /// Reads until all partitions below the window's end, which it gives, are at hand; `None` if nothing is left.
     async fn window(&mut self) -> Result<Option<i128>, StorageError> {
-        let last = *self.gather.request.tokens.end();
+        let last = self.last();
         loop {
             let mut end = i128::from(last) + 1;
             let (mut any, mut unread) = (false, None::<(i64, usize)>);
@@ -308,7 +378,7 @@ impl BatchScan {
             while !self.gather.is_full()
                 && let Some((token, key, partition)) = self.memory[memory].next_below(end)
             {
-                self.gather.append_view(&(token, key), &PartitionView::new(partition, self.now_s));
+                self.gather.append_view(&(token, key), &PartitionView::new(partition, self.snapshot.now_s));
                 self.turns.1 += 1;
             }
             return Ok(());
@@ -333,7 +403,7 @@ impl BatchScan {
 
     /// Takes the least partition, or what is at hand of it, where it may go on in the next block.
     async fn go_on(&mut self) -> Result<(), StorageError> {
-        let last = *self.gather.request.tokens.end();
+        let last = self.last();
         let mut places: Vec<(Place, usize)> = Vec::new();
         for source in 0..self.files.len() + self.memory.len() {
             places
@@ -342,7 +412,7 @@ impl BatchScan {
         places.sort();
         let Some((least, source)) = places.first() else { return Ok(()) };
         let bound = places.get(1).map(|(place, _)| place);
-        self.reached = Some(least.0);
+        self.reached = self.reached.max(Some(least.0));
         if *source < self.files.len() && bound != Some(least) && self.take_piece(*source, bound)? {
             return Ok(());
         }
@@ -364,7 +434,7 @@ impl BatchScan {
             return Ok(false);
         }
         for source in (0..self.files.len() + self.memory.len()).filter(|source| *source != index) {
-            let place = self.place(source)?.filter(|(token, _)| token <= self.gather.request.tokens.end());
+            let place = self.place(source)?.filter(|(token, _)| *token <= self.last());
             let Some((token, key)) = place else { continue };
             let is_behind = next.is_some_and(|next| {
                 let end = (next.start.token, &next.start.key);
@@ -409,7 +479,7 @@ impl BatchScan {
             }
         }
         if let Some(merged) = merged {
-            self.gather.append_view(&place, &PartitionView::new(merged, self.now_s));
+            self.gather.append_view(&place, &PartitionView::new(merged, self.snapshot.now_s));
         }
         self.turns.1 += 1;
         Ok(())

@@ -1,6 +1,6 @@
 //! Record batches hold what the scan by partitions yields, whatever files and memtables overlap.
 
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -85,16 +85,38 @@ pub(crate) fn check_batches(shard: &Rc<Shard>, table: TableId, tokens: (i64, i64
     while let Some((token, key, view)) = block_on(scan.next()).expect(what) {
         expected.extend(lines_of_view(token, &key, &view, COLUMNS));
     }
-    let request = BatchRequest { tokens: tokens.0..=tokens.1, ..request(COLUMNS, 7) };
-    let mut scan = shard.scan_batches(table, request, now_s);
-    let mut found = Vec::new();
-    while let Some(batch) = block_on(scan.next()).expect(what) {
-        assert!(batch.num_rows() > 0, "{what}: an empty batch");
-        found.extend(lines_of(&batch));
-    }
-    // Partitions come in no particular order, rows of a partition in theirs.
-    found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
-    assert_eq!(found, expected, "{what}: batches of {table:?} in {tokens:?}");
+    let snapshot = shard.batch_snapshot(table, now_s);
+    let check = |tokens: Vec<RangeInclusive<i64>>, expected: &[Line]| {
+        let mut scan = snapshot.scan(BatchRequest { tokens: tokens.clone(), ..request(COLUMNS, 7) });
+        let (mut found, mut progress) = (Vec::new(), 0.0);
+        while let Some(batch) = block_on(scan.next()).expect(what) {
+            assert!(batch.num_rows() > 0, "{what}: an empty batch");
+            assert!(scan.progress() >= progress, "{what}: back from {progress}");
+            progress = scan.progress();
+            found.extend(lines_of(&batch));
+        }
+        assert_eq!(
+            (scan.progress(), block_on(scan.next()).expect(what)),
+            (1.0, None),
+            "{what}: it is at its end"
+        );
+        // Partitions come in no particular order, rows of a partition in theirs.
+        found.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+        assert_eq!(found, expected, "{what}: batches of {table:?} in {tokens:?}");
+    };
+    check(vec![tokens.0..=tokens.1], &expected);
+    // Ranges of the same snapshot: single tokens and some together, others left out.
+    let mut present: Vec<i64> = expected.iter().map(|line| line.0).collect();
+    present.dedup();
+    let ranges = present.chunks(3).enumerate().map(|(place, some)| match place % 3 {
+        0 => some[0]..=some[0],
+        1 => some[0]..=some[some.len() - 1],
+        _ => some[0].saturating_add(1)..=some[0],
+    });
+    let ranges: Vec<_> = ranges.collect();
+    expected.retain(|line| ranges.iter().any(|range| range.contains(&line.0)));
+    check(ranges, &expected);
+    check(vec![], &[]);
 }
 
 /// Of all rows those with numbers in a range, and the same by a scan that is narrowed to the range on its way.
@@ -105,7 +127,7 @@ fn check_narrowed(shard: &Rc<Shard>, random: &mut Random, what: &str) {
     let (low, high) = (bound(range.start()), bound(range.end()));
     let condition = ValueRange { column: 0, encoding: ColumnEncoding::Signed(8), low, high };
     let lines = |narrowed_after: Option<u64>| {
-        let mut scan = shard.scan_batches(TABLE, request(2, 20), 0);
+        let mut scan = shard.batch_snapshot(TABLE, 0).scan(request(2, 20));
         let (mut lines, mut batches) = (Vec::new(), 0);
         loop {
             if narrowed_after == Some(batches) {
@@ -257,7 +279,7 @@ fn blocks_that_cannot_match_are_passed_over() {
     let condition = ValueRange { column: 0, encoding, low: bound(4990), high: bound(5010) };
     let columns = vec![ScanColumn::Clustering(ColumnType::Binary), ScanColumn::Cell(0, ColumnType::Int64)];
     let request = BatchRequest { columns, conditions: vec![condition], ..request(0, 100) };
-    let mut scan = shard.scan_batches(TABLE, request, 0);
+    let mut scan = shard.batch_snapshot(TABLE, 0).scan(request);
     let (mut rows, mut matching) = (0, Vec::new());
     while let Some(batch) = block_on(scan.next()).unwrap() {
         rows += batch.num_rows();
@@ -274,8 +296,12 @@ fn what_a_scan_read_is_there_for_the_next_one_while_its_file_is() {
     let shard = open();
     write(&shard, 0..1000, &mut Random::new(2), 1);
     block_on(shard.flush_all()).unwrap();
-    let rows = |bypass_cache: bool, tokens: std::ops::RangeInclusive<i64>| {
-        let mut scan = shard.scan_batches(TABLE, BatchRequest { bypass_cache, tokens, ..request(3, 100) }, 0);
+    let rows = |bypass_cache: bool, tokens: RangeInclusive<i64>| {
+        let mut scan = shard.batch_snapshot(TABLE, 0).scan(BatchRequest {
+            bypass_cache,
+            tokens: vec![tokens],
+            ..request(3, 100)
+        });
         let mut rows = 0;
         while let Some(batch) = block_on(scan.next()).unwrap() {
             rows += batch.num_rows();
@@ -308,7 +334,7 @@ fn what_is_damaged_is_an_error_of_one_scan_only() {
     write(&shard, 0..1000, &mut Random::new(2), 1);
     block_on(shard.flush_all()).unwrap();
     let scan = || {
-        let mut scan = shard.scan_batches(TABLE, request(3, 100), 0);
+        let mut scan = shard.batch_snapshot(TABLE, 0).scan(request(3, 100));
         let mut rows = 0;
         while let Some(batch) = block_on(scan.next())? {
             rows += batch.num_rows();
@@ -335,7 +361,7 @@ fn a_scan_that_is_narrowed_on_its_way_leaves_out_what_cannot_match() {
     let condition = ValueRange { column: 0, encoding, low: Bound::Unbounded, high };
     let scan = |narrowed: bool| {
         let columns = vec![ScanColumn::Cell(0, ColumnType::Int64)];
-        let mut scan = shard.scan_batches(TABLE, BatchRequest { columns, ..request(0, 100) }, 0);
+        let mut scan = shard.batch_snapshot(TABLE, 0).scan(BatchRequest { columns, ..request(0, 100) });
         let (mut rows, mut matching) = (0, Vec::new());
         while let Some(batch) = block_on(scan.next()).unwrap() {
             if narrowed {
@@ -363,7 +389,7 @@ fn rows_of_forgotten_columns_are_not_there() {
         }
         let rows = |known: Option<&[u32]>| {
             let request = BatchRequest { known: known.map(Arc::from), ..request(3, 100) };
-            let mut scan = shard.scan_batches(TABLE, request, 0);
+            let mut scan = shard.batch_snapshot(TABLE, 0).scan(request);
             let mut rows = 0;
             while let Some(batch) = block_on(scan.next()).unwrap() {
                 rows += batch.num_rows();
@@ -388,7 +414,7 @@ fn bounds_over_clustering_lose_no_row_within() {
     let bound = |clustering: u8| Bound::Included(Bytes::copy_from_slice(&[clustering]));
     for clustering in [(bound(1), bound(1)), (bound(2), Bound::Unbounded), (bound(7), Bound::Unbounded)] {
         let lines = |request| {
-            let mut scan = shard.scan_batches(TABLE, request, 0);
+            let mut scan = shard.batch_snapshot(TABLE, 0).scan(request);
             let mut lines = Vec::new();
             while let Some(batch) = block_on(scan.next()).unwrap() {
                 lines.extend(lines_of(&batch));

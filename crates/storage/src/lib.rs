@@ -72,7 +72,7 @@ mod sim;
 mod tests;
 
 pub use batch_request::{BatchRequest, ScanColumn};
-pub use batch_scan::BatchScan;
+pub use batch_scan::{BatchScan, BatchSnapshot};
 pub use batches::ColumnType;
 pub use check::{Checked, check};
 pub use columnar::bounds::ValueRange;

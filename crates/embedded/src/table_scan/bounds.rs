@@ -15,10 +15,14 @@ use storage::{ColumnEncoding, ColumnLayout, ValueRange};
 
 use crate::slice::{self, Range};
 
+/// Partitions that are looked up one by one, at most: their tokens are worked out on a fast lane. Of more all are gone through.
+const LOOKED_UP_MAX: usize = 256;
+
 /// Where a scan looks.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Reach {
-    pub(crate) tokens: RangeInclusive<i64>,
+    /// Ranges of tokens, ascending.
+    pub(crate) tokens: Vec<RangeInclusive<i64>>,
     pub(crate) clustering: Range,
     pub(crate) conditions: Vec<ValueRange>,
 }
@@ -75,9 +79,9 @@ pub(crate) fn reach(def: &TableDef, tokens: RangeInclusive<i64>, filters: &[Filt
         let at = def.columns.iter().position(|own| own.id == column.id).expect("it is a column of the table");
         all[at].as_ref()
     };
-    let tokens = match partition_token(def, of) {
-        Some(token) => *tokens.start().max(&token)..=*tokens.end().min(&token),
-        None => tokens,
+    let tokens = match partition_tokens(def, of) {
+        Some(found) => found.into_iter().filter(|one| tokens.contains(one)).map(|one| one..=one).collect(),
+        None => vec![tokens],
     };
     let regular = def.columns.iter().filter(|column| column.kind == ColumnKind::Regular);
     let conditions = regular.filter_map(|column| value_range(column, of(column)?)).collect();
@@ -89,17 +93,24 @@ pub(crate) fn reach(def: &TableDef, tokens: RangeInclusive<i64>, filters: &[Filt
 struct Between {
     from: Bound<Bytes>,
     to: Bound<Bytes>,
+    /// And is one of these.
+    values: Option<Vec<Bytes>>,
 }
 
 impl Between {
     fn of(column: &ColumnDef, filter: &Filter) -> Result<Between, Error> {
         let ty = &column.ty;
-        for bound in [&filter.from, &filter.to] {
-            if let Bound::Included(edge) | Bound::Excluded(edge) = bound {
-                value::check(ty, edge).map_err(|e| Error::Invalid(e.for_column(&column.name)))?;
-            }
+        let edges = [&filter.from, &filter.to].into_iter().filter_map(|bound| match bound {
+            Bound::Included(edge) | Bound::Excluded(edge) => Some(edge),
+            Bound::Unbounded => None,
+        });
+        // More than are looked up are of no use.
+        let values = filter.values.as_ref().filter(|values| values.len() <= LOOKED_UP_MAX);
+        for value in edges.chain(values.into_iter().flatten()) {
+            value::check(ty, value).map_err(|e| Error::Invalid(e.for_column(&column.name)))?;
         }
-        Ok(Between { from: loosened(ty, &filter.from, true), to: loosened(ty, &filter.to, false) })
+        let (from, to) = (loosened(ty, &filter.from, true), loosened(ty, &filter.to, false));
+        Ok(Between { from, to, values: values.cloned() })
     }
 
     /// Both this and another.
@@ -115,10 +126,44 @@ impl Between {
                 }
             }
         };
+        let values = match (self.values, other.values) {
+            (Some(mut one), Some(mut other)) => {
+                other.sort_unstable_by(|a, b| value::compare(ty, a, b));
+                one.retain(|value| other.binary_search_by(|own| value::compare(ty, own, value)).is_ok());
+                Some(one)
+            }
+            (one, other) => one.or(other),
+        };
         Between {
             from: tighter(self.from, other.from, Ordering::Greater),
             to: tighter(self.to, other.to, Ordering::Less),
+            values,
         }
+    }
+
+    fn holds(&self, ty: &CqlType, value: &[u8]) -> bool {
+        let (above, below) = (
+            match &self.from {
+                Bound::Included(from) => value::compare(ty, value, from).is_ge(),
+                Bound::Excluded(from) => value::compare(ty, value, from).is_gt(),
+                Bound::Unbounded => true,
+            },
+            match &self.to {
+                Bound::Included(to) => value::compare(ty, value, to).is_le(),
+                Bound::Excluded(to) => value::compare(ty, value, to).is_lt(),
+                Bound::Unbounded => true,
+            },
+        );
+        above && below
+    }
+
+    /// The only values that are possible, if they are known.
+    fn values(&self, ty: &CqlType) -> Option<Vec<&Bytes>> {
+        let known: Vec<&Bytes> = match &self.values {
+            Some(values) => values.iter().collect(),
+            None => vec![self.value(ty)?],
+        };
+        Some(known.into_iter().filter(|value| self.holds(ty, value)).collect())
     }
 
     /// The only value that is possible, if there is one.
@@ -151,16 +196,33 @@ fn loosened(ty: &CqlType, bound: &Bound<Bytes>, lower: bool) -> Bound<Bytes> {
     }
 }
 
-/// The token of the one partition that is asked for. Its key is exactly these bytes only if their types have one form of each value.
-fn partition_token<'b>(def: &TableDef, of: impl Fn(&ColumnDef) -> Option<&'b Between>) -> Option<i64> {
+/// The tokens of the partitions that are asked for, ascending, if they are few. Keys are exactly these bytes only if their types have one
+/// form of each value.
+fn partition_tokens<'b>(def: &TableDef, of: impl Fn(&ColumnDef) -> Option<&'b Between>) -> Option<Vec<i64>> {
     let part = |column: &ColumnDef| match encoding(&column.ty)? {
         ColumnEncoding::Float(_) => None,
-        _ => of(column)?.value(&column.ty),
+        _ => of(column)?.values(&column.ty),
     };
-    let parts: Vec<&Bytes> = def.partition_key().map(part).collect::<Option<_>>()?;
-    let mut key = Vec::new();
-    token::compose_partition_key(parts.iter().map(|part| &part[..]), &mut key).ok()?;
-    Some(token::token(&key))
+    let mut keys: Vec<Vec<&Bytes>> = vec![Vec::new()];
+    for column in def.partition_key() {
+        let values = part(column)?;
+        if keys.len().saturating_mul(values.len()) > LOOKED_UP_MAX {
+            return None;
+        }
+        let with = |key: &Vec<&'b Bytes>| -> Vec<Vec<&'b Bytes>> {
+            values.iter().map(|value| key.iter().copied().chain([*value]).collect()).collect()
+        };
+        keys = keys.iter().flat_map(with).collect();
+    }
+    let token_of = |parts: Vec<&Bytes>| {
+        let mut key = Vec::new();
+        token::compose_partition_key(parts.iter().map(|part| &part[..]), &mut key).ok()?;
+        Some(token::token(&key))
+    };
+    let mut tokens: Vec<i64> = keys.into_iter().map(token_of).collect::<Option<_>>()?;
+    tokens.sort_unstable();
+    tokens.dedup();
+    Some(tokens)
 }
 
 /// The clustering keys that can be: those that begin with the values that are given, and lie within the bounds of the next column.

@@ -1,7 +1,7 @@
 //! Scans by columns: what a [`TableScan`] asks for, put into terms of storage, and what storage gives, put into columns of CQL's types.
 //!
-//! 1. On the fast lane: conditions become a range of tokens, bounds over clustering keys and ranges of values (`bounds`), columns become
-//!    columns of storage (`columns`), and storage takes its snapshot. No more happens there.
+//! 1. On the fast lane: storage takes its snapshot; conditions become ranges of tokens, bounds over clustering keys and ranges of values (`bounds`), columns become
+//!    columns of storage (`columns`). No more happens there.
 //! 2. Wherever the scan is polled: storage makes batches and gives way by itself. Columns of a fixed width and texts are Arrow's already,
 //!    or are with a bit turned; the others (parts of keys, collections, numbers of any size) are built value by value.
 
@@ -9,17 +9,21 @@ pub(crate) mod bounds;
 mod columns;
 mod virtual_rows;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Schema as ArrowSchema, SchemaRef};
-use engine::scan::{BatchSource, Filter, NextBatch, TableScan, TableStatistics, columns_of, schema_of};
+use engine::scan::{
+    BatchSource, Filter, NextBatch, TableScan, TableSnapshot, TableStatistics, columns_of, schema_of,
+};
 use engine::{Engine, Error};
-use schema::{ColumnKind, TableDef};
-use storage::{BatchRequest, BatchScan, TableId};
+use schema::{ColumnKind, Sharding, TableDef};
+use storage::{BatchRequest, BatchScan, BatchSnapshot, TableId};
 
 use crate::table_scan::bounds::Reach;
 use crate::table_scan::columns::Shown;
+use crate::table_scan::virtual_rows::VirtualSnapshot;
 use crate::{Embedded, storage_error};
 
 /// The most rows of a batch, whatever is asked for: more makes nothing quicker, and memory is not counted here.
@@ -31,43 +35,55 @@ struct ShardBatches {
     shown: Vec<Shown>,
     def: Arc<TableDef>,
     schema: SchemaRef,
+    here: Here,
+    tokens: RangeInclusive<i64>,
     filters: Vec<Filter>,
     /// Rows that may still be given.
     left: u64,
 }
 
-impl Embedded {
-    /// See [`Engine::scan`].
-    pub(crate) fn scan_by_columns(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
-        let TableScan { keyspace, table, .. } = scan;
-        let stored = self.schema().table(keyspace, table).cloned();
-        let source = match (stored, self.registry().get(keyspace, table)) {
-            (Some(def), _) => Box::new(self.scan_of_shard(def, scan)?) as Box<dyn BatchSource>,
-            (None, Some(table)) => Box::new(virtual_rows::scan(&table, scan)?),
-            (None, None) => return Err(Error::Invalid(format!("table {keyspace}.{table} does not exist"))),
-        };
-        Ok(source)
-    }
+/// What this core's shard had of a table.
+struct ShardSnapshot {
+    snapshot: BatchSnapshot,
+    def: Arc<TableDef>,
+    here: Here,
+}
 
-    fn scan_of_shard(&self, def: Arc<TableDef>, scan: &TableScan) -> Result<ShardBatches, Error> {
-        let schema = schema_of_scan(&def, scan)?;
-        let (columns, shown) = columns::of_storage(&def, &scan.columns);
-        let Reach { tokens, clustering, conditions } =
-            bounds::reach(&def, scan.tokens.clone(), &scan.filters)?;
-        let left = scan.limit.unwrap_or(u64::MAX);
-        let request = BatchRequest {
-            columns,
-            tokens,
-            conditions,
-            clustering,
-            known: known(&def),
-            rows: batch_rows(scan),
-            bypass_cache: scan.bypass_cache,
-        };
-        let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(u32::MAX);
-        let filters = scan.filters.clone();
-        let scan = self.shard.scan_batches(TableId(def.id.as_u128()), request, now_s);
-        Ok(ShardBatches { scan, shown, def, schema, filters, left })
+/// Which partitions this core has.
+#[derive(Clone, Copy, Debug)]
+struct Here {
+    sharding: Sharding,
+    shard: u32,
+}
+
+impl Here {
+    /// What of these ranges is to be scanned here: of partitions that are asked for one by one those that this core has, unless it is
+    /// quicker to go through everything between them.
+    fn own(self, mut tokens: Vec<RangeInclusive<i64>>, snapshot: &BatchSnapshot) -> Vec<RangeInclusive<i64>> {
+        let is_own = |token: i64| self.sharding.shard_of(token) == self.shard;
+        tokens.retain(|range| range.start() != range.end() || is_own(*range.start()));
+        match (tokens.first(), tokens.last()) {
+            (Some(first), Some(last)) if !snapshot.is_worth_looking_up(tokens.len()) => {
+                vec![*first.start()..=*last.end()]
+            }
+            _ => tokens,
+        }
+    }
+}
+
+impl Embedded {
+    /// See [`Engine::table_snapshot`].
+    pub(crate) fn snapshot_of(&self, keyspace: &str, table: &str) -> Result<Box<dyn TableSnapshot>, Error> {
+        if let Some(def) = self.schema().table(keyspace, table) {
+            let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(u32::MAX);
+            let snapshot = self.shard.batch_snapshot(TableId(def.id.as_u128()), now_s);
+            let here = Here { sharding: self.sharding, shard: lanes::current_core() as u32 };
+            return Ok(Box::new(ShardSnapshot { snapshot, def: def.clone(), here }));
+        }
+        match self.registry().get(keyspace, table) {
+            Some(table) => Ok(Box::new(VirtualSnapshot::of(&table))),
+            None => Err(Error::Invalid(format!("table {keyspace}.{table} does not exist"))),
+        }
     }
 
     /// See [`Engine::statistics`].
@@ -75,6 +91,29 @@ impl Embedded {
         let def = self.schema().table(keyspace, table).cloned()?;
         let size = self.shard.table_size(TableId(def.id.as_u128()));
         Some(TableStatistics { rows: size.rows, bytes: size.bytes })
+    }
+}
+
+impl TableSnapshot for ShardSnapshot {
+    fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
+        let def = self.def.clone();
+        let schema = schema_of_scan(&def, scan)?;
+        let (columns, shown) = columns::of_storage(&def, &scan.columns);
+        let Reach { tokens, clustering, conditions } =
+            bounds::reach(&def, scan.tokens.clone(), &scan.filters)?;
+        let left = scan.limit.unwrap_or(u64::MAX);
+        let request = BatchRequest {
+            columns,
+            tokens: self.here.own(tokens, &self.snapshot),
+            conditions,
+            clustering,
+            known: known(&def),
+            rows: batch_rows(scan),
+            bypass_cache: scan.bypass_cache,
+        };
+        let (here, tokens, filters) = (self.here, scan.tokens.clone(), scan.filters.clone());
+        let scan = self.snapshot.scan(request);
+        Ok(Box::new(ShardBatches { scan, shown, def, schema, here, tokens, filters, left }))
     }
 }
 
@@ -133,8 +172,8 @@ impl BatchSource for ShardBatches {
 
     fn narrow(&mut self, filters: &[Filter]) -> Result<(), Error> {
         let all = [&self.filters[..], filters].concat();
-        // Which partitions it looks at stays as it was.
-        let Reach { clustering, conditions, .. } = bounds::reach(&self.def, i64::MIN..=i64::MAX, &all)?;
+        let Reach { tokens, clustering, conditions } = bounds::reach(&self.def, self.tokens.clone(), &all)?;
+        self.scan.restrict(self.here.own(tokens, self.scan.snapshot()));
         self.scan.narrow(conditions, clustering);
         Ok(())
     }

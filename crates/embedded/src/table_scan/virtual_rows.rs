@@ -1,13 +1,14 @@
 //! Scans of virtual tables. The rows are made on the fast lane, where they come from; their columns elsewhere.
 
-use std::vec::IntoIter;
+use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use engine::scan::arrow::ColumnBuilder;
-use engine::scan::{BatchSource, NextBatch, TableScan};
+use engine::scan::{BatchSource, NextBatch, TableScan, TableSnapshot};
 use engine::{Error, VirtualRow, VirtualTable};
-use schema::CqlType;
+use schema::{CqlType, TableDef};
 
 use super::{batch_rows, schema_of_scan};
 
@@ -15,28 +16,46 @@ struct VirtualBatches {
     schema: SchemaRef,
     /// The columns by their place in a row.
     columns: Vec<(usize, CqlType)>,
-    rows: IntoIter<VirtualRow>,
+    rows: Arc<[VirtualRow]>,
+    /// The places of those that are still to be given.
+    left: Range<usize>,
     batch_rows: usize,
-    total: usize,
 }
 
-/// A scan of what this core has of a virtual table. Of one that is alike on all cores, core 0 gives the rows.
-pub(super) fn scan(table: &VirtualTable, scan: &TableScan) -> Result<impl BatchSource + use<>, Error> {
-    let schema = schema_of_scan(&table.def, scan)?;
-    let mut rows = match table.of_every_core || lanes::current_core() == 0 {
-        true => (table.rows)(),
-        false => Vec::new(),
-    };
-    rows.truncate(scan.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX));
-    let columns = scan.columns.iter().map(|at| (*at, table.def.columns[*at].ty.clone())).collect();
-    let total = rows.len();
-    Ok(VirtualBatches { schema, columns, rows: rows.into_iter(), batch_rows: batch_rows(scan), total })
+/// What this core had of a virtual table.
+pub(super) struct VirtualSnapshot {
+    def: Arc<TableDef>,
+    rows: Arc<[VirtualRow]>,
+}
+
+impl VirtualSnapshot {
+    /// Of a table that is alike on all cores, core 0 has the rows.
+    pub(super) fn of(table: &VirtualTable) -> VirtualSnapshot {
+        let rows = match table.of_every_core || lanes::current_core() == 0 {
+            true => (table.rows)(),
+            false => Vec::new(),
+        };
+        VirtualSnapshot { def: table.def.clone(), rows: rows.into() }
+    }
+}
+
+impl TableSnapshot for VirtualSnapshot {
+    fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
+        let schema = schema_of_scan(&self.def, scan)?;
+        let limit = scan.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+        let columns = scan.columns.iter().map(|at| (*at, self.def.columns[*at].ty.clone())).collect();
+        let left = 0..self.rows.len().min(limit);
+        let (rows, batch_rows) = (self.rows.clone(), batch_rows(scan));
+        Ok(Box::new(VirtualBatches { schema, columns, rows, left, batch_rows }))
+    }
 }
 
 impl VirtualBatches {
     async fn batch(&mut self) -> Result<Option<RecordBatch>, Error> {
         lanes::heavy_yield().await;
-        let rows: Vec<VirtualRow> = self.rows.by_ref().take(self.batch_rows).collect();
+        let end = self.left.end.min(self.left.start.saturating_add(self.batch_rows));
+        let rows = &self.rows[self.left.start..end];
+        self.left.start = end;
         if rows.is_empty() {
             return Ok(None);
         }
@@ -62,6 +81,6 @@ impl BatchSource for VirtualBatches {
     }
 
     fn progress(&self) -> f64 {
-        1.0 - self.rows.len() as f64 / self.total.max(1) as f64
+        if self.left.is_empty() { 1.0 } else { self.left.start as f64 / self.left.end as f64 }
     }
 }

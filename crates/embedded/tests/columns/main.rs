@@ -11,7 +11,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use engine::scan::{Filter, TableScan};
 use lanes::sim::Random;
-use schema::{TableDef, value};
+use schema::{CqlType, TableDef, value};
 
 use server::{Row, Server, all, filtered, lines_of_rows};
 
@@ -49,15 +49,23 @@ fn check_whole(server: &Server, what: &str) -> Vec<Row> {
 fn some_filter(def: &TableDef, rows: &[Row], random: &mut Random) -> Option<Filter> {
     let column = random.below(def.columns.len() as u64) as usize;
     let ty = &def.columns[column].ty;
+    let (kind, listed) = (random.below(9), random.below(4));
     let mut edge = || rows[random.below(rows.len() as u64) as usize][column].clone().map(Bytes::from);
     let (mut low, mut high) = (edge()?, edge()?);
     if value::compare(ty, &low, &high).is_gt() {
         std::mem::swap(&mut low, &mut high);
     }
-    Some(match random.below(5) {
-        0 => Filter { column, from: Bound::Included(low), to: Bound::Excluded(high) },
-        1 => Filter { column, from: Bound::Excluded(low), to: Bound::Unbounded },
-        2 => Filter { column, from: Bound::Unbounded, to: Bound::Included(high) },
+    // Four of nine are lists of values.
+    if kind >= 5 {
+        let more = (0..listed).filter_map(|_| edge()).map(|value| Filter::equal(column, value));
+        let all: Vec<Filter> =
+            [low, high].map(|value| Filter::equal(column, value)).into_iter().chain(more).collect();
+        return all.into_iter().reduce(|one, other| one.or(other, ty).expect("bounds"));
+    }
+    Some(match kind {
+        0 => Filter::between(column, Bound::Included(low), Bound::Excluded(high)),
+        1 => Filter::between(column, Bound::Excluded(low), Bound::Unbounded),
+        2 => Filter::between(column, Bound::Unbounded, Bound::Included(high)),
         _ => Filter::equal(column, low),
     })
 }
@@ -75,7 +83,8 @@ fn meets(def: &TableDef, row: &Row, filter: &Filter) -> bool {
         Bound::Excluded(edge) => value::compare(ty, own, edge).is_lt(),
         Bound::Unbounded => true,
     };
-    above && below
+    let listed = |values: &Vec<Bytes>| values.iter().any(|value| value::compare(ty, own, value).is_eq());
+    above && below && filter.values.as_ref().is_none_or(listed)
 }
 
 /// Rows that meet random filters are all among those that scans with these filters give, and those are rows of the table.
@@ -162,6 +171,51 @@ fn one_partition_is_found_on_the_core_that_has_it() {
 }
 
 #[test]
+fn several_partitions_are_found_and_where_it_is_worth_it_no_others() {
+    let listed = |wanted: &[i32]| {
+        let equal = |p: &i32| Filter::equal(0, Bytes::copy_from_slice(&p.to_be_bytes()));
+        let all = wanted.iter().map(equal).reduce(|one, other| one.or(other, &CqlType::Int).expect("bounds"));
+        all.expect("some")
+    };
+    for in_files in [false, true] {
+        let server = with_numbers(3, 64 << 20);
+        if in_files {
+            server.flush();
+        }
+        server.run(vec!["INSERT INTO t (p, c, n, v) VALUES (17, '2025-01-01', 1, 'new')".into()]);
+        let rows = select_all(&server);
+        let check = |wanted: &[i32], narrowed_after: Option<usize>, exact: bool| {
+            let what = format!("in files: {in_files}, {} wanted, narrowed: {narrowed_after:?}", wanted.len());
+            let filter = listed(wanted);
+            let expected: Vec<Row> =
+                rows.iter().filter(|row| meets(&server.def(), row, &filter)).cloned().collect();
+            let found = match narrowed_after {
+                None => server.scan(&filtered("t", 4, &[filter])),
+                Some(after) => {
+                    server.narrowed(&TableScan { batch_rows: 100, ..all("t", 4) }, &[filter], after)
+                }
+            };
+            let found = sorted(found.concat());
+            let expected = lines_of_rows(&server.def(), &expected);
+            assert!(expected.iter().all(|line| found.binary_search(line).is_ok()), "{what}");
+            assert!(found.windows(2).all(|two| two[0] != two[1]), "{what}: a row twice");
+            assert!(!exact || found.len() == expected.len(), "{what}: {} rows", found.len());
+        };
+        let few = [299, 300, 17, 0, 17];
+        check(&few, None, true);
+        // What is found out before anything is read counts as much; later a scan goes on as it was.
+        check(&few, Some(0), true);
+        check(&few, Some(1), false);
+        check(&few, Some(3), false);
+        // A file's blocks are sooner gone through than so many are looked up.
+        let many: Vec<i32> = (0..250).collect();
+        check(&many, None, !in_files);
+        check(&many, Some(0), !in_files);
+        server.stop();
+    }
+}
+
+#[test]
 fn a_limit_is_kept_on_every_core() {
     let server = with_numbers(2, SMALL);
     let everything = server.scan(&all("t", 4));
@@ -199,7 +253,7 @@ fn numbers_and_keys_out_of_range_are_hardly_looked_at() {
     let def = server.def();
     let ask = |column: usize, low: &[u8], high: &[u8]| {
         let bound = |edge: &[u8]| Bound::Included(Bytes::copy_from_slice(edge));
-        let filter = Filter { column, from: bound(low), to: bound(high) };
+        let filter = Filter::between(column, bound(low), bound(high));
         let wanted = rows.iter().filter(|row| meets(&def, row, &filter)).count();
         (wanted, server.scan(&filtered("t", 4, &[filter])).concat().len())
     };
@@ -246,6 +300,9 @@ fn counters_and_virtual_tables_are_scanned_too() {
 fn a_scan_does_not_see_what_is_written_later() {
     let server = with_numbers(1, SMALL);
     server.snapshot_is_kept(&all("t", 4), "DELETE FROM t WHERE p = 5", 3000);
+    let tables = TableScan { keyspace: "system_schema".into(), ..all("tables", 2) };
+    let count = server.scan(&tables)[0].len();
+    server.snapshot_is_kept(&tables, "CREATE TABLE another (k int PRIMARY KEY)", count);
     server.stop();
 }
 

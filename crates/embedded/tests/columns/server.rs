@@ -113,14 +113,24 @@ impl Server {
 
     /// Runs a scan on every core; the lines of each core.
     pub(crate) fn scan(&self, scan: &TableScan) -> Vec<Vec<String>> {
+        self.narrowed(scan, &[], usize::MAX)
+    }
+
+    /// The same, of scans that are narrowed after so many batches.
+    pub(crate) fn narrowed(&self, scan: &TableScan, by: &[Filter], after: usize) -> Vec<Vec<String>> {
         let lines = |core| {
-            let scan = scan.clone();
+            let (scan, by) = (scan.clone(), by.to_vec());
             self.lanes.block_on(core, Group::DEFAULT, move || async move {
                 let mut source = engine().scan(&scan).expect("a scan");
                 let schema = source.schema();
                 lanes::heavy(Group::DEFAULT, async move {
-                    let mut lines = Vec::new();
-                    while let Some(batch) = source.next().await.expect("a batch") {
+                    let (mut lines, mut batches) = (Vec::new(), 0);
+                    loop {
+                        if batches == after {
+                            source.narrow(&by).expect("sound filters");
+                        }
+                        let Some(batch) = source.next().await.expect("a batch") else { break };
+                        batches += 1;
                         assert!(batch.num_rows() > 0, "no batch is empty");
                         assert_eq!(batch.schema(), schema);
                         lines.extend(lines_of(&batch));
@@ -134,22 +144,26 @@ impl Server {
         (0..self.cores).map(lines).collect()
     }
 
-    /// A scan on core 0 still gives so many rows after a statement that was run in the middle of it.
+    /// Scans of a snapshot on core 0 give so many rows each after a statement that was run in the middle of the first one.
     pub(crate) fn snapshot_is_kept(&self, scan: &TableScan, statement: &'static str, rows: usize) {
         let scan = scan.clone();
         let found = self.lanes.block_on(0, Group::DEFAULT, move || async move {
             let engine = engine();
-            let mut source = engine.scan(&scan).expect("a scan");
-            let mut found = source.next().await.expect("a batch").map_or(0, |batch| batch.num_rows());
+            let snapshot = engine.table_snapshot(&scan.keyspace, &scan.table).expect("a snapshot");
+            let mut source = snapshot.scan(&scan).expect("a scan");
+            let mut found = [source.next().await.expect("a batch").map_or(0, |batch| batch.num_rows()), 0];
             let plan = engine.prepare(Rc::new(cql::parse(statement).expect("parses")), Some("ks"));
             let written = engine.execute(&plan.expect("prepares"), &Request::EMPTY);
             written.outcome(&*engine).await.expect("runs");
-            while let Some(batch) = source.next().await.expect("a batch") {
-                found += batch.num_rows();
+            for found in &mut found {
+                while let Some(batch) = source.next().await.expect("a batch") {
+                    *found += batch.num_rows();
+                }
+                source = snapshot.scan(&scan).expect("another scan");
             }
             found
         });
-        assert_eq!(found, rows, "rows of a scan that began before {statement}");
+        assert_eq!(found, [rows; 2], "rows of scans of what was there before {statement}");
     }
 
     /// Why a scan is refused.

@@ -1,11 +1,12 @@
 //! Scans: the rows of one table on one core, by columns, as Arrow record batches.
 //!
-//! [`Engine::scan`](crate::Engine::scan) is called on a core's fast lane and takes a snapshot there, no more. What it returns may be sent
-//! anywhere; it is meant to be polled on a heavy lane of the same core, where it gives way to other work by itself. A query over a
-//! table asks every core: each row is on one of them.
+//! [`Engine::table_snapshot`](crate::Engine::table_snapshot) is called on a core's fast lane, and so is [`TableSnapshot::scan`]; neither reads anything
+//! there. The scan may be sent anywhere; it is meant to be polled on a heavy lane of the same core, where it gives way to other work by
+//! itself. A query over a table asks every core: each row is on one of them.
 
 pub mod arrow;
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::future::Future;
 use std::ops::{Bound, RangeInclusive};
@@ -13,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use ::arrow_schema::{Field, Schema as ArrowSchema, SchemaRef};
-use ::schema::{ColumnDef, TableDef};
+use ::schema::{ColumnDef, CqlType, TableDef, value};
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 
@@ -51,20 +52,67 @@ pub struct Filter {
     pub from: Bound<Bytes>,
     /// The upper bound.
     pub to: Bound<Bytes>,
+    /// The only values within the bounds that it can be, where so much is known: those of an `IN`.
+    pub values: Option<Vec<Bytes>>,
 }
 
 impl Filter {
     /// The column has this value.
     pub fn equal(column: usize, value: Bytes) -> Filter {
-        Filter { column, from: Bound::Included(value.clone()), to: Bound::Included(value) }
+        let (from, to) = (Bound::Included(value.clone()), Bound::Included(value.clone()));
+        Filter { column, from, to, values: Some(vec![value]) }
     }
 
-    /// The value it must be, if only one is possible.
-    pub fn value(&self) -> Option<&Bytes> {
-        match (&self.from, &self.to) {
-            (Bound::Included(from), Bound::Included(to)) if from == to => Some(from),
-            _ => None,
-        }
+    /// The column's value lies within these bounds.
+    pub fn between(column: usize, from: Bound<Bytes>, to: Bound<Bytes>) -> Filter {
+        Filter { column, from, to, values: None }
+    }
+
+    /// What holds for the rows for which this holds or that, if they are about the same column, of this type, and it bounds it at all.
+    #[must_use]
+    pub fn or(self, other: Filter, ty: &CqlType) -> Option<Filter> {
+        let from = outer(ty, &self.from, &other.from, Ordering::Less);
+        let to = outer(ty, &self.to, &other.to, Ordering::Greater);
+        let values = self.values.zip(other.values).map(|(mut values, more)| {
+            values.extend(more);
+            values
+        });
+        let is_bounded = (&from, &to) != (&Bound::Unbounded, &Bound::Unbounded);
+        (self.column == other.column && is_bounded).then_some(Filter {
+            column: self.column,
+            from,
+            to,
+            values,
+        })
+    }
+}
+
+/// Of two bounds the one that leaves more in, which lies there from the other.
+fn outer(ty: &CqlType, one: &Bound<Bytes>, other: &Bound<Bytes>, there: Ordering) -> Bound<Bytes> {
+    let (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) = (one, other)
+    else {
+        return Bound::Unbounded;
+    };
+    match value::compare(ty, a, b) {
+        Ordering::Equal if matches!(one, Bound::Excluded(_)) => other.clone(),
+        order if order == there || order == Ordering::Equal => one.clone(),
+        _ => other.clone(),
+    }
+}
+
+/// What a core had of a table when it was taken. It is to be scanned on that core's fast lane, any number of times; it may be dropped
+/// anywhere. While it is kept, so is what it is made of.
+pub trait TableSnapshot: Send {
+    /// A scan of it.
+    ///
+    /// # Errors
+    /// There is no such column, or a bound is no value of its column.
+    fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error>;
+}
+
+impl fmt::Debug for dyn TableSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TableSnapshot")
     }
 }
 

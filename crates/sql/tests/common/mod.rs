@@ -92,10 +92,19 @@ impl TestDoor {
         self.levels.memory().set_total(bytes);
     }
 
+    fn usage(&self, level: &str) -> lanes::Usage {
+        let usage = self.levels.usage();
+        usage.iter().find(|usage| &*usage.name == level).expect("a level").lanes
+    }
+
     /// CPU that a level has had on heavy lanes.
     pub fn heavy_ns(&self, level: &str) -> u64 {
-        let usage = self.levels.usage();
-        usage.iter().find(|usage| &*usage.name == level).expect("a level").lanes.cpu_heavy_ns
+        self.usage(level).cpu_heavy_ns
+    }
+
+    /// Bytes that a level has written: of an engine in memory, what its queries put aside.
+    pub fn written_bytes(&self, level: &str) -> u64 {
+        self.usage(level).disk_write_bytes
     }
 
     /// Waits until something is so.

@@ -38,15 +38,22 @@ fn filter(text: &str) -> Filter {
     let def = def();
     let parts: Vec<&str> = text.split(' ').collect();
     let (column, own) = def.column(parts[0]).expect("a column");
-    let edge = Bytes::from(value::parse_text(&own.ty, parts[2]).expect("a value"));
+    let edge = || Bytes::from(value::parse_text(&own.ty, parts[2]).expect("a value"));
     let (from, to) = match parts[1] {
-        "=" => return Filter::equal(column, edge),
-        ">=" => (Bound::Included(edge), Bound::Unbounded),
-        ">" => (Bound::Excluded(edge), Bound::Unbounded),
-        "<=" => (Bound::Unbounded, Bound::Included(edge)),
-        _ => (Bound::Unbounded, Bound::Excluded(edge)),
+        "=" => return Filter::equal(column, edge()),
+        "in" => {
+            let one =
+                |text: &str| Filter::equal(column, value::parse_text(&own.ty, text).expect("a value").into());
+            let all =
+                parts[2].split(',').map(one).reduce(|one, other| one.or(other, &own.ty).expect("bounds"));
+            return all.expect("values");
+        }
+        ">=" => (Bound::Included(edge()), Bound::Unbounded),
+        ">" => (Bound::Excluded(edge()), Bound::Unbounded),
+        "<=" => (Bound::Unbounded, Bound::Included(edge())),
+        _ => (Bound::Unbounded, Bound::Excluded(edge())),
     };
-    Filter { column, from, to }
+    Filter::between(column, from, to)
 }
 
 fn reached(filters: &[&str]) -> Reach {
@@ -54,18 +61,47 @@ fn reached(filters: &[&str]) -> Reach {
     reach(&def(), i64::MIN..=i64::MAX, &filters).expect("sound filters")
 }
 
-#[test]
-fn a_whole_partition_key_is_one_token() {
+fn token_of(p: i32, q: &str) -> i64 {
     let mut key = Vec::new();
-    token::compose_partition_key([&7_i32.to_be_bytes()[..], b"x"].into_iter(), &mut key).expect("a key");
-    let token = token::token(&key);
-    assert_eq!(reached(&["p = 7", "q = x"]).tokens, token..=token);
-    assert_eq!(reached(&["p = 7", "q = x", "p >= 3"]).tokens, token..=token);
-    for loose in [&["p = 7"][..], &["p = 7", "q > x"], &["p = 7", "p = 8", "q = x"]] {
-        assert_eq!(reached(loose).tokens, i64::MIN..=i64::MAX, "{loose:?}");
+    token::compose_partition_key([&p.to_be_bytes()[..], q.as_bytes()].into_iter(), &mut key).expect("a key");
+    token::token(&key)
+}
+
+/// Which partitions are looked up one by one; none if all are gone through.
+fn check_partitions(filters: &[&str], expected: Option<&[(i32, &str)]>) {
+    let everywhere = i64::MIN..=i64::MAX;
+    let found = reached(filters).tokens;
+    let expected = expected.map(|keys| keys.iter().map(|(p, q)| token_of(*p, q)).collect::<Vec<_>>());
+    let expected = expected.map(|mut tokens| {
+        tokens.sort_unstable();
+        tokens.into_iter().map(|token| token..=token).collect()
+    });
+    assert_eq!(found, expected.unwrap_or_else(|| vec![everywhere]), "{filters:?}");
+}
+
+#[test]
+fn whole_partition_keys_are_tokens() {
+    check_partitions(&["p = 7", "q = x"], Some(&[(7, "x")]));
+    check_partitions(&["p = 7", "q = x", "p >= 3"], Some(&[(7, "x")]));
+    check_partitions(&["p in 7,8", "q in x,y"], Some(&[(7, "x"), (7, "y"), (8, "x"), (8, "y")]));
+    check_partitions(&["p in 7,8,7,9", "p > 7", "p in 8,7", "q = x"], Some(&[(8, "x")]));
+    check_partitions(&["p >= 7", "p <= 7", "q = x"], Some(&[(7, "x")]));
+    for none in [&["p = 7", "p = 8", "q = x"][..], &["p in 7,8", "p > 8", "q = x"]] {
+        check_partitions(none, Some(&[]));
     }
+    for loose in [&["p = 7"][..], &["p = 7", "q > x"], &["p in 7,8", "q > x"]] {
+        check_partitions(loose, None);
+    }
+    let token = token_of(7, "x");
     let outside = reach(&def(), token.saturating_add(1)..=i64::MAX, &[filter("p = 7"), filter("q = x")]);
-    assert!(outside.expect("sound").tokens.is_empty());
+    assert_eq!(outside.expect("sound").tokens, []);
+}
+
+#[test]
+fn of_very_many_partitions_all_are_gone_through() {
+    let list = |count: usize| (0..count).map(|p| p.to_string()).collect::<Vec<_>>().join(",");
+    let looked_up = |count: usize| reached(&[&format!("p in {}", list(count)), "q = x"]).tokens.len();
+    assert_eq!((looked_up(LOOKED_UP_MAX), looked_up(LOOKED_UP_MAX + 1)), (LOOKED_UP_MAX, 1));
 }
 
 /// Which of these rows lie within the bounds.
@@ -95,6 +131,10 @@ fn clustering_bounds_hold_what_can_match_and_little_else() {
     check_rows(&["c = 5", "d >= a", "d < b"], &[(5, "ab"), (5, "a")]);
     check_rows(&["c > 5", "d = a"], &[(6, "b"), (6, "ab"), (6, "a"), (6, "")]);
     check_rows(&["c >= 0", "c < 5"], &[(0, "b"), (0, "ab"), (0, "a"), (0, "")]);
+    check_rows(
+        &["c in 0,5", "d = a"],
+        &[(0, "b"), (0, "ab"), (0, "a"), (0, ""), (5, "b"), (5, "ab"), (5, "a"), (5, "")],
+    );
     check_rows(&["c > 6"], &[]);
     check_rows(&["c > 5", "c < 0"], &[]);
     assert_eq!(reached(&["d = a"]).clustering, (Bound::Unbounded, Bound::Unbounded));
@@ -125,7 +165,10 @@ fn both_zeros_match_either() {
 
 #[test]
 fn a_filter_of_other_bytes_is_an_error() {
-    let odd = Filter::equal(0, Bytes::from_static(b"x"));
-    let error = reach(&def(), i64::MIN..=i64::MAX, &[odd]).expect_err("one byte is no int");
-    assert_eq!(error.to_string(), "Expected 4 byte int (1)");
+    let odd = Bytes::from_static(b"x");
+    let listed = Filter { values: Some(vec![odd.clone()]), ..filter("p > 7") };
+    for odd in [Filter::equal(0, odd), listed] {
+        let error = reach(&def(), i64::MIN..=i64::MAX, &[odd]).expect_err("one byte is no int");
+        assert_eq!(error.to_string(), "Expected 4 byte int (1)");
+    }
 }

@@ -1,0 +1,275 @@
+//! A portal: a statement with its values, on its way to the client. A query whose client asks for some rows at a time is left in the middle
+//! between them; it keeps its slot, its memory and its limits until its end, and is looked after meanwhile.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pgwire::messages::data::NoData;
+use pgwire::messages::extendedquery::PortalSuspended;
+use pgwire::messages::response::{CommandComplete, EmptyQueryResponse};
+use workload::{Level, Ticket};
+
+use crate::connection::{Connection, End};
+use crate::failure::{Failure, state};
+use crate::output::Shape;
+use crate::plan::Planned;
+use crate::query::{Progress, Running};
+use crate::server::Cancel;
+use crate::session::{Prepared, Session, Wrong};
+use crate::statement::{Own, Statement};
+use crate::tasks::Kept;
+use crate::text;
+use crate::work::Work;
+
+/// See the head of this file.
+pub(crate) struct Portal {
+    prepared: Rc<Prepared>,
+    values: Option<datafusion::common::ParamValues>,
+    formats: Vec<i16>,
+    /// Begun, and left in the middle.
+    suspended: Option<Suspended>,
+    /// Why it was ended while it was left so.
+    failure: Option<Failure>,
+    /// All its rows were given.
+    is_done: bool,
+    /// Rows of a statement about roles and levels, made to be described.
+    listed: Option<engine::Rows>,
+    rows: u64,
+}
+
+/// A query whose client has asked for some rows and not for more yet. It keeps its slot, its memory and its limits.
+pub(crate) struct Suspended {
+    work: Work,
+    running: Kept<Running>,
+}
+
+impl Session {
+    /// Ends suspended queries that have gone too far, or all of them if that was asked for; whether there are others. What else was to be
+    /// cancelled has ended.
+    pub(crate) async fn look_after_suspended(&mut self) -> Result<bool, End> {
+        let all = self.live.cancelled.take() == Cancel::All;
+        let mut portals = std::mem::take(&mut self.portals);
+        let mut any = false;
+        for portal in portals.values_mut() {
+            let Some(suspended) = portal.suspended.take() else { continue };
+            match suspended.work.check(self, all).await {
+                Ok(()) => {
+                    any = true;
+                    portal.suspended = Some(suspended);
+                }
+                Err(Wrong::Statement(failure)) => {
+                    suspended.work.end(&self.live, true);
+                    portal.failure = Some(failure);
+                }
+                Err(Wrong::Connection(end)) => return Err(end),
+            }
+        }
+        self.portals = portals;
+        Ok(any)
+    }
+
+    /// The slot of a suspended query of the level: what this session runs meanwhile runs instead of it.
+    pub(crate) fn lent_slot(&self, level: &Arc<Level>) -> Option<Rc<Ticket>> {
+        self.portals.values().find_map(|portal| portal.suspended.as_ref()?.work.slot_of(level))
+    }
+
+    pub(crate) fn close_portal(&mut self, name: &str) {
+        let suspended = self.portals.remove(name).and_then(|portal| portal.suspended);
+        suspended.into_iter().for_each(|suspended| suspended.work.end(&self.live, false));
+    }
+
+    /// Ends the queries that were left in the middle: so does the end of a transaction.
+    pub(crate) fn close_portals(&mut self) {
+        let suspended = self.portals.drain().filter_map(|(_, portal)| portal.suspended);
+        suspended.for_each(|suspended| suspended.work.end(&self.live, false));
+    }
+
+    /// Says which columns a statement gives; where it gives none, says so if `is_asked`.
+    pub(crate) async fn describe_portal(
+        &mut self,
+        connection: &mut Connection,
+        portal: &mut Portal,
+        is_asked: bool,
+    ) -> Result<(), Wrong> {
+        let shape = match &portal.prepared.kind {
+            Some(Statement::Query) => {
+                let planned = portal.prepared.planned.as_ref().expect("queries are planned");
+                Some(Shape::new(planned.get().schema(), &portal.formats)?)
+            }
+            Some(Statement::Own(Own::Show(name))) => {
+                let (name, _) = self.show(name)?;
+                Some(Shape::text(name))
+            }
+            Some(Statement::Own(Own::ShowAll)) => Some(self.all_settings().1),
+            // Only what lists has columns, and which is known when it has been made.
+            Some(Statement::Access) if text::words(&portal.prepared.text, 1)[0].is("list") => {
+                let rows = self.list(&portal.prepared.text).await?;
+                let batch = crate::outcome::batch(&rows)?;
+                portal.listed = Some(rows);
+                Some(Shape::new(batch.schema_ref(), &portal.formats)?)
+            }
+            _ => None,
+        };
+        match shape {
+            Some(shape) => connection.put(&shape.description())?,
+            None if is_asked => connection.put(&NoData::new())?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    async fn list(&mut self, text: &str) -> Result<engine::Rows, Wrong> {
+        match self.access(text).await? {
+            engine::Outcome::Rows(rows) => Ok(rows),
+            _ => Err(Failure::new(state::INTERNAL, "a LIST without rows").into()),
+        }
+    }
+
+    pub(crate) async fn execute_portal(
+        &mut self,
+        connection: &mut Connection,
+        portal: &mut Portal,
+        rows_max: u64,
+    ) -> Result<(), Wrong> {
+        let prepared = portal.prepared.clone();
+        match &prepared.kind {
+            None => Ok(connection.put(&EmptyQueryResponse::new())?),
+            Some(Statement::Own(own)) => {
+                let own = own.clone();
+                self.own(connection, &own)?;
+                if own == Own::Discard {
+                    self.close_portals();
+                }
+                Ok(())
+            }
+            Some(Statement::Access) => {
+                let outcome = match portal.listed.take() {
+                    Some(rows) => engine::Outcome::Rows(rows),
+                    None => self.access(&prepared.text).await?,
+                };
+                let engine::Outcome::Rows(rows) = outcome else {
+                    return Ok(connection.put(&CommandComplete::new(tag_of(&prepared.text)))?);
+                };
+                let batch = crate::outcome::batch(&rows)?;
+                let shape = Shape::new(batch.schema_ref(), &portal.formats)?;
+                self.put_rows(connection, &shape, batch)?;
+                Ok(connection.put(&CommandComplete::new(format!("LIST {}", rows.count)))?)
+            }
+            Some(Statement::Query) => {
+                let planned = prepared.planned.as_ref().expect("queries are planned");
+                let tag = planned.get().tag;
+                if portal.is_done {
+                    return Ok(connection.put(&CommandComplete::new(format!("{tag} 0")))?);
+                }
+                let shape = Shape::new(planned.get().schema(), &portal.formats)?;
+                let values = portal.values.clone();
+                if let Some(failure) = portal.failure.take() {
+                    return Err(failure.into());
+                }
+                let begun = portal.suspended.take();
+                let (rows, left) =
+                    self.rows(connection, planned.get(), begun, values, shape, rows_max).await?;
+                portal.rows += rows;
+                portal.suspended = left;
+                if portal.suspended.is_some() {
+                    return Ok(connection.put(&PortalSuspended::new())?);
+                }
+                portal.is_done = true;
+                Ok(connection.put(&CommandComplete::new(format!("{tag} {}", portal.rows)))?)
+            }
+        }
+    }
+
+    /// Sends a query's rows, from where it was left if it was begun: how many, and what is left of it.
+    async fn rows(
+        &mut self,
+        connection: &mut Connection,
+        planned: &Arc<Planned>,
+        begun: Option<Suspended>,
+        values: Option<datafusion::common::ParamValues>,
+        shape: Shape,
+        rows_max: u64,
+    ) -> Result<(u64, Option<Suspended>), Wrong> {
+        let (mut work, begun) = match begun {
+            Some(Suspended { mut work, running }) => {
+                work.resume(&self.live).await;
+                (work, Some(running))
+            }
+            None => {
+                let mut work = self.begin_work().await?;
+                let reads = planned.tables.iter().map(|(keyspace, table)| format!(" {keyspace}.{table}"));
+                work.show(&self.live, reads.fold("read".to_owned(), |all, one| all + &one));
+                (work, None)
+            }
+        };
+        let result = async {
+            let mut running = match begun {
+                Some(running) => running,
+                None => {
+                    work.enter(self, connection).await?;
+                    work.start(self, connection, planned, values, shape).await?
+                }
+            };
+            let mut sent = 0;
+            loop {
+                let (left, rows, progress) = work.chunk(self, connection, running, rows_max - sent).await?;
+                sent += rows;
+                running = left;
+                match progress {
+                    Progress::More => connection.flush().await?,
+                    Progress::Suspended => return Ok((sent, Some(running))),
+                    Progress::Done => return Ok((sent, None)),
+                }
+            }
+        };
+        let result: Result<_, Wrong> = result.await;
+        match result {
+            Ok((sent, Some(running))) => {
+                work.suspend();
+                Ok((sent, Some(Suspended { work, running })))
+            }
+            Ok((sent, None)) => {
+                work.end(&self.live, false);
+                Ok((sent, None))
+            }
+            Err(wrong) => {
+                work.end(&self.live, true);
+                Err(wrong)
+            }
+        }
+    }
+}
+
+impl Portal {
+    pub(crate) fn of(
+        prepared: Rc<Prepared>,
+        values: Option<datafusion::common::ParamValues>,
+        formats: Vec<i16>,
+    ) -> Portal {
+        Portal {
+            prepared,
+            values,
+            formats,
+            suspended: None,
+            failure: None,
+            is_done: false,
+            listed: None,
+            rows: 0,
+        }
+    }
+}
+
+pub(crate) fn no_portal(name: &str) -> Failure {
+    Failure::new(state::NO_PORTAL, format!("portal \"{name}\" does not exist"))
+}
+
+/// What is said when a statement about roles and levels is done: its first words.
+fn tag_of(text: &str) -> String {
+    let words: Vec<String> = text::words(text, 3).iter().map(|word| word.text().to_uppercase()).collect();
+    let count = match (words.first().map(String::as_str), words.get(1).map(String::as_str)) {
+        (Some("GRANT" | "REVOKE"), _) => 1,
+        (_, Some("SERVICE")) => 3,
+        _ => 2,
+    };
+    words[..count.min(words.len())].join(" ")
+}
