@@ -30,7 +30,7 @@ public class Jdbc {
         check(column(about.getSchemas(), "TABLE_SCHEM").contains("shop"), true);
         check(column(about.getCatalogs(), "TABLE_CAT").contains("fairlane"), true);
         String[] tables = {"TABLE"};
-        check(column(about.getTables(null, "shop", "%", tables), "TABLE_NAME"), List.of("kinds", "orders", "secrets"));
+        check(column(about.getTables(null, "shop", "%", tables), "TABLE_NAME"), List.of("kinds", "more", "orders", "secrets", "visits"));
         List<String> columns = column(about.getColumns(null, "shop", "orders", "%"), "COLUMN_NAME");
         check(columns, List.of("customer", "id", "note", "price"));
         ResultSet keys = about.getPrimaryKeys(null, "shop", "orders");
