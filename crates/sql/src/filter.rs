@@ -26,18 +26,8 @@ fn nested(def: &TableDef, condition: &Expr, depth: u32) -> Vec<Filter> {
     if depth == 0 {
         return Vec::new();
     }
-    let mut parts = operands(condition, *op).into_iter().map(|part| nested(def, part, depth - 1));
-    if *op == Operator::And {
-        return parts.flatten().collect();
-    }
-    let mut all = parts.next().unwrap_or_default();
-    for part in parts {
-        all = either(def, all, &part);
-        if all.is_empty() {
-            break;
-        }
-    }
-    all
+    let parts = operands(condition, *op).into_iter().map(|part| nested(def, part, depth - 1));
+    if *op == Operator::And { parts.flatten().collect() } else { any_of(def, parts) }
 }
 
 /// The operands of a chain of ANDs, or of ORs. It may be thousands long, and as deep.
@@ -100,8 +90,12 @@ pub(crate) fn one_of<'v>(
     all
 }
 
-/// What holds for rows for which all of one or all of the other does: on each column that both bound, the wider bounds.
-pub(crate) fn either(def: &TableDef, one: Vec<Filter>, other: &[Filter]) -> Vec<Filter> {
+/// What holds for rows for which all of one of these does: on each column that all of them bound, the wider bounds.
+pub(crate) fn any_of(def: &TableDef, parts: impl Iterator<Item = Vec<Filter>>) -> Vec<Filter> {
+    parts.reduce(|one, other| either(def, one, &other)).unwrap_or_default()
+}
+
+fn either(def: &TableDef, one: Vec<Filter>, other: &[Filter]) -> Vec<Filter> {
     let wider = |one: Filter| {
         let other = other.iter().find(|other| other.column == one.column)?.clone();
         let ty = &columns_of(def)[one.column].ty;

@@ -24,7 +24,7 @@ use datafusion::physical_expr::expressions::{
 use datafusion::scalar::ScalarValue;
 use engine::scan::Filter;
 
-use crate::filter::{compared, either, one_of};
+use crate::filter::{any_of, compared, one_of};
 
 /// The dynamic filters over one scan, for one of its partitions.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ fn conditions(def: &TableDef, condition: &Arc<dyn PhysicalExpr>) -> Vec<Filter> 
             both
         }
         Operator::Or if is_never(def, left) => conditions(def, right),
-        Operator::Or => either(def, conditions(def, left), &conditions(def, right)),
+        Operator::Or => any_of(def, [left, right].into_iter().map(|side| conditions(def, side))),
         op => comparison(def, left, *op, right).into_iter().collect(),
     }
 }
@@ -93,7 +93,7 @@ fn one_of_cases(def: &TableDef, case: &CaseExpr) -> Vec<Filter> {
     };
     let parts = case.when_then_expr().iter().map(|(_, then)| then).chain(case.else_expr());
     let parts = parts.filter(|part| !is_false(part)).map(|part| conditions(def, part));
-    parts.reduce(|all, part| either(def, all, &part)).unwrap_or_default()
+    any_of(def, parts)
 }
 
 /// Whether it asks for nulls where there are none.

@@ -37,6 +37,7 @@ impl Session {
             Own::Discard => {
                 self.settings = Settings::default();
                 self.prepared.clear();
+                self.close_portals();
             }
             Own::Deallocate(Some(name)) => drop(self.prepared.remove(name)),
             Own::Deallocate(None) => self.prepared.clear(),

@@ -21,6 +21,7 @@ use datafusion::sql::parser::Statement;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::setup_pg_catalog;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
+use uuid::Uuid;
 
 use crate::catalog::{CATALOG, Catalog, Tables};
 use crate::config::SqlConfig;
@@ -29,7 +30,6 @@ use crate::failure::{Failure, state as class};
 use crate::kept_plans::KeptPlans;
 use crate::server::Sql;
 use crate::settings::SERVER_VERSION;
-use crate::snapshots::TableName;
 use crate::table::{CqlTable, ScanOptions};
 use crate::{functions, known};
 
@@ -76,8 +76,8 @@ pub(crate) struct Planned {
     /// Rewritten, once it was run, if it means the same whenever it runs.
     optimized: OnceLock<Optimized>,
     lasts: bool,
-    /// The tables it reads.
-    pub(crate) tables: Vec<TableName>,
+    /// The tables it reads, by keyspace and name.
+    pub(crate) tables: Vec<(String, String)>,
     /// Its parameters, from `$1`: their types where they can be told.
     pub(crate) parameters: Vec<Option<DataType>>,
     /// The first word: what is said when it ends.
@@ -88,7 +88,7 @@ pub(crate) struct Planned {
 #[derive(Clone)]
 struct Optimized {
     plan: LogicalPlan,
-    repeated: Arc<HashSet<TableName>>,
+    repeated: Arc<HashSet<Uuid>>,
 }
 
 impl Optimized {
@@ -105,8 +105,8 @@ pub(crate) struct Physical {
     pub(crate) plan: Arc<dyn ExecutionPlan>,
     /// What it was planned in.
     pub(crate) state: Arc<SessionState>,
-    /// The tables that it reads more than once.
-    pub(crate) repeated: Arc<HashSet<TableName>>,
+    /// The tables that it reads more than once, by their ids.
+    pub(crate) repeated: Arc<HashSet<Uuid>>,
 }
 
 impl Planned {
@@ -226,16 +226,13 @@ impl Planner {
         } else {
             "SELECT"
         };
-        let lasts = lasts(&plan)?;
-        let mut tables_read = tables_of(&plan)?;
-        tables_read.dedup();
+        let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
         let mut parameters = parameters_of(&plan)?;
         if let Some(answer) = known {
             parameters.resize(parameters.len().max(answer.parameters), None);
         }
         let optimized = OnceLock::new();
-        let planned =
-            Arc::new(Planned { state, plan, optimized, lasts, tables: tables_read, parameters, tag });
+        let planned = Arc::new(Planned { state, plan, optimized, lasts, tables: reads, parameters, tag });
         if planned.reads_stored_tables(&tables)? {
             self.kept.keep(text, options, tables, &planned);
         }
@@ -330,27 +327,30 @@ fn each_scanned(plan: &LogicalPlan, mut look: impl FnMut(Option<&CqlTable>)) -> 
     Ok(())
 }
 
-/// The tables a plan reads, as often as it names them.
-fn tables_of(plan: &LogicalPlan) -> Result<Vec<TableName>> {
-    let mut reads = Vec::new();
+/// The tables a plan reads.
+fn tables_of(plan: &LogicalPlan) -> Result<Vec<(String, String)>> {
+    let mut tables = Vec::new();
     each_scanned(plan, |table| {
-        reads.extend(table.map(|table| (table.def.keyspace.clone(), table.def.name.clone())));
+        tables.extend(table.map(|table| (table.def.keyspace.clone(), table.def.name.clone())));
     })?;
-    reads.sort_unstable();
-    Ok(reads)
+    tables.sort_unstable();
+    tables.dedup();
+    Ok(tables)
 }
 
-/// The tables that a plan reads more than once.
-fn repeated(plan: &LogicalPlan) -> Result<HashSet<TableName>> {
-    let reads = tables_of(plan)?;
+/// The tables that a plan reads more than once, by their ids.
+fn repeated(plan: &LogicalPlan) -> Result<HashSet<Uuid>> {
     // What a recursive query reads it reads in every round.
     let mut is_recursive = false;
     plan.apply_with_subqueries(|node| {
         is_recursive |= matches!(node, LogicalPlan::RecursiveQuery(_));
         Ok(TreeNodeRecursion::Continue)
     })?;
-    let same = reads.chunk_by(|one, next| one == next).filter(|same| is_recursive || same.len() > 1);
-    Ok(same.map(|same| same[0].clone()).collect())
+    let (mut seen, mut repeated) = (HashSet::new(), HashSet::new());
+    each_scanned(plan, |table| {
+        repeated.extend(table.map(|table| table.def.id).filter(|id| !seen.insert(*id) || is_recursive));
+    })?;
+    Ok(repeated)
 }
 
 /// The parameters `$1` … `$n` of a plan.

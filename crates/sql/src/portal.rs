@@ -14,7 +14,7 @@ use crate::failure::{Failure, state};
 use crate::output::Shape;
 use crate::plan::Planned;
 use crate::query::{Progress, Running};
-use crate::server::Cancel;
+use crate::server::{Cancel, Live};
 use crate::session::{Prepared, Session, Wrong};
 use crate::statement::{Own, Statement};
 use crate::tasks::Kept;
@@ -74,14 +74,12 @@ impl Session {
     }
 
     pub(crate) fn close_portal(&mut self, name: &str) {
-        let suspended = self.portals.remove(name).and_then(|portal| portal.suspended);
-        suspended.into_iter().for_each(|suspended| suspended.work.end(&self.live, false));
+        self.portals.remove(name).into_iter().for_each(|portal| portal.close(&self.live));
     }
 
     /// Ends the queries that were left in the middle: so does the end of a transaction.
     pub(crate) fn close_portals(&mut self) {
-        let suspended = self.portals.drain().filter_map(|(_, portal)| portal.suspended);
-        suspended.for_each(|suspended| suspended.work.end(&self.live, false));
+        self.portals.drain().for_each(|(_, portal)| portal.close(&self.live));
     }
 
     /// Says which columns a statement gives; where it gives none, says so if `is_asked`.
@@ -134,14 +132,7 @@ impl Session {
         let prepared = portal.prepared.clone();
         match &prepared.kind {
             None => Ok(connection.put(&EmptyQueryResponse::new())?),
-            Some(Statement::Own(own)) => {
-                let own = own.clone();
-                self.own(connection, &own)?;
-                if own == Own::Discard {
-                    self.close_portals();
-                }
-                Ok(())
-            }
+            Some(Statement::Own(own)) => self.own(connection, own),
             Some(Statement::Access) => {
                 let outcome = match portal.listed.take() {
                     Some(rows) => engine::Outcome::Rows(rows),
@@ -223,20 +214,12 @@ impl Session {
             }
         };
         let result: Result<_, Wrong> = result.await;
-        match result {
-            Ok((sent, Some(running))) => {
-                work.suspend();
-                Ok((sent, Some(Suspended { work, running })))
-            }
-            Ok((sent, None)) => {
-                work.end(&self.live, false);
-                Ok((sent, None))
-            }
-            Err(wrong) => {
-                work.end(&self.live, true);
-                Err(wrong)
-            }
+        if let Ok((sent, Some(running))) = result {
+            work.suspend();
+            return Ok((sent, Some(Suspended { work, running })));
         }
+        work.end(&self.live, result.is_err());
+        result.map(|(sent, _)| (sent, None))
     }
 }
 
@@ -256,6 +239,11 @@ impl Portal {
             listed: None,
             rows: 0,
         }
+    }
+
+    /// Ends its query, if that was left in the middle.
+    fn close(self, live: &Live) {
+        self.suspended.into_iter().for_each(|suspended| suspended.work.end(live, false));
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn start(
 ) -> Result<Running, Failure> {
     let physical = planned.physical(values.clone(), Joins::Hashed).await?;
     lanes::heavy_yield().await;
-    let can_begin_again = has_hash_join(&physical.plan);
+    let can_begin_again = run.can_spill() && has_hash_join(&physical.plan);
     let batches = run.execute(&physical)?;
     let again = can_begin_again.then_some(Again { planned, values });
     Ok(Running { batches, shape, rows: None, run, again })

@@ -14,11 +14,12 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use lanes::Group;
+use uuid::Uuid;
 use workload::{Account, Effective};
 
 use crate::memory::StatementMemory;
 use crate::plan::Physical;
-use crate::snapshots::{Snapshots, TableName};
+use crate::snapshots::Snapshots;
 use crate::spill::{Files, SpillSpace, Spills};
 
 /// See the head of this file.
@@ -73,7 +74,7 @@ impl Run {
     fn context(
         self: &Arc<Self>,
         state: &SessionState,
-        repeated: &Arc<HashSet<TableName>>,
+        repeated: &Arc<HashSet<Uuid>>,
     ) -> Result<Arc<TaskContext>> {
         let disk = match &self.spills {
             Some(spills) => {

@@ -163,7 +163,7 @@ impl ExecutionPlan for ScanExec {
                 return Err(Error::Stale);
             }
             let source = match &snapshots {
-                Some(snapshots) => snapshots.scan(&*here.engine, &scan),
+                Some(snapshots) => snapshots.scan(&*here.engine, def.id, &scan),
                 None => here.engine.scan(&scan),
             };
             // If nobody else has them any more, they are freed where the scan is.

@@ -11,24 +11,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use datafusion::execution::TaskContext;
 use engine::scan::{BatchSource, TableScan, TableSnapshot};
 use engine::{Engine, Error};
-
-/// A table's keyspace and name.
-pub(crate) type TableName = (String, String);
+use uuid::Uuid;
 
 /// What was taken on a core, which alone looks here until all is dropped.
-type Taken = Mutex<HashMap<TableName, Box<dyn TableSnapshot>>>;
+type Taken = Mutex<HashMap<Uuid, Box<dyn TableSnapshot>>>;
 
 /// See the head of this file.
 pub(crate) struct Snapshots {
-    /// The tables that are read more than once.
-    repeated: Arc<HashSet<TableName>>,
+    /// The tables that are read more than once, by their ids.
+    repeated: Arc<HashSet<Uuid>>,
     /// By core.
     taken: Box<[Taken]>,
 }
 
 impl Snapshots {
     /// To be made on a lane.
-    pub(crate) fn new(repeated: Arc<HashSet<TableName>>) -> Snapshots {
+    pub(crate) fn new(repeated: Arc<HashSet<Uuid>>) -> Snapshots {
         let cores = if repeated.is_empty() { 0 } else { lanes::cores() };
         Snapshots { repeated, taken: (0..cores).map(|_| Taken::default()).collect() }
     }
@@ -38,17 +36,21 @@ impl Snapshots {
         context.session_config().get_extension()
     }
 
-    /// A scan on this core, on its fast lane.
+    /// A scan of the table with this id on this core, on its fast lane.
     ///
     /// # Errors
     /// As the engine says.
-    pub(crate) fn scan(&self, engine: &dyn Engine, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
-        let name = (scan.keyspace.clone(), scan.table.clone());
-        if !self.repeated.contains(&name) {
+    pub(crate) fn scan(
+        &self,
+        engine: &dyn Engine,
+        table: Uuid,
+        scan: &TableScan,
+    ) -> Result<Box<dyn BatchSource>, Error> {
+        if !self.repeated.contains(&table) {
             return engine.scan(scan);
         }
         let taken = &self.taken[lanes::current_core()];
-        match taken.lock().unwrap_or_else(PoisonError::into_inner).entry(name) {
+        match taken.lock().unwrap_or_else(PoisonError::into_inner).entry(table) {
             Entry::Occupied(taken) => taken.get().scan(scan),
             Entry::Vacant(place) => {
                 place.insert(engine.table_snapshot(&scan.keyspace, &scan.table)?).scan(scan)

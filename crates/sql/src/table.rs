@@ -14,7 +14,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use engine::scan::{TableScan, schema_of};
 
-use crate::filter::filters as usable;
+use crate::filter;
 use crate::scan::ScanExec;
 use crate::server::Sql;
 
@@ -86,7 +86,7 @@ impl TableProvider for CqlTable {
             table: self.def.name.clone(),
             columns,
             tokens: i64::MIN..=i64::MAX,
-            filters: filters.iter().flat_map(|condition| usable(&self.def, condition)).collect(),
+            filters: filters.iter().flat_map(|condition| filter::filters(&self.def, condition)).collect(),
             // DataFusion gives no limit where it filters afterwards: filters are inexact.
             limit: limit.filter(|_| filters.is_empty()).map(|limit| limit as u64),
             batch_rows: state.config().batch_size(),
@@ -100,7 +100,7 @@ impl TableProvider for CqlTable {
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        let judge = |condition: &&Expr| match usable(&self.def, condition).is_empty() {
+        let judge = |condition: &&Expr| match filter::filters(&self.def, condition).is_empty() {
             false => TableProviderFilterPushDown::Inexact,
             true => TableProviderFilterPushDown::Unsupported,
         };

@@ -55,7 +55,6 @@ struct Rules {
     /// The level that the session had chosen when the statement began, and its own limit then.
     chosen: Option<String>,
     own_limit: Option<Duration>,
-    limit: Option<Duration>,
     /// The level's `query_limit`, unless the statement went beyond it already.
     watch: Option<Watch>,
 }
@@ -64,28 +63,21 @@ impl Rules {
     fn new(session: &Session, version: u64, effective: Rc<Effective>) -> Rules {
         let chosen = session.settings.service_level().map(str::to_owned);
         let own_limit = session.settings.statement_timeout();
-        let (limit, watch) = (None, None);
-        let mut rules = Rules { effective: effective.clone(), version, chosen, own_limit, limit, watch };
-        rules.set(effective);
-        rules.watch = rules.new_watch();
-        rules
+        let watch = watch_of(&effective);
+        Rules { effective, version, chosen, own_limit, watch }
     }
 
-    fn set(&mut self, effective: Rc<Effective>) {
-        self.limit = self.own_limit.into_iter().chain(effective.spec.timeout).min();
-        self.effective = effective;
-    }
-
-    fn new_watch(&self) -> Option<Watch> {
-        let limit = self.effective.spec.query_limit.clone()?;
-        Some(Watch::new(self.effective.level.name().clone(), limit))
+    /// How long the statement may take.
+    fn limit(&self) -> Option<Duration> {
+        self.own_limit.into_iter().chain(self.effective.spec.timeout).min()
     }
 
     /// Why a statement that took too long was ended.
     fn late(&self) -> String {
-        let ms = self.limit.unwrap_or(PATIENCE).as_millis();
+        let limit = self.limit();
+        let ms = limit.unwrap_or(PATIENCE).as_millis();
         match (&self.effective.timeout_from, self.effective.spec.timeout) {
-            (Some(level), timeout) if timeout == self.limit => {
+            (Some(level), timeout) if timeout == limit => {
                 format!("canceling statement due to the timeout of service level '{level}' ({ms} ms)")
             }
             _ => format!("canceling statement due to statement timeout ({ms} ms)"),
@@ -219,7 +211,7 @@ impl Work {
         if self.slot.is_some() {
             return Ok(());
         }
-        let patience = self.rules.borrow().limit.unwrap_or(PATIENCE);
+        let patience = self.rules.borrow().limit().unwrap_or(PATIENCE);
         let admitting = Box::pin(async move { workload::admit(&effective, patience).await });
         let admitted = self.attend(session, connection, admitting).await?;
         let slot = admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?;
@@ -308,7 +300,7 @@ impl Work {
     /// The time it still has. Nobody keeps a slot for ever without asking for more.
     fn left(&self) -> Option<Duration> {
         let patience = self.is_suspended.then_some(PATIENCE);
-        let limit = self.rules.borrow().limit.or(patience)?;
+        let limit = self.rules.borrow().limit().or(patience)?;
         Some(limit.saturating_sub(self.since.elapsed()))
     }
 
@@ -350,11 +342,11 @@ impl Work {
         let Some(effective) = now else { return };
         self.run.iter().for_each(|run| run.let_spill(effective.spec.spill));
         let is_other_limit = effective.spec.query_limit != rules.effective.spec.query_limit;
-        rules.set(effective);
         // What it was told of once it is not told of again.
         if is_other_limit {
-            rules.watch = rules.new_watch();
+            rules.watch = watch_of(&effective);
         }
+        rules.effective = effective;
     }
 
     /// Looks whether the statement has gone too far, and does what is to be done then.
@@ -398,6 +390,12 @@ impl Work {
         let service_ns = u64::try_from(self.ran_for().as_nanos()).unwrap_or(u64::MAX);
         self.effective().level.record(lanes::current_core(), Kind::Read, service_ns, 0, failed);
     }
+}
+
+/// What looks after a statement of a level with a `query_limit`.
+fn watch_of(effective: &Effective) -> Option<Watch> {
+    let limit = effective.spec.query_limit.clone()?;
+    Some(Watch::new(effective.level.name().clone(), limit))
 }
 
 async fn wait(left: Option<Duration>) {
