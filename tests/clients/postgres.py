@@ -110,6 +110,11 @@ def types(db):
         assert row == (decimal.Decimal(wide), decimal.Decimal(0), None), row
         (array,) = cursor.execute(f"SELECT make_array(CAST('{wide}' AS decimal(38, 18)), NULL)").fetchone()
         assert array == [decimal.Decimal(wide), None], array
+        for text, expected in [("-1.5", 1), ("-1.50000000001", 0), ("80000000000.000000000000000001", 0), (wide, 0)]:
+            (same,) = cursor.execute("SELECT count(*) FROM shop.kinds WHERE f = %s", (decimal.Decimal(text),)).fetchone()
+            assert same == expected, (text, same)
+            (less,) = cursor.execute("SELECT count(*) FROM shop.kinds WHERE f > %s", (decimal.Decimal(text),)).fetchone()
+            assert less == (decimal.Decimal("-1.5") > decimal.Decimal(text)), (text, less)
 
 
 def queries(db):
@@ -133,7 +138,7 @@ def queries(db):
     assert len(db.execute("SELECT * FROM orders LIMIT 17").fetchall()) == 17
     assert db.execute("SELECT n FROM generate_series(1, 3) AS t(n)").fetchall() == [(1,), (2,), (3,)]
     held = dict(db.execute("SELECT purpose, sum(bytes) FROM system.memory GROUP BY purpose").fetchall())
-    assert len(held) == 6 and held["memtables"] > 10 * ROWS, held
+    assert len(held) == 8 and held["memtables"] > 10 * ROWS, held
     plan = "\n".join(str(row) for row in db.execute("EXPLAIN ANALYZE SELECT count(*) FROM orders").fetchall())
     assert "ScanExec" in plan and "LaneExchange" in plan, plan
     with db.cursor() as cursor:

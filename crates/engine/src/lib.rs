@@ -7,6 +7,7 @@
 //! and says so with [`Execution::Pending`].
 
 mod error;
+mod held;
 mod metric;
 mod outcome;
 mod running;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use error::Error;
+pub use held::HeldMemory;
 pub use metric::{Measure, Metric, MetricKind};
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
 pub use running::{Progress, RunningStatement, StatementState};

@@ -9,6 +9,8 @@ use ::schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef, TableO
 use bytes::Bytes;
 use uuid::Uuid;
 
+use crate::metric::Measure;
+
 /// A row of a virtual table: a cell a column, in the order of the definition's `columns`.
 pub type VirtualRow = Vec<Option<Bytes>>;
 
@@ -76,10 +78,14 @@ fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// The virtual tables of one core.
+/// Says what is counted now.
+type MeasureSource = dyn Fn() -> Vec<Measure>;
+
+/// What the parts of a server show of themselves on one core: virtual tables, and counts.
 #[derive(Default)]
 pub struct Registry {
     tables: RefCell<BTreeMap<(String, String), VirtualTable>>,
+    measures: RefCell<Vec<Rc<MeasureSource>>>,
 }
 
 impl Registry {
@@ -99,6 +105,17 @@ impl Registry {
             None => table,
         };
         self.add(table);
+    }
+
+    /// Adds a part's counts: always the same metrics in the same order, and on every core those of the same parts.
+    pub fn add_measures(&self, measures: impl Fn() -> Vec<Measure> + 'static) {
+        self.measures.borrow_mut().push(Rc::new(measures));
+    }
+
+    /// What all parts count.
+    pub fn measures(&self) -> Vec<Measure> {
+        let sources = self.measures.borrow().clone();
+        sources.iter().flat_map(|measures| measures()).collect()
     }
 
     /// The table of that name.

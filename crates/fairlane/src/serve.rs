@@ -192,6 +192,7 @@ fn sql_config(settings: &Settings) -> Result<Option<SqlConfig>, String> {
         authenticate: settings.authenticate,
         spill_dir: Some(settings.data_dir.join("spill")),
         spill_bytes_max: settings.spill_limit_bytes,
+        decimals: settings.sql_decimals,
         ..SqlConfig::default()
     }))
 }

@@ -101,12 +101,15 @@ async fn page(core: &Core, path: &str) -> (&'static str, &'static str, String) {
     }
 }
 
-/// What each core's engine counts, asked for on that core.
+/// What each core's engine counts, and who else is beside it, asked for on that core.
 async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
     let mut all = Vec::with_capacity(shared.counters.len());
     for core in 0..shared.counters.len() {
         let server = Server::of(shared.clone());
-        let ask = move || async move { server.here().map(|core| core.engine.metrics()).unwrap_or_default() };
+        let ask = move || async move {
+            let engine = server.here().map(|core| core.engine.clone());
+            engine.map_or_else(Vec::new, |engine| [engine.metrics(), engine.registry().measures()].concat())
+        };
         all.push(lanes::call(core, ask).await);
     }
     all

@@ -1,11 +1,8 @@
-//! `system.memory`: what each core holds memory for, in bytes. What queries compute with is by service level too, in
-//! `system.level_usage`.
+//! What this door and the engine behind it hold memory for, as rows of `system.memory`.
 
 use std::rc::{Rc, Weak};
 
-use bytes::Bytes;
-use engine::VirtualTable;
-use schema::CqlType;
+use engine::{HeldMemory, VirtualTable};
 
 use crate::core::Core;
 
@@ -19,31 +16,26 @@ const OF_ENGINE: [(&str, &str); 4] = [
 
 /// The table, for a core's registry.
 pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
-    let columns = [("purpose", CqlType::Text), ("core", CqlType::Int), ("bytes", CqlType::BigInt)];
-    let core = Rc::downgrade(core);
-    VirtualTable::new("system", "memory", 1, 1, &columns, move || rows(&core)).of_every_core()
+    let (index, core) = (core.index, Rc::downgrade(core));
+    HeldMemory::table(index, move || held(&core))
 }
 
-fn rows(core: &Weak<Core>) -> Vec<Vec<Option<Bytes>>> {
+fn held(core: &Weak<Core>) -> Vec<HeldMemory> {
     let Some(core) = core.upgrade() else { return Vec::new() };
     let measures = core.engine.metrics();
     let measured = |name: &str| {
         measures.iter().find(|measure| measure.metric.name == name).map_or(0, |measure| measure.value as u64)
     };
-    let mut held: Vec<(&str, u64)> =
-        OF_ENGINE.into_iter().map(|(purpose, metric)| (purpose, measured(metric))).collect();
+    let of_engine =
+        OF_ENGINE.into_iter().map(|(purpose, metric)| HeldMemory { purpose, bytes: measured(metric) });
+    let mut held: Vec<HeldMemory> = of_engine.collect();
     let pending =
         core.sessions.borrow().values().map(|session| session.encoder.borrow().pending() as u64).sum();
-    held.push(("answers that clients have not read", pending));
+    held.push(HeldMemory { purpose: "answers that CQL clients have not read", bytes: pending });
     // The levels' account is one for all cores.
     if core.index == 0 {
-        held.push(("queries", core.access.levels().usage().iter().map(|level| level.memory.used).sum()));
+        let bytes = core.access.levels().usage().iter().map(|level| level.memory.used).sum();
+        held.push(HeldMemory { purpose: "queries", bytes });
     }
-    let index = core.index as i32;
-    let row = |(purpose, bytes): (&str, u64)| {
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX).to_be_bytes();
-        let cells = [purpose.as_bytes(), &index.to_be_bytes(), &bytes];
-        cells.into_iter().map(|cell| Some(Bytes::copy_from_slice(cell))).collect()
-    };
-    held.into_iter().map(row).collect()
+    held
 }

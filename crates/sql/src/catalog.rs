@@ -1,5 +1,5 @@
 //! The tables as SQL finds them: one catalog, a schema for each keyspace, beside it `pg_catalog` (from its own crate) and
-//! `information_schema` (DataFusion's).
+//! `information_schema`.
 //!
 //! There is one catalog for all sessions, since `pg_catalog` hands out object ids that must mean the same in a client's next
 //! query. Which tables there are is one immutable value, put in by each statement from its core's schema before it is planned.
@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::error::{DataFusionError, Result};
 
+use crate::information_schema::{self, InformationSchema};
 use crate::server::Sql;
 use crate::table::CqlTable;
 
@@ -48,7 +49,7 @@ impl Tables {
         self.schema.keyspaces.contains_key(name) || self.virtuals.iter().any(|table| table.keyspace == name)
     }
 
-    fn keyspaces(&self) -> Vec<String> {
+    pub(crate) fn keyspaces(&self) -> Vec<String> {
         let virtuals = self.virtuals.iter().map(|table| &table.keyspace);
         let mut names: Vec<String> = self.schema.keyspaces.keys().chain(virtuals).cloned().collect();
         names.sort_unstable();
@@ -62,6 +63,15 @@ impl Tables {
         real.chain(virtuals.map(|table| &table.name)).cloned().collect()
     }
 
+    /// Every table, by keyspace.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Arc<TableDef>> {
+        let of = move |keyspace: String| {
+            let tables = self.tables(&keyspace).into_iter();
+            tables.filter_map(move |name| self.table(&keyspace, &name)).collect::<Vec<_>>()
+        };
+        self.keyspaces().into_iter().flat_map(of)
+    }
+
     fn table(&self, keyspace: &str, name: &str) -> Option<Arc<TableDef>> {
         let is_it = |table: &&Arc<TableDef>| table.keyspace == keyspace && table.name == name;
         self.schema.table(keyspace, name).or_else(|| self.virtuals.iter().find(is_it)).cloned()
@@ -72,14 +82,14 @@ impl Tables {
 #[derive(Debug)]
 pub(crate) struct Catalog {
     sql: Sql,
-    tables: RwLock<Tables>,
+    tables: Arc<RwLock<Tables>>,
     /// Schemas that are not keyspaces.
     others: RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
 }
 
 impl Catalog {
     pub(crate) fn new(sql: Sql, tables: Tables) -> Catalog {
-        Catalog { sql, tables: RwLock::new(tables), others: RwLock::default() }
+        Catalog { sql, tables: Arc::new(RwLock::new(tables)), others: RwLock::default() }
     }
 
     /// From now on these are the tables.
@@ -99,6 +109,7 @@ impl CatalogProvider for Catalog {
     fn schema_names(&self) -> Vec<String> {
         let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
         let mut names = self.tables().keyspaces();
+        names.push(information_schema::NAME.to_owned());
         names.extend(others.keys().cloned());
         names
     }
@@ -107,6 +118,10 @@ impl CatalogProvider for Catalog {
         let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = others.get(name) {
             return Some(other.clone());
+        }
+        if name == information_schema::NAME {
+            let tables = self.tables.clone();
+            return Some(Arc::new(InformationSchema::new(tables, self.sql.config().decimals)));
         }
         let tables = self.tables();
         tables.has_keyspace(name).then(|| {

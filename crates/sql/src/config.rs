@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use engine::scan::arrow::DECIMALS;
+
 use crate::tls::Tls;
 
 /// Settings of the SQL door. [`SqlConfig::default`] listens on loopback with authentication on.
@@ -33,6 +35,9 @@ pub struct SqlConfig {
     pub startup_timeout: Duration,
     /// Wait before a wrong password is answered.
     pub auth_failure_delay: Duration,
+    /// Digits behind the point that a CQL `decimal` is read with, of 38, 0 to [`engine::scan::arrow::DECIMALS_MAX`]. A query that reads one
+    /// with more fails.
+    pub decimals: i8,
     /// Rows of a batch, about: a few thousand, so that a batch is a piece of work of a millisecond or so.
     pub batch_rows: usize,
 }
@@ -52,6 +57,7 @@ impl Default for SqlConfig {
             prepared_max: 256,
             startup_timeout: Duration::from_secs(10),
             auth_failure_delay: Duration::from_millis(200),
+            decimals: DECIMALS,
             batch_rows: 8192,
         }
     }

@@ -12,6 +12,7 @@ use pgwire::messages::{DecodeContext, Message, PgWireFrontendMessage, ProtocolVe
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::server::TlsStream;
 
+use crate::counts::{Counts, add};
 use crate::failure::{Failure, state};
 use crate::login;
 use crate::server::{Counted, Here, Sql};
@@ -85,14 +86,31 @@ pub(crate) struct Connection {
     output: BytesMut,
     context: DecodeContext,
     message_bytes_max: usize,
+    counts: Rc<Counts>,
+    /// What is counted of its buffers.
+    buffer_bytes: u64,
 }
 
 impl Connection {
-    fn new(stream: TcpStream, message_bytes_max: usize) -> Connection {
+    fn new(stream: TcpStream, message_bytes_max: usize, counts: Rc<Counts>) -> Connection {
         let mut context = DecodeContext::default();
         context.protocol_version = ProtocolVersion::PROTOCOL3_0;
-        let stream = Stream::Plain(stream);
-        Connection { stream, input: BytesMut::new(), output: BytesMut::new(), context, message_bytes_max }
+        add(&counts.connections, 1);
+        Connection {
+            stream: Stream::Plain(stream),
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            context,
+            message_bytes_max,
+            counts,
+            buffer_bytes: 0,
+        }
+    }
+
+    fn count_buffers(&mut self) {
+        let (all, bytes) = (&self.counts.buffer_bytes, self.input.capacity() + self.output.capacity());
+        all.set(all.get() + bytes as u64 - self.buffer_bytes);
+        self.buffer_bytes = bytes as u64;
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {
@@ -135,8 +153,10 @@ impl Connection {
                 return Ok(message);
             }
             self.input.reserve(INPUT_BYTES);
-            if self.stream.read(&mut self.input).await? == 0 {
-                return Err(End::Gone);
+            self.count_buffers();
+            match self.stream.read(&mut self.input).await? {
+                0 => return Err(End::Gone),
+                read => add(&self.counts.received_bytes, read as u64),
             }
         }
     }
@@ -171,6 +191,7 @@ impl Connection {
     }
 
     pub(crate) fn put_failure(&mut self, failure: &Failure) -> Result<(), End> {
+        add(&self.counts.errors, 1);
         self.put(&failure.to_message())
     }
 
@@ -203,12 +224,16 @@ impl Connection {
     /// Writes what was gathered. A client that does not read holds its statement back here.
     pub(crate) async fn flush(&mut self) -> Result<(), End> {
         if !self.output.is_empty() {
+            let bytes = self.output.len() as u64;
+            self.count_buffers();
             self.stream.write_all(&mut self.output).await?;
+            add(&self.counts.sent_bytes, bytes);
         }
         // One long answer is no reason to keep its room.
         if self.output.capacity() > 4 * OUTPUT_BYTES {
             self.output = BytesMut::new();
         }
+        self.count_buffers();
         Ok(())
     }
 
@@ -222,11 +247,20 @@ impl Connection {
     }
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let Counts { connections, buffer_bytes, .. } = &*self.counts;
+        connections.set(connections.get() - 1);
+        buffer_bytes.set(buffer_bytes.get() - self.buffer_bytes);
+    }
+}
+
 /// Serves a client until one side ends it.
 pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, _counted: Counted) {
     let config = sql.config();
     let peer = stream.peer_addr().map_or_else(|_| String::new(), |peer| peer.to_string());
-    let mut connection = Connection::new(stream, config.startup_bytes_max);
+    add(&here.counts.accepted, 1);
+    let mut connection = Connection::new(stream, config.startup_bytes_max, here.counts.clone());
     let login = login::log_in(&sql, &here, &mut connection);
     let Ok(login) = lanes::time::timeout(config.startup_timeout, login).await else { return };
     let ended = match login {
@@ -260,8 +294,9 @@ impl Drop for Left {
 }
 
 /// Tells a client that there are too many.
-pub(crate) async fn refuse(stream: TcpStream, connections_max: usize) {
-    let mut connection = Connection::new(stream, 0);
+pub(crate) async fn refuse(stream: TcpStream, connections_max: usize, counts: Rc<Counts>) {
+    add(&counts.refused, 1);
+    let mut connection = Connection::new(stream, 0, counts);
     let text = format!("sorry, too many clients already: {connections_max} connections are the limit");
     let refusal = async {
         connection.put_failure(&Failure::fatal(state::CONNECTIONS, text))?;

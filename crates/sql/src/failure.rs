@@ -8,6 +8,8 @@ use engine::Error;
 use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::response::ErrorResponse;
 
+use crate::dialect;
+
 /// An error of a statement or of the whole connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
@@ -99,30 +101,36 @@ impl From<Error> for Failure {
 /// DataFusion's errors, by their innermost cause. What comes from our own tables inside keeps its class.
 impl From<DataFusionError> for Failure {
     fn from(error: DataFusionError) -> Failure {
-        match error.find_root() {
-            DataFusionError::External(inner) => {
-                if let Some(own) = inner.downcast_ref::<Error>() {
-                    return own.clone().into();
-                }
-                Failure::new(state::INTERNAL, inner.to_string())
+        let failure = plain(&error);
+        let message = dialect::unmarked(&failure.message).into_owned();
+        Failure { message, ..failure }
+    }
+}
+
+fn plain(error: &DataFusionError) -> Failure {
+    match error.find_root() {
+        DataFusionError::External(inner) => {
+            if let Some(own) = inner.downcast_ref::<Error>() {
+                return own.clone().into();
             }
-            DataFusionError::SQL(parse, _) => {
-                let (ParserError::TokenizerError(text) | ParserError::ParserError(text)) = &**parse else {
-                    return Failure::new(state::LIMIT, "the statement is nested too deeply");
-                };
-                Failure::new(state::SYNTAX, format!("syntax error: {text}"))
-            }
-            DataFusionError::ResourcesExhausted(text) => Failure::new(state::MEMORY, text.clone()),
-            DataFusionError::IoError(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-                Failure::new("53100", error.to_string())
-            }
-            DataFusionError::NotImplemented(text) => Failure::new(state::UNSUPPORTED, text.clone()),
-            DataFusionError::SchemaError(inner, _) => Failure::new(state::NO_COLUMN, inner.to_string()),
-            DataFusionError::ArrowError(inner, _) => Failure::new(state::DATA, inner.to_string()),
-            DataFusionError::Execution(text) => Failure::new(state::DATA, text.clone()),
-            DataFusionError::Plan(text) => Failure::new(class_of_plan(text), text.clone()),
-            root => Failure::new(state::INTERNAL, root.strip_backtrace()),
+            Failure::new(state::INTERNAL, inner.to_string())
         }
+        DataFusionError::SQL(parse, _) => {
+            let (ParserError::TokenizerError(text) | ParserError::ParserError(text)) = &**parse else {
+                return Failure::new(state::LIMIT, "the statement is nested too deeply");
+            };
+            Failure::new(state::SYNTAX, format!("syntax error: {text}"))
+        }
+        DataFusionError::ResourcesExhausted(text) => Failure::new(state::MEMORY, text.clone()),
+        DataFusionError::IoError(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+            Failure::new("53100", error.to_string())
+        }
+        DataFusionError::NotImplemented(text) => Failure::new(state::UNSUPPORTED, text.clone()),
+        DataFusionError::SchemaError(inner, _) => Failure::new(state::NO_COLUMN, inner.to_string()),
+        DataFusionError::ArrowError(inner, _) => Failure::new(state::DATA, inner.to_string()),
+        DataFusionError::Execution(text) => Failure::new(state::DATA, text.clone()),
+        DataFusionError::Plan(text) => Failure::new(class_of_plan(text), text.clone()),
+        root => Failure::new(state::INTERNAL, root.strip_backtrace()),
     }
 }
 

@@ -144,20 +144,19 @@ pub(crate) fn compared(def: &TableDef, name: &str, op: Operator, value: &ScalarV
 /// The decimals beside a floating-point number, with which SQL compares a decimal written out in a query (`0.05`): a unit further than they
 /// need be, and further still for numbers of more digits than floating point has.
 fn around(value: f64) -> Option<(ScalarValue, ScalarValue)> {
-    let (digits, decimals) = arrow::DECIMAL;
-    let scaled = value * 10_f64.powi(decimals.into());
+    let scaled = value * 10_f64.powi(arrow::DECIMALS.into());
     let margin = 1.0 + scaled.abs() * f64::EPSILON * 4.0;
     // So far `as` gives the whole number itself.
     if scaled.is_nan() || scaled.abs() >= 1e30 {
         return None;
     }
-    let decimal = |number: f64| ScalarValue::Decimal128(Some(number as i128), digits, decimals);
+    let decimal = |number: f64| ScalarValue::Decimal128(Some(number as i128), arrow::DIGITS, arrow::DECIMALS);
     Some((decimal((scaled - margin).floor()), decimal((scaled + margin).ceil())))
 }
 
 /// The constant as CQL writes it, if it is of the column's own type.
 fn serialized(ty: &::schema::CqlType, value: &ScalarValue) -> Option<Bytes> {
-    let wanted = arrow::arrow_type(ty);
+    let wanted = arrow::arrow_type(ty, arrow::DECIMALS);
     let is_text = |ty: &DataType| matches!(ty, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
     let array = if wanted != value.data_type() && is_text(&wanted) && is_text(&value.data_type()) {
         value.cast_to(&wanted).ok()?.to_array().ok()?
@@ -178,7 +177,7 @@ mod tests {
         let cast = datafusion::prelude::cast(col("price"), DataType::Float64);
         let found = filter(&def, &cast.clone().between(lit(0.05), lit(0.07))).expect("of use");
         let decimal = |millionths| {
-            let value = ScalarValue::Decimal128(Some(millionths), arrow::DECIMAL.0, arrow::DECIMAL.1);
+            let value = ScalarValue::Decimal128(Some(millionths), arrow::DIGITS, arrow::DECIMALS);
             Bound::Included(serialized(&CqlType::Decimal, &value).expect("a decimal"))
         };
         // A unit below 0.05, or two: 0.05 times a million need not be whole in floating point.

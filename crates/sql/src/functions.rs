@@ -1,9 +1,18 @@
-//! Functions of Postgres about what is not here: comments, sizes, functions, places on disk. Clients ask them beside what they want to know.
+//! Functions of Postgres that DataFusion has not: settings, quoting, time zones; and those about what is not here (comments, sizes, functions,
+//! places on disk), which clients ask beside what they want to know.
 
-use datafusion::arrow::datatypes::DataType;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, MappedLocalTime, NaiveDateTime, Offset, TimeDelta, TimeZone};
+use datafusion::arrow::array::timezone::Tz;
+use datafusion::arrow::array::{AsArray, Int64Array, StringArray};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Int64Type, TimeUnit};
+use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use datafusion::prelude::SessionContext;
 use datafusion::scalar::ScalarValue;
@@ -43,10 +52,216 @@ fn constant(name: &str, signature: Signature, value: ScalarValue) -> ScalarUDF {
     ScalarUDF::new_from_impl(Constant { name: name.to_owned(), signature, value })
 }
 
+/// `current_setting(name [, missing_ok])`: the value of a setting as it was when the statement was planned.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct CurrentSetting {
+    signature: Signature,
+    settings: BTreeMap<String, String>,
+}
+
+/// These settings, by their names in small letters.
+pub(crate) fn current_setting(settings: BTreeMap<String, String>) -> ScalarUDF {
+    let signature = Signature::variadic_any(Volatility::Stable);
+    ScalarUDF::new_from_impl(CurrentSetting { signature, settings })
+}
+
+fn constant_text(value: &ColumnarValue) -> Option<&str> {
+    match value {
+        ColumnarValue::Scalar(value) => value.try_as_str().flatten(),
+        ColumnarValue::Array(_) => None,
+    }
+}
+
+impl ScalarUDFImpl for CurrentSetting {
+    fn name(&self) -> &'static str {
+        "current_setting"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let Some(name) = call.args.first().and_then(constant_text) else {
+            return exec_err!("current_setting wants the name of a setting");
+        };
+        let may_be_missing =
+            matches!(call.args.get(1), Some(ColumnarValue::Scalar(ScalarValue::Boolean(Some(true)))));
+        match self.settings.get(&name.to_lowercase()) {
+            None if !may_be_missing => exec_err!("unrecognized configuration parameter \"{name}\""),
+            value => Ok(ColumnarValue::Scalar(ScalarValue::Utf8(value.cloned()))),
+        }
+    }
+}
+
+/// `set_config(name, value, is_local)`, which gives the value. It is set by the session, before the statement runs.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct SetConfig(Signature);
+
+impl ScalarUDFImpl for SetConfig {
+    fn name(&self) -> &'static str {
+        "set_config"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let value = call.args.get(1).and_then(constant_text).map(str::to_owned);
+        Ok(ColumnarValue::Scalar(ScalarValue::Utf8(value)))
+    }
+}
+
+/// `quote_ident` and `quote_literal`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Quote {
+    signature: Signature,
+    is_literal: bool,
+}
+
+fn quoted(text: &str, is_literal: bool) -> String {
+    let plain = |c: char| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit();
+    let needs_none =
+        text.chars().all(plain) && !text.starts_with(|c: char| c.is_ascii_digit()) && !text.is_empty();
+    match is_literal {
+        true if text.contains('\\') => format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''")),
+        true => format!("'{}'", text.replace('\'', "''")),
+        false if needs_none => text.to_owned(),
+        false => format!("\"{}\"", text.replace('"', "\"\"")),
+    }
+}
+
+fn quote(is_literal: bool) -> ScalarUDF {
+    let signature = Signature::string(1, Volatility::Immutable);
+    ScalarUDF::new_from_impl(Quote { signature, is_literal })
+}
+
+impl ScalarUDFImpl for Quote {
+    fn name(&self) -> &'static str {
+        if self.is_literal { "quote_literal" } else { "quote_ident" }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let texts = call.args[0].cast_to(&DataType::Utf8, None)?.into_array(call.number_rows)?;
+        let texts = texts.as_string::<i32>();
+        let quoted: StringArray =
+            texts.iter().map(|text| text.map(|text| quoted(text, self.is_literal))).collect();
+        Ok(ColumnarValue::Array(Arc::new(quoted)))
+    }
+}
+
+/// `timezone(zone, t)`, which is what `t AT TIME ZONE zone` means: the local time there of a point in time, or the point in time at
+/// which it is that local time there.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Timezone(Signature);
+
+/// What points in time are in, however they were come by.
+const UTC: &str = "UTC";
+
+impl ScalarUDFImpl for Timezone {
+    fn name(&self) -> &'static str {
+        "timezone"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        let [_, time] = arguments else { return plan_err!("timezone wants a zone and a time") };
+        let time = match time {
+            DataType::Timestamp(..) => time.clone(),
+            // Points in time, as they are to Postgres; days and texts are those of UTC here, whatever the session's zone is.
+            DataType::Date32
+            | DataType::Date64
+            | DataType::Utf8
+            | DataType::Utf8View
+            | DataType::LargeUtf8
+            | DataType::Null => DataType::Timestamp(TimeUnit::Nanosecond, Some(UTC.into())),
+            other => return plan_err!("a {other} has no time zone"),
+        };
+        Ok(vec![DataType::Utf8, time])
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        match arguments {
+            [_, DataType::Timestamp(unit, Some(_))] => Ok(DataType::Timestamp(*unit, None)),
+            [_, DataType::Timestamp(unit, None)] => Ok(DataType::Timestamp(*unit, Some(UTC.into()))),
+            _ => plan_err!("timezone wants a zone and a time"),
+        }
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let result = call.return_field.data_type();
+        if matches!(call.args.first(), Some(ColumnarValue::Scalar(zone)) if zone.is_null()) {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from(result)?));
+        }
+        let Some(zone) = call.args.first().and_then(constant_text) else {
+            return exec_err!("a time zone that is not a constant is not supported");
+        };
+        let zone = if zone.eq_ignore_ascii_case(UTC) { UTC } else { zone };
+        let Ok(zone) = zone.parse::<Tz>() else { return exec_err!("time zone \"{zone}\" not recognized") };
+        let time = call.args[1].to_array(call.number_rows)?;
+        let DataType::Timestamp(unit, given) = time.data_type() else {
+            return exec_err!("timezone wants a zone and a time");
+        };
+        // Whole microseconds are what Postgres has, and more than enough for offsets of whole seconds.
+        let second = match unit {
+            TimeUnit::Second => 1,
+            TimeUnit::Millisecond => 1000,
+            TimeUnit::Microsecond => 1_000_000,
+            TimeUnit::Nanosecond => 1_000_000_000,
+        };
+        let is_point = given.is_some();
+        let moved = |value: i64| {
+            let there = DateTime::from_timestamp(value.div_euclid(second), 0)?.naive_utc();
+            let offset = if is_point { offset_at(&zone, there) } else { -offset_of_local(&zone, there) };
+            value.checked_add(offset.checked_mul(second)?)
+        };
+        let numbers = cast(&time, &DataType::Int64)?;
+        let numbers = numbers.as_primitive::<Int64Type>().iter();
+        let moved: Int64Array = numbers.map(|value| value.and_then(moved)).collect();
+        Ok(ColumnarValue::Array(cast(&moved, result)?))
+    }
+}
+
+/// How far a zone's clocks are ahead of UTC at a point in time, given in UTC, seconds.
+fn offset_at(zone: &Tz, utc: NaiveDateTime) -> i64 {
+    i64::from(zone.offset_from_utc_datetime(&utc).fix().local_minus_utc())
+}
+
+/// How far they are ahead when they show a time. Of a time that they show twice it is the second one; of one that they leave out, what they showed before
+/// goes on: both as in Postgres.
+fn offset_of_local(zone: &Tz, local: NaiveDateTime) -> i64 {
+    let offset = match zone.offset_from_local_datetime(&local) {
+        MappedLocalTime::Single(offset) | MappedLocalTime::Ambiguous(_, offset) => offset,
+        MappedLocalTime::None => return offset_at(zone, local - TimeDelta::days(1)),
+    };
+    i64::from(offset.fix().local_minus_utc())
+}
+
 /// Registers those that nobody has registered before.
 pub(crate) fn register(context: &SessionContext) {
-    let (no_text, no_number, truth) =
-        (ScalarValue::Utf8(None), ScalarValue::Int64(None), ScalarValue::Boolean(Some(true)));
+    let (no_text, no_number, zero) =
+        (ScalarValue::Utf8(None), ScalarValue::Int64(None), ScalarValue::Int32(Some(0)));
+    let [truth, falsehood] = [true, false].map(|value| ScalarValue::Boolean(Some(value)));
     let known = [
         ("col_description", &no_text),
         ("obj_description", &no_text),
@@ -64,9 +279,54 @@ pub(crate) fn register(context: &SessionContext) {
         ("pg_get_indexdef", &no_text),
         ("pg_get_serial_sequence", &no_text),
         ("pg_get_viewdef", &no_text),
+        ("pg_advisory_unlock_all", &no_text),
+        ("pg_is_in_recovery", &falsehood),
+        ("pg_my_temp_schema", &zero),
+        ("pg_get_ruledef", &no_text),
+        ("pg_column_is_updatable", &falsehood),
+        ("pg_export_snapshot", &no_text),
+        ("has_function_privilege", &truth),
     ];
+    for own in [
+        ScalarUDF::new_from_impl(SetConfig(Signature::any(3, Volatility::Stable))),
+        ScalarUDF::new_from_impl(Timezone(Signature::user_defined(Volatility::Immutable))),
+        quote(false),
+        quote(true),
+    ] {
+        context.register_udf(own);
+    }
     let state = context.state();
     for (name, value) in known.into_iter().filter(|(name, _)| !state.scalar_functions().contains_key(*name)) {
-        context.register_udf(constant(name, Signature::variadic_any(Volatility::Stable), value.clone()));
+        let signature =
+            Signature::one_of(vec![TypeSignature::Nullary, TypeSignature::VariadicAny], Volatility::Stable);
+        context.register_udf(constant(name, signature, value.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_times_that_come_twice_or_never_are_taken_as_postgres_takes_them() {
+        let zone: Tz = "America/New_York".parse().expect("a zone");
+        let offset = |text: &str| offset_of_local(&zone, text.parse().expect("a time")) / 3600;
+        assert_eq!(["2026-01-01T12:00:00", "2026-07-01T12:00:00"].map(offset), [-5, -4]);
+        assert_eq!(offset("2025-11-02T01:30:00"), -5, "twice: the second one");
+        assert_eq!(offset("2026-03-08T02:30:00"), -5, "never: as before");
+    }
+
+    #[test]
+    fn names_and_texts_are_quoted_where_they_must_be() {
+        for (text, ident, literal) in [
+            ("orders", "orders", "'orders'"),
+            ("Orders", "\"Orders\"", "'Orders'"),
+            ("2x", "\"2x\"", "'2x'"),
+            ("a\"b'c", "\"a\"\"b'c\"", "'a\"b''c'"),
+            ("", "\"\"", "''"),
+            ("a\\b", "\"a\\b\"", "E'a\\\\b'"),
+        ] {
+            assert_eq!((quoted(text, false).as_str(), quoted(text, true).as_str()), (ident, literal));
+        }
     }
 }

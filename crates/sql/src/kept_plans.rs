@@ -10,10 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use datafusion::execution::session_state::SessionState;
 
 use crate::catalog::Tables;
+use crate::counts::Plans;
 use crate::plan::{PlanOptions, Planned};
 
-/// Plans kept. A plan takes about a hundred times its text (100 bytes for each number of a list), so all of them 25 MB at most.
+/// Plans kept: 25 MB of them at most.
 const PLANS_MAX: usize = 64;
+/// A plan takes about so many times its text (100 bytes for each number of a list).
+const BYTES_A_BYTE: usize = 100;
 /// Longer statements are not kept, bytes: mostly programs write a new one each time. The longest query of TPC-H and ClickBench has 1.4 KiB.
 const TEXT_MAX: usize = 4 << 10;
 
@@ -61,9 +64,11 @@ impl KeptPlans {
         Found { planned: None, state: alike.map(|entry| entry.planned.state().clone()) }
     }
 
-    /// How many plans were there already when asked for.
-    pub(crate) fn found(&self) -> u64 {
-        self.found.load(Relaxed)
+    /// What is counted of them.
+    pub(crate) fn counted(&self) -> Plans {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = entries.iter().map(|entry| (entry.text.len() * BYTES_A_BYTE) as u64).sum();
+        Plans { found: self.found.load(Relaxed), kept: entries.len() as u64, bytes }
     }
 
     /// Keeps a plan, in place of the one that was not used for longest, of those for tables as they were once, and of one that another session

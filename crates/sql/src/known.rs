@@ -1,5 +1,5 @@
 //! What well-known clients ask of Postgres' catalog in ways that DataFusion cannot plan, and what answers it here: pgjdbc's metadata, with which JDBC
-//! programs and BI tools find their way, psql's commands, SQLAlchemy's reflection. Such a statement is told by words that it alone has;
+//! programs and BI tools find their way, psql's commands, SQLAlchemy's reflection, what Metabase and psqlodbc ask for, the types that Npgsql and asyncpg load. Such a statement is told by words that it alone has;
 //! conditions on names are kept.
 
 /// A statement of a client.
@@ -8,6 +8,8 @@ struct Known {
     marks: &'static [&'static str],
     /// Which of its columns are which of ours: where it compares one with something, so does the answer.
     conditions: &'static [(&'static str, &'static str)],
+    /// Types of its parameters, by their numbers in Postgres, where the client insists.
+    parameters: &'static [u32],
     /// What is planned in its stead; `{}` stands for the conditions, each with an AND before it.
     answer: &'static str,
 }
@@ -20,17 +22,19 @@ const KEYS: &str = "SELECT NULL AS table_cat, schema AS table_schem, relation AS
     FROM system_schema.columns WHERE kind IN ('partition_key', 'clustering')) AS keys WHERE true{} \
     ORDER BY table_name, pk_name, key_seq";
 
-const KNOWN: [Known; 22] = [
+const KNOWN: [Known; 30] = [
     // pgjdbc: getPrimaryKeys
     Known {
         marks: &["AS KEY_SEQ, ci.relname AS PK_NAME", "AND i.indisprimary"],
         conditions: &[("n.nspname", "schema"), ("ct.relname", "relation")],
+        parameters: &[],
         answer: KEYS,
     },
     // pgjdbc: getIndexInfo; there are no indexes
     Known {
         marks: &["AS ORDINAL_POSITION, ci.reltuples AS CARDINALITY", "i.indoption AS I_INDOPTION"],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT NULL::text AS table_cat, ''::text AS table_schem, ''::text AS table_name, false AS non_unique, \
                  NULL::text AS index_qualifier, ''::text AS index_name, 0::smallint AS type, \
                  0::smallint AS ordinal_position, ''::text AS column_name, NULL::text AS asc_or_desc, \
@@ -40,12 +44,14 @@ const KNOWN: [Known; 22] = [
     Known {
         marks: &["SELECT setting FROM pg_catalog.pg_settings WHERE name='max_index_keys'"],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT '32' AS setting",
     },
     // pgjdbc: getImportedKeys, getExportedKeys, getCrossReference; there are no foreign keys
     Known {
         marks: &["AS PKTABLE_CAT", "AS FKTABLE_CAT", "con.contype = 'f'"],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT NULL::text AS pktable_cat, ''::text AS pktable_schem, ''::text AS pktable_name, \
                  ''::text AS pkcolumn_name, NULL::text AS fktable_cat, ''::text AS fktable_schem, \
                  ''::text AS fktable_name, ''::text AS fkcolumn_name, 0::smallint AS key_seq, \
@@ -59,12 +65,14 @@ const KNOWN: [Known; 22] = [
             "(t.typrelid = 0 OR (SELECT c.relkind = 'c'",
         ],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT typname, oid FROM pg_catalog.pg_type WHERE typrelid = 0",
     },
     // pgjdbc: getFunctions
     Known {
         marks: &["AS FUNCTION_SCHEM", "AS FUNCTION_NAME", "AS SPECIFIC_NAME FROM pg_catalog.pg_proc p"],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT ''::text AS function_cat, ''::text AS function_schem, ''::text AS function_name, \
                  NULL::text AS remarks, 1::smallint AS function_type, ''::text AS specific_name WHERE false",
     },
@@ -76,6 +84,7 @@ const KNOWN: [Known; 22] = [
             "AS SPECIFIC_NAME FROM pg_catalog.pg_namespace n",
         ],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT NULL::text AS procedure_cat, ''::text AS procedure_schem, ''::text AS procedure_name, \
                  NULL::text AS a, NULL::text AS b, NULL::text AS c, NULL::text AS remarks, \
                  2::smallint AS procedure_type, ''::text AS specific_name WHERE false",
@@ -84,18 +93,21 @@ const KNOWN: [Known; 22] = [
     Known {
         marks: &["SELECT n.nspname,c.relname,r.rolname,c.relacl"],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT ''::text AS nspname, ''::text AS relname, ''::text AS rolname, NULL::text AS relacl WHERE false",
     },
     // pgjdbc: the type behind a number
     Known {
         marks: &["SELECT typinput='pg_catalog.array_in'::regproc as is_array", "WHERE pg_type.oid = $1"],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT typcategory = 'A' AS is_array, typtype, typname, oid FROM pg_catalog.pg_type WHERE oid = $1",
     },
     // pgjdbc: the type of a name
     Known {
         marks: &["SELECT typinput='pg_catalog.array_in'::regproc as is_array", "WHERE typname = $1"],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT typcategory = 'A' AS is_array, typtype, typname, oid FROM pg_catalog.pg_type WHERE typname = $1",
     },
     // pgjdbc: all types
@@ -104,14 +116,109 @@ const KNOWN: [Known; 22] = [
             "SELECT typinput='pg_catalog.array_in'::regproc as is_array, typtype, typname, pg_type.oid FROM",
         ],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT typcategory = 'A' AS is_array, typtype, typname, oid FROM pg_catalog.pg_type ORDER BY oid DESC",
     },
     // psycopg: the type of a name
     Known {
         marks: &["typarray AS array_oid", "FROM pg_type t WHERE t.oid = to_regtype($1)"],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT typname AS name, oid, typarray AS array_oid, typname AS regtype, typdelim AS delimiter \
                  FROM pg_catalog.pg_type WHERE typname = $1 ORDER BY oid",
+    },
+    // Npgsql: all types, when it connects
+    Known {
+        marks: &["elemproc.proname='array_recv'", "t.typnotnull, t.elemtypoid"],
+        conditions: &[],
+        parameters: &[],
+        answer: "SELECT n.nspname, t.oid, t.typname, \
+                 CASE WHEN t.typreceive = 'array_recv' THEN 'a' ELSE t.typtype END AS typtype, t.typnotnull, \
+                 CASE WHEN t.typreceive = 'array_recv' THEN t.typelem END AS elemtypoid \
+                 FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace \
+                 LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem \
+                 WHERE (t.typtype = 'b' AND (t.typreceive <> 'array_recv' OR e.typtype = 'b')) \
+                 OR (t.typtype = 'p' AND t.typname IN ('record', 'void', 'unknown')) \
+                 ORDER BY CASE WHEN t.typreceive = 'array_recv' THEN 1 ELSE 0 END",
+    },
+    // Npgsql until version 4: the same
+    Known {
+        marks: &["pg_proc.proname IN ('array_recv','oidvectorrecv') THEN 3", "ELSE a.typtype END AS type"],
+        conditions: &[],
+        parameters: &[],
+        answer: "SELECT n.nspname, t.typname, t.oid, t.typrelid, t.typbasetype, \
+                 CASE WHEN t.typreceive = 'array_recv' THEN 'a' ELSE t.typtype END AS type, \
+                 CASE WHEN t.typreceive = 'array_recv' THEN t.typelem ELSE 0 END AS elemoid, \
+                 CASE WHEN t.typreceive = 'array_recv' THEN 3 ELSE 0 END AS ord \
+                 FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace \
+                 LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem \
+                 WHERE (t.typtype = 'b' AND (t.typreceive <> 'array_recv' OR e.typtype = 'b')) \
+                 OR (t.typtype = 'p' AND t.typname IN ('record', 'void')) ORDER BY 8",
+    },
+    // asyncpg: types by their numbers
+    Known {
+        marks: &["typeinfo_tree(", "any($1::oid[])"],
+        conditions: &[],
+        parameters: &[1028], // oid[]
+        answer: "SELECT t.oid, n.nspname AS ns, t.typname AS name, t.typtype AS kind, NULL::int AS basetype, \
+                 CASE WHEN t.typreceive = 'array_recv' THEN t.typelem END AS elemtype, t.typdelim AS elemdelim, \
+                 NULL::int AS range_subtype, NULL::text AS attrtypoids, NULL::text AS attrnames, 0 AS depth, \
+                 NULL::text AS basetype_name, e.typname AS elemtype_name, NULL::text AS range_subtype_name \
+                 FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace \
+                 LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem WHERE t.oid = ANY($1)",
+    },
+    // Metabase: columns
+    Known {
+        marks: &["AS \"database-position\"", "AS \"database-is-auto-increment\""],
+        conditions: &[
+            ("AND (\"c\".\"table_schema\"", "c.table_schema"),
+            ("AND (\"c\".\"table_name\"", "c.table_name"),
+        ],
+        parameters: &[],
+        answer: "SELECT c.column_name AS \"name\", c.udt_name AS \"database-type\", \
+                 c.ordinal_position - 1 AS \"database-position\", c.table_schema AS \"table-schema\", \
+                 c.table_name AS \"table-name\", k.column_name IS NOT NULL AS \"pk?\", \
+                 NULL::text AS \"field-comment\", c.is_nullable = 'NO' AS \"database-required\", \
+                 false AS \"database-is-auto-increment\" FROM information_schema.columns c \
+                 LEFT JOIN information_schema.key_column_usage k ON k.table_schema = c.table_schema \
+                 AND k.table_name = c.table_name AND k.column_name = c.column_name WHERE true{} ORDER BY 4, 5, 3",
+    },
+    // Metabase: foreign keys; there are none
+    Known {
+        marks: &["AS \"fk-table-schema\"", "AS \"pk-column-name\""],
+        conditions: &[],
+        parameters: &[],
+        answer: "SELECT '' AS \"fk-table-schema\", '' AS \"fk-table-name\", '' AS \"fk-column-name\", \
+                 '' AS \"pk-table-schema\", '' AS \"pk-table-name\", '' AS \"pk-column-name\" WHERE false",
+    },
+    // Metabase: indexes; there are none
+    Known {
+        marks: &["_PG_EXPANDARRAY(\"i\".\"indkey\")", "AS \"field-name\""],
+        conditions: &[],
+        parameters: &[],
+        answer: "SELECT '' AS \"table-schema\", '' AS \"table-name\", '' AS \"field-name\" WHERE false",
+    },
+    // psqlodbc: SQLPrimaryKeys
+    Known {
+        marks: &["select ta.attname, ia.attnum, ic.relname, n.nspname,", "i.indkey[ia.attnum-1]"],
+        conditions: &[("tc.relname", "k.relation"), ("ic.relname", "k.key"), ("n.nspname", "k.schema")],
+        parameters: &[],
+        answer: "SELECT k.column_name AS attname, CAST(row_number() OVER (PARTITION BY k.schema, k.relation \
+                 ORDER BY k.kind DESC, k.position) AS SMALLINT) AS attnum, k.key AS relname, k.schema AS nspname, \
+                 k.relation AS relname FROM (SELECT keyspace_name AS schema, table_name AS relation, \
+                 table_name || '_pkey' AS key, column_name, kind, position FROM system_schema.columns \
+                 WHERE kind IN ('partition_key', 'clustering')) AS k WHERE true{} ORDER BY 4, 3, 2",
+    },
+    // psqlodbc: SQLForeignKeys; there are none
+    Known {
+        marks: &["as \"FKCOLUMN_NAME\"", "case ref.confupdtype"],
+        conditions: &[],
+        parameters: &[],
+        answer: "SELECT '' AS \"PKTABLE_CAT\", '' AS \"PKTABLE_SCHEM\", '' AS \"PKTABLE_NAME\", \
+                 '' AS \"PKCOLUMN_NAME\", '' AS \"FKTABLE_CAT\", '' AS \"FKTABLE_SCHEM\", \
+                 '' AS \"FKTABLE_NAME\", '' AS \"FKCOLUMN_NAME\", 0::smallint AS \"KEY_SEQ\", \
+                 0::smallint AS \"UPDATE_RULE\", 0::smallint AS \"DELETE_RULE\", '' AS \"FK_NAME\", \
+                 '' AS \"PK_NAME\", 0::smallint AS \"DEFERRABILITY\" WHERE false",
     },
     // SQLAlchemy: get_schema_names
     Known {
@@ -121,6 +228,7 @@ const KNOWN: [Known; 22] = [
             "ESCAPE '/'",
         ],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT nspname FROM pg_catalog.pg_namespace WHERE NOT starts_with(nspname, 'pg_') ORDER BY nspname",
     },
     // SQLAlchemy: get_columns of a named schema
@@ -134,6 +242,7 @@ const KNOWN: [Known; 22] = [
             ("pg_catalog.pg_namespace.nspname", "n.nspname"),
             ("pg_catalog.pg_class.relname", "c.relname"),
         ],
+        parameters: &[],
         answer: "SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS format_type, \
                  NULL::text AS \"default\", a.attnotnull AS not_null, c.relname AS table_name, \
                  NULL::text AS comment, '' AS generated, NULL::text AS identity_options, NULL::text AS collation \
@@ -151,6 +260,7 @@ const KNOWN: [Known; 22] = [
             ("pg_catalog.pg_namespace.nspname", "n.nspname"),
             ("pg_catalog.pg_class.relname", "c.relname"),
         ],
+        parameters: &[],
         answer: "SELECT c.oid, c.relname, NULL::text AS reloptions, NULL::boolean AS relhasoids, \
                  NULL::text AS access_method_name, NULL::text AS tablespace_name, NULL::text AS parent_table_names \
                  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE true{}",
@@ -162,6 +272,7 @@ const KNOWN: [Known; 22] = [
             "unnest(pg_catalog.pg_index.indkey)",
         ],
         conditions: &[("con.conrelid", "c.oid"), ("pg_catalog.pg_constraint.contype", "k.contype")],
+        parameters: &[],
         answer: "SELECT c.oid AS conrelid, array_agg(k.column_name ORDER BY k.kind DESC, k.position) AS cols, \
                  c.relname || '_pkey' AS conname, NULL::text AS description, count(*)::smallint AS indnkeyatts, \
                  false AS indnullsnotdistinct FROM pg_catalog.pg_class c \
@@ -178,6 +289,7 @@ const KNOWN: [Known; 22] = [
             "idx_cols.elements_opclass FROM pg_catalog.pg_index",
         ],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT 0 AS indrelid, '' AS relname, false AS indisunique, true AS indisvalid, \
                  false AS has_constraint, '' AS indoption, '' AS reloptions, 0 AS relam, '' AS filter_definition, \
                  0 AS indnkeyatts, false AS indnullsnotdistinct, '' AS elements, '' AS elements_is_expr, \
@@ -190,6 +302,7 @@ const KNOWN: [Known; 22] = [
             "array(select 'toast.' || x from pg_catalog.unnest(tc.reloptions) x)",
         ],
         conditions: &[("c.oid", "c.oid")],
+        parameters: &[],
         answer: "SELECT c.relchecks, c.relkind, c.relhasindex, c.relhasrules, c.relhastriggers, c.relrowsecurity, \
                  c.relforcerowsecurity, false AS relhasoids, c.relispartition, '' AS options, c.reltablespace, \
                  '' AS reloftype, c.relpersistence, c.relreplident, NULL::text AS amname \
@@ -199,6 +312,7 @@ const KNOWN: [Known; 22] = [
     Known {
         marks: &["pg_catalog.array_to_string(n.nspacl,", "pg_catalog.obj_description(n.oid, 'pg_namespace')"],
         conditions: &[("n.nspname", "n.nspname")],
+        parameters: &[],
         answer: "SELECT n.nspname AS \"Name\", pg_catalog.pg_get_userbyid(n.nspowner) AS \"Owner\", \
                  NULL::text AS \"Access privileges\", NULL::text AS \"Description\" FROM pg_catalog.pg_namespace n \
                  WHERE NOT starts_with(n.nspname, 'pg_') AND n.nspname <> 'information_schema'{} ORDER BY 1",
@@ -207,6 +321,7 @@ const KNOWN: [Known; 22] = [
     Known {
         marks: &["pg_catalog.array_to_string(c.relacl,", "AS \"Column privileges\""],
         conditions: &[("n.nspname", "n.nspname"), ("c.relname", "c.relname")],
+        parameters: &[],
         answer: "SELECT n.nspname AS \"Schema\", c.relname AS \"Name\", \
                  CASE c.relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' END AS \"Type\", \
                  NULL::text AS \"Access privileges\", NULL::text AS \"Column privileges\", NULL::text AS \"Policies\" \
@@ -221,12 +336,14 @@ const KNOWN: [Known; 22] = [
             "pg_catalog.obj_description(t.oid, 'pg_type')",
         ],
         conditions: &[],
+        parameters: &[],
         answer: "SELECT '' AS \"Schema\", '' AS \"Name\", NULL::text AS \"Description\" WHERE false",
     },
     // psql: \du
     Known {
         marks: &["SELECT r.rolname, r.rolsuper, r.rolinherit,", "ARRAY(SELECT b.rolname", "as memberof"],
         conditions: &[("r.rolname", "r.role")],
+        parameters: &[],
         answer: "SELECT r.role AS rolname, is_superuser AS rolsuper, true AS rolinherit, is_superuser AS rolcreaterole, \
                  is_superuser AS rolcreatedb, can_login AS rolcanlogin, -1 AS rolconnlimit, \
                  NULL::timestamp AS rolvaliduntil, '{' || coalesce(g.granted, '') || '}' AS memberof, \
@@ -242,6 +359,8 @@ pub(crate) struct Answer {
     pub(crate) text: String,
     /// Parameters that the client gives, whether the answer looks at them or not.
     pub(crate) parameters: usize,
+    /// Their types, where the client insists.
+    pub(crate) types: &'static [u32],
 }
 
 /// The answer to a statement, if it is one of these.
@@ -254,12 +373,12 @@ pub(crate) fn answer(text: &str) -> Option<Answer> {
     let known = KNOWN.iter().find(|known| known.marks.iter().all(|mark| text.contains(mark)))?;
     let kept = known.conditions.iter().filter_map(|(theirs, ours)| condition(&text, theirs, ours));
     let answer = known.answer.replace("{}", &kept.collect::<String>());
-    Some(Answer { text: answer, parameters: parameters(&text) })
+    Some(Answer { text: answer, parameters: parameters(&text), types: known.parameters })
 }
 
-/// How a comparison is written, and what it is here.
+/// How a comparison is written, and what it is here. Equality comes last, as tables are joined by it as well.
 const OPERATORS: [(&str, &str); 5] =
-    [("=", "="), ("LIKE", "LIKE"), ("~", "~"), ("OPERATOR(pg_catalog.~)", "~"), ("IN", "IN")];
+    [("IN", "IN"), ("LIKE", "LIKE"), ("~", "~"), ("OPERATOR(pg_catalog.~)", "~"), ("=", "=")];
 
 /// ` AND ours = …`, where the statement compares its column so.
 fn condition(text: &str, theirs: &str, ours: &str) -> Option<String> {
@@ -318,7 +437,7 @@ mod tests {
         let asked = "AS indnullsnotdistinct FROM (SELECT con.conrelid AS conrelid, \
                      unnest(pg_catalog.pg_index.indkey) AS attnum, generate_subscripts(x, $1::INTEGER) \
                      WHERE pg_catalog.pg_constraint.contype = $3::VARCHAR AND con.conrelid IN ($4, $12)) AS attr";
-        let Some(Answer { text, parameters }) = answer(asked) else { panic!("it is known") };
+        let Some(Answer { text, parameters, .. }) = answer(asked) else { panic!("it is known") };
         assert!(
             text.contains("WHERE true AND c.oid IN ($4, $12) AND k.contype = $3::VARCHAR GROUP BY"),
             "{text}"

@@ -17,10 +17,14 @@
 mod catalog;
 mod config;
 mod connection;
+mod counts;
+mod dialect;
 mod exchange;
 mod failure;
 mod filter;
 mod functions;
+mod information_schema;
+mod interval;
 mod kept_plans;
 mod known;
 mod login;
@@ -47,9 +51,11 @@ mod table;
 mod tasks;
 mod text;
 mod tls;
+mod to_char;
 mod turns;
 mod work;
 
 pub use config::SqlConfig;
+pub use engine::scan::arrow::DECIMALS_MAX;
 pub use server::{Sql, StartError};
 pub use tls::Tls;

@@ -10,6 +10,7 @@ use pgwire::messages::startup::{Authentication, NegotiateProtocolVersion, Secret
 use pgwire::messages::{PgWireFrontendMessage, ProtocolVersion, SslNegotiationMetaMessage};
 
 use crate::connection::{Connection, End};
+use crate::counts::add;
 use crate::failure::{Failure, state};
 use crate::server::{Here, Sql};
 
@@ -117,6 +118,7 @@ async fn authenticate(
             Ok(login)
         }
         Err(error) => {
+            add(&here.counts.auth_failures, 1);
             lanes::time::sleep(sql.config().auth_failure_delay).await;
             Err(End::Failed(Failure::fatal(state::PASSWORD, error.to_string())))
         }

@@ -60,8 +60,12 @@ impl StatementMemory {
         if self.account.used() + more <= part / 2 {
             return false;
         }
-        let operators = self.spillable.load(Relaxed).max(1) as u64;
-        after > part.saturating_sub(self.unspillable_bytes.load(Relaxed)) / operators
+        after > part.saturating_sub(self.unspillable_bytes.load(Relaxed)) / self.operators()
+    }
+
+    /// Those that can spill.
+    fn operators(&self) -> u64 {
+        self.spillable.load(Relaxed).max(1) as u64
     }
 
     /// What an operator is told that would spill and may not: why there is no more memory for it.
@@ -124,8 +128,8 @@ impl MemoryPool for StatementMemory {
             self.account.grow(more);
         } else if self.spills() && reservation.consumer().can_spill() {
             if self.is_greedy(after, more) {
-                let text = "it leaves room for the statement's other operators";
-                return Err(DataFusionError::ResourcesExhausted(text.to_owned()));
+                let refusal = self.account.beyond_part(more, self.operators());
+                return Err(DataFusionError::ResourcesExhausted(refusal.to_string()));
             }
             self.account.try_grow(more).map_err(|why| self.refused(why))?;
         } else {

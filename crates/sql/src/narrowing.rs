@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn is(name: &str, op: Operator, value: i32) -> Expr {
-        let schema = engine::scan::schema_of(&def());
+        let schema = engine::scan::schema_of(&def(), 6);
         binary(col(name, &schema).expect("a column"), op, lit(value), &schema).expect("a comparison")
     }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn null(name: &str) -> Expr {
-        is_null(col(name, &engine::scan::schema_of(&def())).expect("a column")).expect("a condition")
+        is_null(col(name, &engine::scan::schema_of(&def(), 6)).expect("a column")).expect("a condition")
     }
 
     fn check(condition: &Expr, expected: &[(usize, Bound<i32>, Bound<i32>)]) {
@@ -186,7 +186,7 @@ mod tests {
         let ranges = both(is("id", Eq, 9), Or, is("id", Eq, -2));
         check(&ranges, &[(0, Included(-2), Included(9))]);
         check(&both(is("id", Lt, 1), Or, is("id", Gt, 2)), &[]);
-        let schema = engine::scan::schema_of(&def());
+        let schema = engine::scan::schema_of(&def(), 6);
         let listed = |negated: bool| {
             let list = vec![lit(9), lit(4), lit(7)];
             in_list(col("price", &schema).expect("a column"), list, &negated, &schema).expect("a list")
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_dynamic_filter_counts_as_it_is_when_it_has_changed() {
-        let schema = engine::scan::schema_of(&def());
+        let schema = engine::scan::schema_of(&def(), 6);
         let price = col("price", &schema).expect("a column");
         let dynamic = Arc::new(DynamicFilterPhysicalExpr::new(vec![price], lit(true)));
         let condition: Expr = dynamic.clone();

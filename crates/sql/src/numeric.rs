@@ -81,6 +81,70 @@ fn array_binary(texts: &StringArray) -> Vec<u8> {
     out
 }
 
+/// A numeric that a client sends: its digits as one number, and how many of them are behind the point. None for one of more than 38 digits,
+/// for NaN and the infinite ones, and for what is no numeric.
+pub(crate) fn parsed(bytes: &[u8], format: FieldFormat) -> Option<(i128, i8)> {
+    match format {
+        FieldFormat::Text => parsed_text(std::str::from_utf8(bytes).ok()?.trim()),
+        FieldFormat::Binary => parsed_text(&text(bytes)?),
+    }
+}
+
+/// `-12.50`, or `1.25e3`.
+fn parsed_text(text: &str) -> Option<(i128, i8)> {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
+        None => (text, 0),
+    };
+    let (negative, mantissa) = match mantissa.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, mantissa.strip_prefix('+').unwrap_or(mantissa)),
+    };
+    let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let mut digits = format!("{whole}{decimals}");
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let mut scale = i32::try_from(decimals.len()).ok()?.checked_sub(exponent)?;
+    while scale > 0 && digits.len() > 1 && digits.ends_with('0') {
+        digits.pop();
+        scale -= 1;
+    }
+    if digits.trim_start_matches('0').is_empty() {
+        return Some((0, 0));
+    }
+    if !(-38..=38).contains(&scale) {
+        return None;
+    }
+    let zeros = usize::try_from(-scale).unwrap_or(0);
+    let digits = format!("{digits}{:0<zeros$}", "");
+    let number: i128 = digits.trim_start_matches('0').parse().ok()?;
+    let number = Some(number).filter(|number| *number < 10_i128.pow(38))?;
+    Some((if negative { -number } else { number }, i8::try_from(scale.max(0)).ok()?))
+}
+
+/// The binary form as a text.
+fn text(bytes: &[u8]) -> Option<String> {
+    let mut numbers = bytes.chunks_exact(2).map(|two| i16::from_be_bytes([two[0], two[1]]));
+    let [count, power, sign, _shown] = std::array::from_fn(|_| numbers.next());
+    let (count, power) = (usize::try_from(count?).ok()?, i32::from(power?));
+    let sign = match sign? {
+        0 => "",
+        NEGATIVE => "-",
+        _ => return None,
+    };
+    let digits: Vec<i16> = numbers.collect();
+    if digits.len() != count
+        || !bytes.len().is_multiple_of(2)
+        || digits.iter().any(|digit| !(0..10_000).contains(digit))
+    {
+        return None;
+    }
+    let written: String = digits.iter().map(|digit| format!("{digit:04}")).collect();
+    let exponent = (power + 1 - i32::try_from(count).ok()?) * WIDTH as i32;
+    Some(if written.is_empty() { "0".to_owned() } else { format!("{sign}{written}e{exponent}") })
+}
+
 /// A decimal written as `-12.50`.
 fn binary(text: &str) -> Vec<u8> {
     let (sign, text) = text.strip_prefix('-').map_or((0, text), |rest| (NEGATIVE, rest));
@@ -128,6 +192,35 @@ mod tests {
         check("0.00012", -1, 0, 5, &[1, 2000]);
         check("0.00001234", -2, 0, 8, &[1234]);
         check("99999999.00", 1, 0, 2, &[9999, 9999]);
+    }
+
+    #[test]
+    fn what_clients_send_is_read_exactly() {
+        let widest = "99999999999999999999999999999999999999";
+        for (sent, expected) in [
+            ("2.5", Some((25, 1))),
+            ("-0.000001", Some((-1, 6))),
+            ("100", Some((100, 0))),
+            ("1.25e3", Some((1250, 0))),
+            ("12e-3", Some((12, 3))),
+            ("80000000000.000000000000000001", Some((80_000_000_000_000_000_000_000_000_001, 18))),
+            ("0.00", Some((0, 0))),
+            (widest, Some((10_i128.pow(38) - 1, 0))),
+            ("999999999999999999999999999999999999999", None),
+            ("1e39", None),
+            ("NaN", None),
+            ("", None),
+            ("1.2.3", None),
+        ] {
+            assert_eq!(parsed(sent.as_bytes(), FieldFormat::Text), expected, "{sent}");
+            if expected.is_some() && !sent.contains('e') {
+                assert_eq!(parsed(&binary(sent), FieldFormat::Binary), expected, "{sent}");
+            }
+        }
+        // NaN, and what has fewer digits than it says.
+        assert_eq!(parsed(&[0, 0, 0, 0, 0xc0, 0, 0, 0], FieldFormat::Binary), None);
+        assert_eq!(parsed(&[0, 2, 0, 0, 0, 0, 0, 0, 0, 1], FieldFormat::Binary), None);
+        assert_eq!(parsed(&[0], FieldFormat::Binary), None);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arrow_pg::datatypes::{arrow_schema_to_pg_fields, encode_recordbatch};
 use bytes::BytesMut;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray};
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, Schema};
 use datafusion::arrow::json::LineDelimitedWriter;
 use pgwire::api::Type;
 use pgwire::api::portal::Format;
@@ -15,7 +16,7 @@ use pgwire::messages::Message;
 use pgwire::messages::data::{DataRow, RowDescription};
 
 use crate::failure::{Failure, state};
-use crate::numeric;
+use crate::{dialect, interval, numeric};
 
 /// The columns of a result, as one client wants them.
 #[derive(Clone, Debug)]
@@ -24,8 +25,50 @@ pub(crate) struct Shape {
     fields: Arc<Vec<FieldInfo>>,
     /// As they are encoded: an array that is written here is one value, of which nothing is to be quoted.
     encoded: Arc<Vec<FieldInfo>>,
-    /// The columns that are converted here: decimals to numerics, lists of them to arrays, what Postgres has no type for to JSON.
-    converted: Vec<usize>,
+    /// The columns that are converted here, and to what.
+    converted: Vec<(usize, To)>,
+}
+
+/// What a column is converted to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum To {
+    /// Postgres' numerics, or arrays of them.
+    Numeric(Type),
+    /// Its intervals.
+    Interval,
+    /// The same with whole numbers of 16 bits for those of 8, which Postgres has not.
+    Wide(DataType),
+    /// JSON, where Postgres has no type.
+    Json,
+}
+
+impl To {
+    fn of(ty: &DataType) -> Option<To> {
+        if let Some(own) = numeric::type_of(ty) {
+            return Some(To::Numeric(own));
+        }
+        match ty {
+            DataType::Interval(IntervalUnit::MonthDayNano) => Some(To::Interval),
+            ty if !has_postgres_type(ty) => Some(To::Json),
+            ty => Some(wide(ty)).filter(|wide| wide != ty).map(To::Wide),
+        }
+    }
+}
+
+/// The type with numbers of 16 bits for those of 8.
+fn wide(ty: &DataType) -> DataType {
+    let field = |field: &Arc<Field>| {
+        Arc::new(
+            Field::new(field.name(), wide(field.data_type()), field.is_nullable())
+                .with_metadata(field.metadata().clone()),
+        )
+    };
+    match ty {
+        DataType::Int8 => DataType::Int16,
+        DataType::List(item) => DataType::List(field(item)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
+        other => other.clone(),
+    }
 }
 
 impl Shape {
@@ -46,18 +89,20 @@ impl Shape {
             [one] => Format::from(*one),
             each => Format::Individual(each.to_vec()),
         };
-        let ty = |place: usize| schema.field(place).data_type();
-        let is_converted =
-            |place: &usize| numeric::type_of(ty(*place)).is_some() || !has_postgres_type(ty(*place));
-        let converted: Vec<usize> = (0..columns).filter(is_converted).collect();
-        let mut fields = arrow_schema_to_pg_fields(&as_text(schema, &converted), &format, None)?;
+        let to = |(place, field): (usize, &Arc<Field>)| Some((place, To::of(field.data_type())?));
+        let converted: Vec<(usize, To)> = schema.fields().iter().enumerate().filter_map(to).collect();
+        let mut fields = arrow_schema_to_pg_fields(&as_converted(schema, &converted), &format, None)?;
         let mut encoded = fields.clone();
-        for place in &converted {
+        for (place, to) in &converted {
             let (name, format) = (fields[*place].name().to_owned(), fields[*place].format());
-            let own = numeric::type_of(ty(*place));
-            let one = if own.is_some() { Type::NUMERIC } else { Type::JSON };
+            let (one, own) = match to {
+                To::Wide(_) => continue,
+                To::Numeric(own) => (Type::NUMERIC, own.clone()),
+                To::Interval => (Type::NUMERIC, Type::INTERVAL),
+                To::Json => (Type::JSON, Type::JSON),
+            };
             encoded[*place] = FieldInfo::new(name.clone(), None, None, one, format);
-            fields[*place] = FieldInfo::new(name, None, None, own.unwrap_or(Type::JSON), format);
+            fields[*place] = FieldInfo::new(name, None, None, own, format);
         }
         Ok(Shape { fields: Arc::new(fields), encoded: Arc::new(encoded), converted })
     }
@@ -79,6 +124,11 @@ impl Shape {
         RowDescription::new(self.fields.iter().map(Into::into).collect())
     }
 
+    /// What Postgres calls the columns' types.
+    pub(crate) fn type_names(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().map(|field| field.datatype().name())
+    }
+
     /// The rows of a batch, one after the other.
     ///
     /// # Errors
@@ -91,11 +141,13 @@ impl Shape {
     /// With texts, or bytes as they are sent, for the columns that are converted here.
     fn convert(&self, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
         let mut columns = batch.columns().to_vec();
-        for place in &self.converted {
-            let column = &columns[*place];
-            columns[*place] = match numeric::type_of(column.data_type()) {
-                Some(_) => numeric::encoded(column, self.fields[*place].format()).map_err(internal)?,
-                None => json(column)?,
+        for (place, to) in &self.converted {
+            let (column, format) = (&columns[*place], self.fields[*place].format());
+            columns[*place] = match to {
+                To::Numeric(_) => numeric::encoded(column, format).map_err(internal)?,
+                To::Interval => interval::encoded(column, format),
+                To::Wide(ty) => cast(column, ty).map_err(internal)?,
+                To::Json => json(column)?,
             };
         }
         let given = batch.schema();
@@ -138,13 +190,14 @@ fn internal(error: datafusion::arrow::error::ArrowError) -> Failure {
     Failure::new(state::INTERNAL, error.to_string())
 }
 
-/// The schema with those columns as text.
-fn as_text(schema: &Schema, places: &[usize]) -> Schema {
+/// The schema as clients see it, with those columns as what they are converted to, or else as texts.
+fn as_converted(schema: &Schema, converted: &[(usize, To)]) -> Schema {
     let one = |(place, field): (usize, &Arc<Field>)| {
-        if places.contains(&place) {
-            Arc::new(Field::new(field.name(), DataType::Utf8, true))
-        } else {
-            field.clone()
+        let name = dialect::shown(field.name());
+        match converted.iter().find(|(converted, _)| *converted == place) {
+            Some((_, To::Wide(ty))) => Field::new(name, ty.clone(), true),
+            Some(_) => Field::new(name, DataType::Utf8, true),
+            None => field.as_ref().clone().with_name(name),
         }
     };
     Schema::new(schema.fields().iter().enumerate().map(one).collect::<Vec<_>>())

@@ -41,12 +41,18 @@ impl Session {
             }
             Own::Deallocate(Some(name)) => drop(self.prepared.remove(name)),
             Own::Deallocate(None) => self.prepared.clear(),
+            Own::CloseAll => self.close_portals(),
             Own::Nothing(_) => {}
         }
         Ok(connection.put(&CommandComplete::new(tag))?)
     }
 
-    fn set(&mut self, connection: &mut Connection, name: &str, value: Option<&str>) -> Result<(), Wrong> {
+    pub(crate) fn set(
+        &mut self,
+        connection: &mut Connection,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), Wrong> {
         if name.eq_ignore_ascii_case("service_level")
             && let Some(level) = value.filter(|level| !level.is_empty())
         {

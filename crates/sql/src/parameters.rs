@@ -4,14 +4,19 @@ use std::sync::Arc;
 
 use arrow_pg::datatypes::df::deserialize_parameters;
 use arrow_pg::datatypes::into_pg_type;
+use bytes::Bytes;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ParamValues;
+use datafusion::scalar::ScalarValue;
+use engine::scan::arrow::DIGITS;
 use pgwire::api::Type;
 use pgwire::api::portal::Portal;
+use pgwire::api::results::FieldFormat;
 use pgwire::api::stmt::StoredStatement;
 use pgwire::messages::extendedquery::Bind;
 
 use crate::failure::{Failure, state};
+use crate::numeric;
 
 /// The types that a client is told its parameters have: what it said itself, else what the plan says.
 pub(crate) fn types(inferred: &[Option<DataType>], said: &[u32]) -> Vec<Type> {
@@ -49,10 +54,41 @@ pub(crate) fn values(
     if inferred.is_empty() {
         return Ok(None);
     }
-    let types = types.iter().cloned().map(Some).collect();
-    let stored = Arc::new(StoredStatement::new(String::new(), (), types));
-    let portal = Portal::try_new(bind, stored)?;
-    let inferred: Vec<Option<&DataType>> = inferred.iter().map(Option::as_ref).collect();
+    // Numbers of things are numbers.
+    let known = |ty: &Type| if *ty == Type::OID_ARRAY { Type::INT4_ARRAY } else { ty.clone() };
+    let known = types.iter().map(|ty| Some(known(ty))).collect();
+    let stored = Arc::new(StoredStatement::new(String::new(), (), known));
+    // What the library reads of numerics ends at 96 bits.
+    let mut rest = Bind::new(
+        bind.portal_name.clone(),
+        bind.statement_name.clone(),
+        bind.parameter_format_codes.clone(),
+        bind.parameters.clone(),
+        Vec::new(),
+    );
+    let numerics: Vec<(usize, Option<Bytes>)> = types
+        .iter()
+        .enumerate()
+        .filter(|(_, ty)| **ty == Type::NUMERIC)
+        .map(|(place, _)| (place, rest.parameters[place].take()))
+        .collect();
+    let portal = Portal::try_new(&rest, stored)?;
+    let types: Vec<Option<&DataType>> = inferred.iter().map(Option::as_ref).collect();
     let invalid = |error| Failure::new("22P02", Failure::from(error).message);
-    Ok(Some(deserialize_parameters(&portal, &inferred).map_err(invalid)?))
+    let mut values = deserialize_parameters(&portal, &types).map_err(invalid)?;
+    if let ParamValues::List(values) = &mut values {
+        for (place, sent) in numerics {
+            values[place] =
+                numeric(place, sent.as_deref(), portal.parameter_format.format_for(place))?.into();
+        }
+    }
+    Ok(Some(values))
+}
+
+fn numeric(place: usize, sent: Option<&[u8]>, format: FieldFormat) -> Result<ScalarValue, Failure> {
+    let Some(sent) = sent else { return Ok(ScalarValue::Decimal128(None, DIGITS, 0)) };
+    let (number, decimals) = numeric::parsed(sent, format).ok_or_else(|| {
+        Failure::new("22P02", format!("parameter ${} is no number of up to {DIGITS} digits", place + 1))
+    })?;
+    Ok(ScalarValue::Decimal128(Some(number), DIGITS, decimals))
 }

@@ -1,11 +1,10 @@
-//! From a statement's text to a plan: Postgres' dialect is read and rewritten by the crate that also makes `pg_catalog`, then DataFusion plans
-//! it. All of it on a heavy lane. What was planned is kept a while (`kept_plans`) for whoever sends the same text again.
+//! From a statement's text to a plan: Postgres' dialect is read and rewritten (`dialect`), then DataFusion plans it. All of it on a heavy lane. What was planned is kept a while (`kept_plans`) for whoever sends the same text again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::ParamValues;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source_as_provider;
@@ -14,17 +13,18 @@ use datafusion::execution::FunctionRegistry;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Volatility};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::setup_pg_catalog;
-use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 use uuid::Uuid;
 
 use crate::catalog::{CATALOG, Catalog, Tables};
 use crate::config::SqlConfig;
+use crate::counts::Plans;
+use crate::dialect::{Dialect, SetTo, set_configs};
 use crate::exchange::PlaceOnLanes;
 use crate::failure::{Failure, state as class};
 use crate::kept_plans::KeptPlans;
@@ -39,14 +39,16 @@ pub(crate) struct PlanOptions {
     /// Where names without a keyspace are looked for.
     pub(crate) schema: String,
     pub(crate) user: String,
-    pub(crate) time_zone: Option<String>,
+    pub(crate) time_zone: String,
     pub(crate) scan: ScanOptions,
+    /// All settings, for statements that ask for them.
+    pub(crate) settings: BTreeMap<String, String>,
 }
 
 /// What all statements share, made by the first.
 pub(crate) struct Planner {
     shared: OnceLock<Result<(SessionContext, Arc<Catalog>), String>>,
-    parser: OnceLock<PostgresCompatibilityParser>,
+    dialect: OnceLock<Dialect>,
     kept: KeptPlans,
 }
 
@@ -80,8 +82,12 @@ pub(crate) struct Planned {
     pub(crate) tables: Vec<(String, String)>,
     /// Its parameters, from `$1`: their types where they can be told.
     pub(crate) parameters: Vec<Option<DataType>>,
+    /// Types that they are said to have, by their numbers in Postgres, where the client insists.
+    pub(crate) told: &'static [u32],
     /// The first word: what is said when it ends.
     pub(crate) tag: &'static str,
+    /// What it sets when it runs, by `set_config`.
+    pub(crate) sets: Vec<(String, SetTo)>,
 }
 
 /// A plan as the optimizer leaves it.
@@ -176,12 +182,12 @@ fn sorting(state: &SessionState) -> SessionState {
 
 impl Planner {
     pub(crate) fn new() -> Planner {
-        Planner { shared: OnceLock::new(), parser: OnceLock::new(), kept: KeptPlans::default() }
+        Planner { shared: OnceLock::new(), dialect: OnceLock::new(), kept: KeptPlans::default() }
     }
 
-    /// Statements that were planned already when they came.
-    pub(crate) fn found(&self) -> u64 {
-        self.kept.found()
+    /// What is counted of the plans it keeps.
+    pub(crate) fn plans(&self) -> Plans {
+        self.kept.counted()
     }
 
     /// Plans one statement over these tables.
@@ -199,16 +205,22 @@ impl Planner {
         if let Some(planned) = found.planned {
             return Ok(planned);
         }
-        let parser = self.parser.get_or_init(PostgresCompatibilityParser::new);
+        let dialect = self.dialect.get_or_init(Dialect::new);
         let known = known::answer(text);
         let mut statements =
-            parser.parse(known.as_ref().map_or(text, |answer| &answer.text)).map_err(syntax)?;
+            dialect.parse(known.as_ref().map_or(text, |answer| &answer.text)).map_err(syntax)?;
         let (Some(statement), None) = (statements.pop(), statements.pop()) else {
             return Err(Failure::new(
                 class::SYNTAX,
                 "cannot insert multiple commands into a prepared statement",
             ));
         };
+        let sets = set_configs(&statement).map_err(|call| {
+            Failure::new(
+                class::UNSUPPORTED,
+                format!("set_config takes constants or parameters here, which these are not: {call}"),
+            )
+        })?;
         let shared = self.shared.get_or_init(|| make(sql, tables.clone()).map_err(|error| error.to_string()));
         let (context, catalog) =
             shared.as_ref().map_err(|error| Failure::new(class::INTERNAL, error.clone()))?;
@@ -228,11 +240,13 @@ impl Planner {
         };
         let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
         let mut parameters = parameters_of(&plan)?;
+        let told = known.as_ref().map_or(&[][..], |answer| answer.types);
         if let Some(answer) = known {
             parameters.resize(parameters.len().max(answer.parameters), None);
         }
         let optimized = OnceLock::new();
-        let planned = Arc::new(Planned { state, plan, optimized, lasts, tables: reads, parameters, tag });
+        let planned =
+            Arc::new(Planned { state, plan, optimized, lasts, tables: reads, parameters, told, tag, sets });
         if planned.reads_stored_tables(&tables)? {
             self.kept.keep(text, options, tables, &planned);
         }
@@ -248,7 +262,6 @@ fn syntax(error: datafusion::sql::sqlparser::parser::ParserError) -> Failure {
 fn make(sql: &Sql, tables: Tables) -> Result<(SessionContext, Arc<Catalog>)> {
     let SqlConfig { batch_rows, .. } = *sql.config();
     let mut config = SessionConfig::new()
-        .with_information_schema(true)
         .with_create_default_catalog_and_schema(false)
         .with_default_catalog_and_schema(CATALOG, "public")
         .with_target_partitions(lanes::cores())
@@ -283,7 +296,7 @@ fn state(context: &SessionContext, options: &PlanOptions) -> SessionState {
     let state = context.state();
     let mut config = state.config().clone().with_extension(Arc::new(options.scan));
     config.options_mut().catalog.default_schema = options.schema.clone();
-    config.options_mut().execution.time_zone = options.time_zone.clone();
+    config.options_mut().execution.time_zone = Some(options.time_zone.clone());
     let mut state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
     // Functions that are told the settings when they run are told those of the beginning: else of the shared state.
     state.mark_start_execution();
@@ -291,6 +304,7 @@ fn state(context: &SessionContext, options: &PlanOptions) -> SessionState {
     for (name, text) in [("session_user", &options.user), ("current_schema", &options.schema)] {
         let _ = state.register_udf(Arc::new(functions::text(name, text.clone())));
     }
+    let _ = state.register_udf(Arc::new(functions::current_setting(options.settings.clone())));
     state
 }
 
@@ -353,9 +367,45 @@ fn repeated(plan: &LogicalPlan) -> Result<HashSet<Uuid>> {
     Ok(repeated)
 }
 
+/// Types of parameters that DataFusion does not tell: of what is cast, of LIMIT and OFFSET, of the list that ANY looks in.
+fn told_by_place(plan: &LogicalPlan, types: &mut HashMap<String, Option<DataType>>) -> Result<()> {
+    let mut tell = |expr: &Expr, ty: DataType| {
+        if let Expr::Placeholder(parameter) = expr
+            && let Some(none @ None) = types.get_mut(&parameter.id)
+        {
+            *none = Some(ty);
+        }
+    };
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Limit(limit) = node {
+            limit.skip.iter().chain(&limit.fetch).for_each(|expr| tell(expr, DataType::Int64));
+        }
+        let inputs = node.inputs();
+        let type_of = |expr: &Expr| inputs.iter().find_map(|input| expr.get_type(input.schema()).ok());
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                match expr {
+                    Expr::Cast(cast) => tell(&cast.expr, cast.field.data_type().clone()),
+                    Expr::ScalarFunction(call) if call.func.name() == "array_has" => {
+                        if let [list, item] = &call.args[..]
+                            && let Some(ty) = type_of(item)
+                        {
+                            tell(list, DataType::List(Arc::new(Field::new_list_field(ty, true))));
+                        }
+                    }
+                    _ => {}
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(())
+}
+
 /// The parameters `$1` … `$n` of a plan.
 fn parameters_of(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>, Failure> {
-    let found = plan.get_parameter_types()?;
+    let mut found = plan.get_parameter_types()?;
+    told_by_place(plan, &mut found)?;
     let mut parameters = Vec::new();
     for (name, ty) in found {
         let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());

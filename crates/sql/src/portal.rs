@@ -10,6 +10,7 @@ use pgwire::messages::response::{CommandComplete, EmptyQueryResponse};
 use workload::{Level, Ticket};
 
 use crate::connection::{Connection, End};
+use crate::counts::add;
 use crate::failure::{Failure, state};
 use crate::output::Shape;
 use crate::plan::Planned;
@@ -130,6 +131,9 @@ impl Session {
         rows_max: u64,
     ) -> Result<(), Wrong> {
         let prepared = portal.prepared.clone();
+        if prepared.kind.is_some() && portal.suspended.is_none() {
+            add(&self.here.counts.statements, 1);
+        }
         match &prepared.kind {
             None => Ok(connection.put(&EmptyQueryResponse::new())?),
             Some(Statement::Own(own)) => self.own(connection, own),
@@ -158,6 +162,11 @@ impl Session {
                     return Err(failure.into());
                 }
                 let begun = portal.suspended.take();
+                if begun.is_none() {
+                    for (name, to) in &planned.get().sets {
+                        self.set(connection, name, Some(&to.value(portal.values.as_ref())?))?;
+                    }
+                }
                 let (rows, left) =
                     self.rows(connection, planned.get(), begun, values, shape, rows_max).await?;
                 portal.rows += rows;

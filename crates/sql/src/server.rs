@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use access::{Access, Cancelled};
-use engine::{Engine, Progress, RunningStatement, StatementState};
+use engine::{Engine, HeldMemory, Progress, RunningStatement, StatementState};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::sync::Notify;
 use lanes::{Group, Task};
@@ -22,6 +22,7 @@ use workload::Admission;
 use crate::catalog::Tables;
 use crate::config::SqlConfig;
 use crate::connection;
+use crate::counts::{Counts, Plans};
 use crate::plan::{Planner, Planning};
 use crate::run::Run;
 use crate::spill::SpillSpace;
@@ -109,6 +110,7 @@ pub(crate) struct Here {
     pub(crate) engine: Rc<dyn Engine>,
     pub(crate) access: Rc<Access>,
     pub(crate) admission: Rc<Admission>,
+    pub(crate) counts: Rc<Counts>,
     sessions: RefCell<FxHashMap<i32, Rc<Live>>>,
     next_session: Cell<i32>,
     accepting: RefCell<Option<Task<()>>>,
@@ -203,6 +205,7 @@ impl Sql {
             engine,
             access,
             admission: Admission::new(lanes::current_core()),
+            counts: Rc::default(),
             sessions: RefCell::default(),
             next_session: Cell::new(0),
             accepting: RefCell::default(),
@@ -210,7 +213,18 @@ impl Sql {
         let here = Rc::new(here);
         let seen = Rc::downgrade(&here);
         let statements = move || seen.upgrade().map_or_else(Vec::new, |here| here.running());
-        here.engine.registry().add_rows(RunningStatement::table(statements));
+        let registry = here.engine.registry();
+        registry.add_rows(RunningStatement::table(statements));
+        let (counts, core) = (here.counts.clone(), lanes::current_core());
+        // What is planned is one for all cores.
+        let shared = Arc::downgrade(&self.shared);
+        let plans = move || match (core, shared.upgrade()) {
+            (0, Some(shared)) => shared.planner.planner().plans(),
+            _ => Plans::default(),
+        };
+        let (counted, planned) = (counts.clone(), plans.clone());
+        registry.add_measures(move || counted.measures(planned()));
+        registry.add_rows(HeldMemory::table(core, move || counts.held(plans())));
         let weak = Rc::downgrade(&here);
         here.access.on_cancel(move |id, role| match weak.upgrade() {
             Some(here) => here.cancel(id, role),
@@ -250,12 +264,6 @@ impl Sql {
         self.shared.connections.load(Relaxed)
     }
 
-    /// Statements so far whose plan was kept from an earlier one of the same text.
-    #[must_use]
-    pub fn plans_found(&self) -> u64 {
-        self.planner().found()
-    }
-
     async fn accept(self, listener: TcpListener) {
         let mut turn = 0;
         loop {
@@ -265,7 +273,8 @@ impl Sql {
                 continue;
             };
             let Some(counted) = Counted::take(&self) else {
-                let refusing = connection::refuse(stream, self.config().connections_max);
+                let Some(here) = self.here() else { return };
+                let refusing = connection::refuse(stream, self.config().connections_max, here.counts.clone());
                 lanes::spawn(Group::DRIVER, refusing).detach();
                 continue;
             };

@@ -1,7 +1,7 @@
 //! A client's session, on its core's fast lane: who it is, its settings, its prepared statements, and one statement at a time. What
 //! computes is handed to heavy lanes and waited for (`work`); here is only what goes between the client and that.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -270,6 +270,7 @@ impl Session {
         self.may_run(&kind)?;
         if kind == Statement::Query {
             let planned = self.plan(connection, &prepared.text).await?;
+            let said = if said.is_empty() { planned.get().told } else { said };
             prepared.types = parameters::types(&planned.get().parameters, said);
             prepared.planned = Some(planned);
         }
@@ -351,6 +352,16 @@ impl Session {
     /// What it says about its scans.
     pub(crate) fn scan_options(&self) -> ScanOptions {
         ScanOptions { bypass_cache: self.settings.bypass_cache() }
+    }
+
+    /// All settings, if a statement may ask for them.
+    pub(crate) fn settings_asked_for(&self, text: &str) -> BTreeMap<String, String> {
+        match text.to_ascii_lowercase().contains("current_setting") {
+            true => {
+                self.settings.all().map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect()
+            }
+            false => BTreeMap::new(),
+        }
     }
 
     /// The level's group, which the session's task moves to if it is in another.

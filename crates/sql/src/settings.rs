@@ -147,9 +147,9 @@ impl Settings {
         first.trim_matches('"').to_owned()
     }
 
-    /// The zone in which texts and dates become points in time, if it is not UTC.
-    pub(crate) fn time_zone(&self) -> Option<String> {
-        Some(self.get("TimeZone").to_owned()).filter(|zone| !zone.eq_ignore_ascii_case("UTC"))
+    /// The zone in which texts and dates become points in time.
+    pub(crate) fn time_zone(&self) -> String {
+        self.get("TimeZone").to_owned()
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) enum Own {
     Discard,
     /// A prepared statement goes, or all.
     Deallocate(Option<String>),
+    /// Queries that were left in the middle end.
+    CloseAll,
     /// Accepted, with nothing to do; what is said when it is done.
     Nothing(&'static str),
 }
@@ -49,6 +51,7 @@ impl Own {
             Own::Show(_) | Own::ShowAll => "SHOW",
             Own::Discard => "DISCARD ALL",
             Own::Deallocate(_) => "DEALLOCATE",
+            Own::CloseAll => "CLOSE CURSOR ALL",
             Own::Nothing(tag) => tag,
         }
     }
@@ -77,8 +80,10 @@ pub(crate) fn classify(text: &str) -> Result<Statement, Failure> {
         "set" => set(&words[1..]),
         "show" => Ok(show(&words[1..])),
         "reset" if second == "all" => own(Own::ResetAll),
+        "reset" if second == "session" => own(Own::Nothing("RESET")),
         "reset" => own(Own::Set(name(&words[1..]).0, None)),
         "discard" => own(Own::Discard),
+        "close" if second == "all" => own(Own::CloseAll),
         "deallocate" => own(Own::Deallocate(deallocated(&words[1..]))),
         "create" | "alter" | "drop" if matches!(second, "role" | "user" | "service" | "service_level") => {
             Ok(Statement::Access)
@@ -128,6 +133,9 @@ fn set(words: &[Word]) -> Result<Statement, Failure> {
         return Ok(Statement::Own(Own::Set("client_encoding".to_owned(), Some(value))));
     }
     let (name, rest) = name(words);
+    if name == "session_authorization" && !rest.is_empty() && rest.iter().all(|word| word.is("default")) {
+        return Ok(Statement::Own(Own::Nothing("SET"))); // there is no other
+    }
     let rest = match rest.split_first() {
         Some((word, rest)) if word.is("to") || *word == Word::Sign('=') => rest,
         _ => rest,
@@ -156,7 +164,7 @@ fn value(words: &[Word]) -> String {
 fn show(words: &[Word]) -> Statement {
     match name(words).0.as_str() {
         "all" => Statement::Own(Own::ShowAll),
-        "tables" | "columns" | "functions" => Statement::Query,
+        "tables" | "columns" => Statement::Query,
         name => Statement::Own(Own::Show(name.to_owned())),
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct CqlTable {
 
 impl CqlTable {
     pub(crate) fn new(sql: Sql, def: Arc<TableDef>) -> CqlTable {
-        let schema = schema_of(&def);
+        let schema = schema_of(&def, sql.config().decimals);
         CqlTable { sql, def, schema }
     }
 
@@ -90,6 +90,7 @@ impl TableProvider for CqlTable {
             // DataFusion gives no limit where it filters afterwards: filters are inexact.
             limit: limit.filter(|_| filters.is_empty()).map(|limit| limit as u64),
             batch_rows: state.config().batch_size(),
+            decimals: self.sql.config().decimals,
             bypass_cache: options.bypass_cache,
         };
         let statistics = match scan.filters.is_empty() {

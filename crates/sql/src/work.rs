@@ -125,6 +125,7 @@ impl Session {
             user: self.login.role().to_string(),
             time_zone: self.settings.time_zone(),
             scan: self.scan_options(),
+            settings: self.settings_asked_for(text),
         };
         let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
         let planning = async move { sql.planner().plan(&sql, &text, tables, &options).await };

@@ -1,6 +1,8 @@
 //! Queries over tables that CQL filled: what comes back, who may ask, where it runs.
 
 mod common;
+#[path = "queries/dialect.rs"]
+mod dialect;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -141,9 +143,9 @@ fn a_text_sent_again_is_planned_once_for_each_user_and_schema() {
     door.client(async {
         let admin = door.admin().await;
         let found = async |text: &str, expected: &[&str]| {
-            let before = door.sql.plans_found();
+            let before = door.counted("fairlane_sql_plans_found_total");
             assert_eq!(rows(&admin, text).await, expected, "{text}");
-            door.sql.plans_found() - before
+            door.counted("fairlane_sql_plans_found_total") - before
         };
         let count = "SELECT count(*), max(price) FROM shop.orders WHERE customer < 9";
         assert_eq!(found(count, &["270|894"]).await, 0);
@@ -187,6 +189,45 @@ fn a_text_sent_again_is_planned_once_for_each_user_and_schema() {
         assert_eq!(found("SELECT 99 FROM shop.people WHERE id = 1", &["99"]).await, 1);
         assert_eq!(found(count, &["271|5000"]).await, 0, "the oldest make room");
     });
+}
+
+#[test]
+fn decimals_have_as_many_digits_behind_the_point_as_the_server_was_told() {
+    for (decimals, expected) in [(6, None), (18, Some("0.000000000000000001|2.500000000000000000"))] {
+        let door = TestDoor::start_with(1, 1 << 30, sql::SqlConfig { decimals, ..sql::SqlConfig::default() });
+        door.cql(&[
+            "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            "CREATE TABLE shop.coins (id int PRIMARY KEY, price decimal, paid list<decimal>)",
+            "INSERT INTO shop.coins (id, price, paid) VALUES (1, 0.000000000000000001, [1.5, 1E-18])",
+            "INSERT INTO shop.coins (id, price) VALUES (2, 2.5)",
+        ]);
+        door.client(async {
+            let admin = door.admin().await;
+            let text = "SELECT min(price), max(price) FROM shop.coins";
+            let Some(expected) = expected else {
+                let (code, message) = refused(&admin, text).await;
+                assert!(message.contains("--sql-decimals"), "{code} {message}");
+                return;
+            };
+            assert_eq!(rows(&admin, text).await, [expected]);
+            for condition in
+                ["price = 2.5", "price > 0.000000000000000001", "price BETWEEN 2 AND 3", "price IN (2.5, 7)"]
+            {
+                assert_eq!(
+                    rows(&admin, &format!("SELECT id FROM shop.coins WHERE {condition}")).await,
+                    ["2"],
+                    "{condition}"
+                );
+            }
+            let joined =
+                "SELECT a.id FROM shop.coins a JOIN shop.coins b ON a.price = b.price WHERE b.id = 1";
+            assert_eq!(rows(&admin, joined).await, ["1"]);
+            assert_eq!(
+                rows(&admin, "SELECT paid FROM shop.coins WHERE id = 1").await,
+                ["{1.500000000000000000,0.000000000000000001}"]
+            );
+        });
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn tables_are_in_the_catalogs() {
         .await;
         check(
             "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'orders' ORDER BY ordinal_position",
-            &["customer|Int32", "id|Int32", "note|Utf8"],
+            &["customer|integer", "id|integer", "note|text"],
         )
         .await;
         check(
@@ -70,6 +70,53 @@ fn settings_and_levels() {
         assert!(code == "22023" && message.contains("reports"), "{code} {message}");
         check("RESET service_level; SELECT 1", &["1"]).await;
     });
+}
+
+#[test]
+fn what_clients_do_is_counted() {
+    let door = TestDoor::start_with(2, 1 << 30, SqlConfig { connections_max: 3, ..SqlConfig::default() });
+    let check = |metric: &'static str, expected: u64| {
+        let name = format!("fairlane_sql_{metric}");
+        let name: &'static str = name.leak();
+        door.until(&format!("{name} is {}, not {expected}", door.counted(name)), || {
+            door.counted(name) == expected
+        });
+    };
+    door.client(async {
+        let one = door.admin().await;
+        let two = door.admin().await;
+        check("connections", 2);
+        assert!(door.connect(("admin", "wrong")).await.is_err());
+        check("auth_failures_total", 1);
+        let three = door.admin().await;
+        assert!(door.connect(common::ADMIN).await.is_err());
+        check("connections_accepted_total", 4);
+        check("connections_refused_total", 1);
+        // The password and the connection that was one too many.
+        check("errors_total", 2);
+        check("statements_total", 0);
+        assert_eq!(rows(&two, "SELECT 1; SHOW timezone; SELECT count(*) FROM system_auth.roles").await.len(), 3);
+        two.query("SELECT 2", &[]).await.expect("a row");
+        check("statements_total", 4);
+        refused(&three, "SELECT nothing").await;
+        check("errors_total", 3);
+        check("plans_kept", 1);
+        let (received, sent) = (
+            door.counted("fairlane_sql_bytes_received_total"),
+            door.counted("fairlane_sql_bytes_sent_total"),
+        );
+        let long = "x".repeat(100_000);
+        assert_eq!(rows(&one, &format!("SELECT '{long}'")).await, [long.as_str()]);
+        assert!(door.counted("fairlane_sql_bytes_received_total") - received > 100_000);
+        assert!(door.counted("fairlane_sql_bytes_sent_total") - sent > 100_000);
+        let held = "SELECT sum(bytes) FROM system.memory WHERE purpose LIKE '%SQL%' GROUP BY purpose ORDER BY purpose";
+        let held: Vec<u64> =
+            rows(&one, held).await.iter().map(|bytes| bytes.parse().expect("a number")).collect();
+        let [buffers, plans] = held[..] else { panic!("buffers and plans: {held:?}") };
+        assert!((3 * 1024..10 << 20).contains(&buffers) && plans > 0, "{held:?}");
+    });
+    // With their runtime the clients are gone.
+    check("connections", 0);
 }
 
 /// Sends bytes on a new connection: all that is answered until it is closed.

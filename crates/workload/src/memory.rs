@@ -423,6 +423,16 @@ impl Account {
         }
     }
 
+    /// What an operator is told that would leave too little for the `operators` of its statement that can spill, itself among them, of
+    /// what the statement may count on.
+    #[must_use]
+    pub fn beyond_part(&self, bytes: u64, operators: u64) -> Refusal {
+        let ask = self.memory.ask(&self.level, self.level.word.load(SeqCst), pages(bytes), true);
+        let why = Why::Part { bytes: self.part(), operators };
+        let limit_ppm = self.level.limits.load().limit_ppm;
+        Refusal { level: self.level.name.clone(), ask, why, limit_ppm, owed: None, holders: Vec::new() }
+    }
+
     /// So many bytes more that are there already: they are counted, whatever the limits say.
     pub fn grow(&self, bytes: u64) {
         let before = self.bytes.fetch_add(bytes, SeqCst);

@@ -16,6 +16,13 @@ pub enum Why {
     Owed,
     /// What cannot spill may borrow only so much.
     Unspillable,
+    /// Operators of the statement that can spill have a part each of what it may count on.
+    Part {
+        /// What the statement may count on, bytes.
+        bytes: u64,
+        /// How many they are.
+        operators: u64,
+    },
 }
 
 /// A growth that was refused. Its text is for the client.
@@ -103,6 +110,13 @@ impl fmt::Display for Refusal {
                 "would be borrowed far beyond the {} it is due, for an operator that cannot spill to disk. Give '{level}' a \
                  memory_min or more shares, or lower max_concurrency",
                 of(ask.due)
+            ),
+            Why::Part { bytes, operators } => write!(
+                f,
+                "for one operator would be beyond its part: the statement may count on {}, of which each of its {operators} \
+                     operators that can spill may have as much. Raise the memory_limit of '{level}', give it a memory_min or \
+                     more shares, or lower max_concurrency",
+                Bytes(bytes)
             ),
         }
     }

@@ -152,6 +152,10 @@ fn idle_memory_is_lent_and_comes_back_when_its_owner_needs_it() {
                 50% of 160.0 MiB or 80.0 MiB, with memory_overcommit = false. Raise memory_limit, allow memory_overcommit, \
                 or lower max_concurrency";
     assert_eq!((refused.why, refused.to_string()), (Why::Limit, text.to_owned()));
+    let text = "The service level 'guest' has 115.0 MiB of query memory, and 4.0 MiB more for one operator would be beyond its part: \
+                the statement may count on 80.0 MiB, of which each of its 3 operators that can spill may have as much. \
+                Raise the memory_limit of 'guest', give it a memory_min or more shares, or lower max_concurrency";
+    assert_eq!(borrowed.beyond_part(4 * MIB, 3).to_string(), text);
     assert_eq!(guest.usage().refused, 4);
     memory.remove(&guest);
     drop(borrowed);

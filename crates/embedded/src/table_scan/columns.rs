@@ -9,7 +9,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
 use engine::Error;
-use engine::scan::arrow::{ColumnBuilder, decimals};
+use engine::scan::arrow::{ColumnBuilder, decimal_column};
 use schema::{ColumnDef, ColumnKind, CqlType, TableDef, token, value};
 use storage::{ColumnType, ScanColumn};
 
@@ -124,6 +124,7 @@ fn clustering_number(ty: &CqlType) -> Option<ColumnType> {
 /// The columns of the scan out of a batch of storage. Gives way between pieces of the work.
 pub(super) async fn made(
     def: &TableDef,
+    decimals: i8,
     shown: &[Shown],
     batch: &RecordBatch,
 ) -> Result<Vec<ArrayRef>, Error> {
@@ -134,12 +135,12 @@ pub(super) async fn made(
             How::Plain => plainly(&own.ty, from),
             How::ClusteringNumber => numbers(own, from),
             How::Decimals => {
-                let numbers = decimals(from.as_binary())?;
+                let numbers = decimal_column(from.as_binary(), decimals)?;
                 lanes::heavy_yield().await;
                 numbers
             }
             how => {
-                let mut builder = ColumnBuilder::new(&own.ty, batch.num_rows());
+                let mut builder = ColumnBuilder::new(&own.ty, decimals, batch.num_rows());
                 let mut start = 0;
                 while start < batch.num_rows() {
                     let end = (start + A_TURN).min(batch.num_rows());

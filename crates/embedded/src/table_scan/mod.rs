@@ -32,6 +32,8 @@ const BATCH_ROWS_MAX: usize = 1 << 16;
 /// A scan of this core's shard.
 struct ShardBatches {
     scan: BatchScan,
+    /// Of numbers in its batches.
+    decimals: i8,
     shown: Vec<Shown>,
     def: Arc<TableDef>,
     schema: SchemaRef,
@@ -112,8 +114,9 @@ impl TableSnapshot for ShardSnapshot {
             bypass_cache: scan.bypass_cache,
         };
         let (here, tokens, filters) = (self.here, scan.tokens.clone(), scan.filters.clone());
+        let decimals = scan.decimals;
         let scan = self.snapshot.scan(request);
-        Ok(Box::new(ShardBatches { scan, shown, def, schema, here, tokens, filters, left }))
+        Ok(Box::new(ShardBatches { scan, decimals, shown, def, schema, here, tokens, filters, left }))
     }
 }
 
@@ -127,7 +130,7 @@ fn schema_of_scan(def: &TableDef, scan: &TableScan) -> Result<SchemaRef, Error> 
             def.keyspace, def.name
         )));
     }
-    let all = schema_of(def);
+    let all = schema_of(def, scan.decimals);
     let fields: Vec<_> = scan.columns.iter().map(|column| all.fields()[*column].clone()).collect();
     Ok(Arc::new(ArrowSchema::new(fields)))
 }
@@ -154,7 +157,7 @@ impl ShardBatches {
         let rows = usize::try_from(self.left).map_or(batch.num_rows(), |left| left.min(batch.num_rows()));
         self.left -= rows as u64;
         let batch = batch.slice(0, rows);
-        let arrays = columns::made(&self.def, &self.shown, &batch).await?;
+        let arrays = columns::made(&self.def, self.decimals, &self.shown, &batch).await?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         let made = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options);
         made.map(Some).map_err(|error| Error::Server(format!("a stored row is damaged: {error}")))

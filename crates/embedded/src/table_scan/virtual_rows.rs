@@ -16,6 +16,7 @@ struct VirtualBatches {
     schema: SchemaRef,
     /// The columns by their place in a row.
     columns: Vec<(usize, CqlType)>,
+    decimals: i8,
     rows: Arc<[VirtualRow]>,
     /// The places of those that are still to be given.
     left: Range<usize>,
@@ -46,7 +47,7 @@ impl TableSnapshot for VirtualSnapshot {
         let columns = scan.columns.iter().map(|at| (*at, self.def.columns[*at].ty.clone())).collect();
         let left = 0..self.rows.len().min(limit);
         let (rows, batch_rows) = (self.rows.clone(), batch_rows(scan));
-        Ok(Box::new(VirtualBatches { schema, columns, rows, left, batch_rows }))
+        Ok(Box::new(VirtualBatches { schema, columns, decimals: scan.decimals, rows, left, batch_rows }))
     }
 }
 
@@ -60,7 +61,7 @@ impl VirtualBatches {
             return Ok(None);
         }
         let column = |(at, ty): &(usize, CqlType)| {
-            let mut column = ColumnBuilder::new(ty, rows.len());
+            let mut column = ColumnBuilder::new(ty, self.decimals, rows.len());
             rows.iter().try_for_each(|row| column.push(row[*at].as_deref()))?;
             Ok(column.finish())
         };

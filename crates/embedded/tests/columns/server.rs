@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::{Array, RecordBatch};
 use embedded::Embedded;
-use engine::scan::arrow::ColumnBuilder;
+use engine::scan::arrow::{ColumnBuilder, DECIMALS};
 use engine::scan::{Filter, TableScan};
 use engine::{Engine, Outcome, Request};
 use lanes::{Config, Group, Lanes};
@@ -205,6 +205,7 @@ pub(crate) fn all(table: &str, columns: usize) -> TableScan {
         filters: Vec::new(),
         limit: None,
         batch_rows: 50,
+        decimals: DECIMALS,
         bypass_cache: false,
     }
 }
@@ -223,10 +224,11 @@ pub(crate) fn lines_of(batch: &RecordBatch) -> Vec<String> {
 /// The rows of a SELECT as the lines a scan gives, without asking the engine how.
 pub(crate) fn lines_of_rows(def: &TableDef, rows: &[Row]) -> Vec<String> {
     let arrays = def.columns.iter().enumerate().map(|(at, column)| {
-        let mut builder = ColumnBuilder::new(&column.ty, rows.len());
+        let mut builder = ColumnBuilder::new(&column.ty, DECIMALS, rows.len());
         rows.iter().for_each(|row| builder.push(row[at].as_deref()).expect("a value"));
         builder.finish()
     });
-    let batch = RecordBatch::try_new(engine::scan::schema_of(def), arrays.collect()).expect("columns");
+    let batch =
+        RecordBatch::try_new(engine::scan::schema_of(def, DECIMALS), arrays.collect()).expect("columns");
     lines_of(&batch)
 }

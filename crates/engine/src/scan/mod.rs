@@ -37,6 +37,8 @@ pub struct TableScan {
     pub limit: Option<u64>,
     /// About how many rows a batch has.
     pub batch_rows: usize,
+    /// Digits behind the point of its `decimal`s: one that has more is an error.
+    pub decimals: i8,
     /// What earlier scans read of files is not looked for, and nothing is kept for later ones.
     pub bypass_cache: bool,
 }
@@ -163,14 +165,15 @@ pub fn columns_of(def: &TableDef) -> &[ColumnDef] {
     &def.columns
 }
 
-/// The columns of a table as scans give them, all of them. The metadata of a field says its CQL type under `cql_type`.
-pub fn schema_of(def: &TableDef) -> SchemaRef {
-    Arc::new(ArrowSchema::new(columns_of(def).iter().map(field_of).collect::<Vec<_>>()))
+/// The columns of a table as scans with so many [`TableScan::decimals`] give them, all of them. The metadata of a field says its CQL type under `cql_type`.
+pub fn schema_of(def: &TableDef, decimals: i8) -> SchemaRef {
+    let fields = columns_of(def).iter().map(|column| field_of(column, decimals));
+    Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()))
 }
 
 /// A column as scans give it. Only the partition key is never null: a partition that has static columns alone shows as one row.
-pub(crate) fn field_of(column: &ColumnDef) -> Field {
+pub(crate) fn field_of(column: &ColumnDef, decimals: i8) -> Field {
     let key = matches!(column.kind, ::schema::ColumnKind::PartitionKey(_));
     let metadata = [("cql_type".to_owned(), column.ty.to_string())];
-    Field::new(&column.name, arrow::arrow_type(&column.ty), !key).with_metadata(metadata.into())
+    Field::new(&column.name, arrow::arrow_type(&column.ty, decimals), !key).with_metadata(metadata.into())
 }

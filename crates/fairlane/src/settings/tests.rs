@@ -58,6 +58,7 @@ fn what_is_unknown_or_wrong_is_said_with_what_would_do() {
     refused(&["--listen", "nonsense"], "`nonsense` will not do: an address");
     refused(&["--cores", "none"], "a number of CPUs");
     refused(&["--memory", "1MiB"], "at least 64MiB");
+    refused(&["--sql-decimals", "31"], "30");
     refused(&["--commit", "periodic:0"], "periodic:10");
     refused(&["--disk-probe", "always"], "first-start or off");
     refused(&["--disk-write-bandwidth", "100KB"], "at least 1MB");

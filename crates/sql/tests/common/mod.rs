@@ -107,6 +107,18 @@ impl TestDoor {
         self.usage(level).disk_write_bytes
     }
 
+    /// What the cores count of a metric, together.
+    pub fn counted(&self, metric: &'static str) -> u64 {
+        let of = |core| {
+            self.lanes.block_on(core, Group::CONTROL, move || async move {
+                let measures = kept().registry().measures();
+                let found = measures.iter().find(|measure| measure.metric.name == metric);
+                found.unwrap_or_else(|| panic!("{metric} is counted")).value as u64
+            })
+        };
+        (0..self.lanes.cores()).map(of).sum()
+    }
+
     /// Waits until something is so.
     pub fn until(&self, what: &str, so: impl Fn() -> bool) {
         let began = std::time::Instant::now();

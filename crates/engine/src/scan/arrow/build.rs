@@ -17,7 +17,7 @@ use arrow_schema::{FieldRef, Fields};
 use num_bigint::BigInt;
 use uuid::Uuid;
 
-use super::{DECIMAL, arrow_type, entries, entry_fields, item, tuple_fields};
+use super::{DIGITS, arrow_type, entries, entry_fields, item, tuple_fields};
 use crate::Error;
 
 /// 2³¹, where `date` has 1970-01-01, as a bit to be turned.
@@ -27,6 +27,8 @@ const EPOCH_BIT: u32 = 1 << 31;
 #[derive(Debug)]
 pub struct ColumnBuilder {
     ty: CqlType,
+    /// Of numbers in it.
+    decimals: i8,
     out: Out,
     rows: usize,
 }
@@ -53,10 +55,10 @@ enum Out {
 }
 
 impl ColumnBuilder {
-    /// A column of that type, with room for so many rows.
-    pub fn new(ty: &CqlType, rows: usize) -> ColumnBuilder {
+    /// A column of [`arrow_type`]`(ty, decimals)`, with room for so many rows.
+    pub fn new(ty: &CqlType, decimals: i8, rows: usize) -> ColumnBuilder {
         let ty = ty.thawed().clone();
-        let inner = |ty: &CqlType| Box::new(ColumnBuilder::new(ty, rows));
+        let inner = |ty: &CqlType| Box::new(ColumnBuilder::new(ty, decimals, rows));
         let out = match &ty {
             CqlType::Boolean => Out::Boolean(BooleanBuilder::with_capacity(rows)),
             CqlType::TinyInt => Out::Int8(Int8Builder::with_capacity(rows)),
@@ -75,34 +77,39 @@ impl ColumnBuilder {
             CqlType::Date => Out::Date(Date32Builder::with_capacity(rows)),
             CqlType::Time => Out::Time(Time64NanosecondBuilder::with_capacity(rows)),
             CqlType::Timestamp => Out::Timestamp(
-                TimestampMillisecondBuilder::with_capacity(rows).with_data_type(arrow_type(&ty)),
+                TimestampMillisecondBuilder::with_capacity(rows).with_data_type(arrow_type(&ty, decimals)),
             ),
             CqlType::Duration => Out::Interval(IntervalMonthDayNanoBuilder::with_capacity(rows)),
             CqlType::Decimal => {
-                Out::Decimal(Decimal128Builder::with_capacity(rows).with_data_type(arrow_type(&ty)))
+                Out::Decimal(Decimal128Builder::with_capacity(rows).with_data_type(arrow_type(&ty, decimals)))
             }
-            CqlType::List(element) | CqlType::Set(element) => {
-                Out::List(item(element), inner(element), OffsetBufferBuilder::new(rows), nulls(rows))
-            }
-            CqlType::Map(key, value) => Out::Map(
-                entries(key, value),
-                entry_fields(key, value),
-                Box::new([ColumnBuilder::new(key, rows), ColumnBuilder::new(value, rows)]),
+            CqlType::List(element) | CqlType::Set(element) => Out::List(
+                item(element, decimals),
+                inner(element),
                 OffsetBufferBuilder::new(rows),
                 nulls(rows),
             ),
-            CqlType::Tuple(types) => {
-                Out::Struct(tuple_fields(types), types.iter().map(|ty| *inner(ty)).collect(), nulls(rows))
-            }
+            CqlType::Map(key, value) => Out::Map(
+                entries(key, value, decimals),
+                entry_fields(key, value, decimals),
+                Box::new([key, value].map(|ty| *inner(ty))),
+                OffsetBufferBuilder::new(rows),
+                nulls(rows),
+            ),
+            CqlType::Tuple(types) => Out::Struct(
+                tuple_fields(types, decimals),
+                types.iter().map(|ty| *inner(ty)).collect(),
+                nulls(rows),
+            ),
             CqlType::Udt(udt) => {
-                let arrow_schema::DataType::Struct(fields) = arrow_type(&ty) else {
+                let arrow_schema::DataType::Struct(fields) = arrow_type(&ty, decimals) else {
                     unreachable!("user types are structs")
                 };
                 Out::Struct(fields, udt.fields.iter().map(|(_, ty)| *inner(ty)).collect(), nulls(rows))
             }
             CqlType::Frozen(_) => unreachable!("it was thawed"),
         };
-        ColumnBuilder { ty, out, rows: 0 }
+        ColumnBuilder { ty, decimals, out, rows: 0 }
     }
 
     /// Rows so far.
@@ -161,7 +168,7 @@ impl ColumnBuilder {
     }
 
     fn push_value(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let ty = &self.ty;
+        let (ty, decimals) = (&self.ty, self.decimals);
         match &mut self.out {
             Out::Boolean(out) => out.append_value(fixed::<1>(ty, bytes)? != [0]),
             Out::Int8(out) => out.append_value(i8::from_be_bytes(fixed(ty, bytes)?)),
@@ -184,7 +191,7 @@ impl ColumnBuilder {
                 let Duration { months, days, nanoseconds } = Duration::from_bytes(bytes).map_err(damaged)?;
                 out.append_value(IntervalMonthDayNanoType::make_value(months, days, nanoseconds));
             }
-            Out::Decimal(out) => out.append_value(decimal(ty, bytes)?),
+            Out::Decimal(out) => out.append_value(decimal(ty, decimals, bytes)?),
             Out::List(_, inner, offsets, nulls) => {
                 let before = inner.rows;
                 for element in value::elements(bytes) {
@@ -323,18 +330,18 @@ fn small(bytes: &[u8]) -> Option<i128> {
 ///
 /// # Errors
 /// As of [`ColumnBuilder::push`].
-pub fn decimals(from: &BinaryArray) -> Result<ArrayRef, Error> {
+pub fn decimal_column(from: &BinaryArray, decimals: i8) -> Result<ArrayRef, Error> {
     let mut numbers = Vec::with_capacity(from.len());
     for (row, ends) in from.value_offsets().windows(2).enumerate() {
         let (start, end) = (ends[0] as usize, ends[1] as usize);
-        numbers.push(match short_decimal(&from.value_data()[start..], end - start) {
+        numbers.push(match short_decimal(&from.value_data()[start..], end - start, decimals) {
             Some(number) => number,
             None if from.is_null(row) => 0,
-            None => decimal(&CqlType::Decimal, from.value(row))?,
+            None => decimal(&CqlType::Decimal, decimals, from.value(row))?,
         });
     }
     let array = PrimitiveArray::<Decimal128Type>::new(numbers.into(), from.nulls().cloned());
-    Ok(Arc::new(array.with_data_type(arrow_type(&CqlType::Decimal))))
+    Ok(Arc::new(array.with_data_type(arrow_type(&CqlType::Decimal, decimals))))
 }
 
 /// The powers of ten that a number of 64 bits can be multiplied by to have 38 digits at most.
@@ -351,20 +358,20 @@ const UNITS: [i64; 19] = {
 /// [`decimal`] of the first `len` bytes, if they are a number of up to eight bytes with no more decimals than are kept, as most are, and not
 /// the last ones: whatever comes behind the number is read with it and shifted out.
 #[inline]
-fn short_decimal(bytes: &[u8], len: usize) -> Option<i128> {
+fn short_decimal(bytes: &[u8], len: usize, decimals: i8) -> Option<i128> {
     let (scale, rest) = bytes.split_first_chunk::<4>()?;
-    let missing = i64::from(DECIMAL.1) - i64::from(i32::from_be_bytes(*scale));
+    let missing = i64::from(decimals) - i64::from(i32::from_be_bytes(*scale));
     let unit = UNITS.get(usize::try_from(missing).ok()?)?;
     let behind = 8_usize.checked_sub(len.checked_sub(4)?).filter(|behind| *behind < 8)?;
     let number = i64::from_be_bytes(*rest.first_chunk()?) >> (8 * behind);
     Some(i128::from(number) * i128::from(*unit))
 }
 
-/// The number with [`DECIMAL`]'s decimals; exactly, or an error that says which number it is.
-fn decimal(ty: &CqlType, bytes: &[u8]) -> Result<i128, Error> {
+/// The number with so many decimals; exactly, or an error that says which number it is.
+fn decimal(ty: &CqlType, decimals: i8, bytes: &[u8]) -> Result<i128, Error> {
     value::check(ty, bytes).map_err(damaged)?;
     let (scale, unscaled) = bytes.split_first_chunk::<4>().expect("it was checked");
-    let missing = i64::from(DECIMAL.1) - i64::from(i32::from_be_bytes(*scale));
+    let missing = i64::from(decimals) - i64::from(i32::from_be_bytes(*scale));
     let number = match (small(unscaled), missing) {
         (Some(0), _) => Some(0),
         (Some(number), 0..=38) => number.checked_mul(10_i128.pow(missing as u32)),
@@ -380,13 +387,12 @@ fn decimal(ty: &CqlType, bytes: &[u8]) -> Result<i128, Error> {
         }
         _ => None,
     };
-    let most = 10_i128.pow(u32::from(DECIMAL.0)) - 1;
+    let most = 10_i128.pow(u32::from(DIGITS)) - 1;
     number.filter(|number| (-most..=most).contains(number)).ok_or_else(|| {
         Error::Invalid(format!(
-            "The decimal {} cannot be read as a number of {} digits, {} of them behind the point; CQL reads it",
-            value::to_text(ty, bytes),
-            DECIMAL.0,
-            DECIMAL.1
+            "The decimal {} cannot be read as a number of {DIGITS} digits, {decimals} of them behind the point, as this \
+             server's --sql-decimals says; CQL reads it",
+            value::to_text(ty, bytes)
         ))
     })
 }

@@ -10,7 +10,7 @@
 //! time                       Time64(ns)
 //! timestamp                  Timestamp(ms, UTC)
 //! duration                   Interval(month, day, nano)
-//! decimal                    Decimal128(38, 6)   another one is an error: there is no type for numbers of any size
+//! decimal                    Decimal128(38, d)   another one is an error: there is no type for numbers of any size
 //! varint                     Utf8                digits: a number of any size, exact
 //! uuid, timeuuid, inet       Utf8                as CQL writes them: SQL clients compare them with plain constants
 //! list, set                  List
@@ -18,7 +18,7 @@
 //! tuple, user type           Struct              fields of tuples are f1, f2, …
 //! ```
 //!
-//! Six decimals rather than more: a product of three such numbers has 18 and leaves 20 digits for a sum of it.
+//! Six decimals (`d`) unless something else is said: a product of three such numbers has 18 and leaves 20 digits for a sum of it.
 
 mod build;
 mod serialize;
@@ -28,14 +28,18 @@ use std::sync::Arc;
 use ::schema::CqlType;
 use arrow_schema::{DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit};
 
-pub use build::{ColumnBuilder, decimals};
+pub use build::{ColumnBuilder, decimal_column};
 pub use serialize::serialized;
 
-/// Digits and decimals of a CQL `decimal` as an Arrow number.
-pub const DECIMAL: (u8, i8) = (38, 6);
+/// Digits of a CQL `decimal` as an Arrow number.
+pub const DIGITS: u8 = 38;
+/// How many of them are behind the point, unless something else is said.
+pub const DECIMALS: i8 = 6;
+/// The most that may be said: what is left is enough to count with.
+pub const DECIMALS_MAX: i8 = 30;
 
-/// The natural Arrow type of a CQL type.
-pub fn arrow_type(ty: &CqlType) -> DataType {
+/// The natural Arrow type of a CQL type, in which a `decimal` has so many digits behind the point, 0 to [`DECIMALS_MAX`].
+pub fn arrow_type(ty: &CqlType, decimals: i8) -> DataType {
     match ty {
         CqlType::Boolean => DataType::Boolean,
         CqlType::TinyInt => DataType::Int8,
@@ -55,14 +59,14 @@ pub fn arrow_type(ty: &CqlType) -> DataType {
         CqlType::Time => DataType::Time64(TimeUnit::Nanosecond),
         CqlType::Timestamp => DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())),
         CqlType::Duration => DataType::Interval(IntervalUnit::MonthDayNano),
-        CqlType::Decimal => DataType::Decimal128(DECIMAL.0, DECIMAL.1),
-        CqlType::List(element) | CqlType::Set(element) => DataType::List(item(element)),
-        CqlType::Map(key, value) => DataType::Map(entries(key, value), false),
-        CqlType::Tuple(types) => DataType::Struct(tuple_fields(types)),
+        CqlType::Decimal => DataType::Decimal128(DIGITS, decimals),
+        CqlType::List(element) | CqlType::Set(element) => DataType::List(item(element, decimals)),
+        CqlType::Map(key, value) => DataType::Map(entries(key, value, decimals), false),
+        CqlType::Tuple(types) => DataType::Struct(tuple_fields(types, decimals)),
         CqlType::Udt(udt) => DataType::Struct(
-            udt.fields.iter().map(|(name, ty)| Field::new(name, arrow_type(ty), true)).collect(),
+            udt.fields.iter().map(|(name, ty)| Field::new(name, arrow_type(ty, decimals), true)).collect(),
         ),
-        CqlType::Frozen(inner) => arrow_type(inner),
+        CqlType::Frozen(inner) => arrow_type(inner, decimals),
     }
 }
 
@@ -90,23 +94,23 @@ pub fn keeps_order(ty: &CqlType) -> bool {
     }
 }
 
-fn item(element: &CqlType) -> FieldRef {
-    Arc::new(Field::new_list_field(arrow_type(element), true))
+fn item(element: &CqlType, decimals: i8) -> FieldRef {
+    Arc::new(Field::new_list_field(arrow_type(element, decimals), true))
 }
 
-fn entries(key: &CqlType, value: &CqlType) -> FieldRef {
-    Arc::new(Field::new("entries", DataType::Struct(entry_fields(key, value)), false))
+fn entries(key: &CqlType, value: &CqlType, decimals: i8) -> FieldRef {
+    Arc::new(Field::new("entries", DataType::Struct(entry_fields(key, value, decimals)), false))
 }
 
-fn entry_fields(key: &CqlType, value: &CqlType) -> Fields {
+fn entry_fields(key: &CqlType, value: &CqlType, decimals: i8) -> Fields {
     Fields::from(vec![
-        Field::new("key", arrow_type(key), false),
-        Field::new("value", arrow_type(value), true),
+        Field::new("key", arrow_type(key, decimals), false),
+        Field::new("value", arrow_type(value, decimals), true),
     ])
 }
 
-fn tuple_fields(types: &[CqlType]) -> Fields {
-    let field = |(at, ty)| Field::new(format!("f{}", at + 1), arrow_type(ty), true);
+fn tuple_fields(types: &[CqlType], decimals: i8) -> Fields {
+    let field = |(at, ty)| Field::new(format!("f{}", at + 1), arrow_type(ty, decimals), true);
     types.iter().enumerate().map(field).collect()
 }
 

@@ -10,18 +10,24 @@ use arrow_array::types::{
     IntervalMonthDayNanoType, Time64NanosecondType, TimestampMillisecondType,
 };
 use arrow_array::{Array, ArrowPrimitiveType};
+use arrow_schema::DataType;
 use bytes::Bytes;
 
-use super::{DECIMAL, arrow_type};
+use super::{DECIMALS, arrow_type};
 
-/// The value in `row` of a column of [`arrow_type`]`(ty)`, serialized. `None` where it is null, where the array has another type, where CQL has
+/// The value in `row` of a column of [`arrow_type`]`(ty, any)`, serialized. `None` where it is null, where the array has another type, where CQL has
 /// no such value (a text that is no uuid), and for collections, tuples and user types.
 ///
 /// # Panics
 /// If the array has no such row.
 pub fn serialized(ty: &CqlType, array: &dyn Array, row: usize) -> Option<Bytes> {
     let ty = ty.thawed();
-    if array.is_null(row) || *array.data_type() != arrow_type(ty) {
+    let decimals = match array.data_type() {
+        DataType::Decimal128(_, decimals) if *ty == CqlType::Decimal => *decimals,
+        other if *other == arrow_type(ty, DECIMALS) => DECIMALS,
+        _ => return None,
+    };
+    if array.is_null(row) {
         return None;
     }
     let bytes = match ty {
@@ -57,7 +63,7 @@ pub fn serialized(ty: &CqlType, array: &dyn Array, row: usize) -> Option<Bytes> 
             let sign = if unscaled[0] >= 0x80 { 0xff } else { 0 };
             let spare =
                 unscaled.windows(2).take_while(|two| two[0] == sign && (two[1] ^ sign) < 0x80).count();
-            [&i32::from(DECIMAL.1).to_be_bytes()[..], &unscaled[spare..]].concat()
+            [&i32::from(decimals).to_be_bytes()[..], &unscaled[spare..]].concat()
         }
         _ => return None,
     };

@@ -19,7 +19,7 @@ fn ty(text: &str) -> CqlType {
 }
 
 fn column(ty: &CqlType, values: &[Option<Vec<u8>>]) -> ArrayRef {
-    let mut builder = ColumnBuilder::new(ty, values.len());
+    let mut builder = ColumnBuilder::new(ty, DECIMALS, values.len());
     values.iter().for_each(|value| builder.push(value.as_deref()).expect("a value"));
     assert_eq!(builder.len(), values.len());
     let array = builder.finish();
@@ -34,7 +34,7 @@ fn check(text: &str, texts: &[&str]) -> ArrayRef {
     let values = texts.iter().map(|text| Some(value::parse_text(&ty, text).expect("a value")));
     let values: Vec<_> = values.chain([None]).collect();
     let array = column(&ty, &values);
-    assert_eq!(*array.data_type(), arrow_type(&ty));
+    assert_eq!(*array.data_type(), arrow_type(&ty, DECIMALS));
     assert_eq!((array.len(), array.null_count()), (values.len(), 1));
     for (row, value) in values.iter().enumerate() {
         let back = serialized(&ty, &array, row);
@@ -101,9 +101,31 @@ fn decimals_are_exact_or_an_error() {
         ["0.0000001", "1e32", "-1e99", "1.0000000000000000000000000000000000000000001", "1e-2147483647"]
     {
         let bytes = value::parse_text(&CqlType::Decimal, text).expect("a decimal");
-        let error = ColumnBuilder::new(&CqlType::Decimal, 1).push(Some(&bytes)).expect_err(text);
+        let error = ColumnBuilder::new(&CqlType::Decimal, DECIMALS, 1).push(Some(&bytes)).expect_err(text);
         assert!(error.to_string().contains("cannot be read as a number of 38 digits"), "{error}");
     }
+}
+
+#[test]
+fn decimals_have_as_many_digits_behind_the_point_as_is_asked_for() {
+    let texts = ["1.5", "0.000000000000000001", "-2", "99999999999999999999.5"];
+    let ty = ty("map<text, frozen<list<decimal>>>");
+    assert!(format!("{:?}", arrow_type(&ty, 18)).contains("Decimal128(38, 18)"), "also within others");
+    let bytes: Vec<_> =
+        texts.iter().map(|text| value::parse_text(&CqlType::Decimal, text).expect("a decimal")).collect();
+    let mut builder = ColumnBuilder::new(&CqlType::Decimal, 18, 1);
+    bytes.iter().for_each(|value| builder.push(Some(value)).expect("a number"));
+    let (built, at_once) =
+        (builder.finish(), decimal_column(&bytes.iter().map(Some).collect(), 18).expect("numbers"));
+    assert_eq!(*built.data_type(), DataType::Decimal128(38, 18));
+    assert_eq!(&built, &at_once);
+    let unit = 10_i128.pow(18);
+    let expected = [unit * 3 / 2, 1, -2 * unit, 100_000_000_000_000_000_000 * unit - unit / 2];
+    assert_eq!(built.as_primitive::<Decimal128Type>().values()[..], expected);
+    let back = serialized(&CqlType::Decimal, &built, 1).expect("a decimal");
+    assert_eq!(value::to_text(&CqlType::Decimal, &back), "1E-18");
+    let error = ColumnBuilder::new(&CqlType::Decimal, 0, 1).push(Some(&bytes[0])).expect_err("1.5");
+    assert!(error.to_string().contains("0 of them behind the point"), "{error}");
 }
 
 #[test]
@@ -132,15 +154,17 @@ fn decimals_of_any_form_are_the_numbers_that_they_say() {
     for (scale, unscaled, expected) in cases {
         let value = bytes(*scale, unscaled);
         // Last, and with something behind it.
-        let column =
-            decimals(&BinaryArray::from_opt_vec(vec![None, Some(&value), None, Some(&value)]).slice(1, 3));
+        let column = decimal_column(
+            &BinaryArray::from_opt_vec(vec![None, Some(&value), None, Some(&value)]).slice(1, 3),
+            DECIMALS,
+        );
         let found = column.map(|column| {
             assert!(!column.is_null(0) && column.is_null(1));
             let numbers = column.as_primitive::<Decimal128Type>();
             (numbers.value(0), numbers.value(2))
         });
         assert_eq!(found.ok(), expected.map(|number| (number, number)), "scale {scale}, {unscaled:?}");
-        let mut builder = ColumnBuilder::new(&CqlType::Decimal, 1);
+        let mut builder = ColumnBuilder::new(&CqlType::Decimal, DECIMALS, 1);
         assert_eq!(builder.push(Some(&value)).is_ok(), expected.is_some());
     }
 }
@@ -150,7 +174,7 @@ fn collections_are_lists_maps_and_structs() {
     let (one, two) = (1_i32.to_be_bytes(), 2_i32.to_be_bytes());
     let list = value::encode_list([&one[..], &two].into_iter());
     let lists = column(&ty("list<int>"), &[Some(list.clone()), None, Some(vec![0; 4])]);
-    assert_eq!(*lists.data_type(), arrow_type(&ty("set<int>")));
+    assert_eq!(*lists.data_type(), arrow_type(&ty("set<int>"), DECIMALS));
     let lists = lists.as_list::<i32>();
     assert_eq!((lists.value_length(0), lists.is_null(1), lists.value_length(2)), (2, true, 0));
     assert!(!lists.is_null(2), "an empty frozen list is no null");
@@ -201,7 +225,7 @@ fn bytes_that_are_no_value_are_errors() {
         "place",
     ] {
         for bytes in [&long[..], &[0xff; 3]] {
-            let pushed = ColumnBuilder::new(&ty(text), 1).push(Some(bytes));
+            let pushed = ColumnBuilder::new(&ty(text), DECIMALS, 1).push(Some(bytes));
             assert!(pushed.is_err(), "{text} {bytes:?}");
         }
     }
@@ -213,7 +237,7 @@ fn bytes_that_are_no_value_are_errors() {
         ("set<text>", &[0, 0, 0, 1, 0, 0, 0, 1, 0xff]),
         ("tuple<int>", &[0, 0, 0, 4, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff]),
     ] {
-        assert!(ColumnBuilder::new(&ty(text), 1).push(Some(bytes)).is_err(), "{text}");
+        assert!(ColumnBuilder::new(&ty(text), DECIMALS, 1).push(Some(bytes)).is_err(), "{text}");
     }
 }
 

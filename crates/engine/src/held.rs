@@ -1,0 +1,32 @@
+//! `system.memory`: what each core holds memory for, in bytes. What queries compute with is by service level too, in
+//! `system.level_usage`.
+
+use ::schema::CqlType;
+use bytes::Bytes;
+
+use crate::virtual_table::VirtualTable;
+
+/// Memory that is held for something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeldMemory {
+    /// What for.
+    pub purpose: &'static str,
+    /// How much, bytes.
+    pub bytes: u64,
+}
+
+impl HeldMemory {
+    /// The table, for the registry of that core, which adds up those of several front doors.
+    pub fn table(core: usize, held: impl Fn() -> Vec<HeldMemory> + 'static) -> VirtualTable {
+        let columns = [("purpose", CqlType::Text), ("core", CqlType::Int), ("bytes", CqlType::BigInt)];
+        let core = i32::try_from(core).unwrap_or(i32::MAX);
+        let rows = move || held().iter().map(|held| held.row(core)).collect();
+        VirtualTable::new("system", "memory", 1, 1, &columns, rows).of_every_core()
+    }
+
+    fn row(&self, core: i32) -> Vec<Option<Bytes>> {
+        let bytes = i64::try_from(self.bytes).unwrap_or(i64::MAX).to_be_bytes();
+        let cells = [self.purpose.as_bytes(), &core.to_be_bytes(), &bytes];
+        cells.into_iter().map(|cell| Some(Bytes::copy_from_slice(cell))).collect()
+    }
+}

@@ -1,0 +1,92 @@
+//! What the door counts on a core, for `/metrics`, and the memory it holds, for `system.memory`. All of it is counted on the core's
+//! fast lane.
+
+use std::cell::Cell;
+
+use engine::{HeldMemory, Measure, Metric};
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) connections: Cell<u64>,
+    pub(crate) accepted: Cell<u64>,
+    pub(crate) refused: Cell<u64>,
+    pub(crate) auth_failures: Cell<u64>,
+    pub(crate) statements: Cell<u64>,
+    pub(crate) errors: Cell<u64>,
+    pub(crate) received_bytes: Cell<u64>,
+    pub(crate) sent_bytes: Cell<u64>,
+    /// Room of what connections read into and gather answers in.
+    pub(crate) buffer_bytes: Cell<u64>,
+}
+
+/// What is counted for all cores, on the first of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Plans {
+    /// Statements so far whose plan was kept from an earlier one.
+    pub(crate) found: u64,
+    /// Plans kept now.
+    pub(crate) kept: u64,
+    /// What they take, about, bytes.
+    pub(crate) bytes: u64,
+}
+
+/// Adds to a count.
+pub(crate) fn add(count: &Cell<u64>, more: u64) {
+    count.set(count.get() + more);
+}
+
+type Row = (Metric, fn(&Counts, &Plans) -> u64);
+
+static ROWS: [Row; 10] = [
+    (
+        Metric::gauge("fairlane_sql_connections", "SQL connections now, those that log in among them."),
+        |c, _| c.connections.get(),
+    ),
+    (Metric::counter("fairlane_sql_connections_accepted_total", "SQL connections accepted."), |c, _| {
+        c.accepted.get()
+    }),
+    (
+        Metric::counter("fairlane_sql_connections_refused_total", "SQL connections beyond the maximum."),
+        |c, _| c.refused.get(),
+    ),
+    (Metric::counter("fairlane_sql_auth_failures_total", "Refused credentials of SQL clients."), |c, _| {
+        c.auth_failures.get()
+    }),
+    (Metric::counter("fairlane_sql_statements_total", "SQL statements begun."), |c, _| c.statements.get()),
+    (Metric::counter("fairlane_sql_errors_total", "Errors sent to SQL clients."), |c, _| c.errors.get()),
+    (
+        Metric::counter(
+            "fairlane_sql_bytes_received_total",
+            "Bytes read from SQL clients, after decryption.",
+        ),
+        |c, _| c.received_bytes.get(),
+    ),
+    (
+        Metric::counter("fairlane_sql_bytes_sent_total", "Bytes written to SQL clients, before encryption."),
+        |c, _| c.sent_bytes.get(),
+    ),
+    (
+        Metric::gauge("fairlane_sql_plans_kept", "Plans kept for those who send the same text again."),
+        |_, p| p.kept,
+    ),
+    (Metric::counter("fairlane_sql_plans_found_total", "SQL statements whose plan was kept."), |_, p| {
+        p.found
+    }),
+];
+
+impl Counts {
+    pub(crate) fn measures(&self, plans: Plans) -> Vec<Measure> {
+        let measure = |(metric, of): &'static Row| Measure { metric, value: of(self, &plans) as f64 };
+        ROWS.iter().map(measure).collect()
+    }
+
+    pub(crate) fn held(&self, plans: Plans) -> Vec<HeldMemory> {
+        let mut held =
+            vec![HeldMemory { purpose: "buffers of SQL connections", bytes: self.buffer_bytes.get() }];
+        if plans.kept > 0 {
+            held.push(HeldMemory { purpose: "kept plans of SQL, about", bytes: plans.bytes });
+        }
+        held
+    }
+}

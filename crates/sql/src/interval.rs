@@ -1,0 +1,76 @@
+//! Intervals as Postgres writes them: months, days and microseconds, each for itself. (What the library offers takes null for none of them.)
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BinaryArray, StringArray};
+use datafusion::arrow::datatypes::IntervalMonthDayNanoType;
+use pgwire::api::results::FieldFormat;
+
+/// A column of intervals as it is sent: texts, or bytes for the binary format. Of nanoseconds, what is no microsecond is cut off.
+///
+/// # Panics
+/// If it is no such column.
+pub(crate) fn encoded(column: &dyn Array, format: FieldFormat) -> ArrayRef {
+    let intervals = column.as_primitive::<IntervalMonthDayNanoType>().iter();
+    let parts = intervals.map(|interval| interval.map(|i| (i.months, i.days, i.nanoseconds / 1000)));
+    match format {
+        FieldFormat::Text => Arc::new(parts.map(|parts| parts.map(text)).collect::<StringArray>()),
+        FieldFormat::Binary => Arc::new(parts.map(|parts| parts.map(bytes)).collect::<BinaryArray>()),
+    }
+}
+
+fn bytes((months, days, microseconds): (i32, i32, i64)) -> Vec<u8> {
+    [&microseconds.to_be_bytes()[..], &days.to_be_bytes(), &months.to_be_bytes()].concat()
+}
+
+/// As `IntervalStyle = postgres` has it (`EncodeInterval` there): `1 year 2 mons -3 days +04:05:06.7`.
+fn text((months, days, microseconds): (i32, i32, i64)) -> String {
+    let (mut out, mut was_negative) = (String::new(), false);
+    for (value, unit) in [(months / 12, "year"), (months % 12, "mon"), (days, "day")] {
+        if value != 0 {
+            let space = if out.is_empty() { "" } else { " " };
+            let sign = if was_negative && value > 0 { "+" } else { "" };
+            let plural = if value == 1 { "" } else { "s" };
+            let _ = write!(out, "{space}{sign}{value} {unit}{plural}");
+            was_negative = value < 0;
+        }
+    }
+    if microseconds != 0 || out.is_empty() {
+        let space = if out.is_empty() { "" } else { " " };
+        let sign = match microseconds {
+            ..0 => "-",
+            _ if was_negative => "+",
+            _ => "",
+        };
+        let all = microseconds.unsigned_abs();
+        let (seconds, fraction) = (all / 1_000_000, all % 1_000_000);
+        let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let _ = write!(out, "{space}{sign}{hours:02}:{minutes:02}:{seconds:02}");
+        if fraction != 0 {
+            let _ = write!(out, ".{}", format!("{fraction:06}").trim_end_matches('0'));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::text;
+
+    #[test]
+    fn intervals_are_written_as_postgres_writes_them() {
+        let second = 1_000_000;
+        for (parts, expected) in [
+            ((0, 0, 0), "00:00:00"),
+            ((14, 3, 14_706 * second + 700_000), "1 year 2 mons 3 days 04:05:06.7"),
+            ((-14, 3, -second), "-1 years -2 mons +3 days -00:00:01"),
+            ((0, -1, second / 2), "-1 days +00:00:00.5"),
+            ((12, 1, 0), "1 year 1 day"),
+            ((0, 0, i64::MIN), "-2562047788:00:54.775808"),
+            ((-1, 0, 360_000 * second), "-1 mons +100:00:00"),
+        ] {
+            assert_eq!(text(parts), expected);
+        }
+    }
+}
