@@ -8,7 +8,7 @@ use engine::Error;
 use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::response::ErrorResponse;
 
-use crate::dialect;
+use crate::names;
 
 /// An error of a statement or of the whole connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,7 +102,7 @@ impl From<Error> for Failure {
 impl From<DataFusionError> for Failure {
     fn from(error: DataFusionError) -> Failure {
         let failure = plain(&error);
-        let message = dialect::unmarked(&failure.message).into_owned();
+        let message = names::unmarked(&failure.message).into_owned();
         Failure { message, ..failure }
     }
 }

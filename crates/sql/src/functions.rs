@@ -222,7 +222,7 @@ impl ScalarUDFImpl for Timezone {
         let DataType::Timestamp(unit, given) = time.data_type() else {
             return exec_err!("timezone wants a zone and a time");
         };
-        // Whole microseconds are what Postgres has, and more than enough for offsets of whole seconds.
+        // Offsets are whole seconds: what is less stays as it is.
         let second = match unit {
             TimeUnit::Second => 1,
             TimeUnit::Millisecond => 1000,

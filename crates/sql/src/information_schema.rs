@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ::schema::{ColumnKind, TableDef};
+use ::schema::TableDef;
 use async_trait::async_trait;
 use datafusion::arrow::array::{ArrayRef, Int32Array, RecordBatch, RecordBatchOptions, StringArray};
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
@@ -338,12 +338,11 @@ impl InformationSchema {
                 "time" | "timestamp" | "timestamptz" | "interval" => Cell::Number(6),
                 _ => Cell::Null,
             };
-            let position = i32::try_from(place + 1).unwrap_or(i32::MAX);
             let is_nullable = if field.is_nullable() { "YES" } else { "NO" };
             let nulls = |count: usize| vec![Cell::Null; count];
             [
                 located(table),
-                vec![field.name().as_str().into(), Cell::Number(position), Cell::Null, is_nullable.into()],
+                vec![field.name().as_str().into(), position(place), Cell::Null, is_nullable.into()],
                 vec![type_name.into(), Cell::Null, Cell::Null, precision, radix, scale, time],
                 nulls(11),
                 vec![CATALOG.into(), "pg_catalog".into(), own_name.into()],
@@ -367,18 +366,20 @@ impl InformationSchema {
 
     fn key_columns(&self) -> Vec<Row> {
         let of = |table: Arc<TableDef>| {
-            let is_key =
-                |kind: &ColumnKind| matches!(kind, ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..));
-            let keys = table.columns.iter().filter(|column| is_key(&column.kind)).enumerate();
+            let keys = table.partition_key().chain(table.clustering()).enumerate();
             let row = |(place, column): (usize, &::schema::ColumnDef)| {
-                let position = i32::try_from(place + 1).unwrap_or(i32::MAX);
-                let end = [column.name.as_str().into(), Cell::Number(position), Cell::Null];
+                let end = [column.name.as_str().into(), position(place), Cell::Null];
                 [&constraint(&table)[..], &located(&table), &end].concat()
             };
             keys.map(row).collect::<Vec<Row>>()
         };
         self.now().all().flat_map(of).collect()
     }
+}
+
+/// A place as it is counted in SQL, from 1.
+fn position(place: usize) -> Cell {
+    Cell::Number(i32::try_from(place + 1).unwrap_or(i32::MAX))
 }
 
 fn located(table: &TableDef) -> Row {

@@ -29,6 +29,7 @@ mod kept_plans;
 mod known;
 mod login;
 mod memory;
+mod names;
 mod narrowing;
 mod numeric;
 mod outcome;

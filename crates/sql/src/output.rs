@@ -16,7 +16,7 @@ use pgwire::messages::Message;
 use pgwire::messages::data::{DataRow, RowDescription};
 
 use crate::failure::{Failure, state};
-use crate::{dialect, interval, numeric};
+use crate::{interval, names, numeric};
 
 /// The columns of a result, as one client wants them.
 #[derive(Clone, Debug)]
@@ -193,7 +193,7 @@ fn internal(error: datafusion::arrow::error::ArrowError) -> Failure {
 /// The schema as clients see it, with those columns as what they are converted to, or else as texts.
 fn as_converted(schema: &Schema, converted: &[(usize, To)]) -> Schema {
     let one = |(place, field): (usize, &Arc<Field>)| {
-        let name = dialect::shown(field.name());
+        let name = names::shown(field.name());
         match converted.iter().find(|(converted, _)| *converted == place) {
             Some((_, To::Wide(ty))) => Field::new(name, ty.clone(), true),
             Some(_) => Field::new(name, DataType::Utf8, true),

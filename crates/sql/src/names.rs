@@ -1,0 +1,275 @@
+//! What columns are called: as Postgres calls them, `count` and not `count(*)`. DataFusion wants no two columns of the same name; those are told
+//! apart by a mark that [`shown`] takes away again.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    DataType, Expr, Ident, ObjectName, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, Statement,
+    VisitMut, VisitorMut, visit_expressions,
+};
+
+/// Stands between a column's name and what tells it from others of the same name.
+const MARK: char = '\u{1}';
+
+/// A column's name as a client is shown it.
+pub(crate) fn shown(name: &str) -> &str {
+    name.split_once(MARK).map_or(name, |(name, _)| name)
+}
+
+/// A text in which columns may be named, as it is shown.
+pub(crate) fn unmarked(text: &str) -> Cow<'_, str> {
+    if !text.contains(MARK) {
+        return Cow::Borrowed(text);
+    }
+    let mut parts = text.split(MARK);
+    let first = parts.next().unwrap_or_default().to_owned();
+    Cow::Owned(parts.fold(first, |shown, part| shown + part.trim_start_matches(|c: char| c.is_ascii_digit())))
+}
+
+/// Names the columns of a statement's queries, also of those within others.
+pub(crate) fn name_columns(statement: &mut Statement) {
+    let _ = VisitMut::visit(statement, &mut Names { depth: 0 });
+}
+
+/// The last part of a name, behind schemas.
+pub(crate) fn last_part(name: &ObjectName) -> Option<&Ident> {
+    name.0.last().and_then(|part| part.as_ident())
+}
+
+struct Names {
+    /// How many queries it is in.
+    depth: u32,
+}
+
+impl VisitorMut for Names {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        name_query(query, self.depth == 0);
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+}
+
+fn name_query(query: &mut Query, is_outermost: bool) {
+    let orders = query.order_by.as_mut().and_then(|by| match &mut by.kind {
+        OrderByKind::Expressions(orders) => Some(orders),
+        OrderByKind::All(_) => None,
+    });
+    let ordered_by = orders.as_ref().map_or_else(HashSet::new, |orders| columns_within(orders));
+    name_set(&mut query.body, is_outermost, &ordered_by);
+    // What is distinct is ordered by its columns, and DataFusion does not see that an expression is one of them that has got a name.
+    if let SetExpr::Select(select) = &*query.body
+        && select.distinct.is_some()
+        && let Some(orders) = orders
+    {
+        for order in orders {
+            let is_it = |item: &&SelectItem| matches!(item, SelectItem::ExprWithAlias { expr, .. } if *expr == order.expr);
+            if let Some(SelectItem::ExprWithAlias { alias, .. }) = select.projection.iter().find(is_it) {
+                order.expr = Expr::Identifier(alias.clone());
+            }
+        }
+    }
+}
+
+/// Columns that are ordered by, but for those whose bare names may be those of the result: a name given here must not be taken for them.
+fn columns_within(orders: &[OrderByExpr]) -> HashSet<String> {
+    let mut found = HashSet::new();
+    for order in orders.iter().filter(|order| !matches!(order.expr, Expr::Identifier(_))) {
+        let _ = visit_expressions(&order.expr, |expr| {
+            if matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) {
+                found.insert(column_name(expr));
+            }
+            ControlFlow::<()>::Continue(())
+        });
+    }
+    found
+}
+
+fn name_set(set: &mut SetExpr, is_outermost: bool, ordered_by: &HashSet<String>) {
+    match set {
+        SetExpr::Select(select) => name_items(&mut select.projection, is_outermost, ordered_by),
+        SetExpr::SetOperation { left, right, .. } => {
+            name_set(left, is_outermost, ordered_by);
+            name_set(right, is_outermost, ordered_by);
+        }
+        _ => {}
+    }
+}
+
+/// What an item is called, if it has a name by itself: whether it is a column of a table that is named too.
+fn own_name(item: &SelectItem) -> Option<(String, bool)> {
+    match item {
+        SelectItem::UnnamedExpr(expr @ Expr::Identifier(_)) => Some((column_name(expr), false)),
+        SelectItem::UnnamedExpr(expr @ Expr::CompoundIdentifier(_)) => Some((column_name(expr), true)),
+        SelectItem::ExprWithAlias { alias, .. } => Some((folded(alias), false)),
+        _ => None,
+    }
+}
+
+fn name_items(items: &mut [SelectItem], is_outermost: bool, ordered_by: &HashSet<String>) {
+    let is_wildcard =
+        |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    // What a wildcard gives may have the same names. Within other queries names must stay what they are.
+    let beside_wildcard = is_outermost && items.iter().any(is_wildcard);
+    let marked = |place: usize, name: &str| Ident::with_quote('"', format!("{name}{MARK}{place}"));
+    // Names so far, and whether only columns of named tables have them: these DataFusion tells apart by itself.
+    let mut used: HashMap<String, bool> = HashMap::new();
+    let mut seen = HashSet::new();
+    for (place, item) in items.iter_mut().enumerate() {
+        let Some((name, is_qualified)) = own_name(item) else { continue };
+        let is_told_apart = match used.get_mut(&name) {
+            None => {
+                used.insert(name.clone(), is_qualified);
+                true
+            }
+            Some(all_qualified) => {
+                *all_qualified &= is_qualified;
+                *all_qualified
+            }
+        };
+        match item {
+            // That crate's own way of telling columns apart.
+            SelectItem::ExprWithAlias { alias, .. } if alias.value.starts_with("__alias_") => {
+                *alias = marked(place, alias.value.trim_start_matches("__alias_"));
+            }
+            SelectItem::ExprWithAlias { alias, .. } if !is_told_apart => *alias = marked(place, &name),
+            SelectItem::UnnamedExpr(expr) => {
+                let is_new = seen.insert(expr.to_string());
+                if beside_wildcard || !is_told_apart || !is_new {
+                    *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: marked(place, &name) };
+                }
+            }
+            _ => {}
+        }
+    }
+    for (place, item) in items.iter_mut().enumerate() {
+        if let SelectItem::UnnamedExpr(expr) = item
+            && !matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+        {
+            let name = column_name(expr);
+            let is_new = used.insert(name.clone(), false).is_none();
+            let alias = match beside_wildcard || !is_new || ordered_by.contains(&name) {
+                true => marked(place, &name),
+                false => Ident::with_quote('"', name),
+            };
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+        }
+    }
+}
+
+/// A name as it is found: in small letters unless it is quoted.
+fn folded(ident: &Ident) -> String {
+    match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    }
+}
+
+/// What Postgres calls a column that nobody named (`FigureColname` of its parser).
+fn column_name(expr: &Expr) -> String {
+    named(expr).unwrap_or_else(|| "?column?".to_owned())
+}
+
+fn named(expr: &Expr) -> Option<String> {
+    let of_type = |ty: &DataType| {
+        let name = ty.to_string().to_lowercase();
+        let name = name.split(['(', ' ']).next().unwrap_or_default();
+        Some(
+            match name {
+                "int" | "integer" => "int4",
+                "bigint" => "int8",
+                "smallint" => "int2",
+                "real" => "float4",
+                "double" | "float" => "float8",
+                "decimal" => "numeric",
+                "boolean" => "bool",
+                "character" | "char" => "bpchar",
+                other => other,
+            }
+            .to_owned(),
+        )
+    };
+    let some = |name: &str| Some(name.to_owned());
+    match expr {
+        Expr::Identifier(ident) => Some(folded(ident)),
+        Expr::CompoundIdentifier(idents) => idents.last().map(folded),
+        Expr::Function(call) => last_part(&call.name).map(folded),
+        Expr::Cast { expr, data_type, .. } => named(expr).or_else(|| of_type(data_type)),
+        Expr::TypedString(typed) => of_type(&typed.data_type),
+        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => named(inner),
+        Expr::Case { else_result, .. } => else_result.as_deref().and_then(named).or_else(|| some("case")),
+        Expr::Subquery(query) => match query.body.as_select()?.projection.first()? {
+            SelectItem::UnnamedExpr(expr) => named(expr),
+            SelectItem::ExprWithAlias { alias, .. } => Some(folded(alias)),
+            _ => None,
+        },
+        Expr::Exists { .. } => some("exists"),
+        Expr::Array(_) => some("array"),
+        Expr::Extract { .. } => some("extract"),
+        Expr::AtTimeZone { .. } => some("timezone"),
+        Expr::Substring { .. } => some("substring"),
+        Expr::Position { .. } => some("position"),
+        Expr::Trim { .. } => some("btrim"),
+        Expr::Overlay { .. } => some("overlay"),
+        Expr::Ceil { .. } => some("ceil"),
+        Expr::Floor { .. } => some("floor"),
+        Expr::Interval(_) => some("interval"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::Dialect;
+
+    fn names(text: &str) -> Vec<String> {
+        let statements = Dialect::new().parse(text).expect(text);
+        let Statement::Query(query) = &statements[0] else { panic!("a query") };
+        let select = query.body.as_select().expect("a SELECT");
+        let name = |item: &SelectItem| match item {
+            SelectItem::ExprWithAlias { alias, .. } => alias.value.clone(),
+            SelectItem::UnnamedExpr(expr) => column_name(expr),
+            _ => "*".to_owned(),
+        };
+        select.projection.iter().map(name).collect()
+    }
+
+    #[test]
+    fn columns_are_named_as_postgres_names_them() {
+        let text = "SELECT count(*), sum(t.price), 1, price::varchar, CAST('1' AS int), date '2026-01-01', t.a, \
+                    CASE WHEN true THEN 1 END, (SELECT max(x) FROM t), Upper(a), \"Odd\", a + 1, b AS c, \
+                    extract(year FROM b), b AT TIME ZONE 'UTC', EXISTS (SELECT 1 FROM t) FROM t";
+        let expected = [
+            "count", "sum", "?column?", "price", "int4", "date", "a", "case", "max", "upper", "Odd",
+            "?column?", "c", "extract", "timezone", "exists",
+        ];
+        let found = names(text);
+        let shown: Vec<&str> = found.iter().map(|name| shown(name)).collect();
+        assert_eq!(shown, expected);
+        assert_eq!(found.iter().collect::<HashSet<_>>().len(), found.len(), "no two are the same: {found:?}");
+    }
+
+    #[test]
+    fn names_that_are_there_are_left_alone() {
+        assert_eq!(names("SELECT a.id, b.id, x AS y FROM a, b"), ["id", "id", "y"]);
+        assert_eq!(names("SELECT id, b.id FROM a, b"), ["id", "id\u{1}1"]);
+        assert_eq!(names("SELECT id, name AS id FROM a"), ["id", "id\u{1}1"]);
+        assert_eq!(names("SELECT count(*) AS Count, count(id) FROM a"), ["Count", "count\u{1}1"]);
+        assert_eq!(names("SELECT price::int FROM a ORDER BY abs(price - 2)"), ["price\u{1}0"]);
+        assert_eq!(names("SELECT price::int FROM a ORDER BY price"), ["price"]);
+        assert_eq!(unmarked("no field id\u{1}12 in t, x\u{1}3"), "no field id in t, x");
+        assert_eq!(names("SELECT count(*), t.count FROM t"), ["count\u{1}0", "count"]);
+        assert_eq!(names("SELECT id, *, id FROM t"), ["id\u{1}0", "*", "id\u{1}2"]);
+        assert_eq!(names("SELECT id, id FROM t"), ["id", "id\u{1}1"]);
+        assert_eq!(names("SELECT a AS x, b AS x FROM t"), ["x", "x\u{1}1"]);
+    }
+}
