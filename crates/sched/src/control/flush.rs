@@ -6,7 +6,8 @@
 //!    `room`, and corrected by the end, without gains to tune.
 //! 2. *Weight.* The rate is an upper bound; that it is reached, the weight sees to. Rate times what a byte was measured to cost is the
 //!    part of the core (or of its part of the disk, whichever is more) that the flush needs, and the weight is what gets that part of a saturated one.
-//!    Where this is not enough (another process, a byte that costs more), the line of 1 rises, and the weight with it.
+//!    Where this is not enough (another process, a byte that costs more), the line of 1 rises, and the weight with it. Not for what a flush
+//!    is late by at its end, while that is little beside a memtable: then the line stands upright, and what is left is a part of the next one.
 //! 3. *Memory runs out*: `pressure` (see [`super::pressure_ppm`]) lifts the rate, and the weight with its square up to
 //!    [`WEIGHT_MAX`], where the flush wins.
 //! 4. *Nobody writes*: nobody is spared. The rate is lifted.
@@ -17,6 +18,8 @@ use super::{MILLI, PPM, SECOND_NS, UNLIMITED, WEIGHT_MAX, WEIGHT_MIN, scale, sle
 
 /// A flush ends when this part of the memtable that fills meanwhile is still free.
 const RESERVE_OF_MEMTABLE: u64 = 10;
+/// A flush that is late by this part of a memtable does not weigh more for it: half of where pressure begins.
+const LATE_OF_MEMTABLE: u64 = 8;
 /// The longest a paced flush takes, s: a memtable's share of the log is kept as long.
 const LONGEST_S: u64 = 30;
 /// Time constant of the measured rate of writes, ns.
@@ -107,13 +110,16 @@ impl Flush {
         self.flushed_rate = match input.left_bytes > 0 || input.flushed_bytes > 0 {
             true => smooth(self.flushed_rate, flushed, interval_ns, FLUSHED_OVER_NS),
             // With nothing to do no writer waits for it: the next flush starts as if it had kept its rate.
-            false => self.flushed_rate.max(self.needed(&input)),
+            false => self.flushed_rate.max(self.needed(&input, 0)),
         };
-        let needed = self.needed(&input);
+        let needed = self.needed(&input, 0);
         let spared = self.idle_ns < IDLE_NS && input.pressure_ppm == 0;
         let rate = if spared { needed } else { UNLIMITED };
         if input.left_bytes > 0 {
-            let cost_ns = scale(needed, input.cost_ns_per_mib.max(1), 1 << 20);
+            let at_leisure = self.needed(&input, input.memtable_bytes / LATE_OF_MEMTABLE);
+            let steady = scale(self.fill_rate, RESERVE_OF_MEMTABLE, RESERVE_OF_MEMTABLE - 1);
+            let weighed = needed.min(at_leisure.max(steady));
+            let cost_ns = scale(weighed, input.cost_ns_per_mib.max(1), 1 << 20);
             let part_ppm = scale(cost_ns, PPM * NEEDED_PER_MILLE, SECOND_NS * 1000);
             let target = weight_of_part(part_ppm).clamp(WEIGHT_MIN * MILLI, WEIGHT_MAX * MILLI);
             self.weight_milli = slew(self.weight_milli, target, interval_ns, SLEW_OVER_NS);
@@ -125,8 +131,8 @@ impl Flush {
         FlushDecision { rate, weight }
     }
 
-    /// The rate that ends the flush in time.
-    fn needed(&self, input: &FlushInput) -> u64 {
+    /// The rate that ends the flush in time, or late by so many bytes of writes.
+    fn needed(&self, input: &FlushInput, late_bytes: u64) -> u64 {
         let floor = (input.memtable_bytes / LONGEST_S).max(1);
         let reserve = input.memtable_bytes / RESERVE_OF_MEMTABLE;
         let (may_wait, shrinks) = input.may_wait;
@@ -136,7 +142,7 @@ impl Flush {
             _ => input.room_bytes.max(reserve),
         };
         let (now, later) = (input.left_bytes.saturating_sub(may_wait), input.left_bytes.min(may_wait));
-        let line = if now == 0 { 0 } else { scale(now, self.fill_rate, room) };
+        let line = if now == 0 { 0 } else { scale(now, self.fill_rate, room.max(late_bytes)) };
         let back = if later == 0 { 0 } else { scale(shrinks, later, may_wait) };
         line.saturating_add(back).max(floor)
     }
@@ -330,6 +336,32 @@ mod tests {
             let what = format!("noise {noise}, measured {measured}");
             assert_eq!(plant.highest_pressure, 0, "{what}");
             assert!(mean <= needed * measured.max(1000) * 2 / 1000, "{what}: {mean}");
+        }
+    }
+
+    /// A disk that stands still for a while at some place of a flush: the highest weight in the two seconds after.
+    fn highest_weight_after_a_pause(at_per_mille: u64) -> u64 {
+        let (fill, speed) = (20 * MIB, 200 * MIB);
+        let mut plant = Plant::new();
+        plant.run(60, fill, speed, true);
+        while !(at_per_mille..at_per_mille + 10).contains(&(plant.active * 1000 / MEMTABLE)) {
+            plant.step(fill, speed, true);
+        }
+        for _ in 0..8 {
+            plant.step(fill, 0, true);
+        }
+        let weights = (0..100).map(|_| plant.weight_after_a_step(fill, speed));
+        let highest = weights.max().expect("steps");
+        assert_eq!(plant.highest_pressure, 0);
+        highest
+    }
+
+    #[test]
+    fn a_pause_is_no_reason_to_hurry_wherever_in_a_flush_it_falls() {
+        // 20 of 200 MiB/s take a weight of 111; with reserve and surcharge 143.
+        for at_per_mille in [100, 500, 700, 800, 850] {
+            let highest = highest_weight_after_a_pause(at_per_mille);
+            assert!(highest <= 220, "at {at_per_mille} per mille: {highest}");
         }
     }
 
