@@ -259,13 +259,14 @@ fn flush_when_idle() {
     });
 }
 
-/// On a core's fast lane: holds flushes and compactions back in every third phase since 1970, the second of three. In
-/// the next phase what waited is written, in the one after that all is as ever. Whoever measures knows the phases by the same clock.
+/// On a core's fast lane: holds flushes and compactions back in every fourth phase since 1970, the second of four. In
+/// the next phase what waited is flushed, by the end of the one after that it is merged too, and then all is as ever for a
+/// phase. Whoever measures knows the phases by the same clock.
 fn alternate(phase: Duration) {
     let phase_us = i64::try_from(phase.as_micros()).expect("an hour at most");
     again_and_again(move |engine| {
         let now_us = lanes::time::unix_micros();
-        engine.hold_background(now_us.div_euclid(phase_us) % 3 == 1);
+        engine.hold_background(now_us.div_euclid(phase_us) % 4 == 1);
         let left_us = phase_us - now_us.rem_euclid(phase_us);
         Duration::from_micros(left_us.unsigned_abs())
     });

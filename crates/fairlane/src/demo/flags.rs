@@ -17,7 +17,7 @@ fairlane demo flush [flags]        writes beside flushes and compactions, and wh
 fairlane demo compaction [flags]   the space that a major compaction needs
 fairlane demo olap [flags]         queries beside queries: shares, a hard limit, latency beside others
 
-  --quick          under one minute (olap three) instead of some (levels 4, flush 10, compaction 2, olap 7); coarser figures
+  --quick          under one minute (olap three) instead of some (levels 4, flush 15, compaction 2, olap 7); coarser figures
   --shape NAME     slices (default): the batch load reads 100 rows a request;
                    published: single rows, interactive at 20 % of capacity beside 1800 in flight
   --report FILE    the report to open in a browser [report.html]
@@ -27,7 +27,7 @@ fairlane demo olap [flags]         queries beside queries: shares, a hard limit,
   --scale N        of olap: scale of TPC-H [0.05, quick 0.01]
   --seconds N      of olap: length of a phase; those of shares are three times as long [8, quick 2];
                    of flush: length of a phase, whole seconds from 5 to 120 [30, quick 5]
-  --phases N       of flush: phases with controllers, and half as many without [12, quick 6]
+  --phases N       of flush: phases with controllers, and half as many without, 5 at least [16, quick 5]
   --picture FILE   the main figure alone, as an SVG file (levels only)
   --from FILE      run nothing: table and report again from the figures that --json wrote
   --keep           leave the temporary folder behind, with the server's log and data
@@ -223,7 +223,7 @@ mod tests {
         for seconds in ["4", "6.5", "121", "-1"] {
             check(&format!("flush --seconds {seconds}"), Err("whole seconds, 5 to 120"));
         }
-        for phases in ["0", "3", "1001", "2.5"] {
+        for phases in ["0", "4", "1001", "2.5"] {
             check(&format!("flush --phases {phases}"), Err("--phases"));
         }
         check("flush --rows 5", Err("fairlane demo olap"));

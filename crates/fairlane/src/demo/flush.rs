@@ -2,9 +2,9 @@
 //! can take, for minutes, once with the controllers of background work and once without.
 //!
 //! ```text
-//!   running     ███████                 ███████                  the server's own clock, so that both sides know the phases:
-//!   held back          ░░░░░░░░                ░░░░░░░░          of three since 1970 the second,
-//!   catching up                ▒▒▒▒▒▒▒▒                ▒▒▒▒▒▒▒▒  and what waited is written in the third, beside its own
+//!   running     ███████                         ███████          the server's own clock, so that both sides know the phases:
+//!   held back          ░░░░░░░░                        ░░░░░░░░  of four since 1970 the second;
+//!   catching up                ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒                  what waited is flushed in the third, and merged until the fourth ends
 //!   steps      g┆ body g┆ body g┆ body g┆ body g┆ body g┆ body   g: after a change, not counted
 //! ```
 
@@ -38,7 +38,7 @@ const MEMORY_MIB: f64 = 512.0;
 const GUARD_PART: f64 = 0.1;
 /// A guard is not shorter, since both clocks are read a little late.
 const GUARD_S_MIN: f64 = 1.0;
-/// The kinds of phases: with all the work that a server always has; with none; with twice as much.
+/// The kinds of phases: with all the work that a server always has; with none; with that and what waited.
 pub(super) const RUNNING: &str = "running";
 pub(super) const HELD: &str = "held back";
 pub(super) const CATCHING_UP: &str = "catching up";
@@ -46,11 +46,13 @@ pub(super) const CATCHING_UP: &str = "catching up";
 const WARMUP_S: f64 = 1.0;
 /// From asking a load to run to its first request.
 const CONNECT_S: f64 = 0.3;
+/// Phases until the same kind comes again.
+const CYCLE: u32 = 4;
 /// Of what is written while background work runs, what may be while it is held back: what was under way.
 const HELD_PART_MAX: f64 = 0.05;
 
 /// Of so many phases in a row one is running and the next one held back, whichever comes first.
-pub(super) const PHASES_MIN: usize = 4;
+pub(super) const PHASES_MIN: usize = CYCLE as usize + 1;
 
 /// What the command line asked for, of the phases.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -125,9 +127,10 @@ pub(super) fn controlled(stage: &mut Stage) -> Result<Chapter, DemoError> {
     chapter.id = "controlled".into();
     chapter.title = "Flush and compaction paced by their controllers".to_string();
     chapter.what = format!(
-        "An open loop of single-row writes at {:.0} % of what the server can take for long, flushes and compactions included. In every third \
-         phase the server holds these back: what is written waits in memory set aside for that. It is written in the next phase, evenly, which so \
-         has twice the work of a server that is left alone, and is not compared. In the phase after that the server does what it always does.",
+        "An open loop of single-row writes at {:.0} % of what the server can take for long, flushes and compactions included. In every fourth \
+         phase the server holds these back: what is written waits in memory set aside for that. It is flushed in the next phase, evenly, and merged until \
+         the end of the one after that: these two have more work than a server that is left alone, and are not compared. Then the server does what it \
+         always does for a phase.",
         PART * 100.0
     );
     Ok(chapter)
@@ -144,7 +147,7 @@ pub(super) fn uncontrolled(stage: &mut Stage) -> Result<Chapter, DemoError> {
     Ok(chapter)
 }
 
-/// A server that holds background work back in every third phase, and writes over `phases` of them.
+/// A server that holds background work back in every fourth phase, and writes over `phases` of them.
 fn alternating(stage: &mut Stage, controllers: bool, phases: usize) -> Result<Chapter, DemoError> {
     let phase = stage.times.background;
     let rate_per_s = stage.writes_per_s * PART;
@@ -176,7 +179,7 @@ fn lead_s(now_s: f64, phase_s: f64) -> f64 {
 
 /// What kind a phase is of at this moment: the names of kinds begin the names of phases.
 fn kind(at_s: f64, phase_s: f64) -> &'static str {
-    match (at_s / phase_s).floor().rem_euclid(3.0) as u32 {
+    match (at_s / phase_s).floor().rem_euclid(f64::from(CYCLE)) as u32 {
         0 => RUNNING,
         1 => HELD,
         _ => CATCHING_UP,
@@ -268,7 +271,8 @@ mod tests {
 
     #[test]
     fn phases_follow_the_clock() {
-        assert_eq!([90.1, 149.9, 150.1].map(|at_s| kind(at_s, 30.0)), [RUNNING, HELD, CATCHING_UP]);
+        let kinds = [120.1, 179.9, 180.1, 239.9, 240.1].map(|at_s| kind(at_s, 30.0));
+        assert_eq!(kinds, [RUNNING, HELD, CATCHING_UP, CATCHING_UP, RUNNING]);
         for now in [1000.0, 1000.1, 1028.6, 1028.8, 1029.9] {
             let lead = lead_s(now, 30.0);
             let warm = now + lead + WARMUP_S + CONNECT_S;

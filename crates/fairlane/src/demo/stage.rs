@@ -47,7 +47,7 @@ const QUICK: Times = Times {
     settle: 1.0,
     shares: 3.0,
     background: 5.0,
-    background_phases: (6, 4),
+    background_phases: (5, 5),
 };
 const FULL: Times = Times {
     rows: 100_000,
@@ -57,7 +57,7 @@ const FULL: Times = Times {
     settle: 2.0,
     shares: 14.0,
     background: 30.0,
-    background_phases: (12, 6),
+    background_phases: (16, 8),
 };
 
 /// The run so far. Fields are dropped in order: the probe before the server, the folder last.

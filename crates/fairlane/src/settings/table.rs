@@ -281,7 +281,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "hold_background",
         value: "SECONDS|off",
         default: "off",
-        help: "For measuring: flushes and compactions stand still in every third phase of so many seconds since 1970, and catch up in the next.",
+        help: "For measuring: flushes and compactions stand still in every fourth phase of so many seconds since 1970, and catch up in the next two.",
         set: |s, text| {
             let seconds = |text: &str| number(text, 1, 3_600).map(Duration::from_secs);
             put(&mut s.hold_background, unless("off", text, seconds))

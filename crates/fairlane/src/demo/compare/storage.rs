@@ -2,8 +2,8 @@
 //! median of these pairs is what counts: the p99 of one phase alone varies more from pauses of the machine than from anything shown here.
 
 use super::super::compaction::temporary;
-use super::super::figures::{Chapter, Outcome, Window};
-use super::super::flush::{CATCHING_UP, HELD, RUNNING, WRITES};
+use super::super::figures::{Chapter, Outcome, Point, Window};
+use super::super::flush::{CATCHING_UP, HELD, RUNNING, WRITES, written_per_s};
 use super::super::units::{factor, percent, rate, time};
 use super::{Row, judged, ratio};
 
@@ -73,7 +73,7 @@ fn latency_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
     let how = if controllers { "controllers on" } else { "controllers off" };
     let beside = match catching_up.is_empty() {
         true => String::new(),
-        false => format!("; {} while catching up, with twice the work", told(&catching_up)),
+        false => format!("; {} while catching up, with more to do", told(&catching_up)),
     };
     let row = Row {
         what: format!("write p99, running/held back, {how}"),
@@ -92,6 +92,44 @@ fn latency_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
         ..Row::default()
     };
     Some(judged(row, &chapter.windows.iter().collect::<Vec<&Window>>()))
+}
+
+/// The p99 of each second within phases of one kind, µs, in order.
+fn seconds(chapter: &Chapter, kind: &str) -> Vec<f64> {
+    let within = |point: &&Point| {
+        let (begin_s, end_s) = (point.at_s - point.seconds / 2.0, point.at_s + point.seconds / 2.0);
+        let holds = |window: &Window| window.begin_s <= begin_s && end_s <= window.end_s;
+        chapter.windows.iter().any(|window| window.label == kind && holds(window))
+    };
+    let points =
+        chapter.series.iter().filter(|series| series.load == WRITES).flat_map(|series| &series.points);
+    let mut found: Vec<f64> = points.filter(within).map(|point| point.p99_us).collect();
+    found.sort_by(f64::total_cmp);
+    found
+}
+
+/// The same by seconds: a pause of the machine is in one of them, while one of it, or of the disk, marks all of a phase.
+fn seconds_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
+    let [running, held] = [RUNNING, HELD].map(|kind| seconds(chapter, kind));
+    let quarter = |of: &[f64]| of.get(of.len() / 4).copied();
+    let (quiet, quiet_held) = (quarter(&running)?, quarter(&held)?);
+    let (middle, middle_held) = (median(running)?, median(held)?);
+    let value = ratio(Some(middle), Some(middle_held))?;
+    let how = if controllers { "controllers on" } else { "controllers off" };
+    Some(Row {
+        what: format!("the same of single seconds, {how}"),
+        seen: format!("×{}", factor(value)),
+        detail: format!(
+            "{} running, {} held back, medians; ×{} in the quieter quarter, where the machine itself does not pause: {} and {}",
+            time(middle),
+            time(middle_held),
+            factor(ratio(Some(quiet), Some(quiet_held))?),
+            time(quiet),
+            time(quiet_held)
+        ),
+        value,
+        ..Row::default()
+    })
 }
 
 fn throughput_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
@@ -130,11 +168,13 @@ fn work_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
         what: format!("written again by compaction, {how}"),
         seen: format!("×{}", factor(value)),
         detail: format!(
-            "{:.0} flushes wrote {:.0} MB, {:.0} compactions {:.0} MB; the log is not counted",
+            "{:.0} flushes wrote {:.0} MB, {:.0} compactions {:.0} MB: {:.0} MB a second, {:.0} in the phases called running; the log is not counted",
             sum(|p| p.flushes),
             flushed / 1e6,
             sum(|p| p.compactions),
-            compacted / 1e6
+            compacted / 1e6,
+            (flushed + compacted) / 1e6 / chapter.storage.len().max(1) as f64,
+            written_per_s(chapter, RUNNING) / 1e6
         ),
         value,
         ..Row::default()
@@ -173,6 +213,7 @@ pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
     for (id, controllers) in [("controlled", true), ("uncontrolled", false)] {
         let Some(chapter) = outcome.chapter(id) else { continue };
         rows.extend(latency_row(chapter, controllers));
+        rows.extend(seconds_row(chapter, controllers));
         rows.extend(throughput_row(chapter, controllers));
         rows.extend(work_row(chapter, controllers));
     }
@@ -180,7 +221,7 @@ pub(super) fn rows(outcome: &Outcome, rows: &mut Vec<Row>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::figures::{StoragePoint, WindowLoad};
+    use super::super::super::figures::{Series, StoragePoint, WindowLoad};
     use super::*;
 
     fn window(label: &str, p99_us: f64, throughput_per_s: f64) -> Window {
@@ -224,6 +265,26 @@ mod tests {
         let phases = [("running", 300.0, 900.0), ("held back", 100.0, 1000.0)];
         check("controlled", &phases, [(3.0, Some(false)), (0.1, Some(false))]);
         check("uncontrolled", &phases, [(3.0, None), (0.1, None)]);
+    }
+
+    #[test]
+    fn seconds_are_those_whole_within_a_phase() {
+        let phase =
+            |label: &str, begin_s: f64| Window { begin_s, end_s: begin_s + 4.0, ..window(label, 1.0, 1.0) };
+        let point = |at_s: f64, p99_us: f64| Point { at_s, seconds: 1.0, p99_us, ..Point::default() };
+        let running = [(0.2, 9e6), (0.5, 2e3), (1.5, 9e5), (2.5, 3e3), (3.5, 1e3), (3.7, 9e6)];
+        let held = [(4.5, 1e3), (5.5, 1e3), (6.5, 1e3), (7.5, 5e3)];
+        let points = running.into_iter().chain(held).map(|(at_s, p99_us)| point(at_s, p99_us)).collect();
+        let chapter = Chapter {
+            windows: vec![phase(RUNNING, 0.0), phase(HELD, 4.0)],
+            series: vec![Series { load: WRITES.into(), points }],
+            ..Chapter::default()
+        };
+        let row = seconds_row(&chapter, true).expect("both kinds");
+        assert_eq!((row.value, row.met), (2.5, None));
+        assert!(row.detail.contains("×2.00 in the quieter quarter"), "{}", row.detail);
+        let only_one = Chapter { windows: vec![phase(HELD, 4.0)], ..chapter };
+        assert!(seconds_row(&only_one, true).is_none());
     }
 
     #[test]
