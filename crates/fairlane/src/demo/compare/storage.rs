@@ -58,10 +58,11 @@ fn spread(mut ratios: Vec<f64>) -> String {
     }
 }
 
+/// From the least to the most, in parentheses; nothing of one.
 fn range(mut values: Vec<f64>) -> String {
     values.sort_by(f64::total_cmp);
     match (values.first(), values.last()) {
-        (Some(least), Some(most)) if values.len() > 1 => format!("{} to {}", time(*least), time(*most)),
+        (Some(least), Some(most)) if values.len() > 1 => format!(" ({} to {})", time(*least), time(*most)),
         _ => String::new(),
     }
 }
@@ -79,7 +80,7 @@ fn latency_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
         what: format!("write p99, running/held back, {how}"),
         seen: format!("×{}", factor(value)),
         detail: format!(
-            "{}; {} running ({}), {} held back ({}), medians{beside}",
+            "{}; {} running{}, {} held back{}, medians{beside}",
             spread(pairs(chapter)),
             told(&running),
             range(running.clone()),
@@ -290,6 +291,8 @@ mod tests {
     #[test]
     fn pairs_are_told_with_their_spread() {
         assert_eq!(spread(vec![2.0]), "one pair");
+        let both = format!(" ({} to {})", time(2e3), time(3e3));
+        assert_eq!([range(vec![2e3]), range(vec![3e3, 2e3])], [String::new(), both]);
         assert_eq!(spread(vec![2.0, 1.1, 1.3]), "median of 3 pairs, all from ×1.10 to ×2.00");
         let of_eight = (1..=8).rev().map(f64::from).collect();
         assert_eq!(spread(of_eight), "median of 8 pairs, the middle half from ×3.00 to ×6.00");
