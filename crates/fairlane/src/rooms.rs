@@ -259,6 +259,11 @@ fn flush_when_idle() {
     });
 }
 
+/// Phases since 1970 until background work is held back again, where it is held back in some (`hold_background`).
+pub(crate) const HOLD_CYCLE: u32 = 4;
+/// Which of them, from 0.
+pub(crate) const HELD_PHASE: u32 = 1;
+
 /// On a core's fast lane: holds flushes and compactions back in every fourth phase since 1970, the second of four. In
 /// the next phase what waited is flushed, by the end of the one after that it is merged too, and then all is as ever for a
 /// phase. Whoever measures knows the phases by the same clock.
@@ -266,7 +271,8 @@ fn alternate(phase: Duration) {
     let phase_us = i64::try_from(phase.as_micros()).expect("an hour at most");
     again_and_again(move |engine| {
         let now_us = lanes::time::unix_micros();
-        engine.hold_background(now_us.div_euclid(phase_us) % 4 == 1);
+        let place = now_us.div_euclid(phase_us).rem_euclid(i64::from(HOLD_CYCLE));
+        engine.hold_background(place == i64::from(HELD_PHASE));
         let left_us = phase_us - now_us.rem_euclid(phase_us);
         Duration::from_micros(left_us.unsigned_abs())
     });

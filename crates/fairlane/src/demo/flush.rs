@@ -16,6 +16,7 @@ use super::loads::KEYSPACE;
 use super::metrics::now_s;
 use super::server::ADMIN;
 use super::stage::{Stage, Times};
+use crate::rooms::{HELD_PHASE, HOLD_CYCLE};
 
 /// The load in reports.
 pub(super) const WRITES: &str = "writes";
@@ -46,13 +47,11 @@ pub(super) const CATCHING_UP: &str = "catching up";
 const WARMUP_S: f64 = 1.0;
 /// From asking a load to run to its first request.
 const CONNECT_S: f64 = 0.3;
-/// Phases until the same kind comes again.
-const CYCLE: u32 = 4;
 /// Of what is written while background work runs, what may be while it is held back: what was under way.
 const HELD_PART_MAX: f64 = 0.05;
 
 /// Of so many phases in a row one is running and the next one held back, whichever comes first.
-pub(super) const PHASES_MIN: usize = CYCLE as usize + 1;
+pub(super) const PHASES_MIN: usize = HOLD_CYCLE as usize + 1;
 
 /// What the command line asked for, of the phases.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -179,9 +178,9 @@ fn lead_s(now_s: f64, phase_s: f64) -> f64 {
 
 /// What kind a phase is of at this moment: the names of kinds begin the names of phases.
 fn kind(at_s: f64, phase_s: f64) -> &'static str {
-    match (at_s / phase_s).floor().rem_euclid(f64::from(CYCLE)) as u32 {
+    match (at_s / phase_s).floor().rem_euclid(f64::from(HOLD_CYCLE)) as u32 {
         0 => RUNNING,
-        1 => HELD,
+        HELD_PHASE => HELD,
         _ => CATCHING_UP,
     }
 }

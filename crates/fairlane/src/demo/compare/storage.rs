@@ -67,11 +67,15 @@ fn range(mut values: Vec<f64>) -> String {
     }
 }
 
+fn how(controllers: bool) -> &'static str {
+    if controllers { "controllers on" } else { "controllers off" }
+}
+
 fn latency_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
     let value = harm(chapter)?;
     let [running, held, catching_up] = [RUNNING, HELD, CATCHING_UP].map(|kind| p99s(chapter, kind));
     let told = |values: &Vec<f64>| time(median(values.clone()).unwrap_or_default());
-    let how = if controllers { "controllers on" } else { "controllers off" };
+    let how = how(controllers);
     let beside = match catching_up.is_empty() {
         true => String::new(),
         false => format!("; {} while catching up, with more to do", told(&catching_up)),
@@ -116,7 +120,7 @@ fn seconds_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
     let (quiet, quiet_held) = (quarter(&running)?, quarter(&held)?);
     let (middle, middle_held) = (median(running)?, median(held)?);
     let value = ratio(Some(middle), Some(middle_held))?;
-    let how = if controllers { "controllers on" } else { "controllers off" };
+    let how = how(controllers);
     Some(Row {
         what: format!("the same of single seconds, {how}"),
         seen: format!("×{}", factor(value)),
@@ -138,7 +142,7 @@ fn throughput_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
     let done: Vec<f64> = chapter.windows.iter().filter_map(|window| window.throughput(WRITES)).collect();
     let stray = |done: &f64| (done / asked - 1.0).abs();
     let value = done.iter().map(stray).fold(0.0, f64::max);
-    let how = if controllers { "controllers on" } else { "controllers off" };
+    let how = how(controllers);
     let (least, most) =
         (done.iter().copied().fold(f64::INFINITY, f64::min), done.iter().copied().fold(0.0, f64::max));
     let row = Row {
@@ -164,7 +168,7 @@ fn work_row(chapter: &Chapter, controllers: bool) -> Option<Row> {
         |of: fn(&super::super::figures::StoragePoint) -> f64| chapter.storage.iter().map(of).sum::<f64>();
     let (flushed, compacted) = (sum(|p| p.flush_bytes_per_s), sum(|p| p.compaction_bytes_per_s));
     let value = ratio(Some(flushed + compacted), Some(flushed))?;
-    let how = if controllers { "controllers on" } else { "controllers off" };
+    let how = how(controllers);
     Some(Row {
         what: format!("written again by compaction, {how}"),
         seen: format!("×{}", factor(value)),
