@@ -10,6 +10,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,6 +25,10 @@ use crate::world::{File, Mode, Work, World};
 
 /// No record is larger, in bytes.
 pub(crate) const RECORD_BYTES_MAX: usize = 16 << 20;
+
+/// A log that is written now and then is written sooner when this much waits, bytes, or a quarter of a segment: each piece is short for the
+/// lane, and nobody waits for the time that is set.
+const GATHERED_BYTES: u64 = 256 << 10;
 
 /// How long a full disk is left alone before the next try.
 pub(crate) const RETRY_FULL: Duration = Duration::from_secs(1);
@@ -69,7 +74,8 @@ struct State {
     full: Option<Arc<StorageError>>,
     full_elsewhere: Option<Arc<StorageError>>,
     closing: bool,
-    idle: bool,
+    /// So many bytes in `pending` wake the log's task.
+    wake_at: usize,
     active: Option<(Segment, u64)>,
     sealed: VecDeque<Segment>,
     /// To follow the active one, and whether one is being made.
@@ -119,7 +125,7 @@ impl Log {
             full: None,
             full_elsewhere: None,
             closing: false,
-            idle: true,
+            wake_at: 0,
             active: None,
             sealed: recovered.sealed.into(),
             ready: None,
@@ -165,7 +171,8 @@ impl Log {
         state.pending[start..start + 4].copy_from_slice(&(bytes as u32).to_le_bytes());
         state.pending_records += 1;
         state.last += 1;
-        if std::mem::take(&mut state.idle) {
+        if state.pending.len() >= state.wake_at {
+            state.wake_at = usize::MAX;
             self.work.wake();
         }
         Ok(state.last)
@@ -280,7 +287,7 @@ impl Log {
                         () if state.pending_records > 0 => Some(true),
                         () if state.closing => Some(false),
                         () => {
-                            state.idle = true;
+                            state.wake_at = 0;
                             None
                         }
                     }
@@ -289,16 +296,31 @@ impl Log {
             if !more {
                 return;
             }
-            if let Some(every) = self.every
-                && !self.state.borrow().closing
-            {
-                self.world.sleep(every).await;
+            if let Some(every) = self.every {
+                self.gather(every).await;
             }
             if let Err(error) = self.write_batch().await {
                 self.fail(Arc::new(error));
                 return;
             }
         }
+    }
+
+    /// Waits for more records, for so long, or until there are many.
+    async fn gather(&self, every: Duration) {
+        let mut time = self.world.sleep(every);
+        let enough = GATHERED_BYTES.min(self.segment_bytes / 4) as usize;
+        poll_fn(|cx| {
+            let is_time = time.as_mut().poll(cx).is_ready();
+            let state = &mut *self.state.borrow_mut();
+            if is_time || state.closing || state.failed.is_some() || state.pending.len() >= enough {
+                return Poll::Ready(());
+            }
+            state.wake_at = enough;
+            self.work.register(cx);
+            Poll::Pending
+        })
+        .await;
     }
 
     async fn write_batch(self: &Rc<Log>) -> Result<(), StorageError> {

@@ -7,6 +7,7 @@ mod every_step;
 mod faults;
 mod hold;
 mod keeping;
+mod log;
 mod model;
 mod reshard;
 mod runs;

@@ -1,0 +1,38 @@
+//! The commit log that is written now and then.
+
+use std::time::Duration;
+
+use super::*;
+
+const TABLE: TableId = TableId(0);
+
+/// Turns of all tasks, fewer than the shortest sleep of the log here takes.
+const A_WHILE: u32 = 10;
+
+fn put(shard: &Rc<Shard>, number: u64, bytes: usize) {
+    let key = Bytes::from(number.to_be_bytes().to_vec());
+    let mut row = RowBuilder::new(&key, &[], 1);
+    let value = CellValue::Live { value: &vec![7; bytes], expiry: None };
+    row.push(CellRef { column: 1, path: None, timestamp: 1, value });
+    block_on(shard.put(TABLE, number as i64, &key, &row.draft()).expect("taken")).expect("acknowledged");
+}
+
+fn batches_after_a_while(shard: &Rc<Shard>) -> u64 {
+    (0..A_WHILE).for_each(|_| step());
+    shard.stats().log_writes
+}
+
+#[test]
+fn much_that_waits_is_written_before_its_time() {
+    let commit = CommitMode::Periodic { every: Duration::from_secs(3600) };
+    let options = Options { commit, segment_bytes: 64 << 10, memtable_bytes_max: 1 << 20, ..options() };
+    let shard = open(&Arc::new(Sim::new(1)), &options).expect("opens");
+    let before = batches_after_a_while(&shard);
+    put(&shard, 0, 1000);
+    assert_eq!(batches_after_a_while(&shard), before, "a little waits");
+    (1..20).for_each(|number| put(&shard, number, 1000));
+    assert_eq!(batches_after_a_while(&shard), before + 1, "a quarter of a segment does not");
+    put(&shard, 20, 1000);
+    assert_eq!(batches_after_a_while(&shard), before + 1);
+    block_on(shard.shutdown()).expect("closes");
+}
