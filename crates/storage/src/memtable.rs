@@ -248,7 +248,7 @@ impl Memtable {
         let mut near = limit.saturating_sub(out.len());
         let _ = self.buckets.visit(first, last, &mut |_, bucket| {
             match bucket {
-                Bucket::Row(row) => row.prefetch(),
+                Bucket::Row(row) => row.prefetch_all(),
                 Bucket::Other(other) => lanes::prefetch(&**other),
             }
             near = near.saturating_sub(1);

@@ -188,14 +188,15 @@ impl MergeStream {
             None => self.least(),
         };
         let Some((token, key)) = place else { return Ok(None) };
-        let mut here: Vec<&mut Source> =
-            self.sources.iter_mut().filter(|source| source.is_at(token, &key)).collect();
-        let end = here.iter().filter_map(|source| source.more.clone()).min();
+        let going_on =
+            self.sources.iter().filter(|source| source.more.is_some() && source.is_at(token, &key));
+        let end = going_on.filter_map(|source| source.more.clone()).min();
         let covered = going.as_ref().map(|going| {
             let (deletion, ranges) = (going.deletion, going.ranges.clone());
             Partition::Full(Arc::new(Full { deletion, ranges, ..Full::default() }))
         });
-        let taken = here.iter_mut().map(|source| source.take(end.as_deref()));
+        let here = self.sources.iter_mut().filter(|source| source.is_at(token, &key));
+        let taken = here.map(|source| source.take(end.as_deref()));
         let partition = covered.into_iter().chain(taken).reduce(Partition::merge);
         let partition = partition.expect("one source had the key");
         if end.is_some() {

@@ -161,8 +161,12 @@ impl Job {
     /// Writes what is left of a piece. A partition begins with the first piece of which anything is.
     fn add(&self, writer: &mut TableWriter, piece: Piece) {
         let Piece { token, key, partition, first, last } = piece;
-        let purge = self.purge(token, &key);
-        let left = if first { purge.partition(partition) } else { purge.stretch(partition) };
+        let left = match self.purge.is_all_alive(&partition) {
+            // As nearly all are: who else has the key need not be asked.
+            true => Some(partition),
+            false if first => self.purge(token, &key).partition(partition),
+            false => self.purge(token, &key).stretch(partition),
+        };
         if let Some(partition) = left {
             if !writer.is_inside() {
                 writer.begin(token, &key, &partition);

@@ -25,6 +25,24 @@ impl Purge {
         deletion.deleted_at_s >= self.forget_before_s
     }
 
+    /// Whether nothing in a partition is dead or shadowed, so that all is left of it under whatever rule.
+    pub(crate) fn is_all_alive(&self, partition: &Partition) -> bool {
+        match partition {
+            Partition::Single(row) => self.is_alive(row),
+            Partition::Full(full) => {
+                let plain = full.deletion.is_none() && full.ranges.is_empty() && full.rows.len() > 0;
+                plain && full.statics.iter().chain(full.rows.iter()).all(|row| self.is_alive(row))
+            }
+        }
+    }
+
+    fn is_alive(&self, row: &Row) -> bool {
+        let (head, mut cells) = row.open();
+        let marked = head.marker.is_some_and(|marker| marker.is_live(self.now_s));
+        let stays = head.deletion.is_none() && (marked || head.marker.is_none() && !row.is_empty());
+        stays && cells.all(|cell| cell.is_live(self.now_s))
+    }
+
     /// What is left of a partition; `None` when nothing is.
     pub(crate) fn partition(&self, partition: Partition) -> Option<Partition> {
         match partition {

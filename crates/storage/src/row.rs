@@ -114,12 +114,12 @@ impl<'a> Walk<'a> {
 }
 
 /// All but the cells.
-struct Head<'a> {
-    clustering: &'a [u8],
+pub(crate) struct Head<'a> {
+    pub(crate) clustering: &'a [u8],
     flags: u8,
-    timestamp: i64,
-    marker: Option<Liveness>,
-    deletion: Option<Deletion>,
+    pub(crate) timestamp: i64,
+    pub(crate) marker: Option<Liveness>,
+    pub(crate) deletion: Option<Deletion>,
     directory: Range<usize>,
 }
 
@@ -149,6 +149,11 @@ fn clustering_of(row: &[u8]) -> &[u8] {
     let mut walk = Walk { bytes: row, at: 0 };
     walk.string().and_then(|_| walk.string()).expect(CHECKED)
 }
+
+/// Bytes that the processor fetches at a time.
+const CACHE_LINE: usize = 64;
+/// Of a long row the processor sees by itself that it is read in order.
+const LINES_FETCHED: usize = 8;
 
 const CHECKED: &str = "a row is well-formed from the moment it exists";
 
@@ -183,6 +188,14 @@ impl Row {
     #[inline]
     fn head(&self) -> Head<'_> {
         head(&self.0).expect(CHECKED)
+    }
+
+    /// All of it, for who needs more than one thing.
+    #[inline]
+    pub(crate) fn open(&self) -> (Head<'_>, Cells<'_>) {
+        let head = self.head();
+        let cells = Cells::new(&self.0, &head);
+        (head, cells)
     }
 
     /// The key of the partition, if the row carries it.
@@ -227,6 +240,12 @@ impl Row {
     #[inline]
     pub(crate) fn prefetch(&self) {
         self.0.first().into_iter().chain(self.0.last()).for_each(lanes::prefetch);
+    }
+
+    /// The same of all of it, for who reads it through.
+    #[inline]
+    pub(crate) fn prefetch_all(&self) {
+        self.0.iter().step_by(CACHE_LINE).take(LINES_FETCHED).chain(self.0.last()).for_each(lanes::prefetch);
     }
 
     /// Bytes of memory it takes: its own and two reference counts.

@@ -9,9 +9,9 @@
 //! be, and the greatest the least.
 
 use crate::codec::{Malformed, Reader, put_i64, put_u32, put_u64};
-use crate::model::{CellValue, Deletion, Expiry};
+use crate::model::{CellRef, CellValue, Deletion, Expiry};
 use crate::ranges::Ranges;
-use crate::row::Row;
+use crate::row::{Head, Row};
 
 /// Counts and bounds of one file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,28 +61,28 @@ impl Statistics {
     pub(crate) fn add_head(&mut self, deletion: Option<Deletion>, statics: Option<&Row>, ranges: &Ranges) {
         deletion.into_iter().for_each(|deletion| self.deleted(deletion));
         ranges.iter().for_each(|(_, _, deletion)| self.deleted(deletion));
-        statics.into_iter().for_each(|row| self.add_cells(row));
+        statics.into_iter().flat_map(Row::cells).for_each(|cell| self.add_cell(&cell));
     }
 
-    pub(crate) fn add_row(&mut self, row: &Row) {
+    /// Counts a row; its cells are counted one by one.
+    #[inline]
+    pub(crate) fn add_row(&mut self, head: &Head<'_>) {
         self.rows += 1;
-        if let Some(marker) = row.marker() {
+        if let Some(marker) = head.marker {
             self.written(marker.timestamp);
             self.expires(marker.expiry);
         }
-        row.deletion().into_iter().for_each(|deletion| self.deleted(deletion));
-        self.add_cells(row);
+        head.deletion.into_iter().for_each(|deletion| self.deleted(deletion));
     }
 
-    fn add_cells(&mut self, row: &Row) {
-        for cell in row.cells() {
-            self.cells += 1;
-            self.written(cell.timestamp);
-            match cell.value {
-                CellValue::Live { expiry, .. } => self.expires(expiry),
-                CellValue::Dead { deleted_at_s } => {
-                    self.deleted(Deletion { timestamp: cell.timestamp, deleted_at_s });
-                }
+    #[inline]
+    pub(crate) fn add_cell(&mut self, cell: &CellRef<'_>) {
+        self.cells += 1;
+        self.written(cell.timestamp);
+        match cell.value {
+            CellValue::Live { expiry, .. } => self.expires(expiry),
+            CellValue::Dead { deleted_at_s } => {
+                self.deleted(Deletion { timestamp: cell.timestamp, deleted_at_s });
             }
         }
     }

@@ -143,7 +143,10 @@ impl TableWriter {
 
     /// Takes what is ready in whole units of so many bytes, with its place in the file; the rest waits for the next time.
     pub(crate) fn take_whole(&mut self, unit: usize) -> (u64, Vec<u8>) {
-        let rest = self.out.split_off(self.out.len() / unit * unit);
+        let whole = self.out.len() / unit * unit;
+        // With room for as much again: it does not grow by copying.
+        let mut rest = Vec::with_capacity(self.out.capacity());
+        rest.extend(self.out.drain(whole..));
         let taken = self.take();
         self.out = rest;
         taken
@@ -188,8 +191,7 @@ impl TableWriter {
             let clustering = Some(Bytes::copy_from_slice(row.clustering()));
             self.start = Some((BlockStart { token, key, clustering }, plain));
         }
-        self.statistics.add_row(row);
-        self.block.push_row(row);
+        self.block.push_row(row, &mut self.statistics);
     }
 
     /// Whether a partition was begun and not ended.

@@ -38,6 +38,12 @@ impl BitsBuilder {
         }
     }
 
+    /// Empty again, with the memory it has.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        (self.len, self.set) = (0, 0);
+    }
+
     pub(crate) fn any(&self) -> bool {
         self.set > 0
     }

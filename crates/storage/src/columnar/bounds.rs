@@ -52,11 +52,28 @@ fn cut(value: &[u8]) -> &[u8] {
     &value[..value.len().min(KEPT)]
 }
 
+/// The least and the greatest of some values; numbers have the width that was said.
+fn ends<'a>(
+    encoding: ColumnEncoding,
+    mut values: impl Iterator<Item = &'a [u8]>,
+) -> Option<(&'a [u8], &'a [u8])> {
+    let first = values.next()?;
+    let placed = |value| (encoding.place(value), value);
+    let (mut low, mut high) = (placed(first), placed(first));
+    for value in values.map(placed) {
+        if value < low {
+            low = value;
+        } else if value > high {
+            high = value;
+        }
+    }
+    Some((low.1, high.1))
+}
+
 impl BlockBounds {
     pub(crate) fn of_clustering(clustering: &ValuesBuilder) -> BlockBounds {
         let mut bounds = BlockBounds::default();
-        let low = clustering.all().min().unwrap_or_default();
-        let high = clustering.all().max().unwrap_or_default();
+        let (low, high) = ends(ColumnEncoding::Bytes, clustering.all()).unwrap_or_default();
         put_bytes(&mut bounds.clustering, cut(low));
         bounds.clustering.push(u8::from(high.len() > KEPT));
         put_bytes(&mut bounds.clustering, cut(high));
@@ -78,18 +95,13 @@ impl BlockBounds {
         out.push(encoding.code());
         out.push(encoding.number().unwrap_or(0));
         let odd = |value: &[u8]| encoding.number().is_some_and(|width| value.len() != usize::from(width));
-        let order = |left: &&[u8], right: &&[u8]| encoding.compare(left, right);
-        let low = values.present(valid).min_by(order);
-        let high = values.present(valid).max_by(order);
-        match (low, high) {
-            _ if elements || values.present(valid).any(odd) => out.push(UNKNOWN),
-            (Some(low), Some(high)) => {
-                out.push(if high.len() > KEPT { CUT } else { RANGE });
-                put_bytes(out, cut(low));
-                put_bytes(out, cut(high));
-            }
-            _ => out.push(NONE),
+        if elements || values.present(valid).any(odd) {
+            return out.push(UNKNOWN);
         }
+        let Some((low, high)) = ends(encoding, values.present(valid)) else { return out.push(NONE) };
+        out.push(if high.len() > KEPT { CUT } else { RANGE });
+        put_bytes(out, cut(low));
+        put_bytes(out, cut(high));
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
@@ -192,6 +204,34 @@ mod tests {
         }
         let absent = ValueRange { column: 8, ..condition };
         assert!(!may_match(&bounds, all, &[absent]).unwrap(), "a column without values");
+    }
+
+    #[test]
+    fn ends_are_the_least_and_the_greatest() {
+        let check = |encoding: ColumnEncoding, values: &[&[u8]]| {
+            let order = |left: &&[u8], right: &&[u8]| encoding.compare(left, right);
+            let expected = values.iter().copied().min_by(order).zip(values.iter().copied().max_by(order));
+            assert_eq!(ends(encoding, values.iter().copied()), expected, "{values:?}");
+        };
+        let strings: &[&[u8]] =
+            &[b"", b"a", b"a\0", b"abcdefgh", b"abcdefg", b"abcdefgh\0", b"abcdefghi", b"\xff", b"b"];
+        let numbers = [0, -1, 7, i64::MIN, i64::MAX, 300].map(i64::to_be_bytes);
+        let floats = [0.5, -0.0, 0.0, -3.5, f64::NAN, f64::NEG_INFINITY].map(f64::to_be_bytes);
+        let slices = |of: &'static [[u8; 8]]| -> Vec<&[u8]> { of.iter().map(|value| &value[..]).collect() };
+        let (numbers, floats) = (slices(Box::leak(Box::new(numbers))), slices(Box::leak(Box::new(floats))));
+        let kinds = [
+            (ColumnEncoding::Bytes, strings),
+            (ColumnEncoding::Signed(8), &numbers),
+            (ColumnEncoding::Unsigned(8), &numbers),
+            (ColumnEncoding::Float(8), &floats),
+        ];
+        for (encoding, values) in kinds {
+            check(encoding, &[]);
+            for from in 0..values.len() {
+                let turned = [&values[from..], &values[..from]].concat();
+                (1..=turned.len()).for_each(|len| check(encoding, &turned[..len]));
+            }
+        }
     }
 
     #[test]

@@ -5,11 +5,12 @@ use crate::columnar::bounds::BlockBounds;
 use crate::columnar::ints::Ints;
 use crate::columnar::layout::{ColumnLayout, encoding_of};
 use crate::columnar::marks::{MarksBuilder, State};
-use crate::columnar::region::{Kind, Packing, RegionsBuilder};
+use crate::columnar::region::{Kind, Packing, RegionsBuilder, Room};
 use crate::columnar::values::{Lie, ValuesBuilder};
 use crate::model::{CellRef, CellValue, Deletion};
 use crate::ranges::Ranges;
 use crate::row::Row;
+use crate::statistics::Statistics;
 
 /// What is known of a partition beside its rows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,6 +47,11 @@ impl CellsBuilder {
         self.marks.pad(len);
         self.values.pad(len);
     }
+
+    fn clear(&mut self) {
+        self.marks.clear();
+        self.values.clear();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +65,18 @@ struct ColumnBuilder {
 }
 
 impl ColumnBuilder {
+    /// Whether there is anything of the column in this block.
+    fn any(&self) -> bool {
+        self.cells.marks.any() || self.elements.marks.len() > 0
+    }
+
+    fn clear(&mut self) {
+        self.cells.clear();
+        self.starts.clear();
+        self.elements.clear();
+        self.paths.clear();
+    }
+
     fn push(&mut self, row: usize, cell: &CellRef<'_>, row_timestamp: i64) {
         match cell.path {
             None => {
@@ -76,7 +94,7 @@ impl ColumnBuilder {
     }
 }
 
-/// A block being gathered.
+/// A block being gathered. Its memory is kept for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
     tokens: Vec<i64>,
@@ -90,9 +108,11 @@ pub(crate) struct BlockBuilder {
     timestamps: Vec<i64>,
     markers: MarksBuilder,
     deletions: MarksBuilder,
-    /// Ascending.
+    /// Ascending. Of some there may be nothing in this block.
     columns: Vec<ColumnBuilder>,
     bytes: usize,
+    raw: Vec<u8>,
+    room: Room,
 }
 
 /// What the index says of a finished block.
@@ -147,22 +167,25 @@ impl BlockBuilder {
         self.bytes += self.heads.len() - before;
     }
 
-    /// Adds a row to the partition started last.
-    pub(crate) fn push_row(&mut self, row: &Row) {
-        let (index, timestamp) = (self.timestamps.len(), row.timestamp());
-        self.clustering.push(row.clustering());
+    /// Adds a row to the partition started last, and counts it in what is known of the file.
+    pub(crate) fn push_row(&mut self, row: &Row, statistics: &mut Statistics) {
+        let (head, cells) = row.open();
+        statistics.add_row(&head);
+        let (index, timestamp) = (self.timestamps.len(), head.timestamp);
+        self.clustering.push(head.clustering);
         self.timestamps.push(timestamp);
-        self.bytes += row.clustering().len() + SLOT;
-        if let Some(marker) = row.marker() {
+        self.bytes += head.clustering.len() + SLOT;
+        if let Some(marker) = head.marker {
             self.markers.pad(index);
             self.markers.push(State::Live(marker.expiry), marker.timestamp, timestamp);
         }
-        if let Some(deletion) = row.deletion() {
+        if let Some(deletion) = head.deletion {
             self.deletions.pad(index);
             self.deletions.push(State::Dead(deletion.deleted_at_s), deletion.timestamp, timestamp);
         }
         let mut at = 0;
-        for cell in row.cells() {
+        for cell in cells {
+            statistics.add_cell(&cell);
             // Cells ascend, so the search goes on where it stopped.
             while self.columns.get(at).is_some_and(|builder| builder.column < cell.column) {
                 at += 1;
@@ -188,32 +211,32 @@ impl BlockBuilder {
         layouts: &[ColumnLayout],
         out: &mut Vec<u8>,
     ) -> Finished {
-        let mut block = std::mem::take(self);
-        let (parts, rows) = (block.tokens.len(), block.timestamps.len());
-        let mut regions = RegionsBuilder::new(file, packing);
-        let mut raw = Vec::with_capacity(block.bytes);
+        let (parts, rows) = (self.tokens.len(), self.timestamps.len());
+        let mut regions = RegionsBuilder::new(file, packing, &mut self.room);
+        let raw = &mut self.raw;
 
-        block.tokens.iter().for_each(|token| put_i64(&mut raw, *token));
-        Ints::put(&mut raw, &block.firsts);
-        let lie = block.keys.put(&mut raw, None, None);
-        regions.push(Kind::Keys, 0, parts, lie, &raw);
-        if block.heads_count > 0 {
-            regions.push(Kind::Heads, 0, block.heads_count, Lie::Strings, &block.heads);
+        raw.clear();
+        self.tokens.iter().for_each(|token| put_i64(raw, *token));
+        Ints::put(raw, &self.firsts);
+        let lie = self.keys.put(raw, None, None);
+        regions.push(Kind::Keys, 0, parts, lie, raw);
+        if self.heads_count > 0 {
+            regions.push(Kind::Heads, 0, self.heads_count, Lie::Strings, &self.heads);
         }
         if rows > 0 {
             raw.clear();
-            let lie = block.clustering.put(&mut raw, None, None);
-            regions.push(Kind::Clustering, 0, rows, lie, &raw);
+            let lie = self.clustering.put(raw, None, None);
+            regions.push(Kind::Clustering, 0, rows, lie, raw);
             raw.clear();
-            Ints::put(&mut raw, &block.timestamps);
-            for marks in [&mut block.markers, &mut block.deletions] {
+            Ints::put(raw, &self.timestamps);
+            for marks in [&mut self.markers, &mut self.deletions] {
                 marks.pad(rows);
-                marks.put(&mut raw);
+                marks.put(raw);
             }
-            regions.push(Kind::Rows, 0, rows, Lie::Strings, &raw);
+            regions.push(Kind::Rows, 0, rows, Lie::Strings, raw);
         }
-        let mut bounds = BlockBounds::of_clustering(&block.clustering);
-        for column in &mut block.columns {
+        let mut bounds = BlockBounds::of_clustering(&self.clustering);
+        for column in self.columns.iter_mut().filter(|column| column.any()) {
             let encoding = encoding_of(layouts, column.column);
             let number = encoding.number();
             bounds.add(
@@ -223,31 +246,64 @@ impl BlockBuilder {
                 &column.cells.marks.valid,
                 column.paths.len() > 0,
             );
-            put_column(&mut regions, column, rows, number);
+            put_column(&mut regions, raw, column, rows, number);
         }
-        let (directory, crc) = regions.finish(out, (block.continued, block.more), parts, rows);
+        let (directory, crc) = regions.finish(out, (self.continued, self.more), parts, rows);
+        self.clear();
         Finished { directory, crc, rows: rows as u32, bounds }
+    }
+
+    fn clear(&mut self) {
+        let BlockBuilder {
+            tokens,
+            keys,
+            firsts,
+            continued,
+            more,
+            heads,
+            heads_count,
+            clustering,
+            timestamps,
+            markers,
+            deletions,
+            columns,
+            bytes,
+            raw: _,
+            room: _,
+        } = self;
+        [tokens, firsts, timestamps].into_iter().for_each(Vec::clear);
+        [keys, clustering].into_iter().for_each(ValuesBuilder::clear);
+        [markers, deletions].into_iter().for_each(MarksBuilder::clear);
+        heads.clear();
+        columns.iter_mut().for_each(ColumnBuilder::clear);
+        (*continued, *more) = (false, false);
+        (*heads_count, *bytes) = (0, 0);
     }
 }
 
-fn put_column(regions: &mut RegionsBuilder, column: &mut ColumnBuilder, rows: usize, number: Option<u8>) {
-    let mut raw = Vec::new();
+fn put_column(
+    regions: &mut RegionsBuilder<'_>,
+    raw: &mut Vec<u8>,
+    column: &mut ColumnBuilder,
+    rows: usize,
+    number: Option<u8>,
+) {
     let mut put_cells =
         |cells: &mut CellsBuilder, kinds: (Kind, Kind), len: usize, starts: Option<&[i64]>| {
             raw.clear();
             if let Some(starts) = starts {
-                Ints::put(&mut raw, starts);
+                Ints::put(raw, starts);
             }
-            cells.marks.put(&mut raw);
-            regions.push(kinds.0, column.column, len, Lie::Strings, &raw);
+            cells.marks.put(raw);
+            regions.push(kinds.0, column.column, len, Lie::Strings, raw);
             if let Some(paths) = starts.map(|_| &column.paths) {
                 raw.clear();
-                let lie = paths.put(&mut raw, None, None);
-                regions.push(Kind::Paths, column.column, len, lie, &raw);
+                let lie = paths.put(raw, None, None);
+                regions.push(Kind::Paths, column.column, len, lie, raw);
             }
             raw.clear();
-            let lie = cells.values.put(&mut raw, Some(&cells.marks.valid), number);
-            regions.push(kinds.1, column.column, len, lie, &raw);
+            let lie = cells.values.put(raw, Some(&cells.marks.valid), number);
+            regions.push(kinds.1, column.column, len, lie, raw);
         };
     if column.cells.marks.any() {
         column.cells.pad(rows);

@@ -70,6 +70,18 @@ impl ColumnEncoding {
         }
     }
 
+    /// A number that ascends with values, so that those of another number need not be compared: where a number stands, or the first
+    /// eight bytes. Of numbers with the width that was said those with one place are equal.
+    pub(crate) fn place(self, value: &[u8]) -> u64 {
+        if self.number().is_some() {
+            return self.rank(value);
+        }
+        let mut first = [0; 8];
+        let len = value.len().min(8);
+        first[..len].copy_from_slice(&value[..len]);
+        u64::from_be_bytes(first)
+    }
+
     /// The order of two values; numbers have the width that was said.
     pub(crate) fn compare(self, left: &[u8], right: &[u8]) -> Ordering {
         match self.number() {

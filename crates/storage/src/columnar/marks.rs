@@ -77,6 +77,14 @@ impl MarksBuilder {
         self.valid.len()
     }
 
+    /// Empty again, with the memory it has.
+    pub(crate) fn clear(&mut self) {
+        self.valid.clear();
+        self.special.clear();
+        self.own = false;
+        [&mut self.timestamps, &mut self.ttls, &mut self.ends].into_iter().for_each(Vec::clear);
+    }
+
     /// Whether any slot holds anything.
     pub(crate) fn any(&self) -> bool {
         self.valid.any() || self.special.any()

@@ -22,24 +22,31 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Appends the LZ4 block of `raw` and perhaps more; says how many bytes count. `None`: it could not be done.
-pub(crate) fn lz4(raw: &[u8], out: &mut Vec<u8>) -> Option<usize> {
-    let start = out.len();
-    out.resize(start + lz4_flex::block::get_maximum_output_size(raw.len()), 0);
-    lz4_flex::block::compress_into(raw, &mut out[start..]).ok()
+/// The LZ4 block of `raw`, in `room`, which grows to what it may take. `None`: it could not be done.
+pub(crate) fn lz4<'a>(raw: &[u8], room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    have(room, lz4_flex::block::get_maximum_output_size(raw.len()));
+    let len = lz4_flex::block::compress_into(raw, room).ok()?;
+    Some(&room[..len])
+}
+
+/// So many bytes at least. Whatever is in them will be written over.
+fn have(room: &mut Vec<u8>, len: usize) {
+    if room.len() < len {
+        room.resize(len, 0);
+    }
 }
 
 /// As [`lz4`], a frame of Zstd.
-pub(crate) fn zstd(raw: &[u8], out: &mut Vec<u8>) -> Option<usize> {
-    let start = out.len();
-    out.resize(start + zstd::zstd_safe::compress_bound(raw.len()), 0);
-    COMPRESSOR.with_borrow_mut(|kept| {
+pub(crate) fn zstd<'a>(raw: &[u8], room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    have(room, zstd::zstd_safe::compress_bound(raw.len()));
+    let len = COMPRESSOR.with_borrow_mut(|kept| {
         let compressor = match kept {
             Some(compressor) => compressor,
             None => kept.insert(Compressor::new(LEVEL).ok()?),
         };
-        compressor.compress_to_buffer(raw, &mut out[start..]).ok()
-    })
+        compressor.compress_to_buffer(raw, &mut room[..]).ok()
+    })?;
+    Some(&room[..len])
 }
 
 /// The `raw` bytes that an LZ4 block stands for.

@@ -97,49 +97,56 @@ pub(crate) enum Packing {
 
 /// The regions of a block being written.
 #[derive(Debug)]
-pub(crate) struct RegionsBuilder {
+pub(crate) struct RegionsBuilder<'a> {
     file: u64,
     packing: Packing,
+    room: &'a mut Room,
+    count: u32,
+}
+
+/// Memory that regions are built in, block after block.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
     places: Vec<u8>,
     regions: Vec<u8>,
-    count: u32,
+    packed: Vec<u8>,
 }
 
 fn align(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(8), 0);
 }
 
-impl RegionsBuilder {
-    pub(crate) fn new(file: u64, packing: Packing) -> RegionsBuilder {
-        RegionsBuilder { file, packing, places: Vec::new(), regions: Vec::new(), count: 0 }
+impl RegionsBuilder<'_> {
+    pub(crate) fn new(file: u64, packing: Packing, room: &mut Room) -> RegionsBuilder<'_> {
+        room.places.clear();
+        room.regions.clear();
+        RegionsBuilder { file, packing, room, count: 0 }
     }
 
     /// Adds a region; they come in the order of column and kind.
     pub(crate) fn push(&mut self, kind: Kind, column: u32, slots: usize, lie: Lie, raw: &[u8]) {
-        align(&mut self.regions);
-        let start = self.regions.len();
+        let Room { places, regions, packed: room } = &mut *self.room;
+        align(regions);
+        let start = regions.len();
         // It must save an eighth, or reading is cheaper without it.
         let worth = raw.len() - raw.len() / 8;
         let packed = match self.packing {
             _ if raw.len() <= SMALL => None,
             Packing::None => None,
-            Packing::Lz4 => packing::lz4(raw, &mut self.regions).map(|packed| (LZ4, packed)),
-            Packing::Zstd => packing::zstd(raw, &mut self.regions).map(|packed| (ZSTD, packed)),
+            Packing::Lz4 => packing::lz4(raw, room).map(|packed| (LZ4, packed)),
+            Packing::Zstd => packing::zstd(raw, room).map(|packed| (ZSTD, packed)),
         };
-        let (compression, kept) = packed.filter(|(_, packed)| *packed < worth).unwrap_or((RAW, 0));
-        self.regions.truncate(start + kept);
-        if compression == RAW {
-            self.regions.extend_from_slice(raw);
-        }
-        let stored = &self.regions[start..];
+        let (compression, stored) = packed.filter(|(_, packed)| packed.len() < worth).unwrap_or((RAW, raw));
+        regions.extend_from_slice(stored);
+        let stored = &regions[start..];
         let (lie, width) = lie.code();
-        self.places.push(kind as u8);
-        put_u32(&mut self.places, column);
-        put_u32(&mut self.places, slots as u32);
-        self.places.extend_from_slice(&[lie, width, compression]);
-        put_u32(&mut self.places, stored.len() as u32);
-        put_u32(&mut self.places, raw.len() as u32);
-        put_u32(&mut self.places, crc(self.file, stored));
+        places.push(kind as u8);
+        put_u32(places, column);
+        put_u32(places, slots as u32);
+        places.extend_from_slice(&[lie, width, compression]);
+        put_u32(places, stored.len() as u32);
+        put_u32(places, raw.len() as u32);
+        put_u32(places, crc(self.file, stored));
         self.count += 1;
     }
 
@@ -156,11 +163,11 @@ impl RegionsBuilder {
         put_u32(out, parts as u32);
         put_u32(out, rows as u32);
         put_u32(out, self.count);
-        out.extend_from_slice(&self.places);
+        out.extend_from_slice(&self.room.places);
         let directory = out.len() - start;
         let sum = crc(self.file, &out[start..]);
         out.resize(start + directory.next_multiple_of(8), 0);
-        out.extend_from_slice(&self.regions);
+        out.extend_from_slice(&self.room.regions);
         (directory as u32, sum)
     }
 }

@@ -10,6 +10,7 @@ use crate::columnar::{Block, BlockBuilder, HeadRef};
 use crate::model::{CellRef, Deletion, Expiry, Liveness};
 use crate::ranges::{Position, Ranges};
 use crate::row::{Row, RowBuilder};
+use crate::statistics::Statistics;
 use lanes::sim::Random;
 
 const FILE: u64 = 77;
@@ -102,12 +103,16 @@ fn parts(random: &mut Random, odd: u64) -> Vec<Part> {
 }
 
 fn encode(parts: &[Part], packing: Packing) -> (Bytes, Finished) {
-    let mut builder = BlockBuilder::default();
+    encode_with(&mut BlockBuilder::default(), parts, packing)
+}
+
+fn encode_with(builder: &mut BlockBuilder, parts: &[Part], packing: Packing) -> (Bytes, Finished) {
+    let mut statistics = Statistics::default();
     for part in parts {
         let head =
             HeadRef { deletion: part.deletion, statics: part.statics.as_ref(), ranges: Some(&part.ranges) };
         builder.start_part(part.token, &part.key, Some(head));
-        part.rows.iter().for_each(|row| builder.push_row(row));
+        part.rows.iter().for_each(|row| builder.push_row(row, &mut statistics));
         builder.end_part(false);
     }
     let mut out = Vec::new();
@@ -142,6 +147,13 @@ fn check(seed: u64) {
     let wanted = parts(&mut random, odd);
     let packing = [Packing::None, Packing::Lz4, Packing::Zstd][random.below(3) as usize];
     let (bytes, finished) = encode(&wanted, packing);
+    let mut used = BlockBuilder::default();
+    encode_with(&mut used, &parts(&mut random, 4), packing);
+    assert_eq!(
+        encode_with(&mut used, &wanted, packing).0,
+        bytes,
+        "check({seed}): nothing is left of the block before"
+    );
     let read =
         read(bytes.clone(), finished.directory, finished.crc).unwrap_or_else(|_| panic!("check({seed})"));
     assert_eq!(read.len(), wanted.len(), "check({seed})");

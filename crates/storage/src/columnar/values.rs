@@ -71,6 +71,12 @@ impl ValuesBuilder {
         self.ends.len()
     }
 
+    /// Empty again, with the memory it has.
+    pub(crate) fn clear(&mut self) {
+        self.data.clear();
+        self.ends.clear();
+    }
+
     /// Every slot's bytes.
     pub(crate) fn all(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.ends.len()).map(|index| self.get(index))
