@@ -8,6 +8,7 @@ use super::figures::Subject;
 use super::loads::Shape;
 use super::olap::{self, Part};
 use super::{DemoError, flush};
+use crate::settings;
 
 /// What `--help` prints.
 pub(super) const HELP: &str = "fairlane demo: what the server does, shown on this machine with real load
@@ -28,6 +29,8 @@ fairlane demo olap [flags]         queries beside queries: shares, a hard limit,
   --seconds N      of olap: length of a phase; those of shares are three times as long [8, quick 2];
                    of flush: length of a phase, whole seconds from 5 to 120 [30, quick 5]
   --phases N       of flush: phases with controllers, and half as many without, 5 at least [16, quick 5]
+  --commit MODE    of flush: the server's; with periodic:MS no write waits for the disk, and what flushes and compactions
+                   take of the core is seen by itself [batch]
   --picture FILE   the main figure alone, as an SVG file (levels only)
   --from FILE      run nothing: table and report again from the figures that --json wrote
   --keep           leave the temporary folder behind, with the server's log and data
@@ -104,6 +107,14 @@ fn flush_phases(name: &str, text: &str) -> Result<usize, DemoError> {
     })
 }
 
+/// As `fairlane serve` takes it.
+fn commit(name: &str, text: String) -> Result<String, DemoError> {
+    match settings::commit(&text) {
+        Ok(_) => Ok(text),
+        Err(why) => Err(DemoError::Usage(format!("{name}: {why}; not `{text}`."))),
+    }
+}
+
 fn part(word: &str) -> Result<Part, DemoError> {
     let named = Part::WORDS.iter().find(|(name, _)| *name == word);
     named.map(|(_, part)| *part).ok_or_else(|| {
@@ -149,6 +160,7 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
             "--seconds" if subject == Subject::Flush => {
                 options.flush.seconds = Some(flush_seconds(name, &value()?)?);
             }
+            "--commit" => options.flush.commit = Some(commit(name, value()?)?),
             "--phases" => options.flush.phases = Some(flush_phases(name, &value()?)?),
             "--seconds" => options.olap.seconds = Some(positive(name, &value()?, SECONDS_MAX)?),
             "--quick" => options.quick = true,
@@ -169,7 +181,7 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
         return Err(DemoError::Usage(why.to_string()));
     }
     if options.subject != Subject::Flush && options.flush != flush::Asked::default() {
-        let why = "--phases is of the demo of flushes alone: `fairlane demo flush`.";
+        let why = "--phases and --commit are of the demo of flushes alone: `fairlane demo flush`.";
         return Err(DemoError::Usage(why.to_string()));
     }
     if options.from.is_some() && options.subject != Subject::Levels {
@@ -227,6 +239,9 @@ mod tests {
             check(&format!("flush --phases {phases}"), Err("--phases"));
         }
         check("flush --rows 5", Err("fairlane demo olap"));
+        check("flush --commit periodic:100", Ok((false, "report.html", None)));
+        check("flush --commit now", Err("periodic:10, is wanted; not `now`"));
+        check("--commit batch", Err("fairlane demo flush"));
         check("olap --phases 30", Err("fairlane demo flush"));
         check("olap --only cap --rows 5 --scale 0.5 --seconds 2.5", Ok((false, "report.html", None)));
     }

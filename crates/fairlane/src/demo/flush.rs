@@ -53,18 +53,20 @@ const HELD_PART_MAX: f64 = 0.05;
 /// Of so many phases in a row one is running and the next one held back, whichever comes first.
 pub(super) const PHASES_MIN: usize = HOLD_CYCLE as usize + 1;
 
-/// What the command line asked for, of the phases.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What the command line asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Asked {
     /// The length of each.
     pub(super) seconds: Option<f64>,
     /// How many with controllers.
     pub(super) phases: Option<usize>,
+    /// The servers' `--commit`.
+    pub(super) commit: Option<String>,
 }
 
 impl Asked {
     /// These times, but for what was asked for.
-    pub(super) fn times(self, times: Times) -> Times {
+    pub(super) fn times(&self, times: Times) -> Times {
         let background_phases = self
             .phases
             .map_or(times.background_phases, |phases| (phases, phases.div_ceil(2).max(PHASES_MIN)));
@@ -72,13 +74,15 @@ impl Asked {
     }
 }
 
-/// Flags of the server whose capacity is looked for.
-pub(super) fn flags() -> Vec<String> {
-    memory(MEMORY_MIB)
+/// Flags of all servers here, and all of that whose capacity is looked for.
+pub(super) fn flags(asked: &Asked) -> Vec<String> {
+    let memory = [("--memory", format!("{MEMORY_MIB:.0}MiB"))];
+    let commit = asked.commit.iter().map(|commit| ("--commit", commit.clone()));
+    words(memory.into_iter().chain(commit))
 }
 
-fn memory(mib: f64) -> Vec<String> {
-    vec!["--memory".to_string(), format!("{mib:.0}MiB")]
+fn words(flags: impl IntoIterator<Item = (&'static str, String)>) -> Vec<String> {
+    flags.into_iter().flat_map(|(flag, value)| [flag.to_string(), value]).collect()
 }
 
 /// Memory in which a phase of writes waits to be flushed, MiB.
@@ -156,8 +160,8 @@ fn alternating(stage: &mut Stage, controllers: bool, phases: usize) -> Result<Ch
         ("--hold-background", format!("{phase:.0}")),
         ("--hold-memory", format!("{hold_mib:.0}MiB")),
     ];
-    let more = more.into_iter().flat_map(|(flag, value)| [flag.to_string(), value]);
-    stage.restart(&memory(MEMORY_MIB).into_iter().chain(more).collect::<Vec<String>>())?;
+    let flags = [flags(&stage.flush), words(more)].concat();
+    stage.restart(&flags)?;
     let guard = (phase * GUARD_PART).max(GUARD_S_MIN);
     let steps = (0..phases).flat_map(|_| [guard, phase - guard]);
     let steps = steps.map(|seconds| Step { rate_per_s, seconds }).collect();

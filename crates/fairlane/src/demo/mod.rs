@@ -113,7 +113,7 @@ fn show(options: &Options) -> Result<i32, DemoError> {
         command: command(),
         quick: options.quick,
         shape: options.shape.name().to_string(),
-        notes: notes(&machine),
+        notes: notes(options, &machine),
         machine: machine.clone(),
         ..Outcome::default()
     };
@@ -124,7 +124,7 @@ fn show(options: &Options) -> Result<i32, DemoError> {
     let shown = match script(options) {
         Some(script) => {
             planned = script.chapters(options.quick).len();
-            Stage::open(options, machine, folder, stop, &(script.flags)())
+            Stage::open(options, machine, folder, stop, &(script.flags)(options))
                 .and_then(|mut stage| experiments(&mut stage, &script, &mut outcome))
         }
         None => compaction::chapters(options.quick, &machine, &folder, &stop).map(|chapters| {
@@ -186,7 +186,7 @@ type Experiment = fn(&mut Stage) -> Result<figures::Chapter, DemoError>;
 /// How a subject is shown.
 struct Script {
     /// Flags of the first server, beside the usual ones.
-    flags: fn() -> Vec<String>,
+    flags: fn(&Options) -> Vec<String>,
     /// What is done and measured before the chapters.
     prepare: fn(&mut Stage) -> Result<figures::Capacity, DemoError>,
     /// Titles and experiments, in order.
@@ -234,7 +234,7 @@ fn olap_chapters(only: Option<olap::Part>) -> &'static [(&'static str, Experimen
 fn script(options: &Options) -> Option<Script> {
     let script = match options.subject {
         Subject::Levels => Script {
-            flags: Vec::new,
+            flags: |_| Vec::new(),
             prepare: |stage| {
                 stage.prefill()?;
                 stage.capacity()
@@ -243,11 +243,12 @@ fn script(options: &Options) -> Option<Script> {
             quick: 4,
         },
         Subject::Flush => {
-            Script { flags: flush::flags, prepare: flush::capacity, chapters: &FLUSH, quick: FLUSH.len() }
+            let flags = |options: &Options| flush::flags(&options.flush);
+            Script { flags, prepare: flush::capacity, chapters: &FLUSH, quick: FLUSH.len() }
         }
         Subject::Olap => {
             let chapters = olap_chapters(options.olap.only);
-            Script { flags: olap::flags, prepare: olap::prepare, chapters, quick: chapters.len() }
+            Script { flags: |_| olap::flags(), prepare: olap::prepare, chapters, quick: chapters.len() }
         }
         Subject::Compaction => return None,
     };
@@ -329,8 +330,13 @@ fn machine(subject: Subject) -> Machine {
     }
 }
 
-fn notes(machine: &Machine) -> Vec<String> {
+fn notes(options: &Options, machine: &Machine) -> Vec<String> {
     let mut notes = Vec::new();
+    if let Some(commit) = options.flush.commit.as_ref().filter(|commit| commit.as_str() != "batch") {
+        notes.push(format!(
+            "The servers ran with `--commit {commit}`: writes did not wait for the disk, and these figures hold nothing of that."
+        ));
+    }
     if machine.server_cores == machine.load_cores && machine.load_cores.len() < 2 {
         notes.push(
             "There is one core, so server and loads take it from each other: throughput is far below what the server can do, \

@@ -9,6 +9,7 @@ use load::{Second, StopFlag};
 use super::DemoError;
 use super::figures::{Machine, StoragePoint};
 use super::flags::Options;
+use super::flush;
 use super::loads::{KEYSPACE, Shape};
 use super::metrics::{Probe, now_s};
 use super::olap;
@@ -68,6 +69,8 @@ pub(super) struct Stage {
     pub(super) times: Times,
     /// The same of the demo of queries.
     pub(super) olap: olap::Sizes,
+    /// What the command line asked for, of the demo of flushes.
+    pub(super) flush: flush::Asked,
     pub(super) shape: Shape,
     /// Single-row reads a second, found by [`Stage::capacity`].
     pub(super) reads_per_s: f64,
@@ -118,6 +121,7 @@ impl Stage {
             server,
             times: options.flush.times(if options.quick { QUICK } else { FULL }),
             olap: options.olap.sizes(options.quick),
+            flush: options.flush.clone(),
             shape: options.shape,
             reads_per_s: 0.0,
             interactive_per_s: 0.0,

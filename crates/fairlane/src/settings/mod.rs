@@ -6,7 +6,7 @@
 
 mod table;
 
-pub(crate) use table::{Cores, Settings};
+pub(crate) use table::{Cores, Settings, commit};
 
 use std::path::{Path, PathBuf};
 

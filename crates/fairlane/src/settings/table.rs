@@ -508,7 +508,8 @@ fn or_zero(text: &str, read: impl FnOnce(&str) -> Result<u64, String>) -> Result
     Ok(unless("auto", text, read)?.unwrap_or(0))
 }
 
-fn commit(text: &str) -> Result<CommitMode, String> {
+/// What `commit` says.
+pub(crate) fn commit(text: &str) -> Result<CommitMode, String> {
     if text == "batch" {
         return Ok(CommitMode::Batch);
     }
