@@ -27,6 +27,9 @@ pub(crate) const HEAD_RANGES: u8 = 4;
 /// Bytes that a row, or a cell, is taken to need beside its strings.
 const SLOT: usize = 4;
 
+/// The memory of larger blocks, which a few large values make, is not kept, bytes.
+const KEPT_BYTES: usize = 1 << 20;
+
 #[derive(Debug, Default)]
 struct CellsBuilder {
     marks: MarksBuilder,
@@ -254,6 +257,9 @@ impl BlockBuilder {
     }
 
     fn clear(&mut self) {
+        if self.bytes > KEPT_BYTES {
+            return *self = BlockBuilder::default();
+        }
         let BlockBuilder {
             tokens,
             keys,
