@@ -31,6 +31,7 @@ fairlane demo olap [flags]         queries beside queries: shares, a hard limit,
   --phases N       of flush: phases with controllers, and half as many without, 5 at least [16, quick 5]
   --commit MODE    of flush: the server's; with periodic:MS no write waits for the disk, and what flushes and compactions
                    take of the core is seen by itself [batch]
+  --rate N         of flush: writes a second [40 % of what the server takes for long, which is measured first]
   --picture FILE   the main figure alone, as an SVG file (levels only)
   --from FILE      run nothing: table and report again from the figures that --json wrote
   --keep           leave the temporary folder behind, with the server's log and data
@@ -71,6 +72,7 @@ const ROWS_MAX: u64 = 1_000_000_000;
 const SCALE_MAX: f64 = 1000.0;
 const SECONDS_MAX: f64 = 3600.0;
 const PHASES_MAX: usize = 1000;
+const RATE_MAX: f64 = 1e9;
 /// Phases of the demo of flushes: a part of each is not counted, and memtables are to be flushed in the rest; and what is written in one of them waits in memory.
 const FLUSH_SECONDS: RangeInclusive<u32> = 5..=120;
 
@@ -161,6 +163,7 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
                 options.flush.seconds = Some(flush_seconds(name, &value()?)?);
             }
             "--commit" => options.flush.commit = Some(commit(name, value()?)?),
+            "--rate" => options.flush.rate_per_s = Some(positive(name, &value()?, RATE_MAX)?),
             "--phases" => options.flush.phases = Some(flush_phases(name, &value()?)?),
             "--seconds" => options.olap.seconds = Some(positive(name, &value()?, SECONDS_MAX)?),
             "--quick" => options.quick = true,
@@ -181,7 +184,7 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
         return Err(DemoError::Usage(why.to_string()));
     }
     if options.subject != Subject::Flush && options.flush != flush::Asked::default() {
-        let why = "--phases and --commit are of the demo of flushes alone: `fairlane demo flush`.";
+        let why = "--phases, --commit and --rate are of the demo of flushes alone: `fairlane demo flush`.";
         return Err(DemoError::Usage(why.to_string()));
     }
     if options.from.is_some() && options.subject != Subject::Levels {
@@ -240,6 +243,11 @@ mod tests {
         }
         check("flush --rows 5", Err("fairlane demo olap"));
         check("flush --commit periodic:100", Ok((false, "report.html", None)));
+        check("flush --rate 20000", Ok((false, "report.html", None)));
+        for rate in ["0", "-1", "NaN", "inf", "2e9", "many"] {
+            check(&format!("flush --rate {rate}"), Err("--rate wants a number above 0"));
+        }
+        check("--rate 20000", Err("fairlane demo flush"));
         check("flush --commit now", Err("periodic:10, is wanted; not `now`"));
         check("--commit batch", Err("fairlane demo flush"));
         check("olap --phases 30", Err("fairlane demo flush"));

@@ -62,6 +62,8 @@ pub(super) struct Asked {
     pub(super) phases: Option<usize>,
     /// The servers' `--commit`.
     pub(super) commit: Option<String>,
+    /// Writes a second, instead of [`PART`] of capacity.
+    pub(super) rate_per_s: Option<f64>,
 }
 
 impl Asked {
@@ -71,6 +73,17 @@ impl Asked {
             .phases
             .map_or(times.background_phases, |phases| (phases, phases.div_ceil(2).max(PHASES_MIN)));
         Times { background: self.seconds.unwrap_or(times.background), background_phases, ..times }
+    }
+
+    /// Writes a second, of so many that the server can take. Errors: more were asked for, which would wait without end.
+    fn rate_per_s(&self, capacity_per_s: f64) -> Result<f64, DemoError> {
+        match self.rate_per_s {
+            Some(rate) if rate >= capacity_per_s => Err(DemoError::Failed(format!(
+                "The server takes {capacity_per_s:.0} writes a second for long; --rate wants fewer, not {rate:.0}."
+            ))),
+            Some(rate) => Ok(rate),
+            None => Ok(capacity_per_s * PART),
+        }
     }
 }
 
@@ -114,6 +127,7 @@ pub(super) fn capacity(stage: &mut Stage) -> Result<Capacity, DemoError> {
     written.throughput_per_s *= loaded_s / (loaded_s + settling_s);
     stage.writes_per_s = written.throughput_per_s;
     stage.say(&format!("capacity: {:.0} writes/s", stage.writes_per_s));
+    stage.flush.rate_per_s(stage.writes_per_s)?;
     Ok(Capacity { writes: Some(written), ..Capacity::default() })
 }
 
@@ -129,12 +143,13 @@ pub(super) fn controlled(stage: &mut Stage) -> Result<Chapter, DemoError> {
     let mut chapter = alternating(stage, true, stage.times.background_phases.0)?;
     chapter.id = "controlled".into();
     chapter.title = "Flush and compaction paced by their controllers".to_string();
+    let rate_per_s = stage.flush.rate_per_s(stage.writes_per_s)?;
     chapter.what = format!(
-        "An open loop of single-row writes at {:.0} % of what the server can take for long, flushes and compactions included. In every fourth \
+        "An open loop of single-row writes, {rate_per_s:.0} a second: {:.0} % of what the server can take for long, flushes and compactions included. In every fourth \
          phase the server holds these back: what is written waits in memory set aside for that. It is flushed in the next phase, evenly, and merged until \
          the end of the one after that: these two have more work than a server that is left alone, and are not compared. Then the server does what it \
          always does for a phase.",
-        PART * 100.0
+        rate_per_s / stage.writes_per_s * 100.0
     );
     Ok(chapter)
 }
@@ -153,7 +168,7 @@ pub(super) fn uncontrolled(stage: &mut Stage) -> Result<Chapter, DemoError> {
 /// A server that holds background work back in every fourth phase, and writes over `phases` of them.
 fn alternating(stage: &mut Stage, controllers: bool, phases: usize) -> Result<Chapter, DemoError> {
     let phase = stage.times.background;
-    let rate_per_s = stage.writes_per_s * PART;
+    let rate_per_s = stage.flush.rate_per_s(stage.writes_per_s)?;
     let hold_mib = hold_memory_mib(rate_per_s, phase);
     let more = [
         ("--background-controllers", controllers.to_string()),
@@ -263,6 +278,15 @@ fn not_held(chapter: &Chapter) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rate_is_a_part_of_capacity_or_what_was_asked_for() {
+        let rate = |asked| Asked { rate_per_s: asked, ..Asked::default() }.rate_per_s(50_000.0);
+        assert_eq!(rate(None).expect("a part"), 20_000.0);
+        assert_eq!(rate(Some(30_000.0)).expect("less than capacity"), 30_000.0);
+        let refused = rate(Some(50_000.0)).expect_err("it would wait without end").to_string();
+        assert!(refused.contains("takes 50000 writes"), "{refused}");
+    }
 
     #[test]
     fn memory_holds_what_is_held_back() {

@@ -337,6 +337,11 @@ fn notes(options: &Options, machine: &Machine) -> Vec<String> {
             "The servers ran with `--commit {commit}`: writes did not wait for the disk, and these figures hold nothing of that."
         ));
     }
+    if let Some(rate_per_s) = options.flush.rate_per_s {
+        notes.push(format!(
+            "Writes came at {rate_per_s:.0} a second, as `--rate` asked for, whatever part of capacity that is."
+        ));
+    }
     if machine.server_cores == machine.load_cores && machine.load_cores.len() < 2 {
         notes.push(
             "There is one core, so server and loads take it from each other: throughput is far below what the server can do, \
