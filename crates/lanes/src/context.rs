@@ -150,6 +150,11 @@ pub fn on_heavy_lane() -> bool {
     SEAT.with_borrow(Option::is_some)
 }
 
+/// Whether this thread is a fast lane.
+pub(crate) fn on_fast_lane() -> bool {
+    !CORE.get().is_null()
+}
+
 /// Whether this thread works for lanes that run. While they shut down, what is dropped last is not.
 #[must_use]
 pub fn on_lane() -> bool {

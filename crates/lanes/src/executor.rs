@@ -406,6 +406,10 @@ impl Core {
             piece_begins(now_ns);
             in_group(group, || task::run(runnable));
             let after_ns = sys::monotonic_ns();
+            let spent = crate::units::take();
+            if spent > self.shared.most_units.load(Relaxed) {
+                self.most_units(slot, spawned_at, spent);
+            }
             if after_ns.saturating_sub(now_ns) > STALL_NS {
                 self.maybe_stalled(slot, spawned_at, after_ns - now_ns, now_ns - began_ns, after_ns);
             }
@@ -439,6 +443,21 @@ impl Core {
             groups.charge_fast(slot, used_ns, true);
             groups.passed(slot, now_ns);
             groups.settle(slot);
+        }
+    }
+
+    /// Remembers the task poll that spent the most work units, and reports one beyond the bound.
+    #[cold]
+    fn most_units(&self, slot: usize, spawned_at: &'static std::panic::Location<'static>, spent: u32) {
+        self.shared.most_units.store(spent, Relaxed);
+        if spent > crate::UNITS_MAX {
+            let id = self.groups.borrow_mut().id(slot);
+            self.lanes.report(&Report::LongPoll {
+                core: self.shared.index,
+                group: self.lanes.group_name(Group(id)),
+                spawned_at,
+                units: spent,
+            });
         }
     }
 

@@ -334,6 +334,12 @@ impl Lanes {
         self.0.cores.iter().map(|core| core.stalls.load(Relaxed)).sum()
     }
 
+    /// The most work units ([`crate::spend`]) that one task poll of the core's fast lane has spent since the start.
+    #[must_use]
+    pub fn most_units(&self, core: usize) -> u32 {
+        self.core(core).most_units.load(Relaxed)
+    }
+
     /// Times a core's heavy lane was owed the core for 50 ms and got next to nothing: another busy process is on that CPU.
     #[must_use]
     pub fn starved(&self, core: usize) -> u64 {

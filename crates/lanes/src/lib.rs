@@ -41,6 +41,7 @@ mod shared;
 mod sys;
 mod task;
 mod timer;
+mod units;
 mod waits;
 
 pub use call::{CALLS_MAX, Ended, call, try_call};
@@ -57,3 +58,4 @@ pub use pause::{AtPause, at_pause};
 pub use report::{Report, Reporter};
 pub use self_check::WakeUp;
 pub use task::Task;
+pub use units::{UNITS_MAX, UNITS_PER_POLL, spend, spend_bytes};

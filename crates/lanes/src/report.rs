@@ -23,6 +23,17 @@ pub enum Report {
         /// How long, µs.
         piece_us: u64,
     },
+    /// A fast-lane task poll spent more work units than [`crate::UNITS_MAX`]. Reported each time that the maximum of its core rises.
+    LongPoll {
+        /// The core.
+        core: usize,
+        /// Name of the group whose task it was.
+        group: String,
+        /// Where in the source that task was spawned.
+        spawned_at: &'static Location<'static>,
+        /// Work units spent, of about 100 ns.
+        units: u32,
+    },
     /// A heavy lane was owed its core and hardly got it. At most one in ten seconds and core; [`crate::Lanes::starved`]
     /// counts all.
     Starved {
@@ -64,6 +75,12 @@ impl fmt::Display for Report {
             Report::Stall { core, group, spawned_at, piece_us } => write!(
                 f,
                 "stall: {piece_us} us on the fast lane of core {core} by the task of group {group} spawned at {spawned_at}"
+            ),
+            Report::LongPoll { core, group, spawned_at, units } => write!(
+                f,
+                "long poll: {units} work units without a yield on the fast lane of core {core} by the task of group \
+                 {group} spawned at {spawned_at}; the bound is {}",
+                crate::UNITS_MAX
             ),
             Report::Starved { core, cpus, group, times } => write!(
                 f,

@@ -1,6 +1,6 @@
 //! What other threads know of a core: its inbox, whether its fast lane sleeps, and its heavy lane.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::thread::Thread;
@@ -54,6 +54,8 @@ pub(crate) struct CoreShared {
     /// By core called: calls this core may still make to it.
     pub(crate) permits: Box<[Permits]>,
     pub(crate) stalls: AtomicU64,
+    /// The most work units that one fast-lane task poll spent. Written by the fast lane alone.
+    pub(crate) most_units: AtomicU32,
     /// Times a heavy lane was owed the core for long and got nearly nothing of it.
     pub(crate) starved: AtomicU64,
     /// The number of heavy turns that overran so far that a spare was started.
@@ -79,6 +81,7 @@ impl CoreShared {
             registry,
             permits: (0..cores).map(|_| Permits::new()).collect(),
             stalls: AtomicU64::new(0),
+            most_units: AtomicU32::new(0),
             starved: AtomicU64::new(0),
             overruns: AtomicU64::new(0),
             rescues: AtomicU64::new(0),

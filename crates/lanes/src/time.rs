@@ -2,6 +2,7 @@
 //! lanes. A heavy task's sleep is kept by the fast lane of its core.
 
 use std::future::Future;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 pub use std::time::Instant;
@@ -50,16 +51,23 @@ pub async fn sleep(duration: Duration) {
     }
 }
 
-/// Runs `future` for at most this long. On a lane only.
+/// Runs `future` for at most `duration`. On a lane only.
+///
+/// Reads the clock before each poll of `future` but the first, so that a future that wakes itself at once for ever ends in time.
 ///
 /// # Errors
 /// It was not done in time; it has been dropped.
 pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, Elapsed> {
+    let deadline_ns = monotonic_ns().saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     let mut future = std::pin::pin!(future);
     let mut limit = std::pin::pin!(sleep(duration));
+    let mut polled = false;
     std::future::poll_fn(|cx| {
-        if let std::task::Poll::Ready(output) = future.as_mut().poll(cx) {
-            return std::task::Poll::Ready(Ok(output));
+        if std::mem::replace(&mut polled, true) && monotonic_ns() >= deadline_ns {
+            return Poll::Ready(Err(Elapsed));
+        }
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
         }
         limit.as_mut().poll(cx).map(|()| Err(Elapsed))
     })

@@ -309,6 +309,24 @@ fn a_time_limit_ends_what_takes_longer() {
 }
 
 #[test]
+fn a_time_limit_ends_a_future_that_never_waits() {
+    check(1, true, || async {
+        // Wakes itself at each poll, as a reader whose socket is never empty does. Ready at the second poll, after the limit.
+        let mut polls = 0_u32;
+        let busy = std::future::poll_fn(|cx| {
+            polls += 1;
+            let until = lanes::time::now() + Duration::from_millis(3);
+            while lanes::time::now() < until {
+                std::hint::spin_loop();
+            }
+            cx.waker().wake_by_ref();
+            if polls == 2 { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        });
+        lanes::time::timeout(Duration::from_millis(2), busy).await.is_err()
+    });
+}
+
+#[test]
 fn no_cores_is_an_error_that_says_so() {
     let none = Lanes::start(Config { cores: Vec::new(), ..Config::detect() });
     assert!(none.is_err_and(|error| error.to_string().contains("at least one core")));

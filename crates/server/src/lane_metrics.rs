@@ -16,7 +16,11 @@ const SERVER: [(Metric, OfServer); 2] = [
 /// A count of one core, where there is one.
 type OfCore = fn(&Lanes, usize) -> Option<f64>;
 
-const CORES: [(Metric, OfCore); 3] = [
+const CORES: [(Metric, OfCore); 4] = [
+    (
+        Metric::gauge("fairlane_task_poll_units_max", "Most work units spent by one fast-lane task poll."),
+        |lanes, core| Some(f64::from(lanes.most_units(core))),
+    ),
     (
         Metric::counter("fairlane_starved_total", "Times a heavy lane was owed its core and did not get it."),
         |lanes, core| Some(lanes.starved(core) as f64),
