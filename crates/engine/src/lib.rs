@@ -7,6 +7,7 @@
 //! and says so with [`Execution::Pending`].
 
 mod error;
+mod guardrails;
 mod held;
 mod metric;
 mod outcome;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use error::Error;
+pub use guardrails::{GUARDRAILS, Guardrail, GuardrailSpec, Guardrails, Passed};
 pub use held::HeldMemory;
 pub use metric::{Measure, Metric, MetricKind};
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};

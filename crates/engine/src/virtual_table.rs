@@ -1,6 +1,6 @@
 //! Virtual tables: rows made when asked for, such as `system.local`. One registry a core, filled at start.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use ::schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef, TableO
 use bytes::Bytes;
 use uuid::Uuid;
 
+use crate::guardrails::Guardrails;
 use crate::metric::Measure;
 
 /// A row of a virtual table: a cell a column, in the order of the definition's `columns`.
@@ -86,6 +87,7 @@ type MeasureSource = dyn Fn() -> Vec<Measure>;
 pub struct Registry {
     tables: RefCell<BTreeMap<(String, String), VirtualTable>>,
     measures: RefCell<Vec<Rc<MeasureSource>>>,
+    guardrails: OnceCell<Arc<Guardrails>>,
 }
 
 impl Registry {
@@ -110,6 +112,19 @@ impl Registry {
     /// Adds a part's counts: always the same metrics in the same order, and on every core those of the same parts.
     pub fn add_measures(&self, measures: impl Fn() -> Vec<Measure> + 'static) {
         self.measures.borrow_mut().push(Rc::new(measures));
+    }
+
+    /// The limits that statements are checked against.
+    pub fn guardrails(&self) -> &Arc<Guardrails> {
+        self.guardrails.get_or_init(Arc::default)
+    }
+
+    /// Shares the limits of a server, one value for all of its cores. Without it a registry has defaults of its own.
+    ///
+    /// # Panics
+    /// The limits have been used already.
+    pub fn set_guardrails(&self, guardrails: Arc<Guardrails>) {
+        self.guardrails.set(guardrails).expect("guardrails are set before their first use");
     }
 
     /// What all parts count.
