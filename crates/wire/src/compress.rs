@@ -86,6 +86,36 @@ fn check_claim(claimed: usize, compressed: usize, ratio: usize, max: usize) -> R
     Ok(())
 }
 
+/// Returns the length in bytes that a v4 body of `compressed` bytes claims to inflate to. `body` is its beginning.
+///
+/// # Errors
+/// The claim is malformed, beyond `max`, or impossible for so few bytes.
+pub(crate) fn inflated_bytes(
+    compression: Compression,
+    body: &[u8],
+    compressed: usize,
+    max: usize,
+) -> Result<usize, Error> {
+    let (claimed, ratio) = match compression {
+        Compression::None => return Err(Error::CompressionNotNegotiated),
+        // Some drivers set the flag on every message, those without a body included.
+        _ if body.is_empty() => return Ok(0),
+        Compression::Lz4 => {
+            let Some(length) = body.first_chunk::<4>() else {
+                return Err(Error::Decompression("the LZ4 body is shorter than its length field"));
+            };
+            (u32::from_be_bytes(*length) as usize, LZ4_EXPANSION_MAX)
+        }
+        Compression::Snappy => {
+            let length = snap::raw::decompress_len(body)
+                .map_err(|_| Error::Decompression("the Snappy length is malformed"))?;
+            (length, SNAPPY_EXPANSION_MAX)
+        }
+    };
+    check_claim(claimed, compressed, ratio, max)?;
+    Ok(claimed)
+}
+
 /// Inflates a v4 body.
 pub(crate) fn decompress_body(compression: Compression, body: &[u8], max: usize) -> Result<Bytes, Error> {
     match compression {

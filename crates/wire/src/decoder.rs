@@ -1,12 +1,16 @@
-//! From a read buffer to envelopes. Whoever owns the socket appends what arrives to a `BytesMut` and
-//! calls [`Decoder::decode`] until it yields nothing. Uncompressed bodies are slices of that buffer, not
-//! copies. Memory is bounded by the limit on a body: a header is judged as soon as its nine bytes are
-//! there, and no buffer is sized by what a peer merely claims.
+//! From a read buffer to envelopes. The owner of the socket appends what arrives to a `BytesMut` and calls
+//! [`Decoder::step`] until it yields nothing. Uncompressed bodies are slices of that buffer, not copies.
+//!
+//! Memory is bounded by the limit on a body: a header is checked as soon as its nine bytes are there, and no buffer is sized
+//! by a claim of the peer. Time is bounded too: a step takes in at most [`CHUNK_BYTES`] or one segment, and a body above
+//! [`Decoder::set_inline_max`] is neither copied together nor inflated here, but returned as a [`Large`] for the caller to
+//! assemble where long work runs.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::compress::{decompress_body, lz4_block};
+use crate::compress::{decompress_body, inflated_bytes, lz4_block};
 use crate::frame::{Direction, Envelope, Flags, HEADER_BYTES, Header, Limits, check_version_byte};
+use crate::large::{Large, Parts};
 use crate::segment::{self, PAYLOAD_BYTES_MAX, SegmentHeader, TRAILER_BYTES};
 use crate::{Compression, Error, Framing, Version};
 
@@ -24,9 +28,36 @@ pub struct Decoder {
     stream: i16,
     /// Unread envelopes of the last self-contained segment.
     ready: Bytes,
-    /// Parts of an envelope too large for one segment.
-    large: BytesMut,
+    /// Bodies beyond this, bytes as sent or inflated, are returned as [`Decoded::Large`].
+    inline_max: usize,
+    /// Bytes of a large envelope's header that came so far (v5, over several segments).
+    head: BytesMut,
+    /// The large envelope that is coming in.
+    large: Option<Coming>,
 }
+
+/// A large envelope of which some parts have arrived.
+#[derive(Debug)]
+struct Coming {
+    header: Header,
+    parts: Parts,
+}
+
+/// What one step of a [`Decoder`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Decoded {
+    /// No envelope is complete: more bytes must be read.
+    Nothing,
+    /// A chunk of a large envelope was taken in. The next step may find more: a good place to yield.
+    Chunk,
+    /// A whole envelope.
+    Envelope(Envelope),
+    /// An envelope with a body beyond [`Decoder::set_inline_max`].
+    Large(Large),
+}
+
+/// The most that one step takes in of a large v4 body, bytes.
+pub const CHUNK_BYTES: usize = 32 << 10;
 
 impl Decoder {
     /// A decoder of what comes from that side, in [`Framing::Startup`].
@@ -37,8 +68,20 @@ impl Decoder {
             framing: Framing::Startup,
             stream: 0,
             ready: Bytes::new(),
-            large: BytesMut::new(),
+            inline_max: usize::MAX,
+            head: BytesMut::new(),
+            large: None,
         }
+    }
+
+    /// Returns bodies of more than `bytes`, as sent or inflated, as [`Decoded::Large`] from now on.
+    pub fn set_inline_max(&mut self, bytes: usize) {
+        self.inline_max = bytes;
+    }
+
+    /// Declared body length of the large envelope that is coming in, bytes; 0 while none is.
+    pub fn coming_bytes(&self) -> usize {
+        self.large.as_ref().map_or(0, |coming| coming.header.length)
     }
 
     /// Changes the framing of all bytes not yet decoded. A server calls this once it has answered STARTUP
@@ -58,65 +101,112 @@ impl Decoder {
         self.stream
     }
 
-    /// Takes the next envelope out of `input`, or nothing when it is not complete yet. `input` then has
+    /// Takes the next envelope out of `input`, or nothing when it is not complete yet, whatever its size.
+    ///
+    /// # Errors
+    /// As [`Decoder::step`].
+    pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Envelope>, Error> {
+        loop {
+            match self.step(input)? {
+                Decoded::Nothing => return Ok(None),
+                Decoded::Chunk => {}
+                Decoded::Envelope(envelope) => return Ok(Some(envelope)),
+                Decoded::Large(large) => return large.assemble().map(Some),
+            }
+        }
+    }
+
+    /// Takes the next envelope, or a chunk of a large one, out of `input`. Where that is not complete yet, `input` then has
     /// room for at least some of what is missing.
     ///
     /// # Errors
     /// Any framing error. The connection cannot be resynchronized: answer on [`Decoder::last_stream`] and
     /// close it.
-    pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Envelope>, Error> {
+    pub fn step(&mut self, input: &mut BytesMut) -> Result<Decoded, Error> {
         match self.framing {
-            Framing::Startup => self.decode_envelope(input, Compression::None, None),
-            Framing::V4(compression) => self.decode_envelope(input, compression, Some(Version::V4)),
-            Framing::V5 { lz4 } => loop {
-                if !self.ready.is_empty() {
-                    return self.next_of_segment().map(Some);
-                }
-                let Some((header, payload)) = self.next_segment(input, lz4)? else {
-                    return Ok(None);
-                };
-                if header.self_contained {
-                    if !self.large.is_empty() {
+            Framing::Startup => self.step_v4(input, Compression::None, None),
+            Framing::V4(compression) => self.step_v4(input, compression, Some(Version::V4)),
+            Framing::V5 { lz4 } => {
+                if self.ready.is_empty() {
+                    let Some((header, payload)) = self.next_segment(input, lz4)? else {
+                        return Ok(Decoded::Nothing);
+                    };
+                    if !header.self_contained {
+                        return self.add_segment(&payload);
+                    }
+                    if self.large.is_some() || !self.head.is_empty() {
                         return Err(Error::Segment("a large envelope was interrupted"));
                     }
                     self.ready = payload;
-                } else if let Some(envelope) = self.add_large(&payload)? {
-                    return Ok(Some(envelope));
+                    if self.ready.is_empty() {
+                        return Ok(Decoded::Chunk);
+                    }
                 }
-            },
+                self.next_of_segment()
+            }
         }
     }
 
-    /// An unframed envelope at the front of `input`.
-    fn decode_envelope(
+    /// An unframed envelope at the front of `input`, or the next chunk of a large one.
+    fn step_v4(
         &mut self,
         input: &mut BytesMut,
         compression: Compression,
         version: Option<Version>,
-    ) -> Result<Option<Envelope>, Error> {
+    ) -> Result<Decoded, Error> {
+        if let Some(coming) = &mut self.large {
+            let missing = coming.header.length - coming.parts.bytes();
+            if input.len() < missing.min(CHUNK_BYTES) {
+                input.reserve(missing.min(CHUNK_BYTES) - input.len());
+                return Ok(Decoded::Nothing);
+            }
+            coming.parts.push(input.split_to(missing.min(CHUNK_BYTES)).freeze());
+            return self.finish_large(compression);
+        }
         let Some(bytes) = input.first_chunk::<HEADER_BYTES>() else {
             // An old or foreign protocol may never send nine bytes: judge the version by the first four.
             if input.len() >= 4 {
                 self.stream = i16::from_be_bytes([input[2], input[3]]);
                 check_version_byte(input[0], self.from)?;
             }
-            return Ok(None);
+            return Ok(Decoded::Nothing);
         };
         let header = self.header(bytes, version)?;
-        if header.flags.has(Flags::COMPRESSED) && compression == Compression::None {
+        let compressed = header.flags.has(Flags::COMPRESSED);
+        if compressed && compression == Compression::None {
             return Err(Error::CompressionNotNegotiated);
+        }
+        if header.length > self.inline_max {
+            input.advance(HEADER_BYTES);
+            self.large = Some(Coming { header, parts: Parts::default() });
+            return Ok(Decoded::Chunk);
         }
         let total = HEADER_BYTES + header.length;
         if input.len() < total {
             input.reserve((total - input.len()).min(RESERVE_BYTES_MAX));
-            return Ok(None);
+            return Ok(Decoded::Nothing);
         }
         let mut body = input.split_to(total).freeze();
         body.advance(HEADER_BYTES);
-        if header.flags.has(Flags::COMPRESSED) {
-            body = decompress_body(compression, &body, self.limits.body_bytes_max)?;
+        if compressed {
+            let max = self.limits.body_bytes_max;
+            if inflated_bytes(compression, &body, body.len(), max)? > self.inline_max {
+                let mut parts = Parts::default();
+                parts.push(body);
+                return Ok(Decoded::Large(Large::new(header, parts, Some(compression), max)?));
+            }
+            body = decompress_body(compression, &body, max)?;
         }
-        Ok(Some(envelope(header, body)))
+        Ok(Decoded::Envelope(envelope(header, body)))
+    }
+
+    /// Returns the large envelope that is coming in, if it is whole.
+    fn finish_large(&mut self, compression: Compression) -> Result<Decoded, Error> {
+        let whole = |coming: &mut Coming| coming.parts.bytes() == coming.header.length;
+        let Some(Coming { header, parts }) = self.large.take_if(whole) else { return Ok(Decoded::Chunk) };
+        let compression = header.flags.has(Flags::COMPRESSED).then_some(compression);
+        let compression = compression.filter(|_| header.version == Version::V4);
+        Ok(Decoded::Large(Large::new(header, parts, compression, self.limits.body_bytes_max)?))
     }
 
     fn header(&mut self, bytes: &[u8; HEADER_BYTES], version: Option<Version>) -> Result<Header, Error> {
@@ -157,7 +247,7 @@ impl Decoder {
     }
 
     /// The next envelope of a self-contained segment.
-    fn next_of_segment(&mut self) -> Result<Envelope, Error> {
+    fn next_of_segment(&mut self) -> Result<Decoded, Error> {
         let Some(bytes) = self.ready.first_chunk::<HEADER_BYTES>().copied() else {
             return Err(Error::Segment("it ends inside an envelope header"));
         };
@@ -166,34 +256,48 @@ impl Decoder {
         if self.ready.len() < header.length {
             return Err(Error::Segment("a self-contained segment ends inside an envelope"));
         }
-        Ok(envelope(header, self.ready.split_to(header.length)))
+        let body = self.ready.split_to(header.length);
+        if header.length <= self.inline_max {
+            return Ok(Decoded::Envelope(envelope(header, body)));
+        }
+        let mut parts = Parts::default();
+        parts.push(body);
+        Ok(Decoded::Large(Large::new(header, parts, None, self.limits.body_bytes_max)?))
     }
 
-    /// Adds one part of a large envelope; yields it once it is whole.
-    fn add_large(&mut self, part: &[u8]) -> Result<Option<Envelope>, Error> {
-        if part.is_empty() {
+    /// Adds one segment to a large envelope; returns that once it is whole.
+    fn add_segment(&mut self, mut payload: &[u8]) -> Result<Decoded, Error> {
+        if payload.is_empty() {
             return Err(Error::Segment("an empty part of a large envelope"));
         }
-        self.large.extend_from_slice(part);
-        let Some(bytes) = self.large.first_chunk::<HEADER_BYTES>().copied() else {
-            return Ok(None);
-        };
-        let header = self.header(&bytes, Some(Version::V5))?;
-        match self.large.len() - HEADER_BYTES {
-            length if length < header.length => Ok(None),
-            length if length > header.length => {
-                Err(Error::Segment("bytes after the end of a large envelope"))
+        if self.large.is_none() {
+            let taken = payload.len().min(HEADER_BYTES - self.head.len());
+            self.head.extend_from_slice(&payload[..taken]);
+            payload = &payload[taken..];
+            let Some(bytes) = self.head.first_chunk::<HEADER_BYTES>().copied() else {
+                return Ok(Decoded::Chunk);
+            };
+            let header = self.header(&bytes, Some(Version::V5))?;
+            self.head.clear();
+            self.large = Some(Coming { header, parts: Parts::default() });
+        }
+        if let Some(coming) = &mut self.large {
+            if payload.len() > coming.header.length - coming.parts.bytes() {
+                return Err(Error::Segment("bytes after the end of a large envelope"));
             }
-            _ => {
-                let mut body = std::mem::take(&mut self.large).freeze();
-                body.advance(HEADER_BYTES);
-                Ok(Some(envelope(header, body)))
+            coming.parts.copy(payload);
+        }
+        match self.finish_large(Compression::None)? {
+            // One that was cut up without need.
+            Decoded::Large(large) if large.bytes() <= self.inline_max => {
+                large.assemble().map(Decoded::Envelope)
             }
+            decoded => Ok(decoded),
         }
     }
 }
 
-fn envelope(header: Header, body: Bytes) -> Envelope {
+pub(crate) fn envelope(header: Header, body: Bytes) -> Envelope {
     let flags = Flags(header.flags.0 & !Flags::COMPRESSED);
     Envelope { version: header.version, flags, stream: header.stream, opcode: header.opcode, body }
 }

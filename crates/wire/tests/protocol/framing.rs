@@ -47,6 +47,68 @@ fn pieces_of_any_size_give_the_same_envelopes() {
     }
 }
 
+/// Feeds `bytes` in pieces of `step` to a decoder with an inline limit. Returns the envelopes, and which of them were large.
+fn feed_steps(framing: Framing, bytes: &[u8], step: usize, inline_max: usize) -> Vec<(bool, Envelope)> {
+    let mut decoder = Decoder::new(Direction::Request, Limits::default());
+    decoder.set_framing(framing);
+    decoder.set_inline_max(inline_max);
+    let mut input = BytesMut::new();
+    let mut envelopes = Vec::new();
+    for piece in bytes.chunks(step) {
+        input.extend_from_slice(piece);
+        loop {
+            let before = input.len();
+            match decoder.step(&mut input).unwrap() {
+                Decoded::Nothing => break,
+                Decoded::Chunk => {}
+                Decoded::Envelope(envelope) => envelopes.push((false, envelope)),
+                Decoded::Large(large) => {
+                    let (bytes, stream) = (large.bytes(), large.stream());
+                    let envelope = large.assemble().unwrap();
+                    assert_eq!((bytes, stream), (envelope.body.len(), envelope.stream));
+                    envelopes.push((true, envelope));
+                }
+            }
+            assert!(before - input.len() <= (128 << 10) + 64, "one step took {} bytes", before - input.len());
+        }
+    }
+    assert!(input.is_empty());
+    envelopes
+}
+
+#[test]
+fn bodies_beyond_the_inline_limit_are_left_to_the_caller() {
+    let lengths = [0, 100, 3000, 200_000, 5, 1_000_000, 2000];
+    for (version, framing) in FRAMINGS {
+        let bytes = queries(framing, version, &lengths);
+        let whole = feed(Direction::Request, framing, &bytes, bytes.len());
+        for step in [1, 1000, 50_000, bytes.len()] {
+            let stepped = feed_steps(framing, &bytes, step, 2500);
+            let large: Vec<bool> = stepped.iter().map(|(large, _)| *large).collect();
+            assert_eq!(large, lengths.map(|length| length >= 3000), "{framing:?} {step}");
+            let envelopes: Vec<Envelope> = stepped.into_iter().map(|(_, envelope)| envelope).collect();
+            assert_eq!(envelopes, whole, "{framing:?} {step}");
+        }
+    }
+}
+
+#[test]
+fn a_small_body_that_inflates_beyond_the_inline_limit_is_left_to_the_caller() {
+    for compression in [Compression::Lz4, Compression::Snappy] {
+        let framing = Framing::V4(compression);
+        let mut encoder = encoder(Direction::Request, Version::V4, framing);
+        let text = "a".repeat(1 << 20);
+        let query = Query { text: &text, params: QueryParams::default() };
+        encoder.request(1, &Request::Query(query)).unwrap();
+        let bytes = encoder.finish().split();
+        assert!(bytes.len() < 64 << 10);
+        for inline_max in [1 << 10, 65 << 10] {
+            let envelopes = feed_steps(framing, &bytes, bytes.len(), inline_max);
+            assert!(matches!(&envelopes[..], [(true, envelope)] if envelope.body.len() > 1 << 20));
+        }
+    }
+}
+
 #[test]
 fn truncation_at_every_byte_yields_no_message_and_no_error() {
     for (version, framing) in FRAMINGS {
