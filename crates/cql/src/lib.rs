@@ -13,7 +13,7 @@ mod words;
 
 pub use ast::Statement;
 pub use error::SyntaxError;
-pub use print::{create_keyspace, create_table, create_type};
+pub use print::{Masked, create_keyspace, create_table, create_type};
 
 /// The longest statement that is read, in bytes. A native-protocol frame is no larger than this by default.
 pub const TEXT_BYTES_MAX: usize = 16 << 20;
@@ -26,10 +26,22 @@ pub const DEPTH_MAX: u32 = 64;
 /// The most bind markers in a statement: the protocol counts values in 16 bits.
 pub const MARKERS_MAX: u32 = 65_535;
 
+/// The most tokens in a statement: 65,535 bind markers with commas and names fit. A token costs at most about 200 bytes of tree,
+/// so that a statement of 16 MiB takes 50 MiB rather than 2 GiB.
+pub const TOKENS_MAX: u32 = 1 << 18;
+
 /// Reads one statement, with or without a `;` after it.
 ///
 /// # Errors
 /// Where the text is no CQL, or exceeds one of the limits above.
 pub fn parse(text: &str) -> Result<Statement, SyntaxError> {
+    parser::parse(text).map(|(statement, _)| statement)
+}
+
+/// As [`parse`], with the number of tokens read: the measure of the tree's size and of the work on it.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_counted(text: &str) -> Result<(Statement, u32), SyntaxError> {
     parser::parse(text)
 }

@@ -107,3 +107,13 @@ fn markers_are_numbered_in_the_order_of_the_text() {
     };
     assert_eq!(Statement::Select(select).bind_marker_count(), 5);
 }
+
+#[test]
+fn tokens_are_bounded() {
+    let of = |terms: usize| format!("SELECT a FROM t WHERE a IN ({}1)", "'',".repeat(terms));
+    let (_, tokens) = cql::parse_counted(&of(65_535)).expect("as many terms as there are bind markers");
+    assert_eq!(tokens, 2 * 65_535 + 10);
+    let error = cql::parse(&of(200_000)).expect_err("too many");
+    assert!(error.message.contains("more than 262144 words"), "{error}");
+    assert_eq!(cql::TOKENS_MAX, 262_144, "the number in the message");
+}

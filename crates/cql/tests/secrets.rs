@@ -29,3 +29,20 @@ fn passwords_are_masked() {
         check(text);
     }
 }
+
+#[test]
+fn masked_statements_show_no_literal() {
+    let check = |text: &str, expected: &str| {
+        let statement = cql::parse(text).expect("the text is CQL");
+        assert_eq!(cql::Masked(&statement).to_string(), expected);
+        assert_eq!(cql::parse(&statement.to_string()).as_ref(), Ok(&statement), "printing is as before");
+    };
+    check(
+        "INSERT INTO t (a, b, c) VALUES (1, 'secret', {'x': 0xff}) USING TTL 5",
+        "INSERT INTO t (a, b, c) VALUES (?, ?, {?: ?}) USING TTL ?",
+    );
+    check(
+        "SELECT a FROM t WHERE a IN (1.5, ?) AND b = true LIMIT 3",
+        "SELECT a FROM t WHERE a IN (?, ?) AND b = ? LIMIT ?",
+    );
+}

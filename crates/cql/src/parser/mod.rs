@@ -24,12 +24,16 @@ use crate::ast::{QualifiedName, Statement};
 use crate::error::SyntaxError;
 use crate::lexer::{Kind, Lexer, Token};
 use crate::words::is_reserved;
-use crate::{DEPTH_MAX, MARKERS_MAX, TEXT_BYTES_MAX};
+use crate::{DEPTH_MAX, MARKERS_MAX, TEXT_BYTES_MAX, TOKENS_MAX};
+
+/// The reason why a statement of more than [`TOKENS_MAX`] tokens is refused.
+const TOO_MANY_TOKENS: &str =
+    "more than 262144 words, values and signs: send values as bind markers, or several statements";
 
 type Result<T> = std::result::Result<T, SyntaxError>;
 
 /// Reads one statement, with or without a `;` at its end.
-pub(crate) fn parse(text: &str) -> Result<Statement> {
+pub(crate) fn parse(text: &str) -> Result<(Statement, u32)> {
     if text.len() > TEXT_BYTES_MAX {
         let message = format!("statement of {} bytes; the most is {TEXT_BYTES_MAX}", text.len());
         return Err(SyntaxError { message, line: 1, column: 0 });
@@ -43,7 +47,7 @@ pub(crate) fn parse(text: &str) -> Result<Statement> {
     if parser.markers > 0 && !takes_markers(&statement) {
         return Err(parser.error("bind markers are not allowed in this statement"));
     }
-    Ok(statement)
+    Ok((statement, parser.tokens))
 }
 
 fn takes_markers(statement: &Statement) -> bool {
@@ -65,13 +69,14 @@ struct Parser<'a> {
     markers: u32,
     depth: u32,
     operations: u32,
+    tokens: u32,
 }
 
 impl<'a> Parser<'a> {
     fn new(text: &'a str) -> Parser<'a> {
         let mut lexer = Lexer::new(text);
         let current = lexer.next();
-        Parser { lexer, current, markers: 0, depth: 0, operations: 0 }
+        Parser { lexer, current, markers: 0, depth: 0, operations: 0, tokens: 0 }
     }
 
     fn statement(&mut self) -> Result<Statement> {
@@ -125,6 +130,10 @@ impl<'a> Parser<'a> {
     fn advance(&mut self) -> Token<'a> {
         let token = self.current;
         self.current = self.lexer.next();
+        self.tokens += 1;
+        if self.tokens > TOKENS_MAX {
+            self.current.kind = Kind::Error(TOO_MANY_TOKENS);
+        }
         token
     }
 

@@ -10,6 +10,7 @@ mod expression;
 mod schema;
 mod term;
 
+use std::cell::Cell;
 use std::fmt::{self, Display, Formatter, Write};
 
 use crate::ast::{Describe, DescribeTarget, OptionValue, QualifiedName, Statement};
@@ -29,6 +30,33 @@ impl Display for Statement {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         statement(f, self, Secrets::Masked)
     }
+}
+
+thread_local! {
+    /// Whether literals are printed as `?`.
+    static MASKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A statement as CQL without its data: `?` for each literal and `*****` for passwords. For logs.
+#[derive(Debug)]
+pub struct Masked<'a>(pub &'a Statement);
+
+impl Display for Masked<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        struct Unmask(bool);
+        impl Drop for Unmask {
+            fn drop(&mut self) {
+                MASKS.set(self.0);
+            }
+        }
+        let _unmask = Unmask(MASKS.replace(true));
+        self.0.fmt(f)
+    }
+}
+
+/// Whether a [`Masked`] statement is being printed.
+fn masks_literals() -> bool {
+    MASKS.get()
 }
 
 impl Statement {

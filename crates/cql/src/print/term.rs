@@ -61,6 +61,7 @@ pub(super) fn function_name(f: &mut Formatter<'_>, name: &QualifiedName) -> fmt:
 impl Display for Literal {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
+            _ if super::masks_literals() => f.write_char('?'),
             Literal::Integer(digits) | Literal::Float(digits) => f.write_str(digits),
             Literal::String(text) => Quoted(text).fmt(f),
             Literal::Boolean(value) => value.fmt(f),
