@@ -113,6 +113,9 @@ fn tokens_are_bounded() {
     let of = |terms: usize| format!("SELECT a FROM t WHERE a IN ({}1)", "'',".repeat(terms));
     let (_, tokens) = cql::parse_counted(&of(65_535)).expect("as many terms as there are bind markers");
     assert_eq!(tokens, 2 * 65_535 + 10);
+    assert_eq!(cql::count_tokens(&of(65_535)), Ok(tokens));
+    let error = cql::count_tokens(&of(2_000_000)).expect_err("too many");
+    assert!(error.message.starts_with("more than 262144 words"), "{error}");
     let error = cql::parse(&of(200_000)).expect_err("too many");
     assert!(error.message.contains("more than 262144 words"), "{error}");
     assert_eq!(cql::TOKENS_MAX, 262_144, "the number in the message");

@@ -84,9 +84,8 @@ impl Session {
                 return;
             }
             let now_ns = lanes::time::monotonic_ns();
-            loop {
-                let late = self.unacked.borrow_mut().take_late(now_ns);
-                let Some(Waiting { due, .. }) = late else { break };
+            let late = self.unacked.borrow_mut().take_late(now_ns);
+            for Waiting { due, .. } in late {
                 let error = reply::too_late(due.kind, due.limit);
                 self.give_acked(due, Err(error), now_ns);
             }
@@ -100,9 +99,12 @@ impl Session {
 }
 
 impl Unacked {
-    fn take_late(&mut self, now_ns: u64) -> Option<Waiting> {
-        let at = self.waiting.iter().position(|waiting| waiting.late_ns <= now_ns)?;
-        self.waiting.remove(at)
+    /// Takes out the writes whose time is over, in one pass.
+    fn take_late(&mut self, now_ns: u64) -> Vec<Waiting> {
+        let (late, waiting) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|w| w.late_ns <= now_ns);
+        self.waiting = waiting;
+        Vec::from(late)
     }
 
     /// Whether the alarm has gone off. Without one it is set, if there is something to wait for.

@@ -1,16 +1,20 @@
 //! BATCH: several writes, prepared or as text, run as one.
 
 use std::rc::Rc;
+use std::time::Duration;
 
-use engine::{BatchKind, Error, Execution, Plan, Value};
-use wire::{Batch, Envelope, Failure};
+use engine::{BatchKind, Error, Execution, Guardrail, Plan, Value};
+use wire::{Batch, BatchEntry, Envelope, Failure, Request};
 
 use crate::reply::{self, Wish};
-use crate::request::{Admitted, Done, Due, Times, Wait, unprepared};
+use crate::request::{Admitted, Done, Due, Times, Wait, detached, unprepared};
 use crate::session::Session;
 use crate::slots::NoSlot;
-use crate::statement::{Kind, Statement, Timeout, Work};
+use crate::statement::{Kind, Parsed, Statement, Timeout, Work};
 use crate::values::{BoundValues, check_count, value};
+
+/// Work units of one statement of a batch: looking it up, its rights and its values.
+const STATEMENT_UNITS: u32 = 5;
 
 /// What a part of a batch cannot have.
 const OF_THE_WHOLE: &str = "USING TIMEOUT and USING SERVICE LEVEL are said of a whole batch: write them behind BEGIN BATCH, \
@@ -25,25 +29,116 @@ impl Session {
         times: Times,
         admitted: Admitted,
     ) -> Option<Done> {
-        let consistency = batch.params.consistency;
         let limit = admitted.effective.spec.timeout.unwrap_or(self.core.shared.config.request_timeout);
         let admitted = match self.take_slot(envelope, None, times, admitted, limit) {
             Ok(admitted) => admitted,
             Err(NoSlot::Waits) => return None,
             Err(NoSlot::Refused(refused)) => {
                 let (admitted, failure) = *refused;
-                self.refuse(envelope.stream, &failure);
-                return Some(Done { effective: admitted.effective, kind: Kind::Batch, failed: true });
+                return Some(self.refuse_batch(envelope, admitted, &failure));
             }
         };
-        let execution = match self.begin_batch(batch) {
-            Ok(execution) => execution,
-            Err(failure) => {
-                self.refuse(envelope.stream, &failure);
-                return Some(Done { effective: admitted.effective, kind: Kind::Batch, failed: true });
+        let mut parts = Parts::default();
+        for entry in batch.iter() {
+            lanes::spend(STATEMENT_UNITS);
+            if let Err(failure) = self.add_part(&mut parts, batch, entry, None) {
+                return Some(self.refuse_batch(envelope, admitted, &failure));
+            }
+        }
+        self.run_batch(envelope, batch, parts, times, admitted, limit)
+    }
+
+    /// Runs a batch of many statements, or of long texts that have been parsed on the heavy lane. Yields between statements.
+    pub(crate) async fn long_batch(
+        self: &Rc<Self>,
+        envelope: &Envelope,
+        mut texts: Vec<Option<Parsed>>,
+        times: Times,
+        admitted: Admitted,
+    ) -> Option<Done> {
+        let Ok(Request::Batch(batch)) = envelope.request() else {
+            unreachable!("the envelope was read as a batch before")
+        };
+        let limit = admitted.effective.spec.timeout.unwrap_or(self.core.shared.config.request_timeout);
+        let admitted = match self.take_slot(envelope, None, times, admitted, limit) {
+            Ok(admitted) => admitted,
+            Err(NoSlot::Waits) => return None,
+            Err(NoSlot::Refused(refused)) => {
+                let (admitted, failure) = *refused;
+                return Some(self.refuse_batch(envelope, admitted, &failure));
             }
         };
-        let wait = match execution {
+        let mut parts = Parts::default();
+        texts.resize_with(batch.len(), || None);
+        for (entry, parsed) in batch.iter().zip(texts) {
+            if let Err(failure) = self.add_part(&mut parts, &batch, entry, parsed) {
+                return Some(self.refuse_batch(envelope, admitted, &failure));
+            }
+            if lanes::spend(STATEMENT_UNITS) {
+                lanes::yield_now().await;
+            }
+        }
+        self.run_batch(envelope, &batch, parts, times, admitted, limit)
+    }
+
+    /// Checks a batch against the guardrails, before any work on it.
+    pub(crate) fn check_batch(&self, envelope: &Envelope, batch: &Batch<'_>) -> Result<(), Failure> {
+        let guardrails = self.core.engine.registry().guardrails();
+        let statements = guardrails.check(Guardrail::BatchStatements, batch.len() as u64);
+        let bytes = guardrails.check(Guardrail::BatchBytes, envelope.body.len() as u64);
+        statements
+            .and(bytes)
+            .map_err(|error| reply::failure(error, Kind::Batch, batch.params.consistency, None))
+    }
+
+    fn refuse_batch(&self, envelope: &Envelope, admitted: Admitted, failure: &Failure) -> Done {
+        self.refuse(envelope.stream, failure);
+        Done { effective: admitted.effective, kind: Kind::Batch, failed: true }
+    }
+
+    /// Adds a statement with its values to those of a batch.
+    fn add_part<'a>(
+        &self,
+        parts: &mut Parts<'a>,
+        batch: &Batch<'_>,
+        entry: BatchEntry<'a>,
+        parsed: Option<Parsed>,
+    ) -> Result<(), Failure> {
+        let consistency = batch.params.consistency;
+        let refused = |error: Error| reply::failure(error, Kind::Batch, consistency, None);
+        let statement = match entry.statement {
+            wire::Statement::Text(text) => {
+                self.statement(text, self.keyspace_of(batch.params.keyspace).as_ref(), parsed)?
+            }
+            wire::Statement::Prepared(id) => {
+                let found = self.core.plans.prepared(id).ok_or_else(|| unprepared(id))?;
+                let current = self.core.current(found);
+                current.map_err(|error| reply::failure(error, Kind::Batch, consistency, Some(id)))?
+            }
+        };
+        if statement.timeout != Timeout::Unsaid || statement.level.is_some() {
+            return Err(refused(Error::Invalid(OF_THE_WHOLE.to_owned())));
+        }
+        self.authorize(&statement).map_err(refused)?;
+        check_count(statement.binds().len(), entry.values.len()).map_err(refused)?;
+        parts.plans.push(write_plan(&statement).map_err(refused)?);
+        parts.values.extend(entry.values.iter().map(value));
+        parts.ends.push(parts.values.len());
+        Ok(())
+    }
+
+    /// Lets the engine begin a batch, and sees to its answer.
+    fn run_batch(
+        self: &Rc<Self>,
+        envelope: &Envelope,
+        batch: &Batch<'_>,
+        parts: Parts<'_>,
+        times: Times,
+        admitted: Admitted,
+        limit: Duration,
+    ) -> Option<Done> {
+        let consistency = batch.params.consistency;
+        let wait = match self.execute_batch(batch, parts) {
             Execution::Ready(result) => {
                 let result = result.map_err(|error| reply::failure(error, Kind::Batch, consistency, None));
                 let failed = self.answer(envelope.stream, &result, None, Wish::default());
@@ -62,43 +157,19 @@ impl Session {
             times,
             limit,
             admitted,
-            again: matches!(wait, Wait::For(_)).then(|| envelope.clone()),
+            again: matches!(wait, Wait::For(_)).then(|| detached(envelope)),
         };
         self.wait(due, wait);
         None
     }
 
-    fn begin_batch(&self, batch: &Batch<'_>) -> Result<Execution, Failure> {
-        let consistency = batch.params.consistency;
-        let refused = |error: Error| reply::failure(error, Kind::Batch, consistency, None);
-        let keyspace = self.keyspace_of(batch.params.keyspace);
-        let mut plans: Vec<Rc<dyn Plan>> = Vec::with_capacity(batch.len().min(1024));
-        let mut values = BoundValues::new();
-        let mut ends: Vec<usize> = Vec::with_capacity(batch.len().min(1024));
-        for entry in batch.iter() {
-            let statement = match entry.statement {
-                wire::Statement::Text(text) => {
-                    self.core.text(text, keyspace.as_ref()).map_err(|error| self.unprepared_failure(error))?
-                }
-                wire::Statement::Prepared(id) => {
-                    let found = self.core.plans.prepared(id).ok_or_else(|| unprepared(id))?;
-                    let current = self.core.current(found);
-                    current.map_err(|error| reply::failure(error, Kind::Batch, consistency, Some(id)))?
-                }
-            };
-            if statement.timeout != Timeout::Unsaid || statement.level.is_some() {
-                return Err(refused(Error::Invalid(OF_THE_WHOLE.to_owned())));
-            }
-            self.authorize(&statement).map_err(refused)?;
-            plans.push(write_plan(&statement).map_err(refused)?);
-            check_count(statement.binds().len(), entry.values.len()).map_err(refused)?;
-            values.extend(entry.values.iter().map(value));
-            ends.push(values.len());
-        }
+    fn execute_batch(&self, batch: &Batch<'_>, parts: Parts<'_>) -> Execution {
         let mut from = 0;
-        let parts: Vec<(Rc<dyn Plan>, &[Value<'_>])> = plans
+        let values = &parts.values;
+        let parts: Vec<(Rc<dyn Plan>, &[Value<'_>])> = parts
+            .plans
             .into_iter()
-            .zip(ends)
+            .zip(parts.ends)
             .map(|(plan, end)| {
                 let own = &values[from..end];
                 from = end;
@@ -115,8 +186,17 @@ impl Session {
             wire::BatchKind::Unlogged => BatchKind::Unlogged,
             wire::BatchKind::Counter => BatchKind::Counter,
         };
-        Ok(self.core.engine.execute_batch(kind, &parts, &request))
+        self.core.engine.execute_batch(kind, &parts, &request)
     }
+}
+
+/// The statements of a batch, bound, with their values one after the other.
+#[derive(Default)]
+struct Parts<'a> {
+    plans: Vec<Rc<dyn Plan>>,
+    values: BoundValues<'a>,
+    /// By statement, where its values end.
+    ends: Vec<usize>,
 }
 
 /// The plan of a part of a batch.

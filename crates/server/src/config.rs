@@ -45,8 +45,14 @@ pub struct ServerConfig {
     pub request_timeout: Duration,
     /// Prepared statements kept on each core; the least used go first, and their clients prepare them again.
     pub prepared_max: usize,
+    /// Memory for prepared statements on each core, bytes.
+    pub prepared_bytes_max: usize,
     /// Statements sent as text whose plans are kept on each core.
     pub unprepared_max: usize,
+    /// Memory for requests that are large or wait, of all clients together, bytes.
+    pub request_bytes_max: u64,
+    /// No statement may take longer, whatever its level or `USING TIMEOUT` says.
+    pub statement_timeout_max: Duration,
     /// Statements that take longer than this are logged; `None` logs none.
     pub slow_statement: Option<Duration>,
 }
@@ -64,7 +70,7 @@ impl Default for ServerConfig {
             host_id: Uuid::nil(),
             connections_max: 16_384,
             frame_bytes_max: 16 << 20,
-            handshake_frame_bytes_max: 64 << 10,
+            handshake_frame_bytes_max: 16 << 10,
             in_flight_max: 2048,
             output_bytes_max: 1 << 20,
             handshake_timeout: Duration::from_secs(10),
@@ -72,6 +78,9 @@ impl Default for ServerConfig {
             auth_failure_delay: Duration::from_millis(200),
             request_timeout: Duration::from_secs(10),
             prepared_max: 10_000,
+            prepared_bytes_max: 32 << 20,
+            request_bytes_max: 256 << 20,
+            statement_timeout_max: Duration::from_secs(3600),
             unprepared_max: 1_000,
             slow_statement: Some(Duration::from_millis(500)),
         }
@@ -79,6 +88,27 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
+    /// Memory for the requests of one role on one core, bytes: half of the core's part, and enough for one request of the largest kind.
+    pub(crate) fn role_request_bytes_max(&self, cores: usize) -> u64 {
+        let part = self.request_bytes_max / 2 / cores.max(1) as u64;
+        part.max(self.largest_request_bytes()).min(self.request_bytes_max)
+    }
+
+    /// Memory for the requests of one connection, bytes.
+    pub(crate) fn connection_request_bytes_max(&self) -> u64 {
+        (self.request_bytes_max / 4).max(self.largest_request_bytes())
+    }
+
+    /// The largest frame, once as it arrives and once as a text in its syntax tree, bytes.
+    fn largest_request_bytes(&self) -> u64 {
+        (self.frame_bytes_max as u64) * 5 / 2
+    }
+
+    /// The largest prepared statement, bytes.
+    pub(crate) fn prepared_statement_bytes_max(&self) -> usize {
+        (self.prepared_bytes_max / 4).min(4 << 20)
+    }
+
     /// The address that clients are told, given the one bound.
     pub(crate) fn advertised(&self, bound: SocketAddr) -> SocketAddr {
         let Some(mut advertise) = self.advertise else {

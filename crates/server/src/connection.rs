@@ -15,14 +15,16 @@ use std::time::Duration;
 use bytes::BytesMut;
 use lanes::net::{OwnedReadHalf, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWrite};
-use wire::{Decoder, Direction, Envelope, Failure, Limits, Version};
+use wire::{CHUNK_BYTES, Decoded, Decoder, Direction, Envelope, Failure, Limits, Version};
 
 use workload::{Effective, Refused};
 
+use crate::account::Charge;
 use crate::core::{BUFFER_BYTES, Core};
 use crate::counters::{add, sub};
+use crate::long::{self, Frame, INLINE_BYTES};
 use crate::output::Sending;
-use crate::request::{Admitted, Times, overloaded};
+use crate::request::{Admitted, Times, overloaded, protocol};
 use crate::session::Session;
 
 /// A round of work on one connection ends after this long, ns: the longest piece of the fast lane.
@@ -30,6 +32,19 @@ const ROUND_NS: u64 = 50_000;
 
 /// Room for one read at least, bytes.
 const READ_BYTES_MIN: usize = 4096;
+
+/// Work units of a small request, whatever its body: 1 µs.
+const REQUEST_UNITS: u32 = 10;
+/// Bytes of a body that count as one work unit.
+const BYTES_PER_UNIT: u32 = 64;
+
+/// Frames that a client may send before it has authenticated. Drivers send three to six.
+const HANDSHAKE_FRAMES_MAX: u32 = 32;
+
+/// Time for a large frame from its header to its last byte. Until then it holds memory that others may need.
+const LARGE_FRAME_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time that a large frame waits for memory before it is refused.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After a fatal error the peer's bytes are read and dropped for so long and so many, or the kernel would reset the
 /// connection and the peer would lose the message that says why.
@@ -50,6 +65,8 @@ pub(crate) struct Connection {
     pub(crate) session: Rc<Session>,
     pub(crate) decoder: Decoder,
     pub(crate) wrong_passwords: u32,
+    /// Frames read before authentication.
+    handshake_frames: u32,
     /// STARTUP has settled the version.
     pub(crate) started: bool,
     stream: OwnedReadHalf,
@@ -58,6 +75,16 @@ pub(crate) struct Connection {
     read_ns: u64,
     /// The last round ended at a bound: whole frames may lie in the input.
     blocked: bool,
+    /// The large frame that is coming in.
+    coming: Option<Coming>,
+}
+
+/// A large frame of which some bytes have arrived.
+struct Coming {
+    /// The charge for all of them.
+    held: Charge,
+    /// When its header was read, ns.
+    since_ns: u64,
 }
 
 /// Takes a session off its core's list, however its task ends.
@@ -94,16 +121,19 @@ pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::Soc
         session,
         decoder: Decoder::new(Direction::Request, limits),
         wrong_passwords: 0,
+        handshake_frames: 0,
         started: false,
         stream,
         input: BytesMut::new(),
         read_ns: 0,
         blocked: false,
+        coming: None,
     };
     let opened = lanes::time::timeout(config.handshake_timeout, connection.handshake()).await;
     let ended = match opened {
         Ok(Ok(())) => {
             connection.decoder.set_limits(Limits { body_bytes_max: config.frame_bytes_max });
+            connection.decoder.set_inline_max(INLINE_BYTES);
             connection.serve_requests().await
         }
         Ok(Err(ended)) => ended,
@@ -124,14 +154,31 @@ impl Connection {
             let mut now_ns = round_ns;
             let mut starved = false;
             while !self.is_blocked() {
-                let envelope = match self.decoder.decode(&mut self.input) {
-                    Ok(Some(envelope)) => envelope,
-                    Ok(None) => {
+                let decoded = match self.decoder.step(&mut self.input) {
+                    Ok(decoded) => decoded,
+                    Err(error) => return self.refuse_frame(&error),
+                };
+                let frame = match decoded {
+                    Decoded::Envelope(envelope) => Frame::Whole(envelope),
+                    Decoded::Large(large) => Frame::Parts(large),
+                    Decoded::Nothing => {
                         starved = true;
                         break;
                     }
-                    Err(error) => return self.refuse_frame(&error),
+                    Decoded::Chunk => {
+                        if self.coming.is_none()
+                            && self.decoder.coming_bytes() > 0
+                            && let Err(ended) = self.charge_coming().await
+                        {
+                            return ended;
+                        }
+                        if lanes::spend_bytes(CHUNK_BYTES) {
+                            break;
+                        }
+                        continue;
+                    }
                 };
+                let stream = frame.stream();
                 let effective = self.session.effective();
                 if effective.group() != group {
                     group = effective.group();
@@ -145,25 +192,112 @@ impl Connection {
                         Err(ended) => return ended,
                     },
                     Err(refused) => {
-                        self.session.refuse(envelope.stream, &overloaded(refused));
+                        self.coming = None;
+                        self.session.refuse(stream, &overloaded(refused));
+                        if lanes::spend(REQUEST_UNITS) {
+                            break;
+                        }
                         continue;
                     }
                 };
-                now_ns = self.work_on(&envelope, now_ns, admitted);
-                if now_ns - round_ns >= ROUND_NS {
-                    break;
+                match frame {
+                    Frame::Whole(envelope) => {
+                        now_ns = self.work_on(&envelope, now_ns, admitted);
+                        let spent = lanes::spend(REQUEST_UNITS + envelope.body.len() as u32 / BYTES_PER_UNIT);
+                        if spent || now_ns - round_ns >= ROUND_NS {
+                            break;
+                        }
+                    }
+                    Frame::Parts(large) => {
+                        self.work_on_large(large, now_ns, admitted);
+                        if lanes::spend(REQUEST_UNITS) {
+                            break;
+                        }
+                    }
                 }
             }
             if starved || self.is_blocked() {
-                if let Err(ended) = poll_fn(|cx| self.poll_turn(cx)).await {
+                if let Err(ended) = self.wait_for_news().await {
                     return ended;
                 }
-            } else {
-                if let Err(ended) = poll_fn(|cx| Poll::Ready(self.answer_and_send(cx))).await {
-                    return ended;
+                // The socket may have bytes each time it is asked, so that the wait never waits.
+                if !lanes::should_yield() {
+                    continue;
                 }
-                lanes::yield_now().await;
             }
+            if let Err(ended) = poll_fn(|cx| Poll::Ready(self.answer_and_send(cx))).await {
+                return ended;
+            }
+            lanes::yield_now().await;
+        }
+    }
+
+    /// Waits until there is something new to work on. A large frame must have come in within [`LARGE_FRAME_TIMEOUT`].
+    async fn wait_for_news(&mut self) -> Result<(), Ended> {
+        let Some(coming) = &self.coming else { return poll_fn(|cx| self.poll_turn(cx)).await };
+        let waited = lanes::time::monotonic_ns().saturating_sub(coming.since_ns);
+        let left = LARGE_FRAME_TIMEOUT.saturating_sub(Duration::from_nanos(waited));
+        let news = poll_fn(|cx| self.poll_turn(cx));
+        match lanes::time::timeout(left, news).await {
+            Ok(news) => news,
+            Err(_) => {
+                let text = format!("A frame did not arrive within {} s", LARGE_FRAME_TIMEOUT.as_secs());
+                self.session.refuse(self.decoder.last_stream(), &protocol(&text));
+                Err(Ended::Refused)
+            }
+        }
+    }
+
+    /// Charges the large frame that is coming in. Where there is no room, nothing is read for a while, then the frame is
+    /// refused, and the connection closed, as the rest of the frame would have to be read.
+    async fn charge_coming(&mut self) -> Result<(), Ended> {
+        let bytes = self.decoder.coming_bytes() as u64;
+        let since_ns = lanes::time::monotonic_ns();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let charged = self.session.account.borrow().charge(bytes);
+            match charged {
+                Ok(held) => {
+                    self.coming = Some(Coming { held, since_ns });
+                    return Ok(());
+                }
+                Err(full) => {
+                    let waited = Duration::from_nanos(lanes::time::monotonic_ns() - since_ns);
+                    if waited >= ROOM_TIMEOUT {
+                        self.session.refuse(self.decoder.last_stream(), &long::overloaded(full));
+                        return Err(Ended::Refused);
+                    }
+                }
+            }
+            let mut sleep = std::pin::pin!(lanes::time::sleep(pause));
+            poll_fn(|cx| {
+                self.session.set_connection(cx.waker());
+                self.answer_and_send(cx)?;
+                if self.session.killed.get() {
+                    return Poll::Ready(Err(Ended::Gone));
+                }
+                sleep.as_mut().poll(cx).map(Ok)
+            })
+            .await?;
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+    }
+
+    /// Begins to work on a large frame, as a task.
+    fn work_on_large(&mut self, large: wire::Large, began_ns: u64, admitted: Admitted) {
+        let session = &self.session;
+        session.core.counters.request(large.opcode());
+        let coming = self.coming.take();
+        let times = Times { read_ns: self.read_ns, began_ns };
+        let inflated = large.bytes() as u64;
+        // An inflated body is charged beside the compressed one, which is there until then.
+        let charged = session.account.borrow().charge(inflated);
+        match charged {
+            Ok(held) => {
+                let held = (held, coming.map(|coming| coming.held));
+                session.begin_long(Frame::Parts(large), Some(held), times, admitted);
+            }
+            Err(full) => session.refuse(large.stream(), &long::overloaded(full)),
         }
     }
 
@@ -231,12 +365,20 @@ impl Connection {
         Ended::Refused
     }
 
-    /// The next frame before authentication.
+    /// The next frame before authentication. There may be [`HANDSHAKE_FRAMES_MAX`] of them, and the task yields before each.
     pub(crate) async fn next(&mut self) -> Result<Envelope, Ended> {
+        lanes::yield_now().await;
         loop {
             match self.decoder.decode(&mut self.input) {
                 Ok(Some(envelope)) => {
                     self.session.core.counters.request(envelope.opcode);
+                    lanes::spend(REQUEST_UNITS + envelope.body.len() as u32 / BYTES_PER_UNIT);
+                    self.handshake_frames += 1;
+                    if self.handshake_frames > HANDSHAKE_FRAMES_MAX {
+                        let text = format!("More than {HANDSHAKE_FRAMES_MAX} messages before authentication");
+                        self.session.refuse(envelope.stream, &protocol(&text));
+                        return Err(Ended::Refused);
+                    }
                     return Ok(envelope);
                 }
                 Ok(None) => poll_fn(|cx| self.poll_turn(cx)).await?,

@@ -14,16 +14,20 @@ use rustc_hash::FxHashMap;
 use wire::Failure;
 use workload::Admission;
 
+use crate::account::Account;
 use crate::config::ServerConfig;
 use crate::counters::Counters;
 use crate::logging::{Level, Logger};
+use crate::long::INLINE_TEXT_BYTES;
 use crate::plans::Plans;
 use crate::server::Server;
 use crate::session::Session;
-use crate::statement::{PrepareError, Statement};
+use crate::statement::{Parsed, Statement};
 
 /// What all cores share. Written at start and at stop; otherwise only read.
 pub(crate) struct Shared {
+    /// Bytes of the requests of all clients.
+    pub(crate) requests: Arc<Account>,
     pub(crate) config: ServerConfig,
     pub(crate) logger: Logger,
     /// One a core.
@@ -61,8 +65,17 @@ pub(crate) struct Core {
     trouble_told_s: Cell<u64>,
     pub(crate) buffers: Buffers,
     pub(crate) counters: Arc<Counters>,
-    /// Numbers of roles that have authenticated here, from 1; as many as there are roles.
-    roles: RefCell<HashMap<Arc<str>, u32>>,
+    /// Roles that have authenticated here; as many as there are roles.
+    roles: RefCell<HashMap<Arc<str>, KnownRole>>,
+}
+
+/// A role that has authenticated on a core.
+#[derive(Clone)]
+pub(crate) struct KnownRole {
+    /// Its number there, from 1.
+    pub(crate) number: u32,
+    /// The account of its requests there.
+    pub(crate) account: Arc<Account>,
 }
 
 impl Core {
@@ -73,7 +86,9 @@ impl Core {
         access: Rc<Access>,
     ) -> Rc<Core> {
         let counters = shared.counters[index].clone();
-        let plans = Plans::new(shared.config.prepared_max, shared.config.unprepared_max, counters.clone());
+        let config = &shared.config;
+        let (prepared_max, unprepared_max) = (config.prepared_max, config.unprepared_max);
+        let plans = Plans::new(prepared_max, config.prepared_bytes_max, unprepared_max, counters.clone());
         Rc::new(Core {
             shared,
             index,
@@ -100,69 +115,114 @@ impl Core {
         }
     }
 
-    /// The number of a role on this core, never 0.
-    pub(crate) fn role_number(&self, role: &Arc<str>) -> u32 {
+    /// A role as this core knows it, from now on if not before.
+    pub(crate) fn role(&self, role: &Arc<str>) -> KnownRole {
         let mut roles = self.roles.borrow_mut();
         let next = u32::try_from(roles.len() + 1).expect("fewer roles than 2^32");
-        *roles.entry(role.clone()).or_insert(next)
+        let new = || {
+            let limit_bytes = self.shared.config.role_request_bytes_max(self.shared.counters.len());
+            let above = Some(self.shared.requests.clone());
+            let account = Account::new("requests of one role on one core", limit_bytes, above);
+            KnownRole { number: next, account }
+        };
+        roles.entry(role.clone()).or_insert_with(new).clone()
     }
 
     /// Makes a statement ready on the other cores, as far as they can.
-    pub(crate) async fn prepare_elsewhere(&self, statement: &Statement) {
+    pub(crate) async fn prepare_elsewhere(&self, statement: &Statement, role: &Arc<str>) {
         let server = Server::of(self.shared.clone());
         for core in (0..lanes::cores()).filter(|core| *core != self.index) {
-            let (server, text) = (server.clone(), statement.text.to_string());
+            let (server, text, role) = (server.clone(), statement.text.to_string(), role.clone());
             let keyspace = statement.keyspace.as_deref().map(str::to_owned);
             let prepare = move || async move {
+                let (text, parsed) = parse(text).await;
                 let Some(core) = server.here() else { return };
-                // What it says here, it said there.
-                let _ = core.prepare(&text, keyspace.map(Rc::from).as_ref());
+                let keyspace = keyspace.map(Rc::from);
+                // Its errors are those of the core that asks.
+                if core.prepared(&text, keyspace.as_ref()).is_none()
+                    && let Ok(parsed) = parsed
+                {
+                    let _ = core.keep(&text, keyspace.as_ref(), parsed, core.role(&role).number);
+                }
             };
             lanes::call(core, prepare).await;
         }
     }
 
-    /// Makes a text ready, as a prepared statement; with it, whether it was so before.
-    pub(crate) fn prepare(
+    /// The prepared statement of a text, if it was prepared here and still fits the schema.
+    pub(crate) fn prepared(&self, text: &str, keyspace: Option<&Rc<str>>) -> Option<Rc<Statement>> {
+        let id = crate::statement::id(keyspace.map(|k| &**k), text);
+        self.current(self.plans.prepared(&id)?).ok()
+    }
+
+    /// Binds a parsed text and keeps it as a prepared statement.
+    ///
+    /// # Errors
+    /// What is wrong with it, or it takes too much memory.
+    pub(crate) fn keep(
         &self,
         text: &str,
         keyspace: Option<&Rc<str>>,
-    ) -> Result<(Rc<Statement>, bool), PrepareError> {
+        parsed: (cql::Statement, u32),
+        role: u32,
+    ) -> Result<Rc<Statement>, Error> {
         let id = crate::statement::id(keyspace.map(|k| &**k), text);
-        if let Some(found) = self.plans.prepared(&id) {
-            return Ok((self.current(found).map_err(PrepareError::Engine)?, true));
+        let mut statement = Statement::of(id, text, keyspace, parsed, &*self.engine)?;
+        if let Some(old) = self.plans.prepared(&statement.id) {
+            // It takes other values than before. Clients that have not prepared it again know the old columns.
+            statement.result_changed = old.result_changed || old.result() != statement.result();
         }
-        let statement = Rc::new(Statement::prepare(text, keyspace, &*self.engine)?);
-        self.plans.keep_prepared(statement.clone());
-        Ok((statement, false))
+        let statement = Rc::new(statement);
+        let (bytes, bytes_max) = (statement.bytes(), self.shared.config.prepared_statement_bytes_max());
+        if bytes > bytes_max {
+            return Err(too_large(text, bytes, bytes_max));
+        }
+        self.plans.keep_prepared(statement.clone(), role);
+        Ok(statement)
     }
 
     /// The statement itself while its plan fits the schema, else the same bound anew.
+    ///
+    /// # Errors
+    /// It does not fit the schema any more: its client has to prepare it again.
     pub(crate) fn current(&self, statement: Rc<Statement>) -> Result<Rc<Statement>, Error> {
         if statement.is_current() { Ok(statement) } else { self.rebind(&statement) }
     }
 
     /// Binds a prepared statement anew and keeps it.
+    ///
+    /// # Errors
+    /// As [`Core::current`].
     #[cold]
     pub(crate) fn rebind(&self, statement: &Statement) -> Result<Rc<Statement>, Error> {
         let fresh = Rc::new(statement.rebound(&*self.engine)?);
-        self.plans.keep_prepared(fresh.clone());
+        self.plans.replace_prepared(fresh.clone());
         Ok(fresh)
     }
+}
 
-    /// Makes a text ready to run once, or many times if it comes again.
-    pub(crate) fn text(&self, text: &str, keyspace: Option<&Rc<str>>) -> Result<Rc<Statement>, PrepareError> {
-        if let Some(found) = self.plans.text(keyspace.map(|k| &**k), text) {
-            return Ok(found);
-        }
-        let statement = Rc::new(Statement::prepare(text, keyspace, &*self.engine)?);
-        if matches!(statement.work, crate::statement::Work::Engine(_))
-            && statement.kind != crate::statement::Kind::Other
-        {
-            self.plans.keep_text(statement.clone());
-        }
-        Ok(statement)
+/// The longest text that can be prepared, bytes: the id is a hash of all of it.
+pub(crate) const PREPARED_TEXT_BYTES_MAX: usize = 256 << 10;
+
+/// The error of a statement that takes too much memory to be kept, in Cassandra's words.
+pub(crate) fn too_large(text: &str, bytes: usize, bytes_max: usize) -> Error {
+    let begin: String = text.chars().take(200).collect();
+    Error::Invalid(format!(
+        "Prepared statement of size {bytes} bytes is larger than allowed maximum of {bytes_max} bytes: {begin}..."
+    ))
+}
+
+/// Parses a text: a long one on the heavy lane.
+async fn parse(text: String) -> (String, Parsed) {
+    if text.len() <= INLINE_TEXT_BYTES {
+        let parsed = cql::parse_counted(&text);
+        return (text, parsed);
     }
+    let parse = async move {
+        let parsed = cql::parse_counted(&text);
+        (text, parsed)
+    };
+    lanes::heavy(lanes::current_group(), parse).await
 }
 
 /// Read and write buffers that no connection is using, so that an idle connection has none.

@@ -30,21 +30,15 @@ impl Connection {
         }
         loop {
             let envelope = self.next().await?;
-            match envelope.request() {
+            match self.known(&envelope, Opcode::AuthResponse) {
                 Ok(Request::Options) => self.session.supported(envelope.stream),
                 Ok(Request::AuthResponse(token)) => {
                     if self.authenticate(envelope.stream, token).await? {
                         return Ok(());
                     }
                 }
-                Ok(_) => {
-                    let text = format!(
-                        "Unexpected message {}, expecting AUTH_RESPONSE",
-                        format!("{:?}", envelope.opcode).to_uppercase()
-                    );
-                    self.session.refuse(envelope.stream, &protocol(&text));
-                }
-                Err(error) => self.session.refuse(envelope.stream, &Failure::from(&error)),
+                Ok(_) => unreachable!("only these are decoded"),
+                Err(failure) => self.session.refuse(envelope.stream, &failure),
             }
         }
     }
@@ -54,7 +48,7 @@ impl Connection {
         loop {
             let envelope = self.next().await?;
             self.session.encoder.borrow_mut().set_version(envelope.version);
-            let refused = match envelope.request() {
+            let refused = match self.known(&envelope, Opcode::Startup) {
                 Ok(Request::Options) => {
                     self.session.supported(envelope.stream);
                     continue;
@@ -63,14 +57,21 @@ impl Connection {
                     Ok(()) => return Ok(()),
                     Err(failure) => failure,
                 },
-                Ok(_) => protocol(&format!(
-                    "Unexpected message {}, expecting STARTUP or OPTIONS",
-                    format!("{:?}", envelope.opcode).to_uppercase()
-                )),
-                Err(error) => Failure::from(&error),
+                Ok(_) => unreachable!("only these are decoded"),
+                Err(failure) => failure,
             };
             self.session.refuse(envelope.stream, &refused);
         }
+    }
+
+    /// Decodes a message that may come now: OPTIONS or `expected`. Anything else is refused by its opcode, its body unread.
+    fn known<'a>(&self, envelope: &'a Envelope, expected: Opcode) -> Result<Request<'a>, Failure> {
+        if envelope.opcode == Opcode::Options || envelope.opcode == expected {
+            return envelope.request().map_err(|error| Failure::from(&error));
+        }
+        let found = format!("{:?}", envelope.opcode).to_uppercase();
+        let expected = if expected == Opcode::Startup { "STARTUP or OPTIONS" } else { "AUTH_RESPONSE" };
+        Err(protocol(&format!("Unexpected message {found}, expecting {expected}")))
     }
 
     /// Answers STARTUP in the framing before it, then changes the framing.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use engine::Measure;
+use engine::{Measure, Metric};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::{Group, sync::mpsc};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -115,11 +115,20 @@ async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
     all
 }
 
+const REQUEST_BYTES: Metric =
+    Metric::gauge("fairlane_cql_request_bytes", "Memory of CQL requests that are large or wait.");
+const REQUESTS_REFUSED: Metric = Metric::counter(
+    "fairlane_cql_requests_without_memory_total",
+    "Times that the account of all CQL requests had no room.",
+);
+
 async fn metrics(shared: &Shared, levels: &workload::Levels, engines: &[Vec<Measure>]) -> String {
     let mut page = Page::default();
     levels.metrics_text(&mut page.0);
     let all: Vec<&counters::Counters> = shared.counters.iter().map(|c| &**c).collect();
     counters::page(&all, &mut page);
+    page.one(&REQUEST_BYTES, shared.requests.used_bytes() as f64);
+    page.one(&REQUESTS_REFUSED, shared.requests.refused() as f64);
     lane_metrics::page(&mut page).await;
     page.cores(engines);
     page.0

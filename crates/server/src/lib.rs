@@ -5,6 +5,7 @@
 //! no storage, no grammar of roles and no arithmetic of shares: `access` says who a client is, what it may do and in
 //! which group it runs, and `workload` lets its requests in.
 
+mod account;
 mod acks;
 mod batch;
 mod config;
@@ -18,12 +19,14 @@ mod http;
 mod lane_metrics;
 mod level_usage;
 pub mod logging;
+mod long;
 mod memory;
 mod output;
 mod plans;
 mod record;
 mod reply;
 mod request;
+mod rights;
 mod run;
 mod running;
 mod server;

@@ -32,6 +32,11 @@ fn held(core: &Weak<Core>) -> Vec<HeldMemory> {
     let pending =
         core.sessions.borrow().values().map(|session| session.encoder.borrow().pending() as u64).sum();
     held.push(HeldMemory { purpose: "answers that CQL clients have not read", bytes: pending });
+    held.push(HeldMemory { purpose: "prepared and recent CQL statements", bytes: core.plans.bytes() as u64 });
+    if core.index == 0 {
+        let bytes = core.shared.requests.used_bytes();
+        held.push(HeldMemory { purpose: "CQL requests that are large or wait", bytes });
+    }
     // The levels' account is one for all cores.
     if core.index == 0 {
         let bytes = core.access.levels().usage().iter().map(|level| level.memory.used).sum();

@@ -1,22 +1,27 @@
-//! What is kept of a statement that has been answered: its level's counts, and a line in the log if it was slow.
+//! Accounting of a statement that has been answered: its level's counts, and a line in the log if it was slow. The line shows `?`
+//! for literals.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Write};
 
 use wire::{Envelope, Request};
 
 use crate::logging::Level;
+use crate::long::INLINE_TEXT_BYTES;
 use crate::request::{Done, Times};
 use crate::session::Session;
 use crate::statement::{Kind, Statement};
 
-/// Longest text of a statement in the log, characters.
-const TEXT_CHARS_MAX: usize = 1000;
+/// Longest text of a statement in the log, bytes.
+const TEXT_BYTES_MAX: usize = 1000;
 
 impl Session {
     /// Counts a statement, and logs it if it was slow.
     pub(crate) fn record(&self, done: Done, times: Times, statement: Option<&Statement>, ended_ns: u64) {
         if let Some(service_ns) = self.count(done, times, ended_ns) {
-            self.log_slow(service_ns, statement);
+            match statement {
+                Some(statement) => self.log_slow(service_ns, &cql::Masked(&statement.tree)),
+                None => self.log_slow(service_ns, &"BATCH"),
+            }
         }
     }
 
@@ -27,11 +32,18 @@ impl Session {
                 Ok(Request::Execute(execute)) => self.core.plans.prepared(execute.id),
                 Ok(Request::Query(query)) => {
                     let keyspace = self.keyspace_of(query.params.keyspace);
-                    self.core.text(query.text, keyspace.as_ref()).ok()
+                    let found = self.core.plans.text(keyspace.as_deref(), query.text);
+                    if found.is_none() {
+                        return self.log_slow(service_ns, &Unkept(query.text));
+                    }
+                    found
                 }
                 _ => None,
             };
-            self.log_slow(service_ns, statement.as_deref());
+            match statement {
+                Some(statement) => self.log_slow(service_ns, &cql::Masked(&statement.tree)),
+                None => self.log_slow(service_ns, &"BATCH"),
+            }
         }
     }
 
@@ -50,16 +62,85 @@ impl Session {
     }
 
     #[cold]
-    fn log_slow(&self, service_ns: u64, statement: Option<&Statement>) {
+    fn log_slow(&self, service_ns: u64, statement: &dyn Display) {
         crate::counters::add(&self.core.counters.slow, 1);
-        let mut text = statement.map_or_else(|| "BATCH".to_owned(), |statement| statement.tree.to_string());
-        if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
-            text.truncate(end);
-        }
+        let text = Begin::of(statement);
         let role = self.login().map_or_else(String::new, |login| login.role().to_string());
         let ms = service_ns / 1_000_000;
         let fields: [(&str, &dyn Display); 4] =
-            [("ms", &ms), ("role", &role), ("client", &self.peer), ("statement", &text)];
+            [("ms", &ms), ("role", &role), ("client", &self.peer), ("statement", &text.0)];
         self.core.shared.logger.log(Level::Warn, "slow statement", &fields);
+    }
+}
+
+/// The beginning of a printed statement. Printing ends at [`TEXT_BYTES_MAX`], however long the statement is.
+struct Begin(String);
+
+impl Begin {
+    fn of(statement: &dyn Display) -> Begin {
+        let mut begin = Begin(String::new());
+        // An error is the writer's way to end the printing.
+        let _ = write!(begin, "{statement}");
+        begin
+    }
+}
+
+impl Write for Begin {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let left = TEXT_BYTES_MAX - self.0.len();
+        if text.len() <= left {
+            self.0.push_str(text);
+            return Ok(());
+        }
+        let end = (0..=left).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        self.0.push_str(&text[..end]);
+        Err(fmt::Error)
+    }
+}
+
+/// A text whose statement is not kept. It is parsed again for the log if that is quick.
+struct Unkept<'a>(&'a str);
+
+impl Display for Unkept<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.len() <= INLINE_TEXT_BYTES
+            && let Ok(statement) = cql::parse(self.0)
+        {
+            return cql::Masked(&statement).fmt(f);
+        }
+        write!(f, "a statement of {} bytes", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts how often it is asked for more.
+    struct Endless;
+
+    impl Display for Endless {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            loop {
+                f.write_str("é, ")?;
+            }
+        }
+    }
+
+    #[test]
+    fn printing_ends_at_the_limit_and_between_characters() {
+        let text = Begin::of(&Endless).0;
+        assert!(text.len() <= TEXT_BYTES_MAX && text.len() > TEXT_BYTES_MAX - 4, "{}", text.len());
+        assert_eq!(Begin::of(&"short").0, "short");
+    }
+
+    #[test]
+    fn a_text_in_the_log_shows_no_literal() {
+        assert_eq!(Begin::of(&Unkept("select a from t where a = 'secret'")).0, "SELECT a FROM t WHERE a = ?");
+        assert_eq!(
+            Begin::of(&Unkept(&format!("SELECT '{}'", "x".repeat(5000)))).0,
+            "a statement of 5009 bytes"
+        );
+        assert_eq!(Begin::of(&Unkept("no CQL 'secret'")).0, "a statement of 15 bytes");
     }
 }

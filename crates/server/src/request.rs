@@ -16,9 +16,11 @@ use wire::{
 };
 use workload::{Effective, InFlight, Refused, Ticket, Watch};
 
+use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
+use crate::long::{Frame, INLINE_TEXT_BYTES, Texts, is_long, syntax};
 use crate::reply::{self, Wish};
 use crate::session::Session;
-use crate::statement::{Kind, PrepareError, Statement, Work};
+use crate::statement::{Kind, Parsed, Statement, UNPREPARED, Work};
 
 /// When a request came and when its work began, ns of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
@@ -100,15 +102,37 @@ impl Session {
         times: Times,
         admitted: Admitted,
     ) -> Option<Done> {
+        self.request_parsed(envelope, times, admitted, None)
+    }
+
+    /// Works on a request whose texts may have been parsed on the heavy lane. Sends those that are long and have not there.
+    pub(crate) fn request_parsed(
+        self: &Rc<Self>,
+        envelope: &Envelope,
+        times: Times,
+        admitted: Admitted,
+        texts: Option<Texts>,
+    ) -> Option<Done> {
         let stream = envelope.stream;
+        let parsed = match texts {
+            Some(Texts::One(parsed)) => Some(*parsed),
+            _ => None,
+        };
         match envelope.request() {
             Ok(Request::Execute(execute)) => self.execute_prepared(envelope, &execute, times, admitted),
             Ok(Request::Query(query)) => {
                 let keyspace = self.keyspace_of(query.params.keyspace);
-                let statement = match self.core.text(query.text, keyspace.as_ref()) {
+                if parsed.is_none()
+                    && query.text.len() > INLINE_TEXT_BYTES
+                    && !self.knows(query.text, keyspace.as_ref())
+                {
+                    self.begin_long(Frame::Whole(envelope.clone()), None, times, admitted);
+                    return None;
+                }
+                let statement = match self.statement(query.text, keyspace.as_ref(), parsed) {
                     Ok(statement) => statement,
-                    Err(error) => {
-                        self.refuse(stream, &self.unprepared_failure(error));
+                    Err(failure) => {
+                        self.refuse(stream, &failure);
                         return None;
                     }
                 };
@@ -116,9 +140,20 @@ impl Session {
                 let call = Call { envelope, statement: &statement, params, prepared: false, wish, times };
                 self.run(&call, admitted)
             }
+            Ok(Request::Batch(batch)) if is_long(&batch) => {
+                match self.check_batch(envelope, &batch) {
+                    Ok(()) => self.begin_long(Frame::Whole(envelope.clone()), None, times, admitted),
+                    Err(failure) => self.refuse(stream, &failure),
+                }
+                None
+            }
             Ok(Request::Batch(batch)) => self.batch(envelope, &batch, times, admitted),
+            Ok(Request::Prepare(prepare)) if parsed.is_none() && prepare.text.len() > INLINE_TEXT_BYTES => {
+                self.begin_long(Frame::Whole(envelope.clone()), None, times, admitted);
+                None
+            }
             Ok(Request::Prepare(prepare)) => {
-                if let Err(failure) = self.prepare(envelope, &prepare) {
+                if let Err(failure) = self.prepare(envelope, &prepare, parsed) {
                     self.refuse(stream, &failure);
                 }
                 None
@@ -217,22 +252,79 @@ impl Session {
         code.is_some()
     }
 
+    /// Whether a text is one whose plan is kept.
+    fn knows(&self, text: &str, keyspace: Option<&Rc<str>>) -> bool {
+        self.core.plans.text(keyspace.map(|k| &**k), text).is_some()
+    }
+
+    /// Makes a text ready to run once, or many times if it comes again: from the cache, else parsed, authorized and bound.
+    pub(crate) fn statement(
+        &self,
+        text: &str,
+        keyspace: Option<&Rc<str>>,
+        parsed: Option<Parsed>,
+    ) -> Result<Rc<Statement>, Failure> {
+        if let Some(found) = self.core.plans.text(keyspace.map(|k| &**k), text) {
+            return Ok(found);
+        }
+        let parsed = self.authorized(text, keyspace, parsed)?;
+        let statement = Statement::of(UNPREPARED, text, keyspace, parsed, &*self.core.engine)
+            .map_err(unprepared_failure)?;
+        let statement = Rc::new(statement);
+        if matches!(statement.work, Work::Engine(_)) && statement.kind != Kind::Other {
+            self.core.plans.keep_text(statement.clone(), self.role_number());
+        }
+        Ok(statement)
+    }
+
+    /// Parses a text, unless that has been done, and checks the rights on the tables that it names.
+    fn authorized(
+        &self,
+        text: &str,
+        keyspace: Option<&Rc<str>>,
+        parsed: Option<Parsed>,
+    ) -> Result<(cql::Statement, u32), Failure> {
+        lanes::spend_bytes(if parsed.is_some() { 0 } else { text.len() });
+        let parsed = parsed.unwrap_or_else(|| cql::parse_counted(text));
+        let (tree, tokens) = parsed.map_err(syntax)?;
+        self.authorize_tree(&tree, keyspace.map(|k| &**k)).map_err(unprepared_failure)?;
+        Ok((tree, tokens))
+    }
+
     /// Makes a text ready here and on the other cores, so that its id is known on every connection of the client, and answers.
-    fn prepare(self: &Rc<Self>, envelope: &Envelope, prepare: &Prepare<'_>) -> Result<(), Failure> {
+    fn prepare(
+        self: &Rc<Self>,
+        envelope: &Envelope,
+        prepare: &Prepare<'_>,
+        parsed: Option<Parsed>,
+    ) -> Result<(), Failure> {
         let keyspace = self.keyspace_of(prepare.keyspace);
-        let prepared = self.core.prepare(prepare.text, keyspace.as_ref());
-        let (statement, known) = prepared.map_err(|error| self.unprepared_failure(error))?;
-        self.authorize(&statement)
-            .map_err(|error| reply::failure(error, Kind::Other, Consistency::One, None))?;
-        if known || lanes::cores() == 1 {
+        if prepare.text.len() > PREPARED_TEXT_BYTES_MAX {
+            return Err(unprepared_failure(too_large(
+                prepare.text,
+                prepare.text.len(),
+                PREPARED_TEXT_BYTES_MAX,
+            )));
+        }
+        let known = self.core.prepared(prepare.text, keyspace.as_ref());
+        if let Some(statement) = known {
+            self.authorize(&statement).map_err(unprepared_failure)?;
+            return self.answer_prepared(envelope, &statement);
+        }
+        let parsed = self.authorized(prepare.text, keyspace.as_ref(), parsed)?;
+        let kept = self.core.keep(prepare.text, keyspace.as_ref(), parsed, self.role_number());
+        let statement = kept.map_err(unprepared_failure)?;
+        self.authorize(&statement).map_err(unprepared_failure)?;
+        if lanes::cores() == 1 {
             return self.answer_prepared(envelope, &statement);
         }
         let (session, envelope) = (self.clone(), envelope.clone());
         let limit = self.core.shared.config.request_timeout;
         session.begin();
         let work = async move {
+            let role = session.login().map_or_else(|| "".into(), |login| login.role().clone());
             // Another core that is late learns of the statement when it is prepared there.
-            let _ = lanes::time::timeout(limit, session.core.prepare_elsewhere(&statement)).await;
+            let _ = lanes::time::timeout(limit, session.core.prepare_elsewhere(&statement, &role)).await;
             if let Err(failure) = session.answer_prepared(&envelope, &statement) {
                 session.refuse(envelope.stream, &failure);
             }
@@ -302,13 +394,16 @@ impl Session {
         let id = call.prepared.then_some(&call.statement.id[..]);
         reply::failure(error, call.statement.kind, call.params.consistency, id)
     }
+}
 
-    pub(crate) fn unprepared_failure(&self, error: PrepareError) -> Failure {
-        match error {
-            PrepareError::Syntax(error) => Failure::new(FailureKind::Syntax, error.to_string()),
-            PrepareError::Engine(error) => reply::failure(error, Kind::Other, Consistency::One, None),
-        }
-    }
+/// A request to be kept for long: its body in memory of its own, not a part of a read buffer that it would keep.
+pub(crate) fn detached(envelope: &Envelope) -> Envelope {
+    Envelope { body: bytes::Bytes::copy_from_slice(&envelope.body), ..*envelope }
+}
+
+/// The answer to a text that cannot be made ready.
+pub(crate) fn unprepared_failure(error: Error) -> Failure {
+    reply::failure(error, Kind::Other, Consistency::One, None)
 }
 
 /// A violation of the protocol.

@@ -10,7 +10,7 @@ use workload::{Effective, Refused};
 use crate::describe;
 use crate::logging::Level;
 use crate::reply;
-use crate::request::{Admitted, Call, Done, Due, Later, Times, Wait, overloaded};
+use crate::request::{Admitted, Call, Done, Due, Later, Times, Wait, detached, overloaded};
 use crate::running::Running;
 use crate::session::Session;
 use crate::slots::{NoSlot, needs_slot};
@@ -126,7 +126,7 @@ impl Session {
             times: call.times,
             admitted,
             limit,
-            again: (!call.prepared && matches!(wait, Wait::For(_))).then(|| call.envelope.clone()),
+            again: (!call.prepared && matches!(wait, Wait::For(_))).then(|| detached(call.envelope)),
         };
         self.wait(due, wait);
         None
@@ -171,7 +171,11 @@ impl Session {
             Timeout::Fixed(limit) => Some(limit),
             Timeout::Bound(marker) => bound_timeout(call.params, call.statement, marker)?,
         };
-        Ok(said.or(effective.spec.timeout).unwrap_or(self.core.shared.config.request_timeout))
+        let config = &self.core.shared.config;
+        Ok(said
+            .or(effective.spec.timeout)
+            .unwrap_or(config.request_timeout)
+            .min(config.statement_timeout_max))
     }
 
     /// Gives an answer when it is there or its time is over.

@@ -21,6 +21,7 @@ use lanes::{Group, Lanes, Task};
 use rustc_hash::FxHashMap;
 use wire::Event;
 
+use crate::account::Account;
 use crate::config::ServerConfig;
 use crate::core::{Core, Listening, Shared};
 use crate::counters::{Counters, add};
@@ -87,6 +88,7 @@ impl Server {
     /// A server of so many cores, as [`lanes::Lanes::cores`] says.
     pub fn new(config: ServerConfig, logger: Logger, cores: usize) -> Server {
         let shared = Shared {
+            requests: Account::new("requests", config.request_bytes_max, None),
             config,
             logger,
             counters: (0..cores).map(|_| Arc::new(Counters::default())).collect(),

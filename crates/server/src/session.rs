@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Waker;
 
 use access::Login;
@@ -14,8 +15,9 @@ use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 
 use workload::Effective;
 
+use crate::account::Account;
 use crate::acks::Unacked;
-use crate::core::Core;
+use crate::core::{Core, KnownRole};
 use crate::counters::bump;
 use crate::output::Sending;
 use crate::running::Running;
@@ -91,12 +93,16 @@ pub(crate) struct Session {
     pub(crate) unacked: RefCell<Unacked>,
     /// Reads under way; they end with the connection.
     pub(crate) reads: RefCell<Reads>,
+    /// Bytes of its requests.
+    pub(crate) account: RefCell<Arc<Account>>,
     connection: RefCell<Option<Waker>>,
 }
 
 impl Session {
     pub(crate) fn new(core: Rc<Core>, id: u64, peer: SocketAddr, output: OwnedWriteHalf) -> Rc<Session> {
+        let account = RefCell::new(core.shared.requests.clone());
         Rc::new(Session {
+            account,
             core,
             id,
             peer,
@@ -123,10 +129,17 @@ impl Session {
         }
     }
 
-    /// Makes the session a role's.
+    /// Makes the session a role's, and the account of its requests one of the role's.
     pub(crate) fn log_in(&self, login: Login) {
-        let number = self.core.role_number(login.role());
+        let KnownRole { number, account: of_role } = self.core.role(login.role());
+        let limit_bytes = self.core.shared.config.connection_request_bytes_max();
+        *self.account.borrow_mut() = Account::new("requests of one connection", limit_bytes, Some(of_role));
         *self.role.borrow_mut() = Some(Role { login: Rc::new(login), number });
+    }
+
+    /// The role's number on this core; 0 before it has authenticated.
+    pub(crate) fn role_number(&self) -> u32 {
+        self.role.borrow().as_ref().map_or(0, |role| role.number)
     }
 
     /// Who the session is, once it has authenticated.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use wire::{Envelope, Failure, FailureKind};
 use workload::{Entrance, Waiting};
 
-use crate::request::{Admitted, Times};
+use crate::account::Charge;
+use crate::request::{Admitted, Times, detached};
 use crate::running::Running;
 use crate::session::Session;
 use crate::statement::{Statement, Work};
@@ -20,12 +21,24 @@ pub(crate) enum NoSlot {
     Refused(Box<(Admitted, Failure)>),
 }
 
-/// Whether a statement takes a slot: one about data does. Who looks at the server itself, as drivers do when they connect, or
-/// changes levels, is never kept waiting by a level that is full.
+/// The keyspaces of the server itself. A statement about them takes no slot: drivers read them when they connect.
+const OF_SERVER: [&str; 7] = [
+    "system",
+    "system_auth",
+    "system_distributed",
+    "system_schema",
+    "system_traces",
+    "system_views",
+    "system_virtual_schema",
+];
+
+/// Memory of a request that waits, beside its body, bytes: its task and its place in the wait queue.
+const WAITING_BYTES: usize = 1 << 10;
+
+/// Returns whether a statement takes a slot: one about data does. A statement about the server, or one that changes levels, never
+/// waits for a level that is full.
 pub(crate) fn needs_slot(statement: &Statement) -> bool {
-    let of_server = |target: &engine::Target| {
-        target.keyspace.strip_prefix("system").is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
-    };
+    let of_server = |target: &engine::Target| OF_SERVER.contains(&&*target.keyspace);
     matches!(&statement.work, Work::Engine(plan) if !plan.targets().iter().all(of_server))
 }
 
@@ -46,6 +59,13 @@ impl Session {
         match workload::enter(&admitted.effective, limit) {
             Entrance::In(slot) => Ok(Admitted { slot: Some(slot), ..admitted }),
             Entrance::Waits(waiting) => {
+                let bytes = (envelope.body.len() + WAITING_BYTES) as u64;
+                let held = match self.account.borrow().charge(bytes) {
+                    Ok(held) => held,
+                    Err(full) => {
+                        return Err(NoSlot::Refused(Box::new((admitted, crate::long::overloaded(full)))));
+                    }
+                };
                 let running = Running {
                     stream: envelope.stream,
                     statement: statement.cloned(),
@@ -53,7 +73,7 @@ impl Session {
                     since_ns: times.read_ns,
                     waits: true,
                 };
-                self.begin_with_slot(waiting, envelope.clone(), running, times, admitted);
+                self.begin_with_slot(waiting, (detached(envelope), held), running, times, admitted);
                 Err(NoSlot::Waits)
             }
             Entrance::Full(refused) => {
@@ -67,7 +87,7 @@ impl Session {
     fn begin_with_slot(
         self: &Rc<Self>,
         waiting: Waiting,
-        envelope: Envelope,
+        (envelope, held): (Envelope, Charge),
         running: Running,
         times: Times,
         admitted: Admitted,
@@ -78,6 +98,7 @@ impl Session {
         self.begin();
         let work = async move {
             let slot = waiting.await;
+            let _held = held;
             // From here on it is not given up with the connection, but by what it turns out to be.
             session.reads.borrow_mut().done(key);
             let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };

@@ -1,5 +1,6 @@
 //! The bound values of a request: in the order of the bind markers, as many as there are.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use engine::{Error, Value};
@@ -10,6 +11,9 @@ use crate::statement::{Statement, timeout_of};
 
 /// Bound values of a request; more than this many cost an allocation.
 pub(crate) type BoundValues<'a> = SmallVec<[Value<'a>; 16]>;
+
+/// Up to so many markers, named values are found by comparing names: quicker than a map.
+const FEW_NAMES: usize = 16;
 
 /// A value as the engine takes it.
 pub(crate) fn value(value: wire::Value<'_>) -> Value<'_> {
@@ -30,15 +34,20 @@ pub(crate) fn bound_values<'a>(
         check_count(binds.len(), params.values.len())?;
         return Ok(params.values.iter().map(value).collect());
     }
-    let mut values: BoundValues<'a> = smallvec::smallvec![Value::Unset; binds.len()];
-    for (name, given) in params.values.iter_named() {
-        for (bind, place) in binds.iter().zip(&mut values) {
-            if bind.name == name {
-                *place = value(given);
-            }
-        }
+    if params.values.len() > binds.len() {
+        check_count(binds.len(), params.values.len())?;
     }
-    Ok(values)
+    // The last value of a name counts, and a name may have several markers. Few are compared one by one.
+    if binds.len() <= FEW_NAMES {
+        let last = |name: &str| params.values.iter_named().filter(|(given, _)| *given == name).last();
+        return Ok(binds
+            .iter()
+            .map(|bind| last(&bind.name).map_or(Value::Unset, |(_, given)| value(given)))
+            .collect());
+    }
+    let given: HashMap<&str, Value<'a>> =
+        params.values.iter_named().map(|(name, given)| (name, value(given))).collect();
+    Ok(binds.iter().map(|bind| given.get(&*bind.name).copied().unwrap_or(Value::Unset)).collect())
 }
 
 /// Refuses more or fewer values than there are markers.

@@ -50,6 +50,20 @@ pub(crate) fn parse(text: &str) -> Result<(Statement, u32)> {
     Ok((statement, parser.tokens))
 }
 
+/// Reads tokens only.
+pub(crate) fn count_tokens(text: &str) -> Result<u32> {
+    let mut lexer = Lexer::new(text);
+    let mut tokens = 0;
+    loop {
+        let token = lexer.next();
+        match token.kind {
+            Kind::End | Kind::Error(_) => return Ok(tokens),
+            _ if tokens == TOKENS_MAX => return Err(SyntaxError::at(text, token.start, TOO_MANY_TOKENS)),
+            _ => tokens += 1,
+        }
+    }
+}
+
 fn takes_markers(statement: &Statement) -> bool {
     matches!(
         statement,
