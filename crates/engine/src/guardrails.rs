@@ -239,6 +239,29 @@ impl Guardrails {
         self.state(guardrail).fail.store(fail, Relaxed);
     }
 
+    /// Sets thresholds from a text such as `in_values=100:1000, columns=0:500`: for each guardrail its warn and its fail threshold.
+    ///
+    /// # Errors
+    /// The part that is wrong, and the expected form. Nothing is set then.
+    pub fn set_all(&self, text: &str) -> Result<(), String> {
+        let one = |part: &str| -> Option<(Guardrail, u64, u64)> {
+            let (name, thresholds) = part.split_once('=')?;
+            let (warn, fail) = thresholds.split_once(':')?;
+            let spec = GUARDRAILS.iter().find(|spec| spec.name == name.trim())?;
+            Some((spec.guardrail, warn.trim().parse().ok()?, fail.trim().parse().ok()?))
+        };
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let read = |part: &str| {
+            let names = || GUARDRAILS.map(|spec| spec.name).join(", ");
+            one(part).ok_or_else(|| {
+                format!("expected NAME=WARN:FAIL, where NAME is one of {}, got `{part}`", names())
+            })
+        };
+        let all = parts.map(read).collect::<Result<Vec<_>, _>>()?;
+        all.into_iter().for_each(|(guardrail, warn, fail)| self.set(guardrail, warn, fail));
+        Ok(())
+    }
+
     /// Checks that warned, and checks that failed, since the start.
     pub fn counts(&self, guardrail: Guardrail) -> (u64, u64) {
         let state = self.state(guardrail);
@@ -271,6 +294,28 @@ mod tests {
             assert!(spec.fail == 0 || spec.warn <= spec.fail, "{} warns after it fails", spec.name);
             assert!(spec.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{}", spec.name);
         }
+    }
+
+    #[test]
+    fn thresholds_are_set_from_a_text() {
+        let guardrails = Guardrails::default();
+        let check = |text: &str, expected: Result<(u64, u64), &str>| {
+            let set = guardrails.set_all(text).map(|()| {
+                (
+                    guardrails.warn_threshold(Guardrail::InValues),
+                    guardrails.fail_threshold(Guardrail::Columns),
+                )
+            });
+            match expected {
+                Ok(thresholds) => assert_eq!(set, Ok(thresholds), "{text}"),
+                Err(part) => assert!(set.as_ref().is_err_and(|e| e.contains(part)), "{text}: {set:?}"),
+            }
+        };
+        check("", Ok((1_000, 2_000)));
+        check("in_values=5:10, columns = 0 : 7", Ok((5, 7)));
+        check("in_values=1:2, nothing=1:2", Err("got `nothing=1:2`"));
+        check("in_values=1", Err("expected NAME=WARN:FAIL, where NAME is one of statement_bytes, "));
+        check("", Ok((5, 7)));
     }
 
     #[test]

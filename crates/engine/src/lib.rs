@@ -44,6 +44,9 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
+/// The most bytes of a page, where the caller does not want fewer.
+pub const PAGE_BYTES_MAX: usize = 1 << 20;
+
 /// What comes with a statement beside its text.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -51,6 +54,8 @@ pub struct Request<'a> {
     pub values: &'a [Value<'a>],
     /// Rows a page, at least 1; `None` is all.
     pub page_size: Option<u32>,
+    /// Bytes of cells after which a page ends, however many rows it has; a page has one row at least. Not for answers without pages.
+    pub page_bytes_max: usize,
     /// Where the last page ended: what [`Rows::paging_state`] gave.
     pub paging_state: Option<&'a [u8]>,
     /// The write time, microseconds since 1970, unless the statement says `USING TIMESTAMP`.
@@ -61,8 +66,14 @@ pub struct Request<'a> {
 
 impl Request<'_> {
     /// No values, one page.
-    pub const EMPTY: Request<'static> =
-        Request { values: &[], page_size: None, paging_state: None, timestamp_us: None, now_s: None };
+    pub const EMPTY: Request<'static> = Request {
+        values: &[],
+        page_size: None,
+        page_bytes_max: PAGE_BYTES_MAX,
+        paging_state: None,
+        timestamp_us: None,
+        now_s: None,
+    };
 }
 
 /// What a statement touches, so that the caller can check rights and route.

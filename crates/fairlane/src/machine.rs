@@ -97,6 +97,16 @@ pub(crate) fn query_memory(memory_bytes: u64) -> u64 {
     memory_bytes / 8 * 3
 }
 
+/// Memory for CQL requests that are large or wait, of the memory that the server may have.
+pub(crate) fn request_memory(memory_bytes: u64) -> u64 {
+    (memory_bytes / 16).max(crate::settings::REQUEST_MEMORY_BYTES_MIN)
+}
+
+/// Memory for prepared statements on each core: as they are kept on every core, more cores make it no larger in all.
+pub(crate) fn prepared_memory(memory_bytes: u64) -> usize {
+    (memory_bytes / 128).clamp(8 << 20, 256 << 20) as usize
+}
+
 /// Under this many open files a busy server runs out: 16,384 connections, and files of tables.
 const FILES_WANTED: u64 = 65_536;
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use access::{Access, Admin};
 use embedded::Embedded;
+use engine::Guardrails;
 use lanes::{Group, Lanes};
 use server::logging::{Level, Logger};
 use server::{Listening, PerCore, Server, ServerConfig};
@@ -92,8 +93,10 @@ impl Rooms {
             machine::size(&mut options, memory_bytes, settings.memtable_memory_bytes);
             options
         };
-        let first = options(0);
-        let engine_opened = self.lanes.block_on(0, Group::CONTROL, move || open_engine(first));
+        let guardrails = Arc::new(Guardrails::default());
+        guardrails.set_all(&settings.guardrails).map_err(|error| format!("guardrails: {error}."))?;
+        let (first, shared) = (options(0), guardrails.clone());
+        let engine_opened = self.lanes.block_on(0, Group::CONTROL, move || open_engine(first, shared));
         engine_opened.map_err(cannot_open)?;
         // Only now is the folder ours alone.
         let password = folder::password(&settings.data_dir, given_password)?;
@@ -102,9 +105,9 @@ impl Rooms {
         let query_memory = settings.query_memory_bytes;
         levels.memory().set_total(query_memory.unwrap_or_else(|| machine::query_memory(memory_bytes)));
         for core in 1..cores {
-            let own = options(core);
+            let (own, shared) = (options(core), guardrails.clone());
             self.lanes
-                .block_on(core as usize, Group::CONTROL, move || open_engine(own))
+                .block_on(core as usize, Group::CONTROL, move || open_engine(own, shared))
                 .map_err(cannot_open)?;
         }
         let shared = self.lanes.block_on(0, Group::CONTROL, move || open_access(levels, admin));
@@ -233,8 +236,10 @@ pub(crate) fn snapshot(lanes: &Lanes, to: &Path) -> Result<(), String> {
 }
 
 /// On a core's fast lane.
-async fn open_engine(options: Options) -> Result<(), engine::Error> {
-    ENGINE.set(Some(Embedded::open(options).await?));
+async fn open_engine(options: Options, guardrails: Arc<Guardrails>) -> Result<(), engine::Error> {
+    let engine = Embedded::open(options).await?;
+    engine::Engine::registry(&*engine).set_guardrails(guardrails);
+    ENGINE.set(Some(engine));
     Ok(())
 }
 

@@ -116,8 +116,9 @@ fn open_and_wait(
         );
         logger.log(Level::Warn, &said, &[]);
     }
-    let opened = folder::host_id(&settings.data_dir)
-        .and_then(|host_id| rooms.open_doors(server_config(settings, host_id), sql, logger.clone()));
+    let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
+        rooms.open_doors(server_config(settings, memory_bytes, host_id), sql, logger.clone())
+    });
     let doors = match opened {
         Ok(doors) => doors,
         Err(reason) => {
@@ -157,7 +158,7 @@ fn catch_signals() -> std::io::Result<Signals> {
     Signals::new([SIGTERM, SIGINT])
 }
 
-fn server_config(settings: &Settings, host_id: uuid::Uuid) -> ServerConfig {
+fn server_config(settings: &Settings, memory_bytes: u64, host_id: uuid::Uuid) -> ServerConfig {
     ServerConfig {
         listen: settings.listen,
         shard_aware_port: settings.shard_aware_port,
@@ -170,6 +171,10 @@ fn server_config(settings: &Settings, host_id: uuid::Uuid) -> ServerConfig {
         connections_max: settings.connections_max,
         request_timeout: settings.request_timeout,
         slow_statement: settings.slow_statement,
+        request_bytes_max: settings
+            .request_memory_bytes
+            .unwrap_or_else(|| machine::request_memory(memory_bytes)),
+        prepared_bytes_max: machine::prepared_memory(memory_bytes),
         ..ServerConfig::default()
     }
 }

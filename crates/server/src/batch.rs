@@ -141,7 +141,7 @@ impl Session {
         let wait = match self.execute_batch(batch, parts) {
             Execution::Ready(result) => {
                 let result = result.map_err(|error| reply::failure(error, Kind::Batch, consistency, None));
-                let failed = self.answer(envelope.stream, &result, None, Wish::default());
+                let failed = self.answer(envelope.stream, result, None, Wish::default());
                 return Some(Done { effective: admitted.effective, kind: Kind::Batch, failed });
             }
             Execution::Written(write) => Wait::Ack(write),

@@ -342,14 +342,9 @@ impl Connection {
         let session = &self.session;
         let config = &session.core.shared.config;
         session.in_flight.get() >= config.in_flight_max
-            || self.is_output_full()
+            || session.is_output_full()
             || session.draining.get()
             || session.killed.get()
-    }
-
-    fn is_output_full(&self) -> bool {
-        let session = &self.session;
-        session.encoder.borrow().pending() >= session.core.shared.config.output_bytes_max
     }
 
     /// Answers a frame that cannot be made sense of.
@@ -399,7 +394,7 @@ impl Connection {
             return Poll::Ready(Err(Ended::Gone));
         }
         if session.draining.get() {
-            let finished = session.in_flight.get() == 0 && session.encoder.borrow().pending() == 0;
+            let finished = session.in_flight.get() == 0 && session.unsent_bytes() == 0;
             return if finished { Poll::Ready(Err(Ended::Gone)) } else { Poll::Pending };
         }
         if self.is_blocked() {
@@ -463,7 +458,8 @@ impl Connection {
     fn answer_and_send(&self, cx: &mut Context<'_>) -> Result<(), Ended> {
         let session = &self.session;
         session.answer_acked(cx);
-        if session.sending.get() == Sending::Connection || session.draining.get() || self.is_output_full() {
+        if session.sending.get() == Sending::Connection || session.draining.get() || session.is_output_full()
+        {
             return session.send_now(cx);
         }
         session.send_soon();
@@ -475,7 +471,7 @@ impl Connection {
         poll_fn(|cx| {
             self.session.answer_acked(cx);
             self.session.send_now(cx)?;
-            if self.session.encoder.borrow().pending() == 0 { Poll::Ready(Ok(())) } else { Poll::Pending }
+            if self.session.unsent_bytes() == 0 { Poll::Ready(Ok(())) } else { Poll::Pending }
         })
         .await
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use engine::{Measure, Metric};
+use engine::{Guardrails, Measure, Metric};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::{Group, sync::mpsc};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -91,10 +91,12 @@ async fn page(core: &Core, path: &str) -> (&'static str, &'static str, String) {
         "/metrics" => {
             let (shared, levels) = (core.shared.clone(), core.access.levels().clone());
             let engines = engines(&shared).await;
+            let guardrails = core.engine.registry().guardrails().clone();
             // Long where there are many levels, and nothing to hold a fast lane up with.
-            let text =
-                lanes::heavy_urgent(Group::CONTROL, async move { metrics(&shared, &levels, &engines).await })
-                    .await;
+            let text = lanes::heavy_urgent(Group::CONTROL, async move {
+                metrics(&shared, &levels, &engines, &guardrails).await
+            })
+            .await;
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
         }
         _ => ("404 Not Found", TEXT, "there are /metrics, /health/live and /health/ready\n".to_owned()),
@@ -122,11 +124,17 @@ const REQUESTS_REFUSED: Metric = Metric::counter(
     "Times that the account of all CQL requests had no room.",
 );
 
-async fn metrics(shared: &Shared, levels: &workload::Levels, engines: &[Vec<Measure>]) -> String {
+async fn metrics(
+    shared: &Shared,
+    levels: &workload::Levels,
+    engines: &[Vec<Measure>],
+    guardrails: &Arc<Guardrails>,
+) -> String {
     let mut page = Page::default();
     levels.metrics_text(&mut page.0);
     let all: Vec<&counters::Counters> = shared.counters.iter().map(|c| &**c).collect();
     counters::page(&all, &mut page);
+    crate::guardrails::page(guardrails, &mut page);
     page.one(&REQUEST_BYTES, shared.requests.used_bytes() as f64);
     page.one(&REQUESTS_REFUSED, shared.requests.refused() as f64);
     lane_metrics::page(&mut page).await;

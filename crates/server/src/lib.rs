@@ -7,6 +7,7 @@
 
 mod account;
 mod acks;
+mod answers;
 mod batch;
 mod config;
 mod connection;
@@ -14,6 +15,7 @@ mod core;
 mod counters;
 mod describe;
 mod exposition;
+mod guardrails;
 mod handshake;
 mod http;
 mod lane_metrics;

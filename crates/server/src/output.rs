@@ -16,7 +16,10 @@ use crate::connection::Ended;
 use crate::counters::add;
 use crate::session::Session;
 
-/// Who sends what is in the output buffer.
+/// The most that one round of sending hands to the kernel, bytes: copying them takes about 50 µs.
+const SEND_BYTES_MAX: usize = 256 << 10;
+
+/// The sender of what is in the output buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Sending {
     /// Nobody has been asked to.
@@ -31,7 +34,7 @@ pub(crate) enum Sending {
 impl Session {
     /// Has what is in the output buffer sent in a moment.
     pub(crate) fn send_soon(self: &Rc<Self>) {
-        if self.sending.get() == Sending::Nobody && self.encoder.borrow().pending() > 0 {
+        if self.sending.get() == Sending::Nobody && self.unsent_bytes() > 0 {
             self.sending.set(Sending::AtPause);
             lanes::at_pause(self.clone());
         }
@@ -39,43 +42,79 @@ impl Session {
 
     /// Sends what the socket takes now; it wakes the caller once it takes more.
     pub(crate) fn send_now(&self, cx: &mut Context<'_>) -> Result<(), Ended> {
-        let sent_all = self.write_out(|output, bytes| Pin::new(output).poll_write(cx, bytes))?;
+        let sent = self.write_out(|output, bytes| Pin::new(output).poll_write(cx, bytes))?;
         match self.sending.get() {
             Sending::AtPause => {}
-            _ if sent_all => self.sending.set(Sending::Nobody),
+            _ if sent == Sent::All => self.sending.set(Sending::Nobody),
             _ => self.sending.set(Sending::Connection),
+        }
+        if sent == Sent::Enough {
+            cx.waker().wake_by_ref();
         }
         Ok(())
     }
 
-    /// Writes until all is written, which it says, or `write` has to wait.
+    /// Writes until all is written, `write` has to wait, or [`SEND_BYTES_MAX`] have been written.
     fn write_out(
         &self,
         mut write: impl FnMut(&mut OwnedWriteHalf, &[u8]) -> Poll<io::Result<usize>>,
-    ) -> Result<bool, Ended> {
-        let mut encoder = self.encoder.borrow_mut();
-        if encoder.pending() == 0 {
-            return Ok(true);
+    ) -> Result<Sent, Ended> {
+        let (mut encoder, mut outbox) = (self.encoder.borrow_mut(), self.outbox.borrow_mut());
+        if outbox.is_empty() && encoder.pending() == 0 {
+            return Ok(Sent::All);
         }
         let mut output = self.output.borrow_mut();
         let output = output.as_mut().ok_or(Ended::Gone)?;
-        let out = encoder.finish();
-        while !out.is_empty() {
-            match write(output, out) {
-                Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => return Err(Ended::Gone),
-                Poll::Ready(Ok(n)) => {
-                    add(&self.core.counters.bytes_out, n as u64);
-                    if n == out.len() {
-                        self.core.buffers.give(std::mem::take(out));
-                    } else {
-                        out.advance(n);
-                    }
-                }
-                Poll::Pending => return Ok(false),
+        let mut left = SEND_BYTES_MAX;
+        let sent = loop {
+            let next: &[u8] = match outbox.front() {
+                Some(large) => large,
+                None => encoder.finish(),
+            };
+            if next.is_empty() {
+                break Sent::All;
             }
+            if left == 0 {
+                break Sent::Enough;
+            }
+            let n = match write(output, &next[..next.len().min(left)]) {
+                Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => return Err(Ended::Gone),
+                Poll::Ready(Ok(n)) => n,
+                Poll::Pending => break Sent::Part,
+            };
+            left -= n;
+            add(&self.core.counters.bytes_out, n as u64);
+            if let Some(large) = outbox.front_mut() {
+                large.advance(n);
+                if large.is_empty() {
+                    outbox.pop_front();
+                }
+            } else {
+                let out = encoder.finish();
+                if n == out.len() {
+                    self.core.buffers.give(std::mem::take(out));
+                } else {
+                    out.advance(n);
+                }
+            }
+        };
+        drop((encoder, outbox));
+        if !self.gated.borrow().is_empty() && !self.is_output_full() {
+            self.wake_gated();
         }
-        Ok(true)
+        Ok(sent)
     }
+}
+
+/// The outcome of a round of sending.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sent {
+    /// Nothing is left.
+    All,
+    /// The socket takes no more for now.
+    Part,
+    /// The round has sent as much as one round may.
+    Enough,
 }
 
 impl AtPause for Session {
@@ -86,8 +125,8 @@ impl AtPause for Session {
             other => Poll::Ready(other),
         });
         match sent {
-            Ok(true) => return,
-            Ok(false) => self.sending.set(Sending::Connection),
+            Ok(Sent::All) => return,
+            Ok(_) => self.sending.set(Sending::Connection),
             Err(_) => self.killed.set(true),
         }
         self.wake();

@@ -44,10 +44,81 @@ pub(crate) fn answer(
 
 /// Answers that the answer does not fit the protocol.
 #[cold]
-fn unsayable(encoder: &mut Encoder, stream: i16, error: &wire::Error) -> i32 {
+pub(crate) fn unsayable(encoder: &mut Encoder, stream: i16, error: &wire::Error) -> i32 {
     let failure = Failure::new(FailureKind::Server, format!("The answer does not fit the protocol: {error}"));
     encoder.error(stream, &failure, &Prelude::default()).expect("a server error has no fields to overflow");
     failure.kind.code()
+}
+
+/// The way in which rows are written: their columns, and what the client knows of them.
+pub(crate) struct RowsPlan {
+    columns: wire::Columns,
+    skip_metadata: bool,
+    new_metadata_id: Option<statement::Id>,
+}
+
+/// Prepares to write rows. The columns of a prepared statement are encoded already; they are copied for an answer that is written
+/// elsewhere.
+///
+/// # Errors
+/// A name is too long for the protocol.
+pub(crate) fn plan_rows(
+    version: wire::Version,
+    rows: &engine::Rows,
+    statement: Option<&Statement>,
+    wish: Wish,
+) -> Result<RowsPlan, wire::Error> {
+    match of_statement(version, rows, statement)? {
+        Some(encoded) => Ok(RowsPlan {
+            columns: encoded.result.clone(),
+            skip_metadata: wish.skip_metadata,
+            new_metadata_id: wish.metadata_is_old.then_some(encoded.result_id),
+        }),
+        None => {
+            let columns = statement::encode(version, &rows.columns)?;
+            Ok(RowsPlan { columns, skip_metadata: false, new_metadata_id: None })
+        }
+    }
+}
+
+/// The statement's columns, if the rows have those.
+fn of_statement<'a>(
+    version: wire::Version,
+    rows: &engine::Rows,
+    statement: Option<&'a Statement>,
+) -> Result<Option<&'a statement::Encoded>, wire::Error> {
+    let same = |columns| std::sync::Arc::ptr_eq(columns, &rows.columns);
+    statement.filter(|s| s.result().is_some_and(same)).map(|s| s.encoded(version)).transpose()
+}
+
+/// Writes rows as planned.
+///
+/// # Errors
+/// They do not fit the protocol.
+pub(crate) fn write_rows(
+    encoder: &mut Encoder,
+    stream: i16,
+    rows: &engine::Rows,
+    plan: &RowsPlan,
+) -> Result<(), wire::Error> {
+    let head = RowsHead {
+        paging_state: rows.paging_state.as_deref(),
+        skip_metadata: plan.skip_metadata,
+        new_metadata_id: plan.new_metadata_id.as_ref().map(|id| &id[..]),
+    };
+    write(encoder, stream, rows, &head, &plan.columns)
+}
+
+fn write(
+    encoder: &mut Encoder,
+    stream: i16,
+    rows: &engine::Rows,
+    head: &RowsHead<'_>,
+    columns: &wire::Columns,
+) -> Result<(), wire::Error> {
+    let mut writer = encoder.rows(stream, head, columns, &Prelude::default());
+    writer.encoded(rows.count as usize, &rows.cells);
+    writer.end()
 }
 
 fn rows(
@@ -58,24 +129,14 @@ fn rows(
     wish: Wish,
 ) -> Result<(), wire::Error> {
     let mut head = RowsHead { paging_state: rows.paging_state.as_deref(), ..RowsHead::default() };
-    let of_plan = statement
-        .filter(|s| s.result().is_some_and(|columns| std::sync::Arc::ptr_eq(columns, &rows.columns)));
-    let encoded = of_plan.map(|s| s.encoded(encoder.version())).transpose()?;
-    let own;
-    let columns = match encoded {
+    match of_statement(encoder.version(), rows, statement)? {
         Some(encoded) => {
             head.skip_metadata = wish.skip_metadata;
             head.new_metadata_id = wish.metadata_is_old.then_some(&encoded.result_id[..]);
-            &encoded.result
+            write(encoder, stream, rows, &head, &encoded.result)
         }
-        None => {
-            own = statement::encode(encoder.version(), &rows.columns)?;
-            &own
-        }
-    };
-    let mut writer = encoder.rows(stream, &head, columns, &Prelude::default());
-    writer.encoded(rows.count as usize, &rows.cells);
-    writer.end()
+        None => write(encoder, stream, rows, &head, &statement::encode(encoder.version(), &rows.columns)?),
+    }
 }
 
 /// A schema change as the wire says it.

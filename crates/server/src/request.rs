@@ -16,6 +16,7 @@ use wire::{
 };
 use workload::{Effective, InFlight, Refused, Ticket, Watch};
 
+use crate::answers::INLINE_ANSWER_BYTES;
 use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
 use crate::long::{Frame, INLINE_TEXT_BYTES, Texts, is_long, syntax};
 use crate::reply::{self, Wish};
@@ -227,24 +228,36 @@ impl Session {
         }
     }
 
-    /// Puts an answer into the output buffer; whether it is an error.
+    /// Puts an answer into the output buffer, and returns whether it is an error. A large one gets there later.
     pub(crate) fn answer(
-        &self,
+        self: &Rc<Self>,
         stream: i16,
-        result: &Result<Outcome, Failure>,
+        result: Result<Outcome, Failure>,
         statement: Option<&Statement>,
         wish: Wish,
     ) -> bool {
         self.warm_output();
-        let warning = match result {
+        if let Ok(Outcome::Rows(rows)) = &result
+            && rows.cells.len() > INLINE_ANSWER_BYTES
+        {
+            let plan = reply::plan_rows(self.encoder.borrow().version(), rows, statement, wish);
+            if let (Ok(Outcome::Rows(rows)), Ok(plan)) = (result, plan) {
+                self.answer_large(stream, rows, plan);
+                return false;
+            }
+            let unsayable = Failure::new(FailureKind::Server, "The answer's columns do not fit the protocol");
+            self.refuse(stream, &unsayable);
+            return true;
+        }
+        let warning = match &result {
             Ok(Outcome::SchemaChange(change)) => reply::copies_warning(change, &self.core.engine.schema()),
             _ => None,
         };
-        let code = reply::answer(&mut self.encoder.borrow_mut(), stream, result, statement, wish, warning);
+        let code = reply::answer(&mut self.encoder.borrow_mut(), stream, &result, statement, wish, warning);
         if let Some(code) = code {
             self.core.counters.error(code);
         }
-        if let Err(failure) = result
+        if let Err(failure) = &result
             && failure.kind == FailureKind::Server
         {
             self.core.tell_trouble(failure);

@@ -7,6 +7,7 @@ use engine::{Error, Execution, Outcome};
 use wire::{Failure, Request};
 use workload::{Effective, Refused};
 
+use crate::answers::Gated;
 use crate::describe;
 use crate::logging::Level;
 use crate::reply;
@@ -91,6 +92,7 @@ impl Session {
                 }
             }
         }
+        let page_bytes = self.page_bytes();
         let wait = match &statement.work {
             Work::Use(keyspace) => {
                 let failed = !self.use_keyspace(stream, keyspace);
@@ -103,7 +105,7 @@ impl Session {
                 return Some(self.answer_call(call, admitted, result));
             }
             Work::Access => Wait::For(self.execute_access(statement.tree.clone())),
-            Work::Engine(_) => match self.execute(call) {
+            Work::Engine(_) => match self.execute(call, page_bytes) {
                 Ok(Execution::Ready(Ok(Outcome::SchemaChange(change)))) => {
                     Wait::For(Box::pin(std::future::ready(Ok(Outcome::SchemaChange(change)))))
                 }
@@ -112,6 +114,9 @@ impl Session {
                     return Some(self.answer_call(call, admitted, result));
                 }
                 Ok(Execution::Written(write)) => Wait::Ack(write),
+                Ok(Execution::Pending(later)) if statement.kind == Kind::Read => {
+                    Wait::For(Box::pin(Gated::new(self.clone(), later, page_bytes)))
+                }
                 Ok(Execution::Pending(later)) => Wait::For(later),
                 Err(failure) => return Some(self.answer_call(call, admitted, Err(failure))),
             },
@@ -140,13 +145,14 @@ impl Session {
     }
 
     /// Lets the engine begin. A plan that went stale just now is bound anew, once.
-    fn execute(&self, call: &Call<'_>) -> Result<Execution, Failure> {
+    fn execute(&self, call: &Call<'_>, page_bytes_max: usize) -> Result<Execution, Failure> {
         let params = call.params;
         let values =
             bound_values(call.statement, params).map_err(|error| self.engine_failure(call, error))?;
         let request = engine::Request {
             values: &values,
             page_size: params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0),
+            page_bytes_max,
             paging_state: params.paging_state,
             timestamp_us: params.timestamp,
             now_s: params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),
@@ -252,19 +258,19 @@ impl Session {
         }
         let id = due.statement.as_ref().filter(|_| due.prepared).map(|statement| &statement.id[..]);
         let result = result.map_err(|error| reply::failure(error, due.kind, due.consistency, id));
-        let failed = self.answer(due.stream, &result, due.statement.as_deref(), due.wish);
+        let failed = self.answer(due.stream, result, due.statement.as_deref(), due.wish);
         let done = Done { effective: due.admitted.effective, kind: due.kind, failed };
         self.record(done, due.times, due.statement.as_deref(), now_ns);
     }
 
     /// Answers a statement at once.
     pub(crate) fn answer_call(
-        &self,
+        self: &Rc<Self>,
         call: &Call<'_>,
         admitted: Admitted,
         result: Result<Outcome, Failure>,
     ) -> Done {
-        let failed = self.answer(call.envelope.stream, &result, Some(call.statement), call.wish);
+        let failed = self.answer(call.envelope.stream, result, Some(call.statement), call.wish);
         Done { effective: admitted.effective, kind: call.statement.kind, failed }
     }
 }

@@ -4,12 +4,14 @@
 //! An answer is encoded into the one output buffer wherever it becomes known, and the connection is woken to send it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
 use access::Login;
+use bytes::Bytes;
 use lanes::net::OwnedWriteHalf;
 use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 
@@ -95,6 +97,12 @@ pub(crate) struct Session {
     pub(crate) reads: RefCell<Reads>,
     /// Bytes of its requests.
     pub(crate) account: RefCell<Arc<Account>>,
+    /// Large answers, to be sent before what is in the encoder.
+    pub(crate) outbox: RefCell<VecDeque<Bytes>>,
+    /// Reads that wait until the client reads.
+    pub(crate) gated: RefCell<Vec<Waker>>,
+    /// Bytes of the pages that the reads in flight may make.
+    pub(crate) paged_bytes: Cell<usize>,
     connection: RefCell<Option<Waker>>,
 }
 
@@ -117,6 +125,9 @@ impl Session {
             killed: Cell::new(false),
             unacked: RefCell::default(),
             reads: RefCell::default(),
+            outbox: RefCell::default(),
+            gated: RefCell::default(),
+            paged_bytes: Cell::new(0),
             connection: RefCell::new(None),
         })
     }
@@ -188,14 +199,12 @@ impl Session {
         if !self.wants_schema.get() {
             return;
         }
-        let mut encoder = self.encoder.borrow_mut();
-        if encoder.pending() > self.core.shared.config.output_bytes_max {
+        if self.unsent_bytes() > self.core.shared.config.output_bytes_max {
             self.killed.set(true);
         } else {
             // An event that does not fit the protocol is about names no client can have made.
-            let _ = encoder.event(event);
+            let _ = self.encoder.borrow_mut().event(event);
         }
-        drop(encoder);
         self.wake();
     }
 

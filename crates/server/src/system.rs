@@ -51,6 +51,7 @@ pub(crate) fn register(core: &Rc<Core>) {
     registry.add(clients(core));
     registry.add(crate::level_usage::table(core));
     registry.add_rows(crate::memory::table(core));
+    registry.add(crate::guardrails::table(core));
     crate::running::register(core);
 }
 

@@ -293,3 +293,78 @@ fn a_text_prepared_again_after_its_table_was_made_anew_is_bound_to_the_new_one()
         admin.run("DROP TABLE ks.t");
     }
 }
+
+#[test]
+fn large_answers_are_whole_in_order_and_encoded_off_the_fast_lane() {
+    let (server, mut admin) = with_table(settings());
+    admin.run("CREATE TABLE ks.wide (k int, c int, v blob, PRIMARY KEY (k, c))");
+    for c in 0..40 {
+        admin.run(&format!("INSERT INTO ks.wide (k, c, v) VALUES (1, {c}, 0x{})", "ab".repeat(100_000)));
+    }
+    for (version, compression) in [
+        (Version::V4, Compression::None),
+        (Version::V4, Compression::Lz4),
+        (Version::V5, Compression::None),
+        (Version::V5, Compression::Lz4),
+    ] {
+        let mut client = server.connect();
+        client.startup(version, compression);
+        assert_eq!(client.log_in(ADMIN.0, ADMIN.1), Answer::AuthSuccess);
+        let large = client.queue(&query("SELECT c, v FROM ks.wide WHERE k = 1"));
+        let small = client.queue(&query("SELECT key FROM system.local"));
+        client.flush();
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            let (stream, answer) = client.receive().expect("an answer");
+            let Answer::Rows { rows, columns, .. } = answer else { panic!("rows were expected") };
+            if stream == large {
+                assert_eq!(columns, ["c", "v"]);
+                let numbers: Vec<_> = rows.iter().map(|row| row[0].clone().expect("a number")).collect();
+                assert_eq!(numbers, (0..40_i32).map(|c| c.to_be_bytes().to_vec()).collect::<Vec<_>>());
+                assert!(rows.iter().all(|row| row[1].as_deref() == Some(&[0xab; 100_000][..])));
+            }
+            seen.push(stream);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, [large, small], "{version:?} {compression:?}");
+        assert_eq!(client.run("SELECT key FROM system.local").texts(), [["local"]], "the framing holds");
+    }
+    drop(server);
+}
+
+#[test]
+fn answers_that_are_not_read_are_bounded() {
+    let (server, mut admin) = with_table(settings());
+    admin.run("CREATE TABLE ks.wide (k int, c int, v blob, PRIMARY KEY (k, c))");
+    for c in 0..100 {
+        admin.run(&format!("INSERT INTO ks.wide (k, c, v) VALUES (1, {c}, 0x{})", "ab".repeat(10_000)));
+    }
+    let mut greedy = server.client(Version::V5, ADMIN);
+    // 1,000 pages of 1 MB.
+    for _ in 0..1_000 {
+        let params = QueryParams { page_size: Some(5_000), ..QueryParams::default() };
+        greedy.queue(&Request::Query(Query { text: "SELECT v FROM ks.wide WHERE k = 1", params }));
+    }
+    greedy.flush();
+    // The administrator's own reads go on, and show what is held.
+    let held = |admin: &mut Client| {
+        let Answer::Rows { rows, .. } = admin.run("SELECT purpose, bytes FROM system.memory") else {
+            panic!("rows were expected")
+        };
+        let unread =
+            rows.iter().find(|row| row[0].as_deref() == Some(b"answers that CQL clients have not read"));
+        let bytes = unread.expect("a row")[1].clone().expect("a number");
+        i64::from_be_bytes(bytes.try_into().expect("eight bytes"))
+    };
+    let mut most = 0;
+    for _ in 0..200 {
+        most = most.max(held(&mut admin));
+    }
+    assert!(most > 0 && most < 16 << 20, "{most} bytes of answers wait for a client that reads none");
+    for _ in 0..1_000 {
+        assert!(
+            matches!(greedy.receive(), Some((_, Answer::Rows { .. }))),
+            "once it reads it gets all of them"
+        );
+    }
+}

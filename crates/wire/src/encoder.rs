@@ -45,6 +45,11 @@ impl Encoder {
         self.version
     }
 
+    /// The framing of messages begun from now on.
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
     /// Changes the version: a server answers in the version of the request until STARTUP settles it.
     pub fn set_version(&mut self, version: Version) {
         self.version = version;

@@ -6,7 +6,7 @@
 
 mod table;
 
-pub(crate) use table::{Cores, Settings, commit};
+pub(crate) use table::{Cores, REQUEST_MEMORY_BYTES_MIN, Settings, commit};
 
 use std::path::{Path, PathBuf};
 

@@ -52,6 +52,9 @@ pub(crate) struct Settings {
     pub(crate) memtable_memory_bytes: Option<u64>,
     pub(crate) query_memory_bytes: Option<u64>,
     pub(crate) spill_limit_bytes: Option<u64>,
+    pub(crate) request_memory_bytes: Option<u64>,
+    /// Thresholds that differ from the defaults, as a text that `engine::Guardrails` reads.
+    pub(crate) guardrails: String,
     pub(crate) overprovisioned: bool,
     /// Measure the disk at first start.
     pub(crate) disk_probe: bool,
@@ -184,6 +187,25 @@ pub(crate) const SETTINGS: &[Setting] = &[
                 unless("auto", text, |text| bytes(text, "1MiB", QUERY_MEMORY_BYTES_MIN)),
             )
         },
+    },
+    Setting {
+        name: "request_memory",
+        value: "SIZE|auto",
+        default: "auto",
+        help: "Memory for CQL requests that are large or wait, all together; auto is a sixteenth of --memory.",
+        set: |s, text| {
+            put(
+                &mut s.request_memory_bytes,
+                unless("auto", text, |text| bytes(text, "48MiB", REQUEST_MEMORY_BYTES_MIN)),
+            )
+        },
+    },
+    Setting {
+        name: "guardrails",
+        value: "NAME=WARN:FAIL,...",
+        default: "",
+        help: "Thresholds of limits that warn and refuse, such as in_values=100:1000; 0 is none. system.guardrails lists them.",
+        set: |s, text| put(&mut s.guardrails, guardrails(text)),
     },
     Setting {
         name: "spill_limit",
@@ -379,6 +401,8 @@ impl Default for Settings {
             memtable_memory_bytes: None,
             query_memory_bytes: None,
             spill_limit_bytes: None,
+            request_memory_bytes: None,
+            guardrails: String::new(),
             overprovisioned: false,
             disk_probe: false,
             disk_speed: Given::default(),
@@ -473,6 +497,9 @@ fn cores(text: &str) -> Result<Cores, String> {
 /// The least memory that leaves room for memtables at all.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
+/// The least memory that leaves room for one request of the largest kind.
+pub(crate) const REQUEST_MEMORY_BYTES_MIN: u64 = 48 << 20;
+
 /// The least memory that leaves room for a small query.
 const QUERY_MEMORY_BYTES_MIN: u64 = 1 << 20;
 
@@ -493,6 +520,10 @@ fn bytes(text: &str, least: &str, min: u64) -> Result<u64, String> {
     let found = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
     let wanted = || format!("a size of at least {least} is wanted, such as 8GiB or 500MB");
     found.filter(|bytes| *bytes >= min).ok_or_else(wanted)
+}
+
+fn guardrails(text: &str) -> Result<String, String> {
+    engine::Guardrails::default().set_all(text).map(|()| text.to_owned())
 }
 
 fn first_start(text: &str) -> Result<bool, String> {
