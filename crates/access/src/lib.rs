@@ -10,6 +10,7 @@
 //! kept, printed or sent anywhere: only verifiers (`scram`), made on the heavy lane.
 
 mod access;
+mod audit;
 mod cancel;
 mod change;
 mod exchange;
@@ -23,6 +24,7 @@ mod scram;
 mod store;
 
 pub use access::{Access, Admin, AuthError, CHECKS_MAX, Shared};
+pub use audit::{AuditEvent, AuditKind, AuditLines, AuditLog, audit_log};
 pub use cancel::Cancelled;
 pub use exchange::Exchange;
 pub use login::Login;
