@@ -43,7 +43,7 @@ impl Running {
 /// Ends a statement of the core, for `CANCEL STATEMENT`. Its client is told.
 fn cancel(core: &Core, id: &str, role: Option<&str>) -> Cancelled {
     let mut parts = id.split('-').map(|part| part.parse::<u64>().ok());
-    let (Some(Some(index)), Some(Some(session)), Some(Some(key)), None) =
+    let (Some(Some(index)), Some(Some(session)), Some(Some(number)), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Cancelled::Unknown;
@@ -54,7 +54,7 @@ fn cancel(core: &Core, id: &str, role: Option<&str>) -> Cancelled {
     if !role.is_none_or(own) {
         return Cancelled::OfOther;
     }
-    let taken = usize::try_from(key).ok().and_then(|key| session.reads.borrow_mut().take(key));
+    let taken = session.reads.borrow_mut().take(number);
     let Some((task, running)) = taken else { return Cancelled::Unknown };
     drop(task);
     let text = "The statement was cancelled (CANCEL STATEMENT)";
@@ -79,9 +79,9 @@ fn table(core: Weak<Core>) -> VirtualTable {
         let (now_ns, sessions) = (lanes::time::monotonic_ns(), core.sessions.borrow());
         let of_session = |session: &Rc<Session>| {
             let role = session.login().map_or_else(String::new, |login| login.role().to_string());
-            let one = |(key, running): (usize, &Running)| RunningStatement {
+            let one = |(number, running): (u64, &Running)| RunningStatement {
                 service_level: running.effective.level.name().to_string(),
-                id: format!("{}-{}-{key}", core.index, session.id),
+                id: format!("{}-{}-{number}", core.index, session.id),
                 core: core.index as u32,
                 role: role.clone(),
                 client: session.peer.to_string(),

@@ -34,8 +34,17 @@ pub(crate) struct Role {
 /// Tasks of reads and of what waits for a slot, by key.
 #[derive(Default)]
 pub(crate) struct Reads {
-    tasks: Vec<Option<(lanes::Task<()>, Running)>>,
+    tasks: Vec<Option<Kept>>,
     free: Vec<usize>,
+    /// Tasks kept so far: their numbers, none of which comes again.
+    numbers: u64,
+}
+
+/// A task in its place.
+struct Kept {
+    task: lanes::Task<()>,
+    running: Running,
+    number: u64,
 }
 
 impl Reads {
@@ -49,25 +58,29 @@ impl Reads {
 
     /// Keeps a task in its place: dropped with the session's connection, it is cancelled.
     pub(crate) fn keep(&mut self, key: usize, task: lanes::Task<()>, running: Running) {
-        self.tasks[key] = Some((task, running));
+        self.numbers += 1;
+        self.tasks[key] = Some(Kept { task, running, number: self.numbers });
     }
 
-    /// What runs and waits, by key.
-    pub(crate) fn running(&self) -> impl Iterator<Item = (usize, &Running)> {
-        self.tasks.iter().enumerate().filter_map(|(key, kept)| Some((key, &kept.as_ref()?.1)))
+    /// Statements that run or wait, by number.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (u64, &Running)> {
+        self.tasks.iter().flatten().map(|kept| (kept.number, &kept.running))
     }
 
-    /// Takes a task out of its place, to end it.
-    pub(crate) fn take(&mut self, key: usize) -> Option<(lanes::Task<()>, Running)> {
-        let taken = self.tasks.get_mut(key).and_then(Option::take);
-        taken.inspect(|_| self.free.push(key))
+    /// Takes the task of that number out of its place, to end it.
+    pub(crate) fn take(&mut self, number: u64) -> Option<(lanes::Task<()>, Running)> {
+        let of_number = |kept: &Option<Kept>| kept.as_ref().is_some_and(|kept| kept.number == number);
+        let key = self.tasks.iter().position(of_number)?;
+        let Kept { task, running, .. } = self.tasks[key].take()?;
+        self.free.push(key);
+        Some((task, running))
     }
 
     /// The task in that place is about to end by itself.
     pub(crate) fn done(&mut self, key: usize) {
         // All are gone where the connection has ended.
-        if let Some((task, _)) = self.tasks.get_mut(key).and_then(Option::take) {
-            task.detach();
+        if let Some(kept) = self.tasks.get_mut(key).and_then(Option::take) {
+            kept.task.detach();
             self.free.push(key);
         }
     }

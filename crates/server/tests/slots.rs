@@ -192,9 +192,14 @@ fn a_statement_is_cancelled_by_its_own_role_and_by_superusers() {
     let Some((_, Answer::Error(error))) = first.receive() else { panic!("it was cancelled") };
     assert_eq!(error.kind.code(), 0x2200);
     until(|| running.now.load(SeqCst) == 0);
+    // The next statement of that connection takes the place of the cancelled one, and not its id.
+    queue(&mut first, READ);
+    first.flush();
+    until(|| running.now.load(SeqCst) == 1);
     let unknown = admin.query(&format!("CANCEL STATEMENT '{}'", id("running")));
     assert_eq!(unknown.code(), 0x2200, "{unknown:?}");
     running.stuck.store(false, SeqCst);
+    assert_eq!(first.receive().expect("an answer").1, Answer::Void, "it was not cancelled");
     assert_eq!(first.query(READ), Answer::Void);
 }
 
