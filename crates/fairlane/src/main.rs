@@ -1,6 +1,7 @@
 //! The binary: command line, settings, and putting the rooms together.
 #![expect(clippy::disallowed_methods, reason = "the command line stands outside the lanes")]
 
+mod audit;
 mod check;
 mod demo;
 mod folder;

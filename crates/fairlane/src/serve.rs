@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use access::AuditLog;
 use lanes::{Lanes, MemoryAhead, Reporter};
 use server::ServerConfig;
 use server::logging::{self, Level, Logger};
@@ -20,6 +21,7 @@ use signal_hook::iterator::Signals;
 use sql::{SqlConfig, Tls};
 use storage::Teller;
 
+use crate::audit::Audit;
 use crate::rooms::Rooms;
 use crate::settings::{PASSWORD_VARIABLE, Settings};
 use crate::snapshot::Watch;
@@ -78,8 +80,12 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     let disk = if lanes.uses_io_uring() { "io_uring" } else { "threads, as io_uring is refused" };
     logger.log(Level::Info, "lanes run", &[("disk", &disk), ("wake_up", &wake_ups(&lanes))]);
     probe::tell(&lanes, settings, logger);
-    let result = open_and_wait(settings, logger, &lanes, memory_bytes, &mut signals);
+    let audit = Audit::start(settings, logger)?;
+    let audit_log = audit.as_ref().map(|audit| audit.log.clone());
+    let result = open_and_wait(settings, logger, &lanes, memory_bytes, audit_log, &mut signals);
     lanes.shutdown();
+    drop(lanes);
+    audit.into_iter().for_each(Audit::end);
     result
 }
 
@@ -98,6 +104,7 @@ fn open_and_wait(
     logger: &Logger,
     lanes: &Lanes,
     memory_bytes: u64,
+    audit: Option<Arc<AuditLog>>,
     signals: &mut Signals,
 ) -> Result<(), String> {
     let given = std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty());
@@ -117,7 +124,8 @@ fn open_and_wait(
         logger.log(Level::Warn, &said, &[]);
     }
     let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
-        rooms.open_doors(server_config(settings, memory_bytes, host_id), sql, logger.clone())
+        let config = ServerConfig { audit, ..server_config(settings, memory_bytes, host_id) };
+        rooms.open_doors(config, sql, logger.clone())
     });
     let doors = match opened {
         Ok(doors) => doors,

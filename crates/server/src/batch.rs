@@ -120,6 +120,7 @@ impl Session {
             return Err(refused(Error::Invalid(OF_THE_WHOLE.to_owned())));
         }
         self.authorize(&statement).map_err(refused)?;
+        self.audit_begin(&statement);
         check_count(statement.binds().len(), entry.values.len()).map_err(refused)?;
         parts.plans.push(write_plan(&statement).map_err(refused)?);
         parts.values.extend(entry.values.iter().map(value));

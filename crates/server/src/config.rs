@@ -1,8 +1,10 @@
 //! What a server is told when it starts. Every bound that a client can run into is here, with its default.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use access::AuditLog;
 use uuid::Uuid;
 
 /// A server's settings. [`ServerConfig::default`] listens on loopback with authentication on.
@@ -53,6 +55,8 @@ pub struct ServerConfig {
     pub request_bytes_max: u64,
     /// No statement may take longer, whatever its level or `USING TIMEOUT` says.
     pub statement_timeout_max: Duration,
+    /// Takes logins, changes of roles, rights, levels and schema, and statements on audited keyspaces; `None` logs none.
+    pub audit: Option<Arc<AuditLog>>,
     /// Statements that take longer than this are logged; `None` logs none.
     pub slow_statement: Option<Duration>,
 }
@@ -82,6 +86,7 @@ impl Default for ServerConfig {
             request_bytes_max: 256 << 20,
             statement_timeout_max: Duration::from_secs(3600),
             unprepared_max: 1_000,
+            audit: None,
             slow_statement: Some(Duration::from_millis(500)),
         }
     }

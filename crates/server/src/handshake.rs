@@ -111,6 +111,7 @@ impl Connection {
         };
         match core.access.authenticate(name, password).await {
             Ok(login) => {
+                self.session.audit_login(name, None);
                 self.session.log_in(login);
                 let mut encoder = self.session.encoder.borrow_mut();
                 encoder.auth_success(stream, None).expect("no token");
@@ -121,6 +122,7 @@ impl Connection {
                     AuthError::Refused(text) => (FailureKind::Authentication, text),
                     AuthError::Overloaded(text) => (FailureKind::Overloaded, text),
                 };
+                self.session.audit_login(name, Some(&text));
                 // Not before the delay: whoever guesses waits, on each connection.
                 lanes::time::sleep(core.shared.config.auth_failure_delay).await;
                 crate::counters::add(&core.counters.auth_failures, 1);

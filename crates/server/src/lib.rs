@@ -8,6 +8,7 @@
 mod account;
 mod acks;
 mod answers;
+mod audit;
 mod batch;
 mod config;
 mod connection;

@@ -397,7 +397,8 @@ impl Session {
         let Some(role) = &*role else { return Err(Error::Unauthorized("You have not logged in".to_owned())) };
         let now = (role.number, self.core.access.version());
         if statement.allowed.get() != now {
-            self.core.access.authorize(&role.login, plan.targets())?;
+            let allowed = self.core.access.authorize(&role.login, plan.targets());
+            allowed.inspect_err(|error| self.audit_denied(&statement.tree, error))?;
             statement.allowed.set(now);
         }
         Ok(())

@@ -55,6 +55,7 @@ impl Session {
         let Some(login) = self.login() else {
             return Err(Error::Unauthorized("You have not logged in".to_owned()));
         };
-        self.core.access.authorize(&login, &named)
+        let allowed = self.core.access.authorize(&login, &named);
+        allowed.inspect_err(|error| self.audit_denied(tree, error))
     }
 }

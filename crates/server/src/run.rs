@@ -76,6 +76,7 @@ impl Session {
         if let Err(error) = self.authorize(statement) {
             return Some(self.answer_call(call, admitted, Err(self.engine_failure(call, error))));
         }
+        self.audit_begin(statement);
         let limit = match self.limit_of(call, &admitted.effective) {
             Ok(limit) => limit,
             Err(error) => {
@@ -138,10 +139,14 @@ impl Session {
     }
 
     /// Runs a statement about roles, grants or levels.
-    fn execute_access(&self, tree: Rc<cql::Statement>) -> Later {
+    fn execute_access(self: &Rc<Self>, tree: Rc<cql::Statement>) -> Later {
         let login = self.login().expect("requests come after authentication");
-        let (core, keyspace) = (self.core.clone(), self.keyspace.borrow().clone());
-        Box::pin(async move { core.access.execute(&login, &tree, keyspace.as_deref()).await })
+        let (session, keyspace) = (self.clone(), self.keyspace.borrow().clone());
+        Box::pin(async move {
+            let result = session.core.access.execute(&login, &tree, keyspace.as_deref()).await;
+            session.audit_outcome(&tree, result.as_ref().err());
+            result
+        })
     }
 
     /// Lets the engine begin. A plan that went stale just now is bound anew, once.
@@ -257,6 +262,11 @@ impl Session {
             return;
         }
         let id = due.statement.as_ref().filter(|_| due.prepared).map(|statement| &statement.id[..]);
+        if let Some(statement) = &due.statement
+            && matches!(statement.work, Work::Engine(_))
+        {
+            self.audit_outcome(&statement.tree, result.as_ref().err());
+        }
         let result = result.map_err(|error| reply::failure(error, due.kind, due.consistency, id));
         let failed = self.answer(due.stream, result, due.statement.as_deref(), due.wish);
         let done = Done { effective: due.admitted.effective, kind: due.kind, failed };

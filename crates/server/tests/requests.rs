@@ -275,3 +275,52 @@ fn a_part_of_a_batch_has_no_timeout_or_level_of_its_own() {
     }
     assert_eq!(client.run("SELECT v FROM t WHERE k = 1").texts().len(), 0, "nothing was written");
 }
+
+#[test]
+fn logins_changes_and_audited_keyspaces_are_in_the_audit_log() {
+    let (audit, lines) = access::audit_log(vec!["shop".into()], false);
+    let server = TestServer::start(1, server::ServerConfig { audit: Some(audit), ..settings() });
+    let mut admin = server.client(Version::V4, ADMIN);
+    let mut wrong = server.connect();
+    wrong.startup(Version::V4, Compression::None);
+    wrong.log_in("admin", "a wrong password");
+    for keyspace in ["shop", "other"] {
+        admin.run(&format!(
+            "CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        ));
+        admin.run(&format!("CREATE TABLE {keyspace}.t (k text PRIMARY KEY)"));
+        admin.run(&format!("INSERT INTO {keyspace}.t (k) VALUES ('secret')"));
+        admin.run(&format!("SELECT * FROM {keyspace}.t"));
+    }
+    assert_eq!(admin.query("DROP TABLE shop.absent").code(), 0x2200);
+    admin.run("CREATE ROLE bob WITH PASSWORD = 'secret' AND LOGIN = true");
+    let mut bob = server.client(Version::V4, ("bob", "secret"));
+    assert_eq!(bob.query("SELECT * FROM other.t WHERE k = 'secret'").code(), 0x2100);
+    let lines: Vec<serde_json::Value> =
+        lines.take().iter().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let shown: Vec<String> = lines
+        .iter()
+        .map(|line| {
+            let text = |key: &str| line[key].as_str().unwrap_or("").to_owned();
+            let statement = text("statement").replace('"', "");
+            let words: Vec<&str> = statement.split(' ').take(3).collect();
+            format!("{} {} {} {}", text("kind"), text("role"), line["ok"], words.join(" "))
+        })
+        .collect();
+    let expected = [
+        "login admin true ",
+        "login_failed admin false ",
+        "schema admin true CREATE KEYSPACE shop",
+        "schema admin true CREATE TABLE shop.t",
+        "write admin true INSERT INTO shop.t",
+        "read admin true SELECT * FROM",
+        "schema admin true CREATE KEYSPACE other",
+        "schema admin true CREATE TABLE other.t",
+        "schema admin false DROP TABLE shop.absent",
+        "access admin true CREATE ROLE bob",
+        "login bob true ",
+        "read bob false SELECT * FROM",
+    ];
+    assert_eq!(shown, expected);
+    assert!(lines.iter().all(|line| !line.to_string().contains("secret")), "no password and no literal");
+}

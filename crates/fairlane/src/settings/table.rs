@@ -72,6 +72,9 @@ pub(crate) struct Settings {
     pub(crate) connections_max: usize,
     pub(crate) request_timeout: Duration,
     pub(crate) slow_statement: Option<Duration>,
+    pub(crate) audit_log: Option<PathBuf>,
+    pub(crate) audit_keyspaces: String,
+    pub(crate) audit_literals: bool,
     pub(crate) log_level: Level,
     pub(crate) log_format: Format,
 }
@@ -364,6 +367,27 @@ pub(crate) const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "audit_log",
+        value: "FILE|off",
+        default: "off",
+        help: "A file for logins and changes of roles, rights, levels and schema, as JSON lines; eight full files of 64 MiB are kept.",
+        set: |s, text| put(&mut s.audit_log, unless("off", text, file)),
+    },
+    Setting {
+        name: "audit_keyspaces",
+        value: "NAME,...|*",
+        default: "",
+        help: "Keyspaces whose reads and writes are in the audit log too.",
+        set: |s, text| put(&mut s.audit_keyspaces, Ok(text.to_owned())),
+    },
+    Setting {
+        name: "audit_literals",
+        value: "",
+        default: "false",
+        help: "Keep the literals of statements in the audit log.",
+        set: |s, text| put(&mut s.audit_literals, switch(text)),
+    },
+    Setting {
         name: "log_level",
         value: "LEVEL",
         default: "info",
@@ -418,6 +442,9 @@ impl Default for Settings {
             connections_max: 0,
             request_timeout: Duration::ZERO,
             slow_statement: None,
+            audit_log: None,
+            audit_keyspaces: String::new(),
+            audit_literals: false,
             log_level: Level::Info,
             log_format: Format::Text,
         };
