@@ -379,31 +379,38 @@ pub(crate) fn put_row_of(out: &mut Vec<u8>, table: TableId, token: i64, key: &[u
 pub(crate) fn put_mutations(out: &mut Vec<u8>, mutations: &[Mutation]) {
     put_varint(out, mutations.len() as u64);
     for mutation in mutations {
-        put_u128(out, mutation.table.0);
-        put_i64(out, mutation.token);
-        put_bytes(out, &mutation.key);
-        put_varint(out, mutation.changes.len() as u64);
-        for change in &mutation.changes {
-            match change {
-                Change::Row(row) => {
-                    out.push(CHANGE_ROW);
-                    put_bytes(out, row.as_bytes());
-                }
-                Change::Static(row) => {
-                    out.push(CHANGE_STATIC);
-                    put_bytes(out, row.as_bytes());
-                }
-                Change::DeletePartition(deletion) => {
-                    out.push(CHANGE_DELETE_PARTITION);
-                    put_deletion(out, deletion);
-                }
-                Change::DeleteRange { start, end, deletion } => {
-                    out.push(CHANGE_DELETE_RANGE);
-                    put_bound(out, start);
-                    put_bound(out, end);
-                    put_deletion(out, deletion);
-                }
-            }
+        put_mutation_head(out, mutation);
+        mutation.changes.iter().for_each(|change| put_change(out, change));
+    }
+}
+
+/// What comes before the changes of a mutation.
+pub(crate) fn put_mutation_head(out: &mut Vec<u8>, mutation: &Mutation) {
+    put_u128(out, mutation.table.0);
+    put_i64(out, mutation.token);
+    put_bytes(out, &mutation.key);
+    put_varint(out, mutation.changes.len() as u64);
+}
+
+pub(crate) fn put_change(out: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Row(row) => {
+            out.push(CHANGE_ROW);
+            put_bytes(out, row.as_bytes());
+        }
+        Change::Static(row) => {
+            out.push(CHANGE_STATIC);
+            put_bytes(out, row.as_bytes());
+        }
+        Change::DeletePartition(deletion) => {
+            out.push(CHANGE_DELETE_PARTITION);
+            put_deletion(out, deletion);
+        }
+        Change::DeleteRange { start, end, deletion } => {
+            out.push(CHANGE_DELETE_RANGE);
+            put_bound(out, start);
+            put_bound(out, end);
+            put_deletion(out, deletion);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! A shard lives on a fast lane and is used by that lane only, so nothing here takes a lock. It knows partitions,
 //! rows and cells, and nothing of CQL, levels or sockets. `docs/file-format.md` describes what is on disk.
 
+mod apply;
 mod batch_request;
 mod batch_scan;
 mod batches;

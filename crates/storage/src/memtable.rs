@@ -235,6 +235,24 @@ impl Memtable {
         bytes + key.len() + KEYED_OVERHEAD
     }
 
+    /// Puts a partition into the place of the one with its key, or where there is none; returns about how many bytes the table grew
+    /// by beside the partition's contents.
+    pub(crate) fn replace(&mut self, token: i64, key: &[u8], partition: Partition) -> usize {
+        let Some(bucket) = self.buckets.get_mut(token) else {
+            self.buckets.insert(token, Bucket::new(key, partition));
+            self.partitions += 1;
+            return KEYED_OVERHEAD + key.len();
+        };
+        let was_row = matches!(bucket, Bucket::Row(_));
+        if let Some(own) = bucket.partition_mut(key) {
+            *own = partition;
+            return if was_row { KEYED_OVERHEAD } else { 0 };
+        }
+        bucket.make_many().insert(Bytes::copy_from_slice(key), partition);
+        self.partitions += 1;
+        KEYED_OVERHEAD + key.len()
+    }
+
     /// Appends up to about `limit` entries in order, from `from` (inclusive token, or just after a key) to the
     /// token `last`. Fewer than `limit` means the end was reached.
     pub(crate) fn collect(&self, from: &ScanFrom, last: i64, limit: usize, out: &mut VecDeque<Entry>) {

@@ -168,6 +168,10 @@ impl World for OnLanes {
         Box::pin(async { lanes::heavy_yield().await })
     }
 
+    fn spend(&self, units: u32) -> Option<BoxFuture<()>> {
+        lanes::spend(units).then(|| Box::pin(lanes::yield_now()) as BoxFuture<()>)
+    }
+
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<()> {
         Box::pin(lanes::time::sleep(duration))
     }

@@ -240,6 +240,15 @@ impl Partition {
         }
     }
 
+    /// Whether both are one and the same version.
+    pub(crate) fn is_same(&self, other: &Partition) -> bool {
+        match (self, other) {
+            (Partition::Single(own), Partition::Single(other)) => own.is_same(other),
+            (Partition::Full(own), Partition::Full(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
+    }
+
     /// The number of stored rows, live or not.
     pub(crate) fn row_count(&self) -> usize {
         match self {

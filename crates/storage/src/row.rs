@@ -158,6 +158,11 @@ const LINES_FETCHED: usize = 8;
 const CHECKED: &str = "a row is well-formed from the moment it exists";
 
 impl Row {
+    /// Whether both are one and the same.
+    pub(crate) fn is_same(&self, other: &Row) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// A row from the bytes of one, which are checked.
     ///
     /// # Errors

@@ -162,6 +162,8 @@ pub(crate) struct State {
     pub(crate) truncating: u32,
     /// Files no longer alive, until their last reader is gone.
     pub(crate) obsolete: Vec<Arc<TableFile>>,
+    /// Records in the log of which memtables do not have all yet: see [`Shard::apply_in_turns`].
+    pub(crate) applying: Vec<u64>,
     /// Memtables no longer alive, until their last reader is gone and they are freed.
     pub(crate) flushed: Vec<Memtable>,
     pub(crate) busy: u32,
@@ -192,6 +194,8 @@ pub(crate) struct Frozen {
     /// About how many bytes its memtables take.
     pub(crate) bytes: u64,
     pub(crate) partitions: u64,
+    /// It has a part of a record.
+    pub(crate) partial: bool,
 }
 
 impl Table {
@@ -208,6 +212,10 @@ impl Table {
 impl State {
     /// Starts new memtables and queues the full ones for the flush.
     pub(crate) fn freeze(&mut self, last_record: u64) {
+        // A record that is being applied may be in two memtables. It is replayed until the later one is flushed: replaying what a
+        // file has as well changes nothing.
+        let applying = self.applying.iter().map(|record| record - 1).min();
+        let last_record = last_record.min(applying.unwrap_or(u64::MAX));
         let generation = self.next_generation;
         self.next_generation += 1;
         let bytes = std::mem::take(&mut self.bytes) as u64;
@@ -220,7 +228,8 @@ impl State {
                 partitions += table.frozen.last().map_or(0, |(_, memtable)| memtable.len() as u64);
             }
         }
-        self.frozen.push_back(Frozen { generation, last_record, tables, bytes, partitions });
+        let partial = applying.is_some();
+        self.frozen.push_back(Frozen { generation, last_record, tables, bytes, partitions, partial });
     }
 }
 
@@ -280,14 +289,14 @@ impl Shard {
     }
 
     /// Adds a record to the log; 0 where there is none.
-    fn append(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
+    pub(crate) fn append(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
         if self.state.borrow().closed {
             return Err(StorageError::Closed);
         }
         self.log.as_ref().map_or(Ok(0), |log| log.append(put))
     }
 
-    fn applied(&self, state: &mut State, record: u64, bytes_before: usize) {
+    pub(crate) fn applied(&self, state: &mut State, record: u64, bytes_before: usize) {
         if !state.frozen.is_empty() {
             self.charge_write(state, state.bytes - bytes_before);
         }

@@ -23,6 +23,9 @@ use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 const TURN: Duration = Duration::from_millis(10);
 const SLEEP_TURNS_MAX: u128 = 20;
 
+/// Work units after which a task yields.
+const UNITS_A_TURN: u32 = 16;
+
 /// Rounds of all tasks after which a test is stuck.
 const ROUNDS_MAX: u32 = 1_000_000;
 
@@ -32,6 +35,7 @@ pub(crate) struct Sim {
     pub(crate) disk: Disk,
     pub(crate) now_s: AtomicU32,
     now_ns: AtomicU64,
+    spent: AtomicU32,
     random: Mutex<Random>,
     /// The file system knows no synchronous writes: log segments are written and then synced.
     sync_each: bool,
@@ -99,8 +103,8 @@ impl Default for Sim {
 impl Sim {
     pub(crate) fn new(seed: u64) -> Sim {
         let random = Mutex::new(Random::new(!seed));
-        let (now_s, now_ns) = Default::default();
-        Sim { disk: Disk::new(seed), now_s, now_ns, random, sync_each: seed % 4 == 3 }
+        let (now_s, now_ns, spent) = Default::default();
+        Sim { disk: Disk::new(seed), now_s, now_ns, spent, random, sync_each: seed % 4 == 3 }
     }
 
     /// The machine goes down: tasks are gone, and of what was not durable a random part.
@@ -222,6 +226,13 @@ impl World for Sim {
 
     fn heavy_yield(&self) -> BoxFuture<()> {
         Box::pin(turns(1))
+    }
+
+    /// Yields far more often than lanes do: a crash or another task may come in between.
+    fn spend(&self, units: u32) -> Option<BoxFuture<()>> {
+        let before = self.spent.fetch_add(units, Ordering::Relaxed);
+        let is_due = before / UNITS_A_TURN != before.wrapping_add(units) / UNITS_A_TURN;
+        is_due.then(|| Box::pin(turns(1)) as BoxFuture<()>)
     }
 
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<()> {

@@ -11,6 +11,7 @@ mod log;
 mod model;
 mod reshard;
 mod runs;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::future::Future;

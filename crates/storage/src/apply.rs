@@ -1,0 +1,142 @@
+//! Applying many mutations in several task polls: as one record of the log, so that after a crash all are there or none.
+//!
+//! 1. The record is written into a buffer, with yields, and appended to the log at once.
+//! 2. Partitions are changed one after the other, with yields. Readers see each partition with all of its changes or without them.
+//! 3. Until the last one is changed, memtables that are frozen leave the record to be replayed (`State::freeze`).
+//!
+//! A partition with many changes is changed in a copy, which takes its place if it was not written to meanwhile.
+
+use std::rc::Rc;
+
+use crate::codec::{put_change, put_mutation_head, put_varint};
+use crate::commit::Commit;
+use crate::error::StorageError;
+use crate::model::Mutation;
+use crate::partition::Partition;
+use crate::shard::Shard;
+
+/// Work units of a change: a row is found its place in a partition, and merged.
+const CHANGE_UNITS: u32 = 4;
+
+/// Changes of one partition that are made at once: about 50 µs.
+const CHANGES_AT_ONCE: usize = 100;
+
+/// Copies of a partition that are made before it is changed at once, however long that takes.
+const COPIES_MAX: usize = 3;
+
+/// Mutations that are applied at once.
+const MUTATIONS_AT_ONCE: usize = 16;
+
+/// A record that is being applied. It ends with this value, when the caller gives up too.
+struct Applying<'s> {
+    shard: &'s Rc<Shard>,
+    record: u64,
+}
+
+impl Drop for Applying<'_> {
+    fn drop(&mut self) {
+        self.shard.state.borrow_mut().applying.retain(|record| *record != self.record);
+        self.shard.progress.wake();
+    }
+}
+
+impl Shard {
+    /// Applies mutations together, as [`Shard::apply`] does, with yields of the task in between. After a crash all of them are there or
+    /// none; until this returns, readers may see those of some partitions.
+    ///
+    /// # Errors
+    /// As [`Shard::apply`].
+    pub async fn apply_in_turns(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+        let changes: usize = mutations.iter().take(MUTATIONS_AT_ONCE + 1).map(|m| m.changes.len()).sum();
+        if mutations.len() <= MUTATIONS_AT_ONCE && changes <= CHANGES_AT_ONCE {
+            return self.apply(mutations);
+        }
+        let record = self.write_record(&mutations).await?;
+        let record = self.append(|out| out.extend_from_slice(&record))?;
+        // Without a log nothing is ever replayed.
+        let _applying = (record > 0).then(|| {
+            self.state.borrow_mut().applying.push(record);
+            Applying { shard: self, record }
+        });
+        for mutation in mutations {
+            if mutation.changes.len() > CHANGES_AT_ONCE {
+                self.apply_wide(&mutation, record).await;
+                continue;
+            }
+            self.apply_one(&mutation, record);
+            let units = CHANGE_UNITS.saturating_mul(mutation.changes.len() as u32 + 1);
+            if let Some(pause) = self.world.spend(units) {
+                pause.await;
+            }
+        }
+        Ok(Commit::new(self.clone(), record))
+    }
+
+    /// The record of the mutations.
+    async fn write_record(&self, mutations: &[Mutation]) -> Result<Vec<u8>, StorageError> {
+        let limit = self.log.as_ref().map_or(usize::MAX, |log| log.record_bytes_max());
+        let mut record = Vec::new();
+        put_varint(&mut record, mutations.len() as u64);
+        for mutation in mutations {
+            put_mutation_head(&mut record, mutation);
+            for changes in mutation.changes.chunks(CHANGES_AT_ONCE) {
+                changes.iter().for_each(|change| put_change(&mut record, change));
+                if record.len() > limit {
+                    return Err(StorageError::TooLarge { bytes: record.len(), limit });
+                }
+                if let Some(pause) = self.world.spend(changes.len() as u32) {
+                    pause.await;
+                }
+            }
+        }
+        Ok(record)
+    }
+
+    fn apply_one(&self, mutation: &Mutation, record: u64) {
+        let state = &mut *self.state.borrow_mut();
+        let before = state.bytes;
+        let table = state.tables.entry(mutation.table).or_default();
+        state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
+        self.applied(state, record, before);
+    }
+
+    /// Makes many changes of one partition.
+    async fn apply_wide(&self, mutation: &Mutation, record: u64) {
+        let Mutation { table, token, key, changes } = mutation;
+        let active = || {
+            let state = self.state.borrow();
+            state.tables.get(table).and_then(|table| table.active.get(*token, key))
+        };
+        for _ in 0..COPIES_MAX {
+            let base = active();
+            let (mut copy, mut bytes) = (base.clone(), 0);
+            for changes in changes.chunks(CHANGES_AT_ONCE) {
+                bytes += match &mut copy {
+                    Some(copy) => changes.iter().map(|change| copy.apply(change)).sum(),
+                    None => {
+                        let (first, bytes) = Partition::from_changes(changes);
+                        copy = Some(first);
+                        bytes
+                    }
+                };
+                if let Some(pause) = self.world.spend(CHANGE_UNITS * changes.len() as u32) {
+                    pause.await;
+                }
+            }
+            let is_same = match (&base, &active()) {
+                (None, None) => true,
+                (Some(base), Some(now)) => base.is_same(now),
+                _ => false,
+            };
+            if let Some(copy) = copy.filter(|_| is_same) {
+                let state = &mut *self.state.borrow_mut();
+                let before = state.bytes;
+                state.bytes += bytes;
+                state.bytes += state.tables.entry(*table).or_default().active.replace(*token, key, copy);
+                self.applied(state, record, before);
+                return;
+            }
+        }
+        self.apply_one(mutation, record);
+    }
+}
