@@ -19,23 +19,46 @@ pub struct Scan {
     stream: MergeStream,
     world: Arc<dyn World>,
     now_s: u32,
+    dead: u64,
 }
 
 impl Scan {
     pub(crate) fn new(stream: MergeStream, world: Arc<dyn World>, now_s: u32) -> Scan {
-        Scan { stream, world, now_s }
+        Scan { stream, world, now_s, dead: 0 }
     }
 
     /// The next partition that has anything alive: its token, key and contents. `None` ends the scan.
     pub async fn next(&mut self) -> Result<Option<(i64, Bytes, PartitionView)>, StorageError> {
         while let Some((token, key, partition)) = self.stream.next().await? {
             let view = PartitionView::new(partition, self.now_s);
-            if !view.is_empty() {
+            if self.has_live(&view).await {
                 return Ok(Some((token, key, view)));
             }
-            // There may be millions of dead ones in a row.
-            self.world.heavy_yield().await;
+            self.dead += 1;
         }
         Ok(None)
+    }
+
+    /// Whether anything is alive in a partition. There may be millions of dead rows in one, and of dead partitions behind each other.
+    async fn has_live(&mut self, view: &PartitionView) -> bool {
+        if view.static_cells().next().is_some() {
+            return true;
+        }
+        let mut rows = view.rows();
+        loop {
+            if let Some(pause) = self.world.spend(1) {
+                pause.await;
+            }
+            match rows.next_stored() {
+                Some(Some(_)) => return true,
+                Some(None) => self.dead += 1,
+                None => return false,
+            }
+        }
+    }
+
+    /// Dead rows and partitions gone through since the last call.
+    pub fn take_dead(&mut self) -> u64 {
+        std::mem::take(&mut self.dead)
     }
 }

@@ -70,6 +70,11 @@ impl PartitionView {
         self.static_cells().next().is_none() && self.rows().next().is_none()
     }
 
+    /// The number of stored rows, live or not.
+    pub fn stored(&self) -> usize {
+        self.partition.row_count()
+    }
+
     fn see(&self, row: &Row) -> Option<RowView> {
         RowView::new(row.clone(), self.partition.floor(row.clustering()), self.now_s)
     }
@@ -94,7 +99,7 @@ fn shows(timestamp: i64, floor: i64) -> bool {
     timestamp > floor || floor == i64::MIN
 }
 
-/// An iterator over live rows.
+/// An iterator over live rows. Dead ones are passed over, however many there are: callers that yield use [`Rows::next_stored`].
 #[derive(Debug)]
 pub struct Rows<'a> {
     view: &'a PartitionView,
@@ -113,17 +118,24 @@ impl std::fmt::Debug for Source<'_> {
     }
 }
 
+impl Rows<'_> {
+    /// The next stored row: `Some(None)` where it is dead, `None` at the end.
+    pub fn next_stored(&mut self) -> Option<Option<RowView>> {
+        let row = match &mut self.rows {
+            Source::Single(row) => row.take()?,
+            Source::Many(rows) if self.reversed => rows.next_back()?.row(),
+            Source::Many(rows) => rows.next()?.row(),
+        };
+        Some(self.view.see(row))
+    }
+}
+
 impl Iterator for Rows<'_> {
     type Item = RowView;
 
     fn next(&mut self) -> Option<RowView> {
         loop {
-            let row = match &mut self.rows {
-                Source::Single(row) => row.take()?,
-                Source::Many(rows) if self.reversed => rows.next_back()?.row(),
-                Source::Many(rows) => rows.next()?.row(),
-            };
-            if let Some(row) = self.view.see(row) {
+            if let Some(row) = self.next_stored()? {
                 return Some(row);
             }
         }
