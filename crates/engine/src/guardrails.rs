@@ -23,6 +23,8 @@ pub enum Guardrail {
     InValues,
     /// Combinations of the values of all `IN`s of a statement: partitions or rows that it names.
     InProduct,
+    /// Bytes of the keys that those combinations come to.
+    InProductBytes,
     /// Bytes of values that one statement writes, over all partitions and rows that it names.
     WriteBytes,
     /// Statements in one batch.
@@ -87,7 +89,7 @@ const MIB: u64 = 1 << 20;
 
 /// Every guardrail, in the order of the enum.
 #[rustfmt::skip]
-pub const GUARDRAILS: [GuardrailSpec; 20] = [
+pub const GUARDRAILS: [GuardrailSpec; 21] = [
     spec(Guardrail::StatementBytes, "statement_bytes", "bytes of statement text", 64 << 10, MIB,
         "send values as bind markers, or several statements"),
     spec(Guardrail::StatementTerms, "statement_terms", "terms in one statement", 10_000, 66_000,
@@ -97,6 +99,8 @@ pub const GUARDRAILS: [GuardrailSpec; 20] = [
     spec(Guardrail::InValues, "in_values", "values in one IN", 1_000, 10_000,
         "send several statements"),
     spec(Guardrail::InProduct, "in_product", "combinations of IN values", 1_000, 10_000,
+        "send several statements"),
+    spec(Guardrail::InProductBytes, "in_product_bytes", "bytes of combinations of IN values", MIB, 16 * MIB,
         "send several statements"),
     spec(Guardrail::WriteBytes, "write_bytes", "bytes written by one statement", MIB, 16 * MIB,
         "write fewer partitions or rows at once"),
@@ -205,6 +209,23 @@ impl Guardrails {
             return Ok(Passed::Warned);
         }
         Ok(Passed::Quietly)
+    }
+
+    /// Checks a value that has grown, for callers that check it again and again while it does: it warns once, and counts once.
+    ///
+    /// # Errors
+    /// As [`Guardrails::check`].
+    #[inline]
+    pub fn check_growth(&self, guardrail: Guardrail, before: u64, value: u64) -> Result<(), Error> {
+        let state = self.state(guardrail);
+        let crossed = |threshold: &AtomicU64| {
+            let threshold = threshold.load(Relaxed);
+            threshold != 0 && before <= threshold && value > threshold
+        };
+        match crossed(&state.warn) || crossed(&state.fail) {
+            true => self.check(guardrail, value),
+            false => Ok(()),
+        }
     }
 
     /// The message of a refused value.

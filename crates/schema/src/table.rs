@@ -88,14 +88,15 @@ pub struct TableDef {
 }
 
 impl TableDef {
-    /// The columns of the partition key, in order.
+    /// The columns of the partition key, in order. Costs the columns of the key, not those of the table: `columns` is in order.
     pub fn partition_key(&self) -> impl Iterator<Item = &ColumnDef> {
-        self.columns.iter().filter(|c| matches!(c.kind, ColumnKind::PartitionKey(_)))
+        self.columns.iter().take_while(|c| matches!(c.kind, ColumnKind::PartitionKey(_)))
     }
 
-    /// The clustering columns, in order.
+    /// The clustering columns, in order. Costs the columns of the primary key.
     pub fn clustering(&self) -> impl Iterator<Item = &ColumnDef> {
-        self.columns.iter().filter(|c| matches!(c.kind, ColumnKind::Clustering(..)))
+        let behind = self.columns.iter().skip_while(|c| matches!(c.kind, ColumnKind::PartitionKey(_)));
+        behind.take_while(|c| matches!(c.kind, ColumnKind::Clustering(..)))
     }
 
     /// The column of that name, and its place in `columns`.
