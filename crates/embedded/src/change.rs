@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use cql::ast::{self, Change, Target, Term};
 use engine::{Error, Value};
-use schema::{ColumnDef, CqlType, TableDef, UdtType, value};
+use schema::{ColumnDef, CqlType, TableDef, UdtType};
 use storage::{CellRef, CellValue, Expiry, RowBuilder};
 
 use crate::elements::{self, Element, ListPaths};
+use crate::filter::{in_order as values_in_order, is_among};
 use crate::term::{Bind, Binder, Given};
 
 /// What is done to a column.
@@ -96,6 +97,26 @@ impl ColumnOp {
             self.op,
             O::DiscardValues(_) | O::PutAt(..) | O::RemoveAt(_) | O::Increment(_) | O::Decrement(_)
         )
+    }
+
+    /// The bytes of its values in one execution, as they are given.
+    pub(crate) fn size(&self, values: &[Value<'_>]) -> u64 {
+        use Op as O;
+        let (first, second) = match &self.op {
+            O::Delete | O::RemoveField(_) => (None, None),
+            O::Put(a, b) | O::PutAt(a, b) => (Some(a), Some(b)),
+            O::Set(a) | O::Replace(a) | O::Add(a) | O::Prepend(a) | O::Discard(a) | O::Remove(a) => {
+                (Some(a), None)
+            }
+            O::SetField(_, a) | O::DiscardValues(a) | O::RemoveAt(a) => (Some(a), None),
+            O::Increment(a) | O::Decrement(a) => (Some(a), None),
+        };
+        first.into_iter().chain(second).map(|bind| bind.size(values)).sum()
+    }
+
+    /// Whether its values have elements or fields.
+    pub(crate) fn has_elements(&self) -> bool {
+        !self.ty.inner().is_empty()
     }
 
     /// Whether it sets all of the column, so that nothing else in the statement may touch it.
@@ -443,11 +464,10 @@ impl ColumnOp {
             Op::DiscardValues(bind) => {
                 if let Given::Bytes(bytes) = bind.get(values)? {
                     let element = ty.inner().first().copied().unwrap_or(ty);
-                    let gone = |seen: &&Seen| {
-                        let same = |v: &[u8]| value::compare(element, v, &seen.value).is_eq();
-                        value::elements(&bytes).flatten().any(same)
-                    };
-                    out.elements.extend(before.iter().filter(gone).map(|seen| (seen.path.clone(), None)));
+                    let gone = schema::value::elements(&bytes).flatten().map(<[u8]>::to_vec).collect();
+                    let gone = values_in_order(element, gone);
+                    let gone = before.iter().filter(|seen| is_among(element, &gone, &seen.value));
+                    out.elements.extend(gone.map(|seen| (seen.path.clone(), None)));
                 }
             }
             Op::PutAt(index, bind) => {

@@ -1,14 +1,16 @@
 //! Conditions of writes: IF NOT EXISTS, IF EXISTS, IF c = v. Made ready, judged against what is there, and answered as Cassandra
 //! answers: `[applied]`, and where it is false what was found instead.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use cql::ast::{self, CompareOp, IfClause, InValues, Target};
 use engine::{ColumnSpec, Error, Rows, Value};
 use schema::{ColumnKind, CqlType, TableDef, value};
 
 use crate::elements;
-use crate::restrict::{find, holds, sign};
+use crate::filter::holds;
+use crate::names::Names;
+use crate::restrict::sign;
 use crate::show::{Show, Source};
 use crate::term::{Bind, Binder, Given};
 
@@ -66,7 +68,7 @@ impl Conditions {
 
     /// The IF of an UPDATE or a DELETE; `None` without one.
     pub(crate) fn of(
-        def: &TableDef,
+        names: &Names,
         clause: &IfClause,
         static_only: bool,
         binder: &mut Binder,
@@ -75,7 +77,7 @@ impl Conditions {
             IfClause::None => return Ok(None),
             IfClause::Exists => What::Exists,
             IfClause::Columns(conditions) => {
-                let tests = conditions.iter().map(|condition| ColumnTest::of(def, condition, binder));
+                let tests = conditions.iter().map(|condition| ColumnTest::of(names, condition, binder));
                 What::Columns(tests.collect::<Result<_, _>>()?)
             }
         };
@@ -114,9 +116,9 @@ impl Conditions {
 }
 
 impl ColumnTest {
-    fn of(def: &TableDef, condition: &ast::Condition, binder: &mut Binder) -> Result<ColumnTest, Error> {
+    fn of(names: &Names, condition: &ast::Condition, binder: &mut Binder) -> Result<ColumnTest, Error> {
         let name = condition.target.column();
-        let (column, found) = find(def, name)?;
+        let (column, found) = names.find(name)?;
         if !matches!(found.kind, ColumnKind::Static | ColumnKind::Regular) {
             return invalid(format!("PRIMARY KEY column '{name}' cannot have IF conditions"));
         }
@@ -147,13 +149,8 @@ impl ColumnTest {
         let inner = ty.thawed().inner();
         let test = match &condition.test {
             ast::Test::Compare(op, term) => Test::Compare(*op, binder.bind(name, &ty, term)?),
-            ast::Test::In(InValues::List(terms)) => {
-                Test::In(terms.iter().map(|term| binder.bind(name, &ty, term)).collect::<Result<_, _>>()?)
-            }
-            ast::Test::In(InValues::Marker(term)) => {
-                let list = CqlType::List(Box::new(ty.clone()));
-                Test::Listed(binder.bind(&format!("in({name})"), &list, term)?)
-            }
+            ast::Test::In(InValues::List(terms)) => Test::In(binder.bind_all(name, &ty, terms)?),
+            ast::Test::In(InValues::Marker(term)) => Test::Listed(binder.bind_list(name, &ty, term)?),
             ast::Test::Contains(term) => match inner.last().filter(|_| ty.is_collection()) {
                 Some(element) => Test::Contains(binder.bind(&format!("value({name})"), element, term)?),
                 None => return invalid(format!("Cannot use CONTAINS on non-collection column {name}")),
@@ -248,6 +245,8 @@ pub(crate) struct Verdict {
     rows: BTreeSet<Vec<u8>>,
     /// The columns looked at, in the order of the text; `None` once all of a row was.
     columns: Option<Vec<usize>>,
+    /// The same columns, to be looked up.
+    seen: HashSet<usize>,
     whole: bool,
     refused: bool,
 }
@@ -265,11 +264,8 @@ impl Verdict {
         let columns = self.columns.get_or_insert_default();
         match &conditions.what {
             What::Columns(tests) => {
-                for test in tests.iter().filter(|test| !columns.contains(&test.column)).collect::<Vec<_>>() {
-                    if !columns.contains(&test.column) {
-                        columns.push(test.column);
-                    }
-                }
+                columns
+                    .extend(tests.iter().map(|test| test.column).filter(|column| self.seen.insert(*column)));
             }
             _ => self.whole = true,
         }

@@ -6,16 +6,21 @@
 
 mod catalogue;
 mod change;
+mod choice;
 mod conditions;
 mod definition;
 mod elements;
 mod execute;
+mod filter;
+mod kept;
 mod metrics;
 mod modify;
+mod names;
 mod paging;
 mod plan;
 mod point;
 mod read;
+mod reading;
 mod restrict;
 mod scan;
 mod select;
@@ -25,12 +30,13 @@ mod table_scan;
 mod term;
 mod virtual_select;
 mod write;
+mod writing;
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use engine::{Error, Registry, Schema, SchemaChange};
+use engine::{Error, Guardrails, Registry, Schema, SchemaChange};
 use schema::Sharding;
 use storage::{Shard, StorageError, TableId};
 
@@ -165,6 +171,11 @@ impl Embedded {
         self.me.upgrade().expect("it is being used")
     }
 
+    /// The limits that statements are held to.
+    pub(crate) fn guardrails(&self) -> &Arc<Guardrails> {
+        self.registry.guardrails()
+    }
+
     fn owner(&self, token: i64) -> usize {
         self.sharding.shard_of(token) as usize
     }
@@ -174,6 +185,13 @@ impl Embedded {
         let now = lanes::time::unix_micros().max(self.last_us.get() + 1);
         self.last_us.set(now);
         now
+    }
+
+    /// The first of `count` write times in a row that nothing else gets, microseconds.
+    fn next_list_us(&self, count: usize) -> i64 {
+        let first = self.next_us();
+        self.last_us.set(first.saturating_add(count as i64));
+        first
     }
 
     fn add_schema_tables(&self) {

@@ -8,16 +8,17 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Error, Execution, Outcome, Request, Value};
+use engine::{Error, Outcome, Request, Value};
 use lanes::sync::Notify;
 use storage::{Commit, Mutation, PartitionView, RowView, TableId};
 
 use crate::conditions::{self, Verdict};
+use crate::kept::KeptRequest;
 use crate::show::Source;
-use crate::write::{Times, WritePlan};
+use crate::write::Times;
+use crate::writing::{Job, Part};
 use crate::{Embedded, storage_error};
 
 /// Whose turn it is on which partitions (by token) of this core. There are no more entries than steps under way.
@@ -53,53 +54,18 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A bound value that can travel.
-#[derive(Clone, Debug)]
-enum Kept {
-    Null,
-    Unset,
-    Bytes(Vec<u8>),
-}
-
-fn keep(values: &[Value<'_>]) -> Arc<[Kept]> {
-    let kept = values.iter().map(|value| match value {
-        Value::Null => Kept::Null,
-        Value::Unset => Kept::Unset,
-        Value::Bytes(bytes) => Kept::Bytes(bytes.to_vec()),
-    });
-    kept.collect()
-}
-
-fn lent(kept: &[Kept]) -> Vec<Value<'_>> {
-    let lent = kept.iter().map(|value| match value {
-        Kept::Null => Value::Null,
-        Kept::Unset => Value::Unset,
-        Kept::Bytes(bytes) => Value::Bytes(bytes),
-    });
-    lent.collect()
-}
-
-/// One statement and its values.
-#[derive(Clone, Debug)]
-struct Part {
-    plans: Arc<[WritePlan]>,
-    at: usize,
-    values: Arc<[Kept]>,
-}
-
 /// What is done to one partition in one turn.
 #[derive(Clone, Debug)]
 struct Step {
     token: i64,
     key: Bytes,
     parts: Vec<Part>,
-    timestamp_us: Option<i64>,
-    now_s: Option<u32>,
+    request: KeptRequest,
 }
 
-impl Part {
-    fn plan(&self) -> &WritePlan {
-        &self.plans[self.at]
+impl Step {
+    fn values(&self, part: &Part) -> Vec<Value<'_>> {
+        self.request.values.lent(part.places.clone())
     }
 }
 
@@ -110,83 +76,65 @@ struct Read {
     view: Option<PartitionView>,
 }
 
-/// A statement with its values, as a request brings it.
-pub(crate) type Given<'a> = (&'a Arc<[WritePlan]>, usize, &'a [Value<'a>]);
+/// Work units of one statement of a step: it is bound, and its row looked for, judged and written.
+const STATEMENT_UNITS: u32 = 10;
 
 impl Embedded {
     /// Runs statements of which some have to read before they write.
-    pub(crate) fn modify(&self, given: &[Given<'_>], request: &Request<'_>) -> Execution {
-        match self.steps(given, request) {
-            Ok((steps, plain)) => {
-                let conditional = given.iter().any(|(plans, at, _)| plans[*at].is_conditional());
-                let engine = self.rc();
-                Execution::Pending(Box::pin(async move {
-                    if conditional {
-                        let Some(step) = steps.into_iter().next() else { return Ok(Outcome::Void) };
-                        let core = engine.owner(step.token);
-                        return lanes::call(core, move || async move {
-                            let engine = Embedded::local();
-                            let (commit, outcome) = engine.step(&step).await?;
-                            wait(commit).await?;
-                            Ok(outcome)
-                        })
-                        .await;
-                    }
-                    if !plain.is_empty() {
-                        engine.apply_everywhere(plain).await?;
-                    }
-                    engine.run_steps(steps).await
-                }))
-            }
-            Err(error) => Execution::Ready(Err(error)),
+    pub(crate) async fn modify(self: &Rc<Self>, job: Job, times: Times) -> Result<Outcome, Error> {
+        if job.parts.iter().any(|part| part.plan().is_conditional()) {
+            let Some(step) = one_step(job).await? else { return Ok(Outcome::Void) };
+            let core = self.owner(step.token);
+            return lanes::call(core, move || async move {
+                let engine = Embedded::local();
+                let (commit, outcome) = engine.step(&step).await?;
+                wait(commit).await?;
+                Ok(outcome)
+            })
+            .await;
         }
+        let (steps, plain) = self.steps(job, times).await?;
+        if plain.iter().any(|part| !part.is_empty()) {
+            self.apply_by_core(plain).await?;
+        }
+        self.run_steps(steps).await
     }
 
-    /// The statements as steps, partition by partition, and the effect of those that need not read.
-    fn steps(&self, given: &[Given<'_>], request: &Request<'_>) -> Result<(Vec<Step>, Vec<Mutation>), Error> {
-        let conditional = given.iter().any(|(plans, at, _)| plans[*at].is_conditional());
-        let now_us = self.next_us();
-        let (mut steps, mut plain): (Vec<Step>, _) = (Vec::new(), Vec::new());
-        for (plans, at, values) in given {
-            let plan = &plans[*at];
-            if !conditional && !plan.reads_first() {
-                let list_us = self.next_us();
-                crate::write::mutations(plan, values, request, Times { now_us, list_us }, &mut plain)?;
-                continue;
-            }
-            let part = Part { plans: (*plans).clone(), at: *at, values: keep(values) };
-            for (token, key) in plan.keys(values)? {
-                let same = |step: &&mut Step| step.key == key && step.parts[0].plan().def.id == plan.def.id;
-                // Without conditions each statement has its own step, and sees what the one before it wrote.
-                match steps.iter_mut().filter(|_| conditional).find(same) {
-                    Some(step) => step.parts.push(part.clone()),
-                    None => steps.push(Step {
-                        token,
-                        key,
-                        parts: vec![part.clone()],
-                        timestamp_us: request.timestamp_us,
-                        now_s: request.now_s,
-                    }),
+    /// The statements as steps of their partitions' cores, and the effect of those that need not read. Without conditions each
+    /// statement has its own step, and sees what the one before it wrote.
+    async fn steps(&self, job: Job, times: Times) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
+        let cores = self.sharding.shards as usize;
+        let (mut steps, mut plain) = (vec![Vec::new(); cores], vec![Vec::new(); cores]);
+        let mut all = Vec::new();
+        for (at, part) in job.parts.into_iter().enumerate() {
+            let values = job.request.values.lent(part.places.clone());
+            let times = Times { list_us: times.list_us + at as i64, ..times };
+            if part.plan().reads_first() {
+                for (token, key) in part.plan().keys(&values)? {
+                    let request = job.request.clone();
+                    steps[self.owner(token)].push(Step { token, key, parts: vec![part.clone()], request });
+                    if lanes::spend(1) {
+                        lanes::yield_now().await;
+                    }
+                }
+            } else {
+                crate::write::mutations(part.plan(), &values, &job.request.lent(&values), times, &mut all)?;
+                for mutation in all.drain(..) {
+                    plain[self.owner(mutation.token)].push(mutation);
+                    if lanes::spend(STATEMENT_UNITS) {
+                        lanes::yield_now().await;
+                    }
                 }
             }
-        }
-        if conditional && steps.len() > 1 {
-            let table = steps[0].parts[0].plan().def.id;
-            let what = match steps.iter().all(|step| step.parts[0].plan().def.id == table) {
-                true => "partitions",
-                false => "tables",
-            };
-            return Err(Error::Invalid(format!("Batch with conditions cannot span multiple {what}")));
+            if lanes::spend(STATEMENT_UNITS) {
+                lanes::yield_now().await;
+            }
         }
         Ok((steps, plain))
     }
 
     /// Runs steps on the cores that own their partitions, those of one core in their order.
-    async fn run_steps(&self, steps: Vec<Step>) -> Result<Outcome, Error> {
-        let mut by_core: Vec<Vec<Step>> = vec![Vec::new(); self.sharding.shards as usize];
-        for step in steps {
-            by_core[self.owner(step.token)].push(step);
-        }
+    async fn run_steps(&self, by_core: Vec<Vec<Step>>) -> Result<Outcome, Error> {
         for (core, steps) in by_core.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()) {
             let run = move || async move {
                 let engine = Embedded::local();
@@ -194,6 +142,7 @@ impl Embedded {
                 for step in &steps {
                     commits.extend(engine.step(step).await?.0);
                 }
+                // The log keeps their order: the last one counts only if all before it do.
                 for commit in commits {
                     wait(Some(commit)).await?;
                 }
@@ -208,7 +157,7 @@ impl Embedded {
     async fn step(&self, step: &Step) -> Result<(Option<Commit>, Outcome), Error> {
         let _turn = self.turns.take(step.token).await;
         let times = Times { now_us: self.next_us(), list_us: self.next_us() };
-        let now_s = step.now_s.unwrap_or((times.now_us / 1_000_000) as u32);
+        let now_s = step.request.now_s.unwrap_or((times.now_us / 1_000_000) as u32);
         let read = self.read_before(step, now_s).await?;
         let def = &step.parts[0].plan().def;
         let of_row = |row: &[u8]| Source {
@@ -221,10 +170,13 @@ impl Embedded {
         };
         let mut verdict = Verdict::default();
         for part in &step.parts {
-            let (plan, values) = (part.plan(), lent(&part.values));
+            let (plan, values) = (part.plan(), step.values(part));
             if let Some(conditions) = plan.conditions() {
                 let row = plan.row(&values)?;
                 verdict.judge(conditions, row.clone(), &of_row(&row), &values)?;
+            }
+            if lanes::spend(STATEMENT_UNITS) {
+                lanes::yield_now().await;
             }
         }
         if let Some(refused) = verdict.refusal(def, step.parts.len() > 1, of_row)? {
@@ -232,17 +184,20 @@ impl Embedded {
         }
         let mut changes = Vec::new();
         for part in &step.parts {
-            let (plan, values) = (part.plan(), lent(&part.values));
-            let own_time = plan.is_conditional() || verdict.is_conditional() || plan.def.is_counter();
-            let timestamp_us = if own_time { None } else { step.timestamp_us };
+            let (plan, values) = (part.plan(), step.values(part));
+            let own_time = plan.is_conditional() || verdict.is_conditional() || plan.counts();
+            let timestamp_us = if own_time { None } else { step.request.timestamp_us };
             let request = Request { timestamp_us, now_s: Some(now_s), ..Request::EMPTY };
             let times = Times { list_us: self.next_us(), ..times };
             let before = |row: Option<&[u8]>| plan.before(&of_row(row.unwrap_or_default()), row.is_none());
             changes.extend(plan.changes(&values, &request, times, &step.key, &before)?);
+            if lanes::spend(STATEMENT_UNITS) {
+                lanes::yield_now().await;
+            }
         }
         let table = TableId(def.id.as_u128());
         let mutation = Mutation { table, token: step.token, key: step.key.clone(), changes };
-        let commit = self.shard.apply(vec![mutation]).map_err(storage_error)?;
+        let commit = self.shard.apply_in_turns(vec![mutation]).await.map_err(storage_error)?;
         let outcome = match verdict.is_conditional() {
             true => Outcome::Rows(conditions::applied(def)),
             false => Outcome::Void,
@@ -259,7 +214,10 @@ impl Embedded {
             read.view = found.wait().await.map_err(storage_error)?;
         }
         for part in &step.parts {
-            for row in part.plan().rows(&lent(&part.values))? {
+            for row in part.plan().rows(&step.values(part))? {
+                if lanes::spend(STATEMENT_UNITS) {
+                    lanes::yield_now().await;
+                }
                 if read.rows.contains_key(&row) {
                     continue;
                 }
@@ -272,6 +230,33 @@ impl Embedded {
         }
         Ok(read)
     }
+}
+
+/// The one step of statements with conditions. They are refused at the second partition, before the others are looked at.
+async fn one_step(job: Job) -> Result<Option<Step>, Error> {
+    let mut found: Option<(i64, Bytes)> = None;
+    let Some(table) = job.parts.first().map(|part| part.plan().def.id) else { return Ok(None) };
+    let Job { parts: given, request } = job;
+    let mut parts = Vec::with_capacity(given.len());
+    for part in given {
+        if part.plan().def.id != table {
+            return Err(Error::Invalid("Batch with conditions cannot span multiple tables".into()));
+        }
+        let keys = part.plan().keys(&request.values.lent(part.places.clone()))?;
+        for key in &keys {
+            if found.get_or_insert_with(|| key.clone()) != key {
+                return Err(Error::Invalid("Batch with conditions cannot span multiple partitions".into()));
+            }
+        }
+        // An empty IN names no partition: that statement does nothing.
+        if !keys.is_empty() {
+            parts.push(part);
+        }
+        if lanes::spend(STATEMENT_UNITS) {
+            lanes::yield_now().await;
+        }
+    }
+    Ok(found.map(|(token, key)| Step { token, key, parts, request }))
 }
 
 async fn wait(commit: Option<Commit>) -> Result<(), Error> {

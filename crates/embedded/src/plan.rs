@@ -2,18 +2,22 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use cql::ast::{self, Statement};
-use engine::{Action, Columns, Error, Plan, Target};
+use engine::{Action, BatchKind, Columns, Error, Guardrail, Plan, Target};
 use schema::TableDef;
+use uuid::Uuid;
 
 use crate::Embedded;
 use crate::definition::{keyspace_of, no_keyspace, no_table};
+use crate::names::Names;
 use crate::select::{SelectPlan, select};
-use crate::term::Binder;
+use crate::term::{Binder, Counted};
 use crate::write::{self, WritePlan};
+use crate::writing::check_kind;
 
 /// What a plan does.
 #[derive(Debug)]
@@ -32,6 +36,8 @@ pub(crate) enum Kind {
 pub(crate) struct EmbeddedPlan {
     pub(crate) kind: Kind,
     binds: Columns,
+    /// Markers whose values have elements, to be counted before anything is done with them.
+    pub(crate) counted: Box<[Counted]>,
     key_binds: Vec<u16>,
     targets: Vec<Target>,
     epoch: u64,
@@ -67,55 +73,101 @@ impl Plan for EmbeddedPlan {
     }
 }
 
+/// What the statements of a batch have in common: bind markers, targets, and the columns of their tables.
+struct Binding {
+    binder: Binder,
+    targets: Vec<Target>,
+    named: HashSet<(Uuid, bool)>,
+    names: HashMap<Uuid, Rc<Names>>,
+}
+
+impl Binding {
+    /// Adds a target, unless it is there: a batch of thousands is about one table.
+    fn target(&mut self, def: &TableDef, action: Action) {
+        if self.named.insert((def.id, action == Action::Select)) {
+            self.targets.push(target(def, action));
+        }
+    }
+
+    fn names(&mut self, def: Arc<TableDef>) -> Rc<Names> {
+        self.names.entry(def.id).or_insert_with(|| Rc::new(Names::of(def))).clone()
+    }
+}
+
+/// Relations, assignments, conditions and columns to set in a statement.
+fn relations(statement: &Statement) -> usize {
+    let conditions = |clause: &ast::IfClause| match clause {
+        ast::IfClause::Columns(conditions) => conditions.len(),
+        ast::IfClause::None | ast::IfClause::Exists => 0,
+    };
+    match statement {
+        Statement::Select(s) => s.relations.len(),
+        Statement::Insert(s) => s.columns.len(),
+        Statement::Update(s) => s.relations.len() + s.assignments.len() + conditions(&s.condition),
+        Statement::Delete(s) => s.relations.len() + s.targets.len() + conditions(&s.condition),
+        _ => 0,
+    }
+}
+
 impl Embedded {
     /// Binds a statement to the schema of this core.
     pub(crate) fn plan(&self, statement: &Rc<Statement>, used: Option<&str>) -> Result<EmbeddedPlan, Error> {
-        let mut binder = Binder::new("", "", statement.bind_marker_count());
-        let mut targets = Vec::with_capacity(1);
+        let guardrails = self.registry.guardrails().clone();
+        let mut binding = Binding {
+            binder: Binder::new(guardrails, statement.bind_marker_count()),
+            targets: Vec::with_capacity(1),
+            named: HashSet::new(),
+            names: HashMap::new(),
+        };
         let (kind, key_binds) = match &**statement {
             Statement::Select(asked) => {
+                binding.binder.check(Guardrail::StatementRelations, relations(statement))?;
                 let (def, is_virtual) = self.readable(&asked.from, used)?;
-                binder.about(&def.keyspace, &def.name);
-                targets.push(target(&def, Action::Select));
-                let plan = select(&def, asked, &mut binder, is_virtual)?;
+                binding.binder.about(&def.keyspace, &def.name);
+                binding.target(&def, Action::Select);
+                let plan = select(&Names::of(def), asked, &mut binding.binder, is_virtual)?;
                 let markers = write::key_markers(&plan.restrictions);
                 (Kind::Select(Arc::new(plan)), markers)
             }
             Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
-                let plan = self.write_plan(statement, used, &mut binder, &mut targets)?;
+                let plan = self.write_plan(statement, used, &mut binding)?;
                 let markers = plan.key_markers();
                 (Kind::Write(Arc::from([plan])), markers)
             }
             Statement::Batch(batch) => {
-                let plans =
-                    batch.statements.iter().map(|s| self.write_plan(s, used, &mut binder, &mut targets));
+                binding.binder.check(Guardrail::BatchStatements, batch.statements.len())?;
+                let plans = batch.statements.iter().map(|s| self.write_plan(s, used, &mut binding));
                 let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
-                write::timestamp_of_all(&mut plans, &batch.using, &mut binder)?;
-                let (counter, logged) =
-                    (batch.kind == ast::BatchKind::Counter, batch.kind == ast::BatchKind::Logged);
-                write::check_batch(counter, logged, plans.iter())?;
+                write::timestamp_of_all(&mut plans, &batch.using, &mut binding.binder)?;
+                let kind = match batch.kind {
+                    ast::BatchKind::Logged => BatchKind::Logged,
+                    ast::BatchKind::Unlogged => BatchKind::Unlogged,
+                    ast::BatchKind::Counter => BatchKind::Counter,
+                };
+                check_kind(kind, plans.iter())?;
                 (Kind::Write(plans.into()), Vec::new())
             }
             Statement::Truncate(name) => {
                 let def = self.writable(name, used)?;
-                targets.push(target(&def, Action::Modify));
+                binding.target(&def, Action::Modify);
                 (Kind::Truncate(def), Vec::new())
             }
             _ => {
-                targets.push(define_target(statement, used)?);
+                binding.targets.push(define_target(statement, used)?);
                 (Kind::Define(statement.clone(), used.map(str::to_owned)), Vec::new())
             }
         };
-        let binds = binder.finish()?;
-        Ok(EmbeddedPlan { kind, binds, key_binds, targets, epoch: self.epoch.get(), now: self.epoch.clone() })
+        let Binding { binder, targets, .. } = binding;
+        let (binds, counted) = binder.finish()?;
+        let (epoch, now) = (self.epoch.get(), self.epoch.clone());
+        Ok(EmbeddedPlan { kind, binds, counted, key_binds, targets, epoch, now })
     }
 
     fn write_plan(
         &self,
         statement: &Statement,
         used: Option<&str>,
-        binder: &mut Binder,
-        targets: &mut Vec<Target>,
+        binding: &mut Binding,
     ) -> Result<WritePlan, Error> {
         let name = match statement {
             Statement::Insert(s) => &s.table,
@@ -127,15 +179,22 @@ impl Embedded {
                 ));
             }
         };
+        binding.binder.check(Guardrail::StatementRelations, relations(statement))?;
         let def = self.writable(name, used)?;
-        binder.about(&def.keyspace, &def.name);
-        targets.push(target(&def, Action::Modify));
-        match statement {
-            Statement::Insert(s) => write::insert(&def, s, binder),
-            Statement::Update(s) => write::update(&def, s, binder),
-            Statement::Delete(s) => write::delete(&def, s, binder),
+        binding.binder.about(&def.keyspace, &def.name);
+        binding.target(&def, Action::Modify);
+        let names = binding.names(def);
+        let plan = match statement {
+            Statement::Insert(s) => write::insert(&names, s, &mut binding.binder),
+            Statement::Update(s) => write::update(&names, s, &mut binding.binder),
+            Statement::Delete(s) => write::delete(&names, s, &mut binding.binder),
             _ => unreachable!("the name was taken from one of these"),
+        }?;
+        if plan.is_conditional() {
+            // A condition that does not hold is answered with what is stored.
+            binding.target(&plan.def, Action::Select);
         }
+        Ok(plan)
     }
 
     fn writable(&self, name: &ast::TableName, used: Option<&str>) -> Result<Arc<TableDef>, Error> {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use engine::{Error, Execution, Outcome, Request};
 use storage::{Read, RowView, TableId};
 
+use crate::choice::{Choice, single};
 use crate::read::{Chunk, take};
 use crate::select::SelectPlan;
 use crate::show::Source;
@@ -59,9 +60,8 @@ fn at_least_one(limit: Result<Option<i64>, Error>) -> Result<(), Error> {
 
 /// The partition key and the clustering key of the row.
 fn keys<'a>(plan: &'a SelectPlan, request: &Request<'a>) -> Result<(Cow<'a, [u8]>, Vec<u8>), Error> {
-    let one = |choice: &'a crate::restrict::Choice| {
-        crate::write::single(choice, request.values).expect("a point read names each key column once")
-    };
+    let one =
+        |choice: &'a Choice| single(choice, request.values).expect("a point read names each key column once");
     let partition = &plan.restrictions.partition;
     let key = match partition.as_slice() {
         [only] => one(only)?,
@@ -90,8 +90,7 @@ fn answer(
     row: Option<&RowView>,
     now_s: u32,
 ) -> Result<Outcome, Error> {
-    let mut chunk =
-        Chunk { rows: plan.rows(), counted: 0, last: None, of_partition: 0, left: 1, bytes_max: usize::MAX };
+    let mut chunk = Chunk::new(plan.rows(), 1, usize::MAX);
     if let Some(row) = row {
         let source = Source { def: &plan.def, token, key, row: Some(row), view: None, now_s };
         if source.is_there() {

@@ -5,19 +5,28 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Error, Rows};
+use engine::{Error, Guardrail, Rows};
 use schema::TableDef;
-use storage::{PartitionView, RowView, Shard, TableId};
+use storage::{PartitionView, Shard, TableId};
 
+use crate::filter::BoundFilter;
 use crate::paging::Position;
-use crate::restrict::BoundFilter;
 use crate::select::Want;
 use crate::show::Source;
 use crate::slice::Range;
 use crate::{Embedded, storage_error};
 
-/// Storage is asked for so many rows at a time at most.
-const PIECE_ROWS_MAX: usize = 500;
+/// Storage is asked for so many rows at a time at most: each source copies and merges as many in one task poll.
+const PIECE_ROWS_MAX: usize = 256;
+
+/// Work units of asking storage for a piece of a partition.
+const PIECE_UNITS: u32 = 5;
+
+/// Columns of a row that cost a work unit to show or test.
+const COLUMNS_A_UNIT: u32 = 4;
+
+/// Bytes of cells that cost a work unit to copy.
+const BYTES_A_UNIT: usize = 1 << 10;
 
 /// Two bounds over clustering keys.
 type Between<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
@@ -52,16 +61,31 @@ pub(crate) struct Chunk {
     pub(crate) left: u32,
     /// At so many bytes of cells no more rows are taken.
     pub(crate) bytes_max: usize,
+    /// Dead rows and partitions that were gone through for this page, or this part of a scan.
+    pub(crate) dead: u64,
 }
 
 impl Chunk {
+    /// Without rows yet, and with room for so many.
+    pub(crate) fn new(rows: Rows, left: u32, bytes_max: usize) -> Chunk {
+        Chunk { rows, counted: 0, last: None, of_partition: 0, left, bytes_max, dead: 0 }
+    }
+
+    /// Counts dead rows and partitions.
+    ///
+    /// # Errors
+    /// They are beyond the guardrail.
+    pub(crate) fn passed_over(&mut self, dead: u64) -> Result<(), Error> {
+        if dead == 0 {
+            return Ok(());
+        }
+        self.dead += dead;
+        Embedded::local().guardrails().check_growth(Guardrail::Tombstones, self.dead - dead, self.dead)
+    }
+
     /// The chunk itself, to be sent to another core; an empty one stays here until it comes back.
     pub(crate) fn take(&mut self) -> Chunk {
-        let rows = Rows::new(Arc::from([]));
-        std::mem::replace(
-            self,
-            Chunk { rows, counted: 0, last: None, of_partition: 0, left: 0, bytes_max: 0 },
-        )
+        std::mem::replace(self, Chunk::new(Rows::new(Arc::from([])), 0, 0))
     }
 
     /// Where to go on behind the last row taken, within a partition; behind the partition where none was.
@@ -97,14 +121,23 @@ impl Slice {
             let bypass_cache = self.bypass_cache;
             let mut piece = storage::Slice { start, end, reversed: self.reversed, rows, bypass_cache };
             loop {
+                if lanes::spend(PIECE_UNITS) {
+                    lanes::yield_now().await;
+                }
                 let read = shard.read_slice(table, token, key, &piece, self.now_s).wait().await;
                 let Some(sliced) = read.map_err(storage_error)? else { return Ok(true) };
+                // What storage has merged; what becomes of each row is counted as well.
+                let _ = lanes::spend(sliced.view.stored() as u32);
                 let rows = sliced.view.range(Bound::Unbounded, Bound::Unbounded, self.reversed);
                 if let Some(whole) = self.rows((token, key), &sliced.view, rows, &mut found, chunk).await? {
                     return Ok(whole);
                 }
                 match sliced.next {
-                    Some(last) => piece = piece.behind(last),
+                    // Where most rows are dead, a small LIMIT would ask for them two by two.
+                    Some(last) => {
+                        let rows = piece.rows.saturating_mul(2).min(PIECE_ROWS_MAX);
+                        piece = storage::Slice { rows, ..piece.behind(last) };
+                    }
                     None if found || !self.whole => break,
                     None => return self.statics_alone((token, key), &sliced.view, chunk),
                 }
@@ -179,15 +212,21 @@ impl Slice {
         &self,
         (token, key): (i64, &[u8]),
         view: &PartitionView,
-        rows: impl Iterator<Item = RowView>,
+        mut rows: storage::Rows<'_>,
         found: &mut bool,
         chunk: &mut Chunk,
     ) -> Result<Option<bool>, Error> {
-        for row in rows {
-            *found = true;
-            if lanes::should_yield() {
+        let of_row = 1 + (self.want.width() + self.filters.len()) as u32 / COLUMNS_A_UNIT;
+        while let Some(row) = rows.next_stored() {
+            // A dead row costs what a live one does.
+            if lanes::spend(of_row) {
                 lanes::yield_now().await;
             }
+            let Some(row) = row else {
+                chunk.passed_over(1)?;
+                continue;
+            };
+            *found = true;
             let (row, view) = (Some(&row), Some(view));
             let source = Source { def: &self.def, token, key, row, view, now_s: self.now_s };
             if !source.is_there() || !self.passes(&source)? {
@@ -199,7 +238,9 @@ impl Slice {
             if chunk.of_partition >= self.per_partition {
                 return Ok(Some(true));
             }
+            let bytes = chunk.rows.cells.len();
             take(&self.want, &source, chunk)?;
+            let _ = lanes::spend((chunk.rows.cells.len().saturating_sub(bytes) / BYTES_A_UNIT) as u32);
             chunk.last = row.map(|row| Bytes::copy_from_slice(row.clustering()));
             if self.distinct {
                 return Ok(Some(true));

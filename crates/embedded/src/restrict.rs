@@ -1,66 +1,16 @@
 //! WHERE, sorted by what each relation is good for: naming partitions, bounding a slice, or filtering rows.
-
-use std::cmp::Ordering;
+//!
+//! A column takes one `=` or `IN`, or one lower and one upper bound; more are refused with Cassandra's texts. So what follows
+//! is bounded by the columns, however many relations a client sends.
 
 use cql::ast::{CompareOp, InValues, Relation};
-use engine::{Error, Value};
-use schema::{ColumnDef, CqlType, TableDef, value};
+use engine::Error;
+use schema::{ColumnDef, CqlType, TableDef};
 
-use crate::elements;
+use crate::choice::Choice;
+use crate::filter::{Filter, Test};
+use crate::names::Names;
 use crate::term::{Bind, Binder};
-
-/// The most values an IN, or the product of several, may name.
-pub(crate) const KEYS_MAX: usize = 10_000;
-
-/// Values for one key column.
-#[derive(Clone, Debug)]
-pub(crate) enum Choice {
-    /// `= v`.
-    One(Bind),
-    /// `IN (a, b)`.
-    Some(Vec<Bind>),
-    /// `IN ?`, a list.
-    Listed(Bind),
-}
-
-impl Choice {
-    /// The values for one execution, in the order given.
-    pub(crate) fn values(&self, values: &[Value<'_>]) -> Result<Vec<Vec<u8>>, Error> {
-        match self {
-            Choice::One(bind) => Ok(vec![bind.required(values)?.into_owned()]),
-            Choice::Some(binds) => binds.iter().map(|b| Ok(b.required(values)?.into_owned())).collect(),
-            Choice::Listed(bind) => {
-                let list = bind.required(values)?;
-                let elements = schema::value::elements(&list).map(|e| e.map(<[u8]>::to_vec));
-                elements.collect::<Result<_, _>>().map_err(|e| Error::Invalid(e.to_string()))
-            }
-        }
-    }
-}
-
-/// A comparison that rows must pass.
-#[derive(Clone, Debug)]
-pub(crate) struct Filter {
-    /// The column's place in the table's `columns`.
-    pub(crate) column: usize,
-    /// What is asked.
-    pub(crate) test: Test,
-}
-
-/// See [`Filter`].
-#[derive(Clone, Debug)]
-pub(crate) enum Test {
-    /// A comparison with one value.
-    Compare(CompareOp, Bind),
-    /// One of several.
-    In(Choice),
-    /// A collection has this value.
-    Contains(Bind),
-    /// A map has this key.
-    ContainsKey(Bind),
-    /// A map has this value under this key.
-    Entry(Bind, Bind),
-}
 
 /// A bound on tokens.
 pub(crate) type TokenBound = (CompareOp, Bind);
@@ -80,25 +30,130 @@ pub(crate) struct Restrictions {
     pub(crate) filters: Vec<Filter>,
 }
 
-/// Sorts the relations of a WHERE over `def`. With `all_filter`, every relation is a filter (virtual tables).
+impl Restrictions {
+    /// Whether a key column has an IN.
+    pub(crate) fn has_in(&self) -> bool {
+        self.partition.iter().chain(&self.clustering).any(|choice| !matches!(choice, Choice::One(_)))
+    }
+
+    /// The constants that stand in INs.
+    pub(crate) fn listed(&self) -> usize {
+        let choices = self.partition.iter().chain(&self.clustering).map(Choice::listed);
+        let filters = self.filters.iter().map(|filter| match &filter.test {
+            Test::In(choice) => choice.listed(),
+            _ => 0,
+        });
+        choices.chain(filters).sum()
+    }
+
+    /// Whether an IN, of a key column or another, has a list that comes with the request.
+    pub(crate) fn has_lists(&self) -> bool {
+        let of_filters = self.filters.iter().filter_map(|filter| match &filter.test {
+            Test::In(choice) => Some(choice),
+            _ => None,
+        });
+        let mut choices = self.partition.iter().chain(&self.clustering).chain(of_filters);
+        choices.any(|choice| matches!(choice, Choice::Listed(_)))
+    }
+}
+
+/// What restricts one column, or the token, so far.
+#[derive(Clone, Copy, Default, Debug)]
+struct Restricted {
+    equal: bool,
+    one_of: bool,
+    start: bool,
+    end: bool,
+}
+
+impl Restricted {
+    /// Takes one more comparison.
+    ///
+    /// # Errors
+    /// It cannot be beside those before it; the texts are Cassandra's.
+    fn compare(&mut self, name: &str, op: CompareOp) -> Result<(), Error> {
+        let seen = match op {
+            CompareOp::Eq => {
+                self.beside_choice(name)?;
+                if self.start || self.end {
+                    return both(name);
+                }
+                &mut self.equal
+            }
+            CompareOp::NotEq => return Ok(()),
+            CompareOp::Greater | CompareOp::GreaterEq => {
+                self.beside_choice(name)?;
+                &mut self.start
+            }
+            CompareOp::Less | CompareOp::LessEq => {
+                self.beside_choice(name)?;
+                &mut self.end
+            }
+        };
+        if std::mem::replace(seen, true) {
+            let bound = if is_lower(op) { "start" } else { "end" };
+            return Err(Error::Invalid(format!(
+                "More than one restriction was found for the {bound} bound on {name}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Takes an IN, as [`Restricted::compare`] does.
+    fn one_of(&mut self, name: &str) -> Result<(), Error> {
+        self.beside_choice(name)?;
+        if self.start || self.end {
+            return both(name);
+        }
+        self.one_of = true;
+        Ok(())
+    }
+
+    fn beside_choice(&self, name: &str) -> Result<(), Error> {
+        let kind = match self {
+            Restricted { equal: true, .. } => "an Equal",
+            Restricted { one_of: true, .. } => "a IN",
+            _ => return Ok(()),
+        };
+        Err(Error::Invalid(format!(
+            "{name} cannot be restricted by more than one relation if it includes {kind}"
+        )))
+    }
+}
+
+fn both<T>(name: &str) -> Result<T, Error> {
+    Err(Error::Invalid(format!(
+        "Column \"{name}\" cannot be restricted by both an equality and an inequality relation"
+    )))
+}
+
+/// Whether a comparison bounds from below.
+pub(crate) fn is_lower(op: CompareOp) -> bool {
+    matches!(op, CompareOp::Greater | CompareOp::GreaterEq)
+}
+
+/// Sorts the relations of a WHERE over a table. With `all_filter`, every relation is a filter (virtual tables).
 pub(crate) fn restrict(
-    def: &TableDef,
+    names: &Names,
     relations: &[Relation],
     binder: &mut Binder,
     all_filter: bool,
 ) -> Result<Restrictions, Error> {
+    let def = &names.def;
     let mut tests: Vec<(usize, Test)> = Vec::with_capacity(relations.len());
-    let mut tokens = Vec::new();
+    let mut restricted = vec![Restricted::default(); def.columns.len()];
+    let (mut tokens, mut token) = (Vec::new(), Restricted::default());
     for relation in relations {
         match relation {
             Relation::Compare { column, op, value } => {
-                let (at, column) = find(def, column)?;
+                let (at, column) = names.find(column)?;
                 check_comparable(column, sign(*op))?;
+                restricted[at].compare(&column.name, *op)?;
                 let bind = binder.bind(&column.name, &column.ty, value)?;
                 tests.push((at, Test::Compare(*op, bind)));
             }
             Relation::Contains { column, value } => {
-                let (at, column) = find(def, column)?;
+                let (at, column) = names.find(column)?;
                 let (name, inner) = (&column.name, column.ty.thawed().inner());
                 let element = inner.last().filter(|_| column.ty.is_collection()).ok_or_else(|| {
                     Error::Invalid(format!("Cannot use CONTAINS on non-collection column {name}"))
@@ -106,7 +161,7 @@ pub(crate) fn restrict(
                 tests.push((at, Test::Contains(binder.bind(&format!("value({name})"), element, value)?)));
             }
             Relation::ContainsKey { column, key } => {
-                let (at, column) = find(def, column)?;
+                let (at, column) = names.find(column)?;
                 let name = &column.name;
                 let CqlType::Map(of, _) = column.ty.thawed() else {
                     return Err(Error::Invalid(format!("Cannot use CONTAINS KEY on non-map column {name}")));
@@ -114,7 +169,7 @@ pub(crate) fn restrict(
                 tests.push((at, Test::ContainsKey(binder.bind(&format!("key({name})"), of, key)?)));
             }
             Relation::Element { column, key, op, value } => {
-                let (at, column) = find(def, column)?;
+                let (at, column) = names.find(column)?;
                 let name = &column.name;
                 let CqlType::Map(of, values) = column.ty.thawed() else {
                     return Err(Error::Invalid(format!("Column {name} cannot be used as a map")));
@@ -126,16 +181,15 @@ pub(crate) fn restrict(
                 tests.push((at, Test::Entry(key, binder.bind(&format!("value({name})"), values, value)?)));
             }
             Relation::In { column, values } => {
-                let (at, column) = find(def, column)?;
+                let (at, column) = names.find(column)?;
                 check_comparable(column, "IN")?;
+                restricted[at].one_of(&column.name)?;
                 let choice = match values {
                     InValues::List(terms) => {
-                        let binds = terms.iter().map(|t| binder.bind(&column.name, &column.ty, t));
-                        Choice::Some(binds.collect::<Result<_, _>>()?)
+                        Choice::Some(binder.bind_all(&column.name, &column.ty, terms)?)
                     }
                     InValues::Marker(term) => {
-                        let list = CqlType::List(Box::new(column.ty.clone()));
-                        Choice::Listed(binder.bind(&format!("in({})", column.name), &list, term)?)
+                        Choice::Listed(binder.bind_list(&column.name, &column.ty, term)?)
                     }
                 };
                 tests.push((at, Test::In(choice)));
@@ -147,6 +201,10 @@ pub(crate) fn restrict(
                             .into(),
                     ));
                 }
+                if *op == CompareOp::NotEq {
+                    return Err(Error::Invalid("Unsupported \"!=\" relation on token".into()));
+                }
+                token.compare(&columns.join(", "), *op)?;
                 tokens.push((*op, binder.bind("partition key token", &CqlType::BigInt, value)?));
             }
             _ => {
@@ -158,41 +216,46 @@ pub(crate) fn restrict(
         }
     }
     let mut out = Restrictions { tokens, ..Restrictions::default() };
-    if !all_filter {
-        take_keys(def, &mut tests, &mut out);
-    }
+    let tests = match all_filter {
+        true => tests,
+        false => take_keys(def, &restricted, tests, &mut out),
+    };
     out.filters = tests.into_iter().map(|(column, test)| Filter { column, test }).collect();
     Ok(out)
 }
 
-/// Takes the relations that name partitions and slices out of `tests`.
-fn take_keys(def: &TableDef, tests: &mut Vec<(usize, Test)>, out: &mut Restrictions) {
-    let choice_at = |tests: &[(usize, Test)], column: usize| {
-        tests.iter().position(|(at, test)| {
-            *at == column && matches!(test, Test::Compare(CompareOp::Eq, _) | Test::In(_))
-        })
-    };
-    let keys = def.partition_key().count();
-    let whole = (0..keys).all(|column| choice_at(tests, column).is_some());
-    if !whole {
-        return;
+/// Takes the relations that name partitions and slices; gives the others.
+fn take_keys(
+    def: &TableDef,
+    restricted: &[Restricted],
+    tests: Vec<(usize, Test)>,
+    out: &mut Restrictions,
+) -> Vec<(usize, Test)> {
+    let has_choice = |column: usize| restricted[column].equal || restricted[column].one_of;
+    let partition = def.partition_key().count();
+    if !(0..partition).all(has_choice) {
+        return tests;
     }
-    for column in 0..keys {
-        let at = choice_at(tests, column).expect("just seen");
-        out.partition.push(choice(tests.remove(at).1));
-    }
-    for column in keys..keys + def.clustering().count() {
-        if let Some(at) = choice_at(tests, column) {
-            out.clustering.push(choice(tests.remove(at).1));
-            continue;
-        }
-        while let Some(at) = tests.iter().position(|(c, t)| *c == column && is_bound(t)) {
-            if let Test::Compare(op, bind) = tests.remove(at).1 {
+    let keys = partition + def.clustering().count();
+    let chosen = (partition..keys).find(|column| !has_choice(*column)).unwrap_or(keys);
+    let mut choices: Vec<Option<Choice>> = vec![None; chosen];
+    let mut others = Vec::new();
+    for (column, test) in tests {
+        match test {
+            Test::In(choice) if column < chosen => choices[column] = Some(choice),
+            Test::Compare(CompareOp::Eq, bind) if column < chosen => {
+                choices[column] = Some(Choice::One(bind))
+            }
+            Test::Compare(op, bind) if column == chosen && chosen < keys && is_bound(op) => {
                 out.range.push((op, bind));
             }
+            test => others.push((column, test)),
         }
-        break;
     }
+    let mut choices = choices.into_iter().map(|choice| choice.expect("every one of these columns has one"));
+    out.partition = choices.by_ref().take(partition).collect();
+    out.clustering = choices.collect();
+    others
 }
 
 /// A column of elements cannot be compared as a whole.
@@ -221,95 +284,6 @@ pub(crate) fn sign(op: CompareOp) -> &'static str {
     }
 }
 
-fn is_bound(test: &Test) -> bool {
-    matches!(
-        test,
-        Test::Compare(CompareOp::Less | CompareOp::LessEq | CompareOp::Greater | CompareOp::GreaterEq, _)
-    )
-}
-
-fn choice(test: Test) -> Choice {
-    match test {
-        Test::In(choice) => choice,
-        Test::Compare(_, bind) | Test::Contains(bind) | Test::ContainsKey(bind) | Test::Entry(_, bind) => {
-            Choice::One(bind)
-        }
-    }
-}
-
-/// The column of that name.
-pub(crate) fn find<'a>(def: &'a TableDef, name: &str) -> Result<(usize, &'a schema::ColumnDef), Error> {
-    def.column(name).ok_or_else(|| {
-        Error::Invalid(format!("Undefined column name {name} in table {}.{}", def.keyspace, def.name))
-    })
-}
-
-/// A filter with its values, for one execution; it can travel to another core.
-#[derive(Clone, Debug)]
-pub(crate) struct BoundFilter {
-    /// The column's place in the table's `columns`.
-    pub(crate) column: usize,
-    test: BoundTest,
-}
-
-#[derive(Clone, Debug)]
-enum BoundTest {
-    Compare(CompareOp, Vec<u8>),
-    In(Vec<Vec<u8>>),
-    Contains(Vec<u8>),
-    ContainsKey(Vec<u8>),
-    Entry(Vec<u8>, Vec<u8>),
-}
-
-impl Filter {
-    /// Takes the values of one execution.
-    pub(crate) fn bound(&self, values: &[Value<'_>]) -> Result<BoundFilter, Error> {
-        let one = |bind: &Bind| Ok::<_, Error>(bind.required(values)?.into_owned());
-        let test = match &self.test {
-            Test::Compare(op, bind) => BoundTest::Compare(*op, one(bind)?),
-            Test::In(choice) => BoundTest::In(choice.values(values)?),
-            Test::Contains(bind) => BoundTest::Contains(one(bind)?),
-            Test::ContainsKey(bind) => BoundTest::ContainsKey(one(bind)?),
-            Test::Entry(key, bind) => BoundTest::Entry(one(key)?, one(bind)?),
-        };
-        Ok(BoundFilter { column: self.column, test })
-    }
-}
-
-impl BoundFilter {
-    /// Whether a value passes; null passes nothing.
-    pub(crate) fn passes(&self, ty: &CqlType, found: Option<&[u8]>) -> bool {
-        let Some(found) = found else { return false };
-        let same = |ty: &CqlType, a: &[u8], b: &[u8]| value::compare(ty, a, b).is_eq();
-        match &self.test {
-            BoundTest::Compare(op, other) => holds(*op, value::compare(ty, found, other)),
-            BoundTest::In(others) => others.iter().any(|other| same(ty, found, other)),
-            BoundTest::Contains(wanted) => match ty.thawed() {
-                CqlType::Map(_, of) => {
-                    value::pairs(found).flatten().any(|(_, value)| same(of, value, wanted))
-                }
-                CqlType::List(of) | CqlType::Set(of) => {
-                    value::elements(found).flatten().any(|element| same(of, element, wanted))
-                }
-                _ => false,
-            },
-            BoundTest::ContainsKey(key) => elements::under_key(ty, found, key).is_some(),
-            BoundTest::Entry(key, wanted) => match (ty.thawed(), elements::under_key(ty, found, key)) {
-                (CqlType::Map(_, of), Some(value)) => same(of, value, wanted),
-                _ => false,
-            },
-        }
-    }
-}
-
-/// Whether a comparison holds for values that stand in this order.
-pub(crate) fn holds(op: CompareOp, order: Ordering) -> bool {
-    match op {
-        CompareOp::Eq => order.is_eq(),
-        CompareOp::NotEq => order.is_ne(),
-        CompareOp::Less => order.is_lt(),
-        CompareOp::LessEq => order.is_le(),
-        CompareOp::Greater => order.is_gt(),
-        CompareOp::GreaterEq => order.is_ge(),
-    }
+fn is_bound(op: CompareOp) -> bool {
+    !matches!(op, CompareOp::Eq | CompareOp::NotEq)
 }

@@ -20,6 +20,9 @@ const STRETCH_ROWS_MAX: u32 = 5000;
 const STRETCH_BYTES_MAX: usize = 256 << 10;
 const STRETCH_PARTITIONS_MAX: u32 = 10_000;
 
+/// Work units of a partition beside its rows.
+const PARTITION_UNITS: u32 = 2;
+
 /// What to read. It travels to every core.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
@@ -76,7 +79,7 @@ impl Scan {
         let source = |core| Source { core, stretch: stretch(), merged: 0 };
         let mut sources: Vec<Source> = (0..lanes::cores()).map(source).collect();
         loop {
-            if lanes::should_yield() {
+            if lanes::spend(1) {
                 lanes::yield_now().await;
             }
             if chunk.left == 0 {
@@ -116,13 +119,15 @@ impl Scan {
         // Tokens are spread evenly, but not exactly: with a little more from each core, one round is mostly enough.
         let share = if cores == 1 { chunk.left } else { chunk.left / cores + chunk.left / cores / 4 + 8 };
         let rows_max = share.min(chunk.left).min(STRETCH_ROWS_MAX);
+        let bytes_max = chunk.bytes_max.min(STRETCH_BYTES_MAX);
         loop {
             let mut asked = Vec::new();
             for source in sources.iter_mut().filter(|source| source.stretch.pieces.is_empty()) {
                 let Some(start) = source.stretch.next.take() else { continue };
                 let (scan, core) = (self.clone(), source.core);
-                let read =
-                    move || async move { scan.stretch(&Embedded::local().shard, start, rows_max).await };
+                let read = move || async move {
+                    scan.stretch(&Embedded::local().shard, start, rows_max, bytes_max).await
+                };
                 asked.push((source, lanes::spawn(lanes::current_group(), lanes::call(core, read))));
             }
             if asked.is_empty() {
@@ -136,20 +141,27 @@ impl Scan {
     }
 
     /// Reads partitions of one core, behind `start`.
-    async fn stretch(&self, shard: &Rc<Shard>, start: Position, rows_max: u32) -> Result<Stretch, Error> {
+    async fn stretch(
+        &self,
+        shard: &Rc<Shard>,
+        start: Position,
+        rows_max: u32,
+        bytes_max: usize,
+    ) -> Result<Stretch, Error> {
         let rows = Rows::new(Arc::from([]));
-        let (left, bytes_max) = (rows_max, STRETCH_BYTES_MAX);
-        let mut chunk = Chunk { rows, counted: 0, last: None, of_partition: 0, left, bytes_max };
+        let mut chunk = Chunk::new(rows, rows_max, bytes_max);
         let mut pieces = VecDeque::new();
         let table = TableId(self.slice.def.id.as_u128());
         let after = start.key.clone().map(|key| (start.token, key));
         let mut scan = shard.scan(table, self.tokens.clone(), after, self.slice.now_s);
         let mut next = start;
         for _ in 0..STRETCH_PARTITIONS_MAX {
-            let Some((token, key, view)) = scan.next().await.map_err(storage_error)? else {
+            let next_live = scan.next().await.map_err(storage_error)?;
+            chunk.passed_over(scan.take_dead())?;
+            let Some((token, key, view)) = next_live else {
                 return Ok(Stretch::of(chunk, pieces, None));
             };
-            if lanes::should_yield() {
+            if lanes::spend(PARTITION_UNITS) {
                 lanes::yield_now().await;
             }
             (chunk.of_partition, chunk.last) = (0, None);

@@ -8,7 +8,9 @@ use engine::{ColumnSpec, Columns, Error, Rows, Value};
 use schema::{ColumnKind, CqlType, TableDef};
 use storage::Pick;
 
-use crate::restrict::{Restrictions, find, restrict};
+use crate::choice::Choice;
+use crate::names::Names;
+use crate::restrict::{Restrictions, restrict};
 use crate::show::{Inside, Show, Step};
 use crate::term::{Bind, Binder};
 
@@ -19,6 +21,16 @@ pub(crate) enum Want {
     Rows(Vec<Show>),
     /// How many rows there are; with a column, how many have it.
     Count(Option<Show>),
+}
+
+impl Want {
+    /// How many columns of each row are shown.
+    pub(crate) fn width(&self) -> usize {
+        match self {
+            Want::Rows(shows) => shows.len(),
+            Want::Count(_) => 1,
+        }
+    }
 }
 
 /// A SELECT, made ready. What travels to other cores is behind [`Arc`].
@@ -41,9 +53,19 @@ pub(crate) struct SelectPlan {
     picked: Option<Box<[u32]>>,
     /// What is wanted depends on the values of an execution.
     open: bool,
+    /// A key column has an IN.
+    pub(crate) has_in: bool,
+    /// The terms of INs, and whether one has a list of the request.
+    listed: (usize, bool),
     /// What the largest of its answers took so far, bytes of cells, up to [`ROOM_MAX`].
     room: AtomicUsize,
 }
+
+/// Terms of INs that are bound in one task poll: at some 200 ns each, with sorting, about 50 µs.
+const TERMS_AT_ONCE: usize = 256;
+
+/// Bytes of the lists of INs that are bound in one task poll: as many values of four bytes.
+const LIST_BYTES_AT_ONCE: usize = TERMS_AT_ONCE * 8;
 
 /// No answer is given more room ahead of its rows, bytes.
 const ROOM_MAX: usize = 64 << 10;
@@ -66,6 +88,19 @@ impl SelectPlan {
         }
     }
 
+    /// Whether binding the values takes longer than a task poll may.
+    pub(crate) fn is_large(&self, values: &[Value<'_>]) -> bool {
+        let (terms, has_lists) = self.listed;
+        let bytes = || {
+            let bytes = values.iter().map(|value| match value {
+                Value::Bytes(bytes) => bytes.len(),
+                Value::Null | Value::Unset => 0,
+            });
+            bytes.sum::<usize>()
+        };
+        terms > TERMS_AT_ONCE || has_lists && bytes() > LIST_BYTES_AT_ONCE
+    }
+
     /// What a point read asks of storage.
     pub(crate) fn pick(&self) -> Pick<'_> {
         Pick { columns: self.picked.as_deref(), bypass_cache: self.bypass_cache }
@@ -82,11 +117,12 @@ impl SelectPlan {
 
 /// Prepares a SELECT over `def`.
 pub(crate) fn select(
-    def: &Arc<TableDef>,
+    names: &Names,
     select: &ast::Select,
     binder: &mut Binder,
     is_virtual: bool,
 ) -> Result<SelectPlan, Error> {
+    let def = &names.def;
     if select.json {
         return Err(Error::Invalid("SELECT JSON is not supported yet".into()));
     }
@@ -98,8 +134,8 @@ pub(crate) fn select(
             "SELECT DISTINCT and PER PARTITION LIMIT are not supported on virtual tables".into(),
         ));
     }
-    let (want, columns) = selection(def, select, binder)?;
-    let restrictions = restrict(def, &select.relations, binder, is_virtual)?;
+    let (want, columns) = selection(names, select, binder)?;
+    let restrictions = restrict(names, &select.relations, binder, is_virtual)?;
     if is_virtual && !restrictions.tokens.is_empty() {
         return Err(Error::Invalid("token() is not supported in the WHERE of virtual tables".into()));
     }
@@ -111,21 +147,18 @@ pub(crate) fn select(
     if !is_virtual && !select.allow_filtering {
         check_filtering(&restrictions)?;
     }
-    let reversed = order(def, select, &restrictions)?;
+    let reversed = order(names, select, &restrictions)?;
     let off_point = |show: &Show| show.is_static(def) || show.is_open();
     let open = matches!(&want, Want::Rows(shows) if shows.iter().any(Show::is_open));
     let point = !is_virtual
         && !select.distinct
         && restrictions.filters.is_empty()
-        && restrictions
-            .partition
-            .iter()
-            .chain(&restrictions.clustering)
-            .all(|c| matches!(c, crate::restrict::Choice::One(_)))
+        && restrictions.partition.iter().chain(&restrictions.clustering).all(|c| matches!(c, Choice::One(_)))
         && !restrictions.partition.is_empty()
         && restrictions.clustering.len() == def.clustering().count()
         && per_partition.is_none()
         && matches!(&want, Want::Rows(shows) if !shows.iter().any(off_point));
+    let (has_in, listed) = (restrictions.has_in(), (restrictions.listed(), restrictions.has_lists()));
     let picked = if point { picked(def, &want) } else { None };
     let want = Arc::new(want);
     Ok(SelectPlan {
@@ -142,6 +175,8 @@ pub(crate) fn select(
         bypass_cache: select.bypass_cache,
         picked,
         open,
+        has_in,
+        listed,
         room: AtomicUsize::new(0),
     })
 }
@@ -171,7 +206,7 @@ fn check_filtering(restrictions: &Restrictions) -> Result<(), Error> {
 }
 
 /// Whether rows are wanted against their order on disk.
-fn order(def: &TableDef, select: &ast::Select, restrictions: &Restrictions) -> Result<bool, Error> {
+fn order(names: &Names, select: &ast::Select, restrictions: &Restrictions) -> Result<bool, Error> {
     let mut reversed = None;
     if !select.order_by.is_empty() && restrictions.partition.is_empty() {
         return Err(Error::Invalid(
@@ -179,7 +214,7 @@ fn order(def: &TableDef, select: &ast::Select, restrictions: &Restrictions) -> R
         ));
     }
     for (at, (name, wanted)) in select.order_by.iter().enumerate() {
-        let (_, column) = find(def, name)?;
+        let (_, column) = names.find(name)?;
         let ColumnKind::Clustering(place, kept) = column.kind else {
             return Err(Error::Invalid(format!(
                 "Order by is currently only supported on the clustered columns of the PRIMARY KEY, got {name}"
@@ -198,18 +233,27 @@ fn order(def: &TableDef, select: &ast::Select, restrictions: &Restrictions) -> R
     Ok(reversed.unwrap_or(false))
 }
 
-fn spec(def: &TableDef, name: &str, ty: CqlType) -> ColumnSpec {
-    ColumnSpec {
-        keyspace: def.keyspace.as_str().into(),
-        table: def.name.as_str().into(),
-        name: name.to_owned(),
-        ty,
+/// Makes the columns of one result, which share the table's names.
+struct Specs {
+    keyspace: Arc<str>,
+    table: Arc<str>,
+}
+
+impl Specs {
+    fn of(def: &TableDef) -> Specs {
+        Specs { keyspace: def.keyspace.as_str().into(), table: def.name.as_str().into() }
+    }
+
+    fn spec(&self, name: String, ty: CqlType) -> ColumnSpec {
+        ColumnSpec { keyspace: self.keyspace.clone(), table: self.table.clone(), name, ty }
     }
 }
 
-fn selection(def: &TableDef, select: &ast::Select, binder: &mut Binder) -> Result<(Want, Columns), Error> {
+fn selection(names: &Names, select: &ast::Select, binder: &mut Binder) -> Result<(Want, Columns), Error> {
+    let def = &names.def;
+    let specs = Specs::of(def);
     let Selection::Selectors(selectors) = &select.selection else {
-        let columns = def.columns.iter().map(|c| spec(def, &c.name, c.ty.clone())).collect();
+        let columns = def.columns.iter().map(|c| specs.spec(c.name.clone(), c.ty.clone())).collect();
         let shows = def.columns.iter().enumerate().map(|(at, column)| Show::column(at, column));
         return Ok((Want::Rows(shows.collect()), columns));
     };
@@ -217,7 +261,7 @@ fn selection(def: &TableDef, select: &ast::Select, binder: &mut Binder) -> Resul
     let mut columns = Vec::with_capacity(selectors.len());
     for selector in selectors {
         let name = |default: &str| selector.alias.clone().unwrap_or_else(|| default.to_owned());
-        if let Some(counted) = counted(def, &selector.expr)? {
+        if let Some(counted) = counted(names, &selector.expr)? {
             if selectors.len() > 1 {
                 return Err(Error::Invalid(
                     "An aggregate beside other selectors is not supported yet".into(),
@@ -227,9 +271,9 @@ fn selection(def: &TableDef, select: &ast::Select, binder: &mut Binder) -> Resul
                 SelectExpr::CountRows => name("count"),
                 _ => name(&format!("system.count({})", column_argument(&selector.expr))),
             };
-            return Ok((Want::Count(counted), vec![spec(def, &label, CqlType::BigInt)].into()));
+            return Ok((Want::Count(counted), vec![specs.spec(label, CqlType::BigInt)].into()));
         }
-        let (what, label, ty) = selected(def, &selector.expr, binder)?;
+        let (what, label, ty) = selected(names, &selector.expr, binder)?;
         if select.distinct && !matches!(what, Show::Key(_) | Show::Token) && !what.is_static(def) {
             return Err(Error::Invalid(
                 "SELECT DISTINCT queries must only request partition key columns and/or static columns"
@@ -237,7 +281,7 @@ fn selection(def: &TableDef, select: &ast::Select, binder: &mut Binder) -> Resul
             ));
         }
         shows.push(what);
-        columns.push(spec(def, &name(&label), ty));
+        columns.push(specs.spec(name(&label), ty));
     }
     Ok((Want::Rows(shows), columns.into()))
 }
@@ -253,12 +297,12 @@ fn column_argument(expr: &SelectExpr) -> &str {
 }
 
 /// What a `count` counts: `Some(None)` is rows; `None` is no count.
-fn counted(def: &TableDef, expr: &SelectExpr) -> Result<Option<Option<Show>>, Error> {
+fn counted(names: &Names, expr: &SelectExpr) -> Result<Option<Option<Show>>, Error> {
     Ok(match expr {
         SelectExpr::CountRows => Some(None),
         SelectExpr::Function(call) if call.name.name == "count" => match call.arguments.as_slice() {
             [SelectExpr::Column(name)] => {
-                let (at, column) = find(def, name)?;
+                let (at, column) = names.find(name)?;
                 Some(Some(Show::column(at, column)))
             }
             _ => Some(None),
@@ -267,11 +311,8 @@ fn counted(def: &TableDef, expr: &SelectExpr) -> Result<Option<Option<Show>>, Er
     })
 }
 
-fn selected(
-    def: &TableDef,
-    expr: &SelectExpr,
-    binder: &mut Binder,
-) -> Result<(Show, String, CqlType), Error> {
+fn selected(names: &Names, expr: &SelectExpr, binder: &mut Binder) -> Result<(Show, String, CqlType), Error> {
+    let def = &names.def;
     let unsupported = || {
         Error::Invalid(
             "Selecting anything but columns, count, writetime, ttl and token is not supported yet".into(),
@@ -279,13 +320,13 @@ fn selected(
     };
     match expr {
         SelectExpr::Column(name) => {
-            let (at, column) = find(def, name)?;
+            let (at, column) = names.find(name)?;
             Ok((Show::column(at, column), name.clone(), column.ty.clone()))
         }
-        SelectExpr::Element(..) | SelectExpr::Field(..) => inside(def, expr, binder),
+        SelectExpr::Element(..) | SelectExpr::Field(..) => inside(names, expr, binder),
         SelectExpr::Function(call) => match (call.name.name.as_str(), call.arguments.as_slice()) {
             (function @ ("writetime" | "ttl"), [SelectExpr::Column(name)]) => {
-                let (_, column) = find(def, name)?;
+                let (_, column) = names.find(name)?;
                 let is_static = column.kind == ColumnKind::Static;
                 if !is_static && column.kind != ColumnKind::Regular {
                     return Err(Error::Invalid(format!(
@@ -327,10 +368,10 @@ fn selected(
 }
 
 /// `c[k]`, `c.f`, and these of one another.
-fn inside(def: &TableDef, expr: &SelectExpr, binder: &mut Binder) -> Result<(Show, String, CqlType), Error> {
-    let (of, label, ty, step) = match expr {
-        SelectExpr::Element(of, key) => {
-            let (of, label, ty) = selected(def, of, binder)?;
+fn inside(names: &Names, expr: &SelectExpr, binder: &mut Binder) -> Result<(Show, String, CqlType), Error> {
+    let (base, of, label, ty, step) = match expr {
+        SelectExpr::Element(base, key) => {
+            let (of, label, ty) = selected(names, base, binder)?;
             let (key_type, found) = match ty.thawed() {
                 CqlType::Map(key, value) => (&**key, &**value),
                 CqlType::Set(member) => (&**member, &**member),
@@ -347,10 +388,10 @@ fn inside(def: &TableDef, expr: &SelectExpr, binder: &mut Binder) -> Result<(Sho
             };
             let bind = binder.bind(&format!("key({label})"), key_type, key)?;
             let found = found.clone();
-            (of, format!("{label}[{key}]"), found, Step::Key(ty, bind))
+            (base, of, format!("{label}[{key}]"), found, Step::Key(ty, bind))
         }
-        SelectExpr::Field(of, field) => {
-            let (of, label, ty) = selected(def, of, binder)?;
+        SelectExpr::Field(base, field) => {
+            let (of, label, ty) = selected(names, base, binder)?;
             let CqlType::Udt(udt) = ty.thawed() else {
                 return Err(Error::Invalid(format!(
                     "Invalid field selection: {label} of type {ty} is not a user type"
@@ -359,29 +400,20 @@ fn inside(def: &TableDef, expr: &SelectExpr, binder: &mut Binder) -> Result<(Sho
             let Some(at) = udt.fields.iter().position(|(name, _)| name == field) else {
                 return Err(Error::Invalid(format!("{label} of type {ty} has no field {field}")));
             };
-            (of, format!("{label}.{field}"), udt.fields[at].1.clone(), Step::Field(at))
+            (base, of, format!("{label}.{field}"), udt.fields[at].1.clone(), Step::Field(at))
         }
-        other => return selected(def, other, binder),
+        other => return selected(names, other, binder),
     };
     let show = match of {
         Show::Inside(mut inside) => {
             inside.steps.push(step);
             Show::Inside(inside)
         }
-        whole => {
-            let place = |column: &schema::ColumnDef| match (&whole, column.kind) {
-                (Show::Key(at), ColumnKind::PartitionKey(of))
-                | (Show::Clustering(at), ColumnKind::Clustering(of, _)) => *at == of,
-                (Show::Static(id), ColumnKind::Static) | (Show::Regular(id), ColumnKind::Regular) => {
-                    *id == column.id
-                }
-                _ => false,
+        _ => {
+            let SelectExpr::Column(name) = &**base else {
+                return Err(Error::Invalid(format!("{label} has no parts")));
             };
-            let column = match whole {
-                Show::Elements(at) => Some(at),
-                _ => def.columns.iter().position(place),
-            };
-            let column = column.ok_or_else(|| Error::Invalid(format!("{label} has no parts")))?;
+            let (column, _) = names.find(name)?;
             Show::Inside(Box::new(Inside { column, steps: vec![step] }))
         }
     };

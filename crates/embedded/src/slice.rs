@@ -7,8 +7,8 @@ use cql::ast::CompareOp;
 use engine::{Error, Value};
 use schema::{ClusteringOrder, ColumnDef, ColumnKind, TableDef, value};
 
-use crate::restrict::{Choice, Restrictions};
-use crate::write::{is_lower, product, single};
+use crate::choice::{Choice, for_each_combination, single};
+use crate::restrict::{Restrictions, is_lower};
 
 /// A range of clustering bytes.
 pub(crate) type Range = (Bound<Bytes>, Bound<Bytes>);
@@ -26,14 +26,15 @@ pub(crate) fn partition_keys(
         return Ok(vec![(schema::token::token(&key), key)]);
     }
     let mut keys = Vec::new();
-    for parts in product(choices, values)? {
+    for_each_combination(choices, values, |parts| {
         let mut key = Vec::new();
-        schema::token::compose_partition_key(parts.iter().map(Vec::as_slice), &mut key)
+        schema::token::compose_partition_key(parts.iter().copied(), &mut key)
             .map_err(|e| Error::Invalid(e.to_string()))?;
         let key = checked(def, key)?;
         keys.push((schema::token::token(&key), key));
-    }
-    keys.sort();
+        Ok(())
+    })?;
+    keys.sort_unstable();
     keys.dedup();
     Ok(keys)
 }
@@ -79,15 +80,15 @@ pub(crate) fn clustering_ranges(
     let columns: Vec<&ColumnDef> = def.clustering().collect();
     let prefixed = restrictions.clustering.len();
     let mut ranges = Vec::with_capacity(1);
-    for parts in product(&restrictions.clustering, values)? {
+    for_each_combination(&restrictions.clustering, values, |parts| {
         let mut prefix = Vec::new();
-        for (column, part) in columns.iter().zip(&parts) {
+        for (column, part) in columns.iter().zip(parts) {
             encode(column, part, &mut prefix);
         }
         if prefixed == columns.len() {
             let row = Bytes::from(prefix);
             ranges.push((Bound::Included(row.clone()), Bound::Included(row)));
-            continue;
+            return Ok(());
         }
         let column = columns[prefixed];
         let mut start = Bound::Included(Bytes::copy_from_slice(&prefix));
@@ -105,7 +106,8 @@ pub(crate) fn clustering_ranges(
             }
         }
         ranges.push((start, end));
-    }
+        Ok(())
+    })?;
     ranges.sort_by(|a, b| start_of(a).cmp(start_of(b)));
     ranges.dedup();
     Ok(ranges)

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use cql::ast;
-use engine::{ColumnSpec, Error, Value};
+use engine::{ColumnSpec, Columns, Error, Guardrail, Guardrails, Value};
 use schema::{CqlType, ValueError, value};
 
 /// Where a value comes from.
@@ -24,14 +24,14 @@ enum Input {
     Parts(Vec<Bind>),
 }
 
-/// A value to be, of a known type.
+/// A value to be, of a known type. Type and name are shared: a list has thousands of terms of one type.
 #[derive(Clone, Debug)]
 pub(crate) struct Bind {
     input: Input,
-    ty: CqlType,
+    ty: Arc<CqlType>,
     /// Whether the type has types inside: such values are put into their one form.
     nested: bool,
-    name: String,
+    name: Arc<str>,
 }
 
 /// A value for one execution.
@@ -51,6 +51,18 @@ impl Bind {
         match self.input {
             Input::Marker(index) => Some(index),
             _ => None,
+        }
+    }
+
+    /// The value's bytes as the client sent them, unchecked, or as the statement has them; `None` where they are made anew.
+    pub(crate) fn raw<'a>(&'a self, values: &[Value<'a>]) -> Option<&'a [u8]> {
+        match &self.input {
+            Input::Marker(index) => match values[*index] {
+                Value::Bytes(bytes) => Some(bytes),
+                Value::Null | Value::Unset => None,
+            },
+            Input::Constant(bytes) => bytes.as_deref(),
+            Input::Now | Input::Uuid | Input::Parts(_) => None,
         }
     }
 
@@ -77,6 +89,16 @@ impl Bind {
         match self.nested {
             true => value::canonical(&self.ty, bytes).map(Given::Bytes).map_err(|e| self.refuse(&e)),
             false => Ok(Given::Bytes(Cow::Borrowed(bytes))),
+        }
+    }
+
+    /// The bytes of its value in one execution, as they are given: unchecked.
+    pub(crate) fn size(&self, values: &[Value<'_>]) -> u64 {
+        match &self.input {
+            Input::Now | Input::Uuid => 16,
+            // Each part has its length before it, and a collection its count.
+            Input::Parts(parts) => parts.iter().map(|part| 4 + part.size(values)).sum::<u64>() + 4,
+            Input::Marker(_) | Input::Constant(_) => self.raw(values).map_or(0, |bytes| bytes.len() as u64),
         }
     }
 
@@ -133,41 +155,91 @@ fn now_timeuuid() -> [u8; 16] {
     value::timeuuid(lanes::time::unix_micros() * 10, lanes::random::u64())
 }
 
-/// Collects the bind markers of a statement while its terms are made ready.
+/// Collects the bind markers of a statement while its terms are made ready, and holds the statement to the guardrails.
 pub(crate) struct Binder {
+    guardrails: Arc<Guardrails>,
     keyspace: Arc<str>,
     table: Arc<str>,
     markers: Vec<Option<ColumnSpec>>,
+    counted: Vec<Counted>,
+    terms: u32,
 }
 
+/// A bind marker whose value has elements, and the guardrail that limits how many.
+pub(crate) type Counted = (usize, Guardrail);
+
 impl Binder {
-    /// A binder for a statement about this table with so many markers.
-    pub(crate) fn new(keyspace: &str, table: &str, markers: usize) -> Binder {
-        Binder { keyspace: keyspace.into(), table: table.into(), markers: vec![None; markers] }
+    /// A binder for a statement with so many markers.
+    pub(crate) fn new(guardrails: Arc<Guardrails>, markers: usize) -> Binder {
+        let (keyspace, table) = (Arc::from(""), Arc::from(""));
+        Binder { guardrails, keyspace, table, markers: vec![None; markers], counted: Vec::new(), terms: 0 }
     }
 
-    /// The markers, in order.
-    pub(crate) fn finish(self) -> Result<Arc<[ColumnSpec]>, Error> {
+    /// The markers, in order, and those whose values are counted.
+    pub(crate) fn finish(self) -> Result<(Columns, Box<[Counted]>), Error> {
+        let _ = lanes::spend(self.terms);
         let known: Option<Vec<ColumnSpec>> = self.markers.into_iter().collect();
-        known.map(Into::into).ok_or_else(|| Error::Invalid("Bind variables are not allowed here".into()))
+        let known = known.ok_or_else(|| Error::Invalid("Bind variables are not allowed here".into()))?;
+        Ok((known.into(), self.counted.into()))
     }
 
     /// Moves on to another table: a batch has one binder for all its statements.
     pub(crate) fn about(&mut self, keyspace: &str, table: &str) {
-        (self.keyspace, self.table) = (keyspace.into(), table.into());
+        if *self.keyspace != *keyspace || *self.table != *table {
+            (self.keyspace, self.table) = (keyspace.into(), table.into());
+        }
+    }
+
+    /// Checks a number of things in the statement, before any of them is made ready.
+    ///
+    /// # Errors
+    /// It is beyond the guardrail.
+    pub(crate) fn check(&self, guardrail: Guardrail, count: usize) -> Result<(), Error> {
+        self.guardrails.check(guardrail, count as u64)
+    }
+
+    /// Makes the terms of an `IN (…)` ready.
+    pub(crate) fn bind_all(
+        &mut self,
+        name: &str,
+        ty: &CqlType,
+        terms: &[ast::Term],
+    ) -> Result<Vec<Bind>, Error> {
+        self.check(Guardrail::InValues, terms.len())?;
+        let (name, ty) = (Arc::from(name), Arc::new(ty.clone()));
+        terms.iter().map(|term| self.bind_shared(&name, &ty, term)).collect()
+    }
+
+    /// Makes the list of an `IN ?` ready. Its elements are counted in each execution before any of them is copied.
+    pub(crate) fn bind_list(&mut self, name: &str, ty: &CqlType, term: &ast::Term) -> Result<Bind, Error> {
+        let list = CqlType::List(Box::new(ty.clone()));
+        let counted = self.counted.len();
+        let bind = self.bind(&format!("in({name})"), &list, term)?;
+        for (_, guardrail) in &mut self.counted[counted..] {
+            *guardrail = Guardrail::InValues;
+        }
+        Ok(bind)
     }
 
     /// Makes a term ready as a value of type `ty` for the column `name`.
     pub(crate) fn bind(&mut self, name: &str, ty: &CqlType, term: &ast::Term) -> Result<Bind, Error> {
+        self.bind_shared(&Arc::from(name), &Arc::new(ty.clone()), term)
+    }
+
+    fn bind_shared(&mut self, name: &Arc<str>, ty: &Arc<CqlType>, term: &ast::Term) -> Result<Bind, Error> {
+        self.terms += 1;
         let input = match term {
             ast::Term::Marker(marker) => {
                 let index = usize::from(marker.index);
                 self.markers[index] = Some(ColumnSpec {
                     keyspace: self.keyspace.clone(),
                     table: self.table.clone(),
-                    name: marker.name.clone().unwrap_or_else(|| name.to_owned()),
-                    ty: ty.clone(),
+                    name: marker.name.clone().unwrap_or_else(|| (**name).to_owned()),
+                    ty: CqlType::clone(ty),
                 });
+                if ty.is_collection() {
+                    self.counted.push((index, Guardrail::CollectionElements));
+                }
                 Input::Marker(index)
             }
             ast::Term::Function(call) => match (call.name.name.as_str(), call.arguments.len(), ty.thawed()) {
@@ -179,12 +251,12 @@ impl Binder {
                     )));
                 }
             },
-            ast::Term::TypeHint(hint) => return self.bind(name, ty, &hint.term),
+            ast::Term::TypeHint(hint) => return self.bind_shared(name, ty, &hint.term),
             constant if literal::is_constant(constant) => {
-                Input::Constant(literal::serialize(name, ty, constant)?)
+                Input::Constant(literal::serialize(&self.guardrails, name, ty, constant)?)
             }
             open => Input::Parts(literal::parts(self, name, ty, open)?),
         };
-        Ok(Bind { input, ty: ty.clone(), nested: !ty.inner().is_empty(), name: name.to_owned() })
+        Ok(Bind { input, ty: ty.clone(), nested: !ty.inner().is_empty(), name: name.clone() })
     }
 }

@@ -6,10 +6,14 @@ use engine::{Error, Execution, Outcome, Request, Rows, VirtualRow, VirtualTable}
 use schema::value;
 
 use crate::Embedded;
+use crate::filter::BoundFilter;
+use crate::kept::{Kept, KeptRequest};
 use crate::paging::Position;
-use crate::restrict::BoundFilter;
 use crate::select::{SelectPlan, Want};
 use crate::show::{self, Show};
+
+/// Rows that are filtered, sorted and shown in one task poll.
+const ROWS_AT_ONCE: usize = 200;
 
 /// A SELECT with its values, which waits for rows.
 struct Wanted {
@@ -19,34 +23,61 @@ struct Wanted {
     limit: usize,
     start: usize,
     page: usize,
+    /// Bytes of cells at which a page ends.
+    bytes_max: usize,
 }
 
 /// Runs a SELECT over a virtual table.
 pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Execution {
+    if plan.is_large(request.values) {
+        let (table, plan) = (table.clone(), plan.clone());
+        let request = KeptRequest::of(request, Kept::of(request.values));
+        return Execution::Pending(Box::pin(async move {
+            let bind = async move { Wanted::new(&plan, &request.lent(&request.values.all())) };
+            let wanted = lanes::heavy(lanes::current_group(), bind).await?;
+            wanted.run(&table).await
+        }));
+    }
     let wanted = match Wanted::new(plan, request) {
         Ok(wanted) => wanted,
         Err(error) => return Execution::Ready(Err(error)),
     };
     if !table.of_every_core || lanes::cores() == 1 {
-        return Execution::Ready(wanted.answer((table.rows)()));
+        let rows = (table.rows)();
+        return match rows.len() <= ROWS_AT_ONCE {
+            true => Execution::Ready(wanted.answer(rows)),
+            false => Execution::Pending(Box::pin(wanted.answer_heavily(rows))),
+        };
     }
-    Execution::Pending(Box::pin(async move {
+    let table = table.clone();
+    Execution::Pending(Box::pin(async move { wanted.run(&table).await }))
+}
+
+impl Wanted {
+    /// Takes the rows of every core that has some, and answers.
+    async fn run(self, table: &VirtualTable) -> Result<Outcome, Error> {
+        if !table.of_every_core || lanes::cores() == 1 {
+            return self.answer_heavily((table.rows)()).await;
+        }
         let mut rows = Vec::new();
         for core in 0..lanes::cores() {
-            let def = wanted.plan.def.clone();
+            let def = self.plan.def.clone();
             let own = move || async move {
                 let table = Embedded::local().registry.get(&def.keyspace, &def.name);
                 table.map(|table| (table.rows)()).unwrap_or_default()
             };
             rows.extend(lanes::call(core, own).await);
         }
-        wanted.answer(rows)
-    }))
+        match rows.len() <= ROWS_AT_ONCE {
+            true => self.answer(rows),
+            false => self.answer_heavily(rows).await,
+        }
+    }
 }
 
 impl Wanted {
     fn new(plan: &Arc<SelectPlan>, request: &Request<'_>) -> Result<Wanted, Error> {
-        let filters = plan.restrictions.filters.iter().map(|f| f.bound(request.values));
+        let filters = plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, request.values));
         let limit = match &plan.limit {
             Some(bind) => match bind.number(request.values)? {
                 Some(n) if n > 0 => n as usize,
@@ -66,7 +97,13 @@ impl Wanted {
             limit,
             start,
             page: request.page_size.map_or(usize::MAX, |n| n as usize),
+            bytes_max: if request.page_size.is_some() { request.page_bytes_max } else { usize::MAX },
         })
+    }
+
+    /// As [`Wanted::answer`], on a heavy lane: sorting thousands of rows takes milliseconds.
+    async fn answer_heavily(self, rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
+        lanes::heavy(lanes::current_group(), async move { self.answer(rows) }).await
     }
 
     fn answer(&self, mut rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
@@ -74,6 +111,7 @@ impl Wanted {
         let passes = |row: &VirtualRow| {
             self.filters.iter().all(|f| f.passes(&def.columns[f.column].ty, row[f.column].as_deref()))
         };
+        let _ = lanes::spend(rows.len() as u32);
         rows.retain(passes);
         let keys = def.partition_key().count() + def.clustering().count();
         rows.sort_by(|a, b| {
@@ -95,8 +133,8 @@ impl Wanted {
         };
         rows.truncate(self.limit);
         let start = self.start.min(rows.len());
-        let end = start.saturating_add(self.page).min(rows.len());
-        for row in &rows[start..end] {
+        let mut end = start.saturating_add(self.page).min(rows.len());
+        for (at, row) in rows.iter().enumerate().take(end).skip(start) {
             for show in shows {
                 match show {
                     Show::Key(at) => out.push(row[*at].as_deref()),
@@ -112,6 +150,10 @@ impl Wanted {
                 }
             }
             out.count += 1;
+            if out.cells.len() >= self.bytes_max {
+                end = at + 1;
+                break;
+            }
         }
         if end < rows.len() {
             out.paging_state = Some(Position { token: end as i64, ..Position::default() }.encode());

@@ -2,16 +2,17 @@
 
 mod effect;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use cql::ast::{self, CompareOp};
+use cql::ast;
 use engine::{Error, Value};
 use schema::{ColumnKind, CqlType, TableDef};
 
 use crate::change::{self, ColumnOp};
+use crate::choice::{Choice, Cost, plus, times};
 use crate::conditions::Conditions;
-use crate::restrict::{Choice, KEYS_MAX, Restrictions, find, restrict};
+use crate::names::Names;
+use crate::restrict::{Restrictions, restrict};
 use crate::term::{Bind, Binder};
 
 pub(crate) use effect::{Times, mutations};
@@ -34,12 +35,82 @@ pub(crate) struct WritePlan {
     timestamp: Option<Bind>,
     ttl: Option<Bind>,
     conditions: Option<Conditions>,
+    /// Its keys have an IN.
+    pub(crate) has_in: bool,
+    facts: Facts,
 }
+
+/// What executions ask of a write, decided once: a batch asks tens of thousands of times.
+#[derive(Clone, Copy, Default, Debug)]
+struct Facts {
+    /// The table holds counters.
+    counts: bool,
+    /// It gives elements of lists their places, for which it needs a time of its own.
+    appends: bool,
+    /// Its effect depends on what is there.
+    reads_first: bool,
+    /// It reads static columns before it writes.
+    reads_statics: bool,
+    /// It has values with elements or fields, each of which is looked at.
+    has_elements: bool,
+}
+
+/// What one execution of a write comes to, from the lengths of its values alone.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct WriteCost {
+    /// Rows, slices and partitions.
+    pub(crate) rows: u64,
+    /// Bytes of keys and values.
+    pub(crate) bytes: u64,
+}
+
+/// Bytes that a row or partition takes in the log beside its values: lengths, timestamps, the table. So that rows of empty values
+/// are not free.
+const ROW_BYTES: u64 = 16;
 
 impl WritePlan {
     /// The bind markers that give the partition key, if markers alone give it.
     pub(crate) fn key_markers(&self) -> Vec<u16> {
         key_markers(&self.restrictions)
+    }
+
+    /// What an execution with these values comes to. Nothing is checked, copied or built.
+    ///
+    /// # Errors
+    /// It is more than can be counted.
+    pub(crate) fn cost(&self, values: &[Value<'_>]) -> Result<WriteCost, Error> {
+        let partitions = Cost::of(&self.restrictions.partition, values)?;
+        let rows = Cost::of(&self.restrictions.clustering, values)?;
+        let (mut of_row, mut of_partition) = (ROW_BYTES, ROW_BYTES);
+        for (_, bind) in &self.restrictions.range {
+            of_row = plus(of_row, bind.size(values))?;
+        }
+        if let Act::Columns { statics, regulars, .. } = &self.act {
+            for op in regulars {
+                of_row = plus(of_row, op.size(values))?;
+            }
+            for op in statics {
+                of_partition = plus(of_partition, op.size(values))?;
+            }
+        }
+        let of_rows = plus(rows.bytes, times(rows.count, of_row)?)?;
+        let bytes = plus(partitions.bytes, times(partitions.count, plus(of_partition, of_rows)?)?)?;
+        Ok(WriteCost { rows: times(partitions.count, rows.count)?, bytes })
+    }
+
+    fn facts(&self) -> Facts {
+        let has_statics = self.def.columns.iter().any(|column| column.kind == ColumnKind::Static);
+        let statics_read = match &self.act {
+            Act::Columns { statics, .. } => statics.iter().any(ColumnOp::reads_first),
+            Act::Delete => false,
+        };
+        Facts {
+            counts: self.def.is_counter(),
+            appends: self.ops().any(ColumnOp::appends),
+            reads_first: self.conditions.is_some() || self.ops().any(ColumnOp::reads_first),
+            has_elements: self.ops().any(ColumnOp::has_elements),
+            reads_statics: has_statics && (self.conditions.is_some() || statics_read),
+        }
     }
 }
 
@@ -59,28 +130,6 @@ fn using(binder: &mut Binder, using: &ast::Using) -> Result<(Option<Bind>, Optio
     Ok((one("[timestamp]", CqlType::BigInt, &using.timestamp)?, one("[ttl]", CqlType::Int, &using.ttl)?))
 }
 
-/// Whether statements may be in one batch of this kind.
-pub(crate) fn check_batch<'p>(
-    counter: bool,
-    logged: bool,
-    plans: impl Iterator<Item = &'p WritePlan>,
-) -> Result<(), Error> {
-    let (mut counters, mut others) = (false, false);
-    for plan in plans {
-        match plan.def.is_counter() {
-            true => counters = true,
-            false => others = true,
-        }
-    }
-    let text = match () {
-        () if counter && others => "Cannot include non-counter statement in a counter batch",
-        () if logged && counters => "Cannot include a counter statement in a logged batch",
-        () if counters && others => "Counter and non-counter mutations cannot exist in the same batch",
-        () => return Ok(()),
-    };
-    Err(Error::Invalid(text.into()))
-}
-
 /// Gives the writes of a batch the timestamp that the batch has.
 pub(crate) fn timestamp_of_all(
     plans: &mut [WritePlan],
@@ -91,7 +140,7 @@ pub(crate) fn timestamp_of_all(
     if plans.iter().any(|plan| plan.timestamp.is_some()) {
         return Err(Error::Invalid("Timestamp must be set either on BATCH or individual statements".into()));
     }
-    if plans.iter().any(|plan| plan.def.is_counter()) {
+    if plans.iter().any(|plan| plan.facts.counts) {
         return Err(Error::Invalid("Cannot provide custom timestamp for a BATCH containing counters".into()));
     }
     if plans.iter().any(WritePlan::is_conditional) {
@@ -102,8 +151,10 @@ pub(crate) fn timestamp_of_all(
 }
 
 /// What can be said about any write: what counters and conditions rule out.
-fn checked(plan: WritePlan) -> Result<WritePlan, Error> {
-    let what = match (&plan.conditions, plan.def.is_counter()) {
+fn checked(mut plan: WritePlan) -> Result<WritePlan, Error> {
+    plan.facts = plan.facts();
+    plan.has_in = plan.restrictions.has_in();
+    let what = match (&plan.conditions, plan.facts.counts) {
         (Some(_), true) => {
             return Err(Error::Invalid("Conditional updates are not supported on counter tables".into()));
         }
@@ -114,7 +165,7 @@ fn checked(plan: WritePlan) -> Result<WritePlan, Error> {
     if plan.timestamp.is_some() {
         return Err(Error::Invalid(format!("Cannot provide custom timestamp for {what}")));
     }
-    if plan.ttl.is_some() && plan.def.is_counter() {
+    if plan.ttl.is_some() && plan.facts.counts {
         return Err(Error::Invalid(format!("Cannot provide custom TTL for {what}")));
     }
     let Some(conditions) = &plan.conditions else { return Ok(plan) };
@@ -136,12 +187,12 @@ fn checked(plan: WritePlan) -> Result<WritePlan, Error> {
     Ok(plan)
 }
 
+/// Cassandra's text for an INSERT that names a column twice.
+const DUPLICATES: &str = "The column names contains duplicates";
+
 /// Prepares an INSERT.
-pub(crate) fn insert(
-    def: &Arc<TableDef>,
-    insert: &ast::Insert,
-    binder: &mut Binder,
-) -> Result<WritePlan, Error> {
+pub(crate) fn insert(names: &Names, insert: &ast::Insert, binder: &mut Binder) -> Result<WritePlan, Error> {
+    let def = &names.def;
     if def.is_counter() {
         return Err(Error::Invalid(
             "INSERT statements are not allowed on counter tables, use UPDATE instead".into(),
@@ -156,18 +207,20 @@ pub(crate) fn insert(
     let mut keys = vec![None; def.partition_key().count() + def.clustering().count()];
     let (mut statics, mut regulars) = (Vec::new(), Vec::new());
     for (name, term) in insert.columns.iter().zip(&insert.values) {
-        let (at, column) = find(def, name)?;
+        let (at, column) = names.find(name)?;
         match column.kind {
             ColumnKind::PartitionKey(_) | ColumnKind::Clustering(..) => {
-                keys[at] = Some(Choice::One(binder.bind(name, &column.ty, term)?));
+                let key = Choice::One(binder.bind(name, &column.ty, term)?);
+                if keys[at].replace(key).is_some() {
+                    return Err(Error::Invalid(DUPLICATES.into()));
+                }
             }
             ColumnKind::Static => statics.push(change::set(column, term, binder)?),
             ColumnKind::Regular => regulars.push(change::set(column, term, binder)?),
         }
     }
     for ops in [&mut statics, &mut regulars] {
-        change::in_order(def, ops)
-            .map_err(|_| Error::Invalid("The column names contains duplicates".into()))?;
+        change::in_order(def, ops).map_err(|_| Error::Invalid(DUPLICATES.into()))?;
     }
     let only_static = regulars.is_empty() && !statics.is_empty();
     let partition = def.partition_key().count();
@@ -192,20 +245,19 @@ pub(crate) fn insert(
         timestamp,
         ttl,
         conditions: insert.if_not_exists.then(|| Conditions::not_exists(!marker)),
+        has_in: false,
+        facts: Facts::default(),
     })
 }
 
 /// Prepares an UPDATE.
-pub(crate) fn update(
-    def: &Arc<TableDef>,
-    update: &ast::Update,
-    binder: &mut Binder,
-) -> Result<WritePlan, Error> {
+pub(crate) fn update(names: &Names, update: &ast::Update, binder: &mut Binder) -> Result<WritePlan, Error> {
+    let def = &names.def;
     let (timestamp, ttl) = using(binder, &update.using)?;
     let (mut statics, mut regulars) = (Vec::new(), Vec::new());
     for assignment in &update.assignments {
         let name = assignment.target.column();
-        let (_, column) = find(def, name)?;
+        let (_, column) = names.find(name)?;
         match column.kind {
             ColumnKind::Static => statics.push(change::assignment(column, assignment, binder)?),
             ColumnKind::Regular => regulars.push(change::assignment(column, assignment, binder)?),
@@ -214,7 +266,7 @@ pub(crate) fn update(
     }
     change::in_order(def, &mut statics)?;
     change::in_order(def, &mut regulars)?;
-    let restrictions = restrict(def, &update.relations, binder, false)?;
+    let restrictions = restrict(names, &update.relations, binder, false)?;
     let whole_row = restrictions.clustering.len() == def.clustering().count();
     check_where(def, &restrictions, whole_row || regulars.is_empty())?;
     if whole_row && regulars.is_empty() && !restrictions.clustering.is_empty() {
@@ -223,7 +275,7 @@ pub(crate) fn update(
             "Invalid restrictions on clustering columns since the UPDATE statement modifies only static columns: {name}"
         )));
     }
-    let conditions = Conditions::of(def, &update.condition, regulars.is_empty(), binder)?;
+    let conditions = Conditions::of(names, &update.condition, regulars.is_empty(), binder)?;
     checked(WritePlan {
         def: def.clone(),
         restrictions,
@@ -231,19 +283,18 @@ pub(crate) fn update(
         timestamp,
         ttl,
         conditions,
+        has_in: false,
+        facts: Facts::default(),
     })
 }
 
 /// Prepares a DELETE.
-pub(crate) fn delete(
-    def: &Arc<TableDef>,
-    delete: &ast::Delete,
-    binder: &mut Binder,
-) -> Result<WritePlan, Error> {
+pub(crate) fn delete(names: &Names, delete: &ast::Delete, binder: &mut Binder) -> Result<WritePlan, Error> {
+    let def = &names.def;
     let (mut regulars, mut statics) = (Vec::new(), Vec::new());
     for target in &delete.targets {
         let name = target.column();
-        let (_, column) = find(def, name)?;
+        let (_, column) = names.find(name)?;
         match column.kind {
             ColumnKind::Static => statics.push(change::deletion(column, target, binder)?),
             ColumnKind::Regular => regulars.push(change::deletion(column, target, binder)?),
@@ -260,7 +311,7 @@ pub(crate) fn delete(
     if ttl.is_some() {
         return Err(Error::Invalid("TTL is meaningless in a DELETE; leave it out".into()));
     }
-    let restrictions = restrict(def, &delete.relations, binder, false)?;
+    let restrictions = restrict(names, &delete.relations, binder, false)?;
     let whole_row = restrictions.clustering.len() == def.clustering().count();
     check_where(def, &restrictions, whole_row || regulars.is_empty())?;
     let act = match delete.targets.is_empty() {
@@ -268,8 +319,18 @@ pub(crate) fn delete(
         false => Act::Columns { marker: false, statics, regulars },
     };
     let static_only = matches!(&act, Act::Columns { regulars, .. } if regulars.is_empty());
-    let conditions = Conditions::of(def, &delete.condition, static_only, binder)?;
-    checked(WritePlan { def: def.clone(), restrictions, act, timestamp, ttl, conditions })
+    let conditions = Conditions::of(names, &delete.condition, static_only, binder)?;
+    let facts = Facts::default();
+    checked(WritePlan {
+        def: def.clone(),
+        restrictions,
+        act,
+        timestamp,
+        ttl,
+        conditions,
+        has_in: false,
+        facts,
+    })
 }
 
 fn check_where(def: &TableDef, restrictions: &Restrictions, row_named: bool) -> Result<(), Error> {
@@ -289,37 +350,4 @@ fn check_where(def: &TableDef, restrictions: &Restrictions, row_named: bool) -> 
         return Err(Error::Invalid(format!("Some clustering keys are missing: {}", names.join(", "))));
     }
     Ok(())
-}
-
-/// The product of several choices, bounded by [`KEYS_MAX`].
-pub(crate) fn product(choices: &[Choice], values: &[Value<'_>]) -> Result<Vec<Vec<Vec<u8>>>, Error> {
-    let mut rows: Vec<Vec<Vec<u8>>> = vec![Vec::new()];
-    for choice in choices {
-        let options = choice.values(values)?;
-        if rows.len() * options.len() > KEYS_MAX {
-            return Err(Error::Invalid(format!(
-                "The IN relations name more than {KEYS_MAX} keys; ask for fewer at a time"
-            )));
-        }
-        rows = rows
-            .iter()
-            .flat_map(|row| {
-                options.iter().map(move |option| row.iter().cloned().chain([option.clone()]).collect())
-            })
-            .collect();
-    }
-    Ok(rows)
-}
-
-/// Whether a comparison bounds from below.
-pub(crate) fn is_lower(op: CompareOp) -> bool {
-    matches!(op, CompareOp::Greater | CompareOp::GreaterEq)
-}
-
-/// A required value, borrowed where it can be.
-pub(crate) fn single<'a>(choice: &'a Choice, values: &[Value<'a>]) -> Option<Result<Cow<'a, [u8]>, Error>> {
-    match choice {
-        Choice::One(bind) => Some(bind.required(values)),
-        _ => None,
-    }
 }

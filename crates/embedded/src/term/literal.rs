@@ -4,8 +4,11 @@
 //! its parts in the order in which their bytes will stand, and is put together for every execution. Cassandra takes markers
 //! inside tuples and user types only; here, as in ScyllaDB, they may be inside collections too.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use cql::ast::{self, Term};
-use engine::{Error, Value};
+use engine::{Error, Guardrail, Guardrails, Value};
 use schema::{CqlType, UdtType, value};
 
 use super::{Bind, Binder, Given};
@@ -24,25 +27,39 @@ pub(super) fn is_constant(term: &Term) -> bool {
     }
 }
 
-/// A literal taken apart along its type: the name, type and term of each part; no term is null.
+/// A part of a literal: its name, type and term; no term is null. Elements of one collection share name and type.
 struct Part<'t> {
-    name: String,
-    ty: &'t CqlType,
+    name: Arc<str>,
+    ty: Arc<CqlType>,
     term: Option<&'t Term>,
 }
 
-fn taken_apart<'t>(name: &str, ty: &'t CqlType, term: &'t Term) -> Result<Vec<Part<'t>>, Error> {
-    let part = |name: String, ty, term| Part { name, ty, term: Some(term) };
-    let inside = |what: &str| format!("{what}({name})");
+/// Takes a literal apart along its type.
+fn taken_apart<'t>(
+    guardrails: &Guardrails,
+    name: &str,
+    ty: &CqlType,
+    term: &'t Term,
+) -> Result<Vec<Part<'t>>, Error> {
+    let shared =
+        |what: &str, ty: &CqlType| (Arc::<str>::from(format!("{what}({name})")), Arc::new(ty.clone()));
+    let part = |(name, ty): &(Arc<str>, Arc<CqlType>), term| Part {
+        name: name.clone(),
+        ty: ty.clone(),
+        term: Some(term),
+    };
+    let counted = |count: usize| guardrails.check(Guardrail::CollectionElements, count as u64);
     Ok(match (ty.thawed(), term) {
         (CqlType::List(element), Term::List(terms)) | (CqlType::Set(element), Term::Set(terms)) => {
-            terms.iter().map(|term| part(inside("value"), element, term)).collect()
+            counted(terms.len())?;
+            let value = shared("value", element);
+            terms.iter().map(|term| part(&value, term)).collect()
         }
         (CqlType::Map(..), Term::Set(terms)) if terms.is_empty() => Vec::new(),
         (CqlType::Map(key, value), Term::Map(pairs)) => {
-            let both =
-                |(k, v): &'t (Term, Term)| [part(inside("key"), key, k), part(inside("value"), value, v)];
-            pairs.iter().flat_map(both).collect()
+            counted(pairs.len())?;
+            let (key, value) = (shared("key", key), shared("value", value));
+            pairs.iter().flat_map(|(k, v)| [part(&key, k), part(&value, v)]).collect()
         }
         (CqlType::Tuple(types), Term::Tuple(terms)) => {
             if terms.len() > types.len() {
@@ -53,7 +70,12 @@ fn taken_apart<'t>(name: &str, ty: &'t CqlType, term: &'t Term) -> Result<Vec<Pa
                 )));
             }
             let numbered = types.iter().zip(terms).enumerate();
-            numbered.map(|(at, (ty, term))| part(format!("{name}[{at}]"), ty, term)).collect()
+            let part = |(at, (ty, term)): (usize, (&CqlType, &'t Term))| Part {
+                name: format!("{name}[{at}]").into(),
+                ty: Arc::new(ty.clone()),
+                term: Some(term),
+            };
+            numbered.map(part).collect()
         }
         (CqlType::Udt(udt), Term::Udt(fields)) => fields_of(name, udt, fields)?,
         (_, Term::Arithmetic(_) | Term::Negate(_)) => {
@@ -74,28 +96,30 @@ fn taken_apart<'t>(name: &str, ty: &'t CqlType, term: &'t Term) -> Result<Vec<Pa
     })
 }
 
-/// The fields in the order of the type; those that the literal leaves out are null.
-fn fields_of<'t>(name: &str, udt: &'t UdtType, fields: &'t [(String, Term)]) -> Result<Vec<Part<'t>>, Error> {
-    if let Some((unknown, _)) =
-        fields.iter().find(|(given, _)| udt.fields.iter().all(|(field, _)| field != given))
-    {
+/// The fields in the order of the type; those that the literal leaves out are null. Of a field given twice the last counts.
+fn fields_of<'t>(name: &str, udt: &UdtType, fields: &'t [(String, Term)]) -> Result<Vec<Part<'t>>, Error> {
+    let mut given: HashMap<&str, &Term> = fields.iter().map(|(field, term)| (field.as_str(), term)).collect();
+    let part = |(field, ty): &(String, CqlType)| Part {
+        name: format!("{name}.{field}").into(),
+        ty: Arc::new(ty.clone()),
+        term: given.remove(field.as_str()),
+    };
+    let parts = udt.fields.iter().map(part).collect();
+    if let Some((unknown, _)) = fields.iter().find(|(field, _)| given.contains_key(field.as_str())) {
         return Err(Error::Invalid(format!(
             "Unknown field '{unknown}' in value of user defined type {}",
             udt.name
         )));
     }
-    let part = |(field, ty): &'t (String, CqlType)| {
-        let term = fields.iter().rev().find(|(given, _)| given == field).map(|(_, term)| term);
-        Part { name: format!("{name}.{field}"), ty, term }
-    };
-    Ok(udt.fields.iter().map(part).collect())
+    Ok(parts)
 }
 
 /// The parts of a literal that is no constant, each made ready.
 pub(super) fn parts(binder: &mut Binder, name: &str, ty: &CqlType, term: &Term) -> Result<Vec<Bind>, Error> {
     let null = Term::Literal(ast::Literal::Null);
-    let apart = taken_apart(name, ty, term)?;
-    apart.into_iter().map(|part| binder.bind(&part.name, part.ty, part.term.unwrap_or(&null))).collect()
+    let apart = taken_apart(&binder.guardrails, name, ty, term)?;
+    let bind = |part: Part<'_>| binder.bind_shared(&part.name, &part.ty, part.term.unwrap_or(&null));
+    apart.into_iter().map(bind).collect()
 }
 
 /// The value of a literal from its parts, for one execution.
@@ -131,23 +155,27 @@ pub(super) fn assemble(ty: &CqlType, parts: &[Bind], values: &[Value<'_>]) -> Re
 }
 
 /// A constant term as bytes of the type; `None` for null.
-pub(super) fn serialize(name: &str, ty: &CqlType, term: &Term) -> Result<Option<Vec<u8>>, Error> {
+pub(super) fn serialize(
+    guardrails: &Guardrails,
+    name: &str,
+    ty: &CqlType,
+    term: &Term,
+) -> Result<Option<Vec<u8>>, Error> {
     match term {
         Term::Literal(literal) => return constant(name, ty, literal),
-        Term::TypeHint(hint) => return serialize(name, ty, &hint.term),
+        Term::TypeHint(hint) => return serialize(guardrails, name, ty, &hint.term),
         _ => {}
     }
     let mut parts = Vec::new();
-    for part in taken_apart(name, ty, term)? {
+    for part in taken_apart(guardrails, name, ty, term)? {
         let input = match part.term {
-            Some(term) => serialize(&part.name, part.ty, term)?,
+            Some(term) => serialize(guardrails, &part.name, &part.ty, term)?,
             None => None,
         };
-        let nested = false;
         parts.push(Bind {
             input: super::Input::Constant(input),
-            ty: part.ty.clone(),
-            nested,
+            ty: part.ty,
+            nested: false,
             name: part.name,
         });
     }

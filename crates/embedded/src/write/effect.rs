@@ -5,11 +5,11 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use engine::{Error, Request, Value};
-use schema::ColumnKind;
 use storage::{Change, Deletion, Draft, Expiry, Liveness, Mutation, RowBuilder, TableId};
 
-use super::{Act, WritePlan, single};
+use super::{Act, WritePlan};
 use crate::change::{self, Before, ColumnOp, Moment};
+use crate::choice::single;
 use crate::conditions::Conditions;
 use crate::elements::ListPaths;
 use crate::show::Source;
@@ -146,12 +146,22 @@ impl WritePlan {
 
     /// Whether it gives elements of lists their places, for which it needs a time of its own.
     pub(crate) fn appends(&self) -> bool {
-        self.ops().any(ColumnOp::appends)
+        self.facts.appends
     }
 
     /// Whether its effect depends on what is there.
     pub(crate) fn reads_first(&self) -> bool {
-        self.conditions.is_some() || self.ops().any(ColumnOp::reads_first)
+        self.facts.reads_first
+    }
+
+    /// Whether it has values with elements or fields.
+    pub(crate) fn has_elements(&self) -> bool {
+        self.facts.has_elements
+    }
+
+    /// Whether its table holds counters.
+    pub(crate) fn counts(&self) -> bool {
+        self.facts.counts
     }
 
     /// Whether it has an IF.
@@ -170,12 +180,7 @@ impl WritePlan {
 
     /// Whether it looks at static columns before it writes.
     pub(crate) fn reads_statics(&self) -> bool {
-        let has_statics = self.def.columns.iter().any(|column| column.kind == ColumnKind::Static);
-        let of_ops = match &self.act {
-            Act::Columns { statics, .. } => statics.iter().any(ColumnOp::reads_first),
-            Act::Delete => false,
-        };
-        has_statics && (self.conditions.is_some() || of_ops)
+        self.facts.reads_statics
     }
 
     /// The rows it looks at before it writes, by their whole clustering key.
@@ -208,7 +213,7 @@ impl WritePlan {
         reading.map(|op| (op.column, source.seen(op.column, is_static))).collect()
     }
 
-    fn ops(&self) -> impl Iterator<Item = &ColumnOp> {
+    pub(super) fn ops(&self) -> impl Iterator<Item = &ColumnOp> {
         let (statics, regulars) = match &self.act {
             Act::Columns { statics, regulars, .. } => (&statics[..], &regulars[..]),
             Act::Delete => (&[][..], &[][..]),

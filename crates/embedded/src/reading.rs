@@ -1,0 +1,234 @@
+//! Running a SELECT: from a plan and values to one page of rows.
+//!
+//! The values of a request are bound here. Where there are many, such as the keys of an `IN`, a heavy lane binds them.
+
+use std::ops::{Bound, RangeInclusive};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cql::ast::CompareOp;
+use engine::{Error, Execution, Guardrail, Outcome, Request, Value};
+
+use crate::choice::{Cost, plus, times};
+use crate::kept::{Kept, KeptRequest};
+use crate::paging::Position;
+use crate::read::{Chunk, Slice};
+use crate::restrict::{TokenBound, is_lower};
+use crate::scan::Scan;
+use crate::select::{SelectPlan, Want};
+use crate::slice::{clustering_ranges, partition_keys};
+use crate::{Embedded, virtual_select};
+
+/// Work units of asking for one partition on this core: its place in each memtable, and the filter of each file.
+const KEY_UNITS: u32 = 5;
+
+impl Embedded {
+    pub(crate) fn select(&self, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Execution {
+        if plan.is_virtual {
+            let table = self.registry.get(&plan.def.keyspace, &plan.def.name);
+            return match table {
+                Some(table) => virtual_select::run(&table, plan, request),
+                None => Execution::Ready(Err(Error::Stale)),
+            };
+        }
+        let now_s = request.now_s.unwrap_or_else(|| (lanes::time::unix_micros() / 1_000_000) as u32);
+        if plan.point {
+            return self.point_read(plan, request, now_s);
+        }
+        if let Err(error) = self.check_product(plan, request.values) {
+            return Execution::Ready(Err(error));
+        }
+        if plan.is_large(request.values) {
+            let (engine, plan) = (self.rc(), plan.clone());
+            let request = KeptRequest::of(request, Kept::of(request.values));
+            return Execution::Pending(Box::pin(async move {
+                let bind = async move { Reading::of(&plan, &request.lent(&request.values.all()), now_s) };
+                lanes::heavy(lanes::current_group(), bind).await?.run(engine).await
+            }));
+        }
+        match Reading::of(plan, request, now_s) {
+            Ok(reading) => Execution::Pending(Box::pin(reading.run(self.rc()))),
+            Err(error) => Execution::Ready(Err(error)),
+        }
+    }
+
+    /// Checks how many rows and slices the INs of a SELECT name, before a value is copied.
+    fn check_product(&self, plan: &SelectPlan, values: &[Value<'_>]) -> Result<(), Error> {
+        if !plan.has_in {
+            return Ok(());
+        }
+        let partitions = Cost::of(&plan.restrictions.partition, values)?;
+        let slices = Cost::of(&plan.restrictions.clustering, values)?;
+        let guardrails = self.registry.guardrails();
+        guardrails.check(Guardrail::InProduct, times(partitions.count, slices.count)?)?;
+        guardrails.check(Guardrail::InProductBytes, plus(partitions.bytes, slices.bytes)?)
+    }
+}
+
+/// The tokens that bounds leave; an empty range where they leave none.
+fn tokens(bounds: &[TokenBound], values: &[Value<'_>]) -> Result<RangeInclusive<i64>, Error> {
+    let (mut start, mut end) = (i64::MIN, i64::MAX);
+    for (op, bind) in bounds {
+        let Some(token) = bind.number(values)? else { continue };
+        let strict = matches!(op, CompareOp::Less | CompareOp::Greater);
+        match op {
+            CompareOp::NotEq => unreachable!("refused when the statement was prepared"),
+            CompareOp::Eq => (start, end) = (start.max(token), end.min(token)),
+            _ if is_lower(*op) => match token.checked_add(i64::from(strict)) {
+                Some(token) => start = start.max(token),
+                None => (start, end) = (1, 0),
+            },
+            // As in Cassandra, the smallest token as an upper bound stands for the end of the ring.
+            _ if token == i64::MIN => {}
+            _ => end = end.min(token - i64::from(strict)),
+        }
+    }
+    Ok(start..=end)
+}
+
+/// One page of a SELECT.
+struct Reading {
+    plan: Arc<SelectPlan>,
+    scan: Scan,
+    /// The partitions, where the statement names them; otherwise the scan finds them.
+    keys: Option<Vec<(i64, Bytes)>>,
+    position: Position,
+    page: Option<u32>,
+    /// A page ends early at this many bytes of cells, so that an answer fits a frame, and the room that its client has left.
+    page_bytes_max: usize,
+    counting: bool,
+}
+
+impl Reading {
+    /// Binds the values of a request.
+    fn of(plan: &Arc<SelectPlan>, request: &Request<'_>, now_s: u32) -> Result<Reading, Error> {
+        let values = request.values;
+        let whole = plan.restrictions.clustering.is_empty() && plan.restrictions.range.is_empty();
+        let ranges = match plan.restrictions.partition.is_empty() {
+            true => Arc::from([(Bound::Unbounded, Bound::Unbounded)]),
+            false => clustering_ranges(&plan.def, &plan.restrictions, values)?.into(),
+        };
+        let limit = |bind: &Option<crate::term::Bind>, name: &str| match bind {
+            None => Ok(u32::MAX),
+            Some(bind) => match bind.number(values)? {
+                None => Ok(u32::MAX),
+                Some(n) if n > 0 => Ok(n as u32),
+                Some(_) => Err(Error::Invalid(format!("{name} must be strictly positive"))),
+            },
+        };
+        let per_partition = limit(&plan.per_partition, "PER PARTITION LIMIT")?;
+        let rows_max = limit(&plan.limit, "LIMIT")?;
+        let counting = matches!(*plan.want, Want::Count(_));
+        let filters =
+            plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, values)).collect::<Result<_, _>>()?;
+        let slice = Slice {
+            def: plan.def.clone(),
+            want: plan.wanted(values)?,
+            ranges,
+            filters,
+            reversed: plan.reversed,
+            distinct: plan.distinct,
+            whole,
+            per_partition,
+            now_s,
+            bypass_cache: plan.bypass_cache,
+        };
+        let keys = match plan.restrictions.partition.is_empty() {
+            true => None,
+            false => Some(partition_keys(&plan.def, &plan.restrictions.partition, values)?),
+        };
+        let position = match request.paging_state {
+            Some(state) => Position::decode(state)?,
+            None => Position { left: rows_max, ..Position::default() },
+        };
+        Ok(Reading {
+            scan: Scan { slice, tokens: tokens(&plan.restrictions.tokens, values)? },
+            plan: plan.clone(),
+            keys,
+            position,
+            page: if counting { None } else { request.page_size },
+            page_bytes_max: request.page_bytes_max,
+            counting,
+        })
+    }
+
+    async fn run(mut self, engine: Rc<Embedded>) -> Result<Outcome, Error> {
+        let page = self.page.unwrap_or(u32::MAX).min(self.position.left).max(1);
+        let rows = self.plan.rows();
+        let guardrails = engine.guardrails();
+        let whole_max = match guardrails.fail_threshold(Guardrail::UnpagedBytes) {
+            0 => usize::MAX,
+            bytes => usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(1),
+        };
+        let bytes_max = if self.page.is_some() { self.page_bytes_max } else { whole_max };
+        guardrails.check(Guardrail::PageRows, self.page.unwrap_or(0).into())?;
+        let mut chunk = Chunk::new(rows, page, bytes_max);
+        let next = match self.keys.take() {
+            Some(keys) => self.by_keys(&engine, keys, &mut chunk).await?,
+            None if self.scan.tokens.is_empty() => None,
+            None => self.scan.run(&self.position, &mut chunk).await?,
+        };
+        if self.page.is_none() {
+            guardrails.check(Guardrail::UnpagedBytes, chunk.rows.cells.len() as u64)?;
+        }
+        if self.counting {
+            chunk.rows.push(Some(&(chunk.counted as i64).to_be_bytes()));
+            chunk.rows.count = 1;
+            return Ok(Outcome::Rows(chunk.rows));
+        }
+        self.plan.measure(&chunk.rows);
+        let left = self.position.left.saturating_sub(chunk.rows.count);
+        if let Some(mut next) = next.filter(|_| left > 0) {
+            next.left = if self.position.left == u32::MAX { u32::MAX } else { left };
+            chunk.rows.paging_state = Some(next.encode());
+        }
+        Ok(Outcome::Rows(chunk.rows))
+    }
+
+    /// Reads the named partitions in token order; gives where to go on, if there is more.
+    async fn by_keys(
+        &self,
+        engine: &Rc<Embedded>,
+        keys: Vec<(i64, Bytes)>,
+        chunk: &mut Chunk,
+    ) -> Result<Option<Position>, Error> {
+        let position = &self.position;
+        let mut done = None;
+        let first = match &position.key {
+            // Keys are in order: those read before are not gone through again.
+            Some(reached) => keys.partition_point(|(token, key)| match position.row {
+                Some(_) => (*token, key) < (position.token, reached),
+                None => (*token, key) <= (position.token, reached),
+            }),
+            None => 0,
+        };
+        for (token, key) in keys.into_iter().skip(first) {
+            // A partition that is not there costs its look-up too.
+            if lanes::spend(KEY_UNITS) {
+                lanes::yield_now().await;
+            }
+            let mut after = None;
+            chunk.of_partition = 0;
+            if position.row.is_some() && position.key.as_ref() == Some(&key) {
+                after.clone_from(&position.row);
+                chunk.of_partition = position.of_partition;
+            }
+            let core = engine.owner(token);
+            let finished = self.scan.slice.one_on(core, token, &key, after, chunk).await?;
+            if !finished {
+                return Ok(Some(stopped_at(chunk, token, key, done)));
+            }
+            done = Some((token, key));
+        }
+        Ok(None)
+    }
+}
+
+fn stopped_at(chunk: &Chunk, token: i64, key: Bytes, done: Option<(i64, Bytes)>) -> Position {
+    match done {
+        _ if chunk.last.is_some() => chunk.inside(token, key),
+        Some((token, key)) => Position::after(token, key),
+        None => Position::default(),
+    }
+}

@@ -1,0 +1,393 @@
+//! Running writes that need not read first: to the cores that own their partitions.
+//!
+//! A write of one row, and a small batch to this core, are applied at once. A large one is bound on a heavy lane, and applied in
+//! as many task polls as it takes.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::{BatchKind, Error, Execution, Guardrail, Outcome, Plan, Request, Value};
+use storage::{Mutation, TableId};
+
+use crate::choice::plus;
+use crate::execute::own;
+use crate::kept::{Kept, KeptRequest};
+use crate::plan::Kind;
+use crate::write::{Times, WriteCost, WritePlan, mutations};
+use crate::{Embedded, storage_error};
+
+/// Statements and rows that are bound and applied in one task poll: 100 take about 50 µs.
+const ROWS_AT_ONCE: u64 = 100;
+
+/// Bytes of values that are checked and copied in one task poll, at some 5 GB/s.
+const BYTES_AT_ONCE: u64 = 256 << 10;
+
+/// The same where values have elements: some 500 of eight bytes, at 100 ns each.
+const ELEMENT_BYTES_AT_ONCE: u64 = 4 << 10;
+
+/// Rows that are bound on a heavy lane before it is offered to others.
+const ROWS_A_TURN: u64 = 256;
+
+/// A statement of a batch, with the places of its values.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    plans: Arc<[WritePlan]>,
+    at: usize,
+    pub(crate) places: Range<usize>,
+}
+
+impl Part {
+    pub(crate) fn plan(&self) -> &WritePlan {
+        &self.plans[self.at]
+    }
+}
+
+/// A statement of a batch, as its request lends it.
+type Lent<'a> = (&'a Arc<[WritePlan]>, usize, &'a [Value<'a>]);
+
+/// Statements to be run together, apart from their request.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) request: KeptRequest,
+}
+
+impl Job {
+    /// The statements of a BATCH as text, which share the values of the request.
+    fn of(writes: &Arc<[WritePlan]>, request: KeptRequest) -> Job {
+        let places = 0..request.values.len();
+        let part = |at| Part { plans: writes.clone(), at, places: places.clone() };
+        Job { parts: (0..writes.len()).map(part).collect(), request }
+    }
+}
+
+/// What checking a batch has counted.
+#[derive(Default)]
+struct Counted {
+    cost: WriteCost,
+    reads_first: bool,
+    has_elements: bool,
+}
+
+impl Embedded {
+    /// Runs INSERT, UPDATE, DELETE, or a BATCH as text.
+    pub(crate) fn write_all(&self, writes: &Arc<[WritePlan]>, request: &Request<'_>) -> Execution {
+        if writes.len() as u64 > ROWS_AT_ONCE {
+            let (engine, writes) = (self.rc(), writes.clone());
+            let request = KeptRequest::of(request, Kept::of(request.values));
+            return Execution::Pending(Box::pin(async move {
+                let (mut counted, values) = (Counted::default(), request.values.all());
+                for write in writes.iter() {
+                    engine.count(write, &values, writes.len(), &mut counted)?;
+                    if lanes::spend(1) {
+                        lanes::yield_now().await;
+                    }
+                }
+                drop(values);
+                engine.run_job(Job::of(&writes, request), counted.reads_first).outcome(&*engine).await
+            }));
+        }
+        if let [write] = &writes[..]
+            && !write.reads_first()
+            && let Some(execution) = self.write_one(write, request)
+        {
+            return execution;
+        }
+        let mut counted = Counted::default();
+        for write in writes.iter() {
+            if let Err(error) = self.count(write, request.values, writes.len(), &mut counted) {
+                return Execution::Ready(Err(error));
+            }
+        }
+        if !counted.reads_first && counted.is_small() {
+            return self.write(writes.iter().map(|write| (write, request.values)), request);
+        }
+        let request = KeptRequest::of(request, Kept::of(request.values));
+        self.run_job(Job::of(writes, request), counted.reads_first)
+    }
+
+    /// See [`engine::Engine::execute_batch`].
+    pub(crate) fn write_batch(
+        &self,
+        kind: BatchKind,
+        parts: &[(Rc<dyn Plan>, &[Value<'_>])],
+        request: &Request<'_>,
+    ) -> Execution {
+        if let Err(error) = self.registry.guardrails().check(Guardrail::BatchStatements, parts.len() as u64) {
+            return Execution::Ready(Err(error));
+        }
+        if parts.len() as u64 > ROWS_AT_ONCE {
+            // Copied now, as plans and values are lent for this call only; looked at in later task polls.
+            let (mut kept, mut given) = (Kept::default(), Vec::with_capacity(parts.len()));
+            for (plan, values) in parts {
+                given.push((plan.clone(), kept.add(values)));
+            }
+            let (engine, request) = (self.rc(), KeptRequest::of(request, kept));
+            return Execution::Pending(Box::pin(async move {
+                let (job, reads_first) = engine.job(kind, given, request).await?;
+                engine.run_job(job, reads_first).outcome(&*engine).await
+            }));
+        }
+        let mut writes: Vec<Lent<'_>> = Vec::with_capacity(parts.len());
+        let mut counted = Counted::default();
+        for (plan, values) in parts {
+            let plans = match self.batched(plan, values) {
+                Ok(plans) => plans,
+                Err(error) => return Execution::Ready(Err(error)),
+            };
+            for (at, write) in plans.iter().enumerate() {
+                if let Err(error) = self.count(write, values, parts.len(), &mut counted) {
+                    return Execution::Ready(Err(error));
+                }
+                writes.push((plans, at, *values));
+            }
+        }
+        if let Err(error) = check_kind(kind, writes.iter().map(|(plans, at, _)| &plans[*at])) {
+            return Execution::Ready(Err(error));
+        }
+        if !counted.reads_first && counted.is_small() {
+            return self.write(writes.iter().map(|(plans, at, values)| (&plans[*at], *values)), request);
+        }
+        let mut kept = Kept::default();
+        let part =
+            |(plans, at, values): Lent<'_>| Part { plans: plans.clone(), at, places: kept.add(values) };
+        let parts = writes.into_iter().map(part).collect();
+        let request = KeptRequest::of(request, kept);
+        self.run_job(Job { parts, request }, counted.reads_first)
+    }
+
+    /// Checks the statements of a large batch; with them, whether some read before they write.
+    async fn job(
+        &self,
+        kind: BatchKind,
+        given: Vec<(Rc<dyn Plan>, Range<usize>)>,
+        request: KeptRequest,
+    ) -> Result<(Job, bool), Error> {
+        let mut parts = Vec::with_capacity(given.len());
+        let mut counted = Counted::default();
+        let mut kinds = Kinds::default();
+        let statements = given.len();
+        for (plan, places) in given {
+            let values = request.values.lent(places.clone());
+            let plans = self.batched(&plan, &values)?;
+            for (at, write) in plans.iter().enumerate() {
+                self.count(write, &values, statements, &mut counted)?;
+                kinds.add(write);
+                parts.push(Part { plans: plans.clone(), at, places: places.clone() });
+            }
+            if lanes::spend(2) {
+                lanes::yield_now().await;
+            }
+        }
+        kinds.check(kind)?;
+        Ok((Job { parts, request }, counted.reads_first))
+    }
+
+    /// The writes of a statement in a batch.
+    fn batched<'p>(
+        &self,
+        plan: &'p Rc<dyn Plan>,
+        values: &[Value<'_>],
+    ) -> Result<&'p Arc<[WritePlan]>, Error> {
+        let plan = own(plan);
+        self.check_values(plan, values)?;
+        match &plan.kind {
+            Kind::Write(plans) => Ok(plans),
+            _ => Err(Error::Invalid("A batch can hold INSERT, UPDATE and DELETE statements only".into())),
+        }
+    }
+
+    /// Adds what one statement of `statements` comes to, and checks it, before any of its values is copied.
+    fn count(
+        &self,
+        write: &WritePlan,
+        values: &[Value<'_>],
+        statements: usize,
+        counted: &mut Counted,
+    ) -> Result<(), Error> {
+        let cost = write.cost(values)?;
+        let guardrails = self.registry.guardrails();
+        if write.has_in {
+            guardrails.check(Guardrail::InProduct, cost.rows)?;
+        }
+        guardrails.check(Guardrail::WriteBytes, cost.bytes)?;
+        counted.reads_first |= write.reads_first();
+        counted.has_elements |= write.has_elements();
+        counted.cost.rows = plus(counted.cost.rows, cost.rows)?;
+        counted.cost.bytes = plus(counted.cost.bytes, cost.bytes)?;
+        if statements > 1 {
+            guardrails.check(Guardrail::BatchBytes, counted.cost.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Runs statements whose values were kept.
+    fn run_job(&self, job: Job, reads_first: bool) -> Execution {
+        let engine = self.rc();
+        // Given out now: what the session sends next is later.
+        let times = Times { now_us: self.next_us(), list_us: self.next_list_us(job.parts.len()) };
+        Execution::Pending(Box::pin(async move {
+            if reads_first {
+                return engine.modify(job, times).await;
+            }
+            let shards = engine.sharding;
+            let bind = async move {
+                let mut by_core = vec![Vec::new(); shards.shards as usize];
+                let mut all = Vec::new();
+                let mut left = ROWS_A_TURN;
+                for (at, part) in job.parts.iter().enumerate() {
+                    let values = job.request.values.lent(part.places.clone());
+                    let times = Times { list_us: times.list_us + at as i64, ..times };
+                    mutations(part.plan(), &values, &job.request.lent(&values), times, &mut all)?;
+                    left = left.saturating_sub(all.len().max(1) as u64);
+                    for mutation in all.drain(..) {
+                        by_core[shards.shard_of(mutation.token) as usize].push(mutation);
+                    }
+                    if left == 0 {
+                        left = ROWS_A_TURN;
+                        lanes::heavy_yield().await;
+                    }
+                }
+                Ok::<Vec<Vec<Mutation>>, Error>(by_core)
+            };
+            let by_core = lanes::heavy(lanes::current_group(), bind).await?;
+            engine.apply_by_core(by_core).await?;
+            Ok(Outcome::Void)
+        }))
+    }
+
+    /// Applies a small write at once.
+    fn write<'a>(
+        &self,
+        parts: impl Iterator<Item = (&'a WritePlan, &'a [Value<'a>])>,
+        request: &Request<'_>,
+    ) -> Execution {
+        let now_us = self.next_us();
+        let mut all = Vec::with_capacity(1);
+        for (plan, values) in parts {
+            let list_us = if plan.appends() { self.next_us() } else { now_us };
+            if let Err(error) = mutations(plan, values, request, Times { now_us, list_us }, &mut all) {
+                return Execution::Ready(Err(error));
+            }
+        }
+        if all.is_empty() {
+            return Execution::Ready(Ok(Outcome::Void));
+        }
+        let core = self.owner(all[0].token);
+        let alone = all.iter().all(|mutation| self.owner(mutation.token) == core);
+        if alone && core == lanes::current_core() {
+            return match self.shard.apply(all) {
+                Ok(commit) => Execution::Written(commit.number()),
+                Err(error) => Execution::Ready(Err(storage_error(error))),
+            };
+        }
+        let mut by_core: Vec<Vec<Mutation>> = vec![Vec::new(); self.sharding.shards as usize];
+        for mutation in all {
+            by_core[self.owner(mutation.token)].push(mutation);
+        }
+        let engine = self.rc();
+        Execution::Pending(Box::pin(async move {
+            engine.apply_by_core(by_core).await?;
+            Ok(Outcome::Void)
+        }))
+    }
+
+    /// Applies mutations on the cores that own them.
+    pub(crate) async fn apply_by_core(&self, by_core: Vec<Vec<Mutation>>) -> Result<(), Error> {
+        for (core, part) in by_core.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+            let apply = move || async move { Embedded::local().shard.apply_in_turns(part).await?.await };
+            lanes::call(core, apply).await.map_err(storage_error)?;
+        }
+        Ok(())
+    }
+
+    /// A write of one row that this core owns.
+    fn write_one(&self, plan: &WritePlan, request: &Request<'_>) -> Option<Execution> {
+        let bytes_max = if plan.has_elements() { ELEMENT_BYTES_AT_ONCE } else { BYTES_AT_ONCE };
+        if bytes_of(request.values) > bytes_max {
+            return None;
+        }
+        let key = match plan.one_key(request.values)? {
+            Ok(key) => key,
+            Err(error) => return Some(Execution::Ready(Err(error))),
+        };
+        let token = schema::token::token(&key);
+        let table = TableId(plan.def.id.as_u128());
+        let core = self.owner(token);
+        if core == lanes::current_core() {
+            self.shard.prefetch(table, token);
+        }
+        let row = match plan.one_row(&key, request.values, request, self.next_us()) {
+            Ok(row) => row,
+            Err(error) => return Some(Execution::Ready(Err(error))),
+        };
+        if core == lanes::current_core() {
+            return Some(match self.shard.put(table, token, &key, &row) {
+                Ok(commit) => Execution::Written(commit.number()),
+                Err(error) => Execution::Ready(Err(storage_error(error))),
+            });
+        }
+        let key = key.into_owned();
+        let put = move || async move { Embedded::local().shard.put(table, token, &key, &row)?.await };
+        Some(Execution::Pending(Box::pin(async move {
+            lanes::call(core, put).await.map(|()| Outcome::Void).map_err(storage_error)
+        })))
+    }
+}
+
+/// The bytes of the values of a request.
+fn bytes_of(values: &[Value<'_>]) -> u64 {
+    let bytes = values.iter().map(|value| match value {
+        Value::Bytes(bytes) => bytes.len() as u64,
+        Value::Null | Value::Unset => 0,
+    });
+    bytes.sum()
+}
+
+impl Counted {
+    fn is_small(&self) -> bool {
+        let bytes_max = if self.has_elements { ELEMENT_BYTES_AT_ONCE } else { BYTES_AT_ONCE };
+        self.cost.rows <= ROWS_AT_ONCE && self.cost.bytes <= bytes_max
+    }
+}
+
+/// Which kinds of tables a batch writes to.
+#[derive(Default)]
+struct Kinds {
+    counters: bool,
+    others: bool,
+}
+
+impl Kinds {
+    fn add(&mut self, write: &WritePlan) {
+        match write.counts() {
+            true => self.counters = true,
+            false => self.others = true,
+        }
+    }
+
+    /// Whether such statements may be in one batch of this kind.
+    fn check(&self, kind: BatchKind) -> Result<(), Error> {
+        let (counter, logged) = (kind == BatchKind::Counter, kind == BatchKind::Logged);
+        let text = match () {
+            () if counter && self.others => "Cannot include non-counter statement in a counter batch",
+            () if logged && self.counters => "Cannot include a counter statement in a logged batch",
+            () if self.counters && self.others => {
+                "Counter and non-counter mutations cannot exist in the same batch"
+            }
+            () => return Ok(()),
+        };
+        Err(Error::Invalid(text.into()))
+    }
+}
+
+/// Whether statements may be in one batch of this kind.
+pub(crate) fn check_kind<'p>(
+    kind: BatchKind,
+    writes: impl Iterator<Item = &'p WritePlan>,
+) -> Result<(), Error> {
+    let mut kinds = Kinds::default();
+    writes.for_each(|write| kinds.add(write));
+    kinds.check(kind)
+}

@@ -1,0 +1,97 @@
+//! What a client can size: it is refused before work is done for it, or done in task polls of bounded length.
+
+mod batches;
+mod bindings;
+mod reads;
+mod sizes;
+
+use std::rc::Rc;
+
+use embedded::Embedded;
+use engine::{Engine, Error, Guardrail, Outcome, Plan, Request, Value};
+use lanes::{Config, Group, Lanes};
+
+/// An engine in memory, on one core.
+pub(crate) struct Server(Lanes);
+
+/// The engine as statements see it.
+#[derive(Clone)]
+pub(crate) struct Session(pub(crate) Rc<Embedded>);
+
+impl Server {
+    /// An engine with keyspace `ks`, in which the statements were run.
+    pub(crate) fn with(statements: &'static [&'static str]) -> Server {
+        let config = Config { cores: vec![0], pin: false, ..Config::detect() };
+        let server = Server(Lanes::start(config).expect("lanes start"));
+        server.0.block_on(0, Group::CONTROL, || async {
+            let engine = Embedded::open(storage::Options::in_memory()).await.expect("opens");
+            KEEP.with(|keep| *keep.borrow_mut() = Some(engine));
+        });
+        server.run(async |session| {
+            let keyspace = "CREATE KEYSPACE ks WITH replication = \
+                            {'class': 'SimpleStrategy', 'replication_factor': 1}";
+            for text in [keyspace].into_iter().chain(statements.iter().copied()) {
+                session.run(text, &[]).await.expect(text);
+            }
+        });
+        server
+    }
+
+    /// Runs a task with the engine.
+    pub(crate) fn run<T: Send + 'static>(&self, task: impl AsyncFnOnce(Session) -> T + Send + 'static) -> T {
+        self.0.block_on(0, Group::DEFAULT, move || async move {
+            task(Session(KEEP.with(|keep| keep.borrow().clone()).expect("kept"))).await
+        })
+    }
+
+    /// Ends the server. No task poll spent more work units than one may.
+    pub(crate) fn end_politely(self) {
+        let most = self.0.most_units(0);
+        self.0.shutdown();
+        assert!(most <= lanes::UNITS_MAX, "a task poll spent {most} work units");
+    }
+}
+
+thread_local! {
+    static KEEP: std::cell::RefCell<Option<Rc<Embedded>>> = const { std::cell::RefCell::new(None) };
+}
+
+impl Session {
+    pub(crate) fn prepare(&self, text: &str) -> Result<Rc<dyn Plan>, Error> {
+        let statement = cql::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
+        self.0.prepare(Rc::new(statement), Some("ks"))
+    }
+
+    /// Runs a text with values: how many rows it gives.
+    pub(crate) async fn run(&self, text: &str, values: &[&[u8]]) -> Result<u32, Error> {
+        let plan = self.prepare(text)?;
+        let values: Vec<Value<'_>> = values.iter().map(|value| Value::Bytes(value)).collect();
+        let request = Request { values: &values, ..Request::EMPTY };
+        self.counted(self.0.execute(&plan, &request)).await
+    }
+
+    /// The error that a statement is refused with.
+    pub(crate) async fn refused(&self, text: &str, values: &[&[u8]]) -> String {
+        match self.run(text, values).await {
+            Ok(rows) => format!("{rows} rows"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    pub(crate) async fn counted(&self, execution: engine::Execution) -> Result<u32, Error> {
+        Ok(match execution.outcome(&*self.0).await? {
+            Outcome::Rows(rows) => rows.count,
+            _ => 0,
+        })
+    }
+
+    pub(crate) fn limit(&self, guardrail: Guardrail, fail: u64) {
+        self.0.registry().guardrails().set(guardrail, 0, fail);
+    }
+}
+
+/// A list of as many ints.
+pub(crate) fn ints(count: u32) -> Vec<u8> {
+    let ints: Vec<[u8; 4]> = (0..count).map(u32::to_be_bytes).collect();
+    schema::value::encode_list(ints.iter().map(|int| &int[..]))
+}

@@ -1,0 +1,80 @@
+//! Statements whose text is short and whose effect is not: refused by arithmetic, before anything is built.
+
+use engine::Guardrail;
+
+use crate::{Server, ints};
+
+#[test]
+fn combinations_are_counted_over_all_columns() {
+    let server = Server::with(&["CREATE TABLE t (k int, c int, v int, PRIMARY KEY (k, c))"]);
+    server.run(async |session| {
+        let list = ints(10_000);
+        let expected = "Guardrail in_product violated: expected at most 10000 combinations of IN values, got \
+                        100000000: send several statements";
+        for text in [
+            "DELETE FROM t WHERE k IN ? AND c IN ?",
+            "UPDATE t SET v = 1 WHERE k IN ? AND c IN ?",
+            "SELECT * FROM t WHERE k IN ? AND c IN ?",
+        ] {
+            assert_eq!(session.refused(text, &[&list, &list]).await, expected, "{text}");
+        }
+        session.limit(Guardrail::InProduct, 0);
+        session.limit(Guardrail::InValues, 0);
+        // A count that no list has, and the product does not fit.
+        let liar = [0x7f; 4];
+        let ten = ints(10);
+        let text = "DELETE FROM t WHERE k IN ? AND c IN ?";
+        let expected = "expected IN relations with fewer than 2^64 combinations and bytes";
+        assert_eq!(session.refused(text, &[&liar, &liar]).await, expected);
+        assert_eq!(session.refused(text, &[&ten, &ten]).await, "0 rows");
+    });
+    server.end_politely();
+}
+
+#[test]
+fn bytes_of_combinations_are_counted_too() {
+    let server = Server::with(&["CREATE TABLE t (a text, b text, v int, PRIMARY KEY ((a, b)))"]);
+    server.run(async |session| {
+        let values = vec![vec![b'x'; 60_000]; 40];
+        let list = schema::value::encode_list(values.iter().map(|value| &value[..]));
+        // 40 x 40 keys of 120,000 bytes, and the lengths of values.
+        let text = "SELECT * FROM t WHERE a IN ? AND b IN ?";
+        let error = session.refused(text, &[&list, &list]).await;
+        let expected = "Guardrail in_product_bytes violated: expected at most 16777216 bytes of combinations of \
+                        IN values, got 192013120: send several statements";
+        assert_eq!(error, expected);
+    });
+    server.end_politely();
+}
+
+#[test]
+fn a_value_for_many_rows_is_counted_for_each() {
+    let server = Server::with(&["CREATE TABLE t (k int, c int, v blob, PRIMARY KEY (k, c))"]);
+    server.run(async |session| {
+        let (value, list) = (vec![7; 1 << 20], ints(10_000));
+        let text = "UPDATE t SET v = ? WHERE k IN ? AND c = 1";
+        let error = session.refused(text, &[&value, &list]).await;
+        assert!(
+            error.starts_with(
+                "Guardrail write_bytes violated: expected at most 16777216 bytes written by one statement, got 10486"
+            ),
+            "{error}"
+        );
+        assert_eq!(session.refused("SELECT * FROM t", &[]).await, "0 rows");
+    });
+    server.end_politely();
+}
+
+#[test]
+fn many_rows_of_one_statement_are_written_politely() {
+    let server = Server::with(&["CREATE TABLE t (k int, c int, v int, PRIMARY KEY (k, c))"]);
+    server.run(async |session| {
+        let (keys, rows) = (ints(2), ints(4_000));
+        let text = "UPDATE t SET v = 1 WHERE k IN ? AND c IN ?";
+        assert_eq!(session.refused(text, &[&keys, &rows]).await, "0 rows");
+        assert_eq!(session.run("SELECT * FROM t", &[]).await, Ok(8_000));
+        assert_eq!(session.refused("DELETE FROM t WHERE k IN ? AND c IN ?", &[&keys, &rows]).await, "0 rows");
+        assert_eq!(session.run("SELECT * FROM t", &[]).await, Ok(0));
+    });
+    server.end_politely();
+}
