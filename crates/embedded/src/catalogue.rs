@@ -1,14 +1,22 @@
-//! The schema: kept as one JSON value in a table of its own on core 0, changed there one statement at a time, and
+//! The schema: kept in a table of its own on core 0, a row for each definition, changed there one statement at a time, and
 //! handed to every core before the statement answers.
+//!
+//! What a statement changes is worked out and serialized on a heavy lane, in the group of the role that asked for it. Version
+//! 0.1.0 kept everything as one JSON value: such a folder opens, and its next change writes the rows.
+
+mod rows;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cql::ast::Statement;
-use engine::{Error, Keyspace, Outcome, Schema, SchemaChange};
+use bytes::Bytes;
+use cql::ast::{self, Statement};
+use engine::{Error, Guardrail, Guardrails, Keyspace, Outcome, Schema, SchemaChange};
 use schema::{KeyspaceDef, TableDef, UdtType};
-use serde::{Deserialize, Serialize};
-use storage::{CellRef, Liveness, RowBuilder, TableId};
+use serde::Deserialize;
+use storage::{Change, Deletion, Mutation, TableId};
 use uuid::Uuid;
 
 use crate::definition::{self, Step, storage_options};
@@ -17,35 +25,32 @@ use crate::{Embedded, storage_error, term};
 
 /// The table that keeps the schema. No user's table has this identity: theirs are random.
 const SCHEMA_TABLE: TableId = TableId(1);
-const SCHEMA_KEY: &[u8] = b"schema";
 
-/// A schema as it is kept.
-#[derive(Serialize, Deserialize)]
-struct Kept {
+/// The partition of the rows.
+const ROWS_KEY: &[u8] = b"definitions";
+
+/// The partition in which version 0.1.0 kept everything.
+const WHOLE_KEY: &[u8] = b"schema";
+
+/// Bytes of definitions in one record of the log while everything is written: far below what a record may have.
+const RECORD_BYTES: usize = 1 << 20;
+
+/// A schema as version 0.1.0 kept it.
+#[derive(Deserialize)]
+struct Whole {
     version: Uuid,
-    keyspaces: Vec<KeptKeyspace>,
+    keyspaces: Vec<WholeKeyspace>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct KeptKeyspace {
+#[derive(Deserialize)]
+struct WholeKeyspace {
     def: KeyspaceDef,
     tables: Vec<TableDef>,
     types: Vec<UdtType>,
 }
 
-fn keep(schema: &Schema) -> Vec<u8> {
-    let keyspaces = schema.keyspaces.values().map(|keyspace| KeptKeyspace {
-        def: keyspace.def.clone(),
-        tables: keyspace.tables.values().map(|t| TableDef::clone(t)).collect(),
-        types: keyspace.types.values().map(|t| UdtType::clone(t)).collect(),
-    });
-    let kept = Kept { version: schema.version, keyspaces: keyspaces.collect() };
-    serde_json::to_vec(&kept).expect("definitions have no maps with keys other than text")
-}
-
-fn revive(bytes: &[u8]) -> Result<Schema, Error> {
-    let kept: Kept = serde_json::from_slice(bytes)
-        .map_err(|e| Error::Server(format!("the stored schema is damaged: {e}")))?;
+fn revive_whole(bytes: &[u8]) -> Result<Schema, Error> {
+    let kept: Whole = serde_json::from_slice(bytes).map_err(|error| rows::damaged(&error))?;
     let keyspaces = kept.keyspaces.into_iter().map(|keyspace| {
         let tables: BTreeMap<_, _> =
             keyspace.tables.into_iter().map(|t| (t.name.clone(), Arc::new(t))).collect();
@@ -56,20 +61,91 @@ fn revive(bytes: &[u8]) -> Result<Schema, Error> {
     Ok(Schema { version: kept.version, keyspaces: keyspaces.collect() })
 }
 
+/// What a definition statement comes to, worked out ahead of any change.
+struct Defined {
+    step: Step,
+    edits: Vec<rows::Edit>,
+    changed: Arc<[Arc<TableDef>]>,
+}
+
+/// Checks what a statement adds to the schema.
+fn check(
+    guardrails: &Guardrails,
+    statement: &Statement,
+    used: Option<&str>,
+    after: &Schema,
+) -> Result<(), Error> {
+    let check = |guardrail, count: usize| guardrails.check(guardrail, count as u64);
+    let tables = || after.keyspaces.values().map(|keyspace| keyspace.tables.len()).sum();
+    match statement {
+        Statement::CreateKeyspace(_) => check(Guardrail::Keyspaces, after.keyspaces.len()),
+        Statement::CreateTable(_) => check(Guardrail::Tables, tables()),
+        Statement::CreateType(create) => {
+            let keyspace = after.keyspaces.get(&definition::keyspace_of(&create.name, used)?);
+            check(Guardrail::UserTypes, keyspace.map_or(0, |keyspace| keyspace.types.len()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks what a statement asks for, before anything is made of it.
+fn check_asked(
+    guardrails: &Guardrails,
+    statement: &Statement,
+    used: Option<&str>,
+    now: &Schema,
+) -> Result<(), Error> {
+    let options = match statement {
+        Statement::CreateKeyspace(create) => return definition::check_reserved(&create.name),
+        Statement::CreateTable(create) => {
+            guardrails.check(Guardrail::Columns, create.columns.len() as u64)?;
+            &create.properties.options
+        }
+        Statement::AlterTable(alter) => match &alter.change {
+            ast::TableChange::With(properties) => &properties.options,
+            ast::TableChange::Add { columns, .. } => {
+                let keyspace = definition::keyspace_of(&alter.table, used)?;
+                let there = now.table(&keyspace, &alter.table.name).map_or(0, |def| def.columns.len());
+                return guardrails.check(Guardrail::Columns, (there + columns.len()) as u64);
+            }
+            _ => return Ok(()),
+        },
+        _ => return Ok(()),
+    };
+    for (name, value) in options {
+        if name == "comment"
+            && let ast::OptionValue::String(text) = value
+        {
+            guardrails.check(Guardrail::CommentBytes, text.len() as u64)?;
+        }
+    }
+    Ok(())
+}
+
 impl Embedded {
     /// The schema as core 0's shard has it.
     pub(crate) async fn load_schema(&self) -> Result<Arc<Schema>, Error> {
-        let token = schema::token::token(SCHEMA_KEY);
+        let token = schema::token::token(ROWS_KEY);
+        let found = self.shard.read_partition(SCHEMA_TABLE, token, ROWS_KEY, 0).wait().await;
+        if let Some(view) = found.map_err(storage_error)?
+            && let Some((schema, last_us)) = rows::revive(&view)?
+        {
+            self.last_us.set(self.last_us.get().max(last_us));
+            self.has_rows.set(true);
+            return Ok(Arc::new(schema));
+        }
+        let token = schema::token::token(WHOLE_KEY);
         let row = self
             .shard
-            .read_row(SCHEMA_TABLE, token, SCHEMA_KEY, &[], storage::Pick::columns(&[0]), 0)
+            .read_row(SCHEMA_TABLE, token, WHOLE_KEY, &[], storage::Pick::columns(&[0]), 0)
             .wait()
             .await
             .map_err(storage_error)?;
-        match row.as_ref().and_then(|row| row.cell(0)).and_then(|cell| cell.value()) {
-            Some(bytes) => revive(bytes).map(Arc::new),
-            None => Ok(Arc::new(Schema { version: term::random_uuid(), ..Schema::default() })),
-        }
+        let Some(cell) = row.as_ref().and_then(|row| row.cell(0)) else {
+            return Ok(Arc::new(Schema { version: term::random_uuid(), ..Schema::default() }));
+        };
+        self.last_us.set(self.last_us.get().max(cell.timestamp));
+        revive_whole(cell.value().unwrap_or_default()).map(Arc::new)
     }
 
     /// Runs a definition statement; on core 0, whoever asks.
@@ -80,44 +156,93 @@ impl Embedded {
                 engine.defined.notified().await;
             }
             let _turn = Turn(&engine);
-            engine.define_here(&statement, keyspace.as_deref()).await
+            engine.define_here(statement, keyspace).await
         })
         .await
     }
 
-    async fn define_here(&self, statement: &Statement, keyspace: Option<&str>) -> Result<Outcome, Error> {
-        let now = self.schema.borrow().clone();
-        let Some(Step { schema, change, dropped }) =
-            definition::apply(&now, statement, keyspace, term::random_uuid())?
-        else {
+    async fn define_here(&self, statement: Statement, keyspace: Option<String>) -> Result<Outcome, Error> {
+        let now = self.current.schema();
+        let (guardrails, id) = (self.guardrails().clone(), term::random_uuid());
+        let work = async move {
+            let used = keyspace.as_deref();
+            check_asked(&guardrails, &statement, used, &now)?;
+            let Some(step) = definition::apply(&now, &statement, used, id)? else {
+                return Ok(None);
+            };
+            check(&guardrails, &statement, used, &step.schema)?;
+            let edits = rows::edits(&now, &step.schema);
+            let changed = rows::changed_tables(&now, &step.schema).into();
+            Ok::<_, Error>(Some(Defined { step, edits, changed }))
+        };
+        let Some(Defined { step, edits, changed }) = lanes::heavy(lanes::current_group(), work).await? else {
             return Ok(Outcome::Void);
         };
-        let timestamp = self.next_us();
-        let mut row = RowBuilder::new(SCHEMA_KEY, &[], timestamp);
-        row.marker(Some(Liveness { timestamp, expiry: None }));
-        row.push(CellRef::live(0, timestamp, &keep(&schema)));
-        let token = schema::token::token(SCHEMA_KEY);
-        let written = self.shard.put(SCHEMA_TABLE, token, SCHEMA_KEY, &row.draft());
-        written.map_err(storage_error)?.await.map_err(storage_error)?;
+        if !self.has_rows.get() {
+            self.write_rows_of_all().await?;
+        }
+        let version = (rows::VERSION.to_vec(), Some(step.schema.version.as_bytes().to_vec()));
+        self.write_rows(edits.iter().chain([&version]), Vec::new()).await?;
+        self.has_rows.set(true);
+        let Step { schema, change, dropped } = step;
         let schema = Arc::new(schema);
         for core in 0..lanes::cores() {
             let (schema, change, dropped) = (schema.clone(), change.clone(), dropped.clone());
-            lanes::call(core, move || async move { Embedded::local().adopt(schema, &change, dropped).await })
-                .await?;
+            let changed = changed.clone();
+            let adopt =
+                move || async move { Embedded::local().adopt(schema, &changed, &change, dropped).await };
+            lanes::call(core, adopt).await?;
         }
         Ok(Outcome::SchemaChange(change))
     }
 
-    /// Tells storage the options of tables and how their numbers lie, of those that changed since the schema `before`.
-    pub(crate) fn configure_tables(&self, before: Option<&Schema>) {
-        let schema = self.schema.borrow();
-        for def in schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()) {
-            let known = before.and_then(|before| before.table(&def.keyspace, &def.name));
-            if !known.is_some_and(|known| Arc::ptr_eq(known, def)) {
-                let table = TableId(def.id.as_u128());
-                self.shard.configure(table, storage_options::of_table(def));
-                self.shard.describe(table, layouts(def));
-            }
+    /// Writes rows of the schema, all or none of them, and what else belongs to it.
+    async fn write_rows<'e>(
+        &self,
+        edits: impl Iterator<Item = &'e rows::Edit>,
+        mut others: Vec<Mutation>,
+    ) -> Result<(), Error> {
+        let timestamp = self.next_us();
+        let now_s = (timestamp / 1_000_000) as u32;
+        let changes = edits.map(|edit| rows::change(edit, timestamp, now_s)).collect();
+        others.push(mutation(ROWS_KEY, changes));
+        let written = self.shard.apply_in_turns(others).await.map_err(storage_error)?;
+        written.await.map_err(storage_error)
+    }
+
+    /// Writes the rows of a schema that was kept as one value, or not at all. The version comes last, and with it the end of the
+    /// one value: until then a restart reads that.
+    async fn write_rows_of_all(&self) -> Result<(), Error> {
+        let now = self.current.schema();
+        let all = async move { (rows::edits(&Schema::default(), &now), now.version) };
+        let (edits, version) = lanes::heavy(lanes::current_group(), all).await;
+        let deletion = |timestamp: i64| Deletion { timestamp, deleted_at_s: (timestamp / 1_000_000) as u32 };
+        // Rows that an attempt left which did not come to its end.
+        let gone = Change::DeletePartition(deletion(self.next_us()));
+        self.write_rows([].iter(), vec![mutation(ROWS_KEY, vec![gone])]).await?;
+        let mut rest = &edits[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let some = rest.iter().take_while(|(place, value)| {
+                let before = bytes;
+                bytes += place.len() + value.as_ref().map_or(0, Vec::len);
+                before < RECORD_BYTES
+            });
+            let (now, later) = rest.split_at(some.count());
+            self.write_rows(now.iter(), Vec::new()).await?;
+            rest = later;
+        }
+        let version = (rows::VERSION.to_vec(), Some(version.as_bytes().to_vec()));
+        let whole = Change::DeletePartition(deletion(self.next_us()));
+        self.write_rows([version].iter(), vec![mutation(WHOLE_KEY, vec![whole])]).await
+    }
+
+    /// Tells storage the options of tables and how their numbers lie.
+    pub(crate) fn configure_tables<'d>(&self, tables: impl Iterator<Item = &'d Arc<TableDef>>) {
+        for def in tables {
+            let table = TableId(def.id.as_u128());
+            self.shard.configure(table, storage_options::of_table(def));
+            self.shard.describe(table, layouts(def));
         }
     }
 
@@ -125,12 +250,19 @@ impl Embedded {
     async fn adopt(
         &self,
         schema: Arc<Schema>,
+        changed: &[Arc<TableDef>],
         change: &SchemaChange,
         dropped: Vec<Uuid>,
     ) -> Result<(), Error> {
-        let before = self.schema.replace(schema);
-        self.configure_tables(Some(&before));
-        self.epoch.set(self.epoch.get() + 1);
+        let before = self.current.replace(schema);
+        // The last core frees it, which takes long where there are many tables.
+        lanes::heavy(lanes::current_group(), async move { drop(before) }).detach();
+        for tables in changed.chunks(TABLES_AT_ONCE) {
+            self.configure_tables(tables.iter());
+            if lanes::spend(TABLES_AT_ONCE as u32) {
+                lanes::yield_now().await;
+            }
+        }
         let listeners = self.listeners.borrow().clone();
         listeners.iter().for_each(|listener| listener(change));
         for table in dropped {
@@ -138,6 +270,13 @@ impl Embedded {
         }
         Ok(())
     }
+}
+
+/// Tables that storage is told of in one task poll.
+const TABLES_AT_ONCE: usize = 20;
+
+fn mutation(key: &'static [u8], changes: Vec<Change>) -> Mutation {
+    Mutation { table: SCHEMA_TABLE, token: schema::token::token(key), key: Bytes::from_static(key), changes }
 }
 
 /// Ends a definition statement's turn, however it ends.

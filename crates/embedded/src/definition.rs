@@ -126,6 +126,24 @@ pub(crate) fn apply(
     }
 }
 
+/// Keyspaces that the server keeps in tables like those of users, and makes when it starts.
+const KEPT_KEYSPACES: [&str; 2] = ["system_auth", "system_distributed"];
+
+/// Checks that clients may make a keyspace of this name: those of the server's own are exempt from limits, and known to tools.
+///
+/// # Errors
+/// The name is reserved.
+pub(crate) fn check_reserved(name: &str) -> Result<(), Error> {
+    let is_systems = name == "system" || name.starts_with("system_");
+    let is_reserved = is_systems || engine::system_schema::VIRTUAL_KEYSPACES.contains(&name);
+    match is_reserved && !KEPT_KEYSPACES.contains(&name) {
+        true => Err(Error::Invalid(format!(
+            "Keyspace name '{name}' is reserved: expected one that is not `fairlane`, `system` or `system_...`"
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// The keyspace a name means.
 pub(crate) fn keyspace_of(name: &ast::QualifiedName, used: Option<&str>) -> Result<String, Error> {
     name.keyspace.as_deref().or(used).map(str::to_owned).ok_or_else(|| {

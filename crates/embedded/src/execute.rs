@@ -67,7 +67,7 @@ impl Engine for Embedded {
     }
 
     fn schema(&self) -> Arc<Schema> {
-        self.schema.borrow().clone()
+        self.current.schema()
     }
 
     fn on_schema_change(&self, listener: Rc<dyn Fn(&SchemaChange)>) {

@@ -8,6 +8,7 @@ mod catalogue;
 mod change;
 mod choice;
 mod conditions;
+mod current;
 mod definition;
 mod elements;
 mod execute;
@@ -36,9 +37,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use engine::{Error, Guardrails, Registry, Schema, SchemaChange};
+use engine::{Error, Guardrails, Registry, SchemaChange};
 use schema::Sharding;
 use storage::{Shard, StorageError, TableId};
+
+use current::Current;
 
 /// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
 pub const IGNORE_MSB: u32 = storage::IGNORE_MSB;
@@ -51,9 +54,9 @@ pub struct Embedded {
     me: Weak<Embedded>,
     shard: Rc<Shard>,
     sharding: Sharding,
-    schema: RefCell<Arc<Schema>>,
-    /// Goes up with every change of the schema; plans remember theirs.
-    epoch: Rc<Cell<u64>>,
+    current: Rc<Current>,
+    /// The schema is kept as rows (core 0 only).
+    has_rows: Cell<bool>,
     listeners: RefCell<Vec<Listener>>,
     registry: Registry,
     /// Who changes what it has read first.
@@ -83,8 +86,8 @@ impl Embedded {
             me: me.clone(),
             shard,
             sharding: Sharding { shards, ignore_msb: IGNORE_MSB },
-            schema: RefCell::default(),
-            epoch: Rc::default(),
+            current: Rc::default(),
+            has_rows: Cell::new(false),
             listeners: RefCell::default(),
             registry: Registry::default(),
             turns: modify::Turns::default(),
@@ -94,10 +97,10 @@ impl Embedded {
         });
         let schema = match lanes::current_core() {
             0 => embedded.load_schema().await?,
-            _ => lanes::call(0, || async { Embedded::local().schema.borrow().clone() }).await,
+            _ => lanes::call(0, || async { Embedded::local().current.schema() }).await,
         };
-        *embedded.schema.borrow_mut() = schema;
-        embedded.configure_tables(None);
+        embedded.current.replace(schema.clone());
+        embedded.configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
         embedded.add_schema_tables();
         LOCAL.with(|local| *local.borrow_mut() = Rc::downgrade(&embedded));
         Ok(embedded)
@@ -132,7 +135,7 @@ impl Embedded {
     /// # Errors
     /// There is no such table, or the merge failed.
     pub async fn compact(&self, keyspace: &str, table: &str) -> Result<(), Error> {
-        let id = self.schema.borrow().table(keyspace, table).map(|def| TableId(def.id.as_u128()));
+        let id = self.current.schema().table(keyspace, table).map(|def| TableId(def.id.as_u128()));
         let Some(id) = id else {
             return Err(Error::Invalid(format!("there is no table {keyspace}.{table}")));
         };
@@ -196,7 +199,7 @@ impl Embedded {
 
     fn add_schema_tables(&self) {
         let (schema, tables) = (self.me.clone(), self.me.clone());
-        let schema = move || schema.upgrade().map_or_else(Arc::default, |e| e.schema.borrow().clone());
+        let schema = move || schema.upgrade().map_or_else(Arc::default, |e| e.current.schema());
         let tables = move || {
             let all = tables.upgrade().map(|e| e.registry.all()).unwrap_or_default();
             all.into_iter().map(|table| table.def).collect()

@@ -1,7 +1,6 @@
 //! Plans: a statement bound to the schema of the moment.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use schema::TableDef;
 use uuid::Uuid;
 
 use crate::Embedded;
+use crate::current::BoundTo;
 use crate::definition::{keyspace_of, no_keyspace, no_table};
 use crate::names::Names;
 use crate::select::{SelectPlan, select};
@@ -40,8 +40,7 @@ pub(crate) struct EmbeddedPlan {
     pub(crate) counted: Box<[Counted]>,
     key_binds: Vec<u16>,
     targets: Vec<Target>,
-    epoch: u64,
-    now: Rc<Cell<u64>>,
+    bound_to: BoundTo,
 }
 
 impl Plan for EmbeddedPlan {
@@ -65,7 +64,7 @@ impl Plan for EmbeddedPlan {
     }
 
     fn is_current(&self) -> bool {
-        self.epoch == self.now.get()
+        self.bound_to.is_current()
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -73,19 +72,31 @@ impl Plan for EmbeddedPlan {
     }
 }
 
+/// Tables of a batch that the next one is compared with, so that one that comes again is not remembered again.
+const TABLES_COMPARED: usize = 8;
+
 /// What the statements of a batch have in common: bind markers, targets, and the columns of their tables.
 struct Binding {
     binder: Binder,
     targets: Vec<Target>,
     named: HashSet<(Uuid, bool)>,
+    /// The tables that are not virtual.
+    tables: Vec<Arc<TableDef>>,
     names: HashMap<Uuid, Rc<Names>>,
 }
 
 impl Binding {
     /// Adds a target, unless it is there: a batch of thousands is about one table.
-    fn target(&mut self, def: &TableDef, action: Action) {
+    fn target(&mut self, def: &Arc<TableDef>, action: Action) {
         if self.named.insert((def.id, action == Action::Select)) {
             self.targets.push(target(def, action));
+        }
+    }
+
+    /// Remembers that the plan is bound to a table.
+    fn bound_to(&mut self, def: &Arc<TableDef>) {
+        if !self.tables.iter().rev().take(TABLES_COMPARED).any(|known| known.id == def.id) {
+            self.tables.push(def.clone());
         }
     }
 
@@ -117,6 +128,7 @@ impl Embedded {
             binder: Binder::new(guardrails, statement.bind_marker_count()),
             targets: Vec::with_capacity(1),
             named: HashSet::new(),
+            tables: Vec::new(),
             names: HashMap::new(),
         };
         let (kind, key_binds) = match &**statement {
@@ -125,6 +137,9 @@ impl Embedded {
                 let (def, is_virtual) = self.readable(&asked.from, used)?;
                 binding.binder.about(&def.keyspace, &def.name);
                 binding.target(&def, Action::Select);
+                if !is_virtual {
+                    binding.bound_to(&def);
+                }
                 let plan = select(&Names::of(def), asked, &mut binding.binder, is_virtual)?;
                 let markers = write::key_markers(&plan.restrictions);
                 (Kind::Select(Arc::new(plan)), markers)
@@ -150,6 +165,7 @@ impl Embedded {
             Statement::Truncate(name) => {
                 let def = self.writable(name, used)?;
                 binding.target(&def, Action::Modify);
+                binding.bound_to(&def);
                 (Kind::Truncate(def), Vec::new())
             }
             _ => {
@@ -157,10 +173,10 @@ impl Embedded {
                 (Kind::Define(statement.clone(), used.map(str::to_owned)), Vec::new())
             }
         };
-        let Binding { binder, targets, .. } = binding;
+        let Binding { binder, targets, tables, .. } = binding;
         let (binds, counted) = binder.finish()?;
-        let (epoch, now) = (self.epoch.get(), self.epoch.clone());
-        Ok(EmbeddedPlan { kind, binds, counted, key_binds, targets, epoch, now })
+        let bound_to = BoundTo::new(self.current.clone(), tables);
+        Ok(EmbeddedPlan { kind, binds, counted, key_binds, targets, bound_to })
     }
 
     fn write_plan(
@@ -183,6 +199,7 @@ impl Embedded {
         let def = self.writable(name, used)?;
         binding.binder.about(&def.keyspace, &def.name);
         binding.target(&def, Action::Modify);
+        binding.bound_to(&def);
         let names = binding.names(def);
         let plan = match statement {
             Statement::Insert(s) => write::insert(&names, s, &mut binding.binder),
@@ -211,12 +228,13 @@ impl Embedded {
     /// The table of that name, and whether it is virtual.
     fn readable(&self, name: &ast::TableName, used: Option<&str>) -> Result<(Arc<TableDef>, bool), Error> {
         let keyspace = keyspace_of(name, used)?;
-        let schema = self.schema.borrow();
-        if let Some(def) = schema.table(&keyspace, &name.name) {
-            return Ok((def.clone(), false));
-        }
+        // The server's own tables first: nobody's table stands before them.
         if let Some(table) = self.registry.get(&keyspace, &name.name) {
             return Ok((table.def, true));
+        }
+        let schema = self.current.schema();
+        if let Some(def) = schema.table(&keyspace, &name.name) {
+            return Ok((def.clone(), false));
         }
         let known = schema.keyspaces.contains_key(&keyspace)
             || self.registry.all().iter().any(|table| table.def.keyspace == keyspace);

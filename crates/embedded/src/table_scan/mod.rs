@@ -76,16 +76,17 @@ impl Here {
 impl Embedded {
     /// See [`Engine::table_snapshot`].
     pub(crate) fn snapshot_of(&self, keyspace: &str, table: &str) -> Result<Box<dyn TableSnapshot>, Error> {
-        if let Some(def) = self.schema().table(keyspace, table) {
-            let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(u32::MAX);
-            let snapshot = self.shard.batch_snapshot(TableId(def.id.as_u128()), now_s);
-            let here = Here { sharding: self.sharding, shard: lanes::current_core() as u32 };
-            return Ok(Box::new(ShardSnapshot { snapshot, def: def.clone(), here }));
+        if let Some(table) = self.registry().get(keyspace, table) {
+            return Ok(Box::new(VirtualSnapshot::of(&table)));
         }
-        match self.registry().get(keyspace, table) {
-            Some(table) => Ok(Box::new(VirtualSnapshot::of(&table))),
-            None => Err(Error::Invalid(format!("table {keyspace}.{table} does not exist"))),
-        }
+        let schema = self.schema();
+        let Some(def) = schema.table(keyspace, table) else {
+            return Err(Error::Invalid(format!("table {keyspace}.{table} does not exist")));
+        };
+        let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(u32::MAX);
+        let snapshot = self.shard.batch_snapshot(TableId(def.id.as_u128()), now_s);
+        let here = Here { sharding: self.sharding, shard: lanes::current_core() as u32 };
+        Ok(Box::new(ShardSnapshot { snapshot, def: def.clone(), here }))
     }
 
     /// See [`Engine::statistics`].

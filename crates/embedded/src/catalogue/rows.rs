@@ -1,0 +1,162 @@
+//! The schema as rows: one for each keyspace, table and user type, so that a change costs what it changes.
+//!
+//! ```text
+//! clustering                 value (cell 0)
+//! v                          the version, 16 bytes; written last where everything is: without it the rows do not count
+//! k keyspace                 its definition, JSON
+//! t keyspace 00 table        its definition, JSON, with the user types that it uses
+//! y keyspace 00 type         its definition, JSON
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::{Error, Keyspace, Schema};
+use schema::{KeyspaceDef, TableDef, UdtType};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use storage::{CellRef, Change, Deletion, Liveness, PartitionView, RowBuilder};
+use uuid::Uuid;
+
+/// The row of the version.
+pub(super) const VERSION: &[u8] = b"v";
+
+/// A row to write: its place, and its value or `None` where it goes.
+pub(super) type Edit = (Vec<u8>, Option<Vec<u8>>);
+
+fn place(kind: u8, keyspace: &str, name: &str) -> Vec<u8> {
+    let mut place = vec![kind];
+    place.extend_from_slice(keyspace.as_bytes());
+    if kind != b'k' {
+        place.push(0);
+        place.extend_from_slice(name.as_bytes());
+    }
+    place
+}
+
+fn json(definition: &impl Serialize) -> Option<Vec<u8>> {
+    Some(serde_json::to_vec(definition).expect("definitions have no maps with keys other than text"))
+}
+
+fn same<T>(one: Option<&Arc<T>>, other: &Arc<T>) -> bool {
+    one.is_some_and(|one| Arc::ptr_eq(one, other))
+}
+
+/// The rows that lead from one schema to the next, without that of the version. What both share is not looked at.
+pub(super) fn edits(before: &Schema, after: &Schema) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    for (name, keyspace) in &after.keyspaces {
+        let old = before.keyspaces.get(name);
+        if same(old, keyspace) {
+            continue;
+        }
+        if old.is_none_or(|old| old.def != keyspace.def) {
+            edits.push((place(b'k', name, ""), json(&keyspace.def)));
+        }
+        for (table, def) in &keyspace.tables {
+            if !same(old.and_then(|old| old.tables.get(table)), def) {
+                edits.push((place(b't', name, table), json(&**def)));
+            }
+        }
+        for (udt, def) in &keyspace.types {
+            if !same(old.and_then(|old| old.types.get(udt)), def) {
+                edits.push((place(b'y', name, udt), json(&**def)));
+            }
+        }
+    }
+    for (name, old) in &before.keyspaces {
+        let keyspace = after.keyspaces.get(name);
+        if same(keyspace, old) {
+            continue;
+        }
+        if keyspace.is_none() {
+            edits.push((place(b'k', name, ""), None));
+        }
+        let gone = |kept: bool, kind, of: &String| (!kept).then(|| (place(kind, name, of), None));
+        edits.extend(old.tables.keys().filter_map(|table| {
+            gone(keyspace.is_some_and(|keyspace| keyspace.tables.contains_key(table)), b't', table)
+        }));
+        edits.extend(old.types.keys().filter_map(|udt| {
+            gone(keyspace.is_some_and(|keyspace| keyspace.types.contains_key(udt)), b'y', udt)
+        }));
+    }
+    edits
+}
+
+/// The tables that are new or other than before.
+pub(super) fn changed_tables(before: &Schema, after: &Schema) -> Vec<Arc<TableDef>> {
+    let mut changed = Vec::new();
+    for (name, keyspace) in &after.keyspaces {
+        let old = before.keyspaces.get(name);
+        if !same(old, keyspace) {
+            let is_new = |def: &&Arc<TableDef>| !same(old.and_then(|old| old.tables.get(&def.name)), def);
+            changed.extend(keyspace.tables.values().filter(is_new).cloned());
+        }
+    }
+    changed
+}
+
+/// The change that writes a row.
+pub(super) fn change((place, value): &Edit, timestamp: i64, now_s: u32) -> Change {
+    let mut row = RowBuilder::new(&[], place, timestamp);
+    match value {
+        Some(value) => {
+            row.marker(Some(Liveness { timestamp, expiry: None }));
+            row.push(CellRef::live(0, timestamp, value));
+        }
+        None => row.deletion(Some(Deletion { timestamp, deleted_at_s: now_s })),
+    }
+    Change::Row(row.finish())
+}
+
+/// The schema that the rows make up, and the greatest timestamp among them; `None` without a version.
+pub(super) fn revive(view: &PartitionView) -> Result<Option<(Schema, i64)>, Error> {
+    let mut schema = Schema::default();
+    let (mut versioned, mut last_us) = (false, i64::MIN);
+    let mut inside: Vec<(TableOrType, String)> = Vec::new();
+    for row in view.rows() {
+        let Some(cell) = row.cell(0) else { continue };
+        last_us = last_us.max(cell.timestamp);
+        let Some((value, (kind, name))) = cell.value().zip(row.clustering().split_first()) else { continue };
+        let keyspace = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let keyspace = String::from_utf8_lossy(keyspace).into_owned();
+        match kind {
+            b'v' => {
+                schema.version = Uuid::from_slice(value).map_err(|error| damaged(&error))?;
+                versioned = true;
+            }
+            b'k' => {
+                let def: KeyspaceDef = parsed(value)?;
+                let keyspace = Keyspace { def, tables: BTreeMap::new(), types: BTreeMap::new() };
+                schema.keyspaces.insert(keyspace.def.name.clone(), Arc::new(keyspace));
+            }
+            b't' => inside.push((TableOrType::Table(parsed(value)?), keyspace)),
+            b'y' => inside.push((TableOrType::Type(parsed(value)?), keyspace)),
+            _ => return Err(damaged(&"a row of an unknown kind")),
+        }
+    }
+    for (definition, keyspace) in inside {
+        let Some(keyspace) = schema.keyspaces.get_mut(&keyspace) else {
+            return Err(damaged(&format!("keyspace {keyspace} is missing")));
+        };
+        let keyspace = Arc::make_mut(keyspace);
+        match definition {
+            TableOrType::Table(def) => _ = keyspace.tables.insert(def.name.clone(), Arc::new(def)),
+            TableOrType::Type(udt) => _ = keyspace.types.insert(udt.name.clone(), Arc::new(udt)),
+        }
+    }
+    Ok(versioned.then_some((schema, last_us)))
+}
+
+enum TableOrType {
+    Table(TableDef),
+    Type(UdtType),
+}
+
+fn parsed<T: DeserializeOwned>(value: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(value).map_err(|error| damaged(&error))
+}
+
+pub(super) fn damaged(error: &dyn std::fmt::Display) -> Error {
+    Error::Server(format!("the stored schema is damaged: {error}"))
+}

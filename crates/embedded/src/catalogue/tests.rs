@@ -1,0 +1,218 @@
+//! What is kept of a schema, and what a change of it costs.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use engine::{Engine, Request};
+use lanes::{Config, Group, Lanes};
+use serde_json::json;
+
+use super::*;
+
+/// Opens a folder, runs a task with the engine, and closes it.
+fn session<T: Send + 'static>(dir: &Path, task: impl AsyncFnOnce(&Rc<Embedded>) -> T + Send + 'static) -> T {
+    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    let dir = dir.to_owned();
+    let result = lanes.block_on(0, Group::CONTROL, move || async move {
+        let engine = Embedded::open(storage::Options::in_dir(dir, 0, 1)).await.expect("opens");
+        let result = task(&engine).await;
+        engine.shutdown().await.expect("closes");
+        result
+    });
+    lanes.shutdown();
+    result
+}
+
+async fn run(engine: &Rc<Embedded>, text: &str) -> Result<Outcome, Error> {
+    let statement = Rc::new(cql::parse(text).expect("parses"));
+    let plan = engine.prepare(statement, Some("ks"))?;
+    engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await
+}
+
+async fn run_all(engine: &Rc<Embedded>, statements: &[&str]) {
+    for text in statements {
+        run(engine, text).await.expect(text);
+    }
+}
+
+const KEYSPACE: &str =
+    "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+
+fn folder(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("fairlane-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    dir
+}
+
+fn names(engine: &Embedded) -> Vec<String> {
+    let schema = engine.current.schema();
+    let keyspaces = schema.keyspaces.values();
+    let all = keyspaces.flat_map(|keyspace| keyspace.tables.keys().chain(keyspace.types.keys()));
+    all.cloned().collect()
+}
+
+#[test]
+fn a_folder_of_one_value_opens_and_its_next_change_writes_rows() {
+    let dir = folder("whole-schema");
+    session(&dir, async |engine| {
+        let all = [KEYSPACE, "CREATE TYPE u (a int)", "CREATE TABLE t (k int PRIMARY KEY, v frozen<u>)"];
+        run_all(engine, &all).await;
+        // As version 0.1.0 kept it.
+        let schema = engine.current.schema();
+        let keyspace = &schema.keyspaces["ks"];
+        let whole = json!({
+            "version": schema.version,
+            "keyspaces": [{
+                "def": keyspace.def,
+                "tables": keyspace.tables.values().map(|def| (**def).clone()).collect::<Vec<_>>(),
+                "types": keyspace.types.values().map(|udt| (**udt).clone()).collect::<Vec<_>>(),
+            }],
+        });
+        let timestamp = engine.next_us();
+        let edit = (Vec::new(), Some(serde_json::to_vec(&whole).expect("JSON")));
+        let rows_go = Change::DeletePartition(Deletion { timestamp, deleted_at_s: 1 });
+        let all =
+            [mutation(WHOLE_KEY, vec![rows::change(&edit, timestamp, 1)]), mutation(ROWS_KEY, vec![rows_go])];
+        engine.shard.apply(all.to_vec()).expect("applied").await.expect("written");
+    });
+    session(&dir, async |engine| {
+        assert!(!engine.has_rows.get(), "it is read as it was");
+        assert_eq!(names(engine), ["t", "u"]);
+        run_all(engine, &["CREATE TABLE s (k int PRIMARY KEY)", "DROP TABLE t"]).await;
+    });
+    session(&dir, async |engine| {
+        assert!(engine.has_rows.get());
+        assert_eq!(names(engine), ["s", "u"]);
+        let token = schema::token::token(WHOLE_KEY);
+        let whole = engine.shard.read_partition(SCHEMA_TABLE, token, WHOLE_KEY, 0).wait().await;
+        assert!(whole.expect("read").is_none_or(|view| view.is_empty()), "the one value is gone");
+        run_all(engine, &["DROP KEYSPACE ks"]).await;
+    });
+    session(&dir, async |engine| assert_eq!(names(engine), [""; 0]));
+    std::fs::remove_dir_all(&dir).expect("removed");
+}
+
+/// As one value, they would be more than a record of the log may have.
+#[test]
+fn long_definitions_do_not_stand_in_the_way_of_others() {
+    let dir = folder("long-comments");
+    session(&dir, async |engine| {
+        engine.guardrails().set(Guardrail::CommentBytes, 0, 0);
+        run_all(engine, &[KEYSPACE]).await;
+        let comment = "x".repeat(1 << 20);
+        for table in 0..18 {
+            let text = format!("CREATE TABLE t{table} (k int PRIMARY KEY) WITH comment = '{comment}'");
+            run(engine, &text).await.expect("created");
+        }
+    });
+    session(&dir, async |engine| assert_eq!(names(engine).len(), 18));
+    std::fs::remove_dir_all(&dir).expect("removed");
+}
+
+#[test]
+fn a_change_writes_what_it_changes() {
+    let apply = |schema: &Schema, text: &str| {
+        let statement = cql::parse(text).expect("parses");
+        let step = definition::apply(schema, &statement, Some("ks"), Uuid::from_u128(7));
+        step.expect(text).expect("there is something to do").schema
+    };
+    let mut schema = apply(&Schema::default(), KEYSPACE);
+    schema = apply(&schema, "CREATE TYPE u (a int)");
+    for table in 0..200 {
+        let ty = if table < 3 { "frozen<u>" } else { "int" };
+        schema = apply(&schema, &format!("CREATE TABLE t{table} (k int PRIMARY KEY, v {ty})"));
+    }
+    let check = |text: &str, written: usize, gone: usize, tables: usize| {
+        let after = apply(&schema, text);
+        let edits = rows::edits(&schema, &after);
+        let is_gone = |(_, value): &&rows::Edit| value.is_none();
+        assert_eq!(edits.iter().filter(is_gone).count(), gone, "{text}");
+        assert_eq!(edits.len() - gone, written, "{text}");
+        assert_eq!(rows::changed_tables(&schema, &after).len(), tables, "{text}");
+    };
+    check("ALTER TABLE t100 ADD w int", 1, 0, 1);
+    check("CREATE TABLE s (k int PRIMARY KEY)", 1, 0, 1);
+    check("DROP TABLE t5", 0, 1, 0);
+    check("ALTER TYPE u ADD b int", 4, 0, 3);
+    check("ALTER KEYSPACE ks WITH durable_writes = false", 1, 0, 0);
+    check("DROP KEYSPACE ks", 0, 202, 0);
+}
+
+#[test]
+fn plans_of_other_tables_outlive_a_change() {
+    let dir = folder("plans");
+    session(&dir, async |engine| {
+        let all = [KEYSPACE, "CREATE TABLE a (k int PRIMARY KEY)", "CREATE TABLE b (k int PRIMARY KEY)"];
+        run_all(engine, &all).await;
+        let prepare = |text: &str| {
+            engine.prepare(Rc::new(cql::parse(text).expect("parses")), Some("ks")).expect("prepares")
+        };
+        let (a, b) = (prepare("SELECT * FROM a"), prepare("INSERT INTO b (k) VALUES (1)"));
+        let both =
+            prepare("BEGIN BATCH INSERT INTO a (k) VALUES (1); INSERT INTO b (k) VALUES (1) APPLY BATCH");
+        let local = prepare("SELECT * FROM system_schema.tables");
+        let stand = || [&a, &b, &both, &local].map(|plan| plan.is_current());
+        run_all(engine, &["CREATE TABLE c (k int PRIMARY KEY)", "DROP TABLE c"]).await;
+        assert_eq!(stand(), [true; 4]);
+        run_all(engine, &["ALTER TABLE a ADD v int"]).await;
+        assert_eq!(stand(), [false, true, false, true]);
+        run_all(engine, &["DROP TABLE b", "CREATE TABLE b (k int PRIMARY KEY)"]).await;
+        assert_eq!(stand(), [false, false, false, true], "a table of the same name is another");
+    });
+    std::fs::remove_dir_all(&dir).expect("removed");
+}
+
+#[test]
+fn names_of_the_servers_keyspaces_are_reserved() {
+    let dir = folder("reserved");
+    session(&dir, async |engine| {
+        for name in ["system", "system_mine", "system_views", "fairlane"] {
+            let text = KEYSPACE.replace("ks", name);
+            let error = run(engine, &text).await.expect_err("refused").to_string();
+            assert!(error.starts_with(&format!("Keyspace name '{name}' is reserved")), "{error}");
+        }
+        run_all(engine, &[&KEYSPACE.replace("ks", "systematic")]).await;
+    });
+    std::fs::remove_dir_all(&dir).expect("removed");
+}
+
+/// A folder may have such a table from before: the server's own is found first.
+#[test]
+fn a_table_never_hides_one_of_the_server() {
+    let dir = folder("hiding");
+    session(&dir, async |engine| {
+        let text = KEYSPACE.replace("ks", "system_distributed");
+        let table = "CREATE TABLE system_distributed.clients (k int PRIMARY KEY)";
+        run_all(engine, &[&text, table, "SELECT k FROM system_distributed.clients"]).await;
+        let columns = [("address", schema::CqlType::Text)];
+        let own = engine::VirtualTable::new("system_distributed", "clients", 1, 0, &columns, Vec::new);
+        engine.registry().add(own);
+        run_all(engine, &["SELECT address FROM system_distributed.clients"]).await;
+        assert!(run(engine, "INSERT INTO system_distributed.clients (k) VALUES (1)").await.is_err());
+    });
+    std::fs::remove_dir_all(&dir).expect("removed");
+}
+
+#[test]
+fn definitions_are_counted() {
+    let dir = folder("definitions");
+    session(&dir, async |engine| {
+        run_all(engine, &[KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY, v int)"]).await;
+        for (guardrail, fail, text) in [
+            (Guardrail::Tables, 1, "CREATE TABLE s (k int PRIMARY KEY)"),
+            (Guardrail::Keyspaces, 1, "CREATE KEYSPACE other WITH replication = {'class': 'SimpleStrategy'}"),
+            (Guardrail::Columns, 2, "CREATE TABLE s (k int PRIMARY KEY, v int, w int)"),
+            (Guardrail::Columns, 2, "ALTER TABLE t ADD w int"),
+            (Guardrail::CommentBytes, 4, "ALTER TABLE t WITH comment = 'hello'"),
+            (Guardrail::CommentBytes, 4, "CREATE TABLE s (k int PRIMARY KEY) WITH comment = 'hello'"),
+        ] {
+            engine.guardrails().set(guardrail, 0, fail);
+            let error = run(engine, text).await.expect_err(text).to_string();
+            let name = guardrail.spec().name;
+            assert!(error.starts_with(&format!("Guardrail {name} violated")), "{error}");
+            engine.guardrails().set(guardrail, 0, 0);
+        }
+        assert_eq!(names(engine), ["t"]);
+    });
+    std::fs::remove_dir_all(&dir).expect("removed");
+}
