@@ -1,7 +1,9 @@
 //! Conditions of writes: IF NOT EXISTS, IF EXISTS, IF c = v. Made ready, judged against what is there, and answered as Cassandra
 //! answers: `[applied]`, and where it is false what was found instead.
 
-use std::collections::{BTreeSet, HashSet};
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use cql::ast::{self, CompareOp, IfClause, InValues, Target};
 use engine::{ColumnSpec, Error, Rows, Value};
@@ -34,7 +36,10 @@ enum What {
 struct ColumnTest {
     /// Its place in the table's `columns`.
     column: usize,
+    /// The type of the column.
+    of: CqlType,
     part: Part,
+    /// The type of what is tested.
     ty: CqlType,
     test: Test,
 }
@@ -94,14 +99,25 @@ impl Conditions {
         }
     }
 
-    fn hold(&self, source: &Source<'_>, values: &[Value<'_>]) -> Result<bool, Error> {
+    /// Whether all of them hold. Yields between tests: each may go through all elements of a collection.
+    async fn hold(&self, source: &Source<'_>, values: &[Value<'_>]) -> Result<bool, Error> {
         match &self.what {
             What::NotExists => Ok(!self.finds(source)),
             What::Exists => Ok(self.finds(source)),
             What::Columns(tests) => {
+                // A collection is put together once, however many tests there are of it.
+                let mut wholes: HashMap<usize, Option<Cow<'_, [u8]>>> = HashMap::new();
                 for test in tests {
-                    if !test.holds(source, values)? {
+                    let whole = match wholes.entry(test.column) {
+                        Entry::Occupied(known) => known.into_mut(),
+                        Entry::Vacant(place) => place.insert(source.column(test.column)?),
+                    };
+                    if !test.holds(whole.as_deref(), values)? {
                         return Ok(false);
+                    }
+                    let bytes = whole.as_deref().map_or(0, <[u8]>::len);
+                    if lanes::spend_bytes(bytes.max(1)) {
+                        lanes::yield_now().await;
                     }
                 }
                 Ok(true)
@@ -161,28 +177,25 @@ impl ColumnTest {
             },
             ast::Test::Like(_) => return invalid("LIKE is not supported in conditions".into()),
         };
-        Ok(ColumnTest { column, part, ty, test })
+        Ok(ColumnTest { column, of: found.ty.clone(), part, ty, test })
     }
 
     /// The value that is tested; a collection or user type without elements is null.
-    fn found(&self, source: &Source<'_>, values: &[Value<'_>]) -> Result<Option<Vec<u8>>, Error> {
-        let Some(whole) = source.column(self.column)? else { return Ok(None) };
-        let part = match &self.part {
-            Part::Whole => Some(&*whole),
-            Part::Key(key) => {
-                elements::under_key(&source.def.columns[self.column].ty, &whole, &key.required(values)?)
-            }
+    fn found<'w>(&self, whole: Option<&'w [u8]>, values: &[Value<'_>]) -> Result<Option<&'w [u8]>, Error> {
+        let Some(whole) = whole else { return Ok(None) };
+        Ok(match &self.part {
+            Part::Whole => Some(whole),
+            Part::Key(key) => elements::under_key(&self.of, whole, &key.required(values)?),
             Part::Index(at) => {
                 let at = at.number(values)?.and_then(|at| usize::try_from(at).ok());
-                at.and_then(|at| value::elements(&whole).nth(at)).and_then(Result::ok)
+                at.and_then(|at| value::elements(whole).nth(at)).and_then(Result::ok)
             }
-            Part::Field(at) => value::components(&whole).nth(*at).and_then(Result::ok).flatten(),
-        };
-        Ok(part.map(<[u8]>::to_vec))
+            Part::Field(at) => value::components(whole).nth(*at).and_then(Result::ok).flatten(),
+        })
     }
 
-    fn holds(&self, source: &Source<'_>, values: &[Value<'_>]) -> Result<bool, Error> {
-        let found = self.found(source, values)?;
+    fn holds(&self, whole: Option<&[u8]>, values: &[Value<'_>]) -> Result<bool, Error> {
+        let found = self.found(whole, values)?;
         let wanted = |bind: &Bind| match bind.get(values)? {
             Given::Bytes(bytes) if self.is_nothing(&bytes) => Ok(None),
             Given::Bytes(bytes) => Ok(Some(bytes.into_owned())),
@@ -212,7 +225,7 @@ impl ColumnTest {
                 (CompareOp::NotEq, wanted) => Ok(!same(&wanted)),
                 (op, None) => invalid(format!("Invalid comparison with null for operator \"{}\"", sign(*op))),
                 (op, Some(wanted)) => {
-                    Ok(found.is_some_and(|found| holds(*op, value::compare(&self.ty, &found, &wanted))))
+                    Ok(found.is_some_and(|found| holds(*op, value::compare(&self.ty, found, &wanted))))
                 }
             },
             Test::In(binds) => {
@@ -253,7 +266,7 @@ pub(crate) struct Verdict {
 
 impl Verdict {
     /// Looks at one statement's conditions.
-    pub(crate) fn judge(
+    pub(crate) async fn judge(
         &mut self,
         conditions: &Conditions,
         row: Vec<u8>,
@@ -269,7 +282,7 @@ impl Verdict {
             }
             _ => self.whole = true,
         }
-        self.refused |= !conditions.hold(source, values)?;
+        self.refused |= !conditions.hold(source, values).await?;
         Ok(())
     }
 

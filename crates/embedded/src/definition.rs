@@ -129,6 +129,11 @@ pub(crate) fn apply(
 /// Keyspaces that the server keeps in tables like those of users, and makes when it starts.
 const KEPT_KEYSPACES: [&str; 2] = ["system_auth", "system_distributed"];
 
+/// Whether the server keeps its own tables in this keyspace.
+pub(crate) fn is_kept(keyspace: &str) -> bool {
+    KEPT_KEYSPACES.contains(&keyspace)
+}
+
 /// Checks that clients may make a keyspace of this name: those of the server's own are exempt from limits, and known to tools.
 ///
 /// # Errors
@@ -136,7 +141,7 @@ const KEPT_KEYSPACES: [&str; 2] = ["system_auth", "system_distributed"];
 pub(crate) fn check_reserved(name: &str) -> Result<(), Error> {
     let is_systems = name == "system" || name.starts_with("system_");
     let is_reserved = is_systems || engine::system_schema::VIRTUAL_KEYSPACES.contains(&name);
-    match is_reserved && !KEPT_KEYSPACES.contains(&name) {
+    match is_reserved && !is_kept(name) {
         true => Err(Error::Invalid(format!(
             "Keyspace name '{name}' is reserved: expected one that is not `fairlane`, `system` or `system_...`"
         ))),

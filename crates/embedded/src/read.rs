@@ -1,5 +1,6 @@
 //! Reading: one partition's slice on the core that owns it, encoded as CQL wants it.
 
+use std::borrow::Cow;
 use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,10 +10,11 @@ use engine::{Error, Guardrail, Rows};
 use schema::TableDef;
 use storage::{PartitionView, Shard, TableId};
 
+use crate::definition::is_kept;
 use crate::filter::BoundFilter;
 use crate::paging::Position;
 use crate::select::Want;
-use crate::show::Source;
+use crate::show::{Show, Source, inside};
 use crate::slice::Range;
 use crate::{Embedded, storage_error};
 
@@ -71,12 +73,12 @@ impl Chunk {
         Chunk { rows, counted: 0, last: None, of_partition: 0, left, bytes_max, dead: 0 }
     }
 
-    /// Counts dead rows and partitions.
+    /// Counts dead rows and partitions of a table.
     ///
     /// # Errors
-    /// They are beyond the guardrail.
-    pub(crate) fn passed_over(&mut self, dead: u64) -> Result<(), Error> {
-        if dead == 0 {
+    /// They are beyond the guardrail. The server's own tables are read whatever is dead in them: it does not start without.
+    pub(crate) fn passed_over(&mut self, def: &TableDef, dead: u64) -> Result<(), Error> {
+        if dead == 0 || is_kept(&def.keyspace) {
             return Ok(());
         }
         self.dead += dead;
@@ -223,7 +225,7 @@ impl Slice {
                 lanes::yield_now().await;
             }
             let Some(row) = row else {
-                chunk.passed_over(1)?;
+                chunk.passed_over(&self.def, 1)?;
                 continue;
             };
             *found = true;
@@ -285,8 +287,19 @@ pub(crate) fn take(want: &Want, source: &Source<'_>, chunk: &mut Chunk) -> Resul
             chunk.left -= 1;
             chunk.rows.count += 1;
             let mut scratch = Vec::new();
+            // A collection is put together once, however many of its elements are shown.
+            let mut whole: Option<(usize, Option<Cow<'_, [u8]>>)> = None;
             for show in shows {
-                source.push(show, &mut chunk.rows, &mut scratch)?;
+                let Show::Inside(part) = show else {
+                    source.push(show, &mut chunk.rows, &mut scratch)?;
+                    continue;
+                };
+                if whole.as_ref().is_none_or(|(column, _)| *column != part.column) {
+                    whole = Some((part.column, source.column(part.column)?));
+                }
+                let value = whole.as_ref().and_then(|(_, value)| value.as_deref());
+                let shown = value.map(|value| inside(&part.steps, value)).transpose()?;
+                chunk.rows.push(shown.flatten());
             }
             chunk.bound();
         }

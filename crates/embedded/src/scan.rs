@@ -157,7 +157,7 @@ impl Scan {
         let mut next = start;
         for _ in 0..STRETCH_PARTITIONS_MAX {
             let next_live = scan.next().await.map_err(storage_error)?;
-            chunk.passed_over(scan.take_dead())?;
+            chunk.passed_over(&self.slice.def, scan.take_dead())?;
             let Some((token, key, view)) = next_live else {
                 return Ok(Stretch::of(chunk, pieces, None));
             };

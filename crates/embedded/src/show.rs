@@ -106,17 +106,17 @@ impl Show {
 }
 
 /// Steps into a value.
-pub(crate) fn inside(steps: &[Step], mut value: Vec<u8>) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) fn inside<'v>(steps: &[Step], mut value: &'v [u8]) -> Result<Option<&'v [u8]>, Error> {
     for step in steps {
         let part = match step {
             Step::Key(ty, key) => match key.get(&[])? {
-                Given::Bytes(key) => elements::under_key(ty, &value, &key),
+                Given::Bytes(key) => elements::under_key(ty, value, &key),
                 _ => None,
             },
-            Step::Field(at) => value::components(&value).nth(*at).and_then(Result::ok).flatten(),
+            Step::Field(at) => value::components(value).nth(*at).and_then(Result::ok).flatten(),
         };
         match part {
-            Some(part) => value = part.to_vec(),
+            Some(part) => value = part,
             None => return Ok(None),
         }
     }
@@ -220,11 +220,8 @@ impl<'v> Source<'v> {
             Show::Regular(id) => rows.push(self.cell(*id, false).and_then(|c| c.value())),
             Show::Elements(at) => rows.push(self.elements(&self.def.columns[*at])?.as_deref()),
             Show::Inside(part) => {
-                let value = match self.column(part.column)? {
-                    Some(value) => inside(&part.steps, value.into_owned())?,
-                    None => None,
-                };
-                rows.push(value.as_deref());
+                let value = self.column(part.column)?;
+                rows.push(value.as_deref().map(|value| inside(&part.steps, value)).transpose()?.flatten());
             }
             Show::WriteTime(id, is_static) => match self.cell(*id, *is_static) {
                 Some(cell) => rows.push(Some(&cell.timestamp.to_be_bytes())),

@@ -143,8 +143,8 @@ impl Wanted {
                     Show::Elements(at) => out.push(row[*at].as_deref()),
                     Show::Inside(part) => {
                         let whole = row[part.column].as_deref();
-                        let value = whole.map(|v| show::inside(&part.steps, v.to_vec())).transpose()?;
-                        out.push(value.flatten().as_deref());
+                        let value = whole.map(|value| show::inside(&part.steps, value)).transpose()?;
+                        out.push(value.flatten());
                     }
                     Show::Ttl(..) | Show::WriteTime(..) | Show::Token => out.push(None),
                 }

@@ -94,3 +94,39 @@ fn a_page_ends_at_its_bytes_and_has_one_row_at_least() {
     });
     server.end_politely();
 }
+
+/// The server reads them when it starts.
+#[test]
+fn the_servers_own_tables_are_read_whatever_is_dead() {
+    let server = Server::with(&[
+        "CREATE KEYSPACE system_auth WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE system_auth.t (k int, c int, v int, PRIMARY KEY (k, c))",
+    ]);
+    server.run(async |session| {
+        session.limit(Guardrail::Tombstones, 10);
+        let rows = ints(100);
+        session.run("DELETE FROM system_auth.t WHERE k = 1 AND c IN ?", &[&rows]).await.expect("deleted");
+        for text in ["SELECT * FROM system_auth.t", "SELECT * FROM system_auth.t WHERE k = 1"] {
+            assert_eq!(session.run(text, &[]).await, Ok(0));
+        }
+    });
+    server.end_politely();
+}
+
+/// Each of them goes through all elements of the map.
+#[test]
+fn many_conditions_on_one_map_are_judged_politely() {
+    let server = Server::with(&["CREATE TABLE t (k int PRIMARY KEY, v int, m map<int, int>)"]);
+    server.run(async |session| {
+        let elements: Vec<[u8; 4]> = (0..2_000u32).map(u32::to_be_bytes).collect();
+        let map = schema::value::encode_map(elements.iter().map(|n| (&n[..], &n[..])));
+        session.run("UPDATE t SET m = ? WHERE k = 1", &[&map]).await.expect("written");
+        let tests: Vec<String> = (0..200).map(|n| format!("m[{n}] = {n}")).collect();
+        let text = format!("UPDATE t SET v = 1 WHERE k = 1 IF {}", tests.join(" AND "));
+        assert_eq!(session.run(&text, &[]).await, Ok(1));
+        assert_eq!(session.run("SELECT k FROM t WHERE v = 1 ALLOW FILTERING", &[]).await, Ok(1));
+        let shown: Vec<String> = (0..200).map(|n| format!("m[{n}]")).collect();
+        assert_eq!(session.run(&format!("SELECT {} FROM t", shown.join(", ")), &[]).await, Ok(1));
+    });
+    server.end_politely();
+}
