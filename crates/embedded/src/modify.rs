@@ -105,12 +105,10 @@ impl Embedded {
     async fn steps(&self, job: Job, times: Times) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
         let cores = self.sharding.shards as usize;
         let (mut steps, mut plain) = (vec![Vec::new(); cores], vec![Vec::new(); cores]);
-        let mut all = Vec::new();
         for (at, part) in job.parts.into_iter().enumerate() {
-            let values = job.request.values.lent(part.places.clone());
             let times = Times { list_us: times.list_us + at as i64, ..times };
             if part.plan().reads_first() {
-                for (token, key) in part.plan().keys(&values)? {
+                for (token, key) in keys(&part, &job.request).await? {
                     let request = job.request.clone();
                     steps[self.owner(token)].push(Step { token, key, parts: vec![part.clone()], request });
                     if lanes::spend(1) {
@@ -118,10 +116,9 @@ impl Embedded {
                     }
                 }
             } else {
-                crate::write::mutations(part.plan(), &values, &job.request.lent(&values), times, &mut all)?;
-                for mutation in all.drain(..) {
+                for mutation in effect(part, &job.request, times).await? {
                     plain[self.owner(mutation.token)].push(mutation);
-                    if lanes::spend(STATEMENT_UNITS) {
+                    if lanes::spend(1) {
                         lanes::yield_now().await;
                     }
                 }
@@ -232,6 +229,30 @@ impl Embedded {
     }
 }
 
+/// The partitions of a statement. An IN may name thousands: a heavy lane makes their keys.
+async fn keys(part: &Part, request: &KeptRequest) -> Result<Vec<(i64, Bytes)>, Error> {
+    if !part.plan().has_in {
+        return part.plan().keys(&request.values.lent(part.places.clone()));
+    }
+    let (part, request) = (part.clone(), request.clone());
+    let keys = async move { part.plan().keys(&request.values.lent(part.places.clone())) };
+    lanes::heavy(lanes::current_group(), keys).await
+}
+
+/// The effect of a statement that need not read, likewise.
+async fn effect(part: Part, request: &KeptRequest, times: Times) -> Result<Vec<Mutation>, Error> {
+    let bind = move |part: &Part, request: &KeptRequest| {
+        let (values, mut all) = (request.values.lent(part.places.clone()), Vec::new());
+        crate::write::mutations(part.plan(), &values, &request.lent(&values), times, &mut all)?;
+        Ok(all)
+    };
+    if !part.plan().has_in {
+        return bind(&part, request);
+    }
+    let request = request.clone();
+    lanes::heavy(lanes::current_group(), async move { bind(&part, &request) }).await
+}
+
 /// The one step of statements with conditions. They are refused at the second partition, before the others are looked at.
 async fn one_step(job: Job) -> Result<Option<Step>, Error> {
     let mut found: Option<(i64, Bytes)> = None;
@@ -242,7 +263,7 @@ async fn one_step(job: Job) -> Result<Option<Step>, Error> {
         if part.plan().def.id != table {
             return Err(Error::Invalid("Batch with conditions cannot span multiple tables".into()));
         }
-        let keys = part.plan().keys(&request.values.lent(part.places.clone()))?;
+        let keys = keys(&part, &request).await?;
         for key in &keys {
             if found.get_or_insert_with(|| key.clone()) != key {
                 return Err(Error::Invalid("Batch with conditions cannot span multiple partitions".into()));

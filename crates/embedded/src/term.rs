@@ -162,7 +162,6 @@ pub(crate) struct Binder {
     table: Arc<str>,
     markers: Vec<Option<ColumnSpec>>,
     counted: Vec<Counted>,
-    terms: u32,
 }
 
 /// A bind marker whose value has elements, and the guardrail that limits how many.
@@ -172,12 +171,11 @@ impl Binder {
     /// A binder for a statement with so many markers.
     pub(crate) fn new(guardrails: Arc<Guardrails>, markers: usize) -> Binder {
         let (keyspace, table) = (Arc::from(""), Arc::from(""));
-        Binder { guardrails, keyspace, table, markers: vec![None; markers], counted: Vec::new(), terms: 0 }
+        Binder { guardrails, keyspace, table, markers: vec![None; markers], counted: Vec::new() }
     }
 
     /// The markers, in order, and those whose values are counted.
     pub(crate) fn finish(self) -> Result<(Columns, Box<[Counted]>), Error> {
-        let _ = lanes::spend(self.terms);
         let known: Option<Vec<ColumnSpec>> = self.markers.into_iter().collect();
         let known = known.ok_or_else(|| Error::Invalid("Bind variables are not allowed here".into()))?;
         Ok((known.into(), self.counted.into()))
@@ -227,7 +225,6 @@ impl Binder {
     }
 
     fn bind_shared(&mut self, name: &Arc<str>, ty: &Arc<CqlType>, term: &ast::Term) -> Result<Bind, Error> {
-        self.terms += 1;
         let input = match term {
             ast::Term::Marker(marker) => {
                 let index = usize::from(marker.index);

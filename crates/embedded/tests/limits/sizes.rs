@@ -78,3 +78,14 @@ fn many_rows_of_one_statement_are_written_politely() {
     });
     server.end_politely();
 }
+
+#[test]
+fn counters_of_many_partitions_are_changed_politely() {
+    let server = Server::with(&["CREATE TABLE n (k int PRIMARY KEY, n counter)"]);
+    server.run(async |session| {
+        let text = "UPDATE n SET n = n + 1 WHERE k IN ?";
+        assert_eq!(session.refused(text, &[&ints(4_000)]).await, "0 rows");
+        assert_eq!(session.run("SELECT n FROM n WHERE n = 1 ALLOW FILTERING", &[]).await, Ok(4_000));
+    });
+    server.end_politely();
+}
