@@ -242,6 +242,8 @@ impl Shard {
     /// segment's worth of records waits for the disk, [`StorageError::WritesRefused`] after a write has failed,
     /// [`StorageError::Closed`] after shutdown. Nothing has been applied then.
     pub fn apply(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+        // Counted here, where nothing can yield: large batches have a way of their own.
+        drop(self.world.spend(mutations.len() as u32));
         let record = self.append(|out| put_mutations(out, &mutations))?;
         let state = &mut *self.state.borrow_mut();
         let before = state.bytes;
