@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::{Request, Value};
+use engine::{AnswerMemory, AnswerRoom, Request, Value};
 
 /// A value's place in the buffer.
 #[derive(Clone, Debug)]
@@ -73,6 +73,7 @@ pub(crate) struct KeptRequest {
     pub(crate) values: Arc<Kept>,
     page_size: Option<u32>,
     page_bytes_max: usize,
+    room: Option<Arc<dyn AnswerRoom>>,
     paging_state: Option<Vec<u8>>,
     pub(crate) timestamp_us: Option<i64>,
     pub(crate) now_s: Option<u32>,
@@ -85,6 +86,7 @@ impl KeptRequest {
             values: Arc::new(values),
             page_size: request.page_size,
             page_bytes_max: request.page_bytes_max,
+            room: request.room.map(AnswerMemory::open),
             paging_state: request.paging_state.map(<[u8]>::to_vec),
             timestamp_us: request.timestamp_us,
             now_s: request.now_s,
@@ -97,6 +99,7 @@ impl KeptRequest {
             values,
             page_size: self.page_size,
             page_bytes_max: self.page_bytes_max,
+            room: self.room.as_ref().map(|room| room as &dyn AnswerMemory),
             paging_state: self.paging_state.as_deref(),
             timestamp_us: self.timestamp_us,
             now_s: self.now_s,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Error, Guardrail, Rows};
+use engine::{AnswerRoom, Error, Guardrail, Rows};
 use schema::TableDef;
 use storage::{PartitionView, Shard, TableId};
 
@@ -65,12 +65,28 @@ pub(crate) struct Chunk {
     pub(crate) bytes_max: usize,
     /// Dead rows and partitions that were gone through for this page, or this part of a scan.
     pub(crate) dead: u64,
+    /// Memory for an answer without pages, and the bytes that it has granted.
+    pub(crate) room: Option<Arc<dyn AnswerRoom>>,
+    granted: usize,
 }
+
+/// Bytes of an answer that are granted at a time. The first of them need no grant, so that short answers cost no accounting.
+const GRANT_BYTES: usize = 64 << 10;
 
 impl Chunk {
     /// Without rows yet, and with room for so many.
     pub(crate) fn new(rows: Rows, left: u32, bytes_max: usize) -> Chunk {
-        Chunk { rows, counted: 0, last: None, of_partition: 0, left, bytes_max, dead: 0 }
+        Chunk {
+            rows,
+            counted: 0,
+            last: None,
+            of_partition: 0,
+            left,
+            bytes_max,
+            dead: 0,
+            room: None,
+            granted: GRANT_BYTES,
+        }
     }
 
     /// Counts dead rows and partitions of a table.
@@ -96,10 +112,22 @@ impl Chunk {
     }
 
     /// Takes no more rows once there are enough bytes.
-    pub(crate) fn bound(&mut self) {
-        if self.rows.cells.len() >= self.bytes_max {
+    ///
+    /// # Errors
+    /// There is no memory for an answer that grows on.
+    pub(crate) fn bound(&mut self) -> Result<(), Error> {
+        let bytes = self.rows.cells.len();
+        if bytes >= self.bytes_max {
             self.left = 0;
         }
+        if bytes > self.granted
+            && let Some(room) = &self.room
+        {
+            let granted = bytes.next_multiple_of(GRANT_BYTES);
+            room.grow(granted as u64)?;
+            self.granted = granted;
+        }
+        Ok(())
     }
 }
 
@@ -301,7 +329,7 @@ pub(crate) fn take(want: &Want, source: &Source<'_>, chunk: &mut Chunk) -> Resul
                 let shown = value.map(|value| inside(&part.steps, value)).transpose()?;
                 chunk.rows.push(shown.flatten());
             }
-            chunk.bound();
+            chunk.bound()?;
         }
         Want::Count(None) => chunk.counted += 1,
         Want::Count(Some(show)) => {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cql::ast::CompareOp;
-use engine::{Error, Execution, Guardrail, Outcome, Request, Value};
+use engine::{
+    AnswerMemory, AnswerRoom, Error, Execution, Guardrail, Outcome, PAGE_BYTES_MAX, Request, Value,
+};
 
 use crate::choice::{Cost, plus, times};
 use crate::kept::{Kept, KeptRequest};
@@ -95,8 +97,10 @@ struct Reading {
     keys: Option<Vec<(i64, Bytes)>>,
     position: Position,
     page: Option<u32>,
-    /// A page ends early at this many bytes of cells, so that an answer fits a frame, and the room that its client has left.
+    /// Bytes of cells at which a page ends early.
     page_bytes_max: usize,
+    /// Memory for an answer without pages.
+    room: Option<Arc<dyn AnswerRoom>>,
     counting: bool,
 }
 
@@ -148,7 +152,8 @@ impl Reading {
             keys,
             position,
             page: if counting { None } else { request.page_size },
-            page_bytes_max: request.page_bytes_max,
+            page_bytes_max: request.page_bytes_max.min(PAGE_BYTES_MAX),
+            room: request.room.map(AnswerMemory::open),
             counting,
         })
     }
@@ -164,6 +169,7 @@ impl Reading {
         let bytes_max = if self.page.is_some() { self.page_bytes_max } else { whole_max };
         guardrails.check(Guardrail::PageRows, self.page.unwrap_or(0).into())?;
         let mut chunk = Chunk::new(rows, page, bytes_max);
+        chunk.room = self.room.take().filter(|_| self.page.is_none());
         let next = match self.keys.take() {
             Some(keys) => self.by_keys(&engine, keys, &mut chunk).await?,
             None if self.scan.tokens.is_empty() => None,

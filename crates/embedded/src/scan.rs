@@ -96,7 +96,7 @@ impl Scan {
                 chunk.rows.cells.extend_from_slice(&source.stretch.cells[from..piece.end]);
                 chunk.rows.count += piece.rows;
                 chunk.left -= piece.rows;
-                chunk.bound();
+                chunk.bound()?;
                 reached = Position::after(piece.token, piece.key);
                 continue;
             }

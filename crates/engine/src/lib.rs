@@ -47,8 +47,29 @@ pub enum Value<'a> {
 /// The most bytes of a page, where the caller does not want fewer.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
 
+/// Gives memory to answers without pages.
+pub trait AnswerMemory {
+    /// Memory for one answer. Called for reads that may have many rows only, so that short ones cost nothing.
+    fn open(&self) -> Arc<dyn AnswerRoom>;
+}
+
+impl AnswerMemory for Arc<dyn AnswerRoom> {
+    fn open(&self) -> Arc<dyn AnswerRoom> {
+        self.clone()
+    }
+}
+
+/// Memory for one answer, granted as the answer grows.
+pub trait AnswerRoom: std::fmt::Debug + Send + Sync {
+    /// Grants that the answer has `bytes` bytes in all.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`]: there is no room for so many.
+    fn grow(&self, bytes: u64) -> Result<(), Error>;
+}
+
 /// What comes with a statement beside its text.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The values of the bind markers, in their order. Named values are put into order by the caller.
     pub values: &'a [Value<'a>],
@@ -56,6 +77,8 @@ pub struct Request<'a> {
     pub page_size: Option<u32>,
     /// Bytes of cells after which a page ends, however many rows it has; a page has one row at least. Not for answers without pages.
     pub page_bytes_max: usize,
+    /// Memory for an answer without pages; `None` grants it all.
+    pub room: Option<&'a dyn AnswerMemory>,
     /// Where the last page ended: what [`Rows::paging_state`] gave.
     pub paging_state: Option<&'a [u8]>,
     /// The write time, microseconds since 1970, unless the statement says `USING TIMESTAMP`.
@@ -70,6 +93,7 @@ impl Request<'_> {
         values: &[],
         page_size: None,
         page_bytes_max: PAGE_BYTES_MAX,
+        room: None,
         paging_state: None,
         timestamp_us: None,
         now_s: None,

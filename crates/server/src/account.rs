@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use engine::{AnswerRoom, Error};
+
 /// An account of bytes with a limit.
 #[derive(Debug)]
 pub(crate) struct Account {
@@ -71,6 +73,13 @@ impl Account {
         Ok(Charge { account: self.clone(), bytes })
     }
 
+    /// Changes the bytes of a charge of this account and those above.
+    fn recharge(self: &Arc<Self>, from: u64, to: u64) -> Result<(), Full> {
+        // The difference becomes a part of the charge that is there.
+        std::mem::forget(self.charge(to.saturating_sub(from))?);
+        Ok(())
+    }
+
     /// Bytes charged now.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Relaxed)
@@ -83,6 +92,35 @@ impl Account {
 
     fn give_back(&self, bytes: u64) {
         self.used_bytes.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// The charge for an answer that grows.
+#[derive(Debug)]
+pub(crate) struct AnswerCharge {
+    account: Arc<Account>,
+    bytes: AtomicU64,
+}
+
+impl AnswerCharge {
+    /// A charge of nothing yet.
+    pub(crate) fn new(account: Arc<Account>) -> AnswerCharge {
+        AnswerCharge { account, bytes: AtomicU64::new(0) }
+    }
+}
+
+impl AnswerRoom for AnswerCharge {
+    fn grow(&self, bytes: u64) -> Result<(), Error> {
+        let before = self.bytes.load(Relaxed);
+        self.account.recharge(before, bytes).map_err(|full| Error::Overloaded(full.to_string()))?;
+        self.bytes.store(bytes.max(before), Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for AnswerCharge {
+    fn drop(&mut self) {
+        drop(Charge { account: self.account.clone(), bytes: self.bytes.load(Relaxed) });
     }
 }
 
@@ -99,6 +137,18 @@ impl Drop for Charge {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_is_charged_as_it_grows_and_given_back_as_a_whole() {
+        let account = Account::new("requests", 100, None);
+        let answer = AnswerCharge::new(account.clone());
+        assert!(answer.grow(60).is_ok() && answer.grow(90).is_ok());
+        assert_eq!(account.used_bytes(), 90);
+        assert!(matches!(answer.grow(101), Err(Error::Overloaded(_))));
+        assert_eq!(account.used_bytes(), 90, "what it has stays charged");
+        drop(answer);
+        assert_eq!(account.used_bytes(), 0);
+    }
 
     #[test]
     fn a_charge_counts_in_every_account_above_or_in_none() {

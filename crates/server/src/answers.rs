@@ -5,16 +5,19 @@
 //!
 //! Reads that take a while are not polled while the client does not read its answers ([`Gated`]), and the fewer bytes are left for
 //! a connection's answers, the smaller are the pages that it gets ([`Session::page_bytes`]). So a client that asks for much and reads
-//! nothing holds at most about [`ANSWER_BYTES_MAX`] and a small page for each request in flight.
+//! nothing holds at most about [`ANSWER_BYTES_MAX`] and a small page for each request in flight. An answer without pages is charged to the
+//! account of the connection's requests as it grows.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use engine::PAGE_BYTES_MAX;
+use engine::{AnswerMemory, AnswerRoom, PAGE_BYTES_MAX};
 use wire::{Direction, Encoder};
 
+use crate::account::AnswerCharge;
 use crate::reply::{self, RowsPlan};
 use crate::request::Later;
 use crate::session::Session;
@@ -76,6 +79,12 @@ impl Session {
     pub(crate) fn wake_gated(&self) {
         let waiting = std::mem::take(&mut *self.gated.borrow_mut());
         waiting.into_iter().for_each(std::task::Waker::wake);
+    }
+}
+
+impl AnswerMemory for Session {
+    fn open(&self) -> Arc<dyn AnswerRoom> {
+        Arc::new(AnswerCharge::new(self.account.borrow().clone()))
     }
 }
 

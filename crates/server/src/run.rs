@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{Error, Execution, Outcome};
+use engine::{AnswerMemory, Error, Execution, Outcome};
 use wire::{Failure, Request};
 use workload::{Effective, Refused};
 
@@ -94,6 +94,8 @@ impl Session {
             }
         }
         let page_bytes = self.page_bytes();
+        let is_whole_read =
+            statement.kind == Kind::Read && call.params.page_size.is_none_or(|rows| rows <= 0);
         let wait = match &statement.work {
             Work::Use(keyspace) => {
                 let failed = !self.use_keyspace(stream, keyspace);
@@ -106,7 +108,7 @@ impl Session {
                 return Some(self.answer_call(call, admitted, result));
             }
             Work::Access => Wait::For(self.execute_access(statement.tree.clone())),
-            Work::Engine(_) => match self.execute(call, page_bytes) {
+            Work::Engine(_) => match self.execute(call, page_bytes, is_whole_read.then_some(&**self)) {
                 Ok(Execution::Ready(Ok(Outcome::SchemaChange(change)))) => {
                     Wait::For(Box::pin(std::future::ready(Ok(Outcome::SchemaChange(change)))))
                 }
@@ -150,7 +152,12 @@ impl Session {
     }
 
     /// Lets the engine begin. A plan that went stale just now is bound anew, once.
-    fn execute(&self, call: &Call<'_>, page_bytes_max: usize) -> Result<Execution, Failure> {
+    fn execute(
+        &self,
+        call: &Call<'_>,
+        page_bytes_max: usize,
+        room: Option<&dyn AnswerMemory>,
+    ) -> Result<Execution, Failure> {
         let params = call.params;
         let values =
             bound_values(call.statement, params).map_err(|error| self.engine_failure(call, error))?;
@@ -158,6 +165,7 @@ impl Session {
             values: &values,
             page_size: params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0),
             page_bytes_max,
+            room,
             paging_state: params.paging_state,
             timestamp_us: params.timestamp,
             now_s: params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),
