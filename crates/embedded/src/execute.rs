@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use cql::ast::Statement;
 use engine::scan::{TableSnapshot, TableStatistics};
 use engine::{
-    Acks, BatchKind, Engine, Error, Execution, Measure, Outcome, Plan, Registry, Request, Schema,
+    Acks, BatchKind, Engine, Error, Execution, Measure, Outcome, Plan, Prepared, Registry, Request, Schema,
     SchemaChange, Value,
 };
 use storage::TableId;
@@ -27,6 +27,10 @@ impl Acks for OwnAcks {
 impl Engine for Embedded {
     fn prepare(&self, statement: Rc<Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
         Ok(Rc::new(self.plan(&statement, keyspace)?))
+    }
+
+    fn prepare_long(&self, statement: Statement, keyspace: Option<&str>) -> Prepared {
+        self.plan_long(statement, keyspace)
     }
 
     fn execute(&self, plan: &Rc<dyn Plan>, request: &Request<'_>) -> Execution {

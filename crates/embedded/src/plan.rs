@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql::ast::{self, Statement};
-use engine::{Action, BatchKind, Columns, Error, Guardrail, Plan, Target};
+use engine::{Action, BatchKind, Columns, Error, Guardrail, Guardrails, Plan, Prepared, Schema, Target};
 use schema::TableDef;
 use uuid::Uuid;
 
@@ -41,6 +41,8 @@ pub(crate) struct EmbeddedPlan {
     key_binds: Vec<u16>,
     targets: Vec<Target>,
     bound_to: BoundTo,
+    /// Terms that were bound.
+    terms: u32,
 }
 
 impl Plan for EmbeddedPlan {
@@ -120,125 +122,272 @@ fn relations(statement: &Statement) -> usize {
     }
 }
 
+/// A statement about data that has been bound, before it becomes a plan of one core.
+pub(crate) struct Bound {
+    kind: BoundKind,
+    key_binds: Vec<u16>,
+    binder: Binder,
+    targets: Vec<Target>,
+    tables: Vec<Arc<TableDef>>,
+}
+
+/// What a bound statement does, in forms that travel between threads.
+enum BoundKind {
+    Select(Arc<SelectPlan>),
+    Write(Arc<[WritePlan]>),
+}
+
+/// The definitions that names are looked up in.
+pub(crate) trait Definitions {
+    /// The server's own table of that name.
+    fn own(&self, keyspace: &str, table: &str) -> Option<Arc<TableDef>>;
+    /// Whether the server has tables of its own in a keyspace.
+    fn has_own(&self, keyspace: &str) -> bool;
+    /// The tables that clients made.
+    fn schema(&self) -> Arc<Schema>;
+}
+
+impl Definitions for Embedded {
+    fn own(&self, keyspace: &str, table: &str) -> Option<Arc<TableDef>> {
+        self.registry.get(keyspace, table).map(|table| table.def)
+    }
+
+    fn has_own(&self, keyspace: &str) -> bool {
+        self.registry.all().iter().any(|table| table.def.keyspace == keyspace)
+    }
+
+    fn schema(&self) -> Arc<Schema> {
+        self.current.schema()
+    }
+}
+
+/// The definitions of one moment, for a heavy lane.
+pub(crate) struct Snapshot {
+    own: HashMap<(String, String), Arc<TableDef>>,
+    schema: Arc<Schema>,
+}
+
+impl Definitions for Snapshot {
+    fn own(&self, keyspace: &str, table: &str) -> Option<Arc<TableDef>> {
+        self.own.get(&(keyspace.to_owned(), table.to_owned())).cloned()
+    }
+
+    fn has_own(&self, keyspace: &str) -> bool {
+        self.own.keys().any(|(own, _)| own == keyspace)
+    }
+
+    fn schema(&self) -> Arc<Schema> {
+        self.schema.clone()
+    }
+}
+
+/// Binds a SELECT, an INSERT, an UPDATE, a DELETE or a BATCH. Work grows with the statement.
+pub(crate) fn bind(
+    definitions: &dyn Definitions,
+    guardrails: Arc<Guardrails>,
+    statement: &Statement,
+    used: Option<&str>,
+) -> Result<Bound, Error> {
+    let mut binding = Binding {
+        binder: Binder::new(guardrails, statement.bind_marker_count()),
+        targets: Vec::with_capacity(1),
+        named: HashSet::new(),
+        tables: Vec::new(),
+        names: HashMap::new(),
+    };
+    let (kind, key_binds) = match statement {
+        Statement::Select(asked) => {
+            binding.binder.check(Guardrail::StatementRelations, relations(statement))?;
+            let (def, is_virtual) = readable(definitions, &asked.from, used)?;
+            binding.binder.about(&def.keyspace, &def.name);
+            binding.target(&def, Action::Select);
+            if !is_virtual {
+                binding.bound_to(&def);
+            }
+            let plan = select(&Names::of(def), asked, &mut binding.binder, is_virtual)?;
+            let markers = write::key_markers(&plan.restrictions);
+            (BoundKind::Select(Arc::new(plan)), markers)
+        }
+        Statement::Batch(batch) => {
+            binding.binder.check(Guardrail::BatchStatements, batch.statements.len())?;
+            let plans = batch.statements.iter().map(|s| write_plan(definitions, s, used, &mut binding));
+            let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
+            write::timestamp_of_all(&mut plans, &batch.using, &mut binding.binder)?;
+            let kind = match batch.kind {
+                ast::BatchKind::Logged => BatchKind::Logged,
+                ast::BatchKind::Unlogged => BatchKind::Unlogged,
+                ast::BatchKind::Counter => BatchKind::Counter,
+            };
+            check_kind(kind, plans.iter())?;
+            (BoundKind::Write(plans.into()), Vec::new())
+        }
+        write => {
+            let plan = write_plan(definitions, write, used, &mut binding)?;
+            let markers = plan.key_markers();
+            (BoundKind::Write(Arc::from([plan])), markers)
+        }
+    };
+    let Binding { binder, targets, tables, .. } = binding;
+    let _ = lanes::spend(binder.terms());
+    Ok(Bound { kind, key_binds, binder, targets, tables })
+}
+
+fn write_plan(
+    definitions: &dyn Definitions,
+    statement: &Statement,
+    used: Option<&str>,
+    binding: &mut Binding,
+) -> Result<WritePlan, Error> {
+    let name = match statement {
+        Statement::Insert(s) => &s.table,
+        Statement::Update(s) => &s.table,
+        Statement::Delete(s) => &s.table,
+        _ => {
+            return Err(Error::Invalid("A batch can hold INSERT, UPDATE and DELETE statements only".into()));
+        }
+    };
+    binding.binder.check(Guardrail::StatementRelations, relations(statement))?;
+    let def = writable(definitions, name, used)?;
+    binding.binder.about(&def.keyspace, &def.name);
+    binding.target(&def, Action::Modify);
+    binding.bound_to(&def);
+    let names = binding.names(def);
+    let plan = match statement {
+        Statement::Insert(s) => write::insert(&names, s, &mut binding.binder),
+        Statement::Update(s) => write::update(&names, s, &mut binding.binder),
+        Statement::Delete(s) => write::delete(&names, s, &mut binding.binder),
+        _ => unreachable!("the name was taken from one of these"),
+    }?;
+    if plan.is_conditional() {
+        // A condition that does not hold is answered with what is stored.
+        binding.target(&plan.def, Action::Select);
+    }
+    Ok(plan)
+}
+
+fn writable(
+    definitions: &dyn Definitions,
+    name: &ast::TableName,
+    used: Option<&str>,
+) -> Result<Arc<TableDef>, Error> {
+    let (def, is_virtual) = readable(definitions, name, used)?;
+    match is_virtual {
+        true => Err(Error::Invalid(format!(
+            "{}.{} is made by the server and cannot be written",
+            def.keyspace, def.name
+        ))),
+        false => Ok(def),
+    }
+}
+
+/// The table of that name, and whether it is virtual.
+fn readable(
+    definitions: &dyn Definitions,
+    name: &ast::TableName,
+    used: Option<&str>,
+) -> Result<(Arc<TableDef>, bool), Error> {
+    let keyspace = keyspace_of(name, used)?;
+    // The server's own tables first: nobody's table stands before them.
+    if let Some(def) = definitions.own(&keyspace, &name.name) {
+        return Ok((def, true));
+    }
+    let schema = definitions.schema();
+    if let Some(def) = schema.table(&keyspace, &name.name) {
+        return Ok((def.clone(), false));
+    }
+    let known = schema.keyspaces.contains_key(&keyspace) || definitions.has_own(&keyspace);
+    Err(if known { no_table(&keyspace, &name.name) } else { no_keyspace(&keyspace) })
+}
+
 impl Embedded {
     /// Binds a statement to the schema of this core.
     pub(crate) fn plan(&self, statement: &Rc<Statement>, used: Option<&str>) -> Result<EmbeddedPlan, Error> {
-        let guardrails = self.registry.guardrails().clone();
-        let mut binding = Binding {
-            binder: Binder::new(guardrails, statement.bind_marker_count()),
-            targets: Vec::with_capacity(1),
-            named: HashSet::new(),
-            tables: Vec::new(),
-            names: HashMap::new(),
-        };
-        let (kind, key_binds) = match &**statement {
-            Statement::Select(asked) => {
-                binding.binder.check(Guardrail::StatementRelations, relations(statement))?;
-                let (def, is_virtual) = self.readable(&asked.from, used)?;
-                binding.binder.about(&def.keyspace, &def.name);
-                binding.target(&def, Action::Select);
-                if !is_virtual {
-                    binding.bound_to(&def);
-                }
-                let plan = select(&Names::of(def), asked, &mut binding.binder, is_virtual)?;
-                let markers = write::key_markers(&plan.restrictions);
-                (Kind::Select(Arc::new(plan)), markers)
-            }
-            Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
-                let plan = self.write_plan(statement, used, &mut binding)?;
-                let markers = plan.key_markers();
-                (Kind::Write(Arc::from([plan])), markers)
-            }
-            Statement::Batch(batch) => {
-                binding.binder.check(Guardrail::BatchStatements, batch.statements.len())?;
-                let plans = batch.statements.iter().map(|s| self.write_plan(s, used, &mut binding));
-                let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
-                write::timestamp_of_all(&mut plans, &batch.using, &mut binding.binder)?;
-                let kind = match batch.kind {
-                    ast::BatchKind::Logged => BatchKind::Logged,
-                    ast::BatchKind::Unlogged => BatchKind::Unlogged,
-                    ast::BatchKind::Counter => BatchKind::Counter,
-                };
-                check_kind(kind, plans.iter())?;
-                (Kind::Write(plans.into()), Vec::new())
-            }
+        if is_about_data(statement) {
+            let guardrails = self.registry.guardrails().clone();
+            return self.plan_of(bind(self, guardrails, statement, used)?);
+        }
+        let (kind, target, tables) = match &**statement {
             Statement::Truncate(name) => {
-                let def = self.writable(name, used)?;
-                binding.target(&def, Action::Modify);
-                binding.bound_to(&def);
-                (Kind::Truncate(def), Vec::new())
+                let def = writable(self, name, used)?;
+                (Kind::Truncate(def.clone()), target(&def, Action::Modify), vec![def])
             }
             _ => {
-                binding.targets.push(define_target(statement, used)?);
-                (Kind::Define(statement.clone(), used.map(str::to_owned)), Vec::new())
+                let target = define_target(statement, used)?;
+                (Kind::Define(statement.clone(), used.map(str::to_owned)), target, Vec::new())
             }
         };
-        let Binding { binder, targets, tables, .. } = binding;
-        let (binds, counted) = binder.finish()?;
+        let guardrails = self.registry.guardrails().clone();
+        let (binds, counted) = Binder::new(guardrails, statement.bind_marker_count()).finish()?;
         let bound_to = BoundTo::new(self.current.clone(), tables);
-        Ok(EmbeddedPlan { kind, binds, counted, key_binds, targets, bound_to })
+        let targets = vec![target];
+        Ok(EmbeddedPlan { kind, binds, counted, key_binds: Vec::new(), targets, bound_to, terms: 0 })
     }
 
-    fn write_plan(
-        &self,
-        statement: &Statement,
-        used: Option<&str>,
-        binding: &mut Binding,
-    ) -> Result<WritePlan, Error> {
-        let name = match statement {
-            Statement::Insert(s) => &s.table,
-            Statement::Update(s) => &s.table,
-            Statement::Delete(s) => &s.table,
-            _ => {
-                return Err(Error::Invalid(
-                    "A batch can hold INSERT, UPDATE and DELETE statements only".into(),
-                ));
-            }
+    /// Makes a plan of this core of a bound statement.
+    fn plan_of(&self, bound: Bound) -> Result<EmbeddedPlan, Error> {
+        let Bound { kind, key_binds, binder, targets, tables } = bound;
+        let terms = binder.terms();
+        let (binds, counted) = binder.finish()?;
+        let kind = match kind {
+            BoundKind::Select(plan) => Kind::Select(plan),
+            BoundKind::Write(plans) => Kind::Write(plans),
         };
-        binding.binder.check(Guardrail::StatementRelations, relations(statement))?;
-        let def = self.writable(name, used)?;
-        binding.binder.about(&def.keyspace, &def.name);
-        binding.target(&def, Action::Modify);
-        binding.bound_to(&def);
-        let names = binding.names(def);
-        let plan = match statement {
-            Statement::Insert(s) => write::insert(&names, s, &mut binding.binder),
-            Statement::Update(s) => write::update(&names, s, &mut binding.binder),
-            Statement::Delete(s) => write::delete(&names, s, &mut binding.binder),
-            _ => unreachable!("the name was taken from one of these"),
-        }?;
-        if plan.is_conditional() {
-            // A condition that does not hold is answered with what is stored.
-            binding.target(&plan.def, Action::Select);
-        }
-        Ok(plan)
+        let bound_to = BoundTo::new(self.current.clone(), tables);
+        Ok(EmbeddedPlan { kind, binds, counted, key_binds, targets, bound_to, terms })
     }
 
-    fn writable(&self, name: &ast::TableName, used: Option<&str>) -> Result<Arc<TableDef>, Error> {
-        let (def, is_virtual) = self.readable(name, used)?;
-        match is_virtual {
-            true => Err(Error::Invalid(format!(
-                "{}.{} is made by the server and cannot be written",
-                def.keyspace, def.name
-            ))),
-            false => Ok(def),
+    /// Binds a long statement on a heavy lane, to the schema of this moment. A change of the schema meanwhile makes the plan stale.
+    pub(crate) fn plan_long(&self, statement: Statement, used: Option<&str>) -> Prepared {
+        if !is_about_data(&statement) {
+            let statement = Rc::new(statement);
+            let plan = self.plan(&statement, used).map(|plan| Rc::new(plan) as Rc<dyn Plan>);
+            return Box::pin(std::future::ready((statement, plan)));
         }
+        let own = self.registry.all().into_iter();
+        let own =
+            own.map(|table| ((table.def.keyspace.clone(), table.def.name.clone()), table.def)).collect();
+        let definitions = Snapshot { own, schema: self.current.schema() };
+        let (guardrails, used) = (self.registry.guardrails().clone(), used.map(str::to_owned));
+        let engine = self.rc();
+        Box::pin(async move {
+            let bind = async move {
+                let bound = bind(&definitions, guardrails, &statement, used.as_deref());
+                (statement, bound)
+            };
+            let (statement, bound) = lanes::heavy(lanes::current_group(), bind).await;
+            let plan =
+                bound.and_then(|bound| engine.plan_of(bound)).map(|plan| Rc::new(plan) as Rc<dyn Plan>);
+            (Rc::new(statement), plan)
+        })
     }
+}
 
-    /// The table of that name, and whether it is virtual.
-    fn readable(&self, name: &ast::TableName, used: Option<&str>) -> Result<(Arc<TableDef>, bool), Error> {
-        let keyspace = keyspace_of(name, used)?;
-        // The server's own tables first: nobody's table stands before them.
-        if let Some(table) = self.registry.get(&keyspace, &name.name) {
-            return Ok((table.def, true));
+fn is_about_data(statement: &Statement) -> bool {
+    matches!(
+        statement,
+        Statement::Select(_)
+            | Statement::Insert(_)
+            | Statement::Update(_)
+            | Statement::Delete(_)
+            | Statement::Batch(_)
+    )
+}
+
+/// Plans of more terms than this are freed on a heavy lane: freeing them takes longer than a fast lane may be held up.
+const TERMS_FREED_HERE: u32 = 500;
+
+impl Drop for EmbeddedPlan {
+    fn drop(&mut self) {
+        if self.terms <= TERMS_FREED_HERE || !lanes::on_lane() {
+            return;
         }
-        let schema = self.current.schema();
-        if let Some(def) = schema.table(&keyspace, &name.name) {
-            return Ok((def.clone(), false));
+        let kind = std::mem::replace(&mut self.kind, Kind::Write(Arc::from([])));
+        let group = lanes::current_group();
+        match kind {
+            Kind::Select(plan) => lanes::heavy(group, async move { drop(plan) }).detach(),
+            Kind::Write(plans) => lanes::heavy(group, async move { drop(plans) }).detach(),
+            Kind::Truncate(_) | Kind::Define(..) => {}
         }
-        let known = schema.keyspaces.contains_key(&keyspace)
-            || self.registry.all().iter().any(|table| table.def.keyspace == keyspace);
-        Err(if known { no_table(&keyspace, &name.name) } else { no_keyspace(&keyspace) })
     }
 }
 

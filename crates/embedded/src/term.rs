@@ -162,6 +162,7 @@ pub(crate) struct Binder {
     table: Arc<str>,
     markers: Vec<Option<ColumnSpec>>,
     counted: Vec<Counted>,
+    terms: u32,
 }
 
 /// A bind marker whose value has elements, and the guardrail that limits how many.
@@ -171,7 +172,12 @@ impl Binder {
     /// A binder for a statement with so many markers.
     pub(crate) fn new(guardrails: Arc<Guardrails>, markers: usize) -> Binder {
         let (keyspace, table) = (Arc::from(""), Arc::from(""));
-        Binder { guardrails, keyspace, table, markers: vec![None; markers], counted: Vec::new() }
+        Binder { guardrails, keyspace, table, markers: vec![None; markers], counted: Vec::new(), terms: 0 }
+    }
+
+    /// The terms bound so far.
+    pub(crate) fn terms(&self) -> u32 {
+        self.terms
     }
 
     /// The markers, in order, and those whose values are counted.
@@ -225,6 +231,7 @@ impl Binder {
     }
 
     fn bind_shared(&mut self, name: &Arc<str>, ty: &Arc<CqlType>, term: &ast::Term) -> Result<Bind, Error> {
+        self.terms += 1;
         let input = match term {
             ast::Term::Marker(marker) => {
                 let index = usize::from(marker.index);

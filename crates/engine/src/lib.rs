@@ -184,12 +184,22 @@ pub enum BatchKind {
     Counter,
 }
 
+/// A statement that is being bound, with its plan.
+pub type Prepared = Pin<Box<dyn Future<Output = (Rc<cql::Statement>, Result<Rc<dyn Plan>, Error>)>>>;
+
 /// An engine, on one core. Work is done in the group of the calling task.
 pub trait Engine {
     /// Binds a statement to the schema. `keyspace` is the session's, for names without one.
     /// Handles SELECT, INSERT, UPDATE, DELETE, BATCH, TRUNCATE, and the definition of keyspaces, tables and types;
     /// anything else is [`Error::Invalid`].
     fn prepare(&self, statement: Rc<cql::Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error>;
+
+    /// As [`Engine::prepare`], for a statement so long that binding it would hold up the fast lane. Gives the statement back too.
+    fn prepare_long(&self, statement: cql::Statement, keyspace: Option<&str>) -> Prepared {
+        let statement = Rc::new(statement);
+        let plan = self.prepare(statement.clone(), keyspace);
+        Box::pin(std::future::ready((statement, plan)))
+    }
 
     /// Runs a plan that this engine made.
     fn execute(&self, plan: &Rc<dyn Plan>, request: &Request<'_>) -> Execution;

@@ -6,11 +6,12 @@ use std::time::Duration;
 use engine::{BatchKind, Error, Execution, Guardrail, Plan, Value};
 use wire::{Batch, BatchEntry, Envelope, Failure, Request};
 
+use crate::long::INLINE_TEXT_BYTES;
 use crate::reply::{self, Wish};
 use crate::request::{Admitted, Done, Due, Times, Wait, detached, unprepared};
 use crate::session::Session;
 use crate::slots::NoSlot;
-use crate::statement::{Kind, Parsed, Statement, Timeout, Work};
+use crate::statement::{Bound, Kind, Parsed, Statement, Timeout, Work};
 use crate::values::{BoundValues, check_count, value};
 
 /// Work units of one statement of a batch: looking it up, its rights and its values.
@@ -41,7 +42,8 @@ impl Session {
         let mut parts = Parts::default();
         for entry in batch.iter() {
             lanes::spend(STATEMENT_UNITS);
-            if let Err(failure) = self.add_part(&mut parts, batch, entry, None) {
+            let statement = self.part(batch, entry.statement, None);
+            if let Err(failure) = statement.and_then(|part| self.add_part(&mut parts, batch, entry, &part)) {
                 return Some(self.refuse_batch(envelope, admitted, &failure));
             }
         }
@@ -71,7 +73,18 @@ impl Session {
         let mut parts = Parts::default();
         texts.resize_with(batch.len(), || None);
         for (entry, parsed) in batch.iter().zip(texts) {
-            if let Err(failure) = self.add_part(&mut parts, &batch, entry, parsed) {
+            let bound = match (entry.statement, parsed) {
+                (wire::Statement::Text(text), Some(parsed)) => {
+                    let keyspace = self.keyspace_of(batch.params.keyspace);
+                    match text.len() > INLINE_TEXT_BYTES {
+                        true => self.bind_long(keyspace.as_ref(), parsed).await.map(Some),
+                        false => self.bind_parsed(keyspace.as_ref(), parsed).map(Some),
+                    }
+                }
+                _ => Ok(None),
+            };
+            let statement = bound.and_then(|bound| self.part(&batch, entry.statement, bound));
+            if let Err(failure) = statement.and_then(|part| self.add_part(&mut parts, &batch, entry, &part)) {
                 return Some(self.refuse_batch(envelope, admitted, &failure));
             }
             if lanes::spend(STATEMENT_UNITS) {
@@ -96,33 +109,43 @@ impl Session {
         Done { effective: admitted.effective, kind: Kind::Batch, failed: true }
     }
 
+    /// The statement of a part of a batch.
+    fn part(
+        &self,
+        batch: &Batch<'_>,
+        statement: wire::Statement<'_>,
+        bound: Option<Bound>,
+    ) -> Result<Rc<Statement>, Failure> {
+        match statement {
+            wire::Statement::Text(text) => {
+                self.statement(text, self.keyspace_of(batch.params.keyspace).as_ref(), bound)
+            }
+            wire::Statement::Prepared(id) => {
+                let found = self.core.plans.prepared(id).ok_or_else(|| unprepared(id))?;
+                let current = self.core.current(found);
+                let consistency = batch.params.consistency;
+                current.map_err(|error| reply::failure(error, Kind::Batch, consistency, Some(id)))
+            }
+        }
+    }
+
     /// Adds a statement with its values to those of a batch.
     fn add_part<'a>(
         &self,
         parts: &mut Parts<'a>,
         batch: &Batch<'_>,
         entry: BatchEntry<'a>,
-        parsed: Option<Parsed>,
+        statement: &Statement,
     ) -> Result<(), Failure> {
         let consistency = batch.params.consistency;
         let refused = |error: Error| reply::failure(error, Kind::Batch, consistency, None);
-        let statement = match entry.statement {
-            wire::Statement::Text(text) => {
-                self.statement(text, self.keyspace_of(batch.params.keyspace).as_ref(), parsed)?
-            }
-            wire::Statement::Prepared(id) => {
-                let found = self.core.plans.prepared(id).ok_or_else(|| unprepared(id))?;
-                let current = self.core.current(found);
-                current.map_err(|error| reply::failure(error, Kind::Batch, consistency, Some(id)))?
-            }
-        };
         if statement.timeout != Timeout::Unsaid || statement.level.is_some() {
             return Err(refused(Error::Invalid(OF_THE_WHOLE.to_owned())));
         }
-        self.authorize(&statement).map_err(refused)?;
-        self.audit_begin(&statement);
+        self.authorize(statement).map_err(refused)?;
+        self.audit_begin(statement);
         check_count(statement.binds().len(), entry.values.len()).map_err(refused)?;
-        parts.plans.push(write_plan(&statement).map_err(refused)?);
+        parts.plans.push(write_plan(statement).map_err(refused)?);
         parts.values.extend(entry.values.iter().map(value));
         parts.ends.push(parts.values.len());
         Ok(())

@@ -22,7 +22,7 @@ use crate::long::INLINE_TEXT_BYTES;
 use crate::plans::Plans;
 use crate::server::Server;
 use crate::session::Session;
-use crate::statement::{Parsed, Statement};
+use crate::statement::{Bound, Parsed, Statement};
 
 /// What all cores share. Written at start and at stop; otherwise only read.
 pub(crate) struct Shared {
@@ -137,12 +137,15 @@ impl Core {
             let prepare = move || async move {
                 let (text, parsed) = parse(text).await;
                 let Some(core) = server.here() else { return };
-                let keyspace = keyspace.map(Rc::from);
+                let keyspace: Option<Rc<str>> = keyspace.map(Rc::from);
+                if core.prepared(&text, keyspace.as_ref()).is_some() {
+                    return;
+                }
                 // Its errors are those of the core that asks.
-                if core.prepared(&text, keyspace.as_ref()).is_none()
-                    && let Ok(parsed) = parsed
+                if let Ok(parsed) = parsed
+                    && let Ok(bound) = core.bind(&text, keyspace.as_deref(), parsed).await
                 {
-                    let _ = core.keep(&text, keyspace.as_ref(), parsed, core.role(&role).number);
+                    let _ = core.keep(&text, keyspace.as_ref(), bound, core.role(&role).number);
                 }
             };
             lanes::call(core, prepare).await;
@@ -155,7 +158,20 @@ impl Core {
         self.current(self.plans.prepared(&id)?).ok()
     }
 
-    /// Binds a parsed text and keeps it as a prepared statement.
+    /// Binds a parsed text: a long one on the heavy lane.
+    async fn bind(
+        &self,
+        text: &str,
+        keyspace: Option<&str>,
+        (tree, tokens): (cql::Statement, u32),
+    ) -> Result<Bound, Error> {
+        if text.len() <= INLINE_TEXT_BYTES {
+            return Bound::of(Rc::new(tree), tokens, keyspace, &*self.engine);
+        }
+        Bound::of_long((tree, tokens), keyspace, &*self.engine).await
+    }
+
+    /// Keeps a bound text as a prepared statement.
     ///
     /// # Errors
     /// What is wrong with it, or it takes too much memory.
@@ -163,11 +179,11 @@ impl Core {
         &self,
         text: &str,
         keyspace: Option<&Rc<str>>,
-        parsed: (cql::Statement, u32),
+        bound: Bound,
         role: u32,
     ) -> Result<Rc<Statement>, Error> {
         let id = crate::statement::id(keyspace.map(|k| &**k), text);
-        let mut statement = Statement::of(id, text, keyspace, parsed, &*self.engine)?;
+        let mut statement = Statement::of(id, text, keyspace, bound)?;
         if let Some(old) = self.plans.prepared(&statement.id) {
             // It takes other values than before. Clients that have not prepared it again know the old columns.
             statement.result_changed = old.result_changed || old.result() != statement.result();

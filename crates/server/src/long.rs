@@ -3,19 +3,21 @@
 //!
 //! 1. The connection hands over a frame beyond [`INLINE_BYTES`], or a request finds that it has a long text.
 //! 2. A task of the session assembles the frame on the heavy lane, charges the syntax tree and parses the text there.
-//! 3. Back on the fast lane the request is worked on with its parsed texts. A batch yields between its statements.
+//! 3. Rights on the tables that the text names are checked; then it is bound on the heavy lane.
+//! 4. Back on the fast lane the request is worked on with its bound text. A batch yields between its statements.
 //!
-//! A long request ends with its connection up to step 3.
+//! A long request ends with its connection up to step 2.
 
 use std::rc::Rc;
 
 use wire::{Envelope, Failure, FailureKind, Large, Request, Statement as BatchStatement};
 
 use crate::account::{Account, Charge, Full};
-use crate::request::{Admitted, Times};
+use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
+use crate::request::{Admitted, Times, unprepared_failure};
 use crate::running::Running;
 use crate::session::Session;
-use crate::statement::{Parsed, tree_bytes};
+use crate::statement::{Bound, Parsed, tree_bytes};
 
 /// Bodies up to this, bytes, are decoded on the fast lane: inflating 32 KiB takes about 15 µs.
 pub(crate) const INLINE_BYTES: usize = 32 << 10;
@@ -107,7 +109,14 @@ impl Session {
                     let times = Times { began_ns, ..times };
                     let done = match texts {
                         Texts::Batch(texts) => session.long_batch(&envelope, texts, times, admitted).await,
-                        texts => session.request_parsed(&envelope, times, admitted, Some(texts)),
+                        Texts::None => session.request_bound(&envelope, times, admitted, None),
+                        Texts::One(parsed) => match session.bind_text(&envelope, *parsed).await {
+                            Ok(bound) => session.request_bound(&envelope, times, admitted, Some(bound)),
+                            Err(failure) => {
+                                session.refuse(stream, &failure);
+                                None
+                            }
+                        },
                     };
                     if let Some(done) = done {
                         session.record_envelope(done, times, &envelope, lanes::time::monotonic_ns());
@@ -120,6 +129,22 @@ impl Session {
         };
         let task = lanes::spawn(group, work);
         self.reads.borrow_mut().keep(key, task, running);
+    }
+}
+
+impl Session {
+    /// Binds the parsed text of a QUERY or a PREPARE.
+    async fn bind_text(&self, envelope: &Envelope, parsed: Parsed) -> Result<Bound, Failure> {
+        let keyspace = match envelope.request() {
+            Ok(Request::Query(query)) => self.keyspace_of(query.params.keyspace),
+            Ok(Request::Prepare(prepare)) if prepare.text.len() > PREPARED_TEXT_BYTES_MAX => {
+                let (text, bytes) = (prepare.text, prepare.text.len());
+                return Err(unprepared_failure(too_large(text, bytes, PREPARED_TEXT_BYTES_MAX)));
+            }
+            Ok(Request::Prepare(prepare)) => self.keyspace_of(prepare.keyspace),
+            _ => unreachable!("the envelope was read as one of these before"),
+        };
+        self.bind_long(keyspace.as_ref(), parsed).await
     }
 }
 

@@ -18,10 +18,10 @@ use workload::{Effective, InFlight, Refused, Ticket, Watch};
 
 use crate::answers::INLINE_ANSWER_BYTES;
 use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
-use crate::long::{Frame, INLINE_TEXT_BYTES, Texts, is_long, syntax};
+use crate::long::{Frame, INLINE_TEXT_BYTES, is_long, syntax};
 use crate::reply::{self, Wish};
 use crate::session::Session;
-use crate::statement::{Kind, Parsed, Statement, UNPREPARED, Work};
+use crate::statement::{Bound, Kind, Parsed, Statement, UNPREPARED, Work};
 
 /// When a request came and when its work began, ns of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
@@ -103,34 +103,30 @@ impl Session {
         times: Times,
         admitted: Admitted,
     ) -> Option<Done> {
-        self.request_parsed(envelope, times, admitted, None)
+        self.request_bound(envelope, times, admitted, None)
     }
 
-    /// Works on a request whose texts may have been parsed on the heavy lane. Sends those that are long and have not there.
-    pub(crate) fn request_parsed(
+    /// Works on a request whose text may have been bound on the heavy lane. Sends one that is long and has not there.
+    pub(crate) fn request_bound(
         self: &Rc<Self>,
         envelope: &Envelope,
         times: Times,
         admitted: Admitted,
-        texts: Option<Texts>,
+        bound: Option<Bound>,
     ) -> Option<Done> {
         let stream = envelope.stream;
-        let parsed = match texts {
-            Some(Texts::One(parsed)) => Some(*parsed),
-            _ => None,
-        };
         match envelope.request() {
             Ok(Request::Execute(execute)) => self.execute_prepared(envelope, &execute, times, admitted),
             Ok(Request::Query(query)) => {
                 let keyspace = self.keyspace_of(query.params.keyspace);
-                if parsed.is_none()
+                if bound.is_none()
                     && query.text.len() > INLINE_TEXT_BYTES
                     && !self.knows(query.text, keyspace.as_ref())
                 {
                     self.begin_long(Frame::Whole(envelope.clone()), None, times, admitted);
                     return None;
                 }
-                let statement = match self.statement(query.text, keyspace.as_ref(), parsed) {
+                let statement = match self.statement(query.text, keyspace.as_ref(), bound) {
                     Ok(statement) => statement,
                     Err(failure) => {
                         self.refuse(stream, &failure);
@@ -149,12 +145,12 @@ impl Session {
                 None
             }
             Ok(Request::Batch(batch)) => self.batch(envelope, &batch, times, admitted),
-            Ok(Request::Prepare(prepare)) if parsed.is_none() && prepare.text.len() > INLINE_TEXT_BYTES => {
+            Ok(Request::Prepare(prepare)) if bound.is_none() && prepare.text.len() > INLINE_TEXT_BYTES => {
                 self.begin_long(Frame::Whole(envelope.clone()), None, times, admitted);
                 None
             }
             Ok(Request::Prepare(prepare)) => {
-                if let Err(failure) = self.prepare(envelope, &prepare, parsed) {
+                if let Err(failure) = self.prepare(envelope, &prepare, bound) {
                     self.refuse(stream, &failure);
                 }
                 None
@@ -275,14 +271,13 @@ impl Session {
         &self,
         text: &str,
         keyspace: Option<&Rc<str>>,
-        parsed: Option<Parsed>,
+        bound: Option<Bound>,
     ) -> Result<Rc<Statement>, Failure> {
         if let Some(found) = self.core.plans.text(keyspace.map(|k| &**k), text) {
             return Ok(found);
         }
-        let parsed = self.authorized(text, keyspace, parsed)?;
-        let statement = Statement::of(UNPREPARED, text, keyspace, parsed, &*self.core.engine)
-            .map_err(unprepared_failure)?;
+        let bound = bound.map_or_else(|| self.bind(text, keyspace), Ok)?;
+        let statement = Statement::of(UNPREPARED, text, keyspace, bound).map_err(unprepared_failure)?;
         let statement = Rc::new(statement);
         if matches!(statement.work, Work::Engine(_)) && statement.kind != Kind::Other {
             self.core.plans.keep_text(statement.clone(), self.role_number());
@@ -290,18 +285,30 @@ impl Session {
         Ok(statement)
     }
 
-    /// Parses a text, unless that has been done, and checks the rights on the tables that it names.
-    fn authorized(
-        &self,
-        text: &str,
-        keyspace: Option<&Rc<str>>,
-        parsed: Option<Parsed>,
-    ) -> Result<(cql::Statement, u32), Failure> {
-        lanes::spend_bytes(if parsed.is_some() { 0 } else { text.len() });
-        let parsed = parsed.unwrap_or_else(|| cql::parse_counted(text));
+    /// Parses a text, checks the rights on the tables that it names, and binds it.
+    fn bind(&self, text: &str, keyspace: Option<&Rc<str>>) -> Result<Bound, Failure> {
+        let _ = lanes::spend_bytes(text.len());
+        self.bind_parsed(keyspace, cql::parse_counted(text))
+    }
+
+    /// Binds a text that has been parsed and is not long; rights first.
+    pub(crate) fn bind_parsed(&self, keyspace: Option<&Rc<str>>, parsed: Parsed) -> Result<Bound, Failure> {
         let (tree, tokens) = parsed.map_err(syntax)?;
-        self.authorize_tree(&tree, keyspace.map(|k| &**k)).map_err(unprepared_failure)?;
-        Ok((tree, tokens))
+        let keyspace = keyspace.map(|keyspace| &**keyspace);
+        self.authorize_tree(&tree, keyspace).map_err(unprepared_failure)?;
+        Bound::of(Rc::new(tree), tokens, keyspace, &*self.core.engine).map_err(unprepared_failure)
+    }
+
+    /// Binds a long text, which has been parsed, on the heavy lane; rights first.
+    pub(crate) async fn bind_long(
+        &self,
+        keyspace: Option<&Rc<str>>,
+        parsed: Parsed,
+    ) -> Result<Bound, Failure> {
+        let parsed = parsed.map_err(syntax)?;
+        let keyspace = keyspace.map(|keyspace| &**keyspace);
+        self.authorize_tree(&parsed.0, keyspace).map_err(unprepared_failure)?;
+        Bound::of_long(parsed, keyspace, &*self.core.engine).await.map_err(unprepared_failure)
     }
 
     /// Makes a text ready here and on the other cores, so that its id is known on every connection of the client, and answers.
@@ -309,7 +316,7 @@ impl Session {
         self: &Rc<Self>,
         envelope: &Envelope,
         prepare: &Prepare<'_>,
-        parsed: Option<Parsed>,
+        bound: Option<Bound>,
     ) -> Result<(), Failure> {
         let keyspace = self.keyspace_of(prepare.keyspace);
         if prepare.text.len() > PREPARED_TEXT_BYTES_MAX {
@@ -324,8 +331,8 @@ impl Session {
             self.authorize(&statement).map_err(unprepared_failure)?;
             return self.answer_prepared(envelope, &statement);
         }
-        let parsed = self.authorized(prepare.text, keyspace.as_ref(), parsed)?;
-        let kept = self.core.keep(prepare.text, keyspace.as_ref(), parsed, self.role_number());
+        let bound = bound.map_or_else(|| self.bind(prepare.text, keyspace.as_ref()), Ok)?;
+        let kept = self.core.keep(prepare.text, keyspace.as_ref(), bound, self.role_number());
         let statement = kept.map_err(unprepared_failure)?;
         self.authorize(&statement).map_err(unprepared_failure)?;
         if lanes::cores() == 1 {

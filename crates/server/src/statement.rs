@@ -72,6 +72,85 @@ pub(crate) struct Statement {
 /// A text that has been parsed: the tree and the number of its tokens. It may have been parsed on the heavy lane.
 pub(crate) type Parsed = Result<(Tree, u32), cql::SyntaxError>;
 
+/// A parsed statement with what runs it.
+pub(crate) struct Bound {
+    tree: Rc<Tree>,
+    tokens: u32,
+    work: Work,
+}
+
+impl Bound {
+    /// Binds a statement to the schema.
+    ///
+    /// # Errors
+    /// What is wrong with it: [`Error::Invalid`] with its text for what the engine refuses.
+    pub(crate) fn of(
+        tree: Rc<Tree>,
+        tokens: u32,
+        keyspace: Option<&str>,
+        engine: &dyn Engine,
+    ) -> Result<Bound, Error> {
+        let work = match of_server(&tree) {
+            Some(work) => work,
+            None => Work::Engine(engine.prepare(tree.clone(), keyspace)?),
+        };
+        Ok(Bound { tree, tokens, work })
+    }
+
+    /// As [`Bound::of`], for a long statement, which a heavy lane binds.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn of_long(
+        (tree, tokens): (Tree, u32),
+        keyspace: Option<&str>,
+        engine: &dyn Engine,
+    ) -> Result<Bound, Error> {
+        if let Some(work) = of_server(&tree) {
+            return Ok(Bound { tree: Rc::new(tree), tokens, work });
+        }
+        let (tree, plan) = engine.prepare_long(tree, keyspace).await;
+        match plan {
+            Ok(plan) => Ok(Bound { tree, tokens, work: Work::Engine(plan) }),
+            Err(error) => {
+                free(tree, tokens);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The part of this server that runs a statement, unless it is the engine.
+fn of_server(tree: &Tree) -> Option<Work> {
+    match tree {
+        Tree::Describe(_) => Some(Work::Describe),
+        Tree::Use(name) => Some(Work::Use(name.clone())),
+        other if Access::handles(other) => Some(Work::Access),
+        _ => None,
+    }
+}
+
+/// Trees of more tokens than this are freed on a heavy lane: it takes longer than a fast lane may be held up.
+const TOKENS_FREED_HERE: u32 = 1000;
+
+/// Frees a tree that may be long.
+fn free(tree: Rc<Tree>, tokens: u32) {
+    if tokens > TOKENS_FREED_HERE
+        && lanes::on_lane()
+        && let Some(tree) = Rc::into_inner(tree)
+    {
+        lanes::heavy(lanes::current_group(), async move { drop(tree) }).detach();
+    }
+}
+
+impl Drop for Statement {
+    fn drop(&mut self) {
+        if self.tokens > TOKENS_FREED_HERE {
+            free(std::mem::replace(&mut self.tree, Rc::new(Tree::Use(String::new()))), self.tokens);
+        }
+    }
+}
+
 /// Memory of a kept statement beside its text and tokens, bytes: plan, columns and the places in maps.
 const STATEMENT_BYTES: usize = 2 << 10;
 /// Memory of a token in tree and plan, bytes. A term of an IN list took 190 in a release build.
@@ -115,34 +194,21 @@ pub(crate) fn encode(version: Version, columns: &[engine::ColumnSpec]) -> Result
 }
 
 impl Statement {
-    /// Binds a text that has been parsed. `id` is that of a prepared statement, and zeros for others.
+    /// The statement of a text that has been bound. `id` is that of a prepared statement, and zeros for others.
     ///
     /// # Errors
-    /// What is wrong with it: [`Error::Invalid`] with its text for what the engine refuses.
+    /// `USING TIMEOUT` is none.
     pub(crate) fn of(
         id: Id,
         text: &str,
         keyspace: Option<&Rc<str>>,
-        (tree, tokens): (Tree, u32),
-        engine: &dyn Engine,
+        bound: Bound,
     ) -> Result<Statement, Error> {
-        Statement::bind(id, text.into(), keyspace.cloned(), Rc::new(tree), tokens, engine)
+        Statement::made(id, text.into(), keyspace.cloned(), bound)
     }
 
-    fn bind(
-        id: Id,
-        text: Rc<str>,
-        keyspace: Option<Rc<str>>,
-        tree: Rc<Tree>,
-        tokens: u32,
-        engine: &dyn Engine,
-    ) -> Result<Statement, Error> {
-        let work = match &*tree {
-            Tree::Describe(_) => Work::Describe,
-            Tree::Use(name) => Work::Use(name.clone()),
-            other if Access::handles(other) => Work::Access,
-            _ => Work::Engine(engine.prepare(tree.clone(), keyspace.as_deref())?),
-        };
+    fn made(id: Id, text: Rc<str>, keyspace: Option<Rc<str>>, bound: Bound) -> Result<Statement, Error> {
+        let Bound { tree, tokens, work } = bound;
         let (kind, using) = kind_of(&tree);
         let timeout = using.map_or(Ok(Timeout::Unsaid), timeout)?;
         let level = using.and_then(|using| using.service_level.clone());
@@ -177,7 +243,8 @@ impl Statement {
     /// It no longer fits, or [`Error::Stale`] if it now takes other values: then the client must prepare it again.
     pub(crate) fn rebound(&self, engine: &dyn Engine) -> Result<Statement, Error> {
         let (text, keyspace) = (self.text.clone(), self.keyspace.clone());
-        let mut fresh = Statement::bind(self.id, text, keyspace, self.tree.clone(), self.tokens, engine)?;
+        let bound = Bound::of(self.tree.clone(), self.tokens, self.keyspace.as_deref(), engine)?;
+        let mut fresh = Statement::made(self.id, text, keyspace, bound)?;
         if fresh.binds() != self.binds() {
             return Err(Error::Stale);
         }
