@@ -1,8 +1,10 @@
-//! The schema: kept in a table of its own on core 0, a row for each definition, changed there one statement at a time, and
+//! The schema: kept in a table of its own on core 0, a row for each definition, changed there one
+//! statement at a time, and
 //! handed to every core before the statement answers.
 //!
-//! What a statement changes is worked out and serialized on a heavy lane, in the group of the role that asked for it. Version
-//! 0.1.0 kept everything as one JSON value: such a folder opens, and its next change writes the rows.
+//! What a statement changes is worked out and serialized on a heavy lane, in the group of the role
+//! that asked for it. Version 0.1.0 kept everything as one JSON value: such a folder opens, and its
+//! next change writes the rows.
 
 mod rows;
 #[cfg(test)]
@@ -32,7 +34,8 @@ const ROWS_KEY: &[u8] = b"definitions";
 /// The partition in which version 0.1.0 kept everything.
 const WHOLE_KEY: &[u8] = b"schema";
 
-/// Bytes of definitions in one record of the log while everything is written: far below what a record may have.
+/// Bytes of definitions in one record of the log while everything is written: far below what a
+/// record may have.
 const RECORD_BYTES: usize = 1 << 20;
 
 /// A schema as version 0.1.0 kept it.
@@ -210,8 +213,8 @@ impl Embedded {
         written.await.map_err(storage_error)
     }
 
-    /// Writes the rows of a schema that was kept as one value, or not at all. The version comes last, and with it the end of the
-    /// one value: until then a restart reads that.
+    /// Writes the rows of a schema that was kept as one value, or not at all. The version comes
+    /// last, and with it the end of the one value: until then a restart reads that.
     async fn write_rows_of_all(&self) -> Result<(), Error> {
         let now = self.current.schema();
         let all = async move { (rows::edits(&Schema::default(), &now), now.version) };

@@ -1,7 +1,8 @@
-//! The values that key columns are restricted to, and what they come to: every combination of one value for each column.
+//! The values that key columns are restricted to, and what they come to: every combination of one
+//! value for each column.
 //!
-//! A statement of some kilobytes can name 10^8 combinations. So they are counted first, with their bytes, from lengths alone,
-//! and refused before a value is copied ([`Cost`]).
+//! A statement of some kilobytes can name 10^8 combinations. So they are counted first, with their
+//! bytes, from lengths alone, and refused before a value is copied ([`Cost`]).
 
 use std::borrow::Cow;
 
@@ -48,7 +49,8 @@ impl Choice {
         }
     }
 
-    /// How many values there are, and their bytes, as the client says; nothing is checked or copied.
+    /// How many values there are, and their bytes, as the client says; nothing is checked or
+    /// copied.
     fn size(&self, values: &[Value<'_>]) -> (u64, u64) {
         match self {
             Choice::One(bind) => (1, bind.size(values)),
@@ -77,7 +79,8 @@ impl Cost {
         let mut cost = Cost { count: 1, bytes: 0 };
         for choice in choices {
             let (count, bytes) = choice.size(values);
-            // Each combination so far is repeated for each value, and each value for each combination so far.
+            // Each combination so far is repeated for each value, and each value for each
+            // combination so far.
             cost = Cost {
                 count: times(cost.count, count)?,
                 bytes: plus(times(cost.bytes, count)?, times(bytes, cost.count)?)?,
@@ -117,7 +120,8 @@ pub(crate) fn for_each_combination(
         // Counted here, yielded for elsewhere: where there are many, a heavy lane does this.
         let _ = lanes::spend(1);
         f(&parts)?;
-        // As an odometer: the last column goes on; one at its end begins again, and the one before it goes on.
+        // As an odometer: the last column goes on; one at its end begins again, and the one before
+        // it goes on.
         let Some(column) = (0..at.len()).rev().find(|column| at[*column] + 1 < options[*column].len()) else {
             return Ok(());
         };

@@ -99,7 +99,8 @@ impl Conditions {
         }
     }
 
-    /// Whether all of them hold. Yields between tests: each may go through all elements of a collection.
+    /// Whether all of them hold. Yields between tests: each may go through all elements of a
+    /// collection.
     async fn hold(&self, source: &Source<'_>, values: &[Value<'_>]) -> Result<bool, Error> {
         match &self.what {
             What::NotExists => Ok(!self.finds(source)),

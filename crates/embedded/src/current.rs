@@ -1,5 +1,6 @@
-//! The schema as it stands on one core, and whether plans still fit it: each remembers the definitions that it was bound to. So a
-//! change of one table leaves the plans of all others as they are.
+//! The schema as it stands on one core, and whether plans still fit it: each remembers the
+//! definitions that it was bound to. So a change of one table leaves the plans of all others as
+//! they are.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

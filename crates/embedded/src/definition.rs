@@ -134,7 +134,8 @@ pub(crate) fn is_kept(keyspace: &str) -> bool {
     KEPT_KEYSPACES.contains(&keyspace)
 }
 
-/// Checks that clients may make a keyspace of this name: those of the server's own are exempt from limits, and known to tools.
+/// Checks that clients may make a keyspace of this name: those of the server's own are exempt from
+/// limits, and known to tools.
 ///
 /// # Errors
 /// The name is reserved.

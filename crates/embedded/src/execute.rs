@@ -101,7 +101,8 @@ pub(crate) fn own(plan: &Rc<dyn Plan>) -> &EmbeddedPlan {
 }
 
 impl Embedded {
-    /// Checks that the values fit the plan, and how many elements they have, before any of them is looked at closer.
+    /// Checks that the values fit the plan, and how many elements they have, before any of them is
+    /// looked at closer.
     pub(crate) fn check_values(&self, plan: &EmbeddedPlan, values: &[Value<'_>]) -> Result<(), Error> {
         if !plan.is_current() {
             return Err(Error::Stale);

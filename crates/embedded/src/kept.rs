@@ -1,5 +1,6 @@
-//! Bound values that outlive their request: they wait for another core, for a heavy lane, or for a later task poll.
-//! All are in one buffer: a batch has tens of thousands, and an allocation for each would cost more than the copy.
+//! Bound values that outlive their request: they wait for another core, for a heavy lane, or for a
+//! later task poll. All are in one buffer: a batch has tens of thousands, and an allocation for
+//! each would cost more than the copy.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -100,8 +100,9 @@ impl Embedded {
         self.run_steps(steps).await
     }
 
-    /// The statements as steps of their partitions' cores, and the effect of those that need not read. Without conditions each
-    /// statement has its own step, and sees what the one before it wrote.
+    /// The statements as steps of their partitions' cores, and the effect of those that need not
+    /// read. Without conditions each statement has its own step, and sees what the one before it
+    /// wrote.
     async fn steps(&self, job: Job, times: Times) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
         let cores = self.sharding.shards as usize;
         let (mut steps, mut plain) = (vec![Vec::new(); cores], vec![Vec::new(); cores]);
@@ -253,7 +254,8 @@ async fn effect(part: Part, request: &KeptRequest, times: Times) -> Result<Vec<M
     lanes::heavy(lanes::current_group(), async move { bind(&part, &request) }).await
 }
 
-/// The one step of statements with conditions. They are refused at the second partition, before the others are looked at.
+/// The one step of statements with conditions. They are refused at the second partition, before the
+/// others are looked at.
 async fn one_step(job: Job) -> Result<Option<Step>, Error> {
     let mut found: Option<(i64, Bytes)> = None;
     let Some(table) = job.parts.first().map(|part| part.plan().def.id) else { return Ok(None) };

@@ -1,6 +1,7 @@
-//! Columns of a table by name, for the binding of one statement. A statement may name thousands of columns of a table
-//! that has thousands: the first few names are found by walking the columns, the others by a binary search in an order
-//! that is made once. A batch shares it between its statements.
+//! Columns of a table by name, for the binding of one statement. A statement may name thousands of
+//! columns of a table that has thousands: the first few names are found by walking the columns, the
+//! others by a binary search in an order that is made once. A batch shares it between its
+//! statements.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use engine::Error;
 use schema::{ColumnDef, TableDef};
 
-/// Columns that are compared one by one before the order is made: for most tables all that a statement names.
+/// Columns that are compared one by one before the order is made: for most tables all that a
+/// statement names.
 const WALKED_MAX: usize = 64;
 
 /// The columns of a table by name.

@@ -74,10 +74,12 @@ impl Plan for EmbeddedPlan {
     }
 }
 
-/// Tables of a batch that the next one is compared with, so that one that comes again is not remembered again.
+/// Tables of a batch that the next one is compared with, so that one that comes again is not
+/// remembered again.
 const TABLES_COMPARED: usize = 8;
 
-/// What the statements of a batch have in common: bind markers, targets, and the columns of their tables.
+/// What the statements of a batch have in common: bind markers, targets, and the columns of their
+/// tables.
 struct Binding {
     binder: Binder,
     targets: Vec<Target>,
@@ -336,7 +338,8 @@ impl Embedded {
         Ok(EmbeddedPlan { kind, binds, counted, key_binds, targets, bound_to, terms })
     }
 
-    /// Binds a long statement on a heavy lane, to the schema of this moment. A change of the schema meanwhile makes the plan stale.
+    /// Binds a long statement on a heavy lane, to the schema of this moment. A change of the schema
+    /// meanwhile makes the plan stale.
     pub(crate) fn plan_long(&self, statement: Statement, used: Option<&str>) -> Prepared {
         if !is_about_data(&statement) {
             let statement = Rc::new(statement);
@@ -373,7 +376,8 @@ fn is_about_data(statement: &Statement) -> bool {
     )
 }
 
-/// Plans of more terms than this are freed on a heavy lane: freeing them takes longer than a fast lane may be held up.
+/// Plans of more terms than this are freed on a heavy lane: freeing them takes longer than a fast
+/// lane may be held up.
 const TERMS_FREED_HERE: u32 = 500;
 
 impl Drop for EmbeddedPlan {

@@ -18,7 +18,8 @@ use crate::show::{Show, Source, inside};
 use crate::slice::Range;
 use crate::{Embedded, storage_error};
 
-/// Storage is asked for so many rows at a time at most: each source copies and merges as many in one task poll.
+/// Storage is asked for so many rows at a time at most: each source copies and merges as many in
+/// one task poll.
 const PIECE_ROWS_MAX: usize = 256;
 
 /// Work units of asking storage for a piece of a partition.
@@ -70,7 +71,8 @@ pub(crate) struct Chunk {
     granted: usize,
 }
 
-/// Bytes of an answer that are granted at a time. The first of them need no grant, so that short answers cost no accounting.
+/// Bytes of an answer that are granted at a time. The first of them need no grant, so that short
+/// answers cost no accounting.
 const GRANT_BYTES: usize = 64 << 10;
 
 impl Chunk {
@@ -92,7 +94,8 @@ impl Chunk {
     /// Counts dead rows and partitions of a table.
     ///
     /// # Errors
-    /// They are beyond the guardrail. The server's own tables are read whatever is dead in them: it does not start without.
+    /// They are beyond the guardrail. The server's own tables are read whatever is dead in them: it
+    /// does not start without.
     pub(crate) fn passed_over(&mut self, def: &TableDef, dead: u64) -> Result<(), Error> {
         if dead == 0 || is_kept(&def.keyspace) {
             return Ok(());

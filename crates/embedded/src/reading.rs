@@ -1,6 +1,7 @@
 //! Running a SELECT: from a plan and values to one page of rows.
 //!
-//! The values of a request are bound here. Where there are many, such as the keys of an `IN`, a heavy lane binds them.
+//! The values of a request are bound here. Where there are many, such as the keys of an `IN`, a
+//! heavy lane binds them.
 
 use std::ops::{Bound, RangeInclusive};
 use std::rc::Rc;
@@ -22,7 +23,8 @@ use crate::select::{SelectPlan, Want};
 use crate::slice::{clustering_ranges, partition_keys};
 use crate::{Embedded, virtual_select};
 
-/// Work units of asking for one partition on this core: its place in each memtable, and the filter of each file.
+/// Work units of asking for one partition on this core: its place in each memtable, and the filter
+/// of each file.
 const KEY_UNITS: u32 = 5;
 
 impl Embedded {

@@ -1,7 +1,8 @@
 //! WHERE, sorted by what each relation is good for: naming partitions, bounding a slice, or filtering rows.
 //!
-//! A column takes one `=` or `IN`, or one lower and one upper bound; more are refused with Cassandra's texts. So what follows
-//! is bounded by the columns, however many relations a client sends.
+//! A column takes one `=` or `IN`, or one lower and one upper bound; more are refused with
+//! Cassandra's texts. So what follows is bounded by the columns, however many relations a client
+//! sends.
 
 use cql::ast::{CompareOp, InValues, Relation};
 use engine::Error;
@@ -132,7 +133,8 @@ pub(crate) fn is_lower(op: CompareOp) -> bool {
     matches!(op, CompareOp::Greater | CompareOp::GreaterEq)
 }
 
-/// Sorts the relations of a WHERE over a table. With `all_filter`, every relation is a filter (virtual tables).
+/// Sorts the relations of a WHERE over a table. With `all_filter`, every relation is a filter
+/// (virtual tables).
 pub(crate) fn restrict(
     names: &Names,
     relations: &[Relation],

@@ -24,7 +24,8 @@ enum Input {
     Parts(Vec<Bind>),
 }
 
-/// A value to be, of a known type. Type and name are shared: a list has thousands of terms of one type.
+/// A value to be, of a known type. Type and name are shared: a list has thousands of terms of one
+/// type.
 #[derive(Clone, Debug)]
 pub(crate) struct Bind {
     input: Input,
@@ -54,7 +55,8 @@ impl Bind {
         }
     }
 
-    /// The value's bytes as the client sent them, unchecked, or as the statement has them; `None` where they are made anew.
+    /// The value's bytes as the client sent them, unchecked, or as the statement has them; `None`
+    /// where they are made anew.
     pub(crate) fn raw<'a>(&'a self, values: &[Value<'a>]) -> Option<&'a [u8]> {
         match &self.input {
             Input::Marker(index) => match values[*index] {
@@ -155,7 +157,8 @@ fn now_timeuuid() -> [u8; 16] {
     value::timeuuid(lanes::time::unix_micros() * 10, lanes::random::u64())
 }
 
-/// Collects the bind markers of a statement while its terms are made ready, and holds the statement to the guardrails.
+/// Collects the bind markers of a statement while its terms are made ready, and holds the statement
+/// to the guardrails.
 pub(crate) struct Binder {
     guardrails: Arc<Guardrails>,
     keyspace: Arc<str>,
@@ -214,7 +217,8 @@ impl Binder {
         terms.iter().map(|term| self.bind_shared(&name, &ty, term)).collect()
     }
 
-    /// Makes the list of an `IN ?` ready. Its elements are counted in each execution before any of them is copied.
+    /// Makes the list of an `IN ?` ready. Its elements are counted in each execution before any of
+    /// them is copied.
     pub(crate) fn bind_list(&mut self, name: &str, ty: &CqlType, term: &ast::Term) -> Result<Bind, Error> {
         let list = CqlType::List(Box::new(ty.clone()));
         let counted = self.counted.len();

@@ -64,8 +64,8 @@ pub(crate) struct WriteCost {
     pub(crate) bytes: u64,
 }
 
-/// Bytes that a row or partition takes in the log beside its values: lengths, timestamps, the table. So that rows of empty values
-/// are not free.
+/// Bytes that a row or partition takes in the log beside its values: lengths, timestamps, the
+/// table. So that rows of empty values are not free.
 const ROW_BYTES: u64 = 16;
 
 impl WritePlan {

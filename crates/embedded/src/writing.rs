@@ -1,7 +1,7 @@
 //! Running writes that need not read first: to the cores that own their partitions.
 //!
-//! A write of one row, and a small batch to this core, are applied at once. A large one is bound on a heavy lane, and applied in
-//! as many task polls as it takes.
+//! A write of one row, and a small batch to this core, are applied at once. A large one is bound on
+//! a heavy lane, and applied in as many task polls as it takes.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -118,7 +118,8 @@ impl Embedded {
             return Execution::Ready(Err(error));
         }
         if parts.len() as u64 > ROWS_AT_ONCE {
-            // Copied now, as plans and values are lent for this call only; looked at in later task polls.
+            // Copied now, as plans and values are lent for this call only; looked at in later task
+            // polls.
             let (mut kept, mut given) = (Kept::default(), Vec::with_capacity(parts.len()));
             for (plan, values) in parts {
                 given.push((plan.clone(), kept.add(values)));
@@ -198,7 +199,8 @@ impl Embedded {
         }
     }
 
-    /// Adds what one statement of `statements` comes to, and checks it, before any of its values is copied.
+    /// Adds what one statement of `statements` comes to, and checks it, before any of its values is
+    /// copied.
     fn count(
         &self,
         write: &WritePlan,

@@ -211,7 +211,8 @@ impl Guardrails {
         Ok(Passed::Quietly)
     }
 
-    /// Checks a value that has grown, for callers that check it again and again while it does: it warns once, and counts once.
+    /// Checks a value that has grown, for callers that check it again and again while it does: it
+    /// warns once, and counts once.
     ///
     /// # Errors
     /// As [`Guardrails::check`].

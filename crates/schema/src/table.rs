@@ -88,7 +88,8 @@ pub struct TableDef {
 }
 
 impl TableDef {
-    /// The columns of the partition key, in order. Costs the columns of the key, not those of the table: `columns` is in order.
+    /// The columns of the partition key, in order. Costs the columns of the key, not those of the
+    /// table: `columns` is in order.
     pub fn partition_key(&self) -> impl Iterator<Item = &ColumnDef> {
         self.columns.iter().take_while(|c| matches!(c.kind, ColumnKind::PartitionKey(_)))
     }

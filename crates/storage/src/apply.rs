@@ -1,10 +1,14 @@
-//! Applying many mutations in several task polls: as one record of the log, so that after a crash all are there or none.
+//! Applying many mutations in several task polls: as one record of the log, so that after a crash
+//! all are there or none.
 //!
 //! 1. The record is written into a buffer, with yields, and appended to the log at once.
-//! 2. Partitions are changed one after the other, with yields. Readers see each partition with all of its changes or without them.
-//! 3. Until the last one is changed, memtables that are frozen leave the record to be replayed (`State::freeze`).
+//! 2. Partitions are changed one after the other, with yields. Readers see each partition with all
+//!    of its changes or without them.
+//! 3. Until the last one is changed, memtables that are frozen leave the record to be replayed
+//!    (`State::freeze`).
 //!
-//! A partition with many changes is changed in a copy, which takes its place if it was not written to meanwhile.
+//! A partition with many changes is changed in a copy, which takes its place if it was not written
+//! to meanwhile.
 
 use std::rc::Rc;
 
@@ -41,8 +45,9 @@ impl Drop for Applying<'_> {
 }
 
 impl Shard {
-    /// Applies mutations together, as [`Shard::apply`] does, with yields of the task in between. After a crash all of them are there or
-    /// none; until this returns, readers may see those of some partitions.
+    /// Applies mutations together, as [`Shard::apply`] does, with yields of the task in between.
+    /// After a crash all of them are there or none; until this returns, readers may see those of
+    /// some partitions.
     ///
     /// # Errors
     /// As [`Shard::apply`].

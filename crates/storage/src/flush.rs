@@ -60,7 +60,8 @@ impl Shard {
             written.extend(files.into_iter().map(|file| (*id, file)));
         }
         if let Some(log) = self.log.as_ref().filter(|_| frozen.partial) {
-            // The rest of that record is in the log alone. Were it lost, the file would have a part of what counts as a whole.
+            // The rest of that record is in the log alone. Were it lost, the file would have a part
+            // of what counts as a whole.
             log.sync().await?;
         }
         self.name_flushed(&frozen, &written).await?;

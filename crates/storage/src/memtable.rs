@@ -235,8 +235,8 @@ impl Memtable {
         bytes + key.len() + KEYED_OVERHEAD
     }
 
-    /// Puts a partition into the place of the one with its key, or where there is none; returns about how many bytes the table grew
-    /// by beside the partition's contents.
+    /// Puts a partition into the place of the one with its key, or where there is none; returns
+    /// about how many bytes the table grew by beside the partition's contents.
     pub(crate) fn replace(&mut self, token: i64, key: &[u8], partition: Partition) -> usize {
         let Some(bucket) = self.buckets.get_mut(token) else {
             self.buckets.insert(token, Bucket::new(key, partition));

@@ -39,7 +39,8 @@ impl Scan {
         Ok(None)
     }
 
-    /// Whether anything is alive in a partition. There may be millions of dead rows in one, and of dead partitions behind each other.
+    /// Whether anything is alive in a partition. There may be millions of dead rows in one, and of
+    /// dead partitions behind each other.
     async fn has_live(&mut self, view: &PartitionView) -> bool {
         if view.static_cells().next().is_some() {
             return true;

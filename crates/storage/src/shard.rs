@@ -212,8 +212,8 @@ impl Table {
 impl State {
     /// Starts new memtables and queues the full ones for the flush.
     pub(crate) fn freeze(&mut self, last_record: u64) {
-        // A record that is being applied may be in two memtables. It is replayed until the later one is flushed: replaying what a
-        // file has as well changes nothing.
+        // A record that is being applied may be in two memtables. It is replayed until the later
+        // one is flushed: replaying what a file has as well changes nothing.
         let applying = self.applying.iter().map(|record| record - 1).min();
         let last_record = last_record.min(applying.unwrap_or(u64::MAX));
         let generation = self.next_generation;

@@ -154,7 +154,8 @@ impl Shard {
             self.state.borrow_mut().tables.remove(&table);
             return Ok(());
         };
-        // What a record would still write after this is older than it: a restart would not replay it.
+        // What a record would still write after this is older than it: a restart would not replay
+        // it.
         self.progress.wait(|| self.state.borrow().applying.is_empty().then_some(())).await;
         let last = log.last_record();
         let mut gone = {

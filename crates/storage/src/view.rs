@@ -99,7 +99,8 @@ fn shows(timestamp: i64, floor: i64) -> bool {
     timestamp > floor || floor == i64::MIN
 }
 
-/// An iterator over live rows. Dead ones are passed over, however many there are: callers that yield use [`Rows::next_stored`].
+/// An iterator over live rows. Dead ones are passed over, however many there are: callers that
+/// yield use [`Rows::next_stored`].
 #[derive(Debug)]
 pub struct Rows<'a> {
     view: &'a PartitionView,

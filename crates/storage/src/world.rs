@@ -79,7 +79,8 @@ pub(crate) trait World: Send + Sync + Debug {
     fn heavy(&self, work: Work, task: BoxFuture<Box<dyn Any + Send>>) -> LocalBoxFuture<Box<dyn Any + Send>>;
     /// To be awaited by heavy tasks at least every millisecond, and by long ones of the fast lane every 50 µs.
     fn heavy_yield(&self) -> BoxFuture<()>;
-    /// Counts work units of the running task ([`lanes::spend`]). `Some` is a yield that is due, to be awaited.
+    /// Counts work units of the running task ([`lanes::spend`]). `Some` is a yield that is due, to
+    /// be awaited.
     fn spend(&self, units: u32) -> Option<BoxFuture<()>>;
     fn sleep(&self, duration: Duration) -> LocalBoxFuture<()>;
     /// For heavy tasks.

@@ -1,8 +1,9 @@
-//! The schema as rows: one for each keyspace, table and user type, so that a change costs what it changes.
+//! The schema as rows: one for each keyspace, table and user type, so that a change costs what it
+//! changes.
 //!
 //! ```text
 //! clustering                 value (cell 0)
-//! v                          the version, 16 bytes; written last where everything is: without it the rows do not count
+//! v                          the version, 16 bytes: without it the rows do not count
 //! k keyspace                 its definition, JSON
 //! t keyspace 00 table        its definition, JSON, with the user types that it uses
 //! y keyspace 00 type         its definition, JSON
@@ -42,7 +43,8 @@ fn same<T>(one: Option<&Arc<T>>, other: &Arc<T>) -> bool {
     one.is_some_and(|one| Arc::ptr_eq(one, other))
 }
 
-/// The rows that lead from one schema to the next, without that of the version. What both share is not looked at.
+/// The rows that lead from one schema to the next, without that of the version. What both share is
+/// not looked at.
 pub(super) fn edits(before: &Schema, after: &Schema) -> Vec<Edit> {
     let mut edits = Vec::new();
     for (name, keyspace) in &after.keyspaces {
@@ -109,7 +111,8 @@ pub(super) fn change((place, value): &Edit, timestamp: i64, now_s: u32) -> Chang
     Change::Row(row.finish())
 }
 
-/// The schema that the rows make up, and the greatest timestamp among them; `None` without a version.
+/// The schema that the rows make up, and the greatest timestamp among them; `None` without a
+/// version.
 pub(super) fn revive(view: &PartitionView) -> Result<Option<(Schema, i64)>, Error> {
     let mut schema = Schema::default();
     let (mut versioned, mut last_us) = (false, i64::MIN);

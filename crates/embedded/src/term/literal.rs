@@ -27,7 +27,8 @@ pub(super) fn is_constant(term: &Term) -> bool {
     }
 }
 
-/// A part of a literal: its name, type and term; no term is null. Elements of one collection share name and type.
+/// A part of a literal: its name, type and term; no term is null. Elements of one collection share
+/// name and type.
 struct Part<'t> {
     name: Arc<str>,
     ty: Arc<CqlType>,
@@ -96,7 +97,8 @@ fn taken_apart<'t>(
     })
 }
 
-/// The fields in the order of the type; those that the literal leaves out are null. Of a field given twice the last counts.
+/// The fields in the order of the type; those that the literal leaves out are null. Of a field
+/// given twice the last counts.
 fn fields_of<'t>(name: &str, udt: &UdtType, fields: &'t [(String, Term)]) -> Result<Vec<Part<'t>>, Error> {
     let mut given: HashMap<&str, &Term> = fields.iter().map(|(field, term)| (field.as_str(), term)).collect();
     let part = |(field, ty): &(String, CqlType)| Part {

@@ -1,4 +1,5 @@
-//! What a client can size: it is refused before work is done for it, or done in task polls of bounded length.
+//! What a client can size: it is refused before work is done for it, or done in task polls of
+//! bounded length.
 
 mod batches;
 mod bindings;

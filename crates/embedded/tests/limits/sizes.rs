@@ -1,4 +1,5 @@
-//! Statements whose text is short and whose effect is not: refused by arithmetic, before anything is built.
+//! Statements whose text is short and whose effect is not: refused by arithmetic, before anything
+//! is built.
 
 use engine::Guardrail;
 

@@ -1,4 +1,5 @@
-//! Mutations that are applied in several task polls: whole for readers of a partition, and whole after a crash.
+//! Mutations that are applied in several task polls: whole for readers of a partition, and whole
+//! after a crash.
 
 use std::task::Poll;
 
@@ -70,7 +71,8 @@ fn readers_see_all_changes_of_a_partition_or_none() {
     drop_tasks();
 }
 
-/// Memtables are frozen and flushed while the record is applied; the machine goes down at every one of its yields.
+/// Memtables are frozen and flushed while the record is applied; the machine goes down at every one
+/// of its yields.
 #[test]
 fn a_crash_leaves_all_of_a_record_or_nothing() {
     const COUNT: u32 = 300;
