@@ -14,7 +14,7 @@ const ROWS: [&[&str]; 7] = [
     &["lanes", "cql", "wire"],
     &["storage", "workload", "engine"],
     &["embedded", "cluster"],
-    &["access", "load", "batcher"],
+    &["access", "frontdoor", "load", "batcher"],
     &["server", "sql"],
     &["fairlane"],
 ];

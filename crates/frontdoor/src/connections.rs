@@ -1,0 +1,307 @@
+//! One listener's connections: counted on core 0, handed over to the cores, given back by a guard.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use std::time::Duration;
+
+use lanes::net::TcpStream;
+use lanes::sync::cross;
+use lanes::{Group, Lanes};
+use rustc_hash::FxHashMap;
+
+use crate::occupancy::{Id, Occupancy};
+use crate::{Limits, Refusals, Refused};
+
+/// Sockets on their way to one core. A core with that many has not run for a while, and is passed over.
+pub const HANDOVERS_MAX: usize = 64;
+
+/// The time over which refusals are gathered to one report.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+/// The connections of one listener. Cheap to clone, and usable from any thread; methods name the core that they belong to.
+#[derive(Clone)]
+pub struct Connections(Arc<Shared>);
+
+struct Shared {
+    limits: Limits,
+    report: Box<dyn Fn(&Refusals) + Send + Sync>,
+    /// Set by `open`.
+    lanes: OnceLock<Lanes>,
+    /// Slots that exist.
+    open: AtomicUsize,
+    /// Sockets on their way to each core.
+    handovers: OnceLock<Box<[AtomicUsize]>>,
+    closed: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// The state on core 0.
+struct State {
+    occupancy: RefCell<Occupancy>,
+    /// Closes a connection that has not logged in.
+    closers: RefCell<FxHashMap<Id, cross::Sender<()>>>,
+    refusals: Cell<Refusals>,
+    /// A task is about to report them.
+    reporting: Cell<bool>,
+}
+
+thread_local! {
+    /// By the listener, since tests run several in one process.
+    static STATES: RefCell<FxHashMap<usize, Rc<State>>> = RefCell::default();
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").field("open", &self.open()).field("limits", &self.0.limits).finish()
+    }
+}
+
+impl Connections {
+    /// The connections of a listener, none so far. `report` is called on core 0's fast lane, at most once a second.
+    pub fn new(limits: Limits, report: impl Fn(&Refusals) + Send + Sync + 'static) -> Connections {
+        Connections(Arc::new(Shared {
+            limits,
+            report: Box::new(report),
+            lanes: OnceLock::new(),
+            open: AtomicUsize::new(0),
+            handovers: OnceLock::new(),
+            closed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }))
+    }
+
+    /// The limits.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// Connections now, logged in or not.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.0.open.load(SeqCst)
+    }
+
+    /// Connections so far that were closed before they had logged in, to make room for others.
+    #[must_use]
+    pub fn closed(&self) -> u64 {
+        self.0.closed.load(Relaxed)
+    }
+
+    /// Connections so far that were refused as a limit of sessions was reached.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.0.refused.load(Relaxed)
+    }
+
+    fn key(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    fn state(&self) -> Option<Rc<State>> {
+        // A guard may be dropped while its thread ends.
+        STATES.try_with(|states| states.borrow().get(&self.key()).cloned()).ok().flatten()
+    }
+
+    /// Begins to count, on core 0's fast lane.
+    pub fn begin(&self) {
+        assert_eq!(lanes::current_core(), 0, "connections are counted on core 0");
+        self.0.lanes.get_or_init(lanes::handle);
+        self.0.handovers.get_or_init(|| (0..lanes::cores()).map(|_| AtomicUsize::new(0)).collect());
+        let state = State {
+            occupancy: RefCell::new(Occupancy::new(self.0.limits)),
+            closers: RefCell::default(),
+            refusals: Cell::default(),
+            reporting: Cell::new(false),
+        };
+        STATES.with_borrow_mut(|states| states.insert(self.key(), Rc::new(state)));
+    }
+
+    /// Ends the count, on core 0's fast lane. Slots that are left give nothing back.
+    pub fn end(&self) {
+        STATES.with_borrow_mut(|states| states.remove(&self.key()));
+    }
+
+    /// Counts an accepted connection that has not logged in, on core 0's fast lane. Another one is closed for it at the limit. Panics
+    /// before [`Connections::begin`].
+    #[must_use]
+    pub fn accept(&self, peer: IpAddr) -> Slot {
+        let state = self.state().expect("connections are accepted between begin and end");
+        let (id, closed) = state.occupancy.borrow_mut().accept(peer);
+        let (closer, closing) = cross::oneshot();
+        state.closers.borrow_mut().insert(id, closer);
+        if let Some(closed) = closed {
+            if let Some(closer) = state.closers.borrow_mut().remove(&closed) {
+                closer.send(());
+            }
+            self.0.closed.fetch_add(1, Relaxed);
+            self.note(&state, |refusals| Refusals {
+                closed: refusals.closed + 1,
+                last: Some(peer),
+                ..refusals
+            });
+        }
+        self.0.open.fetch_add(1, SeqCst);
+        Slot { connections: self.clone(), id, peer, closing: Some(closing) }
+    }
+
+    /// Adds to the refusals, and sees to it that they are reported.
+    fn note(&self, state: &Rc<State>, add: impl FnOnce(Refusals) -> Refusals) {
+        state.refusals.set(add(state.refusals.get()));
+        if state.reporting.replace(true) {
+            return;
+        }
+        let (connections, state) = (self.clone(), Rc::downgrade(state));
+        let reporting = async move {
+            loop {
+                lanes::time::sleep(REPORT_EVERY).await;
+                let Some(state) = state.upgrade() else { return };
+                let refusals = state.refusals.take();
+                if refusals.is_empty() {
+                    state.reporting.set(false);
+                    return;
+                }
+                (connections.0.report)(&refusals);
+            }
+        };
+        lanes::spawn(Group::CONTROL, reporting).detach();
+    }
+
+    /// Gives a socket to a core, `first` or the next whose queue has room, without waiting for it. `begin` is called there, on the fast
+    /// lane, with the socket. On core 0's fast lane.
+    pub fn hand_over<F>(&self, first: usize, stream: TcpStream, slot: Slot, begin: F)
+    where
+        F: FnOnce(TcpStream, Slot) + Send + 'static,
+    {
+        let handovers = self.0.handovers.get().expect("set by begin");
+        let (own, cores) = (lanes::current_core(), handovers.len());
+        // This core runs: it takes the socket itself if no other does.
+        let has_room = |core: &usize| *core == own || handovers[*core].load(Relaxed) < HANDOVERS_MAX;
+        let core = (0..cores).map(|next| (first + next) % cores).find(has_room).unwrap_or(own);
+        if core == own {
+            return begin(stream, slot);
+        }
+        let Ok(stream) = stream.into_std() else { return };
+        let handover = Handover::begin(self, core);
+        let adopt = move || {
+            drop(handover);
+            if let Ok(stream) = TcpStream::from_std(stream) {
+                begin(stream, slot);
+            }
+        };
+        self.0.lanes.get().expect("set by begin").tell(core, Group::CONTROL, adopt);
+    }
+
+    fn leave(&self, id: Id) {
+        let Some(lanes) = self.0.lanes.get() else { return };
+        let connections = self.clone();
+        let leave = move || {
+            if let Some(state) = connections.state() {
+                state.occupancy.borrow_mut().leave(id);
+                state.closers.borrow_mut().remove(&id);
+            }
+        };
+        lanes.tell(0, Group::CONTROL, leave);
+    }
+}
+
+/// A socket on its way to a core.
+struct Handover {
+    connections: Connections,
+    core: usize,
+}
+
+impl Handover {
+    fn begin(connections: &Connections, core: usize) -> Handover {
+        let handover = Handover { connections: connections.clone(), core };
+        handover.count().fetch_add(1, Relaxed);
+        handover
+    }
+
+    fn count(&self) -> &AtomicUsize {
+        &self.connections.0.handovers.get().expect("set by begin")[self.core]
+    }
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        self.count().fetch_sub(1, Relaxed);
+    }
+}
+
+/// A counted connection. Dropping it gives back what it was counted as.
+pub struct Slot {
+    connections: Connections,
+    id: Id,
+    peer: IpAddr,
+    closing: Option<cross::Receiver<()>>,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("id", &self.id).field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    /// Runs `login` until it ends, the connection is closed to make room for others, or `limit` has passed. `None`: it has not ended.
+    pub async fn log_in<T>(&mut self, limit: Duration, login: impl Future<Output = T>) -> Option<T> {
+        let mut closing = self.closing.take();
+        let mut login = pin!(login);
+        let either = poll_fn(|cx| {
+            if let Some(receiver) = &mut closing {
+                match Pin::new(receiver).poll(cx) {
+                    Poll::Ready(Ok(())) => return Poll::Ready(None),
+                    Poll::Ready(Err(_)) => closing = None,
+                    Poll::Pending => {}
+                }
+            }
+            login.as_mut().poll(cx).map(Some)
+        });
+        lanes::time::timeout(limit, either).await.ok().flatten()
+    }
+
+    /// Counts the connection as a session of `role`, once it has authenticated. From any core's fast lane.
+    ///
+    /// # Errors
+    /// A limit is reached.
+    pub async fn enter(&self, role: &str, is_superuser: bool) -> Result<(), Refused> {
+        let (connections, id, peer) = (self.connections.clone(), self.id, self.peer);
+        let role: Arc<str> = role.into();
+        let enter = move || async move {
+            let Some(state) = connections.state() else { return Err(Refused::Closed) };
+            let entered = state.occupancy.borrow_mut().enter(id, &role, is_superuser);
+            match entered {
+                Ok(()) => drop(state.closers.borrow_mut().remove(&id)),
+                Err(_) => {
+                    connections.0.refused.fetch_add(1, Relaxed);
+                    let more = |refusals: Refusals| Refusals {
+                        refused: refusals.refused + 1,
+                        last: Some(peer),
+                        ..refusals
+                    };
+                    connections.note(&state, more);
+                }
+            }
+            entered
+        };
+        // Without core 0 there is no server left.
+        lanes::try_call(0, enter).await.unwrap_or(Err(Refused::Closed))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // In this order: at zero all messages that give slots back are on their way.
+        self.connections.leave(self.id);
+        self.connections.0.open.fetch_sub(1, SeqCst);
+    }
+}

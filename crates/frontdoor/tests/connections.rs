@@ -1,0 +1,149 @@
+//! Connections over real lanes and loopback sockets.
+#![expect(clippy::disallowed_methods, reason = "the clients stand outside of the lanes")]
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use frontdoor::{Connections, HANDOVERS_MAX, Limits, Refusals, Refused};
+use lanes::{Config, Group, Lanes};
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// A failed test ends after this long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn start(cores: usize) -> Lanes {
+    Lanes::start(Config { cores: vec![0; cores], pin: false, ..Config::detect() }).expect("lanes start")
+}
+
+fn on_core_0<T: Send + 'static, F: Future<Output = T> + 'static>(
+    lanes: &Lanes,
+    f: impl FnOnce() -> F + Send + 'static,
+) -> T {
+    lanes.block_on(0, Group::CONTROL, f)
+}
+
+/// Waits until `holds`.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn core_with_a_full_queue_is_passed_over() {
+    const SOCKETS: usize = HANDOVERS_MAX + 20;
+    let lanes = start(2);
+    let connections = Connections::new(Limits::of_sessions(1000), |_| ());
+    let (blocked, release) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (is_blocked, is_released) = (blocked.clone(), release.clone());
+    lanes.tell(1, Group::CONTROL, move || {
+        is_blocked.store(true, SeqCst);
+        while !is_released.load(SeqCst) {
+            std::hint::spin_loop();
+        }
+    });
+    until("core 1 is busy", || blocked.load(SeqCst));
+    let begun: Arc<[AtomicUsize; 2]> = Arc::default();
+    let (counted, own) = (begun.clone(), connections.clone());
+    // Returns while core 1 does not run: nothing waits for it.
+    on_core_0(&lanes, move || async move {
+        own.begin();
+        let listener = lanes::net::listen(SocketAddr::from((PEER, 0)), false).expect("listens");
+        let at = listener.local_addr().expect("bound");
+        for _ in 0..SOCKETS {
+            let _client = TcpStream::connect(at).expect("connects");
+            let (stream, peer) = listener.accept().await.expect("accepts");
+            let counted = counted.clone();
+            own.hand_over(1, stream, own.accept(peer.ip()), move |_, _| {
+                counted[lanes::current_core()].fetch_add(1, SeqCst);
+            });
+        }
+    });
+    assert_eq!([begun[0].load(SeqCst), begun[1].load(SeqCst)], [SOCKETS - HANDOVERS_MAX, 0]);
+    release.store(true, SeqCst);
+    until("the others have begun", || begun[1].load(SeqCst) == HANDOVERS_MAX);
+    until("all are given back", || connections.open() == 0);
+    lanes.shutdown();
+}
+
+#[test]
+fn login_ends_when_its_connection_makes_room() {
+    let lanes = start(2);
+    let limits = Limits { logins_max: 2, logins_per_address_max: 2, ..Limits::of_sessions(10) };
+    let connections = Connections::new(limits, |_| ());
+    let own = connections.clone();
+    let first = on_core_0(&lanes, move || async move {
+        own.begin();
+        own.accept(PEER)
+    });
+    let (ended, ends) = mpsc::channel();
+    lanes.tell(1, Group::DRIVER, move || {
+        let login = async move {
+            let mut first = first;
+            let login = first.log_in(PATIENCE, std::future::pending::<()>()).await;
+            ended.send((login, first.enter("late", true).await)).expect("the test waits");
+        };
+        lanes::spawn(Group::DRIVER, login).detach();
+    });
+    let own = connections.clone();
+    let others = on_core_0(&lanes, move || async move { [own.accept(PEER), own.accept(PEER)] });
+    assert_eq!(ends.recv_timeout(PATIENCE), Ok((None, Err(Refused::Closed))));
+    until("the closed one is given back", || connections.open() == 2);
+    drop(others);
+    lanes.shutdown();
+}
+
+#[test]
+fn panicking_task_gives_its_slot_back() {
+    let lanes = start(2);
+    let connections = Connections::new(Limits { reserved_max: 0, ..Limits::of_sessions(1) }, |_| ());
+    let enter = |then_panics: bool| {
+        let own = connections.clone();
+        let slot = on_core_0(&lanes, move || async move { own.accept(PEER) });
+        let (entered, result) = mpsc::channel();
+        lanes.tell(1, Group::CONTROL, move || {
+            let task = async move {
+                let slot = slot;
+                let _ = entered.send(slot.enter("role", false).await);
+                assert!(!then_panics, "this panic is part of the test");
+            };
+            lanes::spawn(Group::CONTROL, task).detach();
+        });
+        result.recv_timeout(PATIENCE).expect("an answer")
+    };
+    let own = connections.clone();
+    on_core_0(&lanes, move || async move { own.begin() });
+    assert_eq!(enter(true), Ok(()));
+    until("the slot is given back", || connections.open() == 0);
+    assert_eq!(enter(false), Ok(()));
+    lanes.shutdown();
+}
+
+#[test]
+fn refusals_of_a_second_are_one_report() {
+    const TOO_MANY: u64 = 100;
+    let lanes = start(1);
+    let (reports, sum) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (counted, summed) = (reports.clone(), sum.clone());
+    let report = move |refusals: &Refusals| {
+        counted.fetch_add(1, SeqCst);
+        summed.fetch_add(refusals.closed + refusals.refused, SeqCst);
+    };
+    let limits = Limits { logins_max: 1, logins_per_address_max: 1, ..Limits::of_sessions(10) };
+    let connections = Connections::new(limits, report);
+    let own = connections.clone();
+    let slots = on_core_0(&lanes, move || async move {
+        own.begin();
+        (0..=TOO_MANY).map(|_| own.accept(PEER)).collect::<Vec<_>>()
+    });
+    until("a report comes", || reports.load(SeqCst) > 0);
+    assert_eq!((reports.load(SeqCst), sum.load(SeqCst)), (1, TOO_MANY));
+    assert_eq!(connections.closed(), TOO_MANY);
+    drop(slots);
+    lanes.shutdown();
+}
