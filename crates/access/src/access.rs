@@ -266,6 +266,12 @@ impl Access {
         views.1.entry(actor.role.clone()).or_insert_with(view).clone()
     }
 
+    /// Returns true for the session of a superuser. An anonymous session is none, though it may do everything.
+    #[must_use]
+    pub fn is_superuser(&self, login: &Login) -> bool {
+        !login.actor.anonymous && self.view(login).is_superuser
+    }
+
     /// Whether the session is of a superuser, or of nobody because nobody has to log in.
     pub(crate) fn may_everything(&self, login: &Login) -> bool {
         login.actor.anonymous || self.view(login).is_superuser

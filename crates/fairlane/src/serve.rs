@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use access::AuditLog;
+use frontdoor::Limits;
 use lanes::{Lanes, MemoryAhead, Reporter};
 use server::ServerConfig;
 use server::logging::{self, Level, Logger};
@@ -176,7 +177,9 @@ fn server_config(settings: &Settings, memory_bytes: u64, host_id: uuid::Uuid) ->
         authenticate: settings.authenticate,
         cluster_name: settings.cluster_name.clone(),
         host_id,
-        connections_max: settings.connections_max,
+        connections: limits(settings, settings.connections_max),
+        idle_timeout: settings.idle_timeout,
+        http_hosts: settings.http_hosts.clone(),
         request_timeout: settings.request_timeout,
         slow_statement: settings.slow_statement,
         request_bytes_max: settings
@@ -184,6 +187,16 @@ fn server_config(settings: &Settings, memory_bytes: u64, host_id: uuid::Uuid) ->
             .unwrap_or_else(|| machine::request_memory(memory_bytes)),
         prepared_bytes_max: machine::prepared_memory(memory_bytes),
         ..ServerConfig::default()
+    }
+}
+
+/// The limits of a listener with `sessions_max` sessions.
+fn limits(settings: &Settings, sessions_max: usize) -> Limits {
+    Limits {
+        reserved_max: settings.connections_reserved,
+        per_address_max: settings.connections_per_address.unwrap_or(sessions_max.div_ceil(2)),
+        per_role_max: settings.connections_per_role.unwrap_or(sessions_max),
+        ..Limits::of_sessions(sessions_max)
     }
 }
 
@@ -209,6 +222,8 @@ fn sql_config(settings: &Settings) -> Result<Option<SqlConfig>, String> {
         spill_dir: Some(settings.data_dir.join("spill")),
         spill_bytes_max: settings.spill_limit_bytes,
         decimals: settings.sql_decimals,
+        connections: limits(settings, settings.sql_connections_max),
+        idle_timeout: settings.sql_idle_timeout,
         ..SqlConfig::default()
     }))
 }

@@ -150,7 +150,7 @@ impl Connections {
             });
         }
         self.0.open.fetch_add(1, SeqCst);
-        Slot { connections: self.clone(), id, peer, closing: Some(closing) }
+        Slot { connections: self.clone(), id, peer, closing: Cell::new(Some(closing)) }
     }
 
     /// Adds to the refusals, and sees to it that they are reported.
@@ -242,7 +242,7 @@ pub struct Slot {
     connections: Connections,
     id: Id,
     peer: IpAddr,
-    closing: Option<cross::Receiver<()>>,
+    closing: Cell<Option<cross::Receiver<()>>>,
 }
 
 impl fmt::Debug for Slot {
@@ -253,7 +253,7 @@ impl fmt::Debug for Slot {
 
 impl Slot {
     /// Runs `login` until it ends, the connection is closed to make room for others, or `limit` has passed. `None`: it has not ended.
-    pub async fn log_in<T>(&mut self, limit: Duration, login: impl Future<Output = T>) -> Option<T> {
+    pub async fn log_in<T>(&self, limit: Duration, login: impl Future<Output = T>) -> Option<T> {
         let mut closing = self.closing.take();
         let mut login = pin!(login);
         let either = poll_fn(|cx| {

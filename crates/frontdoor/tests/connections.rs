@@ -84,7 +84,7 @@ fn login_ends_when_its_connection_makes_room() {
     let (ended, ends) = mpsc::channel();
     lanes.tell(1, Group::DRIVER, move || {
         let login = async move {
-            let mut first = first;
+            let first = first;
             let login = first.log_in(PATIENCE, std::future::pending::<()>()).await;
             ended.send((login, first.enter("late", true).await)).expect("the test waits");
         };

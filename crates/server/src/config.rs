@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::AuditLog;
+use frontdoor::Limits;
 use uuid::Uuid;
 
 /// A server's settings. [`ServerConfig::default`] listens on loopback with authentication on.
@@ -19,6 +20,8 @@ pub struct ServerConfig {
     pub advertise: Option<SocketAddr>,
     /// Where `/metrics` and `/health/*` are served; `None` serves neither.
     pub http: Option<SocketAddr>,
+    /// Names under which `/metrics` may be asked for, beside `localhost` and IP addresses.
+    pub http_hosts: Vec<String>,
     /// Whether plain text is spoken beyond loopback. Without it, any other address to listen on is refused.
     pub allow_plaintext: bool,
     /// Whether clients must give a name and a password. Without it every session is `anonymous` and may do everything.
@@ -27,8 +30,10 @@ pub struct ServerConfig {
     pub cluster_name: String,
     /// Who this server is, the same after a restart.
     pub host_id: Uuid,
-    /// Connections at once; one more is closed at once.
-    pub connections_max: usize,
+    /// Connections at once, before and after login.
+    pub connections: Limits,
+    /// Sessions without a request for so long are closed; `None` closes none.
+    pub idle_timeout: Option<Duration>,
     /// Longest body of a frame, bytes, before and after decompression.
     pub frame_bytes_max: usize,
     /// Longest body of a frame before the client has authenticated, bytes.
@@ -68,11 +73,13 @@ impl Default for ServerConfig {
             shard_aware_port: Some(19042),
             advertise: None,
             http: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
+            http_hosts: Vec::new(),
             allow_plaintext: false,
             authenticate: true,
             cluster_name: "fairlane".to_owned(),
             host_id: Uuid::nil(),
-            connections_max: 16_384,
+            connections: Limits::of_sessions(16_384),
+            idle_timeout: None,
             frame_bytes_max: 16 << 20,
             handshake_frame_bytes_max: 16 << 10,
             in_flight_max: 2048,

@@ -8,11 +8,12 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use frontdoor::Slot;
 use lanes::net::{OwnedReadHalf, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use wire::{CHUNK_BYTES, Decoded, Decoder, Direction, Envelope, Failure, Limits, Version};
@@ -67,6 +68,7 @@ pub(crate) struct Connection {
     pub(crate) wrong_passwords: u32,
     /// Frames read before authentication.
     handshake_frames: u32,
+    pub(crate) slot: Rc<Slot>,
     /// STARTUP has settled the version.
     pub(crate) started: bool,
     stream: OwnedReadHalf,
@@ -98,12 +100,12 @@ impl Drop for Listed {
         self.0.output.take();
         core.sessions.borrow_mut().remove(&self.0.id);
         sub(&core.counters.connections, 1);
-        core.shared.connections.fetch_sub(1, Relaxed);
     }
 }
 
-/// Serves a connection to its end. It has been counted in `Shared::connections`.
-pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::SocketAddr) {
+/// Serves a connection to its end.
+pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::SocketAddr, slot: Slot) {
+    let slot = Rc::new(slot);
     let id = core.next_session.replace(core.next_session.get() + 1);
     // A socket whose options cannot be set is a socket that has failed: the first read says so.
     let _ = stream.set_nodelay(true);
@@ -122,6 +124,7 @@ pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::Soc
         decoder: Decoder::new(Direction::Request, limits),
         wrong_passwords: 0,
         handshake_frames: 0,
+        slot: slot.clone(),
         started: false,
         stream,
         input: BytesMut::new(),
@@ -129,15 +132,15 @@ pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::Soc
         blocked: false,
         coming: None,
     };
-    let opened = lanes::time::timeout(config.handshake_timeout, connection.handshake()).await;
+    let opened = slot.log_in(config.handshake_timeout, connection.handshake()).await;
     let ended = match opened {
-        Ok(Ok(())) => {
+        Some(Ok(())) => {
             connection.decoder.set_limits(Limits { body_bytes_max: config.frame_bytes_max });
             connection.decoder.set_inline_max(INLINE_BYTES);
             connection.serve_requests().await
         }
-        Ok(Err(ended)) => ended,
-        Err(_) => Ended::Gone,
+        Some(Err(ended)) => ended,
+        None => Ended::Gone,
     };
     if ended == Ended::Refused {
         // A peer that does not take the message in time has had its chance.
@@ -433,6 +436,7 @@ impl Connection {
             Poll::Ready(Ok(n)) => {
                 add(&self.session.core.counters.bytes_in, n as u64);
                 self.read_ns = lanes::time::monotonic_ns();
+                self.session.active_ns.set(self.read_ns);
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(_)) => Poll::Ready(Err(Ended::Gone)),

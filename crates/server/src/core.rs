@@ -4,12 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use access::Access;
 use bytes::BytesMut;
 use engine::{Engine, Error};
+use frontdoor::Connections;
 use rustc_hash::FxHashMap;
 use wire::Failure;
 use workload::Admission;
@@ -32,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) logger: Logger,
     /// One a core.
     pub(crate) counters: Box<[Arc<Counters>]>,
-    pub(crate) connections: AtomicUsize,
+    pub(crate) connections: Connections,
     pub(crate) ready: AtomicBool,
     pub(crate) stopping: AtomicBool,
     pub(crate) bound: OnceLock<Listening>,

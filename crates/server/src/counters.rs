@@ -87,9 +87,13 @@ type Place = fn(&Counters) -> &AtomicU64;
 const SUMS: [(Metric, Place); 9] = [
     (Metric::gauge("fairlane_connections", "CQL connections now."), |c| &c.connections),
     (Metric::counter("fairlane_connections_accepted_total", "CQL connections accepted."), |c| &c.accepted),
-    (Metric::counter("fairlane_connections_refused_total", "CQL connections beyond the maximum."), |c| {
-        &c.refused
-    }),
+    (
+        Metric::counter(
+            "fairlane_connections_refused_total",
+            "CQL connections refused at a limit of sessions.",
+        ),
+        |c| &c.refused,
+    ),
     (Metric::counter("fairlane_auth_failures_total", "Refused credentials."), |c| &c.auth_failures),
     (Metric::counter("fairlane_bytes_received_total", "Bytes read from CQL clients."), |c| &c.bytes_in),
     (Metric::counter("fairlane_bytes_sent_total", "Bytes written to CQL clients."), |c| &c.bytes_out),

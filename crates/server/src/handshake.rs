@@ -1,7 +1,7 @@
 //! From the first byte to an authenticated session: OPTIONS, STARTUP, AUTH_RESPONSE, one after the other. Nothing here
 //! is hot, and all of it runs in the `driver` group under one time limit.
 
-use access::AuthError;
+use access::{AuthError, Login};
 use wire::{Compression, Envelope, Failure, FailureKind, Framing, Opcode, Request};
 
 use crate::connection::{Connection, Ended};
@@ -25,7 +25,9 @@ impl Connection {
     pub(crate) async fn handshake(&mut self) -> Result<(), Ended> {
         self.startup().await?;
         if !self.session.core.shared.config.authenticate {
-            self.session.log_in(self.session.core.access.anonymous());
+            let login = self.session.core.access.anonymous();
+            self.enter(&login, self.decoder.last_stream()).await?;
+            self.session.log_in(login);
             return Ok(());
         }
         loop {
@@ -111,6 +113,7 @@ impl Connection {
         };
         match core.access.authenticate(name, password).await {
             Ok(login) => {
+                self.enter(&login, stream).await?;
                 self.session.audit_login(name, None);
                 self.session.log_in(login);
                 let mut encoder = self.session.encoder.borrow_mut();
@@ -130,6 +133,18 @@ impl Connection {
                 self.count_refusal()
             }
         }
+    }
+
+    /// Counts the connection as a session. A client over a limit is refused.
+    async fn enter(&self, login: &Login, stream: i16) -> Result<(), Ended> {
+        let core = &self.session.core;
+        let entered = self.slot.enter(login.role(), core.access.is_superuser(login)).await;
+        entered.map_err(|refused| {
+            crate::counters::add(&core.counters.refused, 1);
+            let text = format!("Too many connections: {refused}");
+            self.session.refuse(stream, &Failure::new(FailureKind::Overloaded, text));
+            Ended::Refused
+        })
     }
 
     fn count_refusal(&mut self) -> Result<bool, Ended> {

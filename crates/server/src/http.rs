@@ -1,72 +1,122 @@
 //! `/health/live`, `/health/ready` and `/metrics`, over just enough HTTP/1.1: GET and HEAD, one request a connection,
 //! in the control group so that they answer while every level is busy.
+//!
+//! Connections are bounded, and one more closes the oldest of the address with the most of them. So unfinished requests keep no
+//! health check out. Requests for metrics, which take memory and CPU time, are bounded on their own.
 
-use std::cell::RefCell;
+use std::cell::Cell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use engine::{Guardrails, Measure, Metric};
+use frontdoor::{Connections, Limits};
+use lanes::Group;
 use lanes::net::{TcpListener, TcpStream};
-use lanes::{Group, sync::mpsc};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::core::{Core, Shared};
 use crate::exposition::Page;
+use crate::logging::Level;
 use crate::server::Server;
 use crate::{counters, lane_metrics};
 
-/// Connections served at once; more wait in the kernel.
-const CONNECTIONS_MAX: usize = 32;
+/// Connections at once, none of which is ever a session. One address may have three quarters of them.
+const LIMITS: Limits = Limits {
+    sessions_max: 0,
+    reserved_max: 0,
+    logins_max: 64,
+    logins_per_address_max: 48,
+    per_address_max: 0,
+    per_role_max: 0,
+};
+/// Requests for metrics answered at once: each gathers and holds a page of up to some MiB.
+const METRICS_MAX: usize = 4;
 /// Longest head of a request, bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 /// Time for a whole request and its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves until the lanes end.
-pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
-    // A channel as a counter: a slot is taken for each connection, and given back when it ends.
-    let (slots, taken) = mpsc::channel::<()>(CONNECTIONS_MAX);
-    let taken = Rc::new(RefCell::new(taken));
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            lanes::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        if slots.send(()).await.is_err() {
-            return;
-        }
-        let (core, taken) = (core.clone(), taken.clone());
-        let work = async move {
-            // Who is too slow is closed; nobody is waiting for this result.
-            let _ = lanes::time::timeout(TIMEOUT, answer(&core, stream)).await;
-            taken.borrow_mut().try_recv();
-        };
-        lanes::spawn(Group::CONTROL, work).detach();
+/// The listener's state on core 0.
+struct Http {
+    core: Rc<Core>,
+    /// Requests for metrics in progress.
+    metrics: Cell<usize>,
+}
+
+/// One of the requests for metrics in progress, until it is dropped.
+struct MetricsSlot<'a>(&'a Cell<usize>);
+
+impl MetricsSlot<'_> {
+    fn take(count: &Cell<usize>) -> Option<MetricsSlot<'_>> {
+        let slot = (count.get() < METRICS_MAX).then(|| MetricsSlot(count))?;
+        count.set(count.get() + 1);
+        Some(slot)
     }
 }
 
-async fn answer(core: &Core, mut stream: TcpStream) -> std::io::Result<()> {
+impl Drop for MetricsSlot<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Serves until the lanes end.
+pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
+    let logger = core.shared.logger.clone();
+    let connections = Connections::new(LIMITS, move |refusals| {
+        logger.log(Level::Warn, &format!("HTTP: {refusals}"), &[]);
+    });
+    connections.begin();
+    let http = Rc::new(Http { core: core.clone(), metrics: Cell::new(0) });
+    let take = |stream, peer: std::net::SocketAddr| {
+        let (slot, http) = (connections.accept(peer.ip()), http.clone());
+        let work = async move {
+            // A client that is too slow, or makes room for others, is closed; there is nothing to do about either.
+            let _ = slot.log_in(TIMEOUT, answer(&http, stream)).await;
+        };
+        lanes::spawn(Group::CONTROL, work).detach();
+    };
+    let failed = |error: &std::io::Error| {
+        core.shared.logger.log(Level::Error, "cannot accept HTTP connections", &[("error", error)]);
+    };
+    frontdoor::accept(listener, take, failed).await;
+}
+
+/// What is answered: status, type and body.
+type Answer = (&'static str, &'static str, String);
+
+async fn answer(http: &Http, mut stream: TcpStream) -> std::io::Result<()> {
     let mut head = Vec::with_capacity(1024);
-    let (status, kind, body, with_body) = loop {
+    // Held until the answer has been written.
+    let mut slot = None;
+    let ((status, kind, body), with_body) = loop {
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(&head) {
             Ok(httparse::Status::Complete(_)) => {
                 let (method, path) = (request.method.unwrap_or(""), request.path.unwrap_or(""));
-                let (status, kind, body) = match method {
-                    "GET" | "HEAD" => page(core, path.split('?').next().unwrap_or("")).await,
+                let path = path.split('?').next().unwrap_or("");
+                let host = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("host"));
+                let host = host.map(|header| header.value);
+                let answer = match method {
+                    "GET" | "HEAD" if path == "/metrics" => {
+                        slot = MetricsSlot::take(&http.metrics);
+                        metrics_or_refusal(http, host, slot.is_some()).await
+                    }
+                    "GET" | "HEAD" => health(&http.core, path),
                     _ => ("405 Method Not Allowed", TEXT, "only GET and HEAD\n".to_owned()),
                 };
-                break (status, kind, body, method != "HEAD");
+                break (answer, method != "HEAD");
             }
             Ok(httparse::Status::Partial) if head.len() < HEAD_BYTES_MAX => {
                 if stream.read_buf(&mut head).await? == 0 {
                     return Ok(());
                 }
             }
-            _ => break ("400 Bad Request", TEXT, "not an HTTP request\n".to_owned(), true),
+            _ => break (("400 Bad Request", TEXT, "not an HTTP request\n".to_owned()), true),
         }
     };
     let mut out = format!(
@@ -78,30 +128,63 @@ async fn answer(core: &Core, mut stream: TcpStream) -> std::io::Result<()> {
         out.push_str(&body);
     }
     stream.write_all(out.as_bytes()).await?;
-    stream.shutdown().await
+    stream.shutdown().await?;
+    drop(slot);
+    Ok(())
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-async fn page(core: &Core, path: &str) -> (&'static str, &'static str, String) {
+fn health(core: &Core, path: &str) -> Answer {
     match path {
         "/health/live" => ("200 OK", TEXT, "live\n".to_owned()),
         "/health/ready" if core.shared.ready.load(SeqCst) => ("200 OK", TEXT, "ready\n".to_owned()),
         "/health/ready" => ("503 Service Unavailable", TEXT, "not ready\n".to_owned()),
-        "/metrics" => {
-            let (shared, levels) = (core.shared.clone(), core.access.levels().clone());
-            let engines = engines(&shared).await;
-            let guardrails = core.engine.registry().guardrails().clone();
-            // Long where there are many levels, and nothing to hold a fast lane up with.
-            let text = lanes::heavy_urgent(Group::CONTROL, async move {
-                metrics(&shared, &levels, &engines, &guardrails).await
-            })
-            .await;
-            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
-        }
         _ => ("404 Not Found", TEXT, "there are /metrics, /health/live and /health/ready\n".to_owned()),
     }
 }
+
+async fn metrics_or_refusal(http: &Http, host: Option<&[u8]>, has_slot: bool) -> Answer {
+    let shared = http.core.shared.clone();
+    if !is_allowed(host, &shared.config.http_hosts) {
+        let text = "this host name is not configured: use an IP address, or add the name with --http-hosts\n";
+        return ("421 Misdirected Request", TEXT, text.to_owned());
+    }
+    if !has_slot {
+        let text = format!("{METRICS_MAX} requests for metrics are in progress, which is the limit\n");
+        return ("503 Service Unavailable", TEXT, text);
+    }
+    let levels = http.core.access.levels().clone();
+    let engines = engines(&shared).await;
+    // Long where there are many levels, and nothing to hold a fast lane up with.
+    let guardrails = http.core.engine.registry().guardrails().clone();
+    let page = async move { metrics(&shared, &levels, &engines, &guardrails).await };
+    let text = lanes::heavy_urgent(Group::CONTROL, page).await;
+    ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
+}
+
+/// Returns true for an IP address, `localhost`, a name in `names`, and no host at all. A web page can make a browser ask under a
+/// name of its own that resolves to this server, and read the answer; a browser always sends the name.
+fn is_allowed(host: Option<&[u8]>, names: &[String]) -> bool {
+    let Some(host) = host else { return true };
+    let Ok(host) = std::str::from_utf8(host) else { return false };
+    let host = host.trim();
+    if let Some(bracketed) = host.strip_prefix('[') {
+        let address = bracketed.split_once(']').map(|(address, _)| address);
+        return address.is_some_and(|address| address.parse::<IpAddr>().is_ok());
+    }
+    let name = host.split_once(':').map_or(host, |(name, _)| name);
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || names.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Connections that made room for others.
+const CLOSED: Metric = Metric::counter(
+    "fairlane_connections_closed_before_login_total",
+    "CQL connections closed before login to make room for others.",
+);
 
 /// What each core's engine counts, and who else is beside it, asked for on that core.
 async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
@@ -137,7 +220,44 @@ async fn metrics(
     crate::guardrails::page(guardrails, &mut page);
     page.one(&REQUEST_BYTES, shared.requests.used_bytes() as f64);
     page.one(&REQUESTS_REFUSED, shared.requests.refused() as f64);
+    page.one(&CLOSED, shared.connections.closed() as f64);
     lane_metrics::page(&mut page).await;
     page.cores(engines);
     page.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_and_configured_names_are_hosts() {
+        let names = ["metrics.example".to_owned()];
+        let check =
+            |host: &str, expected| assert_eq!(is_allowed(Some(host.as_bytes()), &names), expected, "{host}");
+        check("127.0.0.1:9180", true);
+        check("10.1.2.3", true);
+        check("[::1]:9180", true);
+        check("[2001:db8::1]", true);
+        check("LocalHost:9180", true);
+        check("Metrics.Example.:9180", true);
+        check("evil.example:9180", false);
+        check("127.0.0.1.evil.example", false);
+        check("[evil]", false);
+        check("", false);
+        assert!(is_allowed(None, &names));
+    }
+
+    #[test]
+    fn metrics_slot_is_given_back_when_its_task_panics() {
+        let count = Cell::new(0);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _slot = MetricsSlot::take(&count);
+            panic!("this panic is part of the test");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(count.get(), 0);
+        let slots: Vec<_> = (0..METRICS_MAX).map(|_| MetricsSlot::take(&count)).collect();
+        assert!(slots.iter().all(Option::is_some) && MetricsSlot::take(&count).is_none());
+    }
 }

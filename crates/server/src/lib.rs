@@ -19,6 +19,7 @@ mod exposition;
 mod guardrails;
 mod handshake;
 mod http;
+mod idle;
 mod lane_metrics;
 mod level_usage;
 pub mod logging;

@@ -9,13 +9,14 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use access::Access;
 use engine::Engine;
+use frontdoor::{Connections, Slot};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::{Group, Lanes, Task};
 use rustc_hash::FxHashMap;
@@ -24,9 +25,9 @@ use wire::Event;
 use crate::account::Account;
 use crate::config::ServerConfig;
 use crate::core::{Core, Listening, Shared};
-use crate::counters::{Counters, add};
+use crate::counters::Counters;
 use crate::logging::{Level, Logger};
-use crate::{connection, http, reply, system};
+use crate::{connection, http, idle, reply, system};
 
 /// What one core brings.
 pub struct PerCore {
@@ -87,12 +88,16 @@ thread_local! {
 impl Server {
     /// A server of so many cores, as [`lanes::Lanes::cores`] says.
     pub fn new(config: ServerConfig, logger: Logger, cores: usize) -> Server {
+        let log = logger.clone();
+        let connections = Connections::new(config.connections, move |refusals| {
+            log.log(Level::Warn, &format!("CQL: {refusals}"), &[]);
+        });
         let shared = Shared {
             requests: Account::new("requests", config.request_bytes_max, None),
             config,
             logger,
             counters: (0..cores).map(|_| Arc::new(Counters::default())).collect(),
-            connections: AtomicUsize::new(0),
+            connections,
             ready: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             bound: OnceLock::new(),
@@ -126,6 +131,9 @@ impl Server {
             let event = Event::Schema(reply::schema_change(change));
             core.sessions.borrow().values().for_each(|session| session.tell(&event));
         }));
+        if let Some(limit) = self.shared.config.idle_timeout {
+            lanes::spawn(Group::CONTROL, idle::close_idle(Rc::downgrade(&core), limit)).detach();
+        }
         HERE.with_borrow_mut(|here| here.insert(self.key(), Here { core, tasks: Vec::new() }));
     }
 
@@ -162,6 +170,7 @@ impl Server {
             http: metrics.as_ref().map(|(_, at)| *at),
         };
         self.shared.bound.set(bound).expect("a server is opened once");
+        self.shared.connections.begin();
         let mut tasks = vec![lanes::spawn(Group::CONTROL, self.clone().accept(cql, false))];
         if let Some((listener, _)) = shard_aware {
             tasks.push(lanes::spawn(Group::CONTROL, self.clone().accept(listener, true)));
@@ -185,7 +194,7 @@ impl Server {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.shared.connections.load(Relaxed)
+        self.shared.connections.open()
     }
 
     /// Whether clients are served: open and not stopping.
@@ -194,54 +203,24 @@ impl Server {
     }
 
     async fn accept(self, listener: TcpListener, by_port: bool) {
-        let cores = self.shared.counters.len();
+        let (cores, connections) = (self.shared.counters.len(), &self.shared.connections);
         let mut turn = 0;
-        loop {
-            let (stream, peer) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Mostly: no file descriptor is free. Connections wait in the kernel meanwhile.
-                    self.shared.logger.log(Level::Error, "cannot accept connections", &[("error", &error)]);
-                    lanes::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            if self.shared.connections.fetch_add(1, Relaxed) >= self.shared.config.connections_max {
-                self.shared.connections.fetch_sub(1, Relaxed);
-                add(&self.shared.counters[lanes::current_core()].refused, 1);
-                self.shared.logger.log(Level::Warn, "too many connections", &[("client", &peer)]);
-                continue;
-            }
-            let core = if by_port { usize::from(peer.port()) % cores } else { turn % cores };
+        let take = |stream, peer: SocketAddr| {
+            let core = if by_port { usize::from(peer.port()) } else { turn } % cores;
             turn = turn.wrapping_add(usize::from(!by_port));
-            self.hand_over(core, stream, peer).await;
-        }
+            let (server, slot) = (self.clone(), connections.accept(peer.ip()));
+            connections.hand_over(core, stream, slot, move |stream, slot| server.begin(stream, peer, slot));
+        };
+        let failed = |error: &io::Error| {
+            self.shared.logger.log(Level::Error, "cannot accept connections", &[("error", error)]);
+        };
+        frontdoor::accept(listener, take, failed).await;
     }
 
-    /// Gives a counted connection to a core.
-    async fn hand_over(&self, core: usize, stream: TcpStream, peer: SocketAddr) {
-        let server = self.clone();
-        if core == lanes::current_core() {
-            return server.begin(stream, peer);
-        }
-        let Ok(stream) = stream.into_std() else {
-            self.shared.connections.fetch_sub(1, Relaxed);
-            return;
-        };
-        let adopt = move || async move {
-            match TcpStream::from_std(stream) {
-                Ok(stream) => server.begin(stream, peer),
-                Err(_) => drop(server.shared.connections.fetch_sub(1, Relaxed)),
-            }
-        };
-        lanes::call(core, adopt).await;
-    }
-
-    /// Serves a counted connection on this core.
-    fn begin(&self, stream: TcpStream, peer: SocketAddr) {
-        match self.here() {
-            Some(core) => lanes::spawn(Group::DRIVER, connection::serve(core, stream, peer)).detach(),
-            None => drop(self.shared.connections.fetch_sub(1, Relaxed)),
+    /// Serves a connection on this core.
+    fn begin(&self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+        if let Some(core) = self.here() {
+            lanes::spawn(Group::DRIVER, connection::serve(core, stream, peer, slot)).detach();
         }
     }
 
@@ -264,6 +243,7 @@ impl Server {
             })
             .await;
         }
+        self.shared.connections.end();
         finished && closed
     }
 

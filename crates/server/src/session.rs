@@ -101,6 +101,8 @@ pub(crate) struct Session {
     pub(crate) keyspace: RefCell<Option<Rc<str>>>,
     /// Whether it wants to hear of schema changes.
     pub(crate) wants_schema: Cell<bool>,
+    /// When it last sent something, or had a request in flight, ns.
+    pub(crate) active_ns: Cell<u64>,
     /// No more requests are read; what runs is finished.
     pub(crate) draining: Cell<bool>,
     /// To be closed at once.
@@ -134,6 +136,7 @@ impl Session {
             role: RefCell::new(None),
             keyspace: RefCell::new(None),
             wants_schema: Cell::new(false),
+            active_ns: Cell::new(lanes::time::monotonic_ns()),
             draining: Cell::new(false),
             killed: Cell::new(false),
             unacked: RefCell::default(),

@@ -116,14 +116,6 @@ fn who_does_not_authenticate_in_time_is_closed() {
 }
 
 #[test]
-fn one_connection_too_many_is_closed_and_the_others_stay() {
-    let server = TestServer::start(1, ServerConfig { connections_max: 2, ..settings() });
-    let mut clients = [server.client(Version::V4, ADMIN), server.client(Version::V4, ADMIN)];
-    assert_eq!(server.connect().receive(), None);
-    clients.iter_mut().for_each(|client| drop(client.run("SELECT * FROM system.local")));
-}
-
-#[test]
 fn a_thousand_idle_connections_do_not_matter() {
     let server = TestServer::start(2, settings());
     let idle: Vec<Client> = (0..1000).map(|_| server.connect()).collect();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::scan::arrow::DECIMALS;
+use frontdoor::Limits;
 
 use crate::tls::Tls;
 
@@ -23,8 +24,10 @@ pub struct SqlConfig {
     pub spill_dir: Option<PathBuf>,
     /// The most that all queries have there, bytes; else a quarter of what is free at the start.
     pub spill_bytes_max: Option<u64>,
-    /// Connections at once; one more is told so and closed. Each runs one statement at a time.
-    pub connections_max: usize,
+    /// Connections at once, before and after login. Each runs one statement at a time.
+    pub connections: Limits,
+    /// Sessions without a statement for so long are closed; `None` closes none.
+    pub idle_timeout: Option<Duration>,
     /// Longest message of a client, bytes.
     pub message_bytes_max: usize,
     /// Longest message of a client that has not logged in, bytes.
@@ -51,7 +54,8 @@ impl Default for SqlConfig {
             authenticate: true,
             spill_dir: None,
             spill_bytes_max: None,
-            connections_max: 1024,
+            connections: Limits::of_sessions(1024),
+            idle_timeout: None,
             message_bytes_max: 16 << 20,
             startup_bytes_max: 10_000,
             prepared_max: 256,

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use frontdoor::Slot;
 use lanes::net::TcpStream;
 use pgwire::messages::startup::{BackendKeyData, ParameterStatus, SecretKey};
 use pgwire::messages::{DecodeContext, Message, PgWireFrontendMessage, ProtocolVersion};
@@ -15,7 +16,7 @@ use tokio_rustls::server::TlsStream;
 use crate::counts::{Counts, add};
 use crate::failure::{Failure, state};
 use crate::login;
-use crate::server::{Counted, Here, Sql};
+use crate::server::{Here, Sql};
 use crate::session::Session;
 use crate::tls::Tls;
 
@@ -256,13 +257,13 @@ impl Drop for Connection {
 }
 
 /// Serves a client until one side ends it.
-pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, _counted: Counted) {
+pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slot) {
     let config = sql.config();
     let peer = stream.peer_addr().map_or_else(|_| String::new(), |peer| peer.to_string());
     add(&here.counts.accepted, 1);
     let mut connection = Connection::new(stream, config.startup_bytes_max, here.counts.clone());
-    let login = login::log_in(&sql, &here, &mut connection);
-    let Ok(login) = lanes::time::timeout(config.startup_timeout, login).await else { return };
+    let login = login::log_in(&sql, &here, &mut connection, &slot);
+    let Some(login) = slot.log_in(config.startup_timeout, login).await else { return };
     let ended = match login {
         Ok(client) => {
             connection.allow(config.message_bytes_max);
@@ -291,16 +292,4 @@ impl Drop for Left {
     fn drop(&mut self) {
         self.here.leave(self.number);
     }
-}
-
-/// Tells a client that there are too many.
-pub(crate) async fn refuse(stream: TcpStream, connections_max: usize, counts: Rc<Counts>) {
-    add(&counts.refused, 1);
-    let mut connection = Connection::new(stream, 0, counts);
-    let text = format!("sorry, too many clients already: {connections_max} connections are the limit");
-    let refusal = async {
-        connection.put_failure(&Failure::fatal(state::CONNECTIONS, text))?;
-        connection.flush().await
-    };
-    let _ = lanes::time::timeout(REFUSAL, refusal).await;
 }

@@ -47,7 +47,10 @@ static ROWS: [Row; 10] = [
         c.accepted.get()
     }),
     (
-        Metric::counter("fairlane_sql_connections_refused_total", "SQL connections beyond the maximum."),
+        Metric::counter(
+            "fairlane_sql_connections_refused_total",
+            "SQL connections refused at a limit of sessions.",
+        ),
         |c, _| c.refused.get(),
     ),
     (Metric::counter("fairlane_sql_auth_failures_total", "Refused credentials of SQL clients."), |c, _| {

@@ -41,6 +41,7 @@ pub(crate) mod state {
     pub(crate) const DATA: &str = "22000";
     pub(crate) const MEMORY: &str = "53200";
     pub(crate) const CONNECTIONS: &str = "53300";
+    pub(crate) const IDLE: &str = "57P05";
     pub(crate) const LIMIT: &str = "54000";
     pub(crate) const CANCELED: &str = "57014";
     pub(crate) const SHUTDOWN: &str = "57P01";

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use access::Login;
 use bytes::Bytes;
+use frontdoor::Slot;
 use pgwire::messages::startup::{Authentication, NegotiateProtocolVersion, SecretKey, Startup};
 use pgwire::messages::{PgWireFrontendMessage, ProtocolVersion, SslNegotiationMetaMessage};
 
@@ -27,7 +28,12 @@ pub(crate) struct Client {
 ///
 /// # Errors
 /// Why not.
-pub(crate) async fn log_in(sql: &Sql, here: &Rc<Here>, connection: &mut Connection) -> Result<Client, End> {
+pub(crate) async fn log_in(
+    sql: &Sql,
+    here: &Rc<Here>,
+    connection: &mut Connection,
+    slot: &Slot,
+) -> Result<Client, End> {
     let startup = start(sql, connection).await?;
     connection.started();
     let unsupported: Vec<String> =
@@ -48,6 +54,11 @@ pub(crate) async fn log_in(sql: &Sql, here: &Rc<Here>, connection: &mut Connecti
     } else {
         here.access.anonymous()
     };
+    if let Err(refused) = slot.enter(login.role(), here.access.is_superuser(&login)).await {
+        add(&here.counts.refused, 1);
+        let text = format!("sorry, too many clients already: {refused}");
+        return Err(End::Failed(Failure::fatal(state::CONNECTIONS, text)));
+    }
     connection.put(&Authentication::Ok)?;
     Ok(Client { login, parameters: startup.parameters })
 }

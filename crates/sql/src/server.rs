@@ -7,12 +7,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use access::{Access, Cancelled};
-use engine::{Engine, HeldMemory, Progress, RunningStatement, StatementState};
+use engine::{Engine, HeldMemory, Measure, Metric, Progress, RunningStatement, StatementState};
+use frontdoor::{Connections, Slot};
 use lanes::net::{TcpListener, TcpStream};
 use lanes::sync::Notify;
 use lanes::{Group, Task};
@@ -27,6 +28,12 @@ use crate::plan::{Planner, Planning};
 use crate::run::Run;
 use crate::spill::SpillSpace;
 use crate::tasks::Handles;
+
+/// Connections that made room for others.
+static CLOSED: Metric = Metric::counter(
+    "fairlane_sql_connections_closed_before_login_total",
+    "SQL connections closed before login to make room for others.",
+);
 
 /// Why the door could not open.
 #[derive(Debug)]
@@ -73,8 +80,8 @@ struct Shared {
     planner: Box<dyn Planning>,
     handles: OnceLock<&'static Handles>,
     space: OnceLock<Arc<SpillSpace>>,
-    warn: Warn,
-    connections: AtomicUsize,
+    warn: Arc<Warn>,
+    connections: Connections,
     stopping: AtomicBool,
 }
 
@@ -156,13 +163,18 @@ impl Sql {
 
     /// Apart, so that it is compiled here and not again with each caller's `warn`.
     fn make(config: SqlConfig, warn: Warn) -> Sql {
+        let warn = Arc::new(warn);
+        let to_log = warn.clone();
+        let connections = Connections::new(config.connections, move |refusals| {
+            (to_log.0)(&format!("SQL: {refusals}"));
+        });
         let shared = Shared {
             config,
             planner: Box::new(Planner::new()),
             handles: OnceLock::new(),
             space: OnceLock::new(),
             warn,
-            connections: AtomicUsize::new(0),
+            connections,
             stopping: AtomicBool::new(false),
         };
         Sql { shared: Arc::new(shared) }
@@ -225,6 +237,10 @@ impl Sql {
         let (counted, planned) = (counts.clone(), plans.clone());
         registry.add_measures(move || counted.measures(planned()));
         registry.add_rows(HeldMemory::table(core, move || counts.held(plans())));
+        let connections = self.shared.connections.clone();
+        // Counted for all cores, on the first.
+        let closed = move || if core == 0 { connections.closed() } else { 0 };
+        registry.add_measures(move || vec![Measure { metric: &CLOSED, value: closed() as f64 }]);
         let weak = Rc::downgrade(&here);
         here.access.on_cancel(move |id, role| match weak.upgrade() {
             Some(here) => here.cancel(id, role),
@@ -252,6 +268,7 @@ impl Sql {
         }
         let handles = Handles::find().await;
         self.shared.handles.set(handles).expect("the door is opened once");
+        self.shared.connections.begin();
         let task = lanes::spawn(Group::CONTROL, self.clone().accept(listener));
         let here = self.here().expect("core 0 has joined");
         *here.accepting.borrow_mut() = Some(task);
@@ -261,39 +278,25 @@ impl Sql {
     /// Connections now.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.shared.connections.load(Relaxed)
+        self.shared.connections.open()
     }
 
     async fn accept(self, listener: TcpListener) {
+        let connections = &self.shared.connections;
         let mut turn = 0;
-        loop {
-            let Ok((stream, _peer)) = listener.accept().await else {
-                // Mostly: no file descriptor is free. Connections wait in the kernel meanwhile.
-                lanes::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            let Some(counted) = Counted::take(&self) else {
-                let Some(here) = self.here() else { return };
-                let refusing = connection::refuse(stream, self.config().connections_max, here.counts.clone());
-                lanes::spawn(Group::DRIVER, refusing).detach();
-                continue;
-            };
+        let take = |stream: TcpStream, peer: SocketAddr| {
+            // Answers are written whole.
+            let _ = stream.set_nodelay(true);
             turn = (turn + 1) % lanes::cores();
-            self.hand_over(turn, stream, counted).await;
-        }
-    }
-
-    async fn hand_over(&self, core: usize, stream: TcpStream, counted: Counted) {
-        // Answers are written whole.
-        let _ = stream.set_nodelay(true);
-        let Ok(stream) = stream.into_std() else { return };
-        let sql = self.clone();
-        let adopt = move || async move {
-            if let (Ok(stream), Some(here)) = (TcpStream::from_std(stream), sql.here()) {
-                lanes::spawn(Group::DRIVER, connection::serve(sql, here, stream, counted)).detach();
-            }
+            let sql = self.clone();
+            connections.hand_over(turn, stream, connections.accept(peer.ip()), move |stream, slot| {
+                if let Some(here) = sql.here() {
+                    lanes::spawn(Group::DRIVER, connection::serve(sql, here, stream, slot)).detach();
+                }
+            });
         };
-        lanes::call(core, adopt).await;
+        let failed = |error: &io::Error| self.warn(&format!("cannot accept SQL connections: {error}"));
+        frontdoor::accept(listener, take, failed).await;
     }
 
     /// Ends the running statement of the session that a client's cancel request names, if it knows its secret.
@@ -335,6 +338,7 @@ impl Sql {
             })
             .await;
         }
+        self.shared.connections.end();
         ended
     }
 
@@ -433,22 +437,5 @@ impl Here {
 
     pub(crate) fn leave(&self, number: i32) {
         self.sessions.borrow_mut().remove(&number);
-    }
-}
-
-/// One of the connections there may be.
-pub(crate) struct Counted(Sql);
-
-impl Counted {
-    fn take(sql: &Sql) -> Option<Counted> {
-        let max = sql.config().connections_max;
-        let more = |now| (now < max).then_some(now + 1);
-        sql.shared.connections.fetch_update(Relaxed, Relaxed, more).is_ok().then(|| Counted(sql.clone()))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.shared.connections.fetch_sub(1, Relaxed);
     }
 }

@@ -149,6 +149,8 @@ impl Session {
 
     /// The next message; a server that stops lets nobody begin anything. Meanwhile suspended queries are looked after.
     async fn wait(&mut self, connection: &mut Connection) -> Result<PgWireFrontendMessage, End> {
+        let idle_timeout = self.sql.config().idle_timeout;
+        let mut idle = std::pin::pin!(lanes::time::sleep(idle_timeout.unwrap_or_default()));
         loop {
             if self.live.killed.get() || self.sql.is_stopping() {
                 let text = "terminating connection: the server is stopping";
@@ -159,6 +161,10 @@ impl Session {
                 () = self.live.bell.notified() => {}
                 message = connection.next() => return message,
                 () = lanes::time::sleep(LOOK_EVERY), if any => {}
+                () = &mut idle, if idle_timeout.is_some() => {
+                    let text = "terminating connection due to idle-session timeout";
+                    return Err(End::Failed(Failure::fatal(state::IDLE, text)));
+                }
             }
         }
     }

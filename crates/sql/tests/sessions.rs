@@ -8,6 +8,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use common::{TestDoor, refused, rows};
+use frontdoor::Limits;
 use sql::SqlConfig;
 
 #[test]
@@ -72,9 +73,15 @@ fn settings_and_levels() {
     });
 }
 
+/// So many sessions, and none reserved for superusers.
+fn limited_to(sessions_max: usize) -> SqlConfig {
+    let connections = Limits { reserved_max: 0, ..Limits::of_sessions(sessions_max) };
+    SqlConfig { connections, ..SqlConfig::default() }
+}
+
 #[test]
 fn what_clients_do_is_counted() {
-    let door = TestDoor::start_with(2, 1 << 30, SqlConfig { connections_max: 3, ..SqlConfig::default() });
+    let door = TestDoor::start_with(2, 1 << 30, limited_to(3));
     let check = |metric: &'static str, expected: u64| {
         let name = format!("fairlane_sql_{metric}");
         let name: &'static str = name.leak();
@@ -90,7 +97,7 @@ fn what_clients_do_is_counted() {
         check("auth_failures_total", 1);
         let three = door.admin().await;
         assert!(door.connect(common::ADMIN).await.is_err());
-        check("connections_accepted_total", 4);
+        check("connections_accepted_total", 5);
         check("connections_refused_total", 1);
         // The password and the connection that was one too many.
         check("errors_total", 2);
@@ -170,8 +177,32 @@ fn bad_input_is_refused_and_harms_nobody() {
 }
 
 #[test]
+fn silent_connections_keep_no_login_out() {
+    let connections = Limits { logins_max: 8, logins_per_address_max: 8, ..Limits::of_sessions(4) };
+    let door = TestDoor::start_with(2, 1 << 30, SqlConfig { connections, ..SqlConfig::default() });
+    let silent: Vec<_> = (0..50).map(|_| std::net::TcpStream::connect(door.at).expect("connects")).collect();
+    door.client(async {
+        assert_eq!(rows(&door.admin().await, "SELECT 1").await, ["1"]);
+    });
+    assert!(door.counted("fairlane_sql_connections_closed_before_login_total") >= 42);
+    drop(silent);
+}
+
+#[test]
+fn idle_session_is_closed() {
+    let idle_timeout = Some(Duration::from_millis(50));
+    let door = TestDoor::start_with(1, 1 << 30, SqlConfig { idle_timeout, ..SqlConfig::default() });
+    door.client(async {
+        let admin = door.admin().await;
+        while !admin.is_closed() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
+
+#[test]
 fn connections_are_bounded() {
-    let door = TestDoor::start_with(2, 1 << 30, SqlConfig { connections_max: 2, ..SqlConfig::default() });
+    let door = TestDoor::start_with(2, 1 << 30, limited_to(2));
     door.client(async {
         let (first, second) = (door.admin().await, door.admin().await);
         let error = door.connect(common::ADMIN).await.expect_err("refused");

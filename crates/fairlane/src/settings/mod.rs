@@ -5,8 +5,10 @@
 //! the name of a service (`FAIRLANE_PORT`), and must not keep the server from starting.
 
 mod table;
+mod values;
 
-pub(crate) use table::{Cores, REQUEST_MEMORY_BYTES_MIN, Settings, commit};
+pub(crate) use table::{Cores, Settings};
+pub(crate) use values::{REQUEST_MEMORY_BYTES_MIN, commit};
 
 use std::path::{Path, PathBuf};
 

@@ -1,13 +1,14 @@
 //! The settings: each is declared here once, and flags, environment variables, keys of `fairlane.toml`, help and
 //! `fairlane config --print` all come from this table.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use server::logging::{Format, Level};
 use storage::CommitMode;
 
+use super::values::*;
 use crate::probe::Given;
 
 /// One setting. Its name is its key in `fairlane.toml`; with `-` for `_` it is its flag, and in capitals behind `FAIRLANE_`
@@ -42,6 +43,7 @@ pub(crate) struct Settings {
     pub(crate) advertise: Option<SocketAddr>,
     pub(crate) shard_aware_port: Option<u16>,
     pub(crate) http_listen: Option<SocketAddr>,
+    pub(crate) http_hosts: Vec<String>,
     pub(crate) sql_listen: Option<SocketAddr>,
     pub(crate) sql_decimals: i8,
     pub(crate) tls_certificate: Option<PathBuf>,
@@ -70,6 +72,12 @@ pub(crate) struct Settings {
     pub(crate) admin_user: String,
     pub(crate) cluster_name: String,
     pub(crate) connections_max: usize,
+    pub(crate) sql_connections_max: usize,
+    pub(crate) connections_reserved: usize,
+    pub(crate) connections_per_address: Option<usize>,
+    pub(crate) connections_per_role: Option<usize>,
+    pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) sql_idle_timeout: Option<Duration>,
     pub(crate) request_timeout: Duration,
     pub(crate) slow_statement: Option<Duration>,
     pub(crate) audit_log: Option<PathBuf>,
@@ -115,6 +123,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: "127.0.0.1:9180",
         help: "Where /metrics, /health/live and /health/ready are served.",
         set: |s, text| put(&mut s.http_listen, unless("off", text, address)),
+    },
+    Setting {
+        name: "http_hosts",
+        value: "NAMES|off",
+        default: "off",
+        help: "Names under which /metrics may be asked for, with commas between; IP addresses and localhost always may.",
+        set: |s, text| put(&mut s.http_hosts, names(text)),
     },
     Setting {
         name: "sql_listen",
@@ -346,8 +361,54 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "connections_max",
         value: "N",
         default: "16384",
-        help: "CQL connections at once; one more is closed at once.",
+        help: "CQL sessions at once. A quarter as many connections may be logging in besides.",
         set: |s, text| put(&mut s.connections_max, number(text, 1, 1_000_000)),
+    },
+    Setting {
+        name: "sql_connections_max",
+        value: "N",
+        default: "1024",
+        help: "SQL sessions at once. A quarter as many connections may be logging in besides.",
+        set: |s, text| put(&mut s.sql_connections_max, number(text, 1, 1_000_000)),
+    },
+    Setting {
+        name: "connections_reserved",
+        value: "N",
+        default: "8",
+        help: "Further sessions of each listener, for superusers when all others are taken.",
+        set: |s, text| put(&mut s.connections_reserved, number(text, 0, 10_000)),
+    },
+    Setting {
+        name: "connections_per_address",
+        value: "N|auto",
+        default: "auto",
+        help: "Sessions of a listener from one address, superusers exempt; auto is half of all.",
+        set: |s, text| {
+            put(&mut s.connections_per_address, unless("auto", text, |text| number(text, 1, 1_000_000)))
+        },
+    },
+    Setting {
+        name: "connections_per_role",
+        value: "N|off",
+        default: "off",
+        help: "Sessions of a listener for one role, superusers exempt.",
+        set: |s, text| {
+            put(&mut s.connections_per_role, unless("off", text, |text| number(text, 1, 1_000_000)))
+        },
+    },
+    Setting {
+        name: "idle_timeout",
+        value: "SECONDS|off",
+        default: "off",
+        help: "CQL sessions without a request for so long are closed. Drivers keep theirs with heartbeats.",
+        set: |s, text| put(&mut s.idle_timeout, unless("off", text, seconds)),
+    },
+    Setting {
+        name: "sql_idle_timeout",
+        value: "SECONDS|off",
+        default: "86400",
+        help: "SQL sessions without a statement for so long are closed.",
+        set: |s, text| put(&mut s.sql_idle_timeout, unless("off", text, seconds)),
     },
     Setting {
         name: "request_timeout_ms",
@@ -415,6 +476,7 @@ impl Default for Settings {
             advertise: None,
             shard_aware_port: None,
             http_listen: None,
+            http_hosts: Vec::new(),
             sql_listen: None,
             sql_decimals: 0,
             tls_certificate: None,
@@ -440,6 +502,12 @@ impl Default for Settings {
             admin_user: String::new(),
             cluster_name: String::new(),
             connections_max: 0,
+            sql_connections_max: 0,
+            connections_reserved: 0,
+            connections_per_address: None,
+            connections_per_role: None,
+            idle_timeout: None,
+            sql_idle_timeout: None,
             request_timeout: Duration::ZERO,
             slow_statement: None,
             audit_log: None,
@@ -453,135 +521,5 @@ impl Default for Settings {
             set.unwrap_or_else(|reason| panic!("the default of {} passes its check: {reason}", setting.name));
         }
         settings
-    }
-}
-
-fn put<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
-    *place = value?;
-    Ok(())
-}
-
-/// None for one word, else a value.
-fn unless<T>(
-    word: &str,
-    text: &str,
-    read: impl FnOnce(&str) -> Result<T, String>,
-) -> Result<Option<T>, String> {
-    if text == word { Ok(None) } else { read(text).map(Some) }
-}
-
-fn folder(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() { Err("a folder is wanted".into()) } else { Ok(text.into()) }
-}
-
-fn file(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() { Err("a file is wanted".into()) } else { Ok(text.into()) }
-}
-
-fn name(text: &str) -> Result<String, String> {
-    let fits = !text.is_empty() && text.len() <= 128 && !text.contains(char::is_control);
-    if fits { Ok(text.into()) } else { Err("a name of 1 to 128 bytes is wanted".into()) }
-}
-
-/// An address, or the first that a host's name stands for.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let wanted = || "an address and port is wanted, such as 127.0.0.1:9042".to_string();
-    let mut found = text.to_socket_addrs().map_err(|_| wanted())?;
-    found.next().ok_or_else(wanted)
-}
-
-fn switch(text: &str) -> Result<bool, String> {
-    text.parse().map_err(|_| "true or false is wanted".into())
-}
-
-fn number<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
-    let found = text.parse::<u64>().ok().filter(|n| (min..=max).contains(n));
-    found
-        .and_then(|n| T::try_from(n).ok())
-        .ok_or_else(|| format!("a whole number from {min} to {max} is wanted"))
-}
-
-fn cores(text: &str) -> Result<Cores, String> {
-    let wanted = || "a number of CPUs, or a list such as 0,2-3, is wanted".to_string();
-    if text == "auto" {
-        return Ok(Cores::Auto);
-    }
-    // No count is 0, so that is the CPU of this number; any other CPU alone is written with a comma behind it.
-    if !text.contains([',', '-']) && text != "0" {
-        return number(text, 1, 1024).map(Cores::Count).map_err(|_| wanted());
-    }
-    let mut list = Vec::new();
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let cpu = |text: &str| number::<usize>(text, 0, 4095).map_err(|_| wanted());
-        list.extend(cpu(first)?..=cpu(last)?);
-    }
-    list.sort_unstable();
-    list.dedup();
-    if list.is_empty() { Err(wanted()) } else { Ok(Cores::List(list)) }
-}
-
-/// The least memory that leaves room for memtables at all.
-const MEMORY_BYTES_MIN: u64 = 64 << 20;
-
-/// The least memory that leaves room for one request of the largest kind.
-pub(crate) const REQUEST_MEMORY_BYTES_MIN: u64 = 48 << 20;
-
-/// The least memory that leaves room for a small query.
-const QUERY_MEMORY_BYTES_MIN: u64 = 1 << 20;
-
-/// A size of at least `min`, which people call `least`.
-fn bytes(text: &str, least: &str, min: u64) -> Result<u64, String> {
-    const UNITS: [(&str, u64); 8] = [
-        ("KiB", 1 << 10),
-        ("MiB", 1 << 20),
-        ("GiB", 1 << 30),
-        ("TiB", 1 << 40),
-        ("KB", 1_000),
-        ("MB", 1_000_000),
-        ("GB", 1_000_000_000),
-        ("TB", 1_000_000_000_000),
-    ];
-    let split = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), *factor)));
-    let (digits, factor) = split.unwrap_or((text, 1));
-    let found = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
-    let wanted = || format!("a size of at least {least} is wanted, such as 8GiB or 500MB");
-    found.filter(|bytes| *bytes >= min).ok_or_else(wanted)
-}
-
-fn guardrails(text: &str) -> Result<String, String> {
-    engine::Guardrails::default().set_all(text).map(|()| text.to_owned())
-}
-
-fn first_start(text: &str) -> Result<bool, String> {
-    match text {
-        "first-start" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("first-start or off is wanted".into()),
-    }
-}
-
-/// Zero for `auto`.
-fn or_zero(text: &str, read: impl FnOnce(&str) -> Result<u64, String>) -> Result<u64, String> {
-    Ok(unless("auto", text, read)?.unwrap_or(0))
-}
-
-/// What `commit` says.
-pub(crate) fn commit(text: &str) -> Result<CommitMode, String> {
-    if text == "batch" {
-        return Ok(CommitMode::Batch);
-    }
-    let ms = text.strip_prefix("periodic:").and_then(|ms| number(ms, 1, 60_000).ok());
-    let every = ms.map(Duration::from_millis);
-    every
-        .map(|every| CommitMode::Periodic { every })
-        .ok_or_else(|| "batch, or periodic: and 1 to 60000 ms, such as periodic:10, is wanted".into())
-}
-
-fn format(text: &str) -> Result<Format, String> {
-    match text {
-        "text" => Ok(Format::Text),
-        "json" => Ok(Format::Json),
-        _ => Err("text or json is wanted".into()),
     }
 }

@@ -170,7 +170,7 @@ impl Server {
     pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.http).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a bound");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("sent");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("an answer");
         text

@@ -118,7 +118,9 @@ impl TestServer {
     pub fn get(&self, path: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.at.http.expect("on")).expect("connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout is set");
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).expect("is sent");
+        stream
+            .write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())
+            .expect("is sent");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("an answer");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");

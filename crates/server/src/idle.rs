@@ -1,0 +1,36 @@
+//! Sessions that send nothing for long are closed, where that is configured. Each core looks at its own sessions now and then,
+//! which is cheaper than a timer for each request.
+
+use std::rc::Weak;
+use std::time::Duration;
+
+use crate::core::Core;
+
+/// Looks at all sessions within one idle time.
+const LOOKS: u32 = 8;
+
+/// Closes idle sessions of a core until the server stops.
+pub(crate) async fn close_idle(core: Weak<Core>, limit: Duration) {
+    let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    loop {
+        lanes::time::sleep((limit / LOOKS).max(Duration::from_millis(1))).await;
+        let Some(core) = core.upgrade() else { return };
+        let sessions: Vec<_> = core.sessions.borrow().values().cloned().collect();
+        for session in sessions {
+            let now_ns = lanes::time::monotonic_ns();
+            if session.in_flight.get() > 0 || session.role.borrow().is_none() {
+                session.active_ns.set(now_ns);
+            } else if is_idle(session.active_ns.get(), now_ns, limit_ns) {
+                session.killed.set(true);
+                session.wake();
+            }
+            if lanes::spend(1) {
+                lanes::yield_now().await;
+            }
+        }
+    }
+}
+
+fn is_idle(active_ns: u64, now_ns: u64, limit_ns: u64) -> bool {
+    now_ns.saturating_sub(active_ns) >= limit_ns
+}
