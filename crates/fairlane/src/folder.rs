@@ -3,10 +3,72 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
 use uuid::Uuid;
+
+/// Permissions for the user who runs the server, and for nobody else.
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+
+/// Takes permissions for others from every file that this process creates.
+pub(crate) fn keep_files_private() {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Takes permissions for others from every file and folder below `folder`, and from itself. Links are not followed. Returns a warning
+/// that names the first entry whose permissions cannot be changed.
+pub(crate) fn make_private(folder: &Path) -> Option<String> {
+    // The data folder itself may be a link.
+    let mut failed = set_mode(folder, FOLDER_MODE).err().map(|error| (folder.to_owned(), error));
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        // A folder that cannot be read is reported by whoever needs it.
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            let Ok(kind) = entry.file_type() else { continue };
+            let mode = match kind {
+                kind if kind.is_dir() => FOLDER_MODE,
+                kind if kind.is_file() => FILE_MODE,
+                _ => continue,
+            };
+            if let Err(error) = set_mode(&entry.path(), mode) {
+                failed.get_or_insert((entry.path(), error));
+            }
+            if kind.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    failed.map(|(path, error)| {
+        format!(
+            "other users of this machine may be able to read {} ({error}): chmod it to 0600, folders to 0700",
+            path.display()
+        )
+    })
+}
+
+/// Sets permissions that differ.
+fn set_mode(path: &Path, mode: u32) -> std::io::Result<()> {
+    let mut permissions = fs::metadata(path)?.permissions();
+    if permissions.mode() & 0o7777 == mode {
+        return Ok(());
+    }
+    permissions.set_mode(mode);
+    fs::set_permissions(path, permissions)
+}
+
+/// Returns a warning for a private key that other users may read. Its group may, if it belongs to root: so do distributions give
+/// keys to services.
+pub(crate) fn judge_key(key: &Path) -> Option<String> {
+    let found = fs::metadata(key).ok()?;
+    let is_open = |mode: u32, owner: u32| mode & 0o007 != 0 || (mode & 0o070 != 0 && owner != 0);
+    is_open(found.permissions().mode(), found.uid()).then(|| {
+        format!("other users of this machine may read the private key {}: chmod it to 0600", key.display())
+    })
+}
 
 /// Makes the folder if it is not there, and finds out whether it can be written to.
 ///
@@ -25,7 +87,7 @@ pub(crate) fn prepare(folder: &Path) -> Result<(), String> {
         };
         format!("The data folder {} cannot be used ({error}): {what} with --data-dir.", folder.display())
     };
-    fs::create_dir_all(folder).map_err(refused)?;
+    fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).map_err(refused)?;
     let probe = folder.join(format!(".probe-{}", std::process::id()));
     let written = fs::write(&probe, b"written to see whether that works\n");
     let _ = fs::remove_file(&probe);
@@ -47,7 +109,7 @@ pub(crate) fn host_id(folder: &Path) -> Result<Uuid, String> {
         }),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let id = Uuid::new_v4();
-            replace(&path, &format!("{id}\n"), 0o644)?;
+            replace(&path, &format!("{id}\n"), FILE_MODE)?;
             Ok(id)
         }
         Err(error) => Err(format!("{} cannot be read: {error}.", path.display())),
@@ -97,7 +159,7 @@ pub(crate) fn password(folder: &Path, given: Option<String>) -> Result<Password,
     }
     // 122 random bits of the system, in letters that no shell and no driver trips over.
     let text = Uuid::new_v4().simple().to_string();
-    replace(&path, &format!("{text}\n"), 0o600)?;
+    replace(&path, &format!("{text}\n"), FILE_MODE)?;
     Ok(Password::Generated(text))
 }
 
@@ -137,7 +199,6 @@ pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     struct Folder(PathBuf);
 
@@ -188,5 +249,39 @@ mod tests {
         let path = folder.0.join("a-file");
         fs::write(&path, "x").expect("written");
         assert!(prepare(&path).expect_err("refused").contains("choose another with --data-dir"));
+    }
+
+    #[test]
+    fn other_users_lose_their_permissions() {
+        let folder = Folder::new("private");
+        let inner = folder.0.join("inner");
+        fs::create_dir_all(&inner).expect("made");
+        let (file, outside) = (inner.join("a-file"), folder.0.with_extension("outside"));
+        for path in [&file, &outside] {
+            fs::write(path, "x").expect("written");
+            set_mode(path, 0o644).expect("set");
+        }
+        std::os::unix::fs::symlink(&outside, folder.0.join("link")).expect("linked");
+        for path in [&folder.0, &inner] {
+            set_mode(path, 0o755).expect("set");
+        }
+        assert_eq!(make_private(&folder.0), None);
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(
+            [mode(&folder.0), mode(&inner), mode(&file), mode(&outside)],
+            [0o700, 0o700, 0o600, 0o644]
+        );
+        fs::remove_file(&outside).expect("removed");
+    }
+
+    #[test]
+    fn key_that_others_may_read_is_warned_of() {
+        let folder = Folder::new("key");
+        let key = folder.0.join("key.pem");
+        fs::write(&key, "x").expect("written");
+        set_mode(&key, 0o604).expect("set");
+        assert!(judge_key(&key).expect("a warning").contains("chmod it to 0600"));
+        set_mode(&key, 0o600).expect("set");
+        assert_eq!(judge_key(&key), None);
     }
 }

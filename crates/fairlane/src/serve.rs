@@ -57,7 +57,13 @@ pub(crate) fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
 
 fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), String> {
     let mut signals = catch_signals().map_err(|error| format!("Signals cannot be caught: {error}."))?;
+    folder::keep_files_private();
     folder::prepare(&settings.data_dir)?;
+    let open =
+        [folder::make_private(&settings.data_dir), settings.tls_key.as_deref().and_then(folder::judge_key)];
+    for warning in open.into_iter().flatten().chain(open_to_all(settings)) {
+        logger.log(Level::Warn, &warning, &[]);
+    }
     let mut config = machine::lanes(settings)?;
     if let Some(low) = machine::raise_file_limit(config.cores.len())? {
         logger.log(Level::Warn, &low, &[]);
@@ -190,6 +196,18 @@ fn server_config(settings: &Settings, memory_bytes: u64, host_id: uuid::Uuid) ->
     }
 }
 
+/// Returns a warning if clients beyond this machine need no password.
+fn open_to_all(settings: &Settings) -> Option<String> {
+    let listening = [Some(settings.listen), settings.sql_listen];
+    let beyond = listening.into_iter().flatten().find(|address| !address.ip().is_loopback())?;
+    (!settings.authenticate).then(|| {
+        format!(
+            "everyone who reaches {beyond} may read, change and drop everything, as --authenticate=false: switch \
+             authentication on, or listen on 127.0.0.1"
+        )
+    })
+}
+
 /// The limits of a listener with `sessions_max` sessions.
 fn limits(settings: &Settings, sessions_max: usize) -> Limits {
     Limits {
@@ -251,5 +269,22 @@ impl Log {
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listening_beyond_the_machine_without_passwords_is_warned_of() {
+        let beyond = |address: &str| address.parse().expect("an address");
+        let settings = Settings { authenticate: false, ..Settings::default() };
+        assert_eq!(open_to_all(&settings), None);
+        let cql = Settings { listen: beyond("0.0.0.0:9042"), ..settings.clone() };
+        assert!(open_to_all(&cql).expect("a warning").contains("0.0.0.0:9042"));
+        let sql = Settings { sql_listen: Some(beyond("[::]:5432")), ..settings };
+        assert!(open_to_all(&sql).expect("a warning").contains("[::]:5432"));
+        assert_eq!(open_to_all(&Settings { authenticate: true, ..sql }), None);
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use access::{Access, Cancelled};
 use engine::{Engine, HeldMemory, Measure, Metric, Progress, RunningStatement, StatementState};
-use frontdoor::{Connections, Slot};
+use frontdoor::Connections;
 use lanes::net::{TcpListener, TcpStream};
 use lanes::sync::Notify;
 use lanes::{Group, Task};

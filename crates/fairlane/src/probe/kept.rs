@@ -73,7 +73,7 @@ pub(super) fn read(folder: &Path) -> Result<Option<DiskSpeed>, String> {
 /// # Errors
 /// One sentence.
 pub(super) fn write(folder: &Path, speed: &DiskSpeed, how: &str) -> Result<(), String> {
-    folder::replace(&file(folder), &print(speed, how), 0o644)
+    folder::replace(&file(folder), &print(speed, how), 0o600)
 }
 
 fn print(speed: &DiskSpeed, how: &str) -> String {

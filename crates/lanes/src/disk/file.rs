@@ -33,7 +33,7 @@ use bytes::Bytes;
 
 use super::handle::Handle;
 use super::service::{Failed, submit};
-use super::{Action, AlignedBuf, BLOCK, Buffer, Op, blocking, pool};
+use super::{Action, AlignedBuf, BLOCK, Buffer, FILE_MODE, Op, blocking, pool};
 use crate::sys;
 
 /// An open file. Clones share it; it is closed with the last one.
@@ -97,6 +97,7 @@ fn open_now(path: &Path, options: OpenOptions) -> io::Result<(fs::File, bool)> {
             .create(options.create)
             .create_new(options.create_new)
             .truncate(options.truncate)
+            .mode(FILE_MODE)
             .custom_flags(dsync | if direct { libc::O_DIRECT } else { 0 })
             .open(path)
     };

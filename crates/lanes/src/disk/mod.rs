@@ -22,6 +22,7 @@ mod uring;
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,6 +40,11 @@ pub(crate) use uring::Ring;
 
 use crate::context::with_core;
 
+/// Permissions of files: the server's user alone reads what its clients stored.
+const FILE_MODE: u32 = 0o600;
+/// Permissions of folders.
+const FOLDER_MODE: u32 = 0o700;
+
 /// Counts, for the current group, whether a cache above the disk had what it was asked for. On a fast lane; elsewhere nothing is counted.
 pub fn count_lookup(found: bool) {
     let group = crate::current_group();
@@ -49,9 +55,8 @@ pub fn count_lookup(found: bool) {
 ///
 /// # Errors
 /// As the kernel says.
-#[expect(clippy::disallowed_methods, reason = "this is the disk service")]
 pub async fn create_dir_all(path: &Path) -> io::Result<()> {
-    on_path(path, fs::create_dir_all).await
+    on_path(path, |path| fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)).await
 }
 
 /// Removes a file, in one go: a large one is [`remove_paced`]'s.
