@@ -1,7 +1,7 @@
 //! The face of this room on one core: logging in, looking up a session's level, checking its rights, and statements about
 //! roles and levels.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
@@ -11,22 +11,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use cql::ast::Permission;
 use engine::{Action, Engine, Error, Outcome, SchemaChange, Target};
-use lanes::Group;
 use workload::{Effective, Levels};
 
 use crate::Snapshot;
+use crate::attempts::Attempts;
 use crate::change::{Job, Writer};
 use crate::login::{Login, View};
-use crate::plan::{Actor, denied, missing};
+use crate::plan::{Actor, EMPTY_PASSWORD, denied, missing};
 use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
-use crate::scram::{PASSWORD_BYTES_MAX, Verifier};
+use crate::scram::{ITERATIONS, Key, PASSWORD_BYTES_MAX, Verifier};
 use crate::store::{KEYSPACES, Store};
 
-/// Most passwords being checked on a core at a time; at a millisecond each the last one waits a quarter of a second.
-pub const CHECKS_MAX: u32 = 256;
-/// Of a user's name, so many characters at most are repeated in messages.
-const NAME_SHOWN_CHARS_MAX: usize = 255;
 /// What every role may read, because drivers do when they connect.
 const READABLE: [&str; 3] = ["system", "system_schema", "system_virtual_schema"];
 
@@ -44,32 +40,16 @@ impl fmt::Debug for Admin {
     }
 }
 
-/// Why a client was not let in. The text is for the client.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AuthError {
-    /// Wrong name or password, or the role may not log in: BadCredentials (0x0100).
-    Refused(String),
-    /// Too many are being checked: Overloaded (0x1001).
-    Overloaded(String),
-}
-
-impl fmt::Display for AuthError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (AuthError::Refused(text) | AuthError::Overloaded(text)) = self;
-        f.write_str(text)
-    }
-}
-
-impl std::error::Error for AuthError {}
-
 /// What all cores share.
 pub struct Shared {
     pub(crate) levels: Arc<Levels>,
     pub(crate) current: ArcSwap<Snapshot>,
     /// Raised after every change, so that cores look again.
     pub(crate) version: AtomicU64,
-    /// Checked in place of the verifier of a role that is not there, so that it takes as long.
-    pub(crate) decoy: Arc<Verifier>,
+    /// Derives the verifiers that stand in for names without one.
+    pub(crate) decoy_secret: Key,
+    /// Stands in for a new password until the statement is known to be allowed and well-formed.
+    pub(crate) placeholder: Arc<Verifier>,
 }
 
 impl fmt::Debug for Shared {
@@ -86,8 +66,7 @@ pub struct Access {
     pub(crate) writer: Option<Writer>,
     /// What was looked up, by role, and the version it holds for.
     views: RefCell<(u64, HashMap<RoleName, Rc<View>>)>,
-    /// Passwords being checked.
-    checks: Cell<u32>,
+    pub(crate) attempts: Attempts,
 }
 
 impl Access {
@@ -102,11 +81,13 @@ impl Access {
         admin: Option<Admin>,
     ) -> Result<Rc<Access>, Error> {
         let store = Store::open(engine.clone()).await?;
+        let decoy_secret = store.decoy_secret().await?;
         let shared = Arc::new(Shared {
             levels,
             current: ArcSwap::from_pointee(Snapshot { roles: Roles::default() }),
             version: AtomicU64::new(1),
-            decoy: Arc::new(Verifier::decoy()),
+            placeholder: Arc::new(Verifier::decoy(&decoy_secret, "", ITERATIONS)),
+            decoy_secret,
         });
         let access = Rc::new(Access::new(engine, shared, Some(Writer::new(store))));
         access.register();
@@ -137,7 +118,7 @@ impl Access {
     }
 
     fn new(engine: Rc<dyn Engine>, shared: Arc<Shared>, writer: Option<Writer>) -> Access {
-        Access { engine, shared, writer, views: RefCell::default(), checks: Cell::new(0) }
+        Access { engine, shared, writer, views: RefCell::default(), attempts: Attempts::default() }
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
@@ -161,36 +142,6 @@ impl Access {
     #[must_use]
     pub fn has_superuser(&self) -> bool {
         self.snapshot().roles.iter().any(|(_, role)| role.is_superuser && role.can_login)
-    }
-
-    /// Checks a name and password; the hashing is done on the heavy lane, in the `driver` level, and takes as long for a
-    /// name that is not there.
-    ///
-    /// # Errors
-    /// [`AuthError`].
-    pub async fn authenticate(&self, user: &str, password: &str) -> Result<Login, AuthError> {
-        if password.len() > PASSWORD_BYTES_MAX {
-            return Err(refused(user));
-        }
-        let Some(_check) = Counted::take(&self.checks) else {
-            return Err(AuthError::Overloaded(format!(
-                "The service level 'driver' is overloaded: {CHECKS_MAX} passwords are being checked on this core, \
-                 which is the limit. Try again in {CHECKS_MAX} ms."
-            )));
-        };
-        let verifier = self.snapshot().roles.get(user).and_then(|role| role.verifier.clone());
-        let known = verifier.is_some();
-        let (verifier, password) =
-            (verifier.unwrap_or_else(|| self.shared.decoy.clone()), password.to_owned());
-        let checking = async move { verifier.accepts(&password).await };
-        let accepted = lanes::heavy_urgent(Group::DRIVER, checking).await;
-        let snapshot = self.snapshot();
-        let role = snapshot.roles.get_key_value(user).filter(|_| known & accepted);
-        let Some((name, role)) = role else { return Err(refused(user)) };
-        if !role.can_login {
-            return Err(AuthError::Refused(format!("{name} is not permitted to log in")));
-        }
-        Ok(self.log_in(Actor { role: name.clone(), anonymous: false }))
     }
 
     /// A session without authentication: it is called `anonymous`, is in level `default`, and may do everything.
@@ -386,7 +337,7 @@ impl Access {
         }
         let actor = &login.actor;
         // Planned here first, against a verifier that will not be used: whoever may not, or is wrong, causes no hashing.
-        let answer = self.with_world(actor, keyspace, Some(&self.shared.decoy), |world| {
+        let answer = self.with_world(actor, keyspace, Some(&self.shared.placeholder), |world| {
             world.list(statement).or_else(|| world.plan(statement).err().map(Err))
         });
         if let Some(answer) = answer {
@@ -396,6 +347,12 @@ impl Access {
             Some(password) => Some(hash(password).await?),
             None => None,
         };
+        if let Some(given) = hashed_password_of(statement).and_then(Verifier::given) {
+            let accepts_empty = async move { given.accepts("").await };
+            if lanes::heavy_urgent(lanes::current_group(), accepts_empty).await {
+                return Err(Error::Invalid(EMPTY_PASSWORD.to_owned()));
+            }
+        }
         let (statement, keyspace) = (Box::new(statement.clone()), keyspace.map(str::to_owned));
         self.change(actor.clone(), Job::Statement { statement, keyspace, verifier }).await?;
         Ok(Outcome::Void)
@@ -426,12 +383,6 @@ impl Access {
     }
 }
 
-/// What a client hears whose name or password is wrong.
-pub(crate) fn refused(user: &str) -> AuthError {
-    let shown: String = user.chars().take(NAME_SHOWN_CHARS_MAX).collect();
-    AuthError::Refused(format!("Provided username {shown} and/or password are incorrect"))
-}
-
 /// The password in a statement.
 fn password_of(statement: &cql::Statement) -> Option<&str> {
     use cql::Statement::{AlterRole, AlterUser, CreateRole, CreateUser};
@@ -444,6 +395,18 @@ fn password_of(statement: &cql::Statement) -> Option<&str> {
     }
 }
 
+/// The verifier in a statement.
+fn hashed_password_of(statement: &cql::Statement) -> Option<&str> {
+    use cql::Statement::{AlterRole, AlterUser, CreateRole, CreateUser};
+    match statement {
+        CreateRole(s) => s.options.hashed_password.as_deref(),
+        AlterRole(s) => s.options.hashed_password.as_deref(),
+        CreateUser(s) => s.hashed_password.as_deref(),
+        AlterUser(s) => s.hashed_password.as_deref(),
+        _ => None,
+    }
+}
+
 async fn hash(password: &str) -> Result<Arc<Verifier>, Error> {
     if password.len() > PASSWORD_BYTES_MAX {
         return Err(Error::Invalid(format!("A password can't be longer than {PASSWORD_BYTES_MAX} bytes")));
@@ -451,21 +414,4 @@ async fn hash(password: &str) -> Result<Arc<Verifier>, Error> {
     let password = password.to_owned();
     let hashing = async move { Verifier::of(&password).await };
     Ok(Arc::new(lanes::heavy_urgent(lanes::current_group(), hashing).await))
-}
-
-/// One of a bounded number.
-struct Counted<'a>(&'a Cell<u32>);
-
-impl Counted<'_> {
-    fn take(count: &Cell<u32>) -> Option<Counted<'_>> {
-        let taken = (count.get() < CHECKS_MAX).then_some(count)?;
-        taken.set(taken.get() + 1);
-        Some(Counted(taken))
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
 }

@@ -6,33 +6,54 @@
 //!   client final   c=biws,r=<both>,p=<proof>         server final   v=<signature>
 //! ```
 //!
-//! A name that is not there is answered like one that is, with a salt of its own that is always the same, and fails at the end.
-//! Channel binding is not offered.
+//! A name without a verifier is answered like one with a verifier: its decoy has a salt that is always the same, and the
+//! exchange fails at the end.
+//!
+//! Channel binding (`SCRAM-SHA-256-PLUS`, `tls-server-end-point` of RFC 5929) ties an exchange to the TLS connection that
+//! carries it, so that a server in between cannot pass it on. The listener gives the hash of its certificate.
 
-use std::sync::Arc;
+use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::access::{Access, AuthError, refused};
+use crate::access::Access;
+use crate::attempts::Attempt;
+use crate::authenticate::{AuthError, Checked, refused};
 use crate::login::Login;
-use crate::plan::Actor;
-use crate::scram::Verifier;
 
 /// Bytes of our part of the nonce.
 const NONCE_BYTES: usize = 18;
 /// Longest message of a client, bytes; real ones have some two hundred.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// An exchange that has been begun.
+/// The header of a client that binds the exchange to its TLS connection.
+const BOUND: &str = "p=tls-server-end-point";
+
+/// The first step of an exchange.
+#[derive(Clone, Copy, Debug)]
+pub struct ScramStart<'a> {
+    /// The client's address, for the limits on failures. `None` inside the server.
+    pub address: Option<IpAddr>,
+    /// The role, whatever name the client's message may give, as in Postgres.
+    pub user: &'a str,
+    /// The client's first message.
+    pub client_first: &'a [u8],
+    /// Whether the client chose `SCRAM-SHA-256-PLUS`.
+    pub is_bound: bool,
+    /// Hash of the listener's certificate, where the listener offered `SCRAM-SHA-256-PLUS` on this connection.
+    pub end_point: Option<&'a [u8]>,
+}
+
+/// An exchange in progress.
 pub struct Exchange {
     user: String,
-    verifier: Arc<Verifier>,
-    known: bool,
-    /// The client's flags about channel binding, which it repeats at the end.
-    header: String,
+    attempt: Attempt,
+    checked: Checked,
+    /// The client's header and, where it is bound, the hash of the certificate: the client repeats both at the end.
+    binding: Vec<u8>,
     nonce: String,
-    /// What has been said so far, as both sides sign it.
+    /// The messages so far, as both sides sign them.
     said: String,
 }
 
@@ -43,43 +64,64 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Access {
-    /// Begins an exchange for a role, whatever name the client's first message may give, as Postgres does. With it, the answer.
+    /// Begins an exchange without channel binding. Returns it with the answer.
     ///
     /// # Errors
-    /// The message is none, or asks for channel binding.
+    /// As [`Access::start_scram`].
     pub fn begin_scram(&self, user: &str, client_first: &[u8]) -> Result<(Exchange, String), AuthError> {
-        let Some((header, bare, client_nonce)) = read_first(client_first) else {
+        self.start_scram(ScramStart { address: None, user, client_first, is_bound: false, end_point: None })
+    }
+
+    /// Begins an exchange. Returns it with the answer.
+    ///
+    /// # Errors
+    /// The message is malformed, its channel binding does not fit what was offered, or the name failed too often at its
+    /// address.
+    pub fn start_scram(&self, start: ScramStart<'_>) -> Result<(Exchange, String), AuthError> {
+        let user = start.user;
+        let Some((header, bare, client_nonce)) = read_first(start.client_first) else {
             return Err(AuthError::Refused("malformed SCRAM message".to_owned()));
         };
+        let binding = binding_of(&header, start.is_bound, start.end_point)?;
+        let attempt = self.attempts.attempt(user, start.address);
+        self.check_failures(attempt, user)?;
         let mut ours = [0; NONCE_BYTES];
         lanes::random::fill(&mut ours);
         let nonce = format!("{client_nonce}{}", BASE64.encode(ours));
-        let verifier = self.snapshot().roles.get(user).and_then(|role| role.verifier.clone());
-        let known = verifier.is_some();
-        let verifier = verifier.unwrap_or_else(|| Arc::new(self.shared.decoy.for_name(user)));
-        let server_first = format!("r={nonce},{}", verifier.challenge());
+        let checked = self.verifier_of(user);
+        let server_first = format!("r={nonce},{}", checked.verifier.challenge());
         let said = format!("{bare},{server_first}");
-        Ok((Exchange { user: user.to_owned(), verifier, known, header, nonce, said }, server_first))
+        Ok((Exchange { user: user.to_owned(), attempt, checked, binding, nonce, said }, server_first))
     }
 
-    /// Ends an exchange with the client's second message: the session and the answer.
+    /// Ends an exchange with the client's second message. Returns the session and the answer.
     ///
     /// # Errors
-    /// [`AuthError::Refused`]: the proof is wrong, or the role may not log in.
+    /// The proof is wrong, the role may not log in, or the name failed too often at its address since the first step.
     pub fn end_scram(&self, exchange: Exchange, client_final: &[u8]) -> Result<(Login, String), AuthError> {
-        let Exchange { user, verifier, known, header, nonce, said } = exchange;
-        let Some((unproven, proof)) = read_final(client_final, &header, &nonce) else {
-            return Err(refused(&user));
-        };
-        let signature = verifier.check_proof(&format!("{said},{unproven}"), &proof);
-        let snapshot = self.snapshot();
-        let role = snapshot.roles.get_key_value(&user).filter(|_| known);
-        let (Some((name, role)), Some(signature)) = (role, signature) else { return Err(refused(&user)) };
-        if !role.can_login {
-            return Err(AuthError::Refused(format!("{user} is not permitted to log in")));
-        }
-        let login = self.log_in(Actor { role: name.clone(), anonymous: false });
+        let Exchange { user, attempt, checked, binding, nonce, said } = exchange;
+        // Again: many exchanges may have been begun at once.
+        self.check_failures(attempt, &user)?;
+        let signature = read_final(client_final, &binding, &nonce).and_then(|(unproven, proof)| {
+            checked.verifier.check_proof(&format!("{said},{unproven}"), &proof)
+        });
+        let login = self.admit(attempt, &user, &checked, signature.is_some())?;
+        let signature = signature.ok_or_else(|| refused(&user))?;
         Ok((login, format!("v={}", BASE64.encode(signature))))
+    }
+}
+
+/// Returns what the client has to repeat at the end: its header, and the hash of the certificate it is bound to.
+fn binding_of(header: &str, is_bound: bool, end_point: Option<&[u8]>) -> Result<Vec<u8>, AuthError> {
+    let refused = |text: &str| Err(AuthError::Refused(text.to_owned()));
+    let flag = header.split(',').next().unwrap_or_default();
+    match (flag, is_bound, end_point) {
+        (BOUND, true, Some(end_point)) => Ok([header.as_bytes(), end_point].concat()),
+        (BOUND, ..) => refused("channel binding was not offered on this connection"),
+        (_, true, _) => refused("SCRAM-SHA-256-PLUS needs channel binding of type tls-server-end-point"),
+        // The client could bind and saw no offer: somebody in between removed it.
+        ("y", false, Some(_)) => refused("the offer of channel binding did not reach the client"),
+        _ => Ok(header.as_bytes().to_vec()),
     }
 }
 
@@ -88,7 +130,7 @@ fn read_first(message: &[u8]) -> Option<(String, &str, &str)> {
     let text = std::str::from_utf8(message).ok().filter(|text| text.len() <= MESSAGE_BYTES_MAX)?;
     let mut parts = text.splitn(3, ',');
     let (flag, name, bare) = (parts.next()?, parts.next()?, parts.next()?);
-    if !matches!(flag, "n" | "y") {
+    if !matches!(flag, "n" | "y" | BOUND) {
         return None;
     }
     let nonce = bare.split(',').nth(1)?.strip_prefix("r=").filter(|nonce| !nonce.is_empty())?;
@@ -96,12 +138,12 @@ fn read_first(message: &[u8]) -> Option<(String, &str, &str)> {
 }
 
 /// What is signed and the proof of a client's final message, if it belongs to what was said.
-fn read_final<'a>(message: &'a [u8], header: &str, nonce: &str) -> Option<(&'a str, Vec<u8>)> {
+fn read_final<'a>(message: &'a [u8], binding: &[u8], nonce: &str) -> Option<(&'a str, Vec<u8>)> {
     let text = std::str::from_utf8(message).ok().filter(|text| text.len() <= MESSAGE_BYTES_MAX)?;
     let (unproven, proof) = text.rsplit_once(",p=")?;
     let mut parts = unproven.split(',');
     let bound = BASE64.decode(parts.next()?.strip_prefix("c=")?).ok()?;
-    let same = bound == header.as_bytes() && parts.next()?.strip_prefix("r=")? == nonce;
+    let same = bound == binding && parts.next()?.strip_prefix("r=")? == nonce;
     same.then_some(())?;
     Some((unproven, BASE64.decode(proof).ok()?))
 }
@@ -111,17 +153,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn channel_binding_fits_the_offer_or_is_refused() {
+        let bound =
+            |header: &str, is_bound, end_point: Option<&[u8]>| binding_of(header, is_bound, end_point).ok();
+        let header = "p=tls-server-end-point,,";
+        assert_eq!(bound(header, true, Some(b"hash")), Some(b"p=tls-server-end-point,,hash".to_vec()));
+        assert_eq!(bound(header, true, None), None);
+        assert_eq!(bound(header, false, Some(b"hash")), None);
+        assert_eq!(bound("n,,", true, Some(b"hash")), None);
+        assert_eq!(bound("n,,", false, Some(b"hash")), Some(b"n,,".to_vec()));
+        assert_eq!(bound("y,,", false, None), Some(b"y,,".to_vec()));
+        assert_eq!(bound("y,,", false, Some(b"hash")), None, "the offer was removed on its way");
+    }
+
+    #[test]
     fn messages_are_read_or_refused() {
         let first = read_first(b"n,,n=user,r=abc").unwrap();
         assert_eq!(first, ("n,,".to_owned(), "n=user,r=abc", "abc"));
         for bad in ["", "n,,", "p=tls-unique,,n=,r=abc", "n,,n=user,r=", "n,,n=user"] {
             assert!(read_first(bad.as_bytes()).is_none(), "{bad}");
         }
-        let (unproven, proof) = read_final(b"c=biws,r=abcdef,p=AQI=", "n,,", "abcdef").unwrap();
+        let (unproven, proof) = read_final(b"c=biws,r=abcdef,p=AQI=", b"n,,", "abcdef").unwrap();
         assert_eq!((unproven, &proof[..]), ("c=biws,r=abcdef", &[1, 2][..]));
         for bad in ["c=biws,r=abc,p=AQI=", "c=eSws,r=abcdef,p=AQI=", "c=biws,r=abcdef", "c=biws,r=abcdef,p=*"]
         {
-            assert!(read_final(bad.as_bytes(), "n,,", "abcdef").is_none(), "{bad}");
+            assert!(read_final(bad.as_bytes(), b"n,,", "abcdef").is_none(), "{bad}");
         }
     }
 }

@@ -10,7 +10,9 @@
 //! kept, printed or sent anywhere: only verifiers (`scram`), made on the heavy lane.
 
 mod access;
+mod attempts;
 mod audit;
+mod authenticate;
 mod cancel;
 mod change;
 mod exchange;
@@ -23,10 +25,12 @@ mod roles;
 mod scram;
 mod store;
 
-pub use access::{Access, Admin, AuthError, CHECKS_MAX, Shared};
 pub use audit::{AuditEvent, AuditKind, AuditLines, AuditLog, audit_log};
+pub use access::{Access, Admin, Shared};
+pub use attempts::CHECKS_MAX;
+pub use authenticate::AuthError;
 pub use cancel::Cancelled;
-pub use exchange::Exchange;
+pub use exchange::{Exchange, ScramStart};
 pub use login::Login;
 
 /// What the tables say about roles, at one time.

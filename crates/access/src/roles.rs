@@ -7,7 +7,7 @@ use cql::ast::Permission;
 use workload::{Catalogue, Effective};
 
 use crate::resource::{PermissionSet, Resource};
-use crate::scram::Verifier;
+use crate::scram::{self, Key, Verifier};
 
 /// A role's name.
 pub(crate) type RoleName = Arc<str>;
@@ -29,6 +29,8 @@ pub(crate) struct Role {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roles {
     roles: BTreeMap<RoleName, Arc<Role>>,
+    /// The number of verifiers by their iterations, so that decoys have iterations like them.
+    iterations: BTreeMap<u32, usize>,
 }
 
 /// One change, of memory and of tables alike.
@@ -80,6 +82,34 @@ impl Roles {
     /// The role with its name as it is kept.
     pub(crate) fn get_key_value(&self, role: &str) -> Option<(&RoleName, &Arc<Role>)> {
         self.roles.get_key_value(role)
+    }
+
+    /// Returns the iterations of the decoy of a name. Decoys are spread over the iterations that verifiers have, by secret
+    /// and name: neither the iterations nor the time of a check tells whether a name exists.
+    pub(crate) fn decoy_iterations(&self, secret: &Key, name: &str) -> u32 {
+        let total: usize = self.iterations.values().sum();
+        let mut place = scram::spread(secret, name, total);
+        for (iterations, count) in &self.iterations {
+            match place.checked_sub(*count) {
+                Some(rest) => place = rest,
+                None => return *iterations,
+            }
+        }
+        scram::ITERATIONS
+    }
+
+    fn count_verifier(&mut self, old: Option<Arc<Verifier>>, new: Option<&Arc<Verifier>>) {
+        if let Some(old) = old
+            && let Some(count) = self.iterations.get_mut(&old.iterations())
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.iterations.remove(&old.iterations());
+            }
+        }
+        if let Some(new) = new {
+            *self.iterations.entry(new.iterations()).or_default() += 1;
+        }
     }
 
     /// Every role, by name.
@@ -145,9 +175,14 @@ impl Roles {
                 let entry = Arc::make_mut(self.roles.entry(role.clone()).or_default());
                 entry.can_login = *can_login;
                 entry.is_superuser = *is_superuser;
-                entry.verifier = verifier.clone();
+                let old = std::mem::replace(&mut entry.verifier, verifier.clone());
+                self.count_verifier(old, verifier.as_ref());
             }
-            Edit::DropRole(role) => drop(self.roles.remove(role)),
+            Edit::DropRole(role) => {
+                if let Some(role) = self.roles.remove(role) {
+                    self.count_verifier(role.verifier.clone(), None);
+                }
+            }
             Edit::AddMember { role, member } => {
                 self.change(member, |member| {
                     member.member_of.insert(role.clone());
@@ -213,6 +248,29 @@ pub(crate) mod tests {
         assert_eq!(names("e"), ["e"]);
         assert!(names("nobody").is_empty());
         assert!(roles.is_superuser("f") && !roles.is_superuser("a") && !roles.is_superuser("nobody"));
+    }
+
+    #[test]
+    fn decoys_have_iterations_like_verifiers() {
+        let mut roles = Roles::default();
+        let mut spread = |puts: &[(&str, u32)]| {
+            for (role, iterations) in puts {
+                let verifier = Some(Arc::new(Verifier::decoy(&[1; 32], role, *iterations)));
+                let role = (*role).into();
+                roles.apply(&Edit::PutRole { role, can_login: true, is_superuser: false, verifier });
+            }
+            let of_name = |i: i32| roles.decoy_iterations(&[7; 32], &format!("name {i}"));
+            (0..1000).filter(|i| of_name(*i) == 65_536).count()
+        };
+        assert_eq!(spread(&[]), 0);
+        assert_eq!(spread(&[("a", 4096)]), 0);
+        let half = spread(&[("b", 65_536)]);
+        assert!((400..600).contains(&half), "{half} of 1000");
+        assert_eq!(spread(&[("b", 4096)]), 0);
+        assert_eq!(spread(&[("a", 65_536), ("b", 65_536)]), 1000);
+        roles.apply(&Edit::DropRole("a".into()));
+        roles.apply(&Edit::DropRole("b".into()));
+        assert!(roles.iterations.is_empty());
     }
 
     #[test]

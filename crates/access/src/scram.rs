@@ -20,12 +20,16 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 type HmacSha256 = Hmac<Sha256>;
-type Key = [u8; 32];
+pub(crate) type Key = [u8; 32];
 
-/// What Postgres uses and RFC 7677 asks for at least. One check costs about 1 ms of a core.
+/// Iterations of verifiers made here: the default of Postgres and the minimum of RFC 7677. One check costs about 1 ms
+/// of a core.
 pub(crate) const ITERATIONS: u32 = 4096;
-/// Bounds on verifiers that come as text; the upper one bounds the cost of a login, some 250 ms.
-const ITERATIONS_RANGE: std::ops::RangeInclusive<u32> = 4096..=1_000_000;
+/// Bounds on the iterations of a verifier that a statement gives. The upper one is sixteen times the default, so that
+/// one check costs at most about 16 ms of a core.
+pub(crate) const ITERATIONS_GIVEN: std::ops::RangeInclusive<u32> = ITERATIONS..=65_536;
+/// Bounds on the iterations of a stored verifier: version 0.1.0 accepted more.
+const ITERATIONS_STORED: std::ops::RangeInclusive<u32> = ITERATIONS..=1_000_000;
 const SALT_BYTES: usize = 16;
 const SALT_BYTES_MAX: usize = 64;
 /// Longer passwords are refused.
@@ -58,24 +62,29 @@ impl Verifier {
         Verifier { iterations: ITERATIONS, salt, stored_key, server_key }
     }
 
-    /// A verifier that no password passes, which takes as long to find out.
-    pub(crate) fn decoy() -> Verifier {
-        let (mut salt, mut stored_key) = (vec![0; SALT_BYTES], [0; 32]);
-        lanes::random::fill(&mut salt);
-        lanes::random::fill(&mut stored_key);
-        Verifier { iterations: ITERATIONS, salt, stored_key, server_key: [0; 32] }
+    /// Returns the verifier that stands in for a name without one. No password passes it, and a check takes as long.
+    /// Salt and keys follow from the secret and the name, so that they are the same at every attempt and after a restart.
+    pub(crate) fn decoy(secret: &Key, name: &str, iterations: u32) -> Verifier {
+        let derived = |label: &[u8]| hmac(secret, &[label, &[0], name.as_bytes()]);
+        let salt = derived(b"salt")[..SALT_BYTES].to_vec();
+        Verifier { iterations, salt, stored_key: derived(b"stored key"), server_key: derived(b"server key") }
+    }
+
+    /// Iterations of one check.
+    pub(crate) fn iterations(&self) -> u32 {
+        self.iterations
+    }
+
+    /// Whether both accept the same password by the same keys. Takes the same time wherever they differ.
+    pub(crate) fn is_same(&self, other: &Verifier) -> bool {
+        let keys = self.stored_key.ct_eq(&other.stored_key) & self.server_key.ct_eq(&other.server_key);
+        bool::from(keys) && self.salt == other.salt && self.iterations == other.iterations
     }
 
     /// Whether this is the password.
     pub(crate) async fn accepts(&self, password: &str) -> bool {
         let (stored_key, server_key) = keys(password, &self.salt, self.iterations).await;
         (stored_key.ct_eq(&self.stored_key) & server_key.ct_eq(&self.server_key)).into()
-    }
-
-    /// The decoy of a name that is not there: a salt of its own, the same at each attempt, and keys that nothing opens.
-    pub(crate) fn for_name(&self, name: &str) -> Verifier {
-        let salt = hmac(&self.stored_key, &[name.as_bytes()])[..SALT_BYTES].to_vec();
-        Verifier { salt, ..self.clone() }
     }
 
     /// What a client needs to derive its keys, as a SCRAM exchange says it.
@@ -99,7 +108,12 @@ impl Verifier {
         format!("{METHOD}${}:{salt}${stored}:{server}", self.iterations)
     }
 
-    /// Reads the text form; none if it is not one, or its iterations or salt are out of bounds.
+    /// Reads the text form that a statement gives. `None`: it is malformed, or its iterations or salt are out of bounds.
+    pub(crate) fn given(text: &str) -> Option<Verifier> {
+        Verifier::parse(text).filter(|verifier| ITERATIONS_GIVEN.contains(&verifier.iterations))
+    }
+
+    /// Reads the text form that the tables hold. `None`: it is malformed, or its iterations or salt are out of bounds.
     pub(crate) fn parse(text: &str) -> Option<Verifier> {
         let mut parts = text.split('$');
         let (method, salting, keys) = (parts.next()?, parts.next()?, parts.next()?);
@@ -108,11 +122,18 @@ impl Verifier {
         }
         let (iterations, salt) = salting.split_once(':')?;
         let (stored, server) = keys.split_once(':')?;
-        let iterations = iterations.parse().ok().filter(|n| ITERATIONS_RANGE.contains(n))?;
+        let iterations = iterations.parse().ok().filter(|n| ITERATIONS_STORED.contains(n))?;
         let salt = BASE64.decode(salt).ok().filter(|salt| (1..=SALT_BYTES_MAX).contains(&salt.len()))?;
         let key = |text: &str| BASE64.decode(text).ok()?.try_into().ok();
         Some(Verifier { iterations, salt, stored_key: key(stored)?, server_key: key(server)? })
     }
+}
+
+/// Returns a number below `count` that follows from the secret and the name; 0 where `count` is 0.
+pub(crate) fn spread(secret: &Key, name: &str, count: usize) -> usize {
+    let [a, b, c, d, e, f, g, h, ..] = hmac(secret, &[b"iterations", &[0], name.as_bytes()]);
+    let fraction = u128::from(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
+    ((fraction * count as u128) >> 64) as usize
 }
 
 fn hmac(key: &[u8], parts: &[&[u8]]) -> Key {
@@ -185,7 +206,7 @@ mod tests {
         assert_eq!(verifier.challenge(), "s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096");
         assert!(verifier.check_proof(said, &proof[1..]).is_none());
         assert!(verifier.check_proof(&format!("{said} "), &proof).is_none());
-        assert!(Verifier::decoy().for_name("user").check_proof(said, &proof).is_none());
+        assert!(Verifier::decoy(&[7; 32], "user", 4096).check_proof(said, &proof).is_none());
     }
 
     #[test]
@@ -198,8 +219,26 @@ mod tests {
         assert!(now(again.accepts("pässword")));
         assert_eq!(again.to_text(), verifier.to_text());
         assert_ne!(now(Verifier::of("x")).to_text(), now(Verifier::of("x")).to_text(), "salts differ");
-        assert!(!now(Verifier::decoy().accepts("")));
+        assert!(verifier.is_same(&again) && !verifier.is_same(&now(Verifier::of("päss\u{ad}word"))));
         assert_eq!(format!("{verifier:?}"), "Verifier(*****)");
+    }
+
+    #[test]
+    fn decoy_follows_from_secret_and_name() {
+        let text = |secret, name| Verifier::decoy(secret, name, 4096).to_text();
+        assert_eq!(text(&[7; 32], "ann"), text(&[7; 32], "ann"));
+        assert_ne!(text(&[7; 32], "ann"), text(&[7; 32], "bob"));
+        assert_ne!(text(&[7; 32], "ann"), text(&[8; 32], "ann"));
+        assert!(!now(Verifier::decoy(&[7; 32], "ann", 4096).accepts("")));
+    }
+
+    #[test]
+    fn statement_gives_at_most_65536_iterations() {
+        let key = BASE64.encode([7; 32]);
+        let text = |iterations: u32| format!("SCRAM-SHA-256${iterations}:AAAA${key}:{key}");
+        assert!(Verifier::given(&text(4096)).is_some() && Verifier::given(&text(65_536)).is_some());
+        assert!(Verifier::given(&text(65_537)).is_none() && Verifier::given(&text(4095)).is_none());
+        assert!(Verifier::parse(&text(1_000_000)).is_some(), "version 0.1.0 may have stored it");
     }
 
     #[test]

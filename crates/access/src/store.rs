@@ -5,6 +5,7 @@
 //!   system_auth.role_members       role, member │                                 `member` was granted `role`
 //!   system_auth.role_permissions   role, resource, permission │                   a row a permission
 //!   system_auth.role_attributes    role, name │ value                             name 'service_level': what is attached
+//!   system_auth.secrets            name │ value                                   name 'decoy': derives verifiers of unknown names
 //!   system_distributed.service_levels   service_level │ shares  timeout_ms  workload_type  cpu_limit  options
 //!                                                       options: all of them, as they are set; the columns before are for looking at
 //! ```
@@ -23,10 +24,10 @@ use workload::{LevelSpec, WorkloadType};
 use crate::options::{self, parse_percent, percent_text};
 use crate::resource::{PermissionSet, Resource};
 use crate::roles::{Edit, Roles};
-use crate::scram::Verifier;
+use crate::scram::{Key, Verifier};
 
 /// Made at every start where they are missing.
-const DEFINITIONS: [&str; 7] = [
+const DEFINITIONS: [&str; 8] = [
     "CREATE KEYSPACE IF NOT EXISTS system_auth \
      WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     "CREATE KEYSPACE IF NOT EXISTS system_distributed \
@@ -38,6 +39,7 @@ const DEFINITIONS: [&str; 7] = [
      (role text, resource text, permission text, PRIMARY KEY (role, resource, permission))",
     "CREATE TABLE IF NOT EXISTS system_auth.role_attributes \
      (role text, name text, value text, PRIMARY KEY (role, name))",
+    "CREATE TABLE IF NOT EXISTS system_auth.secrets (name text PRIMARY KEY, value blob)",
     "CREATE TABLE IF NOT EXISTS system_distributed.service_levels \
      (service_level text PRIMARY KEY, shares int, timeout_ms bigint, workload_type text, cpu_limit text, options text)",
 ];
@@ -64,6 +66,8 @@ const PUT_LEVEL: &str = "INSERT INTO system_distributed.service_levels \
      (service_level, shares, timeout_ms, workload_type, cpu_limit, options) VALUES (?, ?, ?, ?, ?, ?)";
 /// Where the table is of version 0.1.0.
 const ADD_OPTIONS: &str = "ALTER TABLE system_distributed.service_levels ADD options text";
+const DECOY_SECRET: &str = "SELECT value FROM system_auth.secrets WHERE name = 'decoy'";
+const PUT_DECOY_SECRET: &str = "INSERT INTO system_auth.secrets (name, value) VALUES ('decoy', ?)";
 const DROP_LEVEL: &str = "DELETE FROM system_distributed.service_levels WHERE service_level = ?";
 
 /// A row to write: a statement and its values, serialized.
@@ -88,6 +92,23 @@ impl Store {
             run(&*engine, ADD_OPTIONS).await?;
         }
         Ok(Store { engine, written_us: Cell::new(0) })
+    }
+
+    /// Returns the secret from which decoys are derived. Makes it at the first start: decoys that changed with a restart
+    /// would tell which names do not exist.
+    pub(crate) async fn decoy_secret(&self) -> Result<Key, Error> {
+        if let Outcome::Rows(rows) = run(&*self.engine, DECOY_SECRET).await?
+            && let Some(Some(secret)) = rows.decoded().first().map(|row| row[0])
+            && let Ok(secret) = secret.try_into()
+        {
+            return Ok(secret);
+        }
+        let mut secret = Key::default();
+        lanes::random::fill(&mut secret);
+        let plan = prepare(&*self.engine, PUT_DECOY_SECRET)?;
+        let request = Request { values: &[Value::Bytes(&secret)], ..Request::EMPTY };
+        self.engine.execute(&plan, &request).outcome(&*self.engine).await?;
+        Ok(secret)
     }
 
     /// Everything.
@@ -275,7 +296,9 @@ mod tests {
         for text in DEFINITIONS {
             cql::parse(text).expect(text);
         }
-        cql::parse(ADD_OPTIONS).expect(ADD_OPTIONS);
+        for text in [ADD_OPTIONS, DECOY_SECRET, PUT_DECOY_SECRET] {
+            cql::parse(text).expect(text);
+        }
         for (columns, table, _) in READS {
             cql::parse(&format!("SELECT {columns} FROM {table}")).expect(table);
         }

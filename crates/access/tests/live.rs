@@ -210,7 +210,7 @@ fn what_a_level_was_served_is_in_the_metrics() {
 fn a_name_that_is_not_there_is_hashed_for_all_the_same() {
     let server = Server::start(None);
     prepare(&server, &["CREATE ROLE no_password WITH LOGIN = true"]);
-    for (user, password) in [("admin", "wrong"), ("nobody", "secret"), ("no_password", ""), ("", "")] {
+    for (user, password) in [("admin", "wrong"), ("nobody", "secret"), ("no_password", "x"), ("", "x")] {
         server.on(1, move |access| async move {
             let hashed = || lanes::handle().core_usage(1, lanes::Group::DRIVER).heavy_dispatches;
             let before = hashed();
@@ -225,24 +225,110 @@ fn a_name_that_is_not_there_is_hashed_for_all_the_same() {
     server.stop();
 }
 
+fn address(last: u8) -> Option<std::net::IpAddr> {
+    Some(std::net::IpAddr::from([192, 0, 2, last]))
+}
+
 #[test]
-fn no_more_passwords_are_checked_at_a_time_than_stated() {
+fn attack_on_one_role_keeps_no_other_out() {
     let server = Server::start(None);
+    prepare(&server, &[ANN]);
     server.on(1, |access| async move {
-        let try_one = |_| {
+        let try_one = |user: &'static str, last: u8| {
             let access = access.clone();
-            lanes::spawn(lanes::Group::DRIVER, async move { access.authenticate("nobody", "x").await.err() })
+            let checking = async move { access.authenticate_from(address(last), user, "x").await.err() };
+            lanes::spawn(lanes::Group::DRIVER, checking)
         };
-        let checked: Vec<_> = (0..access::CHECKS_MAX).map(try_one).collect();
-        for refused in (0..10).map(try_one).collect::<Vec<_>>() {
-            let Some(AuthError::Overloaded(text)) = refused.await else { panic!("beyond the limit") };
-            assert!(text.contains("limit. Try again in 256 ms"), "{text}");
-        }
-        // Clients that go away leave room for others.
-        for check in checked {
+        // From two addresses, and as many as fit.
+        let attack: Vec<_> = (0..access::CHECKS_MAX).map(|i| try_one("admin", (i % 2) as u8)).collect();
+        lanes::yield_now().await;
+        let Some(AuthError::Overloaded(text)) = try_one("admin", 3).await else { panic!("beyond the limit") };
+        assert!(text.contains("256 places. Try again in 256 ms"), "{text}");
+        assert!(access.authenticate_from(address(1), "ann", PASSWORD).await.is_ok());
+        // Clients that go away leave places to others.
+        for check in attack {
             check.cancel().await;
         }
-        assert!(access.authenticate("admin", PASSWORD).await.is_ok());
+        assert!(access.authenticate_from(address(3), "admin", PASSWORD).await.is_ok());
     });
+    server.stop();
+}
+
+#[test]
+fn names_that_fail_too_often_are_refused_alike_and_unhashed() {
+    let server = Server::start(None);
+    prepare(&server, &[ANN]);
+    server.on(1, |access| async move {
+        let first = format!("n,,n=,r={}", "x".repeat(24));
+        for user in ["ann", "nobody"] {
+            let mut refused = 0;
+            for _ in 0..100 {
+                let (exchange, _) = match access.start_scram(start(user, first.as_bytes())) {
+                    Ok(begun) => begun,
+                    Err(AuthError::Overloaded(text)) => {
+                        let message =
+                            format!("Too many logins of {user} failed from this address. Try again in ");
+                        assert!(text.starts_with(&message), "{text}");
+                        refused += 1;
+                        break;
+                    }
+                    Err(error) => panic!("{error}"),
+                };
+                assert!(access.end_scram(exchange, b"c=biws,r=,p=").is_err());
+            }
+            assert_eq!(refused, 1, "{user}");
+            let right = access.authenticate_from(address(1), user, PASSWORD).await.err();
+            assert!(matches!(right, Some(AuthError::Overloaded(_))), "{user}: {right:?}");
+        }
+        assert!(access.authenticate_from(address(2), "ann", PASSWORD).await.is_ok(), "from elsewhere");
+        assert!(access.authenticate_from(address(1), "admin", PASSWORD).await.is_ok(), "as another role");
+    });
+    server.stop();
+}
+
+fn start<'a>(user: &'a str, client_first: &'a [u8]) -> access::ScramStart<'a> {
+    access::ScramStart { address: address(1), user, client_first, is_bound: false, end_point: None }
+}
+
+#[test]
+fn decoys_are_the_same_after_a_restart() {
+    let dir = std::env::temp_dir().join(format!("fairlane-decoys-{}", std::process::id()));
+    let challenge = |dir: &std::path::PathBuf, user: &'static str| {
+        let server = Server::start(Some(dir.clone()));
+        let text = server.on(1, move |access| async move {
+            let (_, answer) = access.begin_scram(user, b"n,,n=,r=abc").expect("begins");
+            answer.split_once(",s=").expect("a salt").1.to_owned()
+        });
+        server.stop();
+        text
+    };
+    let (first, again) = (challenge(&dir, "nobody"), challenge(&dir, "nobody"));
+    let other = challenge(&dir, "somebody");
+    let _ = std::fs::remove_dir_all(dir);
+    assert_eq!(first, again);
+    assert_ne!(first, other);
+    assert!(first.ends_with(",i=4096"), "{first}");
+}
+
+#[test]
+fn empty_password_is_refused_everywhere() {
+    let server = Server::start(None);
+    let refusal = "Invalid: The password must not be empty: give at least one character, or leave the option out for \
+                   a role without a password";
+    // The verifier of the empty password, with sixteen zero bytes of salt.
+    let hashed = "SCRAM-SHA-256$4096:AAAAAAAAAAAAAAAAAAAAAA==$0xMhqAK40OCOdYhojcLUZeSMUOEvuUTKEl4DUl9gtuY=:T91QzwAuamaQklxzLHUAx6O/tGW9Dmx80uUBuGnEIjo=";
+    prepare(&server, &["CREATE ROLE ann WITH LOGIN = true"]);
+    for text in [
+        "CREATE ROLE bob WITH PASSWORD = ''".to_owned(),
+        "CREATE USER bob WITH PASSWORD ''".to_owned(),
+        "ALTER ROLE ann WITH PASSWORD = ''".to_owned(),
+        format!("ALTER ROLE ann WITH HASHED PASSWORD = '{hashed}'"),
+        format!("CREATE ROLE bob WITH HASHED PASSWORD = '{hashed}'"),
+    ] {
+        assert_eq!(server.run(1, "admin", &text), refusal, "{text}");
+    }
+    let error = server.on(1, |access| async move { access.authenticate("ann", "").await.err() });
+    let text = "Provided username ann and/or password are incorrect".to_owned();
+    assert_eq!(error, Some(AuthError::Refused(text)));
     server.stop();
 }

@@ -17,6 +17,7 @@ use crate::roles::{Edit, RoleName, Roles};
 use crate::scram::Verifier;
 
 pub(crate) use levels::missing;
+pub(crate) use roles::EMPTY_PASSWORD;
 
 /// Names of roles and levels are no longer, in bytes.
 const NAME_BYTES_MAX: usize = 255;

@@ -30,6 +30,9 @@ pub(super) fn of_alter_user(user: &AlterUser) -> RoleOptions {
     }
 }
 
+/// Refusal of an empty password, which clients send where none is configured.
+pub(crate) const EMPTY_PASSWORD: &str = "The password must not be empty: give at least one character, or leave the option out for a role without a password";
+
 fn invalid<T>(message: &str) -> Result<T, Error> {
     Err(Error::Invalid(message.to_owned()))
 }
@@ -46,6 +49,9 @@ fn check_options(options: &RoleOptions) -> Result<(), Error> {
     if let Some(Datacenters::Only(_)) = options.datacenters {
         return invalid("ACCESS TO DATACENTERS is not supported: a role may log in everywhere");
     }
+    if options.password.as_deref() == Some("") {
+        return invalid(EMPTY_PASSWORD);
+    }
     if options.password.is_some() && options.hashed_password.is_some() {
         return invalid("Options 'password' and 'hashed password' are mutually exclusive");
     }
@@ -56,11 +62,11 @@ impl World<'_> {
     /// The verifier that a statement's options give, if they do.
     fn new_verifier(&self, options: &RoleOptions) -> Result<Option<Arc<Verifier>>, Error> {
         if let Some(text) = &options.hashed_password {
-            return match Verifier::parse(text) {
+            return match Verifier::given(text) {
                 Some(verifier) => Ok(Some(Arc::new(verifier))),
                 None => invalid(
                     "The hashed password must be a SCRAM-SHA-256 verifier: \
-                     'SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey', with at least 4096 iterations",
+                     'SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey', with 4096 to 65536 iterations",
                 ),
             };
         }

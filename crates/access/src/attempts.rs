@@ -1,0 +1,270 @@
+//! Limits on password checks, on one core. A check costs CPU before the client is known, so that clients without an
+//! account could otherwise keep everybody from logging in.
+//!
+//! ```text
+//!   places    0 ............ 128 ............ 192 ...... 224 ...... 256      one for each 4096 iterations
+//!             one name ──────┘                │          │          │
+//!             one address ────────────────────┘          │          │
+//!             all roles ─────────────────────────────────┘          │
+//!             superusers ───────────────────────────────────────────┘
+//! ```
+//!
+//! 1. A check takes as many places as its verifier has iterations, in units of 4096. One name gets fewer places than one
+//!    address, and one address fewer than all. So an attack on one role leaves places to every other role, also behind
+//!    the same address. The last places are for superusers, whom the bound on an address does not concern.
+//! 2. A failed login charges the pair of name and address. A pair that failed too often is refused before anything is
+//!    hashed, until time has repaid the charge. The pair is charged and not the name alone: otherwise anybody could lock
+//!    a role out.
+//!
+//! All bounds hold for names that do not exist too, so that a refusal tells nothing about a name.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::scram::ITERATIONS;
+
+/// Places for password checks on a core, one for each 4096 iterations. At a millisecond each, the last check waits a
+/// quarter of a second.
+pub const CHECKS_MAX: u32 = 256;
+/// Places without those reserved for superusers.
+const GENERAL_MAX: u32 = 224;
+/// Places of one address, superusers excepted.
+const ADDRESS_MAX: u32 = 192;
+/// Places of one name. Less than those of one address, or an attack on one role would fill its address.
+const NAME_MAX: u32 = 128;
+const _: () = assert!(NAME_MAX < ADDRESS_MAX && ADDRESS_MAX < GENERAL_MAX && GENERAL_MAX < CHECKS_MAX);
+
+/// Failed logins that a pair of name and address may have at once: retries of a person, and of a pool of connections
+/// with an old password.
+const FAILURES_BURST: u64 = 20;
+/// Time that repays one failure, ns. A guesser gets one guess a second on each core.
+const FAILURE_NS: u64 = 1_000_000_000;
+/// Pairs with failures that a core remembers, 16 bytes each. Beyond it the pair with the least charge is forgotten.
+const PAIRS_MAX: usize = 4096;
+
+/// Limits on password checks, on one core.
+#[derive(Default)]
+pub(crate) struct Attempts {
+    state: RefCell<State>,
+    hasher: RandomState,
+}
+
+#[derive(Default)]
+struct State {
+    taken: u32,
+    by_name: HashMap<u64, u32>,
+    by_address: HashMap<u64, u32>,
+    /// By name and address, the time at which all failures are repaid, ns of the monotonic clock (GCRA).
+    repaid_ns: HashMap<u64, u64>,
+}
+
+/// The name and address of a login, hashed with a key that clients do not know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Attempt {
+    name: u64,
+    address: u64,
+    pair: u64,
+}
+
+/// Why a password is not checked now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// Too many places are taken.
+    Full,
+    /// The pair failed too often. One more try is admitted after that many seconds.
+    Failures { retry_s: u64 },
+}
+
+/// Places that a check holds until it is dropped.
+pub(crate) struct Places<'a> {
+    attempts: &'a Attempts,
+    attempt: Attempt,
+    weight: u32,
+}
+
+impl Attempts {
+    /// Names a login. `address` is `None` for callers inside the server.
+    pub(crate) fn attempt(&self, name: &str, address: Option<IpAddr>) -> Attempt {
+        let address = address.map(network);
+        Attempt { name: self.hash(name), address: self.hash(address), pair: self.hash((name, address)) }
+    }
+
+    fn hash(&self, value: impl Hash) -> u64 {
+        self.hasher.hash_one(value)
+    }
+
+    /// Checks the failures of a pair, before anything is hashed.
+    pub(crate) fn check_failures(&self, attempt: Attempt, now_ns: u64) -> Result<(), Refusal> {
+        let repaid_ns = self.state.borrow().repaid_ns.get(&attempt.pair).copied().unwrap_or(0);
+        let allowed_ns = now_ns.saturating_add((FAILURES_BURST - 1) * FAILURE_NS);
+        match repaid_ns.checked_sub(allowed_ns) {
+            None | Some(0) => Ok(()),
+            Some(wait_ns) => Err(Refusal::Failures { retry_s: wait_ns.div_ceil(1_000_000_000) }),
+        }
+    }
+
+    /// Charges a failed login.
+    pub(crate) fn failed(&self, attempt: Attempt, now_ns: u64) {
+        let repaid = &mut self.state.borrow_mut().repaid_ns;
+        if repaid.len() >= PAIRS_MAX && !repaid.contains_key(&attempt.pair) {
+            repaid.retain(|_, repaid_ns| *repaid_ns > now_ns);
+            if repaid.len() >= PAIRS_MAX
+                && let Some(least) =
+                    repaid.iter().min_by_key(|(_, repaid_ns)| **repaid_ns).map(|(pair, _)| *pair)
+            {
+                repaid.remove(&least);
+            }
+        }
+        let repaid_ns = repaid.entry(attempt.pair).or_insert(now_ns);
+        *repaid_ns = (*repaid_ns).max(now_ns).saturating_add(FAILURE_NS);
+    }
+
+    /// Takes the places of a check.
+    pub(crate) fn take(
+        &self,
+        attempt: Attempt,
+        iterations: u32,
+        is_superuser: bool,
+    ) -> Result<Places<'_>, Refusal> {
+        // A verifier of version 0.1.0 may have more iterations than one name has places.
+        let weight = iterations.div_ceil(ITERATIONS).clamp(1, NAME_MAX);
+        let state = &mut *self.state.borrow_mut();
+        let of = |map: &HashMap<u64, u32>, key| map.get(&key).copied().unwrap_or(0) + weight;
+        let most = if is_superuser { CHECKS_MAX } else { GENERAL_MAX };
+        let is_full = state.taken + weight > most
+            || of(&state.by_name, attempt.name) > NAME_MAX
+            || !is_superuser && of(&state.by_address, attempt.address) > ADDRESS_MAX;
+        if is_full {
+            return Err(Refusal::Full);
+        }
+        state.taken += weight;
+        *state.by_name.entry(attempt.name).or_default() += weight;
+        *state.by_address.entry(attempt.address).or_default() += weight;
+        Ok(Places { attempts: self, attempt, weight })
+    }
+}
+
+impl Drop for Places<'_> {
+    fn drop(&mut self) {
+        let state = &mut *self.attempts.state.borrow_mut();
+        state.taken -= self.weight;
+        for (map, key) in
+            [(&mut state.by_name, self.attempt.name), (&mut state.by_address, self.attempt.address)]
+        {
+            if let Some(taken) = map.get_mut(&key) {
+                *taken -= self.weight;
+                if *taken == 0 {
+                    map.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+/// The part of an address that one client cannot choose: of IPv6 the first 64 bits.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn from(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, last]))
+    }
+
+    /// Takes places of one iteration unit each until refused.
+    fn fill<'a>(attempts: &'a Attempts, attempt: Attempt, is_superuser: bool) -> Vec<Places<'a>> {
+        std::iter::from_fn(|| attempts.take(attempt, ITERATIONS, is_superuser).ok()).collect()
+    }
+
+    #[test]
+    fn attack_on_one_role_leaves_places_to_the_others() {
+        let attempts = Attempts::default();
+        let attack = fill(&attempts, attempts.attempt("victim", from(1)), false);
+        assert_eq!(attack.len(), NAME_MAX as usize);
+        for (name, address) in [("other", 1), ("other", 2), ("nobody", 1)] {
+            assert!(
+                attempts.take(attempts.attempt(name, from(address)), ITERATIONS, false).is_ok(),
+                "{name}"
+            );
+        }
+        assert!(attempts.take(attempts.attempt("admin", from(1)), ITERATIONS, true).is_ok());
+    }
+
+    #[test]
+    fn superuser_has_places_when_all_others_are_taken() {
+        let attempts = Attempts::default();
+        let attack: Vec<_> = (0..4_u8)
+            .flat_map(|i| fill(&attempts, attempts.attempt(&format!("name {i}"), from(i)), false))
+            .collect();
+        assert_eq!(attack.len(), GENERAL_MAX as usize);
+        assert_eq!(
+            attempts.take(attempts.attempt("other", from(9)), ITERATIONS, false).err(),
+            Some(Refusal::Full)
+        );
+        // From an attacker's address too.
+        assert!(attempts.take(attempts.attempt("admin", from(1)), 8 * ITERATIONS, true).is_ok());
+        drop(attack);
+        let state = attempts.state.borrow();
+        assert_eq!((state.taken, state.by_name.len(), state.by_address.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn places_are_weighed_by_iterations() {
+        let attempts = Attempts::default();
+        let attempt = attempts.attempt("heavy", from(1));
+        let mut held = Vec::new();
+        while let Ok(places) = attempts.take(attempt, 65_536, false) {
+            held.push(places);
+        }
+        assert_eq!(held.len(), 8);
+        assert!(attempts.take(attempts.attempt("old", from(2)), 1_000_000, true).is_ok());
+    }
+
+    #[test]
+    fn failures_refuse_only_their_name_at_their_address() {
+        let attempts = Attempts::default();
+        let guesser = attempts.attempt("admin", from(1));
+        for _ in 0..FAILURES_BURST {
+            assert_eq!(attempts.check_failures(guesser, 5 * SECOND), Ok(()));
+            attempts.failed(guesser, 5 * SECOND);
+        }
+        assert_eq!(attempts.check_failures(guesser, 5 * SECOND), Err(Refusal::Failures { retry_s: 1 }));
+        for (name, address) in [("admin", 2), ("other", 1)] {
+            assert_eq!(attempts.check_failures(attempts.attempt(name, from(address)), 5 * SECOND), Ok(()));
+        }
+        assert_eq!(attempts.check_failures(guesser, 6 * SECOND), Ok(()), "one try a second");
+        attempts.failed(guesser, 6 * SECOND);
+        assert!(attempts.check_failures(guesser, 6 * SECOND).is_err());
+    }
+
+    #[test]
+    fn remembered_failures_are_bounded_and_the_worst_stay() {
+        let attempts = Attempts::default();
+        let worst = attempts.attempt("admin", from(1));
+        (0..=FAILURES_BURST).for_each(|_| attempts.failed(worst, 0));
+        for i in 0..2 * PAIRS_MAX {
+            attempts.failed(attempts.attempt(&format!("name {i}"), from(1)), 0);
+        }
+        assert_eq!(attempts.state.borrow().repaid_ns.len(), PAIRS_MAX);
+        assert!(attempts.check_failures(worst, 0).is_err());
+    }
+
+    #[test]
+    fn client_of_ipv6_is_its_network() {
+        let attempts = Attempts::default();
+        let of = |text: &str| attempts.attempt("a", Some(text.parse().expect("an address")));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+    }
+}

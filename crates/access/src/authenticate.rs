@@ -1,0 +1,138 @@
+//! Checking passwords that clients send in full. The hashing runs on the heavy lane, in the `driver` level. A name without
+//! a verifier is checked against a decoy, which takes as long.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use lanes::Group;
+
+use crate::access::Access;
+use crate::attempts::{Attempt, CHECKS_MAX, Refusal};
+use crate::login::Login;
+use crate::plan::Actor;
+use crate::scram::{PASSWORD_BYTES_MAX, Verifier};
+
+/// Characters of a user name that messages repeat.
+const NAME_SHOWN_CHARS_MAX: usize = 255;
+
+/// Why a client was not let in. The text is for the client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AuthError {
+    /// Wrong name or password, or the role may not log in: BadCredentials (0x0100).
+    Refused(String),
+    /// Too many checks are in progress, or too many failed: Overloaded (0x1001).
+    Overloaded(String),
+}
+
+impl fmt::Display for AuthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (AuthError::Refused(text) | AuthError::Overloaded(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl std::error::Error for AuthError {}
+
+impl Access {
+    /// Checks a name and password, as [`Access::authenticate_from`] does, for callers inside the server.
+    ///
+    /// # Errors
+    /// [`AuthError`].
+    pub async fn authenticate(&self, user: &str, password: &str) -> Result<Login, AuthError> {
+        self.authenticate_from(None, user, password).await
+    }
+
+    /// Checks a name and password that a client at this address sent. Takes as long for a name that does not exist.
+    ///
+    /// # Errors
+    /// [`AuthError`].
+    pub async fn authenticate_from(
+        &self,
+        address: Option<IpAddr>,
+        user: &str,
+        password: &str,
+    ) -> Result<Login, AuthError> {
+        let attempt = self.attempts.attempt(user, address);
+        self.check_failures(attempt, user)?;
+        if password.is_empty() || password.len() > PASSWORD_BYTES_MAX {
+            return Err(refused(user));
+        }
+        let checked = self.verifier_of(user);
+        let is_superuser = self.snapshot().roles.is_superuser(user);
+        let Ok(_places) = self.attempts.take(attempt, checked.verifier.iterations(), is_superuser) else {
+            return Err(AuthError::Overloaded(format!(
+                "The service level 'driver' is overloaded: too many passwords are being checked on this core, which \
+                 has {CHECKS_MAX} places. Try again in {CHECKS_MAX} ms."
+            )));
+        };
+        let (verifier, password) = (checked.verifier.clone(), password.to_owned());
+        let checking = async move { verifier.accepts(&password).await };
+        let accepted = lanes::heavy_urgent(Group::DRIVER, checking).await;
+        self.admit(attempt, user, &checked, accepted)
+    }
+
+    /// Refuses a login whose name failed too often at its address.
+    pub(crate) fn check_failures(&self, attempt: Attempt, user: &str) -> Result<(), AuthError> {
+        match self.attempts.check_failures(attempt, lanes::time::monotonic_ns()) {
+            Err(Refusal::Failures { retry_s }) => Err(AuthError::Overloaded(format!(
+                "Too many logins of {} failed from this address. Try again in {retry_s} s.",
+                shown(user)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the verifier of a name, or its decoy.
+    pub(crate) fn verifier_of(&self, user: &str) -> Checked {
+        let snapshot = self.snapshot();
+        match snapshot.roles.get(user).and_then(|role| role.verifier.clone()) {
+            Some(verifier) => Checked { verifier, is_known: true },
+            None => {
+                let secret = &self.shared.decoy_secret;
+                let iterations = snapshot.roles.decoy_iterations(secret, user);
+                let verifier = Arc::new(Verifier::decoy(secret, user, iterations));
+                Checked { verifier, is_known: false }
+            }
+        }
+    }
+
+    /// Opens a session after a check, or charges the failure. The role may have changed while the password was checked.
+    pub(crate) fn admit(
+        &self,
+        attempt: Attempt,
+        user: &str,
+        checked: &Checked,
+        accepted: bool,
+    ) -> Result<Login, AuthError> {
+        let snapshot = self.snapshot();
+        let still_checked = |verifier: &Arc<Verifier>| verifier.is_same(&checked.verifier);
+        let role = snapshot.roles.get_key_value(user).filter(|(_, role)| {
+            checked.is_known & accepted && role.verifier.as_ref().is_some_and(still_checked)
+        });
+        let Some((name, role)) = role else {
+            self.attempts.failed(attempt, lanes::time::monotonic_ns());
+            return Err(refused(user));
+        };
+        if !role.can_login {
+            return Err(AuthError::Refused(format!("{name} is not permitted to log in")));
+        }
+        Ok(self.log_in(Actor { role: name.clone(), anonymous: false }))
+    }
+}
+
+/// The verifier that a login is checked against.
+pub(crate) struct Checked {
+    pub(crate) verifier: Arc<Verifier>,
+    /// Whether it is a role's, and not a decoy.
+    is_known: bool,
+}
+
+fn shown(user: &str) -> String {
+    user.chars().take(NAME_SHOWN_CHARS_MAX).collect()
+}
+
+/// The error for a wrong name or password.
+pub(crate) fn refused(user: &str) -> AuthError {
+    AuthError::Refused(format!("Provided username {} and/or password are incorrect", shown(user)))
+}
