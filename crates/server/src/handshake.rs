@@ -111,7 +111,7 @@ impl Connection {
             self.session.refuse(stream, &protocol(text));
             return self.count_refusal();
         };
-        match core.access.authenticate(name, password).await {
+        match core.access.authenticate_from(Some(self.session.peer.ip()), name, password).await {
             Ok(login) => {
                 self.enter(&login, stream).await?;
                 self.session.audit_login(name, None);
