@@ -135,6 +135,22 @@ impl Roles {
         found
     }
 
+    /// The role, and every role it is granted to, directly or through others.
+    pub(crate) fn members_of(&self, role: &str) -> BTreeSet<&RoleName> {
+        let mut found: BTreeSet<&RoleName> =
+            self.roles.get_key_value(role).map(|(name, _)| name).into_iter().collect();
+        let mut newest = found.clone();
+        while !newest.is_empty() {
+            let members = self
+                .roles
+                .iter()
+                .filter(|(_, member)| newest.iter().any(|of| member.member_of.contains(*of)));
+            newest = members.map(|(name, _)| name).filter(|name| !found.contains(name)).collect();
+            found.extend(&newest);
+        }
+        found
+    }
+
     /// Whether `role` is `other`, or `other` is granted to it.
     pub(crate) fn has_role(&self, role: &str, other: &str) -> bool {
         self.with_granted(role).iter().any(|(name, _)| &***name == other)
@@ -247,6 +263,10 @@ pub(crate) mod tests {
         assert_eq!(names("a"), ["a", "b", "c", "d"]);
         assert_eq!(names("e"), ["e"]);
         assert!(names("nobody").is_empty());
+        let members = |role| roles.members_of(role).into_iter().map(|name| &**name).collect::<Vec<_>>();
+        assert_eq!(members("d"), ["a", "b", "c", "d"]);
+        assert_eq!(members("e"), ["e", "f"]);
+        assert!(members("nobody").is_empty());
         assert!(roles.is_superuser("f") && !roles.is_superuser("a") && !roles.is_superuser("nobody"));
     }
 

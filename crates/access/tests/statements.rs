@@ -46,3 +46,8 @@ fn roles() {
 fn permissions() {
     check("permissions");
 }
+
+#[test]
+fn level_rights() {
+    check("level_rights");
+}

@@ -44,6 +44,7 @@ impl World<'_> {
         if self.levels.is_full() {
             return Err(Error::Invalid(LevelError::Full.to_string()));
         }
+        self.may_reserve(None, &spec)?;
         self.levels.check(&spec).map_err(Error::Invalid)?;
         let maker = self.permit_maker(Resource::ServiceLevel(name.clone()));
         Ok([Edit::PutLevel(spec)].into_iter().chain(maker).collect())
@@ -56,6 +57,7 @@ impl World<'_> {
         let Some(entry) = self.levels.get(name) else { return Err(missing(name)) };
         let mut spec = entry.spec.clone();
         options::set_all(&mut spec, &statement.options)?;
+        self.may_reserve(Some(&entry.spec), &spec)?;
         self.levels.check(&spec).map_err(Error::Invalid)?;
         Ok(vec![Edit::PutLevel(spec)])
     }
@@ -81,19 +83,23 @@ impl World<'_> {
     pub(super) fn attach_level(&self, statement: &AttachServiceLevel) -> Result<Vec<Edit>, Error> {
         let AttachServiceLevel { level, role } = statement;
         self.require(Permission::Authorize, &Resource::ServiceLevel(level.clone()))?;
+        self.may_move(role)?;
         not_default(
             level,
             "cannot be attached to a role. If you want to detach an attached service level, \
              use the DETACH SERVICE LEVEL statement",
         )?;
-        if self.levels.get(level).is_none() {
-            return Err(missing(level));
-        }
+        let Some(entry) = self.levels.get(level) else { return Err(missing(level)) };
         self.require_role(role)?;
+        if has_guarantee(&entry.spec) {
+            self.may_guarantee(role, level)?;
+        }
         Ok(vec![Edit::Attach { role: role.as_str().into(), level: level.as_str().into() }])
     }
 
     pub(super) fn detach_level(&self, role: &str) -> Result<Vec<Edit>, Error> {
+        // First: the other refusal names the level.
+        self.may_move(role)?;
         let attached = self.roles.get(role).and_then(|role| role.level.clone());
         let resource = match &attached {
             Some(level) => Resource::ServiceLevel(level.to_string()),
@@ -103,4 +109,67 @@ impl World<'_> {
         self.require_role(role)?;
         Ok(attached.map(|_| Edit::Detach { role: role.into() }).into_iter().collect())
     }
+
+    /// Checks the right to move a role to another level. The statements of the role, and of every role that it is granted
+    /// to, will have other shares and limits. So each of them must be one that the actor may alter or authorize, and
+    /// only superusers move superusers: anybody else could leave an administrator a level of 1 ms.
+    pub(super) fn may_move(&self, role: &str) -> Result<(), Error> {
+        if self.is_superuser() {
+            return Ok(());
+        }
+        self.require_over(role)?;
+        for member in self.roles.members_of(role) {
+            if self.roles.is_superuser(member) {
+                return Err(Error::Unauthorized(format!(
+                    "Only superusers can change the service level of {member}, a role with superuser status"
+                )));
+            }
+            self.require_over(member)?;
+        }
+        Ok(())
+    }
+
+    /// Requires ALTER or AUTHORIZE on a role.
+    pub(super) fn require_over(&self, role: &str) -> Result<(), Error> {
+        let resource = Resource::Role(role.to_owned());
+        match self.may(Permission::Authorize, &resource) {
+            true => Ok(()),
+            false => self.require(Permission::Alter, &resource),
+        }
+    }
+
+    /// Checks that a level with a guarantee is not given to the role that gives it.
+    pub(super) fn may_guarantee(&self, role: &str, level: &str) -> Result<(), Error> {
+        if self.is_superuser() || !self.roles.has_role(&self.actor.role, role) {
+            return Ok(());
+        }
+        Err(Error::Unauthorized(format!(
+            "Only superusers can give themselves the guarantees of service level '{level}' (cpu_min, memory_min)"
+        )))
+    }
+
+    /// Checks the right to raise the guarantees of a level, which all other levels pay for: ALTER on all levels, and on a
+    /// level that the actor's own statements may have, superuser status.
+    fn may_reserve(&self, old: Option<&LevelSpec>, new: &LevelSpec) -> Result<(), Error> {
+        let old = old.map_or((0, 0), guarantees);
+        let (cpu, memory) = guarantees(new);
+        if cpu <= old.0 && memory <= old.1 || self.is_superuser() {
+            return Ok(());
+        }
+        self.require(Permission::Alter, &Resource::AllServiceLevels)?;
+        let own = self.roles.with_granted(&self.actor.role);
+        match own.iter().find(|(_, role)| role.level.as_deref() == Some(&*new.name)) {
+            Some((role, _)) => self.may_guarantee(role, &new.name),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Parts of CPU and of query memory that a level has even if all others want them, ppm.
+fn guarantees(spec: &LevelSpec) -> (u32, u32) {
+    (spec.cpu_min_ppm, spec.memory.min_ppm)
+}
+
+pub(super) fn has_guarantee(spec: &LevelSpec) -> bool {
+    guarantees(spec) != (0, 0)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cql::ast::{AlterUser, CreateUser, Datacenters, DropRole, GrantRole, Permission, RoleOptions};
 use engine::Error;
 
+use super::levels::has_guarantee;
 use super::{World, check_name};
 use crate::resource::Resource;
 use crate::roles::Edit;
@@ -187,6 +188,7 @@ impl World<'_> {
         if self.roles.is_superuser(role) && !self.is_superuser() {
             return unauthorized("Only superusers can grant a role with superuser status");
         }
+        self.may_give_levels_of(role, grantee)?;
         if self.roles.has_role(grantee, role) {
             return invalid(&format!("{grantee} is a member of {role}"));
         }
@@ -194,6 +196,21 @@ impl World<'_> {
             return invalid(&format!("{role} is a member of {grantee}"));
         }
         Ok(vec![Edit::AddMember { role: role.as_str().into(), member: grantee.as_str().into() }])
+    }
+
+    /// Checks the rights that ATTACH would need, where a granted role brings a service level to the grantee.
+    fn may_give_levels_of(&self, role: &str, grantee: &str) -> Result<(), Error> {
+        let granted = self.roles.with_granted(role);
+        let brought: Vec<&str> = granted.iter().filter_map(|(_, role)| role.level.as_deref()).collect();
+        if brought.is_empty() {
+            return Ok(());
+        }
+        self.may_move(grantee)?;
+        let entries = brought.iter().filter_map(|level| self.levels.get(level));
+        match entries.into_iter().find(|entry| has_guarantee(&entry.spec)) {
+            Some(entry) => self.may_guarantee(grantee, &entry.spec.name),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn revoke_role(&self, statement: &GrantRole) -> Result<Vec<Edit>, Error> {
