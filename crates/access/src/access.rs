@@ -1,30 +1,27 @@
 //! The face of this room on one core: logging in, looking up a session's level, checking its rights, and statements about
 //! roles and levels.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use cql::ast::Permission;
-use engine::{Action, Engine, Error, Outcome, SchemaChange, Target};
+use engine::{Engine, Error, Outcome, SchemaChange, VirtualTable};
 use workload::{Effective, Levels};
 
 use crate::Snapshot;
 use crate::attempts::Attempts;
 use crate::change::{Job, Writer};
-use crate::login::{Login, View};
+use crate::login::{Identity, Login, Rights, View, ended};
 use crate::plan::{Actor, EMPTY_PASSWORD, denied, missing};
 use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
 use crate::scram::{ITERATIONS, Key, PASSWORD_BYTES_MAX, Verifier};
-use crate::store::{KEYSPACES, Store};
-
-/// What every role may read, because drivers do when they connect.
-const READABLE: [&str; 3] = ["system", "system_schema", "system_virtual_schema"];
+use crate::store::Store;
 
 /// The first superuser, made when there is no superuser at all.
 pub struct Admin {
@@ -64,8 +61,12 @@ pub struct Access {
     pub(crate) shared: Arc<Shared>,
     /// On core 0 only.
     pub(crate) writer: Option<Writer>,
-    /// What was looked up, by role, and the version it holds for.
-    views: RefCell<(u64, HashMap<RoleName, Rc<View>>)>,
+    /// What was looked up, by role.
+    views: RefCell<HashMap<RoleName, Rc<View>>>,
+    /// The number given to rights last.
+    numbers: Cell<u64>,
+    /// The sessions of each role on this core.
+    pub(crate) logins: RefCell<HashMap<RoleName, Vec<Weak<Identity>>>>,
     pub(crate) attempts: Attempts,
 }
 
@@ -114,11 +115,21 @@ impl Access {
     /// On any other core.
     #[must_use]
     pub fn attach(engine: Rc<dyn Engine>, shared: Arc<Shared>) -> Rc<Access> {
-        Rc::new(Access::new(engine, shared, None))
+        let access = Rc::new(Access::new(engine, shared, None));
+        access.register();
+        access
     }
 
     fn new(engine: Rc<dyn Engine>, shared: Arc<Shared>, writer: Option<Writer>) -> Access {
-        Access { engine, shared, writer, views: RefCell::default(), attempts: Attempts::default() }
+        Access {
+            engine,
+            shared,
+            writer,
+            views: RefCell::default(),
+            numbers: Cell::new(0),
+            logins: RefCell::default(),
+            attempts: Attempts::default(),
+        }
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
@@ -147,13 +158,19 @@ impl Access {
     /// A session without authentication: it is called `anonymous`, is in level `default`, and may do everything.
     #[must_use]
     pub fn anonymous(&self) -> Login {
-        self.log_in(Actor { role: "anonymous".into(), anonymous: true })
+        self.log_in(Actor { role: "anonymous".into(), id: 0, anonymous: true }, None)
     }
 
-    pub(crate) fn log_in(&self, actor: Actor) -> Login {
-        let version = self.version();
-        let view = self.look(&actor, version);
-        Login { actor, seen: RefCell::new((version, view)) }
+    /// Opens a session. `verifier` is the one that its password was checked against.
+    pub(crate) fn log_in(&self, actor: Actor, verifier: Option<Arc<Verifier>>) -> Login {
+        let levels = self.shared.levels.catalogue();
+        // Replaced when it is first looked at: no version is 0.
+        let unseen = Rc::new(View::without_role(self.next_number(), actor.anonymous, &levels));
+        let login = Login::new(actor, verifier, self.shared.clone(), (0, unseen));
+        if !login.actor().anonymous {
+            self.remember(&login);
+        }
+        login
     }
 
     /// What holds for a session now.
@@ -168,6 +185,14 @@ impl Access {
         self.view(login).effective.clone()
     }
 
+    /// Returns the number of the rights that a session has now, so that a permitted statement need not be checked again
+    /// while they are the same. Other rights never have the same number on this core. One atomic load while nothing
+    /// changed anywhere.
+    #[must_use]
+    pub fn rights(&self, login: &Login) -> u64 {
+        self.view(login).rights.number
+    }
+
     /// What holds until a connection has authenticated: level `driver`.
     #[must_use]
     pub fn handshake(&self) -> Rc<Effective> {
@@ -177,44 +202,59 @@ impl Access {
     /// What holds for a statement with USING SERVICE LEVEL.
     ///
     /// # Errors
-    /// No such level; or it neither is one of the role's levels nor was EXECUTE on it granted.
+    /// The role may not use the level, or may and there is none of that name.
     pub fn effective_using(&self, login: &Login, level: &str) -> Result<Rc<Effective>, Error> {
         let catalogue = self.shared.levels.catalogue();
-        let Some(entry) = catalogue.get(level) else { return Err(missing(level)) };
         let (view, roles) = (self.view(login), &self.snapshot().roles);
-        let role = &login.actor.role;
+        let role = login.role();
         let resource = Resource::ServiceLevel(level.to_owned());
         let own =
             || roles.with_granted(role).iter().any(|(_, granted)| granted.level.as_deref() == Some(level));
-        if !view.is_superuser && !own() && !roles.may(role, Permission::Execute, &resource) {
+        let may = view.rights.is_superuser
+            || login.is_current() && (own() || roles.may(role, Permission::Execute, &resource));
+        if !may {
             return Err(denied(role, Permission::Execute, &resource));
         }
+        let entry = catalogue.get(level).ok_or_else(|| missing(level))?;
         Ok(Rc::new(Effective::of(entry)))
     }
 
     /// The session's view, looked up again if anything has changed.
-    fn view(&self, login: &Login) -> Rc<View> {
+    pub(crate) fn view(&self, login: &Login) -> Rc<View> {
         let version = self.version();
         if login.seen.borrow().0 != version {
-            *login.seen.borrow_mut() = (version, self.look(&login.actor, version));
+            *login.seen.borrow_mut() = (version, self.look(login));
         }
         login.seen.borrow().1.clone()
     }
 
     #[cold]
-    fn look(&self, actor: &Actor, version: u64) -> Rc<View> {
-        let view = || {
-            let levels = self.shared.levels.catalogue();
-            Rc::new(View::of(actor, &self.snapshot().roles, &levels))
-        };
-        if actor.anonymous {
-            return view();
+    fn look(&self, login: &Login) -> Rc<View> {
+        let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalogue());
+        let (roles, role) = (&snapshot.roles, login.role());
+        if login.actor().anonymous || !login.identity.is_current(roles) {
+            let may_everything = login.actor().anonymous;
+            return Rc::new(View::without_role(self.next_number(), may_everything, &levels));
         }
         let mut views = self.views.borrow_mut();
-        if views.0 != version {
-            *views = (version, HashMap::new());
-        }
-        views.1.entry(actor.role.clone()).or_insert_with(view).clone()
+        let rights = match views.get(role).filter(|view| view.has_current_rights(roles)) {
+            Some(view) if view.has_current_level(&levels) => return view.clone(),
+            Some(view) => view.rights.clone(),
+            None => Rc::new(Rights::of(self.next_number(), role, roles)),
+        };
+        let view = Rc::new(View::of(role, rights, roles, &levels));
+        views.insert(role.clone(), view.clone());
+        view
+    }
+
+    /// Lets go of the view of a role that was dropped.
+    pub(crate) fn forget_view(&self, role: &RoleName) {
+        self.views.borrow_mut().remove(role);
+    }
+
+    fn next_number(&self) -> u64 {
+        self.numbers.set(self.numbers.get() + 1);
+        self.numbers.get()
     }
 
     /// Returns true for the session of a superuser. An anonymous session is none, though it may do everything.
@@ -225,71 +265,34 @@ impl Access {
 
     /// Whether the session is of a superuser, or of nobody because nobody has to log in.
     pub(crate) fn may_everything(&self, login: &Login) -> bool {
-        login.actor.anonymous || self.view(login).is_superuser
-    }
-
-    /// Whether the session may do what a statement does.
-    ///
-    /// # Errors
-    /// [`Error::Unauthorized`].
-    pub fn authorize(&self, login: &Login, targets: &[Target]) -> Result<(), Error> {
-        let view = self.view(login);
-        targets.iter().try_for_each(|target| self.authorize_one(login, &view, target))
-    }
-
-    fn authorize_one(&self, login: &Login, view: &View, target: &Target) -> Result<(), Error> {
-        let Target { keyspace, table, action } = target;
-        let actor = &login.actor;
-        let own = KEYSPACES.contains(&keyspace.as_str());
-        let readable = READABLE.contains(&keyspace.as_str());
-        if *action != Action::Select && (own || readable) {
-            return Err(Error::Unauthorized(format!("{keyspace} keyspace is not user-modifiable.")));
-        }
-        if readable || view.is_superuser {
-            return Ok(());
-        }
-        let permission = match action {
-            Action::Select => Permission::Select,
-            Action::Modify => Permission::Modify,
-            Action::Create => Permission::Create,
-            Action::Alter => Permission::Alter,
-            Action::Drop => Permission::Drop,
-        };
-        let resource = match (table, action) {
-            (Some(table), action) if *action != Action::Create => {
-                // Nobody but superusers reads verifiers.
-                if !own && view.may(actor, permission, (keyspace, table), || self.snapshot()) {
-                    return Ok(());
-                }
-                return Err(denied(
-                    &actor.role,
-                    permission,
-                    &Resource::Table(keyspace.clone(), table.clone()),
-                ));
-            }
-            (Some(_), _) => Resource::AllTables(keyspace.clone()),
-            (None, Action::Create) if !self.has_data(&Resource::Keyspace(keyspace.clone())) => {
-                Resource::AllKeyspaces
-            }
-            (None, _) => Resource::Keyspace(keyspace.clone()),
-        };
-        let may = self.snapshot().roles.may(&actor.role, permission, &resource);
-        if may { Ok(()) } else { Err(denied(&actor.role, permission, &resource)) }
+        self.view(login).rights.is_superuser
     }
 
     /// Whether a keyspace or table is there, virtual ones included.
     pub(crate) fn has_data(&self, resource: &Resource) -> bool {
-        let (schema, registry) = (self.engine.schema(), self.engine.registry());
         match resource {
             Resource::Keyspace(keyspace) | Resource::AllTables(keyspace) => {
+                let registry = self.engine.registry();
                 let is_virtual = || registry.all().iter().any(|table| table.def.keyspace == *keyspace);
-                schema.keyspaces.contains_key(keyspace) || is_virtual()
+                self.engine.schema().keyspaces.contains_key(keyspace) || is_virtual()
             }
-            Resource::Table(keyspace, table) => {
-                schema.table(keyspace, table).is_some() || registry.get(keyspace, table).is_some()
-            }
+            Resource::Table(keyspace, table, id) => self.table_id(keyspace, table) == Some(*id),
             _ => false,
         }
+    }
+
+    /// Returns the identity of the table of that name. Virtual tables of the server count before they are registered: roles
+    /// are read at start before that.
+    pub(crate) fn table_id(&self, keyspace: &str, table: &str) -> Option<u128> {
+        let schema = self.engine.schema();
+        let id = match schema.table(keyspace, table) {
+            Some(def) => def.id,
+            None if !schema.keyspaces.contains_key(keyspace) && is_system(keyspace) => {
+                VirtualTable::id_of(keyspace, table)
+            }
+            None => self.engine.registry().get(keyspace, table)?.def.id,
+        };
+        Some(id.as_u128())
     }
 
     /// Whether a statement is one of those that [`Access::execute`] runs.
@@ -335,7 +338,10 @@ impl Access {
         if let cql::Statement::CancelStatement(id) = statement {
             return self.cancel(login, id).await;
         }
-        let actor = &login.actor;
+        if !login.is_current() {
+            return Err(ended(login.role()));
+        }
+        let actor = login.actor();
         // Planned here first, against a verifier that will not be used: whoever may not, or is wrong, causes no hashing.
         let answer = self.with_world(actor, keyspace, Some(&self.shared.placeholder), |world| {
             world.list(statement).or_else(|| world.plan(statement).err().map(Err))
@@ -379,8 +385,13 @@ impl Access {
     /// # Errors
     /// What the engine says.
     pub async fn schema_changed(&self, login: &Login, change: &SchemaChange) -> Result<(), Error> {
-        self.change(login.actor.clone(), Job::SchemaChange(change.clone())).await
+        self.change(login.actor().clone(), Job::SchemaChange(change.clone())).await
     }
+}
+
+/// Whether a keyspace is the server's own.
+pub(crate) fn is_system(keyspace: &str) -> bool {
+    keyspace == "system" || keyspace.starts_with("system_")
 }
 
 /// The password in a statement.

@@ -117,7 +117,8 @@ impl Access {
         if !role.can_login {
             return Err(AuthError::Refused(format!("{name} is not permitted to log in")));
         }
-        Ok(self.log_in(Actor { role: name.clone(), anonymous: false }))
+        let actor = Actor { role: name.clone(), id: role.id, anonymous: false };
+        Ok(self.log_in(actor, role.verifier.clone()))
     }
 }
 

@@ -13,6 +13,7 @@ mod access;
 mod attempts;
 mod audit;
 mod authenticate;
+mod authorize;
 mod cancel;
 mod change;
 mod exchange;

@@ -119,7 +119,8 @@ impl World<'_> {
     }
 
     fn list_permissions(&self, statement: &ListPermissions) -> Result<Outcome, Error> {
-        let resource = statement.resource.as_ref().map(|r| Resource::of(r, self.keyspace)).transpose()?;
+        let resource =
+            statement.resource.as_ref().map(|r| Resource::of(r, self.keyspace, self.table_id)).transpose()?;
         if let Some(of) = &statement.of {
             self.require_role(of)?;
         }

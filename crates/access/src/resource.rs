@@ -1,8 +1,10 @@
 //! What permissions are about, and sets of permissions. Resources form trees; a permission on one holds for all below it:
 //!
 //! ```text
-//!   data ─ data/ks ─ data/ks/* ─ data/ks/table          roles ─ roles/r          service_levels ─ service_levels/s
+//!   data ─ data/ks ─ data/ks/* ─ data/ks/table/id       roles ─ roles/r          service_levels ─ service_levels/s
 //! ```
+//!
+//! A table is known by its identity besides its name: what was granted on a table never holds for the next of that name.
 
 use std::fmt;
 
@@ -53,24 +55,35 @@ pub(crate) enum Resource {
     AllKeyspaces,
     Keyspace(String),
     AllTables(String),
-    Table(String, String),
+    /// Keyspace, name and identity; [`NO_TABLE`] where there is no such table.
+    Table(String, String, u128),
     AllRoles,
     Role(String),
     AllServiceLevels,
     ServiceLevel(String),
 }
 
+/// The identity of no table.
+pub(crate) const NO_TABLE: u128 = 0;
+
 use Permission::{Alter, Authorize, Create, Describe, Drop, Execute, Modify, Select};
 
 impl Resource {
-    /// The resource of a statement; `keyspace` is the session's.
-    pub(crate) fn of(resource: &ast::Resource, keyspace: Option<&str>) -> Result<Resource, Error> {
+    /// The resource of a statement; `keyspace` is the session's, `table_id` finds tables.
+    pub(crate) fn of(
+        resource: &ast::Resource,
+        keyspace: Option<&str>,
+        table_id: impl Fn(&str, &str) -> Option<u128>,
+    ) -> Result<Resource, Error> {
         Ok(match resource {
             ast::Resource::AllKeyspaces => Resource::AllKeyspaces,
             ast::Resource::Keyspace(name) => Resource::Keyspace(name.clone()),
             ast::Resource::AllTables(keyspace) => Resource::AllTables(keyspace.clone()),
             ast::Resource::Table(table) => match table.keyspace.as_deref().or(keyspace) {
-                Some(keyspace) => Resource::Table(keyspace.to_owned(), table.name.clone()),
+                Some(keyspace) => {
+                    let id = table_id(keyspace, &table.name).unwrap_or(NO_TABLE);
+                    Resource::Table(keyspace.to_owned(), table.name.clone(), id)
+                }
                 None => return Err(Error::Invalid(NO_KEYSPACE.to_owned())),
             },
             ast::Resource::AllRoles => Resource::AllRoles,
@@ -94,7 +107,7 @@ impl Resource {
             Resource::AllKeyspaces | Resource::AllRoles | Resource::AllServiceLevels => None,
             Resource::Keyspace(_) => Some(Resource::AllKeyspaces),
             Resource::AllTables(keyspace) => Some(Resource::Keyspace(keyspace.clone())),
-            Resource::Table(keyspace, _) => Some(Resource::AllTables(keyspace.clone())),
+            Resource::Table(keyspace, ..) => Some(Resource::AllTables(keyspace.clone())),
             Resource::Role(_) => Some(Resource::AllRoles),
             Resource::ServiceLevel(_) => Some(Resource::AllServiceLevels),
         }
@@ -125,7 +138,8 @@ impl Resource {
             Resource::AllKeyspaces => "data".to_owned(),
             Resource::Keyspace(keyspace) => format!("data/{keyspace}"),
             Resource::AllTables(keyspace) => format!("data/{keyspace}/*"),
-            Resource::Table(keyspace, table) => format!("data/{keyspace}/{table}"),
+            Resource::Table(keyspace, table, NO_TABLE) => format!("data/{keyspace}/{table}"),
+            Resource::Table(keyspace, table, id) => format!("data/{keyspace}/{table}/{id:032x}"),
             Resource::AllRoles => "roles".to_owned(),
             Resource::Role(role) => format!("roles/{role}"),
             Resource::AllServiceLevels => "service_levels".to_owned(),
@@ -133,7 +147,8 @@ impl Resource {
         }
     }
 
-    /// Reads a name under which a resource is kept. Names of roles and levels may hold a `/` themselves.
+    /// Reads a name under which a resource is kept. Names of roles and levels may hold a `/` themselves. Version 0.1.0
+    /// kept no identity of tables: theirs is [`NO_TABLE`].
     pub(crate) fn from_name(name: &str) -> Option<Resource> {
         let (root, rest) = name.split_once('/').map_or((name, None), |(root, rest)| (root, Some(rest)));
         Some(match (root, rest) {
@@ -141,7 +156,13 @@ impl Resource {
             ("data", Some(rest)) => match rest.split_once('/') {
                 None => Resource::Keyspace(rest.to_owned()),
                 Some((keyspace, "*")) => Resource::AllTables(keyspace.to_owned()),
-                Some((keyspace, table)) => Resource::Table(keyspace.to_owned(), table.to_owned()),
+                Some((keyspace, table)) => {
+                    let (table, id) = match table.split_once('/') {
+                        Some((table, id)) => (table, u128::from_str_radix(id, 16).ok()?),
+                        None => (table, NO_TABLE),
+                    };
+                    Resource::Table(keyspace.to_owned(), table.to_owned(), id)
+                }
             },
             ("roles", None) => Resource::AllRoles,
             ("roles", Some(role)) => Resource::Role(role.to_owned()),
@@ -162,7 +183,7 @@ impl fmt::Display for Resource {
             Resource::AllKeyspaces => f.write_str("<all keyspaces>"),
             Resource::Keyspace(keyspace) => write!(f, "<keyspace {keyspace}>"),
             Resource::AllTables(keyspace) => write!(f, "<all tables in {keyspace}>"),
-            Resource::Table(keyspace, table) => write!(f, "<table {keyspace}.{table}>"),
+            Resource::Table(keyspace, table, _) => write!(f, "<table {keyspace}.{table}>"),
             Resource::AllRoles => f.write_str("<all roles>"),
             Resource::Role(role) => write!(f, "<role {role}>"),
             Resource::AllServiceLevels => f.write_str("<all service levels>"),
@@ -182,7 +203,7 @@ mod tests {
             Resource::AllKeyspaces,
             Resource::Keyspace(own("ks")),
             Resource::AllTables(own("ks")),
-            Resource::Table(own("ks"), own("t")),
+            Resource::Table(own("ks"), own("t"), 7),
             Resource::AllRoles,
             Resource::Role(own("a/b")),
             Resource::AllServiceLevels,
@@ -190,6 +211,9 @@ mod tests {
         ] {
             assert_eq!(Resource::from_name(&resource.to_name()), Some(resource));
         }
+        let of_version_0_1_0 = Resource::from_name("data/ks/t");
+        assert_eq!(of_version_0_1_0, Some(Resource::Table(own("ks"), own("t"), NO_TABLE)));
+        assert_eq!(Resource::from_name("data/ks/t/x"), None);
         assert_eq!(Resource::from_name("functions/ks"), None);
         assert_eq!(Resource::from_name(""), None);
     }
@@ -197,7 +221,7 @@ mod tests {
     #[test]
     fn a_table_has_three_above_it() {
         let chain: Vec<String> =
-            Resource::Table("k".into(), "t".into()).chain().map(|r| r.to_string()).collect();
+            Resource::Table("k".into(), "t".into(), 7).chain().map(|r| r.to_string()).collect();
         assert_eq!(chain, ["<table k.t>", "<all tables in k>", "<keyspace k>", "<all keyspaces>"]);
     }
 }

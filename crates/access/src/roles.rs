@@ -15,6 +15,8 @@ pub(crate) type RoleName = Arc<str>;
 /// A role with all that hangs on it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Role {
+    /// Tells it apart from earlier and later roles of its name, as long as the server runs.
+    pub(crate) id: u64,
     pub(crate) can_login: bool,
     pub(crate) is_superuser: bool,
     pub(crate) verifier: Option<Arc<Verifier>>,
@@ -31,6 +33,8 @@ pub(crate) struct Roles {
     roles: BTreeMap<RoleName, Arc<Role>>,
     /// The number of verifiers by their iterations, so that decoys have iterations like them.
     iterations: BTreeMap<u32, usize>,
+    /// The id given last.
+    last_id: u64,
 }
 
 /// One change, of memory and of tables alike.
@@ -75,6 +79,28 @@ pub(crate) enum Edit {
 }
 
 impl Roles {
+    /// No roles, before those are added that the tables hold. Ids continue after those of `before`.
+    pub(crate) fn before_loading(before: &Roles) -> Roles {
+        Roles { last_id: before.last_id, ..Roles::default() }
+    }
+
+    /// Gives roles that were known before the ids they had, and takes away memberships in roles that do not exist: a later
+    /// role of that name would be granted without anybody granting it.
+    pub(crate) fn after_loading(&mut self, before: &Roles) {
+        let names: BTreeSet<RoleName> = self.roles.keys().cloned().collect();
+        for (name, role) in &mut self.roles {
+            let role = Arc::make_mut(role);
+            role.id = before.get(name).map_or(role.id, |before| before.id);
+            role.member_of.retain(|granted| names.contains(granted));
+        }
+    }
+
+    /// Whether any role has grants on a keyspace or on what is in it.
+    pub(crate) fn have_grants_in(&self, keyspace: &str) -> bool {
+        let first = Resource::Keyspace(keyspace.to_owned());
+        self.roles.values().any(|role| role.grants.keys().any(|on| on.chain().any(|above| above == first)))
+    }
+
     pub(crate) fn get(&self, role: &str) -> Option<&Arc<Role>> {
         self.roles.get(role)
     }
@@ -188,7 +214,12 @@ impl Roles {
     pub(crate) fn apply(&mut self, edit: &Edit) {
         match edit {
             Edit::PutRole { role, can_login, is_superuser, verifier } => {
-                let entry = Arc::make_mut(self.roles.entry(role.clone()).or_default());
+                let last_id = &mut self.last_id;
+                let entry = self.roles.entry(role.clone()).or_insert_with(|| {
+                    *last_id += 1;
+                    Arc::new(Role { id: *last_id, ..Role::default() })
+                });
+                let entry = Arc::make_mut(entry);
                 entry.can_login = *can_login;
                 entry.is_superuser = *is_superuser;
                 let old = std::mem::replace(&mut entry.verifier, verifier.clone());
@@ -296,7 +327,7 @@ pub(crate) mod tests {
     #[test]
     fn grants_are_inherited_from_roles_and_from_resources_above() {
         let mut roles = roles(&["ann < readers", "bob", "readers", "root!"]);
-        let table = Resource::Table("k".into(), "t".into());
+        let table = Resource::Table("k".into(), "t".into(), 1);
         let permit = |role: &str, resource: Resource, permission| Edit::Permit {
             role: role.into(),
             resource,
@@ -308,7 +339,7 @@ pub(crate) mod tests {
         check(&roles, "ann", Permission::Select, false);
         check(&roles, "root", Permission::Select, true);
         roles.apply(&permit("readers", Resource::Keyspace("k".into()), Permission::Select));
-        roles.apply(&permit("bob", Resource::Table("k".into(), "other".into()), Permission::Select));
+        roles.apply(&permit("bob", Resource::Table("k".into(), "other".into(), 2), Permission::Select));
         roles.apply(&permit("bob", Resource::AllTables("k".into()), Permission::Modify));
         check(&roles, "ann", Permission::Select, true);
         check(&roles, "ann", Permission::Modify, false);

@@ -3,7 +3,7 @@
 //! ```text
 //!   system_auth.roles              role │ can_login  is_superuser  salted_hash
 //!   system_auth.role_members       role, member │                                 `member` was granted `role`
-//!   system_auth.role_permissions   role, resource, permission │                   a row a permission
+//!   system_auth.role_permissions   role, resource, permission │                   a row a permission; tables with their identity
 //!   system_auth.role_attributes    role, name │ value                             name 'service_level': what is attached
 //!   system_auth.secrets            name │ value                                   name 'decoy': derives verifiers of unknown names
 //!   system_distributed.service_levels   service_level │ shares  timeout_ms  workload_type  cpu_limit  options
@@ -22,7 +22,7 @@ use engine::{BatchKind, Engine, Error, Outcome, Plan, Request, Value};
 use workload::{LevelSpec, WorkloadType};
 
 use crate::options::{self, parse_percent, percent_text};
-use crate::resource::{PermissionSet, Resource};
+use crate::resource::{NO_TABLE, PermissionSet, Resource};
 use crate::roles::{Edit, Roles};
 use crate::scram::{Key, Verifier};
 
@@ -111,10 +111,16 @@ impl Store {
         Ok(secret)
     }
 
-    /// Everything.
-    pub(crate) async fn load(&self) -> Result<(Roles, Vec<LevelSpec>), Error> {
-        let mut roles = Roles::default();
+    /// Reads everything. `before` are the roles that were known, `table_id` finds tables. Grants on tables that no longer
+    /// exist are left out, and their rows removed: they hold for nothing.
+    pub(crate) async fn load(
+        &self,
+        before: &Roles,
+        table_id: &dyn Fn(&str, &str) -> Option<u128>,
+    ) -> Result<(Roles, Vec<LevelSpec>), Error> {
+        let mut roles = Roles::before_loading(before);
         let mut read = Vec::new();
+        let mut corrections = Vec::new();
         for (columns, table, edit_of) in READS {
             let rows = run(&*self.engine, &format!("SELECT {columns} FROM {table}")).await?;
             let Outcome::Rows(rows) = rows else { continue };
@@ -130,7 +136,27 @@ impl Store {
         for edit in read {
             match edit {
                 Edit::PutLevel(spec) => levels.push(spec),
+                Edit::Permit { role, resource: Resource::Table(keyspace, table, id), permissions } => {
+                    let now = table_id(&keyspace, &table);
+                    let on = |id| Resource::Table(keyspace.clone(), table.clone(), id);
+                    let kept = now.filter(|now| *now == id || id == NO_TABLE);
+                    if let Some(now) = kept {
+                        let permit = Edit::Permit { role: role.clone(), resource: on(now), permissions };
+                        roles.apply(&permit);
+                        corrections.extend((now != id).then_some(permit));
+                    }
+                    if kept != Some(id) {
+                        corrections.push(Edit::Forbid { role, resource: on(id), permissions });
+                    }
+                }
                 edit => roles.apply(&edit),
+            }
+        }
+        roles.after_loading(before);
+        // What cannot be written now is corrected at the next start: it holds for nothing until then.
+        for edit in &corrections {
+            if self.write(std::slice::from_ref(edit)).await.is_err() {
+                break;
             }
         }
         Ok((roles, levels))

@@ -87,9 +87,15 @@ fn another_level_for_one_statement_needs_a_grant_on_it() {
         let login = log_in(&access, "ann").await;
         let using = |level| access.effective_using(&login, level).map(|effective| effective.spec.shares);
         assert_eq!((using("a"), using("b")), (Ok(7), Ok(1000)));
-        let message = "User ann has no EXECUTE permission on <service level c> or any of its parents";
-        assert_eq!(using("c").unwrap_err().to_string(), message);
-        assert_eq!(using("d").unwrap_err().to_string(), "The service level 'd' doesn't exist.");
+        for level in ["c", "d"] {
+            let message = format!(
+                "User ann has no EXECUTE permission on <service level {level}> or any of its parents"
+            );
+            assert_eq!(using(level).unwrap_err().to_string(), message, "whether or not it exists");
+        }
+        let admin = log_in(&access, "admin").await;
+        let missing = access.effective_using(&admin, "d").unwrap_err().to_string();
+        assert_eq!(missing, "The service level 'd' doesn't exist.");
     });
     server.stop();
 }

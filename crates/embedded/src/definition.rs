@@ -33,8 +33,13 @@ pub(crate) fn apply(
 ) -> Result<Option<Step>, Error> {
     let mut schema = now.clone();
     schema.version = id;
-    let step = |schema, change, target, keyspace: &str, name: &str, dropped| {
-        let change = SchemaChange { change, target, keyspace: keyspace.into(), name: name.into() };
+    let step = |schema, change, target, keyspace: &str, name: &str, dropped: Vec<Uuid>| {
+        let table_id = match (target, change) {
+            (SchemaTarget::Table, "CREATED") => Some(id),
+            (SchemaTarget::Table, _) => dropped.first().copied(),
+            _ => None,
+        };
+        let change = SchemaChange { change, target, keyspace: keyspace.into(), name: name.into(), table_id };
         Ok(Some(Step { schema, change, dropped }))
     };
     match statement {

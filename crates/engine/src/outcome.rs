@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ::schema::CqlType;
+use uuid::Uuid;
 
 /// A column of a result or a bind marker.
 #[derive(Clone, PartialEq, Debug)]
@@ -85,6 +86,8 @@ pub struct SchemaChange {
     pub keyspace: String,
     /// Its name; empty for a keyspace.
     pub name: String,
+    /// The identity of a table that was created or dropped: a later table of that name has another.
+    pub table_id: Option<Uuid>,
 }
 
 /// The kinds of things in a schema.

@@ -57,7 +57,7 @@ impl VirtualTable {
             })
             .collect();
         let def = TableDef {
-            id: Uuid::from_u128(u128::from(fnv(keyspace)) << 64 | u128::from(fnv(name))),
+            id: VirtualTable::id_of(keyspace, name),
             keyspace: keyspace.to_owned(),
             name: name.to_owned(),
             next_column_id: columns.len() as u32,
@@ -65,6 +65,12 @@ impl VirtualTable {
             options: TableOptions::default(),
         };
         VirtualTable { def: Arc::new(def), rows: Rc::new(rows), of_every_core: false }
+    }
+
+    /// Returns the identity of a virtual table of that name, whether or not it is registered.
+    #[must_use]
+    pub fn id_of(keyspace: &str, name: &str) -> Uuid {
+        Uuid::from_u128(u128::from(fnv(keyspace)) << 64 | u128::from(fnv(name)))
     }
 
     /// The same, where each core has rows of its own.

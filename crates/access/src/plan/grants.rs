@@ -19,7 +19,7 @@ impl World<'_> {
     }
 
     fn check_grant(&self, statement: &Grant) -> Result<(Resource, PermissionSet), Error> {
-        let resource = Resource::of(&statement.resource, self.keyspace)?;
+        let resource = Resource::of(&statement.resource, self.keyspace, self.table_id)?;
         let permissions = match &statement.permissions {
             Permissions::All => resource.applicable(),
             Permissions::Some(permissions) => PermissionSet::of(permissions),

@@ -26,6 +26,8 @@ const NAME_BYTES_MAX: usize = 255;
 #[derive(Clone, Debug)]
 pub(crate) struct Actor {
     pub(crate) role: RoleName,
+    /// The role's id: a later role of that name has another.
+    pub(crate) id: u64,
     /// Authentication is off: everything is allowed.
     pub(crate) anonymous: bool,
 }
@@ -36,6 +38,8 @@ pub(crate) struct World<'a> {
     pub(crate) levels: &'a Catalogue,
     /// Whether a keyspace or table is there.
     pub(crate) has_data: &'a dyn Fn(&Resource) -> bool,
+    /// The identity of the table of that name, virtual ones included.
+    pub(crate) table_id: &'a dyn Fn(&str, &str) -> Option<u128>,
     pub(crate) actor: &'a Actor,
     /// The session's.
     pub(crate) keyspace: Option<&'a str>,
@@ -65,6 +69,11 @@ impl World<'_> {
         }
     }
 
+    /// Whether the role that asks is still there, and not another of the same name.
+    pub(crate) fn has_actor(&self) -> bool {
+        self.actor.anonymous || self.roles.get(&self.actor.role).is_some_and(|role| role.id == self.actor.id)
+    }
+
     pub(crate) fn is_superuser(&self) -> bool {
         self.actor.anonymous || self.roles.is_superuser(&self.actor.role)
     }
@@ -92,17 +101,29 @@ impl World<'_> {
     pub(crate) fn permit_maker(&self, resource: Resource) -> Option<Edit> {
         let role = self.actor.role.clone();
         let permissions = resource.applicable();
-        (!self.actor.anonymous).then_some(Edit::Permit { role, resource, permissions })
+        (!self.actor.anonymous && self.has_actor()).then_some(Edit::Permit { role, resource, permissions })
     }
 
     /// Takes away every grant on a resource that goes, and on what is in it.
     pub(crate) fn forbid_all(&self, gone: &Resource) -> Vec<Edit> {
+        self.forbid_where(|resource| resource.chain().any(|above| above == *gone))
+    }
+
+    /// Takes away every grant in a keyspace on what no longer exists. With `keyspace_too`, those on the keyspace itself too,
+    /// whether or not there is one of that name now.
+    pub(crate) fn forbid_gone(&self, keyspace: &str, keyspace_too: bool) -> Vec<Edit> {
+        self.forbid_where(|resource| match resource {
+            Resource::Keyspace(of) | Resource::AllTables(of) => of == keyspace && keyspace_too,
+            Resource::Table(of, table, id) => of == keyspace && (self.table_id)(of, table) != Some(*id),
+            _ => false,
+        })
+    }
+
+    fn forbid_where(&self, is_gone: impl Fn(&Resource) -> bool) -> Vec<Edit> {
         let mut edits = Vec::new();
         for (name, role) in self.roles.iter() {
-            for (resource, &permissions) in &role.grants {
-                if resource.chain().any(|above| above == *gone) {
-                    edits.push(Edit::Forbid { role: name.clone(), resource: resource.clone(), permissions });
-                }
+            for (resource, &permissions) in role.grants.iter().filter(|(resource, _)| is_gone(resource)) {
+                edits.push(Edit::Forbid { role: name.clone(), resource: resource.clone(), permissions });
             }
         }
         edits

@@ -1,4 +1,5 @@
 //! A server without sockets: two cores, each with an engine and its `Access`, and sessions by role name.
+#![allow(dead_code, reason = "every test file uses its own part of this")]
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -99,12 +100,21 @@ impl Server {
 
 /// The role's session on this core. Hashing is slow without optimisation, so there is one for all.
 pub(crate) async fn open_session(access: &Rc<Access>, role: &str) -> Result<Login, AuthError> {
-    if let Some(login) = SESSIONS.with_borrow(|sessions| sessions.get(role).cloned()) {
+    let known = SESSIONS.with_borrow(|sessions| sessions.get(role).cloned());
+    if let Some(login) = known.filter(Login::is_current) {
         return Ok(login);
     }
     let login = access.authenticate(role, PASSWORD).await?;
     SESSIONS.with_borrow_mut(|sessions| sessions.insert(role.to_owned(), login.clone()));
     Ok(login)
+}
+
+/// Runs a statement of the engine as nobody, without what follows from it.
+pub(crate) async fn engine_alone(text: &str) -> Result<Outcome, Error> {
+    let engine = ENGINE.with_borrow(|engine| engine.clone().expect("open"));
+    let statement = cql::parse(text).expect(text);
+    let plan = engine.prepare(Rc::new(statement), Some("ks"))?;
+    engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await
 }
 
 /// Runs a statement as the server does: rights, then whoever handles it.
@@ -142,6 +152,7 @@ pub(crate) fn shown(result: Result<Outcome, Error>) -> String {
             let kind = match error {
                 Error::Invalid(_) => "Invalid",
                 Error::Unauthorized(_) => "Unauthorized",
+                Error::Overloaded(_) => "Overloaded",
                 _ => "other",
             };
             format!("{kind}: {error}")

@@ -1,0 +1,93 @@
+//! Checking what a session may do with data.
+
+use cql::ast::Permission;
+use engine::{Action, Error, SchemaChange, SchemaTarget, Target};
+
+use crate::access::Access;
+use crate::change::Job;
+use crate::login::{Login, View, ended};
+use crate::plan::denied;
+use crate::resource::{NO_TABLE, Resource};
+use crate::store::KEYSPACES;
+
+/// What every role may read, because drivers do when they connect.
+const READABLE: [&str; 3] = ["system", "system_schema", "system_virtual_schema"];
+
+impl Access {
+    /// Checks whether the session may do what a statement does.
+    ///
+    /// # Errors
+    /// [`Error::Unauthorized`]. [`Error::Overloaded`] for a new keyspace while grants on an earlier one of that name are
+    /// still there.
+    pub fn authorize(&self, login: &Login, targets: &[Target]) -> Result<(), Error> {
+        if !login.is_current() {
+            return Err(ended(login.role()));
+        }
+        let view = self.view(login);
+        targets.iter().try_for_each(|target| self.authorize_one(login, &view, target))
+    }
+
+    fn authorize_one(&self, login: &Login, view: &View, target: &Target) -> Result<(), Error> {
+        let Target { keyspace, table, action } = target;
+        let (role, rights) = (login.role(), &view.rights);
+        let own = KEYSPACES.contains(&keyspace.as_str());
+        let readable = READABLE.contains(&keyspace.as_str());
+        if *action != Action::Select && (own || readable) {
+            return Err(Error::Unauthorized(format!("{keyspace} keyspace is not user-modifiable.")));
+        }
+        let is_new = |keyspace: &String| !self.has_data(&Resource::Keyspace(keyspace.clone()));
+        let is_new_keyspace = table.is_none() && *action == Action::Create && is_new(keyspace);
+        if is_new_keyspace {
+            self.check_old_grants(login, keyspace)?;
+        }
+        if readable || rights.is_superuser {
+            return Ok(());
+        }
+        let permission = match action {
+            Action::Select => Permission::Select,
+            Action::Modify => Permission::Modify,
+            Action::Create => Permission::Create,
+            Action::Alter => Permission::Alter,
+            Action::Drop => Permission::Drop,
+        };
+        let resource = match (table, action) {
+            (Some(table), action) if *action != Action::Create => {
+                let id = self.table_id(keyspace, table).unwrap_or(NO_TABLE);
+                // Nobody but superusers reads verifiers.
+                if !own && rights.may(role, permission, (keyspace, table, id), || self.snapshot()) {
+                    return Ok(());
+                }
+                let resource = Resource::Table(keyspace.clone(), table.clone(), id);
+                return Err(denied(role, permission, &resource));
+            }
+            (Some(_), _) => Resource::AllTables(keyspace.clone()),
+            (None, _) if is_new_keyspace => Resource::AllKeyspaces,
+            (None, _) => Resource::Keyspace(keyspace.clone()),
+        };
+        let may = self.snapshot().roles.may(role, permission, &resource);
+        if may { Ok(()) } else { Err(denied(role, permission, &resource)) }
+    }
+
+    /// Refuses a new keyspace as long as grants on an earlier one of that name could not be removed, and has them removed.
+    /// Keyspaces have no identity that grants could be bound to.
+    fn check_old_grants(&self, login: &Login, keyspace: &str) -> Result<(), Error> {
+        if !self.snapshot().roles.have_grants_in(keyspace) {
+            return Ok(());
+        }
+        let change = SchemaChange {
+            change: "DROPPED",
+            target: SchemaTarget::Keyspace,
+            keyspace: keyspace.to_owned(),
+            name: String::new(),
+            table_id: None,
+        };
+        lanes::spawn(
+            lanes::current_group(),
+            self.begin_change(login.actor().clone(), Job::SchemaChange(change)),
+        )
+        .detach();
+        Err(Error::Overloaded(format!(
+            "Grants on an earlier keyspace {keyspace} are still being removed. Try again in a second."
+        )))
+    }
+}
