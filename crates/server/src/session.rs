@@ -151,13 +151,26 @@ impl Session {
     /// What holds for the session now: one atomic load while nothing changed anywhere.
     pub(crate) fn effective(&self) -> Rc<Effective> {
         match &*self.role.borrow() {
-            Some(role) => self.core.access.effective(&role.login),
+            Some(role) => {
+                if !role.login.is_current() {
+                    self.draining.set(true);
+                }
+                self.core.access.effective(&role.login)
+            }
             None => self.core.access.handshake(),
         }
     }
 
-    /// Makes the session a role's, and the account of its requests one of the role's.
-    pub(crate) fn log_in(&self, login: Login) {
+    /// Makes the session a role's, and the account of its requests one of the role's. The session ends,
+    /// after the answers to what is written, when the role may not log in so any more.
+    pub(crate) fn log_in(self: &Rc<Self>, login: Login) {
+        let session = Rc::downgrade(self);
+        login.on_end(move || {
+            let Some(session) = session.upgrade() else { return };
+            session.draining.set(true);
+            session.give_up_reads();
+            session.wake();
+        });
         let KnownRole { number, account: of_role } = self.core.role(login.role());
         let limit_bytes = self.core.shared.config.connection_request_bytes_max();
         *self.account.borrow_mut() = Account::new("requests of one connection", limit_bytes, Some(of_role));
