@@ -260,7 +260,7 @@ impl Access {
     /// Returns true for the session of a superuser. An anonymous session is none, though it may do everything.
     #[must_use]
     pub fn is_superuser(&self, login: &Login) -> bool {
-        !login.actor.anonymous && self.view(login).is_superuser
+        !login.actor().anonymous && self.view(login).rights.is_superuser
     }
 
     /// Whether the session is of a superuser, or of nobody because nobody has to log in.

@@ -24,11 +24,12 @@ mod plan;
 mod resource;
 mod roles;
 mod scram;
+mod sight;
 mod store;
 
-pub use audit::{AuditEvent, AuditKind, AuditLines, AuditLog, audit_log};
 pub use access::{Access, Admin, Shared};
 pub use attempts::CHECKS_MAX;
+pub use audit::{AuditEvent, AuditKind, AuditLines, AuditLog, audit_log};
 pub use authenticate::AuthError;
 pub use cancel::Cancelled;
 pub use exchange::{Exchange, ScramStart};

@@ -9,7 +9,7 @@
 //!
 //! Views are shared by all sessions of a role on a core. A change of one role leaves the views of unrelated roles alone.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use crate::plan::Actor;
 use crate::resource::{PermissionSet, Resource};
 use crate::roles::{Role, RoleName, Roles};
 use crate::scram::Verifier;
+use crate::sight::Sight;
 
 /// Tables whose permissions a role's rights remember on a core. Beyond it, they begin anew.
 const TABLES_MAX: usize = 10_000;
@@ -51,6 +52,11 @@ impl Rights {
     pub(crate) fn of(number: u64, role: &str, roles: &Roles) -> Rights {
         let own = roles.with_granted(role).into_iter().map(|(name, role)| (name.clone(), role.clone()));
         Rights::new(number, roles.is_superuser(role), own.collect())
+    }
+
+    /// The role and all roles granted to it.
+    pub(crate) fn roles(&self) -> &[(RoleName, Arc<Role>)] {
+        &self.roles
     }
 
     /// Whether none of the roles changed that these rights come from.
@@ -98,6 +104,8 @@ pub(crate) struct View {
     pub(crate) effective: Rc<Effective>,
     pub(crate) rights: Rc<Rights>,
     levels: Arc<Catalogue>,
+    /// What the role is shown; made when it is first needed.
+    sight: OnceCell<Arc<Sight>>,
 }
 
 impl View {
@@ -105,13 +113,20 @@ impl View {
     pub(crate) fn of(role: &str, rights: Rc<Rights>, roles: &Roles, levels: &Arc<Catalogue>) -> View {
         let effective = roles.effective(role, levels);
         let effective = Rc::new(effective.unwrap_or_else(|| Effective::of(levels.default_level())));
-        View { effective, rights, levels: levels.clone() }
+        View { effective, rights, levels: levels.clone(), sight: OnceCell::new() }
     }
 
     /// The view of a session without a role: of all rights where nobody has to log in, of none where it ended.
     pub(crate) fn without_role(number: u64, may_everything: bool, levels: &Arc<Catalogue>) -> View {
         let rights = Rc::new(Rights::new(number, may_everything, Vec::new()));
-        View { effective: Rc::new(Effective::of(levels.default_level())), rights, levels: levels.clone() }
+        let effective = Rc::new(Effective::of(levels.default_level()));
+        View { effective, rights, levels: levels.clone(), sight: OnceCell::new() }
+    }
+
+    /// What the role is shown.
+    pub(crate) fn sight(&self) -> Arc<Sight> {
+        let sight = || Arc::new(Sight::of(&self.rights, self.effective.level.name()));
+        self.sight.get_or_init(sight).clone()
     }
 
     /// Whether its rights still hold.

@@ -8,7 +8,7 @@ use cql::ast::Statement;
 use engine::scan::{TableSnapshot, TableStatistics};
 use engine::{
     Acks, BatchKind, Engine, Error, Execution, Measure, Outcome, Plan, Prepared, Registry, Request, Schema,
-    SchemaChange, Value,
+    SchemaChange, Value, Viewer,
 };
 use storage::TableId;
 
@@ -82,8 +82,13 @@ impl Engine for Embedded {
         &self.registry
     }
 
-    fn table_snapshot(&self, keyspace: &str, table: &str) -> Result<Box<dyn TableSnapshot>, Error> {
-        self.snapshot_of(keyspace, table)
+    fn table_snapshot_for(
+        &self,
+        keyspace: &str,
+        table: &str,
+        viewer: Option<&Arc<dyn Viewer>>,
+    ) -> Result<Box<dyn TableSnapshot>, Error> {
+        self.snapshot_of(keyspace, table, viewer)
     }
 
     fn statistics(&self, keyspace: &str, table: &str) -> Option<TableStatistics> {

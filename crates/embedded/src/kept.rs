@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use engine::{AnswerMemory, AnswerRoom, Request, Value};
+use engine::{AnswerMemory, AnswerRoom, Request, Value, Viewer};
 
 /// A value's place in the buffer.
 #[derive(Clone, Debug)]
@@ -78,6 +78,7 @@ pub(crate) struct KeptRequest {
     paging_state: Option<Vec<u8>>,
     pub(crate) timestamp_us: Option<i64>,
     pub(crate) now_s: Option<u32>,
+    viewer: Option<Arc<dyn Viewer>>,
 }
 
 impl KeptRequest {
@@ -91,6 +92,7 @@ impl KeptRequest {
             paging_state: request.paging_state.map(<[u8]>::to_vec),
             timestamp_us: request.timestamp_us,
             now_s: request.now_s,
+            viewer: request.viewer.cloned(),
         }
     }
 
@@ -104,6 +106,7 @@ impl KeptRequest {
             paging_state: self.paging_state.as_deref(),
             timestamp_us: self.timestamp_us,
             now_s: self.now_s,
+            viewer: self.viewer.as_ref(),
         }
     }
 }

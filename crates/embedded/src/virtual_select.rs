@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Error, Execution, Outcome, Request, Rows, VirtualRow, VirtualTable};
+use engine::{Error, Execution, Outcome, Request, Rows, Subject, Viewer, VirtualRow, VirtualTable};
 use schema::value;
 
 use crate::Embedded;
@@ -17,6 +17,8 @@ const ROWS_AT_ONCE: usize = 200;
 
 /// A SELECT with its values, which waits for rows.
 struct Wanted {
+    subject: Subject,
+    viewer: Option<Arc<dyn Viewer>>,
     plan: Arc<SelectPlan>,
     want: Arc<Want>,
     filters: Vec<BoundFilter>,
@@ -33,12 +35,13 @@ pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Reques
         let (table, plan) = (table.clone(), plan.clone());
         let request = KeptRequest::of(request, Kept::of(request.values));
         return Execution::Pending(Box::pin(async move {
-            let bind = async move { Wanted::new(&plan, &request.lent(&request.values.all())) };
+            let subject = table.subject;
+            let bind = async move { Wanted::new(subject, &plan, &request.lent(&request.values.all())) };
             let wanted = lanes::heavy(lanes::current_group(), bind).await?;
             wanted.run(&table).await
         }));
     }
-    let wanted = match Wanted::new(plan, request) {
+    let wanted = match Wanted::new(table.subject, plan, request) {
         Ok(wanted) => wanted,
         Err(error) => return Execution::Ready(Err(error)),
     };
@@ -76,7 +79,7 @@ impl Wanted {
 }
 
 impl Wanted {
-    fn new(plan: &Arc<SelectPlan>, request: &Request<'_>) -> Result<Wanted, Error> {
+    fn new(subject: Subject, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Result<Wanted, Error> {
         let filters = plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, request.values));
         let limit = match &plan.limit {
             Some(bind) => match bind.number(request.values)? {
@@ -91,6 +94,8 @@ impl Wanted {
             None => 0,
         };
         Ok(Wanted {
+            subject,
+            viewer: request.viewer.cloned(),
             plan: plan.clone(),
             want: plan.wanted(request.values)?,
             filters: filters.collect::<Result<_, _>>()?,
@@ -108,6 +113,7 @@ impl Wanted {
 
     fn answer(&self, mut rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
         let (plan, def) = (&self.plan, &self.plan.def);
+        self.subject.show(self.viewer.as_deref(), &mut rows);
         let passes = |row: &VirtualRow| {
             self.filters.iter().all(|f| f.passes(&def.columns[f.column].ty, row[f.column].as_deref()))
         };

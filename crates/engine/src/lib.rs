@@ -15,6 +15,7 @@ mod running;
 pub mod scan;
 mod schema;
 pub mod system_schema;
+mod viewer;
 mod virtual_table;
 
 use std::any::Any;
@@ -31,6 +32,7 @@ pub use metric::{Measure, Metric, MetricKind};
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
 pub use running::{Progress, RunningStatement, StatementState};
 pub use schema::{Keyspace, Schema};
+pub use viewer::{About, Subject, Viewer};
 pub use virtual_table::{Registry, RowSource, VirtualRow, VirtualTable};
 
 /// A bound value of a request, as the client sent it.
@@ -85,6 +87,8 @@ pub struct Request<'a> {
     pub timestamp_us: Option<i64>,
     /// "Now" for expiry, seconds since 1970, where the client says so (protocol v5).
     pub now_s: Option<u32>,
+    /// Decides which rows of virtual tables are returned; `None`, for the server itself, is all.
+    pub viewer: Option<&'a Arc<dyn Viewer>>,
 }
 
 impl Request<'_> {
@@ -97,6 +101,7 @@ impl Request<'_> {
         paging_state: None,
         timestamp_us: None,
         now_s: None,
+        viewer: None,
     };
 }
 
@@ -229,6 +234,20 @@ pub trait Engine {
     /// # Errors
     /// There is no such table, or the engine has no scans.
     fn table_snapshot(&self, keyspace: &str, table: &str) -> Result<Box<dyn scan::TableSnapshot>, Error> {
+        self.table_snapshot_for(keyspace, table, None)
+    }
+
+    /// The same, for a role: of a virtual table, only the rows that it is shown.
+    ///
+    /// # Errors
+    /// As those of [`Engine::table_snapshot`].
+    fn table_snapshot_for(
+        &self,
+        keyspace: &str,
+        table: &str,
+        viewer: Option<&Arc<dyn Viewer>>,
+    ) -> Result<Box<dyn scan::TableSnapshot>, Error> {
+        let _ = viewer;
         Err(Error::Invalid(format!("This engine does not scan {keyspace}.{table} by columns")))
     }
 

@@ -1,11 +1,11 @@
 //! `system.running_statements`: what waits for a slot, or takes longer than a piece of work, on whatever front door. What is answered
-//! at once is never here, nor is a write that only waits for the log. Everybody may read the table, so it names what a statement
-//! touches and does, and not its text, which may hold values.
+//! at once is never here, nor is a write that only waits for the log. A role is shown its own statements; roles that may DESCRIBE ALL
+//! ROLES see all, so the table names what a statement touches and does, and not its text, which may hold values.
 
 use bytes::Bytes;
 use schema::CqlType;
 
-use crate::VirtualTable;
+use crate::{Subject, VirtualTable};
 
 /// What a statement is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,7 +82,9 @@ impl RunningStatement {
             ("rows_expected", BigInt),
         ];
         let rows = move || statements().iter().map(RunningStatement::row).collect();
-        VirtualTable::new("system", "running_statements", 1, 1, &columns, rows).of_every_core()
+        VirtualTable::new("system", "running_statements", 1, 1, &columns, rows)
+            .of_every_core()
+            .about(Subject::Role(3))
     }
 
     fn row(&self) -> Vec<Option<Bytes>> {

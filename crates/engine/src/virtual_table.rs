@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::guardrails::Guardrails;
 use crate::metric::Measure;
+use crate::viewer::Subject;
 
 /// A row of a virtual table: a cell a column, in the order of the definition's `columns`.
 pub type VirtualRow = Vec<Option<Bytes>>;
@@ -27,6 +28,8 @@ pub struct VirtualTable {
     pub rows: Rc<RowSource>,
     /// Whether each core has rows of its own, and the table is all of them.
     pub of_every_core: bool,
+    /// What its rows are about, which decides to whom they are shown ([`VirtualTable::show`]).
+    pub subject: Subject,
 }
 
 impl VirtualTable {
@@ -64,7 +67,12 @@ impl VirtualTable {
             columns,
             options: TableOptions::default(),
         };
-        VirtualTable { def: Arc::new(def), rows: Rc::new(rows), of_every_core: false }
+        VirtualTable {
+            def: Arc::new(def),
+            rows: Rc::new(rows),
+            of_every_core: false,
+            subject: Subject::Server,
+        }
     }
 
     /// Returns the identity of a virtual table of that name, whether or not it is registered.

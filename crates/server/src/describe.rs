@@ -1,12 +1,14 @@
-//! DESCRIBE, which cqlsh leaves to the server: the schema as the statements that would make it.
+//! DESCRIBE, which cqlsh leaves to the server: the schema as the statements that would make it. A role is shown the keyspaces
+//! that it has any right on. Of another one it is not told whether it exists.
 
 use std::sync::Arc;
 
+use access::Login;
 use cql::ast::{DescribeTarget, QualifiedName, Statement as Tree};
-use engine::{ColumnSpec, Columns, Engine, Error, Keyspace, Outcome, Rows, Schema};
+use engine::{About, ColumnSpec, Columns, Engine, Error, Keyspace, Outcome, Rows, Schema};
 use schema::CqlType;
 
-use crate::core::Shared;
+use crate::core::{Core, Shared};
 use crate::handshake::PARTITIONER;
 
 /// A described thing: keyspace, kind, name, and the statement that makes it.
@@ -15,18 +17,21 @@ type Element = (String, &'static str, String, String);
 /// Answers a DESCRIBE.
 ///
 /// # Errors
-/// There is no such thing.
+/// The role is not shown its keyspace, or there is no such thing.
 pub(crate) fn describe(
-    engine: &dyn Engine,
+    core: &Core,
+    login: &Login,
     tree: &Tree,
-    shared: &Shared,
     session_keyspace: Option<&str>,
 ) -> Result<Outcome, Error> {
     let Tree::Describe(describe) = tree else { unreachable!("told apart when it was made ready") };
-    let schema = engine.schema();
-    let all = Described { schema: &schema, engine, session: session_keyspace };
+    let (engine, schema) = (&*core.engine, core.engine.schema());
+    let viewer = core.access.viewer(login);
+    let sees = |keyspace: &str| viewer.sees(About::Keyspace(keyspace));
+    let check = |keyspace: &str| core.access.authorize_sight(login, keyspace);
+    let all = Described { schema: &schema, engine, session: session_keyspace, sees: &sees, check: &check };
     let rows = match &describe.target {
-        DescribeTarget::Cluster => cluster(shared),
+        DescribeTarget::Cluster => cluster(&core.shared),
         DescribeTarget::Keyspaces => names(all.keyspaces().into_iter().map(|k| (k.clone(), "keyspace", k))),
         DescribeTarget::Tables => names(all.tables().into_iter().map(|(k, t)| (k, "table", t))),
         DescribeTarget::Types => names(all.types().into_iter().map(|(k, t)| (k, "type", t))),
@@ -56,12 +61,17 @@ struct Described<'a> {
     schema: &'a Schema,
     engine: &'a dyn Engine,
     session: Option<&'a str>,
+    /// Whether the role is shown a keyspace.
+    sees: &'a dyn Fn(&str) -> bool,
+    /// The same, with the error.
+    check: &'a dyn Fn(&str) -> Result<(), Error>,
 }
 
 impl Described<'_> {
     fn keyspaces(&self) -> Vec<String> {
         let mut names: Vec<String> = self.schema.keyspaces.keys().cloned().collect();
         names.extend(self.engine.registry().all().iter().map(|table| table.def.keyspace.clone()));
+        names.retain(|keyspace| (self.sees)(keyspace));
         names.sort();
         names.dedup();
         names
@@ -73,6 +83,7 @@ impl Described<'_> {
         let mut names: Vec<_> = real
             .chain(virtual_)
             .filter(|def| self.session.is_none_or(|keyspace| def.keyspace == keyspace))
+            .filter(|def| (self.sees)(&def.keyspace))
             .map(|def| (def.keyspace.clone(), def.name.clone()))
             .collect();
         names.sort();
@@ -84,16 +95,19 @@ impl Described<'_> {
         let types = self.schema.keyspaces.values().flat_map(|k| k.types.values());
         types
             .filter(|udt| self.session.is_none_or(|keyspace| udt.keyspace == keyspace))
+            .filter(|udt| (self.sees)(&udt.keyspace))
             .map(|udt| (udt.keyspace.clone(), udt.name.clone()))
             .collect()
     }
 
     fn whole(&self, full: bool) -> Vec<Element> {
-        let shown = self.schema.keyspaces.iter().filter(|(name, _)| full || !is_system(name));
+        let wanted = self.schema.keyspaces.iter().filter(|(name, _)| full || !is_system(name));
+        let shown = wanted.filter(|(name, _)| (self.sees)(name));
         shown.flat_map(|(_, keyspace)| elements(keyspace, false)).collect()
     }
 
     fn keyspace(&self, name: &str, only: bool) -> Result<Vec<Element>, Error> {
+        (self.check)(name)?;
         if let Some(keyspace) = self.schema.keyspaces.get(name) {
             return Ok(elements(keyspace, only));
         }
@@ -108,6 +122,7 @@ impl Described<'_> {
 
     fn table(&self, name: &QualifiedName) -> Result<Element, Error> {
         let keyspace = name.keyspace.as_deref().or(self.session).ok_or_else(no_keyspace)?;
+        (self.check)(keyspace)?;
         if let Some(def) = self.schema.table(keyspace, &name.name) {
             return Ok(table_element(def));
         }
@@ -119,6 +134,7 @@ impl Described<'_> {
 
     fn user_type(&self, name: &QualifiedName) -> Result<Element, Error> {
         let keyspace = name.keyspace.as_deref().or(self.session).ok_or_else(no_keyspace)?;
+        (self.check)(keyspace)?;
         let found = self.schema.keyspaces.get(keyspace).and_then(|k| k.types.get(&name.name));
         let udt = found.ok_or_else(|| not_found("User defined type", name, self.session))?;
         Ok((udt.keyspace.clone(), "type", udt.name.clone(), cql::create_type(udt)))
@@ -131,8 +147,14 @@ impl Described<'_> {
         {
             return Ok(elements);
         }
-        if let Ok(element) = self.table(name) {
-            return Ok(vec![element]);
+        match self.table(name) {
+            Ok(element) => return Ok(vec![element]),
+            Err(error @ Error::Unauthorized(_)) => return Err(error),
+            // The role sees the keyspace, or there is none to look in.
+            Err(_) => {}
+        }
+        if name.keyspace.is_none() && self.session.is_none() {
+            (self.check)(&name.name)?;
         }
         let text = match name.keyspace.as_deref().or(self.session) {
             Some(keyspace) => format!("'{}' not found in keyspace '{keyspace}'", name.name),

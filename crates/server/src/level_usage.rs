@@ -1,5 +1,5 @@
 //! `system.level_usage`: a row for each service level, with what it has had since the server started, what it has now, and what it
-//! waits for. Times are in microseconds.
+//! waits for. Times are in microseconds. A role is shown its own levels, and `waited_for` only if it may DESCRIBE ALL SERVICE LEVELS.
 //!
 //! `waited_for` says whom it waited for: a map of levels, and of the server's own work under names that begin with `$`. Those are turns on
 //! a core, taken while the level was ready there; `crates/lanes/src/waits.rs` says what is exact and what is sampled.
@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use engine::VirtualTable;
+use engine::{Subject, VirtualTable};
 use schema::CqlType;
 use workload::LevelUsage;
 
@@ -63,6 +63,7 @@ pub(crate) fn table(core: &Rc<Core>) -> VirtualTable {
         };
         levels.usage().into_iter().map(row).collect()
     })
+    .about(Subject::Level { name: 0, others: COLUMNS.len() + 1 })
 }
 
 /// Whom it waited for, with the microseconds; null where it never waited, as an empty map is.

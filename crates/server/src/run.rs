@@ -102,8 +102,9 @@ impl Session {
                 return Some(Done { effective: admitted.effective, kind: Kind::Other, failed });
             }
             Work::Describe => {
-                let (core, keyspace) = (&self.core, statement.keyspace.as_deref());
-                let outcome = describe::describe(&*core.engine, &statement.tree, &core.shared, keyspace);
+                let login = self.login().expect("requests come after authentication");
+                let outcome =
+                    describe::describe(&self.core, &login, &statement.tree, statement.keyspace.as_deref());
                 let result = outcome.map_err(|error| self.engine_failure(call, error));
                 return Some(self.answer_call(call, admitted, result));
             }
@@ -161,7 +162,10 @@ impl Session {
         let params = call.params;
         let values =
             bound_values(call.statement, params).map_err(|error| self.engine_failure(call, error))?;
+        let viewer = self.login().filter(|_| call.statement.kind == Kind::Read);
+        let viewer = viewer.map(|login| self.core.access.viewer(&login));
         let request = engine::Request {
+            viewer: viewer.as_ref(),
             values: &values,
             page_size: params.page_size.and_then(|rows| u32::try_from(rows).ok()).filter(|rows| *rows > 0),
             page_bytes_max,

@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Engine, VirtualTable};
+use engine::{Engine, Subject, VirtualTable};
 use schema::CqlType;
 
 use crate::core::{Core, Shared};
@@ -163,7 +163,7 @@ fn events() -> Vec<(&'static str, CqlType)> {
     ]
 }
 
-/// The connections, each core's own.
+/// The connections, each core's own. A role is shown its own.
 fn clients(core: &Rc<Core>) -> VirtualTable {
     use CqlType::{Inet, Int, Text};
     let core = Rc::downgrade(core);
@@ -184,4 +184,5 @@ fn clients(core: &Rc<Core>) -> VirtualTable {
         sessions.values().map(row).collect()
     })
     .of_every_core()
+    .about(Subject::Role(columns.len() - 1))
 }

@@ -17,7 +17,7 @@ use arrow_schema::{Schema as ArrowSchema, SchemaRef};
 use engine::scan::{
     BatchSource, Filter, NextBatch, TableScan, TableSnapshot, TableStatistics, columns_of, schema_of,
 };
-use engine::{Engine, Error};
+use engine::{Engine, Error, Viewer};
 use schema::{ColumnKind, Sharding, TableDef};
 use storage::{BatchRequest, BatchScan, BatchSnapshot, TableId};
 
@@ -74,10 +74,15 @@ impl Here {
 }
 
 impl Embedded {
-    /// See [`Engine::table_snapshot`].
-    pub(crate) fn snapshot_of(&self, keyspace: &str, table: &str) -> Result<Box<dyn TableSnapshot>, Error> {
+    /// See [`Engine::table_snapshot_for`].
+    pub(crate) fn snapshot_of(
+        &self,
+        keyspace: &str,
+        table: &str,
+        viewer: Option<&Arc<dyn Viewer>>,
+    ) -> Result<Box<dyn TableSnapshot>, Error> {
         if let Some(table) = self.registry().get(keyspace, table) {
-            return Ok(Box::new(VirtualSnapshot::of(&table)));
+            return Ok(Box::new(VirtualSnapshot::of(&table, viewer.map(|viewer| &**viewer))));
         }
         let schema = self.schema();
         let Some(def) = schema.table(keyspace, table) else {

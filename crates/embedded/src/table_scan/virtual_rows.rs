@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use engine::scan::arrow::ColumnBuilder;
 use engine::scan::{BatchSource, NextBatch, TableScan, TableSnapshot};
-use engine::{Error, VirtualRow, VirtualTable};
+use engine::{Error, Viewer, VirtualRow, VirtualTable};
 use schema::{CqlType, TableDef};
 
 use super::{batch_rows, schema_of_scan};
@@ -31,11 +31,12 @@ pub(super) struct VirtualSnapshot {
 
 impl VirtualSnapshot {
     /// Of a table that is alike on all cores, core 0 has the rows.
-    pub(super) fn of(table: &VirtualTable) -> VirtualSnapshot {
-        let rows = match table.of_every_core || lanes::current_core() == 0 {
+    pub(super) fn of(table: &VirtualTable, viewer: Option<&dyn Viewer>) -> VirtualSnapshot {
+        let mut rows = match table.of_every_core || lanes::current_core() == 0 {
             true => (table.rows)(),
             false => Vec::new(),
         };
+        table.show(viewer, &mut rows);
         VirtualSnapshot { def: table.def.clone(), rows: rows.into() }
     }
 }

@@ -17,10 +17,13 @@ use std::sync::Arc;
 use ::schema::{CqlType, TableDef};
 use bytes::Bytes;
 
-use crate::{Schema, VirtualTable};
+use crate::{Schema, Subject, VirtualTable};
 
 /// The keyspaces that clients are told are virtual; every other one is real to them.
 pub const VIRTUAL_KEYSPACES: [&str; 3] = ["fairlane", "system_views", "system_virtual_schema"];
+
+/// The place of `keyspace_name`, in every one of these tables.
+const KEYSPACE_COLUMN: usize = 0;
 
 /// A row: a cell a column.
 type Row = Vec<Option<Bytes>>;
@@ -54,6 +57,7 @@ pub fn tables(
             VirtualTable::new(layout.keyspace, layout.name, 1, layout.clustering, &columns, move || {
                 (layout.rows)(&source)
             })
+            .about(Subject::Keyspace(KEYSPACE_COLUMN))
         })
         .collect()
 }

@@ -193,3 +193,11 @@ fn types() {
         &[("field_names", "['a', 'b']"), ("field_types", "['int', 'frozen<set<text>>']")],
     );
 }
+
+#[test]
+fn every_table_says_first_which_keyspace_its_rows_are_about() {
+    for table in super::tables(Arc::default, Vec::new) {
+        assert_eq!(table.subject, crate::Subject::Keyspace(0));
+        assert_eq!(table.def.columns[0].name, "keyspace_name", "{}", table.def.name);
+    }
+}
