@@ -27,6 +27,27 @@ impl Access {
         targets.iter().try_for_each(|target| self.authorize_one(login, &view, target))
     }
 
+    /// Checks the same for a caller that returns the rows of virtual tables unfiltered: a role may read them only if it is
+    /// shown all rows.
+    ///
+    /// # Errors
+    /// As [`Access::authorize`].
+    pub fn authorize_unfiltered(&self, login: &Login, targets: &[Target]) -> Result<(), Error> {
+        self.authorize(login, targets)?;
+        let viewer = self.viewer(login);
+        for Target { keyspace, table, .. } in targets {
+            let found = table.as_ref().and_then(|table| self.engine.registry().get(keyspace, table));
+            if found.is_some_and(|table| !table.shows_all(&*viewer)) {
+                let table = table.as_deref().unwrap_or_default();
+                return Err(Error::Unauthorized(format!(
+                    "User {} is shown only rows of its own in {keyspace}.{table}: read it over CQL",
+                    login.role()
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn authorize_one(&self, login: &Login, view: &View, target: &Target) -> Result<(), Error> {
         let Target { keyspace, table, action } = target;
         let (role, rights) = (login.role(), &view.rights);

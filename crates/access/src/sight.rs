@@ -76,6 +76,8 @@ impl Viewer for Sight {
                 About::Keyspace(keyspace) => {
                     self.has_all_keyspaces || is_public(keyspace) || self.keyspaces.contains(keyspace)
                 }
+                About::AllKeyspaces => self.has_all_keyspaces,
+                About::AllRoles => self.describes_roles,
                 About::Role(role) => self.describes_roles || self.roles.contains(role),
                 About::Level(level) => self.describes_levels || self.levels.contains(level),
                 About::AllLevels => self.describes_levels,

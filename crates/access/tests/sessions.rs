@@ -250,3 +250,23 @@ fn keyspace_waits_until_grants_on_an_earlier_one_are_gone() {
     assert_eq!(permissions.lines().count(), 1, "{permissions}");
     server.stop();
 }
+
+#[test]
+fn unfiltered_rows_are_for_roles_that_are_shown_all() {
+    let server = Server::start(None);
+    prepare(&server, &[KS, "CREATE TABLE ks.t (k int PRIMARY KEY)", ANN, "GRANT SELECT ON ks.t TO ann"]);
+    server.on(1, |access| async move {
+        let target = |keyspace: &str, table: &str| {
+            [Target { keyspace: keyspace.into(), table: Some(table.into()), action: Action::Select }]
+        };
+        let (ann, admin) = (log_in(&access, "ann").await, log_in(&access, "admin").await);
+        let tables = target("system_schema", "tables");
+        assert!(access.authorize(&ann, &tables).is_ok());
+        assert!(access.authorize_unfiltered(&ann, &tables).is_err());
+        assert!(access.authorize_unfiltered(&ann, &select("t")).is_ok());
+        assert!(access.authorize_unfiltered(&admin, &tables).is_ok());
+        assert_eq!(as_admin("GRANT SELECT ON ALL KEYSPACES TO ann").await, "ok");
+        assert!(access.authorize_unfiltered(&ann, &tables).is_ok());
+    });
+    server.stop();
+}

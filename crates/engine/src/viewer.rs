@@ -10,8 +10,12 @@ use crate::{VirtualRow, VirtualTable};
 pub enum About<'a> {
     /// A keyspace, or something in it.
     Keyspace(&'a str),
+    /// All keyspaces.
+    AllKeyspaces,
     /// A role: its sessions and statements.
     Role(&'a str),
+    /// All roles.
+    AllRoles,
     /// A service level: its settings and its consumption.
     Level(&'a str),
     /// All service levels, side by side.
@@ -44,6 +48,17 @@ pub enum Subject {
 }
 
 impl VirtualTable {
+    /// Whether the viewer is shown every row, whatever they are.
+    #[must_use]
+    pub fn shows_all(&self, viewer: &dyn Viewer) -> bool {
+        match self.subject {
+            Subject::Server => true,
+            Subject::Keyspace(_) => viewer.sees(About::AllKeyspaces),
+            Subject::Role(_) => viewer.sees(About::AllRoles),
+            Subject::Level { .. } => viewer.sees(About::AllLevels),
+        }
+    }
+
     /// The same, where a role is shown only rows about what it has rights on.
     #[must_use]
     pub fn about(self, subject: Subject) -> VirtualTable {
