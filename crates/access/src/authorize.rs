@@ -1,11 +1,13 @@
 //! Checking what a session may do with data.
 
-use cql::ast::Permission;
+use cql::Statement;
+use cql::ast::{DescribeTarget, Permission, QualifiedName};
 use engine::{Action, Error, SchemaChange, SchemaTarget, Target};
 
 use crate::access::Access;
 use crate::change::Job;
 use crate::login::{Login, View, ended};
+use crate::needs::{Kind, On, Right};
 use crate::plan::denied;
 use crate::resource::{NO_TABLE, Resource};
 use crate::store::KEYSPACES;
@@ -25,6 +27,44 @@ impl Access {
         }
         let view = self.view(login);
         targets.iter().try_for_each(|target| self.authorize_one(login, &view, target))
+    }
+
+    /// Checks what a statement about data or the schema needs, by the names in it, before it is planned: without rights, a
+    /// role does not learn what exists. `keyspace` is the session's. Statements about roles, grants and levels are checked
+    /// by [`Access::execute`].
+    ///
+    /// # Errors
+    /// As [`Access::authorize`].
+    pub fn authorize_statement(
+        &self,
+        login: &Login,
+        statement: &Statement,
+        keyspace: Option<&str>,
+    ) -> Result<(), Error> {
+        if let Statement::Batch(batch) = statement {
+            return batch
+                .statements
+                .iter()
+                .try_for_each(|part| self.authorize_statement(login, part, keyspace));
+        }
+        let (Some(kind), Some((keyspace, table))) = (Kind::of(statement), named(statement, keyspace)) else {
+            return Ok(());
+        };
+        kind.need().all_of.iter().copied().flatten().try_for_each(|right| match *right {
+            Right::Any(_) => self.authorize_sight(login, keyspace),
+            Right::May(permission, On::AllKeyspaces) if !self.may_everything(login) => {
+                match self.snapshot().roles.may(login.role(), permission, &Resource::AllKeyspaces) {
+                    true => Ok(()),
+                    false => Err(denied(login.role(), permission, &Resource::AllKeyspaces)),
+                }
+            }
+            Right::May(permission, on) => {
+                let table = table.filter(|_| on == On::Table).map(str::to_owned);
+                let action = action_of(permission);
+                self.authorize(login, &[Target { keyspace: keyspace.to_owned(), table, action }])
+            }
+            Right::Holds => unreachable!("nothing is granted by a statement about data"),
+        })
     }
 
     /// Checks the same for a caller that returns the rows of virtual tables unfiltered: a role may read them only if it is
@@ -64,13 +104,7 @@ impl Access {
         if readable || rights.is_superuser {
             return Ok(());
         }
-        let permission = match action {
-            Action::Select => Permission::Select,
-            Action::Modify => Permission::Modify,
-            Action::Create => Permission::Create,
-            Action::Alter => Permission::Alter,
-            Action::Drop => Permission::Drop,
-        };
+        let permission = permission_of(*action);
         let resource = match (table, action) {
             (Some(table), action) if *action != Action::Create => {
                 let id = self.table_id(keyspace, table).unwrap_or(NO_TABLE);
@@ -110,5 +144,49 @@ impl Access {
         Err(Error::Overloaded(format!(
             "Grants on an earlier keyspace {keyspace} are still being removed. Try again in a second."
         )))
+    }
+}
+
+/// Actions of plans, and the permissions that they need.
+const ACTIONS: [(Action, Permission); 5] = [
+    (Action::Select, Permission::Select),
+    (Action::Modify, Permission::Modify),
+    (Action::Create, Permission::Create),
+    (Action::Alter, Permission::Alter),
+    (Action::Drop, Permission::Drop),
+];
+
+fn permission_of(action: Action) -> Permission {
+    ACTIONS.iter().find(|(of, _)| *of == action).expect("ACTIONS has every action").1
+}
+
+fn action_of(permission: Permission) -> Action {
+    ACTIONS.iter().find(|(_, of)| *of == permission).expect("statements about data need only these").0
+}
+
+/// The keyspace and table that a statement about data or the schema names; the session's keyspace where it names none.
+fn named<'a>(statement: &'a Statement, keyspace: Option<&'a str>) -> Option<(&'a str, Option<&'a str>)> {
+    let qualified =
+        |name: &'a QualifiedName| Some((name.keyspace.as_deref().or(keyspace)?, Some(name.name.as_str())));
+    match statement {
+        Statement::Select(s) => qualified(&s.from),
+        Statement::Insert(s) => qualified(&s.table),
+        Statement::Update(s) => qualified(&s.table),
+        Statement::Delete(s) => qualified(&s.table),
+        Statement::Truncate(name) => qualified(name),
+        Statement::CreateKeyspace(s) => Some((&s.name, None)),
+        Statement::AlterKeyspace(s) => Some((&s.name, None)),
+        Statement::DropKeyspace(s) => Some((&s.name, None)),
+        Statement::CreateTable(s) => qualified(&s.table),
+        Statement::AlterTable(s) => qualified(&s.table),
+        Statement::DropTable(s) | Statement::DropType(s) => qualified(&s.name),
+        Statement::CreateType(s) => qualified(&s.name),
+        Statement::AlterType(s) => qualified(&s.name),
+        Statement::Describe(s) => match &s.target {
+            DescribeTarget::Keyspace { name, .. } => Some((name.as_deref().or(keyspace)?, None)),
+            DescribeTarget::Table(name) | DescribeTarget::Type(name) => qualified(name),
+            _ => None,
+        },
+        _ => None,
     }
 }

@@ -19,6 +19,7 @@ mod change;
 mod exchange;
 mod listing;
 mod login;
+mod needs;
 mod options;
 mod plan;
 mod resource;
@@ -34,6 +35,7 @@ pub use authenticate::AuthError;
 pub use cancel::Cancelled;
 pub use exchange::{Exchange, ScramStart};
 pub use login::Login;
+pub use needs::{Kind, NEEDS, Need, On, Right, Unless};
 
 /// What the tables say about roles, at one time.
 struct Snapshot {

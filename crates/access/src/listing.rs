@@ -47,17 +47,12 @@ impl World<'_> {
     /// Answers a LIST statement; none for any other.
     pub(crate) fn list(&self, statement: &Statement) -> Option<Result<Outcome, Error>> {
         match statement {
-            Statement::ListRoles(s) => Some(self.list_roles(s)),
+            Statement::ListRoles(s) => Some(self.list_roles(s, self.check(statement).is_ok())),
             Statement::ListUsers => Some(self.list_users()),
-            Statement::ListPermissions(s) => Some(self.list_permissions(s)),
-            Statement::ListServiceLevels(s) => Some(self.list_levels(s)),
+            Statement::ListPermissions(s) => Some(self.list_permissions(s, self.check(statement).is_ok())),
+            Statement::ListServiceLevels(s) => Some(self.check(statement).and_then(|()| self.list_levels(s))),
             _ => None,
         }
-    }
-
-    /// Whether the role is the one who asks, or granted to it.
-    fn is_own(&self, role: &str) -> bool {
-        self.actor.anonymous || self.roles.has_role(&self.actor.role, role)
     }
 
     /// The roles that a listing shows: all, or those of one role.
@@ -71,18 +66,18 @@ impl World<'_> {
         roles
     }
 
-    fn list_roles(&self, statement: &ListRoles) -> Result<Outcome, Error> {
+    fn list_roles(&self, statement: &ListRoles, may: bool) -> Result<Outcome, Error> {
         let sees_all = self.may(Permission::Describe, &Resource::AllRoles);
         let own = self.actor.role.to_string();
         let of = match &statement.of {
             None if sees_all => None,
             None => Some(own.as_str()),
             Some(of) => {
-                self.require_role(of)?;
-                if !sees_all && !self.is_own(of) {
+                if !may {
                     let message = format!("You are not authorized to view roles granted to {of}");
                     return Err(Error::Unauthorized(message));
                 }
+                self.require_role(of)?;
                 Some(of.as_str())
             }
         };
@@ -118,19 +113,18 @@ impl World<'_> {
         table.done()
     }
 
-    fn list_permissions(&self, statement: &ListPermissions) -> Result<Outcome, Error> {
-        let resource =
-            statement.resource.as_ref().map(|r| Resource::of(r, self.keyspace, self.table_id)).transpose()?;
+    fn list_permissions(&self, statement: &ListPermissions, may: bool) -> Result<Outcome, Error> {
+        if !may {
+            let whose = statement.of.as_deref().unwrap_or("everyone");
+            return Err(Error::Unauthorized(format!("You are not authorized to view {whose}'s permissions")));
+        }
+        let resource = statement.resource.as_ref();
+        let resource = resource.map(|r| Resource::of(r, self.keyspace, self.table_id)).transpose()?;
         if let Some(of) = &statement.of {
             self.require_role(of)?;
         }
         if let Some(resource) = resource.as_ref().filter(|resource| !self.exists(resource)) {
             return Err(Error::Invalid(format!("{resource} doesn't exist")));
-        }
-        let sees_all = self.may(Permission::Describe, &Resource::AllRoles);
-        if !sees_all && !statement.of.as_ref().is_some_and(|of| self.is_own(of)) {
-            let whose = statement.of.as_deref().unwrap_or("everyone");
-            return Err(Error::Unauthorized(format!("You are not authorized to view {whose}'s permissions")));
         }
         let wanted = match &statement.permissions {
             Permissions::All => PermissionSet::of(&Permission::ALL),
@@ -170,27 +164,19 @@ impl World<'_> {
     fn list_levels(&self, statement: &ListServiceLevels) -> Result<Outcome, Error> {
         match statement {
             ListServiceLevels::One(level) => {
-                self.require(Permission::Describe, &Resource::ServiceLevel(level.clone()))?;
                 let entry = self.levels.get(level).ok_or_else(|| missing(level))?;
                 self.level_table(&[entry], None)
             }
             ListServiceLevels::All => {
-                self.require(Permission::Describe, &Resource::AllServiceLevels)?;
                 let entries: Vec<&Arc<Entry>> = self.levels.entries().collect();
                 let total = entries.iter().map(|entry| u32::from(entry.spec.shares)).sum();
                 self.level_table(&entries, Some(total))
             }
             ListServiceLevels::AttachedTo(role) => {
                 self.require_role(role)?;
-                if !self.is_own(role) {
-                    self.require(Permission::Describe, &Resource::AllServiceLevels)?;
-                }
                 self.attached_table(self.roles.get_key_value(role))
             }
-            ListServiceLevels::AllAttached => {
-                self.require(Permission::Describe, &Resource::AllServiceLevels)?;
-                self.attached_table(self.roles.iter())
-            }
+            ListServiceLevels::AllAttached => self.attached_table(self.roles.iter()),
             ListServiceLevels::EffectiveOf(role) => self.effective_table(role),
         }
     }
@@ -229,9 +215,6 @@ impl World<'_> {
 
     fn effective_table(&self, role: &str) -> Result<Outcome, Error> {
         self.require_role(role)?;
-        if !self.is_own(role) {
-            self.require(Permission::Describe, &Resource::AllServiceLevels)?;
-        }
         let Some(effective) = self.roles.effective(role, self.levels) else {
             return Err(Error::Invalid(format!("Role {role} doesn't have assigned any service level")));
         };

@@ -34,8 +34,6 @@ impl World<'_> {
                 "{permission} is no permission on {resource}; those are {applicable}"
             )));
         }
-        self.require(Permission::Authorize, &resource)?;
-        permissions.iter().try_for_each(|permission| self.require(permission, &resource))?;
         Ok((resource, permissions))
     }
 

@@ -1,10 +1,12 @@
 //! CREATE, ALTER, DROP, ATTACH and DETACH SERVICE LEVEL.
 
+use cql::Statement;
 use cql::ast::{AlterServiceLevel, AttachServiceLevel, CreateServiceLevel, DropServiceLevel, Permission};
 use engine::Error;
 use workload::{DEFAULT_LEVEL, DRIVER_LEVEL, LevelError, LevelSpec};
 
 use super::{World, check_name};
+use crate::needs::Kind;
 use crate::options;
 use crate::resource::Resource;
 use crate::roles::Edit;
@@ -23,8 +25,11 @@ fn not_default(level: &str, refusal: &str) -> Result<(), Error> {
 }
 
 impl World<'_> {
-    pub(super) fn create_level(&self, statement: &CreateServiceLevel) -> Result<Vec<Edit>, Error> {
-        self.require(Permission::Create, &Resource::AllServiceLevels)?;
+    pub(super) fn create_level(
+        &self,
+        statement: &CreateServiceLevel,
+        whole: &Statement,
+    ) -> Result<Vec<Edit>, Error> {
         let name = &statement.name;
         if name.starts_with('$') {
             return Err(Error::Invalid(
@@ -44,20 +49,23 @@ impl World<'_> {
         if self.levels.is_full() {
             return Err(Error::Invalid(LevelError::Full.to_string()));
         }
-        self.may_reserve(None, &spec)?;
+        self.may_reserve(None, &spec, whole)?;
         self.levels.check(&spec).map_err(Error::Invalid)?;
         let maker = self.permit_maker(Resource::ServiceLevel(name.clone()));
         Ok([Edit::PutLevel(spec)].into_iter().chain(maker).collect())
     }
 
-    pub(super) fn alter_level(&self, statement: &AlterServiceLevel) -> Result<Vec<Edit>, Error> {
+    pub(super) fn alter_level(
+        &self,
+        statement: &AlterServiceLevel,
+        whole: &Statement,
+    ) -> Result<Vec<Edit>, Error> {
         let name = &statement.name;
-        self.require(Permission::Alter, &Resource::ServiceLevel(name.clone()))?;
         not_default(name, "cannot be altered")?;
         let Some(entry) = self.levels.get(name) else { return Err(missing(name)) };
         let mut spec = entry.spec.clone();
         options::set_all(&mut spec, &statement.options)?;
-        self.may_reserve(Some(&entry.spec), &spec)?;
+        self.may_reserve(Some(&entry.spec), &spec, whole)?;
         self.levels.check(&spec).map_err(Error::Invalid)?;
         Ok(vec![Edit::PutLevel(spec)])
     }
@@ -65,7 +73,6 @@ impl World<'_> {
     pub(super) fn drop_level(&self, statement: &DropServiceLevel) -> Result<Vec<Edit>, Error> {
         let name = &statement.name;
         let resource = Resource::ServiceLevel(name.clone());
-        self.require(Permission::Drop, &resource)?;
         not_default(name, "cannot be dropped")?;
         if name == DRIVER_LEVEL {
             return Err(Error::Invalid(LevelError::BuiltIn(name.as_str().into()).to_string()));
@@ -82,7 +89,6 @@ impl World<'_> {
 
     pub(super) fn attach_level(&self, statement: &AttachServiceLevel) -> Result<Vec<Edit>, Error> {
         let AttachServiceLevel { level, role } = statement;
-        self.require(Permission::Authorize, &Resource::ServiceLevel(level.clone()))?;
         self.may_move(role)?;
         not_default(
             level,
@@ -98,14 +104,8 @@ impl World<'_> {
     }
 
     pub(super) fn detach_level(&self, role: &str) -> Result<Vec<Edit>, Error> {
-        // First: the other refusal names the level.
         self.may_move(role)?;
         let attached = self.roles.get(role).and_then(|role| role.level.clone());
-        let resource = match &attached {
-            Some(level) => Resource::ServiceLevel(level.to_string()),
-            None => Resource::AllServiceLevels,
-        };
-        self.require(Permission::Authorize, &resource)?;
         self.require_role(role)?;
         Ok(attached.map(|_| Edit::Detach { role: role.into() }).into_iter().collect())
     }
@@ -117,7 +117,6 @@ impl World<'_> {
         if self.is_superuser() {
             return Ok(());
         }
-        self.require_over(role)?;
         for member in self.roles.members_of(role) {
             if self.roles.is_superuser(member) {
                 return Err(Error::Unauthorized(format!(
@@ -130,7 +129,7 @@ impl World<'_> {
     }
 
     /// Requires ALTER or AUTHORIZE on a role.
-    pub(super) fn require_over(&self, role: &str) -> Result<(), Error> {
+    fn require_over(&self, role: &str) -> Result<(), Error> {
         let resource = Resource::Role(role.to_owned());
         match self.may(Permission::Authorize, &resource) {
             true => Ok(()),
@@ -150,13 +149,18 @@ impl World<'_> {
 
     /// Checks the right to raise the guarantees of a level, which all other levels pay for: ALTER on all levels, and on a
     /// level that the actor's own statements may have, superuser status.
-    fn may_reserve(&self, old: Option<&LevelSpec>, new: &LevelSpec) -> Result<(), Error> {
+    fn may_reserve(
+        &self,
+        old: Option<&LevelSpec>,
+        new: &LevelSpec,
+        statement: &Statement,
+    ) -> Result<(), Error> {
         let old = old.map_or((0, 0), guarantees);
         let (cpu, memory) = guarantees(new);
         if cpu <= old.0 && memory <= old.1 || self.is_superuser() {
             return Ok(());
         }
-        self.require(Permission::Alter, &Resource::AllServiceLevels)?;
+        self.check_kind(Kind::ReserveLevel, statement)?;
         let own = self.roles.with_granted(&self.actor.role);
         match own.iter().find(|(_, role)| role.level.as_deref() == Some(&*new.name)) {
             Some((role, _)) => self.may_guarantee(role, &new.name),

@@ -1,6 +1,7 @@
 //! From a statement to the edits it means. Pure: it looks at roles, levels and schema as they are and either says what
 //! is wrong or what is to be changed; nothing is written here. No edits at all is a statement with nothing to do.
 
+mod check;
 mod grants;
 mod levels;
 mod roles;
@@ -50,18 +51,19 @@ pub(crate) struct World<'a> {
 impl World<'_> {
     /// Plans a statement.
     pub(crate) fn plan(&self, statement: &Statement) -> Result<Vec<Edit>, Error> {
+        self.check(statement)?;
         match statement {
             Statement::CreateRole(s) => self.create_role(&s.name, s.if_not_exists, &s.options),
             Statement::CreateUser(s) => self.create_role(&s.name, s.if_not_exists, &roles::of_create_user(s)),
             Statement::AlterRole(s) => self.alter_role(&s.name, s.if_exists, &s.options),
             Statement::AlterUser(s) => self.alter_role(&s.name, s.if_exists, &roles::of_alter_user(s)),
             Statement::DropRole(s) | Statement::DropUser(s) => self.drop_role(s),
-            Statement::GrantRole(s) => self.grant_role(s),
+            Statement::GrantRole(s) => self.grant_role(s, statement),
             Statement::RevokeRole(s) => self.revoke_role(s),
             Statement::Grant(s) => self.grant(s),
             Statement::Revoke(s) => self.revoke(s),
-            Statement::CreateServiceLevel(s) => self.create_level(s),
-            Statement::AlterServiceLevel(s) => self.alter_level(s),
+            Statement::CreateServiceLevel(s) => self.create_level(s, statement),
+            Statement::AlterServiceLevel(s) => self.alter_level(s, statement),
             Statement::DropServiceLevel(s) => self.drop_level(s),
             Statement::AttachServiceLevel(s) => self.attach_level(s),
             Statement::DetachServiceLevel(role) => self.detach_level(role),

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use cql::ast::{AlterUser, CreateUser, Datacenters, DropRole, GrantRole, Permission, RoleOptions};
+use cql::Statement;
+use cql::ast::{AlterUser, CreateUser, Datacenters, DropRole, GrantRole, RoleOptions};
 use engine::Error;
 
 use super::levels::has_guarantee;
 use super::{World, check_name};
+use crate::needs::Kind;
 use crate::resource::Resource;
 use crate::roles::Edit;
 use crate::scram::Verifier;
@@ -80,7 +82,6 @@ impl World<'_> {
         if_not_exists: bool,
         options: &RoleOptions,
     ) -> Result<Vec<Edit>, Error> {
-        self.require(Permission::Create, &Resource::AllRoles)?;
         if options.superuser == Some(true) && !self.is_superuser() {
             return unauthorized("Only superusers can create a role with superuser status");
         }
@@ -138,20 +139,15 @@ impl World<'_> {
         if self.roles.is_superuser(name) {
             return unauthorized("Only superusers can alter a role with superuser status");
         }
-        if **own == *name {
-            // Of itself, a role may change its password.
-            return match options.login {
-                Some(_) => unauthorized("You aren't allowed to alter LOGIN"),
-                None => Ok(()),
-            };
+        match options.login {
+            Some(_) if **own == *name => unauthorized("You aren't allowed to alter LOGIN"),
+            _ => Ok(()),
         }
-        self.require(Permission::Alter, &Resource::Role(name.to_owned()))
     }
 
     pub(super) fn drop_role(&self, statement: &DropRole) -> Result<Vec<Edit>, Error> {
         let name = &statement.name;
         let resource = Resource::Role(name.clone());
-        self.require(Permission::Drop, &resource)?;
         let Some((role, dropped)) = self.roles.get_key_value(name) else {
             return if statement.if_exists {
                 Ok(Vec::new())
@@ -180,15 +176,14 @@ impl World<'_> {
         Ok(edits)
     }
 
-    pub(super) fn grant_role(&self, statement: &GrantRole) -> Result<Vec<Edit>, Error> {
+    pub(super) fn grant_role(&self, statement: &GrantRole, whole: &Statement) -> Result<Vec<Edit>, Error> {
         let GrantRole { role, grantee } = statement;
-        self.require(Permission::Authorize, &Resource::Role(role.clone()))?;
         self.require_role(role)?;
         self.require_role(grantee)?;
         if self.roles.is_superuser(role) && !self.is_superuser() {
             return unauthorized("Only superusers can grant a role with superuser status");
         }
-        self.may_give_levels_of(role, grantee)?;
+        self.may_give_levels_of(role, grantee, whole)?;
         if self.roles.has_role(grantee, role) {
             return invalid(&format!("{grantee} is a member of {role}"));
         }
@@ -199,12 +194,13 @@ impl World<'_> {
     }
 
     /// Checks the rights that ATTACH would need, where a granted role brings a service level to the grantee.
-    fn may_give_levels_of(&self, role: &str, grantee: &str) -> Result<(), Error> {
+    fn may_give_levels_of(&self, role: &str, grantee: &str, statement: &Statement) -> Result<(), Error> {
         let granted = self.roles.with_granted(role);
         let brought: Vec<&str> = granted.iter().filter_map(|(_, role)| role.level.as_deref()).collect();
         if brought.is_empty() {
             return Ok(());
         }
+        self.check_kind(Kind::GrantRoleWithLevel, statement)?;
         self.may_move(grantee)?;
         let entries = brought.iter().filter_map(|level| self.levels.get(level));
         match entries.into_iter().find(|entry| has_guarantee(&entry.spec)) {
@@ -215,7 +211,6 @@ impl World<'_> {
 
     pub(super) fn revoke_role(&self, statement: &GrantRole) -> Result<Vec<Edit>, Error> {
         let GrantRole { role, grantee } = statement;
-        self.require(Permission::Authorize, &Resource::Role(role.clone()))?;
         self.require_role(role)?;
         self.require_role(grantee)?;
         if !self.roles.get(grantee).is_some_and(|grantee| grantee.member_of.contains(role.as_str())) {

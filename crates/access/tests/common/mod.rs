@@ -124,6 +124,15 @@ pub(crate) async fn statement(access: &Rc<Access>, login: &Login, text: &str) ->
         return access.execute(login, &statement, Some("ks")).await;
     }
     let engine = ENGINE.with_borrow(|engine| engine.clone().expect("open"));
+    access.authorize_statement(login, &statement, Some("ks"))?;
+    if let cql::Statement::Describe(_) = statement {
+        return Ok(Outcome::Void);
+    }
+    if let cql::Statement::Select(select) = &statement
+        && let Some(level) = &select.using.service_level
+    {
+        access.effective_using(login, level)?;
+    }
     let plan = engine.prepare(Rc::new(statement), Some("ks"))?;
     access.authorize(login, plan.targets())?;
     let outcome = engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await?;

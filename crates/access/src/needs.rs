@@ -1,0 +1,272 @@
+//! Which permission each CQL statement needs, as one table. The code that checks rights reads it, and so does the test that
+//! tries every statement with every single permission.
+//!
+//! Beyond the table, some options need superuser status: they are checked where the statement is planned (`plan`). Superusers
+//! need no permission. Permissions on a resource hold for all below it (`resource`).
+
+use cql::Statement;
+use cql::ast::{DescribeTarget, IfClause, ListServiceLevels, Permission};
+
+/// What a permission has to be on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum On {
+    /// The table that the statement names.
+    Table,
+    /// The keyspace that the statement names, or that of what it names.
+    Keyspace,
+    /// All keyspaces.
+    AllKeyspaces,
+    /// The role that the statement is about, or that it grants.
+    Role,
+    /// The role that gets or loses another role.
+    Grantee,
+    /// All roles.
+    AllRoles,
+    /// The service level that the statement names, or that the role has which it names.
+    Level,
+    /// All service levels.
+    AllLevels,
+    /// The resource that the statement grants permissions on.
+    Granted,
+}
+
+/// One way to fulfil a need.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Right {
+    /// A permission.
+    May(Permission, On),
+    /// Every permission that the statement grants or revokes, on the same resource.
+    Holds,
+    /// Any permission on the keyspace, above it or in it.
+    Any(On),
+}
+
+/// The actor that needs none of the permissions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unless {
+    /// Every role needs them.
+    Never,
+    /// The role that the statement is about.
+    Same,
+    /// The role that the statement is about, and every role it is granted to.
+    Member,
+}
+
+/// What a statement needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// The kind of statement.
+    pub kind: Kind,
+    /// A statement of that kind.
+    pub example: &'static str,
+    /// All of these are needed, each in one of several ways.
+    pub all_of: &'static [&'static [Right]],
+    /// Who needs none of it.
+    pub unless: Unless,
+}
+
+/// Kinds of statements that need the same, in the order of [`NEEDS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the variants are the statements; NEEDS has an example of each")]
+pub enum Kind {
+    Select,
+    Insert,
+    InsertIf,
+    Update,
+    UpdateIf,
+    Delete,
+    DeleteIf,
+    Truncate,
+    CreateKeyspace,
+    AlterKeyspace,
+    DropKeyspace,
+    CreateTable,
+    AlterTable,
+    DropTable,
+    CreateType,
+    AlterType,
+    DropType,
+    Describe,
+    CreateRole,
+    AlterRole,
+    DropRole,
+    GrantRole,
+    GrantRoleWithLevel,
+    RevokeRole,
+    Grant,
+    Revoke,
+    ListRolesOf,
+    ListPermissions,
+    ListPermissionsOf,
+    CreateLevel,
+    ReserveLevel,
+    AlterLevel,
+    DropLevel,
+    AttachLevel,
+    DetachLevel,
+    ListLevel,
+    ListLevels,
+    ListAttachedOf,
+    UsingLevel,
+}
+
+use Permission::{Alter, Authorize, Create, Describe, Drop, Execute, Modify, Select};
+use Right::{Any, Holds, May};
+
+const SELECT: &[Right] = &[May(Select, On::Table)];
+const MODIFY: &[Right] = &[May(Modify, On::Table)];
+const LEVEL: &[Right] = &[May(Authorize, On::Level)];
+const OVER_ROLE: &[Right] = &[May(Authorize, On::Role), May(Alter, On::Role)];
+const OVER_GRANTEE: &[Right] = &[May(Authorize, On::Grantee), May(Alter, On::Grantee)];
+const DESCRIBE_ROLES: &[Right] = &[May(Describe, On::AllRoles)];
+const DESCRIBE_LEVELS: &[Right] = &[May(Describe, On::AllLevels)];
+const GRANT: &[&[Right]] = &[&[May(Authorize, On::Granted)], &[Holds]];
+
+/// A need of every role.
+const fn need(kind: Kind, example: &'static str, all_of: &'static [&'static [Right]]) -> Need {
+    Need { kind, example, all_of, unless: Unless::Never }
+}
+
+impl Need {
+    const fn unless(self, unless: Unless) -> Need {
+        Need { unless, ..self }
+    }
+}
+
+/// What every statement needs. Statements that are not here need nothing, and show or change only what is the role's own:
+/// USE, LIST ROLES, LIST USERS, CANCEL STATEMENT, DESCRIBE of everything.
+#[rustfmt::skip]
+pub const NEEDS: [Need; 39] = [
+    need(Kind::Select, "SELECT * FROM ks.t", &[SELECT]),
+    need(Kind::Insert, "INSERT INTO ks.t (k, v) VALUES (1, 1)", &[MODIFY]),
+    // The answer to a condition shows what is stored.
+    need(Kind::InsertIf, "INSERT INTO ks.t (k, v) VALUES (1, 1) IF NOT EXISTS", &[MODIFY, SELECT]),
+    need(Kind::Update, "UPDATE ks.t SET v = 1 WHERE k = 1", &[MODIFY]),
+    need(Kind::UpdateIf, "UPDATE ks.t SET v = 1 WHERE k = 1 IF v = 2", &[MODIFY, SELECT]),
+    need(Kind::Delete, "DELETE FROM ks.t WHERE k = 1", &[MODIFY]),
+    need(Kind::DeleteIf, "DELETE FROM ks.t WHERE k = 1 IF EXISTS", &[MODIFY, SELECT]),
+    need(Kind::Truncate, "TRUNCATE ks.t", &[MODIFY]),
+    need(
+        Kind::CreateKeyspace,
+        "CREATE KEYSPACE new WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        &[&[May(Create, On::AllKeyspaces)]],
+    ),
+    need(Kind::AlterKeyspace, "ALTER KEYSPACE ks WITH durable_writes = true", &[&[May(Alter, On::Keyspace)]]),
+    need(Kind::DropKeyspace, "DROP KEYSPACE ks", &[&[May(Drop, On::Keyspace)]]),
+    need(Kind::CreateTable, "CREATE TABLE ks.new (k int PRIMARY KEY)", &[&[May(Create, On::Keyspace)]]),
+    need(Kind::AlterTable, "ALTER TABLE ks.t WITH comment = 'x'", &[&[May(Alter, On::Table)]]),
+    need(Kind::DropTable, "DROP TABLE ks.t", &[&[May(Drop, On::Table)]]),
+    // Rights on types are rights on their keyspace, as in Cassandra.
+    need(Kind::CreateType, "CREATE TYPE ks.new (x int)", &[&[May(Create, On::Keyspace)]]),
+    need(Kind::AlterType, "ALTER TYPE ks.ty RENAME x TO x", &[&[May(Alter, On::Keyspace)]]),
+    need(Kind::DropType, "DROP TYPE ks.ty", &[&[May(Drop, On::Keyspace)]]),
+    need(Kind::Describe, "DESCRIBE KEYSPACE ks", &[&[Any(On::Keyspace)]]),
+    need(Kind::CreateRole, "CREATE ROLE new", &[&[May(Create, On::AllRoles)]]),
+    // A role may change its own password.
+    need(Kind::AlterRole, "ALTER ROLE someone WITH LOGIN = true", &[&[May(Alter, On::Role)]]).unless(Unless::Same),
+    need(Kind::DropRole, "DROP ROLE someone", &[&[May(Drop, On::Role)]]),
+    need(Kind::GrantRole, "GRANT someone TO friend", &[&[May(Authorize, On::Role)]]),
+    need(Kind::GrantRoleWithLevel, "GRANT leveled TO friend", &[&[May(Authorize, On::Role)], OVER_GRANTEE]),
+    need(Kind::RevokeRole, "REVOKE granted FROM friend", &[&[May(Authorize, On::Role)]]),
+    need(Kind::Grant, "GRANT SELECT ON ks.t TO friend", GRANT),
+    need(Kind::Revoke, "REVOKE SELECT ON ks.t FROM friend", GRANT),
+    need(Kind::ListRolesOf, "LIST ROLES OF someone", &[DESCRIBE_ROLES]).unless(Unless::Member),
+    need(Kind::ListPermissions, "LIST ALL PERMISSIONS", &[DESCRIBE_ROLES]),
+    need(Kind::ListPermissionsOf, "LIST ALL PERMISSIONS OF someone", &[DESCRIBE_ROLES]).unless(Unless::Member),
+    need(Kind::CreateLevel, "CREATE SERVICE LEVEL new", &[&[May(Create, On::AllLevels)]]),
+    // A guarantee takes from all other levels. The same holds for CREATE with a guarantee.
+    need(Kind::ReserveLevel, "ALTER SERVICE LEVEL lvl WITH cpu_min = '1%'", &[&[May(Alter, On::AllLevels)]]),
+    need(Kind::AlterLevel, "ALTER SERVICE LEVEL lvl WITH shares = 7", &[&[May(Alter, On::Level)]]),
+    need(Kind::DropLevel, "DROP SERVICE LEVEL lvl", &[&[May(Drop, On::Level)]]),
+    need(Kind::AttachLevel, "ATTACH SERVICE LEVEL lvl TO someone", &[LEVEL, OVER_ROLE]),
+    need(Kind::DetachLevel, "DETACH SERVICE LEVEL FROM leveled", &[OVER_ROLE, LEVEL]),
+    need(Kind::ListLevel, "LIST SERVICE LEVEL lvl", &[&[May(Describe, On::Level)]]),
+    need(Kind::ListLevels, "LIST ALL SERVICE LEVELS", &[DESCRIBE_LEVELS]),
+    need(Kind::ListAttachedOf, "LIST ATTACHED SERVICE LEVEL OF leveled", &[DESCRIBE_LEVELS]).unless(Unless::Member),
+    // Or the level is one of the role's own.
+    need(Kind::UsingLevel, "SELECT * FROM ks.t USING SERVICE LEVEL lvl", &[SELECT, &[May(Execute, On::Level)]]),
+];
+
+const _: () = {
+    let mut at = 0;
+    while at < NEEDS.len() {
+        assert!(NEEDS[at].kind as usize == at, "NEEDS is in the order of Kind");
+        at += 1;
+    }
+};
+
+impl Kind {
+    /// What statements of this kind need.
+    #[must_use]
+    pub fn need(self) -> &'static Need {
+        &NEEDS[self as usize]
+    }
+
+    /// The kind of a statement; `None` for those that need nothing. A batch is none itself: its parts are.
+    pub(crate) fn of(statement: &Statement) -> Option<Kind> {
+        let conditional =
+            |clause: &IfClause, with, without| if *clause == IfClause::None { without } else { with };
+        Some(match statement {
+            Statement::Select(_) => Kind::Select,
+            Statement::Insert(s) if s.if_not_exists => Kind::InsertIf,
+            Statement::Insert(_) => Kind::Insert,
+            Statement::Update(s) => conditional(&s.condition, Kind::UpdateIf, Kind::Update),
+            Statement::Delete(s) => conditional(&s.condition, Kind::DeleteIf, Kind::Delete),
+            Statement::Truncate(_) => Kind::Truncate,
+            Statement::CreateKeyspace(_) => Kind::CreateKeyspace,
+            Statement::AlterKeyspace(_) => Kind::AlterKeyspace,
+            Statement::DropKeyspace(_) => Kind::DropKeyspace,
+            Statement::CreateTable(_) => Kind::CreateTable,
+            Statement::AlterTable(_) => Kind::AlterTable,
+            Statement::DropTable(_) => Kind::DropTable,
+            Statement::CreateType(_) => Kind::CreateType,
+            Statement::AlterType(_) => Kind::AlterType,
+            Statement::DropType(_) => Kind::DropType,
+            Statement::Describe(describe) => match describe.target {
+                DescribeTarget::Keyspace { .. } | DescribeTarget::Table(_) | DescribeTarget::Type(_) => {
+                    Kind::Describe
+                }
+                // A bare name is looked for among what the role is shown.
+                _ => return None,
+            },
+            Statement::CreateRole(_) | Statement::CreateUser(_) => Kind::CreateRole,
+            Statement::AlterRole(_) | Statement::AlterUser(_) => Kind::AlterRole,
+            Statement::DropRole(_) | Statement::DropUser(_) => Kind::DropRole,
+            Statement::GrantRole(_) => Kind::GrantRole,
+            Statement::RevokeRole(_) => Kind::RevokeRole,
+            Statement::Grant(_) => Kind::Grant,
+            Statement::Revoke(_) => Kind::Revoke,
+            Statement::ListRoles(s) => return s.of.is_some().then_some(Kind::ListRolesOf),
+            Statement::ListPermissions(s) if s.of.is_some() => Kind::ListPermissionsOf,
+            Statement::ListPermissions(_) => Kind::ListPermissions,
+            Statement::CreateServiceLevel(_) => Kind::CreateLevel,
+            Statement::AlterServiceLevel(_) => Kind::AlterLevel,
+            Statement::DropServiceLevel(_) => Kind::DropLevel,
+            Statement::AttachServiceLevel(_) => Kind::AttachLevel,
+            Statement::DetachServiceLevel(_) => Kind::DetachLevel,
+            Statement::ListServiceLevels(list) => match list {
+                ListServiceLevels::One(_) => Kind::ListLevel,
+                ListServiceLevels::All | ListServiceLevels::AllAttached => Kind::ListLevels,
+                ListServiceLevels::AttachedTo(_) | ListServiceLevels::EffectiveOf(_) => Kind::ListAttachedOf,
+            },
+            // Unsupported, and refused for every role.
+            Statement::CreateIndex(_)
+            | Statement::DropIndex(_)
+            | Statement::CreateMaterializedView(_)
+            | Statement::AlterMaterializedView(_)
+            | Statement::DropMaterializedView(_)
+            | Statement::CreateFunction(_)
+            | Statement::DropFunction(_)
+            | Statement::CreateAggregate(_)
+            | Statement::DropAggregate(_)
+            | Statement::CreateTrigger(_)
+            | Statement::DropTrigger(_) => return None,
+            Statement::Batch(_)
+            | Statement::Use(_)
+            | Statement::ListUsers
+            | Statement::CancelStatement(_) => {
+                return None;
+            }
+        })
+    }
+}
