@@ -1,5 +1,5 @@
-//! The face of this room on one core: logging in, looking up a session's level, checking its rights, and statements about
-//! roles and levels.
+//! The face of this room on one core: logging in, looking up a session's level, checking its
+//! rights, and statements about roles and levels.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -71,8 +71,9 @@ pub struct Access {
 }
 
 impl Access {
-    /// On core 0, once the engine is open on every core, and before the others attach: makes keyspaces and tables where they are missing, reads them, gives the
-    /// levels to `levels`, and makes the superuser `admin` if there is no superuser.
+    /// On core 0, once the engine is open on every core, and before the others attach: makes
+    /// keyspaces and tables where they are missing, reads them, gives the levels to `levels`, and
+    /// makes the superuser `admin` if there is no superuser.
     ///
     /// # Errors
     /// What the engine says.
@@ -136,8 +137,8 @@ impl Access {
         self.shared.current.load_full()
     }
 
-    /// Changes with every change of roles, grants or levels, so that what was looked up may be kept until then. One
-    /// atomic load.
+    /// Changes with every change of roles, grants or levels, so that what was looked up may be kept
+    /// until then. One atomic load.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.shared.version.load(Ordering::Acquire)
@@ -155,7 +156,8 @@ impl Access {
         self.snapshot().roles.iter().any(|(_, role)| role.is_superuser && role.can_login)
     }
 
-    /// A session without authentication: it is called `anonymous`, is in level `default`, and may do everything.
+    /// A session without authentication: it is called `anonymous`, is in level `default`, and may
+    /// do everything.
     #[must_use]
     pub fn anonymous(&self) -> Login {
         self.log_in(Actor { role: "anonymous".into(), id: 0, anonymous: true }, None)
@@ -185,9 +187,9 @@ impl Access {
         self.view(login).effective.clone()
     }
 
-    /// Returns the number of the rights that a session has now, so that a permitted statement need not be checked again
-    /// while they are the same. Other rights never have the same number on this core. One atomic load while nothing
-    /// changed anywhere.
+    /// Returns the number of the rights that a session has now, so that a permitted statement need
+    /// not be checked again while they are the same. Other rights never have the same number on
+    /// this core. One atomic load while nothing changed anywhere.
     #[must_use]
     pub fn rights(&self, login: &Login) -> u64 {
         self.view(login).rights.number
@@ -281,8 +283,8 @@ impl Access {
         }
     }
 
-    /// Returns the identity of the table of that name. Virtual tables of the server count before they are registered: roles
-    /// are read at start before that.
+    /// Returns the identity of the table of that name. Virtual tables of the server count before
+    /// they are registered: roles are read at start before that.
     pub(crate) fn table_id(&self, keyspace: &str, table: &str) -> Option<u128> {
         let schema = self.engine.schema();
         let id = match schema.table(keyspace, table) {
@@ -324,11 +326,12 @@ impl Access {
         )
     }
 
-    /// Runs a statement about roles, grants or levels. `keyspace` is the session's. What it changes is in the tables and
-    /// holds on all cores when this returns.
+    /// Runs a statement about roles, grants or levels. `keyspace` is the session's. What it changes
+    /// is in the tables and holds on all cores when this returns.
     ///
     /// # Errors
-    /// As the statement says; nothing was changed then. Also what the engine says: then what is in the tables holds.
+    /// As the statement says; nothing was changed then. Also what the engine says: then what is in
+    /// the tables holds.
     pub async fn execute(
         &self,
         login: &Login,
@@ -342,7 +345,8 @@ impl Access {
             return Err(ended(login.role()));
         }
         let actor = login.actor();
-        // Planned here first, against a verifier that will not be used: whoever may not, or is wrong, causes no hashing.
+        // Planned here first, against a verifier that will not be used: whoever may not, or is
+        // wrong, causes no hashing.
         let answer = self.with_world(actor, keyspace, Some(&self.shared.placeholder), |world| {
             world.list(statement).or_else(|| world.plan(statement).err().map(Err))
         });
@@ -364,8 +368,8 @@ impl Access {
         Ok(Outcome::Void)
     }
 
-    /// Runs a text if it is a statement about roles, grants or levels, for a front door that speaks another language besides.
-    /// There is no keyspace for names without one.
+    /// Runs a text if it is a statement about roles, grants or levels, for a front door that speaks
+    /// another language besides. There is no keyspace for names without one.
     ///
     /// # Errors
     /// As [`Access::execute`]; [`Error::Invalid`] for a text that is none of these statements.
@@ -379,8 +383,8 @@ impl Access {
         self.execute(login, &statement, None).await
     }
 
-    /// To be called after a session changed the schema: who made a keyspace or table gets all permissions on it, and grants
-    /// on what was dropped go.
+    /// To be called after a session changed the schema: who made a keyspace or table gets all
+    /// permissions on it, and grants on what was dropped go.
     ///
     /// # Errors
     /// What the engine says.

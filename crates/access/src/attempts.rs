@@ -1,5 +1,5 @@
-//! Limits on password checks, on one core. A check costs CPU before the client is known, so that clients without an
-//! account could otherwise keep everybody from logging in.
+//! Limits on password checks, on one core. A check costs CPU before the client is known, so that
+//! clients without an account could otherwise keep everybody from logging in.
 //!
 //! ```text
 //!   places    0 ............ 128 ............ 192 ...... 224 ...... 256      one for each 4096 iterations
@@ -9,12 +9,13 @@
 //!             superusers ───────────────────────────────────────────┘
 //! ```
 //!
-//! 1. A check takes as many places as its verifier has iterations, in units of 4096. One name gets fewer places than one
-//!    address, and one address fewer than all. So an attack on one role leaves places to every other role, also behind
-//!    the same address. The last places are for superusers, whom the bound on an address does not concern.
-//! 2. A failed login charges the pair of name and address. A pair that failed too often is refused before anything is
-//!    hashed, until time has repaid the charge. The pair is charged and not the name alone: otherwise anybody could lock
-//!    a role out.
+//! 1. A check takes as many places as its verifier has iterations, in units of 4096. One name gets
+//!    fewer places than one address, and one address fewer than all. So an attack on one role
+//!    leaves places to every other role, also behind the same address. The last places are for
+//!    superusers, whom the bound on an address does not concern.
+//! 2. A failed login charges the pair of name and address. A pair that failed too often is refused
+//!    before anything is hashed, until time has repaid the charge. The pair is charged and not the
+//!    name alone: otherwise anybody could lock a role out.
 //!
 //! All bounds hold for names that do not exist too, so that a refusal tells nothing about a name.
 
@@ -25,23 +26,25 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::scram::ITERATIONS;
 
-/// Places for password checks on a core, one for each 4096 iterations. At a millisecond each, the last check waits a
-/// quarter of a second.
+/// Places for password checks on a core, one for each 4096 iterations. At a millisecond each, the
+/// last check waits a quarter of a second.
 pub const CHECKS_MAX: u32 = 256;
 /// Places without those reserved for superusers.
 const GENERAL_MAX: u32 = 224;
 /// Places of one address, superusers excepted.
 const ADDRESS_MAX: u32 = 192;
-/// Places of one name. Less than those of one address, or an attack on one role would fill its address.
+/// Places of one name. Less than those of one address, or an attack on one role would fill its
+/// address.
 const NAME_MAX: u32 = 128;
 const _: () = assert!(NAME_MAX < ADDRESS_MAX && ADDRESS_MAX < GENERAL_MAX && GENERAL_MAX < CHECKS_MAX);
 
-/// Failed logins that a pair of name and address may have at once: retries of a person, and of a pool of connections
-/// with an old password.
+/// Failed logins that a pair of name and address may have at once: retries of a person, and of a
+/// pool of connections with an old password.
 const FAILURES_BURST: u64 = 20;
 /// Time that repays one failure, ns. A guesser gets one guess a second on each core.
 const FAILURE_NS: u64 = 1_000_000_000;
-/// Pairs with failures that a core remembers, 16 bytes each. Beyond it the pair with the least charge is forgotten.
+/// Pairs with failures that a core remembers, 16 bytes each. Beyond it the pair with the least
+/// charge is forgotten.
 const PAIRS_MAX: usize = 4096;
 
 /// Limits on password checks, on one core.
@@ -56,7 +59,8 @@ struct State {
     taken: u32,
     by_name: HashMap<u64, u32>,
     by_address: HashMap<u64, u32>,
-    /// By name and address, the time at which all failures are repaid, ns of the monotonic clock (GCRA).
+    /// By name and address, the time at which all failures are repaid, ns of the monotonic clock
+    /// (GCRA).
     repaid_ns: HashMap<u64, u64>,
 }
 

@@ -1,5 +1,5 @@
-//! Checking passwords that clients send in full. The hashing runs on the heavy lane, in the `driver` level. A name without
-//! a verifier is checked against a decoy, which takes as long.
+//! Checking passwords that clients send in full. The hashing runs on the heavy lane, in the
+//! `driver` level. A name without a verifier is checked against a decoy, which takes as long.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -35,7 +35,8 @@ impl fmt::Display for AuthError {
 impl std::error::Error for AuthError {}
 
 impl Access {
-    /// Checks a name and password, as [`Access::authenticate_from`] does, for callers inside the server.
+    /// Checks a name and password, as [`Access::authenticate_from`] does, for callers inside the
+    /// server.
     ///
     /// # Errors
     /// [`AuthError`].
@@ -43,7 +44,8 @@ impl Access {
         self.authenticate_from(None, user, password).await
     }
 
-    /// Checks a name and password that a client at this address sent. Takes as long for a name that does not exist.
+    /// Checks a name and password that a client at this address sent. Takes as long for a name that
+    /// does not exist.
     ///
     /// # Errors
     /// [`AuthError`].
@@ -97,7 +99,8 @@ impl Access {
         }
     }
 
-    /// Opens a session after a check, or charges the failure. The role may have changed while the password was checked.
+    /// Opens a session after a check, or charges the failure. The role may have changed while the
+    /// password was checked.
     pub(crate) fn admit(
         &self,
         attempt: Attempt,

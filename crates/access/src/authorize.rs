@@ -19,8 +19,8 @@ impl Access {
     /// Checks whether the session may do what a statement does.
     ///
     /// # Errors
-    /// [`Error::Unauthorized`]. [`Error::Overloaded`] for a new keyspace while grants on an earlier one of that name are
-    /// still there.
+    /// [`Error::Unauthorized`]. [`Error::Overloaded`] for a new keyspace while grants on an earlier
+    /// one of that name are still there.
     pub fn authorize(&self, login: &Login, targets: &[Target]) -> Result<(), Error> {
         if !login.is_current() {
             return Err(ended(login.role()));
@@ -29,9 +29,9 @@ impl Access {
         targets.iter().try_for_each(|target| self.authorize_one(login, &view, target))
     }
 
-    /// Checks what a statement about data or the schema needs, by the names in it, before it is planned: without rights, a
-    /// role does not learn what exists. `keyspace` is the session's. Statements about roles, grants and levels are checked
-    /// by [`Access::execute`].
+    /// Checks what a statement about data or the schema needs, by the names in it, before it is
+    /// planned: without rights, a role does not learn what exists. `keyspace` is the session's.
+    /// Statements about roles, grants and levels are checked by [`Access::execute`].
     ///
     /// # Errors
     /// As [`Access::authorize`].
@@ -67,8 +67,8 @@ impl Access {
         })
     }
 
-    /// Checks the same for a caller that returns the rows of virtual tables unfiltered: a role may read them only if it is
-    /// shown all rows.
+    /// Checks the same for a caller that returns the rows of virtual tables unfiltered: a role may
+    /// read them only if it is shown all rows.
     ///
     /// # Errors
     /// As [`Access::authorize`].
@@ -123,8 +123,8 @@ impl Access {
         if may { Ok(()) } else { Err(denied(role, permission, &resource)) }
     }
 
-    /// Refuses a new keyspace as long as grants on an earlier one of that name could not be removed, and has them removed.
-    /// Keyspaces have no identity that grants could be bound to.
+    /// Refuses a new keyspace as long as grants on an earlier one of that name could not be
+    /// removed, and has them removed. Keyspaces have no identity that grants could be bound to.
     fn check_old_grants(&self, login: &Login, keyspace: &str) -> Result<(), Error> {
         if !self.snapshot().roles.have_grants_in(keyspace) {
             return Ok(());
@@ -164,7 +164,8 @@ fn action_of(permission: Permission) -> Action {
     ACTIONS.iter().find(|(_, of)| *of == permission).expect("statements about data need only these").0
 }
 
-/// The keyspace and table that a statement about data or the schema names; the session's keyspace where it names none.
+/// The keyspace and table that a statement about data or the schema names; the session's keyspace
+/// where it names none.
 fn named<'a>(statement: &'a Statement, keyspace: Option<&'a str>) -> Option<(&'a str, Option<&'a str>)> {
     let qualified =
         |name: &'a QualifiedName| Some((name.keyspace.as_deref().or(keyspace)?, Some(name.name.as_str())));

@@ -1,11 +1,14 @@
 //! Changing roles and levels. Whichever core is asked, the change is made on core 0, one at a time:
 //!
-//! 1. A change waits for the guard, in order of arrival. One role has at most `JOBS_MAX` changes waiting.
-//! 2. It is planned against what the change before it left, written to the tables, and published to all cores.
+//! 1. A change waits for the guard, in order of arrival. One role has at most `JOBS_MAX` changes
+//!    waiting.
+//! 2. It is planned against what the change before it left, written to the tables, and published to
+//!    all cores.
 //! 3. The guard passes on. Sessions end whose role was dropped, lost LOGIN or got another password.
 //!
-//! All of it runs in the group of the session that caused it, and to its end even if the client goes away. A level with
-//! few shares holds the guard for a few slices at most; whoever waits for it waits for `JOBS_MAX` changes of each role.
+//! All of it runs in the group of the session that caused it, and to its end even if the client
+//! goes away. A level with few shares holds the guard for a few slices at most; whoever waits for
+//! it waits for `JOBS_MAX` changes of each role.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -26,8 +29,9 @@ use crate::roles::{Edit, RoleName, Roles};
 use crate::scram::Verifier;
 use crate::store::Store;
 
-/// Changes of one role that wait or are made at a time, superusers excepted. One connection may have 2,048 requests in
-/// flight: without a bound, a change of an administrator would wait behind all of them.
+/// Changes of one role that wait or are made at a time, superusers excepted. One connection may
+/// have 2,048 requests in flight: without a bound, a change of an administrator would wait behind
+/// all of them.
 const JOBS_MAX: u32 = 16;
 
 thread_local! {
@@ -247,10 +251,12 @@ impl Access {
         self.writer.as_ref().expect("changes are made on core 0")
     }
 
-    /// Writes edits to the tables, then publishes them. If the engine fails, what is in the tables holds.
+    /// Writes edits to the tables, then publishes them. If the engine fails, what is in the tables
+    /// holds.
     pub(crate) async fn write(&self, edits: Vec<Edit>) -> Result<(), Error> {
         if let Err(error) = self.writer().store.write(&edits).await {
-            // Some of it may have been written; if it cannot be read either, what was known before stays.
+            // Some of it may have been written; if it cannot be read either, what was known before
+            // stays.
             let _ = self.reload().await;
             return Err(error);
         }

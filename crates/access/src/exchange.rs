@@ -1,16 +1,18 @@
-//! The server's side of a SCRAM-SHA-256 exchange (RFC 5802), for a front door that speaks SASL in two steps: the client never
-//! sends its password, the server never has it. Nothing here is slow: deriving keys is the client's work.
+//! The server's side of a SCRAM-SHA-256 exchange (RFC 5802), for a front door that speaks SASL in
+//! two steps: the client never sends its password, the server never has it. Nothing here is slow:
+//! deriving keys is the client's work.
 //!
 //! ```text
 //!   client first   n,,n=user,r=<nonce>               server first   r=<nonce + ours>,s=<salt>,i=<iterations>
 //!   client final   c=biws,r=<both>,p=<proof>         server final   v=<signature>
 //! ```
 //!
-//! A name without a verifier is answered like one with a verifier: its decoy has a salt that is always the same, and the
-//! exchange fails at the end.
+//! A name without a verifier is answered like one with a verifier: its decoy has a salt that is
+//! always the same, and the exchange fails at the end.
 //!
-//! Channel binding (`SCRAM-SHA-256-PLUS`, `tls-server-end-point` of RFC 5929) ties an exchange to the TLS connection that
-//! carries it, so that a server in between cannot pass it on. The listener gives the hash of its certificate.
+//! Channel binding (`SCRAM-SHA-256-PLUS`, `tls-server-end-point` of RFC 5929) ties an exchange to
+//! the TLS connection that carries it, so that a server in between cannot pass it on. The listener
+//! gives the hash of its certificate.
 
 use std::net::IpAddr;
 
@@ -41,7 +43,8 @@ pub struct ScramStart<'a> {
     pub client_first: &'a [u8],
     /// Whether the client chose `SCRAM-SHA-256-PLUS`.
     pub is_bound: bool,
-    /// Hash of the listener's certificate, where the listener offered `SCRAM-SHA-256-PLUS` on this connection.
+    /// Hash of the listener's certificate, where the listener offered `SCRAM-SHA-256-PLUS` on this
+    /// connection.
     pub end_point: Option<&'a [u8]>,
 }
 
@@ -50,7 +53,8 @@ pub struct Exchange {
     user: String,
     attempt: Attempt,
     checked: Checked,
-    /// The client's header and, where it is bound, the hash of the certificate: the client repeats both at the end.
+    /// The client's header and, where it is bound, the hash of the certificate: the client repeats
+    /// both at the end.
     binding: Vec<u8>,
     nonce: String,
     /// The messages so far, as both sides sign them.
@@ -75,8 +79,8 @@ impl Access {
     /// Begins an exchange. Returns it with the answer.
     ///
     /// # Errors
-    /// The message is malformed, its channel binding does not fit what was offered, or the name failed too often at its
-    /// address.
+    /// The message is malformed, its channel binding does not fit what was offered, or the name
+    /// failed too often at its address.
     pub fn start_scram(&self, start: ScramStart<'_>) -> Result<(Exchange, String), AuthError> {
         let user = start.user;
         let Some((header, bare, client_nonce)) = read_first(start.client_first) else {
@@ -97,7 +101,8 @@ impl Access {
     /// Ends an exchange with the client's second message. Returns the session and the answer.
     ///
     /// # Errors
-    /// The proof is wrong, the role may not log in, or the name failed too often at its address since the first step.
+    /// The proof is wrong, the role may not log in, or the name failed too often at its address
+    /// since the first step.
     pub fn end_scram(&self, exchange: Exchange, client_final: &[u8]) -> Result<(Login, String), AuthError> {
         let Exchange { user, attempt, checked, binding, nonce, said } = exchange;
         // Again: many exchanges may have been begun at once.
@@ -111,7 +116,8 @@ impl Access {
     }
 }
 
-/// Returns what the client has to repeat at the end: its header, and the hash of the certificate it is bound to.
+/// Returns what the client has to repeat at the end: its header, and the hash of the certificate it
+/// is bound to.
 fn binding_of(header: &str, is_bound: bool, end_point: Option<&[u8]>) -> Result<Vec<u8>, AuthError> {
     let refused = |text: &str| Err(AuthError::Refused(text.to_owned()));
     let flag = header.split(',').next().unwrap_or_default();

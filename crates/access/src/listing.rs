@@ -1,4 +1,5 @@
-//! LIST statements: roles, users, permissions and service levels as rows. Nothing is read but what is in memory.
+//! LIST statements: roles, users, permissions and service levels as rows. Nothing is read but what
+//! is in memory.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A session's role, and what holds for it. What was looked up stays with the session until something changes that it
-//! depends on, so that looking again costs one atomic load.
+//! A session's role, and what holds for it. What was looked up stays with the session until
+//! something changes that it depends on, so that looking again costs one atomic load.
 //!
 //! ```text
 //!   Login ── Identity   role, its id and its verifier when the session began: whether the session may go on
@@ -7,7 +7,8 @@
 //!                  └─── Effective  level and limits; new when rights or levels change
 //! ```
 //!
-//! Views are shared by all sessions of a role on a core. A change of one role leaves the views of unrelated roles alone.
+//! Views are shared by all sessions of a role on a core. A change of one role leaves the views of
+//! unrelated roles alone.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
@@ -40,7 +41,8 @@ pub(crate) struct Rights {
     pub(crate) is_superuser: bool,
     /// The role and all roles granted to it. None of a session that ended.
     roles: Vec<(RoleName, Arc<Role>)>,
-    /// Permissions by keyspace and table, with the identity of the table, as far as they were needed.
+    /// Permissions by keyspace and table, with the identity of the table, as far as they were
+    /// needed.
     tables: RefCell<FxHashMap<String, ByTable>>,
 }
 
@@ -116,7 +118,8 @@ impl View {
         View { effective, rights, levels: levels.clone(), sight: OnceCell::new() }
     }
 
-    /// The view of a session without a role: of all rights where nobody has to log in, of none where it ended.
+    /// The view of a session without a role: of all rights where nobody has to log in, of none
+    /// where it ended.
     pub(crate) fn without_role(number: u64, may_everything: bool, levels: &Arc<Catalogue>) -> View {
         let rights = Rc::new(Rights::new(number, may_everything, Vec::new()));
         let effective = Rc::new(Effective::of(levels.default_level()));
@@ -204,8 +207,9 @@ impl Login {
         &self.identity.actor
     }
 
-    /// Whether the session may go on: its role still exists, is not another one of the same name, may log in, and has the
-    /// password that the session gave. One atomic load while nothing changed anywhere.
+    /// Whether the session may go on: its role still exists, is not another one of the same name,
+    /// may log in, and has the password that the session gave. One atomic load while nothing
+    /// changed anywhere.
     #[must_use]
     pub fn is_current(&self) -> bool {
         let version = self.shared.version.load(Ordering::Acquire);
@@ -218,8 +222,8 @@ impl Login {
         is_current
     }
 
-    /// Calls `end` once, on this core, soon after [`Login::is_current`] turned false, so that idle sessions end too. A later
-    /// call replaces an earlier one.
+    /// Calls `end` once, on this core, soon after [`Login::is_current`] turned false, so that idle
+    /// sessions end too. A later call replaces an earlier one.
     pub fn on_end(&self, end: impl FnOnce() + 'static) {
         *self.identity.on_end.borrow_mut() = Some(Box::new(end));
     }

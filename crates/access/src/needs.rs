@@ -1,8 +1,9 @@
-//! Which permission each CQL statement needs, as one table. The code that checks rights reads it, and so does the test that
-//! tries every statement with every single permission.
+//! Which permission each CQL statement needs, as one table. The code that checks rights reads it,
+//! and so does the test that tries every statement with every single permission.
 //!
-//! Beyond the table, some options need superuser status: they are checked where the statement is planned (`plan`). Superusers
-//! need no permission. Permissions on a resource hold for all below it (`resource`).
+//! Beyond the table, some options need superuser status: they are checked where the statement is
+//! planned (`plan`). Superusers need no permission. Permissions on a resource hold for all below it
+//! (`resource`).
 
 use cql::Statement;
 use cql::ast::{DescribeTarget, IfClause, ListServiceLevels, Permission};
@@ -133,8 +134,8 @@ impl Need {
     }
 }
 
-/// What every statement needs. Statements that are not here need nothing, and show or change only what is the role's own:
-/// USE, LIST ROLES, LIST USERS, CANCEL STATEMENT, DESCRIBE of everything.
+/// What every statement needs. Statements that are not here need nothing, and show or change only
+/// what is the role's own: USE, LIST ROLES, LIST USERS, CANCEL STATEMENT, DESCRIBE of everything.
 #[rustfmt::skip]
 pub const NEEDS: [Need; 39] = [
     need(Kind::Select, "SELECT * FROM ks.t", &[SELECT]),
@@ -202,7 +203,8 @@ impl Kind {
         &NEEDS[self as usize]
     }
 
-    /// The kind of a statement; `None` for those that need nothing. A batch is none itself: its parts are.
+    /// The kind of a statement; `None` for those that need nothing. A batch is none itself: its
+    /// parts are.
     pub(crate) fn of(statement: &Statement) -> Option<Kind> {
         let conditional =
             |clause: &IfClause, with, without| if *clause == IfClause::None { without } else { with };

@@ -1,10 +1,12 @@
-//! What permissions are about, and sets of permissions. Resources form trees; a permission on one holds for all below it:
+//! What permissions are about, and sets of permissions. Resources form trees; a permission on one
+//! holds for all below it:
 //!
 //! ```text
 //!   data ─ data/ks ─ data/ks/* ─ data/ks/table/id       roles ─ roles/r          service_levels ─ service_levels/s
 //! ```
 //!
-//! A table is known by its identity besides its name: what was granted on a table never holds for the next of that name.
+//! A table is known by its identity besides its name: what was granted on a table never holds for
+//! the next of that name.
 
 use std::fmt;
 
@@ -118,7 +120,8 @@ impl Resource {
         std::iter::successors(Some(self.clone()), Resource::parent)
     }
 
-    /// The permissions that mean something here. EXECUTE on a level is the right to run statements under it.
+    /// The permissions that mean something here. EXECUTE on a level is the right to run statements
+    /// under it.
     pub(crate) fn applicable(&self) -> PermissionSet {
         PermissionSet::of(match self {
             Resource::AllKeyspaces | Resource::Keyspace(_) | Resource::AllTables(_) => {
@@ -147,8 +150,8 @@ impl Resource {
         }
     }
 
-    /// Reads a name under which a resource is kept. Names of roles and levels may hold a `/` themselves. Version 0.1.0
-    /// kept no identity of tables: theirs is [`NO_TABLE`].
+    /// Reads a name under which a resource is kept. Names of roles and levels may hold a `/`
+    /// themselves. Version 0.1.0 kept no identity of tables: theirs is [`NO_TABLE`].
     pub(crate) fn from_name(name: &str) -> Option<Resource> {
         let (root, rest) = name.split_once('/').map_or((name, None), |(root, rest)| (root, Some(rest)));
         Some(match (root, rest) {

@@ -84,8 +84,8 @@ impl Roles {
         Roles { last_id: before.last_id, ..Roles::default() }
     }
 
-    /// Gives roles that were known before the ids they had, and takes away memberships in roles that do not exist: a later
-    /// role of that name would be granted without anybody granting it.
+    /// Gives roles that were known before the ids they had, and takes away memberships in roles
+    /// that do not exist: a later role of that name would be granted without anybody granting it.
     pub(crate) fn after_loading(&mut self, before: &Roles) {
         let names: BTreeSet<RoleName> = self.roles.keys().cloned().collect();
         for (name, role) in &mut self.roles {
@@ -110,8 +110,9 @@ impl Roles {
         self.roles.get_key_value(role)
     }
 
-    /// Returns the iterations of the decoy of a name. Decoys are spread over the iterations that verifiers have, by secret
-    /// and name: neither the iterations nor the time of a check tells whether a name exists.
+    /// Returns the iterations of the decoy of a name. Decoys are spread over the iterations that
+    /// verifiers have, by secret and name: neither the iterations nor the time of a check tells
+    /// whether a name exists.
     pub(crate) fn decoy_iterations(&self, secret: &Key, name: &str) -> u32 {
         let total: usize = self.iterations.values().sum();
         let mut place = scram::spread(secret, name, total);
@@ -143,8 +144,8 @@ impl Roles {
         self.roles.iter()
     }
 
-    /// The role itself, then all roles granted to it, directly or through others; the nearer ones first, each once. A role
-    /// that does not exist has none.
+    /// The role itself, then all roles granted to it, directly or through others; the nearer ones
+    /// first, each once. A role that does not exist has none.
     pub(crate) fn with_granted(&self, role: &str) -> Vec<(&RoleName, &Arc<Role>)> {
         let mut found: Vec<_> = self.roles.get_key_value(role).into_iter().collect();
         let mut at = 0;
@@ -187,7 +188,8 @@ impl Roles {
         self.with_granted(role).iter().any(|(_, role)| role.is_superuser)
     }
 
-    /// What the role may do with a resource, by its own grants and inherited ones, on the resource and all above it.
+    /// What the role may do with a resource, by its own grants and inherited ones, on the resource
+    /// and all above it.
     pub(crate) fn permissions(&self, role: &str, resource: &Resource) -> PermissionSet {
         let roles = self.with_granted(role);
         let grants = resource.chain().flat_map(|resource| {
@@ -201,7 +203,8 @@ impl Roles {
         self.is_superuser(role) || self.permissions(role, resource).contains(permission)
     }
 
-    /// What holds for a role's statements; none if no level is attached to it or to a role granted to it.
+    /// What holds for a role's statements; none if no level is attached to it or to a role granted
+    /// to it.
     pub(crate) fn effective(&self, role: &str, levels: &Catalogue) -> Option<Effective> {
         let roles = self.with_granted(role);
         let attached = roles.iter().filter_map(|(_, role)| levels.get(role.level.as_deref()?));
@@ -210,7 +213,8 @@ impl Roles {
         Some(workload::merge(attached.map(|entry| &**entry), levels.default_level()))
     }
 
-    /// Applies a change; those of levels are not for here. What is about a role that is not there is passed over.
+    /// Applies a change; those of levels are not for here. What is about a role that is not there
+    /// is passed over.
     pub(crate) fn apply(&mut self, edit: &Edit) {
         match edit {
             Edit::PutRole { role, can_login, is_superuser, verifier } => {
@@ -269,7 +273,8 @@ impl Roles {
 pub(crate) mod tests {
     use super::*;
 
-    /// Roles written as `name` or `name < granted granted …`, with `!` behind the names of superusers.
+    /// Roles written as `name` or `name < granted granted …`, with `!` behind the names of
+    /// superusers.
     pub(crate) fn roles(text: &[&str]) -> Roles {
         let mut roles = Roles::default();
         for line in text {

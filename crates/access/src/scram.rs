@@ -8,8 +8,9 @@
 //!   server key      = HMAC(salted password, "Server Key")
 //! ```
 //!
-//! One verifier serves SCRAM exchanges and, by deriving the keys anew, passwords sent in full (SASL PLAIN). Deriving takes
-//! about a millisecond, so it is done on the heavy lane and lets others run in between.
+//! One verifier serves SCRAM exchanges and, by deriving the keys anew, passwords sent in full (SASL
+//! PLAIN). Deriving takes about a millisecond, so it is done on the heavy lane and lets others run
+//! in between.
 
 use std::fmt;
 
@@ -22,11 +23,11 @@ use subtle::ConstantTimeEq;
 type HmacSha256 = Hmac<Sha256>;
 pub(crate) type Key = [u8; 32];
 
-/// Iterations of verifiers made here: the default of Postgres and the minimum of RFC 7677. One check costs about 1 ms
-/// of a core.
+/// Iterations of verifiers made here: the default of Postgres and the minimum of RFC 7677. One
+/// check costs about 1 ms of a core.
 pub(crate) const ITERATIONS: u32 = 4096;
-/// Bounds on the iterations of a verifier that a statement gives. The upper one is sixteen times the default, so that
-/// one check costs at most about 16 ms of a core.
+/// Bounds on the iterations of a verifier that a statement gives. The upper one is sixteen times
+/// the default, so that one check costs at most about 16 ms of a core.
 pub(crate) const ITERATIONS_GIVEN: std::ops::RangeInclusive<u32> = ITERATIONS..=65_536;
 /// Bounds on the iterations of a stored verifier: version 0.1.0 accepted more.
 const ITERATIONS_STORED: std::ops::RangeInclusive<u32> = ITERATIONS..=1_000_000;
@@ -38,7 +39,8 @@ pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
 const ITERATIONS_A_PIECE: u32 = 512;
 const METHOD: &str = "SCRAM-SHA-256";
 
-/// What the server keeps of a password. It can neither be printed by accident nor compared otherwise than in constant time.
+/// What the server keeps of a password. It can neither be printed by accident nor compared
+/// otherwise than in constant time.
 #[derive(Clone)]
 pub(crate) struct Verifier {
     iterations: u32,
@@ -62,8 +64,9 @@ impl Verifier {
         Verifier { iterations: ITERATIONS, salt, stored_key, server_key }
     }
 
-    /// Returns the verifier that stands in for a name without one. No password passes it, and a check takes as long.
-    /// Salt and keys follow from the secret and the name, so that they are the same at every attempt and after a restart.
+    /// Returns the verifier that stands in for a name without one. No password passes it, and a
+    /// check takes as long. Salt and keys follow from the secret and the name, so that they are the
+    /// same at every attempt and after a restart.
     pub(crate) fn decoy(secret: &Key, name: &str, iterations: u32) -> Verifier {
         let derived = |label: &[u8]| hmac(secret, &[label, &[0], name.as_bytes()]);
         let salt = derived(b"salt")[..SALT_BYTES].to_vec();
@@ -75,7 +78,8 @@ impl Verifier {
         self.iterations
     }
 
-    /// Whether both accept the same password by the same keys. Takes the same time wherever they differ.
+    /// Whether both accept the same password by the same keys. Takes the same time wherever they
+    /// differ.
     pub(crate) fn is_same(&self, other: &Verifier) -> bool {
         let keys = self.stored_key.ct_eq(&other.stored_key) & self.server_key.ct_eq(&other.server_key);
         bool::from(keys) && self.salt == other.salt && self.iterations == other.iterations
@@ -108,12 +112,14 @@ impl Verifier {
         format!("{METHOD}${}:{salt}${stored}:{server}", self.iterations)
     }
 
-    /// Reads the text form that a statement gives. `None`: it is malformed, or its iterations or salt are out of bounds.
+    /// Reads the text form that a statement gives. `None`: it is malformed, or its iterations or
+    /// salt are out of bounds.
     pub(crate) fn given(text: &str) -> Option<Verifier> {
         Verifier::parse(text).filter(|verifier| ITERATIONS_GIVEN.contains(&verifier.iterations))
     }
 
-    /// Reads the text form that the tables hold. `None`: it is malformed, or its iterations or salt are out of bounds.
+    /// Reads the text form that the tables hold. `None`: it is malformed, or its iterations or salt
+    /// are out of bounds.
     pub(crate) fn parse(text: &str) -> Option<Verifier> {
         let mut parts = text.split('$');
         let (method, salting, keys) = (parts.next()?, parts.next()?, parts.next()?);
@@ -151,7 +157,8 @@ async fn keys(password: &str, salt: &[u8], iterations: u32) -> (Key, Key) {
     (Sha256::digest(client_key).into(), hmac(&salted, &[b"Server Key"]))
 }
 
-/// One block of PBKDF2, which is all that is needed. Spelled out here because it must pause now and then.
+/// One block of PBKDF2, which is all that is needed. Spelled out here because it must pause now and
+/// then.
 async fn salted_password(password: &[u8], salt: &[u8], iterations: u32) -> Key {
     let keyed = HmacSha256::new_from_slice(password).expect("HMAC takes keys of any length");
     let next = |input: &[u8]| -> Key {

@@ -6,8 +6,8 @@
 //! | a role | the role itself and all it is granted to; roles with DESCRIBE on all roles |
 //! | a service level | roles whose statements have it, or with a permission on it; roles with DESCRIBE on all levels |
 //!
-//! Superusers are shown everything. Cassandra and Postgres show every role the names of all keyspaces; both hide the
-//! statements of others.
+//! Superusers are shown everything. Cassandra and Postgres show every role the names of all
+//! keyspaces; both hide the statements of others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

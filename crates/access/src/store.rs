@@ -94,8 +94,8 @@ impl Store {
         Ok(Store { engine, written_us: Cell::new(0) })
     }
 
-    /// Returns the secret from which decoys are derived. Makes it at the first start: decoys that changed with a restart
-    /// would tell which names do not exist.
+    /// Returns the secret from which decoys are derived. Makes it at the first start: decoys that
+    /// changed with a restart would tell which names do not exist.
     pub(crate) async fn decoy_secret(&self) -> Result<Key, Error> {
         if let Outcome::Rows(rows) = run(&*self.engine, DECOY_SECRET).await?
             && let Some(Some(secret)) = rows.decoded().first().map(|row| row[0])
@@ -111,8 +111,8 @@ impl Store {
         Ok(secret)
     }
 
-    /// Reads everything. `before` are the roles that were known, `table_id` finds tables. Grants on tables that no longer
-    /// exist are left out, and their rows removed: they hold for nothing.
+    /// Reads everything. `before` are the roles that were known, `table_id` finds tables. Grants on
+    /// tables that no longer exist are left out, and their rows removed: they hold for nothing.
     pub(crate) async fn load(
         &self,
         before: &Roles,
@@ -153,7 +153,8 @@ impl Store {
             }
         }
         roles.after_loading(before);
-        // What cannot be written now is corrected at the next start: it holds for nothing until then.
+        // What cannot be written now is corrected at the next start: it holds for nothing until
+        // then.
         for edit in &corrections {
             if self.write(std::slice::from_ref(edit)).await.is_err() {
                 break;
@@ -248,8 +249,9 @@ type Read = (&'static str, &'static str, fn(&Cells<'_>) -> Option<Option<Edit>>)
 /// A row's cells.
 type Cells<'a> = [Option<&'a [u8]>];
 
-/// What is read: columns, table, and what a row means: none if that cannot be told, else an edit, if it means anything. Roles come before what hangs on them; what hangs on a
-/// role that is not there (a crash between two rows of an engine that cannot batch) means nothing.
+/// What is read: columns, table, and what a row means: none if that cannot be told, else an edit,
+/// if it means anything. Roles come before what hangs on them; what hangs on a role that is not
+/// there (a crash between two rows of an engine that cannot batch) means nothing.
 const READS: [Read; 5] = [
     ("role, can_login, is_superuser, salted_hash", "system_auth.roles", |row| {
         let verifier = match row[3] {

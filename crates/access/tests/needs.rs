@@ -1,5 +1,5 @@
-//! Tries every statement of the table of needs with every single permission on every resource, and with exactly what it
-//! needs.
+//! Tries every statement of the table of needs with every single permission on every resource, and
+//! with exactly what it needs.
 
 mod common;
 
@@ -7,7 +7,8 @@ use access::{NEEDS, Need, On, Right};
 use common::Server;
 use cql::ast::Permission;
 
-/// What the examples name. Run before each of them, whatever became of it before; some fail because nothing is to do.
+/// What the examples name. Run before each of them, whatever became of it before; some fail because
+/// nothing is to do.
 const FIXTURE: [&str; 24] = [
     "CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     "CREATE TABLE IF NOT EXISTS ks.t (k int PRIMARY KEY, v int)",

@@ -1,6 +1,7 @@
-//! `system.running_statements`: what waits for a slot, or takes longer than a piece of work, on whatever front door. What is answered
-//! at once is never here, nor is a write that only waits for the log. A role is shown its own statements; roles that may DESCRIBE ALL
-//! ROLES see all, so the table names what a statement touches and does, and not its text, which may hold values.
+//! `system.running_statements`: what waits for a slot, or takes longer than a piece of work, on
+//! whatever front door. What is answered at once is never here, nor is a write that only waits for
+//! the log. A role is shown its own statements; roles that may DESCRIBE ALL ROLES see all, so the
+//! table names what a statement touches and does, and not its text, which may hold values.
 
 use bytes::Bytes;
 use schema::CqlType;

@@ -1,5 +1,5 @@
-//! Which rows of virtual tables a role is shown. A table declares what its rows are about; the caller of the engine
-//! knows what a role has rights on.
+//! Which rows of virtual tables a role is shown. A table declares what its rows are about; the
+//! caller of the engine knows what a role has rights on.
 
 use std::fmt;
 
@@ -28,7 +28,8 @@ pub trait Viewer: fmt::Debug + Send + Sync {
     fn sees(&self, about: About<'_>) -> bool;
 }
 
-/// What the rows of a virtual table are about. Columns are given by their place in a row, and hold text.
+/// What the rows of a virtual table are about. Columns are given by their place in a row, and hold
+/// text.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Subject {
     /// The server itself: every role is shown every row.

@@ -1,4 +1,5 @@
-//! Virtual tables: rows made when asked for, such as `system.local`. One registry a core, filled at start.
+//! Virtual tables: rows made when asked for, such as `system.local`. One registry a core, filled at
+//! start.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -33,8 +34,8 @@ pub struct VirtualTable {
 }
 
 impl VirtualTable {
-    /// A virtual table with the columns given as (name, type): first `partition` partition-key columns, then
-    /// `clustering` clustering columns, then regular ones. Key order is ascending.
+    /// A virtual table with the columns given as (name, type): first `partition` partition-key
+    /// columns, then `clustering` clustering columns, then regular ones. Key order is ascending.
     pub fn new(
         keyspace: &str,
         name: &str,
@@ -123,7 +124,8 @@ impl Registry {
         self.add(table);
     }
 
-    /// Adds a part's counts: always the same metrics in the same order, and on every core those of the same parts.
+    /// Adds a part's counts: always the same metrics in the same order, and on every core those of
+    /// the same parts.
     pub fn add_measures(&self, measures: impl Fn() -> Vec<Measure> + 'static) {
         self.measures.borrow_mut().push(Rc::new(measures));
     }
@@ -133,7 +135,8 @@ impl Registry {
         self.guardrails.get_or_init(Arc::default)
     }
 
-    /// Shares the limits of a server, one value for all of its cores. Without it a registry has defaults of its own.
+    /// Shares the limits of a server, one value for all of its cores. Without it a registry has
+    /// defaults of its own.
     ///
     /// # Panics
     /// The limits have been used already.

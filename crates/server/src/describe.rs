@@ -1,5 +1,6 @@
-//! DESCRIBE, which cqlsh leaves to the server: the schema as the statements that would make it. A role is shown the keyspaces
-//! that it has any right on. Of another one it is not told whether it exists.
+//! DESCRIBE, which cqlsh leaves to the server: the schema as the statements that would make it. A
+//! role is shown the keyspaces that it has any right on. Of another one it is not told whether it
+//! exists.
 
 use std::sync::Arc;
 
@@ -195,8 +196,8 @@ fn elements(keyspace: &Keyspace, only: bool) -> Vec<Element> {
     all
 }
 
-/// User types, each after those it is made of. A type can only use types that were there before it, so there is no
-/// circle, and each pass places at least one.
+/// User types, each after those it is made of. A type can only use types that were there before it,
+/// so there is no circle, and each pass places at least one.
 fn types_in_order(keyspace: &Keyspace) -> Vec<&Arc<schema::UdtType>> {
     let mut waiting: Vec<&Arc<schema::UdtType>> = keyspace.types.values().collect();
     let mut placed: Vec<&Arc<schema::UdtType>> = Vec::with_capacity(waiting.len());

@@ -1,8 +1,10 @@
-//! `system.level_usage`: a row for each service level, with what it has had since the server started, what it has now, and what it
-//! waits for. Times are in microseconds. A role is shown its own levels, and `waited_for` only if it may DESCRIBE ALL SERVICE LEVELS.
+//! `system.level_usage`: a row for each service level, with what it has had since the server
+//! started, what it has now, and what it waits for. Times are in microseconds. A role is shown its
+//! own levels, and `waited_for` only if it may DESCRIBE ALL SERVICE LEVELS.
 //!
-//! `waited_for` says whom it waited for: a map of levels, and of the server's own work under names that begin with `$`. Those are turns on
-//! a core, taken while the level was ready there; `crates/lanes/src/waits.rs` says what is exact and what is sampled.
+//! `waited_for` says whom it waited for: a map of levels, and of the server's own work under names
+//! that begin with `$`. Those are turns on a core, taken while the level was ready there;
+//! `crates/lanes/src/waits.rs` says what is exact and what is sampled.
 
 use std::rc::Rc;
 

@@ -9,8 +9,8 @@ use crate::needs::{Kind, Need, On, Right, Unless};
 use crate::resource::{PermissionSet, Resource};
 
 impl World<'_> {
-    /// Checks the permissions that a statement needs. Comes before everything else: without them, the answer does not tell
-    /// what exists.
+    /// Checks the permissions that a statement needs. Comes before everything else: without them,
+    /// the answer does not tell what exists.
     pub(crate) fn check(&self, statement: &Statement) -> Result<(), Error> {
         Kind::of(statement).map_or(Ok(()), |kind| self.check_kind(kind, statement))
     }

@@ -1,4 +1,5 @@
-//! GRANT and REVOKE of permissions. Who grants needs AUTHORIZE on the resource and whatever is granted.
+//! GRANT and REVOKE of permissions. Who grants needs AUTHORIZE on the resource and whatever is
+//! granted.
 
 use cql::ast::{Grant, Permission, Permissions};
 use engine::Error;

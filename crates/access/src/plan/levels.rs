@@ -110,9 +110,10 @@ impl World<'_> {
         Ok(attached.map(|_| Edit::Detach { role: role.into() }).into_iter().collect())
     }
 
-    /// Checks the right to move a role to another level. The statements of the role, and of every role that it is granted
-    /// to, will have other shares and limits. So each of them must be one that the actor may alter or authorize, and
-    /// only superusers move superusers: anybody else could leave an administrator a level of 1 ms.
+    /// Checks the right to move a role to another level. The statements of the role, and of every
+    /// role that it is granted to, will have other shares and limits. So each of them must be one
+    /// that the actor may alter or authorize, and only superusers move superusers: anybody else
+    /// could leave an administrator a level of 1 ms.
     pub(super) fn may_move(&self, role: &str) -> Result<(), Error> {
         if self.is_superuser() {
             return Ok(());
@@ -147,8 +148,8 @@ impl World<'_> {
         )))
     }
 
-    /// Checks the right to raise the guarantees of a level, which all other levels pay for: ALTER on all levels, and on a
-    /// level that the actor's own statements may have, superuser status.
+    /// Checks the right to raise the guarantees of a level, which all other levels pay for: ALTER
+    /// on all levels, and on a level that the actor's own statements may have, superuser status.
     fn may_reserve(
         &self,
         old: Option<&LevelSpec>,

@@ -1,5 +1,6 @@
-//! From a statement to the edits it means. Pure: it looks at roles, levels and schema as they are and either says what
-//! is wrong or what is to be changed; nothing is written here. No edits at all is a statement with nothing to do.
+//! From a statement to the edits it means. Pure: it looks at roles, levels and schema as they are
+//! and either says what is wrong or what is to be changed; nothing is written here. No edits at all
+//! is a statement with nothing to do.
 
 mod check;
 mod grants;
@@ -111,8 +112,8 @@ impl World<'_> {
         self.forbid_where(|resource| resource.chain().any(|above| above == *gone))
     }
 
-    /// Takes away every grant in a keyspace on what no longer exists. With `keyspace_too`, those on the keyspace itself too,
-    /// whether or not there is one of that name now.
+    /// Takes away every grant in a keyspace on what no longer exists. With `keyspace_too`, those on
+    /// the keyspace itself too, whether or not there is one of that name now.
     pub(crate) fn forbid_gone(&self, keyspace: &str, keyspace_too: bool) -> Vec<Edit> {
         self.forbid_where(|resource| match resource {
             Resource::Keyspace(of) | Resource::AllTables(of) => of == keyspace && keyspace_too,

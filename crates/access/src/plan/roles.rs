@@ -193,7 +193,8 @@ impl World<'_> {
         Ok(vec![Edit::AddMember { role: role.as_str().into(), member: grantee.as_str().into() }])
     }
 
-    /// Checks the rights that ATTACH would need, where a granted role brings a service level to the grantee.
+    /// Checks the rights that ATTACH would need, where a granted role brings a service level to the
+    /// grantee.
     fn may_give_levels_of(&self, role: &str, grantee: &str, statement: &Statement) -> Result<(), Error> {
         let granted = self.roles.with_granted(role);
         let brought: Vec<&str> = granted.iter().filter_map(|(_, role)| role.level.as_deref()).collect();
