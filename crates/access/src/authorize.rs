@@ -42,10 +42,16 @@ impl Access {
         keyspace: Option<&str>,
     ) -> Result<(), Error> {
         if let Statement::Batch(batch) = statement {
-            return batch
-                .statements
-                .iter()
-                .try_for_each(|part| self.authorize_statement(login, part, keyspace));
+            // Runs of statements of one kind on one table are checked once.
+            let mut checked = None;
+            return batch.statements.iter().try_for_each(|part| {
+                let wanted = Some((Kind::of(part), named(part, keyspace)));
+                lanes::spend(1);
+                match std::mem::replace(&mut checked, wanted) == wanted {
+                    true => Ok(()),
+                    false => self.authorize_statement(login, part, keyspace),
+                }
+            });
         }
         let (Some(kind), Some((keyspace, table))) = (Kind::of(statement), named(statement, keyspace)) else {
             return Ok(());
