@@ -402,7 +402,7 @@ impl Session {
         let Work::Engine(plan) = &statement.work else { return Ok(()) };
         let role = self.role.borrow();
         let Some(role) = &*role else { return Err(Error::Unauthorized("You have not logged in".to_owned())) };
-        let now = (role.number, self.core.access.version());
+        let now = (role.number, self.core.access.rights(&role.login));
         if statement.allowed.get() != now {
             let allowed = self.core.access.authorize(&role.login, plan.targets());
             allowed.inspect_err(|error| self.audit_denied(&statement.tree, error))?;

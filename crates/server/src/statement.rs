@@ -63,7 +63,7 @@ pub(crate) struct Statement {
     pub(crate) result_changed: bool,
     /// Used since the cache last looked.
     pub(crate) used: Cell<bool>,
-    /// The role that was last allowed to run this, and the generation of roles and rights then.
+    /// The role that was last allowed to run this, and the number of its rights then.
     pub(crate) allowed: Cell<(u32, u64)>,
     /// Number of tokens in the text.
     tokens: u32,
