@@ -319,10 +319,18 @@ impl Doors {
         text
     }
 
-    /// Accepts nobody, lets what runs finish for a while, and closes the rest. Whether all finished.
+    /// Stops all listeners at the same time: they accept no connection, let running statements finish within one deadline, and close
+    /// the rest. Returns whether all finished.
     pub(crate) fn close(self, lanes: &Lanes) -> bool {
-        let sql = self.sql.is_none_or(|(sql, _)| stop_sql(&sql, lanes));
-        Doors::stop(&self.server, lanes) & sql
+        let (server, sql) = (self.server, self.sql.map(|(sql, _)| sql));
+        lanes.block_on(0, Group::CONTROL, move || async move {
+            let sql = sql.map(|sql| lanes::spawn(Group::CONTROL, async move { sql.stop(DRAIN).await }));
+            let stopped = server.stop(DRAIN).await;
+            match sql {
+                Some(sql) => sql.await & stopped,
+                None => stopped,
+            }
+        })
     }
 
     fn stop(server: &Server, lanes: &Lanes) -> bool {
