@@ -41,10 +41,13 @@ pub(crate) fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
     // First of all: no other thread runs yet. A user who has set the delay in the environment has a reason.
     let keeps_memory = lanes::keep_freed_memory();
     let log = Log::start(settings);
+    log_panics(log.logger.clone());
     for warning in warnings {
         log.logger.log(Level::Warn, warning, &[]);
     }
     let result = run(settings, keeps_memory, &log.logger);
+    // The hook holds a logger.
+    drop(std::panic::take_hook());
     log.end();
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,6 +56,27 @@ pub(crate) fn serve(settings: &Settings, warnings: &[String]) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Has panics logged. The standard hook writes to standard error itself, which blocks a lane while nobody reads that, and takes
+/// time for a backtrace.
+fn log_panics(logger: Logger) {
+    std::panic::set_hook(Box::new(move |panic| {
+        let thread = std::thread::current();
+        let place = panic.location().map_or_else(|| "?".to_owned(), ToString::to_string);
+        let fields: [(&str, &dyn std::fmt::Display); 3] = [
+            ("at", &place),
+            ("thread", &thread.name().unwrap_or("?")),
+            ("message", &panic_message(panic.payload())),
+        ];
+        logger.log(Level::Error, "panic: a task ended", &fields);
+    }));
+}
+
+/// Returns the text of a panic, or `?` for a payload of another kind.
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("?")
 }
 
 fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), String> {
@@ -286,5 +310,18 @@ mod tests {
         let sql = Settings { sql_listen: Some(beyond("[::]:5432")), ..settings };
         assert!(open_to_all(&sql).expect("a warning").contains("[::]:5432"));
         assert_eq!(open_to_all(&Settings { authenticate: true, ..sql }), None);
+    }
+
+    #[test]
+    fn panic_is_one_log_line_with_its_place() {
+        let (logger, lines) = logging::logger(Level::Error, logging::Format::Text);
+        log_panics(logger);
+        let panicked = std::thread::spawn(|| panic!("this panic is part of the test")).join();
+        drop(std::panic::take_hook());
+        assert!(panicked.is_err());
+        // Tests that run at the same time may add lines.
+        let lines = lines.take();
+        let line = lines.iter().find(|line| line.contains("this panic is part of the test"));
+        assert!(line.expect("a line").contains("serve.rs:"), "{lines:?}");
     }
 }
