@@ -13,6 +13,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::common::ParamValues;
+use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, ObjectName, Query, Statement, Value, ValueWithSpan, Visit, Visitor,
@@ -26,10 +27,13 @@ use datafusion_pg_catalog::sql::rules::{
     ResolveUnqualifiedIdentifier, RewriteArrayAnyAllOperation, RewritePgCatalogOperator,
     RewriteRegCastToSubquery, SqlStatementRewriteRule, StripCallableQualifier, StripCollate,
 };
+use engine::Guardrails;
 
+use crate::extent::extent;
 use crate::failure::{Failure, state};
 use crate::names::{self, last_part};
 use crate::to_char;
+use crate::tree::{self, Size};
 
 /// See the head of this file.
 pub(crate) struct Dialect {
@@ -55,16 +59,36 @@ impl Dialect {
         }
     }
 
-    /// The statements of a text.
+    /// Parses a text into its statements, which are bounded before anything but the parser touches them, and their size.
     ///
     /// # Errors
-    /// It is not SQL.
-    pub(crate) fn parse(&self, text: &str) -> Result<Vec<Statement>, ParserError> {
-        let plain = Parser::new(&PostgreSqlDialect {}).try_with_sql(text)?.parse_statements()?;
-        let of_catalog = plain.iter().any(reads_catalog_only);
+    /// It is not SQL, or too complex.
+    pub(crate) fn parse(
+        &self,
+        text: &str,
+        guardrails: &Guardrails,
+    ) -> Result<(Vec<Statement>, Size), Failure> {
+        let syntax = |error: ParserError| Failure::from(DataFusionError::from(error));
+        if let Some(excess) = extent(text).excess() {
+            return Err(Failure::new(state::COMPLEX, excess));
+        }
+        let parsed =
+            Parser::new(&PostgreSqlDialect {}).try_with_sql(text).map_err(syntax)?.parse_statements();
+        let (mut statements, mut size) = (parsed.map_err(syntax)?, Size::default());
+        let of_catalog = statements.iter().any(reads_catalog_only);
+        for statement in &mut statements {
+            // The catalog's parser reads the text again, and rewrites trees as they are.
+            if !of_catalog {
+                tree::flatten(statement);
+            }
+            let of_statement = tree::size(statement);
+            of_statement.check(guardrails)?;
+            size.nodes += of_statement.nodes;
+            size.depth = size.depth.max(of_statement.depth);
+        }
         let (statements, rules) = match of_catalog {
-            true => (self.of_catalog.parse(text)?, &[][..]),
-            false => (plain, &self.of_tables[..]),
+            true => (self.of_catalog.parse(text).map_err(syntax)?, &[][..]),
+            false => (statements, &self.of_tables[..]),
         };
         let rewritten = |mut statement: Statement| {
             names::name_columns(&mut statement);
@@ -75,10 +99,11 @@ impl Dialect {
             });
             match wrong {
                 ControlFlow::Continue(()) => Ok(statement),
-                ControlFlow::Break(error) => Err(ParserError::ParserError(error)),
+                ControlFlow::Break(error) => Err(syntax(ParserError::ParserError(error))),
             }
         };
-        statements.into_iter().map(rewritten).collect()
+        let statements: Result<Vec<Statement>, Failure> = statements.into_iter().map(rewritten).collect();
+        Ok((statements?, size))
     }
 }
 
@@ -280,9 +305,13 @@ pub(crate) fn set_configs(statement: &Statement) -> Result<Vec<(String, SetTo)>,
 mod tests {
     use super::*;
 
+    fn parsed(text: &str) -> Result<Vec<Statement>, Failure> {
+        Ok(Dialect::new().parse(text, &Guardrails::default())?.0)
+    }
+
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let statements = Dialect::new().parse(text).expect(text);
+        let statements = parsed(text).expect(text);
         assert_eq!(statements[0].to_string(), expected);
     }
 
@@ -300,8 +329,8 @@ mod tests {
             "WITH w AS (SELECT 1 AS n) SELECT (SELECT max(w.n) FROM w) AS m",
             "WITH w AS (SELECT 1 AS n) SELECT (SELECT max(w.n) AS \"max\" FROM w) AS m",
         );
-        assert!(Dialect::new().parse("SELECT to_char(a, 'Q') FROM t").is_err());
-        assert!(Dialect::new().parse("SELECT to_char(a, b) FROM t").is_err());
+        assert!(parsed("SELECT to_char(a, 'Q') FROM t").is_err());
+        assert!(parsed("SELECT to_char(a, b) FROM t").is_err());
         check("SELECT to_char(a, 'YYYY-MM') AS m FROM t", "SELECT to_char(a, '%Y-%m') AS m FROM t");
         check(
             "SELECT (SELECT max(b.x) FROM b WHERE b.y = a.y) AS m FROM a",
@@ -314,8 +343,35 @@ mod tests {
     }
 
     #[test]
+    fn deep_and_large_statements_are_too_complex() {
+        let check = |what: &str, text: &str| {
+            let failure = parsed(text).expect_err(what);
+            assert_eq!(failure.code, state::COMPLEX, "{what}: {failure}");
+        };
+        check("sums", &format!("SELECT {}", vec!["a"; 2_000].join(" + ")));
+        check("conditions", &format!("SELECT 1 WHERE {}", vec!["a > b"; 2_000].join(" OR ")));
+        check("casts", &format!("SELECT 1{}", "::int".repeat(2_000)));
+        check(
+            "a chain without end, with an error behind it",
+            &format!("SELECT {} )", vec!["1"; 50_000].join("+")),
+        );
+        check("set operations", &vec!["SELECT 1"; 2_000].join(" EXCEPT "));
+        check("unions", &vec!["SELECT 1"; 7_000].join(" UNION ALL "));
+        check("nested calls", &format!("SELECT {}1{}", "f(".repeat(40), ")".repeat(40)));
+        let names = vec!["relname = 'a'"; 2_000].join(" OR ");
+        check("of the catalog", &format!("SELECT 1 FROM pg_catalog.pg_class WHERE {names}"));
+        for text in [
+            format!("SELECT 1 WHERE {}", vec!["1 = 2"; 2_000].join(" OR ")),
+            vec!["SELECT 1"; 1_000].join(" UNION ALL "),
+            format!("SELECT {}", vec!["a"; 300].join(" || ")),
+        ] {
+            assert!(parsed(&text).is_ok(), "{}", &text[..40]);
+        }
+    }
+
+    #[test]
     fn what_is_set_by_a_call_is_told() {
-        let of = |text: &str| set_configs(&Dialect::new().parse(text).expect(text)[0]);
+        let of = |text: &str| set_configs(&parsed(text).expect(text)[0]);
         let expected = vec![("jit".to_owned(), SetTo::Constant("off".to_owned()))];
         assert_eq!(
             of("SELECT current_setting('jit') AS cur, pg_catalog.set_config('jit', 'off', false) AS new"),

@@ -15,8 +15,6 @@ use crate::plan::{PlanOptions, Planned};
 
 /// Plans kept: 25 MB of them at most.
 const PLANS_MAX: usize = 64;
-/// A plan takes about so many times its text (100 bytes for each number of a list).
-const BYTES_A_BYTE: usize = 100;
 /// Longer statements are not kept, bytes: mostly programs write a new one each time. The longest query of TPC-H and ClickBench has 1.4 KiB.
 const TEXT_MAX: usize = 4 << 10;
 
@@ -89,7 +87,7 @@ impl KeptPlans {
         }
         entries.push(entry);
         self.kept.store(entries.len() as u64, Relaxed);
-        self.bytes.store(entries.iter().map(|entry| (entry.text.len() * BYTES_A_BYTE) as u64).sum(), Relaxed);
+        self.bytes.store(entries.iter().map(|entry| entry.planned.bytes).sum(), Relaxed);
         drop(entries);
         drop(gone); // what is much to free, without the lock
     }

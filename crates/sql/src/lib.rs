@@ -20,6 +20,7 @@ mod connection;
 mod counts;
 mod dialect;
 mod exchange;
+mod extent;
 mod failure;
 mod filter;
 mod functions;
@@ -53,6 +54,7 @@ mod tasks;
 mod text;
 mod tls;
 mod to_char;
+mod tree;
 mod turns;
 mod work;
 

@@ -230,9 +230,10 @@ fn named(expr: &Expr) -> Option<String> {
 mod tests {
     use super::*;
     use crate::dialect::Dialect;
+    use engine::Guardrails;
 
     fn names(text: &str) -> Vec<String> {
-        let statements = Dialect::new().parse(text).expect(text);
+        let statements = Dialect::new().parse(text, &Guardrails::default()).expect(text).0;
         let Statement::Query(query) = &statements[0] else { panic!("a query") };
         let select = query.body.as_select().expect("a SELECT");
         let name = |item: &SelectItem| match item {

@@ -19,6 +19,7 @@ use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::setup_pg_catalog;
+use engine::Guardrails;
 use uuid::Uuid;
 
 use crate::catalog::{CATALOG, Catalog, Tables};
@@ -32,6 +33,10 @@ use crate::server::Sql;
 use crate::settings::SERVER_VERSION;
 use crate::table::{CqlTable, ScanOptions};
 use crate::{functions, known};
+
+/// Memory of a node of the syntax tree in both plans, logical and optimized, bytes. A literal takes about 200 in each
+/// (the size of `Expr` and of its text, 2026-11-24).
+const NODE_BYTES: u64 = 400;
 
 /// What a session brings to the planning of a statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,6 +80,8 @@ pub(crate) struct Planned {
     /// What it is planned in; statements of sessions that say the same share it.
     state: Arc<SessionState>,
     plan: LogicalPlan,
+    /// Memory that it takes, about: its text, and [`NODE_BYTES`] a node.
+    pub(crate) bytes: u64,
     /// Rewritten, once it was run, if it means the same whenever it runs.
     optimized: OnceLock<Optimized>,
     lasts: bool,
@@ -200,6 +207,7 @@ impl Planner {
         text: &str,
         tables: Tables,
         options: &PlanOptions,
+        guardrails: &Guardrails,
     ) -> Result<Arc<Planned>, Failure> {
         let found = self.kept.find(text, options, &tables);
         if let Some(planned) = found.planned {
@@ -207,8 +215,8 @@ impl Planner {
         }
         let dialect = self.dialect.get_or_init(Dialect::new);
         let known = known::answer(text);
-        let mut statements =
-            dialect.parse(known.as_ref().map_or(text, |answer| &answer.text)).map_err(syntax)?;
+        let read = known.as_ref().map_or(text, |answer| &answer.text);
+        let (mut statements, size) = dialect.parse(read, guardrails)?;
         let (Some(statement), None) = (statements.pop(), statements.pop()) else {
             return Err(Failure::new(
                 class::SYNTAX,
@@ -245,17 +253,24 @@ impl Planner {
             parameters.resize(parameters.len().max(answer.parameters), None);
         }
         let optimized = OnceLock::new();
-        let planned =
-            Arc::new(Planned { state, plan, optimized, lasts, tables: reads, parameters, told, tag, sets });
+        let bytes = (text.len() as u64).saturating_add(size.nodes.saturating_mul(NODE_BYTES));
+        let planned = Arc::new(Planned {
+            state,
+            plan,
+            bytes,
+            optimized,
+            lasts,
+            tables: reads,
+            parameters,
+            told,
+            tag,
+            sets,
+        });
         if planned.reads_stored_tables(&tables)? {
             self.kept.keep(text, options, tables, &planned);
         }
         Ok(planned)
     }
-}
-
-fn syntax(error: datafusion::sql::sqlparser::parser::ParserError) -> Failure {
-    datafusion::error::DataFusionError::from(error).into()
 }
 
 /// What all statements share: functions, rules, the catalog.

@@ -1,5 +1,5 @@
 //! The little that is read of a statement's text before DataFusion sees it: where statements end, and their words, so that the
-//! session's own statements (`SET`, `BEGIN`, those about levels …) are known without planning.
+//! session's own statements (`SET`, `BEGIN`, those about levels …) are known without planning. `extent` measures the rest.
 
 /// The statements of a text, without what separates them. Quotes, dollar quotes and comments are looked through.
 pub(crate) fn split(text: &str) -> Vec<&str> {
@@ -29,8 +29,16 @@ fn trim(mut text: &str) -> &str {
     }
 }
 
+/// Returns the length of the blank or the comment that `text` starts with, or 0.
+pub(crate) fn blank_len(text: &str) -> usize {
+    match text.chars().next() {
+        Some(first) if first.is_whitespace() => first.len_utf8(),
+        _ => comment_len(text).unwrap_or(0),
+    }
+}
+
 /// Length of what must not be taken apart at the start of a text: a quoted piece, a comment, or one character.
-fn piece_len(text: &str) -> usize {
+pub(crate) fn piece_len(text: &str) -> usize {
     let first = text.chars().next().map_or(0, char::len_utf8);
     match text.as_bytes()[0] {
         quote @ (b'\'' | b'"') => quoted_len(text, quote),

@@ -128,7 +128,8 @@ impl Session {
             settings: self.settings_asked_for(text),
         };
         let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
-        let planning = async move { sql.planner().plan(&sql, &text, tables, &options).await };
+        let guardrails = self.here.engine.registry().guardrails().clone();
+        let planning = async move { sql.planner().plan(&sql, &text, tables, &options, &guardrails).await };
         let planned = work.on_heavy_lane(self, connection, planning).await??;
         let planned = Kept::new(planned, self.sql.handles(), work.group.get());
         self.authorize(planned.get())?;
