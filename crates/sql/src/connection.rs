@@ -1,21 +1,23 @@
-//! A client's socket: messages in, whole and bounded; messages out, gathered and written together. The protocol's library knows
-//! the bytes, this knows the socket, on a fast lane.
+//! A client's socket: messages in, split off by their length and bounded; messages out, gathered and written together, on a fast
+//! lane. `message` reads the bodies; the protocol's library writes them.
 
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use frontdoor::Slot;
 use lanes::net::TcpStream;
+use pgwire::messages::Message;
 use pgwire::messages::startup::{BackendKeyData, ParameterStatus, SecretKey};
-use pgwire::messages::{DecodeContext, Message, PgWireFrontendMessage, ProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::server::TlsStream;
 
+use crate::charges::{Charge, Holder};
 use crate::counts::{Counts, add};
 use crate::failure::{Failure, state};
 use crate::login;
+use crate::message::{Body, Frame, LARGE_BYTES};
 use crate::server::{Here, Sql};
 use crate::session::Session;
 use crate::tls::Tls;
@@ -24,6 +26,12 @@ use crate::tls::Tls;
 pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
 /// Room for reading, bytes.
 const INPUT_BYTES: usize = 8 << 10;
+/// Chunks that a large message is received in, bytes.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Longest message of the types that carry names only, bytes, as in PostgreSQL.
+const SMALL_BYTES_MAX: usize = 10_000;
+/// Work units of a message, apart from its bytes: reading, answering and writing take some microseconds.
+const UNITS_PER_MESSAGE: u32 = 50;
 /// Time for a client that is refused to take notice.
 const REFUSAL: Duration = Duration::from_secs(1);
 
@@ -80,13 +88,37 @@ impl Stream {
     }
 }
 
+/// Messages that a client may send now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Those without a type: the startup message, and what comes ahead of it.
+    Startup,
+    /// Answers to the request for a password.
+    Password,
+    /// Those of a session.
+    Session,
+}
+
+/// A message of which a part has come.
+struct Large {
+    kind: u8,
+    chunks: Vec<Bytes>,
+    /// Bytes that are to come, those in the input among them.
+    left: usize,
+    charge: Option<Charge>,
+}
+
 /// See the head of this file.
 pub(crate) struct Connection {
     stream: Stream,
     input: BytesMut,
     output: BytesMut,
-    context: DecodeContext,
+    phase: Phase,
     message_bytes_max: usize,
+    /// The large message that is being received.
+    large: Option<Large>,
+    /// Whom large messages are charged to, once the client has logged in.
+    holder: Option<Rc<Holder>>,
     counts: Rc<Counts>,
     /// What is counted of its buffers.
     buffer_bytes: u64,
@@ -94,15 +126,15 @@ pub(crate) struct Connection {
 
 impl Connection {
     fn new(stream: TcpStream, message_bytes_max: usize, counts: Rc<Counts>) -> Connection {
-        let mut context = DecodeContext::default();
-        context.protocol_version = ProtocolVersion::PROTOCOL3_0;
         add(&counts.connections, 1);
         Connection {
             stream: Stream::Plain(stream),
             input: BytesMut::new(),
             output: BytesMut::new(),
-            context,
+            phase: Phase::Startup,
             message_bytes_max,
+            large: None,
+            holder: None,
             counts,
             buffer_bytes: 0,
         }
@@ -128,59 +160,115 @@ impl Connection {
         if let Stream::Plain(stream) = std::mem::replace(&mut self.stream, Stream::Closed) {
             self.stream = Stream::Encrypted(Box::new(tls.acceptor().accept(stream).await?));
         }
-        self.plain();
         Ok(())
     }
 
-    /// The connection is past its start: messages have a type, and may be longer.
+    /// The client has sent its startup message: messages have a type from now on, and only passwords are accepted.
     pub(crate) fn started(&mut self) {
-        self.context.awaiting_frontend_ssl = false;
-        self.context.awaiting_frontend_startup = false;
+        self.phase = Phase::Password;
     }
 
-    pub(crate) fn allow(&mut self, message_bytes_max: usize) {
-        self.message_bytes_max = message_bytes_max;
+    /// The client has logged in: its messages may be longer, and large ones are charged to `holder`.
+    pub(crate) fn allow(&mut self, message_bytes_max: usize, holder: Rc<Holder>) {
+        self.phase = Phase::Session;
+        (self.message_bytes_max, self.holder) = (message_bytes_max, Some(holder));
     }
 
-    /// No encryption will be asked for any more.
-    pub(crate) fn plain(&mut self) {
-        self.context.awaiting_frontend_ssl = false;
-    }
-
-    /// The next message, waited for. What was gathered is written first, as the client may be waiting for it.
-    pub(crate) async fn next(&mut self) -> Result<PgWireFrontendMessage, End> {
+    /// Waits for the next message. May be dropped while it waits; what has come is kept.
+    ///
+    /// # Errors
+    /// The client is gone, or has sent what is no message.
+    pub(crate) async fn next(&mut self) -> Result<Frame, End> {
         loop {
-            if let Some(message) = self.buffered()? {
-                return Ok(message);
+            if let Some(frame) = self.split_off()? {
+                lanes::spend(UNITS_PER_MESSAGE);
+                return Ok(frame);
             }
-            self.input.reserve(INPUT_BYTES);
+            let wanted = self.large.as_ref().map_or(INPUT_BYTES, |large| large.left.min(CHUNK_BYTES));
+            self.input.reserve(wanted.saturating_sub(self.input.len()).max(1));
             self.count_buffers();
-            match self.stream.read(&mut self.input).await? {
+            let read = match self.stream.read(&mut self.input).await? {
                 0 => return Err(End::Gone),
-                read => add(&self.counts.received_bytes, read as u64),
+                read => read,
+            };
+            add(&self.counts.received_bytes, read as u64);
+            // A socket that always has something to read would never wait.
+            if lanes::spend_bytes(read) || lanes::should_yield() {
+                lanes::yield_now().await;
             }
         }
     }
 
-    /// The next message if it has come whole.
-    fn buffered(&mut self) -> Result<Option<PgWireFrontendMessage>, End> {
-        let typed = usize::from(!self.context.awaiting_frontend_startup);
-        let Some(length) = self.input.get(typed..typed + 4) else { return Ok(None) };
-        let length = i32::from_be_bytes(length.try_into().expect("four bytes"));
-        let protocol = |text: &str| Failure::fatal(state::PROTOCOL, text);
-        let length = usize::try_from(length).ok().filter(|length| *length >= 4);
-        let length = length.ok_or_else(|| End::Failed(protocol("invalid message length")))?;
+    /// Splits off the next message, if it has come whole.
+    fn split_off(&mut self) -> Result<Option<Frame>, End> {
+        if self.large.is_none() {
+            let typed = usize::from(self.phase != Phase::Startup);
+            let kind = if typed == 1 { self.input.first().copied().unwrap_or(0) } else { 0 };
+            if typed == 1 && !self.input.is_empty() {
+                self.check_kind(kind)?;
+            }
+            let Some(length) = self.input.get(typed..typed + 4) else { return Ok(None) };
+            let length = i32::from_be_bytes(length.try_into().expect("four bytes"));
+            let bytes = self.check_length(kind, length)?;
+            if bytes <= LARGE_BYTES {
+                if self.input.len() < typed + 4 + bytes {
+                    return Ok(None);
+                }
+                let message = self.input.split_to(typed + 4 + bytes).freeze();
+                let body = Body::new(vec![message.slice(typed + 4..)]);
+                return Ok(Some(Frame { kind, body, charge: None }));
+            }
+            // Charged from its header on; before login few messages of few bytes are accepted.
+            let charge = self.holder.as_ref().map(|holder| holder.take(bytes as u64));
+            let fatal = |failure: Failure| End::Failed(Failure { is_fatal: true, ..failure });
+            let charge = charge.transpose().map_err(fatal)?;
+            drop(self.input.split_to(typed + 4));
+            self.large = Some(Large { kind, chunks: Vec::new(), left: bytes, charge });
+        }
+        let Some(large) = &mut self.large else { return Ok(None) };
+        // Whole chunks only: one byte a packet must not take a chunk each.
+        let chunk = large.left.min(CHUNK_BYTES);
+        if self.input.len() < chunk {
+            return Ok(None);
+        }
+        large.chunks.push(self.input.split_to(chunk).freeze());
+        large.left -= chunk;
+        if large.left > 0 {
+            return Ok(None);
+        }
+        let large = self.large.take();
+        Ok(large.map(|Large { kind, chunks, charge, .. }| Frame { kind, body: Body::new(chunks), charge }))
+    }
+
+    /// Checks the type of a message, ahead of its length.
+    fn check_kind(&self, kind: u8) -> Result<(), End> {
+        let known = match self.phase {
+            Phase::Startup => true,
+            Phase::Password => kind == b'p',
+            Phase::Session => b"QPBDECHSXp".contains(&kind),
+        };
+        let text = match self.phase {
+            _ if known => return Ok(()),
+            Phase::Session => format!("invalid frontend message type {kind}"),
+            _ => format!("unexpected message while logging in: expected a password, got message type {kind}"),
+        };
+        Err(End::Failed(Failure::fatal(state::PROTOCOL, text)))
+    }
+
+    /// Returns the length of the body, if the message may be so long.
+    fn check_length(&self, kind: u8, length: i32) -> Result<usize, End> {
+        let invalid = || End::Failed(Failure::fatal(state::PROTOCOL, "invalid message length"));
+        let length = usize::try_from(length).ok().filter(|length| *length >= 4).ok_or_else(invalid)?;
+        let is_small = self.phase == Phase::Session && !matches!(kind, b'Q' | b'P' | b'B');
+        if is_small && length > SMALL_BYTES_MAX {
+            return Err(invalid());
+        }
         let max = self.message_bytes_max;
         if length > max {
             let text = format!("a message of {length} bytes is longer than this server takes ({max} bytes)");
             return Err(End::Failed(Failure::fatal(state::LIMIT, text)));
         }
-        // Whole first: what decodes a part of a message might wait for more than will come.
-        if self.input.len() < typed + length {
-            return Ok(None);
-        }
-        let invalid = |error: pgwire::error::PgWireError| End::Failed(protocol(&error.to_string()));
-        PgWireFrontendMessage::decode(&mut self.input, &self.context).map_err(invalid)
+        Ok(length - 4)
     }
 
     /// Gathers a message.
@@ -200,8 +288,8 @@ impl Connection {
         self.put(&ParameterStatus::new(name.to_owned(), value.to_owned()))
     }
 
-    pub(crate) fn put_key(&mut self, session: i32, secret: i32) -> Result<(), End> {
-        self.put(&BackendKeyData::new(session, SecretKey::I32(secret)))
+    pub(crate) fn put_key(&mut self, session: i32, secret: Bytes) -> Result<(), End> {
+        self.put(&BackendKeyData::new(session, SecretKey::Bytes(secret)))
     }
 
     /// One byte, outside of all messages: the answer to a wish for encryption.
@@ -266,10 +354,11 @@ pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slo
     let Some(login) = slot.log_in(config.startup_timeout, login).await else { return };
     let ended = match login {
         Ok(client) => {
-            connection.allow(config.message_bytes_max);
-            let (number, secret, live) = here.enter(client.login.role().to_string(), peer);
+            let holder = here.charges.holder(client.login.role());
+            connection.allow(config.message_bytes_max, holder.clone());
+            let (number, live) = here.enter(client.login.role().to_string(), peer, client.secret_bytes);
             let _left = Left { here: here.clone(), number };
-            Session::new(sql.clone(), here, client, live).run(&mut connection, number, secret).await
+            Session::new(sql.clone(), here, client, live, holder).run(&mut connection, number).await
         }
         Err(end) => end,
     };

@@ -15,6 +15,7 @@
 //! turn at the disk. Statements only read.
 
 mod catalog;
+mod charges;
 mod config;
 mod connection;
 mod counts;
@@ -24,12 +25,14 @@ mod extent;
 mod failure;
 mod filter;
 mod functions;
+mod guesses;
 mod information_schema;
 mod interval;
 mod kept_plans;
 mod known;
 mod login;
 mod memory;
+mod message;
 mod names;
 mod narrowing;
 mod numeric;

@@ -7,21 +7,33 @@ use std::rc::Rc;
 use access::Login;
 use bytes::Bytes;
 use frontdoor::Slot;
-use pgwire::messages::startup::{Authentication, NegotiateProtocolVersion, SecretKey, Startup};
-use pgwire::messages::{PgWireFrontendMessage, ProtocolVersion, SslNegotiationMetaMessage};
+use pgwire::messages::ProtocolVersion;
+use pgwire::messages::startup::{Authentication, NegotiateProtocolVersion};
 
 use crate::connection::{Connection, End};
 use crate::counts::add;
 use crate::failure::{Failure, state};
+use crate::message::{First, Frame};
 use crate::server::{Here, Sql};
 
 const MECHANISM: &str = "SCRAM-SHA-256";
+/// Length of the secret that cancel requests show, bytes: what protocol 3.0 has place for, and the recommendation of 3.2.
+const SECRET_BYTES: [usize; 2] = [4, 32];
 
 /// A client that was let in.
 pub(crate) struct Client {
     pub(crate) login: Login,
     /// What it said when it began: `user`, `database`, settings.
     pub(crate) parameters: BTreeMap<String, String>,
+    /// Length of the secret that its cancel requests show.
+    pub(crate) secret_bytes: usize,
+}
+
+/// A startup message.
+struct Startup {
+    major: u32,
+    minor: u32,
+    parameters: BTreeMap<String, String>,
 }
 
 /// Lets a client in.
@@ -38,13 +50,17 @@ pub(crate) async fn log_in(
     connection.started();
     let unsupported: Vec<String> =
         startup.parameters.keys().filter(|name| name.starts_with("_pq_.")).cloned().collect();
-    if startup.protocol_number_major != 3 {
-        let version = format!("{}.{}", startup.protocol_number_major, startup.protocol_number_minor);
-        let text = format!("unsupported frontend protocol {version}: server supports 3.0");
+    if startup.major != 3 {
+        let version = format!("{}.{}", startup.major, startup.minor);
+        let text = format!("unsupported frontend protocol {version}: server supports 3.0 to 3.2");
         return Err(End::Failed(Failure::fatal(state::UNSUPPORTED, text)));
     }
-    if startup.protocol_number_minor > 0 || !unsupported.is_empty() {
-        connection.put(&NegotiateProtocolVersion::new(ProtocolVersion::PROTOCOL3_0.into(), unsupported))?;
+    // There is no 3.1.
+    let has_long_secrets = startup.minor >= 2;
+    if !matches!(startup.minor, 0 | 2) || !unsupported.is_empty() {
+        let newest =
+            if has_long_secrets { ProtocolVersion::PROTOCOL3_2 } else { ProtocolVersion::PROTOCOL3_0 };
+        connection.put(&NegotiateProtocolVersion::new(newest.into(), unsupported))?;
     }
     let Some(user) = startup.parameters.get("user").filter(|user| !user.is_empty()).cloned() else {
         return Err(End::Failed(Failure::fatal("28000", "no user name was given")));
@@ -60,39 +76,53 @@ pub(crate) async fn log_in(
         return Err(End::Failed(Failure::fatal(state::CONNECTIONS, text)));
     }
     connection.put(&Authentication::Ok)?;
-    Ok(Client { login, parameters: startup.parameters })
+    Ok(Client {
+        login,
+        parameters: startup.parameters,
+        secret_bytes: SECRET_BYTES[usize::from(has_long_secrets)],
+    })
 }
 
-/// The client's startup message, after what may come before.
+/// Waits for the startup message. Each kind of encryption may be requested once ahead of it, so a login takes five messages of
+/// [`crate::SqlConfig::startup_bytes_max`] at most.
 async fn start(sql: &Sql, connection: &mut Connection) -> Result<Startup, End> {
+    let (mut wanted_tls, mut wanted_gss) = (false, false);
     loop {
-        match connection.next().await? {
-            PgWireFrontendMessage::SslNegotiation(SslNegotiationMetaMessage::None) => connection.plain(),
-            PgWireFrontendMessage::SslNegotiation(wish) => {
+        let Frame { body, .. } = connection.next().await?;
+        match body.first().map_err(fatal)? {
+            First::WantsTls if !std::mem::replace(&mut wanted_tls, true) => {
                 let tls = sql.config().tls.as_ref().filter(|_| !connection.is_encrypted());
-                let tls = tls.filter(|_| matches!(wish, SslNegotiationMetaMessage::PostgresSsl(_)));
                 connection.put_byte(if tls.is_some() { b'S' } else { b'N' });
                 connection.flush().await?;
                 if let Some(tls) = tls {
                     connection.encrypt(tls).await?;
                 }
             }
-            PgWireFrontendMessage::CancelRequest(request) => {
-                if let SecretKey::I32(secret) = request.secret_key {
-                    sql.cancel(request.pid, secret).await;
+            First::WantsGss if !std::mem::replace(&mut wanted_gss, true) => {
+                connection.put_byte(b'N');
+                connection.flush().await?;
+            }
+            First::WantsTls | First::WantsGss => {
+                let text = "unexpected message while logging in: expected a startup message, got a second request \
+                            for encryption";
+                return Err(End::Failed(Failure::fatal(state::PROTOCOL, text)));
+            }
+            First::Cancel { session, secret } => {
+                if !sql.cancel(session, secret).await {
+                    // Guesses take their connections as long as wrong passwords do.
+                    lanes::time::sleep(sql.config().auth_failure_delay).await;
                 }
                 return Err(End::Gone);
             }
-            PgWireFrontendMessage::Startup(startup) => {
+            First::Startup { major, minor, parameters } => {
                 if connection.is_encrypted() || sql.config().takes_plaintext() {
-                    return Ok(startup);
+                    return Ok(Startup { major, minor, parameters });
                 }
                 let text = "this server takes encrypted connections only";
                 let failure =
                     Failure::fatal("28000", text).with_hint("Connect with sslmode=require or stricter.");
                 return Err(End::Failed(failure));
             }
-            _ => return Err(unexpected()),
         }
     }
 }
@@ -105,25 +135,18 @@ async fn authenticate(
 ) -> Result<Login, End> {
     connection.put(&Authentication::SASL(vec![MECHANISM.to_owned()]))?;
     connection.flush().await?;
-    let PgWireFrontendMessage::PasswordMessageFamily(first) = connection.next().await? else {
-        return Err(unexpected());
-    };
-    let first = first.into_sasl_initial_response().map_err(|_| unexpected())?;
-    if first.auth_method != MECHANISM {
+    let (mechanism, data) = connection.next().await?.body.sasl_begin().map_err(fatal)?;
+    if mechanism != MECHANISM {
         let text = format!("the SASL mechanism here is {MECHANISM}");
         return Err(End::Failed(Failure::fatal(state::PROTOCOL, text)));
     }
-    let data = first.data.unwrap_or_default();
     let begun = here.access.begin_scram(user, &data);
     let (exchange, answer) =
         begun.map_err(|error| End::Failed(Failure::fatal(state::PROTOCOL, error.to_string())))?;
     connection.put(&Authentication::SASLContinue(Bytes::from(answer)))?;
     connection.flush().await?;
-    let PgWireFrontendMessage::PasswordMessageFamily(last) = connection.next().await? else {
-        return Err(unexpected());
-    };
-    let last = last.into_sasl_response().map_err(|_| unexpected())?;
-    match here.access.end_scram(exchange, &last.data) {
+    let last = connection.next().await?.body.sasl_data();
+    match here.access.end_scram(exchange, &last) {
         Ok((login, answer)) => {
             connection.put(&Authentication::SASLFinal(Bytes::from(answer)))?;
             Ok(login)
@@ -136,6 +159,7 @@ async fn authenticate(
     }
 }
 
-fn unexpected() -> End {
-    End::Failed(Failure::fatal(state::PROTOCOL, "unexpected message while logging in"))
+/// Before login everything that fails ends the connection.
+fn fatal(failure: Failure) -> End {
+    End::Failed(Failure { is_fatal: true, ..failure })
 }

@@ -9,6 +9,7 @@ use pgwire::messages::extendedquery::PortalSuspended;
 use pgwire::messages::response::{CommandComplete, EmptyQueryResponse};
 use workload::{Level, Ticket};
 
+use crate::charges::Charge;
 use crate::connection::{Connection, End};
 use crate::counts::add;
 use crate::failure::{Failure, state};
@@ -36,6 +37,8 @@ pub(crate) struct Portal {
     /// Rows of a statement about roles and levels, made to be described.
     listed: Option<engine::Rows>,
     rows: u64,
+    /// The memory of its values.
+    _charge: Option<Charge>,
 }
 
 /// A query whose client has asked for some rows and not for more yet. It keeps its slot, its memory and its limits.
@@ -237,6 +240,7 @@ impl Portal {
         prepared: Rc<Prepared>,
         values: Option<datafusion::common::ParamValues>,
         formats: Vec<i16>,
+        charge: Option<Charge>,
     ) -> Portal {
         Portal {
             prepared,
@@ -247,6 +251,7 @@ impl Portal {
             is_done: false,
             listed: None,
             rows: 0,
+            _charge: charge,
         }
     }
 

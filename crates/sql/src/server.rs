@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use access::{Access, Cancelled};
+use bytes::Bytes;
 use engine::{Engine, HeldMemory, Measure, Metric, Progress, RunningStatement, StatementState};
 use frontdoor::Connections;
 use lanes::net::{TcpListener, TcpStream};
@@ -21,9 +22,11 @@ use rustc_hash::FxHashMap;
 use workload::Admission;
 
 use crate::catalog::Tables;
+use crate::charges::Charges;
 use crate::config::SqlConfig;
 use crate::connection;
 use crate::counts::{Counts, Plans};
+use crate::guesses::Guesses;
 use crate::plan::{Planner, Planning};
 use crate::run::Run;
 use crate::spill::SpillSpace;
@@ -118,6 +121,8 @@ pub(crate) struct Here {
     pub(crate) access: Rc<Access>,
     pub(crate) admission: Rc<Admission>,
     pub(crate) counts: Rc<Counts>,
+    /// Memory that sessions hold between statements.
+    pub(crate) charges: Rc<Charges>,
     sessions: RefCell<FxHashMap<i32, Rc<Live>>>,
     next_session: Cell<i32>,
     accepting: RefCell<Option<Task<()>>>,
@@ -136,7 +141,9 @@ pub(crate) enum Cancel {
 
 /// A session, as cancel requests and a stop see it.
 pub(crate) struct Live {
-    secret: i32,
+    /// What cancel requests show.
+    pub(crate) secret: Bytes,
+    guesses: Guesses,
     role: String,
     /// Where its client is.
     peer: String,
@@ -213,11 +220,13 @@ impl Sql {
 
     /// Gives the door this core, on its fast lane. To be done on every core before [`Sql::open`].
     pub fn join(&self, engine: Rc<dyn Engine>, access: Rc<Access>) {
+        let SqlConfig { session_bytes_max, sessions_bytes_max, .. } = self.shared.config;
         let here = Here {
             engine,
             access,
             admission: Admission::new(lanes::current_core()),
             counts: Rc::default(),
+            charges: Charges::new(session_bytes_max, sessions_bytes_max, lanes::cores() as u64),
             sessions: RefCell::default(),
             next_session: Cell::new(0),
             accepting: RefCell::default(),
@@ -236,7 +245,8 @@ impl Sql {
         };
         let (counted, planned) = (counts.clone(), plans.clone());
         registry.add_measures(move || counted.measures(planned()));
-        registry.add_rows(HeldMemory::table(core, move || counts.held(plans())));
+        let charges = here.charges.clone();
+        registry.add_rows(HeldMemory::table(core, move || counts.held(plans(), charges.bytes())));
         let connections = self.shared.connections.clone();
         // Counted for all cores, on the first.
         let closed = move || if core == 0 { connections.closed() } else { 0 };
@@ -299,17 +309,21 @@ impl Sql {
         frontdoor::accept(listener, take, failed).await;
     }
 
-    /// Ends the running statement of the session that a client's cancel request names, if it knows its secret.
-    pub(crate) async fn cancel(&self, session: i32, secret: i32) {
-        let Ok(number) = usize::try_from(session) else { return };
+    /// Ends the running statement of the session that a client's cancel request names, if it shows that session's secret.
+    /// Returns false if it does not, or if there is no such session.
+    pub(crate) async fn cancel(&self, session: i32, secret: Bytes) -> bool {
+        let Ok(number) = usize::try_from(session) else { return false };
         let sql = self.clone();
         let ring = move || async move {
-            let Some(here) = sql.here() else { return };
-            if let Some(live) = here.sessions.borrow().get(&session).filter(|live| live.secret == secret) {
+            let live = sql.here().and_then(|here| here.sessions.borrow().get(&session).cloned());
+            let Some(live) = live else { return false };
+            let may = live.guesses.admit(&live.secret, &secret, lanes::time::now());
+            if may {
                 live.cancel(Cancel::Running);
             }
+            may
         };
-        lanes::call(number % lanes::cores(), ring).await;
+        lanes::call(number % lanes::cores(), ring).await
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -368,8 +382,8 @@ impl Here {
         Tables { schema: self.engine.schema(), virtuals }
     }
 
-    /// Makes a session known to cancel requests: its number, which says its core too, and its secret.
-    pub(crate) fn enter(&self, role: String, peer: String) -> (i32, i32, Rc<Live>) {
+    /// Makes a session known to cancel requests: its number, which includes its core, and its secret of `secret_bytes`.
+    pub(crate) fn enter(&self, role: String, peer: String, secret_bytes: usize) -> (i32, Rc<Live>) {
         let (cores, core) = (lanes::cores() as i32, lanes::current_core() as i32);
         let mut sessions = self.sessions.borrow_mut();
         let number = loop {
@@ -380,9 +394,11 @@ impl Here {
                 break number;
             }
         };
-        let secret = lanes::random::u64() as i32;
+        let mut secret = vec![0; secret_bytes];
+        lanes::random::fill(&mut secret);
         let live = Rc::new(Live {
-            secret,
+            secret: secret.into(),
+            guesses: Guesses::default(),
             role,
             peer,
             queries: RefCell::default(),
@@ -391,7 +407,7 @@ impl Here {
             bell: Notify::new(),
         });
         sessions.insert(number, live.clone());
-        (number, secret, live)
+        (number, live)
     }
 
     /// Ends the queries of the session that has that number, if that role runs them.

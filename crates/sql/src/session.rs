@@ -4,32 +4,38 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use access::Login;
 use lanes::Group;
 use pgwire::api::Type;
-use pgwire::messages::PgWireFrontendMessage;
 use pgwire::messages::data::ParameterDescription;
-use pgwire::messages::extendedquery::{
-    Bind, BindComplete, CloseComplete, Describe, Execute, Parse, ParseComplete,
-};
+use pgwire::messages::extendedquery::{BindComplete, CloseComplete, Describe, Execute, ParseComplete};
 use pgwire::messages::response::{EmptyQueryResponse, ReadyForQuery, TransactionStatus};
 use workload::Effective;
 
+use crate::charges::{Charge, Holder};
 use crate::connection::{Connection, End};
 use crate::failure::{Failure, state};
 use crate::login::Client;
+use crate::message::{Frame, LARGE_BYTES};
 use crate::output::Shape;
 use crate::parameters;
 use crate::plan::Planned;
 use crate::portal::{Portal, no_portal};
 use crate::server::{Cancel, Here, Live, Sql};
 use crate::settings::Settings;
-use crate::statement::{Own, Statement, classify};
+use crate::statement::{Own, Read, Statement, read};
 use crate::table::ScanOptions;
 use crate::tasks::Kept;
-use crate::text;
 use crate::work::LOOK_EVERY;
+
+/// Memory of a portal, apart from its values, bytes.
+const PORTAL_BYTES: u64 = 1 << 10;
+/// Longest name of a prepared statement or a portal, bytes. Drivers use some tens.
+const NAME_BYTES_MAX: usize = 1 << 10;
+/// Work units of a statement of a Query message on the fast lane.
+const UNITS_PER_STATEMENT: u32 = 50;
 
 /// A statement made ready by Parse.
 pub(crate) struct Prepared {
@@ -37,6 +43,8 @@ pub(crate) struct Prepared {
     pub(crate) kind: Option<Statement>,
     pub(crate) planned: Option<Kept<Arc<Planned>>>,
     types: Vec<Type>,
+    /// The memory of its text and plan.
+    charges: Vec<Charge>,
 }
 
 /// See the head of this file.
@@ -51,6 +59,8 @@ pub(crate) struct Session {
     pub(crate) portals: HashMap<String, Portal>,
     /// An extended query failed: what follows is passed over until Sync.
     skips: bool,
+    /// Whom the memory between its statements is charged to.
+    holder: Rc<Holder>,
 }
 
 /// What goes wrong with a statement: an answer to the client, or the end.
@@ -78,7 +88,13 @@ impl From<engine::Error> for Wrong {
 }
 
 impl Session {
-    pub(crate) fn new(sql: Sql, here: Rc<Here>, client: Client, live: Rc<Live>) -> Session {
+    pub(crate) fn new(
+        sql: Sql,
+        here: Rc<Here>,
+        client: Client,
+        live: Rc<Live>,
+        holder: Rc<Holder>,
+    ) -> Session {
         let mut settings = Settings::default();
         let database = client.parameters.get("database");
         for (name, value) in &client.parameters {
@@ -101,30 +117,31 @@ impl Session {
             prepared: HashMap::new(),
             portals: HashMap::new(),
             skips: false,
+            holder,
         }
     }
 
     /// Serves the client until one side ends it: why.
-    pub(crate) async fn run(mut self, connection: &mut Connection, number: i32, secret: i32) -> End {
-        match self.serve(connection, number, secret).await {
+    pub(crate) async fn run(mut self, connection: &mut Connection, number: i32) -> End {
+        match self.serve(connection, number).await {
             Ok(()) => End::Gone,
             Err(end) => end,
         }
     }
 
-    async fn serve(&mut self, connection: &mut Connection, number: i32, secret: i32) -> Result<(), End> {
+    async fn serve(&mut self, connection: &mut Connection, number: i32) -> Result<(), End> {
         for (name, value) in self.settings.reported() {
             connection.put_parameter(name, value)?;
         }
         connection.put_parameter("session_authorization", self.login.role())?;
         connection.put_parameter("is_superuser", "off")?;
-        connection.put_key(number, secret)?;
+        connection.put_key(number, self.live.secret.clone())?;
         self.ready(connection).await?;
-        // Whatever level it is in when it asks for something, it has left that of those who log in.
+        // Leaves the `driver` level, also if the level that the client wants is refused: the client has authenticated.
         let _ = self.enter_level().await;
         loop {
             let message = self.wait(connection).await?;
-            if matches!(message, PgWireFrontendMessage::Terminate(_)) {
+            if message.kind == b'X' {
                 return Ok(());
             }
             // A request that came after what it was for.
@@ -144,26 +161,34 @@ impl Session {
             if connection.is_full() {
                 connection.flush().await?;
             }
+            // A client that always has another message ready would otherwise keep the core.
+            if lanes::spend(0) || lanes::should_yield() {
+                lanes::yield_now().await;
+            }
         }
     }
 
-    /// The next message; a server that stops lets nobody begin anything. Meanwhile suspended queries are looked after.
-    async fn wait(&mut self, connection: &mut Connection) -> Result<PgWireFrontendMessage, End> {
-        let idle_timeout = self.sql.config().idle_timeout;
-        let mut idle = std::pin::pin!(lanes::time::sleep(idle_timeout.unwrap_or_default()));
+    /// Waits for the next message; a server that stops lets no client begin anything. Meanwhile suspended queries are looked after,
+    /// and a client that sends none within the session's limits is ended.
+    async fn wait(&mut self, connection: &mut Connection) -> Result<Frame, End> {
+        let began = lanes::time::now();
+        let of_server = self.sql.config().idle_timeout;
         loop {
             if self.live.killed.get() || self.sql.is_stopping() {
                 let text = "terminating connection: the server is stopping";
                 return Err(End::Failed(Failure::fatal(state::SHUTDOWN, text)));
             }
             let any = self.look_after_suspended().await?;
+            let in_transaction = self.transaction != TransactionStatus::Idle;
+            let limit = self.settings.idle_limit(in_transaction, of_server);
+            let left = limit.as_ref().map(|(limit, _)| limit.saturating_sub(began.elapsed()));
             tokio::select! { biased;
                 () = self.live.bell.notified() => {}
                 message = connection.next() => return message,
                 () = lanes::time::sleep(LOOK_EVERY), if any => {}
-                () = &mut idle, if idle_timeout.is_some() => {
-                    let text = "terminating connection due to idle-session timeout";
-                    return Err(End::Failed(Failure::fatal(state::IDLE, text)));
+                () = lanes::time::sleep(left.unwrap_or(Duration::MAX)), if left.is_some() => {
+                    let Some((_, failure)) = limit else { continue };
+                    return Err(End::Failed(failure));
                 }
             }
         }
@@ -184,16 +209,11 @@ impl Session {
         }
     }
 
-    async fn handle(
-        &mut self,
-        connection: &mut Connection,
-        message: PgWireFrontendMessage,
-    ) -> Result<(), Wrong> {
-        use PgWireFrontendMessage as Message;
-        match message {
-            Message::Query(query) => {
+    async fn handle(&mut self, connection: &mut Connection, message: Frame) -> Result<(), Wrong> {
+        match message.kind {
+            b'Q' => {
                 self.skips = false;
-                match self.simple(connection, &query.query).await {
+                match self.simple(connection, message).await {
                     Err(Wrong::Statement(failure)) => {
                         connection.put_failure(&failure)?;
                         self.fail();
@@ -202,16 +222,18 @@ impl Session {
                 }
                 Ok(self.ready(connection).await?)
             }
-            Message::Sync(_) => {
+            b'S' => {
+                message.body.nothing()?;
                 self.skips = false;
                 Ok(self.ready(connection).await?)
             }
             _ if self.skips => Ok(()),
-            Message::Parse(parse) => self.parse(connection, parse).await,
-            Message::Bind(bind) => self.bind(connection, &bind),
-            Message::Describe(describe) => self.describe(connection, &describe).await,
-            Message::Execute(execute) => self.execute(connection, &execute).await,
-            Message::Close(close) => {
+            b'P' => self.parse(connection, message).await,
+            b'B' => self.bind(connection, message).await,
+            b'D' => self.describe(connection, &message.body.named()?).await,
+            b'E' => self.execute(connection, &message.body.execute()?).await,
+            b'C' => {
+                let close = message.body.named()?;
                 let name = close.name.unwrap_or_default();
                 match close.target_type {
                     b'S' => drop(self.prepared.remove(&name)),
@@ -219,66 +241,127 @@ impl Session {
                 }
                 Ok(connection.put(&CloseComplete::new())?)
             }
-            Message::Flush(_) => Ok(connection.flush().await?),
+            b'H' => {
+                message.body.nothing()?;
+                Ok(connection.flush().await?)
+            }
             _ => Err(Failure::fatal(state::PROTOCOL, "unexpected message").into()),
         }
     }
 
+    /// Does `f` here, or on a heavy lane in the session's level if it is about a large message.
+    async fn apart<T: Send + 'static>(
+        &self,
+        connection: &Connection,
+        is_large: bool,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Wrong> {
+        if !is_large {
+            return Ok(f());
+        }
+        let work = self.begin_work().await?;
+        work.on_heavy_lane(self, connection, async move { f() }).await
+    }
+
     /// A Query message: statements one after the other, until one fails.
-    async fn simple(&mut self, connection: &mut Connection, text: &str) -> Result<(), Wrong> {
-        let statements = text::split(text);
+    async fn simple(&mut self, connection: &mut Connection, message: Frame) -> Result<(), Wrong> {
+        let Frame { body, charge, .. } = message;
+        let guardrails = self.guardrails();
+        let reading = move || read(&body.query()?, &guardrails);
+        let statements = self.apart(connection, charge.is_some(), reading).await??;
         if statements.is_empty() {
             connection.put(&EmptyQueryResponse::new())?;
         }
-        for text in statements {
-            let prepared = Rc::new(self.prepare(connection, text.to_owned(), &[]).await?);
+        for statement in statements {
+            let prepared = Rc::new(self.prepare(connection, statement, &[]).await?);
             if !prepared.types.is_empty() {
                 let text = format!("there is no parameter ${}", prepared.types.len());
                 return Err(Failure::new(state::SYNTAX, text).into());
             }
-            let mut portal = Portal::of(prepared, None, Vec::new());
+            let mut portal = Portal::of(prepared, None, Vec::new(), None);
             self.describe_portal(connection, &mut portal, false).await?;
             self.execute_portal(connection, &mut portal, u64::MAX).await?;
+            if connection.is_full() {
+                connection.flush().await?;
+            }
+            if lanes::spend(UNITS_PER_STATEMENT) || lanes::should_yield() {
+                lanes::yield_now().await;
+            }
         }
         Ok(())
     }
 
-    async fn parse(&mut self, connection: &mut Connection, parse: Parse) -> Result<(), Wrong> {
-        let name = parse.name.unwrap_or_default();
+    async fn parse(&mut self, connection: &mut Connection, message: Frame) -> Result<(), Wrong> {
+        let Frame { body, charge, .. } = message;
+        let guardrails = self.guardrails();
+        let reading = move || {
+            let parse = body.parse()?;
+            let statements = read(&parse.query, &guardrails)?;
+            Ok::<_, Failure>((parse.name.unwrap_or_default(), parse.type_oids, statements))
+        };
+        let (name, types, mut statements) = self.apart(connection, charge.is_some(), reading).await??;
+        drop(charge); // its text is charged below
         let max = self.sql.config().prepared_max;
         if self.prepared.len() >= max && !self.prepared.contains_key(&name) {
             let text = format!("this session has {max} prepared statements, which is the limit");
             return Err(Failure::new(state::LIMIT, text).into());
         }
-        let mut statements = text::split(&parse.query);
-        let text = statements.pop().unwrap_or_default().to_owned();
+        self.check_name(&name)?;
+        let statement = statements.pop().unwrap_or_default();
         if !statements.is_empty() {
             let text = "cannot insert multiple commands into a prepared statement";
             return Err(Failure::new(state::SYNTAX, text).into());
         }
-        let prepared = self.prepare(connection, text, &parse.type_oids).await?;
+        // The unnamed statement is replaced, so its memory is free for the next.
+        if name.is_empty() {
+            self.prepared.remove(&name);
+        }
+        let prepared = self.prepare(connection, statement, &types).await?;
         self.prepared.insert(name, Rc::new(prepared));
         Ok(connection.put(&ParseComplete::new())?)
     }
 
-    /// Makes a text ready: what kind of statement it is, and its plan.
+    /// Names are kept as they are, so they are short.
+    fn check_name(&self, name: &str) -> Result<(), Failure> {
+        if name.len() <= NAME_BYTES_MAX {
+            return Ok(());
+        }
+        let text = format!("expected a name of at most {NAME_BYTES_MAX} bytes, got {}", name.len());
+        Err(Failure::new(state::LIMIT, text))
+    }
+
+    pub(crate) fn guardrails(&self) -> Arc<engine::Guardrails> {
+        self.here.engine.registry().guardrails().clone()
+    }
+
+    /// Prepares a statement: plans it, if it is a query.
     async fn prepare(
         &mut self,
         connection: &mut Connection,
-        text: String,
+        statement: Read,
         said: &[u32],
     ) -> Result<Prepared, Wrong> {
-        let mut prepared = Prepared { text, kind: None, planned: None, types: Vec::new() };
+        let Read { text, kind, asks_settings } = statement;
+        let mut prepared =
+            Prepared { text, kind: None, planned: None, types: Vec::new(), charges: Vec::new() };
         if prepared.text.is_empty() {
             return Ok(prepared);
         }
-        let kind = classify(&prepared.text)?;
+        let kind = kind?;
         self.may_run(&kind)?;
+        prepared.charges.push(self.holder.take(prepared.text.len() as u64)?);
         if kind == Statement::Query {
-            let planned = self.plan(connection, &prepared.text).await?;
+            let planned = self.plan(connection, &prepared.text, asks_settings).await?;
+            prepared.charges.push(self.holder.take(planned.get().bytes)?);
             let said = if said.is_empty() { planned.get().told } else { said };
             prepared.types = parameters::types(&planned.get().parameters, said);
             prepared.planned = Some(planned);
+        }
+        if kind == Statement::Access && prepared.text.len() > LARGE_BYTES {
+            let (max, got) = (LARGE_BYTES, prepared.text.len());
+            let text =
+                format!("expected a statement about roles or levels of at most {max} bytes, got {got}");
+            return Err(Failure::new(state::LIMIT, text).into());
         }
         prepared.kind = Some(kind);
         Ok(prepared)
@@ -294,21 +377,31 @@ impl Session {
         Ok(())
     }
 
-    fn bind(&mut self, connection: &mut Connection, bind: &Bind) -> Result<(), Wrong> {
+    async fn bind(&mut self, connection: &mut Connection, message: Frame) -> Result<(), Wrong> {
+        let Frame { body, charge, .. } = message;
+        let (is_large, bytes) = (charge.is_some(), body.len() as u64);
+        let bind = self.apart(connection, is_large, move || body.bind()).await??;
         let name = bind.portal_name.clone().unwrap_or_default();
+        self.check_name(&name)?;
         let prepared = self.find_prepared(bind.statement_name.as_deref())?;
         prepared.kind.iter().try_for_each(|kind| self.may_run(kind))?;
         if self.portals.len() >= self.sql.config().prepared_max && !self.portals.contains_key(&name) {
             return Err(Failure::new(state::LIMIT, "this session has too many portals").into());
         }
-        let inferred = prepared.planned.as_ref().map_or(&[][..], |planned| &planned.get().parameters);
-        let values = parameters::values(bind, inferred, &prepared.types)?;
-        let formats = bind.result_column_format_codes.clone();
+        let planned = prepared.planned.as_ref().map(|planned| planned.get().clone());
+        let (formats, types) = (bind.result_column_format_codes.clone(), prepared.types.clone());
+        let reading = move || {
+            let inferred = planned.as_ref().map_or(&[][..], |planned| &planned.parameters);
+            parameters::values(&bind, inferred, &types)
+        };
+        let values = self.apart(connection, is_large, reading).await??;
         if let Some(planned) = &prepared.planned {
             Shape::new(planned.get().schema(), &formats)?;
         }
+        drop(charge);
         self.close_portal(&name);
-        self.portals.insert(name, Portal::of(prepared, values, formats));
+        let charge = self.holder.take(bytes + PORTAL_BYTES)?;
+        self.portals.insert(name, Portal::of(prepared, values, formats, Some(charge)));
         Ok(connection.put(&BindComplete::new())?)
     }
 
@@ -323,7 +416,7 @@ impl Session {
         if describe.target_type == b'S' {
             let prepared = self.find_prepared(describe.name.as_deref())?;
             connection.put(&ParameterDescription::new(prepared.types.iter().map(Type::oid).collect()))?;
-            let mut portal = Portal::of(prepared, None, Vec::new());
+            let mut portal = Portal::of(prepared, None, Vec::new(), None);
             return self.describe_portal(connection, &mut portal, true).await;
         }
         let name = describe.name.clone().unwrap_or_default();
@@ -360,23 +453,22 @@ impl Session {
         ScanOptions { bypass_cache: self.settings.bypass_cache() }
     }
 
-    /// All settings, if a statement may ask for them.
-    pub(crate) fn settings_asked_for(&self, text: &str) -> BTreeMap<String, String> {
-        match text.to_ascii_lowercase().contains("current_setting") {
-            true => {
-                self.settings.all().map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect()
-            }
-            false => BTreeMap::new(),
-        }
+    /// All settings, by their names in lower case.
+    pub(crate) fn all_set(&self) -> BTreeMap<String, String> {
+        self.settings.all().map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect()
     }
 
-    /// The level's group, which the session's task moves to if it is in another.
+    /// The level's group, which the session's task moves to if it is in another. A session that may not use the level that it
+    /// wants goes to that of its role, where the refusal is paid for.
     pub(crate) async fn enter_level(&self) -> Result<(Rc<Effective>, Group), Failure> {
-        let effective = self.effective()?;
-        let group = effective.group();
+        let effective = self.effective();
+        let group = match &effective {
+            Ok(effective) => effective.group(),
+            Err(_) => self.here.access.effective(&self.login).group(),
+        };
         if group != lanes::current_group() {
             lanes::switch_group(group).await;
         }
-        Ok((effective, group))
+        Ok((effective?, group))
     }
 }

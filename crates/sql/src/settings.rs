@@ -1,5 +1,6 @@
 //! A session's settings: what `SET`, `SHOW` and `RESET` are about. Most exist because clients set them when they connect; those with an
-//! effect here are `service_level`, `bypass_cache`, `statement_timeout`, `search_path` and `TimeZone`.
+//! effect here are `service_level`, `bypass_cache`, `statement_timeout`, `idle_session_timeout`,
+//! `idle_in_transaction_session_timeout`, `search_path` and `TimeZone`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -136,9 +137,28 @@ impl Settings {
         self.get("bypass_cache") == "on"
     }
 
-    pub(crate) fn statement_timeout(&self) -> Option<Duration> {
-        let ms: u64 = self.get("statement_timeout").parse().unwrap_or(0);
+    /// A time limit, if it is set.
+    fn time(&self, name: &str) -> Option<Duration> {
+        let ms: u64 = self.get(name).parse().unwrap_or(0);
         (ms > 0).then(|| Duration::from_millis(ms))
+    }
+
+    pub(crate) fn statement_timeout(&self) -> Option<Duration> {
+        self.time("statement_timeout")
+    }
+
+    /// How long the session may send nothing, in or outside of a transaction, and the failure that it ends with afterwards.
+    pub(crate) fn idle_limit(
+        &self,
+        in_transaction: bool,
+        of_server: Option<Duration>,
+    ) -> Option<(Duration, Failure)> {
+        let (name, code, what) = match in_transaction {
+            true => ("idle_in_transaction_session_timeout", "25P03", "idle-in-transaction"),
+            false => ("idle_session_timeout", "57P05", "idle-session"),
+        };
+        let failure = Failure::fatal(code, format!("terminating connection due to {what} timeout"));
+        self.time(name).or(of_server).map(|limit| (limit, failure))
     }
 
     /// Where names without a keyspace are looked for: the first of the path.

@@ -1,8 +1,11 @@
 //! What a statement is, by its first words: a query for DataFusion, one of the session's own, one about roles and levels (which the same
 //! code runs as over CQL), or one that would change something, which is refused.
 
+use engine::{Guardrail, Guardrails};
+
+use crate::extent::extent;
 use crate::failure::{Failure, state};
-use crate::text::{Word, words};
+use crate::text::{Word, split, words};
 
 /// Words looked at.
 const WORDS_MAX: usize = 64;
@@ -55,6 +58,39 @@ impl Own {
             Own::Nothing(tag) => tag,
         }
     }
+}
+
+/// A statement as it was read from a client's message.
+pub(crate) struct Read {
+    pub(crate) text: String,
+    pub(crate) kind: Result<Statement, Failure>,
+    /// Whether it names `current_setting`.
+    pub(crate) asks_settings: bool,
+}
+
+impl Default for Read {
+    /// The empty statement.
+    fn default() -> Read {
+        Read { text: String::new(), kind: Ok(Statement::Query), asks_settings: false }
+    }
+}
+
+/// Reads the statements of a text.
+///
+/// # Errors
+/// It is longer than the guardrail `statement_bytes` allows.
+pub(crate) fn read(text: &str, guardrails: &Guardrails) -> Result<Vec<Read>, Failure> {
+    let checked = guardrails.check(Guardrail::StatementBytes, text.len() as u64);
+    checked.map_err(|error| Failure::new(state::LIMIT, error.to_string()))?;
+    let one = |text: &str| {
+        let extent = extent(text);
+        let kind = match extent.excess() {
+            Some(excess) => Err(Failure::new(state::COMPLEX, excess)),
+            None => classify(text),
+        };
+        Read { text: text.to_owned(), kind, asks_settings: extent.asks_settings }
+    };
+    Ok(split(text).into_iter().map(one).collect())
 }
 
 /// Tells what a statement is.

@@ -2,6 +2,7 @@
 //! waits for what comes first: the work, a cancel request, the end of the time it has, or of the client.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use engine::{Action, Outcome, StatementState, Target};
 use lanes::Group;
 use workload::{Action as Consequence, Effective, InFlight, Kind, Level, Refused, Ticket, Watch};
 
+use crate::config::SqlConfig;
 use crate::connection::{Connection, End};
 use crate::failure::{Failure, state};
 use crate::output::Shape;
@@ -21,8 +23,6 @@ use crate::server::{Cancel, Live, Query};
 use crate::session::{Session, Wrong};
 use crate::tasks::{self, Kept, Panicked};
 
-/// Longest wait for a slot, and for a client to ask for more rows, where neither level nor session set a time limit.
-const PATIENCE: Duration = Duration::from_secs(3600);
 /// How often it is looked at whether a statement has gone beyond its level's `query_limit`, and whether its level was altered.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -55,6 +55,9 @@ struct Rules {
     /// The level that the session had chosen when the statement began, and its own limit then.
     chosen: Option<String>,
     own_limit: Option<Duration>,
+    /// The server's limits: where neither session nor level sets one, and the one that holds for all.
+    default_limit: Duration,
+    limit_max: Duration,
     /// The level's `query_limit`, unless the statement went beyond it already.
     watch: Option<Watch>,
 }
@@ -64,20 +67,23 @@ impl Rules {
         let chosen = session.settings.service_level().map(str::to_owned);
         let own_limit = session.settings.statement_timeout();
         let watch = watch_of(&effective);
-        Rules { effective, version, chosen, own_limit, watch }
+        let SqlConfig { statement_time_default: default_limit, statement_time_max: limit_max, .. } =
+            *session.sql.config();
+        Rules { effective, version, chosen, own_limit, default_limit, limit_max, watch }
     }
 
-    /// How long the statement may take.
-    fn limit(&self) -> Option<Duration> {
-        self.own_limit.into_iter().chain(self.effective.spec.timeout).min()
+    /// How long the statement may take. The session's limit cannot exceed that of its level.
+    fn limit(&self) -> Duration {
+        let limit = self.own_limit.into_iter().chain(self.effective.spec.timeout).min();
+        limit.unwrap_or(self.default_limit).min(self.limit_max)
     }
 
     /// Why a statement that took too long was ended.
     fn late(&self) -> String {
         let limit = self.limit();
-        let ms = limit.unwrap_or(PATIENCE).as_millis();
+        let ms = limit.as_millis();
         match (&self.effective.timeout_from, self.effective.spec.timeout) {
-            (Some(level), timeout) if timeout == limit => {
+            (Some(level), Some(timeout)) if timeout == limit => {
                 format!("canceling statement due to the timeout of service level '{level}' ({ms} ms)")
             }
             _ => format!("canceling statement due to statement timeout ({ms} ms)"),
@@ -118,6 +124,7 @@ impl Session {
         &self,
         connection: &mut Connection,
         text: &str,
+        asks_settings: bool,
     ) -> Result<Kept<Arc<Planned>>, Wrong> {
         let work = self.begin_work().await?;
         let options = PlanOptions {
@@ -125,10 +132,10 @@ impl Session {
             user: self.login.role().to_string(),
             time_zone: self.settings.time_zone(),
             scan: self.scan_options(),
-            settings: self.settings_asked_for(text),
+            settings: if asks_settings { self.all_set() } else { BTreeMap::new() },
         };
         let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
-        let guardrails = self.here.engine.registry().guardrails().clone();
+        let guardrails = self.guardrails();
         let planning = async move { sql.planner().plan(&sql, &text, tables, &options, &guardrails).await };
         let planned = work.on_heavy_lane(self, connection, planning).await??;
         let planned = Kept::new(planned, self.sql.handles(), work.group.get());
@@ -213,7 +220,7 @@ impl Work {
         if self.slot.is_some() {
             return Ok(());
         }
-        let patience = self.rules.borrow().limit().unwrap_or(PATIENCE);
+        let patience = self.rules.borrow().limit();
         let admitting = Box::pin(async move { workload::admit(&effective, patience).await });
         let admitted = self.attend(session, connection, admitting).await?;
         let slot = admitted.map_err(|refused| Failure::new(state::OVERLOADED, refused.0))?;
@@ -263,7 +270,7 @@ impl Work {
     }
 
     /// Has work done on the statement's core, and waits for it.
-    async fn on_heavy_lane<F>(
+    pub(crate) async fn on_heavy_lane<F>(
         &self,
         session: &Session,
         connection: &Connection,
@@ -293,17 +300,15 @@ impl Work {
                 done = &mut work => return Ok(done),
                 () = session.live.bell.notified() => {}
                 () = connection.gone() => return Err(End::Gone.into()),
-                () = wait(left) => {}
+                () = lanes::time::sleep(left) => {}
                 () = lanes::time::sleep(LOOK_EVERY) => {}
             }
         }
     }
 
-    /// The time it still has. Nobody keeps a slot for ever without asking for more.
-    fn left(&self) -> Option<Duration> {
-        let patience = self.is_suspended.then_some(PATIENCE);
-        let limit = self.rules.borrow().limit().or(patience)?;
-        Some(limit.saturating_sub(self.since.elapsed()))
+    /// The time it still has, suspended or not: no client keeps a slot for ever without asking for more.
+    fn left(&self) -> Duration {
+        self.rules.borrow().limit().saturating_sub(self.since.elapsed())
     }
 
     /// Whether it may go on, unless somebody has cancelled it.
@@ -320,7 +325,7 @@ impl Work {
         }
         self.look(session).await?;
         match self.left() {
-            Some(Duration::ZERO) => Err(Failure::new(state::CANCELED, self.rules.borrow().late()).into()),
+            Duration::ZERO => Err(Failure::new(state::CANCELED, self.rules.borrow().late()).into()),
             _ => Ok(()),
         }
     }
@@ -398,11 +403,4 @@ impl Work {
 fn watch_of(effective: &Effective) -> Option<Watch> {
     let limit = effective.spec.query_limit.clone()?;
     Some(Watch::new(effective.level.name().clone(), limit))
-}
-
-async fn wait(left: Option<Duration>) {
-    match left {
-        Some(left) => lanes::time::sleep(left).await,
-        None => std::future::pending().await,
-    }
 }
