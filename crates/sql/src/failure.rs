@@ -8,6 +8,7 @@ use engine::Error;
 use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::response::ErrorResponse;
 
+use crate::bounded::Exceeded;
 use crate::names;
 
 /// An error of a statement or of the whole connection.
@@ -114,6 +115,9 @@ fn plain(error: &DataFusionError) -> Failure {
         DataFusionError::External(inner) => {
             if let Some(own) = inner.downcast_ref::<Error>() {
                 return own.clone().into();
+            }
+            if inner.is::<Exceeded>() {
+                return Failure::new(state::LIMIT, inner.to_string());
             }
             Failure::new(state::INTERNAL, inner.to_string())
         }

@@ -32,7 +32,7 @@ use crate::kept_plans::KeptPlans;
 use crate::server::Sql;
 use crate::settings::SERVER_VERSION;
 use crate::table::{CqlTable, ScanOptions};
-use crate::{functions, known};
+use crate::{bounded, functions, known};
 
 /// Memory of a node of the syntax tree in both plans, logical and optimized, bytes. A literal takes about 200 in each
 /// (the size of `Expr` and of its text, 2026-11-24).
@@ -207,7 +207,7 @@ impl Planner {
         text: &str,
         tables: Tables,
         options: &PlanOptions,
-        guardrails: &Guardrails,
+        guardrails: &Arc<Guardrails>,
     ) -> Result<Arc<Planned>, Failure> {
         let found = self.kept.find(text, options, &tables);
         if let Some(planned) = found.planned {
@@ -229,7 +229,8 @@ impl Planner {
                 format!("set_config takes constants or parameters here, which these are not: {call}"),
             )
         })?;
-        let shared = self.shared.get_or_init(|| make(sql, tables.clone()).map_err(|error| error.to_string()));
+        let make = || make(sql, tables.clone(), guardrails).map_err(|error| error.to_string());
+        let shared = self.shared.get_or_init(make);
         let (context, catalog) =
             shared.as_ref().map_err(|error| Failure::new(class::INTERNAL, error.clone()))?;
         catalog.set(tables.clone());
@@ -246,6 +247,7 @@ impl Planner {
         } else {
             "SELECT"
         };
+        let plan = bounded::bound(plan, guardrails)?;
         let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
         let mut parameters = parameters_of(&plan)?;
         let told = known.as_ref().map_or(&[][..], |answer| answer.types);
@@ -274,7 +276,7 @@ impl Planner {
 }
 
 /// What all statements share: functions, rules, the catalog.
-fn make(sql: &Sql, tables: Tables) -> Result<(SessionContext, Arc<Catalog>)> {
+fn make(sql: &Sql, tables: Tables, guardrails: &Arc<Guardrails>) -> Result<(SessionContext, Arc<Catalog>)> {
     let SqlConfig { batch_rows, .. } = *sql.config();
     let mut config = SessionConfig::new()
         .with_create_default_catalog_and_schema(false)
@@ -298,6 +300,7 @@ fn make(sql: &Sql, tables: Tables) -> Result<(SessionContext, Arc<Catalog>)> {
     setup_pg_catalog(&context, CATALOG, EmptyContextProvider).map_err(|error| *error)?;
     context.register_udf(functions::text("version", version()));
     functions::register(&context);
+    bounded::register(&context, guardrails);
     Ok((context, catalog))
 }
 

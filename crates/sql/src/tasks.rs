@@ -8,12 +8,15 @@
 //! An aborted tokio task drops what waits, and that cancels the heavy task.
 
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
+use datafusion::error::DataFusionError;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use lanes::{Group, Task};
@@ -24,6 +27,28 @@ thread_local! {
     static SPAWNED: Cell<usize> = const { Cell::new(0) };
     /// The runtime that the poll under way has entered, for tasks that it spawns.
     static RUNTIME: Cell<Option<&'static Handles>> = const { Cell::new(None) };
+    /// The end of the statement that is being polled, for functions that take long, and for tasks that it spawns.
+    static END: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// The end of a statement: when this is dropped, its functions stop at their next chunk. Its tasks end at their next yield by
+/// themselves.
+#[derive(Debug, Default)]
+pub(crate) struct End(Arc<AtomicBool>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Checks that the statement that is being polled has not ended.
+///
+/// # Errors
+/// It has: its client was told already.
+pub(crate) fn check_end() -> Result<(), DataFusionError> {
+    let has_ended = END.with_borrow(|end| end.as_ref().is_some_and(|end| end.load(Relaxed)));
+    if has_ended { Err(DataFusionError::Execution("the statement has ended".to_owned())) } else { Ok(()) }
 }
 
 /// The runtime of each core's fast lane. Made once for a server and never freed: some hundred bytes.
@@ -46,6 +71,7 @@ impl Handles {
 /// A future that is polled on heavy lanes within a runtime.
 struct Entered<F> {
     handles: &'static Handles,
+    end: Option<Arc<AtomicBool>>,
     inner: Pin<Box<F>>,
 }
 
@@ -56,8 +82,10 @@ impl<F: Future> Future for Entered<F> {
         let _entered = self.handles.0[lanes::current_core()].enter();
         SPAWNED.set(0);
         let outer = RUNTIME.replace(Some(self.handles));
+        let outer_end = END.replace(self.end.clone());
         let result = self.inner.as_mut().poll(cx);
         RUNTIME.set(outer);
+        END.set(outer_end);
         result
     }
 }
@@ -66,19 +94,31 @@ impl<F: Future> Future for Entered<F> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Panicked;
 
-/// Starts work of DataFusion's on the heavy lane of this core.
+/// Starts work of DataFusion's on the heavy lane of this core, for the statement that is being polled, if one is.
 pub(crate) fn heavy<F>(handles: &'static Handles, group: Group, work: F) -> Task<Result<F::Output, Panicked>>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let entered = Entered { handles, inner: Box::pin(work) };
+    heavy_until(handles, group, END.with_borrow(Clone::clone), work)
+}
+
+fn heavy_until<F>(
+    handles: &'static Handles,
+    group: Group,
+    end: Option<Arc<AtomicBool>>,
+    work: F,
+) -> Task<Result<F::Output, Panicked>>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let entered = Entered { handles, end, inner: Box::pin(work) };
     // What a panic leaves half done belongs to the query, which ends.
     lanes::heavy(group, AssertUnwindSafe(entered).catch_unwind().map(|result| result.map_err(|_| Panicked)))
 }
 
 /// As [`heavy`], on that core, from either lane of any core; the task's handle comes back.
-#[expect(clippy::async_yields_async, reason = "the handle is what is wanted: the work goes on")]
 pub(crate) async fn heavy_on<F>(
     core: usize,
     handles: &'static Handles,
@@ -89,10 +129,41 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
+    let end = END.with_borrow(Clone::clone);
+    start_on(core, handles, group, end, work).await
+}
+
+/// As [`heavy_on`], for the statement that ends with `end`.
+pub(crate) async fn heavy_of<F>(
+    end: &End,
+    core: usize,
+    handles: &'static Handles,
+    group: Group,
+    work: F,
+) -> Task<Result<F::Output, Panicked>>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    start_on(core, handles, group, Some(end.0.clone()), work).await
+}
+
+#[expect(clippy::async_yields_async, reason = "the handle is what is wanted: the work goes on")]
+async fn start_on<F>(
+    core: usize,
+    handles: &'static Handles,
+    group: Group,
+    end: Option<Arc<AtomicBool>>,
+    work: F,
+) -> Task<Result<F::Output, Panicked>>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
     if core == lanes::current_core() {
-        return heavy(handles, group, work);
+        return heavy_until(handles, group, end, work);
     }
-    lanes::call(core, move || async move { heavy(handles, group, work) }).await
+    lanes::call(core, move || async move { heavy_until(handles, group, end, work) }).await
 }
 
 /// The runtimes of the work that is being polled. Only within [`heavy`].
@@ -110,8 +181,9 @@ impl JoinSetTracer for ToHeavyLanes {
         let nth = SPAWNED.replace(SPAWNED.get() + 1);
         let core = (lanes::current_core() + turn(nth)) % lanes::cores();
         let group = lanes::current_group();
+        let end = END.with_borrow(Clone::clone);
         async move {
-            match heavy_on(core, handles, group, future).await.await {
+            match start_on(core, handles, group, end, future).await.await {
                 Ok(output) => output,
                 Err(Panicked) => std::panic::resume_unwind(Box::new("a task of a query panicked")),
             }

@@ -42,6 +42,8 @@ pub(crate) struct Work {
     run: Option<Arc<Run>>,
     /// How it is seen by others, if it is.
     shown: Option<Rc<RefCell<Query>>>,
+    /// Ends its functions with it.
+    end: tasks::End,
     _in_flight: InFlight,
     /// Its slot, if it runs a query: statements of CQL and SQL share a level's.
     slot: Option<Rc<Ticket>>,
@@ -114,6 +116,7 @@ impl Session {
             is_suspended: false,
             run: None,
             shown: None,
+            end: tasks::End::default(),
             _in_flight: in_flight,
             slot: None,
         })
@@ -280,7 +283,7 @@ impl Work {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let starting = tasks::heavy_on(self.core, session.sql.handles(), self.group.get(), work);
+        let starting = tasks::heavy_of(&self.end, self.core, session.sql.handles(), self.group.get(), work);
         let task = self.attend(session, connection, Box::pin(starting)).await?;
         let done = self.attend(session, connection, task).await?;
         done.map_err(|Panicked| Failure::new(state::INTERNAL, "the query failed inside the server").into())

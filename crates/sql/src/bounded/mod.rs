@@ -1,0 +1,278 @@
+//! Scalar functions whose result or work is not bounded by the size of their arguments: `repeat`, `range`, `levenshtein`, and others
+//! of the table in [`cost`]. DataFusion's own allocate what a client asks for, outside of every account, and a failed allocation ends
+//! the process; this is so while constants are folded too. Here each call is estimated before anything is allocated.
+//!
+//! 1. The result for a row is at most the guardrail `function_bytes`, and its work at most [`ROW_STEPS_MAX`].
+//! 2. Rows are passed on in chunks of at most [`CHUNK_BYTES`] and [`CHUNK_STEPS`]; a statement that was ended stops between them.
+//! 3. The result for a batch is at most [`BATCH_BYTES_MAX`].
+
+mod cost;
+mod string_concat;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef};
+use datafusion::arrow::compute::concat;
+use datafusion::arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
+use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Documentation, Expr, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+};
+use datafusion::prelude::SessionContext;
+use engine::{Guardrail, Guardrails};
+
+use crate::bounded::cost::{Cost, Estimate};
+use crate::tasks;
+
+/// Most work for one row, steps of about a nanosecond: a statement can be ended only between rows.
+const ROW_STEPS_MAX: u64 = 1 << 28;
+/// Work after which a call checks whether its statement was ended: about 20 ms.
+const CHUNK_STEPS: u64 = 1 << 24;
+/// Estimated result of one chunk, bytes, if it is more than one row.
+const CHUNK_BYTES: u64 = 32 << 20;
+/// Most that a call returns for a batch, bytes: 16 KiB a row on average.
+const BATCH_BYTES_MAX: u64 = 128 << 20;
+
+/// A function was asked for more than it may return or do.
+#[derive(Debug)]
+pub(crate) struct Exceeded(pub(crate) String);
+
+impl fmt::Display for Exceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Exceeded {}
+
+fn exceeded<T>(text: String) -> Result<T> {
+    Err(DataFusionError::External(Box::new(Exceeded(text))))
+}
+
+/// A function with bounds.
+#[derive(Clone, Debug)]
+struct Bounded {
+    inner: ScalarUDF,
+    cost: Cost,
+    guardrails: Arc<Guardrails>,
+}
+
+impl PartialEq for Bounded {
+    fn eq(&self, other: &Bounded) -> bool {
+        self.inner == other.inner && self.cost == other.cost
+    }
+}
+
+impl Eq for Bounded {}
+
+impl Hash for Bounded {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.hash(state);
+    }
+}
+
+/// The function with bounds, if it needs any and has none.
+fn bounded(function: &ScalarUDF, guardrails: &Arc<Guardrails>) -> Option<Arc<ScalarUDF>> {
+    if function.inner().is::<Bounded>() {
+        return None;
+    }
+    let cost = Cost::of(function.name())?;
+    let (inner, guardrails) = (function.clone(), guardrails.clone());
+    Some(Arc::new(ScalarUDF::new_from_impl(Bounded { inner, cost, guardrails })))
+}
+
+/// Registers bounded functions in place of those that need bounds.
+pub(crate) fn register(context: &SessionContext, guardrails: &Arc<Guardrails>) {
+    let state = context.state();
+    for function in state.scalar_functions().values().filter_map(|function| bounded(function, guardrails)) {
+        context.register_udf(function.as_ref().clone());
+    }
+}
+
+/// Bounds the functions of a plan that came into it by no name: operators on lists and texts.
+///
+/// # Errors
+/// Those of DataFusion.
+pub(crate) fn bound(plan: LogicalPlan, guardrails: &Arc<Guardrails>) -> Result<LogicalPlan> {
+    let bounded = plan.transform_up_with_subqueries(|node| {
+        node.map_expressions(|expr| expr.transform_up(|expr| Ok(bound_expr(expr, guardrails))))
+    })?;
+    Ok(bounded.data)
+}
+
+fn bound_expr(expr: Expr, guardrails: &Arc<Guardrails>) -> Transformed<Expr> {
+    match expr {
+        Expr::ScalarFunction(mut call) => match bounded(&call.func, guardrails) {
+            Some(function) => {
+                call.func = function;
+                Transformed::yes(Expr::ScalarFunction(call))
+            }
+            None => Transformed::no(Expr::ScalarFunction(call)),
+        },
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
+            let plain = string_concat::function();
+            let function = bounded(&plain, guardrails).unwrap_or_else(|| Arc::new(plain));
+            Transformed::yes(function.call(vec![*left, *right]))
+        }
+        other => Transformed::no(other),
+    }
+}
+
+impl Bounded {
+    fn check_row(&self, estimate: Estimate) -> Result<()> {
+        let checked = self.guardrails.check(Guardrail::FunctionBytes, estimate.bytes);
+        if let Err(error) = checked {
+            return exceeded(format!("function {}: {error}", self.name()));
+        }
+        if estimate.steps > ROW_STEPS_MAX {
+            return exceeded(format!(
+                "function {}: expected at most {ROW_STEPS_MAX} steps for one row, got {}: shorten its arguments",
+                self.name(),
+                estimate.steps
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_batch(&self, bytes: u64, rows: usize) -> Result<()> {
+        if bytes <= BATCH_BYTES_MAX {
+            return Ok(());
+        }
+        exceeded(format!(
+            "function {}: expected at most {BATCH_BYTES_MAX} bytes for a batch of {rows} rows, got {bytes}: \
+             build shorter values",
+            self.name()
+        ))
+    }
+
+    /// Calls the function for the rows from `from` to `to`.
+    fn chunk(&self, call: &ScalarFunctionArgs, from: usize, to: usize) -> Result<ColumnarValue> {
+        let slice = |value: &ColumnarValue| match value {
+            ColumnarValue::Array(array) => ColumnarValue::Array(array.slice(from, to - from)),
+            scalar @ ColumnarValue::Scalar(_) => scalar.clone(),
+        };
+        self.inner.invoke_with_args(ScalarFunctionArgs {
+            args: call.args.iter().map(slice).collect(),
+            arg_fields: call.arg_fields.clone(),
+            number_rows: to - from,
+            return_field: call.return_field.clone(),
+            config_options: call.config_options.clone(),
+        })
+    }
+}
+
+/// Bytes of an array, of its own rows only.
+fn bytes_of(array: &ArrayRef) -> u64 {
+    array.to_data().get_slice_memory_size().map_or(u64::MAX, |bytes| bytes as u64)
+}
+
+impl ScalarUDFImpl for Bounded {
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        tasks::check_end()?;
+        let is_constant = call.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        let rows = if is_constant { 1 } else { call.number_rows };
+        let costs = self.cost.of_rows(&call.args, rows)?;
+        let (mut begun, mut chunk, mut bounds) = (0, Estimate::default(), Vec::new());
+        for row in 0..rows {
+            let estimate = costs.of(row);
+            self.check_row(estimate)?;
+            let after = chunk.and(estimate);
+            if row > begun && (after.bytes > CHUNK_BYTES || after.steps > CHUNK_STEPS) {
+                bounds.push((begun, row));
+                (begun, chunk) = (row, estimate);
+            } else {
+                chunk = after;
+            }
+        }
+        if bounds.is_empty() {
+            return self.inner.invoke_with_args(call);
+        }
+        bounds.push((begun, rows));
+        let (mut results, mut bytes) = (Vec::with_capacity(bounds.len()), 0_u64);
+        for (from, to) in bounds {
+            tasks::check_end()?;
+            let result = self.chunk(&call, from, to)?.into_array(to - from)?;
+            bytes = bytes.saturating_add(bytes_of(&result));
+            self.check_batch(bytes, rows)?;
+            results.push(result);
+        }
+        let results: Vec<&dyn Array> = results.iter().map(|result| result.as_ref() as &dyn Array).collect();
+        Ok(ColumnarValue::Array(concat(&results)?))
+    }
+
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        match self.inner.inner().simplify(args, info)? {
+            ExprSimplifyResult::Simplified(expr) => {
+                let bounded = expr.transform_up(|expr| Ok(bound_expr(expr, &self.guardrails)))?;
+                Ok(ExprSimplifyResult::Simplified(bounded.data))
+            }
+            original @ ExprSimplifyResult::Original(_) => Ok(original),
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.inner.inner().name()
+    }
+
+    fn aliases(&self) -> &[String] {
+        self.inner.inner().aliases()
+    }
+
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        self.inner.inner().schema_name(args)
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.inner().signature()
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.inner.inner().return_type(arguments)
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
+        self.inner.inner().return_field_from_args(arguments)
+    }
+
+    fn is_strict(&self) -> bool {
+        self.inner.inner().is_strict()
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.inner().coerce_types(arguments)
+    }
+
+    fn short_circuits(&self) -> bool {
+        self.inner.inner().short_circuits()
+    }
+
+    fn conditional_arguments<'a>(&self, args: &'a [Expr]) -> Option<(Vec<&'a Expr>, Vec<&'a Expr>)> {
+        self.inner.inner().conditional_arguments(args)
+    }
+
+    fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
+        self.inner.inner().evaluate_bounds(inputs)
+    }
+
+    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
+        self.inner.inner().output_ordering(inputs)
+    }
+
+    fn preserves_lex_ordering(&self, inputs: &[ExprProperties]) -> Result<bool> {
+        self.inner.inner().preserves_lex_ordering(inputs)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.inner().documentation()
+    }
+}
+
+#[cfg(test)]
+mod tests;
