@@ -5,7 +5,8 @@
 //!
 //! 1. up to half of what the statement may count on, whoever asks first gets it;
 //! 2. beyond that an operator that can spill has one part among all that can, of what those that cannot have left;
-//! 3. below [`FLOOR_BYTES`] an operator is never refused: one that has nothing has nothing to spill either.
+//! 3. below [`FLOOR_BYTES`] an operator gets what its level refuses, since one that has nothing has nothing to spill either; but all
+//!    operators of a statement get at most [`OVERDRAFT_BYTES_MAX`] in this way, however many a client asks for.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
@@ -17,6 +18,8 @@ use workload::{Account, Refusal};
 
 /// What every operator may have, bytes: some batches, to sort or to merge.
 const FLOOR_BYTES: u64 = 4 << 20;
+/// Most that a statement has of what its level refused, bytes: the floors of 32 operators.
+const OVERDRAFT_BYTES_MAX: u64 = 32 * FLOOR_BYTES;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub(crate) struct StatementMemory {
     spillable: AtomicUsize,
     /// What the others have, bytes.
     unspillable_bytes: AtomicU64,
+    /// What the statement has beyond its level's limits, bytes.
+    overdraft_bytes: AtomicU64,
     /// Why an operator was refused last, and not by this room's own rules.
     refusal: Mutex<Option<String>>,
 }
@@ -40,6 +45,7 @@ impl StatementMemory {
             spills: AtomicBool::new(false),
             spillable: AtomicUsize::new(0),
             unspillable_bytes: AtomicU64::new(0),
+            overdraft_bytes: AtomicU64::new(0),
             refusal: Mutex::new(None),
         }
     }
@@ -85,6 +91,14 @@ impl StatementMemory {
         DataFusionError::ResourcesExhausted(text)
     }
 
+    /// Takes `more` bytes beyond the level's limits; `None` if the statement has too many already.
+    fn overdraw(&self, more: u64) -> Option<()> {
+        let after = |overdraft: u64| Some(overdraft + more).filter(|after| *after <= OVERDRAFT_BYTES_MAX);
+        self.overdraft_bytes.fetch_update(Relaxed, Relaxed, after).ok()?;
+        self.account.grow(more);
+        Some(())
+    }
+
     fn count(&self, reservation: &MemoryReservation, more: u64) {
         if !reservation.consumer().can_spill() {
             self.unspillable_bytes.fetch_add(more, Relaxed);
@@ -116,6 +130,9 @@ impl MemoryPool for StatementMemory {
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         self.account.shrink(shrink as u64);
+        // What was given beyond the limits is repaid first.
+        let less = |overdraft: u64| Some(overdraft.saturating_sub(shrink as u64));
+        let _ = self.overdraft_bytes.fetch_update(Relaxed, Relaxed, less);
         if !reservation.consumer().can_spill() {
             self.unspillable_bytes.fetch_sub(shrink as u64, Relaxed);
         }
@@ -125,7 +142,9 @@ impl MemoryPool for StatementMemory {
         let more = additional as u64;
         let after = reservation.size() as u64 + more;
         if after <= FLOOR_BYTES {
-            self.account.grow(more);
+            if let Err(why) = self.account.try_grow(more) {
+                self.overdraw(more).ok_or_else(|| self.refused(why))?;
+            }
         } else if self.spills() && reservation.consumer().can_spill() {
             if self.is_greedy(after, more) {
                 let refusal = self.account.beyond_part(more, self.operators());
@@ -147,5 +166,30 @@ impl MemoryPool for StatementMemory {
 impl fmt::Display for StatementMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "memory of a service level, {} bytes used", self.account.used())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use workload::{Memory, MemoryLimits};
+
+    #[test]
+    fn first_memory_of_many_operators_comes_from_the_level() {
+        let memory = Memory::new(16 * FLOOR_BYTES);
+        let level = memory.add(&"level".into(), 100, &MemoryLimits::NONE);
+        let pool: Arc<dyn MemoryPool> = Arc::new(StatementMemory::new(Arc::new(memory.account(&level))));
+        let sorts: Vec<MemoryReservation> = (0..1_000)
+            .map(|n| MemoryConsumer::new(format!("sort {n}")).with_can_spill(true).register(&pool))
+            .collect();
+        let granted = |sorts: &[MemoryReservation]| {
+            sorts.iter().filter(|sort| sort.try_grow(FLOOR_BYTES as usize).is_ok()).count()
+        };
+        let first = granted(&sorts);
+        assert!((32..=48).contains(&first), "{first} of 1000 operators have their first memory");
+        assert!(level.used() <= 16 * FLOOR_BYTES + OVERDRAFT_BYTES_MAX);
+        // What they give back others have.
+        sorts.iter().for_each(|sort| drop(sort.free()));
+        assert_eq!((level.used(), granted(&sorts)), (0, first));
     }
 }
