@@ -155,7 +155,7 @@ impl Settings {
     ) -> Option<(Duration, Failure)> {
         let (name, code, what) = match in_transaction {
             true => ("idle_in_transaction_session_timeout", "25P03", "idle-in-transaction"),
-            false => ("idle_session_timeout", "57P05", "idle-session"),
+            false => ("idle_session_timeout", state::IDLE, "idle-session"),
         };
         let failure = Failure::fatal(code, format!("terminating connection due to {what} timeout"));
         self.time(name).or(of_server).map(|limit| (limit, failure))
