@@ -14,7 +14,7 @@ const ROWS: [&[&str]; 7] = [
     &["lanes", "cql", "wire"],
     &["storage", "workload", "engine"],
     &["embedded", "cluster"],
-    &["access", "frontdoor", "load", "batcher"],
+    &["access", "frontdoor", "load", "abuse", "batcher"],
     &["server", "sql"],
     &["fairlane"],
 ];

@@ -8,6 +8,7 @@
     reason = "a tool for developers: it runs on no lane, and std is its door"
 )]
 
+mod abuse;
 mod child;
 mod clients;
 mod debian;
@@ -32,7 +33,7 @@ struct Step {
 }
 
 /// In the order of `cargo xtask test`.
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step { name: "layering", what: "crates depend only on rows below theirs", run: layering::check },
     Step { name: "fmt", what: "cargo fmt --all --check", run: fmt },
     Step { name: "clippy", what: "cargo clippy on all targets, warnings are errors", run: clippy },
@@ -44,7 +45,32 @@ const STEPS: [Step; 8] = [
         what: "cqlsh, Python and README's examples against the built server",
         run: clients::check,
     },
+    Step { name: "abuse", what: "rude clients against the built server, short form", run: abuse::check },
     Step { name: "report", what: "the demo's report in a headless browser", run: report::check },
+];
+
+/// What a developer runs by hand, with flags of its own.
+struct Tool {
+    name: &'static str,
+    flags: &'static str,
+    what: &'static str,
+    run: fn(&Path, &[&str]) -> Outcome,
+}
+
+/// A tool that shares its name with a step is its long form; the step takes no flags.
+const TOOLS: [Tool; 2] = [
+    Tool {
+        name: "abuse",
+        flags: "[--short] [--only NAME] [--seconds N]",
+        what: "rude clients beside probes: measures, and draws what was measured",
+        run: abuse::attack,
+    },
+    Tool {
+        name: "fuzz",
+        flags: "[--seconds N] [--seed N] [--sessions N]",
+        what: "seeded random sessions at both listeners",
+        run: abuse::fuzz,
+    },
 ];
 
 /// A cold build of everything on two slow cores takes a good part of this.
@@ -62,6 +88,16 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         ["test"] => STEPS.iter().collect(),
+        [name, ref flags @ ..] if TOOLS.iter().any(|tool| tool.name == name) => {
+            let tool = TOOLS.iter().find(|tool| tool.name == name).expect("it was just found");
+            return match (tool.run)(&root(), flags) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(reason) => {
+                    println!("\nFAILED: {reason}");
+                    ExitCode::FAILURE
+                }
+            };
+        }
         [name] => STEPS.iter().filter(|step| step.name == name).collect(),
         _ => Vec::new(),
     };
@@ -80,8 +116,10 @@ fn run(root: &Path, steps: &[&Step]) -> bool {
         let step_started = Instant::now();
         if let Err(reason) = (step.run)(root) {
             println!(
-                "\nFAILED at {}: {reason}\nTo run this step alone: cargo xtask {}",
-                step.name, step.name
+                "\nFAILED at {}: {reason}\nTo run this step alone: cargo xtask {}{}",
+                step.name,
+                step.name,
+                if TOOLS.iter().any(|tool| tool.name == step.name) { " --short" } else { "" }
             );
             return false;
         }
@@ -96,6 +134,10 @@ fn help() -> String {
         String::from("cargo xtask test    every step below, in this order, up to the first that fails\n\n");
     for step in &STEPS {
         text += &format!("cargo xtask {:<12}{}\n", step.name, step.what);
+    }
+    text += "\n";
+    for tool in &TOOLS {
+        text += &format!("cargo xtask {} {}\n    {}\n", tool.name, tool.flags, tool.what);
     }
     text
 }
@@ -161,5 +203,6 @@ mod tests {
     fn help_names_every_step() {
         let help = help();
         assert!(STEPS.iter().all(|step| help.contains(&format!("cargo xtask {}", step.name))), "{help}");
+        assert!(TOOLS.iter().all(|tool| help.contains(tool.flags)), "{help}");
     }
 }

@@ -1,0 +1,116 @@
+//! Answers that a client saw, counted by label. A label is short and stable, so that the table of attacks
+//! can list the accepted ones: `rows`, `error 0x2100` (CQL), `error 54001` (SQLSTATE), `closed`, `silence`.
+
+use std::collections::BTreeMap;
+
+/// The peer closed or reset the connection.
+pub(crate) const CLOSED: &str = "closed";
+/// No answer came within the client's patience.
+pub(crate) const SILENCE: &str = "silence";
+/// The connection was refused, or not accepted in time.
+pub(crate) const REFUSED: &str = "refused";
+
+/// Longest text of an error that is kept, characters.
+const TEXT_MAX: usize = 160;
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) label: String,
+    /// The text of an error; empty otherwise.
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn new(label: impl Into<String>) -> Answer {
+        Answer { label: label.into(), text: String::new() }
+    }
+
+    pub(crate) fn error(code: &str, text: &str) -> Answer {
+        Answer { label: format!("error {code}"), text: text.chars().take(TEXT_MAX).collect() }
+    }
+
+    /// Whether the connection is of no more use.
+    pub(crate) fn ends(&self) -> bool {
+        [CLOSED, SILENCE, REFUSED].contains(&self.label.as_str())
+    }
+
+    pub(crate) fn is_error(&self) -> bool {
+        self.label.starts_with("error ") || self.ends()
+    }
+}
+
+/// How often each answer was seen, with one text for each label.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answers(BTreeMap<String, (u64, String)>);
+
+impl Answers {
+    pub(crate) fn add(&mut self, answer: Answer) {
+        let entry = self.0.entry(answer.label).or_default();
+        entry.0 += 1;
+        if entry.1.is_empty() {
+            entry.1 = answer.text;
+        }
+    }
+
+    pub(crate) fn labels(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// `rows ×12, error 0x2100 ×3`.
+    pub(crate) fn summary(&self) -> String {
+        let parts: Vec<String> =
+            self.0.iter().map(|(label, (count, _))| format!("{label} ×{count}")).collect();
+        if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+    }
+
+    /// Calls `each` as often as answers were counted.
+    pub(crate) fn each(self, mut each: impl FnMut(Answer)) {
+        for (label, (count, text)) in self.0 {
+            (0..count).for_each(|_| each(Answer { label: label.clone(), text: text.clone() }));
+        }
+    }
+
+    /// The text of an answer with this label.
+    pub(crate) fn text(&self, label: &str) -> &str {
+        self.0.get(label).map_or("", |(_, text)| text)
+    }
+
+    /// One line for each label, to be read by [`Answers::parse`] in another process.
+    pub(crate) fn lines(&self) -> String {
+        let line = |(label, (count, text)): (&String, &(u64, String))| {
+            format!("answer\t{count}\t{label}\t{}\n", text.replace(['\t', '\n', '\r'], " "))
+        };
+        self.0.iter().map(line).collect()
+    }
+
+    /// Adds a line of [`Answers::lines`]; ignores any other.
+    pub(crate) fn parse(&mut self, line: &str) {
+        let mut fields = line.splitn(4, '\t');
+        if fields.next() != Some("answer") {
+            return;
+        }
+        let count = fields.next().and_then(|count| count.parse().ok());
+        if let (Some(count), Some(label), Some(text)) = (count, fields.next(), fields.next()) {
+            self.0.insert(label.to_owned(), (count, text.to_owned()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_bring_answers_to_another_process() {
+        let mut sent = Answers::default();
+        sent.add(Answer::new("rows"));
+        sent.add(Answer::error("0x2100", "no\tright\nat all"));
+        sent.add(Answer::error("0x2100", "another"));
+        let mut received = Answers::default();
+        sent.lines().lines().for_each(|line| received.parse(line));
+        received.parse("something else");
+        assert_eq!(received.summary(), "error 0x2100 ×2, rows ×1");
+        assert_eq!(received.text("error 0x2100"), "no right at all");
+    }
+}

@@ -1,0 +1,136 @@
+//! An attack as data, and the frame it runs in: bounds in time and count, and the answers it saw.
+
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::answers::{Answer, Answers};
+use crate::target::{Role, Target};
+
+/// The line in which an attack's process reports that its traffic has begun, or that what it holds is in
+/// place.
+pub(crate) const READY: &str = "ready";
+
+/// How often a holding attack checks whether it should end.
+const HOLD_POLL: Duration = Duration::from_millis(20);
+
+/// A listener of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listener {
+    Cql,
+    Sql,
+    Http,
+}
+
+impl Listener {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Listener::Cql => "CQL",
+            Listener::Sql => "SQL",
+            Listener::Http => "HTTP",
+        }
+    }
+}
+
+/// One entry of the table of attacks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    pub(crate) listener: Listener,
+    pub(crate) needs: Role,
+    /// The traffic, for the table of results.
+    pub(crate) sends: &'static str,
+    /// Labels of the answers that a hardened server gives. Any other label fails the attack.
+    pub(crate) expected: &'static [&'static str],
+    /// Rounds of the short form; what a round is depends on the attack.
+    pub(crate) rounds: u64,
+    /// Whether the attack holds sockets, frames or answers instead of sending all the time.
+    pub(crate) holds: bool,
+    pub(crate) run: fn(&Run) -> Result<(), Answer>,
+}
+
+/// An attack in progress.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) target: Target,
+    pub(crate) role: Role,
+    holds: bool,
+    deadline: Instant,
+    rounds_max: u64,
+    rounds: AtomicU64,
+    reported: AtomicBool,
+    released: AtomicBool,
+    answers: Mutex<Answers>,
+}
+
+impl Run {
+    /// An attack that ends after `time` or `rounds_max` rounds, whichever comes first.
+    pub(crate) fn new(attack: &Attack, target: Target, time: Duration, rounds_max: u64) -> Run {
+        Run {
+            target,
+            role: attack.needs,
+            holds: attack.holds,
+            deadline: Instant::now() + time,
+            rounds_max,
+            rounds: AtomicU64::new(0),
+            reported: AtomicBool::new(false),
+            released: AtomicBool::new(false),
+            answers: Mutex::new(Answers::default()),
+        }
+    }
+
+    /// Takes one round, unless time or count are used up. Threads share the rounds.
+    pub(crate) fn round(&self) -> bool {
+        if !self.holds {
+            self.report_ready();
+        }
+        self.rounds.fetch_add(1, Ordering::Relaxed) < self.rounds_max && self.has_time()
+    }
+
+    pub(crate) fn has_time(&self) -> bool {
+        Instant::now() < self.deadline && !self.released.load(Ordering::Relaxed)
+    }
+
+    /// Reports that everything is in place, and waits until the attack is released or its time is over.
+    /// `each` runs meanwhile, every 20 ms.
+    pub(crate) fn hold(&self, mut each: impl FnMut()) {
+        self.report_ready();
+        while self.has_time() {
+            each();
+            std::thread::sleep(HOLD_POLL);
+        }
+    }
+
+    /// Ends a holding attack.
+    pub(crate) fn release(&self) {
+        if self.holds {
+            self.released.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn report_ready(&self) {
+        if !self.reported.swap(true, Ordering::Relaxed) {
+            let mut out = std::io::stdout().lock();
+            // The parent may be gone; then the time limit ends the attack.
+            let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
+        }
+    }
+
+    /// Counts an answer.
+    pub(crate) fn saw(&self, answer: Answer) {
+        self.answers.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(answer);
+    }
+
+    /// Counts the outcome of an exchange; returns whether the connection is still of use.
+    pub(crate) fn count(&self, outcome: Result<Answer, Answer>) -> bool {
+        let (Ok(answer) | Err(answer)) = outcome;
+        let usable = !answer.ends();
+        self.saw(answer);
+        usable
+    }
+
+    pub(crate) fn answers(&self) -> Answers {
+        self.answers.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+}

@@ -1,0 +1,158 @@
+//! Frames of a role that may log in: many values, long texts, long lists.
+
+use wire::{
+    Batch, BatchBuf, BatchEntry, BatchKind, BatchParams, Compression, Execute, Prepare, Query, QueryParams,
+    Request, Statement, Value, Values, ValuesBuf,
+};
+
+use super::{LONG_TEXT_BYTES, cql_rounds};
+use crate::answers::Answer;
+use crate::attack::Run;
+use crate::native::{Native, query};
+
+/// The most values that a request can hold.
+const VALUES_MAX: usize = 65_535;
+/// Elements of a bound list, some 8 MB.
+const LIST_ELEMENTS: usize = 2_000_000;
+/// Terms of a list as text, some 15 MB.
+const TERMS: usize = 5_000_000;
+/// Statements of a batch.
+const STATEMENTS: usize = 60_000;
+
+/// A value of `list<text>` of empty texts.
+fn empty_texts(count: usize) -> Vec<u8> {
+    let mut value = (count as u32).to_be_bytes().to_vec();
+    value.resize(4 + 4 * count, 0);
+    value
+}
+
+/// A value of `list<int>`: 0 to `count`.
+pub(super) fn ints(count: u32) -> Vec<u8> {
+    let mut value = count.to_be_bytes().to_vec();
+    for n in 0..count {
+        value.extend_from_slice(&4u32.to_be_bytes());
+        value.extend_from_slice(&n.to_be_bytes());
+    }
+    value
+}
+
+/// QUERY of `text` with these values.
+pub(super) fn bound(native: &mut Native, text: &str, values: &[&[u8]]) -> Vec<u8> {
+    let mut buffer = ValuesBuf::new();
+    for value in values {
+        buffer.push(Value::Bytes(value)).expect("a few values fit");
+    }
+    let params = QueryParams { values: buffer.values(), ..QueryParams::default() };
+    native.encode(0, &Request::Query(Query { text, params }))
+}
+
+/// A relation with some ten thousand bounds on one clustering column of a table without rights.
+pub(crate) fn many_bounds(run: &Run) -> Result<(), Answer> {
+    let bounds = " AND resource>''".repeat(78_000);
+    let text = format!("SELECT * FROM system_auth.role_permissions WHERE role='x'{bounds}");
+    cql_rounds(run, Compression::Lz4, |native, _| native.encode(0, &query(&text)))
+}
+
+/// 65,535 bind markers, executed with as many named values.
+pub(crate) fn named_values(run: &Run) -> Result<(), Answer> {
+    let markers = vec!["?"; VALUES_MAX].join(",");
+    let text = format!("SELECT key FROM system.local WHERE key IN ({markers})");
+    let mut values = ValuesBuf::new();
+    for n in 0..VALUES_MAX {
+        // The marker's own name comes last, so that a search goes through all.
+        let name = if n + 1 == VALUES_MAX { "key".to_owned() } else { format!("v{n}") };
+        values.push_named(&name, Value::Bytes(b"local")).expect("65,535 values fit");
+    }
+    let mut native = Native::login(&run.target, run.role, Compression::Lz4)?;
+    let id = match native.prepare(&text) {
+        Ok(id) => id,
+        // Refused for its number of markers: nothing is left to execute.
+        Err(answer) => {
+            run.round();
+            run.saw(answer);
+            return Ok(());
+        }
+    };
+    while run.round() {
+        let params = QueryParams { values: values.values(), ..QueryParams::default() };
+        let outcome = native.ask(&Request::Execute(Execute { id: &id, params, ..Execute::default() }));
+        if !run.count(outcome) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A bound list of 2 million empty texts after IN.
+pub(crate) fn in_values(run: &Run) -> Result<(), Answer> {
+    let value = empty_texts(LIST_ELEMENTS);
+    let text = "SELECT column_name FROM system_schema.columns WHERE column_name IN ? ALLOW FILTERING";
+    cql_rounds(run, Compression::Lz4, |native, _| bound(native, text, &[&value]))
+}
+
+/// A statement of 15 MiB as text, some 64 KB in LZ4.
+pub(crate) fn in_text(run: &Run) -> Result<(), Answer> {
+    let text = list_text();
+    cql_rounds(run, Compression::Lz4, |native, _| native.encode(0, &query(&text)))
+}
+
+fn list_text() -> String {
+    format!("SELECT key FROM system.local WHERE key IN ({}'')", "'',".repeat(TERMS))
+}
+
+/// PREPARE of texts that differ in a comment of 15 MiB.
+pub(crate) fn prepare_comments(run: &Run) -> Result<(), Answer> {
+    let filling = "a".repeat(LONG_TEXT_BYTES);
+    cql_rounds(run, Compression::Lz4, |native, n| {
+        let text = format!("SELECT key FROM system.local /* {n} {filling} */");
+        native.encode(0, &Request::Prepare(Prepare { text: &text, keyspace: None }))
+    })
+}
+
+/// PREPARE of statements of 5 million terms.
+pub(crate) fn prepare_terms(run: &Run) -> Result<(), Answer> {
+    let text = list_text();
+    cql_rounds(run, Compression::Lz4, |native, n| {
+        let text = format!("{text} /* {n} */");
+        native.encode(0, &Request::Prepare(Prepare { text: &text, keyspace: None }))
+    })
+}
+
+/// Nested literals, selectors and parentheses.
+pub(crate) fn deep(run: &Run) -> Result<(), Answer> {
+    let depth = 100_000;
+    let texts = [
+        format!("INSERT INTO yard.b (id, v) VALUES (1, {}{})", "[".repeat(depth), "]".repeat(depth)),
+        format!("SELECT {}v{} FROM yard.b", "f(".repeat(depth), ")".repeat(depth)),
+        format!("SELECT {}v FROM yard.b", "-".repeat(2 * depth + 1).replace("--", "- -")),
+        format!("CREATE TABLE yard.x (k {}int{} PRIMARY KEY)", "list<".repeat(depth), ">".repeat(depth)),
+        format!("SELECT v FROM yard.b WHERE {}id = 1{}", "(".repeat(depth), ")".repeat(depth)),
+    ];
+    cql_rounds(run, Compression::Lz4, |native, n| {
+        let text = &texts[n as usize % texts.len()];
+        native.encode(0, &query(text))
+    })
+}
+
+fn batch(native: &mut Native, kind: BatchKind, condition: &str) -> Vec<u8> {
+    let mut entries = BatchBuf::new();
+    for n in 0..STATEMENTS {
+        let text = format!("INSERT INTO yard.b (id) VALUES ({n}){condition}");
+        let entry = BatchEntry { statement: Statement::Text(&text), values: Values::default() };
+        entries.push(entry).expect("60,000 statements fit");
+    }
+    native.encode(0, &Request::Batch(Batch::new(kind, &entries, BatchParams::default())))
+}
+
+/// Batches of 60,000 statements as text.
+pub(crate) fn batches(run: &Run) -> Result<(), Answer> {
+    cql_rounds(run, Compression::Lz4, |native, n| {
+        let kind = if n % 2 == 0 { BatchKind::Unlogged } else { BatchKind::Logged };
+        batch(native, kind, "")
+    })
+}
+
+/// Conditional batches of 60,000 statements over as many partitions.
+pub(crate) fn conditional_batches(run: &Run) -> Result<(), Answer> {
+    cql_rounds(run, Compression::Lz4, |native, _| batch(native, BatchKind::Unlogged, " IF NOT EXISTS"))
+}

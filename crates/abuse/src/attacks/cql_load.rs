@@ -1,0 +1,106 @@
+//! Many requests at once, and answers that nobody reads.
+
+use std::time::Duration;
+
+use wire::Compression;
+
+use super::{LONG_TEXT_BYTES, crowd};
+use crate::answers::Answer;
+use crate::attack::Run;
+use crate::dial::RUDE;
+use crate::native::{Native, on_stream, query};
+
+/// Connections, each with its requests in flight.
+const CONNECTIONS: usize = 4;
+/// Requests in flight on each connection: together 8,192.
+const IN_FLIGHT: u16 = 2_048;
+/// Statements that wait for the one slot of their level, on each connection: together 1,024.
+const QUEUED: u16 = 256;
+
+/// Reads in a closed loop with 8,192 requests in flight.
+pub(crate) fn closed_loop(run: &Run) -> Result<(), Answer> {
+    crowd(CONNECTIONS, |_| {
+        let native = Native::login(&run.target, run.role, Compression::None)?;
+        let mut key = 0;
+        native.flood(
+            IN_FLIGHT,
+            |native, stream| {
+                key = (key + 1) % 1_000;
+                let text = format!("SELECT v FROM yard.t WHERE k = {key}");
+                run.round().then(|| native.encode(stream, &query(&text)))
+            },
+            |answer| {
+                if !answer.ends() {
+                    run.saw(answer);
+                }
+            },
+        );
+        Ok(())
+    })
+}
+
+/// Large answers on all streams, never read.
+pub(crate) fn answers_unread(run: &Run) -> Result<(), Answer> {
+    unread(run, "SELECT * FROM system_schema.columns")
+}
+
+/// Unpaged answers of 20 MB on all streams, never read.
+pub(crate) fn big_answers_unread(run: &Run) -> Result<(), Answer> {
+    unread(run, "SELECT * FROM yard.big")
+}
+
+fn unread(run: &Run, text: &str) -> Result<(), Answer> {
+    let mut held = Vec::new();
+    while run.round() && held.len() < 2 * CONNECTIONS {
+        let mut native = Native::open_for(&run.target, RUDE, Duration::from_secs(2))?;
+        native.log_in(run.role.name(), Compression::None)?;
+        let frame = native.encode(0, &query(text));
+        for stream in 0..IN_FLIGHT as i16 {
+            // A server that stops reading lets this time out, which is what it should do.
+            if native.send(&on_stream(frame.clone(), stream)).is_err() {
+                break;
+            }
+        }
+        held.push(native);
+    }
+    run.hold(|| {});
+    Ok(())
+}
+
+/// Answers read a few bytes at a time.
+pub(crate) fn slow_reader(run: &Run) -> Result<(), Answer> {
+    let mut held = Vec::new();
+    while run.round() && held.len() < 16 {
+        let mut native = Native::login(&run.target, run.role, Compression::None)?;
+        let frame = native.encode(0, &query("SELECT * FROM yard.big"));
+        native.send(&frame)?;
+        held.push(native);
+    }
+    run.hold(|| {
+        held.retain_mut(|native| {
+            let mut few = [0; 64];
+            drop(native.stream.set_read_timeout(Some(Duration::from_millis(1))));
+            !matches!(std::io::Read::read(&mut native.stream, &mut few), Ok(0))
+        });
+    });
+    Ok(())
+}
+
+/// 1,024 statements with comments of 15 MiB, 64 KB in LZ4, behind one slot.
+pub(crate) fn queued_comments(run: &Run) -> Result<(), Answer> {
+    let text = format!("SELECT k FROM yard.w LIMIT 100 /* {} */", "a".repeat(LONG_TEXT_BYTES));
+    crowd(CONNECTIONS, |_| {
+        let mut native = Native::login(&run.target, run.role, Compression::Lz4)?;
+        let frame = native.encode(0, &query(&text));
+        native.flood(
+            QUEUED,
+            |_, stream| run.round().then(|| on_stream(frame.clone(), stream)),
+            |answer| {
+                if !answer.ends() {
+                    run.saw(answer);
+                }
+            },
+        );
+        Ok(())
+    })
+}

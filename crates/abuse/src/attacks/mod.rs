@@ -1,0 +1,87 @@
+//! The attacks by listener and subject. [`crate::table`] lists them.
+
+pub(crate) mod cql_frames;
+pub(crate) mod cql_load;
+pub(crate) mod cql_login;
+pub(crate) mod cql_statements;
+pub(crate) mod http;
+pub(crate) mod sql_login;
+pub(crate) mod sql_sessions;
+pub(crate) mod sql_statements;
+
+use std::net::TcpStream;
+
+use wire::Compression;
+
+use crate::answers::Answer;
+use crate::attack::Run;
+use crate::dial::timed_out;
+use crate::native::Native;
+use crate::postgres::Postgres;
+
+/// Statements of up to this length are sent in the tests of compressed requests: just under the longest body
+/// that the server accepts, bytes.
+const LONG_TEXT_BYTES: usize = 15 << 20;
+
+/// Runs `each` on `threads` threads of this process; the first failure is the outcome.
+fn crowd(threads: usize, each: impl Fn(usize) -> Result<(), Answer> + Sync) -> Result<(), Answer> {
+    let each = &each;
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads).map(|thread| scope.spawn(move || each(thread))).collect();
+        let outcomes =
+            all.into_iter().map(|one| one.join().unwrap_or_else(|_| panic!("an attacker's thread failed")));
+        outcomes.fold(Ok(()), Result::and)
+    })
+}
+
+/// Sends one frame a round on one connection, each after the answer to the one before. A connection that was
+/// lost is replaced.
+fn cql_rounds(
+    run: &Run,
+    compression: Compression,
+    mut make: impl FnMut(&mut Native, u64) -> Vec<u8>,
+) -> Result<(), Answer> {
+    let mut native = Native::login(&run.target, run.role, compression)?;
+    for n in 0.. {
+        if !run.round() {
+            break;
+        }
+        let frame = make(&mut native, n);
+        let outcome = native.send(&frame).and_then(|()| native.answer());
+        if !run.count(outcome) && run.has_time() {
+            native = Native::login(&run.target, run.role, compression)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs one simple query a round on one SQL session, which is replaced when it is lost.
+fn sql_rounds(run: &Run, first: &[&str], texts: &[String]) -> Result<(), Answer> {
+    let login = || {
+        let mut postgres = Postgres::login(&run.target, run.role)?;
+        first.iter().try_for_each(|text| postgres.query(text).map(drop))?;
+        Ok::<Postgres, Answer>(postgres)
+    };
+    let mut postgres = login()?;
+    for text in texts.iter().cycle() {
+        if !run.round() {
+            break;
+        }
+        if !run.count(postgres.query(text)) && run.has_time() {
+            postgres = login()?;
+        }
+    }
+    Ok(())
+}
+
+/// Counts how a silent connection stands: `closed` when the server has closed it, nothing while it is open.
+fn is_closed(stream: &TcpStream) -> bool {
+    if stream.set_nonblocking(true).is_err() {
+        return true;
+    }
+    let mut byte = [0];
+    match stream.peek(&mut byte) {
+        Ok(read) => read == 0,
+        Err(error) => !timed_out(&error),
+    }
+}

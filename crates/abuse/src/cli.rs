@@ -1,0 +1,111 @@
+//! The command line. `cargo xtask abuse` and `cargo xtask fuzz` pass their flags on to it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::child::{self, server_program};
+use crate::fuzz;
+use crate::run::{self, Options};
+use crate::table::ATTACKS;
+
+const HELP: &str = "\
+abuse run [--short] [--only NAME] [--seconds N] [--report FILE] [--server FILE]
+    Runs the attacks whose names contain NAME, each for N seconds (8), beside probes and an administrator.
+    --short decides by counts, bytes and answers alone, without a clock.
+    --report writes a page with a chart, and beside it the table as Markdown.
+abuse fuzz [--seconds N] [--seed N] [--sessions N] [--server FILE]
+    Runs seeded random sessions at both listeners for N seconds (60), or as many as --sessions says.
+abuse list
+    Prints the attacks.
+";
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let Some((command, rest)) = words.split_first() else {
+        eprint!("{HELP}");
+        return ExitCode::from(2);
+    };
+    let outcome = match command.as_str() {
+        "attack" => return child::main(rest),
+        "run" => options(rest).and_then(|options| run::run(&options)),
+        "fuzz" => fuzzing(rest).and_then(|options| fuzz::run(&options)),
+        "list" => {
+            ATTACKS.iter().for_each(|attack| {
+                println!(
+                    "{:24} {:5} {:28} {}",
+                    attack.name,
+                    attack.listener.name(),
+                    attack.needs.needs(),
+                    attack.sends
+                );
+            });
+            Ok(())
+        }
+        _ => {
+            eprint!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("abuse: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The value behind a flag.
+fn value<'w>(flag: &str, words: &mut impl Iterator<Item = &'w String>) -> Result<&'w str, String> {
+    words.next().map(String::as_str).ok_or_else(|| format!("expected a value after {flag}"))
+}
+
+fn number<T: std::str::FromStr>(flag: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("expected a number after {flag}, got `{text}`"))
+}
+
+fn options(words: &[String]) -> Result<Options, String> {
+    let (mut server, mut words) = (None, words.iter());
+    let mut options = Options {
+        server: PathBuf::new(),
+        short: false,
+        only: None,
+        time: Duration::from_secs(8),
+        report: None,
+    };
+    while let Some(flag) = words.next() {
+        match flag.as_str() {
+            "--short" => options.short = true,
+            "--only" => options.only = Some(value(flag, &mut words)?.to_owned()),
+            "--seconds" => options.time = Duration::from_secs(number(flag, value(flag, &mut words)?)?),
+            "--report" => options.report = Some(value(flag, &mut words)?.into()),
+            "--server" => server = Some(value(flag, &mut words)?),
+            _ => return Err(format!("expected a flag of this help, got `{flag}`\n{HELP}")),
+        }
+    }
+    options.server = server_program(server)?;
+    Ok(options)
+}
+
+fn fuzzing(words: &[String]) -> Result<fuzz::Options, String> {
+    let (mut server, mut words) = (None, words.iter());
+    let mut options = fuzz::Options {
+        server: PathBuf::new(),
+        time: Duration::from_secs(60),
+        seed: fuzz::seed_of_now(),
+        sessions: u64::MAX,
+    };
+    while let Some(flag) = words.next() {
+        match flag.as_str() {
+            "--seconds" => options.time = Duration::from_secs(number(flag, value(flag, &mut words)?)?),
+            "--seed" => options.seed = number(flag, value(flag, &mut words)?)?,
+            "--sessions" => options.sessions = number(flag, value(flag, &mut words)?)?,
+            "--server" => server = Some(value(flag, &mut words)?),
+            _ => return Err(format!("expected a flag of this help, got `{flag}`\n{HELP}")),
+        }
+    }
+    options.server = server_program(server)?;
+    Ok(options)
+}

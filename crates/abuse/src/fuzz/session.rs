@@ -1,0 +1,195 @@
+//! One session from one seed: a listener, a role, and up to 40 actions.
+
+use std::time::Duration;
+
+use wire::{
+    Batch, BatchBuf, BatchEntry, BatchKind, BatchParams, Compression, Execute, Prepare, Query, QueryParams,
+    Request, Statement, Value, Values, ValuesBuf,
+};
+
+use super::mutate::{mutate, mutate_text};
+use super::random::Random;
+use super::{cql, sql};
+use crate::answers::{Answer, SILENCE};
+use crate::dial::RUDE;
+use crate::native::Native;
+use crate::postgres::{self, Postgres};
+use crate::target::{PASSWORD, Role, Target};
+
+const ACTIONS_MAX: usize = 40;
+/// How long an answer is waited for. Much may be answered by silence: half a frame, for example.
+const PATIENCE: Duration = Duration::from_millis(300);
+const ROLES: [Role; 4] = [Role::Stranger, Role::Nobody, Role::Rude, Role::Rude];
+const NAMES: [&str; 3] = ["", "a", "b"];
+
+/// Runs the session of a seed; returns its number of actions.
+pub(super) fn run(target: &Target, seed: u64) -> usize {
+    let mut random = Random::new(seed);
+    let actions = 1 + random.below(ACTIONS_MAX);
+    // The end of a connection ends the session: what the server closed is answered.
+    if random.once_in(2) {
+        over_cql(target, &mut random, actions)
+    } else {
+        over_sql(target, &mut random, actions)
+    }
+}
+
+fn over_cql(target: &Target, random: &mut Random, actions: usize) -> usize {
+    let role = *random.pick(&ROLES);
+    let Ok(mut native) = Native::open_for(target, RUDE, PATIENCE) else { return 0 };
+    if role != Role::Stranger {
+        let logged_in = match random.below(5) {
+            0 => native.log_in_v5(role.name(), false),
+            1 => native.log_in_v5(role.name(), true),
+            2 => native.log_in(role.name(), Compression::Lz4),
+            3 => native.log_in(role.name(), Compression::Snappy),
+            _ => native.log_in(role.name(), Compression::None),
+        };
+        if logged_in.is_err() {
+            return 0;
+        }
+    }
+    let mut ids: Vec<Vec<u8>> = Vec::new();
+    for action in 0..actions {
+        let mut bytes = request(&mut native, random, &mut ids);
+        if random.once_in(4) {
+            mutate(random, &mut bytes);
+        }
+        if native.send(&bytes).is_err() {
+            return action;
+        }
+        if random.once_in(5) {
+            // The answer is read with one of the next.
+            continue;
+        }
+        match native.answer() {
+            Ok(_) => {}
+            Err(answer) if answer.label == SILENCE => {}
+            Err(_) => return action,
+        }
+    }
+    actions
+}
+
+/// The bytes of a random request.
+fn request(native: &mut Native, random: &mut Random, ids: &mut Vec<Vec<u8>>) -> Vec<u8> {
+    let stream = random.below(4) as i16;
+    let text = cql::statement(random);
+    let text = mutate_text(random, text);
+    let mut buffer = ValuesBuf::new();
+    let named = random.once_in(4);
+    for n in 0..random.length(100) {
+        let count = random.length(300);
+        let bytes = random.bytes(count);
+        let value = match random.below(6) {
+            0 => Value::Null,
+            1 => Value::Unset,
+            2 => Value::Bytes(&[0, 0, 0, 1]),
+            _ => Value::Bytes(&bytes),
+        };
+        let pushed = if named { buffer.push_named(&format!("v{n}"), value) } else { buffer.push(value) };
+        pushed.expect("a hundred short values fit");
+    }
+    let params = QueryParams {
+        values: buffer.values(),
+        skip_metadata: random.once_in(3),
+        page_size: random.once_in(2).then(|| *random.pick(&[1, 10, 0, -1, i32::MAX])),
+        paging_state: random.once_in(5).then_some(&[7; 20]),
+        timestamp: random.once_in(8).then(|| random.next() as i64),
+        ..QueryParams::default()
+    };
+    match random.below(12) {
+        0 => native.encode(stream, &Request::Options),
+        1 => native.encode(stream, &Request::Register(vec!["SCHEMA_CHANGE"; random.length(2_000)])),
+        2 | 3 => {
+            if let Ok(id) = native.prepare(&text) {
+                ids.push(id);
+            }
+            native.encode(stream, &Request::Prepare(Prepare { text: &text, keyspace: None }))
+        }
+        4 | 5 if !ids.is_empty() => {
+            let id = random.pick(ids);
+            native.encode(stream, &Request::Execute(Execute { id, params, ..Execute::default() }))
+        }
+        6 => {
+            let mut entries = BatchBuf::new();
+            for n in 0..random.length(500) {
+                let text = if n % 3 == 0 { cql::statement(random) } else { text.clone() };
+                let entry = BatchEntry { statement: Statement::Text(&text), values: Values::default() };
+                entries.push(entry).expect("a few statements fit");
+            }
+            let kind = *random.pick(&[BatchKind::Logged, BatchKind::Unlogged, BatchKind::Counter]);
+            native.encode(stream, &Request::Batch(Batch::new(kind, &entries, BatchParams::default())))
+        }
+        7 => {
+            let count = random.length(5_000);
+            random.bytes(count)
+        }
+        8 => native.encode(stream, &Request::AuthResponse(Some(b"\0nobody\0wrong"))),
+        _ => native.encode(stream, &Request::Query(Query { text: &text, params })),
+    }
+}
+
+fn over_sql(target: &Target, random: &mut Random, actions: usize) -> usize {
+    let role = *random.pick(&ROLES);
+    let Ok(mut postgres) = Postgres::open_for(target, RUDE, PATIENCE) else { return 0 };
+    if role == Role::Stranger {
+        if random.once_in(2) && postgres.send(&postgres::startup("nobody")).is_err() {
+            return 0;
+        }
+    } else if postgres.log_in(role.name(), PASSWORD).is_err() {
+        return 0;
+    }
+    for action in 0..actions {
+        let mut bytes = message(random);
+        if random.once_in(4) {
+            mutate(random, &mut bytes);
+        }
+        if postgres.send(&bytes).is_err() {
+            return action;
+        }
+        // Whatever the answer is, it is read up to silence or to the end of the statement.
+        match postgres.until_ready(|_: Answer| {}) {
+            Ok(()) => {}
+            // A reader that gave up in the middle of a message cannot find the next one.
+            Err(answer) if answer.label == SILENCE => return action,
+            Err(_) => return action,
+        }
+    }
+    actions
+}
+
+/// The bytes of random messages, mostly up to a Sync.
+fn message(random: &mut Random) -> Vec<u8> {
+    let text = sql::statement(random);
+    let text = mutate_text(random, text).replace('\0', " ");
+    let (statement, portal) = (*random.pick(&NAMES), *random.pick(&NAMES));
+    match random.below(8) {
+        0 => {
+            let kind = *random.pick(b"BCDEFHPQSXcdfp");
+            let count = random.length(300);
+            postgres::framed(kind, &random.bytes(count))
+        }
+        1 | 2 => {
+            let rows = *random.pick(&[0, 1, -1, i32::MAX]);
+            let parts = [
+                postgres::parse(statement, &text),
+                postgres::bind(portal, statement),
+                postgres::framed(b'D', &[b"P", portal.as_bytes(), b"\0"].concat()),
+                postgres::execute(portal, rows),
+                postgres::sync(),
+            ];
+            parts.concat()
+        }
+        3 => {
+            let parts = [
+                postgres::framed(b'D', &[b"S", statement.as_bytes(), b"\0"].concat()),
+                postgres::execute(portal, 5),
+                postgres::framed(b'C', &[b"P", portal.as_bytes(), b"\0"].concat()),
+                postgres::sync(),
+            ];
+            parts.concat()
+        }
+        _ => postgres::query(&text),
+    }
+}

@@ -1,0 +1,56 @@
+//! The smallest HTTP client: one GET on one connection.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use crate::answers::{Answer, CLOSED};
+use crate::dial::dial;
+use crate::native::{lost, refused};
+use crate::target::Target;
+
+/// Longest response that is read, bytes.
+const RESPONSE_BYTES_MAX: u64 = 16 << 20;
+
+/// A connection without a word.
+pub(crate) fn open(target: &Target, from: Ipv4Addr, patience: Duration) -> Result<TcpStream, Answer> {
+    dial(target.http, from, patience).map_err(|error| refused(&error))
+}
+
+/// Sends a GET; returns the status code as label and the body as text.
+pub(crate) fn get(target: &Target, from: Ipv4Addr, path: &str, patience: Duration) -> Result<Answer, Answer> {
+    let mut stream = open(target, from, patience)?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).map_err(|error| lost(&error))?;
+    let mut response = Vec::new();
+    stream.take(RESPONSE_BYTES_MAX).read_to_end(&mut response).map_err(|error| lost(&error))?;
+    let response = String::from_utf8_lossy(&response);
+    let status = response.split(' ').nth(1).ok_or_else(|| Answer::new(CLOSED))?;
+    let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok(Answer { label: status.to_owned(), text: body.to_owned() })
+}
+
+/// The value of a metric without labels, or the largest over all its labels.
+pub(crate) fn metric(body: &str, name: &str) -> Option<f64> {
+    let values = body.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        if !rest.starts_with(['{', ' ']) {
+            return None;
+        }
+        rest.rsplit(' ').next()?.parse().ok()
+    });
+    values.reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::metric;
+
+    #[test]
+    fn metric_is_the_largest_over_its_labels() {
+        let body = "# HELP a_max x\na_max{core=\"0\"} 3\na_max{core=\"1\"} 7\na_max_total 9\n";
+        assert_eq!(metric(body, "a_max"), Some(7.0));
+        assert_eq!(metric(body, "a_max_total"), Some(9.0));
+        assert_eq!(metric(body, "b"), None);
+    }
+}

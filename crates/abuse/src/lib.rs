@@ -1,0 +1,43 @@
+//! Rude clients against a real server, and probes that measure what other clients feel meanwhile.
+//!
+//! Each attack is one entry of one table ([`table`]): listener, rights, traffic, accepted answers. Attacks,
+//! probes and the administrator use plain sockets on threads of their own, outside `lanes`. A fault of the
+//! server therefore cannot hide from them. An attack runs in a child process of low priority, so that its own
+//! CPU time weighs little in what the probes measure.
+//!
+//! ```text
+//!   main ── run ──┬─ server    a `fairlane serve` on a temporary folder; memory watch; stop by process id
+//!                 ├─ setup     levels, roles, tables
+//!                 ├─ probe     1,000 prepared reads a second and core, in another level and in the same one
+//!                 ├─ admin     logs in and alters a level once a second, on both listeners; health checks
+//!                 ├─ child     `abuse attack NAME`: one entry of the table, bounded in time and count
+//!                 └─ verdict ── report     a table, and a page with a chart
+//!        ── fuzz ─── sessions of mutated frames and random statements, each from one seed
+//! ```
+//!
+//! The short form of a run decides by counts, bytes and answers alone: the process lives, its memory stays
+//! within a bound, every answer is an accepted one, the administrator logged in.
+#![expect(clippy::disallowed_methods, reason = "the attackers and probes stand outside the lanes")]
+
+mod admin;
+mod answers;
+mod attack;
+mod attacks;
+mod child;
+mod cli;
+mod dial;
+mod fuzz;
+mod http;
+mod memory;
+mod native;
+mod postgres;
+mod probe;
+mod report;
+mod run;
+mod server;
+mod setup;
+mod table;
+mod target;
+mod verdict;
+
+pub use cli::main;

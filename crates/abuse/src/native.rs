@@ -1,0 +1,271 @@
+//! A blocking CQL client that can also misbehave: frames of any content, requests without reading, a window
+//! of requests in flight.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use wire::{
+    Compression, Decoder, Direction, Encoder, Envelope, Framing, Limits, Prepare, Query, QueryParams,
+    Request, Response, Version,
+};
+
+use crate::answers::{Answer, CLOSED, REFUSED, SILENCE};
+use crate::dial::{RUDE, dial, timed_out};
+use crate::target::{PASSWORD, PATIENCE, Role, Target};
+
+/// The most a client reads at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Native {
+    pub(crate) stream: TcpStream,
+    encoder: Encoder,
+    decoder: Decoder,
+    input: BytesMut,
+    /// The core that the server put this connection on.
+    pub(crate) shard: Option<u32>,
+}
+
+impl Native {
+    /// Connects from `from`, without a word.
+    pub(crate) fn open(target: &Target, from: Ipv4Addr) -> Result<Native, Answer> {
+        Native::open_for(target, from, PATIENCE)
+    }
+
+    /// As [`Native::open`], with another patience.
+    pub(crate) fn open_for(target: &Target, from: Ipv4Addr, patience: Duration) -> Result<Native, Answer> {
+        let stream = dial(target.cql, from, patience).map_err(|error| refused(&error))?;
+        Ok(Native {
+            stream,
+            encoder: Encoder::new(Direction::Request, Version::V4),
+            decoder: Decoder::new(Direction::Response, Limits::default()),
+            input: BytesMut::new(),
+            shard: None,
+        })
+    }
+
+    /// Sends STARTUP and switches to its framing. The answer is `authenticate` or `ready` when all is well.
+    pub(crate) fn start(&mut self, compression: Compression) -> Result<(), Answer> {
+        let mut options = vec![("CQL_VERSION", "3.0.0")];
+        options.extend(compression.name().map(|name| ("COMPRESSION", name)));
+        let answer = self.ask(&Request::Startup(options))?;
+        if answer.is_error() {
+            return Err(answer);
+        }
+        self.encoder.set_framing(Framing::V4(compression));
+        self.decoder.set_framing(Framing::V4(compression));
+        Ok(())
+    }
+
+    /// Sends name and password.
+    pub(crate) fn authenticate(&mut self, user: &str, password: &str) -> Result<Answer, Answer> {
+        let token = format!("\0{user}\0{password}");
+        self.ask(&Request::AuthResponse(Some(token.as_bytes())))
+    }
+
+    /// A connection that is logged in from the attacker's address.
+    pub(crate) fn login(target: &Target, role: Role, compression: Compression) -> Result<Native, Answer> {
+        let mut native = Native::open(target, RUDE)?;
+        native.log_in(role.name(), compression)?;
+        Ok(native)
+    }
+
+    /// STARTUP and credentials on an open connection.
+    pub(crate) fn log_in(&mut self, user: &str, compression: Compression) -> Result<(), Answer> {
+        if let Ok(envelope) = self.exchange(&Request::Options) {
+            self.shard = shard(&envelope);
+        }
+        self.start(compression)?;
+        let answer = self.authenticate(user, PASSWORD)?;
+        if answer.is_error() { Err(answer) } else { Ok(()) }
+    }
+
+    /// As [`Native::log_in`], in protocol v5.
+    pub(crate) fn log_in_v5(&mut self, user: &str, lz4: bool) -> Result<(), Answer> {
+        self.encoder.set_version(Version::V5);
+        let mut options = vec![("CQL_VERSION", "3.0.0")];
+        options.extend(lz4.then_some(("COMPRESSION", "lz4")));
+        let answer = self.ask(&Request::Startup(options))?;
+        if answer.is_error() {
+            return Err(answer);
+        }
+        self.encoder.set_framing(Framing::V5 { lz4 });
+        self.decoder.set_framing(Framing::V5 { lz4 });
+        let answer = self.authenticate(user, PASSWORD)?;
+        if answer.is_error() { Err(answer) } else { Ok(()) }
+    }
+
+    /// Sends a request on stream 0 and returns its answer; errors of the server are answers.
+    pub(crate) fn ask(&mut self, request: &Request<'_>) -> Result<Answer, Answer> {
+        let envelope = self.exchange(request)?;
+        Ok(label(&envelope))
+    }
+
+    /// Runs a statement as text.
+    pub(crate) fn query(&mut self, text: &str) -> Result<Answer, Answer> {
+        self.ask(&query(text))
+    }
+
+    /// Runs a statement that has to pass.
+    pub(crate) fn must(&mut self, text: &str) -> Result<(), Answer> {
+        let answer = self.query(text)?;
+        if answer.is_error() { Err(answer) } else { Ok(()) }
+    }
+
+    /// Prepares a statement that has to be accepted; returns its id.
+    pub(crate) fn prepare(&mut self, text: &str) -> Result<Vec<u8>, Answer> {
+        let envelope = self.exchange(&Request::Prepare(Prepare { text, keyspace: None }))?;
+        match envelope.response() {
+            Ok(Response::Prepared(prepared)) => Ok(prepared.id.to_vec()),
+            _ => Err(label(&envelope)),
+        }
+    }
+
+    /// The bytes of a request on this connection.
+    pub(crate) fn encode(&mut self, stream: i16, request: &Request<'_>) -> Vec<u8> {
+        self.encoder.request(stream, request).expect("the attacks send requests that fit their fields");
+        self.encoder.finish().split().to_vec()
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), Answer> {
+        self.stream.write_all(bytes).map_err(|error| lost(&error))
+    }
+
+    /// The next answer, whatever its stream.
+    pub(crate) fn answer(&mut self) -> Result<Answer, Answer> {
+        self.envelope().map(|envelope| label(&envelope))
+    }
+
+    fn exchange(&mut self, request: &Request<'_>) -> Result<Envelope, Answer> {
+        let bytes = self.encode(0, request);
+        self.send(&bytes)?;
+        self.envelope()
+    }
+
+    /// The next envelope that is no event.
+    pub(crate) fn envelope(&mut self) -> Result<Envelope, Answer> {
+        loop {
+            match self.decoder.decode(&mut self.input) {
+                Ok(Some(envelope)) if envelope.stream >= 0 => return Ok(envelope),
+                Ok(Some(_)) => continue,
+                Ok(None) => {}
+                Err(error) => return Err(Answer::error("of the codec", &error.to_string())),
+            }
+            let mut chunk = [0; CHUNK_BYTES];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(Answer::new(CLOSED)),
+                Ok(read) => self.input.extend_from_slice(&chunk[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(lost(&error)),
+            }
+        }
+    }
+
+    /// Keeps `window` requests in flight. `make` returns the frame of the next request on a stream, or `None`
+    /// to end the flood. Every answer goes to `each`.
+    pub(crate) fn flood(
+        mut self,
+        window: u16,
+        mut make: impl FnMut(&mut Native, i16) -> Option<Vec<u8>>,
+        each: impl Fn(Answer) + Sync,
+    ) {
+        let Ok(stream) = self.stream.try_clone() else { return };
+        let (free, streams) = channel();
+        // The receiver lives until the end of this function.
+        (0..window as i16).try_for_each(|stream| free.send(stream)).expect("the channel is open");
+        let mut reader = Native {
+            stream,
+            encoder: Encoder::new(Direction::Request, Version::V4),
+            decoder: std::mem::replace(
+                &mut self.decoder,
+                Decoder::new(Direction::Response, Limits::default()),
+            ),
+            input: std::mem::take(&mut self.input),
+            shard: None,
+        };
+        std::thread::scope(|scope| {
+            let each = &each;
+            scope.spawn(move || {
+                loop {
+                    match reader.envelope() {
+                        Ok(envelope) => {
+                            each(label(&envelope));
+                            if free.send(envelope.stream).is_err() {
+                                continue;
+                            }
+                        }
+                        Err(answer) => return each(answer),
+                    }
+                }
+            });
+            let mut held = Vec::new();
+            while let Ok(stream) = streams.recv_timeout(PATIENCE) {
+                let frame = make(&mut self, stream);
+                if frame.is_none_or(|bytes| self.send(&bytes).is_err()) {
+                    held.push(stream);
+                    break;
+                }
+            }
+            // What is in flight is answered within the patience; then the reader ends with the socket.
+            while held.len() < usize::from(window) {
+                let Ok(stream) = streams.recv_timeout(PATIENCE) else { break };
+                held.push(stream);
+            }
+            drop(self.stream.shutdown(std::net::Shutdown::Both));
+        });
+    }
+}
+
+/// A QUERY of this text, without parameters.
+pub(crate) fn query(text: &str) -> Request<'_> {
+    Request::Query(Query { text, params: QueryParams::default() })
+}
+
+/// Writes another stream into a frame of protocol v4. The stream is outside of what is compressed.
+pub(crate) fn on_stream(mut frame: Vec<u8>, stream: i16) -> Vec<u8> {
+    frame[2..4].copy_from_slice(&stream.to_be_bytes());
+    frame
+}
+
+/// The answer that an I/O error stands for.
+pub(crate) fn lost(error: &io::Error) -> Answer {
+    if timed_out(error) { Answer::new(SILENCE) } else { Answer::new(CLOSED) }
+}
+
+/// The answer that a failed connection stands for.
+pub(crate) fn refused(error: &io::Error) -> Answer {
+    Answer { label: REFUSED.to_owned(), text: error.to_string() }
+}
+
+fn shard(envelope: &Envelope) -> Option<u32> {
+    let Ok(Response::Supported(options)) = envelope.response() else { return None };
+    let (_, values) = options.into_iter().find(|(name, _)| *name == "SCYLLA_SHARD")?;
+    values.first()?.parse().ok()
+}
+
+/// The label of a response.
+pub(crate) fn label(envelope: &Envelope) -> Answer {
+    let name = match envelope.response() {
+        Ok(Response::Error(failure)) => {
+            return Answer::error(&format!("0x{:04X}", failure.kind.code()), &failure.message);
+        }
+        Ok(Response::Ready) => "ready",
+        Ok(Response::Authenticate(_)) => "authenticate",
+        Ok(Response::Supported(_)) => "supported",
+        Ok(Response::Void) => "void",
+        Ok(Response::Rows(_)) => "rows",
+        Ok(Response::SetKeyspace(_)) => "keyspace set",
+        Ok(Response::Prepared(_)) => "prepared",
+        Ok(Response::SchemaChange(_)) => "schema changed",
+        Ok(Response::Event(_)) => "event",
+        Ok(Response::AuthChallenge(_)) => "challenge",
+        Ok(Response::AuthSuccess(_)) => "logged in",
+        Err(error) => return Answer::error("of the codec", &error.to_string()),
+    };
+    Answer::new(name)
+}

@@ -1,0 +1,203 @@
+//! A blocking client of the Postgres protocol, written by hand so that it can send anything: message type,
+//! length and body are the caller's.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
+
+use crate::answers::{Answer, CLOSED, SILENCE};
+use crate::dial::{RUDE, dial};
+use crate::native::{lost, refused};
+use crate::target::{PASSWORD, PATIENCE, Role, Target};
+
+/// Protocol 3.0.
+const VERSION: i32 = 3 << 16;
+/// Request codes that take the place of a version.
+pub(crate) const SSL_REQUEST: i32 = 80_877_103;
+pub(crate) const GSSENC_REQUEST: i32 = 80_877_104;
+pub(crate) const CANCEL_REQUEST: i32 = 80_877_102;
+
+/// Longest message that the client believes, bytes.
+const MESSAGE_BYTES_MAX: usize = 256 << 20;
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Postgres {
+    pub(crate) stream: TcpStream,
+}
+
+/// A message of the server.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) kind: u8,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Postgres {
+    /// Connects from `from`, without a word.
+    pub(crate) fn open(target: &Target, from: Ipv4Addr) -> Result<Postgres, Answer> {
+        Postgres::open_for(target, from, PATIENCE)
+    }
+
+    /// As [`Postgres::open`], with another patience.
+    pub(crate) fn open_for(target: &Target, from: Ipv4Addr, patience: Duration) -> Result<Postgres, Answer> {
+        let stream = dial(target.sql, from, patience).map_err(|error| refused(&error))?;
+        Ok(Postgres { stream })
+    }
+
+    /// A session of a role, from the attacker's address.
+    pub(crate) fn login(target: &Target, role: Role) -> Result<Postgres, Answer> {
+        let mut postgres = Postgres::open(target, RUDE)?;
+        postgres.log_in(role.name(), PASSWORD)?;
+        Ok(postgres)
+    }
+
+    /// Startup message, SCRAM exchange, and everything up to the first ReadyForQuery.
+    pub(crate) fn log_in(&mut self, user: &str, password: &str) -> Result<(), Answer> {
+        self.send(&startup(user))?;
+        let mut scram = ScramSha256::new(password.as_bytes(), ChannelBinding::unsupported());
+        loop {
+            let message = self.message()?;
+            match (message.kind, message.code()) {
+                (b'R', 10) => {
+                    let mut body = b"SCRAM-SHA-256\0".to_vec();
+                    body.extend_from_slice(&(scram.message().len() as i32).to_be_bytes());
+                    body.extend_from_slice(scram.message());
+                    self.send(&framed(b'p', &body))?;
+                }
+                (b'R', 11) => {
+                    let odd = |error: std::io::Error| Answer::error("of SCRAM", &error.to_string());
+                    scram.update(&message.body[4..]).map_err(odd)?;
+                    self.send(&framed(b'p', scram.message()))?;
+                }
+                (b'E', _) => return Err(message.answer().unwrap_or_else(|| Answer::new(CLOSED))),
+                (b'Z', _) => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), Answer> {
+        self.stream.write_all(bytes).map_err(|error| lost(&error))
+    }
+
+    /// Runs a simple query up to ReadyForQuery; returns its last answer.
+    pub(crate) fn query(&mut self, text: &str) -> Result<Answer, Answer> {
+        self.send(&query(text))?;
+        let mut last = Answer::new(SILENCE);
+        self.until_ready(|answer| last = answer)?;
+        Ok(last)
+    }
+
+    /// Reads up to ReadyForQuery; every answer goes to `each`.
+    pub(crate) fn until_ready(&mut self, mut each: impl FnMut(Answer)) -> Result<(), Answer> {
+        loop {
+            let message = self.message()?;
+            if message.kind == b'Z' {
+                return Ok(());
+            }
+            if let Some(answer) = message.answer() {
+                each(answer);
+            }
+        }
+    }
+
+    /// The next message.
+    pub(crate) fn message(&mut self) -> Result<Message, Answer> {
+        let mut head = [0; 5];
+        self.read(&mut head)?;
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        if !(4..=MESSAGE_BYTES_MAX).contains(&length) {
+            return Err(Answer::error("of the codec", "a message of impossible length"));
+        }
+        let mut body = vec![0; length - 4];
+        self.read(&mut body)?;
+        Ok(Message { kind: head[0], body })
+    }
+
+    /// Reads exactly this many bytes.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<(), Answer> {
+        match self.stream.read_exact(into) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(Answer::new(CLOSED)),
+            Err(error) => Err(lost(&error)),
+        }
+    }
+}
+
+impl Message {
+    /// The first four bytes as a number: which authentication message it is.
+    fn code(&self) -> i32 {
+        self.body.first_chunk().map_or(0, |bytes| i32::from_be_bytes(*bytes))
+    }
+
+    /// The answer that this message is; `None` for rows, notices, parameters and the like.
+    pub(crate) fn answer(&self) -> Option<Answer> {
+        let name = match self.kind {
+            b'E' => return Some(Answer::error(&self.field(b'C'), &self.field(b'M'))),
+            b'C' => "complete",
+            b'I' => "empty",
+            b'1' => "parsed",
+            b's' => "suspended",
+            _ => return None,
+        };
+        Some(Answer::new(name))
+    }
+
+    /// A field of an ErrorResponse.
+    fn field(&self, wanted: u8) -> String {
+        let found = self.body.split(|byte| *byte == 0).find(|field| field.first() == Some(&wanted));
+        found.map_or_else(String::new, |field| String::from_utf8_lossy(&field[1..]).into_owned())
+    }
+}
+
+/// A message: type, length, body.
+pub(crate) fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(body.len() + 5);
+    bytes.push(kind);
+    bytes.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// A message without a type: length, code, rest.
+pub(crate) fn untyped(code: i32, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = (rest.len() as u32 + 8).to_be_bytes().to_vec();
+    bytes.extend_from_slice(&code.to_be_bytes());
+    bytes.extend_from_slice(rest);
+    bytes
+}
+
+/// The startup message of a role.
+pub(crate) fn startup(user: &str) -> Vec<u8> {
+    untyped(VERSION, format!("user\0{user}\0database\0yard\0\0").as_bytes())
+}
+
+/// A simple query.
+pub(crate) fn query(text: &str) -> Vec<u8> {
+    framed(b'Q', &[text.as_bytes(), b"\0"].concat())
+}
+
+/// Parse of `text` under `name`, without parameter types.
+pub(crate) fn parse(name: &str, text: &str) -> Vec<u8> {
+    framed(b'P', &[name.as_bytes(), b"\0", text.as_bytes(), b"\0\0\0"].concat())
+}
+
+/// Bind of a statement without parameters to a portal.
+pub(crate) fn bind(portal: &str, statement: &str) -> Vec<u8> {
+    let body = [portal.as_bytes(), b"\0", statement.as_bytes(), b"\0", &[0; 6]].concat();
+    framed(b'B', &body)
+}
+
+/// Execute of a portal, for at most `rows` rows.
+pub(crate) fn execute(portal: &str, rows: i32) -> Vec<u8> {
+    framed(b'E', &[portal.as_bytes(), b"\0", &rows.to_be_bytes()].concat())
+}
+
+/// Sync.
+pub(crate) fn sync() -> Vec<u8> {
+    framed(b'S', b"")
+}

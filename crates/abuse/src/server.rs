@@ -1,0 +1,123 @@
+//! A `fairlane serve` for a run: on a temporary folder and free ports, stopped by its process id.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::memory::{CONFIGURED, Watch};
+use crate::target::{PASSWORD, Target};
+
+/// How long a server may take to be ready on a fresh folder.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long an orderly stop may take. A frozen server is then killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Numbers the folders of one process.
+static FOLDERS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+/// A server that is ready.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    folder: PathBuf,
+    pub(crate) target: Target,
+    pub(crate) memory: Watch,
+}
+
+impl Server {
+    /// Starts `program` with two cores.
+    pub(crate) fn start(program: &Path) -> Result<Server, String> {
+        Server::start_with(program, CONFIGURED)
+    }
+
+    /// Starts `program` with this memory.
+    pub(crate) fn start_with(program: &Path, memory: &str) -> Result<Server, String> {
+        let number = FOLDERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("fairlane-abuse-{}-{number}", std::process::id()));
+        let failed = |error: std::io::Error| format!("the server could not be started: {error}");
+        std::fs::create_dir(&folder).map_err(failed)?;
+        let log = File::create(folder.join("server.log")).map_err(failed)?;
+        let mut command = Command::new(program);
+        command.args(["serve", "--cores", "2", "--overprovisioned", "--memory", memory]);
+        command.args(["--disk-probe", "off", "--shard-aware-port", "0", "--sql-listen", "127.0.0.1:0"]);
+        command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir", "data"]);
+        std::env::vars_os().for_each(|(name, _)| {
+            if name.to_string_lossy().starts_with("FAIRLANE_") {
+                command.env_remove(name);
+            }
+        });
+        command.env("FAIRLANE_ADMIN_PASSWORD", PASSWORD).current_dir(&folder);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().map_err(failed)?;
+        let stdout = child.stdout.take();
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            // Reads to the end, so that the server never waits for a reader of what it prints.
+            for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines().map_while(Result::ok)) {
+                drop(sender.send(line));
+            }
+        });
+        let asked = Instant::now();
+        while let Some(left) = READY_TIMEOUT.checked_sub(asked.elapsed()) {
+            let Ok(line) = lines.recv_timeout(left) else { break };
+            if let Some(target) = Target::ready(&line) {
+                let memory = Watch::start(child.id());
+                return Ok(Server { child, folder, target, memory });
+            }
+        }
+        let log = tail(&folder.join("server.log"));
+        drop(child.kill());
+        drop(child.wait());
+        drop(std::fs::remove_dir_all(&folder));
+        Err(format!("the server did not get ready: {log}"))
+    }
+
+    /// Whether the process lives; otherwise how it ended.
+    pub(crate) fn check(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) if self.memory.killed() => Err("killed at 4 GiB of memory".to_owned()),
+            Ok(Some(status)) => Err(format!("{status}: {}", self.log())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The lines about panics that the server logged up to now. A panic of a connection's task ends only that
+    /// connection, so it shows nowhere else.
+    pub(crate) fn panics(&self) -> Vec<String> {
+        let log = std::fs::read(self.folder.join("server.log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        log.lines().filter(|line| line.contains("panicked")).map(str::to_owned).collect()
+    }
+
+    /// The last lines that the server logged.
+    pub(crate) fn log(&self) -> String {
+        tail(&self.folder.join("server.log"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let asked = Instant::now();
+        while asked.elapsed() < STOP_TIMEOUT && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop(self.child.kill());
+        drop(self.child.wait());
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// The last lines of a file.
+fn tail(path: &Path) -> String {
+    let text = std::fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(4 << 10)..]).into_owned();
+    let lines: Vec<&str> = text.lines().rev().take(3).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+}

@@ -1,0 +1,46 @@
+//! Rude clients and random sessions against the built server: the program `abuse` of the workspace does both.
+//!
+//! `cargo xtask abuse` measures, and `cargo xtask fuzz` searches, for as long as their flags specify. The step
+//! of `cargo xtask test` is the short form of the first, which decides without a clock.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::{BUILD_TIMEOUT, cargo, child, target_dir};
+
+/// The short form takes a minute; one that hangs in an attack takes that attack's limit.
+const SHORT_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// Bounds a run whose flags specify its time.
+const TOOL_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The step of `cargo xtask test`.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    run(root, &["run", "--short"], SHORT_TIMEOUT)
+}
+
+/// `cargo xtask abuse FLAGS`. The report goes to the target folder unless a flag names another place.
+pub(crate) fn attack(root: &Path, flags: &[&str]) -> Result<(), String> {
+    let page = target_dir(root).join("abuse/report.html");
+    let page = page.display().to_string();
+    let mut words = vec!["run"];
+    words.extend(flags);
+    if !flags.iter().any(|flag| ["--short", "--report"].contains(flag)) {
+        words.extend(["--report", page.as_str()]);
+        println!("      the report: {page}");
+    }
+    run(root, &words, TOOL_TIMEOUT)
+}
+
+/// `cargo xtask fuzz FLAGS`.
+pub(crate) fn fuzz(root: &Path, flags: &[&str]) -> Result<(), String> {
+    run(root, &[&["fuzz"], flags].concat(), TOOL_TIMEOUT)
+}
+
+/// Builds everything, with the features that tests give it, and runs the program.
+fn run(root: &Path, words: &[&str], limit: Duration) -> Result<(), String> {
+    let build = ["build", "--release", "--workspace", "--bins", "--examples"];
+    child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
+    let mut command = Command::new(target_dir(root).join("release/abuse"));
+    child::run(command.args(words).current_dir(root), limit)
+}
