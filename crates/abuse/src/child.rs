@@ -128,7 +128,8 @@ impl Drop for Attacker {
 /// The server's program beside this one, unless another is named.
 pub(crate) fn server_program(named: Option<&str>) -> Result<std::path::PathBuf, String> {
     if let Some(path) = named {
-        return Ok(Path::new(path).to_path_buf());
+        // The server is started in a folder of its own, where a relative path leads nowhere.
+        return Path::new(path).canonicalize().map_err(|error| format!("{path}: {error}"));
     }
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let beside = own.with_file_name("fairlane");

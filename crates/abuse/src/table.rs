@@ -4,7 +4,7 @@
 use crate::answers::Answer;
 use crate::attack::{Attack, Listener, Run};
 use crate::attacks::{
-    cql_frames, cql_load, cql_login, cql_statements, http, sql_login, sql_sessions, sql_statements,
+    control, cql_frames, cql_load, cql_login, cql_statements, http, sql_login, sql_sessions, sql_statements,
 };
 use crate::target::Role;
 
@@ -46,6 +46,9 @@ const HOLDS: bool = true;
 /// Every attack, by listener and by the rights it takes.
 #[rustfmt::skip]
 pub(crate) const ATTACKS: &[Attack] = &[
+    attack("cql-control", (Listener::Cql, Role::Stranger),
+        "nothing: 16 busy client threads, to compare with",
+        &[], (1, SENDS), control),
     attack("cql-register", (Listener::Cql, Role::Stranger),
         "REGISTER frames of 290 bytes that inflate to 64 KiB, before login",
         &["error 0x000A", "error 0x0100", "closed"], (1, SENDS), cql_login::register),

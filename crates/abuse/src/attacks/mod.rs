@@ -23,6 +23,17 @@ use crate::postgres::Postgres;
 /// that the server accepts, bytes.
 const LONG_TEXT_BYTES: usize = 15 << 20;
 
+/// Keeps as many client threads busy as the loudest attacks do, and sends nothing. What the probes feel beside
+/// it is the machine's share of what they feel beside any attack.
+pub(crate) fn control(run: &Run) -> Result<(), Answer> {
+    crowd(16, |_| {
+        while run.round() {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    })
+}
+
 /// Runs `each` on `threads` threads of this process; the first failure is the outcome.
 fn crowd(threads: usize, each: impl Fn(usize) -> Result<(), Answer> + Sync) -> Result<(), Answer> {
     let each = &each;
