@@ -31,7 +31,7 @@ pub(crate) fn register(run: &Run) -> Result<(), Answer> {
         std::thread::scope(|scope| {
             let sender = scope.spawn(move || {
                 // Ends with the connection: the server closes it, or the reader does.
-                while run.has_time() && sends.write_all(&frame).is_ok() {}
+                while run.round() && sends.write_all(&frame).is_ok() {}
                 drop(sends.shutdown(std::net::Shutdown::Write));
             });
             while run.count(native.answer()) {}

@@ -33,7 +33,7 @@ fn encryption(run: &Run, code: i32) -> Result<(), Answer> {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 use std::io::Write;
-                while run.has_time() && sends.write_all(&requests).is_ok() {}
+                while run.round() && sends.write_all(&requests).is_ok() {}
                 drop(sends.shutdown(std::net::Shutdown::Write));
             });
             let mut declined = 0u64;
