@@ -129,6 +129,14 @@ impl AuditLog {
         self.put(event, Some(&text));
     }
 
+    /// As [`AuditLog::log_statement`], for a caller that has the text only. A text that is no CQL is left out.
+    pub fn log_cql(&self, event: &AuditEvent<'_>, text: &str) {
+        match cql::parse(text) {
+            Ok(statement) => self.log_statement(event, &statement),
+            Err(_) => self.log(event),
+        }
+    }
+
     /// Logs a statement of another language. `text` is printed up to a limit, so its caller leaves out literals.
     pub fn log_text(&self, event: &AuditEvent<'_>, text: &dyn Display) {
         self.put(event, Some(&begin(text)));

@@ -155,6 +155,7 @@ fn open_and_wait(
         logger.log(Level::Warn, &said, &[]);
     }
     let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
+        let sql = sql.map(|sql| SqlConfig { audit: audit.clone(), ..sql });
         let config = ServerConfig { audit, ..server_config(settings, memory_bytes, host_id) };
         rooms.open_doors(config, sql, logger.clone())
     });

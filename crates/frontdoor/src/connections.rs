@@ -269,6 +269,12 @@ impl Slot {
         lanes::time::timeout(limit, either).await.ok().flatten()
     }
 
+    /// The client's address.
+    #[must_use]
+    pub fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
     /// Counts the connection as a session of `role`, once it has authenticated. From any core's fast lane.
     ///
     /// # Errors

@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use access::AuditLog;
 use engine::scan::arrow::DECIMALS;
 use frontdoor::Limits;
 
@@ -48,6 +50,8 @@ pub struct SqlConfig {
     pub startup_timeout: Duration,
     /// Wait before a wrong password is answered.
     pub auth_failure_delay: Duration,
+    /// Takes logins and reads of audited keyspaces; `None` logs none.
+    pub audit: Option<Arc<AuditLog>>,
     /// Digits behind the point that a CQL `decimal` is read with, of 38, 0 to [`engine::scan::arrow::DECIMALS_MAX`]. A query that reads one
     /// with more fails.
     pub decimals: i8,
@@ -75,6 +79,7 @@ impl Default for SqlConfig {
             statement_time_max: Duration::from_secs(24 * 3600),
             startup_timeout: Duration::from_secs(10),
             auth_failure_delay: Duration::from_millis(200),
+            audit: None,
             decimals: DECIMALS,
             batch_rows: 8192,
         }

@@ -2,6 +2,7 @@
 //! lane. `message` reads the bodies; the protocol's library writes them.
 
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -347,16 +348,23 @@ impl Drop for Connection {
 /// Serves a client until one side ends it.
 pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slot) {
     let config = sql.config();
-    let peer = stream.peer_addr().map_or_else(|_| String::new(), |peer| peer.to_string());
+    let peer = stream.peer_addr().unwrap_or_else(|_| SocketAddr::new(slot.peer(), 0));
     add(&here.counts.accepted, 1);
     let mut connection = Connection::new(stream, config.startup_bytes_max, here.counts.clone());
-    let login = login::log_in(&sql, &here, &mut connection, &slot);
+    let login = login::log_in(&sql, &here, &mut connection, &slot, peer);
     let Some(login) = slot.log_in(config.startup_timeout, login).await else { return };
     let ended = match login {
         Ok(client) => {
             let holder = here.charges.holder(client.login.role());
             connection.allow(config.message_bytes_max, holder.clone());
             let (number, live) = here.enter(client.login.role().to_string(), peer, client.secret_bytes);
+            let ended = Rc::downgrade(&live);
+            client.login.on_end(move || {
+                if let Some(live) = ended.upgrade() {
+                    live.role_ended.set(true);
+                    live.bell.notify();
+                }
+            });
             let _left = Left { here: here.clone(), number };
             Session::new(sql.clone(), here, client, live, holder).run(&mut connection, number).await
         }

@@ -14,6 +14,7 @@
 //! compute with is charged to the statement's level (`memory`); where the level has no more they spill (`spill`), in the level's
 //! turn at the disk. Statements only read.
 
+mod audit;
 mod bounded;
 mod catalog;
 mod charges;

@@ -2,9 +2,10 @@
 //! only wants to cancel another's statement does so.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
-use access::Login;
+use access::{Login, ScramStart};
 use bytes::Bytes;
 use frontdoor::Slot;
 use pgwire::messages::ProtocolVersion;
@@ -45,6 +46,7 @@ pub(crate) async fn log_in(
     here: &Rc<Here>,
     connection: &mut Connection,
     slot: &Slot,
+    peer: SocketAddr,
 ) -> Result<Client, End> {
     let startup = start(sql, connection).await?;
     connection.started();
@@ -66,7 +68,7 @@ pub(crate) async fn log_in(
         return Err(End::Failed(Failure::fatal("28000", "no user name was given")));
     };
     let login = if sql.config().authenticate {
-        authenticate(sql, here, connection, &user).await?
+        authenticate(sql, here, connection, &user, peer).await?
     } else {
         here.access.anonymous()
     };
@@ -132,6 +134,7 @@ async fn authenticate(
     here: &Rc<Here>,
     connection: &mut Connection,
     user: &str,
+    peer: SocketAddr,
 ) -> Result<Login, End> {
     connection.put(&Authentication::SASL(vec![MECHANISM.to_owned()]))?;
     connection.flush().await?;
@@ -140,18 +143,29 @@ async fn authenticate(
         let text = format!("the SASL mechanism here is {MECHANISM}");
         return Err(End::Failed(Failure::fatal(state::PROTOCOL, text)));
     }
-    let begun = here.access.begin_scram(user, &data);
-    let (exchange, answer) =
-        begun.map_err(|error| End::Failed(Failure::fatal(state::PROTOCOL, error.to_string())))?;
+    let start =
+        ScramStart { address: Some(peer.ip()), user, client_first: &data, is_bound: false, end_point: None };
+    let (exchange, answer) = match here.access.start_scram(start) {
+        Ok(begun) => begun,
+        Err(error) => {
+            let text = error.to_string();
+            sql.audit_login(peer, user, Some(&text));
+            // A name that failed too often is refused here, as slowly as a wrong password.
+            lanes::time::sleep(sql.config().auth_failure_delay).await;
+            return Err(End::Failed(Failure::fatal(state::PROTOCOL, text)));
+        }
+    };
     connection.put(&Authentication::SASLContinue(Bytes::from(answer)))?;
     connection.flush().await?;
     let last = connection.next().await?.body.sasl_data();
     match here.access.end_scram(exchange, &last) {
         Ok((login, answer)) => {
+            sql.audit_login(peer, user, None);
             connection.put(&Authentication::SASLFinal(Bytes::from(answer)))?;
             Ok(login)
         }
         Err(error) => {
+            sql.audit_login(peer, user, Some(&error.to_string()));
             add(&here.counts.auth_failures, 1);
             lanes::time::sleep(sql.config().auth_failure_delay).await;
             Err(End::Failed(Failure::fatal(state::PASSWORD, error.to_string())))

@@ -145,14 +145,16 @@ pub(crate) struct Live {
     pub(crate) secret: Bytes,
     guesses: Guesses,
     role: String,
-    /// Where its client is.
-    peer: String,
+    /// The client's address.
+    pub(crate) peer: SocketAddr,
     /// The query that runs, behind those that are suspended.
     pub(crate) queries: RefCell<Vec<Rc<RefCell<Query>>>>,
     /// What is to end.
     pub(crate) cancelled: Cell<Cancel>,
     /// The session is to end.
     pub(crate) killed: Cell<bool>,
+    /// Its role may not log in any more.
+    pub(crate) role_ended: Cell<bool>,
     pub(crate) bell: Notify,
 }
 
@@ -383,7 +385,7 @@ impl Here {
     }
 
     /// Makes a session known to cancel requests: its number, which includes its core, and its secret of `secret_bytes`.
-    pub(crate) fn enter(&self, role: String, peer: String, secret_bytes: usize) -> (i32, Rc<Live>) {
+    pub(crate) fn enter(&self, role: String, peer: SocketAddr, secret_bytes: usize) -> (i32, Rc<Live>) {
         let (cores, core) = (lanes::cores() as i32, lanes::current_core() as i32);
         let mut sessions = self.sessions.borrow_mut();
         let number = loop {
@@ -404,6 +406,7 @@ impl Here {
             queries: RefCell::default(),
             cancelled: Cell::default(),
             killed: Cell::new(false),
+            role_ended: Cell::new(false),
             bell: Notify::new(),
         });
         sessions.insert(number, live.clone());
@@ -441,7 +444,7 @@ impl Here {
                 id: format!("sql-{number}"),
                 core,
                 role: live.role.clone(),
-                client: live.peer.clone(),
+                client: live.peer.to_string(),
                 state: query.state,
                 elapsed_us: u64::try_from(query.began.elapsed().as_micros()).unwrap_or(u64::MAX),
                 statement: query.what.clone(),

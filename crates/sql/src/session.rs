@@ -174,6 +174,10 @@ impl Session {
         let began = lanes::time::now();
         let of_server = self.sql.config().idle_timeout;
         loop {
+            if self.live.role_ended.get() {
+                let text = "terminating connection: the role was dropped, lost LOGIN or got another password";
+                return Err(End::Failed(Failure::fatal(state::SHUTDOWN, text)));
+            }
             if self.live.killed.get() || self.sql.is_stopping() {
                 let text = "terminating connection: the server is stopping";
                 return Err(End::Failed(Failure::fatal(state::SHUTDOWN, text)));

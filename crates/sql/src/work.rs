@@ -153,7 +153,9 @@ impl Session {
             action: Action::Select,
         };
         let targets: Vec<Target> = planned.tables.iter().map(target).collect();
-        Ok(self.here.access.authorize_unfiltered(&self.login, &targets)?)
+        let allowed = self.here.access.authorize_unfiltered(&self.login, &targets);
+        self.sql.audit_query(self.live.peer, self.login.role(), &targets, allowed.as_ref().err());
+        Ok(allowed?)
     }
 
     /// Runs a statement about roles, grants or levels.
@@ -161,6 +163,7 @@ impl Session {
         let work = self.begin_work().await?;
         let outcome = self.here.access.execute_text(&self.login, text).await;
         work.end(&self.live, outcome.is_err());
+        self.sql.audit_access(self.live.peer, self.login.role(), text, outcome.as_ref().err());
         Ok(outcome?)
     }
 }
