@@ -201,6 +201,71 @@ fn idle_session_is_closed() {
 }
 
 #[test]
+fn sessions_end_with_their_role() {
+    let door = TestDoor::start(2);
+    door.client(async {
+        let admin = door.admin().await;
+        for (name, change) in [
+            ("ann", "DROP ROLE ann"),
+            ("bob", "ALTER ROLE bob WITH LOGIN = false"),
+            ("cid", "ALTER ROLE cid WITH PASSWORD = 'another'"),
+        ] {
+            rows(&admin, &format!("CREATE ROLE {name} WITH PASSWORD = 'secret' AND LOGIN = true")).await;
+            let session = door.connect((name, "secret")).await.expect("logs in");
+            assert_eq!(rows(&session, "SELECT 1").await, ["1"]);
+            rows(&admin, change).await;
+            // It sends nothing, and is closed all the same.
+            while !session.is_closed() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        assert_eq!(rows(&admin, "SELECT 1").await, ["1"], "others stay");
+    });
+}
+
+#[test]
+fn logins_and_audited_queries_are_in_the_audit_log() {
+    let (audit, lines) = access::audit_log(vec!["shop".into()], false);
+    let door = TestDoor::start_with(1, 1 << 30, SqlConfig { audit: Some(audit), ..SqlConfig::default() });
+    door.cql(&[
+        "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE shop.orders (id int PRIMARY KEY, note text)",
+    ]);
+    door.client(async {
+        let admin = door.admin().await;
+        rows(&admin, "CREATE ROLE ann WITH PASSWORD = 'secret' AND LOGIN = true").await;
+        rows(&admin, "SELECT * FROM shop.orders WHERE note = 'hidden'").await;
+        rows(&admin, "CREATE SERVICE LEVEL reports WITH shares = 100").await;
+        assert!(door.connect(("ann", "a wrong one")).await.is_err());
+        let ann = door.connect(("ann", "secret")).await.expect("logs in");
+        assert_eq!(refused(&ann, "SELECT * FROM shop.orders").await.0, "42501");
+    });
+    let shown: Vec<String> = lines
+        .take()
+        .iter()
+        .map(|line| {
+            assert!(
+                !line.contains("hidden") && !line.contains("secret"),
+                "no literal and no password: {line}"
+            );
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let text = |key: &str| line[key].as_str().unwrap_or("").to_owned();
+            format!("{} {} {} {}", text("kind"), text("role"), line["ok"], text("statement"))
+        })
+        .collect();
+    let expected = [
+        "login admin true ",
+        "read admin true SELECT FROM shop.orders",
+        "access admin true CREATE SERVICE LEVEL reports WITH shares = 100",
+        "login_failed ann false ",
+        "login ann true ",
+        "read ann false SELECT FROM shop.orders",
+    ];
+    let kept: Vec<&String> = shown.iter().filter(|line| expected.contains(&line.trim_start())).collect();
+    assert_eq!(kept, expected.iter().collect::<Vec<_>>(), "{shown:?}");
+}
+
+#[test]
 fn connections_are_bounded() {
     let door = TestDoor::start_with(2, 1 << 30, limited_to(2));
     door.client(async {
