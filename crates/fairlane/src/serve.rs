@@ -20,7 +20,7 @@ use server::logging::{self, Level, Logger};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sql::{SqlConfig, Tls};
-use storage::Teller;
+use storage::{Event, Teller};
 
 use crate::audit::Audit;
 use crate::rooms::Rooms;
@@ -30,6 +30,12 @@ use crate::{folder, machine, probe};
 
 /// What a process killed by its second signal exits with.
 const EXIT_AT_ONCE: i32 = 130;
+
+/// The exit status after a background task has panicked and the stop did not end: EX_SOFTWARE of sysexits.h.
+const EXIT_AFTER_PANIC: i32 = 70;
+
+/// Time for an orderly stop after a background task has panicked: the clients' 10 s, and as long for files.
+const STOP_DEADLINE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// Memory that is kept ready beyond what is in use, for each core and once more, bytes: a block of the allocator's; see [`MemoryAhead`].
 const MEMORY_AHEAD: u64 = 32 << 20;
@@ -141,8 +147,15 @@ fn open_and_wait(
     let given = std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty());
     let to_log = logger.clone();
     let teller = Teller::new(move |event| {
-        let level = if event.is_bad() { Level::Warn } else { Level::Info };
+        let level = match event {
+            Event::Panicked { .. } => Level::Error,
+            event if event.is_bad() => Level::Warn,
+            _ => Level::Info,
+        };
         to_log.log(level, &event.to_string(), &[]);
+        if matches!(event, Event::Panicked { .. }) {
+            stop_by_itself();
+        }
     });
     let sql = sql_config(settings)?;
     let rooms = Rooms::open(lanes, settings, memory_bytes, given, &teller)?;
@@ -177,6 +190,22 @@ fn open_and_wait(
     rooms.close()?;
     logger.log(Level::Info, "stopped", &[]);
     Ok(())
+}
+
+/// Begins an orderly stop, as SIGTERM does, and ends the process where that does not come to an end.
+fn stop_by_itself() {
+    static STOPPING: AtomicBool = AtomicBool::new(false);
+    if STOPPING.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let watchdog = std::thread::Builder::new().name("watchdog".into()).spawn(|| {
+        std::thread::sleep(STOP_DEADLINE);
+        std::process::exit(EXIT_AFTER_PANIC);
+    });
+    // Without a thread to watch over the stop, and where the signal cannot be raised, there is no order to keep.
+    if watchdog.is_err() || signal_hook::low_level::raise(SIGTERM).is_err() {
+        std::process::exit(EXIT_AFTER_PANIC);
+    }
 }
 
 /// Programs wait for this line. Nobody may be reading: that is no reason not to serve.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::StorageError;
+use crate::event::Teller;
 use crate::layout::{enter, lock};
 use crate::manifest::FileEntry;
 use crate::on_lanes::OnLanes;
@@ -61,7 +62,7 @@ pub async fn check(
     groups: Groups,
     progress: impl FnMut(&Checked),
 ) -> Result<Vec<Checked>, StorageError> {
-    check_in(&OnLanes(groups), dir, progress).await
+    check_in(&OnLanes::new(groups, Teller::default()), dir, progress).await
 }
 
 pub(crate) async fn check_in(

@@ -26,6 +26,11 @@ pub enum Event {
         /// When it is tried again; `None`: after a restart, for what is damaged stays so.
         again: Option<Duration>,
     },
+    /// A background task of the shard panicked. What it did is not done any more: the process must end.
+    Panicked {
+        /// The task: log, flush, compaction or pacing.
+        task: &'static str,
+    },
     /// The folder was split anew for another number of shards.
     Resharded {
         /// So many shards there were.
@@ -53,6 +58,12 @@ impl fmt::Display for Event {
             }
             Event::CompactionFailed { table, error, again: None } => {
                 write!(f, "table {:032x} is not merged any more before a restart: {error}", table.0)
+            }
+            Event::Panicked { task } => {
+                write!(
+                    f,
+                    "background task failed: {task}; the server stops, as its writers would wait for ever"
+                )
             }
             Event::Resharded { from, to } => {
                 write!(f, "the data folder was split anew, for {to} cores instead of {from}")

@@ -2,9 +2,12 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::future::poll_fn;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,20 +15,49 @@ use lanes::Group;
 use lanes::disk::{self, AlignedBuf, OpenOptions};
 use sched::control::Division;
 
+use crate::event::{Event, Teller};
 use crate::options::Groups;
 use crate::shares;
 use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
+/// Runs a background task and reports a panic, which would leave the shard half alive: its writers wait for ever.
+async fn watched(teller: Teller, work: Work, mut task: LocalBoxFuture<()>) {
+    let ended = poll_fn(move |cx| {
+        // Nothing of the task is used after a panic.
+        match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
+            Ok(poll) => poll.map(Ok),
+            Err(_) => Poll::Ready(Err(())),
+        }
+    });
+    if ended.await.is_err() {
+        let task = match work {
+            Work::Log => "log",
+            Work::Flush => "flush",
+            Work::Compaction => "compaction",
+            Work::Control => "pacing",
+        };
+        teller.tell(&Event::Panicked { task });
+    }
+}
+
 /// The lanes of the current core, with the groups that work is charged to.
 #[derive(Clone, Debug)]
-pub(crate) struct OnLanes(pub(crate) Groups);
+pub(crate) struct OnLanes {
+    groups: Groups,
+    teller: Teller,
+}
 
 impl OnLanes {
+    /// Work in these groups; a background task that panics is reported to `teller`.
+    pub(crate) fn new(groups: Groups, teller: Teller) -> OnLanes {
+        OnLanes { groups, teller }
+    }
+
     fn group(&self, work: Work) -> lanes::Group {
         match work {
-            Work::Log => self.0.log,
-            Work::Flush => self.0.flush,
-            Work::Compaction => self.0.compaction,
+            Work::Log => self.groups.log,
+            Work::Flush => self.groups.flush,
+            Work::Compaction => self.groups.compaction,
             Work::Control => Group::CONTROL,
         }
     }
@@ -153,7 +185,8 @@ impl World for OnLanes {
     }
 
     fn spawn(&self, work: Work, task: LocalBoxFuture<()>) {
-        lanes::spawn(self.group(work), task).detach();
+        let teller = self.teller.clone();
+        lanes::spawn(self.group(work), watched(teller, work, task)).detach();
     }
 
     fn heavy(&self, work: Work, task: BoxFuture<Box<dyn Any + Send>>) -> LocalBoxFuture<Box<dyn Any + Send>> {
@@ -191,7 +224,7 @@ impl World for OnLanes {
     }
 
     fn set_shares(&self, division: Division) {
-        shares::set(&lanes::handle(), lanes::current_core(), self.0, division);
+        shares::set(&lanes::handle(), lanes::current_core(), self.groups, division);
     }
 
     fn now_s(&self) -> u32 {
@@ -200,5 +233,38 @@ impl World for OnLanes {
 
     fn random(&self) -> u64 {
         lanes::random::u64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use lanes::{Config, Lanes};
+
+    use super::*;
+
+    #[test]
+    fn background_task_that_panics_is_reported() {
+        let lanes =
+            Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let taken = reported.clone();
+        let teller =
+            Teller::new(move |event| taken.lock().expect("no panic holds it").push(event.to_string()));
+        lanes.block_on(0, Group::CONTROL, move || async move {
+            let disk = OnLanes::new(crate::Options::in_memory().groups, teller);
+            disk.spawn(Work::Flush, Box::pin(async {}));
+            disk.spawn(Work::Log, Box::pin(async { panic!("this panic is part of the test") }));
+            for _ in 0..10 {
+                lanes::yield_now().await;
+            }
+        });
+        lanes.shutdown();
+        let reported = reported.lock().expect("no panic holds it");
+        assert_eq!(
+            *reported,
+            ["background task failed: log; the server stops, as its writers would wait for ever"]
+        );
     }
 }

@@ -46,7 +46,7 @@ impl Shard {
     /// The folder is in use, was written by a newer version, is damaged, or cannot be read or written; it was written with
     /// another number of shards, and this is not shard 0.
     pub async fn open(options: Options) -> Result<Rc<Shard>, StorageError> {
-        let world = Arc::new(OnLanes(options.groups));
+        let world = Arc::new(OnLanes::new(options.groups, options.teller.clone()));
         Shard::open_in(options, world).await
     }
 

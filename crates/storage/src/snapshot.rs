@@ -12,6 +12,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::StorageError;
+use crate::event::Teller;
 use crate::layout::{self, Layout, enter, lock, make_shard};
 use crate::log::segment_path;
 use crate::manifest::Manifest;
@@ -61,7 +62,7 @@ impl Shard {
 /// # Errors
 /// The folder is in use, damaged, or written by a newer version; something could not be written.
 pub async fn snapshot(root: &Path, to: &Path, groups: Groups) -> Result<(), StorageError> {
-    snapshot_in(&OnLanes(groups), root, to).await
+    snapshot_in(&OnLanes::new(groups, Teller::default()), root, to).await
 }
 
 pub(crate) async fn snapshot_in(world: &dyn World, root: &Path, to: &Path) -> Result<(), StorageError> {
