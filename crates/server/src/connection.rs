@@ -25,6 +25,7 @@ use crate::core::{BUFFER_BYTES, Core};
 use crate::counters::{add, sub};
 use crate::long::{self, Frame, INLINE_BYTES};
 use crate::output::Sending;
+use crate::panics::catch;
 use crate::request::{Admitted, Times, overloaded, protocol};
 use crate::session::Session;
 
@@ -310,7 +311,10 @@ impl Connection {
         session.core.counters.request(envelope.opcode);
         session.warm_output();
         let times = Times { read_ns: self.read_ns, began_ns };
-        let done = session.request(envelope, times, admitted);
+        let done = catch(|| session.request(envelope, times, admitted)).unwrap_or_else(|failure| {
+            session.refuse(envelope.stream, &failure);
+            None
+        });
         let ended_ns = lanes::time::monotonic_ns();
         if let Some(done) = done {
             session.record_envelope(done, times, envelope, ended_ns);

@@ -26,6 +26,7 @@ pub mod logging;
 mod long;
 mod memory;
 mod output;
+mod panics;
 mod plans;
 mod record;
 mod reply;

@@ -10,6 +10,7 @@ use workload::{Effective, Refused};
 use crate::answers::Gated;
 use crate::describe;
 use crate::logging::Level;
+use crate::panics::caught;
 use crate::reply;
 use crate::request::{Admitted, Call, Done, Due, Later, Times, Wait, detached, overloaded};
 use crate::running::Running;
@@ -209,7 +210,8 @@ impl Session {
         }
     }
 
-    fn answer_later(self: &Rc<Self>, mut due: Due, mut later: Later) {
+    fn answer_later(self: &Rc<Self>, mut due: Due, later: Later) {
+        let mut later = caught(later);
         let session = self.clone();
         session.begin();
         let (group, is_read) = (due.admitted.effective.group(), due.kind == Kind::Read);

@@ -60,6 +60,16 @@ impl Engine for Slow {
                 Err(Error::Server("never".to_owned()))
             }));
         }
+        let is_about = |name: &str| plan.targets().iter().any(|t| t.table.as_deref() == Some(name));
+        if is_about("panic_at_once") {
+            panic!("this panic is part of the test");
+        }
+        if is_about("panic_later") {
+            return Execution::Pending(Box::pin(async {
+                lanes::yield_now().await;
+                panic!("this panic is part of the test")
+            }));
+        }
         self.engine.execute(plan, request)
     }
     fn execute_batch(
@@ -209,4 +219,20 @@ fn a_read_that_waits_is_given_up_when_its_time_is_over_or_its_client_has_gone() 
         std::thread::yield_now();
     }
     assert_eq!(client.run("INSERT INTO ks.t (k, v) VALUES (1, 'x')"), Answer::Void);
+}
+
+#[test]
+fn a_panic_costs_one_statement() {
+    let (server, mut client, _) = start();
+    for table in ["panic_at_once", "panic_later"] {
+        client.run(&format!("CREATE TABLE ks.{table} (k int PRIMARY KEY)"));
+        for text in [format!("SELECT * FROM ks.{table}"), format!("INSERT INTO ks.{table} (k) VALUES (1)")] {
+            let Answer::Error(failure) = client.query(&text) else { panic!("{text} fails") };
+            assert_eq!(failure.kind.code(), 0x0000, "{failure:?}");
+            assert!(failure.message.starts_with("The statement failed inside the server"), "{failure:?}");
+        }
+    }
+    client.run("INSERT INTO ks.t (k, v) VALUES (1, 'a')");
+    assert_eq!(client.run("SELECT v FROM ks.t WHERE k = 1").texts(), [["a"]], "the connection goes on");
+    drop(server);
 }
