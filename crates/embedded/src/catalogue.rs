@@ -130,12 +130,14 @@ impl Embedded {
     pub(crate) async fn load_schema(&self) -> Result<Arc<Schema>, Error> {
         let token = schema::token::token(ROWS_KEY);
         let found = self.shard.read_partition(SCHEMA_TABLE, token, ROWS_KEY, 0).wait().await;
-        if let Some(view) = found.map_err(storage_error)?
-            && let Some((schema, last_us)) = rows::revive(&view)?
-        {
-            self.last_us.set(self.last_us.get().max(last_us));
-            self.has_rows.set(true);
-            return Ok(Arc::new(schema));
+        let mut leftovers = false;
+        if let Some(view) = found.map_err(storage_error)? {
+            if let Some((schema, last_us)) = rows::revive(&view)? {
+                self.last_us.set(self.last_us.get().max(last_us));
+                self.has_rows.set(true);
+                return Ok(Arc::new(schema));
+            }
+            leftovers = view.rows().next().is_some();
         }
         let token = schema::token::token(WHOLE_KEY);
         let row = self
@@ -145,6 +147,10 @@ impl Embedded {
             .await
             .map_err(storage_error)?;
         let Some(cell) = row.as_ref().and_then(|row| row.cell(0)) else {
+            if leftovers {
+                // Never an empty schema in place of one that cannot be read.
+                return Err(Error::Server("the schema has definitions but no version: it is damaged".into()));
+            }
             return Ok(Arc::new(Schema { version: term::random_uuid(), ..Schema::default() }));
         };
         self.last_us.set(self.last_us.get().max(cell.timestamp));
@@ -183,6 +189,8 @@ impl Embedded {
         };
         if !self.has_rows.get() {
             self.write_rows_of_all().await?;
+            // From here on the rows are what there is, whatever becomes of this statement.
+            self.has_rows.set(true);
         }
         let version = (rows::VERSION.to_vec(), Some(step.schema.version.as_bytes().to_vec()));
         self.write_rows(edits.iter().chain([&version]), Vec::new()).await?;

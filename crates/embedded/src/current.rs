@@ -29,6 +29,9 @@ impl Current {
     }
 }
 
+/// An epoch that no schema reaches.
+const NEVER: u64 = u64::MAX;
+
 /// The definitions that a plan was bound to. Virtual tables do not change.
 pub(crate) struct BoundTo {
     current: Rc<Current>,
@@ -38,10 +41,9 @@ pub(crate) struct BoundTo {
 }
 
 impl BoundTo {
-    /// A plan that was bound to these definitions just now.
+    /// A plan that was bound to these definitions, perhaps a while ago: the first question compares them with the schema.
     pub(crate) fn new(current: Rc<Current>, tables: Vec<Arc<TableDef>>) -> BoundTo {
-        let seen = Cell::new(current.epoch.get());
-        BoundTo { current, tables: tables.into(), seen }
+        BoundTo { current, tables: tables.into(), seen: Cell::new(NEVER) }
     }
 
     /// Whether all of them stand. Looks at them once after each change of the schema.

@@ -18,7 +18,7 @@ use crate::conditions::{self, Verdict};
 use crate::kept::KeptRequest;
 use crate::show::Source;
 use crate::write::Times;
-use crate::writing::{Job, Part};
+use crate::writing::{Job, Part, by_partition};
 use crate::{Embedded, storage_error};
 
 /// Whose turn it is on which partitions (by token) of this core. There are no more entries than steps under way.
@@ -95,6 +95,7 @@ impl Embedded {
         }
         let (steps, plain) = self.steps(job, times).await?;
         if plain.iter().any(|part| !part.is_empty()) {
+            let plain = plain.into_iter().map(by_partition).collect();
             self.apply_by_core(plain).await?;
         }
         self.run_steps(steps).await

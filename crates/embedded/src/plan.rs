@@ -231,6 +231,7 @@ pub(crate) fn bind(
     };
     let Binding { binder, targets, tables, .. } = binding;
     let _ = lanes::spend(binder.terms());
+    binder.check(Guardrail::StatementTerms, binder.terms() as usize)?;
     Ok(Bound { kind, key_binds, binder, targets, tables })
 }
 

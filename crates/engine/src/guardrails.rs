@@ -90,7 +90,7 @@ const MIB: u64 = 1 << 20;
 /// Every guardrail, in the order of the enum.
 #[rustfmt::skip]
 pub const GUARDRAILS: [GuardrailSpec; 21] = [
-    spec(Guardrail::StatementBytes, "statement_bytes", "bytes of statement text", 64 << 10, MIB,
+    spec(Guardrail::StatementBytes, "statement_bytes", "bytes of statement text", 64 << 10, 16 * MIB,
         "send values as bind markers, or several statements"),
     spec(Guardrail::StatementTerms, "statement_terms", "terms in one statement", 10_000, 66_000,
         "send several statements, or one bound list"),

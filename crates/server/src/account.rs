@@ -58,26 +58,19 @@ impl Account {
     /// # Errors
     /// The first account on the way up that has no room for them.
     pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge, Full> {
-        let mut charged = Vec::with_capacity(3);
-        let mut next = Some(self);
-        while let Some(account) = next {
-            let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= account.limit_bytes);
-            if account.used_bytes.fetch_update(Relaxed, Relaxed, fits).is_err() {
-                account.refused.fetch_add(1, Relaxed);
-                charged.iter().for_each(|account: &&Arc<Account>| account.give_back(bytes));
-                return Err(Full { name: account.name, limit_bytes: account.limit_bytes });
-            }
-            charged.push(account);
-            next = account.above.as_ref();
-        }
+        self.add(bytes)?;
         Ok(Charge { account: self.clone(), bytes })
     }
 
-    /// Changes the bytes of a charge of this account and those above.
-    fn recharge(self: &Arc<Self>, from: u64, to: u64) -> Result<(), Full> {
-        // The difference becomes a part of the charge that is there.
-        std::mem::forget(self.charge(to.saturating_sub(from))?);
-        Ok(())
+    /// Counts `bytes` here and above, or nowhere.
+    fn add(&self, bytes: u64) -> Result<(), Full> {
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit_bytes);
+        if self.used_bytes.fetch_update(Relaxed, Relaxed, fits).is_err() {
+            self.refused.fetch_add(1, Relaxed);
+            return Err(Full { name: self.name, limit_bytes: self.limit_bytes });
+        }
+        let above = self.above.as_ref().map_or(Ok(()), |above| above.add(bytes));
+        above.inspect_err(|_| self.give_back(bytes))
     }
 
     /// Bytes charged now.
@@ -109,10 +102,22 @@ impl AnswerCharge {
     }
 }
 
+impl Charge {
+    /// Charges `bytes` more.
+    ///
+    /// # Errors
+    /// There is no room; the charge stays as it is.
+    pub(crate) fn grow(&mut self, bytes: u64) -> Result<(), Full> {
+        self.account.add(bytes)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
 impl AnswerRoom for AnswerCharge {
     fn grow(&self, bytes: u64) -> Result<(), Error> {
         let before = self.bytes.load(Relaxed);
-        self.account.recharge(before, bytes).map_err(|full| Error::Overloaded(full.to_string()))?;
+        self.account.add(bytes.saturating_sub(before)).map_err(|full| Error::Overloaded(full.to_string()))?;
         self.bytes.store(bytes.max(before), Relaxed);
         Ok(())
     }
@@ -148,6 +153,7 @@ mod tests {
         assert_eq!(account.used_bytes(), 90, "what it has stays charged");
         drop(answer);
         assert_eq!(account.used_bytes(), 0);
+        assert_eq!(Arc::strong_count(&account), 1, "nothing keeps the account");
     }
 
     #[test]
@@ -163,9 +169,14 @@ mod tests {
         assert_eq!(used(), [70, 70, 0], "a refused charge leaves nothing");
         let second = b.charge(30).unwrap();
         assert_eq!(used(), [100, 70, 30]);
-        drop((first, second));
+        let mut growing = a.charge(0).unwrap();
+        assert!(growing.grow(1).is_err(), "the server's account is full");
+        drop(second);
+        growing.grow(5).unwrap();
+        assert_eq!(used(), [75, 75, 0]);
+        drop((first, growing));
         assert_eq!(used(), [0, 0, 0]);
         assert!(a.charge(u64::MAX).is_err(), "no overflow");
-        assert_eq!([server.refused(), a.refused(), b.refused()], [1, 2, 0]);
+        assert_eq!([server.refused(), a.refused(), b.refused()], [2, 2, 0]);
     }
 }

@@ -40,6 +40,7 @@ impl Session {
         let session = self.clone();
         let group = lanes::current_group();
         self.begin();
+        let encoding = Encoding::begin(self, rows.cells.len());
         let encode = async move {
             let mut encoder = Encoder::new(Direction::Response, version);
             encoder.set_framing(framing);
@@ -50,13 +51,12 @@ impl Session {
         };
         let work = async move {
             let bytes = lanes::heavy(group, encode).await;
+            drop(encoding);
             let before = session.encoder.borrow_mut().finish().split().freeze();
             let mut outbox = session.outbox.borrow_mut();
             outbox.extend([before, bytes].into_iter().filter(|bytes| !bytes.is_empty()));
-            drop(outbox);
-            session.end();
         };
-        lanes::spawn(group, work).detach();
+        lanes::spawn(group, self.clone().guarded(stream, work)).detach();
     }
 
     /// Bytes of answers that the socket has not taken yet.
@@ -64,14 +64,19 @@ impl Session {
         self.encoder.borrow().pending() + self.outbox.borrow().iter().map(bytes::Bytes::len).sum::<usize>()
     }
 
+    /// Bytes of answers that the client has not read, those included that are being encoded.
+    pub(crate) fn answer_bytes(&self) -> usize {
+        self.unsent_bytes() + self.encoding_bytes.get()
+    }
+
     /// Whether the client leaves so many answers unread that no more are made.
     pub(crate) fn is_output_full(&self) -> bool {
-        self.unsent_bytes() >= self.core.shared.config.output_bytes_max
+        self.answer_bytes() >= self.core.shared.config.output_bytes_max
     }
 
     /// Bytes that the next page of this connection may have: an eighth of what its reads in flight have left.
     pub(crate) fn page_bytes(&self) -> usize {
-        let used = self.paged_bytes.get() + self.unsent_bytes();
+        let used = self.paged_bytes.get() + self.answer_bytes();
         (ANSWER_BYTES_MAX.saturating_sub(used) / 8).clamp(PAGE_BYTES_MIN, PAGE_BYTES_MAX)
     }
 
@@ -85,6 +90,25 @@ impl Session {
 impl AnswerMemory for Session {
     fn open(&self) -> Arc<dyn AnswerRoom> {
         Arc::new(AnswerCharge::new(self.account.borrow().clone()))
+    }
+}
+
+/// An answer that is being encoded; its bytes count until it is in the outbox.
+struct Encoding {
+    session: Rc<Session>,
+    bytes: usize,
+}
+
+impl Encoding {
+    fn begin(session: &Rc<Session>, bytes: usize) -> Encoding {
+        session.encoding_bytes.set(session.encoding_bytes.get() + bytes);
+        Encoding { session: session.clone(), bytes }
+    }
+}
+
+impl Drop for Encoding {
+    fn drop(&mut self) {
+        self.session.encoding_bytes.set(self.session.encoding_bytes.get() - self.bytes);
     }
 }
 

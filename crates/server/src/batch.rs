@@ -6,7 +6,7 @@ use std::time::Duration;
 use engine::{BatchKind, Error, Execution, Guardrail, Plan, Value};
 use wire::{Batch, BatchEntry, Envelope, Failure, Request};
 
-use crate::long::INLINE_TEXT_BYTES;
+use crate::long::{self, INLINE_TEXT_BYTES};
 use crate::reply::{self, Wish};
 use crate::request::{Admitted, Done, Due, Times, Wait, detached, unprepared};
 use crate::session::Session;
@@ -16,6 +16,9 @@ use crate::values::{BoundValues, check_count, value};
 
 /// Work units of one statement of a batch: looking it up, its rights and its values.
 const STATEMENT_UNITS: u32 = 5;
+
+/// Memory of a bound value of a batch, here and in the engine, bytes.
+const VALUE_BYTES: usize = 48;
 
 /// What a part of a batch cannot have.
 const OF_THE_WHOLE: &str = "USING TIMEOUT and USING SERVICE LEVEL are said of a whole batch: write them behind BEGIN BATCH, \
@@ -62,7 +65,7 @@ impl Session {
             unreachable!("the envelope was read as a batch before")
         };
         let limit = admitted.effective.spec.timeout.unwrap_or(self.core.shared.config.request_timeout);
-        let admitted = match self.take_slot(envelope, None, times, admitted, limit) {
+        let mut admitted = match self.take_slot(envelope, None, times, admitted, limit) {
             Ok(admitted) => admitted,
             Err(NoSlot::Waits) => return None,
             Err(NoSlot::Refused(refused)) => {
@@ -90,6 +93,13 @@ impl Session {
             if lanes::spend(STATEMENT_UNITS) {
                 lanes::yield_now().await;
             }
+        }
+        // Values take more memory bound than encoded.
+        let values = (parts.values.len() * VALUE_BYTES) as u64;
+        let held = self.account.borrow().charge(values);
+        match held {
+            Ok(held) => admitted.held.push(held),
+            Err(full) => return Some(self.refuse_batch(envelope, admitted, &long::overloaded(full))),
         }
         self.run_batch(envelope, &batch, parts, times, admitted, limit)
     }

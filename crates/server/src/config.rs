@@ -111,9 +111,9 @@ impl ServerConfig {
         (self.request_bytes_max / 4).max(self.largest_request_bytes())
     }
 
-    /// The largest frame, once as it arrives and once as a text in its syntax tree, bytes.
+    /// The largest frame as it arrives, assembled, and as a text in its syntax tree, bytes.
     fn largest_request_bytes(&self) -> u64 {
-        (self.frame_bytes_max as u64) * 5 / 2
+        (self.frame_bytes_max as u64) * 7 / 2
     }
 
     /// The largest prepared statement, bytes.

@@ -163,7 +163,11 @@ impl Connection {
                     Err(error) => return self.refuse_frame(&error),
                 };
                 let frame = match decoded {
-                    Decoded::Envelope(envelope) => Frame::Whole(envelope),
+                    Decoded::Envelope(envelope) => {
+                        // One that came in several segments without need.
+                        self.coming = None;
+                        Frame::Whole(envelope)
+                    }
                     Decoded::Large(large) => Frame::Parts(large),
                     Decoded::Nothing => {
                         starved = true;
@@ -238,6 +242,12 @@ impl Connection {
 
     /// Waits until there is something new to work on. A large frame must have come in within [`LARGE_FRAME_TIMEOUT`].
     async fn wait_for_news(&mut self) -> Result<(), Ended> {
+        if self.is_blocked() {
+            // The server does not read: the frame is not late.
+            let news = poll_fn(|cx| self.poll_turn(cx)).await;
+            self.coming.iter_mut().for_each(|coming| coming.since_ns = lanes::time::monotonic_ns());
+            return news;
+        }
         let Some(coming) = &self.coming else { return poll_fn(|cx| self.poll_turn(cx)).await };
         let waited = lanes::time::monotonic_ns().saturating_sub(coming.since_ns);
         let left = LARGE_FRAME_TIMEOUT.saturating_sub(Duration::from_nanos(waited));
@@ -298,8 +308,8 @@ impl Connection {
         let charged = session.account.borrow().charge(inflated);
         match charged {
             Ok(held) => {
-                let held = (held, coming.map(|coming| coming.held));
-                session.begin_long(Frame::Parts(large), Some(held), times, admitted);
+                let held = [held].into_iter().chain(coming.map(|coming| coming.held)).collect();
+                session.begin_long(Frame::Parts(large), held, times, admitted);
             }
             Err(full) => session.refuse(large.stream(), &long::overloaded(full)),
         }

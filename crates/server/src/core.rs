@@ -23,7 +23,7 @@ use crate::long::INLINE_TEXT_BYTES;
 use crate::plans::Plans;
 use crate::server::Server;
 use crate::session::Session;
-use crate::statement::{Bound, Parsed, Statement};
+use crate::statement::{self, Bound, Fresh, Parsed, Statement};
 
 /// What all cores share. Written at start and at stop; otherwise only read.
 pub(crate) struct Shared {
@@ -144,7 +144,7 @@ impl Core {
                 }
                 // Its errors are those of the core that asks.
                 if let Ok(parsed) = parsed
-                    && let Ok(bound) = core.bind(&text, keyspace.as_deref(), parsed).await
+                    && let Ok(bound) = core.bind(&text, keyspace.as_ref(), parsed).await
                 {
                     let _ = core.keep(&text, keyspace.as_ref(), bound, core.role(&role).number);
                 }
@@ -160,16 +160,11 @@ impl Core {
     }
 
     /// Binds a parsed text: a long one on the heavy lane.
-    async fn bind(
-        &self,
-        text: &str,
-        keyspace: Option<&str>,
-        (tree, tokens): (cql::Statement, u32),
-    ) -> Result<Bound, Error> {
+    async fn bind(&self, text: &str, keyspace: Option<&Rc<str>>, parsed: Fresh) -> Result<Bound, Error> {
         if text.len() <= INLINE_TEXT_BYTES {
-            return Bound::of(Rc::new(tree), tokens, keyspace, &*self.engine);
+            return Bound::of(parsed, keyspace, &*self.engine);
         }
-        Bound::of_long((tree, tokens), keyspace, &*self.engine).await
+        Bound::of_long(parsed, keyspace, &*self.engine).await
     }
 
     /// Keeps a bound text as a prepared statement.
@@ -232,11 +227,11 @@ pub(crate) fn too_large(text: &str, bytes: usize, bytes_max: usize) -> Error {
 /// Parses a text: a long one on the heavy lane.
 async fn parse(text: String) -> (String, Parsed) {
     if text.len() <= INLINE_TEXT_BYTES {
-        let parsed = cql::parse_counted(&text);
+        let parsed = statement::parse(&text);
         return (text, parsed);
     }
     let parse = async move {
-        let parsed = cql::parse_counted(&text);
+        let parsed = statement::parse(&text);
         (text, parsed)
     };
     lanes::heavy(lanes::current_group(), parse).await

@@ -9,15 +9,18 @@
 //! A long request ends with its connection up to step 2.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
+use engine::{Guardrail, Guardrails};
 use wire::{Envelope, Failure, FailureKind, Large, Request, Statement as BatchStatement};
 
 use crate::account::{Account, Charge, Full};
 use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
+use crate::panics::catch_task;
 use crate::request::{Admitted, Times, unprepared_failure};
 use crate::running::Running;
 use crate::session::Session;
-use crate::statement::{Bound, Parsed, tree_bytes};
+use crate::statement::{Bound, Parsed, parse, tree_bytes};
 
 /// Bodies up to this, bytes, are decoded on the fast lane: inflating 32 KiB takes about 15 µs.
 pub(crate) const INLINE_BYTES: usize = 32 << 10;
@@ -61,7 +64,7 @@ pub(crate) enum Texts {
 struct Opened {
     envelope: Envelope,
     texts: Texts,
-    _trees: Option<Charge>,
+    trees: Option<Charge>,
 }
 
 /// Whether a batch is worked on as a long request.
@@ -81,9 +84,9 @@ impl Session {
     pub(crate) fn begin_long(
         self: &Rc<Self>,
         frame: Frame,
-        held: Option<(Charge, Option<Charge>)>,
+        held: Vec<Charge>,
         times: Times,
-        admitted: Admitted,
+        mut admitted: Admitted,
     ) {
         let session = self.clone();
         let group = admitted.effective.group();
@@ -97,13 +100,17 @@ impl Session {
         };
         let key = self.reads.borrow_mut().reserve();
         self.begin();
+        admitted.held.extend(held);
+        let guard = self.clone();
         let work = async move {
             let account = session.account.borrow().clone();
-            let opened = lanes::heavy(group, open(frame, account)).await;
+            let limits = Limits { account, guardrails: session.core.engine.registry().guardrails().clone() };
+            let opened = catch_task(lanes::heavy(group, open(frame, limits))).await.and_then(|opened| opened);
             // From here on it is not given up with the connection, but by what it turns out to be.
             session.reads.borrow_mut().done(key);
             match opened {
-                Ok(Opened { envelope, texts, _trees }) => {
+                Ok(Opened { envelope, texts, trees }) => {
+                    admitted.held.extend(trees);
                     session.warm_output();
                     let began_ns = lanes::time::monotonic_ns();
                     let times = Times { began_ns, ..times };
@@ -124,10 +131,8 @@ impl Session {
                 }
                 Err(failure) => session.refuse(stream, &failure),
             }
-            drop(held);
-            session.end();
         };
-        let task = lanes::spawn(group, work);
+        let task = lanes::spawn(group, guard.guarded(stream, work));
         self.reads.borrow_mut().keep(key, task, running);
     }
 }
@@ -137,10 +142,6 @@ impl Session {
     async fn bind_text(&self, envelope: &Envelope, parsed: Parsed) -> Result<Bound, Failure> {
         let keyspace = match envelope.request() {
             Ok(Request::Query(query)) => self.keyspace_of(query.params.keyspace),
-            Ok(Request::Prepare(prepare)) if prepare.text.len() > PREPARED_TEXT_BYTES_MAX => {
-                let (text, bytes) = (prepare.text, prepare.text.len());
-                return Err(unprepared_failure(too_large(text, bytes, PREPARED_TEXT_BYTES_MAX)));
-            }
             Ok(Request::Prepare(prepare)) => self.keyspace_of(prepare.keyspace),
             _ => unreachable!("the envelope was read as one of these before"),
         };
@@ -149,41 +150,58 @@ impl Session {
 }
 
 /// Assembles a frame and parses its texts, on the heavy lane.
-async fn open(frame: Frame, account: std::sync::Arc<Account>) -> Result<Opened, Failure> {
+async fn open(frame: Frame, limits: Limits) -> Result<Opened, Failure> {
     let envelope = match frame {
         Frame::Whole(envelope) => envelope,
         Frame::Parts(large) => large.assemble().map_err(|error| Failure::from(&error))?,
     };
     lanes::heavy_yield().await;
     let (texts, trees) = match envelope.request().map_err(|error| Failure::from(&error))? {
-        Request::Query(query) => one(query.text, &account)?,
-        Request::Prepare(prepare) => one(prepare.text, &account)?,
+        Request::Query(query) => one(query.text, &limits)?,
+        Request::Prepare(prepare) if prepare.text.len() > PREPARED_TEXT_BYTES_MAX => {
+            let error = too_large(prepare.text, prepare.text.len(), PREPARED_TEXT_BYTES_MAX);
+            return Err(unprepared_failure(error));
+        }
+        Request::Prepare(prepare) => one(prepare.text, &limits)?,
         Request::Batch(batch) => {
             let mut texts = Vec::with_capacity(batch.len());
-            let mut bytes = 0;
+            // Charged as it grows: the trees of a batch are all there before any of them is bound.
+            let mut trees = limits.account.charge(0).map_err(overloaded)?;
             for entry in batch.iter() {
                 texts.push(match entry.statement {
                     BatchStatement::Text(text) => {
-                        bytes += tree_bytes(text.len(), cql::count_tokens(text).map_err(syntax)?);
-                        // Checked as it grows: the trees of a batch are all there before any of them is bound.
-                        drop(account.charge(bytes as u64).map_err(overloaded)?);
-                        Some(cql::parse_counted(text))
+                        trees.grow(limits.tree_bytes(text)?).map_err(overloaded)?;
+                        Some(parse(text))
                     }
                     BatchStatement::Prepared(_) => None,
                 });
                 lanes::heavy_yield().await;
             }
-            (Texts::Batch(texts), account.charge(bytes as u64).map_err(overloaded)?)
+            (Texts::Batch(texts), trees)
         }
-        _ => return Ok(Opened { envelope, texts: Texts::None, _trees: None }),
+        _ => return Ok(Opened { envelope, texts: Texts::None, trees: None }),
     };
-    Ok(Opened { envelope, texts, _trees: Some(trees) })
+    Ok(Opened { envelope, texts, trees: Some(trees) })
 }
 
-fn one(text: &str, account: &std::sync::Arc<Account>) -> Result<(Texts, Charge), Failure> {
-    let bytes = tree_bytes(text.len(), cql::count_tokens(text).map_err(syntax)?);
-    let charge = account.charge(bytes as u64).map_err(overloaded)?;
-    Ok((Texts::One(Box::new(cql::parse_counted(text))), charge))
+fn one(text: &str, limits: &Limits) -> Result<(Texts, Charge), Failure> {
+    let charge = limits.account.charge(limits.tree_bytes(text)?).map_err(overloaded)?;
+    Ok((Texts::One(Box::new(parse(text))), charge))
+}
+
+/// The limits of a long request, for the heavy lane.
+struct Limits {
+    account: Arc<Account>,
+    guardrails: Arc<Guardrails>,
+}
+
+impl Limits {
+    /// Returns the memory that a text's tree will take, bytes, before it is parsed.
+    fn tree_bytes(&self, text: &str) -> Result<u64, Failure> {
+        let checked = self.guardrails.check(Guardrail::StatementBytes, text.len() as u64);
+        checked.map_err(unprepared_failure)?;
+        Ok(tree_bytes(text.len(), cql::count_tokens(text).map_err(syntax)?) as u64)
+    }
 }
 
 /// The answer to a text that is no CQL.

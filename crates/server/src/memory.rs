@@ -29,7 +29,7 @@ fn held(core: &Weak<Core>) -> Vec<HeldMemory> {
     let of_engine =
         OF_ENGINE.into_iter().map(|(purpose, metric)| HeldMemory { purpose, bytes: measured(metric) });
     let mut held: Vec<HeldMemory> = of_engine.collect();
-    let pending = core.sessions.borrow().values().map(|session| session.unsent_bytes() as u64).sum();
+    let pending = core.sessions.borrow().values().map(|session| session.answer_bytes() as u64).sum();
     held.push(HeldMemory { purpose: "answers that CQL clients have not read", bytes: pending });
     held.push(HeldMemory { purpose: "prepared and recent CQL statements", bytes: core.plans.bytes() as u64 });
     if core.index == 0 {

@@ -9,19 +9,20 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{Error, Outcome};
+use engine::{Error, Guardrail, Outcome};
 use wire::{
     Consistency, Envelope, Failure, FailureKind, Prelude, Prepare, PreparedHead, QueryParams, Request,
     Version,
 };
 use workload::{Effective, InFlight, Refused, Ticket, Watch};
 
+use crate::account::Charge;
 use crate::answers::INLINE_ANSWER_BYTES;
 use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
-use crate::long::{Frame, INLINE_TEXT_BYTES, is_long, syntax};
+use crate::long::{Frame, INLINE_BYTES, INLINE_TEXT_BYTES, is_long, syntax};
 use crate::reply::{self, Wish};
 use crate::session::Session;
-use crate::statement::{Bound, Kind, Parsed, Statement, UNPREPARED, Work};
+use crate::statement::{self, Bound, Kind, Parsed, Statement, UNPREPARED, Work};
 
 /// When a request came and when its work began, ns of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +46,13 @@ pub(crate) struct Admitted {
     pub(crate) ticket: InFlight,
     /// Of a level with `max_concurrency`, once the statement has one.
     pub(crate) slot: Option<Ticket>,
+    /// Charges for the request's memory, until it has been answered.
+    pub(crate) held: Vec<Charge>,
 }
 
 impl Admitted {
     pub(crate) fn new(effective: Rc<Effective>, ticket: InFlight) -> Admitted {
-        Admitted { effective, ticket, slot: None }
+        Admitted { effective, ticket, slot: None, held: Vec::new() }
     }
 
     /// What looks after a statement of the level, where it has a `query_limit`.
@@ -123,7 +126,7 @@ impl Session {
                     && query.text.len() > INLINE_TEXT_BYTES
                     && !self.knows(query.text, keyspace.as_ref())
                 {
-                    self.begin_long(Frame::Whole(envelope.clone()), None, times, admitted);
+                    self.begin_long(Frame::Whole(detached(envelope)), Vec::new(), times, admitted);
                     return None;
                 }
                 let statement = match self.statement(query.text, keyspace.as_ref(), bound) {
@@ -139,14 +142,14 @@ impl Session {
             }
             Ok(Request::Batch(batch)) if is_long(&batch) => {
                 match self.check_batch(envelope, &batch) {
-                    Ok(()) => self.begin_long(Frame::Whole(envelope.clone()), None, times, admitted),
+                    Ok(()) => self.begin_long(Frame::Whole(detached(envelope)), Vec::new(), times, admitted),
                     Err(failure) => self.refuse(stream, &failure),
                 }
                 None
             }
             Ok(Request::Batch(batch)) => self.batch(envelope, &batch, times, admitted),
             Ok(Request::Prepare(prepare)) if bound.is_none() && prepare.text.len() > INLINE_TEXT_BYTES => {
-                self.begin_long(Frame::Whole(envelope.clone()), None, times, admitted);
+                self.begin_long(Frame::Whole(detached(envelope)), Vec::new(), times, admitted);
                 None
             }
             Ok(Request::Prepare(prepare)) => {
@@ -277,7 +280,10 @@ impl Session {
             return Ok(found);
         }
         let bound = bound.map_or_else(|| self.bind(text, keyspace), Ok)?;
-        let statement = Statement::of(UNPREPARED, text, keyspace, bound).map_err(unprepared_failure)?;
+        // That of the session may be another one by now.
+        let keyspace = bound.keyspace.clone();
+        let statement =
+            Statement::of(UNPREPARED, text, keyspace.as_ref(), bound).map_err(unprepared_failure)?;
         let statement = Rc::new(statement);
         if matches!(statement.work, Work::Engine(_)) && statement.kind != Kind::Other {
             self.core.plans.keep_text(statement.clone(), self.role_number());
@@ -288,15 +294,17 @@ impl Session {
     /// Parses a text, checks the rights on the tables that it names, and binds it.
     fn bind(&self, text: &str, keyspace: Option<&Rc<str>>) -> Result<Bound, Failure> {
         let _ = lanes::spend_bytes(text.len());
-        self.bind_parsed(keyspace, cql::parse_counted(text))
+        let guardrails = self.core.engine.registry().guardrails();
+        guardrails.check(Guardrail::StatementBytes, text.len() as u64).map_err(unprepared_failure)?;
+        self.bind_parsed(keyspace, statement::parse(text))
     }
 
     /// Binds a text that has been parsed and is not long; rights first.
     pub(crate) fn bind_parsed(&self, keyspace: Option<&Rc<str>>, parsed: Parsed) -> Result<Bound, Failure> {
-        let (tree, tokens) = parsed.map_err(syntax)?;
-        let keyspace = keyspace.map(|keyspace| &**keyspace);
-        self.authorize_tree(&tree, keyspace).map_err(unprepared_failure)?;
-        Bound::of(Rc::new(tree), tokens, keyspace, &*self.core.engine).map_err(unprepared_failure)
+        let parsed = parsed.map_err(syntax)?;
+        self.authorize_tree(parsed.tree(), keyspace.map(|keyspace| &**keyspace))
+            .map_err(unprepared_failure)?;
+        Bound::of(parsed, keyspace, &*self.core.engine).map_err(unprepared_failure)
     }
 
     /// Binds a long text, which has been parsed, on the heavy lane; rights first.
@@ -306,8 +314,8 @@ impl Session {
         parsed: Parsed,
     ) -> Result<Bound, Failure> {
         let parsed = parsed.map_err(syntax)?;
-        let keyspace = keyspace.map(|keyspace| &**keyspace);
-        self.authorize_tree(&parsed.0, keyspace).map_err(unprepared_failure)?;
+        self.authorize_tree(parsed.tree(), keyspace.map(|keyspace| &**keyspace))
+            .map_err(unprepared_failure)?;
         Bound::of_long(parsed, keyspace, &*self.core.engine).await.map_err(unprepared_failure)
     }
 
@@ -318,7 +326,11 @@ impl Session {
         prepare: &Prepare<'_>,
         bound: Option<Bound>,
     ) -> Result<(), Failure> {
-        let keyspace = self.keyspace_of(prepare.keyspace);
+        // Where it was bound before, with the keyspace of that time.
+        let keyspace = match &bound {
+            Some(bound) => bound.keyspace.clone(),
+            None => self.keyspace_of(prepare.keyspace),
+        };
         if prepare.text.len() > PREPARED_TEXT_BYTES_MAX {
             return Err(unprepared_failure(too_large(
                 prepare.text,
@@ -341,6 +353,8 @@ impl Session {
         let (session, envelope) = (self.clone(), envelope.clone());
         let limit = self.core.shared.config.request_timeout;
         session.begin();
+        let stream = envelope.stream;
+        let guard = self.clone();
         let work = async move {
             let role = session.login().map_or_else(|| "".into(), |login| login.role().clone());
             // Another core that is late learns of the statement when it is prepared there.
@@ -348,9 +362,8 @@ impl Session {
             if let Err(failure) = session.answer_prepared(&envelope, &statement) {
                 session.refuse(envelope.stream, &failure);
             }
-            session.end();
         };
-        lanes::spawn(lanes::current_group(), work).detach();
+        lanes::spawn(lanes::current_group(), guard.guarded(stream, work)).detach();
         Ok(())
     }
 
@@ -419,6 +432,10 @@ impl Session {
 
 /// A request to be kept for long: its body in memory of its own, not a part of a read buffer that it would keep.
 pub(crate) fn detached(envelope: &Envelope) -> Envelope {
+    if envelope.body.len() > INLINE_BYTES {
+        // It was assembled in memory of its own.
+        return envelope.clone();
+    }
     Envelope { body: bytes::Bytes::copy_from_slice(&envelope.body), ..*envelope }
 }
 

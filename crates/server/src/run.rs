@@ -7,6 +7,7 @@ use engine::{AnswerMemory, Error, Execution, Outcome};
 use wire::{Failure, Request};
 use workload::{Effective, Refused};
 
+use crate::account::Charge;
 use crate::answers::Gated;
 use crate::describe;
 use crate::logging::Level;
@@ -27,7 +28,7 @@ impl Session {
         match self.core.access.effective_using(&login, name) {
             Ok(effective) if effective.group() == lanes::current_group() => self.run_here(call, admitted),
             Ok(effective) => {
-                self.run_elsewhere(call, effective);
+                self.run_elsewhere(call, effective, admitted.held);
                 None
             }
             Err(error) => {
@@ -38,8 +39,9 @@ impl Session {
     }
 
     /// Runs a statement under a level of its own choosing, as a task.
-    fn run_elsewhere(self: &Rc<Self>, call: &Call<'_>, effective: Rc<Effective>) {
-        let (session, envelope, statement) = (self.clone(), call.envelope.clone(), call.statement.clone());
+    fn run_elsewhere(self: &Rc<Self>, call: &Call<'_>, effective: Rc<Effective>, held: Vec<Charge>) {
+        let (session, envelope, statement) = (self.clone(), detached(call.envelope), call.statement.clone());
+        let stream = envelope.stream;
         let (prepared, wish, times) = (call.prepared, call.wish, call.times);
         let group = effective.group();
         self.begin();
@@ -61,15 +63,15 @@ impl Session {
                     let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };
                     let (envelope, statement, params) = (&envelope, &statement, &params);
                     let call = Call { envelope, statement, params, prepared, wish, times };
-                    if let Some(done) = session.run_here(&call, Admitted::new(effective, ticket)) {
+                    let admitted = Admitted { held, ..Admitted::new(effective, ticket) };
+                    if let Some(done) = session.run_here(&call, admitted) {
                         session.record(done, times, Some(statement), lanes::time::monotonic_ns());
                     }
                 }
                 Err(refused) => session.refuse(envelope.stream, &overloaded(refused)),
             }
-            session.end();
         };
-        lanes::spawn(group, work).detach();
+        lanes::spawn(group, self.clone().guarded(stream, work)).detach();
     }
 
     fn run_here(self: &Rc<Self>, call: &Call<'_>, mut admitted: Admitted) -> Option<Done> {
@@ -109,7 +111,7 @@ impl Session {
                 let result = outcome.map_err(|error| self.engine_failure(call, error));
                 return Some(self.answer_call(call, admitted, result));
             }
-            Work::Access => Wait::For(self.execute_access(statement.tree.clone())),
+            Work::Access => Wait::For(self.execute_access(statement.tree.tree())),
             Work::Engine(_) => match self.execute(call, page_bytes, is_whole_read.then_some(&**self)) {
                 Ok(Execution::Ready(Ok(Outcome::SchemaChange(change)))) => {
                     Wait::For(Box::pin(std::future::ready(Ok(Outcome::SchemaChange(change)))))
@@ -239,6 +241,7 @@ impl Session {
                     let error = reply::too_late(due.kind, due.limit);
                     // What goes on after the answer still takes its slot.
                     let _slot = due.admitted.slot.take();
+                    let _held = std::mem::take(&mut due.admitted.held);
                     session.give(due, Err(error), lanes::time::monotonic_ns());
                     session.end();
                     // A read is given up. What changes something is not left half done.

@@ -116,6 +116,8 @@ pub(crate) struct Session {
     pub(crate) outbox: RefCell<VecDeque<Bytes>>,
     /// Reads that wait until the client reads.
     pub(crate) gated: RefCell<Vec<Waker>>,
+    /// Bytes of answers that are being encoded elsewhere.
+    pub(crate) encoding_bytes: Cell<usize>,
     /// Bytes of the pages that the reads in flight may make.
     pub(crate) paged_bytes: Cell<usize>,
     connection: RefCell<Option<Waker>>,
@@ -143,6 +145,7 @@ impl Session {
             reads: RefCell::default(),
             outbox: RefCell::default(),
             gated: RefCell::default(),
+            encoding_bytes: Cell::new(0),
             paged_bytes: Cell::new(0),
             connection: RefCell::new(None),
         })

@@ -60,7 +60,8 @@ impl Session {
             Entrance::In(slot) => Ok(Admitted { slot: Some(slot), ..admitted }),
             Entrance::Waits(waiting) => {
                 let bytes = (envelope.body.len() + WAITING_BYTES) as u64;
-                let held = match self.account.borrow().charge(bytes) {
+                let held = self.account.borrow().charge(bytes);
+                let held = match held {
                     Ok(held) => held,
                     Err(full) => {
                         return Err(NoSlot::Refused(Box::new((admitted, crate::long::overloaded(full)))));
@@ -90,15 +91,16 @@ impl Session {
         (envelope, held): (Envelope, Charge),
         running: Running,
         times: Times,
-        admitted: Admitted,
+        mut admitted: Admitted,
     ) {
         let session = self.clone();
+        let stream = envelope.stream;
         let group = admitted.effective.group();
         let key = self.reads.borrow_mut().reserve();
         self.begin();
         let work = async move {
             let slot = waiting.await;
-            let _held = held;
+            admitted.held.push(held);
             // From here on it is not given up with the connection, but by what it turns out to be.
             session.reads.borrow_mut().done(key);
             let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };
@@ -114,9 +116,8 @@ impl Session {
                     session.refuse(envelope.stream, &Failure::new(FailureKind::Overloaded, refused.0));
                 }
             }
-            session.end();
         };
-        let task = lanes::spawn(group, work);
+        let task = lanes::spawn(group, self.clone().guarded(stream, work));
         self.reads.borrow_mut().keep(key, task, running);
     }
 }

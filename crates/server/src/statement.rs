@@ -50,7 +50,7 @@ pub(crate) struct Statement {
     pub(crate) id: Id,
     pub(crate) text: Rc<str>,
     pub(crate) keyspace: Option<Rc<str>>,
-    pub(crate) tree: Rc<Tree>,
+    pub(crate) tree: Shared,
     pub(crate) work: Work,
     pub(crate) kind: Kind,
     pub(crate) timeout: Timeout,
@@ -65,18 +65,79 @@ pub(crate) struct Statement {
     pub(crate) used: Cell<bool>,
     /// The role that was last allowed to run this, and the number of its rights then.
     pub(crate) allowed: Cell<(u32, u64)>,
-    /// Number of tokens in the text.
+}
+
+/// A syntax tree and the number of its tokens. A long one is freed on a heavy lane.
+pub(crate) struct Fresh {
+    tree: Option<Tree>,
     tokens: u32,
 }
 
-/// A text that has been parsed: the tree and the number of its tokens. It may have been parsed on the heavy lane.
-pub(crate) type Parsed = Result<(Tree, u32), cql::SyntaxError>;
+/// A text that has been parsed, perhaps on a heavy lane.
+pub(crate) type Parsed = Result<Fresh, cql::SyntaxError>;
 
-/// A parsed statement with what runs it.
-pub(crate) struct Bound {
+/// Parses a text.
+pub(crate) fn parse(text: &str) -> Parsed {
+    let (tree, tokens) = cql::parse_counted(text)?;
+    Ok(Fresh { tree: Some(tree), tokens })
+}
+
+impl Fresh {
+    pub(crate) fn tree(&self) -> &Tree {
+        self.tree.as_ref().expect("taken only by value")
+    }
+
+    fn take(mut self) -> (Tree, u32) {
+        (self.tree.take().expect("taken only by value"), self.tokens)
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        if self.tokens > TOKENS_FREED_HERE
+            && lanes::on_lane()
+            && let Some(tree) = self.tree.take()
+        {
+            lanes::heavy(lanes::current_group(), async move { drop(tree) }).detach();
+        }
+    }
+}
+
+/// The tree of a bound statement. The last owner frees a long one on a heavy lane.
+pub(crate) struct Shared {
     tree: Rc<Tree>,
     tokens: u32,
+}
+
+impl Shared {
+    /// The tree, to be kept beside this.
+    pub(crate) fn tree(&self) -> Rc<Tree> {
+        self.tree.clone()
+    }
+}
+
+impl std::ops::Deref for Shared {
+    type Target = Tree;
+
+    fn deref(&self) -> &Tree {
+        &self.tree
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.tokens > TOKENS_FREED_HERE {
+            let tree = std::mem::replace(&mut self.tree, Rc::new(Tree::Use(String::new())));
+            drop(Fresh { tree: Rc::into_inner(tree), tokens: self.tokens });
+        }
+    }
+}
+
+/// A parsed statement with what runs it, and the keyspace that it was bound with.
+pub(crate) struct Bound {
+    tree: Shared,
     work: Work,
+    pub(crate) keyspace: Option<Rc<str>>,
 }
 
 impl Bound {
@@ -84,17 +145,17 @@ impl Bound {
     ///
     /// # Errors
     /// What is wrong with it: [`Error::Invalid`] with its text for what the engine refuses.
-    pub(crate) fn of(
-        tree: Rc<Tree>,
-        tokens: u32,
-        keyspace: Option<&str>,
-        engine: &dyn Engine,
-    ) -> Result<Bound, Error> {
+    pub(crate) fn of(parsed: Fresh, keyspace: Option<&Rc<str>>, engine: &dyn Engine) -> Result<Bound, Error> {
+        let (tree, tokens) = parsed.take();
+        Bound::again(Shared { tree: Rc::new(tree), tokens }, keyspace, engine)
+    }
+
+    fn again(tree: Shared, keyspace: Option<&Rc<str>>, engine: &dyn Engine) -> Result<Bound, Error> {
         let work = match of_server(&tree) {
             Some(work) => work,
-            None => Work::Engine(engine.prepare(tree.clone(), keyspace)?),
+            None => Work::Engine(engine.prepare(tree.tree(), keyspace.map(|keyspace| &**keyspace))?),
         };
-        Ok(Bound { tree, tokens, work })
+        Ok(Bound { tree, work, keyspace: keyspace.cloned() })
     }
 
     /// As [`Bound::of`], for a long statement, which a heavy lane binds.
@@ -102,21 +163,17 @@ impl Bound {
     /// # Errors
     /// As there.
     pub(crate) async fn of_long(
-        (tree, tokens): (Tree, u32),
-        keyspace: Option<&str>,
+        parsed: Fresh,
+        keyspace: Option<&Rc<str>>,
         engine: &dyn Engine,
     ) -> Result<Bound, Error> {
-        if let Some(work) = of_server(&tree) {
-            return Ok(Bound { tree: Rc::new(tree), tokens, work });
+        if of_server(parsed.tree()).is_some() {
+            return Bound::of(parsed, keyspace, engine);
         }
-        let (tree, plan) = engine.prepare_long(tree, keyspace).await;
-        match plan {
-            Ok(plan) => Ok(Bound { tree, tokens, work: Work::Engine(plan) }),
-            Err(error) => {
-                free(tree, tokens);
-                Err(error)
-            }
-        }
+        let (tree, tokens) = parsed.take();
+        let (tree, plan) = engine.prepare_long(tree, keyspace.map(|keyspace| &**keyspace)).await;
+        let tree = Shared { tree, tokens };
+        Ok(Bound { tree, work: Work::Engine(plan?), keyspace: keyspace.cloned() })
     }
 }
 
@@ -132,24 +189,6 @@ fn of_server(tree: &Tree) -> Option<Work> {
 
 /// Trees of more tokens than this are freed on a heavy lane: it takes longer than a fast lane may be held up.
 const TOKENS_FREED_HERE: u32 = 1000;
-
-/// Frees a tree that may be long.
-fn free(tree: Rc<Tree>, tokens: u32) {
-    if tokens > TOKENS_FREED_HERE
-        && lanes::on_lane()
-        && let Some(tree) = Rc::into_inner(tree)
-    {
-        lanes::heavy(lanes::current_group(), async move { drop(tree) }).detach();
-    }
-}
-
-impl Drop for Statement {
-    fn drop(&mut self) {
-        if self.tokens > TOKENS_FREED_HERE {
-            free(std::mem::replace(&mut self.tree, Rc::new(Tree::Use(String::new()))), self.tokens);
-        }
-    }
-}
 
 /// Memory of a kept statement beside its text and tokens, bytes: plan, columns and the places in maps.
 const STATEMENT_BYTES: usize = 2 << 10;
@@ -208,7 +247,7 @@ impl Statement {
     }
 
     fn made(id: Id, text: Rc<str>, keyspace: Option<Rc<str>>, bound: Bound) -> Result<Statement, Error> {
-        let Bound { tree, tokens, work } = bound;
+        let Bound { tree, work, .. } = bound;
         let (kind, using) = kind_of(&tree);
         let timeout = using.map_or(Ok(Timeout::Unsaid), timeout)?;
         let level = using.and_then(|using| using.service_level.clone());
@@ -225,7 +264,6 @@ impl Statement {
             result_changed: false,
             used: Cell::new(true),
             allowed: Cell::new((0, 0)),
-            tokens,
         })
     }
 
@@ -243,7 +281,8 @@ impl Statement {
     /// It no longer fits, or [`Error::Stale`] if it now takes other values: then the client must prepare it again.
     pub(crate) fn rebound(&self, engine: &dyn Engine) -> Result<Statement, Error> {
         let (text, keyspace) = (self.text.clone(), self.keyspace.clone());
-        let bound = Bound::of(self.tree.clone(), self.tokens, self.keyspace.as_deref(), engine)?;
+        let tree = Shared { tree: self.tree.tree(), tokens: self.tree.tokens };
+        let bound = Bound::again(tree, self.keyspace.as_ref(), engine)?;
         let mut fresh = Statement::made(self.id, text, keyspace, bound)?;
         if fresh.binds() != self.binds() {
             return Err(Error::Stale);
@@ -254,13 +293,13 @@ impl Statement {
 
     /// Memory that it takes, bytes: an estimate from above.
     pub(crate) fn bytes(&self) -> usize {
-        STATEMENT_BYTES + self.text.len() + tree_bytes(self.text.len(), self.tokens)
+        STATEMENT_BYTES + self.text.len() + tree_bytes(self.text.len(), self.tree.tokens)
     }
 
     /// A statement that takes about `bytes`.
     #[cfg(test)]
     pub(crate) fn for_tests(id: Id, bytes: usize) -> Statement {
-        let tree = Rc::new(Tree::Use("ks".to_owned()));
+        let tree = Shared { tree: Rc::new(Tree::Use("ks".to_owned())), tokens: 0 };
         let text = "-".repeat(bytes.saturating_sub(STATEMENT_BYTES) / 2);
         Statement {
             id,
@@ -275,7 +314,6 @@ impl Statement {
             result_changed: false,
             used: Cell::new(true),
             allowed: Cell::new((0, 0)),
-            tokens: 0,
         }
     }
 

@@ -39,7 +39,7 @@ impl Charges {
     /// The part of `cores` cores in `server_bytes_max`.
     pub(crate) fn new(session_bytes_max: u64, server_bytes_max: u64, cores: u64) -> Rc<Charges> {
         Rc::new(Charges {
-            core_bytes_max: (server_bytes_max / cores.max(1)).max(session_bytes_max),
+            core_bytes_max: (server_bytes_max / cores.max(1)).max(2 * session_bytes_max),
             session_bytes_max,
             bytes: Cell::new(0),
             roles: RefCell::default(),
@@ -64,7 +64,7 @@ impl Holder {
     pub(crate) fn take(self: &Rc<Self>, bytes: u64) -> Result<Charge, Failure> {
         let mut roles = self.core.roles.borrow_mut();
         let of_role = roles.get(&self.role).copied().unwrap_or(0);
-        let role_bytes_max = (self.core.core_bytes_max / 2).max(self.core.session_bytes_max);
+        let role_bytes_max = self.core.core_bytes_max / 2;
         for (held, max, of) in [
             (self.bytes.get(), self.core.session_bytes_max, "this session"),
             (of_role, role_bytes_max, "the sessions of its role on this core"),

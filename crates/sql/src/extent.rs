@@ -67,6 +67,12 @@ const OPERATORS: [&str; 26] = [
     "union",
 ];
 
+/// Words before a parenthesis that make no call: the parser reads what follows once.
+const NO_CALL: [&str; 14] = [
+    "and", "as", "else", "from", "having", "in", "on", "or", "over", "then", "using", "values", "when",
+    "where",
+];
+
 /// Quantities of a text that bound what a parser makes of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Extent {
@@ -130,6 +136,7 @@ impl Levels {
     fn enter(&mut self, before: &str) {
         self.operator();
         let times = match before {
+            word if is_one_of(word, &NO_CALL) => 1,
             word if is_one_of(word, &["position"]) => 6,
             word if is_one_of(word, &TRIED_TWICE) => 4,
             word if is_word(word) => 2,

@@ -139,7 +139,8 @@ impl Kind {
     fn of(expr: &Expr) -> Option<Kind> {
         match expr {
             Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => {
-                Some(if digits.bytes().all(|b| b.is_ascii_digit()) { Kind::Integer } else { Kind::Number })
+                // An integer beyond 64 bits is a float to the planner, which would make floats of all of a list.
+                Some(if digits.parse::<i64>().is_ok() { Kind::Integer } else { Kind::Number })
             }
             Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(_), .. }) => Some(Kind::Text),
             Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {

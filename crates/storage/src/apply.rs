@@ -31,14 +31,19 @@ const COPIES_MAX: usize = 3;
 /// Mutations that are applied at once.
 const MUTATIONS_AT_ONCE: usize = 16;
 
-/// A record that is being applied. It ends with this value, when the caller gives up too.
+/// A record that is being applied. One that is given up half-way stays among those being applied, so that the log keeps it, and a
+/// restart applies all of it.
 struct Applying<'s> {
     shard: &'s Rc<Shard>,
     record: u64,
+    is_done: bool,
 }
 
 impl Drop for Applying<'_> {
     fn drop(&mut self) {
+        if !self.is_done {
+            return;
+        }
         self.shard.state.borrow_mut().applying.retain(|record| *record != self.record);
         self.shard.progress.wake();
     }
@@ -59,9 +64,9 @@ impl Shard {
         let record = self.write_record(&mutations).await?;
         let record = self.append(|out| out.extend_from_slice(&record))?;
         // Without a log nothing is ever replayed.
-        let _applying = (record > 0).then(|| {
+        let mut applying = (record > 0).then(|| {
             self.state.borrow_mut().applying.push(record);
-            Applying { shard: self, record }
+            Applying { shard: self, record, is_done: false }
         });
         for mutation in mutations {
             if mutation.changes.len() > CHANGES_AT_ONCE {
@@ -74,6 +79,7 @@ impl Shard {
                 pause.await;
             }
         }
+        applying.iter_mut().for_each(|applying| applying.is_done = true);
         Ok(Commit::new(self.clone(), record))
     }
 

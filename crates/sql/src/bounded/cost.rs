@@ -1,7 +1,7 @@
 //! Estimates of what functions return and do, from the sizes of their arguments, without calling them. Each is an upper bound, but
 //! for lists, whose elements count as of average size.
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, GenericListArray, OffsetSizeTrait};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type, IntervalMonthDayNanoType, TimeUnit};
 use datafusion::error::Result;
@@ -223,6 +223,8 @@ fn sizes(array: &ArrayRef) -> Sizes {
         ty if ty.is_primitive() || *ty == DataType::Boolean || *ty == DataType::Null => {
             vec![WORD_BYTES; array.len()]
         }
+        DataType::List(_) => list_bytes(array.as_list::<i32>()),
+        DataType::LargeList(_) => list_bytes(array.as_list::<i64>()),
         _ => {
             // Of equal size, or by their elements, of average size.
             let all = array.to_data().get_slice_memory_size().map_or(u64::MAX, |bytes| bytes as u64);
@@ -232,6 +234,18 @@ fn sizes(array: &ArrayRef) -> Sizes {
             (0..array.len()).map(|row| counts.of(row).max(1).saturating_mul(one)).collect()
         }
     })
+}
+
+/// Bytes of lists, by their own elements: a slice of lists has all elements of the whole behind it.
+fn list_bytes<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> Vec<u64> {
+    let offsets = lists.value_offsets();
+    let (first, last) = (offsets[0].as_usize(), offsets[lists.len()].as_usize());
+    let elements = lists.values().slice(first, last - first);
+    let all = elements.to_data().get_slice_memory_size().map_or(u64::MAX, |bytes| bytes as u64);
+    let one = all.div_ceil((last - first).max(1) as u64).max(1);
+    (0..lists.len())
+        .map(|row| (lists.value_length(row).as_usize() as u64).max(1).saturating_mul(one))
+        .collect()
 }
 
 /// Numbers of elements of lists; of a text its bytes, which bound its characters.
