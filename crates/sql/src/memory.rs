@@ -189,7 +189,7 @@ mod tests {
         assert!((32..=48).contains(&first), "{first} of 1000 operators have their first memory");
         assert!(level.used() <= 16 * FLOOR_BYTES + OVERDRAFT_BYTES_MAX);
         // What they give back others have.
-        sorts.iter().for_each(|sort| drop(sort.free()));
+        sorts.iter().for_each(|sort| _ = sort.free());
         assert_eq!((level.used(), granted(&sorts)), (0, first));
     }
 }

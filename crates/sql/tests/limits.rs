@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use common::{PATIENCE, TestDoor, refused, rows};
 use sql::SqlConfig;
 
-const STARTUP: &[u8] = b"\0\0\0\x15\0\x03\0\0user\0admin\0\0";
+const STARTUP: &[u8] = b"\0\0\0\x14\0\x03\0\0user\0admin\0\0";
 
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 4).expect("short").to_be_bytes();
