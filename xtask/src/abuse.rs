@@ -1,7 +1,7 @@
 //! Rude clients and random sessions against the built server: the program `abuse` of the workspace does both.
 //!
-//! `cargo xtask abuse` measures, and `cargo xtask fuzz` searches, for as long as their flags specify. The step
-//! of `cargo xtask test` is the short form of the first, which decides without a clock.
+//! `cargo xtask abuse` measures, and `cargo xtask fuzz` searches, for as long as their flags specify. With `--short` the first
+//! decides without a clock.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,15 +9,8 @@ use std::time::Duration;
 
 use crate::{BUILD_TIMEOUT, cargo, child, target_dir};
 
-/// The short form takes a minute; one that hangs in an attack takes that attack's limit.
-const SHORT_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Bounds a run whose flags specify its time.
 const TOOL_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The step of `cargo xtask test`.
-pub(crate) fn check(root: &Path) -> Result<(), String> {
-    run(root, &["run", "--short"], SHORT_TIMEOUT)
-}
 
 /// `cargo xtask abuse FLAGS`. The report goes to the target folder unless a flag names another place.
 pub(crate) fn attack(root: &Path, flags: &[&str]) -> Result<(), String> {
@@ -29,18 +22,18 @@ pub(crate) fn attack(root: &Path, flags: &[&str]) -> Result<(), String> {
         words.extend(["--report", page.as_str()]);
         println!("      the report: {page}");
     }
-    run(root, &words, TOOL_TIMEOUT)
+    run(root, &words)
 }
 
 /// `cargo xtask fuzz FLAGS`.
 pub(crate) fn fuzz(root: &Path, flags: &[&str]) -> Result<(), String> {
-    run(root, &[&["fuzz"], flags].concat(), TOOL_TIMEOUT)
+    run(root, &[&["fuzz"], flags].concat())
 }
 
 /// Builds everything, with the features that tests give it, and runs the program.
-fn run(root: &Path, words: &[&str], limit: Duration) -> Result<(), String> {
+fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     let build = ["build", "--release", "--workspace", "--bins", "--examples"];
     child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
     let mut command = Command::new(target_dir(root).join("release/abuse"));
-    child::run(command.args(words).current_dir(root), limit)
+    child::run(command.args(words).current_dir(root), TOOL_TIMEOUT)
 }
