@@ -175,22 +175,27 @@ impl AuditLog {
 
 /// The beginning of a printed statement.
 fn begin(statement: &dyn Display) -> String {
-    struct Begin(String);
+    beginning(statement, TEXT_BYTES_MAX)
+}
+
+/// Returns the first `bytes_max` bytes of a printed value, up to the end of a character. Printing ends there, however long the value is.
+pub fn beginning(value: &dyn Display, bytes_max: usize) -> String {
+    struct Begin(String, usize);
     impl std::fmt::Write for Begin {
         fn write_str(&mut self, text: &str) -> std::fmt::Result {
-            let left = TEXT_BYTES_MAX - self.0.len();
+            let left = self.1 - self.0.len();
             if text.len() <= left {
                 self.0.push_str(text);
                 return Ok(());
             }
             let end = (0..=left).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
             self.0.push_str(&text[..end]);
-            // An error is the way to end the printing of a long statement.
+            // An error is the way to end the printing.
             Err(std::fmt::Error)
         }
     }
-    let mut begin = Begin(String::new());
-    let _ = write!(begin, "{statement}");
+    let mut begin = Begin(String::new(), bytes_max);
+    let _ = write!(begin, "{value}");
     begin.0
 }
 

@@ -30,7 +30,7 @@ mod store;
 
 pub use access::{Access, Admin, Shared};
 pub use attempts::CHECKS_MAX;
-pub use audit::{AuditEvent, AuditKind, AuditLines, AuditLog, audit_log};
+pub use audit::{AuditEvent, AuditKind, AuditLines, AuditLog, audit_log, beginning};
 pub use authenticate::AuthError;
 pub use cancel::Cancelled;
 pub use exchange::{Exchange, ScramStart};

@@ -1,7 +1,7 @@
 //! Accounting of a statement that has been answered: its level's counts, and a line in the log if it was slow. The line shows `?`
 //! for literals.
 
-use std::fmt::{self, Display, Write};
+use std::fmt::{self, Display};
 
 use wire::{Envelope, Request};
 
@@ -64,37 +64,12 @@ impl Session {
     #[cold]
     fn log_slow(&self, service_ns: u64, statement: &dyn Display) {
         crate::counters::add(&self.core.counters.slow, 1);
-        let text = Begin::of(statement);
+        let text = access::beginning(statement, TEXT_BYTES_MAX);
         let role = self.login().map_or_else(String::new, |login| login.role().to_string());
         let ms = service_ns / 1_000_000;
         let fields: [(&str, &dyn Display); 4] =
-            [("ms", &ms), ("role", &role), ("client", &self.peer), ("statement", &text.0)];
+            [("ms", &ms), ("role", &role), ("client", &self.peer), ("statement", &text)];
         self.core.shared.logger.log(Level::Warn, "slow statement", &fields);
-    }
-}
-
-/// The beginning of a printed statement. Printing ends at [`TEXT_BYTES_MAX`], however long the statement is.
-struct Begin(String);
-
-impl Begin {
-    fn of(statement: &dyn Display) -> Begin {
-        let mut begin = Begin(String::new());
-        // An error is the writer's way to end the printing.
-        let _ = write!(begin, "{statement}");
-        begin
-    }
-}
-
-impl Write for Begin {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let left = TEXT_BYTES_MAX - self.0.len();
-        if text.len() <= left {
-            self.0.push_str(text);
-            return Ok(());
-        }
-        let end = (0..=left).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        self.0.push_str(&text[..end]);
-        Err(fmt::Error)
     }
 }
 
@@ -129,18 +104,21 @@ mod tests {
 
     #[test]
     fn printing_ends_at_the_limit_and_between_characters() {
-        let text = Begin::of(&Endless).0;
+        let text = access::beginning(&Endless, TEXT_BYTES_MAX);
         assert!(text.len() <= TEXT_BYTES_MAX && text.len() > TEXT_BYTES_MAX - 4, "{}", text.len());
-        assert_eq!(Begin::of(&"short").0, "short");
+        assert_eq!(access::beginning(&"short", TEXT_BYTES_MAX), "short");
     }
 
     #[test]
     fn a_text_in_the_log_shows_no_literal() {
-        assert_eq!(Begin::of(&Unkept("select a from t where a = 'secret'")).0, "SELECT a FROM t WHERE a = ?");
         assert_eq!(
-            Begin::of(&Unkept(&format!("SELECT '{}'", "x".repeat(5000)))).0,
+            access::beginning(&Unkept("select a from t where a = 'secret'"), TEXT_BYTES_MAX),
+            "SELECT a FROM t WHERE a = ?"
+        );
+        assert_eq!(
+            access::beginning(&Unkept(&format!("SELECT '{}'", "x".repeat(5000))), TEXT_BYTES_MAX),
             "a statement of 5009 bytes"
         );
-        assert_eq!(Begin::of(&Unkept("no CQL 'secret'")).0, "a statement of 15 bytes");
+        assert_eq!(access::beginning(&Unkept("no CQL 'secret'"), TEXT_BYTES_MAX), "a statement of 15 bytes");
     }
 }

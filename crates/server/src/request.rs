@@ -22,7 +22,7 @@ use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
 use crate::long::{Frame, INLINE_BYTES, INLINE_TEXT_BYTES, is_long, syntax};
 use crate::reply::{self, Wish};
 use crate::session::Session;
-use crate::statement::{self, Bound, Kind, Parsed, Statement, UNPREPARED, Work};
+use crate::statement::{self, Bound, Fresh, Kind, Parsed, Statement, UNPREPARED, Work};
 
 /// When a request came and when its work began, ns of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
@@ -299,11 +299,17 @@ impl Session {
         self.bind_parsed(keyspace, statement::parse(text))
     }
 
-    /// Binds a text that has been parsed and is not long; rights first.
-    pub(crate) fn bind_parsed(&self, keyspace: Option<&Rc<str>>, parsed: Parsed) -> Result<Bound, Failure> {
+    /// Checks the rights on the tables that a parsed text names.
+    fn authorized(&self, keyspace: Option<&Rc<str>>, parsed: Parsed) -> Result<Fresh, Failure> {
         let parsed = parsed.map_err(syntax)?;
         self.authorize_tree(parsed.tree(), keyspace.map(|keyspace| &**keyspace))
             .map_err(unprepared_failure)?;
+        Ok(parsed)
+    }
+
+    /// Binds a text that has been parsed and is not long; rights first.
+    pub(crate) fn bind_parsed(&self, keyspace: Option<&Rc<str>>, parsed: Parsed) -> Result<Bound, Failure> {
+        let parsed = self.authorized(keyspace, parsed)?;
         Bound::of(parsed, keyspace, &*self.core.engine).map_err(unprepared_failure)
     }
 
@@ -313,9 +319,7 @@ impl Session {
         keyspace: Option<&Rc<str>>,
         parsed: Parsed,
     ) -> Result<Bound, Failure> {
-        let parsed = parsed.map_err(syntax)?;
-        self.authorize_tree(parsed.tree(), keyspace.map(|keyspace| &**keyspace))
-            .map_err(unprepared_failure)?;
+        let parsed = self.authorized(keyspace, parsed)?;
         Bound::of_long(parsed, keyspace, &*self.core.engine).await.map_err(unprepared_failure)
     }
 
