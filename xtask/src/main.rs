@@ -66,8 +66,8 @@ const TOOLS: [Tool; 2] = [
     },
     Tool {
         name: "fuzz",
-        flags: "[--seconds N] [--seed N] [--sessions N]",
-        what: "seeded random sessions at both listeners",
+        flags: "[--seconds N] [--seed N] [--sessions N] [--listener cql|sql|http] [--go-on]",
+        what: "seeded random sessions at all listeners",
         run: abuse::fuzz,
     },
 ];

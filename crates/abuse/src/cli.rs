@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::attack::Listener;
 use crate::child::{self, server_program};
 use crate::fuzz;
 use crate::run::{self, Options};
@@ -14,8 +15,9 @@ abuse run [--short] [--only NAME] [--seconds N] [--report FILE] [--server FILE]
     Runs the attacks whose names contain NAME, each for N seconds (8), beside probes and an administrator.
     --short decides by counts, bytes and answers alone, without a clock.
     --report writes a page with a chart, and beside it the table as Markdown.
-abuse fuzz [--seconds N] [--seed N] [--sessions N] [--server FILE]
-    Runs seeded random sessions at both listeners for N seconds (60), or as many as --sessions says.
+abuse fuzz [--seconds N] [--seed N] [--sessions N] [--listener cql|sql|http] [--go-on] [--server FILE]
+    Runs seeded random sessions at all listeners for N seconds (60), or as many as --sessions specifies.
+    --listener keeps to one listener. --go-on starts another server after a fault and searches on.
 abuse list
     Prints the attacks.
 ";
@@ -66,6 +68,12 @@ fn number<T: std::str::FromStr>(flag: &str, text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("expected a number after {flag}, got `{text}`"))
 }
 
+fn listener(text: &str) -> Result<Listener, String> {
+    let all = [Listener::Cql, Listener::Sql, Listener::Http];
+    let found = all.into_iter().find(|listener| listener.name().eq_ignore_ascii_case(text));
+    found.ok_or_else(|| format!("expected cql, sql or http after --listener, got `{text}`"))
+}
+
 fn options(words: &[String]) -> Result<Options, String> {
     let (mut server, mut words) = (None, words.iter());
     let mut options = Options {
@@ -96,11 +104,15 @@ fn fuzzing(words: &[String]) -> Result<fuzz::Options, String> {
         time: Duration::from_secs(60),
         seed: fuzz::seed_of_now(),
         sessions: u64::MAX,
+        listener: None,
+        goes_on: false,
     };
     while let Some(flag) = words.next() {
         match flag.as_str() {
             "--seconds" => options.time = Duration::from_secs(number(flag, value(flag, &mut words)?)?),
             "--seed" => options.seed = number(flag, value(flag, &mut words)?)?,
+            "--listener" => options.listener = Some(listener(value(flag, &mut words)?)?),
+            "--go-on" => options.goes_on = true,
             "--sessions" => options.sessions = number(flag, value(flag, &mut words)?)?,
             "--server" => server = Some(value(flag, &mut words)?),
             _ => return Err(format!("expected a flag of this help, got `{flag}`\n{HELP}")),

@@ -25,9 +25,9 @@ use crate::verdict::{Outcome, Pair, Times, with_clock, without_clock};
 use crate::{admin, http};
 
 /// The most work units of one task poll: the bound that `lanes` documents as `UNITS_MAX`.
-const POLL_UNITS_MAX: f64 = 2_000.0;
+pub(crate) const POLL_UNITS_MAX: f64 = 2_000.0;
 /// The metric with the most work units of a task poll. A server without it is not judged by it.
-const POLL_UNITS: &str = "fairlane_task_poll_units_max";
+pub(crate) const POLL_UNITS: &str = "fairlane_task_poll_units_max";
 /// How long the probes run alone in the long form.
 const ALONE: Duration = Duration::from_secs(3);
 /// Bounds an attack of the short form, whose rounds end it much sooner.

@@ -50,7 +50,7 @@ impl Server {
                 command.env_remove(name);
             }
         });
-        command.env("FAIRLANE_ADMIN_PASSWORD", PASSWORD).current_dir(&folder);
+        command.env("FAIRLANE_ADMIN_PASSWORD", PASSWORD).env("RUST_BACKTRACE", "1").current_dir(&folder);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().map_err(failed)?;
         let stdout = child.stdout.take();
@@ -86,12 +86,17 @@ impl Server {
         }
     }
 
-    /// The lines about panics that the server logged up to now. A panic of a connection's task ends only that
-    /// connection, so it shows nowhere else.
+    /// The lines about panics that the server logged up to now, each with the next line, which holds the
+    /// message. A panic of a connection's task ends only that connection, so it shows nowhere else.
     pub(crate) fn panics(&self) -> Vec<String> {
         let log = std::fs::read(self.folder.join("server.log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        log.lines().filter(|line| line.contains("panicked")).map(str::to_owned).collect()
+        panics(&log)
+    }
+
+    /// Copies the log to `to`, since it goes with the server's folder.
+    pub(crate) fn keep_log(&self, to: &Path) -> std::io::Result<()> {
+        std::fs::copy(self.folder.join("server.log"), to).map(drop)
     }
 
     /// The last lines that the server logged.
@@ -114,10 +119,27 @@ impl Drop for Server {
     }
 }
 
+fn panics(log: &str) -> Vec<String> {
+    let next = log.lines().skip(1).chain([""]);
+    let pairs = log.lines().zip(next).filter(|(line, _)| line.contains("panicked"));
+    pairs.map(|(line, next)| format!("{line} {next}").trim_end().to_owned()).collect()
+}
+
 /// The last lines of a file.
 fn tail(path: &Path) -> String {
     let text = std::fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text[text.len().saturating_sub(4 << 10)..]).into_owned();
     let lines: Vec<&str> = text.lines().rev().take(3).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::panics;
+
+    #[test]
+    fn panic_is_found_with_its_message() {
+        let log = "start\nthread 'a' panicked at b.rs:1:\nindex out of bounds\nend\nc panicked";
+        assert_eq!(panics(log), ["thread 'a' panicked at b.rs:1: index out of bounds", "c panicked"]);
+    }
 }

@@ -1,12 +1,14 @@
-//! Seeded sessions at both listeners: random statements out of a grammar, and frames that were mutated. The
-//! server has little memory and is watched; a crash, a panic, a frozen listener or memory without bound ends
-//! the run with the seed that replays the session.
+//! Seeded sessions at all listeners: random statements out of a grammar, and frames that were mutated. The
+//! server has little memory and is watched. A crash, a panic, a frozen listener, a task poll beyond its bound
+//! or memory beyond its bound is a fault, reported with the seed that replays the session.
 //!
 //! A session depends on its seed and on the server's answers only. Earlier sessions leave tables and rows, so
 //! a replay of one seed alone starts from another state; the report therefore names the first seed of the
 //! server's life as well.
 
+mod check;
 mod cql;
+mod http;
 mod mutate;
 mod random;
 mod session;
@@ -15,17 +17,19 @@ mod sql;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::admin;
+use crate::attack::Listener;
 use crate::server::Server;
 use crate::setup;
 
 /// Memory that the server is configured with: little, so that what is not accounted shows soon.
 const MEMORY: &str = "256MiB";
-/// The most resident memory, bytes: as configured, and as much again for code, stacks, sockets and the rows
-/// of the set-up.
-const RESIDENT_MAX: u64 = 512 << 20;
 /// A progress line after so many sessions.
 const PROGRESS: u64 = 200;
+/// Sessions between two checks that need connections of their own. Death, panics and memory are checked after
+/// each session.
+const FULL_CHECK: u64 = 8;
+/// Faults after which a run that goes on ends: by then the server has one fault many times over.
+const FAULTS_MAX: usize = 200;
 
 /// Options of a run.
 #[derive(Clone, Debug)]
@@ -35,6 +39,10 @@ pub(crate) struct Options {
     /// The seed of the first session; the next ones count up from it.
     pub(crate) seed: u64,
     pub(crate) sessions: u64,
+    /// Sessions at this listener alone.
+    pub(crate) listener: Option<Listener>,
+    /// Starts another server after a fault, instead of ending.
+    pub(crate) goes_on: bool,
 }
 
 /// A seed that differs from run to run.
@@ -42,51 +50,135 @@ pub(crate) fn seed_of_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() * 1_000_000)
 }
 
-/// Runs sessions until the time is over; the first fault is the error.
-pub(crate) fn run(options: &Options) -> Result<(), String> {
-    let mut server = Server::start_with(&options.server, MEMORY)?;
-    setup::make(&server.target)?;
-    server.memory.take_peak();
-    println!("sessions from seed {}", options.seed);
-    let started = Instant::now();
-    let mut sessions = 0;
-    let mut actions = 0;
-    while sessions < options.sessions && started.elapsed() < options.time {
-        let seed = options.seed.wrapping_add(sessions);
-        actions += session::run(&server.target, seed);
-        sessions += 1;
-        if let Some(fault) = fault(&mut server) {
-            let (first, count) = (options.seed, sessions);
-            return Err(format!(
-                "after the session of seed {seed}: {fault}\n\
-                 To replay it alone: cargo xtask fuzz --seed {seed} --sessions 1\n\
-                 To replay all before it as well: cargo xtask fuzz --seed {first} --sessions {count}"
-            ));
-        }
-        if sessions % PROGRESS == 0 {
-            println!(
-                "{sessions} sessions, {actions} actions, next seed {}",
-                options.seed.wrapping_add(sessions)
-            );
-        }
-    }
-    println!("{sessions} sessions and {actions} actions without a fault");
-    Ok(())
+/// Work of sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) actions: u64,
+    /// Bytes sent after the login.
+    pub(crate) bytes: u64,
 }
 
-/// What is wrong with the server after a session.
-fn fault(server: &mut Server) -> Option<String> {
-    // A process that was killed by a signal needs a moment to be reaped; the administrator takes longer.
-    let admin = admin::once(&server.target).err();
-    if let Err(how) = server.check() {
-        return Some(format!("the server died: {how}"));
+impl Counts {
+    fn add(&mut self, other: Counts) {
+        self.actions += other.actions;
+        self.bytes += other.bytes;
     }
-    if let Some(panic) = server.panics().pop() {
-        return Some(format!("the server panicked: {panic}"));
+}
+
+/// Sessions and their work, by listener.
+#[derive(Debug, Default)]
+struct Tally([(u64, Counts); 3]);
+
+impl Tally {
+    fn add(&mut self, listener: Listener, counts: Counts) {
+        let (sessions, sum) = &mut self.0[listener as usize];
+        *sessions += 1;
+        sum.add(counts);
     }
-    if let Some(why) = admin {
-        return Some(format!("the administrator: {why}"));
+
+    fn text(&self) -> String {
+        let part = |listener: Listener| {
+            let (sessions, counts) = self.0[listener as usize];
+            format!("{} {sessions} / {} / {}", listener.name(), counts.actions, counts.bytes)
+        };
+        let parts = [Listener::Cql, Listener::Sql, Listener::Http].map(part);
+        format!("sessions / actions / bytes: {}", parts.join(", "))
     }
-    let peak = server.memory.take_peak();
-    (peak > RESIDENT_MAX).then(|| format!("{} MiB resident, at most {}", peak >> 20, RESIDENT_MAX >> 20))
+}
+
+/// Runs sessions until the time is over. A fault ends the run, or is printed when the run goes on; faults are
+/// the error.
+pub(crate) fn run(options: &Options) -> Result<(), String> {
+    println!("sessions from seed {}", options.seed);
+    let started = Instant::now();
+    let mut tally = Tally::default();
+    let mut faults = Vec::new();
+    let mut next = 0;
+    let runs = |next: u64| next < options.sessions && started.elapsed() < options.time;
+    while runs(next) && faults.len() < FAULTS_MAX {
+        let mut server = Server::start_with(&options.server, MEMORY)?;
+        setup::make(&server.target)?;
+        server.memory.take_peak();
+        let (first, mut checked) = (next, next);
+        while runs(next) {
+            let seed = options.seed.wrapping_add(next);
+            let (listener, counts) = session::run(&server.target, seed, options.listener);
+            tally.add(listener, counts);
+            next += 1;
+            let full = next % FULL_CHECK == 0 || !runs(next);
+            if let Some(fault) = check::fault(&mut server, full) {
+                let mut fault = report(options, &fault, first..next, checked);
+                let log = std::env::temp_dir().join(format!("fairlane-fuzz-{seed}.log"));
+                if server.keep_log(&log).is_ok() {
+                    fault += &format!("\nIts log: {}", log.display());
+                }
+                if !options.goes_on {
+                    return Err(fault);
+                }
+                println!("FAULT {fault}");
+                faults.push(fault);
+                break;
+            }
+            if full {
+                checked = next;
+            }
+            if next % PROGRESS == 0 {
+                let seconds = started.elapsed().as_secs();
+                println!("{seconds} s, next seed {}, {}", options.seed.wrapping_add(next), tally.text());
+            }
+        }
+    }
+    println!("{next} sessions, {} faults, {}", faults.len(), tally.text());
+    if faults.is_empty() { Ok(()) } else { Err(format!("{} faults", faults.len())) }
+}
+
+/// A fault with the commands that replay it: sessions of the server's life, and the first one after its last
+/// full check.
+fn report(options: &Options, fault: &str, life: std::ops::Range<u64>, checked: u64) -> String {
+    let listener =
+        options.listener.map(|of| format!(" --listener {}", of.name().to_lowercase())).unwrap_or_default();
+    let seed = |session: u64| options.seed.wrapping_add(session);
+    let line = |from: u64| {
+        format!("cargo xtask fuzz --seed {} --sessions {}{listener}", seed(from), life.end - from)
+    };
+    format!(
+        "after the session of seed {}: {fault}\n\
+         To replay it alone: {}\n\
+         To replay the sessions since the last full check: {}\n\
+         To replay all of this server: {}",
+        seed(life.end - 1),
+        line(life.end - 1),
+        line(checked),
+        line(life.start)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_names_the_commands_that_replay_it() {
+        let options = Options {
+            server: PathBuf::new(),
+            time: Duration::ZERO,
+            seed: 100,
+            sessions: 50,
+            listener: Some(Listener::Sql),
+            goes_on: false,
+        };
+        let text = report(&options, "a panic", 3..20, 16);
+        assert!(text.starts_with("after the session of seed 119: a panic\n"), "{text}");
+        for replay in ["--seed 119 --sessions 1", "--seed 116 --sessions 4", "--seed 103 --sessions 17"] {
+            assert!(text.contains(&format!("{replay} --listener sql")), "{text}");
+        }
+    }
+
+    #[test]
+    fn tally_counts_by_listener() {
+        let mut tally = Tally::default();
+        tally.add(Listener::Http, Counts { actions: 2, bytes: 30 });
+        tally.add(Listener::Http, Counts { actions: 1, bytes: 5 });
+        assert_eq!(tally.text(), "sessions / actions / bytes: CQL 0 / 0 / 0, SQL 0 / 0 / 0, HTTP 2 / 3 / 35");
+    }
 }

@@ -1,4 +1,7 @@
 //! One session from one seed: a listener, a role, and up to 40 actions.
+//!
+//! The number of actions and the listener are drawn first. A session at a listener that the caller demands
+//! therefore draws them as well.
 
 use std::time::Duration;
 
@@ -9,8 +12,9 @@ use wire::{
 
 use super::mutate::{mutate, mutate_text};
 use super::random::Random;
-use super::{cql, sql};
+use super::{Counts, cql, http, sql};
 use crate::answers::{Answer, SILENCE};
+use crate::attack::Listener;
 use crate::dial::RUDE;
 use crate::native::Native;
 use crate::postgres::{self, Postgres};
@@ -22,21 +26,38 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const ROLES: [Role; 4] = [Role::Stranger, Role::Nobody, Role::Rude, Role::Rude];
 const NAMES: [&str; 3] = ["", "a", "b"];
 
-/// Runs the session of a seed; returns its number of actions.
-pub(super) fn run(target: &Target, seed: u64) -> usize {
+/// Listeners by how often they are drawn.
+const LISTENERS: [Listener; 9] = [
+    Listener::Cql,
+    Listener::Cql,
+    Listener::Cql,
+    Listener::Cql,
+    Listener::Sql,
+    Listener::Sql,
+    Listener::Sql,
+    Listener::Sql,
+    Listener::Http,
+];
+
+/// Runs the session of a seed, at `demanded` if that is a listener; returns its listener and work.
+pub(super) fn run(target: &Target, seed: u64, demanded: Option<Listener>) -> (Listener, Counts) {
     let mut random = Random::new(seed);
     let actions = 1 + random.below(ACTIONS_MAX);
+    let drawn = *random.pick(&LISTENERS);
+    let listener = demanded.unwrap_or(drawn);
     // The end of a connection ends the session: what the server closed is answered.
-    if random.once_in(2) {
-        over_cql(target, &mut random, actions)
-    } else {
-        over_sql(target, &mut random, actions)
-    }
+    let counts = match listener {
+        Listener::Cql => over_cql(target, &mut random, actions),
+        Listener::Sql => over_sql(target, &mut random, actions),
+        Listener::Http => http::session(target, &mut random, actions),
+    };
+    (listener, counts)
 }
 
-fn over_cql(target: &Target, random: &mut Random, actions: usize) -> usize {
+fn over_cql(target: &Target, random: &mut Random, actions: usize) -> Counts {
+    let mut counts = Counts::default();
     let role = *random.pick(&ROLES);
-    let Ok(mut native) = Native::open_for(target, RUDE, PATIENCE) else { return 0 };
+    let Ok(mut native) = Native::open_for(target, RUDE, PATIENCE) else { return counts };
     if role != Role::Stranger {
         let logged_in = match random.below(5) {
             0 => native.log_in_v5(role.name(), false),
@@ -46,18 +67,19 @@ fn over_cql(target: &Target, random: &mut Random, actions: usize) -> usize {
             _ => native.log_in(role.name(), Compression::None),
         };
         if logged_in.is_err() {
-            return 0;
+            return counts;
         }
     }
     let mut ids: Vec<Vec<u8>> = Vec::new();
-    for action in 0..actions {
+    for _ in 0..actions {
         let mut bytes = request(&mut native, random, &mut ids);
         if random.once_in(4) {
             mutate(random, &mut bytes);
         }
         if native.send(&bytes).is_err() {
-            return action;
+            return counts;
         }
+        counts.add(Counts { actions: 1, bytes: bytes.len() as u64 });
         if random.once_in(5) {
             // The answer is read with one of the next.
             continue;
@@ -65,10 +87,10 @@ fn over_cql(target: &Target, random: &mut Random, actions: usize) -> usize {
         match native.answer() {
             Ok(_) => {}
             Err(answer) if answer.label == SILENCE => {}
-            Err(_) => return action,
+            Err(_) => return counts,
         }
     }
-    actions
+    counts
 }
 
 /// The bytes of a random request.
@@ -130,33 +152,35 @@ fn request(native: &mut Native, random: &mut Random, ids: &mut Vec<Vec<u8>>) -> 
     }
 }
 
-fn over_sql(target: &Target, random: &mut Random, actions: usize) -> usize {
+fn over_sql(target: &Target, random: &mut Random, actions: usize) -> Counts {
+    let mut counts = Counts::default();
     let role = *random.pick(&ROLES);
-    let Ok(mut postgres) = Postgres::open_for(target, RUDE, PATIENCE) else { return 0 };
+    let Ok(mut postgres) = Postgres::open_for(target, RUDE, PATIENCE) else { return counts };
     if role == Role::Stranger {
         if random.once_in(2) && postgres.send(&postgres::startup("nobody")).is_err() {
-            return 0;
+            return counts;
         }
     } else if postgres.log_in(role.name(), PASSWORD).is_err() {
-        return 0;
+        return counts;
     }
-    for action in 0..actions {
+    for _ in 0..actions {
         let mut bytes = message(random);
         if random.once_in(4) {
             mutate(random, &mut bytes);
         }
         if postgres.send(&bytes).is_err() {
-            return action;
+            return counts;
         }
+        counts.add(Counts { actions: 1, bytes: bytes.len() as u64 });
         // Whatever the answer is, it is read up to silence or to the end of the statement.
         match postgres.until_ready(|_: Answer| {}) {
             Ok(()) => {}
             // A reader that gave up in the middle of a message cannot find the next one.
-            Err(answer) if answer.label == SILENCE => return action,
-            Err(_) => return action,
+            Err(answer) if answer.label == SILENCE => return counts,
+            Err(_) => return counts,
         }
     }
-    actions
+    counts
 }
 
 /// The bytes of random messages, mostly up to a Sync.
