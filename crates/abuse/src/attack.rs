@@ -124,8 +124,8 @@ impl Run {
 
     /// Counts the outcome of an exchange; returns whether the connection is still of use.
     pub(crate) fn count(&self, outcome: Result<Answer, Answer>) -> bool {
+        let usable = outcome.as_ref().is_ok_and(|answer| !answer.ends());
         let (Ok(answer) | Err(answer)) = outcome;
-        let usable = !answer.ends();
         self.saw(answer);
         usable
     }

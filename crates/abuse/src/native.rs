@@ -136,6 +136,15 @@ impl Native {
         self.stream.write_all(bytes).map_err(|error| lost(&error))
     }
 
+    /// Sends a frame and returns the next answer. A server that closes while the frame is on its way has said
+    /// why before: that answer is read although sending failed, and is then the error.
+    pub(crate) fn send_and_answer(&mut self, frame: &[u8]) -> Result<Answer, Answer> {
+        match self.send(frame) {
+            Ok(()) => self.answer(),
+            Err(lost) => Err(self.answer().unwrap_or(lost)),
+        }
+    }
+
     /// The next answer, whatever its stream.
     pub(crate) fn answer(&mut self) -> Result<Answer, Answer> {
         self.envelope().map(|envelope| label(&envelope))

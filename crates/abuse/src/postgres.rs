@@ -84,11 +84,30 @@ impl Postgres {
         self.stream.write_all(bytes).map_err(|error| lost(&error))
     }
 
+    /// Sends messages and reads up to ReadyForQuery; every answer goes to `each`. A server that ends the session
+    /// while the messages are on their way has said why before: that answer is read although sending failed.
+    /// The end after it is the server's announced one, so it is not reported as `closed`.
+    pub(crate) fn exchange(&mut self, messages: &[u8], mut each: impl FnMut(Answer)) -> Result<(), Answer> {
+        let sent = self.send(messages);
+        let mut reason = None;
+        let read = self.until_ready(|answer| {
+            let passed = if answer.is_error() { reason.replace(answer) } else { Some(answer) };
+            passed.into_iter().for_each(&mut each);
+        });
+        match (read, reason, sent) {
+            // The session is over, and the reason is the outcome.
+            (Err(end), Some(reason), _) if end.label == CLOSED => Err(reason),
+            (read, reason, sent) => {
+                reason.into_iter().for_each(each);
+                sent.and(read)
+            }
+        }
+    }
+
     /// Runs a simple query up to ReadyForQuery; returns its last answer.
     pub(crate) fn query(&mut self, text: &str) -> Result<Answer, Answer> {
-        self.send(&query(text))?;
         let mut last = Answer::new(SILENCE);
-        self.until_ready(|answer| last = answer)?;
+        self.exchange(&query(text), |answer| last = answer)?;
         Ok(last)
     }
 
@@ -200,4 +219,46 @@ pub(crate) fn execute(portal: &str, rows: i32) -> Vec<u8> {
 /// Sync.
 pub(crate) fn sync() -> Vec<u8> {
     framed(b'S', b"")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A client of a server that runs `serve` on its connection.
+    fn client(serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> Postgres {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let stream = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let (accepted, _) = listener.accept().expect("a connection");
+        std::thread::spawn(move || serve(accepted));
+        Postgres { stream }
+    }
+
+    #[test]
+    fn error_before_the_end_of_a_session_is_its_outcome() {
+        let mut postgres = client(|mut stream| {
+            let mut head = [0; 100];
+            stream.read_exact(&mut head).expect("the beginning of a message");
+            // The rest is never read, so closing resets the connection while the client sends.
+            stream.write_all(&framed(b'E', b"SFATAL\0C53200\0Mmemory is full\0\0")).expect("an answer");
+        });
+        let mut others = Vec::new();
+        let outcome = postgres.exchange(&vec![b'x'; 32 << 20], |answer| others.push(answer));
+        assert_eq!(outcome, Err(Answer::error("53200", "memory is full")));
+        assert_eq!(others, []);
+    }
+
+    #[test]
+    fn error_of_a_statement_leaves_the_session_open() {
+        let mut postgres = client(|mut stream| {
+            let answer = [framed(b'E', b"C54000\0\0"), framed(b'Z', b"I")].concat();
+            stream.write_all(&answer).expect("an answer");
+        });
+        let mut seen = Vec::new();
+        assert_eq!(postgres.exchange(b"", |answer| seen.push(answer)), Ok(()));
+        assert_eq!(seen, [Answer::error("54000", "")]);
+    }
 }

@@ -16,8 +16,10 @@ const VALUES_MAX: usize = 65_535;
 const LIST_ELEMENTS: usize = 2_000_000;
 /// Terms of a list as text, some 15 MB.
 const TERMS: usize = 5_000_000;
-/// Statements of a batch.
-const STATEMENTS: usize = 60_000;
+/// Statements of a batch, in turn: too many for the memory of one connection, and as many as fit.
+const STATEMENTS: [usize; 2] = [60_000, 6_000];
+/// Bounds of a relation, in turn: too many for one statement, and as many as the parser accepts.
+const BOUNDS: [usize; 2] = [78_000, 60_000];
 
 /// A value of `list<text>` of empty texts.
 fn empty_texts(count: usize) -> Vec<u8> {
@@ -48,9 +50,11 @@ pub(super) fn bound(native: &mut Native, text: &str, values: &[&[u8]]) -> Vec<u8
 
 /// A relation with some ten thousand bounds on one clustering column of a table without rights.
 pub(crate) fn many_bounds(run: &Run) -> Result<(), Answer> {
-    let bounds = " AND resource>''".repeat(78_000);
-    let text = format!("SELECT * FROM system_auth.role_permissions WHERE role='x'{bounds}");
-    cql_rounds(run, Compression::Lz4, |native, _| native.encode(0, &query(&text)))
+    let texts = BOUNDS.map(|count| {
+        let bounds = " AND resource>''".repeat(count);
+        format!("SELECT * FROM system_auth.role_permissions WHERE role='x'{bounds}")
+    });
+    cql_rounds(run, Compression::Lz4, |native, n| native.encode(0, &query(&texts[n as usize % texts.len()])))
 }
 
 /// 65,535 bind markers, executed with as many named values.
@@ -134,9 +138,9 @@ pub(crate) fn deep(run: &Run) -> Result<(), Answer> {
     })
 }
 
-fn batch(native: &mut Native, kind: BatchKind, condition: &str) -> Vec<u8> {
+fn batch(native: &mut Native, kind: BatchKind, statements: usize, condition: &str) -> Vec<u8> {
     let mut entries = BatchBuf::new();
-    for n in 0..STATEMENTS {
+    for n in 0..statements {
         let text = format!("INSERT INTO yard.b (id) VALUES ({n}){condition}");
         let entry = BatchEntry { statement: Statement::Text(&text), values: Values::default() };
         entries.push(entry).expect("60,000 statements fit");
@@ -144,15 +148,17 @@ fn batch(native: &mut Native, kind: BatchKind, condition: &str) -> Vec<u8> {
     native.encode(0, &Request::Batch(Batch::new(kind, &entries, BatchParams::default())))
 }
 
-/// Batches of 60,000 statements as text.
+/// Batches of up to 60,000 statements as text, two of each length.
 pub(crate) fn batches(run: &Run) -> Result<(), Answer> {
     cql_rounds(run, Compression::Lz4, |native, n| {
         let kind = if n % 2 == 0 { BatchKind::Unlogged } else { BatchKind::Logged };
-        batch(native, kind, "")
+        batch(native, kind, STATEMENTS[n as usize / 2 % STATEMENTS.len()], "")
     })
 }
 
-/// Conditional batches of 60,000 statements over as many partitions.
+/// Conditional batches of up to 60,000 statements over as many partitions.
 pub(crate) fn conditional_batches(run: &Run) -> Result<(), Answer> {
-    cql_rounds(run, Compression::Lz4, |native, _| batch(native, BatchKind::Unlogged, " IF NOT EXISTS"))
+    cql_rounds(run, Compression::Lz4, |native, n| {
+        batch(native, BatchKind::Unlogged, STATEMENTS[n as usize % STATEMENTS.len()], " IF NOT EXISTS")
+    })
 }

@@ -147,7 +147,7 @@ pub(crate) fn login_storm(run: &Run) -> Result<(), Answer> {
                 reset_on_close(&native.stream).map_err(|error| lost(&error))?;
                 native.start(Compression::None)?;
                 // Names that are there and names that are not.
-                native.authenticate(["admin", "nobody", "nowhere"][thread % 3], "wrong")
+                native.authenticate(["admin", "stormed", "nowhere"][thread % 3], "wrong")
             });
             run.count(outcome);
         }

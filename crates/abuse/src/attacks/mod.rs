@@ -58,7 +58,7 @@ fn cql_rounds(
             break;
         }
         let frame = make(&mut native, n);
-        let outcome = native.send(&frame).and_then(|()| native.answer());
+        let outcome = native.send_and_answer(&frame);
         if !run.count(outcome) && run.has_time() {
             native = Native::login(&run.target, run.role, compression)?;
         }

@@ -117,7 +117,7 @@ pub(crate) fn login_storm(run: &Run) -> Result<(), Answer> {
         while run.round() {
             let outcome = Postgres::open(&run.target, RUDE).and_then(|mut postgres| {
                 reset_on_close(&postgres.stream).map_err(|error| lost(&error))?;
-                postgres.log_in(["admin", "nobody", "nowhere"][thread % 3], "wrong")?;
+                postgres.log_in(["admin", "stormed", "nowhere"][thread % 3], "wrong")?;
                 Ok(Answer::new("logged in"))
             });
             run.count(outcome);

@@ -27,16 +27,13 @@ pub(crate) fn long_parses(run: &Run) -> Result<(), Answer> {
                 held.push(postgres);
                 break 'sessions;
             }
-            let sent = postgres
-                .send(&[parse(&format!("s{n}"), &format!("SELECT {n} /* {filling} */")), sync()].concat());
+            let messages = [parse(&format!("s{n}"), &format!("SELECT {n} /* {filling} */")), sync()].concat();
             let mut refused = false;
-            let read = sent.and_then(|()| {
-                postgres.until_ready(|answer| {
-                    refused |= answer.is_error();
-                    run.saw(answer);
-                })
+            let outcome = postgres.exchange(&messages, |answer| {
+                refused |= answer.is_error();
+                run.saw(answer);
             });
-            if let Err(answer) = read {
+            if let Err(answer) = outcome {
                 run.saw(answer);
                 continue 'sessions;
             }
@@ -55,7 +52,7 @@ pub(crate) fn open_portals(run: &Run) -> Result<(), Answer> {
     let mut held = Vec::new();
     'sessions: for _ in 0..SESSIONS {
         let mut postgres = Postgres::login(&run.target, run.role)?;
-        let text = "SELECT x, repeat('x', 1000) FROM generate_series(1, 1000000) AS t(x) ORDER BY x DESC";
+        let text = "SELECT x, repeat('x', 1000) FROM generate_series(1, 100000) AS t(x) ORDER BY x DESC";
         // One transaction, so that portals outlive the answer.
         postgres.query("BEGIN")?;
         postgres.send(&parse("s", text))?;
