@@ -53,6 +53,10 @@ impl Answers {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn labels(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }

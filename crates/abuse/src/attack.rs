@@ -21,6 +21,8 @@ pub(crate) enum Listener {
     Cql,
     Sql,
     Http,
+    /// Several listeners at once.
+    All,
 }
 
 impl Listener {
@@ -29,6 +31,7 @@ impl Listener {
             Listener::Cql => "CQL",
             Listener::Sql => "SQL",
             Listener::Http => "HTTP",
+            Listener::All => "all",
         }
     }
 }
@@ -80,6 +83,11 @@ impl Run {
         }
     }
 
+    /// A part of another attack, which reports for it.
+    pub(crate) fn quiet(attack: &Attack, target: Target, time: Duration, rounds_max: u64) -> Run {
+        Run { reported: AtomicBool::new(true), ..Run::new(attack, target, time, rounds_max) }
+    }
+
     /// Takes one round, unless time or count are used up. Threads share the rounds.
     pub(crate) fn round(&self) -> bool {
         if !self.holds {
@@ -90,6 +98,10 @@ impl Run {
 
     pub(crate) fn has_time(&self) -> bool {
         Instant::now() < self.deadline && !self.released.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn time_left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
     }
 
     /// Reports that everything is in place, and waits until the attack is released or its time is over.

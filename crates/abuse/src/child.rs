@@ -18,11 +18,12 @@ use std::time::{Duration, Instant};
 
 use crate::answers::{Answer, Answers};
 use crate::attack::{Attack, READY, Run};
-use crate::table;
 use crate::target::Target;
+use crate::{cpu, table};
 
-/// Added to the niceness of the attacker's process.
-const NICE: i32 = 10;
+/// Added to the niceness of the attacker's process: as little of a shared core as the kernel gives, since in the
+/// field an attacker has cores of its own.
+const NICE: i32 = 19;
 /// How long an attack may go on after its time: silence of the server, once for a connection and once for
 /// what is in flight there, and sockets closed.
 pub(crate) const GRACE: Duration = Duration::from_secs(45);
@@ -93,15 +94,22 @@ impl Attacker {
         }
     }
 
-    /// Releases a holding attack, waits for the end and returns the answers seen. An attack that does not end
-    /// is killed.
-    pub(crate) fn finish(mut self) -> Answers {
+    /// Releases a holding attack and waits for the end, as [`Attacker::run_out`] does.
+    pub(crate) fn finish(mut self) -> (Answers, f64) {
         self.stdin = None;
+        self.run_out()
+    }
+
+    /// Waits until the attack's time is over; returns the answers seen and the CPU used, seconds. An attack that
+    /// does not end is killed.
+    pub(crate) fn run_out(mut self) -> (Answers, f64) {
         while self.next().is_some() {}
+        // Before the process is waited for: its counters go with it.
+        let cpu_s = cpu::of_process(self.child.id());
         if !matches!(self.child.try_wait(), Ok(Some(_))) && Instant::now() >= self.ends {
             self.answers.add(Answer::new("attack did not end"));
         }
-        std::mem::take(&mut self.answers)
+        (std::mem::take(&mut self.answers), cpu_s)
     }
 
     /// The next line; `None` at the end or when the time is over.

@@ -6,15 +6,21 @@ use std::time::Duration;
 
 use crate::attack::Listener;
 use crate::child::{self, server_program};
-use crate::fuzz;
+use crate::results::Results;
 use crate::run::{self, Options};
 use crate::table::ATTACKS;
+use crate::{fuzz, overload, report};
 
 const HELP: &str = "\
 abuse run [--short] [--only NAME] [--seconds N] [--report FILE] [--server FILE]
-    Runs the attacks whose names contain NAME, each for N seconds (8), beside probes and an administrator.
+    Runs the attacks whose names contain NAME, each for N seconds (5), beside probes and an administrator.
     --short decides by counts, bytes and answers alone, without a clock.
-    --report writes a page with a chart, and beside it the table as Markdown.
+    --report writes a page with a chart, and beside it the results as JSON and the table as Markdown.
+abuse report FILE
+    Writes page and table again from the JSON of a run.
+abuse overload [--short] [--seconds N] [--report FILE] [--server FILE]
+    Loads one core beyond its capacity, with 8,192 requests in flight and with ten times the capacity, for N
+    seconds each (120; --short: 10).
 abuse fuzz [--seconds N] [--seed N] [--sessions N] [--listener cql|sql|http] [--go-on] [--server FILE]
     Runs seeded random sessions at all listeners for N seconds (60), or as many as --sessions specifies.
     --listener keeps to one listener. --go-on starts another server after a fault and searches on.
@@ -32,6 +38,8 @@ pub fn main() -> ExitCode {
     let outcome = match command.as_str() {
         "attack" => return child::main(rest),
         "run" => options(rest).and_then(|options| run::run(&options)),
+        "overload" => options(rest).and_then(|options| overload(&options, rest)),
+        "report" => again(rest),
         "fuzz" => fuzzing(rest).and_then(|options| fuzz::run(&options)),
         "list" => {
             ATTACKS.iter().for_each(|attack| {
@@ -59,6 +67,25 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// How long each overload lasts unless a flag specifies it.
+const OVERLOAD: Duration = Duration::from_secs(120);
+const OVERLOAD_SHORT: Duration = Duration::from_secs(10);
+
+fn overload(options: &Options, words: &[String]) -> Result<(), String> {
+    let is_set = words.iter().any(|word| word == "--seconds");
+    let unset = if options.short { OVERLOAD_SHORT } else { OVERLOAD };
+    let time = if is_set { options.time } else { unset };
+    let (server, report) = (options.server.clone(), options.report.clone());
+    overload::run(&overload::Options { server, time, report })
+}
+
+/// Writes a report from the results of a run.
+fn again(words: &[String]) -> Result<(), String> {
+    let [file] = words else { return Err("expected one file of results".to_owned()) };
+    let file = PathBuf::from(file);
+    report::write(&Results::read(&file)?, &file.with_extension("html"))
+}
+
 /// The value behind a flag.
 fn value<'w>(flag: &str, words: &mut impl Iterator<Item = &'w String>) -> Result<&'w str, String> {
     words.next().map(String::as_str).ok_or_else(|| format!("expected a value after {flag}"))
@@ -80,7 +107,7 @@ fn options(words: &[String]) -> Result<Options, String> {
         server: PathBuf::new(),
         short: false,
         only: None,
-        time: Duration::from_secs(8),
+        time: Duration::from_secs(5),
         report: None,
     };
     while let Some(flag) = words.next() {

@@ -3,7 +3,8 @@
 //!
 //! 1. A sender sends each read at its time, whatever became of those before.
 //! 2. A receiver takes answers and the time that each read took.
-//! 3. A read without an answer counts with the time up to the end, so a frozen server cannot look fast.
+//! 3. A read counts from the time at which it was due, so that a sender held up by the server hides nothing.
+//! 4. A read without an answer counts with the time up to the end, so a frozen server cannot look fast.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -17,7 +18,9 @@ use wire::{Compression, Execute, Prepare, QueryParams, Request, Value, ValuesBuf
 
 use crate::answers::{Answer, Answers, SILENCE};
 use crate::dial::FRIEND;
+use crate::late::{Late, now_us};
 use crate::native::{Native, label, lost, on_stream};
+use crate::results::Reads;
 use crate::setup::PROBE_ROWS;
 use crate::target::Target;
 
@@ -42,57 +45,56 @@ const TEXT: &str = "SELECT v FROM yard.t WHERE k = ?";
 /// Results of one probe over all cores.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readings {
-    /// Times of all reads, microseconds, ascending.
-    times_us: Vec<u64>,
+    /// End and duration of each read, microseconds.
+    reads: Vec<(u64, u64)>,
     /// Answers that were not rows.
-    pub(crate) failures: Answers,
-    pub(crate) unanswered: u64,
+    failures: Answers,
+    unanswered: u64,
+    /// Late wake-ups of the senders.
+    pub(crate) late: Late,
 }
 
 impl Readings {
-    /// The time that `part` of the reads do not exceed, milliseconds. Zero without reads.
-    pub(crate) fn quantile_ms(&self, part: f64) -> f64 {
-        let last = self.times_us.len().saturating_sub(1);
-        let index = (last as f64 * part).round() as usize;
-        self.times_us.get(index).map_or(0.0, |us| *us as f64 / 1000.0)
-    }
-
-    pub(crate) fn max_ms(&self) -> f64 {
-        self.quantile_ms(1.0)
-    }
-
-    pub(crate) fn reads(&self) -> usize {
-        self.times_us.len()
-    }
-
-    pub(crate) fn failed(&self) -> bool {
-        self.unanswered > 0 || self.failures.labels().next().is_some()
-    }
-
-    fn of(times_us: Vec<u64>, failures: Answers, unanswered: u64) -> Readings {
-        let mut readings = Readings { times_us, failures, unanswered };
-        readings.times_us.sort_unstable();
-        readings
-    }
-
-    #[cfg(test)]
-    pub(crate) fn of_ms(times_ms: &[u64]) -> Readings {
-        Readings::of(times_ms.iter().map(|ms| ms * 1000).collect(), Answers::default(), 0)
-    }
-
     fn add(&mut self, other: Readings) {
-        self.times_us.extend(other.times_us);
-        self.times_us.sort_unstable();
+        self.reads.extend(other.reads);
         other.failures.each(|answer| self.failures.add(answer));
         self.unanswered += other.unanswered;
+        self.late.add(other.late);
     }
+
+    /// The results, as they are and without what `late` explains. Takes merged spans.
+    pub(crate) fn summary(&self, late: &Late) -> Reads {
+        let net = |&(end, us): &(u64, u64)| us - late.within(end.saturating_sub(us), end).min(us);
+        let mut gross: Vec<u64> = self.reads.iter().map(|read| read.1).collect();
+        let mut net: Vec<u64> = self.reads.iter().map(net).collect();
+        gross.sort_unstable();
+        net.sort_unstable();
+        let mut failures = self.failures.clone();
+        (0..self.unanswered).for_each(|_| failures.add(Answer::new("unanswered")));
+        let failed = !failures.is_empty();
+        Reads {
+            reads: self.reads.len() as u64,
+            failures: if failed { failures.summary() } else { String::new() },
+            p50_ms: quantile_ms(&gross, 0.5),
+            p99_ms: quantile_ms(&gross, 0.99),
+            max_ms: quantile_ms(&gross, 1.0),
+            net_p99_ms: quantile_ms(&net, 0.99),
+            net_max_ms: quantile_ms(&net, 1.0),
+        }
+    }
+}
+
+/// The time that `part` of ascending times do not exceed, milliseconds. Zero without times.
+fn quantile_ms(times_us: &[u64], part: f64) -> f64 {
+    let last = times_us.len().saturating_sub(1);
+    times_us.get((last as f64 * part).round() as usize).map_or(0.0, |us| *us as f64 / 1_000.0)
 }
 
 /// A probe at work.
 #[derive(Debug)]
 pub(crate) struct Probe {
     stops: Arc<AtomicBool>,
-    threads: Vec<(JoinHandle<()>, JoinHandle<Readings>)>,
+    threads: Vec<(JoinHandle<Late>, JoinHandle<Readings>)>,
 }
 
 impl Probe {
@@ -113,7 +115,7 @@ impl Probe {
         self.stops.store(true, Ordering::Relaxed);
         let mut sum = Readings::default();
         for (sender, receiver) in self.threads {
-            drop(sender.join());
+            sum.late.add(sender.join().unwrap_or_default());
             if let Ok(readings) = receiver.join() {
                 sum.add(readings);
             }
@@ -162,37 +164,41 @@ fn prepared(mut native: Native, core: u32) -> Result<Connection, Answer> {
     Ok(Connection { native, stream, frames, prepare })
 }
 
-/// When each read in flight was sent, microseconds since the probe's start; zero when there is none.
+/// When each read in flight was due, by [`now_us`]; zero when there is none.
 type InFlight = Arc<Vec<AtomicU64>>;
 
 impl Connection {
-    fn begin(self, stops: &Arc<AtomicBool>) -> (JoinHandle<()>, JoinHandle<Readings>) {
-        let start = Instant::now();
+    fn begin(self, stops: &Arc<AtomicBool>) -> (JoinHandle<Late>, JoinHandle<Readings>) {
+        let start = now_us();
         let in_flight: InFlight = Arc::new((0..STREAMS).map(|_| AtomicU64::new(0)).collect());
         let Connection { native, stream, frames, prepare } = self;
         let (sent, ends) = (Arc::clone(&in_flight), Arc::clone(stops));
         let mut writer = stream;
         let again = writer.try_clone();
         let sender = std::thread::spawn(move || {
-            for n in 0.. {
-                let due = PERIOD * n;
-                std::thread::sleep(due.saturating_sub(start.elapsed()));
-                if ends.load(Ordering::Relaxed) {
-                    return;
+            let mut late = Late::default();
+            for n in 0u64.. {
+                let due = start + PERIOD.as_micros() as u64 * n;
+                let before = now_us();
+                std::thread::sleep(Duration::from_micros(due.saturating_sub(before)));
+                // A sender that comes late because its last write waited was held up by the server.
+                if before <= due {
+                    late.woke(due, now_us());
                 }
-                let stream = u64::from(n) % STREAMS;
-                // At least 1: zero means that nothing is in flight.
-                let now = start.elapsed().as_micros() as u64 + 1;
-                sent[stream as usize].store(now, Ordering::Relaxed);
+                if ends.load(Ordering::Relaxed) {
+                    break;
+                }
+                let stream = n % STREAMS;
+                sent[stream as usize].store(due, Ordering::Relaxed);
                 let frame = on_stream(frames[n as usize % frames.len()].clone(), stream as i16);
                 if writer.write_all(&frame).is_err() {
-                    return;
+                    break;
                 }
             }
+            late
         });
         let ends = Arc::clone(stops);
-        let receiver =
-            std::thread::spawn(move || receive(native, again.ok(), &prepare, start, &in_flight, &ends));
+        let receiver = std::thread::spawn(move || receive(native, again.ok(), &prepare, &in_flight, &ends));
         (sender, receiver)
     }
 }
@@ -201,13 +207,11 @@ fn receive(
     mut native: Native,
     mut writer: Option<TcpStream>,
     prepare: &[u8],
-    start: Instant,
     in_flight: &InFlight,
     ends: &AtomicBool,
 ) -> Readings {
-    let (mut times, mut failures) = (Vec::new(), Answers::default());
+    let (mut reads, mut failures) = (Vec::new(), Answers::default());
     let mut drains: Option<Instant> = None;
-    let now = || start.elapsed().as_micros() as u64 + 1;
     loop {
         if ends.load(Ordering::Relaxed) {
             let since = *drains.get_or_insert_with(Instant::now);
@@ -226,7 +230,11 @@ fn receive(
         };
         let answer = label(&envelope);
         if let Some(sent) = in_flight.get(envelope.stream as usize) {
-            times.push(now().saturating_sub(sent.swap(0, Ordering::Relaxed)));
+            let (now, due) = (now_us(), sent.swap(0, Ordering::Relaxed));
+            // Zero: the answer to a PREPARE, or one that nothing asked for.
+            if due > 0 {
+                reads.push((now, now.saturating_sub(due)));
+            }
         }
         // A server may drop a prepared statement; a driver prepares it again and repeats the read.
         if answer.label == "error 0x2500"
@@ -238,11 +246,12 @@ fn receive(
             failures.add(answer);
         }
     }
+    let now = now_us();
     let left = in_flight.iter().map(|sent| sent.load(Ordering::Relaxed)).filter(|sent| *sent > 0);
-    let left: Vec<u64> = left.map(|sent| now().saturating_sub(sent)).collect();
+    let left: Vec<(u64, u64)> = left.map(|due| (now, now.saturating_sub(due))).collect();
     let unanswered = left.len() as u64;
-    times.extend(left);
-    Readings::of(times, failures, unanswered)
+    reads.extend(left);
+    Readings { reads, failures, unanswered, late: Late::default() }
 }
 
 #[cfg(test)]
@@ -251,10 +260,21 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_the_sorted_times() {
-        let readings = Readings::of_ms(&(1..=101).rev().collect::<Vec<_>>());
-        assert_eq!(readings.quantile_ms(0.5), 51.0);
-        assert_eq!(readings.quantile_ms(0.99), 100.0);
-        assert_eq!(readings.max_ms(), 101.0);
-        assert_eq!(Readings::default().max_ms(), 0.0);
+        let reads = (1..=101).rev().map(|ms| (1_000_000, ms * 1_000)).collect();
+        let readings = Readings { reads, unanswered: 2, ..Readings::default() };
+        let reads = readings.summary(&Late::default());
+        assert_eq!((reads.p50_ms, reads.p99_ms, reads.max_ms), (51.0, 100.0, 101.0));
+        assert_eq!((reads.net_p99_ms, reads.net_max_ms), (100.0, 101.0));
+        assert_eq!(reads.failures, "unanswered ×2");
+        assert_eq!(Readings::default().summary(&Late::default()), Reads::default());
+    }
+
+    #[test]
+    fn net_times_leave_out_late_wake_ups() {
+        let readings = Readings { reads: vec![(50_000, 1_000), (90_000, 30_000)], ..Readings::default() };
+        let mut late = Late::default();
+        late.woke(40_000, 85_000);
+        let reads = readings.summary(&late.merged());
+        assert_eq!((reads.max_ms, reads.net_max_ms), (30.0, 5.0));
     }
 }

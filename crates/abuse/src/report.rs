@@ -1,97 +1,177 @@
 //! The results of a run: a line while it goes, a table in Markdown, and a page with a chart.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
-use crate::attack::Attack;
-use crate::verdict::{Outcome, Times};
-
-/// The results of one attack.
-#[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) attack: &'static Attack,
-    pub(crate) outcome: Outcome,
-    /// Nothing in the short form.
-    pub(crate) times: Option<Times>,
-    /// Why the server failed; none when it withstood the attack.
-    pub(crate) reasons: Vec<String>,
-}
+use crate::results::{Entry, Load, Phases, Reads, Results, Timing};
 
 /// The first column is as wide as the longest name, characters.
 const NAME_WIDTH: usize = 24;
 
-impl Row {
-    fn verdict(&self) -> &'static str {
-        if self.reasons.is_empty() { "withstood" } else { "FAILED" }
-    }
-}
-
-/// One line for the terminal.
-pub(crate) fn line(row: &Row) -> String {
-    let name = row.attack.name;
-    let mib = row.outcome.resident >> 20;
-    let answers = row.outcome.answers.summary();
-    let mut line = format!("  {name:NAME_WIDTH$} {:9} {mib:>5} MiB  answers: {answers}", row.verdict());
-    for reason in &row.reasons {
-        let _ = write!(line, "\n  {:NAME_WIDTH$}   {reason}", "");
+/// One line for the terminal, and one for each reason.
+pub(crate) fn line(entry: &Entry) -> String {
+    let Entry { name, answers, resident_mib, .. } = entry;
+    let mut line =
+        format!("  {name:NAME_WIDTH$} {:9} {resident_mib:>5} MiB  answers: {answers}", entry.verdict());
+    for (mark, reason) in all_reasons(entry) {
+        let _ = write!(line, "\n  {:NAME_WIDTH$}   {mark}{reason}", "");
     }
     line
 }
 
-/// `p50 / p99 / max` in milliseconds.
-fn times(readings: &crate::probe::Readings) -> String {
-    if readings.reads() == 0 {
+/// Reasons of a failure, and what is unclear with a mark.
+fn all_reasons(entry: &Entry) -> impl Iterator<Item = (&'static str, &String)> {
+    entry
+        .reasons
+        .iter()
+        .map(|reason| ("", reason))
+        .chain(entry.unclear.iter().map(|what| ("unclear: ", what)))
+}
+
+/// `p50 / p99 / longest` in milliseconds.
+fn times(reads: &Reads) -> String {
+    if reads.reads == 0 {
         return "–".to_owned();
     }
-    let (p50, p99) = (readings.quantile_ms(0.5), readings.quantile_ms(0.99));
-    format!("{p50:.2} / {p99:.2} / {:.1}", readings.max_ms())
+    format!("{:.2} / {:.2} / {:.1}", reads.p50_ms, reads.p99_ms, reads.max_ms)
 }
 
-/// The cells of a row, as text.
-fn cells(row: &Row) -> [String; 11] {
-    let times_of = |pick: fn(&Times) -> String| row.times.as_ref().map_or_else(|| "–".to_owned(), pick);
-    [
-        row.attack.name.to_owned(),
-        format!("{}, {}: {}", row.attack.listener.name(), row.attack.needs.needs(), row.attack.sends),
-        row.verdict().to_owned(),
-        times_of(|t| times(&t.other.alone)),
-        times_of(|t| times(&t.other.beside)),
-        times_of(|t| times(&t.same.alone)),
-        times_of(|t| times(&t.same.beside)),
-        times_of(|t| {
-            let visit = |(way, visits): &(&str, crate::admin::Visits)| format!("{way} {:.0}", visits.max_ms);
-            t.visits.iter().map(visit).collect::<Vec<_>>().join(", ")
-        }),
-        (row.outcome.resident >> 20).to_string(),
-        row.outcome.answers.summary(),
-        row.reasons.join("; "),
-    ]
+/// `p99 / longest` without the tool's own waiting.
+fn net(reads: &Reads) -> String {
+    format!("{:.2} / {:.1}", reads.net_p99_ms, reads.net_max_ms)
 }
 
-const HEADS: [&str; 11] = [
+const HEADS: [&str; 16] = [
     "attack",
     "client and traffic",
     "verdict",
-    "other level alone, ms",
+    "other level before, ms",
     "other level beside, ms",
-    "same level alone, ms",
+    "the same, net",
+    "other level after, ms",
+    "same level before, ms",
     "same level beside, ms",
+    "the same, net",
     "administrator at most, ms",
+    "tool's wake-ups late, ms",
+    "CPU of server / attacker / probes / others / host, s",
     "memory, MiB",
     "answers",
     "reasons",
 ];
 
-/// The table. Times are p50 / p99 / longest.
-pub(crate) fn markdown(rows: &[Row]) -> String {
+/// The cells of a row, as text.
+fn cells(entry: &Entry) -> Vec<String> {
+    let timed = |pick: fn(&Timing) -> String| entry.timing.as_ref().map_or_else(|| "–".to_owned(), pick);
+    let reasons: Vec<String> = all_reasons(entry).map(|(mark, reason)| format!("{mark}{reason}")).collect();
+    vec![
+        entry.name.clone(),
+        format!("{}, {}: {}", entry.listener, entry.needs, entry.sends),
+        entry.verdict().to_owned(),
+        timed(|t| times(&t.other.before)),
+        timed(|t| times(&t.other.beside)),
+        timed(|t| net(&t.other.beside)),
+        timed(|t| times(&t.other.after)),
+        timed(|t| times(&t.same.before)),
+        timed(|t| times(&t.same.beside)),
+        timed(|t| net(&t.same.beside)),
+        timed(|t| admin(&t.admin_ms)),
+        timed(|t| format!("{:.2} / {:.1}", t.late_p99_ms, t.late_max_ms)),
+        timed(|t| {
+            let cpu = &t.cpu_beside;
+            let parts = [cpu.server_s, cpu.attacker_s, cpu.tool_s, cpu.others_s, cpu.stolen_s];
+            let parts = parts.map(|seconds| format!("{seconds:.1}")).join(" / ");
+            format!("{parts} in {:.1}", cpu.wall_s)
+        }),
+        entry.resident_mib.to_string(),
+        entry.answers.clone(),
+        reasons.join("; "),
+    ]
+}
+
+fn admin(ways: &[(String, f64)]) -> String {
+    ways.iter().map(|(way, ms)| format!("{way} {ms:.0}")).collect::<Vec<_>>().join(", ")
+}
+
+const LOAD_HEADS: [&str; 11] = [
+    "load",
+    "seconds",
+    "sent a second",
+    "goodput a second",
+    "of the best, %",
+    "overloaded",
+    "other errors",
+    "lost",
+    "generator's core, %",
+    "administrator at most, ms",
+    "reasons",
+];
+
+fn load_cells(load: &Load) -> Vec<String> {
+    vec![
+        load.name.clone(),
+        format!("{:.0}", load.seconds),
+        format!("{:.0}", load.sent_per_s),
+        format!("{:.0}", load.goodput_per_s),
+        format!("{:.1}", load.of_best * 100.0),
+        load.overloaded.to_string(),
+        load.other_errors.to_string(),
+        load.lost.to_string(),
+        format!("{:.0}", load.generator_cpu * 100.0),
+        admin(&load.admin_ms),
+        load.reasons.iter().chain(&load.unclear).cloned().collect::<Vec<_>>().join("; "),
+    ]
+}
+
+/// A table: heads, and rows with the class of each.
+struct Table(Vec<&'static str>, Vec<(&'static str, Vec<String>)>);
+
+/// The tables that a run has results for.
+fn tables(results: &Results) -> Vec<Table> {
+    let class = |verdict: &str| match verdict {
+        "withstood" => "good",
+        "unclear" => "unclear",
+        _ => "bad",
+    };
+    let attacks = results.entries.iter().map(|entry| (class(entry.verdict()), cells(entry))).collect();
+    let judged = |load: &Load| match (load.reasons.is_empty(), load.unclear.is_empty()) {
+        (false, _) => "bad",
+        (true, false) => "unclear",
+        (true, true) => "good",
+    };
+    let loads = results.loads.iter().map(|load| (judged(load), load_cells(load))).collect();
+    let all = [Table(HEADS.to_vec(), attacks), Table(LOAD_HEADS.to_vec(), loads)];
+    all.into_iter().filter(|table| !table.1.is_empty()).collect()
+}
+
+/// Date, commit and command.
+fn origin(results: &Results) -> String {
+    let Results { date, commit, command, cores, .. } = results;
+    format!("{date}, commit {commit}, {cores} cores: `{command}`")
+}
+
+/// The tables as Markdown. Times are p50 / p99 / longest, net times p99 / longest.
+pub(crate) fn markdown(results: &Results) -> String {
     let line = |cells: &[String]| {
         let safe: Vec<String> =
             cells.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
         format!("| {} |\n", safe.join(" | "))
     };
-    let mut text = line(&HEADS.map(str::to_owned));
-    text.push_str(&format!("|{}\n", "---|".repeat(HEADS.len())));
-    rows.iter().for_each(|row| text.push_str(&line(&cells(row))));
+    let mut text = format!("{}\n", origin(results));
+    for Table(heads, rows) in tables(results) {
+        text += "\n";
+        text += &line(&heads.iter().map(|head| (*head).to_owned()).collect::<Vec<_>>());
+        text += &format!("|{}\n", "---|".repeat(heads.len()));
+        rows.iter().for_each(|(_, cells)| text += &line(cells));
+    }
     text
+}
+
+/// Writes the page, and beside it the table as Markdown.
+pub(crate) fn write(results: &Results, page: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{} cannot be written: {error}", page.display());
+    std::fs::write(page, self::page(results)).map_err(failed)?;
+    std::fs::write(page.with_extension("md"), markdown(results)).map_err(failed)
 }
 
 /// Text for HTML and SVG.
@@ -99,36 +179,40 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The page: chart and table, readable in light and dark.
-pub(crate) fn page(rows: &[Row]) -> String {
+/// The page: chart and tables, readable in light and dark.
+pub(crate) fn page(results: &Results) -> String {
     let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Attacks</title>\n<style>{STYLE}</style></head><body>\n<h1>Attacks on a server with two cores</h1>\n"
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Attacks</title>\n<style>{STYLE}</style></head><body>\n<h1>Attacks on a server with two cores</h1>\n<p>{}</p>\n",
+        escaped(&origin(results))
     );
-    let failed = rows.iter().filter(|row| !row.reasons.is_empty()).count();
-    let _ = writeln!(
-        page,
-        "<p>{} attacks, {failed} of them succeeded. Times of reads: p50 / p99 / longest.</p>",
-        rows.len()
-    );
-    page.push_str(&chart(rows));
-    page.push_str("<div class=\"scroll\"><table><tr>");
-    HEADS.iter().for_each(|head| page.push_str(&format!("<th>{head}</th>")));
-    page.push_str("</tr>\n");
-    for row in rows {
-        let class = if row.reasons.is_empty() { "good" } else { "bad" };
-        let _ = write!(page, "<tr class=\"{class}\">");
-        cells(row).iter().for_each(|cell| page.push_str(&format!("<td>{}</td>", escaped(cell))));
+    page.push_str(NOTE);
+    page.push_str(&chart(&results.entries));
+    for Table(heads, rows) in tables(results) {
+        page.push_str("<div class=\"scroll\"><table><tr>");
+        heads.iter().for_each(|head| page.push_str(&format!("<th>{head}</th>")));
         page.push_str("</tr>\n");
+        for (class, cells) in rows {
+            let _ = write!(page, "<tr class=\"{class}\">");
+            cells.iter().for_each(|cell| page.push_str(&format!("<td>{}</td>", escaped(cell))));
+            page.push_str("</tr>\n");
+        }
+        page.push_str("</table></div>\n");
     }
-    page.push_str("</table></div></body></html>\n");
+    page.push_str("</body></html>\n");
     page
 }
+
+/// How to read the figures.
+const NOTE: &str = "<p>Times of reads: p50 / p99 / longest, from the moment each was due. Net: p99 / longest \
+without the moments in which a thread of the tool waited for a core, which it shares with the server. The server's part \
+lies between the two. An attack is unclear when only the tool's waiting explains a missed figure, or when other programs and \
+the host took more than 5 % of the machine.</p>\n";
 
 const STYLE: &str = ":root{color-scheme:light dark;--ink:#1b1b1b;--ground:#fff;--bad:#b3261e;--good:#1b6e3c;--rule:#bbb}\
 @media(prefers-color-scheme:dark){:root{--ink:#eee;--ground:#141414;--bad:#ff8a80;--good:#7bd99b;--rule:#555}}\
 body{font:14px/1.4 system-ui,sans-serif;color:var(--ink);background:var(--ground);margin:1.5em}\
 .scroll{overflow-x:auto}table{border-collapse:collapse}td,th{border:1px solid var(--rule);padding:.2em .5em;\
-text-align:left;vertical-align:top}.bad td:nth-child(3){color:var(--bad)}.good td:nth-child(3){color:var(--good)}\
+text-align:left;vertical-align:top}.bad td:nth-child(3){color:var(--bad)}.good td:nth-child(3){color:var(--good)}.net{fill:var(--ink)}\
 svg{max-width:100%;height:auto}svg text{fill:var(--ink);font-size:12px}line{stroke:var(--rule)}\
 .other{stroke:var(--good);stroke-width:3}.same{stroke:var(--bad);stroke-width:3}\
 .alone{fill:none;stroke:var(--ink)}.limit{stroke-dasharray:4 3}";
@@ -147,16 +231,18 @@ fn x(ms: f64) -> f64 {
     LEFT + part * (RIGHT - LEFT)
 }
 
-/// Bars from the median to the longest read beside each attack; the circle is the p99 alone.
-fn chart(rows: &[Row]) -> String {
-    let timed: Vec<(&Row, &Times)> = rows.iter().filter_map(|row| Some((row, row.times.as_ref()?))).collect();
+/// Bars from the median to the longest read beside each attack. The circle is the p99 before, the dot the
+/// longest read without the tool's own waiting.
+fn chart(entries: &[Entry]) -> String {
+    let timed: Vec<(&Entry, &Timing)> =
+        entries.iter().filter_map(|entry| Some((entry, entry.timing.as_ref()?))).collect();
     if timed.is_empty() {
         return String::new();
     }
     let height = TOP + STEP * timed.len() as f64 + 10.0;
     let mut svg = format!(
         "<svg viewBox=\"0 0 940 {height:.0}\" role=\"img\" aria-label=\"Times of reads beside each attack\">\n\
-         <text x=\"0\" y=\"14\">Reads beside each attack, from the median to the longest: upper bar, other level; lower bar, same level; circle, p99 alone</text>\n"
+         <text x=\"0\" y=\"14\">Reads beside each attack, from the median to the longest: upper bar, other level; lower bar, same level; circle, p99 before; dot, longest net</text>\n"
     );
     for (ms, name) in
         [(0.1, "0.1"), (1.0, "1"), (20.0, "20 ms"), (50.0, "50"), (1_000.0, "1 s"), (10_000.0, "10 s")]
@@ -168,17 +254,20 @@ fn chart(rows: &[Row]) -> String {
             "<line{class} x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{height:.0}\"/><text x=\"{at:.1}\" y=\"34\" text-anchor=\"middle\">{name}</text>"
         );
     }
-    for (index, (row, times)) in timed.iter().enumerate() {
+    for (index, (entry, timing)) in timed.iter().enumerate() {
         let y = TOP + STEP * index as f64 + STEP / 2.0;
-        let _ = writeln!(svg, "<text x=\"0\" y=\"{:.1}\">{}</text>", y + 4.0, escaped(row.attack.name));
-        for (class, pair, shift) in [("other", &times.other, -3.0), ("same", &times.same, 3.0)] {
-            let (from, to) = (x(pair.beside.quantile_ms(0.5)), x(pair.beside.max_ms()));
+        let _ = writeln!(svg, "<text x=\"0\" y=\"{:.1}\">{}</text>", y + 4.0, escaped(&entry.name));
+        let levels: [(&str, &Phases, f64); 2] = [("other", &timing.other, -3.0), ("same", &timing.same, 3.0)];
+        for (class, phases, shift) in levels {
+            let (from, to) = (x(phases.beside.p50_ms), x(phases.beside.max_ms));
             let (y, to) = (y + shift, to.max(from + 1.0));
             let _ = writeln!(
                 svg,
                 "<line class=\"{class}\" x1=\"{from:.1}\" x2=\"{to:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
-                 <circle class=\"alone\" cx=\"{:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>",
-                x(pair.alone.quantile_ms(0.99))
+                 <circle class=\"alone\" cx=\"{:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>\
+                 <circle class=\"net\" cx=\"{:.1}\" cy=\"{y:.1}\" r=\"2\"/>",
+                x(phases.before.p99_ms),
+                x(phases.beside.net_max_ms)
             );
         }
     }
@@ -189,24 +278,29 @@ fn chart(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::Readings;
-    use crate::table::ATTACKS;
-    use crate::verdict::Pair;
 
-    fn row() -> Row {
-        let pair = Pair { alone: Readings::of_ms(&[1]), beside: Readings::of_ms(&[2, 30]) };
-        let times = Times { other: pair.clone(), same: pair, visits: Vec::new() };
-        let reasons = vec!["a | b <c>".to_owned()];
-        Row { attack: &ATTACKS[0], outcome: Outcome::default(), times: Some(times), reasons }
+    fn results() -> Results {
+        let reads = Reads { reads: 2, p50_ms: 2.0, max_ms: 30.0, ..Reads::default() };
+        let phases = Phases { before: reads.clone(), beside: reads, after: Reads::default() };
+        let timing = Timing { other: phases.clone(), same: phases, ..Timing::default() };
+        let entry = Entry {
+            name: "cql-x".to_owned(),
+            reasons: vec!["a | b <c>".to_owned()],
+            timing: Some(timing),
+            ..Entry::default()
+        };
+        Results { entries: vec![entry.clone(), entry], loads: vec![Load::default()], ..Results::default() }
     }
 
     #[test]
     fn table_and_page_hold_every_attack_and_reason() {
-        let rows = [row(), row()];
-        let table = markdown(&rows);
-        assert_eq!(table.lines().count(), 4);
+        let table = markdown(&results());
+        assert_eq!(table.matches("| cql-x |").count(), 2);
         assert!(table.contains("a \\| b <c>"), "{table}");
-        let page = page(&rows);
+        let heads_and_cells = table.lines().map(|line| line.replace("\\|", "").matches('|').count());
+        let widths: Vec<usize> = heads_and_cells.filter(|width| *width > 0).collect();
+        assert_eq!(widths, [17, 17, 17, 17, 12, 12, 12]);
+        let page = page(&results());
         assert!(page.contains("a | b &lt;c&gt;"));
         assert_eq!(page.matches("class=\"other\"").count(), 2);
         assert!(!page.contains("NaN"));

@@ -3,7 +3,7 @@
 //!
 //! 1. Start a server and set it up. The long form takes a fresh one for each attack, the short form goes on
 //!    with one that withstood the attack before.
-//! 2. Long form: measure both probes alone.
+//! 2. Long form: measure both probes alone, here and after the attack.
 //! 3. Start the attack. The probes and the administrator go on beside it (long form), or the administrator
 //!    comes once, when the attack's traffic has begun or everything it holds is in place (short form).
 //! 4. When the attack has ended, the administrator comes once more.
@@ -12,16 +12,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::admin::{Admin, once};
+use crate::answers::Answers;
 use crate::attack::Attack;
 use crate::child::Attacker;
+use crate::cpu::Phase;
 use crate::dial::FRIEND;
-use crate::probe::{Probe, Readings};
-use crate::report::{self, Row};
+use crate::late::{Late, Witness};
+use crate::probe::Probe;
+use crate::report;
+use crate::results::{Cpu, Entry, Phases, Reads, Results, Timing};
 use crate::server::Server;
 use crate::setup::{self, NEIGHBOUR, WATCHER};
 use crate::table::ATTACKS;
-use crate::target::Target;
-use crate::verdict::{Outcome, Pair, Times, with_clock, without_clock};
+use crate::verdict::{Outcome, with_clock, without_clock};
 use crate::{admin, http};
 
 /// The most work units of one task poll: the bound that `lanes` documents as `UNITS_MAX`.
@@ -29,7 +32,7 @@ pub(crate) const POLL_UNITS_MAX: f64 = 2_000.0;
 /// The metric with the most work units of a task poll. A server without it is not judged by it.
 pub(crate) const POLL_UNITS: &str = "fairlane_task_poll_units_max";
 /// How long the probes run alone in the long form.
-const ALONE: Duration = Duration::from_secs(3);
+const ALONE: Duration = Duration::from_secs(2);
 /// Bounds an attack of the short form, whose rounds end it much sooner.
 const SHORT: Duration = Duration::from_secs(20);
 
@@ -42,7 +45,7 @@ pub(crate) struct Options {
     pub(crate) only: Option<String>,
     /// How long each attack of the long form lasts.
     pub(crate) time: Duration,
-    /// The report's page; the table goes beside it as Markdown.
+    /// The report's page. Beside it go the results as JSON and the table as Markdown.
     pub(crate) report: Option<PathBuf>,
 }
 
@@ -54,43 +57,38 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     if attacks.is_empty() {
         return Err("no attack has such a name: `abuse list` prints all".to_owned());
     }
-    let mut rows = Vec::new();
+    let mut results = Results::begin();
     let mut server = None;
     for attack in attacks {
         let mut current = match server.take() {
             Some(server) => server,
             None => fresh(&options.server)?,
         };
-        let row = if options.short {
+        let entry = if options.short {
             short(&mut current, attack)?
         } else {
-            long(&mut current, attack, options.time)?
+            long(&mut current, attack, options.time, results.cores)?
         };
-        println!("{}", report::line(&row));
-        if options.short && row.reasons.is_empty() {
+        println!("{}", report::line(&entry));
+        if options.short && entry.reasons.is_empty() {
             server = Some(current);
         }
-        rows.push(row);
+        results.entries.push(entry);
         // Written after each attack, so that a run which is stopped leaves what it found.
-        write_report(options, &rows)?;
+        if let Some(page) = &options.report {
+            results.write(&page.with_extension("json"))?;
+            report::write(&results, page)?;
+        }
     }
+    let entries = &results.entries;
     let failed: Vec<&str> =
-        rows.iter().filter(|row| !row.reasons.is_empty()).map(|row| row.attack.name).collect();
+        entries.iter().filter(|entry| !entry.reasons.is_empty()).map(|entry| entry.name.as_str()).collect();
+    let unclear = entries.iter().filter(|entry| entry.verdict() == "unclear").count();
     if failed.is_empty() {
-        println!("{} attacks withstood", rows.len());
+        println!("{} attacks withstood, {unclear} unclear", entries.len() - unclear);
         return Ok(());
     }
-    Err(format!("{} of {} attacks succeeded: {}", failed.len(), rows.len(), failed.join(", ")))
-}
-
-fn write_report(options: &Options, rows: &[Row]) -> Result<(), String> {
-    let Some(page) = &options.report else { return Ok(()) };
-    let failed = |error: std::io::Error| format!("{} cannot be written: {error}", page.display());
-    if let Some(folder) = page.parent() {
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
-    std::fs::write(page, report::page(rows)).map_err(failed)?;
-    std::fs::write(page.with_extension("md"), report::markdown(rows)).map_err(failed)
+    Err(format!("{} of {} attacks succeeded: {}", failed.len(), entries.len(), failed.join(", ")))
 }
 
 /// A server with levels, roles and tables.
@@ -100,50 +98,106 @@ fn fresh(program: &Path) -> Result<Server, String> {
     Ok(server)
 }
 
-fn short(server: &mut Server, attack: &'static Attack) -> Result<Row, String> {
+fn short(server: &mut Server, attack: &'static Attack) -> Result<Entry, String> {
     server.memory.take_peak();
     let panics = server.panics();
     let target = server.target;
     let mut attacker = Attacker::start(attack, &target, SHORT, attack.rounds)?;
     attacker.ready();
     let beside = once(&target).map_err(|why| format!("{why} (beside the attack)"));
-    let answers = attacker.finish();
+    let (answers, _) = attacker.finish();
     let mut outcome = Outcome { answers, ..Outcome::default() };
     outcome.admin = beside.err();
     settle(server, &mut outcome, &panics);
-    let reasons = without_clock(attack, &outcome, Some(POLL_UNITS_MAX));
-    Ok(Row { attack, outcome, times: None, reasons })
+    Ok(entry(attack, &outcome))
 }
 
-fn long(server: &mut Server, attack: &'static Attack, time: Duration) -> Result<Row, String> {
+fn long(server: &mut Server, attack: &'static Attack, time: Duration, cores: usize) -> Result<Entry, String> {
     let target = server.target;
     let panics = server.panics();
-    let [other, same] = probes(&target)?;
-    std::thread::sleep(ALONE);
-    let alone = [other.stop(), same.stop()];
-    let [other, same] = probes(&target)?;
+    let before = measured(server, || {
+        std::thread::sleep(ALONE);
+        Ok(0.0)
+    })?;
     server.memory.take_peak();
-    let administrator = Admin::start(target);
-    let answers = Attacker::start(attack, &target, time, u64::MAX)?.finish();
-    let visits = administrator.stop();
-    let beside = [other.stop(), same.stop()];
+    let (mut answers, mut visits) = (Answers::default(), Vec::new());
+    let beside = measured(server, || {
+        let administrator = Admin::start(target);
+        let (seen, cpu_s) = Attacker::start(attack, &target, time, u64::MAX)?.run_out();
+        answers = seen;
+        visits = administrator.stop();
+        Ok(cpu_s)
+    })?;
     let mut outcome = Outcome { answers, ..Outcome::default() };
     settle(server, &mut outcome, &panics);
-    let mut reasons = without_clock(attack, &outcome, Some(POLL_UNITS_MAX));
-    let [other, same] = pairs(alone, beside);
-    let times = Times { other, same, visits };
-    reasons.extend(with_clock(&times));
-    Ok(Row { attack, outcome, times: Some(times), reasons })
+    let failures = visits.iter().filter(|(_, visits)| !visits.failures.is_empty());
+    let failures: Vec<String> = failures
+        .map(|(way, visits)| format!("administrator over {way}: {}", visits.failures.summary()))
+        .collect();
+    let after = measured(server, || {
+        std::thread::sleep(ALONE);
+        Ok(0.0)
+    });
+    let mut entry = entry(attack, &outcome);
+    entry.reasons.extend(failures);
+    // A dead server is a reason already.
+    entry.reasons.extend(after.as_ref().err().filter(|_| outcome.died.is_none()).cloned());
+    let after = after.unwrap_or_default();
+    let timing = Timing {
+        other: Phases { before: before.other, beside: beside.other, after: after.other },
+        same: Phases { before: before.same, beside: beside.same, after: after.same },
+        admin_ms: visits.iter().map(|(way, visits)| ((*way).to_owned(), visits.max_ms)).collect(),
+        cpu_before: before.cpu,
+        cpu_beside: beside.cpu,
+        late_p99_ms: beside.late.quantile_ms(0.99),
+        late_max_ms: beside.late.quantile_ms(1.0),
+    };
+    let clocked = with_clock(&timing, cores);
+    entry.reasons.extend(clocked.reasons);
+    entry.unclear = clocked.unclear;
+    entry.timing = Some(timing);
+    Ok(entry)
 }
 
-fn probes(target: &Target) -> Result<[Probe; 2], String> {
-    Ok([Probe::start(target, WATCHER)?, Probe::start(target, NEIGHBOUR)?])
+/// An entry without times.
+fn entry(attack: &Attack, outcome: &Outcome) -> Entry {
+    Entry {
+        name: attack.name.to_owned(),
+        listener: attack.listener.name().to_owned(),
+        needs: attack.needs.needs().to_owned(),
+        sends: attack.sends.to_owned(),
+        reasons: without_clock(attack, outcome, Some(POLL_UNITS_MAX)),
+        unclear: Vec::new(),
+        resident_mib: outcome.resident >> 20,
+        answers: outcome.answers.summary(),
+        poll_units: outcome.poll_units,
+        timing: None,
+    }
 }
 
-fn pairs(alone: [Readings; 2], beside: [Readings; 2]) -> [Pair; 2] {
-    let [other_alone, same_alone] = alone;
-    let [other, same] = beside;
-    [Pair { alone: other_alone, beside: other }, Pair { alone: same_alone, beside: same }]
+/// A phase of both probes.
+#[derive(Debug, Default)]
+struct Measured {
+    other: Reads,
+    same: Reads,
+    cpu: Cpu,
+    late: Late,
+}
+
+/// Measures while `each` runs, which returns the CPU of the attacker, seconds.
+fn measured(server: &Server, each: impl FnOnce() -> Result<f64, String>) -> Result<Measured, String> {
+    let target = &server.target;
+    let (other, same) = (Probe::start(target, WATCHER)?, Probe::start(target, NEIGHBOUR)?);
+    let witness = Witness::start();
+    let phase = Phase::begin(server.pid());
+    let attacker_s = each()?;
+    let (mut other, mut same) = (other.stop(), same.stop());
+    let cpu = phase.end(attacker_s);
+    let mut late = witness.stop();
+    late.add(std::mem::take(&mut other.late));
+    late.add(std::mem::take(&mut same.late));
+    let late = late.merged();
+    Ok(Measured { other: other.summary(&late), same: same.summary(&late), cpu, late })
 }
 
 /// What is found out when an attack has ended: whether the server lives and lets the administrator in, its

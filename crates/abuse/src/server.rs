@@ -34,15 +34,20 @@ impl Server {
         Server::start_with(program, CONFIGURED)
     }
 
-    /// Starts `program` with this memory.
+    /// Starts `program` with two cores and this memory.
     pub(crate) fn start_with(program: &Path, memory: &str) -> Result<Server, String> {
+        Server::start_on(program, "2", memory)
+    }
+
+    /// Starts `program` on these cores, in the words of `--cores`, and with this memory.
+    pub(crate) fn start_on(program: &Path, cores: &str, memory: &str) -> Result<Server, String> {
         let number = FOLDERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("fairlane-abuse-{}-{number}", std::process::id()));
         let failed = |error: std::io::Error| format!("the server could not be started: {error}");
         std::fs::create_dir(&folder).map_err(failed)?;
         let log = File::create(folder.join("server.log")).map_err(failed)?;
         let mut command = Command::new(program);
-        command.args(["serve", "--cores", "2", "--overprovisioned", "--memory", memory]);
+        command.args(["serve", "--cores", cores, "--overprovisioned", "--memory", memory]);
         command.args(["--disk-probe", "off", "--shard-aware-port", "0", "--sql-listen", "127.0.0.1:0"]);
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir", "data"]);
         std::env::vars_os().for_each(|(name, _)| {
@@ -74,6 +79,10 @@ impl Server {
         drop(child.wait());
         drop(std::fs::remove_dir_all(&folder));
         Err(format!("the server did not get ready: {log}"))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Whether the process lives; otherwise how it ended.

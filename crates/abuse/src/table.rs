@@ -5,6 +5,7 @@ use crate::answers::Answer;
 use crate::attack::{Attack, Listener, Run};
 use crate::attacks::{
     control, cql_frames, cql_load, cql_login, cql_statements, http, sql_login, sql_sessions, sql_statements,
+    together,
 };
 use crate::target::Role;
 
@@ -226,6 +227,9 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack("http-metrics", (Listener::Http, Role::Stranger),
         "GET /metrics on 64 connections without pause",
         &["200", "429", "503", "closed"], (256, SENDS), http::metrics),
+    attack("all-memory", (Listener::All, Role::Rude),
+        "all attacks on memory together",
+        &[together::ACCEPTED], (20, HOLDS), together::memory),
 ];
 
 /// The attack of this name.

@@ -1,10 +1,9 @@
 //! Decides whether a server withstood an attack. Pure: it takes results and returns the reasons of a failure.
 
-use crate::admin::Visits;
 use crate::answers::Answers;
 use crate::attack::Attack;
 use crate::memory::RESIDENT_MAX;
-use crate::probe::Readings;
+use crate::results::Timing;
 
 /// The 99th percentile of another level may be this many times the one alone.
 const OTHER_P99_FACTOR: f64 = 2.0;
@@ -14,6 +13,9 @@ const OTHER_MAX_MS: f64 = 20.0;
 const SAME_MAX_MS: f64 = 50.0;
 /// The longest round of the administrator, milliseconds.
 const ADMIN_MAX_MS: f64 = 1_000.0;
+
+/// The share of the machine that other programs and the host may take in a valid measurement.
+pub(crate) const FOREIGN_MAX: f64 = 0.05;
 
 /// What can be decided without a clock.
 #[derive(Clone, Debug, Default)]
@@ -29,21 +31,6 @@ pub(crate) struct Outcome {
     pub(crate) poll_units: Option<f64>,
     /// Why the administrator could not work; `None`: he could.
     pub(crate) admin: Option<String>,
-}
-
-/// A probe alone and beside the attack.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Pair {
-    pub(crate) alone: Readings,
-    pub(crate) beside: Readings,
-}
-
-/// What takes a clock.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Times {
-    pub(crate) other: Pair,
-    pub(crate) same: Pair,
-    pub(crate) visits: Vec<(&'static str, Visits)>,
 }
 
 /// The reasons why the server failed; none when it withstood the attack. `poll_units_max` is the bound on
@@ -71,40 +58,55 @@ pub(crate) fn without_clock(attack: &Attack, outcome: &Outcome, poll_units_max: 
 }
 
 /// The further reasons that take a clock.
-pub(crate) fn with_clock(times: &Times) -> Vec<String> {
-    let mut reasons = Vec::new();
-    let (alone, beside) = (&times.other.alone, &times.other.beside);
-    let p99_max = alone.quantile_ms(0.99) * OTHER_P99_FACTOR;
-    if beside.quantile_ms(0.99) > p99_max {
-        let p99 = beside.quantile_ms(0.99);
-        reasons.push(format!("other level: p99 {p99:.2} ms, at most {p99_max:.2}"));
-    }
-    for (level, readings, max) in [("other", beside, OTHER_MAX_MS), ("same", &times.same.beside, SAME_MAX_MS)]
-    {
-        if readings.max_ms() > max {
-            reasons.push(format!("{level} level: a read of {:.1} ms, at most {max}", readings.max_ms()));
-        }
-        if readings.failed() {
-            let (failures, unanswered) = (readings.failures.summary(), readings.unanswered);
-            reasons.push(format!("{level} level: reads failed ({failures}), {unanswered} unanswered"));
-        }
-    }
-    for (way, visits) in &times.visits {
-        if visits.max_ms > ADMIN_MAX_MS {
-            reasons
-                .push(format!("administrator over {way}: {:.0} ms, at most {ADMIN_MAX_MS}", visits.max_ms));
-        }
-        if visits.failures.labels().next().is_some() {
-            reasons.push(format!("administrator over {way}: {}", visits.failures.summary()));
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Clocked {
+    pub(crate) reasons: Vec<String>,
+    /// Missed figures that the tool's own waiting explains, or that were taken beside other programs.
+    pub(crate) unclear: Vec<String>,
+}
+
+/// Judges times. A read that was long only while a thread of the tool waited for a core is unclear; so is all
+/// when other programs or the host took more than [`FOREIGN_MAX`] of the machine.
+pub(crate) fn with_clock(timing: &Timing, cores: usize) -> Clocked {
+    let mut clocked = Clocked::default();
+    let Timing { other, same, .. } = timing;
+    let p99_max = other.before.p99_ms * OTHER_P99_FACTOR;
+    let figures = [
+        ("other level: p99", other.beside.p99_ms, other.beside.net_p99_ms, p99_max),
+        ("other level: longest read", other.beside.max_ms, other.beside.net_max_ms, OTHER_MAX_MS),
+        ("same level: longest read", same.beside.max_ms, same.beside.net_max_ms, SAME_MAX_MS),
+    ];
+    for (what, gross, net, max) in figures {
+        if gross > max {
+            let text =
+                format!("{what} {gross:.2} ms, at most {max:.2}; {net:.2} without the tool's own waiting");
+            if net > max { clocked.reasons.push(text) } else { clocked.unclear.push(text) }
         }
     }
-    reasons
+    for (way, ms) in &timing.admin_ms {
+        if *ms > ADMIN_MAX_MS {
+            clocked.reasons.push(format!("administrator over {way}: {ms:.0} ms, at most {ADMIN_MAX_MS}"));
+        }
+    }
+    let foreign = timing.cpu_before.foreign(cores).max(timing.cpu_beside.foreign(cores));
+    if foreign > FOREIGN_MAX {
+        let part = foreign * 100.0;
+        clocked.unclear.append(&mut clocked.reasons);
+        clocked.unclear.push(format!("other programs and the host took {part:.0} % of the machine"));
+    }
+    for (level, reads) in [("other", &other.beside), ("same", &same.beside)] {
+        if !reads.failures.is_empty() {
+            clocked.reasons.push(format!("{level} level: reads failed ({})", reads.failures));
+        }
+    }
+    clocked
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::answers::Answer;
+    use crate::results::{Cpu, Phases, Reads};
     use crate::table::find;
 
     fn reasons(change: impl FnOnce(&mut Outcome)) -> Vec<String> {
@@ -133,20 +135,34 @@ mod tests {
         check(|outcome| outcome.poll_units = Some(101.0), "101 work units");
     }
 
+    fn timing(other_ms: f64, net_ms: f64, others_s: f64) -> Timing {
+        let quick = Reads { p99_ms: 1.0, net_p99_ms: 1.0, max_ms: 1.0, ..Reads::default() };
+        let beside = Reads { max_ms: other_ms, net_max_ms: net_ms, ..quick.clone() };
+        Timing {
+            other: Phases { before: quick.clone(), beside, after: quick.clone() },
+            same: Phases { before: quick.clone(), beside: quick.clone(), after: quick },
+            cpu_beside: Cpu { wall_s: 5.0, others_s, ..Cpu::default() },
+            ..Timing::default()
+        }
+    }
+
     #[test]
     fn slow_reads_are_reasons() {
-        let quick = Readings::of_ms(&[1; 200]);
-        let one_of = |ms: u64| Readings::of_ms(&[[1; 199].as_slice(), &[ms]].concat());
-        let times = |other: Readings, same: Readings| Times {
-            other: Pair { alone: quick.clone(), beside: other },
-            same: Pair { alone: quick.clone(), beside: same },
-            visits: Vec::new(),
-        };
-        assert_eq!(with_clock(&times(one_of(20), one_of(50))), Vec::<String>::new());
-        assert_eq!(with_clock(&times(one_of(21), one_of(51))).len(), 2);
-        assert_eq!(with_clock(&times(Readings::of_ms(&[3; 200]), one_of(1))).len(), 1);
-        let late = Visits { max_ms: 1_001.0, ..Visits::default() };
-        let times = Times { visits: vec![("SQL", late)], ..Times::default() };
-        assert!(with_clock(&times)[0].contains("over SQL"));
+        assert_eq!(with_clock(&timing(20.0, 20.0, 0.0), 2), Clocked::default());
+        let clocked = with_clock(&timing(21.0, 21.0, 0.0), 2);
+        assert_eq!((clocked.reasons.len(), clocked.unclear.len()), (1, 0));
+        let mut slow = timing(1.0, 1.0, 0.0);
+        (slow.other.beside.p99_ms, slow.other.beside.net_p99_ms) = (3.0, 3.0);
+        slow.admin_ms = vec![("SQL".to_owned(), 1_001.0)];
+        slow.same.beside.failures = "closed ×1".to_owned();
+        assert_eq!(with_clock(&slow, 2).reasons.len(), 3);
+    }
+
+    #[test]
+    fn reads_that_the_tool_explains_are_unclear() {
+        let clocked = with_clock(&timing(30.0, 5.0, 0.0), 2);
+        assert_eq!((clocked.reasons.len(), clocked.unclear.len()), (0, 1));
+        let beside_others = with_clock(&timing(30.0, 30.0, 1.0), 2);
+        assert_eq!((beside_others.reasons.len(), beside_others.unclear.len()), (0, 2));
     }
 }

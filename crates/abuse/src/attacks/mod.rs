@@ -8,6 +8,7 @@ pub(crate) mod http;
 pub(crate) mod sql_login;
 pub(crate) mod sql_sessions;
 pub(crate) mod sql_statements;
+pub(crate) mod together;
 
 use std::net::TcpStream;
 

@@ -49,7 +49,7 @@ pub(super) fn run(target: &Target, seed: u64, demanded: Option<Listener>) -> (Li
     let counts = match listener {
         Listener::Cql => over_cql(target, &mut random, actions),
         Listener::Sql => over_sql(target, &mut random, actions),
-        Listener::Http => http::session(target, &mut random, actions),
+        Listener::Http | Listener::All => http::session(target, &mut random, actions),
     };
     (listener, counts)
 }

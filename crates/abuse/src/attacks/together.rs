@@ -1,0 +1,91 @@
+//! Many attacks at once, each as its entry of the table has it.
+
+use std::time::Duration;
+
+use crate::answers::{Answer, REFUSED};
+use crate::attack::Run;
+use crate::table::find;
+
+/// The attacks on memory.
+const MEMORY: [&str; 20] = [
+    "cql-register",
+    "cql-options-unread",
+    "cql-in-values",
+    "cql-in-text",
+    "cql-prepare-comments",
+    "cql-prepare-terms",
+    "cql-answers-unread",
+    "cql-batches",
+    "cql-update-many",
+    "cql-unpaged",
+    "cql-big-answers-unread",
+    "cql-slow-reader",
+    "cql-queued-comments",
+    "sql-nested",
+    "sql-long-results",
+    "sql-long-text",
+    "sql-sorted-union",
+    "sql-answers-unread",
+    "sql-long-parses",
+    "sql-open-portals",
+];
+/// Refusals of a full server, which each attack may get because of the others: overloaded, out of memory, too
+/// many connections, limit exceeded, time limit.
+const FULL: [&str; 5] = ["error 0x1001", "error 53200", "error 53300", "error 53400", "error 57014"];
+/// Bounds the attacks of a run, of which some end only with their time.
+const TIME_MAX: Duration = Duration::from_secs(8);
+/// How long the attacks go on before the administrator comes.
+const UNDER_WAY: Duration = Duration::from_secs(3);
+/// The label of an answer that its attack's entry accepts, and of a refusal of a full server.
+pub(crate) const ACCEPTED: &str = "accepted";
+
+/// All attacks on memory at once, each with the rounds of its short form again and again. Any answer that its
+/// entry does not accept is counted under the attack's name.
+pub(crate) fn memory(run: &Run) -> Result<(), Answer> {
+    std::thread::scope(|scope| {
+        for name in MEMORY {
+            scope.spawn(move || {
+                let attack = find(name).expect("a test checks the names");
+                let time = run.time_left().min(TIME_MAX);
+                while run.round() && run.has_time() {
+                    let one = Run::quiet(attack, run.target, time.min(run.time_left()), attack.rounds);
+                    let gave_up = (attack.run)(&one).err();
+                    let accepted = |label: &str| {
+                        attack.expected.contains(&label) || FULL.contains(&label) || label == REFUSED
+                    };
+                    one.answers().each(|answer| run.saw(renamed(name, accepted(&answer.label), answer)));
+                    if let Some(answer) = gave_up {
+                        // Without a login there is nothing to attack with.
+                        run.saw(renamed(name, accepted(&answer.label), answer));
+                    }
+                }
+            });
+        }
+        std::thread::sleep(UNDER_WAY);
+        run.hold(|| {});
+    });
+    Ok(())
+}
+
+fn renamed(name: &str, is_accepted: bool, answer: Answer) -> Answer {
+    if is_accepted {
+        return Answer::new(ACCEPTED);
+    }
+    Answer { label: format!("{name}: {}", answer.label), text: answer.text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attacks_on_memory_are_in_the_table() {
+        assert!(MEMORY.iter().all(|name| find(name).is_some()));
+    }
+
+    #[test]
+    fn unexpected_answer_keeps_the_name_of_its_attack() {
+        assert_eq!(renamed("sql-x", true, Answer::error("53200", "full")), Answer::new(ACCEPTED));
+        assert_eq!(renamed("sql-x", false, Answer::new("closed")).label, "sql-x: closed");
+    }
+}

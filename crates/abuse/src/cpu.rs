@@ -1,0 +1,79 @@
+//! CPU of processes and of the machine, from `/proc`. It tells which part of a missed figure may be due to the
+//! tool itself, to other programs or to the host.
+
+use crate::results::Cpu;
+
+/// Ticks of `/proc` a second: USER_HZ, which is 100 on every architecture that the server runs on.
+const TICKS: f64 = 100.0;
+
+/// CPU that a process has used, seconds, also after its end until its parent waits for it; zero when it is gone.
+pub(crate) fn of_process(pid: u32) -> f64 {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|stat| process(&stat)).unwrap_or(0.0)
+}
+
+/// `pid (name) state …`: user and system time are the 12th and 13th fields after the name, which may hold spaces.
+fn process(stat: &str) -> Option<f64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some((ticks()? + ticks()?) / TICKS)
+}
+
+/// `cpu user nice system idle iowait irq softirq steal …`: busy and stolen seconds.
+fn machine(stat: &str) -> Option<(f64, f64)> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<f64> = line.split_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
+    let &[user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = ticks.as_slice() else {
+        return None;
+    };
+    Some(((user + nice + system + irq + softirq) / TICKS, steal / TICKS))
+}
+
+/// The counters at the beginning of a phase.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Phase {
+    server: u32,
+    began: std::time::Instant,
+    server_s: f64,
+    tool_s: f64,
+    busy_s: f64,
+    stolen_s: f64,
+}
+
+impl Phase {
+    pub(crate) fn begin(server: u32) -> Phase {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let (busy_s, stolen_s) = machine(&stat).unwrap_or_default();
+        let (server_s, tool_s) = (of_process(server), of_process(std::process::id()));
+        Phase { server, began: std::time::Instant::now(), server_s, tool_s, busy_s, stolen_s }
+    }
+
+    /// The CPU since the beginning. `attacker_s` is the attacker's, whose process has ended.
+    pub(crate) fn end(self, attacker_s: f64) -> Cpu {
+        let now = Phase::begin(self.server);
+        // A server that died has no counter any more.
+        let server_s = (now.server_s - self.server_s).max(0.0);
+        let tool_s = now.tool_s - self.tool_s;
+        Cpu {
+            wall_s: self.began.elapsed().as_secs_f64(),
+            server_s,
+            attacker_s,
+            tool_s,
+            others_s: (now.busy_s - self.busy_s - server_s - attacker_s - tool_s).max(0.0),
+            stolen_s: now.stolen_s - self.stolen_s,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_read_behind_any_name() {
+        let stat = "7 (a b) c) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0";
+        assert_eq!(process(stat), Some(2.0));
+        assert_eq!(machine("cpu  100 200 300 9 9 50 50 70 0 0\ncpu0 1"), Some((7.0, 0.7)));
+        assert_eq!(machine("cpu  1 2"), None);
+        assert!(of_process(std::process::id()) >= 0.0);
+    }
+}
