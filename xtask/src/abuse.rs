@@ -22,9 +22,17 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 
 /// `cargo xtask abuse FLAGS`. The report goes to the target folder unless a flag names another place.
 pub(crate) fn attack(root: &Path, flags: &[&str]) -> Result<(), String> {
-    let page = target_dir(root).join("abuse/report.html");
-    let page = page.display().to_string();
-    let mut words = vec!["run"];
+    measure(root, "run", "report.html", flags)
+}
+
+/// `cargo xtask overload FLAGS`, with a report as well.
+pub(crate) fn overload(root: &Path, flags: &[&str]) -> Result<(), String> {
+    measure(root, "overload", "overload.html", flags)
+}
+
+fn measure(root: &Path, command: &str, page: &str, flags: &[&str]) -> Result<(), String> {
+    let page = target_dir(root).join("abuse").join(page).display().to_string();
+    let mut words = vec![command];
     words.extend(flags);
     if !flags.iter().any(|flag| ["--short", "--report"].contains(flag)) {
         words.extend(["--report", page.as_str()]);
@@ -33,8 +41,13 @@ pub(crate) fn attack(root: &Path, flags: &[&str]) -> Result<(), String> {
     run(root, &words, TOOL_TIMEOUT)
 }
 
-/// `cargo xtask fuzz FLAGS`.
+/// `cargo xtask fuzz FLAGS`. A replay leaves out the fuzzers of `wire` and `cql`, which have seeds of their own.
 pub(crate) fn fuzz(root: &Path, flags: &[&str]) -> Result<(), String> {
+    if !flags.contains(&"--sessions") {
+        for words in [["-p", "wire", "--test", "protocol", "fuzz"], ["-p", "cql", "--test", "fuzz", ""]] {
+            child::run(cargo(root).args(["test", "--release"]).args(words), BUILD_TIMEOUT)?;
+        }
+    }
     run(root, &[&["fuzz"], flags].concat(), TOOL_TIMEOUT)
 }
 

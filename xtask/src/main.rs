@@ -62,7 +62,7 @@ struct Tool {
 }
 
 /// The tools.
-const TOOLS: [Tool; 2] = [
+const TOOLS: [Tool; 3] = [
     Tool {
         name: "abuse",
         flags: "[--short] [--only NAME] [--seconds N]",
@@ -70,9 +70,15 @@ const TOOLS: [Tool; 2] = [
         run: abuse::attack,
     },
     Tool {
+        name: "overload",
+        flags: "[--short] [--seconds N]",
+        what: "more requests than one core can answer: goodput, and whether the administrator gets in",
+        run: abuse::overload,
+    },
+    Tool {
         name: "fuzz",
         flags: "[--seconds N] [--seed N] [--sessions N] [--listener cql|sql|http] [--go-on]",
-        what: "seeded random sessions at all listeners",
+        what: "the fuzzers of wire and cql, then seeded random sessions at all listeners",
         run: abuse::fuzz,
     },
 ];

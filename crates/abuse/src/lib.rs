@@ -11,8 +11,10 @@
 //!                 ├─ probe     1,000 prepared reads a second and core, in another level and in the same one
 //!                 ├─ admin     logs in and alters a level once a second, on both listeners; health checks
 //!                 ├─ child     `abuse attack NAME`: one entry of the table, bounded in time and count
-//!                 └─ verdict ── report     a table, and a page with a chart
-//!        ── fuzz ─── sessions of mutated frames and random statements, each from one seed
+//!                 ├─ cpu, late CPU of each party; late wake-ups of the tool's own threads
+//!                 └─ verdict ── results ── report     a file, made into tables and a page with a chart
+//!        ── overload ─ `fairlane load` beyond the capacity of one core, beside the administrator
+//!        ── fuzz ───── sessions of mutated frames and random statements, each from one seed
 //! ```
 //!
 //! The short form of a run decides by counts, bytes and answers alone: the process lives, its memory stays

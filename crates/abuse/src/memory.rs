@@ -12,6 +12,8 @@ pub(crate) const CONFIGURED: &str = "1GiB";
 /// The most resident memory in a run, bytes: what the server is configured with, and 256 MiB for code, stacks
 /// and sockets.
 pub(crate) const RESIDENT_MAX: u64 = (1 << 30) + (256 << 20);
+/// The same beside several attacks on memory at once, bytes: 1.3 times what the server is configured with.
+pub(crate) const TOGETHER_MAX: u64 = (13 << 30) / 10;
 /// The server is killed here, so that the machine stays usable, bytes.
 const KILL: u64 = 4 << 30;
 

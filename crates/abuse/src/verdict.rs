@@ -1,8 +1,8 @@
 //! Decides whether a server withstood an attack. Pure: it takes results and returns the reasons of a failure.
 
 use crate::answers::Answers;
-use crate::attack::Attack;
-use crate::memory::RESIDENT_MAX;
+use crate::attack::{Attack, Listener};
+use crate::memory::{RESIDENT_MAX, TOGETHER_MAX};
 use crate::results::Timing;
 
 /// The 99th percentile of another level may be this many times the one alone.
@@ -39,9 +39,10 @@ pub(crate) fn without_clock(attack: &Attack, outcome: &Outcome, poll_units_max: 
     let mut reasons = Vec::new();
     reasons.extend(outcome.died.iter().map(|how| format!("the server died: {how}")));
     reasons.extend(outcome.panicked.iter().map(|line| format!("the server panicked: {line}")));
-    if outcome.resident > RESIDENT_MAX {
+    let resident_max = if attack.listener == Listener::All { TOGETHER_MAX } else { RESIDENT_MAX };
+    if outcome.resident > resident_max {
         let mib = |bytes: u64| bytes >> 20;
-        reasons.push(format!("{} MiB resident, at most {}", mib(outcome.resident), mib(RESIDENT_MAX)));
+        reasons.push(format!("{} MiB resident, at most {}", mib(outcome.resident), mib(resident_max)));
     }
     for label in outcome.answers.labels().filter(|label| !attack.expected.contains(label)) {
         let text = outcome.answers.text(label);
