@@ -15,6 +15,7 @@ use workload::{Effective, Levels};
 
 use crate::Snapshot;
 use crate::attempts::Attempts;
+use crate::cancel::Target;
 use crate::change::{Job, Writer};
 use crate::login::{Identity, Login, Rights, View, ended};
 use crate::plan::{Actor, EMPTY_PASSWORD, denied, missing};
@@ -323,6 +324,7 @@ impl Access {
                 | DetachServiceLevel(_)
                 | ListServiceLevels(_)
                 | CancelStatement(_)
+                | CancelSession(_)
         )
     }
 
@@ -338,11 +340,13 @@ impl Access {
         statement: &cql::Statement,
         keyspace: Option<&str>,
     ) -> Result<Outcome, Error> {
-        if let cql::Statement::CancelStatement(id) = statement {
-            return self.cancel(login, id).await;
-        }
         if !login.is_current() {
             return Err(ended(login.role()));
+        }
+        match statement {
+            cql::Statement::CancelStatement(id) => return self.cancel(login, Target::Statement, id).await,
+            cql::Statement::CancelSession(id) => return self.cancel(login, Target::Session, id).await,
+            _ => {}
         }
         let actor = login.actor();
         // Planned here first, against a verifier that will not be used: whoever may not, or is

@@ -1,5 +1,8 @@
-//! `CANCEL STATEMENT 'id'`: a statement that runs or waits, on any core and on any front door, is ended by whoever runs as the same role,
-//! or by a superuser. `system.running_statements` names what runs. Doors say how one of theirs is ended.
+//! `CANCEL STATEMENT 'id'` and `CANCEL SESSION 'id'`: a statement that runs or waits, or a whole session, on any core and of any
+//! listener, is ended by its own role or by a superuser. `system.running_statements` and `system.connections` show the ids. Each
+//! listener registers how its own are ended.
+//!
+//! A role that is no superuser gets the same answer for the id of another role and for one that does not exist.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,10 +13,22 @@ use engine::{Error, Outcome};
 use crate::access::{Access, Shared};
 use crate::login::Login;
 
-/// What became of the wish to cancel a statement.
+/// Characters of an id that an answer repeats. Ids are shorter.
+const ID_CHARS_MAX: usize = 64;
+
+/// The target of a CANCEL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// A statement.
+    Statement,
+    /// A session with all its statements.
+    Session,
+}
+
+/// The outcome of a CANCEL on one core and listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cancelled {
-    /// No statement of that name runs here.
+    /// There is no such statement or session here.
     Unknown,
     /// It is another role's.
     OfOther,
@@ -21,11 +36,11 @@ pub enum Cancelled {
     Done,
 }
 
-/// Ends the statement of that name, if it runs on this core and door, and the role given (none: of whatever role) asked for it.
-type Door = dyn Fn(&str, Option<&str>) -> Cancelled;
+/// Ends the statement or session with that id, if it is on this core and of this listener, and of the role given (`None`: of any role).
+type Door = dyn Fn(Target, &str, Option<&str>) -> Cancelled;
 
 thread_local! {
-    /// This core's doors, each with the roles and levels that it belongs to: tests run several servers in one process.
+    /// This core's listeners, each with the roles and levels that it belongs to: tests run several servers in one process.
     static DOORS: RefCell<Vec<(usize, Rc<Door>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -33,41 +48,48 @@ fn key(shared: &Arc<Shared>) -> usize {
     Arc::as_ptr(shared) as usize
 }
 
-/// Asks this core's doors.
-fn ask(key: usize, id: &str, role: Option<&str>) -> Cancelled {
+/// Asks this core's listeners.
+fn ask(key: usize, target: Target, id: &str, role: Option<&str>) -> Cancelled {
     let of_key = |(of, door): &(usize, Rc<Door>)| (*of == key).then(|| door.clone());
     let doors: Vec<Rc<Door>> = DOORS.with_borrow(|doors| doors.iter().filter_map(of_key).collect());
-    let mut answers = doors.iter().map(|door| door(id, role));
+    let mut answers = doors.iter().map(|door| door(target, id, role));
     answers.find(|answer| *answer != Cancelled::Unknown).unwrap_or(Cancelled::Unknown)
 }
 
 impl Access {
-    /// Says how a statement of this core is ended that runs on a front door.
-    pub fn on_cancel(&self, door: impl Fn(&str, Option<&str>) -> Cancelled + 'static) {
+    /// Registers how a listener's statements and sessions of this core are ended.
+    pub fn on_cancel(&self, door: impl Fn(Target, &str, Option<&str>) -> Cancelled + 'static) {
         DOORS.with_borrow_mut(|doors| doors.push((key(&self.shared), Rc::new(door))));
     }
 
-    /// Ends a statement.
-    pub(crate) async fn cancel(&self, login: &Login, id: &str) -> Result<Outcome, Error> {
+    /// Ends a statement or a session.
+    pub(crate) async fn cancel(&self, login: &Login, target: Target, id: &str) -> Result<Outcome, Error> {
         let role = (!self.may_everything(login)).then(|| login.role().to_string());
         let key = key(&self.shared);
         for core in 0..lanes::cores() {
             let (id, role) = (id.to_owned(), role.clone());
-            match lanes::call(core, move || async move { ask(key, &id, role.as_deref()) }).await {
-                Cancelled::Unknown => {}
-                Cancelled::Done => return Ok(Outcome::Void),
-                Cancelled::OfOther => {
-                    return Err(Error::Unauthorized(format!(
-                        "User {} may cancel statements of its own only; a superuser may cancel any",
-                        login.role()
-                    )));
-                }
+            let asked = lanes::call(core, move || async move { ask(key, target, &id, role.as_deref()) });
+            if asked.await == Cancelled::Done {
+                return Ok(Outcome::Void);
             }
         }
-        Err(Error::Invalid(format!(
-            "No statement '{id}' is running: SELECT id, statement FROM system.running_statements shows what is"
-        )))
+        Err(refusal(target, login.role(), id, role.is_some()))
     }
+}
+
+/// The answer where nothing was ended.
+fn refusal(target: Target, role: &str, id: &str, is_restricted: bool) -> Error {
+    let (thing, listing) = match target {
+        Target::Statement => ("statement", "SELECT id, statement FROM system.running_statements"),
+        Target::Session => ("session", "SELECT id, role, address FROM system.connections"),
+    };
+    let id: String = id.chars().take(ID_CHARS_MAX).collect();
+    if is_restricted {
+        return Error::Unauthorized(format!(
+            "User {role} may cancel a {thing} of its own only, and has no {thing} '{id}' now; a superuser may cancel any"
+        ));
+    }
+    Error::Invalid(format!("There is no {thing} '{id}' now: {listing} shows all"))
 }
 
 impl Drop for Access {

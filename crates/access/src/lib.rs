@@ -32,7 +32,7 @@ pub use access::{Access, Admin, Shared};
 pub use attempts::CHECKS_MAX;
 pub use audit::{AuditEvent, AuditKind, AuditLines, AuditLog, audit_log, beginning};
 pub use authenticate::AuthError;
-pub use cancel::Cancelled;
+pub use cancel::{Cancelled, Target as CancelTarget};
 pub use exchange::{Exchange, ScramStart};
 pub use login::Login;
 pub use needs::{Kind, NEEDS, Need, On, Right, Unless};

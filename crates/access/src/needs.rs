@@ -135,7 +135,8 @@ impl Need {
 }
 
 /// What every statement needs. Statements that are not here need nothing, and show or change only
-/// what is the role's own: USE, LIST ROLES, LIST USERS, CANCEL STATEMENT, DESCRIBE of everything.
+/// what is the role's own: USE, LIST ROLES, LIST USERS, CANCEL STATEMENT, CANCEL SESSION,
+/// DESCRIBE of everything.
 #[rustfmt::skip]
 pub const NEEDS: [Need; 39] = [
     need(Kind::Select, "SELECT * FROM ks.t", &[SELECT]),
@@ -266,7 +267,8 @@ impl Kind {
             Statement::Batch(_)
             | Statement::Use(_)
             | Statement::ListUsers
-            | Statement::CancelStatement(_) => {
+            | Statement::CancelStatement(_)
+            | Statement::CancelSession(_) => {
                 return None;
             }
         })

@@ -45,8 +45,9 @@ pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Reques
         Ok(wanted) => wanted,
         Err(error) => return Execution::Ready(Err(error)),
     };
-    if !table.of_every_core || lanes::cores() == 1 {
-        let rows = (table.rows)();
+    if (!table.of_every_core || lanes::cores() == 1)
+        && let Some(rows) = table.rows_at_once()
+    {
         return match rows.len() <= ROWS_AT_ONCE {
             true => Execution::Ready(wanted.answer(rows)),
             false => Execution::Pending(Box::pin(wanted.answer_heavily(rows))),
@@ -60,14 +61,17 @@ impl Wanted {
     /// Takes the rows of every core that has some, and answers.
     async fn run(self, table: &VirtualTable) -> Result<Outcome, Error> {
         if !table.of_every_core || lanes::cores() == 1 {
-            return self.answer_heavily((table.rows)()).await;
+            let rows = table.rows(self.viewer.clone()).await;
+            return self.answer_heavily(rows).await;
         }
         let mut rows = Vec::new();
         for core in 0..lanes::cores() {
-            let def = self.plan.def.clone();
+            let (def, viewer) = (self.plan.def.clone(), self.viewer.clone());
             let own = move || async move {
-                let table = Embedded::local().registry.get(&def.keyspace, &def.name);
-                table.map(|table| (table.rows)()).unwrap_or_default()
+                match Embedded::local().registry.get(&def.keyspace, &def.name) {
+                    Some(table) => table.rows(viewer).await,
+                    None => Vec::new(),
+                }
             };
             rows.extend(lanes::call(core, own).await);
         }

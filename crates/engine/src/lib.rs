@@ -6,6 +6,7 @@
 //! and waits with others for the log ([`Execution::Written`]). An engine that needs another core or a cluster asks by message,
 //! and says so with [`Execution::Pending`].
 
+mod client_session;
 mod error;
 mod guardrails;
 mod held;
@@ -25,6 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+pub use client_session::{ClientSession, SessionStage, session_rows, shortened};
 pub use error::Error;
 pub use guardrails::{GUARDRAILS, Guardrail, GuardrailSpec, Guardrails, Passed};
 pub use held::HeldMemory;
@@ -33,7 +35,7 @@ pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget
 pub use running::{Progress, RunningStatement, StatementState};
 pub use schema::{Keyspace, Schema};
 pub use viewer::{About, Subject, Viewer};
-pub use virtual_table::{Registry, RowSource, VirtualRow, VirtualTable};
+pub use virtual_table::{ChunkedSource, LaterRows, Registry, RowSource, Source, VirtualRow, VirtualTable};
 
 /// A bound value of a request, as the client sent it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,10 @@
 //! Virtual tables: rows made when asked for, such as `system.local`. One registry a core, filled at
-//! start.
+//! start. A table that may have many rows makes them in chunks and yields in between.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use uuid::Uuid;
 
 use crate::guardrails::Guardrails;
 use crate::metric::Measure;
-use crate::viewer::Subject;
+use crate::viewer::{Subject, Viewer};
 
 /// A row of a virtual table: a cell a column, in the order of the definition's `columns`.
 pub type VirtualRow = Vec<Option<Bytes>>;
@@ -20,13 +22,28 @@ pub type VirtualRow = Vec<Option<Bytes>>;
 /// Makes the rows of a virtual table.
 pub type RowSource = dyn Fn() -> Vec<VirtualRow>;
 
+/// Rows that are being made in chunks.
+pub type LaterRows = Pin<Box<dyn Future<Output = Vec<VirtualRow>>>>;
+
+/// Makes the rows of a virtual table in chunks, on a fast lane. May leave out rows that the viewer is not shown.
+pub type ChunkedSource = dyn Fn(Option<Arc<dyn Viewer>>) -> LaterRows;
+
+/// The way in which a virtual table makes its rows.
+#[derive(Clone)]
+pub enum Source {
+    /// In one go: few rows.
+    AtOnce(Rc<RowSource>),
+    /// In chunks: as many rows as clients can cause.
+    Chunked(Rc<ChunkedSource>),
+}
+
 /// A virtual table.
 #[derive(Clone)]
 pub struct VirtualTable {
     /// Its definition. Rows need not be sorted.
     pub def: Arc<TableDef>,
-    /// Its rows, made for every query.
-    pub rows: Rc<RowSource>,
+    /// Makes its rows for every query.
+    pub source: Source,
     /// Whether each core has rows of its own, and the table is all of them.
     pub of_every_core: bool,
     /// What its rows are about, which decides to whom they are shown ([`VirtualTable::show`]).
@@ -70,7 +87,7 @@ impl VirtualTable {
         };
         VirtualTable {
             def: Arc::new(def),
-            rows: Rc::new(rows),
+            source: Source::AtOnce(Rc::new(rows)),
             of_every_core: false,
             subject: Subject::Server,
         }
@@ -82,10 +99,55 @@ impl VirtualTable {
         Uuid::from_u128(u128::from(fnv(keyspace)) << 64 | u128::from(fnv(name)))
     }
 
+    /// The same table with other rows, which are made in chunks.
+    #[must_use]
+    pub fn in_chunks(self, rows: impl Fn(Option<Arc<dyn Viewer>>) -> LaterRows + 'static) -> VirtualTable {
+        VirtualTable { source: Source::Chunked(Rc::new(rows)), ..self }
+    }
+
+    /// This core's rows; `None` where they are made in chunks ([`VirtualTable::rows`]).
+    #[must_use]
+    pub fn rows_at_once(&self) -> Option<Vec<VirtualRow>> {
+        match &self.source {
+            Source::AtOnce(rows) => Some(rows()),
+            Source::Chunked(_) => None,
+        }
+    }
+
+    /// Makes this core's rows, on its fast lane. Rows that the viewer is not shown may be among them ([`VirtualTable::show`]).
+    pub async fn rows(&self, viewer: Option<Arc<dyn Viewer>>) -> Vec<VirtualRow> {
+        self.source.rows(viewer).await
+    }
+
     /// The same, where each core has rows of its own.
     #[must_use]
     pub fn of_every_core(self) -> VirtualTable {
         VirtualTable { of_every_core: true, ..self }
+    }
+}
+
+impl Source {
+    /// The rows of one source, then those of the other.
+    fn and(self, other: Source) -> Source {
+        if let (Source::AtOnce(one), Source::AtOnce(other)) = (&self, &other) {
+            let (one, other) = (one.clone(), other.clone());
+            return Source::AtOnce(Rc::new(move || one().into_iter().chain(other()).collect()));
+        }
+        Source::Chunked(Rc::new(move |viewer| {
+            let (one, other) = (self.clone(), other.clone());
+            Box::pin(async move {
+                let mut rows = one.rows(viewer.clone()).await;
+                rows.extend(other.rows(viewer).await);
+                rows
+            })
+        }))
+    }
+
+    async fn rows(&self, viewer: Option<Arc<dyn Viewer>>) -> Vec<VirtualRow> {
+        match self {
+            Source::AtOnce(rows) => rows(),
+            Source::Chunked(rows) => rows(viewer).await,
+        }
     }
 }
 
@@ -115,10 +177,7 @@ impl Registry {
     /// Adds a table's rows to those of one of the same name and columns, if there is one.
     pub fn add_rows(&self, table: VirtualTable) {
         let table = match self.get(&table.def.keyspace, &table.def.name) {
-            Some(old) => {
-                let rows = move || (old.rows)().into_iter().chain((table.rows)()).collect();
-                VirtualTable { rows: Rc::new(rows), ..table }
-            }
+            Some(old) => VirtualTable { source: old.source.and(table.source), ..table },
             None => table,
         };
         self.add(table);

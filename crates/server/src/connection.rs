@@ -301,6 +301,7 @@ impl Connection {
     fn work_on_large(&mut self, large: wire::Large, began_ns: u64, admitted: Admitted) {
         let session = &self.session;
         session.core.counters.request(large.opcode());
+        session.client.count();
         let coming = self.coming.take();
         let times = Times { read_ns: self.read_ns, began_ns };
         let inflated = large.bytes() as u64;
@@ -319,6 +320,7 @@ impl Connection {
     fn work_on(&mut self, envelope: &Envelope, began_ns: u64, admitted: Admitted) -> u64 {
         let session = &self.session;
         session.core.counters.request(envelope.opcode);
+        session.client.count();
         session.warm_output();
         let times = Times { read_ns: self.read_ns, began_ns };
         let done = catch(|| session.request(envelope, times, admitted)).unwrap_or_else(|failure| {

@@ -98,6 +98,7 @@ impl Connection {
         }
         encoder.set_framing(framing);
         drop(encoder);
+        self.session.client.started(envelope.version, named);
         self.decoder.set_framing(framing);
         self.started = true;
         Ok(())

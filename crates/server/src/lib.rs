@@ -36,6 +36,7 @@ mod run;
 mod running;
 mod server;
 mod session;
+mod sessions;
 mod slots;
 mod statement;
 mod system;

@@ -2,13 +2,14 @@
 
 use std::rc::{Rc, Weak};
 
-use access::Cancelled;
+use access::{CancelTarget, Cancelled};
 use engine::{RunningStatement, StatementState, VirtualTable};
 use wire::{Failure, FailureKind};
 use workload::Effective;
 
 use crate::core::Core;
 use crate::session::Session;
+use crate::sessions;
 use crate::statement::{Kind, Statement, Work};
 
 /// What is known of a statement that runs or waits.
@@ -50,8 +51,7 @@ fn cancel(core: &Core, id: &str, role: Option<&str>) -> Cancelled {
     };
     let session = core.sessions.borrow().get(&session).filter(|_| index == core.index as u64).cloned();
     let Some(session) = session else { return Cancelled::Unknown };
-    let own = |role: &str| session.login().is_some_and(|login| **login.role() == *role);
-    if !role.is_none_or(own) {
+    if !role.is_none_or(|role| session.is_of(role)) {
         return Cancelled::OfOther;
     }
     let taken = session.reads.borrow_mut().take(number);
@@ -66,9 +66,10 @@ fn cancel(core: &Core, id: &str, role: Option<&str>) -> Cancelled {
 /// Has a core's statements seen in the table, and cancelled by their ids.
 pub(crate) fn register(core: &Rc<Core>) {
     let weak = Rc::downgrade(core);
-    core.access.on_cancel(move |id, role| match weak.upgrade() {
-        Some(core) => cancel(&core, id, role),
-        None => Cancelled::Unknown,
+    core.access.on_cancel(move |target, id, role| match (weak.upgrade(), target) {
+        (Some(core), CancelTarget::Statement) => cancel(&core, id, role),
+        (Some(core), CancelTarget::Session) => sessions::cancel(&core, id, role),
+        (None, _) => Cancelled::Unknown,
     });
     core.engine.registry().add_rows(table(Rc::downgrade(core)));
 }

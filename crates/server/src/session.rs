@@ -23,6 +23,7 @@ use crate::core::{Core, KnownRole};
 use crate::counters::bump;
 use crate::output::Sending;
 use crate::running::Running;
+use crate::sessions::ClientFacts;
 
 /// Who a session is.
 pub(crate) struct Role {
@@ -120,6 +121,8 @@ pub(crate) struct Session {
     pub(crate) encoding_bytes: Cell<usize>,
     /// Bytes of the pages that the reads in flight may make.
     pub(crate) paged_bytes: Cell<usize>,
+    /// What `system.connections` shows of the client.
+    pub(crate) client: ClientFacts,
     connection: RefCell<Option<Waker>>,
 }
 
@@ -147,6 +150,7 @@ impl Session {
             gated: RefCell::default(),
             encoding_bytes: Cell::new(0),
             paged_bytes: Cell::new(0),
+            client: ClientFacts::new(),
             connection: RefCell::new(None),
         })
     }

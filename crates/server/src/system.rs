@@ -6,11 +6,12 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use engine::{Engine, Subject, VirtualTable};
+use engine::{Engine, VirtualTable};
 use schema::CqlType;
 
 use crate::core::{Core, Shared};
 use crate::handshake::{CQL_VERSION, PARTITIONER};
+use crate::sessions;
 
 /// Steers which tables drivers ask for and that cqlsh leaves DESCRIBE to the server.
 const RELEASE_VERSION: &str = "5.0.0";
@@ -18,15 +19,15 @@ const RELEASE_VERSION: &str = "5.0.0";
 /// A column's name, its type, and its value.
 type Cell = (&'static str, CqlType, Option<Bytes>);
 
-fn text(value: &str) -> Option<Bytes> {
+pub(crate) fn text(value: &str) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(value.as_bytes()))
 }
 
-fn int(value: i32) -> Option<Bytes> {
+pub(crate) fn int(value: i32) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(&value.to_be_bytes()))
 }
 
-fn inet(ip: IpAddr) -> Option<Bytes> {
+pub(crate) fn inet(ip: IpAddr) -> Option<Bytes> {
     Some(match ip {
         IpAddr::V4(ip) => Bytes::copy_from_slice(&ip.octets()),
         IpAddr::V6(ip) => Bytes::copy_from_slice(&ip.octets()),
@@ -44,11 +45,12 @@ pub(crate) fn register(core: &Rc<Core>) {
     for (name, partition, columns) in [peers(), peers_v2()] {
         registry.add(VirtualTable::new("system", name, 1, partition - 1, &columns, Vec::new));
     }
-    for (name, columns) in [("sessions", sessions()), ("events", events())] {
+    for (name, columns) in [("sessions", trace_sessions()), ("events", events())] {
         let clustering = usize::from(name == "events");
         registry.add(VirtualTable::new("system_traces", name, 1, clustering, &columns, Vec::new));
     }
-    registry.add(clients(core));
+    registry.add(sessions::clients(core));
+    registry.add_rows(sessions::table(core));
     registry.add(crate::level_usage::table(core));
     registry.add_rows(crate::memory::table(core));
     registry.add(crate::guardrails::table(core));
@@ -135,7 +137,7 @@ fn peers_v2() -> Shape {
     ("peers_v2", 2, columns)
 }
 
-fn sessions() -> Vec<(&'static str, CqlType)> {
+fn trace_sessions() -> Vec<(&'static str, CqlType)> {
     use CqlType::{Inet, Int, Text, Timestamp, Uuid};
     vec![
         ("session_id", Uuid),
@@ -161,28 +163,4 @@ fn events() -> Vec<(&'static str, CqlType)> {
         ("source_port", Int),
         ("thread", Text),
     ]
-}
-
-/// The connections, each core's own. A role is shown its own.
-fn clients(core: &Rc<Core>) -> VirtualTable {
-    use CqlType::{Inet, Int, Text};
-    let core = Rc::downgrade(core);
-    let columns =
-        [("address", Inet), ("port", Int), ("keyspace_name", Text), ("shard_id", Int), ("username", Text)];
-    VirtualTable::new("system_views", "clients", 1, 1, &columns, move || {
-        let Some(core) = core.upgrade() else { return Vec::new() };
-        let sessions = core.sessions.borrow();
-        let row = |session: &Rc<crate::session::Session>| {
-            vec![
-                inet(session.peer.ip()),
-                int(i32::from(session.peer.port())),
-                session.keyspace.borrow().as_deref().and_then(text),
-                int(i32::try_from(core.index).unwrap_or(i32::MAX)),
-                session.role.borrow().as_ref().and_then(|role| text(role.login.role())),
-            ]
-        };
-        sessions.values().map(row).collect()
-    })
-    .of_every_core()
-    .about(Subject::Role(columns.len() - 1))
 }

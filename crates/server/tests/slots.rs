@@ -298,3 +298,39 @@ fn a_read_that_goes_beyond_its_query_limit_is_cancelled_or_goes_on_in_another_le
     let Answer::Error(failure) = refused else { panic!("{refused:?}") };
     assert_eq!(failure.message, "The service level 'nobody' doesn't exist.");
 }
+
+#[test]
+fn ended_session_answers_what_it_cancels_and_closes() {
+    let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");
+    running.stuck.store(true, SeqCst);
+    let mut first = few(&server);
+    let streams =
+        [(); 2].map(|()| first.queue(&Request::Query(Query { text: READ, params: QueryParams::default() })));
+    first.flush();
+    until(|| running.now.load(SeqCst) == 1);
+    until(|| server.get("/metrics").1.contains("fairlane_slots_waiting{level=\"few\"} 1"));
+    let shown = admin
+        .query("SELECT id, service_level, stage FROM system.connections WHERE role = 'few' ALLOW FILTERING");
+    let shown = shown.texts();
+    assert_eq!(shown.len(), 1);
+    assert_eq!(shown[0][1..], ["few", "ready"]);
+    let statements =
+        admin.query("SELECT id FROM system.running_statements WHERE service_level = 'few'").texts();
+    assert!(statements.iter().all(|row| row[0].starts_with(&format!("{}-", shown[0][0]))), "{statements:?}");
+    assert_eq!(admin.query(&format!("CANCEL SESSION '{}'", shown[0][0])), Answer::Void);
+    let mut ended = Vec::new();
+    while let Some((stream, answer)) = first.receive() {
+        let Answer::Error(failure) = answer else { panic!("{answer:?}") };
+        assert_eq!(
+            (failure.kind.code(), &*failure.message),
+            (0x2200, "The session was ended (CANCEL SESSION)")
+        );
+        ended.push(stream);
+    }
+    ended.sort_unstable();
+    assert_eq!(
+        ended, streams,
+        "the running and the waiting statement are answered, then the socket is closed"
+    );
+    until(|| running.now.load(SeqCst) == 0);
+}

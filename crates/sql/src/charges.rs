@@ -57,6 +57,11 @@ impl Charges {
 }
 
 impl Holder {
+    /// Bytes that the session holds.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
     /// Takes `bytes` for the session.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ use crate::counts::{Counts, add};
 use crate::failure::{Failure, state};
 use crate::login;
 use crate::message::{Body, Frame, LARGE_BYTES};
+use crate::seen::Seen;
 use crate::server::{Here, Sql};
 use crate::session::Session;
 use crate::tls::Tls;
@@ -121,12 +122,14 @@ pub(crate) struct Connection {
     /// Whom large messages are charged to, once the client has logged in.
     holder: Option<Rc<Holder>>,
     counts: Rc<Counts>,
+    /// What others see of it.
+    seen: Rc<Seen>,
     /// What is counted of its buffers.
     buffer_bytes: u64,
 }
 
 impl Connection {
-    fn new(stream: TcpStream, message_bytes_max: usize, counts: Rc<Counts>) -> Connection {
+    fn new(stream: TcpStream, message_bytes_max: usize, counts: Rc<Counts>, seen: Rc<Seen>) -> Connection {
         add(&counts.connections, 1);
         Connection {
             stream: Stream::Plain(stream),
@@ -137,6 +140,7 @@ impl Connection {
             large: None,
             holder: None,
             counts,
+            seen,
             buffer_bytes: 0,
         }
     }
@@ -145,6 +149,7 @@ impl Connection {
         let (all, bytes) = (&self.counts.buffer_bytes, self.input.capacity() + self.output.capacity());
         all.set(all.get() + bytes as u64 - self.buffer_bytes);
         self.buffer_bytes = bytes as u64;
+        self.seen.buffer_bytes.set(bytes as u64);
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {
@@ -160,12 +165,14 @@ impl Connection {
         }
         if let Stream::Plain(stream) = std::mem::replace(&mut self.stream, Stream::Closed) {
             self.stream = Stream::Encrypted(Box::new(tls.acceptor().accept(stream).await?));
+            self.seen.is_encrypted.set(true);
         }
         Ok(())
     }
 
     /// The client has sent its startup message: messages have a type from now on, and only passwords are accepted.
-    pub(crate) fn started(&mut self) {
+    pub(crate) fn started(&mut self, minor: u32) {
+        self.seen.started(minor);
         self.phase = Phase::Password;
     }
 
@@ -316,7 +323,7 @@ impl Connection {
         if !self.output.is_empty() {
             let bytes = self.output.len() as u64;
             self.count_buffers();
-            self.stream.write_all(&mut self.output).await?;
+            self.seen.writing(self.stream.write_all(&mut self.output)).await?;
             add(&self.counts.sent_bytes, bytes);
         }
         // One long answer is no reason to keep its room.
@@ -350,14 +357,16 @@ pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slo
     let config = sql.config();
     let peer = stream.peer_addr().unwrap_or_else(|_| SocketAddr::new(slot.peer(), 0));
     add(&here.counts.accepted, 1);
-    let mut connection = Connection::new(stream, config.startup_bytes_max, here.counts.clone());
-    let login = login::log_in(&sql, &here, &mut connection, &slot, peer);
+    let seen = here.accept(peer);
+    let _left = Left { here: here.clone(), number: seen.number };
+    let mut connection = Connection::new(stream, config.startup_bytes_max, here.counts.clone(), seen.clone());
+    let login = seen.unless_ended(login::log_in(&sql, &here, &mut connection, &slot, peer));
     let Some(login) = slot.log_in(config.startup_timeout, login).await else { return };
     let ended = match login {
         Ok(client) => {
             let holder = here.charges.holder(client.login.role());
             connection.allow(config.message_bytes_max, holder.clone());
-            let (number, live) = here.enter(client.login.role().to_string(), peer, client.secret_bytes);
+            let live = here.enter(&seen, client.login.role().to_string(), client.secret_bytes);
             let ended = Rc::downgrade(&live);
             client.login.on_end(move || {
                 if let Some(live) = ended.upgrade() {
@@ -365,8 +374,7 @@ pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slo
                     live.bell.notify();
                 }
             });
-            let _left = Left { here: here.clone(), number };
-            Session::new(sql.clone(), here, client, live, holder).run(&mut connection, number).await
+            Session::new(sql.clone(), here, client, live, holder).run(&mut connection, seen.number).await
         }
         Err(end) => end,
     };

@@ -48,6 +48,7 @@ mod portal;
 mod query;
 mod run;
 mod scan;
+mod seen;
 mod server;
 mod session;
 mod settings;

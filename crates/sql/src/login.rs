@@ -49,7 +49,7 @@ pub(crate) async fn log_in(
     peer: SocketAddr,
 ) -> Result<Client, End> {
     let startup = start(sql, connection).await?;
-    connection.started();
+    connection.started(startup.minor);
     let unsupported: Vec<String> =
         startup.parameters.keys().filter(|name| name.starts_with("_pq_.")).cloned().collect();
     if startup.major != 3 {

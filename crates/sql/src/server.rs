@@ -6,12 +6,12 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use access::{Access, Cancelled};
+use access::{Access, CancelTarget, Cancelled};
 use bytes::Bytes;
 use engine::{Engine, HeldMemory, Measure, Metric, Progress, RunningStatement, StatementState};
 use frontdoor::Connections;
@@ -29,6 +29,7 @@ use crate::counts::{Counts, Plans};
 use crate::guesses::Guesses;
 use crate::plan::{Planner, Planning};
 use crate::run::Run;
+use crate::seen::{self, Seen};
 use crate::spill::SpillSpace;
 use crate::tasks::Handles;
 
@@ -123,6 +124,8 @@ pub(crate) struct Here {
     pub(crate) counts: Rc<Counts>,
     /// Memory that sessions hold between statements.
     pub(crate) charges: Rc<Charges>,
+    /// All connections, those included that have not logged in.
+    connections: RefCell<FxHashMap<i32, Rc<Seen>>>,
     sessions: RefCell<FxHashMap<i32, Rc<Live>>>,
     next_session: Cell<i32>,
     accepting: RefCell<Option<Task<()>>>,
@@ -147,6 +150,8 @@ pub(crate) struct Live {
     role: String,
     /// The client's address.
     pub(crate) peer: SocketAddr,
+    /// The connection.
+    pub(crate) seen: Rc<Seen>,
     /// The query that runs, behind those that are suspended.
     pub(crate) queries: RefCell<Vec<Rc<RefCell<Query>>>>,
     /// What is to end.
@@ -229,6 +234,7 @@ impl Sql {
             admission: Admission::new(lanes::current_core()),
             counts: Rc::default(),
             charges: Charges::new(session_bytes_max, sessions_bytes_max, lanes::cores() as u64),
+            connections: RefCell::default(),
             sessions: RefCell::default(),
             next_session: Cell::new(0),
             accepting: RefCell::default(),
@@ -254,10 +260,12 @@ impl Sql {
         let closed = move || if core == 0 { connections.closed() } else { 0 };
         registry.add_measures(move || vec![Measure { metric: &CLOSED, value: closed() as f64 }]);
         let weak = Rc::downgrade(&here);
-        here.access.on_cancel(move |id, role| match weak.upgrade() {
-            Some(here) => here.cancel(id, role),
-            None => Cancelled::Unknown,
+        here.access.on_cancel(move |target, id, role| match (weak.upgrade(), target) {
+            (Some(here), CancelTarget::Statement) => here.cancel(id, role),
+            (Some(here), CancelTarget::Session) => seen::cancel(&here, id, role),
+            (None, _) => Cancelled::Unknown,
         });
+        registry.add_rows(seen::table(&here));
         HERE.with_borrow_mut(|all| all.insert(self.key(), here));
     }
 
@@ -384,33 +392,58 @@ impl Here {
         Tables { schema: self.engine.schema(), virtuals }
     }
 
-    /// Makes a session known to cancel requests: its number, which includes its core, and its secret of `secret_bytes`.
-    pub(crate) fn enter(&self, role: String, peer: SocketAddr, secret_bytes: usize) -> (i32, Rc<Live>) {
+    /// Lists a connection, and gives it a number, which includes its core.
+    pub(crate) fn accept(&self, peer: SocketAddr) -> Rc<Seen> {
         let (cores, core) = (lanes::cores() as i32, lanes::current_core() as i32);
-        let mut sessions = self.sessions.borrow_mut();
+        let mut connections = self.connections.borrow_mut();
         let number = loop {
             let next = self.next_session.get() % (i32::MAX / cores - 1) + 1;
             self.next_session.set(next);
             let number = next * cores + core;
-            if !sessions.contains_key(&number) {
+            if !connections.contains_key(&number) {
                 break number;
             }
         };
+        let seen = Rc::new(Seen::new(number, peer));
+        connections.insert(number, seen.clone());
+        seen
+    }
+
+    /// This core's connections.
+    pub(crate) fn connections(&self) -> Vec<Weak<Seen>> {
+        self.connections.borrow().values().map(Rc::downgrade).collect()
+    }
+
+    /// A connection by its number.
+    pub(crate) fn connection(&self, number: i32) -> Option<Rc<Seen>> {
+        self.connections.borrow().get(&number).cloned()
+    }
+
+    /// Has a session look whether it is to end.
+    pub(crate) fn wake(&self, number: i32) {
+        if let Some(live) = self.sessions.borrow().get(&number) {
+            live.bell.notify();
+        }
+    }
+
+    /// Makes a session known to cancel requests, with a secret of `secret_bytes`.
+    pub(crate) fn enter(&self, seen: &Rc<Seen>, role: String, secret_bytes: usize) -> Rc<Live> {
         let mut secret = vec![0; secret_bytes];
         lanes::random::fill(&mut secret);
         let live = Rc::new(Live {
             secret: secret.into(),
             guesses: Guesses::default(),
             role,
-            peer,
+            peer: seen.peer,
+            seen: seen.clone(),
             queries: RefCell::default(),
             cancelled: Cell::default(),
             killed: Cell::new(false),
             role_ended: Cell::new(false),
             bell: Notify::new(),
         });
-        sessions.insert(number, live.clone());
-        (number, live)
+        self.sessions.borrow_mut().insert(seen.number, live.clone());
+        live
     }
 
     /// Ends the queries of the session that has that number, if that role runs them.
@@ -441,7 +474,7 @@ impl Here {
             });
             Some(RunningStatement {
                 service_level: query.level.to_string(),
-                id: format!("sql-{number}"),
+                id: seen::id(*number),
                 core,
                 role: live.role.clone(),
                 client: live.peer.to_string(),
@@ -456,5 +489,6 @@ impl Here {
 
     pub(crate) fn leave(&self, number: i32) {
         self.sessions.borrow_mut().remove(&number);
+        self.connections.borrow_mut().remove(&number);
     }
 }

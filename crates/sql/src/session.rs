@@ -107,6 +107,7 @@ impl Session {
         if let Some(keyspace) = database.filter(|name| here.tables().has_keyspace(name)) {
             let _ = settings.set("search_path", Some(keyspace));
         }
+        live.seen.logged_in(client.login.clone(), holder.clone(), &settings);
         Session {
             sql,
             here,
@@ -141,6 +142,7 @@ impl Session {
         let _ = self.enter_level().await;
         loop {
             let message = self.wait(connection).await?;
+            self.live.seen.begin(&message);
             if message.kind == b'X' {
                 return Ok(());
             }
@@ -173,7 +175,9 @@ impl Session {
     async fn wait(&mut self, connection: &mut Connection) -> Result<Frame, End> {
         let began = lanes::time::now();
         let of_server = self.sql.config().idle_timeout;
+        self.live.seen.rest(&self.settings);
         loop {
+            self.live.seen.check().map_err(End::Failed)?;
             if self.live.role_ended.get() {
                 let text = "terminating connection: the role was dropped, lost LOGIN or got another password";
                 return Err(End::Failed(Failure::fatal(state::SHUTDOWN, text)));

@@ -163,14 +163,26 @@ impl Settings {
 
     /// Where names without a keyspace are looked for: the first of the path.
     pub(crate) fn schema(&self) -> String {
-        let first = self.get("search_path").split(',').next().unwrap_or("").trim();
-        first.trim_matches('"').to_owned()
+        first_of(self.search_path()).to_owned()
+    }
+
+    pub(crate) fn search_path(&self) -> &str {
+        self.get("search_path")
+    }
+
+    pub(crate) fn application_name(&self) -> &str {
+        self.get("application_name")
     }
 
     /// The zone in which texts and dates become points in time.
     pub(crate) fn time_zone(&self) -> String {
         self.get("TimeZone").to_owned()
     }
+}
+
+/// The first name of a search path.
+pub(crate) fn first_of(path: &str) -> &str {
+    path.split(',').next().unwrap_or_default().trim().trim_matches('"')
 }
 
 /// The value as it is kept.

@@ -325,6 +325,7 @@ impl Work {
     /// # Errors
     /// Why it may not.
     pub(crate) async fn check(&self, session: &Session, is_cancelled: bool) -> Result<(), Wrong> {
+        session.live.seen.check()?;
         if session.live.killed.get() {
             let text = "terminating connection: the server is stopping";
             return Err(Failure::fatal(state::SHUTDOWN, text).into());

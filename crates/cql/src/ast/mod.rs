@@ -78,6 +78,8 @@ pub enum Statement {
     ListServiceLevels(ListServiceLevels),
     /// The id of a statement that runs.
     CancelStatement(String),
+    /// The id of a session.
+    CancelSession(String),
     // The schema as text, asked by cqlsh.
     Describe(Describe),
 }

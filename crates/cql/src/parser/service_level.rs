@@ -65,6 +65,9 @@ impl Parser<'_> {
 
     pub(super) fn cancel(&mut self) -> Result<Statement> {
         self.expect_word("CANCEL")?;
+        if self.eat_word("SESSION") {
+            return Ok(Statement::CancelSession(self.string()?));
+        }
         self.expect_word("STATEMENT")?;
         Ok(Statement::CancelStatement(self.string()?))
     }

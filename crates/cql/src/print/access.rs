@@ -55,6 +55,7 @@ pub(super) fn statement(f: &mut Formatter<'_>, statement: &Statement, secrets: S
         Statement::DetachServiceLevel(role) => write!(f, "DETACH SERVICE LEVEL FROM {}", Identifier(role)),
         Statement::ListServiceLevels(s) => s.fmt(f),
         Statement::CancelStatement(id) => write!(f, "CANCEL STATEMENT {}", Quoted(id)),
+        Statement::CancelSession(id) => write!(f, "CANCEL SESSION {}", Quoted(id)),
         _ => unreachable!("statements about data and the schema are printed elsewhere"),
     }
 }

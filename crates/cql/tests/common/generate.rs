@@ -7,7 +7,7 @@ use schema::{ClusteringOrder, CqlType};
 use crate::random::Random;
 
 /// How many kinds of statement there are.
-pub(crate) const KINDS: usize = 48;
+pub(crate) const KINDS: usize = 49;
 
 /// Names that are hard somewhere: reserved, keywords of some place, constants, types, upper case, blanks, quotes.
 const NAMES: [&str; 40] = [
@@ -717,6 +717,7 @@ impl Generator {
             15 => Statement::DropServiceLevel(DropServiceLevel { if_exists: flag, name }),
             16 => Statement::AttachServiceLevel(AttachServiceLevel { level: name, role: other }),
             17 => Statement::DetachServiceLevel(name),
+            18 if flag => Statement::CancelSession(name),
             18 => Statement::CancelStatement(name),
             _ => Statement::ListServiceLevels(match self.random.below(5) {
                 0 => ListServiceLevels::One(name),

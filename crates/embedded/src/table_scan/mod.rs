@@ -82,7 +82,7 @@ impl Embedded {
         viewer: Option<&Arc<dyn Viewer>>,
     ) -> Result<Box<dyn TableSnapshot>, Error> {
         if let Some(table) = self.registry().get(keyspace, table) {
-            return Ok(Box::new(VirtualSnapshot::of(&table, viewer.map(|viewer| &**viewer))));
+            return Ok(Box::new(VirtualSnapshot::of(&table, viewer)));
         }
         let schema = self.schema();
         let Some(def) = schema.table(keyspace, table) else {

@@ -1,63 +1,114 @@
-//! Scans of virtual tables. The rows are made on the fast lane, where they come from; their columns elsewhere.
+//! Scans of virtual tables. The rows are made on the fast lane, where they come from; their columns elsewhere. Rows that are made in
+//! chunks are made when the first batch is wanted, once for all scans of a snapshot.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use engine::scan::arrow::ColumnBuilder;
 use engine::scan::{BatchSource, NextBatch, TableScan, TableSnapshot};
 use engine::{Error, Viewer, VirtualRow, VirtualTable};
+use lanes::sync::cross;
 use schema::{CqlType, TableDef};
 
 use super::{batch_rows, schema_of_scan};
+use crate::Embedded;
 
 struct VirtualBatches {
     schema: SchemaRef,
     /// The columns by their place in a row.
     columns: Vec<(usize, CqlType)>,
     decimals: i8,
-    rows: Arc<[VirtualRow]>,
-    /// The places of those that are still to be given.
-    left: Range<usize>,
+    rows: Arc<SnapshotRows>,
+    /// Rows that are enough.
+    limit: usize,
+    /// The places of those that are still to be given, once the rows are there.
+    left: Option<Range<usize>>,
     batch_rows: usize,
 }
 
 /// What this core had of a virtual table.
 pub(super) struct VirtualSnapshot {
+    rows: Arc<SnapshotRows>,
+}
+
+/// The rows of a snapshot, which its scans share.
+struct SnapshotRows {
     def: Arc<TableDef>,
-    rows: Arc<[VirtualRow]>,
+    core: usize,
+    viewer: Option<Arc<dyn Viewer>>,
+    /// Empty until they are made, where that is done in chunks.
+    made: OnceLock<Vec<VirtualRow>>,
+}
+
+impl SnapshotRows {
+    /// The rows. The first caller has them made on the snapshot's core.
+    ///
+    /// # Errors
+    /// The core has ended.
+    async fn get(&self) -> Result<&[VirtualRow], Error> {
+        if let Some(rows) = self.made.get() {
+            return Ok(rows);
+        }
+        let (def, viewer) = (self.def.clone(), self.viewer.clone());
+        let (sender, receiver) = cross::oneshot();
+        let make = async move |sender: cross::Sender<Vec<VirtualRow>>| {
+            let Some(table) = Embedded::local().registry.get(&def.keyspace, &def.name) else { return };
+            let mut rows = table.rows(viewer.clone()).await;
+            table.show(viewer.as_deref(), &mut rows);
+            sender.send(rows);
+        };
+        // A message rather than a call: what makes the rows stays on that lane, and this future goes anywhere.
+        let group = lanes::current_group();
+        lanes::handle()
+            .tell(self.core, group, move || lanes::spawn(group, async move { make(sender).await }).detach());
+        let rows = receiver
+            .await
+            .map_err(|_| Error::Server("the rows of a virtual table were not made".to_owned()))?;
+        // Another scan may have been faster: all of them see the same rows.
+        Ok(self.made.get_or_init(|| rows))
+    }
 }
 
 impl VirtualSnapshot {
     /// Of a table that is alike on all cores, core 0 has the rows.
-    pub(super) fn of(table: &VirtualTable, viewer: Option<&dyn Viewer>) -> VirtualSnapshot {
-        let mut rows = match table.of_every_core || lanes::current_core() == 0 {
-            true => (table.rows)(),
-            false => Vec::new(),
+    pub(super) fn of(table: &VirtualTable, viewer: Option<&Arc<dyn Viewer>>) -> VirtualSnapshot {
+        let core = lanes::current_core();
+        let rows = match table.of_every_core || core == 0 {
+            true => table.rows_at_once(),
+            false => Some(Vec::new()),
         };
-        table.show(viewer, &mut rows);
-        VirtualSnapshot { def: table.def.clone(), rows: rows.into() }
+        let made = OnceLock::new();
+        if let Some(mut rows) = rows {
+            table.show(viewer.map(|viewer| &**viewer), &mut rows);
+            made.get_or_init(|| rows);
+        }
+        let rows = SnapshotRows { def: table.def.clone(), core, viewer: viewer.cloned(), made };
+        VirtualSnapshot { rows: Arc::new(rows) }
     }
 }
 
 impl TableSnapshot for VirtualSnapshot {
     fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error> {
-        let schema = schema_of_scan(&self.def, scan)?;
+        let def = &self.rows.def;
+        let schema = schema_of_scan(def, scan)?;
         let limit = scan.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
-        let columns = scan.columns.iter().map(|at| (*at, self.def.columns[*at].ty.clone())).collect();
-        let left = 0..self.rows.len().min(limit);
+        let columns = scan.columns.iter().map(|at| (*at, def.columns[*at].ty.clone())).collect();
         let (rows, batch_rows) = (self.rows.clone(), batch_rows(scan));
-        Ok(Box::new(VirtualBatches { schema, columns, decimals: scan.decimals, rows, left, batch_rows }))
+        let decimals = scan.decimals;
+        Ok(Box::new(VirtualBatches { schema, columns, decimals, rows, limit, left: None, batch_rows }))
     }
 }
 
 impl VirtualBatches {
     async fn batch(&mut self) -> Result<Option<RecordBatch>, Error> {
         lanes::heavy_yield().await;
-        let end = self.left.end.min(self.left.start.saturating_add(self.batch_rows));
-        let rows = &self.rows[self.left.start..end];
-        self.left.start = end;
+        let all = self.rows.get().await?;
+        let left = self.left.get_or_insert(0..all.len().min(self.limit));
+        let end = left.end.min(left.start.saturating_add(self.batch_rows));
+        let rows = &all[left.start..end];
+        left.start = end;
         if rows.is_empty() {
             return Ok(None);
         }
@@ -83,6 +134,10 @@ impl BatchSource for VirtualBatches {
     }
 
     fn progress(&self) -> f64 {
-        if self.left.is_empty() { 1.0 } else { self.left.start as f64 / self.left.end as f64 }
+        match &self.left {
+            Some(left) if left.is_empty() => 1.0,
+            Some(left) => left.start as f64 / left.end as f64,
+            None => 0.0,
+        }
     }
 }

@@ -72,7 +72,7 @@ fn rows(keyspace: &str, name: &str) -> Vec<BTreeMap<String, String>> {
     let tables = tables();
     let table = tables.iter().find(|t| t.def.keyspace == keyspace && t.def.name == name).unwrap();
     let mut rows = Vec::new();
-    for row in (table.rows)() {
+    for row in table.rows_at_once().unwrap() {
         assert_eq!(row.len(), table.def.columns.len());
         let cells = table.def.columns.iter().zip(row).map(|(column, cell)| {
             let Some(bytes) = cell else { return (column.name.clone(), "null".to_owned()) };
