@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cql::ast::{self, Statement};
-use engine::{Error, Guardrail, Guardrails, Keyspace, Outcome, Schema, SchemaChange};
+use engine::{Error, Guardrail, Guardrails, Keyspace, Outcome, Schema, SchemaChange, Warnings};
 use schema::{KeyspaceDef, TableDef, UdtType};
 use serde::Deserialize;
 use storage::{Change, Deletion, Mutation, TableId};
 use uuid::Uuid;
 
 use crate::definition::{self, Step, storage_options};
+use crate::heavily::heavy;
 use crate::table_scan::bounds::layouts;
 use crate::{Embedded, storage_error, term};
 
@@ -159,15 +160,19 @@ impl Embedded {
 
     /// Runs a definition statement; on core 0, whoever asks.
     pub(crate) async fn define(statement: Statement, keyspace: Option<String>) -> Result<Outcome, Error> {
-        lanes::call(0, move || async move {
-            let engine = Embedded::local();
-            while engine.defining.replace(true) {
-                engine.defined.notified().await;
-            }
-            let _turn = Turn(&engine);
-            engine.define_here(statement, keyspace).await
-        })
-        .await
+        let define = move || {
+            Warnings::collect(Warnings::NONE, async move {
+                let engine = Embedded::local();
+                while engine.defining.replace(true) {
+                    engine.defined.notified().await;
+                }
+                let _turn = Turn(&engine);
+                engine.define_here(statement, keyspace).await
+            })
+        };
+        let (defined, warnings) = lanes::call(0, define).await;
+        warnings.give();
+        defined
     }
 
     async fn define_here(&self, statement: Statement, keyspace: Option<String>) -> Result<Outcome, Error> {
@@ -184,7 +189,7 @@ impl Embedded {
             let changed = rows::changed_tables(&now, &step.schema).into();
             Ok::<_, Error>(Some(Defined { step, edits, changed }))
         };
-        let Some(Defined { step, edits, changed }) = lanes::heavy(lanes::current_group(), work).await? else {
+        let Some(Defined { step, edits, changed }) = heavy(work).await? else {
             return Ok(Outcome::Void);
         };
         if !self.has_rows.get() {

@@ -13,6 +13,7 @@ mod definition;
 mod elements;
 mod execute;
 mod filter;
+mod heavily;
 mod kept;
 mod metrics;
 mod modify;

@@ -15,6 +15,7 @@ use lanes::sync::Notify;
 use storage::{Commit, Mutation, PartitionView, RowView, TableId};
 
 use crate::conditions::{self, Verdict};
+use crate::heavily::heavy;
 use crate::kept::KeptRequest;
 use crate::show::Source;
 use crate::write::Times;
@@ -238,7 +239,7 @@ async fn keys(part: &Part, request: &KeptRequest) -> Result<Vec<(i64, Bytes)>, E
     }
     let (part, request) = (part.clone(), request.clone());
     let keys = async move { part.plan().keys(&request.values.lent(part.places.clone())) };
-    lanes::heavy(lanes::current_group(), keys).await
+    heavy(keys).await
 }
 
 /// The effect of a statement that need not read, likewise.
@@ -252,7 +253,7 @@ async fn effect(part: Part, request: &KeptRequest, times: Times) -> Result<Vec<M
         return bind(&part, request);
     }
     let request = request.clone();
-    lanes::heavy(lanes::current_group(), async move { bind(&part, &request) }).await
+    heavy(async move { bind(&part, &request) }).await
 }
 
 /// The one step of statements with conditions. They are refused at the second partition, before the

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::Embedded;
 use crate::current::BoundTo;
 use crate::definition::{keyspace_of, no_keyspace, no_table};
+use crate::heavily::heavy;
 use crate::names::Names;
 use crate::select::{SelectPlan, select};
 use crate::term::{Binder, Counted};
@@ -358,7 +359,7 @@ impl Embedded {
                 let bound = bind(&definitions, guardrails, &statement, used.as_deref());
                 (statement, bound)
             };
-            let (statement, bound) = lanes::heavy(lanes::current_group(), bind).await;
+            let (statement, bound) = heavy(bind).await;
             let plan =
                 bound.and_then(|bound| engine.plan_of(bound)).map(|plan| Rc::new(plan) as Rc<dyn Plan>);
             (Rc::new(statement), plan)

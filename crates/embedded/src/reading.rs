@@ -15,6 +15,7 @@ use engine::{
 
 use crate::choice::{Cost, plus, times};
 use crate::definition::is_kept;
+use crate::heavily::heavy;
 use crate::kept::{Kept, KeptRequest};
 use crate::paging::Position;
 use crate::read::{Chunk, Slice};
@@ -49,7 +50,7 @@ impl Embedded {
             let request = KeptRequest::of(request, Kept::of(request.values));
             return Execution::Pending(Box::pin(async move {
                 let bind = async move { Reading::of(&plan, &request.lent(&request.values.all()), now_s) };
-                lanes::heavy(lanes::current_group(), bind).await?.run(engine).await
+                heavy(bind).await?.run(engine).await
             }));
         }
         match Reading::of(plan, request, now_s) {
@@ -180,6 +181,7 @@ impl Reading {
             None if self.scan.tokens.is_empty() => None,
             None => self.scan.run(&self.position, &mut chunk).await?,
         };
+        guardrails.note(Guardrail::Tombstones, chunk.dead);
         if self.page.is_none() && !of_server {
             guardrails.check(Guardrail::UnpagedBytes, chunk.rows.cells.len() as u64)?;
         }

@@ -7,6 +7,7 @@ use schema::value;
 
 use crate::Embedded;
 use crate::filter::BoundFilter;
+use crate::heavily::heavy;
 use crate::kept::{Kept, KeptRequest};
 use crate::paging::Position;
 use crate::select::{SelectPlan, Want};
@@ -37,7 +38,7 @@ pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Reques
         return Execution::Pending(Box::pin(async move {
             let subject = table.subject;
             let bind = async move { Wanted::new(subject, &plan, &request.lent(&request.values.all())) };
-            let wanted = lanes::heavy(lanes::current_group(), bind).await?;
+            let wanted = heavy(bind).await?;
             wanted.run(&table).await
         }));
     }

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::choice::plus;
 use crate::definition::is_kept;
 use crate::execute::own;
+use crate::heavily::heavy;
 use crate::kept::{Kept, KeptRequest};
 use crate::plan::Kind;
 use crate::write::{Times, WriteCost, WritePlan, mutations};
@@ -290,7 +291,7 @@ impl Embedded {
                 }
                 Ok::<_, Error>((by_core.into_iter().map(by_partition).collect::<Vec<_>>(), tables))
             };
-            let (by_core, tables) = lanes::heavy(lanes::current_group(), bind).await?;
+            let (by_core, tables) = heavy(bind).await?;
             // Tables may have been changed or dropped meanwhile.
             let schema = engine.current.schema();
             let stands = |def: &Arc<TableDef>| {

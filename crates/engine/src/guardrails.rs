@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::Error;
+use crate::{Error, Warnings};
 
 /// A guardrail: one limit of the table [`GUARDRAILS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,7 +180,16 @@ impl Guardrails {
         &self.0[guardrail as usize]
     }
 
-    /// Checks a value and counts what happened.
+    /// Notes a value beyond the warn threshold for the client, where it was checked and counted on another core.
+    #[inline]
+    pub fn note(&self, guardrail: Guardrail, value: u64) {
+        let threshold = self.warn_threshold(guardrail);
+        if threshold != 0 && value > threshold {
+            Warnings::note(guardrail, value);
+        }
+    }
+
+    /// Checks a value and counts what happened. A warning is noted for the client ([`Warnings`]).
     ///
     /// # Errors
     /// [`Error::Invalid`] beyond the fail threshold, with a message that names limit, value and remedy.
@@ -206,6 +215,7 @@ impl Guardrails {
         }
         if beyond(&state.warn) {
             state.warned.fetch_add(1, Relaxed);
+            Warnings::note(guardrail, value);
             return Ok(Passed::Warned);
         }
         Ok(Passed::Quietly)

@@ -18,6 +18,7 @@ mod schema;
 pub mod system_schema;
 mod viewer;
 mod virtual_table;
+mod warnings;
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -36,6 +37,7 @@ pub use running::{Progress, RunningStatement, StatementState};
 pub use schema::{Keyspace, Schema};
 pub use viewer::{About, Subject, Viewer};
 pub use virtual_table::{ChunkedSource, LaterRows, Registry, RowSource, Source, VirtualRow, VirtualTable};
+pub use warnings::Warnings;
 
 /// A bound value of a request, as the client sent it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

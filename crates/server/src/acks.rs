@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use engine::{Acks, Error, Outcome};
+use engine::{Acks, Error, Outcome, Warnings};
 
 use crate::reply;
 use crate::request::Due;
@@ -93,6 +93,8 @@ impl Session {
     }
 
     fn give_acked(self: &Rc<Self>, due: Due, result: Result<Outcome, Error>, now_ns: u64) {
+        Warnings::begin();
+        due.warnings.give();
         self.give(due, result, now_ns);
         self.in_flight.set(self.in_flight.get() - 1);
     }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{BatchKind, Error, Execution, Guardrail, Plan, Value};
+use engine::{BatchKind, Error, Execution, Guardrail, Plan, Value, Warnings};
 use wire::{Batch, BatchEntry, Envelope, Failure, Request};
 
 use crate::long::{self, INLINE_TEXT_BYTES};
@@ -189,6 +189,7 @@ impl Session {
             prepared: false,
             wish: Wish::default(),
             times,
+            warnings: Warnings::take(),
             limit,
             admitted,
             again: matches!(wait, Wait::For(_)).then(|| detached(envelope)),

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use engine::Warnings;
 use frontdoor::Slot;
 use lanes::net::{OwnedReadHalf, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWrite};
@@ -323,6 +324,7 @@ impl Connection {
         session.client.count();
         session.warm_output();
         let times = Times { read_ns: self.read_ns, began_ns };
+        Warnings::begin();
         let done = catch(|| session.request(envelope, times, admitted)).unwrap_or_else(|failure| {
             session.refuse(envelope.stream, &failure);
             None

@@ -11,13 +11,14 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{Guardrail, Guardrails};
+use engine::{Guardrail, Guardrails, Warnings};
 use wire::{Envelope, Failure, FailureKind, Large, Request, Statement as BatchStatement};
 
 use crate::account::{Account, Charge, Full};
 use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
 use crate::panics::catch_task;
 use crate::request::{Admitted, Times, unprepared_failure};
+use crate::run::collected;
 use crate::running::Running;
 use crate::session::Session;
 use crate::statement::{Bound, Parsed, parse, tree_bytes};
@@ -105,7 +106,11 @@ impl Session {
         let work = async move {
             let account = session.account.borrow().clone();
             let limits = Limits { account, guardrails: session.core.engine.registry().guardrails().clone() };
-            let opened = catch_task(lanes::heavy(group, open(frame, limits))).await.and_then(|opened| opened);
+            let opening = Warnings::collect(Warnings::NONE, open(frame, limits));
+            let opened = catch_task(lanes::heavy(group, opening)).await.and_then(|(opened, warnings)| {
+                warnings.give();
+                opened
+            });
             // From here on it is not given up with the connection, but by what it turns out to be.
             session.reads.borrow_mut().done(key);
             match opened {
@@ -132,6 +137,7 @@ impl Session {
                 Err(failure) => session.refuse(stream, &failure),
             }
         };
+        let work = collected(Warnings::take(), work);
         let task = lanes::spawn(group, guard.guarded(stream, work));
         self.reads.borrow_mut().keep(key, task, running);
     }

@@ -21,16 +21,13 @@ pub(crate) fn answer(
     result: &Result<Outcome, Failure>,
     statement: Option<&Statement>,
     wish: Wish,
-    warning: Option<String>,
+    warnings: Vec<String>,
 ) -> Option<i32> {
+    let prelude = Prelude::with_warnings(warnings);
     let written = match result {
-        Ok(Outcome::Void) => encoder.void(stream, &Prelude::default()),
-        Ok(Outcome::Rows(rows)) => self::rows(encoder, stream, rows, statement, wish),
-        Ok(Outcome::SchemaChange(change)) => encoder.schema_change(
-            stream,
-            &schema_change(change),
-            &Prelude::with_warnings(warning.into_iter().collect()),
-        ),
+        Ok(Outcome::Void) => encoder.void(stream, &prelude),
+        Ok(Outcome::Rows(rows)) => self::rows(encoder, stream, rows, statement, wish, &prelude),
+        Ok(Outcome::SchemaChange(change)) => encoder.schema_change(stream, &schema_change(change), &prelude),
         Err(failure) => {
             let code = failure.kind.code();
             return match encoder.error(stream, failure, &Prelude::default()) {
@@ -55,6 +52,7 @@ pub(crate) struct RowsPlan {
     columns: wire::Columns,
     skip_metadata: bool,
     new_metadata_id: Option<statement::Id>,
+    prelude: Prelude,
 }
 
 /// Prepares to write rows. The columns of a prepared statement are encoded already; they are copied for an answer that is written
@@ -67,16 +65,19 @@ pub(crate) fn plan_rows(
     rows: &engine::Rows,
     statement: Option<&Statement>,
     wish: Wish,
+    warnings: Vec<String>,
 ) -> Result<RowsPlan, wire::Error> {
+    let prelude = Prelude::with_warnings(warnings);
     match of_statement(version, rows, statement)? {
         Some(encoded) => Ok(RowsPlan {
             columns: encoded.result.clone(),
             skip_metadata: wish.skip_metadata,
             new_metadata_id: wish.metadata_is_old.then_some(encoded.result_id),
+            prelude,
         }),
         None => {
             let columns = statement::encode(version, &rows.columns)?;
-            Ok(RowsPlan { columns, skip_metadata: false, new_metadata_id: None })
+            Ok(RowsPlan { columns, skip_metadata: false, new_metadata_id: None, prelude })
         }
     }
 }
@@ -106,7 +107,7 @@ pub(crate) fn write_rows(
         skip_metadata: plan.skip_metadata,
         new_metadata_id: plan.new_metadata_id.as_ref().map(|id| &id[..]),
     };
-    write(encoder, stream, rows, &head, &plan.columns)
+    write(encoder, stream, rows, &head, &plan.columns, &plan.prelude)
 }
 
 fn write(
@@ -115,8 +116,9 @@ fn write(
     rows: &engine::Rows,
     head: &RowsHead<'_>,
     columns: &wire::Columns,
+    prelude: &Prelude,
 ) -> Result<(), wire::Error> {
-    let mut writer = encoder.rows(stream, head, columns, &Prelude::default());
+    let mut writer = encoder.rows(stream, head, columns, prelude);
     writer.encoded(rows.count as usize, &rows.cells);
     writer.end()
 }
@@ -127,15 +129,19 @@ fn rows(
     rows: &engine::Rows,
     statement: Option<&Statement>,
     wish: Wish,
+    prelude: &Prelude,
 ) -> Result<(), wire::Error> {
     let mut head = RowsHead { paging_state: rows.paging_state.as_deref(), ..RowsHead::default() };
     match of_statement(encoder.version(), rows, statement)? {
         Some(encoded) => {
             head.skip_metadata = wish.skip_metadata;
             head.new_metadata_id = wish.metadata_is_old.then_some(&encoded.result_id[..]);
-            write(encoder, stream, rows, &head, &encoded.result)
+            write(encoder, stream, rows, &head, &encoded.result, prelude)
         }
-        None => write(encoder, stream, rows, &head, &statement::encode(encoder.version(), &rows.columns)?),
+        None => {
+            let columns = statement::encode(encoder.version(), &rows.columns)?;
+            write(encoder, stream, rows, &head, &columns, prelude)
+        }
     }
 }
 

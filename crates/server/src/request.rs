@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{Error, Guardrail, Outcome};
+use engine::{Error, Guardrail, Outcome, Warnings};
 use wire::{
     Consistency, Envelope, Failure, FailureKind, Prelude, Prepare, PreparedHead, QueryParams, Request,
     Version,
@@ -93,6 +93,8 @@ pub(crate) struct Due {
     pub(crate) wish: Wish,
     pub(crate) times: Times,
     pub(crate) admitted: Admitted,
+    /// What guardrails have warned of so far.
+    pub(crate) warnings: Warnings,
     pub(crate) limit: Duration,
     /// The request itself, to be run again if the schema changed while it waited.
     pub(crate) again: Option<Envelope>,
@@ -236,10 +238,11 @@ impl Session {
         wish: Wish,
     ) -> bool {
         self.warm_output();
+        let mut warnings = Warnings::take().texts(self.core.engine.registry().guardrails());
         if let Ok(Outcome::Rows(rows)) = &result
             && rows.cells.len() > INLINE_ANSWER_BYTES
         {
-            let plan = reply::plan_rows(self.encoder.borrow().version(), rows, statement, wish);
+            let plan = reply::plan_rows(self.encoder.borrow().version(), rows, statement, wish, warnings);
             if let (Ok(Outcome::Rows(rows)), Ok(plan)) = (result, plan) {
                 self.answer_large(stream, rows, plan);
                 return false;
@@ -248,11 +251,10 @@ impl Session {
             self.refuse(stream, &unsayable);
             return true;
         }
-        let warning = match &result {
-            Ok(Outcome::SchemaChange(change)) => reply::copies_warning(change, &self.core.engine.schema()),
-            _ => None,
-        };
-        let code = reply::answer(&mut self.encoder.borrow_mut(), stream, &result, statement, wish, warning);
+        if let Ok(Outcome::SchemaChange(change)) = &result {
+            warnings.extend(reply::copies_warning(change, &self.core.engine.schema()));
+        }
+        let code = reply::answer(&mut self.encoder.borrow_mut(), stream, &result, statement, wish, warnings);
         if let Some(code) = code {
             self.core.counters.error(code);
         }
@@ -359,10 +361,13 @@ impl Session {
         session.begin();
         let stream = envelope.stream;
         let guard = self.clone();
+        let warnings = Warnings::take();
         let work = async move {
             let role = session.login().map_or_else(|| "".into(), |login| login.role().clone());
             // Another core that is late learns of the statement when it is prepared there.
             let _ = lanes::time::timeout(limit, session.core.prepare_elsewhere(&statement, &role)).await;
+            Warnings::begin();
+            warnings.give();
             if let Err(failure) = session.answer_prepared(&envelope, &statement) {
                 session.refuse(envelope.stream, &failure);
             }
@@ -386,7 +391,8 @@ impl Session {
         };
         self.warm_output();
         let mut encoder = self.encoder.borrow_mut();
-        encoder.prepared(envelope.stream, &head, &Prelude::default()).map_err(unsayable)
+        let warnings = Warnings::take().texts(self.core.engine.registry().guardrails());
+        encoder.prepared(envelope.stream, &head, &Prelude::with_warnings(warnings)).map_err(unsayable)
     }
 
     fn register(&self, stream: i16, types: &[&str]) {

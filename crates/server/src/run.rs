@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{AnswerMemory, Error, Execution, Outcome};
+use engine::{AnswerMemory, Error, Execution, Outcome, Warnings};
 use wire::{Failure, Request};
 use workload::{Effective, Refused};
 
@@ -19,6 +19,11 @@ use crate::session::Session;
 use crate::slots::{NoSlot, needs_slot};
 use crate::statement::{Kind, Statement, Timeout, Work};
 use crate::values::{bound_timeout, bound_values};
+
+/// Works on a request as a task: its guardrails warn its own client.
+pub(crate) async fn collected(before: Warnings, work: impl Future<Output = ()>) {
+    Warnings::collect(before, work).await;
+}
 
 impl Session {
     /// Runs a statement: at once, or as a task.
@@ -71,6 +76,7 @@ impl Session {
                 Err(refused) => session.refuse(envelope.stream, &overloaded(refused)),
             }
         };
+        let work = collected(Warnings::take(), work);
         lanes::spawn(group, self.clone().guarded(stream, work)).detach();
     }
 
@@ -137,6 +143,7 @@ impl Session {
             wish: call.wish,
             times: call.times,
             admitted,
+            warnings: Warnings::take(),
             limit,
             again: (!call.prepared && matches!(wait, Wait::For(_))).then(|| detached(call.envelope)),
         };
@@ -214,6 +221,7 @@ impl Session {
 
     fn answer_later(self: &Rc<Self>, mut due: Due, later: Later) {
         let mut later = caught(later);
+        let warnings = due.warnings;
         let session = self.clone();
         session.begin();
         let (group, is_read) = (due.admitted.effective.group(), due.kind == Kind::Read);
@@ -252,7 +260,7 @@ impl Session {
             }
             key.inspect(|key| session.reads.borrow_mut().done(*key));
         };
-        let task = lanes::spawn(group, work);
+        let task = lanes::spawn(group, collected(warnings, work));
         match key {
             Some(key) => self.reads.borrow_mut().keep(key, task, running),
             None => task.detach(),

@@ -4,11 +4,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use engine::Warnings;
 use wire::{Envelope, Failure, FailureKind};
 use workload::{Entrance, Waiting};
 
 use crate::account::Charge;
 use crate::request::{Admitted, Times, detached};
+use crate::run::collected;
 use crate::running::Running;
 use crate::session::Session;
 use crate::statement::{Statement, Work};
@@ -117,6 +119,7 @@ impl Session {
                 }
             }
         };
+        let work = collected(Warnings::take(), work);
         let task = lanes::spawn(group, self.clone().guarded(stream, work));
         self.reads.borrow_mut().keep(key, task, running);
     }

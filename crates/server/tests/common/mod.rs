@@ -100,6 +100,16 @@ impl TestServer {
         TestServer { lanes, server, at }
     }
 
+    /// Sets a guardrail's warn threshold on all cores, and switches its fail threshold off.
+    pub fn limit(&self, guardrail: engine::Guardrail, warn: u64) {
+        for core in 0..self.lanes.cores() {
+            self.lanes.block_on(core, Group::CONTROL, move || async move {
+                let engine = KEPT.with_borrow(|kept| kept.last().expect("opened").clone());
+                engine::Engine::registry(&*engine).guardrails().set(guardrail, warn, 0);
+            });
+        }
+    }
+
     /// A connection that has said nothing yet.
     pub fn connect(&self) -> Client {
         Client::connect(self.at.cql)
