@@ -74,6 +74,17 @@ impl Access {
         self.admit(attempt, user, &checked, accepted)
     }
 
+    /// Opens a session of the role that a client's certificate names, which the listener has
+    /// checked. `None`: there is no such role, or it may not log in. The session ends, as others do,
+    /// when the role is dropped, loses LOGIN or gets another password.
+    #[must_use]
+    pub fn log_in_by_certificate(&self, name: &str) -> Option<Login> {
+        let snapshot = self.snapshot();
+        let (name, role) = snapshot.roles.get_key_value(name).filter(|(_, role)| role.can_login)?;
+        let actor = Actor { role: name.clone(), id: role.id, anonymous: false };
+        Some(self.log_in(actor, role.verifier.clone()))
+    }
+
     /// Refuses a login whose name failed too often at its address.
     pub(crate) fn check_failures(&self, attempt: Attempt, user: &str) -> Result<(), AuthError> {
         match self.attempts.check_failures(attempt, lanes::time::monotonic_ns()) {

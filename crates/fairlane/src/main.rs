@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "the command line stands outside the lanes")]
 
 mod audit;
+mod certificates;
 mod check;
 mod demo;
 mod folder;

@@ -166,7 +166,9 @@ impl Rooms {
         let doors = listening.map(|listening| Doors { server: server.clone(), listening, sql: None });
         let mut doors = doors.map_err(|error| {
             Doors::stop(&server, &self.lanes);
-            format!("{error} (--listen, --shard-aware-port, --http-listen, --allow-plaintext).")
+            format!(
+                "{error} (--listen, --shard-aware-port, --http-listen, --tls-certificate, --allow-plaintext)."
+            )
         })?;
         match sql.map(|config| self.open_sql(config, logger.clone())).transpose() {
             Ok(sql) => doors.sql = sql,

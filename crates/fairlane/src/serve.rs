@@ -6,6 +6,7 @@
 //! 3. The front doors open, and one line on standard output says where.
 //! 4. SIGTERM or SIGINT: the doors close and finish what runs, shards write what is in memory, lanes end, exit 0.
 //!    A second signal ends the process at once; nothing acknowledged is lost by that.
+//!    SIGHUP reads the certificates again.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,16 +14,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use access::AuditLog;
-use frontdoor::Limits;
+use frontdoor::{Limits, Tls, TlsFiles};
 use lanes::{Lanes, MemoryAhead, Reporter};
 use server::ServerConfig;
 use server::logging::{self, Level, Logger};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use sql::{SqlConfig, Tls};
+use sql::SqlConfig;
 use storage::{Event, Teller};
 
 use crate::audit::Audit;
+use crate::certificates::Certificates;
 use crate::rooms::Rooms;
 use crate::settings::{PASSWORD_VARIABLE, Settings};
 use crate::snapshot::Watch;
@@ -157,7 +159,8 @@ fn open_and_wait(
             stop_by_itself();
         }
     });
-    let sql = sql_config(settings)?;
+    let tls = tls(settings)?;
+    let sql = sql_config(settings, tls.clone());
     let rooms = Rooms::open(lanes, settings, memory_bytes, given, &teller)?;
     if let Some(path) = rooms.password_file() {
         let said = format!(
@@ -169,7 +172,8 @@ fn open_and_wait(
     }
     let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
         let sql = sql.map(|sql| SqlConfig { audit: audit.clone(), ..sql });
-        let config = ServerConfig { audit, ..server_config(settings, memory_bytes, host_id) };
+        let config =
+            ServerConfig { audit, tls: tls.clone(), ..server_config(settings, memory_bytes, host_id) };
         rooms.open_doors(config, sql, logger.clone())
     });
     let doors = match opened {
@@ -182,7 +186,14 @@ fn open_and_wait(
     say_ready(&doors.describe());
     logger.log(Level::Info, "ready", &[("listening", &doors.describe())]);
     let watch = Watch::start(&settings.data_dir, lanes, logger);
-    let signal = signals.forever().next();
+    let certificates = tls.map(|tls| Certificates::watch(tls, logger));
+    let signal = signals.forever().find(|&signal| {
+        if signal == SIGHUP {
+            certificates.iter().for_each(Certificates::read_now);
+        }
+        signal != SIGHUP
+    });
+    certificates.into_iter().for_each(Certificates::end);
     let name = if signal == Some(SIGINT) { "SIGINT" } else { "SIGTERM" };
     logger.log(Level::Info, "stopping", &[("signal", &name)]);
     watch.end();
@@ -224,7 +235,7 @@ fn catch_signals() -> std::io::Result<Signals> {
         signal_hook::flag::register(signal, stopping.clone())?;
     }
     debug_assert!(!stopping.load(Ordering::Relaxed));
-    Signals::new([SIGTERM, SIGINT])
+    Signals::new([SIGTERM, SIGINT, SIGHUP])
 }
 
 fn server_config(settings: &Settings, memory_bytes: u64, host_id: uuid::Uuid) -> ServerConfig {
@@ -272,21 +283,38 @@ fn limits(settings: &Settings, sessions_max: usize) -> Limits {
     }
 }
 
-/// None where SQL is off.
-fn sql_config(settings: &Settings) -> Result<Option<SqlConfig>, String> {
-    let tls = match (&settings.tls_certificate, &settings.tls_key) {
-        (None, None) => None,
-        (Some(certificate), Some(key)) => {
-            let tls = Tls::from_files(certificate, key);
-            Some(tls.map_err(|reason| format!("{reason} (--tls-certificate, --tls-key)."))?)
+/// The certificate of all listeners. `None` where none is configured.
+fn tls(settings: &Settings) -> Result<Option<Tls>, String> {
+    let (certificate, key) = match (&settings.tls_certificate, &settings.tls_key) {
+        (None, None) if settings.tls_client_ca.is_some() => {
+            return Err("Client certificates need an encrypted connection: give --tls-certificate and --tls-key beside \
+                        --tls-client-ca."
+                .into());
         }
+        (None, None) => return Ok(None),
+        (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
         _ => {
             return Err(
                 "A certificate needs its key: give both --tls-certificate and --tls-key, or neither.".into(),
             );
         }
     };
-    Ok(settings.sql_listen.map(|listen| SqlConfig {
+    if settings.tls_client_required && settings.tls_client_ca.is_none() {
+        return Err(
+            "Client certificates cannot be checked without their authorities: give --tls-client-ca beside \
+                    --tls-client-required."
+                .into(),
+        );
+    }
+    let client_ca = settings.tls_client_ca.clone();
+    let files = TlsFiles { certificate, key, client_ca, client_required: settings.tls_client_required };
+    let tls = Tls::from_files(files);
+    tls.map(Some).map_err(|reason| format!("{reason} (--tls-certificate, --tls-key, --tls-client-ca)."))
+}
+
+/// None where SQL is off.
+fn sql_config(settings: &Settings, tls: Option<Tls>) -> Option<SqlConfig> {
+    settings.sql_listen.map(|listen| SqlConfig {
         listen,
         tls,
         allow_plaintext: settings.allow_plaintext,
@@ -297,7 +325,7 @@ fn sql_config(settings: &Settings) -> Result<Option<SqlConfig>, String> {
         connections: limits(settings, settings.sql_connections_max),
         idle_timeout: settings.sql_idle_timeout,
         ..SqlConfig::default()
-    }))
+    })
 }
 
 /// Log lines, and the thread that writes them, so that no lane waits for whoever reads standard error.

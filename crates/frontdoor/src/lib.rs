@@ -11,13 +11,18 @@
 //! send messages, so that there is no lock.
 
 mod accept;
+mod certificate;
 mod connections;
 mod limits;
 mod occupancy;
 mod refusals;
+mod stream;
+mod tls;
 
 pub use accept::accept;
 pub use connections::{Connections, HANDOVERS_MAX, Slot};
 pub use limits::Limits;
 pub use occupancy::Refused;
 pub use refusals::Refusals;
+pub use stream::{ClientCertificates, Encrypted, ReadHalf, Stream, WriteHalf};
+pub use tls::{Tls, TlsFiles};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::AuditLog;
-use frontdoor::Limits;
+use frontdoor::{Limits, Tls};
 use uuid::Uuid;
 
 /// A server's settings. [`ServerConfig::default`] listens on loopback with authentication on.
@@ -22,7 +22,10 @@ pub struct ServerConfig {
     pub http: Option<SocketAddr>,
     /// Names under which `/metrics` may be asked for, beside `localhost` and IP addresses.
     pub http_hosts: Vec<String>,
-    /// Whether plain text is spoken beyond loopback. Without it, any other address to listen on is refused.
+    /// The certificate for clients that encrypt. They say so by the first byte that they send.
+    pub tls: Option<Tls>,
+    /// Whether plain text is spoken beyond loopback. Without it, an address to listen on beyond loopback needs `tls`, and clients
+    /// there must encrypt.
     pub allow_plaintext: bool,
     /// Whether clients must give a name and a password. Without it every session is `anonymous` and may do everything.
     pub authenticate: bool,
@@ -74,6 +77,7 @@ impl Default for ServerConfig {
             advertise: None,
             http: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
             http_hosts: Vec::new(),
+            tls: None,
             allow_plaintext: false,
             authenticate: true,
             cluster_name: "fairlane".to_owned(),
@@ -119,6 +123,11 @@ impl ServerConfig {
     /// The largest prepared statement, bytes.
     pub(crate) fn prepared_statement_bytes_max(&self) -> usize {
         (self.prepared_bytes_max / 4).min(4 << 20)
+    }
+
+    /// Whether clients that connect to this address may use plain text.
+    pub(crate) fn takes_plaintext(&self, listen: SocketAddr) -> bool {
+        self.allow_plaintext || listen.ip().is_loopback()
     }
 
     /// The address that clients are told, given the one bound.

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use engine::Warnings;
-use frontdoor::Slot;
-use lanes::net::{OwnedReadHalf, TcpStream};
+use frontdoor::{ClientCertificates, ReadHalf, Slot, Stream};
+use lanes::net::TcpStream;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use wire::{CHUNK_BYTES, Decoded, Decoder, Direction, Envelope, Failure, Limits, Version};
 
@@ -73,7 +73,7 @@ pub(crate) struct Connection {
     pub(crate) slot: Rc<Slot>,
     /// STARTUP has settled the version.
     pub(crate) started: bool,
-    stream: OwnedReadHalf,
+    stream: ReadHalf,
     input: BytesMut,
     /// When the bytes in `input` were read, ns.
     read_ns: u64,
@@ -111,8 +111,7 @@ pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::Soc
     let id = core.next_session.replace(core.next_session.get() + 1);
     // A socket whose options cannot be set is a socket that has failed: the first read says so.
     let _ = stream.set_nodelay(true);
-    let (stream, output) = stream.into_split();
-    let session = Session::new(core.clone(), id, peer, output);
+    let session = Session::new(core.clone(), id, peer);
     // One that was on its way from another core while the server began to stop.
     session.draining.set(core.shared.stopping.load(SeqCst));
     core.sessions.borrow_mut().insert(id, session.clone());
@@ -120,29 +119,22 @@ pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::Soc
     add(&core.counters.accepted, 1);
     let _listed = Listed(session.clone());
     let config = &core.shared.config;
-    let limits = Limits { body_bytes_max: config.handshake_frame_bytes_max };
-    let mut connection = Connection {
-        session,
-        decoder: Decoder::new(Direction::Request, limits),
-        wrong_passwords: 0,
-        handshake_frames: 0,
-        slot: slot.clone(),
-        started: false,
-        stream,
-        input: BytesMut::new(),
-        read_ns: 0,
-        blocked: false,
-        coming: None,
+    let opening = async {
+        let mut connection = Connection::open(session, slot.clone(), stream).await?;
+        let opened = connection.handshake().await;
+        Ok::<_, Ended>((connection, opened))
     };
-    let opened = slot.log_in(config.handshake_timeout, connection.handshake()).await;
+    // A client that was too slow, or made room for others, is closed without a word.
+    let Some(Ok((mut connection, opened))) = slot.log_in(config.handshake_timeout, opening).await else {
+        return;
+    };
     let ended = match opened {
-        Some(Ok(())) => {
+        Ok(()) => {
             connection.decoder.set_limits(Limits { body_bytes_max: config.frame_bytes_max });
             connection.decoder.set_inline_max(INLINE_BYTES);
             connection.serve_requests().await
         }
-        Some(Err(ended)) => ended,
-        None => Ended::Gone,
+        Err(ended) => ended,
     };
     if ended == Ended::Refused {
         // A peer that does not take the message in time has had its chance.
@@ -151,6 +143,39 @@ pub(crate) async fn serve(core: Rc<Core>, stream: TcpStream, peer: std::net::Soc
 }
 
 impl Connection {
+    /// Opens the way to the client, encrypted if it begins with a TLS handshake.
+    async fn open(session: Rc<Session>, slot: Rc<Slot>, stream: TcpStream) -> Result<Connection, Ended> {
+        let config = &session.core.shared.config;
+        let mut accepting =
+            std::pin::pin!(Stream::accept(stream, config.tls.as_ref(), ClientCertificates::Asked));
+        let stream = poll_fn(|cx| {
+            session.set_connection(cx.waker());
+            if session.draining.get() || session.killed.get() {
+                return Poll::Ready(Err(Ended::Gone));
+            }
+            accepting.as_mut().poll(cx).map_err(|_| Ended::Gone)
+        })
+        .await?;
+        session.client.is_encrypted.set(stream.is_encrypted());
+        *session.client.certificate_subject.borrow_mut() = stream.client();
+        let (stream, output) = stream.into_split();
+        *session.output.borrow_mut() = Some(output);
+        let limits = Limits { body_bytes_max: config.handshake_frame_bytes_max };
+        Ok(Connection {
+            decoder: Decoder::new(Direction::Request, limits),
+            session: session.clone(),
+            wrong_passwords: 0,
+            handshake_frames: 0,
+            slot,
+            started: false,
+            stream,
+            input: BytesMut::new(),
+            read_ns: 0,
+            blocked: false,
+            coming: None,
+        })
+    }
+
     /// Works on requests until the connection ends.
     async fn serve_requests(&mut self) -> Ended {
         let mut group = lanes::current_group();

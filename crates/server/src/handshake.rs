@@ -23,16 +23,18 @@ pub(crate) const CQL_VERSION: &str = "3.4.7";
 impl Connection {
     /// Takes the connection to where requests are served.
     pub(crate) async fn handshake(&mut self) -> Result<(), Ended> {
-        self.startup().await?;
-        if !self.session.core.shared.config.authenticate {
-            let login = self.session.core.access.anonymous();
+        let known = self.startup().await?;
+        if let Some(login) = known {
             self.enter(&login, self.decoder.last_stream()).await?;
+            if self.session.core.shared.config.authenticate {
+                self.session.audit_login(login.role(), None);
+            }
             self.session.log_in(login);
             return Ok(());
         }
         loop {
             let envelope = self.next().await?;
-            match self.known(&envelope, Opcode::AuthResponse) {
+            match self.decode(&envelope, Opcode::AuthResponse) {
                 Ok(Request::Options) => self.session.supported(envelope.stream),
                 Ok(Request::AuthResponse(token)) => {
                     if self.authenticate(envelope.stream, token).await? {
@@ -45,20 +47,44 @@ impl Connection {
         }
     }
 
-    /// Until STARTUP has been answered.
-    async fn startup(&mut self) -> Result<(), Ended> {
+    /// Returns the session's role where the client need not give a password: where nobody has to, and where its certificate
+    /// names a role that may log in.
+    fn known(&self) -> Option<Login> {
+        let access = &self.session.core.access;
+        if !self.session.core.shared.config.authenticate {
+            return Some(access.anonymous());
+        }
+        self.session
+            .client
+            .certificate_subject
+            .borrow()
+            .as_deref()
+            .and_then(|name| access.log_in_by_certificate(name))
+    }
+
+    /// Until STARTUP has been answered. Returns the session's role if it is known by then.
+    async fn startup(&mut self) -> Result<Option<Login>, Ended> {
         loop {
             let envelope = self.next().await?;
             self.session.encoder.borrow_mut().set_version(envelope.version);
-            let refused = match self.known(&envelope, Opcode::Startup) {
+            let config = &self.session.core.shared.config;
+            if !self.session.client.is_encrypted.get() && !config.takes_plaintext(config.listen) {
+                let text = "This server takes encrypted connections only: connect with TLS";
+                self.session.refuse(envelope.stream, &protocol(text));
+                return Err(Ended::Refused);
+            }
+            let refused = match self.decode(&envelope, Opcode::Startup) {
                 Ok(Request::Options) => {
                     self.session.supported(envelope.stream);
                     continue;
                 }
-                Ok(Request::Startup(options)) => match self.answer_startup(&envelope, &options) {
-                    Ok(()) => return Ok(()),
-                    Err(failure) => failure,
-                },
+                Ok(Request::Startup(options)) => {
+                    let login = self.known();
+                    match self.answer_startup(&envelope, &options, login.is_some()) {
+                        Ok(()) => return Ok(login),
+                        Err(failure) => failure,
+                    }
+                }
                 Ok(_) => unreachable!("only these are decoded"),
                 Err(failure) => failure,
             };
@@ -67,7 +93,7 @@ impl Connection {
     }
 
     /// Decodes a message that may come now: OPTIONS or `expected`. Anything else is refused by its opcode, its body unread.
-    fn known<'a>(&self, envelope: &'a Envelope, expected: Opcode) -> Result<Request<'a>, Failure> {
+    fn decode<'a>(&self, envelope: &'a Envelope, expected: Opcode) -> Result<Request<'a>, Failure> {
         if envelope.opcode == Opcode::Options || envelope.opcode == expected {
             return envelope.request().map_err(|error| Failure::from(&error));
         }
@@ -77,7 +103,12 @@ impl Connection {
     }
 
     /// Answers STARTUP in the framing before it, then changes the framing.
-    fn answer_startup(&mut self, envelope: &Envelope, options: &[(&str, &str)]) -> Result<(), Failure> {
+    fn answer_startup(
+        &mut self,
+        envelope: &Envelope,
+        options: &[(&str, &str)],
+        is_known: bool,
+    ) -> Result<(), Failure> {
         debug_assert_eq!(envelope.opcode, Opcode::Startup);
         let named = |key: &str| options.iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, v)| *v);
         if named("CQL_VERSION").is_none() {
@@ -91,10 +122,10 @@ impl Connection {
         let framing =
             Framing::after_startup(envelope.version, compression).map_err(|error| Failure::from(&error))?;
         let mut encoder = self.session.encoder.borrow_mut();
-        if self.session.core.shared.config.authenticate {
-            encoder.authenticate(envelope.stream, AUTHENTICATOR).expect("a short name");
-        } else {
+        if is_known {
             encoder.ready(envelope.stream);
+        } else {
+            encoder.authenticate(envelope.stream, AUTHENTICATOR).expect("a short name");
         }
         encoder.set_framing(framing);
         drop(encoder);
@@ -179,7 +210,11 @@ impl Session {
             put("SCYLLA_PARTITIONER", PARTITIONER.to_owned());
             put("SCYLLA_SHARDING_ALGORITHM", "biased-token-round-robin".to_owned());
             put("SCYLLA_SHARDING_IGNORE_MSB", IGNORE_MSB.to_string());
+            // The ports take both.
             put("SCYLLA_SHARD_AWARE_PORT", port.to_string());
+            if shared.config.tls.is_some() {
+                put("SCYLLA_SHARD_AWARE_PORT_SSL", port.to_string());
+            }
         }
         let options: Vec<(String, Vec<String>)> =
             options.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();

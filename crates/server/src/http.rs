@@ -1,5 +1,5 @@
 //! `/health/live`, `/health/ready` and `/metrics`, over just enough HTTP/1.1: GET and HEAD, one request a connection,
-//! in the control group so that they answer while every level is busy.
+//! in the control group so that they answer while every level is busy. Over HTTPS too, where there is a certificate.
 //!
 //! Connections are bounded, and one more closes the oldest of the address with the most of them. So unfinished requests keep no
 //! health check out. Requests for metrics, which take memory and CPU time, are bounded on their own.
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use engine::{Guardrails, Measure, Metric};
-use frontdoor::{Connections, Limits};
+use frontdoor::{ClientCertificates, Connections, Limits, Stream};
 use lanes::Group;
 use lanes::net::{TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -75,7 +75,7 @@ pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
         let (slot, http) = (connections.accept(peer.ip()), http.clone());
         let work = async move {
             // A client that is too slow, or makes room for others, is closed; there is nothing to do about either.
-            let _ = slot.log_in(TIMEOUT, answer(&http, stream)).await;
+            let _ = slot.log_in(TIMEOUT, serve_connection(&http, stream)).await;
         };
         lanes::spawn(Group::CONTROL, work).detach();
     };
@@ -88,11 +88,22 @@ pub(crate) async fn serve(core: Rc<Core>, listener: TcpListener) {
 /// What is answered: status, type and body.
 type Answer = (&'static str, &'static str, String);
 
-async fn answer(http: &Http, mut stream: TcpStream) -> std::io::Result<()> {
+async fn serve_connection(http: &Http, tcp: TcpStream) -> std::io::Result<()> {
+    let config = &http.core.shared.config;
+    let stream = Stream::accept(tcp, config.tls.as_ref(), ClientCertificates::Ignored).await?;
+    if stream.is_encrypted() || config.http.is_none_or(|address| config.takes_plaintext(address)) {
+        answer(http, stream).await
+    } else {
+        let text = "this server takes encrypted connections only: use https\n";
+        write(stream, ("400 Bad Request", TEXT, text.to_owned()), true).await
+    }
+}
+
+async fn answer(http: &Http, mut stream: Stream) -> std::io::Result<()> {
     let mut head = Vec::with_capacity(1024);
     // Held until the answer has been written.
     let mut slot = None;
-    let ((status, kind, body), with_body) = loop {
+    let (answer, with_body) = loop {
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut request = httparse::Request::new(&mut headers);
         match request.parse(&head) {
@@ -119,6 +130,13 @@ async fn answer(http: &Http, mut stream: TcpStream) -> std::io::Result<()> {
             _ => break (("400 Bad Request", TEXT, "not an HTTP request\n".to_owned()), true),
         }
     };
+    write(stream, answer, with_body).await?;
+    drop(slot);
+    Ok(())
+}
+
+/// Writes an answer, and closes the connection.
+async fn write(mut stream: Stream, (status, kind, body): Answer, with_body: bool) -> std::io::Result<()> {
     let mut out = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
          Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n",
@@ -128,9 +146,7 @@ async fn answer(http: &Http, mut stream: TcpStream) -> std::io::Result<()> {
         out.push_str(&body);
     }
     stream.write_all(out.as_bytes()).await?;
-    stream.shutdown().await?;
-    drop(slot);
-    Ok(())
+    stream.shutdown().await
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";

@@ -8,16 +8,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Buf;
+use frontdoor::WriteHalf;
 use lanes::AtPause;
-use lanes::net::OwnedWriteHalf;
 use tokio::io::AsyncWrite;
 
 use crate::connection::Ended;
 use crate::counters::add;
 use crate::session::Session;
-
-/// The most that one round of sending hands to the kernel, bytes: copying them takes about 50 µs.
-const SEND_BYTES_MAX: usize = 256 << 10;
 
 /// The sender of what is in the output buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,10 +51,10 @@ impl Session {
         Ok(())
     }
 
-    /// Writes until all is written, `write` has to wait, or [`SEND_BYTES_MAX`] have been written.
+    /// Writes until all is written, `write` has to wait, or a round's most bytes have been written.
     fn write_out(
         &self,
-        mut write: impl FnMut(&mut OwnedWriteHalf, &[u8]) -> Poll<io::Result<usize>>,
+        mut write: impl FnMut(&mut WriteHalf, &[u8]) -> Poll<io::Result<usize>>,
     ) -> Result<Sent, Ended> {
         let (mut encoder, mut outbox) = (self.encoder.borrow_mut(), self.outbox.borrow_mut());
         if outbox.is_empty() && encoder.pending() == 0 {
@@ -65,7 +62,7 @@ impl Session {
         }
         let mut output = self.output.borrow_mut();
         let output = output.as_mut().ok_or(Ended::Gone)?;
-        let mut left = SEND_BYTES_MAX;
+        let mut left = output.round_bytes_max();
         let sent = loop {
             let next: &[u8] = match outbox.front() {
                 Some(large) => large,

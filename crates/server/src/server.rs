@@ -40,7 +40,7 @@ pub struct PerCore {
 /// Why a server could not open.
 #[derive(Debug)]
 pub enum StartError {
-    /// Plain text beyond loopback, without being told to.
+    /// Plain text beyond loopback, without being told to: no certificate was given.
     Plaintext(SocketAddr),
     /// A port cannot be listened on.
     Listen(SocketAddr, io::Error),
@@ -51,8 +51,8 @@ impl fmt::Display for StartError {
         match self {
             StartError::Plaintext(address) => write!(
                 f,
-                "refusing to speak plain text on {address}, which is beyond this machine: listen on 127.0.0.1, or \
-                 allow plain text explicitly"
+                "refusing to speak plain text on {address}, which is beyond this machine: give a certificate and its \
+                 key, listen on 127.0.0.1, or allow plain text explicitly"
             ),
             StartError::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
                 write!(
@@ -143,8 +143,8 @@ impl Server {
     /// A port is taken or may not be used; nothing is open then.
     pub async fn open(&self) -> Result<Listening, StartError> {
         let config = &self.shared.config;
-        let loopback_or_allowed = |address: SocketAddr| {
-            if address.ip().is_loopback() || config.allow_plaintext {
+        let check_plaintext = |address: SocketAddr| {
+            if config.takes_plaintext(address) || config.tls.is_some() {
                 Ok(())
             } else {
                 Err(StartError::Plaintext(address))
@@ -156,8 +156,8 @@ impl Server {
             let bound = listener.local_addr().map_err(|error| StartError::Listen(address, error))?;
             Ok((listener, bound))
         };
-        loopback_or_allowed(config.listen)?;
-        config.http.map_or(Ok(()), loopback_or_allowed)?;
+        check_plaintext(config.listen)?;
+        config.http.map_or(Ok(()), check_plaintext)?;
         let (cql, cql_at) = listen(config.listen)?;
         let shard_aware = config
             .shard_aware_port

@@ -12,7 +12,7 @@ use std::task::Waker;
 
 use access::Login;
 use bytes::Bytes;
-use lanes::net::OwnedWriteHalf;
+use frontdoor::WriteHalf;
 use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 
 use workload::Effective;
@@ -93,8 +93,8 @@ pub(crate) struct Session {
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
     pub(crate) encoder: RefCell<Encoder>,
-    /// The socket's sending side, until the connection has ended.
-    pub(crate) output: RefCell<Option<OwnedWriteHalf>>,
+    /// The socket's sending side, from the TLS handshake to the end of the connection.
+    pub(crate) output: RefCell<Option<WriteHalf>>,
     pub(crate) sending: Cell<Sending>,
     /// Requests whose answers are not in the output buffer yet.
     pub(crate) in_flight: Cell<usize>,
@@ -127,7 +127,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(core: Rc<Core>, id: u64, peer: SocketAddr, output: OwnedWriteHalf) -> Rc<Session> {
+    pub(crate) fn new(core: Rc<Core>, id: u64, peer: SocketAddr) -> Rc<Session> {
         let account = RefCell::new(core.shared.requests.clone());
         Rc::new(Session {
             account,
@@ -135,7 +135,7 @@ impl Session {
             id,
             peer,
             encoder: RefCell::new(Encoder::new(wire::Direction::Response, wire::Version::V5)),
-            output: RefCell::new(Some(output)),
+            output: RefCell::default(),
             sending: Cell::default(),
             in_flight: Cell::new(0),
             role: RefCell::new(None),

@@ -32,8 +32,8 @@ pub(crate) struct ClientFacts {
     startup: OnceCell<Box<Startup>>,
     /// The connection is encrypted.
     pub(crate) is_encrypted: Cell<bool>,
-    /// The subject of the client's certificate.
-    pub(crate) certificate_subject: RefCell<Option<Box<str>>>,
+    /// The common name of the client's certificate, which is a role's name.
+    pub(crate) certificate_subject: RefCell<Option<Arc<str>>>,
 }
 
 /// What a STARTUP message said.

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use access::AuditLog;
 use engine::scan::arrow::DECIMALS;
-use frontdoor::Limits;
-
-use crate::tls::Tls;
+use frontdoor::{Limits, Tls};
 
 /// Settings of the SQL door. [`SqlConfig::default`] listens on loopback with authentication on.
 #[derive(Clone, Debug)]

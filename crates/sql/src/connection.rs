@@ -4,15 +4,15 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use frontdoor::Slot;
+use frontdoor::{ClientCertificates, Slot, Stream, Tls};
 use lanes::net::TcpStream;
 use pgwire::messages::Message;
 use pgwire::messages::startup::{BackendKeyData, ParameterStatus, SecretKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio_rustls::server::TlsStream;
 
 use crate::charges::{Charge, Holder};
 use crate::counts::{Counts, add};
@@ -22,7 +22,6 @@ use crate::message::{Body, Frame, LARGE_BYTES};
 use crate::seen::Seen;
 use crate::server::{Here, Sql};
 use crate::session::Session;
-use crate::tls::Tls;
 
 /// Bytes of answers gathered before they are written.
 pub(crate) const OUTPUT_BYTES: usize = 64 << 10;
@@ -52,44 +51,6 @@ impl From<io::Error> for End {
     }
 }
 
-/// A client's socket.
-enum Stream {
-    Plain(TcpStream),
-    Encrypted(Box<TlsStream<TcpStream>>),
-    /// Encryption was to begin, and did not.
-    Closed,
-}
-
-impl Stream {
-    /// Bytes that were appended, 0 at the end.
-    async fn read(&mut self, input: &mut BytesMut) -> io::Result<usize> {
-        match self {
-            Stream::Plain(stream) => stream.read_buf(input).await,
-            Stream::Encrypted(stream) => stream.read_buf(input).await,
-            Stream::Closed => Ok(0),
-        }
-    }
-
-    async fn write_all(&mut self, output: &mut BytesMut) -> io::Result<()> {
-        match self {
-            Stream::Plain(stream) => stream.write_all_buf(output).await,
-            Stream::Encrypted(stream) => {
-                stream.write_all_buf(output).await?;
-                stream.flush().await
-            }
-            Stream::Closed => Err(io::ErrorKind::NotConnected.into()),
-        }
-    }
-
-    fn tcp(&self) -> Option<&TcpStream> {
-        match self {
-            Stream::Plain(stream) => Some(stream),
-            Stream::Encrypted(stream) => Some(stream.get_ref().0),
-            Stream::Closed => None,
-        }
-    }
-}
-
 /// Messages that a client may send now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -112,7 +73,8 @@ struct Large {
 
 /// See the head of this file.
 pub(crate) struct Connection {
-    stream: Stream,
+    /// None if encryption was to begin, and did not.
+    stream: Option<Stream>,
     input: BytesMut,
     output: BytesMut,
     phase: Phase,
@@ -132,7 +94,7 @@ impl Connection {
     fn new(stream: TcpStream, message_bytes_max: usize, counts: Rc<Counts>, seen: Rc<Seen>) -> Connection {
         add(&counts.connections, 1);
         Connection {
-            stream: Stream::Plain(stream),
+            stream: Some(Stream::Plain(stream)),
             input: BytesMut::new(),
             output: BytesMut::new(),
             phase: Phase::Startup,
@@ -153,7 +115,17 @@ impl Connection {
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {
-        matches!(self.stream, Stream::Encrypted(_))
+        self.stream.as_ref().is_some_and(Stream::is_encrypted)
+    }
+
+    /// The role that the client's certificate names.
+    pub(crate) fn certificate(&self) -> Option<Arc<str>> {
+        self.stream.as_ref().and_then(Stream::client)
+    }
+
+    /// What channel binding takes, on an encrypted connection.
+    pub(crate) fn end_point(&self) -> Option<Arc<[u8]>> {
+        self.stream.as_ref().and_then(Stream::end_point)
     }
 
     /// Goes on encrypted, as the client has asked for and been told.
@@ -163,9 +135,11 @@ impl Connection {
             let text = "received unencrypted data after the request for encryption";
             return Err(End::Failed(Failure::fatal(state::PROTOCOL, text)));
         }
-        if let Stream::Plain(stream) = std::mem::replace(&mut self.stream, Stream::Closed) {
-            self.stream = Stream::Encrypted(Box::new(tls.acceptor().accept(stream).await?));
+        if let Some(Stream::Plain(stream)) = self.stream.take() {
+            let stream = Stream::encrypted(stream, tls, ClientCertificates::Asked).await?;
             self.seen.is_encrypted.set(true);
+            *self.seen.certificate_subject.borrow_mut() = stream.client();
+            self.stream = Some(stream);
         }
         Ok(())
     }
@@ -195,7 +169,8 @@ impl Connection {
             let wanted = self.large.as_ref().map_or(INPUT_BYTES, |large| large.left.min(CHUNK_BYTES));
             self.input.reserve(wanted.saturating_sub(self.input.len()).max(1));
             self.count_buffers();
-            let read = match self.stream.read(&mut self.input).await? {
+            let stream = self.stream.as_mut().ok_or(End::Gone)?;
+            let read = match stream.read_buf(&mut self.input).await? {
                 0 => return Err(End::Gone),
                 read => read,
             };
@@ -323,7 +298,12 @@ impl Connection {
         if !self.output.is_empty() {
             let bytes = self.output.len() as u64;
             self.count_buffers();
-            self.seen.writing(self.stream.write_all(&mut self.output)).await?;
+            let stream = self.stream.as_mut().ok_or(End::Gone)?;
+            let writing = async {
+                stream.write_all_buf(&mut self.output).await?;
+                stream.flush().await
+            };
+            self.seen.writing(writing).await?;
             add(&self.counts.sent_bytes, bytes);
         }
         // One long answer is no reason to keep its room.
@@ -336,10 +316,8 @@ impl Connection {
 
     /// Returns when the client has closed its side. Never if it has sent something meanwhile: that is read later.
     pub(crate) async fn gone(&self) {
-        let Some(stream) = self.stream.tcp() else { return };
-        match stream.peek(&mut [0]).await {
-            Ok(0) | Err(_) => {}
-            Ok(_) => std::future::pending().await,
+        if let Some(stream) = &self.stream {
+            stream.closed().await;
         }
     }
 }

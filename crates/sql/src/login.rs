@@ -1,4 +1,4 @@
-//! From the first byte to a session: encryption begins or is declined, the role proves its password by SCRAM-SHA-256, and a connection that
+//! From the first byte to a session: encryption begins or is declined, the role proves its password by SCRAM-SHA-256 or itself by a certificate, and a connection that
 //! only wants to cancel another's statement does so.
 
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ use crate::message::{First, Frame};
 use crate::server::{Here, Sql};
 
 const MECHANISM: &str = "SCRAM-SHA-256";
+/// With channel binding, for encrypted connections.
+const BOUND_MECHANISM: &str = "SCRAM-SHA-256-PLUS";
 /// Length of the secret that cancel requests show, bytes: what protocol 3.0 has place for, and the recommendation of 3.2.
 const SECRET_BYTES: [usize; 2] = [4, 32];
 
@@ -67,10 +69,15 @@ pub(crate) async fn log_in(
     let Some(user) = startup.parameters.get("user").filter(|user| !user.is_empty()).cloned() else {
         return Err(End::Failed(Failure::fatal("28000", "no user name was given")));
     };
-    let login = if sql.config().authenticate {
-        authenticate(sql, here, connection, &user, peer).await?
-    } else {
-        here.access.anonymous()
+    let proven = connection.certificate().filter(|name| **name == *user);
+    let proven = proven.and_then(|name| here.access.log_in_by_certificate(&name));
+    let login = match proven {
+        _ if !sql.config().authenticate => here.access.anonymous(),
+        Some(login) => {
+            sql.audit_login(peer, &user, None);
+            login
+        }
+        None => authenticate(sql, here, connection, &user, peer).await?,
     };
     if let Err(refused) = slot.enter(login.role(), here.access.is_superuser(&login)).await {
         add(&here.counts.refused, 1);
@@ -136,15 +143,23 @@ async fn authenticate(
     user: &str,
     peer: SocketAddr,
 ) -> Result<Login, End> {
-    connection.put(&Authentication::SASL(vec![MECHANISM.to_owned()]))?;
+    let end_point = connection.end_point();
+    // The stronger one first, as clients take the first that they know.
+    let mechanisms: &[&str] = if end_point.is_some() { &[BOUND_MECHANISM, MECHANISM] } else { &[MECHANISM] };
+    connection.put(&Authentication::SASL(mechanisms.iter().map(|&name| name.to_owned()).collect()))?;
     connection.flush().await?;
     let (mechanism, data) = connection.next().await?.body.sasl_begin().map_err(fatal)?;
-    if mechanism != MECHANISM {
-        let text = format!("the SASL mechanism here is {MECHANISM}");
+    if !mechanisms.contains(&mechanism.as_str()) {
+        let text = format!("the SASL mechanism here is {}", mechanisms.join(" or "));
         return Err(End::Failed(Failure::fatal(state::PROTOCOL, text)));
     }
-    let start =
-        ScramStart { address: Some(peer.ip()), user, client_first: &data, is_bound: false, end_point: None };
+    let start = ScramStart {
+        address: Some(peer.ip()),
+        user,
+        client_first: &data,
+        is_bound: mechanism == BOUND_MECHANISM,
+        end_point: end_point.as_deref(),
+    };
     let (exchange, answer) = match here.access.start_scram(start) {
         Ok(begun) => begun,
         Err(error) => {

@@ -38,8 +38,8 @@ pub(crate) struct Seen {
     version: Cell<Option<&'static str>>,
     /// The connection is encrypted.
     pub(crate) is_encrypted: Cell<bool>,
-    /// The subject of the client's certificate.
-    pub(crate) certificate_subject: RefCell<Option<Box<str>>>,
+    /// The common name of the client's certificate, which is a role's name.
+    pub(crate) certificate_subject: RefCell<Option<Arc<str>>>,
     /// Bytes of its buffers.
     pub(crate) buffer_bytes: Cell<u64>,
     /// Statements and portals that were to run so far.

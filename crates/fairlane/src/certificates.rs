@@ -1,0 +1,78 @@
+//! Reads the certificates again when their files change, and on SIGHUP, on a thread of its own.
+
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use frontdoor::Tls;
+use server::logging::{Level, Logger};
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The thread that watches the files.
+pub(crate) struct Certificates {
+    asked: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Certificates {
+    /// Begins to watch the files of a certificate.
+    pub(crate) fn watch(tls: Tls, logger: &Logger) -> Certificates {
+        let (asked, asking) = channel();
+        let logger = logger.clone();
+        let thread = std::thread::spawn(move || watch(&tls, &asking, &logger));
+        Certificates { asked, thread }
+    }
+
+    /// Has the files read now, changed or not.
+    pub(crate) fn read_now(&self) {
+        // The thread ends with this.
+        let _ = self.asked.send(());
+    }
+
+    /// Stops watching.
+    pub(crate) fn end(self) {
+        drop(self.asked);
+        let _ = self.thread.join();
+    }
+}
+
+fn watch(tls: &Tls, asking: &Receiver<()>, logger: &Logger) {
+    let look = || tls.files().paths().map(Stamp::of).collect::<Vec<_>>();
+    let mut known = look();
+    loop {
+        let is_asked = match asking.recv_timeout(LOOK) {
+            Ok(()) => true,
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let now = look();
+        if is_asked || now != known {
+            known = now;
+            match tls.reload() {
+                Ok(()) => logger.log(Level::Info, "certificates were read again", &[]),
+                // One file may have been written and the next not yet.
+                Err(error) => logger.log(
+                    Level::Warn,
+                    "cannot use the changed certificates: the former ones stay in use",
+                    &[("error", &error)],
+                ),
+            }
+        }
+    }
+}
+
+/// What tells that a file has changed. `None`: it cannot be looked at.
+#[derive(PartialEq, Eq)]
+struct Stamp(Option<(SystemTime, u64)>);
+
+impl Stamp {
+    fn of(path: &Path) -> Stamp {
+        // Follows links: a certificate is often replaced by another link.
+        let found = fs::metadata(path);
+        Stamp(found.and_then(|found| Ok((found.modified()?, found.len()))).ok())
+    }
+}

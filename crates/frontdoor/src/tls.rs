@@ -1,0 +1,162 @@
+//! The certificate that listeners encrypt with, read from files and replaced while connections
+//! are open.
+//!
+//! Clients may prove who they are by a certificate, where an authority for them is configured. The
+//! common name of its subject is then the name of a role.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+use crate::certificate::end_point;
+
+/// The files, all in PEM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsFiles {
+    /// The server's certificate, followed by those between it and the root.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Certificates of the authorities that clients' certificates must come from. `None`: clients
+    /// are not asked for certificates.
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients must have a certificate. Of no effect without `client_ca`.
+    pub client_required: bool,
+}
+
+impl TlsFiles {
+    /// The paths of all files.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        [&self.certificate, &self.key].into_iter().chain(&self.client_ca).map(PathBuf::as_path)
+    }
+}
+
+/// A server's certificate with its key, for TLS 1.2 and 1.3. Cheap to clone; all clones change when
+/// the files are read again.
+#[derive(Clone)]
+pub struct Tls(Arc<Shared>);
+
+struct Shared {
+    files: TlsFiles,
+    /// Read once for each connection.
+    current: RwLock<Arc<Certificate>>,
+}
+
+/// The files' content at one time.
+pub(crate) struct Certificate {
+    /// Asks clients for certificates, where an authority is configured.
+    pub(crate) config: Arc<ServerConfig>,
+    /// Asks nobody.
+    pub(crate) anonymous: Arc<ServerConfig>,
+    pub(crate) end_point: Option<Arc<[u8]>>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tls").field(&self.0.files).finish()
+    }
+}
+
+impl Tls {
+    /// Reads the files. They are read here, so not on a lane.
+    ///
+    /// # Errors
+    /// Which file is not what it should be, and why; or the key is another certificate's.
+    pub fn from_files(files: TlsFiles) -> Result<Tls, String> {
+        let current = RwLock::new(Arc::new(Certificate::read(&files)?));
+        Ok(Tls(Arc::new(Shared { files, current })))
+    }
+
+    /// Reads the files again, not on a lane. New connections use what they hold now; open ones go
+    /// on with what they have.
+    ///
+    /// # Errors
+    /// As [`Tls::from_files`]. The former certificate is kept.
+    pub fn reload(&self) -> Result<(), String> {
+        let read = Arc::new(Certificate::read(&self.0.files)?);
+        *self.0.current.write().unwrap_or_else(std::sync::PoisonError::into_inner) = read;
+        Ok(())
+    }
+
+    /// The files.
+    #[must_use]
+    pub fn files(&self) -> &TlsFiles {
+        &self.0.files
+    }
+
+    pub(crate) fn current(&self) -> Arc<Certificate> {
+        self.0.current.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+impl Certificate {
+    fn read(files: &TlsFiles) -> Result<Certificate, String> {
+        let chain = certificates(&files.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&files.key)
+            .map_err(|error| unreadable(&files.key, "private key", error))?;
+        let end_point = chain.first().and_then(|certificate| end_point(certificate)).map(Arc::from);
+        let verifier = match &files.client_ca {
+            Some(path) => Some(client_verifier(path, files.client_required)?),
+            None => None,
+        };
+        let build = |verifier: Option<Arc<dyn ClientCertVerifier>>| {
+            let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+                .with_safe_default_protocol_versions()?;
+            let builder = match verifier {
+                Some(verifier) => builder.with_client_cert_verifier(verifier),
+                None => builder.with_no_client_auth(),
+            };
+            builder.with_single_cert(chain.clone(), key.clone_key())
+        };
+        let refused = |error: rustls::Error| {
+            let (key, certificate) = (files.key.display(), files.certificate.display());
+            match error {
+                rustls::Error::InconsistentKeys(_) => format!("{key} is not the key of {certificate}"),
+                other => format!("cannot use {certificate} with {key}: {other}"),
+            }
+        };
+        let anonymous = Arc::new(build(None).map_err(refused)?);
+        let config = match verifier {
+            Some(verifier) => Arc::new(build(Some(verifier)).map_err(refused)?),
+            None => anonymous.clone(),
+        };
+        Ok(Certificate { config, anonymous, end_point })
+    }
+}
+
+fn unreadable(path: &Path, what: &str, error: PemError) -> String {
+    let why = match error {
+        PemError::Io(error) if error.kind() == io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        PemError::Io(error) => error.to_string(),
+        PemError::NoItemsFound => format!("it has no {what} in PEM"),
+        other => other.to_string(),
+    };
+    format!("cannot use {} as {what}: {why}", path.display())
+}
+
+/// Reads a file of certificates, at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let all = all.and_then(|all| if all.is_empty() { Err(PemError::NoItemsFound) } else { Ok(all) });
+    all.map_err(|error| unreadable(path, "certificate", error))
+}
+
+/// Checks clients' certificates against the authorities in a file.
+fn client_verifier(path: &Path, is_required: bool) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| format!("cannot use {}: {error}", path.display()))?;
+    }
+    let provider = Arc::new(ring::default_provider());
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = if is_required { builder } else { builder.allow_unauthenticated() };
+    builder.build().map_err(|error| format!("cannot use {}: {error}", path.display()))
+}
