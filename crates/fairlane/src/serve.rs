@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use access::AuditLog;
-use frontdoor::{Limits, Tls, TlsFiles};
+use frontdoor::{Accounts, Limits, Tls, TlsFiles};
 use lanes::{Lanes, MemoryAhead, Reporter};
 use server::ServerConfig;
 use server::logging::{self, Level, Logger};
@@ -160,6 +160,10 @@ fn open_and_wait(
         }
     });
     let tls = tls(settings)?;
+    let request_bytes =
+        settings.request_memory_bytes.unwrap_or_else(|| machine::request_memory(memory_bytes));
+    let frame_bytes = ServerConfig::default().frame_bytes_max;
+    let accounts = Accounts::new(request_bytes, server::largest_request_bytes(frame_bytes));
     let sql = sql_config(settings, tls.clone());
     let rooms = Rooms::open(lanes, settings, memory_bytes, given, &teller)?;
     if let Some(path) = rooms.password_file() {
@@ -171,9 +175,13 @@ fn open_and_wait(
         logger.log(Level::Warn, &said, &[]);
     }
     let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
-        let sql = sql.map(|sql| SqlConfig { audit: audit.clone(), ..sql });
-        let config =
-            ServerConfig { audit, tls: tls.clone(), ..server_config(settings, memory_bytes, host_id) };
+        let sql = sql.map(|sql| SqlConfig { audit: audit.clone(), accounts: accounts.clone(), ..sql });
+        let config = ServerConfig {
+            audit,
+            tls: tls.clone(),
+            accounts,
+            ..server_config(settings, memory_bytes, host_id)
+        };
         rooms.open_doors(config, sql, logger.clone())
     });
     let doors = match opened {
@@ -253,9 +261,6 @@ fn server_config(settings: &Settings, memory_bytes: u64, host_id: uuid::Uuid) ->
         http_hosts: settings.http_hosts.clone(),
         request_timeout: settings.request_timeout,
         slow_statement: settings.slow_statement,
-        request_bytes_max: settings
-            .request_memory_bytes
-            .unwrap_or_else(|| machine::request_memory(memory_bytes)),
         prepared_bytes_max: machine::prepared_memory(memory_bytes),
         ..ServerConfig::default()
     }

@@ -11,6 +11,7 @@
 //! send messages, so that there is no lock.
 
 mod accept;
+mod account;
 mod certificate;
 mod connections;
 mod limits;
@@ -20,6 +21,7 @@ mod stream;
 mod tls;
 
 pub use accept::accept;
+pub use account::{Account, Accounts, Charge, Full};
 pub use connections::{Connections, HANDOVERS_MAX, Slot};
 pub use limits::Limits;
 pub use occupancy::Refused;

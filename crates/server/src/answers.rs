@@ -89,7 +89,7 @@ impl Session {
 
 impl AnswerMemory for Session {
     fn open(&self) -> Arc<dyn AnswerRoom> {
-        Arc::new(AnswerCharge::new(self.account.borrow().clone()))
+        Arc::new(AnswerCharge::new(&self.account.borrow()))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::AuditLog;
-use frontdoor::{Limits, Tls};
+use frontdoor::{Accounts, Limits, Tls};
 use uuid::Uuid;
 
 /// A server's settings. [`ServerConfig::default`] listens on loopback with authentication on.
@@ -59,14 +59,23 @@ pub struct ServerConfig {
     pub prepared_bytes_max: usize,
     /// Statements sent as text whose plans are kept on each core.
     pub unprepared_max: usize,
-    /// Memory for requests that are large or wait, of all clients together, bytes.
-    pub request_bytes_max: u64,
+    /// Accounts of what clients make the server hold, at all listeners.
+    pub accounts: Accounts,
     /// No statement may take longer, whatever its level or `USING TIMEOUT` says.
     pub statement_timeout_max: Duration,
     /// Takes logins, changes of roles, rights, levels and schema, and statements on audited keyspaces; `None` logs none.
     pub audit: Option<Arc<AuditLog>>,
     /// Statements that take longer than this are logged; `None` logs none.
     pub slow_statement: Option<Duration>,
+}
+
+/// Longest body of a frame unless configured otherwise, bytes.
+const FRAME_BYTES_MAX: usize = 16 << 20;
+
+/// Memory that the largest request takes, bytes: a frame as it arrives, assembled, and as a text in its syntax tree.
+#[must_use]
+pub fn largest_request_bytes(frame_bytes_max: usize) -> u64 {
+    frame_bytes_max as u64 * 7 / 2
 }
 
 impl Default for ServerConfig {
@@ -84,7 +93,7 @@ impl Default for ServerConfig {
             host_id: Uuid::nil(),
             connections: Limits::of_sessions(16_384),
             idle_timeout: None,
-            frame_bytes_max: 16 << 20,
+            frame_bytes_max: FRAME_BYTES_MAX,
             handshake_frame_bytes_max: 16 << 10,
             in_flight_max: 2048,
             output_bytes_max: 1 << 20,
@@ -94,7 +103,7 @@ impl Default for ServerConfig {
             request_timeout: Duration::from_secs(10),
             prepared_max: 10_000,
             prepared_bytes_max: 32 << 20,
-            request_bytes_max: 256 << 20,
+            accounts: Accounts::new(256 << 20, largest_request_bytes(FRAME_BYTES_MAX)),
             statement_timeout_max: Duration::from_secs(3600),
             unprepared_max: 1_000,
             audit: None,
@@ -104,22 +113,6 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Memory for the requests of one role on one core, bytes: half of the core's part, and enough for one request of the largest kind.
-    pub(crate) fn role_request_bytes_max(&self, cores: usize) -> u64 {
-        let part = self.request_bytes_max / 2 / cores.max(1) as u64;
-        part.max(self.largest_request_bytes()).min(self.request_bytes_max)
-    }
-
-    /// Memory for the requests of one connection, bytes.
-    pub(crate) fn connection_request_bytes_max(&self) -> u64 {
-        (self.request_bytes_max / 4).max(self.largest_request_bytes())
-    }
-
-    /// The largest frame as it arrives, assembled, and as a text in its syntax tree, bytes.
-    fn largest_request_bytes(&self) -> u64 {
-        (self.frame_bytes_max as u64) * 7 / 2
-    }
-
     /// The largest prepared statement, bytes.
     pub(crate) fn prepared_statement_bytes_max(&self) -> usize {
         (self.prepared_bytes_max / 4).min(4 << 20)

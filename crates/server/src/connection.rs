@@ -14,14 +14,13 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use engine::Warnings;
-use frontdoor::{ClientCertificates, ReadHalf, Slot, Stream};
+use frontdoor::{Charge, ClientCertificates, ReadHalf, Slot, Stream};
 use lanes::net::TcpStream;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use wire::{CHUNK_BYTES, Decoded, Decoder, Direction, Envelope, Failure, Limits, Version};
 
 use workload::{Effective, Refused};
 
-use crate::account::Charge;
 use crate::core::{BUFFER_BYTES, Core};
 use crate::counters::{add, sub};
 use crate::long::{self, Frame, INLINE_BYTES};

@@ -15,7 +15,6 @@ use rustc_hash::FxHashMap;
 use wire::Failure;
 use workload::Admission;
 
-use crate::account::Account;
 use crate::config::ServerConfig;
 use crate::counters::Counters;
 use crate::logging::{Level, Logger};
@@ -27,8 +26,6 @@ use crate::statement::{self, Bound, Fresh, Parsed, Statement};
 
 /// What all cores share. Written at start and at stop; otherwise only read.
 pub(crate) struct Shared {
-    /// Bytes of the requests of all clients.
-    pub(crate) requests: Arc<Account>,
     pub(crate) config: ServerConfig,
     pub(crate) logger: Logger,
     /// One a core.
@@ -66,17 +63,8 @@ pub(crate) struct Core {
     trouble_told_s: Cell<u64>,
     pub(crate) buffers: Buffers,
     pub(crate) counters: Arc<Counters>,
-    /// Roles that have authenticated here; as many as there are roles.
-    roles: RefCell<HashMap<Arc<str>, KnownRole>>,
-}
-
-/// A role that has authenticated on a core.
-#[derive(Clone)]
-pub(crate) struct KnownRole {
-    /// Its number there, from 1.
-    pub(crate) number: u32,
-    /// The account of its requests there.
-    pub(crate) account: Arc<Account>,
+    /// Numbers of the roles that have authenticated here, from 1; as many as there are roles.
+    roles: RefCell<HashMap<Arc<str>, u32>>,
 }
 
 impl Core {
@@ -116,17 +104,11 @@ impl Core {
         }
     }
 
-    /// A role as this core knows it, from now on if not before.
-    pub(crate) fn role(&self, role: &Arc<str>) -> KnownRole {
+    /// The number of a role on this core, which it has from now on if not before.
+    pub(crate) fn role_number(&self, role: &Arc<str>) -> u32 {
         let mut roles = self.roles.borrow_mut();
         let next = u32::try_from(roles.len() + 1).expect("fewer roles than 2^32");
-        let new = || {
-            let limit_bytes = self.shared.config.role_request_bytes_max(self.shared.counters.len());
-            let above = Some(self.shared.requests.clone());
-            let account = Account::new("requests of one role on one core", limit_bytes, above);
-            KnownRole { number: next, account }
-        };
-        roles.entry(role.clone()).or_insert_with(new).clone()
+        *roles.entry(role.clone()).or_insert(next)
     }
 
     /// Makes a statement ready on the other cores, as far as they can.
@@ -146,7 +128,7 @@ impl Core {
                 if let Ok(parsed) = parsed
                     && let Ok(bound) = core.bind(&text, keyspace.as_ref(), parsed).await
                 {
-                    let _ = core.keep(&text, keyspace.as_ref(), bound, core.role(&role).number);
+                    let _ = core.keep(&text, keyspace.as_ref(), bound, core.role_number(&role));
                 }
             };
             lanes::call(core, prepare).await;

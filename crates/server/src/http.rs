@@ -234,8 +234,8 @@ async fn metrics(
     let all: Vec<&counters::Counters> = shared.counters.iter().map(|c| &**c).collect();
     counters::page(&all, &mut page);
     crate::guardrails::page(guardrails, &mut page);
-    page.one(&REQUEST_BYTES, shared.requests.used_bytes() as f64);
-    page.one(&REQUESTS_REFUSED, shared.requests.refused() as f64);
+    page.one(&REQUEST_BYTES, shared.config.accounts.all().used_bytes() as f64);
+    page.one(&REQUESTS_REFUSED, shared.config.accounts.all().refused() as f64);
     page.one(&CLOSED, shared.connections.closed() as f64);
     lane_metrics::page(&mut page).await;
     page.cores(engines);

@@ -43,6 +43,6 @@ mod system;
 mod values;
 mod watch;
 
-pub use config::ServerConfig;
+pub use config::{ServerConfig, largest_request_bytes};
 pub use core::Listening;
 pub use server::{PerCore, Server, StartError};

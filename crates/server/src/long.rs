@@ -12,9 +12,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{Guardrail, Guardrails, Warnings};
+use frontdoor::{Account, Charge, Full};
 use wire::{Envelope, Failure, FailureKind, Large, Request, Statement as BatchStatement};
 
-use crate::account::{Account, Charge, Full};
+use crate::account;
 use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
 use crate::panics::catch_task;
 use crate::request::{Admitted, Times, unprepared_failure};
@@ -172,7 +173,7 @@ async fn open(frame: Frame, limits: Limits) -> Result<Opened, Failure> {
         Request::Batch(batch) => {
             let mut texts = Vec::with_capacity(batch.len());
             // Charged as it grows: the trees of a batch are all there before any of them is bound.
-            let mut trees = limits.account.charge(0).map_err(overloaded)?;
+            let trees = limits.account.charge(0).map_err(overloaded)?;
             for entry in batch.iter() {
                 texts.push(match entry.statement {
                     BatchStatement::Text(text) => {
@@ -217,5 +218,5 @@ pub(crate) fn syntax(error: cql::SyntaxError) -> Failure {
 
 /// The answer to a request that an account has no room for.
 pub(crate) fn overloaded(full: Full) -> Failure {
-    Failure::new(FailureKind::Overloaded, full.to_string())
+    Failure::new(FailureKind::Overloaded, account::overloaded(full))
 }

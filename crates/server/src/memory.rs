@@ -33,8 +33,11 @@ fn held(core: &Weak<Core>) -> Vec<HeldMemory> {
     held.push(HeldMemory { purpose: "answers that CQL clients have not read", bytes: pending });
     held.push(HeldMemory { purpose: "prepared and recent CQL statements", bytes: core.plans.bytes() as u64 });
     if core.index == 0 {
-        let bytes = core.shared.requests.used_bytes();
-        held.push(HeldMemory { purpose: "CQL requests that are large or wait", bytes });
+        let bytes = core.shared.config.accounts.all().used_bytes();
+        held.push(HeldMemory {
+            purpose: "requests that are large or wait, and what SQL sessions keep",
+            bytes,
+        });
     }
     // The levels' account is one for all cores.
     if core.index == 0 {

@@ -10,13 +10,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use engine::{Error, Guardrail, Outcome, Warnings};
+use frontdoor::Charge;
 use wire::{
     Consistency, Envelope, Failure, FailureKind, Prelude, Prepare, PreparedHead, QueryParams, Request,
     Version,
 };
 use workload::{Effective, InFlight, Refused, Ticket, Watch};
 
-use crate::account::Charge;
 use crate::answers::INLINE_ANSWER_BYTES;
 use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
 use crate::long::{Frame, INLINE_BYTES, INLINE_TEXT_BYTES, is_long, syntax};

@@ -4,10 +4,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use engine::{AnswerMemory, Error, Execution, Outcome, Warnings};
+use frontdoor::Charge;
 use wire::{Failure, Request};
 use workload::{Effective, Refused};
 
-use crate::account::Charge;
 use crate::answers::Gated;
 use crate::describe;
 use crate::logging::Level;

@@ -22,7 +22,6 @@ use lanes::{Group, Lanes, Task};
 use rustc_hash::FxHashMap;
 use wire::Event;
 
-use crate::account::Account;
 use crate::config::ServerConfig;
 use crate::core::{Core, Listening, Shared};
 use crate::counters::Counters;
@@ -93,7 +92,6 @@ impl Server {
             log.log(Level::Warn, &format!("CQL: {refusals}"), &[]);
         });
         let shared = Shared {
-            requests: Account::new("requests", config.request_bytes_max, None),
             config,
             logger,
             counters: (0..cores).map(|_| Arc::new(Counters::default())).collect(),

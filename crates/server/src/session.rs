@@ -12,14 +12,13 @@ use std::task::Waker;
 
 use access::Login;
 use bytes::Bytes;
-use frontdoor::WriteHalf;
+use frontdoor::{Account, WriteHalf};
 use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 
 use workload::Effective;
 
-use crate::account::Account;
 use crate::acks::Unacked;
-use crate::core::{Core, KnownRole};
+use crate::core::Core;
 use crate::counters::bump;
 use crate::output::Sending;
 use crate::running::Running;
@@ -128,7 +127,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(core: Rc<Core>, id: u64, peer: SocketAddr) -> Rc<Session> {
-        let account = RefCell::new(core.shared.requests.clone());
+        let account = RefCell::new(core.shared.config.accounts.all().clone());
         Rc::new(Session {
             account,
             core,
@@ -178,9 +177,8 @@ impl Session {
             session.give_up_reads();
             session.wake();
         });
-        let KnownRole { number, account: of_role } = self.core.role(login.role());
-        let limit_bytes = self.core.shared.config.connection_request_bytes_max();
-        *self.account.borrow_mut() = Account::new("requests of one connection", limit_bytes, Some(of_role));
+        let number = self.core.role_number(login.role());
+        *self.account.borrow_mut() = self.core.shared.config.accounts.connection(login.role());
         *self.role.borrow_mut() = Some(Role { login: Rc::new(login), number });
     }
 

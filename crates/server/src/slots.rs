@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use engine::Warnings;
+use frontdoor::Charge;
 use wire::{Envelope, Failure, FailureKind};
 use workload::{Entrance, Waiting};
 
-use crate::account::Charge;
 use crate::request::{Admitted, Times, detached};
 use crate::run::collected;
 use crate::running::Running;

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{ADMIN, Answer, Client, TestServer, settings, values};
+use frontdoor::Accounts;
 use lanes::Group;
 use server::ServerConfig;
 use wire::{
@@ -223,7 +224,10 @@ fn of_batch(batch: &BatchBuf) -> Request<'_> {
 
 #[test]
 fn what_waits_for_a_slot_is_charged_and_refused_beyond_the_account() {
-    let config = ServerConfig { request_bytes_max: 48 << 20, ..settings() };
+    let config = ServerConfig {
+        accounts: Accounts::new(48 << 20, server::largest_request_bytes(16 << 20)),
+        ..settings()
+    };
     let (server, mut admin) = with_table(config);
     admin.run("CREATE SERVICE LEVEL narrow WITH max_concurrency = 1 AND max_queue_size = 1000 AND queue_timeout = 10s");
     admin.run("ATTACH SERVICE LEVEL narrow TO nobody");
@@ -248,8 +252,9 @@ fn what_waits_for_a_slot_is_charged_and_refused_beyond_the_account() {
     assert!(overloaded > 0, "750 MiB do not fit in 48");
     let held = admin.run("SELECT purpose, bytes FROM system.memory");
     let Answer::Rows { rows, .. } = held else { panic!("rows were expected") };
-    let of_requests =
-        rows.iter().find(|row| row[0].as_deref() == Some(b"CQL requests that are large or wait"));
+    let of_requests = rows.iter().find(|row| {
+        row[0].as_deref() == Some(b"requests that are large or wait, and what SQL sessions keep")
+    });
     assert_eq!(
         of_requests.expect("a row")[1].as_deref(),
         Some(&0_i64.to_be_bytes()[..]),
@@ -334,8 +339,11 @@ fn large_answers_are_whole_in_order_and_encoded_off_the_fast_lane() {
 
 #[test]
 fn an_answer_without_pages_is_charged_as_it_grows() {
-    let (_server, mut admin) =
-        with_table(ServerConfig { frame_bytes_max: 1 << 20, request_bytes_max: 3 << 20, ..settings() });
+    let (_server, mut admin) = with_table(ServerConfig {
+        frame_bytes_max: 1 << 20,
+        accounts: Accounts::new(3 << 20, server::largest_request_bytes(1 << 20)),
+        ..settings()
+    });
     admin.run("CREATE TABLE ks.wide (k int, c int, v blob, PRIMARY KEY (k, c))");
     for c in 0..40 {
         admin.run(&format!("INSERT INTO ks.wide (k, c, v) VALUES (1, {c}, 0x{})", "ab".repeat(100_000)));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use access::AuditLog;
 use engine::scan::arrow::DECIMALS;
-use frontdoor::{Limits, Tls};
+use frontdoor::{Accounts, Limits, Tls};
 
 /// Settings of the SQL door. [`SqlConfig::default`] listens on loopback with authentication on.
 #[derive(Clone, Debug)]
@@ -34,12 +34,9 @@ pub struct SqlConfig {
     pub startup_bytes_max: usize,
     /// Prepared statements of one connection, and as many portals.
     pub prepared_max: usize,
-    /// Most memory that one session holds between statements (prepared statements, portals) and for the message that it receives,
-    /// bytes.
-    pub session_bytes_max: u64,
-    /// The same for all sessions of the server. Each core has an equal part, and at least `session_bytes_max`; a role may hold half
-    /// of a core's part.
-    pub sessions_bytes_max: u64,
+    /// Accounts of what clients make the server hold, at all listeners: here prepared statements, portals, and messages while they
+    /// are received.
+    pub accounts: Accounts,
     /// Time limit of statements for which neither the session nor its level sets one.
     pub statement_time_default: Duration,
     /// Time limit that no session may exceed.
@@ -71,8 +68,7 @@ impl Default for SqlConfig {
             message_bytes_max: 16 << 20,
             startup_bytes_max: 10_000,
             prepared_max: 256,
-            session_bytes_max: 64 << 20,
-            sessions_bytes_max: 512 << 20,
+            accounts: Accounts::new(256 << 20, 64 << 20),
             statement_time_default: Duration::from_secs(3600),
             statement_time_max: Duration::from_secs(24 * 3600),
             startup_timeout: Duration::from_secs(10),

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use frontdoor::{ClientCertificates, Slot, Stream, Tls};
+use frontdoor::{Account, Charge, ClientCertificates, Slot, Stream, Tls};
 use lanes::net::TcpStream;
 use pgwire::messages::Message;
 use pgwire::messages::startup::{BackendKeyData, ParameterStatus, SecretKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::charges::{Charge, Holder};
 use crate::counts::{Counts, add};
 use crate::failure::{Failure, state};
 use crate::login;
@@ -82,7 +81,7 @@ pub(crate) struct Connection {
     /// The large message that is being received.
     large: Option<Large>,
     /// Whom large messages are charged to, once the client has logged in.
-    holder: Option<Rc<Holder>>,
+    account: Option<Arc<Account>>,
     counts: Rc<Counts>,
     /// What others see of it.
     seen: Rc<Seen>,
@@ -100,7 +99,7 @@ impl Connection {
             phase: Phase::Startup,
             message_bytes_max,
             large: None,
-            holder: None,
+            account: None,
             counts,
             seen,
             buffer_bytes: 0,
@@ -150,10 +149,10 @@ impl Connection {
         self.phase = Phase::Password;
     }
 
-    /// The client has logged in: its messages may be longer, and large ones are charged to `holder`.
-    pub(crate) fn allow(&mut self, message_bytes_max: usize, holder: Rc<Holder>) {
+    /// The client has logged in: its messages may be longer, and large ones are charged to `account`.
+    pub(crate) fn allow(&mut self, message_bytes_max: usize, account: Arc<Account>) {
         self.phase = Phase::Session;
-        (self.message_bytes_max, self.holder) = (message_bytes_max, Some(holder));
+        (self.message_bytes_max, self.account) = (message_bytes_max, Some(account));
     }
 
     /// Waits for the next message. May be dropped while it waits; what has come is kept.
@@ -202,7 +201,8 @@ impl Connection {
                 return Ok(Some(Frame { kind, body, charge: None }));
             }
             // Charged from its header on; before login few messages of few bytes are accepted.
-            let charge = self.holder.as_ref().map(|holder| holder.take(bytes as u64));
+            let charge =
+                self.account.as_ref().map(|account| account.charge(bytes as u64).map_err(Failure::from));
             let fatal = |failure: Failure| End::Failed(Failure { is_fatal: true, ..failure });
             let charge = charge.transpose().map_err(fatal)?;
             drop(self.input.split_to(typed + 4));
@@ -342,8 +342,8 @@ pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slo
     let Some(login) = slot.log_in(config.startup_timeout, login).await else { return };
     let ended = match login {
         Ok(client) => {
-            let holder = here.charges.holder(client.login.role());
-            connection.allow(config.message_bytes_max, holder.clone());
+            let account = config.accounts.connection(client.login.role());
+            connection.allow(config.message_bytes_max, account.clone());
             let live = here.enter(&seen, client.login.role().to_string(), client.secret_bytes);
             let ended = Rc::downgrade(&live);
             client.login.on_end(move || {
@@ -352,7 +352,7 @@ pub(crate) async fn serve(sql: Sql, here: Rc<Here>, stream: TcpStream, slot: Slo
                     live.bell.notify();
                 }
             });
-            Session::new(sql.clone(), here, client, live, holder).run(&mut connection, seen.number).await
+            Session::new(sql.clone(), here, client, live, account).run(&mut connection, seen.number).await
         }
         Err(end) => end,
     };

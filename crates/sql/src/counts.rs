@@ -84,14 +84,10 @@ impl Counts {
         ROWS.iter().map(measure).collect()
     }
 
-    /// Memory for `system.memory`; `session_bytes` are what sessions hold between statements.
-    pub(crate) fn held(&self, plans: Plans, session_bytes: u64) -> Vec<HeldMemory> {
+    /// Memory for `system.memory`. What sessions hold between statements is in the accounts of all listeners.
+    pub(crate) fn held(&self, plans: Plans) -> Vec<HeldMemory> {
         let mut held =
             vec![HeldMemory { purpose: "buffers of SQL connections", bytes: self.buffer_bytes.get() }];
-        if session_bytes > 0 {
-            let purpose = "prepared statements, portals and large messages of SQL, about";
-            held.push(HeldMemory { purpose, bytes: session_bytes });
-        }
         if plans.kept > 0 {
             held.push(HeldMemory { purpose: "kept plans of SQL, about", bytes: plans.bytes });
         }

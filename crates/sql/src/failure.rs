@@ -5,6 +5,7 @@ use std::fmt;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use engine::Error;
+use frontdoor::Full;
 use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::response::ErrorResponse;
 
@@ -82,6 +83,14 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+/// An account of bytes that has no room.
+impl From<Full> for Failure {
+    fn from(full: Full) -> Failure {
+        let hint = "Close prepared statements and portals that are not used, or send shorter statements.";
+        Failure::new(state::MEMORY, full.to_string()).with_hint(hint)
     }
 }
 

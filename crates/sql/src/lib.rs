@@ -17,7 +17,6 @@
 mod audit;
 mod bounded;
 mod catalog;
-mod charges;
 mod config;
 mod connection;
 mod counts;

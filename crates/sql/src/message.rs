@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use bytes::{Buf, Bytes, BytesMut};
+use frontdoor::Charge;
 use pgwire::messages::extendedquery::{Bind, Describe, Execute, Parse};
 
-use crate::charges::Charge;
 use crate::failure::{Failure, state};
 
 /// Larger bodies are read, split, and classified on a heavy lane, bytes. 4 KiB of text take about 40 µs to read.

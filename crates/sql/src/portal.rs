@@ -4,12 +4,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use frontdoor::Charge;
 use pgwire::messages::data::NoData;
 use pgwire::messages::extendedquery::PortalSuspended;
 use pgwire::messages::response::{CommandComplete, EmptyQueryResponse};
 use workload::{Level, Ticket};
 
-use crate::charges::Charge;
 use crate::connection::{Connection, End};
 use crate::counts::add;
 use crate::failure::{Failure, state};

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use access::{Cancelled, Login};
 use engine::{ClientSession, SessionStage, shortened};
+use frontdoor::Account;
 use lanes::sync::Notify;
 
-use crate::charges::Holder;
 use crate::connection::End;
 use crate::failure::{Failure, state};
 use crate::message::Frame;
@@ -57,7 +57,7 @@ pub(crate) struct Seen {
 /// What is known once the client has logged in.
 struct SeenSession {
     login: Login,
-    holder: Rc<Holder>,
+    account: Arc<Account>,
     chosen: Chosen,
 }
 
@@ -95,8 +95,8 @@ impl Seen {
     }
 
     /// The client has logged in.
-    pub(crate) fn logged_in(&self, login: Login, holder: Rc<Holder>, settings: &Settings) {
-        *self.session.borrow_mut() = Some(SeenSession { login, holder, chosen: Chosen::default() });
+    pub(crate) fn logged_in(&self, login: Login, account: Arc<Account>, settings: &Settings) {
+        *self.session.borrow_mut() = Some(SeenSession { login, account, chosen: Chosen::default() });
         self.note(settings);
     }
 
@@ -228,7 +228,7 @@ impl Seen {
             certificate_subject: self.certificate_subject.borrow().as_deref().map(str::to_owned),
             in_flight: u32::from(self.is_busy.get()),
             requests: self.requests.get(),
-            bytes: self.buffer_bytes.get() + session.map_or(0, |session| session.holder.bytes()),
+            bytes: self.buffer_bytes.get() + session.map_or(0, |session| session.account.used_bytes()),
             connected_ms: self.connected_ms,
             idle_us: idle_ns / 1000,
         }

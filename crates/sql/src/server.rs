@@ -22,7 +22,6 @@ use rustc_hash::FxHashMap;
 use workload::Admission;
 
 use crate::catalog::Tables;
-use crate::charges::Charges;
 use crate::config::SqlConfig;
 use crate::connection;
 use crate::counts::{Counts, Plans};
@@ -122,8 +121,6 @@ pub(crate) struct Here {
     pub(crate) access: Rc<Access>,
     pub(crate) admission: Rc<Admission>,
     pub(crate) counts: Rc<Counts>,
-    /// Memory that sessions hold between statements.
-    pub(crate) charges: Rc<Charges>,
     /// All connections, those included that have not logged in.
     connections: RefCell<FxHashMap<i32, Rc<Seen>>>,
     sessions: RefCell<FxHashMap<i32, Rc<Live>>>,
@@ -227,13 +224,11 @@ impl Sql {
 
     /// Gives the door this core, on its fast lane. To be done on every core before [`Sql::open`].
     pub fn join(&self, engine: Rc<dyn Engine>, access: Rc<Access>) {
-        let SqlConfig { session_bytes_max, sessions_bytes_max, .. } = self.shared.config;
         let here = Here {
             engine,
             access,
             admission: Admission::new(lanes::current_core()),
             counts: Rc::default(),
-            charges: Charges::new(session_bytes_max, sessions_bytes_max, lanes::cores() as u64),
             connections: RefCell::default(),
             sessions: RefCell::default(),
             next_session: Cell::new(0),
@@ -253,8 +248,7 @@ impl Sql {
         };
         let (counted, planned) = (counts.clone(), plans.clone());
         registry.add_measures(move || counted.measures(planned()));
-        let charges = here.charges.clone();
-        registry.add_rows(HeldMemory::table(core, move || counts.held(plans(), charges.bytes())));
+        registry.add_rows(HeldMemory::table(core, move || counts.held(plans())));
         let connections = self.shared.connections.clone();
         // Counted for all cores, on the first.
         let closed = move || if core == 0 { connections.closed() } else { 0 };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::Login;
+use frontdoor::{Account, Charge};
 use lanes::Group;
 use pgwire::api::Type;
 use pgwire::messages::data::ParameterDescription;
@@ -14,7 +15,6 @@ use pgwire::messages::extendedquery::{BindComplete, CloseComplete, Describe, Exe
 use pgwire::messages::response::{EmptyQueryResponse, ReadyForQuery, TransactionStatus};
 use workload::Effective;
 
-use crate::charges::{Charge, Holder};
 use crate::connection::{Connection, End};
 use crate::failure::{Failure, state};
 use crate::login::Client;
@@ -60,7 +60,7 @@ pub(crate) struct Session {
     /// An extended query failed: what follows is passed over until Sync.
     skips: bool,
     /// Whom the memory between its statements is charged to.
-    holder: Rc<Holder>,
+    account: Arc<Account>,
 }
 
 /// What goes wrong with a statement: an answer to the client, or the end.
@@ -93,7 +93,7 @@ impl Session {
         here: Rc<Here>,
         client: Client,
         live: Rc<Live>,
-        holder: Rc<Holder>,
+        account: Arc<Account>,
     ) -> Session {
         let mut settings = Settings::default();
         let database = client.parameters.get("database");
@@ -107,7 +107,7 @@ impl Session {
         if let Some(keyspace) = database.filter(|name| here.tables().has_keyspace(name)) {
             let _ = settings.set("search_path", Some(keyspace));
         }
-        live.seen.logged_in(client.login.clone(), holder.clone(), &settings);
+        live.seen.logged_in(client.login.clone(), account.clone(), &settings);
         Session {
             sql,
             here,
@@ -118,7 +118,7 @@ impl Session {
             prepared: HashMap::new(),
             portals: HashMap::new(),
             skips: false,
-            holder,
+            account,
         }
     }
 
@@ -357,10 +357,10 @@ impl Session {
         }
         let kind = kind?;
         self.may_run(&kind)?;
-        prepared.charges.push(self.holder.take(prepared.text.len() as u64)?);
+        prepared.charges.push(self.account.charge(prepared.text.len() as u64)?);
         if kind == Statement::Query {
             let planned = self.plan(connection, &prepared.text, asks_settings).await?;
-            prepared.charges.push(self.holder.take(planned.get().bytes)?);
+            prepared.charges.push(self.account.charge(planned.get().bytes)?);
             let said = if said.is_empty() { planned.get().told } else { said };
             prepared.types = parameters::types(&planned.get().parameters, said);
             prepared.planned = Some(planned);
@@ -408,7 +408,7 @@ impl Session {
         }
         drop(charge);
         self.close_portal(&name);
-        let charge = self.holder.take(bytes + PORTAL_BYTES)?;
+        let charge = self.account.charge(bytes + PORTAL_BYTES)?;
         self.portals.insert(name, Portal::of(prepared, values, formats, Some(charge)));
         Ok(connection.put(&BindComplete::new())?)
     }

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use common::{PATIENCE, TestDoor, refused, rows};
+use frontdoor::Accounts;
 use sql::SqlConfig;
 
 const STARTUP: &[u8] = b"\0\0\0\x14\0\x03\0\0user\0admin\0\0";
@@ -132,8 +133,11 @@ fn functions_without_bound_are_refused() {
 
 #[test]
 fn memory_between_statements_is_bounded() {
-    let door =
-        TestDoor::start_with(1, 1 << 30, SqlConfig { session_bytes_max: 1 << 20, ..SqlConfig::default() });
+    let door = TestDoor::start_with(
+        1,
+        1 << 30,
+        SqlConfig { accounts: Accounts::new(4 << 20, 0), ..SqlConfig::default() },
+    );
     door.client(async {
         let admin = door.admin().await;
         let mut kept = Vec::new();

@@ -226,7 +226,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "request_memory",
         value: "SIZE|auto",
         default: "auto",
-        help: "Memory for CQL requests that are large or wait, all together; auto is a sixteenth of --memory.",
+        help: "Memory for requests that are large or wait, and for what SQL sessions keep; auto is a sixteenth of --memory.",
         set: |s, text| {
             put(
                 &mut s.request_memory_bytes,
