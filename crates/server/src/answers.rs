@@ -3,7 +3,7 @@
 //! An answer beyond [`INLINE_ANSWER_BYTES`] is encoded, and compressed, on the heavy lane; then its bytes wait in the session's outbox,
 //! behind what was encoded before it.
 //!
-//! Reads that take a while are not polled while the client does not read its answers ([`Gated`]), and the fewer bytes are left for
+//! Reads that take a while are not polled while the client does not read its answers ([`PendingResult`]), and the fewer bytes are left for
 //! a connection's answers, the smaller are the pages that it gets ([`Session::page_bytes`]). So a client that asks for much and reads
 //! nothing holds at most about [`ANSWER_BYTES_MAX`] and a small page for each request in flight. An answer without pages is charged to the
 //! account of the connection's requests as it grows.
@@ -15,9 +15,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use engine::{AnswerMemory, AnswerRoom, PAGE_BYTES_MAX};
+use lanes::CatchPanic;
 use wire::{Direction, Encoder};
 
 use crate::account::AnswerCharge;
+use crate::panics;
 use crate::reply::{self, RowsPlan};
 use crate::request::Later;
 use crate::session::Session;
@@ -112,35 +114,62 @@ impl Drop for Encoding {
     }
 }
 
-/// A read in flight. It is polled only while there is room for its answer, and its page is counted until it is dropped.
-pub(crate) struct Gated {
-    session: Rc<Session>,
-    later: Later,
-    page_bytes: usize,
+/// Result of an engine call in flight; a panic becomes an error to its client. A read also passes a [`Gate`]. Owns no box but the
+/// engine's, as every read that waits for another core or for the disk makes one.
+pub(crate) struct PendingResult {
+    gate: Option<Gate>,
+    later: CatchPanic<Later>,
 }
 
-impl Gated {
+impl PendingResult {
+    /// The result of a call that makes no answer of many rows.
+    pub(crate) fn of(later: Later) -> PendingResult {
+        PendingResult { gate: None, later: lanes::catch_panic(later) }
+    }
+
     /// A read whose page has at most `page_bytes`.
-    pub(crate) fn new(session: Rc<Session>, later: Later, page_bytes: usize) -> Gated {
-        session.paged_bytes.set(session.paged_bytes.get() + page_bytes);
-        Gated { session, later, page_bytes }
+    pub(crate) fn of_read(session: &Rc<Session>, later: Later, page_bytes: usize) -> PendingResult {
+        PendingResult { gate: Some(Gate::new(session.clone(), page_bytes)), ..PendingResult::of(later) }
     }
 }
 
-impl Drop for Gated {
-    fn drop(&mut self) {
-        self.session.paged_bytes.set(self.session.paged_bytes.get() - self.page_bytes);
-    }
-}
-
-impl Future for Gated {
+impl Future for PendingResult {
     type Output = <Later as Future>::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.session.is_output_full() && !self.session.killed.get() {
-            self.session.gated.borrow_mut().push(cx.waker().clone());
+        if self.gate.as_ref().is_some_and(|gate| !gate.is_open(cx)) {
             return Poll::Pending;
         }
-        self.later.as_mut().poll(cx)
+        // After a panic nothing of the statement is used any more; guards have put back what it held.
+        let polled = Pin::new(&mut self.later).poll(cx);
+        polled.map(|caught| caught.unwrap_or_else(|panicked| Err(panics::error(panicked))))
+    }
+}
+
+/// The gate of a read: closed while the client leaves its answers unread. The read's page is counted until the gate is dropped.
+struct Gate {
+    session: Rc<Session>,
+    page_bytes: usize,
+}
+
+impl Gate {
+    fn new(session: Rc<Session>, page_bytes: usize) -> Gate {
+        session.paged_bytes.set(session.paged_bytes.get() + page_bytes);
+        Gate { session, page_bytes }
+    }
+
+    /// Returns true if the read may be polled. A closed gate wakes the read's task when the client reads.
+    fn is_open(&self, cx: &Context<'_>) -> bool {
+        let is_open = !self.session.is_output_full() || self.session.killed.get();
+        if !is_open {
+            self.session.gated.borrow_mut().push(cx.waker().clone());
+        }
+        is_open
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.session.paged_bytes.set(self.session.paged_bytes.get() - self.page_bytes);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use engine::{BatchKind, Error, Execution, Guardrail, Plan, Value, Warnings};
 use wire::{Batch, BatchEntry, Envelope, Failure, Request};
 
+use crate::answers::PendingResult;
 use crate::long::{self, INLINE_TEXT_BYTES};
 use crate::reply::{self, Wish};
 use crate::request::{Admitted, Done, Due, Times, Wait, detached, unprepared};
@@ -179,7 +180,7 @@ impl Session {
                 return Some(Done { effective: admitted.effective, kind: Kind::Batch, failed });
             }
             Execution::Written(write) => Wait::Ack(write),
-            Execution::Pending(later) => Wait::For(later),
+            Execution::Pending(later) => Wait::For(PendingResult::of(later)),
         };
         let due = Due {
             stream: envelope.stream,

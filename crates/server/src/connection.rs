@@ -25,7 +25,7 @@ use crate::core::{BUFFER_BYTES, Core};
 use crate::counters::{add, sub};
 use crate::long::{self, Frame, INLINE_BYTES};
 use crate::output::Sending;
-use crate::panics::catch;
+use crate::panics;
 use crate::request::{Admitted, Times, overloaded, protocol};
 use crate::session::Session;
 
@@ -349,8 +349,9 @@ impl Connection {
         session.warm_output();
         let times = Times { read_ns: self.read_ns, began_ns };
         Warnings::begin();
-        let done = catch(|| session.request(envelope, times, admitted)).unwrap_or_else(|failure| {
-            session.refuse(envelope.stream, &failure);
+        let done = lanes::catch_panic_in(|| session.request(envelope, times, admitted));
+        let done = done.unwrap_or_else(|panicked| {
+            session.refuse(envelope.stream, &panics::failure(panicked));
             None
         });
         let ended_ns = lanes::time::monotonic_ns();

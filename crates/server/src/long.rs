@@ -17,7 +17,7 @@ use wire::{Envelope, Failure, FailureKind, Large, Request, Statement as BatchSta
 
 use crate::account;
 use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
-use crate::panics::catch_task;
+use crate::panics;
 use crate::request::{Admitted, Times, unprepared_failure};
 use crate::run::collected;
 use crate::running::Running;
@@ -108,7 +108,8 @@ impl Session {
             let account = session.account.borrow().clone();
             let limits = Limits { account, guardrails: session.core.engine.registry().guardrails().clone() };
             let opening = Warnings::collect(Warnings::NONE, open(frame, limits));
-            let opened = catch_task(lanes::heavy(group, opening)).await.and_then(|(opened, warnings)| {
+            let opened = lanes::catch_panic(lanes::heavy(group, opening)).await;
+            let opened = opened.map_err(panics::failure).and_then(|(opened, warnings)| {
                 warnings.give();
                 opened
             });

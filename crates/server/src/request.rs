@@ -17,7 +17,7 @@ use wire::{
 };
 use workload::{Effective, InFlight, Refused, Ticket, Watch};
 
-use crate::answers::INLINE_ANSWER_BYTES;
+use crate::answers::{INLINE_ANSWER_BYTES, PendingResult};
 use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
 use crate::long::{Frame, INLINE_BYTES, INLINE_TEXT_BYTES, is_long, syntax};
 use crate::reply::{self, Wish};
@@ -73,14 +73,14 @@ pub(crate) struct Call<'a> {
     pub(crate) times: Times,
 }
 
-/// What an engine says that it will say.
+/// Pending result of an engine call.
 pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Outcome, Error>>>>;
 
 /// What an answer that comes later waits for.
 pub(crate) enum Wait {
     /// A write of this core to be acknowledged.
     Ack(u64),
-    For(Later),
+    For(PendingResult),
 }
 
 /// An answer that comes later: all that is needed to give it.

@@ -8,10 +8,9 @@ use frontdoor::Charge;
 use wire::{Failure, Request};
 use workload::{Effective, Refused};
 
-use crate::answers::Gated;
+use crate::answers::PendingResult;
 use crate::describe;
 use crate::logging::Level;
-use crate::panics::caught;
 use crate::reply;
 use crate::request::{Admitted, Call, Done, Due, Later, Times, Wait, detached, overloaded};
 use crate::running::Running;
@@ -117,10 +116,11 @@ impl Session {
                 let result = outcome.map_err(|error| self.engine_failure(call, error));
                 return Some(self.answer_call(call, admitted, result));
             }
-            Work::Access => Wait::For(self.execute_access(statement.tree.tree())),
+            Work::Access => Wait::For(PendingResult::of(self.execute_access(statement.tree.tree()))),
             Work::Engine(_) => match self.execute(call, page_bytes, is_whole_read.then_some(&**self)) {
                 Ok(Execution::Ready(Ok(Outcome::SchemaChange(change)))) => {
-                    Wait::For(Box::pin(std::future::ready(Ok(Outcome::SchemaChange(change)))))
+                    let ready = std::future::ready(Ok(Outcome::SchemaChange(change)));
+                    Wait::For(PendingResult::of(Box::pin(ready)))
                 }
                 Ok(Execution::Ready(result)) => {
                     let result = result.map_err(|error| self.engine_failure(call, error));
@@ -128,9 +128,9 @@ impl Session {
                 }
                 Ok(Execution::Written(write)) => Wait::Ack(write),
                 Ok(Execution::Pending(later)) if statement.kind == Kind::Read => {
-                    Wait::For(Box::pin(Gated::new(self.clone(), later, page_bytes)))
+                    Wait::For(PendingResult::of_read(self, later, page_bytes))
                 }
-                Ok(Execution::Pending(later)) => Wait::For(later),
+                Ok(Execution::Pending(later)) => Wait::For(PendingResult::of(later)),
                 Err(failure) => return Some(self.answer_call(call, admitted, Err(failure))),
             },
         };
@@ -219,8 +219,7 @@ impl Session {
         }
     }
 
-    fn answer_later(self: &Rc<Self>, mut due: Due, later: Later) {
-        let mut later = caught(later);
+    fn answer_later(self: &Rc<Self>, mut due: Due, mut later: PendingResult) {
         let warnings = due.warnings;
         let session = self.clone();
         session.begin();

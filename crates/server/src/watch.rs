@@ -5,8 +5,8 @@ use std::time::Duration;
 use engine::{Error, Outcome};
 use workload::{Action, Exceeded, Watch};
 
+use crate::answers::PendingResult;
 use crate::logging::Level;
-use crate::request::Later;
 use crate::session::Session;
 
 impl Session {
@@ -16,7 +16,7 @@ impl Session {
         &self,
         mut watch: Watch,
         limit: Duration,
-        later: &mut Later,
+        later: &mut PendingResult,
     ) -> Result<Result<Outcome, Error>, lanes::time::Elapsed> {
         let began_ns = lanes::time::monotonic_ns();
         let mut left = limit;

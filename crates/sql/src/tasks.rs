@@ -9,7 +9,6 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,6 +18,7 @@ use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use datafusion::error::DataFusionError;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+pub(crate) use lanes::Panicked;
 use lanes::{Group, Task};
 use tokio::runtime::Handle;
 
@@ -90,10 +90,6 @@ impl<F: Future> Future for Entered<F> {
     }
 }
 
-/// Why work ended without a result: its code panicked. The panic has been reported where it happened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Panicked;
-
 /// Starts work of DataFusion's on the heavy lane of this core, for the statement that is being polled, if one is.
 pub(crate) fn heavy<F>(handles: &'static Handles, group: Group, work: F) -> Task<Result<F::Output, Panicked>>
 where
@@ -115,7 +111,7 @@ where
 {
     let entered = Entered { handles, end, inner: Box::pin(work) };
     // What a panic leaves half done belongs to the query, which ends.
-    lanes::heavy(group, AssertUnwindSafe(entered).catch_unwind().map(|result| result.map_err(|_| Panicked)))
+    lanes::heavy(group, lanes::catch_panic(entered))
 }
 
 /// As [`heavy`], on that core, from either lane of any core; the task's handle comes back.

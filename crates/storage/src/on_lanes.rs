@@ -2,12 +2,9 @@
 
 use std::any::Any;
 use std::fmt::Debug;
-use std::future::poll_fn;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,15 +18,8 @@ use crate::shares;
 use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
 /// Runs a background task and reports a panic, which would leave the shard half alive: its writers wait for ever.
-async fn watched(teller: Teller, work: Work, mut task: LocalBoxFuture<()>) {
-    let ended = poll_fn(move |cx| {
-        // Nothing of the task is used after a panic.
-        match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
-            Ok(poll) => poll.map(Ok),
-            Err(_) => Poll::Ready(Err(())),
-        }
-    });
-    if ended.await.is_err() {
+async fn watched(teller: Teller, work: Work, task: LocalBoxFuture<()>) {
+    if lanes::catch_panic(task).await.is_err() {
         let task = match work {
             Work::Log => "log",
             Work::Flush => "flush",
