@@ -18,7 +18,7 @@ use cql::ast::{self, Statement};
 use engine::{Error, Guardrail, Guardrails, Keyspace, Outcome, Schema, SchemaChange, Warnings};
 use schema::{KeyspaceDef, TableDef, UdtType};
 use serde::Deserialize;
-use storage::{Change, Deletion, Mutation, TableId};
+use storage::{Change, Deletion, Event, Mutation, TableId};
 use uuid::Uuid;
 
 use crate::definition::{self, Step, storage_options};
@@ -163,10 +163,7 @@ impl Embedded {
         let define = move || {
             Warnings::collect(Warnings::NONE, async move {
                 let engine = Embedded::local();
-                while engine.defining.replace(true) {
-                    engine.defined.notified().await;
-                }
-                let _turn = Turn(&engine);
+                let _guard = engine.definition_guard().await;
                 engine.define_here(statement, keyspace).await
             })
         };
@@ -175,10 +172,18 @@ impl Embedded {
         defined
     }
 
+    /// Waits until no definition statement runs; the next one runs when the guard is dropped.
+    async fn definition_guard(&self) -> DefinitionGuard<'_> {
+        while self.defining.replace(true) {
+            self.defined.notified().await;
+        }
+        DefinitionGuard(self)
+    }
+
     async fn define_here(&self, statement: Statement, keyspace: Option<String>) -> Result<Outcome, Error> {
         let now = self.current.schema();
         let (guardrails, id) = (self.guardrails().clone(), term::random_uuid());
-        let work = async move {
+        let plan = async move {
             let used = keyspace.as_deref();
             check_asked(&guardrails, &statement, used, &now)?;
             let Some(step) = definition::apply(&now, &statement, used, id)? else {
@@ -187,41 +192,62 @@ impl Embedded {
             check(&guardrails, &statement, used, &step.schema)?;
             let edits = rows::edits(&now, &step.schema);
             let changed = rows::changed_tables(&now, &step.schema).into();
-            Ok::<_, Error>(Some(Defined { step, edits, changed }))
+            Ok(Some(Defined { step, edits, changed }))
         };
-        let Some(Defined { step, edits, changed }) = heavy(work).await? else {
+        self.change(plan).await
+    }
+
+    /// Plans a change on a heavy lane and makes it. A panic of the plan costs its statement alone.
+    /// A panic while the change is made stops the server: log and cores may differ from then on.
+    async fn change(
+        &self,
+        plan: impl Future<Output = Result<Option<Defined>, Error>> + Send + 'static,
+    ) -> Result<Outcome, Error> {
+        if self.half_changed.get() {
+            return Err(half_changed());
+        }
+        let Some(defined) = heavy(plan).await? else {
             return Ok(Outcome::Void);
         };
+        let made = lanes::catch_panic(self.make(defined)).await;
+        made.unwrap_or_else(|_| {
+            self.half_changed.set(true);
+            self.teller.tell(&Event::Panicked { task: "schema" });
+            Err(half_changed())
+        })
+    }
+
+    /// Makes a change: in the log, then on every core.
+    async fn make(&self, Defined { step, mut edits, changed }: Defined) -> Result<Outcome, Error> {
         if !self.has_rows.get() {
             self.write_rows_of_all().await?;
             // From here on the rows are what there is, whatever becomes of this statement.
             self.has_rows.set(true);
         }
-        let version = (rows::VERSION.to_vec(), Some(step.schema.version.as_bytes().to_vec()));
-        self.write_rows(edits.iter().chain([&version]), Vec::new()).await?;
+        edits.push((rows::VERSION.to_vec(), Some(step.schema.version.as_bytes().to_vec())));
+        self.write_rows(edits, Vec::new()).await?;
         self.has_rows.set(true);
         let Step { schema, change, dropped } = step;
-        let schema = Arc::new(schema);
+        let (schema, dropped): (_, Arc<[Uuid]>) = (Arc::new(schema), dropped.into());
+        let mut adopted = Ok(());
         for core in 0..lanes::cores() {
             let (schema, change, dropped) = (schema.clone(), change.clone(), dropped.clone());
             let changed = changed.clone();
             let adopt =
-                move || async move { Embedded::local().adopt(schema, &changed, &change, dropped).await };
-            lanes::call(core, adopt).await?;
+                move || async move { Embedded::local().adopt(schema, &changed, &change, &dropped).await };
+            // A core that cannot drop a table's data has the new schema all the same, as have those after it.
+            adopted = adopted.and(lanes::call(core, adopt).await);
         }
-        Ok(Outcome::SchemaChange(change))
+        adopted.map(|()| Outcome::SchemaChange(change))
     }
 
     /// Writes rows of the schema, all or none of them, and what else belongs to it.
-    async fn write_rows<'e>(
-        &self,
-        edits: impl Iterator<Item = &'e rows::Edit>,
-        mut others: Vec<Mutation>,
-    ) -> Result<(), Error> {
+    async fn write_rows(&self, edits: Vec<rows::Edit>, mut others: Vec<Mutation>) -> Result<(), Error> {
         let timestamp = self.next_us();
         let now_s = (timestamp / 1_000_000) as u32;
-        let changes = edits.map(|edit| rows::change(edit, timestamp, now_s)).collect();
-        others.push(mutation(ROWS_KEY, changes));
+        // A type may be used by every table: then all of their definitions are written.
+        let build = async move { edits.iter().map(|edit| rows::change(edit, timestamp, now_s)).collect() };
+        others.push(mutation(ROWS_KEY, lanes::heavy(lanes::current_group(), build).await));
         let written = self.shard.apply_in_turns(others).await.map_err(storage_error)?;
         written.await.map_err(storage_error)
     }
@@ -235,22 +261,20 @@ impl Embedded {
         let deletion = |timestamp: i64| Deletion { timestamp, deleted_at_s: (timestamp / 1_000_000) as u32 };
         // Rows that an attempt left which did not come to its end.
         let gone = Change::DeletePartition(deletion(self.next_us()));
-        self.write_rows([].iter(), vec![mutation(ROWS_KEY, vec![gone])]).await?;
-        let mut rest = &edits[..];
-        while !rest.is_empty() {
-            let mut bytes = 0;
-            let some = rest.iter().take_while(|(place, value)| {
-                let before = bytes;
-                bytes += place.len() + value.as_ref().map_or(0, Vec::len);
-                before < RECORD_BYTES
-            });
-            let (now, later) = rest.split_at(some.count());
-            self.write_rows(now.iter(), Vec::new()).await?;
-            rest = later;
+        self.write_rows(Vec::new(), vec![mutation(ROWS_KEY, vec![gone])]).await?;
+        let (mut record, mut bytes) = (Vec::new(), 0);
+        for (place, value) in edits {
+            bytes += place.len() + value.as_ref().map_or(0, Vec::len);
+            record.push((place, value));
+            if bytes >= RECORD_BYTES {
+                self.write_rows(std::mem::take(&mut record), Vec::new()).await?;
+                bytes = 0;
+            }
         }
+        self.write_rows(record, Vec::new()).await?;
         let version = (rows::VERSION.to_vec(), Some(version.as_bytes().to_vec()));
         let whole = Change::DeletePartition(deletion(self.next_us()));
-        self.write_rows([version].iter(), vec![mutation(WHOLE_KEY, vec![whole])]).await
+        self.write_rows(vec![version], vec![mutation(WHOLE_KEY, vec![whole])]).await
     }
 
     /// Tells storage the options of tables and how their numbers lie.
@@ -268,7 +292,7 @@ impl Embedded {
         schema: Arc<Schema>,
         changed: &[Arc<TableDef>],
         change: &SchemaChange,
-        dropped: Vec<Uuid>,
+        dropped: &[Uuid],
     ) -> Result<(), Error> {
         let before = self.current.replace(schema);
         // The last core frees it, which takes long where there are many tables.
@@ -283,10 +307,20 @@ impl Embedded {
         listeners.iter().for_each(|listener| listener(change));
         for table in dropped {
             self.shard.drop_table(TableId(table.as_u128())).await.map_err(storage_error)?;
+            if lanes::spend(DROP_UNITS) {
+                lanes::yield_now().await;
+            }
         }
         Ok(())
     }
 }
+
+fn half_changed() -> Error {
+    Error::Server("a change of the schema was left half done by a panic: the server stops".to_owned())
+}
+
+/// Work units of dropping a table that has no data.
+const DROP_UNITS: u32 = 20;
 
 /// Tables that storage is told of in one task poll.
 const TABLES_AT_ONCE: usize = 20;
@@ -295,10 +329,10 @@ fn mutation(key: &'static [u8], changes: Vec<Change>) -> Mutation {
     Mutation { table: SCHEMA_TABLE, token: schema::token::token(key), key: Bytes::from_static(key), changes }
 }
 
-/// Ends a definition statement's turn, however it ends.
-struct Turn<'a>(&'a Embedded);
+/// Lets the next definition statement run, however this one ends.
+struct DefinitionGuard<'a>(&'a Embedded);
 
-impl Drop for Turn<'_> {
+impl Drop for DefinitionGuard<'_> {
     fn drop(&mut self) {
         self.0.defining.set(false);
         self.0.defined.notify();

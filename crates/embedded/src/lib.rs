@@ -67,6 +67,10 @@ pub struct Embedded {
     /// True while a definition statement runs (core 0 only): they run one after the other.
     defining: Cell<bool>,
     defined: lanes::sync::Notify,
+    /// A change of the schema panicked between the log and the last core (core 0 only).
+    half_changed: Cell<bool>,
+    /// Receives the panic of a schema change.
+    teller: storage::Teller,
 }
 
 thread_local! {
@@ -81,7 +85,7 @@ impl Embedded {
     /// # Errors
     /// What [`Shard::open`] answers, or a damaged schema.
     pub async fn open(options: storage::Options) -> Result<Rc<Embedded>, Error> {
-        let shards = options.shards;
+        let (shards, teller) = (options.shards, options.teller.clone());
         let shard = Shard::open(options).await.map_err(storage_error)?;
         let embedded = Rc::new_cyclic(|me: &Weak<Embedded>| Embedded {
             me: me.clone(),
@@ -95,6 +99,8 @@ impl Embedded {
             last_us: Cell::new(0),
             defining: Cell::new(false),
             defined: lanes::sync::Notify::new(),
+            half_changed: Cell::new(false),
+            teller,
         });
         let schema = match lanes::current_core() {
             0 => embedded.load_schema().await?,

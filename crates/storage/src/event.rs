@@ -26,9 +26,9 @@ pub enum Event {
         /// When it is tried again; `None`: after a restart, for what is damaged stays so.
         again: Option<Duration>,
     },
-    /// A background task of the shard panicked. What it did is not done any more: the process must end.
+    /// A task that others depend on panicked, and its work stays half done: the process must end.
     Panicked {
-        /// The task: log, flush, compaction or pacing.
+        /// The task: log, flush, compaction or pacing of a shard, or the engine's change of the schema.
         task: &'static str,
     },
     /// The folder was split anew for another number of shards.
@@ -60,10 +60,7 @@ impl fmt::Display for Event {
                 write!(f, "table {:032x} is not merged any more before a restart: {error}", table.0)
             }
             Event::Panicked { task } => {
-                write!(
-                    f,
-                    "background task failed: {task}; the server stops, as its writers would wait for ever"
-                )
+                write!(f, "background task failed: {task}; the server stops, as its work stays half done")
             }
             Event::Resharded { from, to } => {
                 write!(f, "the data folder was split anew, for {to} cores instead of {from}")
@@ -84,7 +81,8 @@ impl Teller {
         Teller(Some(Arc::new(tell)))
     }
 
-    pub(crate) fn tell(&self, event: &Event) {
+    /// Reports an event.
+    pub fn tell(&self, event: &Event) {
         if let Some(tell) = &self.0 {
             tell(event);
         }

@@ -1,7 +1,9 @@
 //! What is kept of a schema, and what a change of it costs.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Mutex;
 
 use engine::{Engine, Request};
 use lanes::{Config, Group, Lanes};
@@ -215,4 +217,69 @@ fn definitions_are_counted() {
         assert_eq!(names(engine), ["t"]);
     });
     std::fs::remove_dir_all(&dir).expect("removed");
+}
+
+/// Starts engines in memory on two cores; panics that stop a server are kept in the list.
+fn in_memory(reported: &Arc<Mutex<Vec<String>>>) -> Lanes {
+    thread_local! {
+        static KEPT: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
+    }
+    let config = Config { cores: vec![0; 2], pin: false, ..Config::detect() };
+    let lanes = Lanes::start(config).expect("lanes start");
+    for core in 0..2 {
+        let reported = reported.clone();
+        let teller = storage::Teller::new(move |event| {
+            reported.lock().expect("no panic holds it").push(event.to_string());
+        });
+        lanes.block_on(core, Group::CONTROL, move || async move {
+            let options =
+                storage::Options { shard: core as u32, shards: 2, teller, ..storage::Options::in_memory() };
+            let engine = Embedded::open(options).await.expect("opens");
+            KEPT.with_borrow_mut(|kept| *kept = Some(engine));
+        });
+    }
+    lanes
+}
+
+const TABLE: &str = "CREATE TABLE t (k int PRIMARY KEY)";
+
+#[test]
+fn panic_on_one_core_in_a_schema_change_stops_the_server() {
+    let reported = Arc::default();
+    let lanes = in_memory(&reported);
+    lanes.block_on(1, Group::CONTROL, || async {
+        Embedded::local().on_schema_change(Rc::new(|_| panic!("this panic is part of the test")));
+    });
+    lanes.block_on(0, Group::CONTROL, || async {
+        let engine = Embedded::local();
+        for statement in [KEYSPACE, TABLE] {
+            let error = run(&engine, statement).await.expect_err("half done").to_string();
+            assert!(error.contains("left half done by a panic"), "{error}");
+        }
+    });
+    lanes.shutdown();
+    let once = ["background task failed: schema; the server stops, as its work stays half done"];
+    assert_eq!(*reported.lock().expect("no panic holds it"), once);
+}
+
+#[test]
+fn panic_in_the_plan_of_a_schema_change_costs_one_statement() {
+    let reported = Arc::default();
+    let lanes = in_memory(&reported);
+    lanes.block_on(0, Group::CONTROL, || async {
+        let engine = Embedded::local();
+        run_all(&engine, &[KEYSPACE]).await;
+        let planner = engine.clone();
+        let statement = lanes::catch_panic(async move {
+            let guard = planner.definition_guard().await;
+            let plan = async { panic!("this panic is part of the test") };
+            let outcome = planner.change(plan).await;
+            drop(guard);
+            outcome
+        });
+        assert!(statement.await.is_err());
+        run_all(&engine, &[TABLE, "SELECT k FROM t"]).await;
+    });
+    lanes.shutdown();
+    assert!(reported.lock().expect("no panic holds it").is_empty());
 }
