@@ -12,6 +12,7 @@ mod rooms;
 mod serve;
 mod settings;
 mod snapshot;
+mod stop;
 
 use std::process::ExitCode;
 

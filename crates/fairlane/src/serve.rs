@@ -28,16 +28,11 @@ use crate::certificates::Certificates;
 use crate::rooms::Rooms;
 use crate::settings::{PASSWORD_VARIABLE, Settings};
 use crate::snapshot::Watch;
+use crate::stop::{StopWatch, stop_by_itself};
 use crate::{folder, machine, probe};
 
 /// What a process killed by its second signal exits with.
 const EXIT_AT_ONCE: i32 = 130;
-
-/// The exit status after a background task has panicked and the stop did not end: EX_SOFTWARE of sysexits.h.
-const EXIT_AFTER_PANIC: i32 = 70;
-
-/// Time for an orderly stop after a background task has panicked: the clients' 10 s, and as long for files.
-const STOP_DEADLINE: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// Memory that is kept ready beyond what is in use, for each core and once more, bytes: a block of the allocator's; see [`MemoryAhead`].
 const MEMORY_AHEAD: u64 = 32 << 20;
@@ -204,27 +199,13 @@ fn open_and_wait(
     certificates.into_iter().for_each(Certificates::end);
     let name = if signal == Some(SIGINT) { "SIGINT" } else { "SIGTERM" };
     logger.log(Level::Info, "stopping", &[("signal", &name)]);
+    let stop_watch = StopWatch::start(lanes, logger);
     watch.end();
     doors.close(lanes);
     rooms.close()?;
+    drop(stop_watch);
     logger.log(Level::Info, "stopped", &[]);
     Ok(())
-}
-
-/// Begins an orderly stop, as SIGTERM does, and ends the process where that does not come to an end.
-fn stop_by_itself() {
-    static STOPPING: AtomicBool = AtomicBool::new(false);
-    if STOPPING.swap(true, Ordering::SeqCst) {
-        return;
-    }
-    let watchdog = std::thread::Builder::new().name("watchdog".into()).spawn(|| {
-        std::thread::sleep(STOP_DEADLINE);
-        std::process::exit(EXIT_AFTER_PANIC);
-    });
-    // Without a thread to watch over the stop, and where the signal cannot be raised, there is no order to keep.
-    if watchdog.is_err() || signal_hook::low_level::raise(SIGTERM).is_err() {
-        std::process::exit(EXIT_AFTER_PANIC);
-    }
 }
 
 /// Programs wait for this line. Nobody may be reading: that is no reason not to serve.

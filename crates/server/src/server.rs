@@ -18,6 +18,7 @@ use access::Access;
 use engine::Engine;
 use frontdoor::{Connections, Slot};
 use lanes::net::{TcpListener, TcpStream};
+use lanes::time::Instant;
 use lanes::{Group, Lanes, Task};
 use rustc_hash::FxHashMap;
 use wire::Event;
@@ -72,6 +73,13 @@ impl std::error::Error for StartError {}
 #[derive(Clone)]
 pub struct Server {
     shared: Arc<Shared>,
+}
+
+/// Time for connections to close once they are told to, and for the cores to forget a server.
+const CLOSING: Duration = Duration::from_secs(1);
+
+fn left_until(end: Instant) -> Duration {
+    end.saturating_duration_since(lanes::time::now())
 }
 
 /// A server's state on this core, by the server: tests run several in one process.
@@ -223,7 +231,8 @@ impl Server {
     }
 
     /// Stops, on core 0's fast lane: accepts nobody, reports not ready, lets what runs finish for at most `deadline`,
-    /// then closes what is left. Whether everything finished in time.
+    /// then closes what is left, for at most twice [`CLOSING`]. Returns true if everything finished in time. A core that does not answer
+    /// in time is logged and left behind.
     pub async fn stop(&self, deadline: Duration) -> bool {
         self.shared.ready.store(false, SeqCst);
         self.shared.stopping.store(true, SeqCst);
@@ -231,18 +240,23 @@ impl Server {
         let accepting =
             HERE.with_borrow_mut(|here| here.get_mut(&key).map(|here| std::mem::take(&mut here.tasks)));
         drop(accepting);
-        self.on_sessions(|session| session.draining.set(true)).await;
-        let finished = lanes::time::timeout(deadline, self.emptied()).await.is_ok();
-        self.on_sessions(|session| session.killed.set(true)).await;
-        let closed = lanes::time::timeout(Duration::from_secs(1), self.emptied()).await.is_ok();
-        for core in 0..self.shared.counters.len() {
-            lanes::call(core, move || async move {
-                drop(HERE.with_borrow_mut(|here| here.remove(&key)));
-            })
-            .await;
+        let end = lanes::time::now() + deadline;
+        self.on_sessions(end, |session| session.draining.set(true)).await;
+        let finished = lanes::time::timeout(left_until(end), self.emptied()).await.is_ok();
+        let end = lanes::time::now() + CLOSING;
+        self.on_sessions(end, |session| session.killed.set(true)).await;
+        let closed = lanes::time::timeout(left_until(end), self.emptied()).await.is_ok();
+        let forget = move || drop(HERE.with_borrow_mut(|here| here.remove(&key)));
+        let silent = self.on_cores(lanes::time::now() + CLOSING, forget).await;
+        for core in &silent {
+            self.shared.logger.log(
+                Level::Error,
+                "a core does not answer: its sessions end with the process",
+                &[("core", core)],
+            );
         }
         self.shared.connections.end();
-        finished && closed
+        finished && closed && silent.is_empty()
     }
 
     async fn emptied(&self) {
@@ -251,18 +265,32 @@ impl Server {
         }
     }
 
-    async fn on_sessions(&self, f: fn(&crate::session::Session)) {
-        for core in 0..self.shared.counters.len() {
-            let server = self.clone();
-            lanes::call(core, move || async move {
-                let Some(core) = server.here() else { return };
-                for session in core.sessions.borrow().values() {
-                    f(session);
-                    session.wake();
-                }
-            })
-            .await;
+    async fn on_sessions(&self, end: Instant, f: fn(&crate::session::Session)) {
+        let server = self.clone();
+        let on_core = move || {
+            let Some(core) = server.here() else { return };
+            for session in core.sessions.borrow().values() {
+                f(session);
+                session.wake();
+            }
+        };
+        self.on_cores(end, on_core).await;
+    }
+
+    /// Runs `f` on all cores at once. Returns the cores that have not answered at `end`.
+    async fn on_cores(&self, end: Instant, f: impl Fn() + Clone + Send + 'static) -> Vec<usize> {
+        let call = |core| {
+            let f = f.clone();
+            lanes::spawn(Group::CONTROL, lanes::call(core, move || async move { f() }))
+        };
+        let calls: Vec<_> = (0..self.shared.counters.len()).map(call).collect();
+        let mut silent = Vec::new();
+        for (core, call) in calls.into_iter().enumerate() {
+            if lanes::time::timeout(left_until(end), call).await.is_err() {
+                silent.push(core);
+            }
         }
+        silent
     }
 
     /// The lanes a server was made for, joined and opened from a thread outside of them.

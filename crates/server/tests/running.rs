@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{ADMIN, TestServer, settings};
 use lanes::Group;
+use server::logging::{self, Format, Level};
 use wire::Version;
 
 #[test]
@@ -106,4 +108,29 @@ fn a_stop_ends_every_connection_and_says_not_ready() {
     }
     assert_eq!(server.get("/health/ready").0, "HTTP/1.1 503 Service Unavailable");
     assert!(!server.server.is_ready());
+}
+
+#[test]
+fn a_core_that_never_runs_again_does_not_hold_up_a_stop() {
+    let (logger, lines) = logging::logger(Level::Error, Format::Text);
+    let server = TestServer::start_logging(3, settings(), logger);
+    let mut clients: Vec<_> = (0..3).map(|_| server.client(Version::V5, ADMIN)).collect();
+    let (release, released) = mpsc::channel::<()>();
+    // Blocks the fast lane of core 1 until the sender is dropped.
+    server.lanes.tell(1, Group::CONTROL, move || drop(released.recv()));
+    let (stopping, (stopped, stops)) = (server.server.clone(), mpsc::channel());
+    server.lanes.tell(0, Group::CONTROL, move || {
+        let stop = async move { drop(stopped.send(stopping.stop(Duration::from_millis(50)).await)) };
+        lanes::spawn(Group::CONTROL, stop).detach();
+    });
+    let in_time = stops.recv_timeout(Duration::from_secs(20));
+    drop(release);
+    assert_eq!(in_time, Ok(false), "the stop ends, and says that it was not in order");
+    let lines = lines.take();
+    let names = |line: &String| line.contains("a core does not answer") && line.contains("core=1");
+    assert!(lines.iter().any(names), "{lines:?}");
+    // The cores after it were stopped as well.
+    for at in [0, 2] {
+        assert_eq!(clients[at].receive(), None);
+    }
 }

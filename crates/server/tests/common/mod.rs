@@ -85,10 +85,19 @@ impl TestServer {
 
     /// A server of so many cores, over a changed engine.
     pub fn start_with(cores: usize, config: ServerConfig, wrap: Wrap) -> TestServer {
+        TestServer::start_all(cores, config, wrap, Logger::silent())
+    }
+
+    /// A server of so many cores, with a logger.
+    pub fn start_logging(cores: usize, config: ServerConfig, logger: Logger) -> TestServer {
+        TestServer::start_all(cores, config, Arc::new(|engine| engine), logger)
+    }
+
+    fn start_all(cores: usize, config: ServerConfig, wrap: Wrap, logger: Logger) -> TestServer {
         let of_lanes = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
         let lanes = Lanes::start(of_lanes).expect("lanes start");
         let levels = workload::Levels::new(lanes.clone());
-        let server = Server::new(config, Logger::silent(), cores);
+        let server = Server::new(config, logger, cores);
         (0..cores).for_each(|core| lanes.block_on(core, Group::CONTROL, open));
         let mut shared = None;
         for core in 0..cores {
