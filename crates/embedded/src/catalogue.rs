@@ -304,7 +304,9 @@ impl Embedded {
             }
         }
         let listeners = self.listeners.borrow().clone();
-        listeners.iter().for_each(|listener| listener(change));
+        for listener in &listeners {
+            listener(change).await;
+        }
         for table in dropped {
             self.shard.drop_table(TableId(table.as_u128())).await.map_err(storage_error)?;
             if lanes::spend(DROP_UNITS) {

@@ -8,7 +8,7 @@ use cql::ast::Statement;
 use engine::scan::{TableSnapshot, TableStatistics};
 use engine::{
     Acks, BatchKind, Engine, Error, Execution, Measure, Outcome, Plan, Prepared, Registry, Request, Schema,
-    SchemaChange, Value, Viewer,
+    SchemaListener, Value, Viewer,
 };
 use storage::TableId;
 
@@ -74,7 +74,7 @@ impl Engine for Embedded {
         self.current.schema()
     }
 
-    fn on_schema_change(&self, listener: Rc<dyn Fn(&SchemaChange)>) {
+    fn on_schema_change(&self, listener: SchemaListener) {
         self.listeners.borrow_mut().push(listener);
     }
 

@@ -38,7 +38,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use engine::{Error, Guardrails, Registry, SchemaChange};
+use engine::{Error, Guardrails, Registry, SchemaListener};
 use schema::Sharding;
 use storage::{Shard, StorageError, TableId};
 
@@ -46,9 +46,6 @@ use current::Current;
 
 /// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
 pub const IGNORE_MSB: u32 = storage::IGNORE_MSB;
-
-/// Hears of changes of the schema.
-type Listener = Rc<dyn Fn(&SchemaChange)>;
 
 /// The embedded engine on one core.
 pub struct Embedded {
@@ -58,7 +55,7 @@ pub struct Embedded {
     current: Rc<Current>,
     /// The schema is kept as rows (core 0 only).
     has_rows: Cell<bool>,
-    listeners: RefCell<Vec<Listener>>,
+    listeners: RefCell<Vec<SchemaListener>>,
     registry: Registry,
     /// Who changes what it has read first.
     turns: modify::Turns,

@@ -193,6 +193,9 @@ pub enum BatchKind {
     Counter,
 }
 
+/// Hears of a change of the schema. The change's statement is answered when the future is done.
+pub type SchemaListener = Rc<dyn Fn(&SchemaChange) -> Pin<Box<dyn Future<Output = ()>>>>;
+
 /// A statement that is being bound, with its plan.
 pub type Prepared = Pin<Box<dyn Future<Output = (Rc<cql::Statement>, Result<Rc<dyn Plan>, Error>)>>>;
 
@@ -228,7 +231,7 @@ pub trait Engine {
     fn schema(&self) -> Arc<Schema>;
 
     /// Called on this core after each change of the schema, with what changed, wherever it was made.
-    fn on_schema_change(&self, listener: Rc<dyn Fn(&SchemaChange)>);
+    fn on_schema_change(&self, listener: SchemaListener);
 
     /// The virtual tables of this core, to which the rooms above add theirs.
     fn registry(&self) -> &Registry;

@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use engine::{Engine, Error};
 use frontdoor::Connections;
 use rustc_hash::FxHashMap;
-use wire::Failure;
+use wire::{Event, Failure};
 use workload::Admission;
 
 use crate::config::ServerConfig;
@@ -111,6 +111,19 @@ impl Core {
         *roles.entry(role.clone()).or_insert(next)
     }
 
+    /// Reports an event to the sessions that registered for it. Yields between them: there may be thousands.
+    pub(crate) async fn report(&self, event: &Event) {
+        // Only numbers are collected: a session in use elsewhere would cost a cache miss here.
+        let ids: Vec<u64> = self.sessions.borrow().keys().copied().collect();
+        for id in ids {
+            let session = self.sessions.borrow().get(&id).cloned();
+            let told = session.is_some_and(|session| session.tell(event));
+            if lanes::spend(if told { EVENT_UNITS } else { 1 }) {
+                lanes::yield_now().await;
+            }
+        }
+    }
+
     /// Makes a statement ready on the other cores, as far as they can.
     pub(crate) async fn prepare_elsewhere(&self, statement: &Statement, role: &Arc<str>) {
         let server = Server::of(self.shared.clone());
@@ -194,6 +207,9 @@ impl Core {
         Ok(fresh)
     }
 }
+
+/// Work units of an event for one session: encoding it and waking the connection.
+const EVENT_UNITS: u32 = 10;
 
 /// The longest text that can be prepared, bytes: the id is a hash of all of it.
 pub(crate) const PREPARED_TEXT_BYTES_MAX: usize = 256 << 10;

@@ -111,10 +111,14 @@ impl Session {
             }
             Work::Describe => {
                 let login = self.login().expect("requests come after authentication");
-                let outcome =
-                    describe::describe(&self.core, &login, &statement.tree, statement.keyspace.as_deref());
-                let result = outcome.map_err(|error| self.engine_failure(call, error));
-                return Some(self.answer_call(call, admitted, result));
+                let keyspace = statement.keyspace.as_deref();
+                match describe::describe(&self.core, &login, &statement.tree, keyspace) {
+                    describe::Answer::Now(outcome) => {
+                        let result = outcome.map_err(|error| self.engine_failure(call, error));
+                        return Some(self.answer_call(call, admitted, result));
+                    }
+                    describe::Answer::Later(later) => Wait::For(PendingResult::of(later)),
+                }
             }
             Work::Access => Wait::For(PendingResult::of(self.execute_access(statement.tree.tree()))),
             Work::Engine(_) => match self.execute(call, page_bytes, is_whole_read.then_some(&**self)) {

@@ -133,9 +133,13 @@ impl Server {
         system::register(&core);
         let weak = Rc::downgrade(&core);
         core.engine.on_schema_change(Rc::new(move |change| {
-            let Some(core) = weak.upgrade() else { return };
             let event = Event::Schema(reply::schema_change(change));
-            core.sessions.borrow().values().for_each(|session| session.tell(&event));
+            let core = weak.clone();
+            Box::pin(async move {
+                if let Some(core) = core.upgrade() {
+                    core.report(&event).await;
+                }
+            })
         }));
         if let Some(limit) = self.shared.config.idle_timeout {
             lanes::spawn(Group::CONTROL, idle::close_idle(Rc::downgrade(&core), limit)).detach();

@@ -228,10 +228,10 @@ impl Session {
         }
     }
 
-    /// Appends an event, if the client wants it. One who does not read what it asked for is closed.
-    pub(crate) fn tell(&self, event: &Event) {
+    /// Appends an event, and returns true, if the client registered for it. A client that does not read is disconnected.
+    pub(crate) fn tell(&self, event: &Event) -> bool {
         if !self.wants_schema.get() {
-            return;
+            return false;
         }
         if self.unsent_bytes() > self.core.shared.config.output_bytes_max {
             self.killed.set(true);
@@ -240,6 +240,7 @@ impl Session {
             let _ = self.encoder.borrow_mut().event(event);
         }
         self.wake();
+        true
     }
 
     /// A request whose answer comes later has begun.

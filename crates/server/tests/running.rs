@@ -117,10 +117,10 @@ fn a_core_that_never_runs_again_does_not_hold_up_a_stop() {
     let mut clients: Vec<_> = (0..3).map(|_| server.client(Version::V5, ADMIN)).collect();
     let (release, released) = mpsc::channel::<()>();
     // Blocks the fast lane of core 1 until the sender is dropped.
-    server.lanes.tell(1, Group::CONTROL, move || drop(released.recv()));
+    server.lanes.tell(1, Group::CONTROL, move || _ = released.recv());
     let (stopping, (stopped, stops)) = (server.server.clone(), mpsc::channel());
     server.lanes.tell(0, Group::CONTROL, move || {
-        let stop = async move { drop(stopped.send(stopping.stop(Duration::from_millis(50)).await)) };
+        let stop = async move { _ = stopped.send(stopping.stop(Duration::from_millis(50)).await) };
         lanes::spawn(Group::CONTROL, stop).detach();
     });
     let in_time = stops.recv_timeout(Duration::from_secs(20));

@@ -14,7 +14,7 @@ use common::{ADMIN, Answer, Client, TestServer, settings};
 use embedded::Embedded;
 use engine::{
     Acks, BatchKind, Engine, Error, Execution, Plan, Registry, Request as EngineRequest, Schema,
-    SchemaChange, Value,
+    SchemaListener, Value,
 };
 use wire::*;
 
@@ -86,7 +86,7 @@ impl Engine for Slow {
     fn schema(&self) -> Arc<Schema> {
         self.engine.schema()
     }
-    fn on_schema_change(&self, listener: Rc<dyn Fn(&SchemaChange)>) {
+    fn on_schema_change(&self, listener: SchemaListener) {
         self.engine.on_schema_change(listener);
     }
     fn registry(&self) -> &Registry {

@@ -248,7 +248,8 @@ fn panic_on_one_core_in_a_schema_change_stops_the_server() {
     let reported = Arc::default();
     let lanes = in_memory(&reported);
     lanes.block_on(1, Group::CONTROL, || async {
-        Embedded::local().on_schema_change(Rc::new(|_| panic!("this panic is part of the test")));
+        Embedded::local()
+            .on_schema_change(Rc::new(|_| Box::pin(async { panic!("this panic is part of the test") })));
     });
     lanes.block_on(0, Group::CONTROL, || async {
         let engine = Embedded::local();
