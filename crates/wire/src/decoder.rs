@@ -301,3 +301,59 @@ pub(crate) fn envelope(header: Header, body: Bytes) -> Envelope {
     let flags = Flags(header.flags.0 & !Flags::COMPRESSED);
     Envelope { version: header.version, flags, stream: header.stream, opcode: header.opcode, body }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Encoder, Query, QueryParams, Request};
+
+    /// Segments that each hold so many bytes of a whole.
+    fn segments(whole: &[u8], each: usize, lz4: bool) -> BytesMut {
+        let mut out = BytesMut::new();
+        for payload in whole.chunks(each) {
+            let header = SegmentHeader { length: payload.len(), uncompressed: 0, self_contained: false };
+            let mut head = vec![0; segment::header_bytes(lz4)];
+            header.emit(lz4, &mut head);
+            out.extend_from_slice(&head);
+            out.extend_from_slice(payload);
+            out.extend_from_slice(&segment::trailer(payload));
+        }
+        out
+    }
+
+    /// A client may cut up what would fit into one segment, even the header of the envelope.
+    #[test]
+    fn small_envelope_over_several_segments_is_whole() {
+        for lz4 in [false, true] {
+            let mut encoder = Encoder::new(Direction::Request, Version::V5);
+            encoder.set_framing(Framing::V5 { lz4: false });
+            let query = Query { text: "SELECT v FROM t WHERE k = 1", params: QueryParams::default() };
+            encoder.request(7, &Request::Query(query)).expect("fits");
+            let segment = encoder.finish().split();
+            let from = segment::header_bytes(false);
+            let whole = segment[from..segment.len() - TRAILER_BYTES].to_vec();
+            for each in 1..=whole.len() {
+                let mut decoder = Decoder::new(Direction::Request, Limits::default());
+                decoder.set_framing(Framing::V5 { lz4 });
+                decoder.set_inline_max(1 << 10);
+                let mut input = segments(&whole, each, lz4);
+                // The next envelope is not mistaken for a part of this one.
+                input.extend_from_slice(&segments(&whole, whole.len(), lz4));
+                let mut found = Vec::new();
+                loop {
+                    match decoder.step(&mut input).expect("the framing is sound") {
+                        Decoded::Envelope(envelope) => found.push(envelope),
+                        Decoded::Chunk => {}
+                        Decoded::Large(_) => panic!("it is small, in segments of {each} bytes"),
+                        Decoded::Nothing => break,
+                    }
+                }
+                assert_eq!(found.len(), 2, "segments of {each} bytes");
+                for envelope in found {
+                    assert_eq!((envelope.stream, &envelope.body[..]), (7, &whole[HEADER_BYTES..]));
+                }
+                assert!(input.is_empty() && decoder.coming_bytes() == 0);
+            }
+        }
+    }
+}
