@@ -165,6 +165,33 @@ fn plans_of_other_tables_outlive_a_change() {
 }
 
 #[test]
+fn plan_bound_on_a_heavy_lane_is_stale_if_its_table_changed_meanwhile() {
+    let dir = folder("stale-plans");
+    session(&dir, async |engine| {
+        run_all(
+            engine,
+            &[KEYSPACE, "CREATE TABLE a (k int PRIMARY KEY)", "CREATE TABLE b (k int PRIMARY KEY)"],
+        )
+        .await;
+        let bind = |text| engine.plan_long(cql::parse(text).expect("parses"), Some("ks"));
+        for change in ["ALTER TABLE a ADD v int", "DROP TABLE a"] {
+            let (of_a, of_b) = (bind("SELECT * FROM a"), bind("SELECT * FROM b"));
+            run_all(engine, &[change]).await;
+            let (_, plan) = of_a.await;
+            let plan = plan.expect("it is bound to the table as it was");
+            assert!(!plan.is_current(), "{change}");
+            let outcome = engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await;
+            assert!(matches!(outcome, Err(Error::Stale)), "{change}");
+            let (_, other) = of_b.await;
+            assert!(other.expect("binds").is_current(), "{change}");
+        }
+        let (_, gone) = bind("SELECT * FROM a").await;
+        assert!(gone.is_err());
+    });
+    std::fs::remove_dir_all(&dir).expect("removed");
+}
+
+#[test]
 fn names_of_the_servers_keyspaces_are_reserved() {
     let dir = folder("reserved");
     session(&dir, async |engine| {
