@@ -43,10 +43,11 @@ impl Session {
                 return Some(self.refuse_batch(envelope, admitted, &failure));
             }
         };
+        let keyspace = admitted.keyspace_of(batch.params.keyspace);
         let mut parts = Parts::default();
         for entry in batch.iter() {
             lanes::spend(STATEMENT_UNITS);
-            let statement = self.part(batch, entry.statement, None);
+            let statement = self.part(batch, entry.statement, keyspace.as_ref(), None);
             if let Err(failure) = statement.and_then(|part| self.add_part(&mut parts, batch, entry, &part)) {
                 return Some(self.refuse_batch(envelope, admitted, &failure));
             }
@@ -74,20 +75,22 @@ impl Session {
                 return Some(self.refuse_batch(envelope, admitted, &failure));
             }
         };
+        let keyspace = admitted.keyspace_of(batch.params.keyspace);
         let mut parts = Parts::default();
         texts.resize_with(batch.len(), || None);
         for (entry, parsed) in batch.iter().zip(texts) {
             let bound = match (entry.statement, parsed) {
-                (wire::Statement::Text(text), Some(parsed)) => {
-                    let keyspace = self.keyspace_of(batch.params.keyspace);
-                    match text.len() > INLINE_TEXT_BYTES {
-                        true => self.bind_long(keyspace.as_ref(), parsed).await.map(Some),
-                        false => self.bind_parsed(keyspace.as_ref(), parsed).map(Some),
-                    }
+                (wire::Statement::Text(text), Some(parsed)) => match text.len() > INLINE_TEXT_BYTES {
+                    true => self.bind_long(keyspace.as_ref(), parsed).await.map(Some),
+                    false => self.bind_parsed(keyspace.as_ref(), parsed).map(Some),
+                },
+                (wire::Statement::Prepared(id), _) => {
+                    self.renew(id, batch.params.consistency).await.map(|()| None)
                 }
                 _ => Ok(None),
             };
-            let statement = bound.and_then(|bound| self.part(&batch, entry.statement, bound));
+            let statement =
+                bound.and_then(|bound| self.part(&batch, entry.statement, keyspace.as_ref(), bound));
             if let Err(failure) = statement.and_then(|part| self.add_part(&mut parts, &batch, entry, &part)) {
                 return Some(self.refuse_batch(envelope, admitted, &failure));
             }
@@ -125,12 +128,11 @@ impl Session {
         &self,
         batch: &Batch<'_>,
         statement: wire::Statement<'_>,
+        keyspace: Option<&Rc<str>>,
         bound: Option<Bound>,
     ) -> Result<Rc<Statement>, Failure> {
         match statement {
-            wire::Statement::Text(text) => {
-                self.statement(text, self.keyspace_of(batch.params.keyspace).as_ref(), bound)
-            }
+            wire::Statement::Text(text) => self.statement(text, keyspace, bound),
             wire::Statement::Prepared(id) => {
                 let found = self.core.plans.prepared(id).ok_or_else(|| unprepared(id))?;
                 let current = self.core.current(found);

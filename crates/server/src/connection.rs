@@ -219,7 +219,7 @@ impl Connection {
                     now_ns = lanes::time::monotonic_ns();
                 }
                 let admitted = match self.session.core.admission.admit(&effective) {
-                    Ok(ticket) => Admitted::new(effective, ticket),
+                    Ok(ticket) => Admitted::new(effective, ticket, &self.session),
                     Err(Refused::Hold) => match self.hold(effective).await {
                         Ok(admitted) => admitted,
                         Err(ended) => return ended,
@@ -378,7 +378,7 @@ impl Connection {
             })
             .await?;
             if let Ok(ticket) = core.admission.admit(&effective) {
-                return Ok(Admitted::new(effective, ticket));
+                return Ok(Admitted::new(effective, ticket, &self.session));
             }
         }
     }
@@ -472,7 +472,7 @@ impl Connection {
             Poll::Ready(Ok(0)) => {
                 // What changes something is finished, and answered, should the peer have closed only its own side.
                 self.session.draining.set(true);
-                self.session.give_up_reads();
+                self.session.give_up_known_reads();
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }

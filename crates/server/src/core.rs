@@ -22,7 +22,7 @@ use crate::long::INLINE_TEXT_BYTES;
 use crate::plans::Plans;
 use crate::server::Server;
 use crate::session::Session;
-use crate::statement::{self, Bound, Fresh, Parsed, Statement};
+use crate::statement::{self, Bound, Fresh, Id, Parsed, Statement};
 
 /// What all cores share. Written at start and at stop; otherwise only read.
 pub(crate) struct Shared {
@@ -129,29 +129,28 @@ impl Core {
         let server = Server::of(self.shared.clone());
         for core in (0..lanes::cores()).filter(|core| *core != self.index) {
             let (server, text, role) = (server.clone(), statement.text.to_string(), role.clone());
-            let keyspace = statement.keyspace.as_deref().map(str::to_owned);
+            let (id, keyspace) = (statement.id, statement.keyspace.as_deref().map(str::to_owned));
             let prepare = move || async move {
                 let (text, parsed) = parse(text).await;
                 let Some(core) = server.here() else { return };
                 let keyspace: Option<Rc<str>> = keyspace.map(Rc::from);
-                if core.prepared(&text, keyspace.as_ref()).is_some() {
+                if core.prepared(&id).is_some() {
                     return;
                 }
                 // Its errors are those of the core that asks.
                 if let Ok(parsed) = parsed
                     && let Ok(bound) = core.bind(&text, keyspace.as_ref(), parsed).await
                 {
-                    let _ = core.keep(&text, keyspace.as_ref(), bound, core.role_number(&role));
+                    let _ = core.keep(id, &text, keyspace.as_ref(), bound, core.role_number(&role));
                 }
             };
             lanes::call(core, prepare).await;
         }
     }
 
-    /// The prepared statement of a text, if it was prepared here and still fits the schema.
-    pub(crate) fn prepared(&self, text: &str, keyspace: Option<&Rc<str>>) -> Option<Rc<Statement>> {
-        let id = crate::statement::id(keyspace.map(|k| &**k), text);
-        self.current(self.plans.prepared(&id)?).ok()
+    /// The prepared statement of an id, if it was prepared here and still fits the schema.
+    pub(crate) fn prepared(&self, id: &Id) -> Option<Rc<Statement>> {
+        self.plans.prepared(id).filter(|statement| statement.is_current())
     }
 
     /// Binds a parsed text: a long one on the heavy lane.
@@ -168,12 +167,12 @@ impl Core {
     /// What is wrong with it, or it takes too much memory.
     pub(crate) fn keep(
         &self,
+        id: Id,
         text: &str,
         keyspace: Option<&Rc<str>>,
         bound: Bound,
         role: u32,
     ) -> Result<Rc<Statement>, Error> {
-        let id = crate::statement::id(keyspace.map(|k| &**k), text);
         let mut statement = Statement::of(id, text, keyspace, bound)?;
         if let Some(old) = self.plans.prepared(&statement.id) {
             // It takes other values than before. Clients that have not prepared it again know the old columns.
@@ -196,17 +195,33 @@ impl Core {
         if statement.is_current() { Ok(statement) } else { self.rebind(&statement) }
     }
 
+    /// Binds a long prepared statement anew on the heavy lane, and keeps it.
+    ///
+    /// # Errors
+    /// As [`Core::current`].
+    pub(crate) async fn rebind_long(&self, statement: &Statement) -> Result<(), Error> {
+        let (_, parsed) = parse(statement.text.to_string()).await;
+        let parsed = parsed.map_err(|error| Error::Server(format!("a prepared text is no CQL: {error}")))?;
+        let bound = Bound::of_long(parsed, statement.keyspace.as_ref(), &*self.engine).await?;
+        self.plans.replace_prepared(Rc::new(statement.renewed(bound)?));
+        Ok(())
+    }
+
     /// Binds a prepared statement anew and keeps it.
     ///
     /// # Errors
     /// As [`Core::current`].
     #[cold]
     pub(crate) fn rebind(&self, statement: &Statement) -> Result<Rc<Statement>, Error> {
+        let _ = lanes::spend((statement.text.len() / REBIND_BYTES_PER_UNIT) as u32);
         let fresh = Rc::new(statement.rebound(&*self.engine)?);
         self.plans.replace_prepared(fresh.clone());
         Ok(fresh)
     }
 }
+
+/// Bytes of text that count as one work unit when a statement is bound anew: a term takes about 0.2 µs.
+const REBIND_BYTES_PER_UNIT: usize = 2;
 
 /// Work units of an event for one session: encoding it and waking the connection.
 const EVENT_UNITS: u32 = 10;

@@ -6,23 +6,24 @@
 //! 3. Rights on the tables that the text names are checked; then it is bound on the heavy lane.
 //! 4. Back on the fast lane the request is worked on with its bound text. A batch yields between its statements.
 //!
-//! A long request ends with its connection up to step 2.
+//! A long request ends with its connection up to step 2, but not when only the client's side is closed.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::{Guardrail, Guardrails, Warnings};
 use frontdoor::{Account, Charge, Full};
-use wire::{Envelope, Failure, FailureKind, Large, Request, Statement as BatchStatement};
+use wire::{Consistency, Envelope, Failure, FailureKind, Large, Request, Statement as BatchStatement};
 
 use crate::account;
 use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
 use crate::panics;
+use crate::reply;
 use crate::request::{Admitted, Times, unprepared_failure};
 use crate::run::collected;
 use crate::running::Running;
 use crate::session::Session;
-use crate::statement::{Bound, Parsed, parse, tree_bytes};
+use crate::statement::{self, Bound, Id, Kind, Parsed, parse, tree_bytes};
 
 /// Bodies up to this, bytes, are decoded on the fast lane: inflating 32 KiB takes about 15 µs.
 pub(crate) const INLINE_BYTES: usize = 32 << 10;
@@ -67,6 +68,8 @@ struct Opened {
     envelope: Envelope,
     texts: Texts,
     trees: Option<Charge>,
+    /// Of a PREPARE.
+    id: Option<Id>,
 }
 
 /// Whether a batch is worked on as a long request.
@@ -106,7 +109,11 @@ impl Session {
         let guard = self.clone();
         let work = async move {
             let account = session.account.borrow().clone();
-            let limits = Limits { account, guardrails: session.core.engine.registry().guardrails().clone() };
+            let limits = Limits {
+                account,
+                guardrails: session.core.engine.registry().guardrails().clone(),
+                keyspace: admitted.keyspace.as_deref().map(str::to_owned),
+            };
             let opening = Warnings::collect(Warnings::NONE, open(frame, limits));
             let opened = lanes::catch_panic(lanes::heavy(group, opening)).await;
             let opened = opened.map_err(panics::failure).and_then(|(opened, warnings)| {
@@ -116,16 +123,25 @@ impl Session {
             // From here on it is not given up with the connection, but by what it turns out to be.
             session.reads.borrow_mut().done(key);
             match opened {
-                Ok(Opened { envelope, texts, trees }) => {
+                Ok(Opened { envelope, texts, trees, id }) => {
                     admitted.held.extend(trees);
                     session.warm_output();
                     let began_ns = lanes::time::monotonic_ns();
                     let times = Times { began_ns, ..times };
                     let done = match texts {
                         Texts::Batch(texts) => session.long_batch(&envelope, texts, times, admitted).await,
-                        Texts::None => session.request_bound(&envelope, times, admitted, None),
-                        Texts::One(parsed) => match session.bind_text(&envelope, *parsed).await {
-                            Ok(bound) => session.request_bound(&envelope, times, admitted, Some(bound)),
+                        Texts::None => match session.renew_executed(&envelope).await {
+                            Ok(()) => session.request_bound(&envelope, times, admitted, None),
+                            Err(failure) => {
+                                session.refuse(stream, &failure);
+                                None
+                            }
+                        },
+                        Texts::One(parsed) => match session.bind_text(&envelope, &admitted, *parsed).await {
+                            Ok(mut bound) => {
+                                bound.id = id;
+                                session.request_bound(&envelope, times, admitted, Some(bound))
+                            }
                             Err(failure) => {
                                 session.refuse(stream, &failure);
                                 None
@@ -147,13 +163,46 @@ impl Session {
 
 impl Session {
     /// Binds the parsed text of a QUERY or a PREPARE.
-    async fn bind_text(&self, envelope: &Envelope, parsed: Parsed) -> Result<Bound, Failure> {
+    async fn bind_text(
+        &self,
+        envelope: &Envelope,
+        admitted: &Admitted,
+        parsed: Parsed,
+    ) -> Result<Bound, Failure> {
         let keyspace = match envelope.request() {
-            Ok(Request::Query(query)) => self.keyspace_of(query.params.keyspace),
-            Ok(Request::Prepare(prepare)) => self.keyspace_of(prepare.keyspace),
+            Ok(Request::Query(query)) => admitted.keyspace_of(query.params.keyspace),
+            Ok(Request::Prepare(prepare)) => admitted.keyspace_of(prepare.keyspace),
             _ => unreachable!("the envelope was read as one of these before"),
         };
         self.bind_long(keyspace.as_ref(), parsed).await
+    }
+
+    /// Whether a batch has a prepared statement that is long and was bound to tables that have changed.
+    pub(crate) fn has_stale_long(&self, batch: &wire::Batch<'_>) -> bool {
+        batch.iter().any(|entry| match entry.statement {
+            BatchStatement::Prepared(id) => {
+                self.core.plans.prepared(id).is_some_and(|statement| statement.is_stale_long())
+            }
+            BatchStatement::Text(_) => false,
+        })
+    }
+
+    /// Binds the statement of an EXECUTE anew, as [`Session::renew`] does.
+    async fn renew_executed(&self, envelope: &Envelope) -> Result<(), Failure> {
+        match envelope.request() {
+            Ok(Request::Execute(execute)) => self.renew(execute.id, execute.params.consistency).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Binds a prepared statement anew on the heavy lane, if it is long and its tables have changed.
+    pub(crate) async fn renew(&self, id: &[u8], consistency: Consistency) -> Result<(), Failure> {
+        let Some(statement) = self.core.plans.prepared(id).filter(|statement| statement.is_stale_long())
+        else {
+            return Ok(());
+        };
+        let renewed = self.core.rebind_long(&statement).await;
+        renewed.map_err(|error| reply::failure(error, Kind::Other, consistency, Some(id)))
     }
 }
 
@@ -164,13 +213,18 @@ async fn open(frame: Frame, limits: Limits) -> Result<Opened, Failure> {
         Frame::Parts(large) => large.assemble().map_err(|error| Failure::from(&error))?,
     };
     lanes::heavy_yield().await;
+    let mut id = None;
     let (texts, trees) = match envelope.request().map_err(|error| Failure::from(&error))? {
         Request::Query(query) => one(query.text, &limits)?,
         Request::Prepare(prepare) if prepare.text.len() > PREPARED_TEXT_BYTES_MAX => {
             let error = too_large(prepare.text, prepare.text.len(), PREPARED_TEXT_BYTES_MAX);
             return Err(unprepared_failure(error));
         }
-        Request::Prepare(prepare) => one(prepare.text, &limits)?,
+        Request::Prepare(prepare) => {
+            let keyspace = prepare.keyspace.or(limits.keyspace.as_deref());
+            id = Some(statement::id(keyspace, prepare.text));
+            one(prepare.text, &limits)?
+        }
         Request::Batch(batch) => {
             let mut texts = Vec::with_capacity(batch.len());
             // Charged as it grows: the trees of a batch are all there before any of them is bound.
@@ -187,9 +241,9 @@ async fn open(frame: Frame, limits: Limits) -> Result<Opened, Failure> {
             }
             (Texts::Batch(texts), trees)
         }
-        _ => return Ok(Opened { envelope, texts: Texts::None, trees: None }),
+        _ => return Ok(Opened { envelope, texts: Texts::None, trees: None, id }),
     };
-    Ok(Opened { envelope, texts, trees: Some(trees) })
+    Ok(Opened { envelope, texts, trees: Some(trees), id })
 }
 
 fn one(text: &str, limits: &Limits) -> Result<(Texts, Charge), Failure> {
@@ -201,6 +255,8 @@ fn one(text: &str, limits: &Limits) -> Result<(Texts, Charge), Failure> {
 struct Limits {
     account: Arc<Account>,
     guardrails: Arc<Guardrails>,
+    /// The session's keyspace when the request was read.
+    keyspace: Option<String>,
 }
 
 impl Limits {

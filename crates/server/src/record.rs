@@ -2,6 +2,7 @@
 //! for literals.
 
 use std::fmt::{self, Display};
+use std::rc::Rc;
 
 use wire::{Envelope, Request};
 
@@ -31,7 +32,8 @@ impl Session {
             let statement = match envelope.request() {
                 Ok(Request::Execute(execute)) => self.core.plans.prepared(execute.id),
                 Ok(Request::Query(query)) => {
-                    let keyspace = self.keyspace_of(query.params.keyspace);
+                    let of_session = || self.keyspace.borrow().clone();
+                    let keyspace = query.params.keyspace.map(Rc::from).or_else(of_session);
                     let found = self.core.plans.text(keyspace.as_deref(), query.text);
                     if found.is_none() {
                         return self.log_slow(service_ns, &Unkept(query.text));

@@ -48,11 +48,24 @@ pub(crate) struct Admitted {
     pub(crate) slot: Option<Ticket>,
     /// Charges for the request's memory, until it has been answered.
     pub(crate) held: Vec<Charge>,
+    /// The session's keyspace when the request was read: a USE that comes after it does not change what it means, however long
+    /// it waits.
+    pub(crate) keyspace: Option<Rc<str>>,
 }
 
 impl Admitted {
-    pub(crate) fn new(effective: Rc<Effective>, ticket: InFlight) -> Admitted {
-        Admitted { effective, ticket, slot: None, held: Vec::new() }
+    /// A request of a session that has just been read.
+    pub(crate) fn new(effective: Rc<Effective>, ticket: InFlight, session: &Session) -> Admitted {
+        let keyspace = session.keyspace.borrow().clone();
+        Admitted { effective, ticket, slot: None, held: Vec::new(), keyspace }
+    }
+
+    /// The keyspace of a statement: what came with it, or the session's.
+    pub(crate) fn keyspace_of(&self, specified: Option<&str>) -> Option<Rc<str>> {
+        match specified {
+            Some(keyspace) => Some(keyspace.into()),
+            None => self.keyspace.clone(),
+        }
     }
 
     /// What looks after a statement of the level, where it has a `query_limit`.
@@ -123,7 +136,7 @@ impl Session {
         match envelope.request() {
             Ok(Request::Execute(execute)) => self.execute_prepared(envelope, &execute, times, admitted),
             Ok(Request::Query(query)) => {
-                let keyspace = self.keyspace_of(query.params.keyspace);
+                let keyspace = admitted.keyspace_of(query.params.keyspace);
                 if bound.is_none()
                     && query.text.len() > INLINE_TEXT_BYTES
                     && !self.knows(query.text, keyspace.as_ref())
@@ -142,7 +155,7 @@ impl Session {
                 let call = Call { envelope, statement: &statement, params, prepared: false, wish, times };
                 self.run(&call, admitted)
             }
-            Ok(Request::Batch(batch)) if is_long(&batch) => {
+            Ok(Request::Batch(batch)) if is_long(&batch) || self.has_stale_long(&batch) => {
                 match self.check_batch(envelope, &batch) {
                     Ok(()) => self.begin_long(Frame::Whole(detached(envelope)), Vec::new(), times, admitted),
                     Err(failure) => self.refuse(stream, &failure),
@@ -155,7 +168,8 @@ impl Session {
                 None
             }
             Ok(Request::Prepare(prepare)) => {
-                if let Err(failure) = self.prepare(envelope, &prepare, bound) {
+                let keyspace = admitted.keyspace_of(prepare.keyspace);
+                if let Err(failure) = self.prepare(envelope, &prepare, keyspace.as_ref(), bound) {
                     self.refuse(stream, &failure);
                 }
                 None
@@ -194,6 +208,10 @@ impl Session {
             self.refuse(envelope.stream, &unprepared(execute.id));
             return None;
         };
+        if statement.is_stale_long() {
+            self.begin_long(Frame::Whole(detached(envelope)), Vec::new(), times, admitted);
+            return None;
+        }
         match self.core.current(statement) {
             Ok(statement) => {
                 let wish = self.wish(&statement, envelope.version, execute);
@@ -206,14 +224,6 @@ impl Session {
                 self.refuse(envelope.stream, &failure);
                 None
             }
-        }
-    }
-
-    /// The keyspace of a statement: what came with it, or the session's.
-    pub(crate) fn keyspace_of(&self, said: Option<&str>) -> Option<Rc<str>> {
-        match said {
-            Some(keyspace) => Some(keyspace.into()),
-            None => self.keyspace.borrow().clone(),
         }
     }
 
@@ -282,10 +292,7 @@ impl Session {
             return Ok(found);
         }
         let bound = bound.map_or_else(|| self.bind(text, keyspace), Ok)?;
-        // That of the session may be another one by now.
-        let keyspace = bound.keyspace.clone();
-        let statement =
-            Statement::of(UNPREPARED, text, keyspace.as_ref(), bound).map_err(unprepared_failure)?;
+        let statement = Statement::of(UNPREPARED, text, keyspace, bound).map_err(unprepared_failure)?;
         let statement = Rc::new(statement);
         if matches!(statement.work, Work::Engine(_)) && statement.kind != Kind::Other {
             self.core.plans.keep_text(statement.clone(), self.role_number());
@@ -330,13 +337,9 @@ impl Session {
         self: &Rc<Self>,
         envelope: &Envelope,
         prepare: &Prepare<'_>,
+        keyspace: Option<&Rc<str>>,
         bound: Option<Bound>,
     ) -> Result<(), Failure> {
-        // Where it was bound before, with the keyspace of that time.
-        let keyspace = match &bound {
-            Some(bound) => bound.keyspace.clone(),
-            None => self.keyspace_of(prepare.keyspace),
-        };
         if prepare.text.len() > PREPARED_TEXT_BYTES_MAX {
             return Err(unprepared_failure(too_large(
                 prepare.text,
@@ -344,13 +347,14 @@ impl Session {
                 PREPARED_TEXT_BYTES_MAX,
             )));
         }
-        let known = self.core.prepared(prepare.text, keyspace.as_ref());
-        if let Some(statement) = known {
+        let id = bound.as_ref().and_then(|bound| bound.id);
+        let id = id.unwrap_or_else(|| statement::id(keyspace.map(|keyspace| &**keyspace), prepare.text));
+        if let Some(statement) = self.core.prepared(&id) {
             self.authorize(&statement).map_err(unprepared_failure)?;
             return self.answer_prepared(envelope, &statement);
         }
-        let bound = bound.map_or_else(|| self.bind(prepare.text, keyspace.as_ref()), Ok)?;
-        let kept = self.core.keep(prepare.text, keyspace.as_ref(), bound, self.role_number());
+        let bound = bound.map_or_else(|| self.bind(prepare.text, keyspace), Ok)?;
+        let kept = self.core.keep(id, prepare.text, keyspace, bound, self.role_number());
         let statement = kept.map_err(unprepared_failure)?;
         self.authorize(&statement).map_err(unprepared_failure)?;
         if lanes::cores() == 1 {

@@ -11,6 +11,7 @@ use workload::{Effective, Refused};
 use crate::answers::PendingResult;
 use crate::describe;
 use crate::logging::Level;
+use crate::long::Frame;
 use crate::reply;
 use crate::request::{Admitted, Call, Done, Due, Later, Times, Wait, detached, overloaded};
 use crate::running::Running;
@@ -67,7 +68,7 @@ impl Session {
                     let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };
                     let (envelope, statement, params) = (&envelope, &statement, &params);
                     let call = Call { envelope, statement, params, prepared, wish, times };
-                    let admitted = Admitted { held, ..Admitted::new(effective, ticket) };
+                    let admitted = Admitted { held, ..Admitted::new(effective, ticket, &session) };
                     if let Some(done) = session.run_here(&call, admitted) {
                         session.record(done, times, Some(statement), lanes::time::monotonic_ns());
                     }
@@ -120,11 +121,19 @@ impl Session {
                     describe::Answer::Later(later) => Wait::For(PendingResult::of(later)),
                 }
             }
-            Work::Access => Wait::For(PendingResult::of(self.execute_access(statement.tree.tree()))),
+            Work::Access => {
+                let keyspace = statement.keyspace.clone();
+                Wait::For(PendingResult::of(self.execute_access(statement.tree.tree(), keyspace)))
+            }
             Work::Engine(_) => match self.execute(call, page_bytes, is_whole_read.then_some(&**self)) {
                 Ok(Execution::Ready(Ok(Outcome::SchemaChange(change)))) => {
                     let ready = std::future::ready(Ok(Outcome::SchemaChange(change)));
                     Wait::For(PendingResult::of(Box::pin(ready)))
+                }
+                Ok(Execution::Ready(Err(Error::Stale))) if statement.is_stale_long() => {
+                    // It is bound anew on the heavy lane, and begins again.
+                    self.begin_long(Frame::Whole(detached(call.envelope)), Vec::new(), call.times, admitted);
+                    return None;
                 }
                 Ok(Execution::Ready(result)) => {
                     let result = result.map_err(|error| self.engine_failure(call, error));
@@ -156,9 +165,9 @@ impl Session {
     }
 
     /// Runs a statement about roles, grants or levels.
-    fn execute_access(self: &Rc<Self>, tree: Rc<cql::Statement>) -> Later {
+    fn execute_access(self: &Rc<Self>, tree: Rc<cql::Statement>, keyspace: Option<Rc<str>>) -> Later {
         let login = self.login().expect("requests come after authentication");
-        let (session, keyspace) = (self.clone(), self.keyspace.borrow().clone());
+        let session = self.clone();
         Box::pin(async move {
             let result = session.core.access.execute(&login, &tree, keyspace.as_deref()).await;
             session.audit_outcome(&tree, result.as_ref().err());
@@ -193,6 +202,9 @@ impl Session {
             _ => unreachable!("a statement is for the engine before and after it is bound anew"),
         };
         match run(call.statement) {
+            Execution::Ready(Err(Error::Stale)) if call.statement.is_stale_long() => {
+                Ok(Execution::Ready(Err(Error::Stale)))
+            }
             Execution::Ready(Err(Error::Stale)) => match self.core.rebind(call.statement) {
                 Ok(fresh) => Ok(run(&fresh)),
                 Err(error) => Err(self.engine_failure(call, error)),

@@ -23,6 +23,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Whether it is a long request whose kind is not known yet.
+    pub(crate) fn is_being_opened(&self) -> bool {
+        self.statement.is_none() && !self.waits
+    }
+
     /// `read ks.t`, as far as it is known.
     fn what(&self) -> String {
         let Some(statement) = &self.statement else { return "batch".to_owned() };

@@ -76,6 +76,18 @@ impl Reads {
         Some((task, running))
     }
 
+    /// Takes out the tasks that are known to be reads or to wait for a slot.
+    fn take_known(&mut self) -> Vec<Kept> {
+        let mut known = Vec::new();
+        for (key, place) in self.tasks.iter_mut().enumerate() {
+            if let Some(kept) = place.take_if(|kept| !kept.running.is_being_opened()) {
+                known.push(kept);
+                self.free.push(key);
+            }
+        }
+        known
+    }
+
     /// The task in that place is about to end by itself.
     pub(crate) fn done(&mut self, key: usize) {
         // All are gone where the connection has ended.
@@ -248,11 +260,18 @@ impl Session {
         bump(&self.in_flight, 1);
     }
 
-    /// Gives up the reads under way: nobody waits for them.
+    /// Gives up the reads in flight, and what waits for a slot or is being opened: the connection has ended.
     pub(crate) fn give_up_reads(&self) {
         // Taken out first: what goes with a task may look here.
         let reads = std::mem::take(&mut *self.reads.borrow_mut());
         bump(&self.in_flight, -(reads.tasks.iter().flatten().count() as isize));
+    }
+
+    /// Gives up the same, but for long requests that are being opened: the client sends no more, and may still read the
+    /// answer to a write that was received whole.
+    pub(crate) fn give_up_known_reads(&self) {
+        let given_up = self.reads.borrow_mut().take_known();
+        bump(&self.in_flight, -(given_up.len() as isize));
     }
 
     /// Its answer is in the output buffer.

@@ -11,6 +11,8 @@ use engine::{Columns, Engine, Error, Plan};
 use sha2::{Digest, Sha256};
 use wire::Version;
 
+use crate::long::INLINE_TEXT_BYTES;
+
 /// The id of a prepared statement: the first half of the SHA-256 of keyspace and text, so that it is the same on every
 /// core, on every front, and after a restart.
 pub(crate) type Id = [u8; 16];
@@ -133,11 +135,12 @@ impl Drop for Shared {
     }
 }
 
-/// A parsed statement with what runs it, and the keyspace that it was bound with.
+/// A parsed statement with what runs it.
 pub(crate) struct Bound {
     tree: Shared,
     work: Work,
-    pub(crate) keyspace: Option<Rc<str>>,
+    /// The id of the text, where a heavy lane has computed it.
+    pub(crate) id: Option<Id>,
 }
 
 impl Bound {
@@ -155,7 +158,7 @@ impl Bound {
             Some(work) => work,
             None => Work::Engine(engine.prepare(tree.tree(), keyspace.map(|keyspace| &**keyspace))?),
         };
-        Ok(Bound { tree, work, keyspace: keyspace.cloned() })
+        Ok(Bound { tree, work, id: None })
     }
 
     /// As [`Bound::of`], for a long statement, which a heavy lane binds.
@@ -173,7 +176,7 @@ impl Bound {
         let (tree, tokens) = parsed.take();
         let (tree, plan) = engine.prepare_long(tree, keyspace.map(|keyspace| &**keyspace)).await;
         let tree = Shared { tree, tokens };
-        Ok(Bound { tree, work: Work::Engine(plan?), keyspace: keyspace.cloned() })
+        Ok(Bound { tree, work: Work::Engine(plan?), id: None })
     }
 }
 
@@ -280,9 +283,21 @@ impl Statement {
     /// # Errors
     /// It no longer fits, or [`Error::Stale`] if it now takes other values: then the client must prepare it again.
     pub(crate) fn rebound(&self, engine: &dyn Engine) -> Result<Statement, Error> {
-        let (text, keyspace) = (self.text.clone(), self.keyspace.clone());
         let tree = Shared { tree: self.tree.tree(), tokens: self.tree.tokens };
-        let bound = Bound::again(tree, self.keyspace.as_ref(), engine)?;
+        self.renewed(Bound::again(tree, self.keyspace.as_ref(), engine)?)
+    }
+
+    /// Returns true if the plan no longer fits the schema and takes a heavy lane to be made anew.
+    pub(crate) fn is_stale_long(&self) -> bool {
+        self.text.len() > INLINE_TEXT_BYTES && !self.is_current()
+    }
+
+    /// The same statement with a new plan.
+    ///
+    /// # Errors
+    /// [`Error::Stale`], as for [`Statement::rebound`].
+    pub(crate) fn renewed(&self, bound: Bound) -> Result<Statement, Error> {
+        let (text, keyspace) = (self.text.clone(), self.keyspace.clone());
         let mut fresh = Statement::made(self.id, text, keyspace, bound)?;
         if fresh.binds() != self.binds() {
             return Err(Error::Stale);
