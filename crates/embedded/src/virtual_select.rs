@@ -63,7 +63,7 @@ impl Wanted {
     async fn run(self, table: &VirtualTable) -> Result<Outcome, Error> {
         if !table.of_every_core || lanes::cores() == 1 {
             let rows = table.rows(self.viewer.clone()).await;
-            return self.answer_heavily(rows).await;
+            return self.answer_some(rows).await;
         }
         let mut rows = Vec::new();
         for core in 0..lanes::cores() {
@@ -76,14 +76,16 @@ impl Wanted {
             };
             rows.extend(lanes::call(core, own).await);
         }
+        self.answer_some(rows).await
+    }
+
+    async fn answer_some(self, rows: Vec<VirtualRow>) -> Result<Outcome, Error> {
         match rows.len() <= ROWS_AT_ONCE {
             true => self.answer(rows),
             false => self.answer_heavily(rows).await,
         }
     }
-}
 
-impl Wanted {
     fn new(subject: Subject, plan: &Arc<SelectPlan>, request: &Request<'_>) -> Result<Wanted, Error> {
         let filters = plan.restrictions.filters.iter().map(|f| f.bound(&plan.def, request.values));
         let limit = match &plan.limit {

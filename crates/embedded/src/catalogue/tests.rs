@@ -270,6 +270,73 @@ fn in_memory(reported: &Arc<Mutex<Vec<String>>>) -> Lanes {
 
 const TABLE: &str = "CREATE TABLE t (k int PRIMARY KEY)";
 
+/// The schema with a keyspace `wide` of many tables of many columns.
+fn with_wide(now: &Schema, tables: usize, columns: usize) -> Schema {
+    let column = |at: usize| schema::ColumnDef {
+        id: at as u32,
+        name: format!("c{at}"),
+        ty: schema::CqlType::Text,
+        kind: if at == 0 { schema::ColumnKind::PartitionKey(0) } else { schema::ColumnKind::Regular },
+    };
+    let table = |at: usize| TableDef {
+        id: Uuid::from_u128(1_000 + at as u128),
+        keyspace: "wide".into(),
+        name: format!("t{at}"),
+        next_column_id: columns as u32,
+        columns: (0..columns).map(column).collect(),
+        options: schema::TableOptions::default(),
+    };
+    let tables = (0..tables).map(table).map(|def| (def.name.clone(), Arc::new(def)));
+    let def = KeyspaceDef { name: "wide".into(), replication: BTreeMap::new(), durable_writes: true };
+    let wide = Keyspace { def, tables: tables.collect(), types: BTreeMap::new() };
+    let mut schema = now.clone();
+    schema.keyspaces.insert("wide".into(), Arc::new(wide));
+    schema
+}
+
+async fn count(engine: &Rc<Embedded>, text: &str) -> u32 {
+    match run(engine, text).await.expect(text) {
+        Outcome::Rows(rows) => rows.count,
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+#[test]
+fn schema_of_many_tables_is_read_and_changed_in_short_polls() {
+    const TABLES: u32 = 200;
+    const COLUMNS: u32 = 60;
+    let lanes = in_memory(&Arc::default());
+    lanes.block_on(0, Group::CONTROL, || async {
+        let engine = Embedded::local();
+        run_all(&engine, &[KEYSPACE]).await;
+        let wide = with_wide(&engine.current.schema(), TABLES as usize, COLUMNS as usize);
+        drop(engine.current.replace(Arc::new(wide)));
+        let of_wide = |table| format!("SELECT * FROM system_schema.{table} WHERE keyspace_name = 'wide'");
+        assert_eq!(count(&engine, &of_wide("tables")).await, TABLES);
+        assert_eq!(count(&engine, &of_wide("columns")).await, TABLES * COLUMNS);
+        run_all(
+            &engine,
+            &[
+                "CREATE TABLE wide.one (k int PRIMARY KEY)",
+                "ALTER TABLE wide.t7 ADD v int",
+                "CREATE TYPE wide.u (a int)",
+                "DROP TABLE wide.t8",
+                "ALTER KEYSPACE wide WITH durable_writes = false",
+                "DROP KEYSPACE wide",
+            ],
+        )
+        .await;
+        assert_eq!(count(&engine, &of_wide("tables")).await, 0);
+    });
+    for core in 0..2 {
+        // A poll is counted when it has ended: one more makes sure of that.
+        lanes.block_on(core, Group::CONTROL, || async {});
+        let most = lanes.most_units(core);
+        assert!(most <= lanes::UNITS_MAX, "{most} work units without a yield on core {core}");
+    }
+    lanes.shutdown();
+}
+
 #[test]
 fn panic_on_one_core_in_a_schema_change_stops_the_server() {
     let reported = Arc::default();

@@ -2,7 +2,7 @@
 
 use ::schema::CqlType;
 
-use super::{Row, Source, options, rows};
+use super::{Chunks, Snapshot, options, rows};
 
 /// A table of the schema's schema. The partition key is always the first column.
 pub(super) struct Layout {
@@ -12,7 +12,7 @@ pub(super) struct Layout {
     pub(super) clustering: usize,
     /// Name and type, as CQL writes it.
     pub(super) columns: Vec<(&'static str, &'static str)>,
-    pub(super) rows: fn(&Source) -> Vec<Row>,
+    pub(super) rows: fn(&Snapshot) -> Chunks,
 }
 
 const TEXT_MAP: &str = "frozen<map<text, text>>";
@@ -46,7 +46,7 @@ fn real(
     name: &'static str,
     clustering: usize,
     columns: &[(&'static str, &'static str)],
-    rows: fn(&Source) -> Vec<Row>,
+    rows: fn(&Snapshot) -> Chunks,
 ) -> Layout {
     Layout { keyspace: "system_schema", name, clustering, columns: columns.to_vec(), rows }
 }
@@ -84,7 +84,7 @@ fn always_empty() -> Vec<Layout> {
         let of_key = |name| (name, if name == "argument_types" { TEXT_LIST } else { "text" });
         columns.extend(key.iter().copied().map(of_key));
         columns.extend(others);
-        real(name, key.len(), &columns, |_| Vec::new())
+        real(name, key.len(), &columns, |_| Box::new(std::iter::empty()))
     };
     vec![
         empty(

@@ -11,13 +11,12 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use ::schema::{CqlType, TableDef};
 use bytes::Bytes;
 
-use crate::{Schema, Subject, VirtualTable};
+use crate::{LaterRows, Schema, Subject, Viewer, VirtualTable};
 
 /// The keyspaces that clients are told are virtual; every other one is real to them.
 pub const VIRTUAL_KEYSPACES: [&str; 3] = ["fairlane", "system_views", "system_virtual_schema"];
@@ -28,13 +27,41 @@ const KEYSPACE_COLUMN: usize = 0;
 /// A row: a cell a column.
 type Row = Vec<Option<Bytes>>;
 
-/// Where the rows come from, looked at anew for every query.
+/// Rows of one definition after the other, each made when it is asked for.
+type Chunks = Box<dyn Iterator<Item = Vec<Row>> + Send>;
+
+/// The definitions that rows are made of, taken anew for every query.
 #[derive(Clone)]
-struct Source {
-    schema: Rc<dyn Fn() -> Arc<Schema>>,
-    registry_defs: Rc<dyn Fn() -> Vec<Arc<TableDef>>>,
+struct Snapshot {
+    schema: Arc<Schema>,
+    registry_defs: Arc<[Arc<TableDef>]>,
     /// What the options of `system_schema.tables` are where a table says nothing, in the order of [`options::ALL`].
-    option_defaults: Rc<[Option<Bytes>]>,
+    option_defaults: Arc<[Option<Bytes>]>,
+}
+
+/// Rows that are made on the fast lane; a heavy lane makes the rest. So clients read the schema of few tables without a lane switch.
+const ROWS_INLINE: usize = 100;
+
+/// Work units of making a row: eight cells, each with memory of its own.
+const ROW_UNITS: u32 = 5;
+
+/// Makes the rows that the viewer is shown.
+async fn make(mut chunks: Chunks, subject: Subject, viewer: Option<Arc<dyn Viewer>>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    while rows.len() < ROWS_INLINE {
+        let Some(chunk) = chunks.next() else { return rows };
+        let _ = lanes::spend(ROW_UNITS.saturating_mul(chunk.len() as u32));
+        rows.extend(chunk);
+    }
+    let rest = async move {
+        for mut chunk in chunks {
+            subject.show(viewer.as_deref(), &mut chunk);
+            rows.extend(chunk);
+            lanes::heavy_yield().await;
+        }
+        rows
+    };
+    lanes::heavy(lanes::current_group(), rest).await
 }
 
 /// The tables of `system_schema` and `system_virtual_schema`. `schema` gives the engine's keyspaces,
@@ -43,21 +70,23 @@ pub fn tables(
     schema: impl Fn() -> Arc<Schema> + Clone + 'static,
     registry_defs: impl Fn() -> Vec<Arc<TableDef>> + Clone + 'static,
 ) -> Vec<VirtualTable> {
-    let source = Source {
-        schema: Rc::new(schema),
-        registry_defs: Rc::new(registry_defs),
-        option_defaults: options::defaults().into(),
+    let option_defaults: Arc<[Option<Bytes>]> = options::defaults().into();
+    let snapshot = move || Snapshot {
+        schema: schema(),
+        registry_defs: registry_defs().into(),
+        option_defaults: option_defaults.clone(),
     };
     layout::layouts()
         .into_iter()
         .map(|layout| {
             let columns: Vec<(&str, CqlType)> =
                 layout.columns.iter().map(|(name, ty)| (*name, layout::column_type(ty))).collect();
-            let source = source.clone();
-            VirtualTable::new(layout.keyspace, layout.name, 1, layout.clustering, &columns, move || {
-                (layout.rows)(&source)
-            })
-            .about(Subject::Keyspace(KEYSPACE_COLUMN))
+            let (snapshot, subject) = (snapshot.clone(), Subject::Keyspace(KEYSPACE_COLUMN));
+            let rows =
+                move |viewer| -> LaterRows { Box::pin(make((layout.rows)(&snapshot()), subject, viewer)) };
+            VirtualTable::new(layout.keyspace, layout.name, 1, layout.clustering, &columns, Vec::new)
+                .in_chunks(rows)
+                .about(subject)
         })
         .collect()
 }

@@ -1,17 +1,18 @@
-//! The rows of each table, made from the schema and the registry.
+//! The rows of each table, made from the schema and the registry, a definition at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
-use ::schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef, value};
+use ::schema::{ClusteringOrder, ColumnDef, ColumnKind, CqlType, TableDef, UdtType, value};
 use bytes::Bytes;
 
-use super::{Row, Source, VIRTUAL_KEYSPACES, options};
+use super::{Chunks, Row, Snapshot, VIRTUAL_KEYSPACES, options};
+use crate::{Keyspace, Schema};
 
 const LOCATOR: &str = "org.apache.cassandra.locator";
 
-pub(super) fn keyspaces(source: &Source) -> Vec<Row> {
-    let schema = (source.schema)();
+pub(super) fn keyspaces(snapshot: &Snapshot) -> Chunks {
     let row = |name: &str, durable_writes: bool, replication: &BTreeMap<String, String>| -> Row {
         vec![
             text(name),
@@ -19,17 +20,17 @@ pub(super) fn keyspaces(source: &Source) -> Vec<Row> {
             Some(text_map(replication)),
         ]
     };
-    let mut rows: Vec<Row> = schema
-        .keyspaces
-        .values()
-        .map(|k| row(&k.def.name, k.def.durable_writes, &replication(&k.def.replication)))
-        .collect();
+    let schema = &snapshot.schema;
+    let keyspaces: Vec<Arc<Keyspace>> = schema.keyspaces.values().cloned().collect();
+    let of_engine = move |keyspace: Arc<Keyspace>| {
+        let def = &keyspace.def;
+        vec![row(&def.name, def.durable_writes, &replication(&def.replication))]
+    };
     let local = BTreeMap::from([("class".to_owned(), format!("{LOCATOR}.LocalStrategy"))]);
-    let defs = (source.registry_defs)();
-    let names: BTreeSet<&str> = defs.iter().map(|def| def.keyspace.as_str()).collect();
+    let names: BTreeSet<&str> = snapshot.registry_defs.iter().map(|def| def.keyspace.as_str()).collect();
     let unseen = |name: &&str| !is_virtual(name) && !schema.keyspaces.contains_key(*name);
-    rows.extend(names.into_iter().filter(unseen).map(|name| row(name, true, &local)));
-    rows
+    let of_server = names.into_iter().filter(unseen).map(|name| row(name, true, &local)).collect();
+    Box::new(keyspaces.into_iter().map(of_engine).chain([of_server]))
 }
 
 /// The options with the class in full; one copy where no class is known.
@@ -43,73 +44,88 @@ fn replication(options: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     options
 }
 
-pub(super) fn tables(source: &Source) -> Vec<Row> {
-    let row = |def: Arc<TableDef>| {
+pub(super) fn tables(snapshot: &Snapshot) -> Chunks {
+    let defaults = snapshot.option_defaults.clone();
+    let row = move |def: Arc<TableDef>| {
         let mut row = vec![text(&def.keyspace), text(&def.name)];
-        row.extend(options::cells(&def, &source.option_defaults));
-        row
+        row.extend(options::cells(&def, &defaults));
+        vec![row]
     };
-    real_defs(source).into_iter().map(row).collect()
+    Box::new(real_defs(snapshot).map(row))
 }
 
-pub(super) fn columns(source: &Source) -> Vec<Row> {
-    column_rows(&real_defs(source))
+pub(super) fn columns(snapshot: &Snapshot) -> Chunks {
+    Box::new(real_defs(snapshot).map(column_rows))
 }
 
-pub(super) fn types(source: &Source) -> Vec<Row> {
-    let schema = (source.schema)();
-    let types = schema.keyspaces.values().flat_map(|k| k.types.values());
-    types
-        .map(|udt| {
-            let names: Vec<&[u8]> = udt.fields.iter().map(|(name, _)| name.as_bytes()).collect();
-            let types: Vec<String> = udt.fields.iter().map(|(_, ty)| type_text(ty)).collect();
-            vec![
-                text(&udt.keyspace),
-                text(&udt.name),
-                Some(value::encode_list(names.into_iter()).into()),
-                Some(value::encode_list(types.iter().map(String::as_bytes)).into()),
-            ]
-        })
-        .collect()
+pub(super) fn types(snapshot: &Snapshot) -> Chunks {
+    let row = |udt: Arc<UdtType>| {
+        let names: Vec<&[u8]> = udt.fields.iter().map(|(name, _)| name.as_bytes()).collect();
+        let types: Vec<String> = udt.fields.iter().map(|(_, ty)| type_text(ty)).collect();
+        vec![vec![
+            text(&udt.keyspace),
+            text(&udt.name),
+            Some(value::encode_list(names.into_iter()).into()),
+            Some(value::encode_list(types.iter().map(String::as_bytes)).into()),
+        ]]
+    };
+    Box::new(of_keyspaces(&snapshot.schema, |keyspace| &keyspace.types).map(row))
 }
 
-pub(super) fn virtual_keyspaces(source: &Source) -> Vec<Row> {
-    let defs = virtual_defs(source);
-    let names: BTreeSet<&str> = defs.iter().map(|def| def.keyspace.as_str()).collect();
-    names.into_iter().map(|name| vec![text(name)]).collect()
+pub(super) fn virtual_keyspaces(snapshot: &Snapshot) -> Chunks {
+    let names: BTreeSet<String> = virtual_defs(snapshot).map(|def| def.keyspace.clone()).collect();
+    Box::new(names.into_iter().map(|name| vec![vec![text(&name)]]))
 }
 
-pub(super) fn virtual_tables(source: &Source) -> Vec<Row> {
-    let row = |def: &Arc<TableDef>| vec![text(&def.keyspace), text(&def.name), text(&def.options.comment)];
-    virtual_defs(source).iter().map(row).collect()
+pub(super) fn virtual_tables(snapshot: &Snapshot) -> Chunks {
+    let row =
+        |def: Arc<TableDef>| vec![vec![text(&def.keyspace), text(&def.name), text(&def.options.comment)]];
+    Box::new(virtual_defs(snapshot).map(row))
 }
 
-pub(super) fn virtual_columns(source: &Source) -> Vec<Row> {
-    column_rows(&virtual_defs(source))
+pub(super) fn virtual_columns(snapshot: &Snapshot) -> Chunks {
+    Box::new(virtual_defs(snapshot).map(column_rows))
 }
 
 fn is_virtual(keyspace: &str) -> bool {
     VIRTUAL_KEYSPACES.contains(&keyspace)
 }
 
-fn virtual_defs(source: &Source) -> Vec<Arc<TableDef>> {
-    let mut defs = (source.registry_defs)();
-    defs.retain(|def| is_virtual(&def.keyspace));
-    defs
+fn virtual_defs(snapshot: &Snapshot) -> impl Iterator<Item = Arc<TableDef>> + use<> {
+    let defs: Vec<_> =
+        snapshot.registry_defs.iter().filter(|def| is_virtual(&def.keyspace)).cloned().collect();
+    defs.into_iter()
 }
 
 /// The engine's tables, and those of the registry that count as real. A name in both is the engine's.
-fn real_defs(source: &Source) -> Vec<Arc<TableDef>> {
-    let schema = (source.schema)();
-    let mut defs: Vec<_> = schema.keyspaces.values().flat_map(|k| k.tables.values().cloned()).collect();
+fn real_defs(snapshot: &Snapshot) -> impl Iterator<Item = Arc<TableDef>> + use<> {
+    let schema = &snapshot.schema;
     let unseen =
-        |def: &Arc<TableDef>| !is_virtual(&def.keyspace) && schema.table(&def.keyspace, &def.name).is_none();
-    defs.extend((source.registry_defs)().into_iter().filter(unseen));
-    defs
+        |def: &&Arc<TableDef>| !is_virtual(&def.keyspace) && schema.table(&def.keyspace, &def.name).is_none();
+    let of_server: Vec<_> = snapshot.registry_defs.iter().filter(unseen).cloned().collect();
+    of_keyspaces(schema, |keyspace| &keyspace.tables).chain(of_server)
 }
 
-fn column_rows(defs: &[Arc<TableDef>]) -> Vec<Row> {
-    defs.iter().flat_map(|def| def.columns.iter().map(|column| column_row(def, column))).collect()
+/// The definitions of one kind in all keyspaces, each found when it is asked for: a client may have made thousands.
+fn of_keyspaces<T: Send + Sync + 'static>(
+    schema: &Schema,
+    kind: fn(&Keyspace) -> &BTreeMap<String, Arc<T>>,
+) -> impl Iterator<Item = Arc<T>> + use<T> {
+    let keyspaces: Vec<Arc<Keyspace>> = schema.keyspaces.values().cloned().collect();
+    keyspaces.into_iter().flat_map(move |keyspace| {
+        let mut last: Option<String> = None;
+        std::iter::from_fn(move || {
+            let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let (name, def) = kind(&keyspace).range::<str, _>((after, Bound::Unbounded)).next()?;
+            let (name, def) = (name.clone(), def.clone());
+            last = Some(name);
+            Some(def)
+        })
+    })
+}
+
+fn column_rows(def: Arc<TableDef>) -> Vec<Row> {
+    def.columns.iter().map(|column| column_row(&def, column)).collect()
 }
 
 fn column_row(def: &TableDef, column: &ColumnDef) -> Row {
