@@ -79,7 +79,7 @@ fn silent_cores(lanes: &Lanes, patience: Duration) -> Vec<usize> {
     let mut silent: Vec<usize> = (0..lanes.cores()).collect();
     for core in 0..lanes.cores() {
         let sender = sender.clone();
-        lanes.tell(core, Group::CONTROL, move || drop(sender.send(core)));
+        lanes.tell(core, Group::CONTROL, move || _ = sender.send(core));
     }
     // A lane that has ended drops its sender: it has nothing left to stop.
     drop(sender);
@@ -106,7 +106,7 @@ mod tests {
         let lanes = lanes.expect("lanes start");
         assert_eq!(silent_cores(&lanes, Duration::from_secs(20)), [0; 0]);
         let (release, released) = channel::<()>();
-        lanes.tell(1, Group::CONTROL, move || drop(released.recv()));
+        lanes.tell(1, Group::CONTROL, move || _ = released.recv());
         // The others answer within any time; the asking thread waits for all of it.
         assert_eq!(silent_cores(&lanes, Duration::from_secs(2)), [1]);
         drop(release);
