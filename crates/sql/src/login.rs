@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use access::{Login, ScramStart};
+use access::{AuthError, Login, ScramStart};
 use bytes::Bytes;
 use frontdoor::Slot;
 use pgwire::messages::ProtocolVersion;
@@ -167,7 +167,12 @@ async fn authenticate(
             sql.audit_login(peer, user, Some(&text));
             // A name that failed too often is refused here, as slowly as a wrong password.
             lanes::time::sleep(sql.config().auth_failure_delay).await;
-            return Err(End::Failed(Failure::fatal(state::PROTOCOL, text)));
+            let code = match error {
+                // The code of a wrong password: pools stop at it instead of trying again.
+                AuthError::Overloaded(_) => state::PASSWORD,
+                AuthError::Refused(_) => state::PROTOCOL,
+            };
+            return Err(End::Failed(Failure::fatal(code, text)));
         }
     };
     connection.put(&Authentication::SASLContinue(Bytes::from(answer)))?;
