@@ -68,6 +68,8 @@ struct Large {
     /// Bytes that are to come, those in the input among them.
     left: usize,
     charge: Option<Charge>,
+    /// Why there is no memory for it: its chunks are discarded as they come.
+    refused: Option<Failure>,
 }
 
 /// See the head of this file.
@@ -198,15 +200,17 @@ impl Connection {
                 }
                 let message = self.input.split_to(typed + 4 + bytes).freeze();
                 let body = Body::new(vec![message.slice(typed + 4..)]);
-                return Ok(Some(Frame { kind, body, charge: None }));
+                return Ok(Some(Frame { kind, body, charge: None, refused: None }));
             }
             // Charged from its header on; before login few messages of few bytes are accepted.
-            let charge =
-                self.account.as_ref().map(|account| account.charge(bytes as u64).map_err(Failure::from));
-            let fatal = |failure: Failure| End::Failed(Failure { is_fatal: true, ..failure });
-            let charge = charge.transpose().map_err(fatal)?;
+            let charge = self.account.as_ref().map(|account| account.charge(bytes as u64)).transpose();
+            // A connection that closed here would be reset by what is on its way, and the client would not be told why.
+            let (charge, refused) = match charge {
+                Ok(charge) => (charge, None),
+                Err(full) => (None, Some(Failure::from(full))),
+            };
             drop(self.input.split_to(typed + 4));
-            self.large = Some(Large { kind, chunks: Vec::new(), left: bytes, charge });
+            self.large = Some(Large { kind, chunks: Vec::new(), left: bytes, charge, refused });
         }
         let Some(large) = &mut self.large else { return Ok(None) };
         // Whole chunks only: one byte a packet must not take a chunk each.
@@ -214,13 +218,19 @@ impl Connection {
         if self.input.len() < chunk {
             return Ok(None);
         }
-        large.chunks.push(self.input.split_to(chunk).freeze());
+        let received = self.input.split_to(chunk);
+        if large.refused.is_none() {
+            large.chunks.push(received.freeze());
+        }
         large.left -= chunk;
         if large.left > 0 {
             return Ok(None);
         }
         let large = self.large.take();
-        Ok(large.map(|Large { kind, chunks, charge, .. }| Frame { kind, body: Body::new(chunks), charge }))
+        Ok(large.map(|Large { kind, chunks, charge, refused, .. }| {
+            let body = Body::new(chunks);
+            Frame { kind, body, charge, refused }
+        }))
     }
 
     /// Checks the type of a message, ahead of its length.

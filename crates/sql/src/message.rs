@@ -19,6 +19,21 @@ pub(crate) struct Frame {
     pub(crate) body: Body,
     /// What it takes of the memory of sessions, if it is large.
     pub(crate) charge: Option<Charge>,
+    /// Why its body was discarded: there was no memory for it.
+    pub(crate) refused: Option<Failure>,
+}
+
+impl Frame {
+    /// Returns the message, if its body was kept.
+    ///
+    /// # Errors
+    /// 53200: it was discarded.
+    pub(crate) fn kept(self) -> Result<Frame, Failure> {
+        match self.refused {
+            Some(failure) => Err(failure),
+            None => Ok(self),
+        }
+    }
 }
 
 /// The body of a message, in the chunks that it was received in.

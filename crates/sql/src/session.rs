@@ -273,7 +273,7 @@ impl Session {
 
     /// A Query message: statements one after the other, until one fails.
     async fn simple(&mut self, connection: &mut Connection, message: Frame) -> Result<(), Wrong> {
-        let Frame { body, charge, .. } = message;
+        let Frame { body, charge, .. } = message.kept()?;
         let guardrails = self.guardrails();
         let reading = move || read(&body.query()?, &guardrails);
         let statements = self.apart(connection, charge.is_some(), reading).await??;
@@ -300,7 +300,7 @@ impl Session {
     }
 
     async fn parse(&mut self, connection: &mut Connection, message: Frame) -> Result<(), Wrong> {
-        let Frame { body, charge, .. } = message;
+        let Frame { body, charge, .. } = message.kept()?;
         let guardrails = self.guardrails();
         let reading = move || {
             let parse = body.parse()?;
@@ -386,7 +386,7 @@ impl Session {
     }
 
     async fn bind(&mut self, connection: &mut Connection, message: Frame) -> Result<(), Wrong> {
-        let Frame { body, charge, .. } = message;
+        let Frame { body, charge, .. } = message.kept()?;
         let (is_large, bytes) = (charge.is_some(), body.len() as u64);
         let bind = self.apart(connection, is_large, move || body.bind()).await??;
         let name = bind.portal_name.clone().unwrap_or_default();
