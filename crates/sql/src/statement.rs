@@ -78,7 +78,7 @@ impl Default for Read {
 /// Reads the statements of a text.
 ///
 /// # Errors
-/// It is longer than the guardrail `statement_bytes` allows.
+/// It is longer than the guardrail `statement_bytes` allows, or has more statements than `batch_statements` does.
 pub(crate) fn read(text: &str, guardrails: &Guardrails) -> Result<Vec<Read>, Failure> {
     let checked = guardrails.check(Guardrail::StatementBytes, text.len() as u64);
     checked.map_err(|error| Failure::new(state::LIMIT, error.to_string()))?;
@@ -90,7 +90,12 @@ pub(crate) fn read(text: &str, guardrails: &Guardrails) -> Result<Vec<Read>, Fai
         };
         Read { text: text.to_owned(), kind, asks_settings: extent.asks_settings }
     };
-    Ok(split(text).into_iter().map(one).collect())
+    let max = guardrails.fail_threshold(Guardrail::BatchStatements);
+    let max = usize::try_from(max).ok().filter(|max| *max > 0).unwrap_or(usize::MAX - 1);
+    let statements = split(text, max);
+    let checked = guardrails.check(Guardrail::BatchStatements, statements.len() as u64);
+    checked.map_err(|error| Failure::new(state::LIMIT, error.to_string()))?;
+    Ok(statements.into_iter().map(one).collect())
 }
 
 /// Tells what a statement is.

@@ -1,21 +1,25 @@
 //! The little that is read of a statement's text before DataFusion sees it: where statements end, and their words, so that the
 //! session's own statements (`SET`, `BEGIN`, those about levels …) are known without planning. `extent` measures the rest.
 
-/// The statements of a text, without what separates them. Quotes, dollar quotes and comments are looked through.
-pub(crate) fn split(text: &str) -> Vec<&str> {
+/// Returns the statements of a text without their separators, and skips quotes, dollar quotes and comments. Of a text with more
+/// than `max` statements it returns `max + 1`.
+pub(crate) fn split(text: &str, max: usize) -> Vec<&str> {
     let mut statements = Vec::new();
     let (mut begin, mut at) = (0, 0);
-    while at < text.len() {
+    while at < text.len() && statements.len() <= max {
         if text.as_bytes()[at] == b';' {
-            statements.push(&text[begin..at]);
+            statements.extend(Some(trim(&text[begin..at])).filter(|statement| !statement.is_empty()));
             at += 1;
             begin = at;
         } else {
             at += piece_len(&text[at..]);
         }
     }
-    statements.push(&text[begin..]);
-    statements.into_iter().map(trim).filter(|statement| !statement.is_empty()).collect()
+    let last = trim(&text[begin..]);
+    if statements.len() <= max && !last.is_empty() {
+        statements.push(last);
+    }
+    statements
 }
 
 /// A text without blanks and comments before and blanks behind.
@@ -144,7 +148,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &[&str]) {
-        assert_eq!(split(text), expected, "{text}");
+        assert_eq!(split(text, 100), expected, "{text}");
     }
 
     #[test]
