@@ -3,6 +3,7 @@
 //!
 //! There is one catalog for all sessions, since `pg_catalog` hands out object ids that must mean the same in a client's next
 //! query. Which tables there are is one immutable value, put in by each statement from its core's schema before it is planned.
+//! A statement finds the keyspaces that its role is shown ([`shows`]). A hidden one is as one that does not exist.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +13,12 @@ use ::schema::TableDef;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::error::{DataFusionError, Result};
+use engine::About;
 
 use crate::information_schema::{self, InformationSchema};
 use crate::server::Sql;
 use crate::table::CqlTable;
+use crate::{pg_catalog, tasks};
 
 /// The catalog's name, and so the database's.
 pub(crate) const CATALOG: &str = "fairlane";
@@ -78,6 +81,12 @@ impl Tables {
     }
 }
 
+/// Whether the statement that is being polled is shown a schema. Outside of statements no keyspace is.
+pub(crate) fn shows(schema: &str) -> bool {
+    [information_schema::NAME, pg_catalog::NAME].contains(&schema)
+        || tasks::viewer().is_some_and(|viewer| viewer.sees(About::Keyspace(schema)))
+}
+
 /// The one catalog. Its locks are taken on heavy lanes only, for as long as a pointer is copied.
 #[derive(Debug)]
 pub(crate) struct Catalog {
@@ -85,11 +94,20 @@ pub(crate) struct Catalog {
     tables: Arc<RwLock<Tables>>,
     /// Schemas that are not keyspaces.
     others: RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
+    /// Whether every statement is shown all keyspaces.
+    shows_all: bool,
 }
 
 impl Catalog {
     pub(crate) fn new(sql: Sql, tables: Tables) -> Catalog {
-        Catalog { sql, tables: Arc::new(RwLock::new(tables)), others: RwLock::default() }
+        let tables = Arc::new(RwLock::new(tables));
+        Catalog { sql, tables, others: RwLock::default(), shows_all: false }
+    }
+
+    /// The same tables, those of hidden keyspaces among them.
+    pub(crate) fn of_all(&self) -> Catalog {
+        let (sql, tables) = (self.sql.clone(), self.tables.clone());
+        Catalog { sql, tables, others: RwLock::default(), shows_all: true }
     }
 
     /// From now on these are the tables.
@@ -111,6 +129,7 @@ impl CatalogProvider for Catalog {
         let mut names = self.tables().keyspaces();
         names.push(information_schema::NAME.to_owned());
         names.extend(others.keys().cloned());
+        names.retain(|name| self.shows_all || shows(name));
         names
     }
 
@@ -124,10 +143,14 @@ impl CatalogProvider for Catalog {
             return Some(Arc::new(InformationSchema::new(tables, self.sql.config().decimals)));
         }
         let tables = self.tables();
-        tables.has_keyspace(name).then(|| {
-            Arc::new(Keyspace { sql: self.sql.clone(), name: name.to_owned(), tables })
-                as Arc<dyn SchemaProvider>
-        })
+        if !tables.has_keyspace(name) {
+            return None;
+        }
+        let name = name.to_owned();
+        if !self.shows_all && !shows(&name) {
+            return Some(Arc::new(Hidden { name, tables }));
+        }
+        Some(Arc::new(Keyspace { sql: self.sql.clone(), name, tables }))
     }
 
     fn register_schema(
@@ -160,5 +183,30 @@ impl SchemaProvider for Keyspace {
 
     fn table_exist(&self, name: &str) -> bool {
         self.tables.table(&self.name, name).is_some()
+    }
+}
+
+/// A keyspace that the statement is not shown. What it names there is remembered for the audit log.
+#[derive(Debug)]
+struct Hidden {
+    name: String,
+    tables: Tables,
+}
+
+#[async_trait]
+impl SchemaProvider for Hidden {
+    fn table_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        if self.tables.table(&self.name, name).is_some() {
+            tasks::hide(&self.name, name);
+        }
+        Ok(None)
+    }
+
+    fn table_exist(&self, _name: &str) -> bool {
+        false
     }
 }

@@ -10,6 +10,7 @@ use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::response::ErrorResponse;
 
 use crate::bounded::Exceeded;
+use crate::catalog::CATALOG;
 use crate::names;
 
 /// An error of a statement or of the whole connection.
@@ -70,6 +71,11 @@ impl Failure {
         let word = word.to_uppercase();
         Failure::new(state::READ_ONLY, format!("{word} is not possible over SQL: it is read-only for now"))
             .with_hint("Change data and tables through CQL, on this server's CQL port.")
+    }
+
+    /// What a statement gets that reads a table which is not there, or hidden: the text of the planner.
+    pub(crate) fn no_table(keyspace: &str, table: &str) -> Failure {
+        Failure::new(state::NO_TABLE, format!("table '{CATALOG}.{keyspace}.{table}' not found"))
     }
 
     pub(crate) fn to_message(&self) -> ErrorResponse {

@@ -15,7 +15,7 @@ use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::ExecutionPlan;
 use engine::scan::schema_of;
 
-use crate::catalog::{CATALOG, Tables};
+use crate::catalog::{CATALOG, Tables, shows};
 use crate::output::Shape;
 
 /// Its name.
@@ -304,13 +304,21 @@ impl InformationSchema {
         self.tables.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The tables of the keyspaces that the statement is shown.
+    fn shown(&self) -> impl Iterator<Item = Arc<TableDef>> {
+        let tables = self.now();
+        let shown = tables.all().filter(|table| shows(&table.keyspace));
+        shown.collect::<Vec<_>>().into_iter()
+    }
+
     fn schemata(&self) -> Vec<Row> {
         let row = |name: String| {
             let (catalog, null) = (Cell::from(CATALOG), Cell::Null);
             vec![catalog, Cell::Text(name), null.clone(), null.clone(), null.clone(), null.clone(), null]
         };
         let others = [NAME, "pg_catalog"].map(str::to_owned);
-        self.now().keyspaces().into_iter().chain(others).map(row).collect()
+        let keyspaces = self.now().keyspaces().into_iter().filter(|name| shows(name));
+        keyspaces.chain(others).map(row).collect()
     }
 
     fn tables(&self) -> Vec<Row> {
@@ -319,11 +327,11 @@ impl InformationSchema {
             let end = [Cell::from("NO"), "NO".into(), Cell::Null];
             [&located(&table)[..], &[Cell::from("BASE TABLE")], &nulls, &end].concat()
         };
-        self.now().all().map(row).collect()
+        self.shown().map(row).collect()
     }
 
     fn columns(&self) -> Vec<Row> {
-        self.now().all().flat_map(|table| self.columns_of(&table)).collect()
+        self.shown().flat_map(|table| self.columns_of(&table)).collect()
     }
 
     fn columns_of(&self, table: &TableDef) -> Vec<Row> {
@@ -361,7 +369,7 @@ impl InformationSchema {
             let end = ["PRIMARY KEY", "NO", "NO", "YES", "NO"].map(Cell::from);
             [&constraint(&table)[..], &located(&table), &end].concat()
         };
-        self.now().all().map(row).collect()
+        self.shown().map(row).collect()
     }
 
     fn key_columns(&self) -> Vec<Row> {
@@ -373,7 +381,7 @@ impl InformationSchema {
             };
             keys.map(row).collect::<Vec<Row>>()
         };
-        self.now().all().flat_map(of).collect()
+        self.shown().flat_map(of).collect()
     }
 }
 
@@ -498,6 +506,16 @@ impl SchemaProvider for InformationSchema {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tasks;
+
+    #[derive(Debug)]
+    struct SeesAll;
+
+    impl engine::Viewer for SeesAll {
+        fn sees(&self, _about: engine::About<'_>) -> bool {
+            true
+        }
+    }
 
     #[test]
     fn every_row_has_a_value_for_each_column() {
@@ -505,12 +523,15 @@ mod tests {
         let table = engine::VirtualTable::new("shop", "orders", 1, 0, &columns, Vec::new).def;
         let tables = Tables { schema: Arc::default(), virtuals: Arc::new([table]) };
         let schema = InformationSchema::new(Arc::new(RwLock::new(tables)), 6);
+        let rows_of = |view: &View, viewer| tasks::shown_to(viewer, || (view.rows)(&schema));
+        assert!(rows_of(&VIEWS[1], None).is_empty(), "no statement is shown a table");
+        let viewer: Arc<dyn engine::Viewer> = Arc::new(SeesAll);
         for view in &VIEWS {
-            let rows = (view.rows)(&schema);
+            let rows = rows_of(view, Some(viewer.clone()));
             assert!(rows.iter().all(|row| row.len() == view.columns.len()), "{}", view.name);
             assert_eq!(batch(view, &rows).expect(view.name).num_rows(), rows.len());
         }
-        let columns = (VIEWS[2].rows)(&schema);
+        let columns = rows_of(&VIEWS[2], Some(viewer));
         let told = |row: &Row, place: usize| match &row[place] {
             Cell::Text(text) => text.clone(),
             Cell::Number(number) => number.to_string(),

@@ -42,6 +42,7 @@ mod output;
 mod own;
 mod parameters;
 mod passage;
+mod pg_catalog;
 mod plan;
 mod portal;
 mod query;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProviderList};
 use datafusion::common::ParamValues;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source_as_provider;
@@ -29,6 +30,7 @@ use crate::dialect::{Dialect, SetTo, set_configs};
 use crate::exchange::PlaceOnLanes;
 use crate::failure::{Failure, state as class};
 use crate::kept_plans::KeptPlans;
+use crate::pg_catalog::{self, PgCatalog};
 use crate::server::Sql;
 use crate::settings::SERVER_VERSION;
 use crate::table::{CqlTable, ScanOptions};
@@ -298,6 +300,12 @@ fn make(sql: &Sql, tables: Tables, guardrails: &Arc<Guardrails>) -> Result<(Sess
     let catalog = Arc::new(Catalog::new(sql.clone(), tables));
     context.register_catalog(CATALOG, catalog.clone());
     setup_pg_catalog(&context, CATALOG, EmptyContextProvider).map_err(|error| *error)?;
+    let all = Arc::new(catalog.of_all());
+    let list: Arc<dyn CatalogProviderList> = Arc::new(MemoryCatalogProviderList::new());
+    list.register_catalog(CATALOG.to_owned(), all.clone());
+    let shown = Arc::new(PgCatalog::new(list)?);
+    all.register_schema(pg_catalog::NAME, shown.clone())?;
+    catalog.register_schema(pg_catalog::NAME, shown)?;
     context.register_udf(functions::text("version", version()));
     functions::register(&context);
     bounded::register(&context, guardrails);

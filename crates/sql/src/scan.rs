@@ -152,6 +152,9 @@ impl ExecutionPlan for ScanExec {
         let schema = self.schema.clone();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let (run, snapshots) = (Run::of(&context), Snapshots::of(&context));
+        let Some(viewer) = tasks::viewer() else {
+            return internal_err!("a scan is run outside of a statement");
+        };
         if let (Some(run), Some(rows)) = (&run, self.statistics.num_rows.get_value()) {
             run.expect((rows / lanes::cores()) as u64);
         }
@@ -163,8 +166,11 @@ impl ExecutionPlan for ScanExec {
                 return Err(Error::Stale);
             }
             let source = match &snapshots {
-                Some(snapshots) => snapshots.scan(&*here.engine, def.id, &scan),
-                None => here.engine.scan(&scan),
+                Some(snapshots) => snapshots.scan(&*here.engine, def.id, &scan, &viewer),
+                None => here
+                    .engine
+                    .table_snapshot_for(&scan.keyspace, &scan.table, Some(&viewer))
+                    .and_then(|snapshot| snapshot.scan(&scan)),
             };
             // If nobody else has them any more, they are freed where the scan is.
             Ok((source?, snapshots))

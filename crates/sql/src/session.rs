@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::Login;
+use engine::About;
 use frontdoor::{Account, Charge};
 use lanes::Group;
 use pgwire::api::Type;
@@ -103,8 +104,11 @@ impl Session {
                 let _ = settings.set(name, Some(value));
             }
         }
+        let viewer = here.access.viewer(&client.login);
         // A database that is a keyspace is where names without one are looked for.
-        if let Some(keyspace) = database.filter(|name| here.tables().has_keyspace(name)) {
+        if let Some(keyspace) =
+            database.filter(|name| viewer.sees(About::Keyspace(name)) && here.tables().has_keyspace(name))
+        {
             let _ = settings.set("search_path", Some(keyspace));
         }
         live.seen.logged_in(client.login.clone(), account.clone(), &settings);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::execution::TaskContext;
 use engine::scan::{BatchSource, TableScan, TableSnapshot};
-use engine::{Engine, Error};
+use engine::{Engine, Error, Viewer};
 use uuid::Uuid;
 
 /// What was taken on a core, which alone looks here until all is dropped.
@@ -36,7 +36,7 @@ impl Snapshots {
         context.session_config().get_extension()
     }
 
-    /// A scan of the table with this id on this core, on its fast lane.
+    /// A scan of the table with this id on this core, on its fast lane, of the rows that `viewer` is shown.
     ///
     /// # Errors
     /// As the engine says.
@@ -45,16 +45,16 @@ impl Snapshots {
         engine: &dyn Engine,
         table: Uuid,
         scan: &TableScan,
+        viewer: &Arc<dyn Viewer>,
     ) -> Result<Box<dyn BatchSource>, Error> {
+        let snapshot = || engine.table_snapshot_for(&scan.keyspace, &scan.table, Some(viewer));
         if !self.repeated.contains(&table) {
-            return engine.scan(scan);
+            return snapshot()?.scan(scan);
         }
         let taken = &self.taken[lanes::current_core()];
         match taken.lock().unwrap_or_else(PoisonError::into_inner).entry(table) {
             Entry::Occupied(taken) => taken.get().scan(scan),
-            Entry::Vacant(place) => {
-                place.insert(engine.table_snapshot(&scan.keyspace, &scan.table)?).scan(scan)
-            }
+            Entry::Vacant(place) => place.insert(snapshot()?).scan(scan),
         }
     }
 }

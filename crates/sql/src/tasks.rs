@@ -10,36 +10,89 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
 use datafusion::error::DataFusionError;
+use engine::Viewer;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 pub(crate) use lanes::Panicked;
 use lanes::{Group, Task};
 use tokio::runtime::Handle;
 
+/// Hidden tables that are remembered of a statement, for the audit log.
+const HIDDEN_MAX: usize = 16;
+
 thread_local! {
     /// Tasks spawned since the running poll began.
     static SPAWNED: Cell<usize> = const { Cell::new(0) };
     /// The runtime that the poll under way has entered, for tasks that it spawns.
     static RUNTIME: Cell<Option<&'static Handles>> = const { Cell::new(None) };
-    /// The end of the statement that is being polled, for functions that take long, and for tasks that it spawns.
-    static END: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+    /// The statement that is being polled, for functions that take long, for the catalog, and for tasks that it spawns.
+    static STATEMENT: RefCell<Option<Arc<Polled>>> = const { RefCell::new(None) };
+}
+
+/// What code of DataFusion's finds out about the statement that it is polled for.
+#[derive(Debug)]
+struct Polled {
+    has_ended: AtomicBool,
+    viewer: Arc<dyn Viewer>,
+    /// Tables that it named and is not shown, at most [`HIDDEN_MAX`].
+    hidden: Mutex<Vec<(String, String)>>,
 }
 
 /// The end of a statement: when this is dropped, its functions stop at their next chunk. Its tasks end at their next yield by
 /// themselves.
-#[derive(Debug, Default)]
-pub(crate) struct End(Arc<AtomicBool>);
+#[derive(Debug)]
+pub(crate) struct End(Arc<Polled>);
+
+impl End {
+    /// The end of a statement of a role with this sight.
+    pub(crate) fn of(viewer: Arc<dyn Viewer>) -> End {
+        End(Arc::new(Polled { has_ended: AtomicBool::new(false), viewer, hidden: Mutex::default() }))
+    }
+
+    /// Returns the tables that the statement named and is not shown, by keyspace and name.
+    pub(crate) fn hidden(&self) -> Vec<(String, String)> {
+        self.0.hidden.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.store(true, Relaxed);
+        self.0.has_ended.store(true, Relaxed);
     }
+}
+
+fn polled() -> Option<Arc<Polled>> {
+    STATEMENT.with_borrow(Clone::clone)
+}
+
+/// Decides what the statement that is being polled is shown. `None` outside of statements.
+pub(crate) fn viewer() -> Option<Arc<dyn Viewer>> {
+    polled().map(|polled| polled.viewer.clone())
+}
+
+/// Remembers that the statement that is being polled named a table that it is not shown.
+pub(crate) fn hide(keyspace: &str, table: &str) {
+    let Some(polled) = polled() else { return };
+    let mut hidden = polled.hidden.lock().unwrap_or_else(PoisonError::into_inner);
+    if hidden.len() < HIDDEN_MAX {
+        hidden.push((keyspace.to_owned(), table.to_owned()));
+    }
+}
+
+/// Calls `f` as a statement of a role with this sight would.
+#[cfg(test)]
+pub(crate) fn shown_to<T>(viewer: Option<Arc<dyn Viewer>>, f: impl FnOnce() -> T) -> T {
+    let end = viewer.map(End::of);
+    let outer = STATEMENT.replace(end.as_ref().map(|end| end.0.clone()));
+    let result = f();
+    STATEMENT.set(outer);
+    result
 }
 
 /// Checks that the statement that is being polled has not ended.
@@ -47,7 +100,8 @@ impl Drop for End {
 /// # Errors
 /// It has: its client was told already.
 pub(crate) fn check_end() -> Result<(), DataFusionError> {
-    let has_ended = END.with_borrow(|end| end.as_ref().is_some_and(|end| end.load(Relaxed)));
+    let has_ended =
+        STATEMENT.with_borrow(|polled| polled.as_ref().is_some_and(|polled| polled.has_ended.load(Relaxed)));
     if has_ended { Err(DataFusionError::Execution("the statement has ended".to_owned())) } else { Ok(()) }
 }
 
@@ -71,7 +125,7 @@ impl Handles {
 /// A future that is polled on heavy lanes within a runtime.
 struct Entered<F> {
     handles: &'static Handles,
-    end: Option<Arc<AtomicBool>>,
+    statement: Option<Arc<Polled>>,
     inner: Pin<Box<F>>,
 }
 
@@ -82,10 +136,10 @@ impl<F: Future> Future for Entered<F> {
         let _entered = self.handles.0[lanes::current_core()].enter();
         SPAWNED.set(0);
         let outer = RUNTIME.replace(Some(self.handles));
-        let outer_end = END.replace(self.end.clone());
+        let outer_statement = STATEMENT.replace(self.statement.clone());
         let result = self.inner.as_mut().poll(cx);
         RUNTIME.set(outer);
-        END.set(outer_end);
+        STATEMENT.set(outer_statement);
         result
     }
 }
@@ -96,20 +150,20 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    heavy_until(handles, group, END.with_borrow(Clone::clone), work)
+    heavy_until(handles, group, polled(), work)
 }
 
 fn heavy_until<F>(
     handles: &'static Handles,
     group: Group,
-    end: Option<Arc<AtomicBool>>,
+    statement: Option<Arc<Polled>>,
     work: F,
 ) -> Task<Result<F::Output, Panicked>>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let entered = Entered { handles, end, inner: Box::pin(work) };
+    let entered = Entered { handles, statement, inner: Box::pin(work) };
     // What a panic leaves half done belongs to the query, which ends.
     lanes::heavy(group, lanes::catch_panic(entered))
 }
@@ -125,8 +179,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let end = END.with_borrow(Clone::clone);
-    start_on(core, handles, group, end, work).await
+    start_on(core, handles, group, polled(), work).await
 }
 
 /// As [`heavy_on`], for the statement that ends with `end`.
@@ -149,7 +202,7 @@ async fn start_on<F>(
     core: usize,
     handles: &'static Handles,
     group: Group,
-    end: Option<Arc<AtomicBool>>,
+    statement: Option<Arc<Polled>>,
     work: F,
 ) -> Task<Result<F::Output, Panicked>>
 where
@@ -157,9 +210,9 @@ where
     F::Output: Send + 'static,
 {
     if core == lanes::current_core() {
-        return heavy_until(handles, group, end, work);
+        return heavy_until(handles, group, statement, work);
     }
-    lanes::call(core, move || async move { heavy_until(handles, group, end, work) }).await
+    lanes::call(core, move || async move { heavy_until(handles, group, statement, work) }).await
 }
 
 /// The runtimes of the work that is being polled. Only within [`heavy`].
@@ -177,9 +230,9 @@ impl JoinSetTracer for ToHeavyLanes {
         let nth = SPAWNED.replace(SPAWNED.get() + 1);
         let core = (lanes::current_core() + turn(nth)) % lanes::cores();
         let group = lanes::current_group();
-        let end = END.with_borrow(Clone::clone);
+        let statement = polled();
         async move {
-            match start_on(core, handles, group, end, future).await.await {
+            match start_on(core, handles, group, statement, future).await.await {
                 Ok(output) => output,
                 Err(Panicked) => std::panic::resume_unwind(Box::new("a task of a query panicked")),
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datafusion::common::ParamValues;
-use engine::{Action, Outcome, StatementState, Target};
+use engine::{About, Action, Outcome, StatementState, Target};
 use lanes::Group;
 use workload::{Action as Consequence, Effective, InFlight, Kind, Level, Refused, Ticket, Watch};
 
@@ -116,7 +116,7 @@ impl Session {
             is_suspended: false,
             run: None,
             shown: None,
-            end: tasks::End::default(),
+            end: tasks::End::of(self.here.access.viewer(&self.login)),
             _in_flight: in_flight,
             slot: None,
         })
@@ -140,25 +140,35 @@ impl Session {
         let (sql, text, tables) = (self.sql.clone(), text.to_owned(), self.here.tables());
         let guardrails = self.guardrails();
         let planning = async move { sql.planner().plan(&sql, &text, tables, &options, &guardrails).await };
-        let planned = work.on_heavy_lane(self, connection, planning).await??;
+        let planned = work.on_heavy_lane(self, connection, planning).await?;
+        let planned = planned.inspect_err(|_| self.audit_hidden(&work.end.hidden()))?;
         let planned = Kept::new(planned, self.sql.handles(), work.group.get());
         self.authorize(planned.get(), false)?;
         Ok(planned)
     }
 
+    /// Logs reads of tables that the role is not shown, of which it was told that they do not exist.
+    fn audit_hidden(&self, hidden: &[(String, String)]) {
+        let targets: Vec<Target> = hidden.iter().map(selected).collect();
+        if let Err(denied) = self.here.access.authorize(&self.login, &targets) {
+            self.sql.audit_query(self.live.peer, self.login.role(), &targets, Some(&denied));
+        }
+    }
+
     /// Checks the rights on what a query reads. `begins`: it runs next.
     fn authorize(&self, planned: &Planned, begins: bool) -> Result<(), Failure> {
-        let target = |(keyspace, table): &(String, String)| Target {
-            keyspace: keyspace.clone(),
-            table: Some(table.clone()),
-            action: Action::Select,
-        };
-        let targets: Vec<Target> = planned.tables.iter().map(target).collect();
-        let allowed = self.here.access.authorize_unfiltered(&self.login, &targets);
+        let targets: Vec<Target> = planned.tables.iter().map(selected).collect();
+        let allowed = self.here.access.authorize(&self.login, &targets);
         if begins || allowed.is_err() {
             self.sql.audit_query(self.live.peer, self.login.role(), &targets, allowed.as_ref().err());
         }
-        Ok(allowed?)
+        let Err(denied) = allowed else { return Ok(()) };
+        // It was planned while the role was shown this keyspace. Now it is as one that does not exist.
+        let viewer = self.here.access.viewer(&self.login);
+        match planned.tables.iter().find(|(keyspace, _)| !viewer.sees(About::Keyspace(keyspace))) {
+            Some((keyspace, table)) => Err(Failure::no_table(keyspace, table)),
+            None => Err(denied.into()),
+        }
     }
 
     /// Runs a statement about roles, grants or levels.
@@ -407,6 +417,11 @@ impl Work {
         let service_ns = u64::try_from(self.ran_for().as_nanos()).unwrap_or(u64::MAX);
         self.effective().level.record(lanes::current_core(), Kind::Read, service_ns, 0, failed);
     }
+}
+
+/// A read of a table, as rights are checked for it.
+fn selected((keyspace, table): &(String, String)) -> Target {
+    Target { keyspace: keyspace.clone(), table: Some(table.clone()), action: Action::Select }
 }
 
 /// What looks after a statement of a level with a `query_limit`.

@@ -238,7 +238,7 @@ fn logins_and_audited_queries_are_in_the_audit_log() {
         rows(&admin, "CREATE SERVICE LEVEL reports WITH shares = 100").await;
         assert!(door.connect(("ann", "a wrong one")).await.is_err());
         let ann = door.connect(("ann", "secret")).await.expect("logs in");
-        assert_eq!(refused(&ann, "SELECT * FROM shop.orders").await.0, "42501");
+        assert_eq!(refused(&ann, "SELECT * FROM shop.orders").await.0, "42P01");
     });
     let shown: Vec<String> = lines
         .take()
