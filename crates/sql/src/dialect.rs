@@ -15,9 +15,9 @@ use std::ops::ControlFlow;
 use datafusion::common::ParamValues;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, Query, Statement, Value, ValueWithSpan, Visit, Visitor,
-    visit_expressions, visit_expressions_mut, visit_relations,
+    ArrayElemTypeDef, BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query, Statement, Value, ValueWithSpan,
+    Visit, Visitor, visit_expressions, visit_expressions_mut, visit_relations,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -159,6 +159,7 @@ fn rewrite(expr: &mut Expr) -> Result<(), String> {
             }
         }
         Expr::Cast { data_type, .. } if is_text(data_type) => *data_type = DataType::Text,
+        Expr::Cast { data_type, .. } => without_length(data_type),
         Expr::AtTimeZone { timestamp, time_zone } => {
             *expr = call("timezone", vec![(**time_zone).clone(), (**timestamp).clone()]);
         }
@@ -207,6 +208,14 @@ fn is_text(ty: &DataType) -> bool {
             matches!(last.as_str(), "name" | "char" | "inet" | "cidr" | "citext" | "bpchar" | "xml")
         }
         _ => false,
+    }
+}
+
+/// Takes the declared length off a type of arrays: PostgreSQL ignores it, and DataFusion would make room for so many elements.
+fn without_length(mut ty: &mut DataType) {
+    while let DataType::Array(ArrayElemTypeDef::SquareBracket(element, length)) = ty {
+        *length = None;
+        ty = element;
     }
 }
 
@@ -329,6 +338,7 @@ mod tests {
             "WITH w AS (SELECT 1 AS n) SELECT (SELECT max(w.n) FROM w) AS m",
             "WITH w AS (SELECT 1 AS n) SELECT (SELECT max(w.n) AS \"max\" FROM w) AS m",
         );
+        check("SELECT a::int[2000000000][3] AS b FROM t", "SELECT a::INT[][] AS b FROM t");
         assert!(parsed("SELECT to_char(a, 'Q') FROM t").is_err());
         assert!(parsed("SELECT to_char(a, b) FROM t").is_err());
         check("SELECT to_char(a, 'YYYY-MM') AS m FROM t", "SELECT to_char(a, '%Y-%m') AS m FROM t");

@@ -38,6 +38,7 @@ use crate::run::Run;
 use crate::scan::ScanExec;
 use crate::tasks::{self, Handles};
 use crate::turns::giving_way;
+use crate::wide;
 
 /// Batches on their way between two lanes: one being worked on, one ready. Heavy lanes share a short lock here, never a fast one.
 const BATCHES_MAX: usize = 2;
@@ -163,18 +164,23 @@ where
 
 /// Puts lane exchanges where partitions come together, and makes a plan of several partitions one.
 #[derive(Debug)]
-pub(crate) struct PlaceOnLanes;
+pub(crate) struct PlaceOnLanes {
+    /// Rows of a batch, if a statement has no wide values.
+    pub(crate) batch_rows: usize,
+}
 
 impl PhysicalOptimizerRule for PlaceOnLanes {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
-        _config: &ConfigOptions,
+        config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let is_narrowed = config.execution.batch_size.get() < self.batch_rows;
         let plan = if partitions(&plan) > 1 { Arc::new(CoalescePartitionsExec::new(plan)) } else { plan };
         let placed = plan.transform_up(|node: Arc<dyn ExecutionPlan>| {
             if !brings_together(&node) {
-                return Ok(Transformed::yes(giving_way(node)));
+                let node = if is_narrowed { wide::split(node) } else { node };
+                return Ok(Transformed::yes(giving_way(node)?));
             }
             let children: Vec<_> = node.children().into_iter().cloned().map(place).collect();
             let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);

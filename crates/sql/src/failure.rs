@@ -12,6 +12,7 @@ use pgwire::messages::response::ErrorResponse;
 use crate::bounded::Exceeded;
 use crate::catalog::CATALOG;
 use crate::names;
+use crate::wide::TooWide;
 
 /// An error of a statement or of the whole connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -131,7 +132,7 @@ fn plain(error: &DataFusionError) -> Failure {
             if let Some(own) = inner.downcast_ref::<Error>() {
                 return own.clone().into();
             }
-            if inner.is::<Exceeded>() {
+            if inner.is::<Exceeded>() || inner.is::<TooWide>() {
                 return Failure::new(state::LIMIT, inner.to_string());
             }
             Failure::new(state::INTERNAL, inner.to_string())

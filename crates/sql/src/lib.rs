@@ -61,6 +61,7 @@ mod text;
 mod to_char;
 mod tree;
 mod turns;
+mod wide;
 mod work;
 
 pub use config::SqlConfig;

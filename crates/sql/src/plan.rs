@@ -34,7 +34,7 @@ use crate::pg_catalog::{self, PgCatalog};
 use crate::server::Sql;
 use crate::settings::SERVER_VERSION;
 use crate::table::{CqlTable, ScanOptions};
-use crate::{bounded, functions, known};
+use crate::{bounded, functions, known, wide};
 
 /// Memory of a node of the syntax tree in both plans, logical and optimized, bytes. A literal takes about 200 in each
 /// (the size of `Expr` and of its text, 2026-11-24).
@@ -145,8 +145,13 @@ impl Planned {
         self.plan.schema().as_arrow()
     }
 
-    /// The physical plan.
-    pub(crate) async fn physical(&self, values: Option<ParamValues>, joins: Joins) -> Result<Physical> {
+    /// The physical plan, for batches of at most `rows_max` rows.
+    pub(crate) async fn physical(
+        &self,
+        values: Option<ParamValues>,
+        joins: Joins,
+        rows_max: usize,
+    ) -> Result<Physical> {
         let mut state = match joins {
             Joins::Hashed => self.state.clone(),
             Joins::Sorted => Arc::new(sorting(&self.state)),
@@ -166,6 +171,10 @@ impl Planned {
                 }
             },
         };
+        let rows = wide::rows_for(wide::constant_bytes(&optimized.plan)?, rows_max);
+        if rows < state.config().batch_size() {
+            state = Arc::new(with_batches(&state, rows));
+        }
         lanes::heavy_yield().await;
         let plan = state.query_planner().create_physical_plan(&optimized.plan, state.as_ref()).await?;
         Ok(Physical { plan, state, repeated: optimized.repeated })
@@ -186,6 +195,12 @@ fn sorting(state: &SessionState) -> SessionState {
     let partitions = state.config().target_partitions().max(2);
     let mut config = state.config().clone().with_target_partitions(partitions);
     config.options_mut().optimizer.prefer_hash_join = false;
+    SessionStateBuilder::new_from_existing(state.clone()).with_config(config).build()
+}
+
+/// The state with so many rows a batch.
+fn with_batches(state: &SessionState, rows: usize) -> SessionState {
+    let config = state.config().clone().with_batch_size(rows);
     SessionStateBuilder::new_from_existing(state.clone()).with_config(config).build()
 }
 
@@ -294,7 +309,7 @@ fn make(sql: &Sql, tables: Tables, guardrails: &Arc<Guardrails>) -> Result<(Sess
     let state = SessionStateBuilder::new_with_default_features()
         .with_config(config)
         .with_runtime_env(runtime)
-        .with_physical_optimizer_rule(Arc::new(PlaceOnLanes))
+        .with_physical_optimizer_rule(Arc::new(PlaceOnLanes { batch_rows }))
         .build();
     let context = SessionContext::new_with_state(state);
     let catalog = Arc::new(Catalog::new(sql.clone(), tables));

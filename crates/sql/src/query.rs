@@ -14,6 +14,7 @@ use crate::failure::{Failure, state};
 use crate::output::{Rows, Shape};
 use crate::plan::{Joins, Planned};
 use crate::run::Run;
+use crate::wide::TooWide;
 
 /// Rows encoded between looks at the scheduler; some tens of microseconds.
 const ROWS_A_PIECE: u64 = 128;
@@ -29,10 +30,28 @@ pub(crate) struct Running {
 }
 
 /// How a query is begun again that has given nothing yet: hash joins keep one side in memory, and what does not fit there is joined by
-/// sorting, which can spill.
+/// sorting, which can spill; and values that are too wide for the rows of a batch get batches of fewer rows.
 struct Again {
     planned: Arc<Planned>,
     values: Option<ParamValues>,
+    joins: Joins,
+    can_sort: bool,
+    rows_max: usize,
+}
+
+impl Again {
+    /// Whether it can be begun again otherwise, so that it does not fail as it did.
+    fn after(&mut self, error: &DataFusionError, run: &Run) -> bool {
+        if let Some(rows) = TooWide::of(error).and_then(TooWide::fewer_rows) {
+            self.rows_max = rows;
+            return true;
+        }
+        let sorts = self.can_sort && is_out_of_memory(error) && run.can_spill();
+        if sorts {
+            (self.joins, self.can_sort) = (Joins::Sorted, false);
+        }
+        sorts
+    }
 }
 
 /// How far a query has come.
@@ -55,11 +74,12 @@ pub(crate) async fn start(
     shape: Shape,
     run: Arc<Run>,
 ) -> Result<Running, Failure> {
-    let physical = planned.physical(values.clone(), Joins::Hashed).await?;
+    let (joins, rows_max) = (Joins::Hashed, usize::MAX);
+    let physical = planned.physical(values.clone(), joins, rows_max).await?;
     lanes::heavy_yield().await;
-    let can_begin_again = run.can_spill() && has_hash_join(&physical.plan);
+    let can_sort = run.can_spill() && has_hash_join(&physical.plan);
     let batches = run.execute(&physical)?;
-    let again = can_begin_again.then_some(Again { planned, values });
+    let again = Some(Again { planned, values, joins, can_sort, rows_max });
     Ok(Running { batches, shape, rows: None, run, again })
 }
 
@@ -113,18 +133,21 @@ impl Running {
     }
 
     async fn next(&mut self) -> Result<Option<Rows>, Failure> {
-        let again = self.again.take();
-        let first = match (self.batches.next().await, again) {
-            (Some(Err(error)), Some(again)) if is_out_of_memory(&error) && self.run.can_spill() => {
-                // What the first attempt has is given back before the second begins.
+        let mut next = self.batches.next().await;
+        if let Some(mut again) = self.again.take() {
+            // Rows of a batch become fewer each time, and joins are sorted once.
+            while let Some(Err(error)) = &next
+                && again.after(error, &self.run)
+            {
+                // What the attempt before has is given back before the next begins.
                 self.batches = Box::pin(EmptyRecordBatchStream::new(self.batches.schema()));
-                let physical = again.planned.physical(again.values, Joins::Sorted).await?;
+                let Again { planned, values, joins, rows_max, .. } = &again;
+                let physical = planned.physical(values.clone(), *joins, *rows_max).await?;
                 self.batches = self.run.execute(&physical)?;
-                self.batches.next().await
+                next = self.batches.next().await;
             }
-            (next, _) => next,
-        };
-        let batch = first.transpose().map_err(|error| self.failure(error))?;
+        }
+        let batch = next.transpose().map_err(|error| self.failure(error))?;
         batch.map(|batch| self.shape.rows(batch)).transpose()
     }
 }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::unnest::UnnestExec;
@@ -18,19 +19,28 @@ use futures::future::BoxFuture;
 
 use crate::passage::{Passage, PassageExec};
 use crate::run::Run;
+use crate::wide;
 
 /// See the head of this file.
 #[derive(Debug)]
 struct Turn;
 
-/// The node, with what gives way above it if it makes much out of little.
-pub(crate) fn giving_way(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+/// The node, with what gives way above it if it makes much out of little, and what measures its inputs.
+///
+/// # Errors
+/// Those of DataFusion.
+pub(crate) fn giving_way(node: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let makes_many = node.is::<CrossJoinExec>()
         || node.is::<NestedLoopJoinExec>()
         || node.is::<HashJoinExec>()
         || node.is::<SortMergeJoinExec>()
         || node.is::<UnnestExec>();
-    if makes_many { PassageExec::<Turn>::over(node) } else { node }
+    if !makes_many {
+        return Ok(node);
+    }
+    let inputs = wide::measured(&node);
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+    Ok(PassageExec::<Turn>::over(node.replace_children(inputs, options)?))
 }
 
 impl Passage for Turn {

@@ -167,3 +167,98 @@ fn idle_sessions_end_when_they_want_to() {
         assert!(admin.simple_query("SELECT 1").await.is_err());
     });
 }
+
+#[test]
+fn a_message_without_memory_is_skipped_and_refused() {
+    let door = open_door(SqlConfig { session_bytes_max: 1 << 20, ..SqlConfig::default() });
+    let long = |kind: u8, head: &[u8], tail: &[u8]| message(kind, &[head, &[b' '; 2 << 20], tail].concat());
+    let parse = long(b'P', b"\0SELECT 7", b"\0\0\0");
+    let query = long(b'Q', b"SELECT 8", b"\0");
+    let next = message(b'Q', b"SELECT 9\0");
+    let answer =
+        answer(&door, &[STARTUP, &parse, &message(b'S', b""), &query, &next, &message(b'X', b"")].concat());
+    assert_eq!(answer.matches("C53200").count(), 2, "{answer}");
+    assert!(!answer.contains("FATAL") && answer.matches("SELECT 1").count() == 1, "{answer}");
+}
+
+#[test]
+fn a_message_has_a_bounded_number_of_statements() {
+    let door = TestDoor::start(1);
+    door.client(async {
+        let admin = door.admin().await;
+        let (code, message) = refused(&admin, &"SELECT 1;".repeat(70_000)).await;
+        assert!(code == "54000" && message.contains("batch_statements"), "{code} {message}");
+        assert_eq!(rows(&admin, "SELECT 1;;SELECT 2;").await, ["1", "2"]);
+    });
+}
+
+#[test]
+fn words_nested_too_deeply_are_not_taken_for_columns() {
+    let door = TestDoor::start(1);
+    door.client(async {
+        let admin = door.admin().await;
+        let case = |n: usize| format!("SELECT {}1{}", "CASE WHEN true THEN ".repeat(n), " END".repeat(n));
+        assert_eq!(rows(&admin, &case(44)).await, ["1"]);
+        for n in 45..60 {
+            let (code, message) = refused(&admin, &case(n)).await;
+            assert_eq!(code, "54001", "{n}: {message}");
+        }
+        assert_eq!(refused(&admin, &format!("SELECT {}true", "NOT ".repeat(60))).await.0, "54001");
+    });
+}
+
+#[test]
+fn failed_logins_get_the_same_code_when_there_are_too_many() {
+    let door = TestDoor::start(1);
+    door.client(async {
+        // A name has 20 failures at once, and one more each second.
+        for n in 0..200 {
+            let error = door.connect(("nobody", "wrong")).await.expect_err("refused");
+            let error = error.as_db_error().unwrap_or_else(|| panic!("{n}: {error}"));
+            assert_eq!(error.code().code(), "28P01", "{n}: {}", error.message());
+            if error.message().contains("Too many logins") {
+                return;
+            }
+        }
+        panic!("200 logins failed, and none too many");
+    });
+}
+
+/// Each of these would be gigabytes in a batch of 8192 rows, or more than an array can have.
+#[test]
+fn wide_values_get_batches_of_few_rows() {
+    let door = TestDoor::start_with(2, 64 << 20, SqlConfig::default());
+    door.client(async {
+        let admin = door.admin().await;
+        let million = "repeat('x', 1000000)";
+        let values: Vec<String> = (0..3000).map(|n| format!("({n})")).collect();
+        for (text, expected) in [
+            (format!("SELECT max(length({million} || value)) FROM generate_series(1, 3000)"), "1000004"),
+            (format!("SELECT max(length({million} || n)) FROM (VALUES {}) AS v(n)", values.join(",")), "1000004"),
+            (
+                "SELECT max(length(l.a || r.value)) FROM (SELECT repeat('x', CAST(value * 1000000 AS int)) AS a \
+                 FROM generate_series(1, 1)) l CROSS JOIN generate_series(1, 3000) r"
+                    .to_owned(),
+                "1000004",
+            ),
+        ] {
+            assert_eq!(rows(&admin, &text).await, [expected], "{}", &text[..60]);
+        }
+        for (text, code) in [
+            (format!("SELECT cardinality(array_agg({million})) FROM generate_series(1, 100000)"), "53200"),
+            (format!("SELECT length(string_agg({million}, ',')) FROM generate_series(1, 100000)"), "53200"),
+            (
+                "SELECT count(length(a || n)) FROM (SELECT a, unnest(range(0, 1000000)) AS n FROM \
+                 (SELECT repeat('x', CAST(value * 1000000 AS int)) AS a FROM generate_series(1, 1)) AS s) AS t"
+                    .to_owned(),
+                "54000",
+            ),
+            ("SELECT arrow_cast(NULL, 'FixedSizeBinary(2000000000)') IS NULL".to_owned(), "54000"),
+            ("SELECT arrow_try_cast(NULL, 'FixedSizeList(2000000000 x Int64)') IS NULL".to_owned(), "54000"),
+        ] {
+            let (got, message) = refused(&admin, &text).await;
+            assert_eq!(got, code, "{text}: {message}");
+        }
+        assert_eq!(rows(&admin, "SELECT CAST(NULL AS int[2000000000]) IS NULL").await, ["t"]);
+    });
+}

@@ -55,10 +55,14 @@ pub(super) enum Cost {
     Product,
     /// A truth, from each element of one list with each of the other.
     ListProduct,
+    /// A value of a type that the second argument names; the type is checked.
+    Type,
 }
 
 /// The functions that are bounded, by their names in DataFusion.
-const COSTS: [(&str, Cost); 36] = [
+const COSTS: [(&str, Cost); 38] = [
+    ("arrow_cast", Cost::Type),
+    ("arrow_try_cast", Cost::Type),
     ("repeat", Cost::Repeat),
     ("array_repeat", Cost::Repeat),
     ("lpad", Cost::Pad),
@@ -195,13 +199,21 @@ impl Costs {
                 let between = bytes(1).saturating_add(bytes(2)).saturating_add(WORD_BYTES);
                 linear(elements(0).saturating_mul(between).saturating_add(bytes(0).saturating_mul(2)))
             }
-            Cost::Sum => linear(sum),
+            Cost::Sum | Cost::Type => linear(sum),
             Cost::SumWith => linear(bytes(0).saturating_mul(self.bytes.len() as u64).saturating_add(sum)),
             Cost::Product => Estimate { bytes: 8, steps: bytes(0).saturating_mul(bytes(1)) },
             Cost::ListProduct => {
                 Estimate { bytes: bytes(0), steps: elements(0).saturating_mul(elements(1).max(1)) }
             }
         }
+    }
+}
+
+/// Bytes of the longest value of a column, 0 if all have the same size.
+pub(crate) fn widest(array: &ArrayRef) -> u64 {
+    match array.data_type() {
+        ty if ty.is_primitive() || matches!(ty, DataType::Boolean | DataType::Null) => 0,
+        _ => sizes(array).0.into_iter().max().unwrap_or(0),
     }
 }
 

@@ -28,6 +28,7 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionContext;
 use engine::{Guardrail, Guardrails};
 
+pub(crate) use crate::bounded::cost::widest;
 use crate::bounded::cost::{Cost, Estimate};
 use crate::tasks;
 
@@ -38,7 +39,9 @@ const CHUNK_STEPS: u64 = 1 << 24;
 /// Estimated result of one chunk, bytes, if it is more than one row.
 const CHUNK_BYTES: u64 = 32 << 20;
 /// Most that a call returns for a batch, bytes: 16 KiB a row on average.
-const BATCH_BYTES_MAX: u64 = 128 << 20;
+pub(crate) const BATCH_BYTES_MAX: u64 = 128 << 20;
+/// Most bytes of a value of a fixed size: [`BATCH_BYTES_MAX`] for a batch of 8192 rows, which are there for nulls too.
+const FIXED_BYTES_MAX: u64 = BATCH_BYTES_MAX / 8192;
 
 /// A function was asked for more than it may return or do.
 #[derive(Debug)]
@@ -168,6 +171,43 @@ impl Bounded {
     }
 }
 
+/// Checks that no value of a type has a fixed size beyond [`FIXED_BYTES_MAX`].
+fn check_type(function: &str, ty: &DataType) -> Result<()> {
+    let bytes = fixed_bytes(ty);
+    if bytes <= FIXED_BYTES_MAX {
+        return Ok(());
+    }
+    exceeded(format!(
+        "function {function}: expected a type of at most {FIXED_BYTES_MAX} bytes of fixed size, got {bytes}: use a list, or a type of \
+         variable length"
+    ))
+}
+
+/// Bytes that a value of a type has whatever it is, in lists those of an element.
+fn fixed_bytes(ty: &DataType) -> u64 {
+    let number = |number: i32| u64::try_from(number).unwrap_or(0);
+    match ty {
+        DataType::FixedSizeBinary(bytes) => number(*bytes),
+        DataType::FixedSizeList(field, length) => {
+            number(*length).saturating_mul(fixed_bytes(field.data_type()))
+        }
+        DataType::Struct(fields) => {
+            fields.iter().fold(0, |sum: u64, field| sum.saturating_add(fixed_bytes(field.data_type())))
+        }
+        DataType::Union(fields, _) => {
+            fields.iter().fold(0, |sum: u64, (_, field)| sum.saturating_add(fixed_bytes(field.data_type())))
+        }
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::ListView(field)
+        | DataType::LargeListView(field)
+        | DataType::Map(field, _) => fixed_bytes(field.data_type()),
+        DataType::RunEndEncoded(_, field) => fixed_bytes(field.data_type()),
+        DataType::Dictionary(_, value) => fixed_bytes(value),
+        _ => 16,
+    }
+}
+
 /// Bytes of an array, of its own rows only.
 fn bytes_of(array: &ArrayRef) -> u64 {
     array.to_data().get_slice_memory_size().map_or(u64::MAX, |bytes| bytes as u64)
@@ -210,6 +250,16 @@ impl ScalarUDFImpl for Bounded {
     fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
         match self.inner.inner().simplify(args, info)? {
             ExprSimplifyResult::Simplified(expr) => {
+                // The type of a cast that it becomes may not have been asked for before.
+                match &expr {
+                    Expr::Cast(cast) if self.cost == Cost::Type => {
+                        check_type(self.name(), cast.field.data_type())?
+                    }
+                    Expr::TryCast(cast) if self.cost == Cost::Type => {
+                        check_type(self.name(), cast.field.data_type())?
+                    }
+                    _ => {}
+                }
                 let bounded = expr.transform_up(|expr| Ok(bound_expr(expr, &self.guardrails)))?;
                 Ok(ExprSimplifyResult::Simplified(bounded.data))
             }
@@ -238,7 +288,9 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
-        self.inner.inner().return_field_from_args(arguments)
+        let field = self.inner.inner().return_field_from_args(arguments)?;
+        check_type(self.name(), field.data_type())?;
+        Ok(field)
     }
 
     fn is_strict(&self) -> bool {

@@ -110,6 +110,18 @@ fn usual_calls_give_what_the_functions_give() {
     }
 }
 
+#[test]
+fn types_of_huge_fixed_size_are_refused() {
+    let of = |ty: &str| check_type("arrow_cast", &ty.parse::<DataType>().expect(ty));
+    for ty in ["FixedSizeBinary(2000000000)", "FixedSizeList(100000 x Int64)", "List(FixedSizeBinary(20000))"]
+    {
+        assert!(of(ty).is_err(), "{ty}");
+    }
+    for ty in ["FixedSizeBinary(16)", "FixedSizeList(3 x Float32)", "LargeUtf8", "Dictionary(Int32, Utf8)"] {
+        assert!(of(ty).is_ok(), "{ty}");
+    }
+}
+
 /// A constant of one MiB in a batch of 8192 rows would be 8 GiB.
 #[test]
 fn batches_are_bounded_and_computed_in_chunks() {

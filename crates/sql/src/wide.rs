@@ -1,0 +1,280 @@
+//! Rows of a batch, bounded by their bytes. A constant is written into every row of a batch, a join copies a value once for each row
+//! that it finds, and UNNEST once for each element: what is small once would be gigabytes in a batch of 8192 rows, which no operator
+//! asks its level for.
+//!
+//! 1. Before a plan is made, the constants of the statement decide how many rows a batch has ([`rows_for`]).
+//! 2. While it runs, the inputs of joins and of UNNEST are measured ([`Measured`]). Values that are too wide for the rows of a batch
+//!    end the run. A query that has given nothing yet is begun again with fewer rows a batch (`query`), others are refused.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SplitMetrics};
+use datafusion::physical_plan::stream::{BatchSplitStream, RecordBatchStreamAdapter};
+use datafusion::physical_plan::unnest::UnnestExec;
+use datafusion::physical_plan::windows::WindowAggExec;
+use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
+use futures::StreamExt;
+
+use crate::bounded::{BATCH_BYTES_MAX, widest};
+use crate::passage::{Passage, PassageExec};
+use crate::scan::ScanExec;
+
+/// Bytes of constants and of wide values in a batch that rows are counted for. An operator has a few such batches at a time.
+const BATCH_BYTES: u64 = 16 << 20;
+/// Bytes of a batch in one input of a join, beyond which the run ends: both inputs are within the bound on functions. Well above
+/// [`BATCH_BYTES`], so that a run with fewer rows a batch does not end for values that are a little wider.
+const INPUT_BYTES_MAX: u64 = BATCH_BYTES_MAX / 2;
+/// Constants up to so many bytes do not count.
+const SMALL_BYTES: usize = 64;
+
+/// Rows of a batch when each has so many bytes, at most `rows_max`.
+pub(crate) fn rows_for(row_bytes: u64, rows_max: usize) -> usize {
+    let rows = BATCH_BYTES / row_bytes.max(1);
+    usize::try_from(rows).unwrap_or(usize::MAX).clamp(1, rows_max)
+}
+
+/// Bytes that the constants of a plan add to a row, at most. Those of lists and of VALUES are in one row only.
+pub(crate) fn constant_bytes(plan: &LogicalPlan) -> Result<u64> {
+    let mut bytes = 0_u64;
+    plan.apply_with_subqueries(|node| {
+        if !matches!(node, LogicalPlan::Values(_)) {
+            node.apply_expressions(|expr| {
+                expr.apply(|expr| {
+                    match expr {
+                        Expr::InList(_) => return Ok(TreeNodeRecursion::Jump),
+                        Expr::Literal(value, _) => {
+                            let size = value.size().saturating_sub(size_of_val(value));
+                            if size > SMALL_BYTES {
+                                bytes = bytes.saturating_add(size as u64);
+                            }
+                        }
+                        _ => {}
+                    }
+                    Ok(TreeNodeRecursion::Continue)
+                })
+            })?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(bytes)
+}
+
+/// A run ended since its values are too wide for the rows of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TooWide {
+    pub(crate) row_bytes: u64,
+    /// Rows of a batch when it ended.
+    pub(crate) rows: usize,
+    /// Bytes of such a batch.
+    batch_bytes: u64,
+}
+
+impl fmt::Display for TooWide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TooWide { row_bytes, batch_bytes, .. } = self;
+        write!(
+            f,
+            "expected at most {INPUT_BYTES_MAX} bytes in a batch of a join or UNNEST, got {batch_bytes}, with values of up \
+             to {row_bytes} bytes in a row: join first and build long values afterwards"
+        )
+    }
+}
+
+impl std::error::Error for TooWide {}
+
+impl TooWide {
+    /// The error, if it is one.
+    pub(crate) fn of(error: &DataFusionError) -> Option<TooWide> {
+        match error.find_root() {
+            DataFusionError::External(inner) => inner.downcast_ref().copied(),
+            _ => None,
+        }
+    }
+
+    /// Rows of a batch with which the query may be begun again. `None`: one row is too much already.
+    pub(crate) fn fewer_rows(self) -> Option<usize> {
+        let rows = rows_for(self.row_bytes, self.rows);
+        (rows < self.rows).then_some(rows)
+    }
+}
+
+/// Puts what measures under a join or an UNNEST.
+///
+/// # Errors
+/// Those of DataFusion.
+pub(crate) fn measured(node: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
+    let is_unnest = node.is::<UnnestExec>();
+    let over = |input: Arc<dyn ExecutionPlan>| match is_unnest {
+        true => PassageExec::<Unnested>::over(input),
+        false => PassageExec::<Joined>::over(input),
+    };
+    node.children().into_iter().cloned().map(over).collect()
+}
+
+/// The node, under what splits its batches if it makes them of any number of rows.
+pub(crate) fn split(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    let is_leaf = node.children().is_empty() && !node.is::<ScanExec>();
+    if is_leaf || node.is::<WindowAggExec>() { PassageExec::<Split>::over(node) } else { node }
+}
+
+/// An input of a join.
+#[derive(Debug)]
+struct Joined;
+
+/// The input of an UNNEST.
+#[derive(Debug)]
+struct Unnested;
+
+/// Batches are split to the rows of a batch.
+#[derive(Debug)]
+struct Split;
+
+impl Passage for Joined {
+    const NAME: &'static str = "MeasureExec";
+
+    fn run(
+        input: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        checked(input, partition, context, joined)
+    }
+}
+
+impl Passage for Unnested {
+    const NAME: &'static str = "MeasureExec";
+
+    fn run(
+        input: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        checked(input, partition, context, unnested)
+    }
+}
+
+impl Passage for Split {
+    const NAME: &'static str = "SplitExec";
+
+    fn run(
+        input: &Arc<dyn ExecutionPlan>,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let rows = context.session_config().batch_size();
+        let metrics = SplitMetrics::new(&ExecutionPlanMetricsSet::new(), partition);
+        Ok(Box::pin(BatchSplitStream::new(input.execute(partition, context)?, rows, metrics)))
+    }
+}
+
+/// Runs a partition of the input and checks each batch.
+fn checked(
+    input: &Arc<dyn ExecutionPlan>,
+    partition: usize,
+    context: Arc<TaskContext>,
+    check: fn(&RecordBatch, usize) -> Result<(), TooWide>,
+) -> Result<SendableRecordBatchStream> {
+    let rows = context.session_config().batch_size();
+    let input = input.execute(partition, context)?;
+    let schema = input.schema();
+    let batches = input.map(move |batch| {
+        let batch = batch?;
+        check(&batch, rows).map_err(|wide| DataFusionError::External(Box::new(wide)))?;
+        Ok(batch)
+    });
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+}
+
+/// Checks a batch whose rows a join copies into batches of `rows` rows. One row is always allowed.
+fn joined(batch: &RecordBatch, rows: usize) -> Result<(), TooWide> {
+    let row_bytes = batch.columns().iter().fold(0_u64, |sum, column| sum.saturating_add(widest(column)));
+    let batch_bytes = row_bytes.saturating_mul(rows as u64);
+    if batch_bytes <= INPUT_BYTES_MAX || rows <= 1 {
+        return Ok(());
+    }
+    Err(TooWide { row_bytes, rows, batch_bytes })
+}
+
+/// Checks a batch whose rows are copied for each element of their lists: the longest list may have more than a batch has rows.
+fn unnested(batch: &RecordBatch, rows: usize) -> Result<(), TooWide> {
+    let longest = |column: &ArrayRef| elements_max(column).max(1);
+    let (mut copies, mut row_bytes) = (rows as u64, 0_u64);
+    for column in batch.columns() {
+        let elements = longest(column);
+        // A list is taken apart, or copied whole as any other value.
+        copies = copies.max(elements);
+        row_bytes = row_bytes.saturating_add(widest(column) / elements);
+    }
+    let batch_bytes = row_bytes.saturating_mul(copies);
+    if batch_bytes <= INPUT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(TooWide { row_bytes, rows, batch_bytes })
+}
+
+/// Elements of the longest list; 0 for other types.
+fn elements_max(column: &ArrayRef) -> u64 {
+    let longest = |lengths: &mut dyn Iterator<Item = i64>| lengths.max().unwrap_or(0);
+    let length = match column.data_type() {
+        DataType::List(_) => {
+            let lists = column.as_list::<i32>();
+            longest(&mut (0..lists.len()).map(|row| i64::from(lists.value_length(row))))
+        }
+        DataType::LargeList(_) => {
+            let lists = column.as_list::<i64>();
+            longest(&mut (0..lists.len()).map(|row| lists.value_length(row)))
+        }
+        DataType::FixedSizeList(_, length) => i64::from(*length),
+        _ => 0,
+    };
+    u64::try_from(length).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::{Int64Array, ListArray, StringArray};
+    use datafusion::arrow::datatypes::Int64Type;
+
+    fn batch(columns: Vec<ArrayRef>) -> RecordBatch {
+        let named = columns.into_iter().enumerate().map(|(place, column)| (place.to_string(), column));
+        RecordBatch::try_from_iter(named).expect("columns of one length")
+    }
+
+    #[test]
+    fn rows_of_a_batch_follow_from_the_bytes_of_a_row() {
+        for (row_bytes, expected) in [(0, 8192), (2 << 10, 8192), (1 << 20, 16), (1 << 30, 1)] {
+            assert_eq!(rows_for(row_bytes, 8192), expected, "{row_bytes}");
+        }
+    }
+
+    #[test]
+    fn one_wide_value_counts_for_all_rows_that_a_join_may_copy_it_to() {
+        let texts: StringArray = [Some("x".repeat(1 << 20)), Some("y".into()), None].into_iter().collect();
+        let columns: Vec<ArrayRef> = vec![Arc::new(texts), Arc::new(Int64Array::from(vec![1, 2, 3]))];
+        let wide = joined(&batch(columns.clone()), 8192).expect_err("8 GiB");
+        assert_eq!(wide.fewer_rows(), Some(16));
+        assert_eq!(joined(&batch(columns.clone()), 16), Ok(()));
+        let narrow: Vec<ArrayRef> = columns.iter().map(|column| column.slice(1, 2)).collect();
+        assert_eq!(joined(&batch(narrow), 8192), Ok(()));
+    }
+
+    #[test]
+    fn elements_of_the_longest_list_copy_the_values_beside_it() {
+        let list = |length: i64| -> ArrayRef {
+            let items = Some((0..length).map(Some).collect::<Vec<_>>());
+            Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(vec![items]))
+        };
+        let text = |bytes: usize| -> ArrayRef { Arc::new(StringArray::from(vec!["x".repeat(bytes)])) };
+        assert_eq!(unnested(&batch(vec![list(100_000), text(10)]), 8192), Ok(()));
+        let wide = unnested(&batch(vec![list(100_000), text(10_000)]), 16).expect_err("1 GB");
+        assert_eq!(wide.fewer_rows(), None);
+    }
+}
