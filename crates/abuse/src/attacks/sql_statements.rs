@@ -76,6 +76,24 @@ pub(crate) fn long_results(run: &Run) -> Result<(), Answer> {
     sql_rounds(run, &[TIMEOUT], &texts.map(str::to_owned))
 }
 
+/// Constants, joined values and types of fixed size that are small once and huge in every row of a batch.
+pub(crate) fn wide_values(run: &Run) -> Result<(), Answer> {
+    let one = "(SELECT repeat('x', CAST(value * 1000000 AS int)) AS a FROM generate_series(1, 1)) AS l";
+    let texts = [
+        "SELECT max(length(repeat('x', 1000000) || value)) FROM generate_series(1, 100000)".to_owned(),
+        format!("SELECT max(length(a || value)) FROM {one} CROSS JOIN generate_series(1, 100000)"),
+        format!(
+            "SELECT max(length(a || value)) FROM {one} JOIN generate_series(1, 100000) AS r ON length(a) > r.value"
+        ),
+        format!(
+            "SELECT count(length(a || n)) FROM (SELECT a, unnest(range(0, 1000000)) AS n FROM {one}) AS t"
+        ),
+        "SELECT arrow_cast(NULL, 'FixedSizeBinary(2000000000)') FROM generate_series(1, 100000)".to_owned(),
+        "SELECT CAST(NULL AS int[2000000000]) FROM generate_series(1, 100000)".to_owned(),
+    ];
+    sql_rounds(run, &[TIMEOUT], &texts)
+}
+
 /// Functions whose cost grows with the square of their arguments.
 pub(crate) fn long_functions(run: &Run) -> Result<(), Answer> {
     let texts = [
