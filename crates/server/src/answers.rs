@@ -6,7 +6,7 @@
 //! Reads that take a while are not polled while the client does not read its answers ([`PendingResult`]), and the fewer bytes are left for
 //! a connection's answers, the smaller are the pages that it gets ([`Session::page_bytes`]). So a client that asks for much and reads
 //! nothing holds at most about [`ANSWER_BYTES_MAX`] and a small page for each request in flight. An answer without pages is charged to the
-//! account of the connection's requests as it grows.
+//! connection's account as it grows, and every large answer until it is sent.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use engine::{AnswerMemory, AnswerRoom, PAGE_BYTES_MAX};
+use frontdoor::{Charge, Full};
 use lanes::CatchPanic;
 use wire::{Direction, Encoder};
 
@@ -33,8 +35,18 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 const PAGE_BYTES_MIN: usize = 16 << 10;
 
 impl Session {
-    /// Encodes an answer of many rows on the heavy lane, and puts it into the outbox.
-    pub(crate) fn answer_large(self: &Rc<Self>, stream: i16, rows: engine::Rows, plan: RowsPlan) {
+    /// Encodes an answer of many rows on the heavy lane, and puts it into the outbox. It is charged to the connection's account
+    /// until it is sent.
+    ///
+    /// # Errors
+    /// The account has no room for it.
+    pub(crate) fn answer_large(
+        self: &Rc<Self>,
+        stream: i16,
+        rows: engine::Rows,
+        plan: RowsPlan,
+    ) -> Result<(), Full> {
+        let charge = self.account.borrow().charge(rows.cells.len() as u64)?;
         let (version, framing) = {
             let encoder = self.encoder.borrow();
             (encoder.version(), encoder.framing())
@@ -56,14 +68,17 @@ impl Session {
             drop(encoding);
             let before = session.encoder.borrow_mut().finish().split().freeze();
             let mut outbox = session.outbox.borrow_mut();
-            outbox.extend([before, bytes].into_iter().filter(|bytes| !bytes.is_empty()));
+            let unsent = [Unsent { bytes: before, _charge: None }, Unsent { bytes, _charge: Some(charge) }];
+            outbox.extend(unsent.into_iter().filter(|unsent| !unsent.bytes.is_empty()));
         };
         lanes::spawn(group, self.clone().guarded(stream, work)).detach();
+        Ok(())
     }
 
     /// Bytes of answers that the socket has not taken yet.
     pub(crate) fn unsent_bytes(&self) -> usize {
-        self.encoder.borrow().pending() + self.outbox.borrow().iter().map(bytes::Bytes::len).sum::<usize>()
+        self.encoder.borrow().pending()
+            + self.outbox.borrow().iter().map(|unsent| unsent.bytes.len()).sum::<usize>()
     }
 
     /// Bytes of answers that the client has not read, those included that are being encoded.
@@ -93,6 +108,13 @@ impl AnswerMemory for Session {
     fn open(&self) -> Arc<dyn AnswerRoom> {
         Arc::new(AnswerCharge::new(&self.account.borrow()))
     }
+}
+
+/// Encoded answers that the socket has not taken yet.
+pub(crate) struct Unsent {
+    pub(crate) bytes: Bytes,
+    /// Given back when all of it is sent.
+    _charge: Option<Charge>,
 }
 
 /// An answer that is being encoded; its bytes count until it is in the outbox.

@@ -65,7 +65,7 @@ impl Session {
         let mut left = output.round_bytes_max();
         let sent = loop {
             let next: &[u8] = match outbox.front() {
-                Some(large) => large,
+                Some(large) => &large.bytes,
                 None => encoder.finish(),
             };
             if next.is_empty() {
@@ -82,8 +82,8 @@ impl Session {
             left -= n;
             add(&self.core.counters.bytes_out, n as u64);
             if let Some(large) = outbox.front_mut() {
-                large.advance(n);
-                if large.is_empty() {
+                large.bytes.advance(n);
+                if large.bytes.is_empty() {
                     outbox.pop_front();
                 }
             } else {

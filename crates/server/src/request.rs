@@ -19,7 +19,7 @@ use workload::{Effective, InFlight, Refused, Ticket, Watch};
 
 use crate::answers::{INLINE_ANSWER_BYTES, PendingResult};
 use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
-use crate::long::{Frame, INLINE_BYTES, INLINE_TEXT_BYTES, is_long, syntax};
+use crate::long::{self, Frame, INLINE_BYTES, INLINE_TEXT_BYTES, is_long, syntax};
 use crate::reply::{self, Wish};
 use crate::session::Session;
 use crate::statement::{self, Bound, Fresh, Kind, Parsed, Statement, UNPREPARED, Work};
@@ -253,12 +253,14 @@ impl Session {
             && rows.cells.len() > INLINE_ANSWER_BYTES
         {
             let plan = reply::plan_rows(self.encoder.borrow().version(), rows, statement, wish, warnings);
-            if let (Ok(Outcome::Rows(rows)), Ok(plan)) = (result, plan) {
-                self.answer_large(stream, rows, plan);
-                return false;
-            }
-            let unsayable = Failure::new(FailureKind::Server, "The answer's columns do not fit the protocol");
-            self.refuse(stream, &unsayable);
+            let failure = match (result, plan) {
+                (Ok(Outcome::Rows(rows)), Ok(plan)) => match self.answer_large(stream, rows, plan) {
+                    Ok(()) => return false,
+                    Err(full) => long::overloaded(full),
+                },
+                _ => Failure::new(FailureKind::Server, "The answer's columns do not fit the protocol"),
+            };
+            self.refuse(stream, &failure);
             return true;
         }
         if let Ok(Outcome::SchemaChange(change)) = &result {

@@ -256,6 +256,8 @@ impl Session {
             };
             match waited {
                 Ok(result) => {
+                    // What it held for the answer is charged again with the answer.
+                    drop(later);
                     session.follow(&result).await;
                     session.give(due, result, lanes::time::monotonic_ns());
                     session.end();

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use access::Login;
-use bytes::Bytes;
 use frontdoor::{Account, WriteHalf};
 use wire::{Encoder, Event, Failure, FailureKind, Prelude};
 
 use workload::Effective;
 
 use crate::acks::Unacked;
+use crate::answers::Unsent;
 use crate::core::Core;
 use crate::counters::bump;
 use crate::output::Sending;
@@ -125,7 +125,7 @@ pub(crate) struct Session {
     /// Bytes of its requests.
     pub(crate) account: RefCell<Arc<Account>>,
     /// Large answers, to be sent before what is in the encoder.
-    pub(crate) outbox: RefCell<VecDeque<Bytes>>,
+    pub(crate) outbox: RefCell<VecDeque<Unsent>>,
     /// Reads that wait until the client reads.
     pub(crate) gated: RefCell<Vec<Waker>>,
     /// Bytes of answers that are being encoded elsewhere.

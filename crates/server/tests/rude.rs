@@ -355,7 +355,42 @@ fn an_answer_without_pages_is_charged_as_it_grows() {
     assert!(matches!(admin.query("SELECT v FROM ks.wide WHERE k = 1 AND c < 20"), Answer::Rows { .. }));
     let params = QueryParams { page_size: Some(1_000), ..QueryParams::default() };
     let paged = admin.ask(&Request::Query(Query { text: "SELECT v FROM ks.wide WHERE k = 1", params }));
-    assert!(matches!(paged, Answer::Rows { paging: Some(_), .. }), "pages need no grant");
+    assert!(matches!(paged, Answer::Rows { paging: Some(_), .. }), "pages are small");
+}
+
+#[test]
+fn answers_that_are_not_read_stay_charged() {
+    // A role may hold 20 MiB, on however many connections.
+    let accounts = Accounts::new(40 << 20, 20 << 20);
+    let (server, mut admin) = with_table(ServerConfig { accounts: accounts.clone(), ..settings() });
+    admin.run("CREATE TABLE ks.wide (k int, c int, v blob, PRIMARY KEY (k, c))");
+    for c in 0..120 {
+        admin.run(&format!("INSERT INTO ks.wide (k, c, v) VALUES (1, {c}, 0x{})", "ab".repeat(100_000)));
+    }
+    admin.run("GRANT SELECT ON ks.wide TO nobody");
+    // 12 MB, of which the sockets take a part.
+    let text = "SELECT v FROM ks.wide WHERE k = 1";
+    let mut deaf = server.client(Version::V4, ("nobody", "nobody"));
+    deaf.queue(&query(text));
+    deaf.flush();
+    let mut other = server.client(Version::V4, ("nobody", "nobody"));
+    until(|| accounts.all().used_bytes() >= 12_000_000);
+    assert_eq!(other.query(text).code(), 0x1001);
+    assert!(matches!(admin.query(text), Answer::Rows { .. }), "another role has its own account");
+    assert!(matches!(deaf.receive(), Some((_, Answer::Rows { .. }))));
+    until(|| accounts.all().used_bytes() == 0);
+    assert!(matches!(other.query(text), Answer::Rows { .. }));
+}
+
+/// Waits until `holds`.
+fn until(holds: impl Fn() -> bool) {
+    for _ in 0..2_000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("it did not come to hold");
 }
 
 #[test]
