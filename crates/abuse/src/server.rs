@@ -16,6 +16,9 @@ use crate::target::{PASSWORD, Target};
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long an orderly stop may take. A frozen server is then killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// A certificate and its key, for tests only.
+const CERTIFICATE: &str = include_str!("../../../tests/clients/tls/certificate.pem");
+const KEY: &str = include_str!("../../../tests/clients/tls/key.pem");
 /// Numbers the folders of one process.
 static FOLDERS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
@@ -49,6 +52,10 @@ impl Server {
         let mut command = Command::new(program);
         command.args(["serve", "--cores", cores, "--overprovisioned", "--memory", memory]);
         command.args(["--disk-probe", "off", "--shard-aware-port", "0", "--sql-listen", "127.0.0.1:0"]);
+        for (name, content) in [("certificate.pem", CERTIFICATE), ("key.pem", KEY)] {
+            std::fs::write(folder.join(name), content).map_err(failed)?;
+        }
+        command.args(["--tls-certificate", "certificate.pem", "--tls-key", "key.pem"]);
         command.args(["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--data-dir", "data"]);
         std::env::vars_os().for_each(|(name, _)| {
             if name.to_string_lossy().starts_with("FAIRLANE_") {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use access::Login;
 use engine::About;
-use frontdoor::{Account, Charge};
+use frontdoor::{Account, Charge, Full};
 use lanes::Group;
 use pgwire::api::Type;
 use pgwire::messages::data::ParameterDescription;
@@ -68,6 +68,12 @@ pub(crate) struct Session {
 pub(crate) enum Wrong {
     Statement(Failure),
     Connection(End),
+}
+
+impl From<Full> for Wrong {
+    fn from(full: Full) -> Wrong {
+        Wrong::from(Failure::from(full))
+    }
 }
 
 impl From<Failure> for Wrong {
