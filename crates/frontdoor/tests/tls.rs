@@ -211,6 +211,10 @@ fn bytes_come_whole_through_a_client_that_reads_late() {
         }
     }
     assert!(back == sent, "the bytes differ");
+    // A poll is counted when it has ended: one more makes sure of that.
+    echo.lanes.block_on(0, Group::CONTROL, || async {});
+    let most = echo.lanes.most_units(0);
+    assert!((1..=lanes::UNITS_MAX).contains(&most), "{most} work units without a yield");
     echo.end();
 }
 
@@ -249,7 +253,8 @@ fn nonsense_ends_its_connection_only() {
     for bytes in nonsense {
         let mut socket = echo.connect();
         socket.write_all(bytes).expect("sent");
-        socket.shutdown(std::net::Shutdown::Write).expect("closed");
+        // The server may have closed already.
+        let _ = socket.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
         // An alert, or nothing.
