@@ -163,21 +163,13 @@ impl Embedded {
         let define = move || {
             Warnings::collect(Warnings::NONE, async move {
                 let engine = Embedded::local();
-                let _guard = engine.definition_guard().await;
+                let _turn = engine.definition_turns.take(()).await;
                 engine.define_here(statement, keyspace).await
             })
         };
         let (defined, warnings) = lanes::call(0, define).await;
         warnings.give();
         defined
-    }
-
-    /// Waits until no definition statement runs; the next one runs when the guard is dropped.
-    async fn definition_guard(&self) -> DefinitionGuard<'_> {
-        while self.defining.replace(true) {
-            self.defined.notified().await;
-        }
-        DefinitionGuard(self)
     }
 
     async fn define_here(&self, statement: Statement, keyspace: Option<String>) -> Result<Outcome, Error> {
@@ -329,14 +321,4 @@ const TABLES_AT_ONCE: usize = 20;
 
 fn mutation(key: &'static [u8], changes: Vec<Change>) -> Mutation {
     Mutation { table: SCHEMA_TABLE, token: schema::token::token(key), key: Bytes::from_static(key), changes }
-}
-
-/// Lets the next definition statement run, however this one ends.
-struct DefinitionGuard<'a>(&'a Embedded);
-
-impl Drop for DefinitionGuard<'_> {
-    fn drop(&mut self) {
-        self.0.defining.set(false);
-        self.0.defined.notify();
-    }
 }

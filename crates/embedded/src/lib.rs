@@ -30,6 +30,7 @@ mod show;
 mod slice;
 mod table_scan;
 mod term;
+mod turns;
 mod virtual_select;
 mod write;
 mod writing;
@@ -43,6 +44,7 @@ use schema::Sharding;
 use storage::{Shard, StorageError, TableId};
 
 use current::Current;
+use turns::Turns;
 
 /// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
 pub const IGNORE_MSB: u32 = storage::IGNORE_MSB;
@@ -57,13 +59,14 @@ pub struct Embedded {
     has_rows: Cell<bool>,
     listeners: RefCell<Vec<SchemaListener>>,
     registry: Registry,
-    /// Who changes what it has read first.
-    turns: modify::Turns,
+    /// Partitions, by token, of which something is read before it is changed.
+    turns: Turns<i64>,
+    /// Groups that make many rows of a virtual table: one read at a time, as each holds all rows.
+    virtual_turns: Turns<lanes::Group>,
     /// The last write time given out, microseconds: they never repeat on a core.
     last_us: Cell<i64>,
-    /// True while a definition statement runs (core 0 only): they run one after the other.
-    defining: Cell<bool>,
-    defined: lanes::sync::Notify,
+    /// Definition statements run one after the other (core 0 only).
+    definition_turns: Turns<()>,
     /// A change of the schema panicked between the log and the last core (core 0 only).
     half_changed: Cell<bool>,
     /// Receives the panic of a schema change.
@@ -92,10 +95,10 @@ impl Embedded {
             has_rows: Cell::new(false),
             listeners: RefCell::default(),
             registry: Registry::default(),
-            turns: modify::Turns::default(),
+            turns: Turns::default(),
+            virtual_turns: Turns::default(),
             last_us: Cell::new(0),
-            defining: Cell::new(false),
-            defined: lanes::sync::Notify::new(),
+            definition_turns: Turns::default(),
             half_changed: Cell::new(false),
             teller,
         });

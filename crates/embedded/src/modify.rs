@@ -5,13 +5,11 @@
 //! log is waited for outside of it: the next step sees what this one wrote, and counts only if this one does, because the log
 //! keeps their order. What is logged is the outcome (a counter's new total, say), so that replaying it twice does no harm.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use engine::{Error, Outcome, Request, Value};
-use lanes::sync::Notify;
 use storage::{Commit, Mutation, PartitionView, RowView, TableId};
 
 use crate::conditions::{self, Verdict};
@@ -21,39 +19,6 @@ use crate::show::Source;
 use crate::write::Times;
 use crate::writing::{Job, Part, by_partition};
 use crate::{Embedded, storage_error};
-
-/// Whose turn it is on which partitions (by token) of this core. There are no more entries than steps under way.
-#[derive(Default)]
-pub(crate) struct Turns(RefCell<HashMap<i64, Rc<Notify>>>);
-
-/// A partition's turn; it ends with this value.
-struct Turn<'t> {
-    turns: &'t Turns,
-    token: i64,
-}
-
-impl Turns {
-    async fn take(&self, token: i64) -> Turn<'_> {
-        loop {
-            let taken = self.0.borrow().get(&token).cloned();
-            match taken {
-                Some(bell) => bell.notified().await,
-                None => {
-                    self.0.borrow_mut().insert(token, Rc::default());
-                    return Turn { turns: self, token };
-                }
-            }
-        }
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if let Some(bell) = self.turns.0.borrow_mut().remove(&self.token) {
-            bell.notify_waiters();
-        }
-    }
-}
 
 /// What is done to one partition in one turn.
 #[derive(Clone, Debug)]

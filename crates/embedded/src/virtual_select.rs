@@ -59,8 +59,10 @@ pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Reques
 }
 
 impl Wanted {
-    /// Takes the rows of every core that has some, and answers.
+    /// Takes the rows of every core that has some, and answers. Reads of a group do so one after the other: each holds all rows of
+    /// the table meanwhile.
     async fn run(self, table: &VirtualTable) -> Result<Outcome, Error> {
+        let _turn = Embedded::local().virtual_turns.take(lanes::current_group()).await;
         if !table.of_every_core || lanes::cores() == 1 {
             let rows = table.rows(self.viewer.clone()).await;
             return self.answer_some(rows).await;

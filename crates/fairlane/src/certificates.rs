@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use frontdoor::Tls;
@@ -12,37 +11,31 @@ use server::logging::{Level, Logger};
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The thread that watches the files.
-pub(crate) struct Certificates {
-    asked: Sender<()>,
-    thread: JoinHandle<()>,
-}
+/// The thread that watches the files; it ends after this is dropped. Nobody waits for its end, as the files may lie on a
+/// disk that does not answer.
+pub(crate) struct Certificates(Sender<()>);
 
 impl Certificates {
     /// Begins to watch the files of a certificate.
     pub(crate) fn watch(tls: Tls, logger: &Logger) -> Certificates {
         let (asked, asking) = channel();
         let logger = logger.clone();
-        let thread = std::thread::spawn(move || watch(&tls, &asking, &logger));
-        Certificates { asked, thread }
+        std::thread::spawn(move || watch(&tls, &asking, &logger));
+        Certificates(asked)
     }
 
     /// Has the files read now, changed or not.
     pub(crate) fn read_now(&self) {
         // The thread ends with this.
-        let _ = self.asked.send(());
-    }
-
-    /// Stops watching.
-    pub(crate) fn end(self) {
-        drop(self.asked);
-        let _ = self.thread.join();
+        let _ = self.0.send(());
     }
 }
 
 fn watch(tls: &Tls, asking: &Receiver<()>, logger: &Logger) {
     let look = || tls.files().paths().map(Stamp::of).collect::<Vec<_>>();
     let mut known = look();
+    // They may have changed between the first reading and this.
+    let _ = tls.reload();
     loop {
         let is_asked = match asking.recv_timeout(LOOK) {
             Ok(()) => true,

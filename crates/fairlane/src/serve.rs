@@ -196,7 +196,7 @@ fn open_and_wait(
         }
         signal != SIGHUP
     });
-    certificates.into_iter().for_each(Certificates::end);
+    drop(certificates);
     let name = if signal == Some(SIGINT) { "SIGINT" } else { "SIGTERM" };
     logger.log(Level::Info, "stopping", &[("signal", &name)]);
     let stop_watch = StopWatch::start(lanes, logger);

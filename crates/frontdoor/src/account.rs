@@ -133,6 +133,9 @@ impl Account {
 
     /// Counts `bytes` here and above, or nowhere.
     fn add(&self, bytes: u64) -> Result<(), Full> {
+        if bytes == 0 {
+            return Ok(());
+        }
         let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.limit_bytes);
         if self.used_bytes.fetch_update(Relaxed, Relaxed, fits).is_err() {
             self.refused.fetch_add(1, Relaxed);
@@ -180,7 +183,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let bytes = *self.bytes.get_mut();
-        let mut next = Some(&self.account);
+        let mut next = Some(&self.account).filter(|_| bytes > 0);
         while let Some(account) = next {
             account.give_back(bytes);
             next = account.above.as_ref();

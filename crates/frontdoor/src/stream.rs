@@ -10,9 +10,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use lanes::Group;
-use lanes::net::{OwnedReadHalf, OwnedWriteHalf, TcpStream};
+use lanes::net::{Interest, OwnedReadHalf, OwnedWriteHalf, TcpStream};
 use rustls::ServerConnection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -25,6 +26,9 @@ const RECORDS_BYTES_MAX: usize = 32 << 10;
 /// The first byte of a TLS connection: a record with a handshake message. No other protocol of this
 /// server begins with it.
 const HANDSHAKE_RECORD: u8 = 0x16;
+
+/// Interval at which an encrypted connection with unread bytes is checked for its end.
+const CLOSED_CHECK: Duration = Duration::from_secs(1);
 
 /// Whether clients of a listener are asked for certificates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,15 +163,20 @@ impl Stream {
         }
     }
 
-    /// Returns when the client has closed its side. Never if it has sent something meanwhile.
+    /// Returns when the client has closed its side. In plain text never if it has sent something meanwhile.
     pub async fn closed(&self) {
-        let tcp = match self {
-            Stream::Plain(tcp) => tcp,
-            Stream::Encrypted(encrypted) => &encrypted.tcp,
-        };
-        match tcp.peek(&mut [0]).await {
-            Ok(0) | Err(_) => {}
-            Ok(_) => std::future::pending().await,
+        match self {
+            Stream::Plain(tcp) => match tcp.peek(&mut [0]).await {
+                Ok(0) | Err(_) => {}
+                Ok(_) => std::future::pending().await,
+            },
+            // Ahead of the end comes a record that says so, and looks like any other.
+            Stream::Encrypted(encrypted) => loop {
+                match encrypted.tcp.ready(Interest::READABLE).await {
+                    Ok(ready) if !ready.is_read_closed() => lanes::time::sleep(CLOSED_CHECK).await,
+                    _ => return,
+                }
+            },
         }
     }
 

@@ -12,8 +12,8 @@ use std::sync::{Arc, RwLock};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 
 use crate::certificate::end_point;
@@ -82,7 +82,11 @@ impl Tls {
     /// As [`Tls::from_files`]. The former certificate is kept.
     pub fn reload(&self) -> Result<(), String> {
         let read = Arc::new(Certificate::read(&self.0.files)?);
-        *self.0.current.write().unwrap_or_else(std::sync::PoisonError::into_inner) = read;
+        let mut current = self.0.current.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let former = std::mem::replace(&mut *current, read);
+        // Taken apart after the lock is free: connections wait for it.
+        drop(current);
+        drop(former);
         Ok(())
     }
 
@@ -110,11 +114,18 @@ impl Certificate {
         let build = |verifier: Option<Arc<dyn ClientCertVerifier>>| {
             let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
                 .with_safe_default_protocol_versions()?;
+            let asks_clients = verifier.is_some();
             let builder = match verifier {
                 Some(verifier) => builder.with_client_cert_verifier(verifier),
                 None => builder.with_no_client_auth(),
             };
-            builder.with_single_cert(chain.clone(), key.clone_key())
+            let mut config = builder.with_single_cert(chain.clone(), key.clone_key())?;
+            if asks_clients {
+                // A resumed session would not have its client's certificate verified again.
+                config.session_storage = Arc::new(NoServerSessionStorage {});
+                config.send_tls13_tickets = 0;
+            }
+            Ok(config)
         };
         let refused = |error: rustls::Error| {
             let (key, certificate) = (files.key.display(), files.certificate.display());

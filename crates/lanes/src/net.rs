@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+pub use tokio::io::Interest;
 pub use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 pub use tokio::net::{TcpListener, TcpStream};
 

@@ -118,7 +118,13 @@ impl ServerConfig {
         (self.prepared_bytes_max / 4).min(4 << 20)
     }
 
-    /// Whether clients that connect to this address may use plain text.
+    /// Whether CQL clients may use plain text. Where they need a certificate, they may not.
+    pub(crate) fn takes_plaintext_cql(&self) -> bool {
+        let encrypts_all = self.tls.as_ref().is_some_and(|tls| tls.files().client_required);
+        !encrypts_all && self.takes_plaintext(self.listen)
+    }
+
+    /// Whether plain text may be used on this address.
     pub(crate) fn takes_plaintext(&self, listen: SocketAddr) -> bool {
         self.allow_plaintext || listen.ip().is_loopback()
     }

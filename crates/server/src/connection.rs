@@ -97,8 +97,11 @@ impl Drop for Listed {
     fn drop(&mut self) {
         let core = &self.0.core;
         self.0.give_up_reads();
-        // The socket closes now, whatever still holds the session.
+        // The socket closes now, and its answers go, whatever still holds the session.
         self.0.output.take();
+        self.0.killed.set(true);
+        self.0.outbox.take();
+        self.0.wake_gated();
         core.sessions.borrow_mut().remove(&self.0.id);
         sub(&core.counters.connections, 1);
     }
@@ -326,6 +329,7 @@ impl Connection {
     fn work_on_large(&mut self, large: wire::Large, began_ns: u64, admitted: Admitted) {
         let session = &self.session;
         session.core.counters.request(large.opcode());
+        Warnings::begin();
         session.client.count();
         let coming = self.coming.take();
         let times = Times { read_ns: self.read_ns, began_ns };

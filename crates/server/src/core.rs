@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use access::Access;
 use bytes::BytesMut;
-use engine::{Engine, Error};
+use engine::{Engine, Error, Warnings};
 use frontdoor::Connections;
 use rustc_hash::FxHashMap;
 use wire::{Event, Failure};
@@ -144,7 +144,8 @@ impl Core {
                     let _ = core.keep(id, &text, keyspace.as_ref(), bound, core.role_number(&role));
                 }
             };
-            lanes::call(core, prepare).await;
+            // The core that asks warns of it.
+            lanes::call(core, move || Warnings::collect(Warnings::NONE, prepare())).await;
         }
     }
 

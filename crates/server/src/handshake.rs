@@ -68,7 +68,7 @@ impl Connection {
             let envelope = self.next().await?;
             self.session.encoder.borrow_mut().set_version(envelope.version);
             let config = &self.session.core.shared.config;
-            if !self.session.client.is_encrypted.get() && !config.takes_plaintext(config.listen) {
+            if !self.session.client.is_encrypted.get() && !config.takes_plaintext_cql() {
                 let text = "This server takes encrypted connections only: connect with TLS";
                 self.session.refuse(envelope.stream, &protocol(text));
                 return Err(Ended::Refused);

@@ -23,6 +23,7 @@ use crate::request::{Admitted, Times, unprepared_failure};
 use crate::run::collected;
 use crate::running::Running;
 use crate::session::Session;
+use crate::slots::WAITING_BYTES;
 use crate::statement::{self, Bound, Id, Kind, Parsed, parse, tree_bytes};
 
 /// Bodies up to this, bytes, are decoded on the fast lane: inflating 32 KiB takes about 15 µs.
@@ -96,6 +97,13 @@ impl Session {
         let session = self.clone();
         let group = admitted.effective.group();
         let stream = frame.stream();
+        if let Frame::Whole(envelope) = &frame {
+            let charged = self.account.borrow().charge((envelope.body.len() + WAITING_BYTES) as u64);
+            match charged {
+                Ok(charge) => admitted.held.push(charge),
+                Err(full) => return self.refuse(stream, &overloaded(full)),
+            }
+        }
         let running = Running {
             stream,
             statement: None,

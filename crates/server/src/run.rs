@@ -4,7 +4,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use engine::{AnswerMemory, Error, Execution, Outcome, Warnings};
-use frontdoor::Charge;
 use wire::{Failure, Request};
 use workload::{Effective, Refused};
 
@@ -33,7 +32,7 @@ impl Session {
         match self.core.access.effective_using(&login, name) {
             Ok(effective) if effective.group() == lanes::current_group() => self.run_here(call, admitted),
             Ok(effective) => {
-                self.run_elsewhere(call, effective, admitted.held);
+                self.run_elsewhere(call, effective, admitted);
                 None
             }
             Err(error) => {
@@ -44,7 +43,8 @@ impl Session {
     }
 
     /// Runs a statement under a level of its own choosing, as a task.
-    fn run_elsewhere(self: &Rc<Self>, call: &Call<'_>, effective: Rc<Effective>, held: Vec<Charge>) {
+    fn run_elsewhere(self: &Rc<Self>, call: &Call<'_>, effective: Rc<Effective>, admitted: Admitted) {
+        let Admitted { held, keyspace, .. } = admitted;
         let (session, envelope, statement) = (self.clone(), detached(call.envelope), call.statement.clone());
         let stream = envelope.stream;
         let (prepared, wish, times) = (call.prepared, call.wish, call.times);
@@ -68,7 +68,7 @@ impl Session {
                     let times = Times { began_ns: lanes::time::monotonic_ns(), ..times };
                     let (envelope, statement, params) = (&envelope, &statement, &params);
                     let call = Call { envelope, statement, params, prepared, wish, times };
-                    let admitted = Admitted { held, ..Admitted::new(effective, ticket, &session) };
+                    let admitted = Admitted { held, keyspace, ..Admitted::new(effective, ticket, &session) };
                     if let Some(done) = session.run_here(&call, admitted) {
                         session.record(done, times, Some(statement), lanes::time::monotonic_ns());
                     }

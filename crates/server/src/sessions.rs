@@ -178,7 +178,7 @@ fn list(core: &Rc<Core>) -> impl Fn() -> Vec<Weak<Session>> + 'static {
 /// A session that was listed, while its connection lasts.
 fn listed(session: &Weak<Session>) -> Option<Rc<Session>> {
     let session = session.upgrade()?;
-    let is_open = session.output.borrow().is_some();
+    let is_open = session.core.sessions.borrow().contains_key(&session.id);
     is_open.then_some(session)
 }
 

@@ -35,7 +35,7 @@ const OF_SERVER: [&str; 7] = [
 ];
 
 /// Memory of a request that waits, beside its body, bytes: its task and its place in the wait queue.
-const WAITING_BYTES: usize = 1 << 10;
+pub(crate) const WAITING_BYTES: usize = 1 << 10;
 
 /// Returns whether a statement takes a slot: one about data does. A statement about the server, or one that changes levels, never
 /// waits for a level that is full.

@@ -64,6 +64,22 @@ fn long_text_means_the_keyspace_in_use_when_it_was_sent() {
 }
 
 #[test]
+fn text_that_waits_for_a_slot_means_the_keyspace_in_use_when_it_was_sent() {
+    let (_server, mut client) = start();
+    client.run("CREATE SERVICE LEVEL narrow WITH max_concurrency = 1 AND max_queue_size = 100");
+    let write = |key: u32| format!("INSERT INTO t (k) VALUES ({key}) USING SERVICE LEVEL narrow");
+    queue(&mut client, "USE a");
+    (0..20).for_each(|key| queue(&mut client, &write(key)));
+    queue(&mut client, "USE b");
+    client.flush();
+    for _ in 0..22 {
+        let (_, answer) = client.receive().expect("an answer");
+        assert!(!matches!(answer, Answer::Error(_)), "{answer:?}");
+    }
+    assert_eq!((count(&mut client, "a.t"), count(&mut client, "b.t")), (20, 0));
+}
+
+#[test]
 fn long_write_received_whole_is_executed_after_a_half_close() {
     let (server, mut other) = start();
     for key in 0..20 {

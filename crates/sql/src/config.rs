@@ -81,8 +81,9 @@ impl Default for SqlConfig {
 }
 
 impl SqlConfig {
-    /// Whether clients may come without encryption.
+    /// Whether clients may come without encryption. Where they need a certificate, they may not.
     pub(crate) fn takes_plaintext(&self) -> bool {
-        self.allow_plaintext || self.listen.ip().is_loopback()
+        let encrypts_all = self.tls.as_ref().is_some_and(|tls| tls.files().client_required);
+        !encrypts_all && (self.allow_plaintext || self.listen.ip().is_loopback())
     }
 }

@@ -204,12 +204,15 @@ impl Levels {
 ///
 /// 1. A comma ends an expression. A parenthesis opens a level within the operators around it.
 /// 2. Operators are counted by level: a chain of them becomes a tree as deep as the chain is long.
-/// 3. A word ahead of a parenthesis multiplies the parser's reads of what is within, by 2 to 6.
+/// 3. A word ahead of a parenthesis multiplies the parser's reads of what is within, by 2 to 6; parentheses in a row ahead of
+///    a subquery by their number.
 /// 4. CASE opens a level, whose parts between WHEN, THEN and ELSE are expressions of their own. A subquery is a level more.
 pub(crate) fn extent(text: &str) -> Extent {
     let mut extent = Extent::default();
     let mut levels = Levels { all: vec![Level { reads: 1, ..Level::default() }], open: 0 };
     let (mut brackets, mut prefixes, mut before, mut at) = (0, 0, "", 0);
+    // Parentheses opened in a row.
+    let mut opened = 0;
     while at < text.len() {
         let rest = &text[at..];
         let blank = blank_len(rest);
@@ -236,7 +239,12 @@ pub(crate) fn extent(text: &str) -> Extent {
                     word if levels.last().is_case && is_one_of(word, &["when", "then", "else"]) => {
                         levels.comma()
                     }
-                    word if before == "(" && is_one_of(word, &["select", "with"]) => levels.last().depth += 1,
+                    word if before == "(" && is_one_of(word, &["select", "with", "values"]) => {
+                        levels.last().depth += 1;
+                        // As a subquery and as a join in parentheses: the parser tries both at each of them.
+                        let level = levels.last();
+                        level.reads = level.reads.saturating_mul(opened);
+                    }
                     _ => {}
                 }
                 if is_one_of(word, &OPERATORS) {
@@ -262,6 +270,7 @@ pub(crate) fn extent(text: &str) -> Extent {
         extent.brackets = extent.brackets.max(brackets);
         extent.operators = extent.operators.max(levels.open);
         extent.nesting = extent.nesting.max(levels.all.len() - 1);
+        opened = if piece == "(" { opened + 1 } else { 0 };
         before = piece;
     }
     extent
@@ -313,6 +322,17 @@ mod tests {
         let half = vec!["1"; 4_100].join("+");
         check(&format!("SELECT {half} + ({half})"), Some("operators"));
         check(&format!("SELECT ({half}), ({half})"), None);
+    }
+
+    #[test]
+    fn joins_in_parentheses_are_read_several_times() {
+        let joins = |levels: usize| {
+            let (open, close) = ("((SELECT 1 FROM ".repeat(levels), ") a CROSS JOIN u)".repeat(levels));
+            format!("SELECT * FROM {open}(SELECT {}1) b{close}", "1,".repeat(1_000))
+        };
+        check(&joins(4), None);
+        check(&joins(15), Some("parser steps"));
+        check("((SELECT 1) UNION (SELECT 2)) INTERSECT (((SELECT 1)))", None);
     }
 
     #[test]

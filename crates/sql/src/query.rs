@@ -143,10 +143,12 @@ impl Running {
                 self.batches = Box::pin(EmptyRecordBatchStream::new(self.batches.schema()));
                 let Again { planned, values, joins, rows_max, .. } = &again;
                 let physical = planned.physical(values.clone(), *joins, *rows_max).await?;
+                self.run.begin_again();
                 self.batches = self.run.execute(&physical)?;
                 next = self.batches.next().await;
             }
         }
+        self.run.give();
         let batch = next.transpose().map_err(|error| self.failure(error))?;
         batch.map(|batch| self.shape.rows(batch)).transpose()
     }

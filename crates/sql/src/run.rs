@@ -32,6 +32,8 @@ pub(crate) struct Run {
     bytes: AtomicU64,
     /// Rows that its scans will have given when they end, as far as that can be told.
     expected_rows: AtomicU64,
+    /// Some of its rows were given to the client.
+    has_given: AtomicBool,
     /// It is to go on in another group.
     has_moved: AtomicBool,
     group: Mutex<Option<Group>>,
@@ -51,6 +53,7 @@ impl Run {
             rows: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             expected_rows: AtomicU64::new(0),
+            has_given: AtomicBool::new(false),
             has_moved: AtomicBool::new(false),
             group: Mutex::new(None),
         };
@@ -121,6 +124,23 @@ impl Run {
     /// A scan begins that gives about so many rows.
     pub(crate) fn expect(&self, rows: u64) {
         self.expected_rows.fetch_add(rows, Relaxed);
+    }
+
+    /// Begins to count anew, for another attempt.
+    pub(crate) fn begin_again(&self) {
+        for count in [&self.rows, &self.bytes, &self.expected_rows] {
+            count.store(0, Relaxed);
+        }
+    }
+
+    /// Notes that rows are given to the client: from here on the query cannot be begun again.
+    pub(crate) fn give(&self) {
+        self.has_given.store(true, Relaxed);
+    }
+
+    /// Whether rows were given to the client.
+    pub(crate) fn has_given(&self) -> bool {
+        self.has_given.load(Relaxed)
     }
 
     /// Rows that its scans have given.

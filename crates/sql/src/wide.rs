@@ -4,7 +4,8 @@
 //!
 //! 1. Before a plan is made, the constants of the statement decide how many rows a batch has ([`rows_for`]).
 //! 2. While it runs, the inputs of joins and of UNNEST are measured ([`Measured`]). Values that are too wide for the rows of a batch
-//!    end the run. A query that has given nothing yet is begun again with fewer rows a batch (`query`), others are refused.
+//!    are charged as such a batch. Where there is no memory for it, the run ends: a query that has given nothing yet is begun again
+//!    with fewer rows a batch (`query`), others are out of memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,16 +15,18 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SplitMetrics};
 use datafusion::physical_plan::stream::{BatchSplitStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::unnest::UnnestExec;
-use datafusion::physical_plan::windows::WindowAggExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream};
 use futures::StreamExt;
 
 use crate::bounded::{BATCH_BYTES_MAX, widest};
 use crate::passage::{Passage, PassageExec};
+use crate::run::Run;
 use crate::scan::ScanExec;
 
 /// Bytes of constants and of wide values in a batch that rows are counted for. An operator has a few such batches at a time.
@@ -48,13 +51,12 @@ pub(crate) fn constant_bytes(plan: &LogicalPlan) -> Result<u64> {
             node.apply_expressions(|expr| {
                 expr.apply(|expr| {
                     match expr {
-                        Expr::InList(_) => return Ok(TreeNodeRecursion::Jump),
-                        Expr::Literal(value, _) => {
-                            let size = value.size().saturating_sub(size_of_val(value));
-                            if size > SMALL_BYTES {
-                                bytes = bytes.saturating_add(size as u64);
-                            }
+                        // What is looked for is in every row, the list is not.
+                        Expr::InList(list) if is_literals(&list.list) => {
+                            bytes = bytes.saturating_add(literal_bytes(&list.expr));
+                            return Ok(TreeNodeRecursion::Jump);
                         }
+                        Expr::Literal(..) => bytes = bytes.saturating_add(literal_bytes(expr)),
                         _ => {}
                     }
                     Ok(TreeNodeRecursion::Continue)
@@ -64,6 +66,25 @@ pub(crate) fn constant_bytes(plan: &LogicalPlan) -> Result<u64> {
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(bytes)
+}
+
+fn is_literals(list: &[Expr]) -> bool {
+    list.iter().all(|expr| matches!(expr, Expr::Literal(..)))
+}
+
+/// Bytes of the literals in an expression, small ones left out.
+fn literal_bytes(expr: &Expr) -> u64 {
+    let mut bytes = 0_u64;
+    let counted = expr.apply(|expr| {
+        if let Expr::Literal(value, _) = expr {
+            let size = value.size().saturating_sub(size_of_val(value));
+            if size > SMALL_BYTES {
+                bytes = bytes.saturating_add(size as u64);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    counted.map_or(u64::MAX, |_| bytes)
 }
 
 /// A run ended since its values are too wide for the rows of a batch.
@@ -121,7 +142,8 @@ pub(crate) fn measured(node: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPl
 /// The node, under what splits its batches if it makes them of any number of rows.
 pub(crate) fn split(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     let is_leaf = node.children().is_empty() && !node.is::<ScanExec>();
-    if is_leaf || node.is::<WindowAggExec>() { PassageExec::<Split>::over(node) } else { node }
+    let is_window = node.is::<WindowAggExec>() || node.is::<BoundedWindowAggExec>();
+    if is_leaf || is_window { PassageExec::<Split>::over(node) } else { node }
 }
 
 /// An input of a join.
@@ -174,7 +196,8 @@ impl Passage for Split {
     }
 }
 
-/// Runs a partition of the input and checks each batch.
+/// Runs a partition of the input and checks each batch. The batch that a wide one may be made into is charged until the next
+/// one comes. Where there is no memory for it, the run ends.
 fn checked(
     input: &Arc<dyn ExecutionPlan>,
     partition: usize,
@@ -182,12 +205,20 @@ fn checked(
     check: fn(&RecordBatch, usize) -> Result<(), TooWide>,
 ) -> Result<SendableRecordBatchStream> {
     let rows = context.session_config().batch_size();
+    let (run, memory) = (Run::of(&context), MemoryConsumer::new("wide rows").register(context.memory_pool()));
     let input = input.execute(partition, context)?;
     let schema = input.schema();
     let batches = input.map(move |batch| {
         let batch = batch?;
-        check(&batch, rows).map_err(|wide| DataFusionError::External(Box::new(wide)))?;
-        Ok(batch)
+        let Err(wide) = check(&batch, rows) else {
+            memory.free();
+            return Ok(batch);
+        };
+        match memory.try_resize(usize::try_from(wide.batch_bytes).unwrap_or(usize::MAX)) {
+            Ok(()) => Ok(batch),
+            Err(error) if run.as_ref().is_some_and(|run| run.has_given()) => Err(error),
+            Err(_) => Err(DataFusionError::External(Box::new(wide))),
+        }
     });
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
 }

@@ -170,7 +170,7 @@ fn idle_sessions_end_when_they_want_to() {
 
 #[test]
 fn a_message_without_memory_is_skipped_and_refused() {
-    let door = open_door(SqlConfig { session_bytes_max: 1 << 20, ..SqlConfig::default() });
+    let door = open_door(SqlConfig { accounts: Accounts::new(4 << 20, 0), ..SqlConfig::default() });
     let long = |kind: u8, head: &[u8], tail: &[u8]| message(kind, &[head, &[b' '; 2 << 20], tail].concat());
     let parse = long(b'P', b"\0SELECT 7", b"\0\0\0");
     let query = long(b'Q', b"SELECT 8", b"\0");

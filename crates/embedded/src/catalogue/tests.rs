@@ -366,7 +366,7 @@ fn panic_in_the_plan_of_a_schema_change_costs_one_statement() {
         run_all(&engine, &[KEYSPACE]).await;
         let planner = engine.clone();
         let statement = lanes::catch_panic(async move {
-            let guard = planner.definition_guard().await;
+            let guard = planner.definition_turns.take(()).await;
             let plan = async { panic!("this panic is part of the test") };
             let outcome = planner.change(plan).await;
             drop(guard);
