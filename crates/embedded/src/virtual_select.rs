@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use engine::{Error, Execution, Outcome, Request, Rows, Subject, Viewer, VirtualRow, VirtualTable};
+use engine::{
+    AnswerMemory, AnswerRoom, Error, Execution, Outcome, Request, Rows, Subject, Viewer, VirtualRow,
+    VirtualTable, Warnings,
+};
 use schema::value;
 
 use crate::Embedded;
@@ -15,6 +18,8 @@ use crate::show::{self, Show};
 
 /// Rows that are filtered, sorted and shown in one task poll.
 const ROWS_AT_ONCE: usize = 200;
+/// Bytes of an answer without pages that are granted at a time.
+const GRANT_BYTES: usize = 64 << 10;
 
 /// A SELECT with its values, which waits for rows.
 struct Wanted {
@@ -28,6 +33,8 @@ struct Wanted {
     page: usize,
     /// Bytes of cells at which a page ends.
     bytes_max: usize,
+    /// Memory for an answer without pages.
+    room: Option<Arc<dyn AnswerRoom>>,
 }
 
 /// Runs a SELECT over a virtual table.
@@ -39,7 +46,7 @@ pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Reques
             let subject = table.subject;
             let bind = async move { Wanted::new(subject, &plan, &request.lent(&request.values.all())) };
             let wanted = heavy(bind).await?;
-            wanted.run(&table).await
+            wanted.run(table).await
         }));
     }
     let wanted = match Wanted::new(table.subject, plan, request) {
@@ -55,14 +62,24 @@ pub(crate) fn run(table: &VirtualTable, plan: &Arc<SelectPlan>, request: &Reques
         };
     }
     let table = table.clone();
-    Execution::Pending(Box::pin(async move { wanted.run(&table).await }))
+    Execution::Pending(Box::pin(wanted.run(table)))
 }
 
 impl Wanted {
-    /// Takes the rows of every core that has some, and answers. Reads of a group do so one after the other: each holds all rows of
-    /// the table meanwhile.
-    async fn run(self, table: &VirtualTable) -> Result<Outcome, Error> {
-        let _turn = Embedded::local().virtual_turns.take(lanes::current_group()).await;
+    /// Takes the rows of every core that has some, and answers. Reads of a group do so one after the other, as each holds all rows of
+    /// the table meanwhile; as a task of its own, so that one whose client does not read holds nobody up.
+    async fn run(self, table: VirtualTable) -> Result<Outcome, Error> {
+        let group = lanes::current_group();
+        let work = async move {
+            let _turn = Embedded::local().virtual_turns.take(group).await;
+            self.make(&table).await
+        };
+        let (outcome, warnings) = lanes::spawn(group, Warnings::collect(Warnings::NONE, work)).await;
+        warnings.give();
+        outcome
+    }
+
+    async fn make(self, table: &VirtualTable) -> Result<Outcome, Error> {
         if !table.of_every_core || lanes::cores() == 1 {
             let rows = table.rows(self.viewer.clone()).await;
             return self.answer_some(rows).await;
@@ -112,6 +129,7 @@ impl Wanted {
             start,
             page: request.page_size.map_or(usize::MAX, |n| n as usize),
             bytes_max: if request.page_size.is_some() { request.page_bytes_max } else { usize::MAX },
+            room: request.room.filter(|_| request.page_size.is_none()).map(AnswerMemory::open),
         })
     }
 
@@ -148,6 +166,8 @@ impl Wanted {
         };
         rows.truncate(self.limit);
         let start = self.start.min(rows.len());
+        // The first bytes need no grant, so that short answers cost no accounting.
+        let mut granted = GRANT_BYTES;
         let mut end = start.saturating_add(self.page).min(rows.len());
         for (at, row) in rows.iter().enumerate().take(end).skip(start) {
             for show in shows {
@@ -165,6 +185,12 @@ impl Wanted {
                 }
             }
             out.count += 1;
+            if out.cells.len() > granted
+                && let Some(room) = &self.room
+            {
+                granted = out.cells.len().next_multiple_of(GRANT_BYTES);
+                room.grow(granted as u64)?;
+            }
             if out.cells.len() >= self.bytes_max {
                 end = at + 1;
                 break;

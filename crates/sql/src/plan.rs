@@ -302,8 +302,6 @@ fn make(sql: &Sql, tables: Tables, guardrails: &Arc<Guardrails>) -> Result<(Sess
         .with_batch_size(batch_rows);
     let options = config.options_mut();
     options.sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
-    // A subquery's value would be written into every row of a batch unseen; as a join it is measured (`wide`).
-    options.optimizer.enable_physical_uncorrelated_scalar_subquery = false;
     // Of planning; what runs has its own (`run`).
     let runtime = RuntimeEnvBuilder::new()
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))

@@ -178,7 +178,7 @@ fn a_text_sent_again_is_planned_once_for_each_user_and_schema() {
         assert_eq!(rows(&ann, mine).await, ["ann|301"]);
         assert_eq!(refused(&ann, everything).await.0, "42501");
         admin.simple_query("REVOKE SELECT ON shop.orders FROM ann").await.expect("revoked");
-        assert_eq!(refused(&ann, mine).await.0, "42501", "the plan is kept, not the right");
+        assert_eq!(refused(&ann, mine).await.0, "42P01", "the plan is kept, not the right");
         // Far more statements than are kept.
         for n in 0..100 {
             assert_eq!(

@@ -49,7 +49,11 @@ fn converse(name: &str, cores: u16, compression: Option<Compression>) {
         statements::levels(&server, &session).await;
     });
     drop(gathering);
-    assert_eq!(warnings.all(), [""; 0]);
+    // The driver logs what it is warned of: `large` writes as much as guardrails warn of.
+    let (expected, others): (Vec<_>, Vec<_>) =
+        warnings.all().into_iter().partition(|warning| warning.contains("Guardrail write_bytes warning"));
+    assert!(!expected.is_empty(), "the warning comes with the answer");
+    assert_eq!(others, [""; 0]);
     for kind in ["unprepared", "protocol", "server"] {
         assert_eq!(server.metric(&format!("fairlane_cql_errors_total{{kind=\"{kind}\"}}")), 0.0, "{kind}");
     }
