@@ -29,6 +29,7 @@ fn id(admin: &mut Client, client: &Client) -> String {
 }
 
 /// Waits until `count` connections are shown.
+#[expect(clippy::disallowed_methods, reason = "the clients stand outside of the lanes")]
 fn until_shown(admin: &mut Client, count: usize) {
     for _ in 0..10_000 {
         if admin.run("SELECT id FROM system.connections").texts().len() == count {
