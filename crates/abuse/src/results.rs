@@ -39,7 +39,7 @@ pub(crate) struct Entry {
     pub(crate) timing: Option<Timing>,
 }
 
-/// What takes a clock.
+/// Results that take a clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Timing {
     pub(crate) other: Phases,

@@ -66,14 +66,41 @@ pub(crate) struct Chunk {
     pub(crate) bytes_max: usize,
     /// Dead rows and partitions that were gone through for this page, or this part of a scan.
     pub(crate) dead: u64,
-    /// Memory for an answer without pages, and the bytes that it has granted.
-    pub(crate) room: Option<Arc<dyn AnswerRoom>>,
-    granted: usize,
+    pub(crate) grants: Grants,
 }
 
 /// Bytes of an answer that are granted at a time. The first of them need no grant, so that short
 /// answers cost no accounting.
 const GRANT_BYTES: usize = 64 << 10;
+
+/// Memory that an answer without pages is granted as it grows.
+#[derive(Debug)]
+pub(crate) struct Grants {
+    room: Option<Arc<dyn AnswerRoom>>,
+    granted: usize,
+}
+
+impl Grants {
+    /// Grants out of `room`; without it all is granted.
+    pub(crate) fn of(room: Option<Arc<dyn AnswerRoom>>) -> Grants {
+        Grants { room, granted: GRANT_BYTES }
+    }
+
+    /// Has so many bytes of the answer granted.
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub(crate) fn cover(&mut self, bytes: usize) -> Result<(), Error> {
+        if bytes > self.granted
+            && let Some(room) = &self.room
+        {
+            let granted = bytes.next_multiple_of(GRANT_BYTES);
+            room.grow(granted as u64)?;
+            self.granted = granted;
+        }
+        Ok(())
+    }
+}
 
 impl Chunk {
     /// Without rows yet, and with room for so many.
@@ -86,8 +113,7 @@ impl Chunk {
             left,
             bytes_max,
             dead: 0,
-            room: None,
-            granted: GRANT_BYTES,
+            grants: Grants::of(None),
         }
     }
 
@@ -123,14 +149,7 @@ impl Chunk {
         if bytes >= self.bytes_max {
             self.left = 0;
         }
-        if bytes > self.granted
-            && let Some(room) = &self.room
-        {
-            let granted = bytes.next_multiple_of(GRANT_BYTES);
-            room.grow(granted as u64)?;
-            self.granted = granted;
-        }
-        Ok(())
+        self.grants.cover(bytes)
     }
 }
 

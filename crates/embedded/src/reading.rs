@@ -18,7 +18,7 @@ use crate::definition::is_kept;
 use crate::heavily::heavy;
 use crate::kept::{Kept, KeptRequest};
 use crate::paging::Position;
-use crate::read::{Chunk, Slice};
+use crate::read::{Chunk, Grants, Slice};
 use crate::restrict::{TokenBound, is_lower};
 use crate::scan::Scan;
 use crate::select::{SelectPlan, Want};
@@ -175,7 +175,7 @@ impl Reading {
         let bytes_max = if self.page.is_some() { self.page_bytes_max } else { whole_max };
         guardrails.check(Guardrail::PageRows, self.page.unwrap_or(0).into())?;
         let mut chunk = Chunk::new(rows, page, bytes_max);
-        chunk.room = self.room.take().filter(|_| self.page.is_none());
+        chunk.grants = Grants::of(self.room.take().filter(|_| self.page.is_none()));
         let next = match self.keys.take() {
             Some(keys) => self.by_keys(&engine, keys, &mut chunk).await?,
             None if self.scan.tokens.is_empty() => None,

@@ -13,13 +13,12 @@ use crate::filter::BoundFilter;
 use crate::heavily::heavy;
 use crate::kept::{Kept, KeptRequest};
 use crate::paging::Position;
+use crate::read::Grants;
 use crate::select::{SelectPlan, Want};
 use crate::show::{self, Show};
 
 /// Rows that are filtered, sorted and shown in one task poll.
 const ROWS_AT_ONCE: usize = 200;
-/// Bytes of an answer without pages that are granted at a time.
-const GRANT_BYTES: usize = 64 << 10;
 
 /// A SELECT with its values, which waits for rows.
 struct Wanted {
@@ -166,8 +165,7 @@ impl Wanted {
         };
         rows.truncate(self.limit);
         let start = self.start.min(rows.len());
-        // The first bytes need no grant, so that short answers cost no accounting.
-        let mut granted = GRANT_BYTES;
+        let mut grants = Grants::of(self.room.clone());
         let mut end = start.saturating_add(self.page).min(rows.len());
         for (at, row) in rows.iter().enumerate().take(end).skip(start) {
             for show in shows {
@@ -185,12 +183,7 @@ impl Wanted {
                 }
             }
             out.count += 1;
-            if out.cells.len() > granted
-                && let Some(room) = &self.room
-            {
-                granted = out.cells.len().next_multiple_of(GRANT_BYTES);
-                room.grow(granted as u64)?;
-            }
+            grants.cover(out.cells.len())?;
             if out.cells.len() >= self.bytes_max {
                 end = at + 1;
                 break;

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use frontdoor::Tls;
 use server::logging::{Level, Logger};
 
-/// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(5);
+/// Interval of the checks of the files.
+const CHECK: Duration = Duration::from_secs(5);
 
 /// The thread that watches the files; it ends after this is dropped. Nobody waits for its end, as the files may lie on a
 /// disk that does not answer.
@@ -32,17 +32,17 @@ impl Certificates {
 }
 
 fn watch(tls: &Tls, asking: &Receiver<()>, logger: &Logger) {
-    let look = || tls.files().paths().map(Stamp::of).collect::<Vec<_>>();
-    let mut known = look();
+    let stamps = || tls.files().paths().map(Stamp::of).collect::<Vec<_>>();
+    let mut known = stamps();
     // They may have changed between the first reading and this.
     let _ = tls.reload();
     loop {
-        let is_asked = match asking.recv_timeout(LOOK) {
+        let is_asked = match asking.recv_timeout(CHECK) {
             Ok(()) => true,
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        let now = look();
+        let now = stamps();
         if is_asked || now != known {
             known = now;
             match tls.reload() {
@@ -58,7 +58,7 @@ fn watch(tls: &Tls, asking: &Receiver<()>, logger: &Logger) {
     }
 }
 
-/// What tells that a file has changed. `None`: it cannot be looked at.
+/// Time of the last change and length of a file. `None`: they cannot be read.
 #[derive(PartialEq, Eq)]
 struct Stamp(Option<(SystemTime, u64)>);
 

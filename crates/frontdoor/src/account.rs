@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustc_hash::FxHashMap;
 
-/// Roles after which those without connections are looked for.
+/// Least number of roles at which those without connections are removed.
 const ROLES_MIN: usize = 64;
 
 /// The accounts of all clients. Cheap to clone; all clones are the same accounts.
@@ -86,7 +86,7 @@ impl Accounts {
 /// An account of bytes with a limit.
 #[derive(Debug)]
 pub struct Account {
-    /// Whose it is, in messages.
+    /// Name of the holder in messages, as in "this connection".
     name: &'static str,
     limit_bytes: u64,
     used_bytes: AtomicU64,

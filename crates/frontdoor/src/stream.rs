@@ -30,7 +30,7 @@ const HANDSHAKE_RECORD: u8 = 0x16;
 /// Interval at which an encrypted connection with unread bytes is checked for its end.
 const CLOSED_CHECK: Duration = Duration::from_secs(1);
 
-/// Whether clients of a listener are asked for certificates.
+/// Treatment of client certificates by a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientCertificates {
     /// As the files' settings say.
@@ -138,7 +138,7 @@ impl Stream {
         })))
     }
 
-    /// Whether the connection is encrypted.
+    /// Returns true for an encrypted connection.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Stream::Encrypted(_))
@@ -163,7 +163,8 @@ impl Stream {
         }
     }
 
-    /// Returns when the client has closed its side. In plain text never if it has sent something meanwhile.
+    /// Returns when the client has closed its side. In plain text never if it has sent something
+    /// meanwhile.
     pub async fn closed(&self) {
         match self {
             Stream::Plain(tcp) => match tcp.peek(&mut [0]).await {

@@ -23,7 +23,7 @@ impl AnswerRoom for AnswerCharge {
     }
 }
 
-/// What a client is told whose charge was refused.
+/// Returns the error message for a refused charge.
 pub(crate) fn overloaded(full: Full) -> String {
     format!("Overloaded: {full}; send smaller requests, or fewer at once, and retry later")
 }

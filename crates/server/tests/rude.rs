@@ -3,9 +3,8 @@
 
 mod common;
 
-use common::{ADMIN, Answer, Client, TestServer, settings, values};
+use common::{ADMIN, Answer, Client, TestServer, assert_short_polls, settings, values};
 use frontdoor::Accounts;
-use lanes::Group;
 use server::ServerConfig;
 use wire::{
     BatchBuf, BatchEntry, BatchKind, BatchParams, Compression, Execute, Prepare, Query, QueryParams, Request,
@@ -20,15 +19,6 @@ fn with_table(config: ServerConfig) -> (TestServer, Client) {
     admin.run("CREATE TABLE ks.t (k int PRIMARY KEY, v int)");
     admin.run("CREATE ROLE nobody WITH PASSWORD = 'nobody' AND LOGIN = true");
     (server, admin)
-}
-
-/// Asserts that no task poll spent more work units than the bound since the server started.
-fn assert_short_polls(server: &TestServer) {
-    // A poll is counted when it has ended: one more makes sure of that.
-    server.lanes.block_on(0, Group::CONTROL, || async {});
-    let most = server.lanes.most_units(0);
-    assert!(most <= lanes::UNITS_MAX, "{most} work units without a yield");
-    assert!(most > 0, "work is counted");
 }
 
 /// A connection with LZ4, authenticated.

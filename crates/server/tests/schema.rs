@@ -6,13 +6,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use common::{ADMIN, Answer, TestServer, settings};
+use common::{ADMIN, Answer, TestServer, assert_short_polls, settings};
 use embedded::Embedded;
 use engine::{
     Acks, BatchKind, Engine, Error, Execution, Keyspace, Plan, Registry, Request as EngineRequest, Schema,
     SchemaListener, Value,
 };
-use lanes::Group;
 use schema::{ColumnDef, ColumnKind, CqlType, KeyspaceDef, TableDef, TableOptions};
 use server::ServerConfig;
 use wire::*;
@@ -80,14 +79,6 @@ impl Engine for Wide {
     fn registry(&self) -> &Registry {
         self.engine.registry()
     }
-}
-
-/// Asserts that no task poll spent more work units than the bound since the server started.
-fn assert_short_polls(server: &TestServer) {
-    // A poll is counted when it has ended: one more makes sure of that.
-    server.lanes.block_on(0, Group::CONTROL, || async {});
-    let most = server.lanes.most_units(0);
-    assert!(most <= lanes::UNITS_MAX, "{most} work units without a yield");
 }
 
 #[test]

@@ -338,3 +338,12 @@ pub fn values(of: &[&[u8]]) -> ValuesBuf {
     of.iter().for_each(|value| buffer.push(Value::Bytes(value)).expect("fits"));
     buffer
 }
+
+/// Asserts that no task poll spent more work units than the bound since the server started.
+pub fn assert_short_polls(server: &TestServer) {
+    // A poll is counted when it has ended: one more makes sure of that.
+    server.lanes.block_on(0, Group::CONTROL, || async {});
+    let most = server.lanes.most_units(0);
+    assert!(most <= lanes::UNITS_MAX, "{most} work units without a yield");
+    assert!(most > 0, "work is counted");
+}
