@@ -70,6 +70,10 @@ impl Plan for EmbeddedPlan {
         self.bound_to.is_current()
     }
 
+    fn needs_viewer(&self) -> bool {
+        matches!(&self.kind, Kind::Select(plan) if plan.is_virtual)
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

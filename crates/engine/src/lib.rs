@@ -37,7 +37,7 @@ pub use running::{Progress, RunningStatement, StatementState};
 pub use schema::{Keyspace, Schema};
 pub use viewer::{About, Subject, Viewer};
 pub use virtual_table::{ChunkedSource, LaterRows, Registry, RowSource, Source, VirtualRow, VirtualTable};
-pub use warnings::Warnings;
+pub use warnings::{Collect, Warnings, Within};
 
 /// A bound value of a request, as the client sent it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,6 +143,10 @@ pub trait Plan {
     fn targets(&self) -> &[Target];
     /// Whether the definitions it was bound to still stand.
     fn is_current(&self) -> bool;
+    /// Returns false if what it shows is the same for every [`Viewer`], so that none has to be looked up.
+    fn needs_viewer(&self) -> bool {
+        true
+    }
     /// For the engine that made it.
     fn as_any(&self) -> &dyn Any;
 }

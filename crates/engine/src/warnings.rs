@@ -8,8 +8,11 @@
 //! Notes are bounded, and are texts only once they are sent: a request without warnings allocates nothing.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
 
 use crate::{Guardrail, Guardrails};
 
@@ -50,15 +53,13 @@ impl Warnings {
     }
 
     /// Polls a future with notes of its own, which begin with `before`. Returns its output and its notes.
-    pub async fn collect<F: Future>(before: Warnings, future: F) -> (F::Output, Warnings) {
-        let (mut future, mut own) = (pin!(future), before);
-        poll_fn(move |cx| {
-            let outer = NOTED.replace(own);
-            let polled = future.as_mut().poll(cx);
-            own = NOTED.replace(outer);
-            polled.map(|output| (output, own))
-        })
-        .await
+    pub fn collect<F: Future>(before: Warnings, future: F) -> Collect<F> {
+        Collect { future, own: before }
+    }
+
+    /// As [`Warnings::collect`], where nobody asks for the notes at the end.
+    pub fn within<F: Future>(before: Warnings, future: F) -> Within<F> {
+        Within { collect: Warnings::collect(before, future) }
     }
 
     /// Notes a value beyond a warn threshold. Of further guardrails than [`WARNINGS_MAX`] nothing is noted.
@@ -89,6 +90,48 @@ impl Warnings {
     }
 }
 
+pin_project! {
+    /// A future with notes of its own: see [`Warnings::collect`]. It is no async function, as one
+    /// holds the future twice: tasks of requests would be copied with twice the bytes.
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless they are polled"]
+    pub struct Collect<F> {
+        #[pin]
+        future: F,
+        own: Warnings,
+    }
+}
+
+impl<F: Future> Future for Collect<F> {
+    type Output = (F::Output, Warnings);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let outer = NOTED.replace(*this.own);
+        let polled = this.future.poll(cx);
+        *this.own = NOTED.replace(outer);
+        polled.map(|output| (output, *this.own))
+    }
+}
+
+pin_project! {
+    /// A future with notes of its own: see [`Warnings::within`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless they are polled"]
+    pub struct Within<F> {
+        #[pin]
+        collect: Collect<F>,
+    }
+}
+
+impl<F: Future> Future for Within<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().collect.poll(cx).map(|(output, _)| output)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +158,18 @@ mod tests {
         let texts = noted(&many).texts(&guardrails);
         assert_eq!(texts.len(), WARNINGS_MAX);
         assert!(texts.iter().all(|text| text.len() < 500), "{texts:?}");
+    }
+
+    #[test]
+    fn collecting_adds_the_notes_alone_to_a_future() {
+        let future = async {
+            let large = [0_u8; 1000];
+            std::future::ready(()).await;
+            std::hint::black_box(&large);
+        };
+        let before = size_of_val(&future);
+        let collecting = Warnings::collect(Warnings::NONE, future);
+        assert!(size_of_val(&collecting) < before + size_of::<Warnings>() + align_of::<Warnings>());
     }
 
     #[test]

@@ -20,7 +20,6 @@ use crate::core::{PREPARED_TEXT_BYTES_MAX, too_large};
 use crate::panics;
 use crate::reply;
 use crate::request::{Admitted, Times, unprepared_failure};
-use crate::run::collected;
 use crate::running::Running;
 use crate::session::Session;
 use crate::slots::WAITING_BYTES;
@@ -163,7 +162,7 @@ impl Session {
                 Err(failure) => session.refuse(stream, &failure),
             }
         };
-        let work = collected(Warnings::take(), work);
+        let work = Warnings::within(Warnings::take(), work);
         let task = lanes::spawn(group, guard.guarded(stream, work));
         self.reads.borrow_mut().keep(key, task, running);
     }

@@ -19,11 +19,6 @@ use crate::slots::{NoSlot, needs_slot};
 use crate::statement::{Kind, Statement, Timeout, Work};
 use crate::values::{bound_timeout, bound_values};
 
-/// Works on a request as a task: its guardrails warn its own client.
-pub(crate) async fn collected(before: Warnings, work: impl Future<Output = ()>) {
-    Warnings::collect(before, work).await;
-}
-
 impl Session {
     /// Runs a statement: at once, or as a task.
     pub(crate) fn run(self: &Rc<Self>, call: &Call<'_>, admitted: Admitted) -> Option<Done> {
@@ -76,7 +71,7 @@ impl Session {
                 Err(refused) => session.refuse(envelope.stream, &overloaded(refused)),
             }
         };
-        let work = collected(Warnings::take(), work);
+        let work = Warnings::within(Warnings::take(), work);
         lanes::spawn(group, self.clone().guarded(stream, work)).detach();
     }
 
@@ -185,8 +180,9 @@ impl Session {
         let params = call.params;
         let values =
             bound_values(call.statement, params).map_err(|error| self.engine_failure(call, error))?;
-        let viewer = self.login().filter(|_| call.statement.kind == Kind::Read);
-        let viewer = viewer.map(|login| self.core.access.viewer(&login));
+        let needs_viewer = call.statement.kind == Kind::Read
+            && matches!(&call.statement.work, Work::Engine(plan) if plan.needs_viewer());
+        let viewer = self.login().filter(|_| needs_viewer).map(|login| self.core.access.viewer(&login));
         let request = engine::Request {
             viewer: viewer.as_ref(),
             values: &values,
@@ -277,7 +273,7 @@ impl Session {
             }
             key.inspect(|key| session.reads.borrow_mut().done(*key));
         };
-        let task = lanes::spawn(group, collected(warnings, work));
+        let task = lanes::spawn(group, Warnings::within(warnings, work));
         match key {
             Some(key) => self.reads.borrow_mut().keep(key, task, running),
             None => task.detach(),

@@ -10,7 +10,6 @@ use wire::{Envelope, Failure, FailureKind};
 use workload::{Entrance, Waiting};
 
 use crate::request::{Admitted, Times, detached};
-use crate::run::collected;
 use crate::running::Running;
 use crate::session::Session;
 use crate::statement::{Statement, Work};
@@ -119,7 +118,7 @@ impl Session {
                 }
             }
         };
-        let work = collected(Warnings::take(), work);
+        let work = Warnings::within(Warnings::take(), work);
         let task = lanes::spawn(group, self.clone().guarded(stream, work));
         self.reads.borrow_mut().keep(key, task, running);
     }
