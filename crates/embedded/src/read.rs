@@ -67,6 +67,8 @@ pub(crate) struct Chunk {
     /// Dead rows and partitions that were gone through for this page, or this part of a scan.
     pub(crate) dead: u64,
     pub(crate) grants: Grants,
+    /// Bytes that the first row makes room for. A read that still waits for its rows has no room.
+    pub(crate) room: usize,
 }
 
 /// Bytes of an answer that are granted at a time. The first of them need no grant, so that short
@@ -103,7 +105,7 @@ impl Grants {
 }
 
 impl Chunk {
-    /// Without rows yet, and with room for so many.
+    /// Without rows yet, for at most `left` of them.
     pub(crate) fn new(rows: Rows, left: u32, bytes_max: usize) -> Chunk {
         Chunk {
             rows,
@@ -114,6 +116,7 @@ impl Chunk {
             bytes_max,
             dead: 0,
             grants: Grants::of(None),
+            room: 0,
         }
     }
 
@@ -336,6 +339,7 @@ pub(crate) fn take(want: &Want, source: &Source<'_>, chunk: &mut Chunk) -> Resul
         Want::Rows(shows) => {
             chunk.left -= 1;
             chunk.rows.count += 1;
+            chunk.rows.cells.reserve(std::mem::take(&mut chunk.room));
             let mut scratch = Vec::new();
             // A collection is put together once, however many of its elements are shown.
             let mut whole: Option<(usize, Option<Cow<'_, [u8]>>)> = None;

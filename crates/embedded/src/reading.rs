@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cql::ast::CompareOp;
 use engine::{
-    AnswerMemory, AnswerRoom, Error, Execution, Guardrail, Outcome, PAGE_BYTES_MAX, Request, Value,
+    AnswerMemory, AnswerRoom, Error, Execution, Guardrail, Outcome, PAGE_BYTES_MAX, Request, Rows, Value,
 };
 
 use crate::choice::{Cost, plus, times};
@@ -164,7 +164,6 @@ impl Reading {
 
     async fn run(mut self, engine: Rc<Embedded>) -> Result<Outcome, Error> {
         let page = self.page.unwrap_or(u32::MAX).min(self.position.left).max(1);
-        let rows = self.plan.rows();
         let guardrails = engine.guardrails();
         let of_server = is_kept(&self.plan.def.keyspace);
         let whole_max = match guardrails.fail_threshold(Guardrail::UnpagedBytes) {
@@ -174,7 +173,8 @@ impl Reading {
         };
         let bytes_max = if self.page.is_some() { self.page_bytes_max } else { whole_max };
         guardrails.check(Guardrail::PageRows, self.page.unwrap_or(0).into())?;
-        let mut chunk = Chunk::new(rows, page, bytes_max);
+        let mut chunk = Chunk::new(Rows::new(self.plan.columns.clone()), page, bytes_max);
+        chunk.room = self.plan.room();
         chunk.grants = Grants::of(self.room.take().filter(|_| self.page.is_none()));
         let next = match self.keys.take() {
             Some(keys) => self.by_keys(&engine, keys, &mut chunk).await?,

@@ -73,8 +73,12 @@ const ROOM_MAX: usize = 64 << 10;
 impl SelectPlan {
     /// An answer without rows yet, with room for as much as the last ones took.
     pub(crate) fn rows(&self) -> Rows {
-        let cells = Vec::with_capacity(self.room.load(Relaxed));
-        Rows { cells, ..Rows::new(self.columns.clone()) }
+        Rows { cells: Vec::with_capacity(self.room()), ..Rows::new(self.columns.clone()) }
+    }
+
+    /// Bytes of cells that the largest answer so far took, up to [`ROOM_MAX`].
+    pub(crate) fn room(&self) -> usize {
+        self.room.load(Relaxed)
     }
 
     /// What is wanted in one execution.
