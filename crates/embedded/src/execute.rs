@@ -40,7 +40,7 @@ impl Engine for Embedded {
         }
         match &plan.kind {
             Kind::Select(select) => self.select(select, request),
-            Kind::Write(writes) => self.write_all(writes, request),
+            Kind::Write { plans, is_atomic } => self.write_all(plans, *is_atomic, request),
             Kind::Truncate(def) => {
                 let table = TableId(def.id.as_u128());
                 Execution::Pending(Box::pin(async move {

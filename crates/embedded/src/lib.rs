@@ -4,6 +4,7 @@
 //! that runs it asks the core that owns a partition by message, and itself directly. What it cannot do yet it
 //! refuses with a clear error; it never answers approximately.
 
+mod batch_log;
 mod catalogue;
 mod change;
 mod choice;
@@ -36,6 +37,7 @@ mod write;
 mod writing;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -43,8 +45,9 @@ use engine::{Error, Guardrails, Registry, SchemaListener};
 use schema::Sharding;
 use storage::{Shard, StorageError, TableId};
 
+use batch_log::BatchLog;
 use current::Current;
-use turns::Turns;
+use turns::{Turn, Turns};
 
 /// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
 pub const IGNORE_MSB: u32 = storage::IGNORE_MSB;
@@ -61,6 +64,9 @@ pub struct Embedded {
     registry: Registry,
     /// Partitions, by token, of which something is read before it is changed.
     turns: Turns<i64>,
+    /// Turns kept for statements of other cores, by number.
+    held_turns: RefCell<HashMap<u64, Vec<Turn<i64>>>>,
+    next_held: Cell<u64>,
     /// Groups that make many rows of a virtual table: one read at a time, as each holds all rows.
     virtual_turns: Turns<lanes::Group>,
     /// The last write time given out, microseconds: they never repeat on a core.
@@ -69,7 +75,9 @@ pub struct Embedded {
     definition_turns: Turns<()>,
     /// A change of the schema panicked between the log and the last core (core 0 only).
     half_changed: Cell<bool>,
-    /// Receives the panic of a schema change.
+    /// Writes of this core that span cores.
+    batch_log: BatchLog,
+    /// Receives the panic of a schema change, and what became of batches after a crash.
     teller: storage::Teller,
 }
 
@@ -79,8 +87,9 @@ thread_local! {
 }
 
 impl Embedded {
-    /// Opens this core's shard and the schema. To be called on every core's fast lane, core 0 first; the other cores
-    /// take the schema from core 0.
+    /// Opens this core's shard and the schema. To be called on every core's fast lane in the order of
+    /// the cores: the others take the schema from core 0, and the last one applies the writes over
+    /// several cores that a crash interrupted.
     ///
     /// # Errors
     /// What [`Shard::open`] answers, or a damaged schema.
@@ -96,10 +105,13 @@ impl Embedded {
             listeners: RefCell::default(),
             registry: Registry::default(),
             turns: Turns::default(),
+            held_turns: RefCell::default(),
+            next_held: Cell::new(0),
             virtual_turns: Turns::default(),
             last_us: Cell::new(0),
             definition_turns: Turns::default(),
             half_changed: Cell::new(false),
+            batch_log: BatchLog::default(),
             teller,
         });
         let schema = match lanes::current_core() {
@@ -110,6 +122,11 @@ impl Embedded {
         embedded.configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
         embedded.add_schema_tables();
         LOCAL.with(|local| *local.borrow_mut() = Rc::downgrade(&embedded));
+        if lanes::current_core() + 1 == shards as usize {
+            for core in 0..shards as usize {
+                lanes::call(core, || async { Embedded::local().replay_batches().await }).await?;
+            }
+        }
         Ok(embedded)
     }
 

@@ -5,13 +5,15 @@
 //! log is waited for outside of it: the next step sees what this one wrote, and counts only if this one does, because the log
 //! keeps their order. What is logged is the outcome (a counter's new total, say), so that replaying it twice does no harm.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
 use engine::{Error, Outcome, Request, Value};
-use storage::{Commit, Mutation, PartitionView, RowView, TableId};
+use schema::TableDef;
+use storage::{Change, Commit, Mutation, PartitionView, RowView, TableId};
 
+use crate::batch_log::Spread;
 use crate::conditions::{self, Verdict};
 use crate::heavily::heavy;
 use crate::kept::KeptRequest;
@@ -42,6 +44,37 @@ struct Read {
     view: Option<PartitionView>,
 }
 
+impl Read {
+    /// A row of the partition as it was read.
+    fn source<'a>(&'a self, step: &'a Step, def: &'a TableDef, row: &[u8], now_s: u32) -> Source<'a> {
+        Source {
+            def,
+            token: step.token,
+            key: &step.key,
+            row: self.rows.get(row),
+            view: self.view.as_ref(),
+            now_s,
+        }
+    }
+}
+
+/// Turns that a core keeps for a statement of another one; they end with this value.
+struct HeldTurns {
+    core: usize,
+    number: u64,
+}
+
+impl Drop for HeldTurns {
+    fn drop(&mut self) {
+        // Off the lanes the server has stopped.
+        if lanes::on_lane() {
+            let (core, number) = (self.core, self.number);
+            let end = move || async move { drop(Embedded::local().held_turns.borrow_mut().remove(&number)) };
+            lanes::spawn(lanes::current_group(), lanes::call(core, end)).detach();
+        }
+    }
+}
+
 /// Work units of one statement of a step: it is bound, and its row looked for, judged and written.
 const STATEMENT_UNITS: u32 = 10;
 
@@ -59,7 +92,14 @@ impl Embedded {
             })
             .await;
         }
+        // A counter that is named twice counts twice: its second step has to see the first one.
+        let is_atomic = job.is_atomic && !job.parts.iter().any(|part| part.plan().counts());
         let (steps, plain) = self.steps(job, times).await?;
+        let several =
+            steps.iter().map(Vec::len).sum::<usize>() + plain.iter().map(Vec::len).sum::<usize>() > 1;
+        if is_atomic && several {
+            return self.modify_together(steps, plain).await;
+        }
         if plain.iter().any(|part| !part.is_empty()) {
             let plain = plain.into_iter().map(by_partition).collect();
             self.apply_by_core(plain).await?;
@@ -125,14 +165,7 @@ impl Embedded {
         let now_s = step.request.now_s.unwrap_or((times.now_us / 1_000_000) as u32);
         let read = self.read_before(step, now_s).await?;
         let def = &step.parts[0].plan().def;
-        let of_row = |row: &[u8]| Source {
-            def,
-            token: step.token,
-            key: &step.key,
-            row: read.rows.get(row),
-            view: read.view.as_ref(),
-            now_s,
-        };
+        let of_row = |row: &[u8]| read.source(step, def, row, now_s);
         let mut verdict = Verdict::default();
         for part in &step.parts {
             let (plan, values) = (part.plan(), step.values(part));
@@ -147,19 +180,7 @@ impl Embedded {
         if let Some(refused) = verdict.refusal(def, step.parts.len() > 1, of_row)? {
             return Ok((None, Outcome::Rows(refused)));
         }
-        let mut changes = Vec::new();
-        for part in &step.parts {
-            let (plan, values) = (part.plan(), step.values(part));
-            let own_time = plan.is_conditional() || verdict.is_conditional() || plan.counts();
-            let timestamp_us = if own_time { None } else { step.request.timestamp_us };
-            let request = Request { timestamp_us, now_s: Some(now_s), ..Request::EMPTY };
-            let times = Times { list_us: self.next_us(), ..times };
-            let before = |row: Option<&[u8]>| plan.before(&of_row(row.unwrap_or_default()), row.is_none());
-            changes.extend(plan.changes(&values, &request, times, &step.key, &before)?);
-            if lanes::spend(STATEMENT_UNITS) {
-                lanes::yield_now().await;
-            }
-        }
+        let changes = self.changes(step, &read, verdict.is_conditional(), times, now_s).await?;
         let table = TableId(def.id.as_u128());
         let mutation = Mutation { table, token: step.token, key: step.key.clone(), changes };
         let commit = self.shard.apply_in_turns(vec![mutation]).await.map_err(storage_error)?;
@@ -168,6 +189,91 @@ impl Embedded {
             false => Outcome::Void,
         };
         Ok((Some(commit), outcome))
+    }
+
+    /// What a step changes, by what it has read.
+    async fn changes(
+        &self,
+        step: &Step,
+        read: &Read,
+        is_conditional: bool,
+        times: Times,
+        now_s: u32,
+    ) -> Result<Vec<Change>, Error> {
+        let def = &step.parts[0].plan().def;
+        let mut changes = Vec::new();
+        for part in &step.parts {
+            let (plan, values) = (part.plan(), step.values(part));
+            let own_time = plan.is_conditional() || is_conditional || plan.counts();
+            let timestamp_us = if own_time { None } else { step.request.timestamp_us };
+            let request = Request { timestamp_us, now_s: Some(now_s), ..Request::EMPTY };
+            let times = Times { list_us: self.next_us(), ..times };
+            let before = |row: Option<&[u8]>| {
+                let source = read.source(step, def, row.unwrap_or_default(), now_s);
+                plan.before(&source, row.is_none())
+            };
+            changes.extend(plan.changes(&values, &request, times, &step.key, &before)?);
+            if lanes::spend(STATEMENT_UNITS) {
+                lanes::yield_now().await;
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Runs steps, and applies mutations beside them, all or none. Every statement reads what was there
+    /// before all of them, as in Cassandra.
+    async fn modify_together(
+        &self,
+        steps: Vec<Vec<Step>>,
+        mut changed: Vec<Vec<Mutation>>,
+    ) -> Result<Outcome, Error> {
+        let engine = self.rc();
+        let (sender, receiver) = lanes::sync::oneshot::channel();
+        let work = async move {
+            let mut held = Vec::new();
+            // In the order of cores and tokens, so that no two wait for each other.
+            for (core, steps) in steps.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()) {
+                let bind = move || async move { Embedded::local().bind_steps(steps).await };
+                let (number, mutations) = lanes::call(core, bind).await?;
+                held.push(HeldTurns { core, number });
+                changed[core].extend(mutations);
+            }
+            let spread = async move { Spread::of(changed.into_iter().map(by_partition).collect(), true) };
+            engine.apply_spread(heavy(spread).await).await?;
+            drop(held);
+            Ok(Outcome::Void)
+        };
+        // A task of its own: other cores keep turns for it, also if nobody waits any more.
+        let work = async move {
+            drop(sender.send(work.await));
+        };
+        lanes::spawn(lanes::current_group(), work).detach();
+        receiver.await.unwrap_or_else(|_| Err(Error::Server("the server is stopping".to_owned())))
+    }
+
+    /// Takes the turns of all partitions of steps on this core, and works out what they change. The
+    /// turns end with [`HeldTurns`] of the number.
+    async fn bind_steps(&self, steps: Vec<Step>) -> Result<(u64, Vec<Mutation>), Error> {
+        let tokens: BTreeSet<i64> = steps.iter().map(|step| step.token).collect();
+        let mut turns = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            turns.push(self.turns.take(token).await);
+            if lanes::spend(1) {
+                lanes::yield_now().await;
+            }
+        }
+        let mut mutations = Vec::with_capacity(steps.len());
+        for step in &steps {
+            let times = Times { now_us: self.next_us(), list_us: self.next_us() };
+            let now_s = step.request.now_s.unwrap_or((times.now_us / 1_000_000) as u32);
+            let read = self.read_before(step, now_s).await?;
+            let changes = self.changes(step, &read, false, times, now_s).await?;
+            let table = TableId(step.parts[0].plan().def.id.as_u128());
+            mutations.push(Mutation { table, token: step.token, key: step.key.clone(), changes });
+        }
+        let number = self.next_held.replace(self.next_held.get() + 1);
+        self.held_turns.borrow_mut().insert(number, turns);
+        Ok((number, mutations))
     }
 
     /// Reads what the statements of a step look at.
@@ -226,7 +332,7 @@ async fn effect(part: Part, request: &KeptRequest, times: Times) -> Result<Vec<M
 async fn one_step(job: Job) -> Result<Option<Step>, Error> {
     let mut found: Option<(i64, Bytes)> = None;
     let Some(table) = job.parts.first().map(|part| part.plan().def.id) else { return Ok(None) };
-    let Job { parts: given, request } = job;
+    let Job { parts: given, request, .. } = job;
     let mut parts = Vec::with_capacity(given.len());
     for part in given {
         if part.plan().def.id != table {

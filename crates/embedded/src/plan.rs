@@ -25,8 +25,8 @@ use crate::writing::check_kind;
 pub(crate) enum Kind {
     /// SELECT.
     Select(Arc<SelectPlan>),
-    /// INSERT, UPDATE and DELETE; a BATCH has several.
-    Write(Arc<[WritePlan]>),
+    /// INSERT, UPDATE and DELETE; a BATCH has several. An UNLOGGED one need not be whole.
+    Write { plans: Arc<[WritePlan]>, is_atomic: bool },
     /// TRUNCATE.
     Truncate(Arc<TableDef>),
     /// CREATE, ALTER and DROP, with the keyspace in use.
@@ -141,7 +141,7 @@ pub(crate) struct Bound {
 /// What a bound statement does, in forms that travel between threads.
 enum BoundKind {
     Select(Arc<SelectPlan>),
-    Write(Arc<[WritePlan]>),
+    Write { plans: Arc<[WritePlan]>, is_atomic: bool },
 }
 
 /// The definitions that names are looked up in.
@@ -226,12 +226,13 @@ pub(crate) fn bind(
                 ast::BatchKind::Counter => BatchKind::Counter,
             };
             check_kind(kind, plans.iter())?;
-            (BoundKind::Write(plans.into()), Vec::new())
+            let is_atomic = kind == BatchKind::Logged;
+            (BoundKind::Write { plans: plans.into(), is_atomic }, Vec::new())
         }
         write => {
             let plan = write_plan(definitions, write, used, &mut binding)?;
             let markers = plan.key_markers();
-            (BoundKind::Write(Arc::from([plan])), markers)
+            (BoundKind::Write { plans: Arc::from([plan]), is_atomic: true }, markers)
         }
     };
     let Binding { binder, targets, tables, .. } = binding;
@@ -338,7 +339,7 @@ impl Embedded {
         let (binds, counted) = binder.finish()?;
         let kind = match kind {
             BoundKind::Select(plan) => Kind::Select(plan),
-            BoundKind::Write(plans) => Kind::Write(plans),
+            BoundKind::Write { plans, is_atomic } => Kind::Write { plans, is_atomic },
         };
         let bound_to = BoundTo::new(self.current.clone(), tables);
         Ok(EmbeddedPlan { kind, binds, counted, key_binds, targets, bound_to, terms })
@@ -391,11 +392,11 @@ impl Drop for EmbeddedPlan {
         if self.terms <= TERMS_FREED_HERE || !lanes::on_lane() {
             return;
         }
-        let kind = std::mem::replace(&mut self.kind, Kind::Write(Arc::from([])));
+        let kind = std::mem::replace(&mut self.kind, Kind::Write { plans: Arc::from([]), is_atomic: false });
         let group = lanes::current_group();
         match kind {
             Kind::Select(plan) => lanes::heavy(group, async move { drop(plan) }).detach(),
-            Kind::Write(plans) => lanes::heavy(group, async move { drop(plans) }).detach(),
+            Kind::Write { plans, .. } => lanes::heavy(group, async move { drop(plans) }).detach(),
             Kind::Truncate(_) | Kind::Define(..) => {}
         }
     }

@@ -15,6 +15,7 @@ use schema::TableDef;
 use storage::{Mutation, TableId};
 use uuid::Uuid;
 
+use crate::batch_log::Spread;
 use crate::choice::plus;
 use crate::definition::is_kept;
 use crate::execute::own;
@@ -58,14 +59,16 @@ type Lent<'a> = (&'a Arc<[WritePlan]>, usize, &'a [Value<'a>]);
 pub(crate) struct Job {
     pub(crate) parts: Vec<Part>,
     pub(crate) request: KeptRequest,
+    /// Whether it is to be whole, also where it spans cores: see [`crate::batch_log`].
+    pub(crate) is_atomic: bool,
 }
 
 impl Job {
     /// The statements of a BATCH as text, which share the values of the request.
-    fn of(writes: &Arc<[WritePlan]>, request: KeptRequest) -> Job {
+    fn of(writes: &Arc<[WritePlan]>, is_atomic: bool, request: KeptRequest) -> Job {
         let places = 0..request.values.len();
         let part = |at| Part { plans: writes.clone(), at, places: places.clone() };
-        Job { parts: (0..writes.len()).map(part).collect(), request }
+        Job { parts: (0..writes.len()).map(part).collect(), request, is_atomic }
     }
 }
 
@@ -95,7 +98,12 @@ struct Counted {
 
 impl Embedded {
     /// Runs INSERT, UPDATE, DELETE, or a BATCH as text.
-    pub(crate) fn write_all(&self, writes: &Arc<[WritePlan]>, request: &Request<'_>) -> Execution {
+    pub(crate) fn write_all(
+        &self,
+        writes: &Arc<[WritePlan]>,
+        is_atomic: bool,
+        request: &Request<'_>,
+    ) -> Execution {
         if writes.len() as u64 > ROWS_AT_ONCE {
             let (engine, writes) = (self.rc(), writes.clone());
             let request = KeptRequest::of(request, Kept::of(request.values));
@@ -108,7 +116,10 @@ impl Embedded {
                     }
                 }
                 drop(values);
-                engine.run_job(Job::of(&writes, request), counted.reads_first).outcome(&*engine).await
+                engine
+                    .run_job(Job::of(&writes, is_atomic, request), counted.reads_first)
+                    .outcome(&*engine)
+                    .await
             }));
         }
         if let [write] = &writes[..]
@@ -124,10 +135,11 @@ impl Embedded {
             }
         }
         if !counted.reads_first && counted.is_small() {
-            return self.write(writes.iter().map(|write| (write, request.values)), request);
+            let parts = writes.iter().map(|write| (write, request.values));
+            return self.write(parts, is_atomic, request);
         }
         let request = KeptRequest::of(request, Kept::of(request.values));
-        self.run_job(Job::of(writes, request), counted.reads_first)
+        self.run_job(Job::of(writes, is_atomic, request), counted.reads_first)
     }
 
     /// See [`engine::Engine::execute_batch`].
@@ -178,14 +190,16 @@ impl Embedded {
             return Execution::Ready(Err(error));
         }
         if !counted.reads_first && counted.is_small() {
-            return self.write(writes.iter().map(|(plans, at, values)| (&plans[*at], *values)), request);
+            let parts = writes.iter().map(|(plans, at, values)| (&plans[*at], *values));
+            return self.write(parts, kind == BatchKind::Logged, request);
         }
         let mut kept = Kept::default();
         let part =
             |(plans, at, values): Lent<'_>| Part { plans: plans.clone(), at, places: kept.add(values) };
         let parts = writes.into_iter().map(part).collect();
         let request = KeptRequest::of(request, kept);
-        self.run_job(Job { parts, request }, counted.reads_first)
+        let is_atomic = kind == BatchKind::Logged;
+        self.run_job(Job { parts, request, is_atomic }, counted.reads_first)
     }
 
     /// Checks the statements of a large batch; with them, whether some read before they write.
@@ -212,7 +226,7 @@ impl Embedded {
             }
         }
         kinds.check(kind)?;
-        Ok((Job { parts, request }, counted.reads_first))
+        Ok((Job { parts, request, is_atomic: kind == BatchKind::Logged }, counted.reads_first))
     }
 
     /// The writes of a statement in a batch.
@@ -224,7 +238,7 @@ impl Embedded {
         let plan = own(plan);
         self.check_values(plan, values)?;
         match &plan.kind {
-            Kind::Write(plans) => Ok(plans),
+            Kind::Write { plans, .. } => Ok(plans),
             _ => Err(Error::Invalid("A batch can hold INSERT, UPDATE and DELETE statements only".into())),
         }
     }
@@ -289,9 +303,10 @@ impl Embedded {
                 for part in &job.parts {
                     tables.entry(part.plan().def.id).or_insert_with(|| part.plan().def.clone());
                 }
-                Ok::<_, Error>((by_core.into_iter().map(by_partition).collect::<Vec<_>>(), tables))
+                let by_core = by_core.into_iter().map(by_partition).collect();
+                Ok::<_, Error>((Spread::of(by_core, job.is_atomic), tables))
             };
-            let (by_core, tables) = heavy(bind).await?;
+            let (spread, tables) = heavy(bind).await?;
             // Tables may have been changed or dropped meanwhile.
             let schema = engine.current.schema();
             let stands = |def: &Arc<TableDef>| {
@@ -300,7 +315,7 @@ impl Embedded {
             if !tables.values().all(stands) {
                 return Err(Error::Stale);
             }
-            engine.apply_by_core(by_core).await?;
+            engine.apply_spread(spread).await?;
             Ok(Outcome::Void)
         }))
     }
@@ -309,6 +324,7 @@ impl Embedded {
     fn write<'a>(
         &self,
         parts: impl Iterator<Item = (&'a WritePlan, &'a [Value<'a>])>,
+        is_atomic: bool,
         request: &Request<'_>,
     ) -> Execution {
         let now_us = self.next_us();
@@ -335,14 +351,14 @@ impl Embedded {
             by_core[self.owner(mutation.token)].push(mutation);
         }
         let engine = self.rc();
-        let by_core = by_core.into_iter().map(by_partition).collect();
+        let spread = Spread::of(by_core.into_iter().map(by_partition).collect(), is_atomic);
         Execution::Pending(Box::pin(async move {
-            engine.apply_by_core(by_core).await?;
+            engine.apply_spread(spread).await?;
             Ok(Outcome::Void)
         }))
     }
 
-    /// Applies mutations on the cores that own them.
+    /// Applies mutations on the cores that own them, one core after the other.
     pub(crate) async fn apply_by_core(&self, by_core: Vec<Vec<Mutation>>) -> Result<(), Error> {
         for (core, part) in by_core.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
             let apply = move || async move { Embedded::local().shard.apply_in_turns(part).await?.await };

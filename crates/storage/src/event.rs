@@ -38,12 +38,19 @@ pub enum Event {
         /// So many there are.
         to: u32,
     },
+    /// Writes over several cores that a crash interrupted were applied at the start.
+    BatchesReplayed {
+        /// Applied on all cores.
+        replayed: u64,
+        /// Left for the next start, as a core refuses writes.
+        left: u64,
+    },
 }
 
 impl Event {
     /// Whether somebody should look at it.
     pub fn is_bad(&self) -> bool {
-        !matches!(self, Event::Resharded { .. })
+        !matches!(self, Event::Resharded { .. } | Event::BatchesReplayed { left: 0, .. })
     }
 }
 
@@ -62,6 +69,14 @@ impl fmt::Display for Event {
             Event::Panicked { task } => {
                 write!(f, "background task failed: {task}; the server stops, as its work stays half done")
             }
+            Event::BatchesReplayed { replayed, left: 0 } => {
+                write!(f, "{replayed} writes over several cores that were interrupted have been applied")
+            }
+            Event::BatchesReplayed { replayed, left } => write!(
+                f,
+                "{left} writes over several cores stay incomplete until the next start, as a core refuses \
+                 writes; {replayed} have been applied"
+            ),
             Event::Resharded { from, to } => {
                 write!(f, "the data folder was split anew, for {to} cores instead of {from}")
             }

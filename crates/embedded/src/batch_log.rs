@@ -1,0 +1,308 @@
+//! The batch log: a write that spans cores is there whole or not at all, after a crash and after an
+//! error of one core. Cassandra's batch log does the same for a write that spans nodes.
+//!
+//! 1. The core that runs the statement writes all of it as one entry of its batch log, a table of the
+//!    server's own on that core, and waits until the entry is durable. An error before that costs the
+//!    statement, and nothing has been applied.
+//! 2. All cores apply their parts at the same time.
+//! 3. Once every part is durable, the entry is deleted. Nobody waits for the deletion.
+//! 4. An entry that a start finds is applied again and deleted. Mutations carry their times, so that
+//!    applying them twice changes nothing.
+//!
+//! A write to one core has a record of its own in the log of that core, and costs nothing here. A
+//! write that spans cores costs one more write of the disk, at most 16 MiB.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use engine::Error;
+use schema::Sharding;
+use storage::{CellRef, Change, Deletion, Event, Liveness, Mutation, RowBuilder, StorageError, TableId};
+
+use crate::heavily::heavy;
+use crate::{Embedded, storage_error, term};
+
+/// The table of the batch log on every core. No user's table has this identity: theirs are random.
+const BATCH_TABLE: TableId = TableId(2);
+
+/// The form of an entry, its first byte.
+const VERSION: u8 = 1;
+
+/// The pauses of a core that is overloaded, between two attempts to give it its part.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(100)];
+
+/// Bytes of an entry in one row. Rows are written with yields in between once there are many.
+const ROW_BYTES: usize = 64 << 10;
+
+/// Entries of more bytes are cut into rows on a heavy lane.
+const BYTES_AT_ONCE: usize = 256 << 10;
+
+/// A write, by core, and its entry of the batch log if it needs one.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    by_core: Vec<Vec<Mutation>>,
+    entry: Option<Bytes>,
+}
+
+impl Spread {
+    /// A write that is to be whole if `is_atomic`. Takes time in its bytes: a large one is made on a
+    /// heavy lane.
+    pub(crate) fn of(by_core: Vec<Vec<Mutation>>, is_atomic: bool) -> Spread {
+        let cores = by_core.iter().filter(|part| !part.is_empty()).count();
+        let entry = (is_atomic && cores > 1).then(|| entry_of(by_core.iter().flatten()));
+        Spread { by_core, entry }
+    }
+}
+
+fn entry_of<'m>(mutations: impl Iterator<Item = &'m Mutation>) -> Bytes {
+    let all: Vec<&Mutation> = mutations.collect();
+    let mut entry = vec![VERSION];
+    entry.append(&mut storage::encode_mutations(all.into_iter()));
+    entry.into()
+}
+
+/// The mutations of an entry.
+///
+/// # Errors
+/// It is damaged, or another version wrote it.
+fn mutations_of(entry: &Bytes) -> Result<Vec<Mutation>, Error> {
+    let damaged = || Error::Server("an entry of the batch log cannot be read: it is damaged".to_owned());
+    match entry.first() {
+        Some(&VERSION) => storage::decode_mutations(entry.slice(1..)).ok_or_else(damaged),
+        Some(version) => Err(Error::Server(format!(
+            "an entry of the batch log has form {version}, which this version does not know: \
+             start the version that wrote it, and stop it in order"
+        ))),
+        None => Err(damaged()),
+    }
+}
+
+/// The keys of this core's entries. Keys are used again, so that the table has no more partitions
+/// than there were entries at the same time.
+#[derive(Debug)]
+pub(crate) struct BatchLog {
+    /// Tells the keys of this start from those of others, also where shards were joined.
+    start: [u8; 8],
+    free: RefCell<Vec<u32>>,
+    next: Cell<u32>,
+}
+
+impl Default for BatchLog {
+    fn default() -> BatchLog {
+        let random = term::random_uuid().into_bytes();
+        let start = random[..8].try_into().expect("a UUID has 16 bytes");
+        BatchLog { start, free: RefCell::default(), next: Cell::new(0) }
+    }
+}
+
+impl BatchLog {
+    fn take(&self) -> u32 {
+        self.free.borrow_mut().pop().unwrap_or_else(|| self.next.replace(self.next.get() + 1))
+    }
+
+    fn give_back(&self, number: u32) {
+        self.free.borrow_mut().push(number);
+    }
+
+    fn key(&self, number: u32) -> Bytes {
+        Bytes::from([&self.start[..], &number.to_be_bytes()].concat())
+    }
+}
+
+/// The changes that write an entry: one row for each [`ROW_BYTES`], so that none is large. They are one
+/// record of the log.
+fn rows_of(key: &Bytes, timestamp: i64, entry: &[u8]) -> Vec<Mutation> {
+    let row = |(number, part): (usize, &[u8])| {
+        let mut row = RowBuilder::new(&[], &(number as u32).to_be_bytes(), timestamp);
+        row.marker(Some(Liveness { timestamp, expiry: None }));
+        row.push(CellRef::live(0, timestamp, part));
+        of_table(key, Change::Row(row.finish()))
+    };
+    entry.chunks(ROW_BYTES).enumerate().map(row).collect()
+}
+
+fn deletion(key: &Bytes, timestamp: i64) -> Mutation {
+    let deleted_at_s = u32::try_from(timestamp / 1_000_000).unwrap_or(0);
+    of_table(key, Change::DeletePartition(Deletion { timestamp, deleted_at_s }))
+}
+
+fn of_table(key: &Bytes, change: Change) -> Mutation {
+    Mutation { table: BATCH_TABLE, token: schema::token::token(key), key: key.clone(), changes: vec![change] }
+}
+
+impl Embedded {
+    /// Applies a write on the cores that own its partitions. It goes on if the caller does not wait
+    /// for it.
+    ///
+    /// # Errors
+    /// What a core answers. A write that is to be whole has been applied nowhere then, or it is in the
+    /// batch log, and the error says so.
+    pub(crate) async fn apply_spread(&self, spread: Spread) -> Result<(), Error> {
+        let Spread { by_core, entry } = spread;
+        let Some(entry) = entry else { return self.apply_by_core(by_core).await };
+        let engine = self.rc();
+        let (sender, receiver) = lanes::sync::oneshot::channel();
+        let work = async move {
+            // Nobody may wait any more.
+            drop(sender.send(engine.apply_logged(entry, by_core).await));
+        };
+        lanes::spawn(lanes::current_group(), work).detach();
+        receiver.await.unwrap_or_else(|_| Err(Error::Server("the server is stopping".to_owned())))
+    }
+
+    async fn apply_logged(&self, entry: Bytes, by_core: Vec<Vec<Mutation>>) -> Result<(), Error> {
+        let number = self.batch_log.take();
+        let key = self.batch_log.key(number);
+        if let Err(error) = self.write_entry(&key, &entry, None).await {
+            // A restart may find the entry all the same, as it may any write that failed half-way.
+            self.batch_log.give_back(number);
+            return Err(error);
+        }
+        let failed = apply_parts(by_core, &entry, self.sharding).await;
+        let Some((_, error)) = failed.first() else {
+            // Its commit is not waited for: an entry that comes back is applied once more.
+            if self.shard.apply(vec![deletion(&key, self.next_us())]).is_ok() {
+                self.batch_log.give_back(number);
+            }
+            return Ok(());
+        };
+        let error = Error::Server(format!(
+            "a part of the write could not be applied ({error}): it is in the batch log, \
+             and will be applied when the server starts again"
+        ));
+        // What the other cores have is not applied again: it may have been deleted since.
+        let sharding = self.sharding;
+        let left = async move {
+            let left = |mutation: &Mutation| {
+                failed.iter().any(|(core, _)| *core == sharding.shard_of(mutation.token) as usize)
+            };
+            mutations_of(&entry).map(|mut all| {
+                all.retain(left);
+                entry_of(all.iter())
+            })
+        };
+        let left = heavy(left).await?;
+        let before = deletion(&key, self.next_us());
+        drop(self.write_entry(&key, &left, Some(before)).await);
+        Err(error)
+    }
+
+    /// Writes an entry, with the deletion of one that it replaces, and waits until both are durable.
+    async fn write_entry(&self, key: &Bytes, entry: &Bytes, replaced: Option<Mutation>) -> Result<(), Error> {
+        let timestamp = self.next_us();
+        let mut rows = if entry.len() <= BYTES_AT_ONCE {
+            rows_of(key, timestamp, entry)
+        } else {
+            let (key, entry) = (key.clone(), entry.clone());
+            heavy(async move { rows_of(&key, timestamp, &entry) }).await
+        };
+        rows.splice(0..0, replaced);
+        let written = self.shard.apply_in_turns(rows).await.map_err(storage_error)?;
+        written.await.map_err(storage_error)
+    }
+
+    /// Applies the entries that a crash left on this core. Called before statements run, once all cores
+    /// are open.
+    ///
+    /// # Errors
+    /// An entry cannot be read. One that cannot be applied stays for the next start.
+    pub(crate) async fn replay_batches(&self) -> Result<(), Error> {
+        let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(0);
+        let mut scan = self.shard.scan(BATCH_TABLE, i64::MIN..=i64::MAX, None, now_s);
+        let (mut replayed, mut left) = (0, 0);
+        while let Some((_, key, view)) = scan.next().await.map_err(storage_error)? {
+            let (mut entry, mut timestamp) = (Vec::new(), i64::MIN);
+            for row in view.rows() {
+                let Some(cell) = row.cell(0) else { continue };
+                entry.extend_from_slice(cell.value().unwrap_or_default());
+                timestamp = timestamp.max(cell.timestamp);
+            }
+            match self.replay(entry.into()).await? {
+                Ok(()) => {
+                    let deleted = self.shard.apply(vec![deletion(&key, timestamp.saturating_add(1))]);
+                    deleted.map_err(storage_error)?.await.map_err(storage_error)?;
+                    replayed += 1;
+                }
+                Err(_) => left += 1,
+            }
+        }
+        if replayed + left > 0 {
+            self.teller.tell(&Event::BatchesReplayed { replayed, left });
+        }
+        Ok(())
+    }
+
+    /// Applies the mutations of an entry to tables that are still there.
+    async fn replay(&self, entry: Bytes) -> Result<Result<(), StorageError>, Error> {
+        let schema = self.current.schema();
+        let tables: HashSet<u128> = schema
+            .keyspaces
+            .values()
+            .flat_map(|keyspace| keyspace.tables.values())
+            .map(|def| def.id.as_u128())
+            .collect();
+        let mut all = mutations_of(&entry)?;
+        all.retain(|mutation| tables.contains(&mutation.table.0));
+        let entry = entry_of(all.iter());
+        let failed = apply_parts(by_core(all, self.sharding), &entry, self.sharding).await;
+        Ok(failed.into_iter().next().map_or(Ok(()), |(_, error)| Err(error)))
+    }
+}
+
+fn by_core(all: Vec<Mutation>, sharding: Sharding) -> Vec<Vec<Mutation>> {
+    let mut by_core = vec![Vec::new(); sharding.shards as usize];
+    for mutation in all {
+        by_core[sharding.shard_of(mutation.token) as usize].push(mutation);
+    }
+    by_core
+}
+
+/// Applies the parts of all cores at the same time. Returns the cores that failed, and why.
+async fn apply_parts(
+    by_core: Vec<Vec<Mutation>>,
+    entry: &Bytes,
+    sharding: Sharding,
+) -> Vec<(usize, StorageError)> {
+    let group = lanes::current_group();
+    let parts = by_core.into_iter().enumerate().filter(|(_, part)| !part.is_empty());
+    let apply = |(core, part)| (core, lanes::spawn(group, apply_part(core, part, entry.clone(), sharding)));
+    let tasks: Vec<_> = parts.map(apply).collect();
+    let mut failed = Vec::new();
+    for (core, task) in tasks {
+        if let Err(error) = task.await {
+            failed.push((core, error));
+        }
+    }
+    failed
+}
+
+/// Applies the part of one core, however long that is overloaded.
+async fn apply_part(
+    core: usize,
+    mut part: Vec<Mutation>,
+    entry: Bytes,
+    sharding: Sharding,
+) -> Result<(), StorageError> {
+    let mut pause = PAUSES[0];
+    loop {
+        let apply = move || async move { Embedded::local().shard.apply_in_turns(part).await?.await };
+        match lanes::call(core, apply).await {
+            Err(StorageError::Overloaded) => {
+                lanes::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSES[1]);
+                let entry = entry.clone();
+                let again = async move {
+                    let all = mutations_of(&entry).expect("it was written by this process");
+                    by_core(all, sharding).swap_remove(core)
+                };
+                part = heavy(again).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! Writes over several cores that are interrupted at each step.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use engine::{Engine, Outcome, Request};
+use lanes::{Config, Group, Lanes};
+use storage::Teller;
+
+use super::*;
+
+thread_local! {
+    static KEPT: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
+}
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let dir = std::env::temp_dir().join(format!("fairlane-batches-{name}-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&dir));
+        Folder(dir)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Opens a folder on so many cores, runs a task on core 0, and closes it. Returns the result, and what
+/// was reported.
+fn session<T: Send + 'static>(
+    dir: &Path,
+    cores: u32,
+    task: impl AsyncFnOnce(&Rc<Embedded>) -> T + Send + 'static,
+) -> (T, Vec<String>) {
+    let config = Config { cores: vec![0; cores as usize], pin: false, ..Config::detect() };
+    let lanes = Lanes::start(config).expect("lanes start");
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    for core in 0..cores {
+        let (dir, reported) = (dir.to_owned(), reported.clone());
+        lanes.block_on(core as usize, Group::CONTROL, move || async move {
+            let teller = Teller::new(move |event| {
+                reported.lock().expect("no panic holds it").push(event.to_string());
+            });
+            let options = storage::Options { teller, ..storage::Options::in_dir(dir, core, cores) };
+            KEPT.set(Some(Embedded::open(options).await.expect("opens")));
+        });
+    }
+    let kept = || KEPT.with_borrow(|kept| kept.clone()).expect("opened");
+    let result = lanes.block_on(0, Group::CONTROL, move || async move { task(&kept()).await });
+    for core in 0..cores as usize {
+        lanes.block_on(core, Group::CONTROL, || async {
+            // Some tests close a core themselves.
+            drop(KEPT.take().expect("opened").shutdown().await);
+        });
+    }
+    lanes.shutdown();
+    let reported = reported.lock().expect("no panic holds it").clone();
+    (result, reported)
+}
+
+async fn run(engine: &Rc<Embedded>, text: &str) -> Result<Outcome, Error> {
+    let statement = Rc::new(cql::parse(text).expect("parses"));
+    let plan = engine.prepare(statement, Some("ks"))?;
+    engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await
+}
+
+async fn make_table(engine: &Rc<Embedded>) {
+    for text in [
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE t (k int PRIMARY KEY, v blob, l list<int>)",
+    ] {
+        run(engine, text).await.expect(text);
+    }
+}
+
+async fn count(engine: &Rc<Embedded>) -> usize {
+    match run(engine, "SELECT k FROM t").await.expect("reads") {
+        Outcome::Rows(rows) => rows.count as usize,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The core of a partition of `t`.
+fn owner(engine: &Embedded, key: i32) -> usize {
+    engine.owner(schema::token::token(&key.to_be_bytes()))
+}
+
+/// Two keys of core 0, then two of core 1.
+fn keys(engine: &Embedded) -> [i32; 4] {
+    let of = |core| (0..100).filter(move |key| owner(engine, *key) == core).take(2);
+    let keys: Vec<i32> = of(0).chain(of(1)).collect();
+    keys.try_into().expect("two cores")
+}
+
+fn batch(kind: &str, keys: &[i32]) -> String {
+    let insert = |key: &i32| format!("INSERT INTO t (k, v) VALUES ({key}, 0x01);");
+    format!("BEGIN {kind} BATCH {} APPLY BATCH", keys.iter().map(insert).collect::<String>())
+}
+
+/// An entry that inserts so many rows with values of so many bytes.
+fn entry(engine: &Embedded, rows: i32, bytes: usize) -> Bytes {
+    let def = engine.current.schema().table("ks", "t").expect("made").clone();
+    let column = def.columns.iter().find(|column| column.name == "v").expect("made").id;
+    let value = vec![7; bytes];
+    let insert = |key: i32| {
+        let key = Bytes::copy_from_slice(&key.to_be_bytes());
+        let mut row = RowBuilder::new(&key, &[], 1);
+        row.marker(Some(Liveness { timestamp: 1, expiry: None }));
+        row.push(CellRef::live(column, 1, &value));
+        let (table, token) = (TableId(def.id.as_u128()), schema::token::token(&key));
+        Mutation { table, token, key, changes: vec![Change::Row(row.finish())] }
+    };
+    let all: Vec<Mutation> = (0..rows).map(insert).collect();
+    entry_of(all.iter())
+}
+
+async fn entries(engine: &Rc<Embedded>) -> usize {
+    let mut found = 0;
+    for core in 0..lanes::cores() {
+        found += lanes::call(core, || async {
+            let engine = Embedded::local();
+            let mut scan = engine.shard.scan(BATCH_TABLE, i64::MIN..=i64::MAX, None, 0);
+            let mut found = 0;
+            while scan.next().await.expect("reads").is_some() {
+                found += 1;
+            }
+            found
+        })
+        .await;
+    }
+    let _ = engine;
+    found
+}
+
+#[test]
+fn write_that_a_crash_interrupts_is_whole_after_the_next_start() {
+    for (rows, bytes, cores) in [(20, 1, 2), (400, 4_000, 2), (20, 1, 3), (20, 1, 1)] {
+        let folder = Folder::new(&format!("crash-{rows}-{cores}"));
+        session(&folder.0, 2, async move |engine| {
+            make_table(engine).await;
+            let entry = entry(engine, rows, bytes);
+            engine.write_entry(&engine.batch_log.key(0), &entry, None).await.expect("writes");
+            assert_eq!(count(engine).await, 0, "the crash comes before the first core has its part");
+        });
+        let (found, reported) =
+            session(&folder.0, cores, async |engine| (count(engine).await, entries(engine).await));
+        assert_eq!(found, (rows as usize, 0), "{rows} rows, {cores} cores");
+        let replayed = "1 writes over several cores that were interrupted have been applied";
+        assert!(reported.iter().any(|event| event == replayed), "{reported:?}");
+        let (found, reported) = session(&folder.0, cores, async |engine| count(engine).await);
+        assert_eq!((found, &reported[..]), (rows as usize, &[][..]));
+    }
+}
+
+#[test]
+fn core_that_fails_has_its_part_after_the_next_start() {
+    let folder = Folder::new("core");
+    let (keys, _) = session(&folder.0, 2, async |engine| {
+        make_table(engine).await;
+        let keys = keys(engine);
+        lanes::call(1, || async { Embedded::local().shutdown().await }).await.expect("closes");
+        let error = run(engine, &batch("", &keys)).await.expect_err("core 1 is closed");
+        assert!(error.to_string().contains("it is in the batch log"), "{error}");
+        // What another core has had is not applied again.
+        run(engine, &format!("DELETE FROM t USING TIMESTAMP 1 WHERE k = {}", keys[0])).await.expect("runs");
+        run(engine, &format!("DELETE FROM t WHERE k = {}", keys[1])).await.expect("runs");
+        keys
+    });
+    let (found, _) = session(&folder.0, 2, async move |engine| {
+        let mut found = Vec::new();
+        for key in keys {
+            match run(engine, &format!("SELECT k FROM t WHERE k = {key}")).await.expect("reads") {
+                Outcome::Rows(rows) => found.push(rows.count),
+                other => panic!("{other:?}"),
+            }
+        }
+        (found, entries(engine).await)
+    });
+    assert_eq!(found, (vec![1, 0, 1, 1], 0));
+}
+
+#[test]
+fn write_without_a_durable_entry_is_applied_nowhere() {
+    let folder = Folder::new("nowhere");
+    session(&folder.0, 2, async |engine| {
+        make_table(engine).await;
+        let keys = keys(engine);
+        engine.shutdown().await.expect("closes");
+        run(engine, &batch("", &keys)).await.expect_err("core 0 is closed");
+        let on_one = lanes::call(1, move || async move {
+            match run(&Embedded::local(), &format!("SELECT k FROM t WHERE k = {}", keys[2])).await {
+                Ok(Outcome::Rows(rows)) => rows.count,
+                other => panic!("{other:?}"),
+            }
+        });
+        assert_eq!(on_one.await, 0);
+    });
+}
+
+#[test]
+fn only_logged_writes_over_several_cores_have_an_entry() {
+    let folder = Folder::new("kinds");
+    session(&folder.0, 2, async |engine| {
+        make_table(engine).await;
+        let keys = keys(engine);
+        for text in [
+            batch("UNLOGGED", &keys),
+            batch("", &keys[..2]),
+            format!("UPDATE t SET v = 0x02 WHERE k IN ({}, {})", keys[0], keys[1]),
+        ] {
+            run(engine, &text).await.expect("runs");
+        }
+        assert_eq!(engine.batch_log.next.get(), 0);
+        for _ in 0..10 {
+            run(engine, &batch("", &keys)).await.expect("runs");
+            let update = format!("UPDATE t SET v = 0x02 WHERE k IN ({}, {})", keys[0], keys[2]);
+            run(engine, &update).await.expect("runs");
+        }
+        assert_eq!(engine.batch_log.next.get(), 1, "a key is used again");
+        assert_eq!((count(engine).await, entries(engine).await), (4, 0));
+    });
+}
+
+#[test]
+fn statements_that_read_first_are_whole_as_well() {
+    let folder = Folder::new("lists");
+    session(&folder.0, 2, async |engine| {
+        make_table(engine).await;
+        let [here, also_here, there, _] = keys(engine);
+        for key in [here, there] {
+            run(engine, &format!("INSERT INTO t (k, l) VALUES ({key}, [1, 2])")).await.expect("runs");
+        }
+        let of = |first: i32, second: i32| {
+            format!(
+                "BEGIN BATCH INSERT INTO t (k, v) VALUES ({also_here}, 0x01); \
+                 UPDATE t SET l[0] = 8 WHERE k = {here}; UPDATE t SET l[{first}] = 9 WHERE k = {second}; \
+                 APPLY BATCH"
+            )
+        };
+        run(engine, &of(7, there)).await.expect_err("the list has no eighth element");
+        assert_eq!(count(engine).await, 2, "nothing of it was applied");
+        run(engine, &of(1, there)).await.expect("runs");
+        assert_eq!(count(engine).await, 3);
+        run(engine, &of(1, here)).await.expect("runs, with both statements on one partition");
+        for (key, wanted) in [(here, [8, 9]), (there, [1, 9])] {
+            let Ok(Outcome::Rows(rows)) = run(engine, &format!("SELECT l FROM t WHERE k = {key}")).await
+            else {
+                panic!("reads");
+            };
+            let decoded = rows.decoded();
+            let list = decoded[0][0].expect("there");
+            let elements: Vec<i32> = schema::value::elements(list)
+                .map(|element| element.expect("well formed").try_into().expect("an int"))
+                .map(i32::from_be_bytes)
+                .collect();
+            assert_eq!(elements, wanted, "{key}");
+        }
+        assert_eq!(entries(engine).await, 0);
+        let held = lanes::call(1, || async { Embedded::local().held_turns.borrow().len() }).await;
+        assert_eq!((held, engine.held_turns.borrow().len()), (0, 0), "turns have ended");
+    });
+}
