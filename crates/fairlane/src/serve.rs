@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use access::AuditLog;
 use frontdoor::{Accounts, Limits, Tls, TlsFiles};
-use lanes::{Lanes, MemoryAhead, Reporter};
+use lanes::{FREED_MEMORY_LOOK, FreedMemory, Group, Lanes, MemoryAhead, Reporter};
 use server::ServerConfig;
 use server::logging::{self, Level, Logger};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -111,6 +111,9 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     let lanes = Lanes::start(config).map_err(|error| {
         format!("The lanes cannot start ({error}): give other CPUs with --cores, or try --overprovisioned.")
     })?;
+    if keeps_memory {
+        bound_freed_memory(&lanes, memory_bytes + hold_bytes);
+    }
     let disk = if lanes.uses_io_uring() { "io_uring" } else { "threads, as io_uring is refused" };
     logger.log(Level::Info, "lanes run", &[("disk", &disk), ("wake_up", &wake_ups(&lanes))]);
     probe::tell(&lanes, settings, logger);
@@ -121,6 +124,19 @@ fn run(settings: &Settings, keeps_memory: bool, logger: &Logger) -> Result<(), S
     drop(lanes);
     audit.into_iter().for_each(Audit::end);
     result
+}
+
+/// Has the process keep freed memory up to a limit, bytes. Without `/proc` it keeps all.
+fn bound_freed_memory(lanes: &Lanes, limit: u64) {
+    let Ok(freed) = FreedMemory::new(limit) else { return };
+    lanes.block_on(0, Group::CONTROL, move || async move {
+        let look = async move {
+            while freed.look().is_ok() {
+                lanes::time::sleep(FREED_MEMORY_LOOK).await;
+            }
+        };
+        lanes::spawn(Group::CONTROL, look).detach();
+    });
 }
 
 /// Median and worst wake-up of each core: `18/40 21/39 us`.

@@ -53,7 +53,7 @@ pub use context::{
 };
 pub use group::{Group, GroupSpec, Usage};
 pub use lanes::{Lanes, StartError};
-pub use memory::{keep_freed_memory, prefetch};
+pub use memory::{FREED_MEMORY_LOOK, FreedMemory, keep_freed_memory, prefetch};
 pub use memory_ahead::MemoryAhead;
 pub use panics::{CatchPanic, Panicked, catch_panic, catch_panic_in};
 pub use pause::{AtPause, at_pause};

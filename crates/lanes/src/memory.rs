@@ -1,6 +1,12 @@
 //! What the allocator does with freed memory, and what the processor should fetch from memory early.
 #![expect(unsafe_code, reason = "an option of a C library; an instruction of the processor")]
 
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
 use libmimalloc_sys::{mi_option_get, mi_option_set, mi_option_t};
 
 /// `mi_option_purge_delay` of mimalloc 2, which its binding does not name: after so many milliseconds freed memory goes back to
@@ -22,6 +28,66 @@ pub fn keep_freed_memory() -> bool {
     }
 }
 
+/// Bounds the memory of the process, where [`keep_freed_memory`] has its way: beyond a limit, freed memory goes
+/// back to the kernel at once, and the page faults are paid.
+#[derive(Debug)]
+pub struct FreedMemory {
+    /// `/proc/self/statm`.
+    statm: File,
+    page_bytes: u64,
+    limit: u64,
+    returns: Cell<bool>,
+}
+
+/// How often [`FreedMemory::look`] is to be called. Large answers take up to 1 GB/s.
+pub const FREED_MEMORY_LOOK: Duration = Duration::from_millis(20);
+
+impl FreedMemory {
+    /// A bound of `limit` bytes of resident memory.
+    ///
+    /// # Errors
+    /// `/proc` is not there.
+    #[expect(clippy::disallowed_methods, reason = "a file of the kernel, which waits for no disk")]
+    pub fn new(limit: u64) -> io::Result<FreedMemory> {
+        let statm = File::open("/proc/self/statm")?;
+        let page_bytes = crate::sys::page_bytes();
+        Ok(FreedMemory { statm, page_bytes, limit, returns: Cell::new(false) })
+    }
+
+    /// Looks at the resident memory, in a few microseconds, and decides about what is freed from now on.
+    ///
+    /// # Errors
+    /// The file cannot be read: nothing changes.
+    pub fn look(&self) -> io::Result<()> {
+        let mut text = [0; 128];
+        let length = self.statm.read_at(&mut text, 0)?;
+        let resident = resident_pages(&text[..length]).map(|pages| pages * self.page_bytes);
+        let resident = resident.ok_or(io::ErrorKind::InvalidData)?;
+        // Between the two nothing changes, so that it is not switched at every look.
+        let returns = match resident {
+            _ if resident > self.limit => true,
+            _ if resident < self.limit - self.limit / 16 => false,
+            _ => return Ok(()),
+        };
+        if self.returns.replace(returns) != returns {
+            // SAFETY: writing an option that other threads only read, a word that the processor writes at once: they see one
+            // value or the other.
+            unsafe { mi_option_set(PURGE_DELAY, if returns { 0 } else { -1 }) };
+        }
+        Ok(())
+    }
+
+    /// Returns true if freed memory goes back at once.
+    pub fn returns(&self) -> bool {
+        self.returns.get()
+    }
+}
+
+/// The second number of `statm`.
+fn resident_pages(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// Has the processor fetch the cache line where `place` begins, if it is far, while the program goes on: for what will be needed some
 /// hundred instructions later. On processors of other makes than x86-64 it does nothing.
 #[inline(always)]
@@ -38,8 +104,23 @@ pub fn prefetch<T>(place: &T) {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    /// One test for both, as the option is the process's.
     #[test]
-    fn the_option_has_this_number_in_the_library_that_is_linked() {
-        assert!(super::keep_freed_memory());
+    fn freed_memory_is_kept_and_goes_back_beyond_the_limit_only() {
+        assert!(keep_freed_memory(), "the option has this number in the library that is linked");
+        let mut freed = FreedMemory::new(u64::MAX).expect("procfs");
+        for (limit, returns) in [(u64::MAX, false), (1 << 20, true), (u64::MAX, false)] {
+            freed.limit = limit;
+            freed.look().expect("procfs");
+            assert_eq!((freed.returns(), keep_freed_memory()), (returns, !returns));
+        }
+    }
+
+    #[test]
+    fn resident_pages_are_the_second_number() {
+        assert_eq!(resident_pages(b"100 20 3 4\n"), Some(20));
+        assert_eq!(resident_pages(b""), None);
     }
 }
