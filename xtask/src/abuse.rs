@@ -1,7 +1,7 @@
 //! Rude clients and random sessions against the built server: the program `abuse` of the workspace does both.
 //!
 //! `cargo xtask abuse` with flags measures, and `cargo xtask fuzz` searches, for as long as their flags specify. With `--short` the first
-//! decides without a clock.
+//! decides without a clock; that is the step of the test.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,6 +11,14 @@ use crate::{BUILD_TIMEOUT, cargo, child, target_dir};
 
 /// Bounds a run whose flags specify its time.
 const TOOL_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Bounds the step of the test. An attack that does not end takes a minute of it.
+const STEP_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+/// The step of the test: every attack in the short form.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    run(root, &["run", "--short"], STEP_TIMEOUT)
+}
 
 /// `cargo xtask abuse FLAGS`. The report goes to the target folder unless a flag names another place.
 pub(crate) fn attack(root: &Path, flags: &[&str]) -> Result<(), String> {
@@ -30,7 +38,7 @@ fn measure(root: &Path, command: &str, page: &str, flags: &[&str]) -> Result<(),
         words.extend(["--report", page.as_str()]);
         println!("      the report: {page}");
     }
-    run(root, &words)
+    run(root, &words, TOOL_TIMEOUT)
 }
 
 /// `cargo xtask fuzz FLAGS`. A replay leaves out the fuzzers of `wire` and `cql`, which have seeds of their own.
@@ -40,13 +48,13 @@ pub(crate) fn fuzz(root: &Path, flags: &[&str]) -> Result<(), String> {
             child::run(cargo(root).args(["test", "--release"]).args(words), BUILD_TIMEOUT)?;
         }
     }
-    run(root, &[&["fuzz"], flags].concat())
+    run(root, &[&["fuzz"], flags].concat(), TOOL_TIMEOUT)
 }
 
 /// Builds everything, with the features that tests give it, and runs the program.
-fn run(root: &Path, words: &[&str]) -> Result<(), String> {
+fn run(root: &Path, words: &[&str], limit: Duration) -> Result<(), String> {
     let build = ["build", "--release", "--workspace", "--bins", "--examples"];
     child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
     let mut command = Command::new(target_dir(root).join("release/abuse"));
-    child::run(command.args(words).current_dir(root), TOOL_TIMEOUT)
+    child::run(command.args(words).current_dir(root), limit)
 }

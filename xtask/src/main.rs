@@ -33,7 +33,7 @@ struct Step {
 }
 
 /// In the order of `cargo xtask test`.
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step { name: "layering", what: "crates depend only on rows below theirs", run: layering::check },
     Step { name: "fmt", what: "cargo fmt --all --check", run: fmt },
     Step { name: "clippy", what: "cargo clippy on all targets, warnings are errors", run: clippy },
@@ -44,6 +44,11 @@ const STEPS: [Step; 8] = [
         name: "clients",
         what: "cqlsh, Python and README's examples against the built server",
         run: clients::check,
+    },
+    Step {
+        name: "abuse",
+        what: "rude clients against the built server, decided without a clock",
+        run: abuse::check,
     },
     Step { name: "report", what: "the demo's report in a headless browser", run: report::check },
 ];

@@ -24,7 +24,7 @@ use crate::results::{Cpu, Entry, Phases, Reads, Results, Timing};
 use crate::server::Server;
 use crate::setup::{self, NEIGHBOUR, WATCHER};
 use crate::table::ATTACKS;
-use crate::verdict::{Outcome, with_clock, without_clock};
+use crate::verdict::{Bounds, Outcome, with_clock, without_clock};
 use crate::{admin, http};
 
 /// The most work units of one task poll: the bound that `lanes` documents as `UNITS_MAX`.
@@ -109,7 +109,7 @@ fn short(server: &mut Server, attack: &'static Attack) -> Result<Entry, String> 
     let mut outcome = Outcome { answers, ..Outcome::default() };
     outcome.admin = beside.err();
     settle(server, &mut outcome, &panics);
-    Ok(entry(attack, &outcome))
+    Ok(entry(attack, &outcome, true))
 }
 
 fn long(server: &mut Server, attack: &'static Attack, time: Duration, cores: usize) -> Result<Entry, String> {
@@ -138,7 +138,7 @@ fn long(server: &mut Server, attack: &'static Attack, time: Duration, cores: usi
         std::thread::sleep(ALONE);
         Ok(0.0)
     });
-    let mut entry = entry(attack, &outcome);
+    let mut entry = entry(attack, &outcome, false);
     entry.reasons.extend(failures);
     // A dead server is a reason already.
     entry.reasons.extend(after.as_ref().err().filter(|_| outcome.died.is_none()).cloned());
@@ -160,13 +160,13 @@ fn long(server: &mut Server, attack: &'static Attack, time: Duration, cores: usi
 }
 
 /// An entry without times.
-fn entry(attack: &Attack, outcome: &Outcome) -> Entry {
+fn entry(attack: &Attack, outcome: &Outcome, accepts_misses: bool) -> Entry {
     Entry {
         name: attack.name.to_owned(),
         listener: attack.listener.name().to_owned(),
         needs: attack.needs.needs().to_owned(),
         sends: attack.sends.to_owned(),
-        reasons: without_clock(attack, outcome, Some(POLL_UNITS_MAX)),
+        reasons: without_clock(attack, outcome, Bounds { poll_units: POLL_UNITS_MAX, accepts_misses }),
         unclear: Vec::new(),
         resident_mib: outcome.resident >> 20,
         answers: outcome.answers.summary(),

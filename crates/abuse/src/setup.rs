@@ -43,6 +43,7 @@ const ROLES: &[(&str, &str, &[&str])] = &[
     ("narrow", "narrow", &["SELECT"]),
     ("nobody", "rude", &[]),
     ("forger", "rude", &[]),
+    ("changer", "rude", &[]),
     // Failing logins make the server refuse the role for a time, so it is no other attack's.
     ("stormed", "rude", &[]),
 ];

@@ -110,7 +110,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack("cql-unknown-ids", (Listener::Cql, Role::Nobody),
         "EXECUTE of ids that were never prepared",
         &["error 0x2500"], (200, SENDS), cql_statements::unknown_ids),
-    attack("cql-alter-role", (Listener::Cql, Role::Forger),
+    attack("cql-alter-role", (Listener::Cql, Role::Changer),
         "ALTER ROLE of its own password, 64 at once",
         &["void", "error 0x1001"], (300, SENDS), cql_statements::alter_role),
     attack("cql-answers-unread", (Listener::Cql, Role::Nobody),

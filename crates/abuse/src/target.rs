@@ -56,6 +56,8 @@ pub(crate) enum Role {
     Narrow,
     /// As [`Role::Nobody`], apart from it because its password is destroyed by the attack.
     Forger,
+    /// As [`Role::Nobody`], apart from it because it changes its password, and must not be locked out.
+    Changer,
 }
 
 impl Role {
@@ -66,6 +68,7 @@ impl Role {
             Role::Rude => "rude",
             Role::Narrow => "narrow",
             Role::Forger => "forger",
+            Role::Changer => "changer",
         }
     }
 
@@ -73,7 +76,7 @@ impl Role {
     pub(crate) fn needs(self) -> &'static str {
         match self {
             Role::Stranger => "nothing",
-            Role::Nobody | Role::Forger => "a login",
+            Role::Nobody | Role::Forger | Role::Changer => "a login",
             Role::Rude => "rights on one keyspace",
             Role::Narrow => "SELECT, level with one slot",
         }
