@@ -13,7 +13,7 @@ class Server:
     """`with Server() as server:` gives a server that is ready, at `server.host` and `server.port`; SQL is at `server.sql_port`.
 
     It is started in `server.folder` and keeps its data there in `fairlane-data`, as by default. Without a password it makes
-    itself one.
+    itself one. After `server.crash()` the same data is served again by `server.start()`.
     """
 
     def __init__(self, password=PASSWORD, memory="256MiB", flags=()):
@@ -23,6 +23,10 @@ class Server:
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="fairlane-client-")
+        self.start()
+        return self
+
+    def start(self):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("FAIRLANE_")}
         if self.password is not None:
             environment["FAIRLANE_ADMIN_PASSWORD"] = self.password
@@ -43,7 +47,12 @@ class Server:
         self.port = int(port)
         self.http = line.split(", HTTP ")[1].split(",")[0].strip()
         self.sql_port = int(line.split(", SQL ")[1].split(",")[0].rsplit(":", 1)[1])
-        return self
+
+    def crash(self):
+        """Kills the server, which has no time for anything."""
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
 
     def __exit__(self, *failure):
         self.process.terminate()

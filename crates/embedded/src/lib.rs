@@ -38,6 +38,7 @@ mod writing;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -75,6 +76,8 @@ pub struct Embedded {
     definition_turns: Turns<()>,
     /// A change of the schema panicked between the log and the last core (core 0 only).
     half_changed: Cell<bool>,
+    /// What a snapshot under way has of this core.
+    cut: RefCell<Option<storage::Cut>>,
     /// Writes of this core that span cores.
     batch_log: BatchLog,
     /// Receives the panic of a schema change, and what became of batches after a crash.
@@ -111,6 +114,7 @@ impl Embedded {
             last_us: Cell::new(0),
             definition_turns: Turns::default(),
             half_changed: Cell::new(false),
+            cut: RefCell::default(),
             batch_log: BatchLog::default(),
             teller,
         });
@@ -138,12 +142,45 @@ impl Embedded {
         self.shard.shutdown().await.map_err(storage_error)
     }
 
-    /// Makes this core's part of a snapshot in a folder; see [`Shard::snapshot`].
+    /// Makes a snapshot of all cores in a folder: everything that was acknowledged before a moment, and nothing that somebody
+    /// wrote because of what was acknowledged after it. Writes wait for a few disk writes at that moment. On any core.
     ///
     /// # Errors
-    /// When something cannot be written.
-    pub async fn snapshot(&self, to: &std::path::Path) -> Result<(), Error> {
-        self.shard.snapshot(to).await.map_err(storage_error)
+    /// Something cannot be written; the folder is no data folder then.
+    pub async fn snapshot(to: &Path) -> Result<(), Error> {
+        let cores = 0..lanes::cores();
+        for core in cores.clone() {
+            lanes::call(core, || async { Embedded::local().flush().await }).await?;
+        }
+        for core in cores.clone() {
+            lanes::call(core, || async { Embedded::local().shard.hold_acks(true) }).await;
+        }
+        let mut made = Ok(());
+        for core in cores.clone() {
+            let cut = lanes::call(core, || async {
+                let engine = Embedded::local();
+                let cut = engine.shard.cut().await.map_err(storage_error)?;
+                *engine.cut.borrow_mut() = Some(cut);
+                Ok(())
+            });
+            made = made.and(cut.await);
+        }
+        for core in cores.clone() {
+            lanes::call(core, || async { Embedded::local().shard.hold_acks(false) }).await;
+        }
+        // Core 0 last: what it writes makes the rest a data folder.
+        for core in cores.rev() {
+            let to = made.is_ok().then(|| to.to_owned());
+            let write = lanes::call(core, move || async move {
+                let cut = Embedded::local().cut.take();
+                match cut.zip(to) {
+                    Some((cut, to)) => cut.write(&to).await.map_err(storage_error),
+                    None => Ok(()),
+                }
+            });
+            made = made.and(write.await);
+        }
+        made
     }
 
     /// Writes what this core has in memory to table files.

@@ -4,6 +4,7 @@
 mod audit;
 mod certificates;
 mod check;
+mod checksums;
 mod demo;
 mod folder;
 mod machine;

@@ -222,19 +222,13 @@ impl Rooms {
 /// # Errors
 /// One sentence.
 pub(crate) fn snapshot(lanes: &Lanes, to: &Path) -> Result<(), String> {
-    // Core 0 last: what it writes makes the rest a data folder.
-    for core in (0..lanes.cores()).rev() {
-        let to = to.to_owned();
-        let made = lanes.block_on(core, Group::CONTROL, move || async move {
-            let engine = ENGINE.with_borrow(|engine| engine.clone());
-            match engine {
-                Some(engine) => engine.snapshot(&to).await.map_err(|error| error.to_string()),
-                None => Err("the server is stopping".to_owned()),
-            }
-        });
-        made?;
-    }
-    Ok(())
+    let to = to.to_owned();
+    lanes.block_on(0, Group::CONTROL, move || async move {
+        if ENGINE.with_borrow(Option::is_none) {
+            return Err("the server is stopping".to_owned());
+        }
+        Embedded::snapshot(&to).await.map_err(|error| error.to_string())
+    })
 }
 
 /// On a core's fast lane.

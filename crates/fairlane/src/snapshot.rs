@@ -22,15 +22,17 @@ use server::logging::{Level, Logger};
 use storage::{Options, StorageError};
 
 use crate::check::lane;
-use crate::{done, rooms};
+use crate::{checksums, done, rooms};
 
 const USAGE: &str = "\
 fairlane snapshot FOLDER NAME
 fairlane restore FOLDER NAME [TO]
 
 `snapshot` keeps what the data folder holds as FOLDER/snapshots/NAME, whether a server has it open or not. Table files are not
-copied; each core's data is as it was at one moment. Removing the snapshot's folder gives its space back.
-`restore` makes a data folder of a snapshot: TO, or FOLDER itself if it holds no data any more. It overwrites nothing.
+copied; all cores' data is as it was at one moment. SHA256SUMS lists every file: `sha256sum --check` verifies a copy anywhere.
+Files that an earlier snapshot has are not read again. Removing the snapshot's folder gives its space back.
+`restore` verifies a snapshot and makes a data folder of it: TO, or FOLDER itself if it holds no data any more. It overwrites
+nothing.
 ";
 
 /// How often the command and the server look for each other's files.
@@ -45,7 +47,10 @@ const NAME_BYTES_MAX: usize = 64;
 /// Runs `snapshot`.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     command(args, |folder, name, to| match to {
-        None => take(folder, name).map(|path| format!("{}\n", path.display())),
+        None => take(folder, name).and_then(|path| {
+            checksums::write(&path)?;
+            Ok(format!("{}\n", path.display()))
+        }),
         Some(_) => Err("a snapshot has its place in the folder".to_owned()),
     })
 }
@@ -54,7 +59,9 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 pub(crate) fn restore(args: &[String]) -> ExitCode {
     command(args, |folder, name, to| {
         let to = to.unwrap_or(folder);
-        put_back(&folder.join("snapshots").join(name), to)?;
+        let snapshot = folder.join("snapshots").join(name);
+        checksums::verify(&snapshot)?;
+        put_back(&snapshot, to)?;
         Ok(format!("{}\n", to.display()))
     })
 }

@@ -36,6 +36,10 @@ impl Acks {
     /// # Errors
     /// The log has failed before this write was durable. Others may still succeed.
     pub fn poll_acked(&mut self, write: u64, cx: &Context<'_>) -> Poll<Result<(), StorageError>> {
+        if self.shard.acks_held.get() {
+            self.shard.acks_free.register(cx);
+            return Poll::Pending;
+        }
         if self.upto < write {
             self.upto = match &self.shard.log {
                 Some(log) => ready!(log.poll_durable(write, cx))?,

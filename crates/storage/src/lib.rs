@@ -91,7 +91,7 @@ pub use row::{Cells, Draft, Row, RowBuilder};
 pub use scan::Scan;
 pub use shard::{Shard, Stats};
 pub use slice::{Slice, Sliced};
-pub use snapshot::snapshot;
+pub use snapshot::{Cut, snapshot};
 pub use table_size::TableSize;
 pub use view::{PartitionView, RowView, Rows};
 pub use world::LocalBoxFuture;

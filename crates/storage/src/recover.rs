@@ -119,6 +119,8 @@ fn build(
         log,
         manifest: RefCell::new(manifest),
         manifest_busy: Cell::new(false),
+        acks_held: Cell::new(false),
+        acks_free: Signal::default(),
         versions: RefCell::new(versions),
         work: Signal::default(),
         progress: Signal::default(),

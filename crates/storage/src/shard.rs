@@ -130,6 +130,10 @@ pub struct Shard {
     pub(crate) log: Option<Rc<Log>>,
     pub(crate) manifest: RefCell<Manifest>,
     pub(crate) manifest_busy: Cell<bool>,
+    /// No write is acknowledged for now.
+    pub(crate) acks_held: Cell<bool>,
+    /// They may be acknowledged again.
+    pub(crate) acks_free: Signal,
     /// The manifest's file; `None` while it is written, and after that has failed.
     pub(crate) versions: RefCell<Option<Versions>>,
     /// Something to flush or compact, or the end.

@@ -2,14 +2,17 @@
 //! manifest, and the log above what it says is flushed.
 //!
 //! 1. Everything in memory is flushed, so that there is little of the log to copy.
-//! 2. With the manifest held still: files are linked, the log is copied up to what is durable then. A flush that wants to
-//!    edit the manifest waits; so no file named in it goes, and no log segment that is needed is used again.
-//! 3. The new manifest is written last: without it the folder is nothing.
+//! 2. The shard is cut ([`Shard::cut`]): what is durable then is in the snapshot. Until the log has been copied, a flush that wants to
+//!    edit the manifest waits, so that no log segment that is needed is used again.
+//! 3. Files are linked, and the new manifest is written last: without it the folder is nothing. Reads and writes go on.
 //!
-//! Each shard is as it was at one moment, and all that was acknowledged before the snapshot was asked for is in it. The moments of two shards are not
-//! the same.
+//! A snapshot of several shards is one moment of all if none acknowledges anything from before the first cut until after the last one
+//! ([`Shard::hold_acks`]): what was acknowledged before is in every cut, and what somebody does after an acknowledgement that was
+//! held is in none.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::error::StorageError;
 use crate::event::Teller;
@@ -22,6 +25,7 @@ use crate::recover::read_manifest;
 use crate::replay::read_segments;
 use crate::reshard::{copy, link_or_copy};
 use crate::shard::Shard;
+use crate::table_file::TableFile;
 use crate::upkeep::table_name;
 use crate::versions::Versions;
 use crate::world::World;
@@ -29,31 +33,83 @@ use crate::world::World;
 /// A log segment, and how many of its bytes are of interest.
 pub(crate) type Tail = (PathBuf, u64);
 
+/// What of a shard is in a snapshot. Until it is written, or dropped, no table file of it is removed, and flushes wait.
+#[derive(Debug)]
+pub struct Cut {
+    shard: Rc<Shard>,
+    manifest: Manifest,
+    /// Keeps the files of the manifest on disk.
+    files: Vec<Arc<TableFile>>,
+    tail: Vec<Tail>,
+    hold: ManifestHold,
+}
+
+/// Holds the manifest still.
+#[derive(Debug)]
+struct ManifestHold(Rc<Shard>);
+
+impl Drop for ManifestHold {
+    fn drop(&mut self) {
+        self.0.manifest_busy.set(false);
+        self.0.progress.wake();
+    }
+}
+
 impl Shard {
     /// Makes this shard's part of a snapshot in the folder `to`, which is on the same file system if it is to cost little. Writes and reads go
     /// on. Shard 0 makes what is common to all.
     ///
     /// # Errors
     /// The shard is closed or lives in memory, or something could not be written; then what was made is worth nothing.
-    pub async fn snapshot(self: &std::rc::Rc<Self>, to: &Path) -> Result<(), StorageError> {
-        let Some(log) = &self.log else { return Err(StorageError::Closed) };
+    pub async fn snapshot(self: &Rc<Self>, to: &Path) -> Result<(), StorageError> {
         self.flush_all().await?;
+        self.cut().await?.write(to).await
+    }
+
+    /// Holds acknowledgements of writes back, or lets them go. What is written meanwhile is visible, and may become durable.
+    pub fn hold_acks(&self, hold: bool) {
+        self.acks_held.set(hold);
+        if !hold {
+            self.acks_free.wake();
+        }
+    }
+
+    /// Decides what a snapshot has of this shard: all that was written before. Takes one write of the disk.
+    ///
+    /// # Errors
+    /// The shard is closed or lives in memory, or its log has failed.
+    pub async fn cut(self: &Rc<Self>) -> Result<Cut, StorageError> {
+        let Some(log) = &self.log else { return Err(StorageError::Closed) };
         self.progress.wait(|| (!self.manifest_busy.replace(true)).then_some(())).await;
-        let made = async {
-            log.sync().await?;
-            let manifest = self.manifest.borrow().clone();
-            let tail = log.tail(manifest.flushed);
-            let name = self.dir.file_name().expect("a shard's folder has a name");
-            put_shard(&*self.world, &self.dir, &to.join(name), &manifest, tail).await
-        };
-        let made = made.await;
-        self.manifest_busy.set(false);
-        self.progress.wake();
-        made?;
-        let root = self.options.dir.as_ref().filter(|_| self.options.shard == 0);
+        let hold = ManifestHold(self.clone());
+        log.sync().await?;
+        let manifest = self.manifest.borrow().clone();
+        let tail = log.tail(manifest.flushed);
+        let state = self.state.borrow();
+        let files = state.tables.values().flat_map(|table| table.files.iter().cloned()).collect();
+        Ok(Cut { shard: self.clone(), manifest, files, tail, hold })
+    }
+}
+
+impl Cut {
+    /// Makes the shard's part of a snapshot in the folder `to`.
+    ///
+    /// # Errors
+    /// Something could not be written; then what was made is worth nothing.
+    pub async fn write(self, to: &Path) -> Result<(), StorageError> {
+        let Cut { shard, manifest, files, tail, hold } = self;
+        let (world, dir) = (&*shard.world, &shard.dir);
+        let own = to.join(dir.file_name().expect("a shard's folder has a name"));
+        make_shard(world, &own).await?;
+        copy_tail(world, &own, tail).await?;
+        drop(hold);
+        link_files(world, dir, &own, &manifest).await?;
+        drop(files);
+        finish_shard(world, &own, &manifest).await?;
+        let root = shard.options.dir.as_ref().filter(|_| shard.options.shard == 0);
         let Some(root) = root else { return Ok(()) };
         let gone = || StorageError::corrupt(root.join("shards"), "it is missing");
-        Layout::read(&*self.world, root).await?.ok_or_else(gone)?.write(&*self.world, to, 0).await
+        Layout::read(world, root).await?.ok_or_else(gone)?.write(world, to, 0).await
     }
 }
 
@@ -88,18 +144,38 @@ async fn put_shard(
     tail: Vec<Tail>,
 ) -> Result<(), StorageError> {
     make_shard(world, to).await?;
+    copy_tail(world, to, tail).await?;
+    link_files(world, from, to, manifest).await?;
+    finish_shard(world, to, manifest).await
+}
+
+async fn link_files(
+    world: &dyn World,
+    from: &Path,
+    to: &Path,
+    manifest: &Manifest,
+) -> Result<(), StorageError> {
     for (_, file) in manifest.files() {
         let name = table_name(file.id);
         let to = to.join("tables").join(&name);
         let linked = link_or_copy(world, &from.join("tables").join(name), &to).await;
         linked.map_err(|error| StorageError::io("link the table file", to, error))?;
     }
+    Ok(())
+}
+
+async fn copy_tail(world: &dyn World, to: &Path, tail: Vec<Tail>) -> Result<(), StorageError> {
     for (segment, bytes) in tail {
         let name = segment.file_name().expect("a segment has a name");
         let to = to.join("log").join(name);
         let copied = copy(world, &segment, &to, bytes).await;
         copied.map_err(|error| StorageError::io("copy the log segment", to, error))?;
     }
+    Ok(())
+}
+
+/// The manifest comes last.
+async fn finish_shard(world: &dyn World, to: &Path, manifest: &Manifest) -> Result<(), StorageError> {
     for inner in ["tables", "log"] {
         layout::sync(world, &to.join(inner)).await?;
     }

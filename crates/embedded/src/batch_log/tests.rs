@@ -267,3 +267,67 @@ fn statements_that_read_first_are_whole_as_well() {
         assert_eq!((held, engine.held_turns.borrow().len()), (0, 0), "turns have ended");
     });
 }
+
+/// One client writes to core 0, and when that is acknowledged to core 1; another writes a batch to both.
+#[test]
+fn snapshot_is_one_moment_of_all_cores() {
+    const SNAPSHOTS: usize = 12;
+    let folder = Folder::new("snapshots");
+    let copies = folder.0.join("copies");
+    let (keys, _) = session(&folder.0.join("data"), 2, {
+        let copies = copies.clone();
+        async move |engine| {
+            make_table(engine).await;
+            let [a, b, c, d] = keys(engine);
+            let ends = Rc::new(std::cell::Cell::new(false));
+            let mut writers = Vec::new();
+            for keys in [(a, c), (b, d)] {
+                let (engine, ends) = (engine.clone(), ends.clone());
+                writers.push(lanes::spawn(Group::DEFAULT, async move {
+                    for n in 1.. {
+                        let l = format!("INSERT INTO t (k, l) VALUES ({}, [{n}])", keys.0);
+                        let r = format!("INSERT INTO t (k, l) VALUES ({}, [{n}])", keys.1);
+                        let texts = match keys.0 == a {
+                            true => vec![l, r],
+                            false => vec![format!("BEGIN BATCH {l}; {r}; APPLY BATCH")],
+                        };
+                        for text in &texts {
+                            run(&engine, text).await.expect("writes");
+                        }
+                        if ends.get() {
+                            return;
+                        }
+                    }
+                }));
+            }
+            for number in 0..SNAPSHOTS {
+                Embedded::snapshot(&copies.join(number.to_string())).await.expect("made");
+            }
+            ends.set(true);
+            for writer in writers {
+                writer.await;
+            }
+            [a, b, c, d]
+        }
+    });
+    for number in 0..SNAPSHOTS {
+        let (found, _) = session(&copies.join(number.to_string()), 2, async move |engine| {
+            let mut found = Vec::new();
+            for key in keys {
+                let rows = match run(engine, &format!("SELECT l FROM t WHERE k = {key}")).await {
+                    Ok(Outcome::Rows(rows)) => rows,
+                    other => panic!("{other:?}"),
+                };
+                let decoded = rows.decoded();
+                let last = decoded.first().and_then(|row| schema::value::elements(row[0]?).last());
+                let last: Option<[u8; 4]> =
+                    last.map(|last| last.expect("formed").try_into().expect("an int"));
+                found.push(last.map_or(0, i32::from_be_bytes));
+            }
+            found
+        });
+        let [a, b, c, d] = found[..] else { panic!("four keys") };
+        assert!(c == a || c == a - 1, "snapshot {number}: {a} on core 0, then {c} on core 1");
+        assert_eq!(b, d, "snapshot {number}: a batch is whole");
+    }
+}

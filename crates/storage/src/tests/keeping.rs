@@ -1,6 +1,8 @@
 //! Folders checked and kept: every damaged byte is told of, and a snapshot is a folder of its own.
 
+use std::future::Future;
 use std::path::Path;
+use std::task::Context;
 
 use super::reshard::{check_all, fill, open_all};
 use super::*;
@@ -94,4 +96,20 @@ fn what_is_no_folder_or_is_in_use_is_not_checked() {
     let none = block_on(check_in(&*sim, Path::new("/other"), |_| ())).unwrap_err().to_string();
     assert!(none.contains("no data folder"), "{none}");
     assert!(sim.disk.files().iter().all(|path| !path.starts_with("/other")), "it was left as it is");
+}
+
+#[test]
+fn no_write_is_acknowledged_while_acknowledgements_are_held() {
+    let sim = Arc::new(Sim::new(1));
+    let shards = open_all(&sim, &options(), 1);
+    let mut random = Random::new(1);
+    shards[0].hold_acks(true);
+    let written = shards[0].apply(vec![super::reshard::spread_mutation(&mut random, 1, 1000)]);
+    let mut commit = std::pin::pin!(written.expect("applied"));
+    block_on(shards[0].log.as_ref().expect("on disk").sync()).expect("durable");
+    let polled = commit.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
+    assert!(polled.is_pending());
+    shards[0].hold_acks(false);
+    block_on(commit).expect("acknowledged");
+    close(shards);
 }

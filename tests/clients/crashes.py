@@ -1,0 +1,146 @@
+"""A server that is killed under load, again and again: nothing acknowledged is lost, and nothing is there by half.
+
+`FAIRLANE_CRASHES` is how often it is killed (6). Clients write at both cores until the server dies:
+
+- Batches and statements over several partitions: after the next start each has all of its rows or none, and all if it was
+  acknowledged.
+- `INSERT ... IF NOT EXISTS` of the same key by all clients at the same time: at most one is told that it applied, and whoever is
+  told the owner of a key is told the one that the next start finds.
+- Updates of one row: the next start finds the last one that was acknowledged, or the one after it.
+"""
+
+import os
+import random
+import threading
+import time
+
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import FallthroughRetryPolicy, RoundRobinPolicy
+from cassandra.query import BatchStatement, BatchType
+
+from _server import PASSWORD, Server
+
+CRASHES = int(os.environ.get("FAIRLANE_CRASHES", "6"))
+PARTS = 8
+WRITERS = 4
+
+
+def connect(server):
+    profile = ExecutionProfile(
+        load_balancing_policy=RoundRobinPolicy(), request_timeout=20, retry_policy=FallthroughRetryPolicy()
+    )
+    auth = PlainTextAuthProvider("admin", PASSWORD)
+    return Cluster(
+        [server.host],
+        port=server.port,
+        auth_provider=auth,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        connect_timeout=60,
+    )
+
+
+def make(session):
+    session.execute(
+        "CREATE KEYSPACE crash WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+    )
+    for table in [
+        "whole (id int, part int, v int, PRIMARY KEY ((id, part)))",
+        "locks (k int PRIMARY KEY, owner int)",
+        "last (writer int PRIMARY KEY, n int)",
+    ]:
+        session.execute(f"CREATE TABLE crash.{table}")
+
+
+class Writer(threading.Thread):
+    """Writes until the server is gone. `acknowledged` has ids of whole writes, `owners` what was said of locks."""
+
+    def __init__(self, session, number):
+        super().__init__(daemon=True)
+        self.session, self.number = session, number
+        self.acknowledged, self.attempted, self.owners, self.applied = set(), set(), {}, []
+        self.last = 0
+        insert = "INSERT INTO crash.whole (id, part, v) VALUES (?, ?, 1)"
+        several = f"UPDATE crash.whole SET v = 2 WHERE id = ? AND part IN ({', '.join(map(str, range(PARTS)))})"
+        self.insert, self.several = session.prepare(insert), session.prepare(several)
+        self.lock = session.prepare("INSERT INTO crash.locks (k, owner) VALUES (?, ?) IF NOT EXISTS")
+        self.update = session.prepare("UPDATE crash.last SET n = ? WHERE writer = ?")
+
+    def run(self):
+        number = 0
+        try:
+            while True:
+                number += 1
+                self.write(number)
+        except Exception:  # The server is gone; what matters is what it said before.
+            return
+
+    def write(self, number):
+        id = number * WRITERS + self.number
+        self.attempted.add(id)
+        if number % 2:
+            batch = BatchStatement(batch_type=BatchType.LOGGED)
+            for part in range(PARTS):
+                batch.add(self.insert, (id, part))
+            self.session.execute(batch)
+        else:
+            self.session.execute(self.several, (id,))
+        self.acknowledged.add(id)
+        row = self.session.execute(self.lock, (number, self.number)).one()
+        if row.applied:
+            self.applied.append(number)
+        self.owners[number] = self.number if row.applied else row.owner
+        self.session.execute(self.update, (number, self.number))
+        self.last = number
+
+
+def check(session, writers):
+    found = {}
+    for id, part in session.execute("SELECT id, part FROM crash.whole"):
+        found.setdefault(id, set()).add(part)
+    torn = {id: parts for id, parts in found.items() if len(parts) != PARTS}
+    assert not torn, f"there by half: {torn}"
+    owners = dict(session.execute("SELECT k, owner FROM crash.locks"))
+    last = dict(session.execute("SELECT writer, n FROM crash.last"))
+    applied = [k for writer in writers for k in writer.applied]
+    assert len(applied) == len(set(applied)), "one lock was given to two writers"
+    for writer in writers:
+        lost = writer.acknowledged - found.keys()
+        assert not lost, f"acknowledged and lost: {sorted(lost)}"
+        for k, owner in writer.owners.items():
+            assert owners.get(k) == owner, f"lock {k}: writer {writer.number} was told {owner}, now {owners.get(k)}"
+        n = last.get(writer.number, 0)
+        assert n in (writer.last, writer.last + 1), f"writer {writer.number}: acknowledged {writer.last}, found {n}"
+    return len(found), sum(len(writer.attempted - writer.acknowledged) for writer in writers)
+
+
+def main():
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    written = interrupted = 0
+    with Server() as server:
+        with connect(server) as cluster:
+            make(cluster.connect())
+        for _ in range(CRASHES):
+            cluster = connect(server)
+            session = cluster.connect()
+            for table in ["whole", "locks", "last"]:
+                session.execute(f"TRUNCATE crash.{table}")
+            writers = [Writer(session, number) for number in range(WRITERS)]
+            for writer in writers:
+                writer.start()
+            time.sleep(chance.uniform(0.05, 0.8))
+            server.crash()
+            for writer in writers:
+                writer.join(60)
+                assert not writer.is_alive(), "a client still waits for a server that is gone"
+            cluster.shutdown()
+            server.start()
+            with connect(server) as cluster:
+                whole, open = check(cluster.connect(), writers)
+            written, interrupted = written + whole, interrupted + open
+    print(f"{CRASHES} crashes: {written} writes over {PARTS} partitions, none by half; {interrupted} were interrupted")
+
+
+main()
