@@ -127,8 +127,7 @@ impl Conditions {
     }
 
     fn finds(&self, source: &Source<'_>) -> bool {
-        let in_statics = || source.view.is_some_and(|view| view.static_cells().next().is_some());
-        source.row.is_some() && source.is_there() || self.static_only && in_statics()
+        source.row.is_some() && source.is_there() || self.static_only && source.has_statics()
     }
 }
 
@@ -315,8 +314,7 @@ impl Verdict {
         let mut rows = Rows::new(specs.into());
         for row in &self.rows {
             let source = source(row);
-            let in_statics = source.view.is_some_and(|view| view.static_cells().next().is_some());
-            if source.row.is_none() && !in_statics {
+            if !(source.row.is_some() && source.is_there()) && !source.has_statics() {
                 continue;
             }
             rows.push(Some(&[0]));

@@ -19,6 +19,7 @@ mod kept;
 mod metrics;
 mod modify;
 mod names;
+mod ordered;
 mod paging;
 mod plan;
 mod point;

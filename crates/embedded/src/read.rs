@@ -66,6 +66,8 @@ pub(crate) struct Chunk {
     pub(crate) bytes_max: usize,
     /// Dead rows and partitions that were gone through for this page, or this part of a scan.
     pub(crate) dead: u64,
+    /// Where a merge needs them: each row's clustering key, and the end of its cells.
+    pub(crate) places: Option<Vec<(Bytes, usize)>>,
     pub(crate) grants: Grants,
     /// Bytes that the first row makes room for. A read that still waits for its rows has no room.
     pub(crate) room: usize,
@@ -115,6 +117,7 @@ impl Chunk {
             left,
             bytes_max,
             dead: 0,
+            places: None,
             grants: Grants::of(None),
             room: 0,
         }
@@ -141,6 +144,13 @@ impl Chunk {
     /// Where to go on behind the last row taken, within a partition; behind the partition where none was.
     pub(crate) fn inside(&self, token: i64, key: Bytes) -> Position {
         Position { of_partition: self.of_partition, row: self.last.clone(), ..Position::after(token, key) }
+    }
+
+    /// Remembers the place of the row that was taken last.
+    fn place(&mut self) {
+        if let Some(places) = &mut self.places {
+            places.push((self.last.clone().unwrap_or_default(), self.rows.cells.len()));
+        }
     }
 
     /// Takes no more rows once there are enough bytes.
@@ -281,10 +291,13 @@ impl Slice {
                 chunk.passed_over(&self.def, 1)?;
                 continue;
             };
-            *found = true;
             let (row, view) = (Some(&row), Some(view));
             let source = Source { def: &self.def, token, key, row, view, now_s: self.now_s };
-            if !source.is_there() || !self.passes(&source)? {
+            if !source.is_there() {
+                continue;
+            }
+            *found = true;
+            if !self.passes(&source)? {
                 continue;
             }
             if chunk.left == 0 {
@@ -297,6 +310,7 @@ impl Slice {
             take(&self.want, &source, chunk)?;
             let _ = lanes::spend((chunk.rows.cells.len().saturating_sub(bytes) / BYTES_A_UNIT) as u32);
             chunk.last = row.map(|row| Bytes::copy_from_slice(row.clustering()));
+            chunk.place();
             if self.distinct {
                 return Ok(Some(true));
             }
@@ -312,11 +326,13 @@ impl Slice {
         chunk: &mut Chunk,
     ) -> Result<bool, Error> {
         let source = Source { def: &self.def, token, key, row: None, view: Some(view), now_s: self.now_s };
-        if view.static_cells().next().is_some() && self.passes(&source)? {
+        if source.has_statics() && self.passes(&source)? {
             if chunk.left == 0 {
                 return Ok(false);
             }
             take(&self.want, &source, chunk)?;
+            chunk.last = None;
+            chunk.place();
         }
         Ok(true)
     }

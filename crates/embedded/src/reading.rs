@@ -72,11 +72,18 @@ impl Embedded {
     }
 }
 
+/// Cassandra's text for an answer that has to be sorted and might not fit a page.
+const CANNOT_PAGE: &str = "Cannot page queries with both ORDER BY and a IN restriction on the partition key; \
+                           you must either remove the ORDER BY or the IN and sort client side, or disable paging \
+                           for this query";
+
 /// The tokens that bounds leave; an empty range where they leave none.
 fn tokens(bounds: &[TokenBound], values: &[Value<'_>]) -> Result<RangeInclusive<i64>, Error> {
     let (mut start, mut end) = (i64::MIN, i64::MAX);
     for (op, bind) in bounds {
-        let Some(token) = bind.number(values)? else { continue };
+        let Some(token) = bind.number(values)? else {
+            return Err(Error::Invalid("Invalid unset value for the partition key token".into()));
+        };
         let strict = matches!(op, CompareOp::Less | CompareOp::Greater);
         match op {
             CompareOp::NotEq => unreachable!("refused when the statement was prepared"),
@@ -99,6 +106,8 @@ struct Reading {
     scan: Scan,
     /// The partitions, where the statement names them; otherwise the scan finds them.
     keys: Option<Vec<(i64, Bytes)>>,
+    /// They are merged into one order.
+    merged: bool,
     position: Position,
     page: Option<u32>,
     /// Bytes of cells at which a page ends early.
@@ -142,20 +151,31 @@ impl Reading {
             now_s,
             bypass_cache: plan.bypass_cache,
         };
+        let tokens = tokens(&plan.restrictions.tokens, values)?;
         let keys = match plan.restrictions.partition.is_empty() {
             true => None,
-            false => Some(partition_keys(&plan.def, &plan.restrictions.partition, values)?),
+            false => {
+                let mut keys = partition_keys(&plan.def, &plan.restrictions.partition, values)?;
+                keys.retain(|(token, _)| tokens.contains(token));
+                Some(keys)
+            }
         };
+        let merged = plan.ordered > 0 && !counting && keys.as_ref().is_some_and(|keys| keys.len() > 1);
+        if merged && (request.paging_state.is_some() || request.page_size.is_some_and(|page| page < rows_max))
+        {
+            return Err(Error::Invalid(CANNOT_PAGE.into()));
+        }
         let position = match request.paging_state {
             Some(state) => Position::decode(state)?,
             None => Position { left: rows_max, ..Position::default() },
         };
         Ok(Reading {
-            scan: Scan { slice, tokens: tokens(&plan.restrictions.tokens, values)? },
+            scan: Scan { slice, tokens },
+            merged,
             plan: plan.clone(),
             keys,
             position,
-            page: if counting { None } else { request.page_size },
+            page: if counting || merged { None } else { request.page_size },
             page_bytes_max: request.page_bytes_max.min(PAGE_BYTES_MAX),
             room: request.room.map(AnswerMemory::open),
             counting,
@@ -177,6 +197,10 @@ impl Reading {
         chunk.room = self.plan.room();
         chunk.grants = Grants::of(self.room.take().filter(|_| self.page.is_none()));
         let next = match self.keys.take() {
+            Some(keys) if self.merged => {
+                self.scan.slice.in_order(&engine, keys, self.plan.ordered, &mut chunk).await?;
+                None
+            }
             Some(keys) => self.by_keys(&engine, keys, &mut chunk).await?,
             None if self.scan.tokens.is_empty() => None,
             None => self.scan.run(&self.position, &mut chunk).await?,

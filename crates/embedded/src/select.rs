@@ -43,6 +43,8 @@ pub(crate) struct SelectPlan {
     pub(crate) limit: Option<Bind>,
     pub(crate) per_partition: Option<Bind>,
     pub(crate) reversed: bool,
+    /// Clustering columns that ORDER BY names.
+    pub(crate) ordered: usize,
     /// One row a partition, of key and static columns.
     pub(crate) distinct: bool,
     /// A whole primary key by `=`, and only cells of that row to show: the point read.
@@ -157,6 +159,7 @@ pub(crate) fn select(
     let point = !is_virtual
         && !select.distinct
         && restrictions.filters.is_empty()
+        && restrictions.tokens.is_empty()
         && restrictions.partition.iter().chain(&restrictions.clustering).all(|c| matches!(c, Choice::One(_)))
         && !restrictions.partition.is_empty()
         && restrictions.clustering.len() == def.clustering().count()
@@ -173,6 +176,7 @@ pub(crate) fn select(
         limit,
         per_partition,
         reversed,
+        ordered: select.order_by.len(),
         distinct: select.distinct,
         point,
         is_virtual,

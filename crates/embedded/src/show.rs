@@ -146,6 +146,13 @@ impl<'v> Source<'v> {
         row.liveness().is_some() || row.cells().any(|cell| known(cell.column))
     }
 
+    /// Whether the partition has static cells; those of dropped columns do not count.
+    pub(crate) fn has_statics(&self) -> bool {
+        let known = |id| self.def.columns.iter().any(|c| c.id == id && c.kind == ColumnKind::Static);
+        let all = self.def.next_column_id as usize == self.def.columns.len();
+        self.view.is_some_and(|view| view.static_cells().any(|cell| all || known(cell.column)))
+    }
+
     fn cell(&self, id: u32, is_static: bool) -> Option<CellRef<'v>> {
         match is_static {
             true => self.view.and_then(|view| view.static_cell(id)),
