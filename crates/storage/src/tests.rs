@@ -1,6 +1,7 @@
 //! The whole shard against a model that keeps every mutation and works out each row from all of them, through flushes,
 //! compactions, reopenings and crashes.
 
+mod before;
 mod compare;
 mod crashes;
 mod every_step;
