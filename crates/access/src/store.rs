@@ -12,7 +12,6 @@
 //!
 //! The edits of one statement are written as one batch.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,8 +75,6 @@ type Row = (&'static str, Vec<Option<Vec<u8>>>);
 /// The tables, on core 0.
 pub(crate) struct Store {
     engine: Rc<dyn Engine>,
-    /// The last write's timestamp, so that a clock that steps back does not undo a change.
-    written_us: Cell<i64>,
 }
 
 impl Store {
@@ -91,7 +88,7 @@ impl Store {
         if levels.is_some_and(|table| table.column("options").is_none()) {
             run(&*engine, ADD_OPTIONS).await?;
         }
-        Ok(Store { engine, written_us: Cell::new(0) })
+        Ok(Store { engine })
     }
 
     /// Returns the secret from which decoys are derived. Makes it at the first start: decoys that
@@ -163,12 +160,9 @@ impl Store {
         Ok((roles, levels))
     }
 
-    /// Writes edits as one batch.
+    /// Writes edits as one batch. Its timestamp is the engine's, which rises across steps of the clock and across restarts.
     pub(crate) async fn write(&self, edits: &[Edit]) -> Result<(), Error> {
         let rows: Vec<Row> = edits.iter().flat_map(rows).collect();
-        let timestamp_us = lanes::time::unix_micros().max(self.written_us.get() + 1);
-        self.written_us.set(timestamp_us);
-        let request = Request { timestamp_us: Some(timestamp_us), ..Request::EMPTY };
         let mut plans = Vec::with_capacity(rows.len());
         let mut values = Vec::with_capacity(rows.len());
         for (statement, cells) in &rows {
@@ -184,8 +178,8 @@ impl Store {
             plans.into_iter().zip(values.iter().map(Vec::as_slice)).collect();
         let execution = match parts.as_slice() {
             [] => return Ok(()),
-            [(plan, values)] => self.engine.execute(plan, &Request { values, ..request }),
-            parts => self.engine.execute_batch(BatchKind::Logged, parts, &request),
+            [(plan, values)] => self.engine.execute(plan, &Request { values, ..Request::EMPTY }),
+            parts => self.engine.execute_batch(BatchKind::Logged, parts, &Request::EMPTY),
         };
         execution.outcome(&*self.engine).await.map(drop)
     }

@@ -163,7 +163,7 @@ impl Embedded {
         let failed = apply_parts(by_core, &entry, self.sharding).await;
         let Some((_, error)) = failed.first() else {
             // Its commit is not waited for: an entry that comes back is applied once more.
-            if self.shard.apply(vec![deletion(&key, self.next_us())]).is_ok() {
+            if self.shard.apply(vec![deletion(&key, self.times().now_us)]).is_ok() {
                 self.batch_log.give_back(number);
             }
             return Ok(());
@@ -184,14 +184,14 @@ impl Embedded {
             })
         };
         let left = heavy(left).await?;
-        let before = deletion(&key, self.next_us());
+        let before = deletion(&key, self.times().now_us);
         drop(self.write_entry(&key, &left, Some(before)).await);
         Err(error)
     }
 
     /// Writes an entry, with the deletion of one that it replaces, and waits until both are durable.
     async fn write_entry(&self, key: &Bytes, entry: &Bytes, replaced: Option<Mutation>) -> Result<(), Error> {
-        let timestamp = self.next_us();
+        let timestamp = self.times().now_us;
         let mut rows = if entry.len() <= BYTES_AT_ONCE {
             rows_of(key, timestamp, entry)
         } else {
@@ -199,6 +199,7 @@ impl Embedded {
             heavy(async move { rows_of(&key, timestamp, &entry) }).await
         };
         rows.splice(0..0, replaced);
+        self.keep_floor().map_err(storage_error)?;
         let written = self.shard.apply_in_turns(rows).await.map_err(storage_error)?;
         written.await.map_err(storage_error)
     }
@@ -287,7 +288,11 @@ async fn apply_part(
 ) -> Result<(), StorageError> {
     let mut pause = PAUSES[0];
     loop {
-        let apply = move || async move { Embedded::local().shard.apply_in_turns(part).await?.await };
+        let apply = move || async move {
+            let engine = Embedded::local();
+            engine.keep_floor()?;
+            engine.shard.apply_in_turns(part).await?.await
+        };
         match lanes::call(core, apply).await {
             Err(StorageError::Overloaded) => {
                 lanes::time::sleep(pause).await;

@@ -24,6 +24,7 @@ use uuid::Uuid;
 use crate::definition::{self, Step, storage_options};
 use crate::heavily::heavy;
 use crate::table_scan::bounds::layouts;
+use crate::write::Times;
 use crate::{Embedded, storage_error, term};
 
 /// The table that keeps the schema. No user's table has this identity: theirs are random.
@@ -134,7 +135,7 @@ impl Embedded {
         let mut leftovers = false;
         if let Some(view) = found.map_err(storage_error)? {
             if let Some((schema, last_us)) = rows::revive(&view)? {
-                self.last_us.set(self.last_us.get().max(last_us));
+                self.raise_clock(last_us);
                 self.has_rows.set(true);
                 return Ok(Arc::new(schema));
             }
@@ -154,7 +155,7 @@ impl Embedded {
             }
             return Ok(Arc::new(Schema { version: term::random_uuid(), ..Schema::default() }));
         };
-        self.last_us.set(self.last_us.get().max(cell.timestamp));
+        self.raise_clock(cell.timestamp);
         revive_whole(cell.value().unwrap_or_default()).map(Arc::new)
     }
 
@@ -235,11 +236,11 @@ impl Embedded {
 
     /// Writes rows of the schema, all or none of them, and what else belongs to it.
     async fn write_rows(&self, edits: Vec<rows::Edit>, mut others: Vec<Mutation>) -> Result<(), Error> {
-        let timestamp = self.next_us();
-        let now_s = (timestamp / 1_000_000) as u32;
+        let Times { now_us: timestamp, now_s, .. } = self.times();
         // A type may be used by every table: then all of their definitions are written.
         let build = async move { edits.iter().map(|edit| rows::change(edit, timestamp, now_s)).collect() };
         others.push(mutation(ROWS_KEY, lanes::heavy(lanes::current_group(), build).await));
+        self.keep_floor().map_err(storage_error)?;
         let written = self.shard.apply_in_turns(others).await.map_err(storage_error)?;
         written.await.map_err(storage_error)
     }
@@ -250,9 +251,12 @@ impl Embedded {
         let now = self.current.schema();
         let all = async move { (rows::edits(&Schema::default(), &now), now.version) };
         let (edits, version) = lanes::heavy(lanes::current_group(), all).await;
-        let deletion = |timestamp: i64| Deletion { timestamp, deleted_at_s: (timestamp / 1_000_000) as u32 };
+        let deletion = || {
+            let times = self.times();
+            Deletion { timestamp: times.now_us, deleted_at_s: times.now_s }
+        };
         // Rows that an attempt left which did not come to its end.
-        let gone = Change::DeletePartition(deletion(self.next_us()));
+        let gone = Change::DeletePartition(deletion());
         self.write_rows(Vec::new(), vec![mutation(ROWS_KEY, vec![gone])]).await?;
         let (mut record, mut bytes) = (Vec::new(), 0);
         for (place, value) in edits {
@@ -265,7 +269,7 @@ impl Embedded {
         }
         self.write_rows(record, Vec::new()).await?;
         let version = (rows::VERSION.to_vec(), Some(version.as_bytes().to_vec()));
-        let whole = Change::DeletePartition(deletion(self.next_us()));
+        let whole = Change::DeletePartition(deletion());
         self.write_rows(vec![version], vec![mutation(WHOLE_KEY, vec![whole])]).await
     }
 

@@ -70,6 +70,7 @@ pub(crate) struct ColumnOp {
 /// When a write takes place, and until when what it writes lives.
 pub(crate) struct Moment {
     pub(crate) timestamp: i64,
+    /// Dates what is deleted, by the server's clock.
     pub(crate) now_s: u32,
     pub(crate) expiry: Option<Expiry>,
     /// Where new elements of lists go.

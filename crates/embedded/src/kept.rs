@@ -78,6 +78,7 @@ pub(crate) struct KeptRequest {
     paging_state: Option<Vec<u8>>,
     pub(crate) timestamp_us: Option<i64>,
     pub(crate) now_s: Option<u32>,
+    serial: bool,
     viewer: Option<Arc<dyn Viewer>>,
 }
 
@@ -92,6 +93,7 @@ impl KeptRequest {
             paging_state: request.paging_state.map(<[u8]>::to_vec),
             timestamp_us: request.timestamp_us,
             now_s: request.now_s,
+            serial: request.serial,
             viewer: request.viewer.cloned(),
         }
     }
@@ -106,6 +108,7 @@ impl KeptRequest {
             paging_state: self.paging_state.as_deref(),
             timestamp_us: self.timestamp_us,
             now_s: self.now_s,
+            serial: self.serial,
             viewer: self.viewer.as_ref(),
         }
     }

@@ -8,6 +8,7 @@ mod batch_log;
 mod catalogue;
 mod change;
 mod choice;
+mod clock;
 mod conditions;
 mod current;
 mod definition;
@@ -48,8 +49,11 @@ use schema::Sharding;
 use storage::{Shard, StorageError, TableId};
 
 use batch_log::BatchLog;
+use clock::{Clock, Floor};
 use current::Current;
 use turns::{Turn, Turns};
+
+pub use clock::WallClock;
 
 /// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
 pub const IGNORE_MSB: u32 = storage::IGNORE_MSB;
@@ -71,8 +75,9 @@ pub struct Embedded {
     next_held: Cell<u64>,
     /// Groups that make many rows of a virtual table: one read at a time, as each holds all rows.
     virtual_turns: Turns<lanes::Group>,
-    /// The last write time given out, microseconds: they never repeat on a core.
-    last_us: Cell<i64>,
+    /// Write times, the same for all cores.
+    clock: Arc<Clock>,
+    floor: Floor,
     /// Definition statements run one after the other (core 0 only).
     definition_turns: Turns<()>,
     /// A change of the schema panicked between the log and the last core (core 0 only).
@@ -98,12 +103,27 @@ impl Embedded {
     /// # Errors
     /// What [`Shard::open`] answers, or a damaged schema.
     pub async fn open(options: storage::Options) -> Result<Rc<Embedded>, Error> {
+        Embedded::open_at(options, WallClock::default()).await
+    }
+
+    /// As [`Embedded::open`], with another clock. Core 0's counts for all cores.
+    ///
+    /// # Errors
+    /// As [`Embedded::open`].
+    pub async fn open_at(options: storage::Options, wall: WallClock) -> Result<Rc<Embedded>, Error> {
+        let is_durable = options.dir.is_some();
+        let core = options.shard;
         let (shards, teller) = (options.shards, options.teller.clone());
         let shard = Shard::open(options).await.map_err(storage_error)?;
+        let clock = match lanes::current_core() {
+            0 => Arc::new(Clock::new(wall)),
+            _ => lanes::call(0, || async { Embedded::local().clock.clone() }).await,
+        };
+        let sharding = Sharding { shards, ignore_msb: IGNORE_MSB };
         let embedded = Rc::new_cyclic(|me: &Weak<Embedded>| Embedded {
             me: me.clone(),
             shard,
-            sharding: Sharding { shards, ignore_msb: IGNORE_MSB },
+            sharding,
             current: Rc::default(),
             has_rows: Cell::new(false),
             listeners: RefCell::default(),
@@ -112,7 +132,8 @@ impl Embedded {
             held_turns: RefCell::default(),
             next_held: Cell::new(0),
             virtual_turns: Turns::default(),
-            last_us: Cell::new(0),
+            clock,
+            floor: Floor::new(is_durable, |token| sharding.shard_of(token) == core),
             definition_turns: Turns::default(),
             half_changed: Cell::new(false),
             cut: RefCell::default(),
@@ -123,6 +144,7 @@ impl Embedded {
             0 => embedded.load_schema().await?,
             _ => lanes::call(0, || async { Embedded::local().current.schema() }).await,
         };
+        embedded.read_floors(&schema).await?;
         embedded.current.replace(schema.clone());
         embedded.configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
         embedded.add_schema_tables();
@@ -243,20 +265,6 @@ impl Embedded {
 
     fn owner(&self, token: i64) -> usize {
         self.sharding.shard_of(token) as usize
-    }
-
-    /// A write time that is later than any before on this core, microseconds.
-    fn next_us(&self) -> i64 {
-        let now = lanes::time::unix_micros().max(self.last_us.get() + 1);
-        self.last_us.set(now);
-        now
-    }
-
-    /// The first of `count` write times in a row that nothing else gets, microseconds.
-    fn next_list_us(&self, count: usize) -> i64 {
-        let first = self.next_us();
-        self.last_us.set(first.saturating_add(count as i64));
-        first
     }
 
     fn add_schema_tables(&self) {

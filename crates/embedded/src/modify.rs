@@ -39,9 +39,11 @@ impl Step {
 
 /// What a step has read of its partition.
 struct Read {
-    rows: BTreeMap<Vec<u8>, RowView>,
-    /// Read only where static columns matter.
+    rows: BTreeMap<Vec<u8>, Option<RowView>>,
+    /// The static cells, read only where they matter.
     view: Option<PartitionView>,
+    /// The greatest timestamp of all that was read, dead or alive.
+    newest: i64,
 }
 
 impl Read {
@@ -51,7 +53,7 @@ impl Read {
             def,
             token: step.token,
             key: &step.key,
-            row: self.rows.get(row),
+            row: self.rows.get(row).and_then(Option::as_ref),
             view: self.view.as_ref(),
             now_s,
         }
@@ -87,7 +89,12 @@ impl Embedded {
             return lanes::call(core, move || async move {
                 let engine = Embedded::local();
                 let (commit, outcome) = engine.step(&step).await?;
-                wait(commit).await?;
+                match commit {
+                    Some(commit) => commit.await,
+                    // A refusal shows what was read: nothing that a crash takes back.
+                    None => engine.shard.settled().await,
+                }
+                .map_err(storage_error)?;
                 Ok(outcome)
             })
             .await;
@@ -149,7 +156,7 @@ impl Embedded {
                 }
                 // The log keeps their order: the last one counts only if all before it do.
                 for commit in commits {
-                    wait(Some(commit)).await?;
+                    commit.await.map_err(storage_error)?;
                 }
                 Ok::<(), Error>(())
             };
@@ -161,8 +168,8 @@ impl Embedded {
     /// One step, on the core that owns the partition.
     async fn step(&self, step: &Step) -> Result<(Option<Commit>, Outcome), Error> {
         let _turn = self.turns.take(step.token).await;
-        let times = Times { now_us: self.next_us(), list_us: self.next_us() };
-        let now_s = step.request.now_s.unwrap_or((times.now_us / 1_000_000) as u32);
+        let times = self.times_of(step.parts.len());
+        let now_s = step.request.now_s.unwrap_or(times.now_s);
         let read = self.read_before(step, now_s).await?;
         let def = &step.parts[0].plan().def;
         let of_row = |row: &[u8]| read.source(step, def, row, now_s);
@@ -183,6 +190,7 @@ impl Embedded {
         let changes = self.changes(step, &read, verdict.is_conditional(), times, now_s).await?;
         let table = TableId(def.id.as_u128());
         let mutation = Mutation { table, token: step.token, key: step.key.clone(), changes };
+        self.keep_floor().map_err(storage_error)?;
         let commit = self.shard.apply_in_turns(vec![mutation]).await.map_err(storage_error)?;
         let outcome = match verdict.is_conditional() {
             true => Outcome::Rows(conditions::applied(def)),
@@ -202,12 +210,13 @@ impl Embedded {
     ) -> Result<Vec<Change>, Error> {
         let def = &step.parts[0].plan().def;
         let mut changes = Vec::new();
-        for part in &step.parts {
+        for (at, part) in step.parts.iter().enumerate() {
             let (plan, values) = (part.plan(), step.values(part));
             let own_time = plan.is_conditional() || is_conditional || plan.counts();
             let timestamp_us = if own_time { None } else { step.request.timestamp_us };
             let request = Request { timestamp_us, now_s: Some(now_s), ..Request::EMPTY };
-            let times = Times { list_us: self.next_us(), ..times };
+            let now_us = if own_time { later_than(read.newest, times.now_us)? } else { times.now_us };
+            let times = Times { now_us, list_us: times.list_us + at as i64, ..times };
             let before = |row: Option<&[u8]>| {
                 let source = read.source(step, def, row.unwrap_or_default(), now_s);
                 plan.before(&source, row.is_none())
@@ -264,8 +273,8 @@ impl Embedded {
         }
         let mut mutations = Vec::with_capacity(steps.len());
         for step in &steps {
-            let times = Times { now_us: self.next_us(), list_us: self.next_us() };
-            let now_s = step.request.now_s.unwrap_or((times.now_us / 1_000_000) as u32);
+            let times = self.times_of(step.parts.len());
+            let now_s = step.request.now_s.unwrap_or(times.now_s);
             let read = self.read_before(step, now_s).await?;
             let changes = self.changes(step, &read, false, times, now_s).await?;
             let table = TableId(step.parts[0].plan().def.id.as_u128());
@@ -279,24 +288,26 @@ impl Embedded {
     /// Reads what the statements of a step look at.
     async fn read_before(&self, step: &Step, now_s: u32) -> Result<Read, Error> {
         let table = TableId(step.parts[0].plan().def.id.as_u128());
-        let mut read = Read { rows: BTreeMap::new(), view: None };
+        let mut read = Read { rows: BTreeMap::new(), view: None, newest: i64::MIN };
         if step.parts.iter().any(|part| part.plan().reads_statics()) {
-            let found = self.shard.read_partition(table, step.token, &step.key, now_s);
-            read.view = found.wait().await.map_err(storage_error)?;
+            let found = self.shard.read_statics_before(table, step.token, &step.key, now_s);
+            let found = found.wait().await.map_err(storage_error)?;
+            (read.view, read.newest) = (found.view, read.newest.max(found.newest));
         }
+        // The timestamp of a conditional batch exceeds what its other statements meet as well.
+        let is_conditional = step.parts.iter().any(|part| part.plan().is_conditional());
         for part in &step.parts {
-            for row in part.plan().rows(&step.values(part))? {
+            for row in part.plan().rows(&step.values(part), is_conditional)? {
                 if lanes::spend(STATEMENT_UNITS) {
                     lanes::yield_now().await;
                 }
                 if read.rows.contains_key(&row) {
                     continue;
                 }
-                let found =
-                    self.shard.read_row(table, step.token, &step.key, &row, storage::Pick::ALL, now_s);
-                if let Some(found) = found.wait().await.map_err(storage_error)? {
-                    read.rows.insert(row, found);
-                }
+                let found = self.shard.read_row_before(table, step.token, &step.key, &row, now_s);
+                let found = found.wait().await.map_err(storage_error)?;
+                read.newest = read.newest.max(found.newest);
+                read.rows.insert(row, found.row);
             }
         }
         Ok(read)
@@ -355,9 +366,13 @@ async fn one_step(job: Job) -> Result<Option<Step>, Error> {
     Ok(found.map(|(token, key)| Step { token, key, parts, request }))
 }
 
-async fn wait(commit: Option<Commit>) -> Result<(), Error> {
-    match commit {
-        Some(commit) => commit.await.map_err(storage_error),
-        None => Ok(()),
+/// A write time above what was read: a lower one would lose to it, and the write be acknowledged and
+/// gone.
+fn later_than(newest: i64, now_us: i64) -> Result<i64, Error> {
+    match newest.checked_add(1) {
+        Some(next) => Ok(now_us.max(next)),
+        None => Err(Error::Invalid(
+            "expected stored timestamps below 2^63 - 1, got one that no conditional write can exceed".into(),
+        )),
     }
 }

@@ -30,7 +30,7 @@ impl Embedded {
         let token = schema::token::token(&key);
         let table = TableId(plan.def.id.as_u128());
         let core = self.owner(token);
-        if core == lanes::current_core() {
+        if core == lanes::current_core() && !request.serial {
             match self.shard.read_row(table, token, &key, &row, plan.pick(), now_s) {
                 Read::Ready(found) => Execution::Ready(answer(plan, token, &key, found.as_ref(), now_s)),
                 Read::Pending(read) => {
@@ -42,9 +42,15 @@ impl Embedded {
             }
         } else {
             let (plan, key, row) = (plan.clone(), Bytes::from(key.into_owned()), Bytes::from(row));
+            let serial = request.serial;
             Execution::Pending(Box::pin(lanes::call(core, move || async move {
-                let read = Embedded::local().shard.read_row(table, token, &key, &row, plan.pick(), now_s);
-                answer(&plan, token, &key, read.wait().await.map_err(storage_error)?.as_ref(), now_s)
+                let shard = &Embedded::local().shard;
+                let read = shard.read_row(table, token, &key, &row, plan.pick(), now_s);
+                let row = read.wait().await.map_err(storage_error)?;
+                if serial {
+                    shard.settled().await.map_err(storage_error)?;
+                }
+                answer(&plan, token, &key, row.as_ref(), now_s)
             })))
         }
     }

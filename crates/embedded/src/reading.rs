@@ -3,6 +3,7 @@
 //! The values of a request are bound here. Where there are many, such as the keys of an `IN`, a
 //! heavy lane binds them.
 
+use std::collections::BTreeSet;
 use std::ops::{Bound, RangeInclusive};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::restrict::{TokenBound, is_lower};
 use crate::scan::Scan;
 use crate::select::{SelectPlan, Want};
 use crate::slice::{clustering_ranges, partition_keys};
-use crate::{Embedded, virtual_select};
+use crate::{Embedded, storage_error, virtual_select};
 
 /// Work units of asking for one partition on this core: its place in each memtable, and the filter
 /// of each file.
@@ -115,6 +116,8 @@ struct Reading {
     /// Memory for an answer without pages.
     room: Option<Arc<dyn AnswerRoom>>,
     counting: bool,
+    /// What it shows has to be durable.
+    serial: bool,
 }
 
 impl Reading {
@@ -179,6 +182,7 @@ impl Reading {
             page_bytes_max: request.page_bytes_max.min(PAGE_BYTES_MAX),
             room: request.room.map(AnswerMemory::open),
             counting,
+            serial: request.serial,
         })
     }
 
@@ -196,6 +200,11 @@ impl Reading {
         let mut chunk = Chunk::new(Rows::new(self.plan.columns.clone()), page, bytes_max);
         chunk.room = self.plan.room();
         chunk.grants = Grants::of(self.room.take().filter(|_| self.page.is_none()));
+        let read_cores: Option<BTreeSet<usize>> = match &self.keys {
+            Some(keys) if self.serial => Some(keys.iter().map(|(token, _)| engine.owner(*token)).collect()),
+            None if self.serial => Some((0..lanes::cores()).collect()),
+            _ => None,
+        };
         let next = match self.keys.take() {
             Some(keys) if self.merged => {
                 self.scan.slice.in_order(&engine, keys, self.plan.ordered, &mut chunk).await?;
@@ -205,6 +214,10 @@ impl Reading {
             None if self.scan.tokens.is_empty() => None,
             None => self.scan.run(&self.position, &mut chunk).await?,
         };
+        for core in read_cores.into_iter().flatten() {
+            let settled = || async { Embedded::local().shard.settled().await };
+            lanes::call(core, settled).await.map_err(storage_error)?;
+        }
         guardrails.note(Guardrail::Tombstones, chunk.dead);
         if self.page.is_none() && !of_server {
             guardrails.check(Guardrail::UnpagedBytes, chunk.rows.cells.len() as u64)?;

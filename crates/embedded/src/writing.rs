@@ -276,7 +276,7 @@ impl Embedded {
     fn run_job(&self, job: Job, reads_first: bool) -> Execution {
         let engine = self.rc();
         // Given out now: what the session sends next is later.
-        let times = Times { now_us: self.next_us(), list_us: self.next_list_us(job.parts.len()) };
+        let times = self.times_of(job.parts.len());
         Execution::Pending(Box::pin(async move {
             if reads_first {
                 return engine.modify(job, times).await;
@@ -327,11 +327,11 @@ impl Embedded {
         is_atomic: bool,
         request: &Request<'_>,
     ) -> Execution {
-        let now_us = self.next_us();
+        let times = self.times();
         let mut all = Vec::with_capacity(1);
         for (plan, values) in parts {
-            let list_us = if plan.appends() { self.next_us() } else { now_us };
-            if let Err(error) = mutations(plan, values, request, Times { now_us, list_us }, &mut all) {
+            let list_us = if plan.appends() { self.times().list_us } else { times.list_us };
+            if let Err(error) = mutations(plan, values, request, Times { list_us, ..times }, &mut all) {
                 return Execution::Ready(Err(error));
             }
         }
@@ -341,7 +341,7 @@ impl Embedded {
         let core = self.owner(all[0].token);
         let alone = all.iter().all(|mutation| self.owner(mutation.token) == core);
         if alone && core == lanes::current_core() {
-            return match self.shard.apply(all) {
+            return match self.keep_floor().and_then(|()| self.shard.apply(all)) {
                 Ok(commit) => Execution::Written(commit.number()),
                 Err(error) => Execution::Ready(Err(storage_error(error))),
             };
@@ -361,7 +361,11 @@ impl Embedded {
     /// Applies mutations on the cores that own them, one core after the other.
     pub(crate) async fn apply_by_core(&self, by_core: Vec<Vec<Mutation>>) -> Result<(), Error> {
         for (core, part) in by_core.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
-            let apply = move || async move { Embedded::local().shard.apply_in_turns(part).await?.await };
+            let apply = move || async move {
+                let engine = Embedded::local();
+                engine.keep_floor()?;
+                engine.shard.apply_in_turns(part).await?.await
+            };
             lanes::call(core, apply).await.map_err(storage_error)?;
         }
         Ok(())
@@ -383,18 +387,22 @@ impl Embedded {
         if core == lanes::current_core() {
             self.shard.prefetch(table, token);
         }
-        let row = match plan.one_row(&key, request.values, request, self.next_us()) {
+        let row = match plan.one_row(&key, request.values, request, self.times()) {
             Ok(row) => row,
             Err(error) => return Some(Execution::Ready(Err(error))),
         };
         if core == lanes::current_core() {
-            return Some(match self.shard.put(table, token, &key, &row) {
+            return Some(match self.keep_floor().and_then(|()| self.shard.put(table, token, &key, &row)) {
                 Ok(commit) => Execution::Written(commit.number()),
                 Err(error) => Execution::Ready(Err(storage_error(error))),
             });
         }
         let key = key.into_owned();
-        let put = move || async move { Embedded::local().shard.put(table, token, &key, &row)?.await };
+        let put = move || async move {
+            let engine = Embedded::local();
+            engine.keep_floor()?;
+            engine.shard.put(table, token, &key, &row)?.await
+        };
         Some(Execution::Pending(Box::pin(async move {
             lanes::call(core, put).await.map(|()| Outcome::Void).map_err(storage_error)
         })))

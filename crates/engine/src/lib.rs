@@ -91,6 +91,8 @@ pub struct Request<'a> {
     pub timestamp_us: Option<i64>,
     /// "Now" for expiry, seconds since 1970, where the client says so (protocol v5).
     pub now_s: Option<u32>,
+    /// A read at SERIAL or LOCAL_SERIAL: it shows what is durable, so that no crash takes it back.
+    pub serial: bool,
     /// Decides which rows of virtual tables are returned; `None`, for the server itself, is all.
     pub viewer: Option<&'a Arc<dyn Viewer>>,
 }
@@ -105,6 +107,7 @@ impl Request<'_> {
         paging_state: None,
         timestamp_us: None,
         now_s: None,
+        serial: false,
         viewer: None,
     };
 }

@@ -192,6 +192,7 @@ impl Session {
             paging_state: params.paging_state,
             timestamp_us: params.timestamp,
             now_s: params.now_in_seconds.and_then(|now| u32::try_from(now).ok()),
+            serial: params.consistency.is_serial(),
         };
         let run = |statement: &Statement| match &statement.work {
             Work::Engine(plan) => self.core.engine.execute(plan, &request),

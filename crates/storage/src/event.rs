@@ -31,6 +31,12 @@ pub enum Event {
         /// The task: log, flush, compaction or pacing of a shard, or the engine's change of the schema.
         task: &'static str,
     },
+    /// The wall clock is behind the write times of the server's last run: new ones go on behind those,
+    /// ahead of the clock.
+    ClockBehind {
+        /// By how much.
+        behind: Duration,
+    },
     /// The folder was split anew for another number of shards.
     Resharded {
         /// So many shards there were.
@@ -77,6 +83,13 @@ impl fmt::Display for Event {
                 "{left} writes over several cores stay incomplete until the next start, as a core refuses \
                  writes; {replayed} have been applied"
             ),
+            Event::ClockBehind { behind } => {
+                write!(
+                    f,
+                    "the clock is {behind:?} behind the last write times; new write times go on from those, \
+                     and expiry follows the clock: check the clock of this machine"
+                )
+            }
             Event::Resharded { from, to } => {
                 write!(f, "the data folder was split anew, for {to} cores instead of {from}")
             }

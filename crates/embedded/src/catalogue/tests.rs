@@ -70,7 +70,7 @@ fn a_folder_of_one_value_opens_and_its_next_change_writes_rows() {
                 "types": keyspace.types.values().map(|udt| (**udt).clone()).collect::<Vec<_>>(),
             }],
         });
-        let timestamp = engine.next_us();
+        let timestamp = engine.times().now_us;
         let edit = (Vec::new(), Some(serde_json::to_vec(&whole).expect("JSON")));
         let rows_go = Change::DeletePartition(Deletion { timestamp, deleted_at_s: 1 });
         let all =

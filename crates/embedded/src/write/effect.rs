@@ -23,33 +23,37 @@ const TTL_S_MAX: i64 = 630_720_000;
 pub(crate) struct Times {
     /// When it takes place.
     pub(crate) now_us: i64,
-    /// A time that no other statement of this core has.
+    /// A time that no other statement has.
     pub(crate) list_us: i64,
+    /// The wall clock's time, seconds: what expires, and what deletions are old, is counted by it.
+    pub(crate) now_s: u32,
 }
 
 fn moment(
     plan: &WritePlan,
     values: &[Value<'_>],
     request: &Request<'_>,
-    Times { now_us, list_us }: Times,
+    times: Times,
 ) -> Result<Moment, Error> {
     let timestamp = match &plan.timestamp {
         Some(bind) => bind.number(values)?,
         None => None,
     };
-    let timestamp = timestamp.or(request.timestamp_us).unwrap_or(now_us);
+    let timestamp = timestamp.or(request.timestamp_us).unwrap_or(times.now_us);
     if timestamp == i64::MIN {
         return Err(Error::Invalid("The timestamp is out of bounds: it must be above -2^63".into()));
     }
-    let now_s = request.now_s.unwrap_or((now_us / 1_000_000) as u32);
+    let now_s = request.now_s.unwrap_or(times.now_s);
     let lists = match plan.appends() {
         // Times of two cores may be equal, and a clock may have gone back while the server was down.
-        true => {
-            ListPaths::new(list_us, (lanes::current_core() as u32) << 20 | lanes::random::u64() as u32 >> 12)
-        }
+        true => ListPaths::new(
+            times.list_us,
+            (lanes::current_core() as u32) << 20 | lanes::random::u64() as u32 >> 12,
+        ),
         false => ListPaths::new(0, 0),
     };
-    Ok(Moment { timestamp, now_s, expiry: expiry(plan, values, now_s)?, lists })
+    // A deletion is as old as the server says: a client's word would keep its tombstone for ever, or not at all.
+    Ok(Moment { timestamp, now_s: times.now_s, expiry: expiry(plan, values, now_s)?, lists })
 }
 
 impl WritePlan {
@@ -75,12 +79,12 @@ impl WritePlan {
         key: &[u8],
         values: &[Value<'_>],
         request: &Request<'_>,
-        now_us: i64,
+        times: Times,
     ) -> Result<Draft, Error> {
         let Act::Columns { marker, regulars, .. } = &self.act else {
             unreachable!("a write with one key sets columns")
         };
-        let at = moment(self, values, request, Times { now_us, list_us: now_us })?;
+        let at = moment(self, values, request, times)?;
         Ok(row_of(key, &[], *marker, regulars, values, &at, &Before::new())?.draft())
     }
 }
@@ -183,15 +187,16 @@ impl WritePlan {
         self.facts.reads_statics
     }
 
-    /// The rows it looks at before it writes, by their whole clustering key.
-    pub(crate) fn rows(&self, values: &[Value<'_>]) -> Result<Vec<Vec<u8>>, Error> {
+    /// The rows it looks at before it writes, by their whole clustering key; with `every`, all that it
+    /// names so.
+    pub(crate) fn rows(&self, values: &[Value<'_>], every: bool) -> Result<Vec<Vec<u8>>, Error> {
         let of_ops = match &self.act {
             Act::Columns { regulars, .. } => regulars.iter().any(ColumnOp::reads_first),
             Act::Delete => false,
         };
         let mut rows = Vec::new();
         let named = self.restrictions.clustering.len() == self.def.clustering().count();
-        if named && (of_ops || self.conditions.is_some()) {
+        if named && (of_ops || every || self.conditions.is_some()) {
             for_each_row(self, values, |row| {
                 rows.push(row.to_vec());
                 Ok(())
@@ -202,7 +207,7 @@ impl WritePlan {
 
     /// The row that its conditions are about; the empty key for the partition's static columns.
     pub(crate) fn row(&self, values: &[Value<'_>]) -> Result<Vec<u8>, Error> {
-        Ok(self.rows(values)?.pop().unwrap_or_default())
+        Ok(self.rows(values, false)?.pop().unwrap_or_default())
     }
 
     /// What was there of the columns that it reads before it writes.

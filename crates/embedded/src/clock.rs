@@ -1,0 +1,200 @@
+//! Write times that the server makes: one clock for all cores, which rises across steps of the wall clock and across restarts.
+//!
+//! A write with a lower timestamp loses to what is stored, although it was acknowledged. So:
+//!
+//! 1. [`Clock`] is one atomic word for all cores. Each time is above every time before it, on any
+//!    core, whatever the wall clock does meanwhile.
+//! 2. Before a core logs a write, its log has a *floor*, a row of [`FLOORS`] above the time of the
+//!    write ([`Floor::needed`]). The log keeps the order, so no write is durable without its floor.
+//!    A floor is [`STEP_US`] ahead: a busy core writes one a second, an idle one none.
+//! 3. At start every core raises the clock to its floors. A folder without floors, of version
+//!    0.1.0, has the write times of the server's own tables instead.
+//!
+//! ```text
+//!  times given out   ─────────────●  crash        ●────────  behind the floor, whatever the wall clock shows
+//!  floor, durable    ────────────────┐ │          │
+//!                                    └─┴──────────┘
+//! ```
+//!
+//! Clients' timestamps do not raise the clock: one client could put all others into the future.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use engine::{Error, Schema};
+use storage::{CellRef, Change, Event, Mutation, RowBuilder, StorageError, TableId};
+
+use crate::definition::is_kept;
+use crate::write::Times;
+use crate::{Embedded, storage_error};
+
+/// The table of floors, one row for each core that wrote. No user's table has this identity: theirs
+/// are random.
+pub(crate) const FLOORS: TableId = TableId(3);
+
+/// Distance of a floor from the time it is written for, microseconds. After a crash, times may be
+/// ahead of the wall clock by as much; a smaller step would write more floors.
+const STEP_US: i64 = 1_000_000;
+
+/// A wall clock, microseconds since 1970 UTC. It may step.
+#[derive(Clone)]
+pub struct WallClock(Arc<dyn Fn() -> i64 + Send + Sync>);
+
+impl WallClock {
+    /// A clock that reads `now_us`.
+    pub fn new(now_us: impl Fn() -> i64 + Send + Sync + 'static) -> WallClock {
+        WallClock(Arc::new(now_us))
+    }
+}
+
+impl Default for WallClock {
+    /// The clock of this machine.
+    fn default() -> WallClock {
+        WallClock::new(lanes::time::unix_micros)
+    }
+}
+
+impl fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WallClock")
+    }
+}
+
+/// See the head of the module.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    wall: WallClock,
+    /// The last time given out, or the highest floor.
+    last_us: AtomicI64,
+    has_reported: AtomicBool,
+}
+
+/// The floor of one core.
+#[derive(Debug)]
+pub(crate) struct Floor {
+    /// Up to this time no other floor is needed.
+    floor_us: Cell<i64>,
+    /// The partition that keeps it, one of this core's.
+    token: i64,
+    key: Bytes,
+}
+
+impl Clock {
+    pub(crate) fn new(wall: WallClock) -> Clock {
+        Clock { wall, last_us: AtomicI64::new(0), has_reported: AtomicBool::new(false) }
+    }
+
+    /// The first of `count` times in a row that are above all others, and the wall clock's time,
+    /// both in microseconds.
+    fn take(&self, count: usize) -> (i64, i64) {
+        let now_us = (self.wall.0)();
+        let more = i64::try_from(count).unwrap_or(i64::MAX).saturating_sub(1).max(0);
+        let mut last_us = self.last_us.load(Relaxed);
+        loop {
+            let first = now_us.max(last_us.saturating_add(1));
+            let next = first.saturating_add(more);
+            match self.last_us.compare_exchange_weak(last_us, next, Relaxed, Relaxed) {
+                Ok(_) => return (first, now_us),
+                Err(other) => last_us = other,
+            }
+        }
+    }
+
+    /// Has all further times above `floor_us`.
+    fn raise(&self, floor_us: i64) {
+        self.last_us.fetch_max(floor_us, Relaxed);
+    }
+
+    /// Reports, once, a wall clock that is behind.
+    fn report(&self, teller: &storage::Teller) {
+        let behind_us = self.last_us.load(Relaxed).saturating_sub((self.wall.0)());
+        // After a quick restart it is, by the step of the floor.
+        if behind_us > 2 * STEP_US && !self.has_reported.swap(true, Relaxed) {
+            let behind = Duration::from_micros(behind_us.unsigned_abs());
+            teller.tell(&Event::ClockBehind { behind });
+        }
+    }
+}
+
+impl Floor {
+    /// The floor of a core, with a key that is `owned` by it. Where nothing is durable, none is ever
+    /// needed.
+    pub(crate) fn new(is_durable: bool, owned: impl Fn(i64) -> bool) -> Floor {
+        let places = (0u32..).map(|n| {
+            let key = Bytes::from(format!("floor {n}"));
+            (schema::token::token(&key), key)
+        });
+        let mut places = places.skip_while(|(token, _)| !owned(*token));
+        let (token, key) = places.next().expect("every core owns tokens");
+        Floor { floor_us: Cell::new(if is_durable { i64::MIN } else { i64::MAX }), token, key }
+    }
+
+    /// The floor to write before a write of the time `now_us`, if there must be another.
+    fn needed(&self, now_us: i64) -> Option<(i64, Mutation)> {
+        if now_us <= self.floor_us.get() {
+            return None;
+        }
+        let floor_us = now_us.saturating_add(STEP_US);
+        let mut row = RowBuilder::new(&self.key, &[], floor_us);
+        row.push(CellRef::live(0, floor_us, &[]));
+        let changes = vec![Change::Row(row.finish())];
+        Some((floor_us, Mutation { table: FLOORS, token: self.token, key: self.key.clone(), changes }))
+    }
+}
+
+impl Embedded {
+    /// The times of a statement: above those of all statements before it, on any core.
+    pub(crate) fn times(&self) -> Times {
+        self.times_of(1)
+    }
+
+    /// The same with `count` times for elements of lists, in a row.
+    pub(crate) fn times_of(&self, count: usize) -> Times {
+        let (now_us, wall_us) = self.clock.take(count);
+        Times { now_us, list_us: now_us, now_s: u32::try_from(wall_us / 1_000_000).unwrap_or(0) }
+    }
+
+    /// To be called before a write with a time of the server's is handed to this core's shard, in
+    /// the same task poll: has the log keep a floor above all times given out.
+    ///
+    /// # Errors
+    /// Writes are refused.
+    pub(crate) fn keep_floor(&self) -> Result<(), StorageError> {
+        if let Some((floor_us, mutation)) = self.floor.needed(self.clock.last_us.load(Relaxed)) {
+            // It counts with the write behind it.
+            drop(self.shard.apply(vec![mutation])?);
+            self.floor.floor_us.set(floor_us);
+        }
+        Ok(())
+    }
+
+    /// Raises the clock to what this core has kept: floors, or else the times of the server's tables.
+    pub(crate) async fn read_floors(&self, schema: &Schema) -> Result<(), Error> {
+        let every = i64::MIN..=i64::MAX;
+        let mut floors = self.shard.scan(FLOORS, every, None, 0);
+        let mut highest = i64::MIN;
+        while let Some((_, _, view)) = floors.next().await.map_err(storage_error)? {
+            let times = view.rows().filter_map(|row| row.cell(0).map(|cell| cell.timestamp));
+            highest = times.fold(highest, i64::max);
+        }
+        if highest == i64::MIN {
+            let own = schema.keyspaces.iter().filter(|(name, _)| is_kept(name));
+            for def in own.flat_map(|(_, keyspace)| keyspace.tables.values()) {
+                let newest = self.shard.newest_timestamp(TableId(def.id.as_u128())).await;
+                highest = highest.max(newest.map_err(storage_error)?);
+            }
+        }
+        self.raise_clock(highest);
+        self.clock.report(&self.teller);
+        Ok(())
+    }
+
+    /// Has all further times above one that the server made.
+    pub(crate) fn raise_clock(&self, floor_us: i64) {
+        self.clock.raise(floor_us);
+    }
+}
