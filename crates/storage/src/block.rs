@@ -16,6 +16,7 @@ use bytes::Bytes;
 
 use crate::codec::{Malformed, Reader};
 use crate::partition::{Full, Partition};
+use crate::reconcile::merge_deletion;
 
 const CONTINUED: u8 = 1;
 const MORE: u8 = 2;
@@ -135,8 +136,8 @@ impl Part {
     /// The head of the partition and at most the one row.
     pub(crate) fn only(&self, clustering: &[u8]) -> Result<Partition, Malformed> {
         let (mut low, mut high) = (0, self.rows);
-        let mut full =
-            Full { deletion: self.head.deletion, ranges: self.head.ranges.clone(), ..Full::default() };
+        let deletion = merge_deletion(self.head.deletion, self.head.ranges.covering(clustering));
+        let mut full = Full { deletion, ..Full::default() };
         while low < high {
             let middle = (low + high) / 2;
             let mut reader = self.row_reader(middle)?;

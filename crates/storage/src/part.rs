@@ -9,6 +9,7 @@ use crate::codec::Malformed;
 use crate::columnar;
 use crate::columnar::decode::Wanted;
 use crate::partition::{Full, Partition};
+use crate::reconcile::merge_deletion;
 use crate::slice::Slice;
 
 /// A block that can be read from. Cheap to clone.
@@ -200,7 +201,7 @@ fn only(
         (found, head) => {
             let mut full = Full::default();
             if let Some(head) = head {
-                (full.deletion, full.ranges) = (head.deletion, head.ranges.clone());
+                full.deletion = merge_deletion(head.deletion, head.ranges.covering(clustering));
             }
             found.into_iter().for_each(|row| full.rows.push(row));
             Partition::Full(Arc::new(full))

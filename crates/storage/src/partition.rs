@@ -276,7 +276,8 @@ impl Partition {
         }
     }
 
-    /// Everything known about one row, as a partition of that row alone: what a point read merges.
+    /// Everything known about one row, as a partition of that row alone: what a point read merges. The
+    /// range deletion that covers the row is looked up, and counts as one of the partition.
     pub(crate) fn only(&self, clustering: &[u8]) -> Partition {
         match self {
             Partition::Single(row) if clustering.is_empty() => Partition::Single(row.clone()),
@@ -284,8 +285,8 @@ impl Partition {
             Partition::Full(full) => {
                 let mut rows = Rows::default();
                 full.rows.get(clustering).into_iter().for_each(|row| rows.push(row.clone()));
-                let (deletion, ranges) = (full.deletion, full.ranges.clone());
-                Partition::Full(Arc::new(Full { deletion, statics: None, ranges, rows }))
+                let deletion = merge_deletion(full.deletion, full.ranges.covering(clustering));
+                Partition::Full(Arc::new(Full { deletion, rows, ..Full::default() }))
             }
         }
     }

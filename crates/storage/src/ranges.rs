@@ -74,6 +74,24 @@ impl Ranges {
         self.steps.get_prev(position).and_then(|(_, deletion)| *deletion)
     }
 
+    /// The ranges between two places, cut there. Costs what is between them.
+    pub(crate) fn between(&self, start: &Bound<Bytes>, end: &Bound<Bytes>) -> Ranges {
+        let (start, end) = (Position::of_start(start), Position::of_end(end));
+        if self.steps.is_empty() || start >= end {
+            return Ranges::default();
+        }
+        let mut steps = OrdMap::new();
+        if let Some(deletion) = self.at(&start) {
+            steps.insert(start.clone(), Some(deletion));
+        }
+        let inside = self.steps.range((Bound::Excluded(start), Bound::Excluded(end.clone())));
+        steps.extend(inside.map(|(at, deletion)| (at.clone(), *deletion)));
+        if steps.get_max().is_some_and(|(_, deletion)| deletion.is_some()) {
+            steps.insert(end, None);
+        }
+        Ranges { steps }
+    }
+
     /// Deletes the rows from `start` up to `end`. Costs the number of steps already inside.
     pub(crate) fn insert(&mut self, start: Position, end: Position, deletion: Deletion) {
         if start >= end {
@@ -171,6 +189,15 @@ mod tests {
                 let covers = |start: &Position, end: &Position| *start <= at && at < *end;
                 let expected = list.iter().filter(|(s, e, _)| covers(s, e)).map(|(_, _, d)| *d).max();
                 assert_eq!(ranges.covering(&key), expected, "{list:?}");
+            }
+            let mut bound = || Bound::Included(Bytes::from(vec![next(9) as u8]));
+            let (start, end) = (bound(), bound());
+            let cut = ranges.between(&start, &end);
+            for row in 0..9u8 {
+                let key = Bytes::from(vec![row]);
+                let inside = std::ops::RangeBounds::<Bytes>::contains(&(start.clone(), end.clone()), &key);
+                let expected = if inside { ranges.covering(&key) } else { None };
+                assert_eq!(cut.covering(&key), expected, "{start:?} to {end:?} of {ranges:?}");
             }
             let mut again = Ranges::default();
             again.merge(&ranges.filtered(|_| true));

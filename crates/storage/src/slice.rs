@@ -115,8 +115,8 @@ pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) ->
             };
         }
     };
-    let (deletion, statics, ranges) = (full.deletion, full.statics.clone(), full.ranges.clone());
-    let mut taken = Full { deletion, statics, ranges, rows: Rows::default() };
+    let (deletion, statics) = (full.deletion, full.statics.clone());
+    let mut taken = Full { deletion, statics, ..Full::default() };
     if slice.is_empty() {
         return Given::nothing(Partition::Full(Arc::new(taken)));
     }
@@ -132,6 +132,12 @@ pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) ->
     }
     let last = last.map(|row| Bytes::copy_from_slice(row.clustering()));
     let more = next().is_some();
+    // What covers rows behind the last one comes with the piece that has them.
+    taken.ranges = match last.clone().filter(|_| more).map(Bound::Included) {
+        Some(last) if slice.reversed => full.ranges.between(&last, &slice.end),
+        Some(last) => full.ranges.between(&slice.start, &last),
+        None => full.ranges.between(&slice.start, &slice.end),
+    };
     Given { partition: Partition::Full(Arc::new(taken)), rows: count, last, more, ended: false }
 }
 
@@ -175,6 +181,7 @@ pub(crate) fn of_block(
     let more = block.more && part + 1 == block.parts;
     let all = block.rows_of(part)?;
     let mut full = head(block, part)?;
+    full.ranges = full.ranges.between(&slice.start, &slice.end);
     if all.is_empty() || slice.is_empty() {
         let given = Given::nothing(Partition::Full(Arc::new(full)));
         return Ok(Some((Given { ended: slice.is_empty(), ..given }, more)));
