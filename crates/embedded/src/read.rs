@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use engine::{AnswerRoom, Error, Guardrail, Rows};
 use schema::TableDef;
-use storage::{PartitionView, Shard, TableId};
+use storage::{PartitionView, ScanPiece, Shard, TableId};
 
 use crate::definition::is_kept;
 use crate::filter::BoundFilter;
@@ -104,6 +104,15 @@ impl Grants {
         }
         Ok(())
     }
+}
+
+/// A partition that is read in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct Begun {
+    /// The first piece, which has the static cells.
+    head: Option<PartitionView>,
+    /// It has a row.
+    found: bool,
 }
 
 impl Chunk {
@@ -233,25 +242,31 @@ impl Slice {
         whole
     }
 
-    /// Takes rows of one partition into the chunk, from after `after`, until it is full or the partition ends.
-    /// Returns whether the partition was read to its end. Gives way every few dozen microseconds.
-    pub(crate) async fn partition(
+    /// Takes rows of a piece of a partition into the chunk, until it is full or the piece ends; `part` is
+    /// what came before of the partition. `Some` ends the partition: whether all that is wanted of it was
+    /// taken. Yields every few dozen microseconds.
+    pub(crate) async fn piece(
         &self,
-        partition: (i64, &[u8]),
-        view: &PartitionView,
-        after: Option<&Bytes>,
+        piece: &ScanPiece,
+        part: &mut Begun,
         chunk: &mut Chunk,
-    ) -> Result<bool, Error> {
-        let mut found = after.is_some();
-        for (start, end) in self.ranges_after(after) {
-            let rows = view.range(start, end, self.reversed);
-            if let Some(whole) = self.rows(partition, view, rows, &mut found, chunk).await? {
-                return Ok(whole);
+    ) -> Result<Option<bool>, Error> {
+        let place = (piece.token, &piece.key[..]);
+        for (start, end) in self.ranges_after(None) {
+            let rows = piece.view.range(start, end, self.reversed);
+            let head = part.head.as_ref().unwrap_or(&piece.view);
+            let ended = self.rows(place, head, rows, &mut part.found, chunk).await?;
+            if ended.is_some() {
+                return Ok(ended);
             }
         }
-        match found || !self.whole {
-            true => Ok(true),
-            false => self.statics_alone(partition, view, chunk),
+        if !piece.last {
+            part.head.get_or_insert_with(|| piece.view.clone());
+            return Ok(None);
+        }
+        match part.found || !self.whole {
+            true => Ok(Some(true)),
+            false => self.statics_alone(place, part.head.as_ref().unwrap_or(&piece.view), chunk).map(Some),
         }
     }
 

@@ -11,7 +11,7 @@ use engine::{Error, Rows};
 use storage::{Shard, TableId};
 
 use crate::paging::Position;
-use crate::read::{Chunk, Slice};
+use crate::read::{Begun, Chunk, Slice};
 use crate::{Embedded, storage_error};
 
 /// A core reads no more rows at a time, nor goes on beyond so many bytes of cells or so many partitions: what was asked of
@@ -22,6 +22,10 @@ const STRETCH_PARTITIONS_MAX: u32 = 10_000;
 
 /// Work units of a partition beside its rows.
 const PARTITION_UNITS: u32 = 2;
+
+/// Rows of a piece of a wide partition that count as merged, at most: a block has hardly more, and rows in memory alone are not
+/// merged.
+const MERGED_ROWS_MAX: usize = 256;
 
 /// What to read. It travels to every core.
 #[derive(Clone, Debug)]
@@ -156,17 +160,25 @@ impl Scan {
         let mut scan = shard.scan(table, self.tokens.clone(), after, self.slice.now_s);
         let mut next = start;
         for _ in 0..STRETCH_PARTITIONS_MAX {
-            let next_live = scan.next().await.map_err(storage_error)?;
-            chunk.passed_over(&self.slice.def, scan.take_dead())?;
-            let Some((token, key, view)) = next_live else {
-                return Ok(Stretch::of(chunk, pieces, None));
+            let (mut begun, mut before) = (Begun::default(), None);
+            let (token, key, whole) = loop {
+                let Some(piece) = scan.next_piece().await.map_err(storage_error)? else {
+                    return Ok(Stretch::of(chunk, pieces, None));
+                };
+                if piece.first {
+                    (chunk.of_partition, chunk.last) = (0, None);
+                    before = Some((chunk.rows.count, chunk.rows.cells.len()));
+                }
+                let merged = if piece.last { 0 } else { piece.view.stored().min(MERGED_ROWS_MAX) as u32 };
+                if lanes::spend(PARTITION_UNITS + merged) {
+                    lanes::yield_now().await;
+                }
+                if let Some(whole) = self.slice.piece(&piece, &mut begun, &mut chunk).await? {
+                    scan.skip_rest();
+                    break (piece.token, piece.key, whole);
+                }
             };
-            if lanes::spend(PARTITION_UNITS) {
-                lanes::yield_now().await;
-            }
-            (chunk.of_partition, chunk.last) = (0, None);
-            let (rows, cells) = (chunk.rows.count, chunk.rows.cells.len());
-            let whole = self.slice.partition((token, &key), &view, None, &mut chunk).await?;
+            let (rows, cells) = before.expect("a partition has a first piece");
             if !whole {
                 chunk.rows.cells.truncate(cells);
             }

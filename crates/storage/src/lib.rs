@@ -90,7 +90,7 @@ pub use model::{CellRef, CellValue, Change, Deletion, Expiry, Liveness, Mutation
 pub use options::{CommitMode, Compression, Groups, Options, PaceOptions, Strategy, TableOptions};
 pub use read::{Pick, Read};
 pub use row::{Cells, Draft, Row, RowBuilder};
-pub use scan::Scan;
+pub use scan::{Scan, ScanPiece};
 pub use shard::{Shard, Stats};
 pub use slice::{Slice, Sliced};
 pub use snapshot::{Cut, snapshot};

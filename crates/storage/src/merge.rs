@@ -10,9 +10,13 @@
 //!  file 2    b  c  h |  goes on behind h        piece: a b c d, then h waits for what file 1 has next
 //! ```
 //!
+//! A memtable has the whole partition at hand and gives a stretch of it: rows that were given stay where they are, as to
+//! take them out would copy the rest. Where memtables are not alone they go on behind [`STRETCH_ROWS`] rows as well.
+//!
 //! What covers rows, deletions of the partition and of ranges, is known from the first blocks and comes with each piece.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -27,6 +31,9 @@ use crate::table_file::{FileCursor, TableFile};
 /// Entries taken from a memtable at a time: enough to spread the cost of the search, few enough to stay far below
 /// the bound of a piece of work (64 × about 50 ns).
 const CHUNK: usize = 64;
+
+/// Rows of a partition in memory that are merged with those of other sources at a time: at some 200 ns each, 50 µs.
+const STRETCH_ROWS: usize = 256;
 
 /// The merged stream.
 #[derive(Debug)]
@@ -61,6 +68,8 @@ struct Source {
     head: VecDeque<Entry>,
     /// The partition at hand goes on in the file, behind this row.
     more: Option<Bytes>,
+    /// Up to this row the partition in front was given.
+    given: Option<Bytes>,
     done: bool,
 }
 
@@ -120,28 +129,60 @@ impl Source {
         self.head.front().is_some_and(|(own, own_key, _)| *own == token && own_key == key)
     }
 
+    /// The row behind which it goes on, if what it is to give of the partition in front is not the rest.
+    /// `beside` says that other sources have the partition as well.
+    fn goes_on(&self, beside: bool) -> Option<Bytes> {
+        if self.more.is_some() || !beside {
+            return self.more.clone();
+        }
+        let (Kind::Memory { .. }, Some((_, _, Partition::Full(full)))) = (&self.kind, self.head.front())
+        else {
+            return None;
+        };
+        if full.rows.len() <= STRETCH_ROWS {
+            return None;
+        }
+        let start = self.given.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rows = full.rows.range(start, Bound::Unbounded);
+        let last = rows.nth(STRETCH_ROWS - 1)?.row();
+        rows.next().map(|_| Bytes::copy_from_slice(last.clustering()))
+    }
+
     /// Takes what is at hand of the partition in front, up to the row `end` if there is one.
-    fn take(&mut self, end: Option<&[u8]>) -> Partition {
-        let (_, _, partition) = self.head.front_mut().expect("a head was seen");
-        let beyond = |row: &[u8]| end.is_some_and(|end| row > end);
-        if let Partition::Full(full) = partition
-            && full.rows.last().is_some_and(|row| beyond(row.clustering()))
-        {
-            let end = end.expect("something is beyond it");
-            let (taken, left) = full.rows.split(end);
-            let covers = Full { deletion: full.deletion, ranges: full.ranges.clone(), ..Full::default() };
-            let whole =
-                std::mem::replace(partition, Partition::Full(Arc::new(Full { rows: left, ..covers })));
-            let Partition::Full(mut whole) = whole else { unreachable!("matched above") };
-            Arc::make_mut(&mut whole).rows = taken;
-            return Partition::Full(whole);
+    fn take(&mut self, end: Option<&Bytes>) -> Partition {
+        let given = self.given.take();
+        let (_, _, partition) = self.head.front().expect("a head was seen");
+        let Partition::Full(full) = partition else {
+            return self.head.pop_front().expect("a head was seen").2;
+        };
+        let beyond = end.filter(|end| full.rows.last().is_some_and(|row| row.clustering() > &end[..]));
+        if beyond.is_none() && given.is_none() {
+            return self.head.pop_front().expect("a head was seen").2;
         }
-        if let Partition::Single(row) = partition
-            && beyond(row.clustering())
-        {
-            return Partition::empty();
+        let start = given.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let rows = full.rows.part(start, beyond.map_or(Bound::Unbounded, |end| Bound::Included(&end[..])));
+        let (deletion, statics, ranges) = match &given {
+            None => (full.deletion, full.statics.clone(), full.ranges.clone()),
+            // They came with the first rows.
+            Some(_) => (None, None, Ranges::default()),
+        };
+        let taken = Partition::Full(Arc::new(Full { deletion, statics, ranges, rows }));
+        match beyond {
+            Some(end) => self.given = Some(end.clone()),
+            None => _ = self.head.pop_front(),
         }
-        self.head.pop_front().expect("a head was seen").2
+        taken
+    }
+
+    /// Leaves out what it has of a partition.
+    fn skip(&mut self, token: i64, key: &Bytes) {
+        if self.is_at(token, key) {
+            self.head.pop_front();
+            self.given = None;
+        }
+        if let (Some(_), Kind::Run { cursor, .. }) = (self.more.take(), &mut self.kind) {
+            cursor.skip(token, key);
+        }
     }
 }
 
@@ -159,7 +200,7 @@ impl MergeStream {
             Kind::Run { cursor: Box::new(FileCursor::new(first, from.clone(), last)), rest, last }
         };
         let disk = runs_from(files, &from, last).into_iter().map(run);
-        let source = |kind| Source { kind, head: VecDeque::new(), more: None, done: false };
+        let source = |kind| Source { kind, head: VecDeque::new(), more: None, given: None, done: false };
         MergeStream { sources: memory.chain(disk).map(source).collect(), going: None }
     }
 
@@ -188,15 +229,15 @@ impl MergeStream {
             None => self.least(),
         };
         let Some((token, key)) = place else { return Ok(None) };
-        let going_on =
-            self.sources.iter().filter(|source| source.more.is_some() && source.is_at(token, &key));
-        let end = going_on.filter_map(|source| source.more.clone()).min();
+        let here = || self.sources.iter().filter(|source| source.is_at(token, &key));
+        let beside = here().nth(1).is_some();
+        let end = here().filter_map(|source| source.goes_on(beside)).min();
         let covered = going.as_ref().map(|going| {
             let (deletion, ranges) = (going.deletion, going.ranges.clone());
             Partition::Full(Arc::new(Full { deletion, ranges, ..Full::default() }))
         });
         let here = self.sources.iter_mut().filter(|source| source.is_at(token, &key));
-        let taken = here.map(|source| source.take(end.as_deref()));
+        let taken = here.map(|source| source.take(end.as_ref()));
         let partition = covered.into_iter().chain(taken).reduce(Partition::merge);
         let partition = partition.expect("one source had the key");
         if end.is_some() {
@@ -209,6 +250,13 @@ impl MergeStream {
             return Ok(Some(Piece { token, key, partition, first, last: false }));
         }
         Ok(Some(Piece { token, key, partition, first, last: true }))
+    }
+
+    /// Leaves out the rest of the partition that the last piece was of. Of files nothing more is read of it.
+    pub(crate) fn skip_rest(&mut self) {
+        if let Some(Going { token, key, .. }) = self.going.take() {
+            self.sources.iter_mut().for_each(|source| source.skip(token, &key));
+        }
     }
 
     fn least(&self) -> Option<(i64, Bytes)> {

@@ -129,10 +129,9 @@ impl Rows {
         self.0.get_max().map(Placed::row)
     }
 
-    /// The rows up to and with a place, and those behind it.
-    pub(crate) fn split(&self, end: &[u8]) -> (Rows, Rows) {
-        let part = |start, end| Rows(self.0.range::<_, [u8]>((start, end)).cloned().collect());
-        (part(Bound::Unbounded, Bound::Included(end)), part(Bound::Excluded(end), Bound::Unbounded))
+    /// The rows between two bounds, of which there are few: each is taken by itself.
+    pub(crate) fn part(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Rows {
+        Rows(self.0.range::<_, [u8]>((start, end)).cloned().collect())
     }
 
     /// Adds a row whose place is free.

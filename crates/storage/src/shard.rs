@@ -320,7 +320,7 @@ impl Shard {
         Acks::new(self.clone())
     }
 
-    /// The live partitions of a token range in (token, key) order, from just after `start_after` if given.
+    /// The partitions of a token range in (token, key) order, from just after `start_after` if given.
     pub fn scan(
         self: &Rc<Self>,
         table: TableId,
@@ -337,7 +337,7 @@ impl Shard {
             Some(table) => MergeStream::new(table.snapshot(), &table.files, from, *tokens.end()),
             None => MergeStream::new([], &[], from, *tokens.end()),
         };
-        Scan::new(stream, self.world.clone(), now_s)
+        Scan::new(stream, now_s)
     }
 
     /// The shard's counts.

@@ -145,6 +145,12 @@ impl TableFile {
         self.index.partition_point(|entry| entry.start <= *place).saturating_sub(1)
     }
 
+    /// The block in which a partition ends, or would be.
+    pub(crate) fn last_block_of(&self, token: i64, key: &Bytes) -> usize {
+        let place = (token, key);
+        self.index.partition_point(|entry| (entry.start.token, &entry.start.key) <= place).saturating_sub(1)
+    }
+
     pub(crate) fn malformed(&self, index: usize) -> impl Fn(Malformed) -> StorageError {
         let offset = self.index.get(index).map_or(self.bytes, |entry| entry.offset);
         move |Malformed| {
@@ -176,11 +182,12 @@ impl FileCursor {
             }
             from => from,
         };
-        let start = match &from {
-            ScanFrom::Token(token) => BlockStart { token: *token, key: Bytes::new(), clustering: None },
-            ScanFrom::After(token, key) => BlockStart { token: *token, key: key.clone(), clustering: None },
+        let next_block = match &from {
+            ScanFrom::Token(token) => {
+                file.block_at(&BlockStart { token: *token, key: Bytes::new(), clustering: None })
+            }
+            ScanFrom::After(token, key) => file.last_block_of(*token, key),
         };
-        let next_block = file.block_at(&start);
         let blocks = ReadAhead::new(file.clone(), last, None);
         FileCursor { file, blocks, from, last, next_block, block: None, begun: None }
     }
@@ -242,6 +249,16 @@ impl FileCursor {
             return Err(self.damaged());
         }
         Ok((entry, more))
+    }
+
+    /// Leaves out the rest of the partition begun: goes on with the block in which it ends.
+    pub(crate) fn skip(&mut self, token: i64, key: &Bytes) {
+        self.begun = None;
+        self.from = ScanFrom::After(token, key.clone());
+        let last = self.file.last_block_of(token, key);
+        if last >= self.next_block {
+            (self.next_block, self.block) = (last, None);
+        }
     }
 
     /// A part, with those behind it while it has no rows.

@@ -10,6 +10,7 @@ mod hold;
 mod keeping;
 mod log;
 mod model;
+mod pieces;
 mod reshard;
 mod runs;
 mod turns;
