@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use access::{Access, Admin, AuthError, Login};
-use embedded::Embedded;
+use embedded::{Embedded, WallClock};
 use engine::{Engine, Error, Outcome, Request};
 use lanes::{Config, Group, Lanes};
 use workload::Levels;
@@ -34,15 +34,20 @@ pub(crate) struct Server {
 impl Server {
     /// In memory, or in a folder.
     pub(crate) fn start(dir: Option<PathBuf>) -> Server {
+        Server::start_at(dir, WallClock::default())
+    }
+
+    /// The same, with another clock.
+    pub(crate) fn start_at(dir: Option<PathBuf>, clock: WallClock) -> Server {
         let config = Config { cores: (0..CORES).collect(), pin: false, ..Config::detect() };
         let lanes = Lanes::start(config).expect("lanes start");
         let levels = Levels::new(lanes.clone());
         for core in 0..CORES {
-            let dir = dir.clone();
+            let (dir, clock) = (dir.clone(), clock.clone());
             lanes.block_on(core, Group::CONTROL, move || async move {
                 let mut options = storage::Options::in_memory();
                 (options.dir, options.shard, options.shards) = (dir, core as u32, CORES as u32);
-                ENGINE.set(Some(Embedded::open(options).await.expect("opens")));
+                ENGINE.set(Some(Embedded::open_at(options, clock).await.expect("opens")));
             });
         }
         let mut shared = None;
