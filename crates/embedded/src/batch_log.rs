@@ -25,7 +25,7 @@ use crate::heavily::heavy;
 use crate::{Embedded, storage_error, term};
 
 /// The table of the batch log on every core. No user's table has this identity: theirs are random.
-const BATCH_TABLE: TableId = TableId(2);
+pub(crate) const BATCH_TABLE: TableId = TableId(2);
 
 /// The form of an entry, its first byte.
 const VERSION: u8 = 1;

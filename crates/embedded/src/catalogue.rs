@@ -10,7 +10,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,6 +21,8 @@ use serde::Deserialize;
 use storage::{Change, Deletion, Event, Mutation, TableId};
 use uuid::Uuid;
 
+use crate::batch_log::BATCH_TABLE;
+use crate::clock::FLOORS;
 use crate::definition::{self, Step, storage_options};
 use crate::heavily::heavy;
 use crate::table_scan::bounds::layouts;
@@ -282,6 +284,27 @@ impl Embedded {
         }
     }
 
+    /// Drops tables that no schema names: a crash came between a change of the schema and this core.
+    pub(crate) fn drop_leftovers(&self, schema: &Schema) {
+        let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+        let mut known: HashSet<TableId> = tables.map(|def| TableId(def.id.as_u128())).collect();
+        known.extend([SCHEMA_TABLE, BATCH_TABLE, FLOORS]);
+        let mut unknown = self.shard.tables();
+        unknown.retain(|table| !known.contains(table));
+        if unknown.is_empty() {
+            return;
+        }
+        let engine = self.rc();
+        // A full disk delays it, and must not delay the start.
+        let drop = async move {
+            let tables = unknown.len();
+            if engine.shard.drop_tables(&unknown).await.is_ok() {
+                engine.teller.tell(&Event::LeftoversDropped { tables });
+            }
+        };
+        lanes::spawn(lanes::current_group(), drop).detach();
+    }
+
     /// Takes over a new schema on this core.
     async fn adopt(
         &self,
@@ -303,12 +326,8 @@ impl Embedded {
         for listener in &listeners {
             listener(change).await;
         }
-        for table in dropped {
-            self.shard.drop_table(TableId(table.as_u128())).await.map_err(storage_error)?;
-            if lanes::spend(DROP_UNITS) {
-                lanes::yield_now().await;
-            }
-        }
+        let dropped: Vec<TableId> = dropped.iter().map(|table| TableId(table.as_u128())).collect();
+        self.shard.drop_tables(&dropped).await.map_err(storage_error)?;
         Ok(())
     }
 }
@@ -316,9 +335,6 @@ impl Embedded {
 fn half_changed() -> Error {
     Error::Server("a change of the schema was left half done by a panic: the server stops".to_owned())
 }
-
-/// Work units of dropping a table that has no data.
-const DROP_UNITS: u32 = 20;
 
 /// Tables that storage is told of in one task poll.
 const TABLES_AT_ONCE: usize = 20;

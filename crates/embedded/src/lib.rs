@@ -148,6 +148,7 @@ impl Embedded {
         embedded.current.replace(schema.clone());
         embedded.configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
         embedded.add_schema_tables();
+        embedded.drop_leftovers(&schema);
         LOCAL.with(|local| *local.borrow_mut() = Rc::downgrade(&embedded));
         if lanes::current_core() + 1 == shards as usize {
             for core in 0..shards as usize {
@@ -284,6 +285,8 @@ impl Embedded {
 fn storage_error(error: StorageError) -> Error {
     match error {
         StorageError::Overloaded => Error::Overloaded(error.to_string()),
+        // Bound anew, the statement does not find its table.
+        StorageError::Dropped { .. } => Error::Stale,
         StorageError::TooLarge { .. } => Error::Invalid(error.to_string()),
         _ => Error::Server(error.to_string()),
     }

@@ -62,6 +62,8 @@ impl Shard {
             return self.apply(mutations);
         }
         let record = self.write_record(&mutations).await?;
+        // Writing it took a while.
+        self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
         let record = self.append(|out| out.extend_from_slice(&record))?;
         // Without a log nothing is ever replayed.
         let mut applying = (record > 0).then(|| {

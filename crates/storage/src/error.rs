@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::model::TableId;
+
 /// An operating error of the storage layer. Cheap to clone: one failed write is reported to everyone waiting on it.
 #[derive(Clone, Debug)]
 pub enum StorageError {
@@ -60,6 +62,11 @@ pub enum StorageError {
     WritesRefused {
         /// The earlier failure.
         because: Arc<StorageError>,
+    },
+    /// The table was dropped before the write arrived.
+    Dropped {
+        /// The table.
+        table: TableId,
     },
     /// The shard has been shut down.
     Closed,
@@ -134,6 +141,7 @@ impl fmt::Display for StorageError {
             StorageError::WritesRefused { because } => {
                 write!(f, "writes are refused since an earlier one failed: {because}")
             }
+            StorageError::Dropped { table } => write!(f, "table {:032x} has been dropped", table.0),
             StorageError::Closed => f.write_str("the storage has been shut down"),
         }
     }

@@ -37,6 +37,11 @@ pub enum Event {
         /// By how much.
         behind: Duration,
     },
+    /// Data of tables that no schema names was removed: a crash had interrupted their drop.
+    LeftoversDropped {
+        /// How many tables.
+        tables: usize,
+    },
     /// The folder was split anew for another number of shards.
     Resharded {
         /// So many shards there were.
@@ -56,7 +61,8 @@ pub enum Event {
 impl Event {
     /// Whether somebody should look at it.
     pub fn is_bad(&self) -> bool {
-        !matches!(self, Event::Resharded { .. } | Event::BatchesReplayed { left: 0, .. })
+        use Event as E;
+        !matches!(self, E::Resharded { .. } | E::LeftoversDropped { .. } | E::BatchesReplayed { left: 0, .. })
     }
 }
 
@@ -89,6 +95,9 @@ impl fmt::Display for Event {
                     "the clock is {behind:?} behind the last write times; new write times go on from those, \
                      and expiry follows the clock: check the clock of this machine"
                 )
+            }
+            Event::LeftoversDropped { tables } => {
+                write!(f, "data of {tables} dropped tables was left over, and has been removed")
             }
             Event::Resharded { from, to } => {
                 write!(f, "the data folder was split anew, for {to} cores instead of {from}")

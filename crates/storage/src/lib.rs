@@ -17,6 +17,7 @@ mod codec;
 mod columnar;
 mod commit;
 mod compaction;
+mod dropped;
 mod edits;
 mod encoded;
 mod error;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cache::Cache;
 use crate::codec::{put_mutations, put_one_row, put_row_of};
@@ -173,6 +173,8 @@ pub(crate) struct State {
     pub(crate) busy: u32,
     /// Merges of everything that were asked for, and what became of them.
     pub(crate) major: FxHashMap<TableId, Option<Result<(), StorageError>>>,
+    /// Tables that were dropped since the shard was opened.
+    pub(crate) dropped: FxHashSet<TableId>,
     pub(crate) closed: bool,
     pub(crate) failed: Option<Arc<StorageError>>,
     pub(crate) counts: Stats,
@@ -248,6 +250,7 @@ impl Shard {
     pub fn apply(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
         // Counted here, where nothing can yield: large batches have a way of their own.
         drop(self.world.spend(mutations.len() as u32));
+        self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
         let record = self.append(|out| put_mutations(out, &mutations))?;
         let state = &mut *self.state.borrow_mut();
         let before = state.bytes;
@@ -280,8 +283,12 @@ impl Shard {
         key: &[u8],
         row: &Draft,
     ) -> Result<Commit, StorageError> {
-        if let Some(table) = self.state.borrow().tables.get(&table) {
-            table.active.prefetch_row(token);
+        {
+            let state = self.state.borrow();
+            state.check_tables(std::iter::once(table))?;
+            if let Some(table) = state.tables.get(&table) {
+                table.active.prefetch_row(token);
+            }
         }
         let record = self.append(|out| match row.key() == key {
             true => put_one_row(out, table, token, row),

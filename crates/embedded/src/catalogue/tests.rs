@@ -378,3 +378,48 @@ fn panic_in_the_plan_of_a_schema_change_costs_one_statement() {
     lanes.shutdown();
     assert!(reported.lock().expect("no panic holds it").is_empty());
 }
+
+/// A crash came between the change of the schema and the drop of the data.
+#[test]
+fn data_of_tables_that_no_schema_names_goes() {
+    let dir = folder("leftovers");
+    let unknown = TableId(7 << 64);
+    session(&dir, async move |engine| {
+        run_all(engine, &[KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY)", "INSERT INTO t (k) VALUES (1)"])
+            .await;
+        let mut left = mutation(ROWS_KEY, vec![rows::change(&(Vec::new(), Some(vec![1])), 1, 1)]);
+        left.table = unknown;
+        engine.shard.apply(vec![left]).expect("applied").await.expect("written");
+        engine.flush().await.expect("flushed");
+        assert!(engine.shard.tables().contains(&unknown));
+    });
+    session(&dir, async move |engine| {
+        for _ in 0..10_000 {
+            if !engine.shard.tables().contains(&unknown) {
+                break;
+            }
+            lanes::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        assert!(!engine.shard.tables().contains(&unknown), "it is still there");
+        assert!(engine.shard.tables().len() >= 2, "the schema and the table are");
+        assert!(matches!(run(engine, "SELECT k FROM t").await, Ok(Outcome::Rows(rows)) if rows.count == 1));
+    });
+    std::fs::remove_dir_all(&dir).expect("removed");
+}
+
+/// A write that was bound before the drop arrives after it.
+#[test]
+fn late_write_does_not_make_a_dropped_table_anew() {
+    let dir = folder("late-write");
+    session(&dir, async |engine| {
+        run_all(engine, &[KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY)"]).await;
+        let table = TableId(engine.current.schema().table("ks", "t").expect("there").id.as_u128());
+        let mut late = mutation(ROWS_KEY, vec![rows::change(&(Vec::new(), Some(vec![1])), 1, 1)]);
+        late.table = table;
+        run_all(engine, &["DROP TABLE t"]).await;
+        let refused = engine.apply_by_core(vec![vec![late]]).await;
+        assert!(matches!(refused, Err(Error::Stale)), "{refused:?}");
+        assert!(!engine.shard.tables().contains(&table));
+    });
+    std::fs::remove_dir_all(&dir).expect("removed");
+}

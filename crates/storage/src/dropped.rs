@@ -1,0 +1,91 @@
+//! Dropped tables: what they hold goes in one edit of the manifest, and nothing is written to them again.
+//!
+//! A write that was bound before the drop may arrive after it, from another core or out of a long record. It
+//! would make the table anew, acknowledged and seen by no one. So the shard remembers what was dropped since
+//! it was opened. Identities of tables are random: none is used again.
+
+use std::rc::Rc;
+
+use crate::error::StorageError;
+use crate::manifest::Manifest;
+use crate::memtable::Memtable;
+use crate::model::TableId;
+use crate::shard::{Shard, State};
+
+impl State {
+    /// Checks that no table was dropped.
+    ///
+    /// # Errors
+    /// One was.
+    pub(crate) fn check_tables(&self, mut tables: impl Iterator<Item = TableId>) -> Result<(), StorageError> {
+        if self.dropped.is_empty() {
+            return Ok(());
+        }
+        match tables.find(|table| self.dropped.contains(table)) {
+            Some(table) => Err(StorageError::Dropped { table }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Shard {
+    /// The tables that hold anything.
+    pub fn tables(&self) -> Vec<TableId> {
+        self.state.borrow().tables.keys().copied().collect()
+    }
+
+    /// Forgets tables and everything they hold, durably, all or none of them. Writes to them are refused from now on.
+    ///
+    /// # Errors
+    /// The log or the manifest could not be written. Writes are refused then, and a restart brings the tables back.
+    pub async fn drop_tables(self: &Rc<Self>, tables: &[TableId]) -> Result<(), StorageError> {
+        self.state.borrow_mut().dropped.extend(tables);
+        // As for a truncation: a restart does not replay what is older than this.
+        self.progress.wait(|| self.state.borrow().applying.is_empty().then_some(())).await;
+        let mut gone = {
+            let state = &mut *self.state.borrow_mut();
+            for table in tables {
+                state.configured.remove(table);
+                state.layouts.remove(table);
+            }
+            let gone = tables.iter().filter_map(|table| Some((*table, state.tables.remove(table)?)));
+            let gone: Vec<_> = gone.collect();
+            state.truncating += u32::from(!gone.is_empty() && self.log.is_some());
+            gone
+        };
+        let Some(log) = self.log.as_ref().filter(|_| !gone.is_empty()) else { return Ok(()) };
+        let last = log.last_record();
+        let ids: Vec<TableId> = gone.iter().map(|(table, _)| *table).collect();
+        let name = |_: &Shard, manifest: &mut Manifest| {
+            for table in &ids {
+                let version = manifest.tables.entry(*table).or_default();
+                version.truncated = version.truncated.max(last);
+                version.files.clear();
+            }
+        };
+        let named = async {
+            // What is covered must be in the log before it is named, or numbers would be given out twice.
+            log.sync().await?;
+            self.with_room(async || self.edit(name).await).await
+        };
+        if let Err(error) = named.await {
+            self.fail(error.clone());
+            return Err(error);
+        }
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.truncating -= 1;
+            for (_, table) in &mut gone {
+                state.obsolete.append(&mut table.files);
+            }
+            let memtables = |table: crate::shard::Table| -> Vec<Memtable> {
+                table.frozen.into_iter().map(|(_, memtable)| memtable).chain([table.active]).collect()
+            };
+            state.flushed.extend(gone.into_iter().flat_map(|(_, table)| memtables(table)));
+        }
+        self.progress.wake();
+        self.work.wake();
+        self.sweep().await;
+        Ok(())
+    }
+}
