@@ -95,6 +95,10 @@ impl Engine for Embedded {
         self.size_of(keyspace, table)
     }
 
+    fn refuses_writes(&self) -> bool {
+        self.shard.refuses_writes()
+    }
+
     fn metrics(&self) -> Vec<Measure> {
         crate::metrics::of(&self.shard.stats())
     }

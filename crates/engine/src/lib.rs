@@ -278,6 +278,11 @@ pub trait Engine {
         None
     }
 
+    /// Returns true if this core refuses all writes, since one failed or until there is space on the disk.
+    fn refuses_writes(&self) -> bool {
+        false
+    }
+
     /// What this core's part of the engine counts about itself, always the same metrics in the same order. An engine that
     /// counts nothing says nothing.
     fn metrics(&self) -> Vec<Measure> {

@@ -117,7 +117,12 @@ async fn answer(http: &Http, mut stream: Stream) -> std::io::Result<()> {
                         slot = MetricsSlot::take(&http.metrics);
                         metrics_or_refusal(http, host, slot.is_some()).await
                     }
-                    "GET" | "HEAD" => health(&http.core, path),
+                    "GET" | "HEAD" if path == "/health/ready" => readiness(&http.core.shared).await,
+                    "GET" | "HEAD" if path == "/health/live" => ("200 OK", TEXT, "live\n".to_owned()),
+                    "GET" | "HEAD" => {
+                        let there = "there are /metrics, /health/live and /health/ready\n";
+                        ("404 Not Found", TEXT, there.to_owned())
+                    }
                     _ => ("405 Method Not Allowed", TEXT, "only GET and HEAD\n".to_owned()),
                 };
                 break (answer, method != "HEAD");
@@ -151,13 +156,25 @@ async fn write(mut stream: Stream, (status, kind, body): Answer, with_body: bool
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-fn health(core: &Core, path: &str) -> Answer {
-    match path {
-        "/health/live" => ("200 OK", TEXT, "live\n".to_owned()),
-        "/health/ready" if core.shared.ready.load(SeqCst) => ("200 OK", TEXT, "ready\n".to_owned()),
-        "/health/ready" => ("503 Service Unavailable", TEXT, "not ready\n".to_owned()),
-        _ => ("404 Not Found", TEXT, "there are /metrics, /health/live and /health/ready\n".to_owned()),
+/// Every core answers within this time, or the server is not ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Ready: the server has started and is not stopping, and all of its cores take writes.
+async fn readiness(shared: &Arc<Shared>) -> Answer {
+    let unready = |text: &str| ("503 Service Unavailable", TEXT, format!("not ready{text}\n"));
+    if !shared.ready.load(SeqCst) {
+        return unready("");
     }
+    for core in 0..shared.counters.len() {
+        let server = Server::of(shared.clone());
+        let ask = move || async move { server.here().is_none_or(|core| core.engine.refuses_writes()) };
+        match lanes::time::timeout(READY_TIMEOUT, lanes::call(core, ask)).await {
+            Ok(false) => {}
+            Ok(true) => return unready(&format!(": core {core} refuses writes; the log has the reason")),
+            Err(_) => return unready(&format!(": core {core} does not answer")),
+        }
+    }
+    ("200 OK", TEXT, "ready\n".to_owned())
 }
 
 async fn metrics_or_refusal(http: &Http, host: Option<&[u8]>, has_slot: bool) -> Answer {

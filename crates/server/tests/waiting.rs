@@ -92,6 +92,9 @@ impl Engine for Slow {
     fn registry(&self) -> &Registry {
         self.engine.registry()
     }
+    fn refuses_writes(&self) -> bool {
+        self.disk.load(SeqCst) == FAILED
+    }
 }
 
 struct SlowAcks {
@@ -235,4 +238,17 @@ fn a_panic_costs_one_statement() {
     client.run("INSERT INTO ks.t (k, v) VALUES (1, 'a')");
     assert_eq!(client.run("SELECT v FROM ks.t WHERE k = 1").texts(), [["a"]], "the connection goes on");
     drop(server);
+}
+
+#[test]
+fn server_is_ready_only_while_all_cores_take_writes() {
+    let (server, _client, disk) = start();
+    assert_eq!(server.get("/health/ready").0, "HTTP/1.1 200 OK");
+    disk.store(FAILED, SeqCst);
+    let (status, text) = server.get("/health/ready");
+    assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
+    assert!(text.contains("core 0 refuses writes"), "{text}");
+    assert_eq!(server.get("/health/live").0, "HTTP/1.1 200 OK");
+    disk.store(FINE, SeqCst);
+    assert_eq!(server.get("/health/ready").0, "HTTP/1.1 200 OK");
 }

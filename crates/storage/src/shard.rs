@@ -416,7 +416,8 @@ impl Shard {
         (state.frozen.len(), state.bytes)
     }
 
-    pub(crate) fn refuses_writes(&self) -> bool {
+    /// Returns true if writes are refused, since one failed or until there is space on the disk.
+    pub fn refuses_writes(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.failure().is_some())
     }
 }
