@@ -25,6 +25,7 @@ mod event;
 mod file_source;
 mod flush;
 mod gather;
+mod layers;
 mod layout;
 mod log;
 mod lookup;

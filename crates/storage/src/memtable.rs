@@ -195,7 +195,9 @@ impl Memtable {
     /// grew by.
     pub(crate) fn put(&mut self, token: i64, key: &[u8], row: &Draft) -> usize {
         match self.buckets.get_mut(token) {
-            Some(Bucket::Row(old)) if old.key() == key && row.clustering().is_empty() => {
+            Some(Bucket::Row(old))
+                if old.key() == key && row.clustering().is_empty() && old.takes_in(row) =>
+            {
                 let before = old.bytes();
                 old.absorb(row);
                 return old.bytes().saturating_sub(before);

@@ -2,15 +2,14 @@
 //!
 //! Most partitions of most tables are one row without clustering, so that shape has a form of its own: one
 //! pointer, no inner map. Everything else has a copy-on-write set of rows. Cloning either is O(1), and a clone
-//! never changes: that is the snapshot readers get.
+//! never changes: that is the snapshot readers get. A large row is in the set, in layers (layers.rs).
 
-use std::borrow::Borrow;
-use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::OrdSet;
 
+use crate::layers::{LAYERED_BYTES, Placed};
 use crate::model::{Change, Deletion};
 use crate::ranges::{Position, Ranges};
 use crate::reconcile::{floor_of, merge_deletion, merge_rows};
@@ -38,36 +37,6 @@ pub(crate) struct Full {
 /// Rows in clustering order. Cloning is O(1).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rows(OrdSet<Placed>);
-
-/// A row, ordered by its place alone.
-#[derive(Clone, Debug)]
-pub(crate) struct Placed(Row);
-
-impl PartialEq for Placed {
-    fn eq(&self, other: &Placed) -> bool {
-        self.0.clustering() == other.0.clustering()
-    }
-}
-
-impl Eq for Placed {}
-
-impl PartialOrd for Placed {
-    fn partial_cmp(&self, other: &Placed) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Placed {
-    fn cmp(&self, other: &Placed) -> Ordering {
-        self.0.clustering().cmp(other.0.clustering())
-    }
-}
-
-impl Borrow<[u8]> for Placed {
-    fn borrow(&self) -> &[u8] {
-        self.0.clustering()
-    }
-}
 
 /// An iterator over rows, from both ends.
 pub(crate) type RangeOfRows<'a> = imbl::ordset::RangedIter<'a, Placed, imbl::shared_ptr::DefaultSharedPtr>;
@@ -101,12 +70,6 @@ impl Shed for Partition {
     }
 }
 
-impl Placed {
-    pub(crate) fn row(&self) -> &Row {
-        &self.0
-    }
-}
-
 impl Rows {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
@@ -136,19 +99,20 @@ impl Rows {
 
     /// Adds a row whose place is free.
     pub(crate) fn push(&mut self, row: Row) {
-        self.0.insert(Placed(row));
+        self.0.insert(Placed::Row(row));
     }
 
     /// Merges a row with what is known of its place; returns about how many bytes more the set takes.
     pub(crate) fn merge(&mut self, row: &Row) -> usize {
         // Most rows are new, and one search is cheaper than two.
-        match self.0.insert(Placed(row.clone())) {
+        match self.0.insert(Placed::Row(row.clone())) {
             None => row.bytes() + ROW_OVERHEAD,
-            Some(Placed(old)) => {
-                let merged = merge_rows(&old, row);
-                let growth = merged.bytes().saturating_sub(old.bytes());
-                if merged != *row {
-                    self.0.insert(Placed(merged));
+            Some(old) => {
+                let before = old.bytes();
+                let now = old.with(row);
+                let growth = now.bytes().saturating_sub(before);
+                if !matches!(&now, Placed::Row(now) if now == row) {
+                    self.0.insert(now);
                 }
                 growth
             }
@@ -194,6 +158,7 @@ impl Partition {
     pub(crate) fn apply(&mut self, change: &Change) -> usize {
         if let (Partition::Single(own), Change::Row(row)) = (&mut *self, change)
             && row.clustering().is_empty()
+            && (own.bytes() < LAYERED_BYTES || row.supersedes(own))
         {
             let before = own.bytes();
             *own = merge_rows(own, row);

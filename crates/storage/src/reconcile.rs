@@ -51,6 +51,12 @@ pub(crate) fn floor_of(deletion: Option<Deletion>) -> i64 {
     deletion.map_or(i64::MIN, |deletion| deletion.timestamp)
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Cells that merges of rows have copied.
+    pub(crate) static MERGED_CELLS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// The merge of two versions of the same row.
 pub(crate) fn merge_rows(left: &Row, right: &Row) -> Row {
     if left.supersedes(right) {
@@ -78,6 +84,8 @@ pub(crate) fn merge_rows(left: &Row, right: &Row) -> Row {
             (our, their) => our.or(their),
         };
         winner.into_iter().for_each(|cell| merged.push(cell));
+        #[cfg(test)]
+        MERGED_CELLS.set(MERGED_CELLS.get() + 1);
     }
 }
 

@@ -22,6 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::codec::{Malformed, put_bytes, put_deletion, put_expiry, put_i64, put_u32, put_varint};
+use crate::layers::LAYERED_BYTES;
 use crate::model::{CellRef, CellValue, Deletion, Expiry, Liveness};
 use crate::reconcile::merge_rows;
 
@@ -280,6 +281,12 @@ impl Row {
     /// Whether this row leaves nothing to be seen of `old`.
     pub(crate) fn supersedes(&self, old: &Row) -> bool {
         supersedes(&self.0, &old.0)
+    }
+
+    /// Whether it is cheap to take in what was written to the same row: it is small, or all of it goes.
+    #[inline]
+    pub(crate) fn takes_in(&self, draft: &Draft) -> bool {
+        self.bytes() < LAYERED_BYTES || supersedes(draft.as_bytes(), &self.0)
     }
 
     /// Takes in what was written to the same row. Most often that leaves nothing of what was there, and is as long: then it goes
