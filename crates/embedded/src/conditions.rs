@@ -314,7 +314,7 @@ impl Verdict {
         let mut rows = Rows::new(specs.into());
         for row in &self.rows {
             let source = source(row);
-            if !(source.row.is_some() && source.is_there()) && !source.has_statics() {
+            if !(source.has_statics() || source.row.is_some() && source.is_there()) {
                 continue;
             }
             rows.push(Some(&[0]));
