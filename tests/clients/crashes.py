@@ -37,6 +37,7 @@ def connect(server):
         auth_provider=auth,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         connect_timeout=60,
+        control_connection_timeout=60,
     )
 
 
