@@ -35,6 +35,10 @@ const ROWS: &[Row] = &[
         Metric::counter("fairlane_log_writes_total", "Disk writes of the log, each of one record or more."),
         |s| s.log_writes,
     ),
+    (
+        Metric::gauge("fairlane_log_live_bytes", "Bytes of the log with records that are not flushed yet."),
+        |s| s.log_live_bytes,
+    ),
     (Metric::gauge("fairlane_log_segments", "Log segments with records that are not flushed yet."), |s| {
         s.log_segments
     }),

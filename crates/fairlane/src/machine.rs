@@ -78,7 +78,12 @@ fn kib(text: &str) -> Option<u64> {
     text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Sizes memtables and cache of one shard by the memory it may have.
+/// The sizes of log segments in bytes: each is zeroed once, so larger ones take longer to prepare, and smaller ones are prepared
+/// more often.
+const SEGMENT_BYTES_MIN: u64 = 128 << 10;
+const SEGMENT_BYTES_MAX: u64 = 32 << 20;
+
+/// Sizes memtables, log segments and cache of one shard by the memory it may have.
 ///
 /// Up to three memtables exist at once, so a sixteenth each is under a fifth together; a quarter is cache. The rest is for
 /// connections, requests and what the allocator keeps. `memtables_bytes` is another size of all memtables together.
@@ -89,6 +94,10 @@ pub(crate) fn size(options: &mut Options, memory_bytes: u64, memtables_bytes: Op
         options.memtable_bytes_max = (bytes / 3 / u64::from(options.shards)).max(1 << 20) as usize;
     }
     options.cache_bytes = (own / 4).max(8 << 20);
+    // The log is then under four memtables.
+    options.segment_bytes =
+        (options.memtable_bytes_max as u64 / 8).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+    options.segment_bytes = options.segment_bytes.next_multiple_of(SEGMENT_BYTES_MIN);
 }
 
 /// What queries may compute with, of the memory that the server may have: three eighths, beside the quarter for the cache and the
@@ -151,10 +160,13 @@ mod tests {
         let mut options = Options { shards: 4, ..Options::in_memory() };
         size(&mut options, 4 << 30, None);
         assert_eq!((options.memtable_bytes_max, options.cache_bytes), (64 << 20, 256 << 20));
+        assert_eq!(options.segment_bytes, 8 << 20);
         size(&mut options, 64 << 20, None);
         assert_eq!((options.memtable_bytes_max, options.cache_bytes), (4 << 20, 8 << 20));
         size(&mut options, 64 << 20, Some(960 << 20));
         assert_eq!((options.memtable_bytes_max, options.cache_bytes), (80 << 20, 8 << 20));
+        size(&mut options, 64 << 30, None);
+        assert_eq!((options.memtable_bytes_max, options.segment_bytes), (256 << 20, 32 << 20));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! A partition with many changes is changed in a copy, which takes its place if it was not written
 //! to meanwhile.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::codec::{put_change, put_mutation_head, put_varint};
@@ -18,6 +19,7 @@ use crate::error::StorageError;
 use crate::model::Mutation;
 use crate::partition::Partition;
 use crate::shard::Shard;
+use crate::world::Work;
 
 /// Work units of a change: a row is found its place in a partition, and merged.
 const CHANGE_UNITS: u32 = 4;
@@ -31,21 +33,53 @@ const COPIES_MAX: usize = 3;
 /// Mutations that are applied at once.
 const MUTATIONS_AT_ONCE: usize = 16;
 
-/// A record that is being applied. One that is given up half-way stays among those being applied, so that the log keeps it, and a
-/// restart applies all of it.
-struct Applying<'s> {
-    shard: &'s Rc<Shard>,
+/// A record that is being applied. The rest of one whose caller gave up is applied by a task: until it is, memtables that
+/// are frozen leave the record and all behind it in the log, which would grow without bound.
+struct Applying {
+    shard: Rc<Shard>,
     record: u64,
-    is_done: bool,
+    /// Those that are not applied yet.
+    left: VecDeque<Mutation>,
+    /// It is that task. If the shard ends first, a restart applies all of the record.
+    is_task: bool,
 }
 
-impl Drop for Applying<'_> {
+impl Drop for Applying {
     fn drop(&mut self) {
-        if !self.is_done {
+        if self.left.is_empty() {
+            if self.record > 0 {
+                self.shard.state.borrow_mut().applying.retain(|record| *record != self.record);
+                self.shard.progress.wake();
+            }
             return;
         }
-        self.shard.state.borrow_mut().applying.retain(|record| *record != self.record);
-        self.shard.progress.wake();
+        if self.is_task {
+            return;
+        }
+        let (shard, left) = (self.shard.clone(), std::mem::take(&mut self.left));
+        let rest = Applying { shard, record: self.record, left, is_task: true };
+        let world = self.shard.world.clone();
+        world.spawn(Work::Flush, Box::pin(rest.finish()));
+    }
+}
+
+impl Applying {
+    /// Applies what is left. What was being applied when the caller gave up is applied again, which changes nothing.
+    async fn finish(mut self) {
+        let shard = self.shard.clone();
+        while let Some(mutation) = self.left.front() {
+            if mutation.changes.len() > CHANGES_AT_ONCE {
+                shard.apply_wide(mutation, self.record).await;
+                self.left.pop_front();
+                continue;
+            }
+            shard.apply_one(mutation, self.record);
+            let units = CHANGE_UNITS.saturating_mul(mutation.changes.len() as u32 + 1);
+            self.left.pop_front();
+            if let Some(pause) = shard.world.spend(units) {
+                pause.await;
+            }
+        }
     }
 }
 
@@ -66,22 +100,10 @@ impl Shard {
         self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
         let record = self.append(|out| out.extend_from_slice(&record))?;
         // Without a log nothing is ever replayed.
-        let mut applying = (record > 0).then(|| {
+        if record > 0 {
             self.state.borrow_mut().applying.push(record);
-            Applying { shard: self, record, is_done: false }
-        });
-        for mutation in mutations {
-            if mutation.changes.len() > CHANGES_AT_ONCE {
-                self.apply_wide(&mutation, record).await;
-                continue;
-            }
-            self.apply_one(&mutation, record);
-            let units = CHANGE_UNITS.saturating_mul(mutation.changes.len() as u32 + 1);
-            if let Some(pause) = self.world.spend(units) {
-                pause.await;
-            }
         }
-        applying.iter_mut().for_each(|applying| applying.is_done = true);
+        Applying { shard: self.clone(), record, left: mutations.into(), is_task: false }.finish().await;
         Ok(Commit::new(self.clone(), record))
     }
 
@@ -107,10 +129,9 @@ impl Shard {
 
     fn apply_one(&self, mutation: &Mutation, record: u64) {
         let state = &mut *self.state.borrow_mut();
-        let before = state.bytes;
         let table = state.tables.entry(mutation.table).or_default();
         state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
-        self.applied(state, record, before);
+        self.applied(state, record);
     }
 
     /// Makes many changes of one partition.
@@ -143,10 +164,9 @@ impl Shard {
             };
             if let Some(copy) = copy.filter(|_| is_same) {
                 let state = &mut *self.state.borrow_mut();
-                let before = state.bytes;
                 state.bytes += bytes;
                 state.bytes += state.tables.entry(*table).or_default().active.replace(*token, key, copy);
-                self.applied(state, record, before);
+                self.applied(state, record);
                 return;
             }
         }

@@ -12,7 +12,7 @@ use crate::manifest::FileEntry;
 use crate::on_lanes::OnLanes;
 use crate::options::Groups;
 use crate::recover::read_manifest;
-use crate::replay::{Replay, read_segments};
+use crate::replay::Replay;
 use crate::table_file::TableFile;
 use crate::upkeep::table_name;
 use crate::world::World;
@@ -107,11 +107,8 @@ async fn check_shard(
         checked.files_done += 1;
         progress(checked);
     }
-    let segments = read_segments(world, &dir.join("log"), checked.shard).await?;
-    let mut replay = Replay::new(segments, manifest.flushed);
-    while replay.next()?.is_some() {
-        checked.records += 1;
-    }
+    let mut replay = Replay::open(world, &dir.join("log"), checked.shard, &manifest).await?;
+    checked.records = replay.finish().await?;
     Ok(())
 }
 

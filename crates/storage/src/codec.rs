@@ -136,6 +136,11 @@ impl Reader {
         self.take(len)
     }
 
+    /// A byte string of its own, which keeps nothing else in memory.
+    fn copied(&mut self) -> Result<Bytes, Malformed> {
+        self.slice().map(Bytes::copy_from_slice)
+    }
+
     /// A byte string without taking a reference to it.
     pub(crate) fn slice(&mut self) -> Result<&[u8], Malformed> {
         let len = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
@@ -229,11 +234,12 @@ impl Reader {
         Ok(ranges)
     }
 
+    /// A bound of a range deletion. It is copied, as keys are: a slice would keep the whole log segment in memory.
     fn bound(&mut self) -> Result<Bound<Bytes>, Malformed> {
         match self.u8()? {
             0 => Ok(Bound::Unbounded),
-            1 => Ok(Bound::Included(self.bytes()?)),
-            2 => Ok(Bound::Excluded(self.bytes()?)),
+            1 => Ok(Bound::Included(self.copied()?)),
+            2 => Ok(Bound::Excluded(self.copied()?)),
             _ => Err(Malformed),
         }
     }

@@ -90,11 +90,22 @@ fn sector(data: &Bytes, at: usize, salt: u32) -> Sector {
     read().unwrap_or(Sector::Damaged)
 }
 
-/// Reads a manifest, of this version or an older one. What a last edit was cut off from is not counted.
+/// The place for the next edit in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct End {
+    pub(crate) salt: u32,
+    pub(crate) next_edit: u32,
+    pub(crate) at: u64,
+    /// Bytes of the header and the first edit.
+    pub(crate) first: u64,
+}
+
+/// Reads a manifest, of this version or an older one, and the place for the next edit. What a last edit was cut off from
+/// is not counted. There is no place in a file of an older version, nor in one that ends with a part of an edit.
 ///
 /// # Errors
 /// Damage, with its place; a newer version.
-pub(crate) fn read(data: &Bytes) -> Result<Manifest, Unusable> {
+pub(crate) fn read(data: &Bytes) -> Result<(Manifest, Option<End>), Unusable> {
     let damaged = |what: &str, at: usize| Unusable::Damaged(format!("{what}, at byte {at}"));
     let numbers = || -> Result<(u64, [u32; 5]), Malformed> {
         let mut reader = Reader::new(data.clone());
@@ -104,22 +115,29 @@ pub(crate) fn read(data: &Bytes) -> Result<Manifest, Unusable> {
     let (magic, [version, shard, shards, salt, crc]) =
         numbers().map_err(|Malformed| damaged("it is too short", data.len()))?;
     if magic == MAGIC && version == 1 {
-        return Manifest::decode_v1(data);
+        return Manifest::decode_v1(data).map(|manifest| (manifest, None));
     }
     if magic != MAGIC || crc != crc32c::crc32c(&data[..HEADER - 4]) {
         return Err(damaged("its header does not match its checksum", 0));
     }
-    if version != VERSION {
+    if !(2..=VERSION).contains(&version) {
         return Err(Unusable::Newer(version));
     }
     if data.get(HEADER..SECTOR).is_none_or(|rest| rest.iter().any(|byte| *byte != 0)) {
         return Err(damaged("its header is not as it was written", HEADER));
     }
     let mut manifest = Manifest::empty(shard, shards);
+    if version < 3 {
+        manifest.log = None;
+    }
     let mut number = 1;
     let mut at = SECTOR;
+    let mut first = 0;
     while let Some((edit, next)) = read_edit(data, at, number, salt)? {
         manifest.apply(edit).map_err(|Malformed| damaged("an edit does not decode", at))?;
+        if number == 1 {
+            first = next as u64;
+        }
         (at, number) = (next, number + 1);
     }
     // Behind the last whole edit nothing valid but parts of one that was cut off.
@@ -134,7 +152,9 @@ pub(crate) fn read(data: &Bytes) -> Result<Manifest, Unusable> {
     if number == 1 {
         return Err(damaged("its first edit is missing", at));
     }
-    Ok(manifest)
+    let is_whole = version == VERSION && at == data.len();
+    let end = End { salt, next_edit: number, at: at as u64, first };
+    Ok((manifest, is_whole.then_some(end)))
 }
 
 /// The edit that starts at `at`, and where the next one does; `None` when it is not there, or not all of it.
@@ -172,7 +192,7 @@ mod tests {
     fn history() -> (Vec<Manifest>, Vec<u8>) {
         let files = (1..60).map(|id| FileEntry::new(id, id)).collect();
         let tables = [(TableId(7), TableVersion { truncated: 3, files })].into();
-        let mut manifest = Manifest { shard: 1, shards: 2, flushed: 5, next_file: 60, tables };
+        let mut manifest = Manifest { flushed: 5, next_file: 60, tables, ..Manifest::empty(1, 2) };
         let mut bytes = begin(&manifest, SALT);
         let mut all = vec![manifest.clone()];
         for number in 2..6 {
@@ -190,7 +210,7 @@ mod tests {
     }
 
     fn read_vec(bytes: Vec<u8>) -> Result<Manifest, Unusable> {
-        read(&bytes.into())
+        read(&bytes.into()).map(|(manifest, _)| manifest)
     }
 
     #[test]
@@ -203,6 +223,22 @@ mod tests {
             let read = read_vec(damaged);
             assert!(matches!(read, Err(Unusable::Damaged(_) | Unusable::Newer(_))), "flipped {at}: {read:?}");
         }
+    }
+
+    #[test]
+    fn only_a_whole_file_of_this_version_is_continued() {
+        let (all, bytes) = history();
+        let end = |bytes: Vec<u8>| read(&bytes.into()).expect("reads").1;
+        let first = begin(&all[0], SALT).len() as u64;
+        let whole = End { salt: SALT, next_edit: 6, at: bytes.len() as u64, first };
+        assert_eq!(end(bytes.clone()), Some(whole));
+        assert_eq!(end(bytes[..bytes.len() - SECTOR].to_vec()), None, "its last edit is torn");
+        let mut old = begin(&Manifest { log: None, ..Manifest::empty(1, 2) }, SALT);
+        old[8] = 2;
+        let crc = crc32c::crc32c(&old[..24]);
+        old[24..28].copy_from_slice(&crc.to_le_bytes());
+        let (manifest, end) = read(&old.into()).expect("reads");
+        assert_eq!((manifest.log, end), (None, None));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::StorageError;
+use crate::log_bound::FREE_IDLE;
 use crate::manifest::Manifest;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
@@ -29,6 +30,7 @@ impl Shard {
                 })
                 .await;
             let Some(frozen) = next else { return self.leave() };
+            let last_record = frozen.last_record;
             if let Err(error) = self.flush(frozen).await {
                 // Writes are refused from here on; reads, and what is in memory, stay.
                 self.fail(error);
@@ -36,6 +38,9 @@ impl Shard {
             }
             self.progress.wake();
             self.work.wake();
+            if let Some(log) = &self.log {
+                log.trim((log.last_record() == last_record).then_some(FREE_IDLE)).await;
+            }
             self.sweep().await;
             // Before the next one is flushed, so that there are not more and more.
             self.free(usize::MAX).await;
@@ -86,9 +91,10 @@ impl Shard {
             // Before the next flush begins, nothing of it is done.
             state.flush_began = self.pacing.flush.done();
             state.counts.flushes += 1;
+            self.bound_log(state);
         }
         if let Some(log) = &self.log {
-            log.release(frozen.last_record);
+            log.release(self.manifest.borrow().log.as_deref().unwrap_or_default());
         }
         Ok(())
     }
@@ -141,6 +147,11 @@ impl Shard {
                 }
             }
             manifest.flushed = manifest.flushed.max(frozen.last_record);
+            if let Some(log) = &shard.log {
+                let (live, durable) = log.live(manifest.flushed);
+                manifest.log = Some(live);
+                manifest.durable = durable;
+            }
             named.set(true);
         };
         while !named.get() {

@@ -28,6 +28,8 @@ mod gather;
 mod layers;
 mod layout;
 mod log;
+mod log_bound;
+mod log_files;
 mod lookup;
 mod manifest;
 mod memory_source;

@@ -2,7 +2,11 @@
 //!
 //! One task writes; it never has two writes in flight, so what the format relies on holds: a batch is begun only when
 //! the one before is durable. Segments are zeroed once and then reused when everything in them has been flushed; the next
-//! one is made ready, name and header included, while the one before fills, so that no write waits for a folder's sync.
+//! one is made ready, name and header included, while the one before fills, so that no write waits for a folder's sync. Both are
+//! the business of `log_files.rs`.
+//!
+//! A second after the last batch a note says that it was durable (point 5 of [`crate::segment`]): damage to it is then not
+//! taken for a write that was cut off.
 //!
 //! A failed write ends the log: everyone waiting is told, and further writes are refused, because what a failed sync left on
 //! disk is unknown. A full disk does not: the same batch is tried again every second, at the same place, and meanwhile new
@@ -19,12 +23,14 @@ use std::time::Duration;
 
 use crate::codec::put_u32;
 use crate::error::StorageError;
-use crate::segment::{BATCH_HEADER, BLOCK, SegmentHeader, encode_header, seal_batch};
+use crate::log_bound::LogBound;
+use crate::options::{CommitMode, Options};
+use crate::segment::{BATCH_HEADER, BLOCK, SegmentHeader, encode_note, seal_batch};
 use crate::signal::Signal;
-use crate::world::{File, Mode, Work, World};
+use crate::world::{File, LocalBoxFuture, Work, World};
 
-/// No record is larger, in bytes.
-pub(crate) const RECORD_BYTES_MAX: usize = 16 << 20;
+/// Time without a record after which a note is written: one write more each time that a log falls idle.
+const NOTE_AFTER: Duration = Duration::from_secs(1);
 
 /// A log that is written now and then is written sooner when this much waits, bytes, or a quarter of a segment: each piece is short for the
 /// lane, and nobody waits for the time that is set.
@@ -39,34 +45,51 @@ pub(crate) struct Segment {
     pub(crate) file: Arc<dyn File>,
     pub(crate) path: PathBuf,
     pub(crate) header: SegmentHeader,
+    pub(crate) bytes: u64,
     /// The last record in it, once it is full.
     pub(crate) last_record: u64,
 }
 
+/// Names a segment in the manifest, durably, before the first record goes there.
+pub(crate) type Register = Box<dyn Fn(u64) -> LocalBoxFuture<Result<(), StorageError>>>;
+
 /// The log.
-#[derive(Debug)]
 pub(crate) struct Log {
-    world: Arc<dyn World>,
-    dir: PathBuf,
-    shard: u32,
-    segment_bytes: u64,
+    pub(crate) world: Arc<dyn World>,
+    pub(crate) dir: PathBuf,
+    pub(crate) shard: u32,
+    pub(crate) segment_bytes: u64,
+    record_bytes_max: usize,
+    pub(crate) segments_max: usize,
     /// `None`: acknowledged means durable.
     every: Option<Duration>,
-    state: RefCell<State>,
+    pub(crate) register: Register,
+    pub(crate) state: RefCell<State>,
     work: Signal,
     done: Signal,
-    prepared: Signal,
+    pub(crate) prepared: Signal,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("dir", &self.dir).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
-struct State {
+pub(crate) struct State {
     /// Room for a batch header, then the records that wait.
     pending: Vec<u8>,
     pending_records: u32,
     spare: Vec<u8>,
     /// The number of the last record given out, and of the last that is durable.
     last: u64,
-    durable: u64,
+    pub(crate) durable: u64,
+    /// The last record that a note covers.
+    noted: u64,
+    /// Bytes of log so far, of this life and live ones of earlier lives, and those above which records are refused.
+    pub(crate) length: u64,
+    limit: u64,
     /// By record.
     waiters: VecDeque<(u64, Waker)>,
     failed: Option<Arc<StorageError>>,
@@ -76,14 +99,16 @@ struct State {
     closing: bool,
     /// So many bytes in `pending` wake the log's task.
     wake_at: usize,
-    active: Option<(Segment, u64)>,
-    sealed: VecDeque<Segment>,
+    pub(crate) active: Option<(Segment, u64)>,
+    pub(crate) sealed: VecDeque<Segment>,
     /// To follow the active one, and whether one is being made.
-    ready: Option<Segment>,
-    preparing: bool,
+    pub(crate) ready: Option<Segment>,
+    /// About to be the active one.
+    pub(crate) becoming: Option<u64>,
+    pub(crate) preparing: bool,
     /// To be used again, under another number.
-    free: Vec<Segment>,
-    next_segment: u64,
+    pub(crate) free: Vec<Segment>,
+    pub(crate) next_segment: u64,
     batches: u64,
 }
 
@@ -98,6 +123,8 @@ pub(crate) struct Recovered {
     /// The last record there is.
     pub(crate) last: u64,
     pub(crate) next_segment: u64,
+    /// Bytes of segments that hold records which are not flushed yet.
+    pub(crate) bytes: u64,
     /// Segments with records that are not flushed yet.
     pub(crate) sealed: Vec<Segment>,
     /// Segments to be used again.
@@ -109,17 +136,24 @@ impl Log {
     pub(crate) fn start(
         world: Arc<dyn World>,
         dir: PathBuf,
-        shard: u32,
-        segment_bytes: u64,
-        every: Option<Duration>,
+        options: &Options,
         recovered: Recovered,
+        register: Register,
     ) -> Rc<Log> {
+        let bound = LogBound::new(options);
+        let every = match options.commit {
+            CommitMode::Batch => None,
+            CommitMode::Periodic { every } => Some(every),
+        };
         let state = State {
             pending: vec![0; BATCH_HEADER],
             pending_records: 0,
             spare: Vec::new(),
             last: recovered.last,
             durable: recovered.last,
+            noted: recovered.last,
+            length: recovered.bytes,
+            limit: recovered.bytes.saturating_add(bound.refuse_at()),
             waiters: VecDeque::new(),
             failed: None,
             full: None,
@@ -129,6 +163,7 @@ impl Log {
             active: None,
             sealed: recovered.sealed.into(),
             ready: None,
+            becoming: None,
             preparing: false,
             free: recovered.free,
             next_segment: recovered.next_segment,
@@ -136,14 +171,40 @@ impl Log {
         };
         let state = RefCell::new(state);
         let (work, done, prepared) = Default::default();
-        let log = Rc::new(Log { world, dir, shard, segment_bytes, every, state, work, done, prepared });
+        let log = Rc::new(Log {
+            world,
+            dir,
+            shard: options.shard,
+            segment_bytes: options.segment_bytes,
+            record_bytes_max: options.record_bytes_max,
+            segments_max: bound.segments_max(),
+            every,
+            register,
+            state,
+            work,
+            done,
+            prepared,
+        });
         log.world.spawn(Work::Log, Box::pin(log.clone().run()));
         log
     }
 
-    /// The largest record that fits, in bytes.
+    /// The largest record, in bytes.
     pub(crate) fn record_bytes_max(&self) -> usize {
-        RECORD_BYTES_MAX.min(self.segment_bytes as usize / 2)
+        self.record_bytes_max
+    }
+
+    /// Bytes of log so far. The live part is what was added since the last flushed memtable was frozen.
+    #[inline]
+    pub(crate) fn length(&self) -> u64 {
+        let state = self.state.borrow();
+        state.length + state.pending.len() as u64
+    }
+
+    /// Refuses records above this length. A limit is never taken back.
+    pub(crate) fn set_limit(&self, length: u64) {
+        let limit = &mut self.state.borrow_mut().limit;
+        *limit = length.max(*limit);
     }
 
     /// Adds a record, which `put` appends; returns its number. Nothing is written if this fails.
@@ -160,8 +221,9 @@ impl Log {
         put(&mut state.pending);
         let bytes = state.pending.len() - start - 4;
         let limit = self.record_bytes_max();
-        let room = self.segment_bytes as usize - 2 * BLOCK;
-        if bytes > limit || state.pending.len() > room {
+        // A segment's worth waits at most, and one record more.
+        let is_full = start as u64 >= self.segment_bytes || state.length + start as u64 > state.limit;
+        if bytes > limit || is_full {
             state.pending.truncate(start);
             return Err(match bytes > limit {
                 true => StorageError::TooLarge { bytes, limit },
@@ -210,13 +272,6 @@ impl Log {
         self.state.borrow().batches
     }
 
-    /// Segments in use and free.
-    pub(crate) fn segments(&self) -> (usize, usize) {
-        let state = self.state.borrow();
-        let in_use = state.sealed.len() + usize::from(state.active.is_some());
-        (in_use, state.free.len() + usize::from(state.ready.is_some()))
-    }
-
     /// Why writes are refused, if they are.
     pub(crate) fn failure(&self) -> Option<Arc<StorageError>> {
         self.state.borrow().refused()
@@ -234,24 +289,6 @@ impl Log {
         state.waiters.drain(..).for_each(|(_, waker)| waker.wake());
         self.work.wake();
         self.done.wake();
-    }
-
-    /// Records up to this one are in table files: their segments may be used again.
-    pub(crate) fn release(&self, flushed: u64) {
-        let state = &mut *self.state.borrow_mut();
-        while state.sealed.front().is_some_and(|segment| segment.last_record <= flushed) {
-            let segment = state.sealed.pop_front().expect("looked at above");
-            state.free.push(segment);
-        }
-    }
-
-    /// The segments with records above this one, each with its bytes that are durable.
-    pub(crate) fn tail(&self, flushed: u64) -> Vec<(PathBuf, u64)> {
-        let state = self.state.borrow();
-        let sealed = state.sealed.iter().filter(|segment| segment.last_record > flushed);
-        let sealed = sealed.map(|segment| (segment.path.clone(), self.segment_bytes));
-        let active = state.active.iter().map(|(segment, end)| (segment.path.clone(), *end));
-        sealed.chain(active).collect()
     }
 
     /// Waits until everything appended is durable.
@@ -277,32 +314,67 @@ impl Log {
     }
 
     async fn run(self: Rc<Log>) {
-        loop {
-            let more = self
-                .work
-                .wait(|| {
-                    let mut state = self.state.borrow_mut();
-                    match () {
-                        () if state.failed.is_some() => Some(false),
-                        () if state.pending_records > 0 => Some(true),
-                        () if state.closing => Some(false),
-                        () => {
-                            state.wake_at = 0;
-                            None
-                        }
+        while let Some(work) = self.next_work().await {
+            let done = match work {
+                Next::Batch => {
+                    if let Some(every) = self.every {
+                        self.gather(every).await;
                     }
-                })
-                .await;
-            if !more {
-                return;
-            }
-            if let Some(every) = self.every {
-                self.gather(every).await;
-            }
-            if let Err(error) = self.write_batch().await {
+                    self.write_batch().await
+                }
+                Next::Note => {
+                    self.write_note().await;
+                    Ok(())
+                }
+            };
+            if let Err(error) = done {
                 self.fail(Arc::new(error));
                 return;
             }
+        }
+    }
+
+    /// Waits for something to write; `None` at the end.
+    async fn next_work(&self) -> Option<Next> {
+        let mut time = None;
+        poll_fn(|cx| {
+            let state = &mut *self.state.borrow_mut();
+            match () {
+                () if state.failed.is_some() => return Poll::Ready(None),
+                () if state.pending_records > 0 => return Poll::Ready(Some(Next::Batch)),
+                () if state.closing => return Poll::Ready(None),
+                () => state.wake_at = 0,
+            }
+            if state.noted < state.durable {
+                let time = time.get_or_insert_with(|| self.world.sleep(NOTE_AFTER));
+                if time.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Some(Next::Note));
+                }
+            }
+            self.work.register(cx);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Writes that all records are durable. The log does not depend on it: where it fails, or there is no free space in
+    /// the segment, the next write attests the same, or shows what is wrong.
+    async fn write_note(&self) {
+        let place = {
+            let state = &mut *self.state.borrow_mut();
+            state.noted = state.durable;
+            let place = state.active.clone();
+            place
+                .filter(|(segment, at)| at + 2 * BLOCK as u64 <= segment.bytes)
+                .map(|(s, at)| (s, at, state.durable))
+        };
+        let Some((segment, at, durable)) = place else { return };
+        let note = encode_note(&segment.header, durable, 0);
+        if segment.file.write_durable(at, &note).await.is_ok() {
+            let state = &mut *self.state.borrow_mut();
+            let (_, end) = state.active.as_mut().expect("only this task changes it");
+            *end += BLOCK as u64;
+            state.length += BLOCK as u64;
         }
     }
 
@@ -324,7 +396,7 @@ impl Log {
     }
 
     async fn write_batch(self: &Rc<Log>) -> Result<(), StorageError> {
-        // Records go on arriving while a segment is made ready; whatever waits fits an empty one (see `append`).
+        // Records go on arriving while a segment is made ready.
         while !self.fits() {
             self.with_room(async || self.rotate().await).await?;
         }
@@ -339,6 +411,7 @@ impl Log {
             (batch, records, state.last, segment, at)
         };
         seal_batch(&mut batch, &segment.header, last + 1 - u64::from(records), records);
+        self.state.borrow_mut().length += batch.len() as u64;
         let io = |error| StorageError::io("write the commit log", &segment.path, error);
         self.with_room(async || segment.file.write_durable(at, &batch).await.map_err(io)).await?;
         self.written(batch, last);
@@ -346,7 +419,7 @@ impl Log {
     }
 
     /// Tries until it succeeds, or fails for another reason than a full disk, or nobody wants it any more.
-    async fn with_room<T>(
+    pub(crate) async fn with_room<T>(
         &self,
         attempt: impl AsyncFn() -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
@@ -374,7 +447,8 @@ impl Log {
     fn fits(&self) -> bool {
         let state = self.state.borrow();
         let needed = state.pending.len().next_multiple_of(BLOCK) as u64;
-        state.active.as_ref().is_some_and(|(_, at)| at + needed <= self.segment_bytes)
+        // The last block is for the note that names the next segment.
+        state.active.as_ref().is_some_and(|(segment, at)| at + needed + BLOCK as u64 <= segment.bytes)
     }
 
     fn written(&self, batch: Vec<u8>, last: u64) {
@@ -392,104 +466,20 @@ impl Log {
         }
         self.done.wake();
     }
+}
 
-    /// Has a segment to write to before the first record comes, so that a disk that cannot have a log says so at once.
-    pub(crate) async fn make_ready(self: &Rc<Self>) -> Result<(), StorageError> {
-        self.rotate().await
-    }
-
-    /// Makes an empty segment the active one, and has the next one made ready.
-    async fn rotate(self: &Rc<Log>) -> Result<(), StorageError> {
-        {
-            let state = &mut *self.state.borrow_mut();
-            if let Some((mut segment, _)) = state.active.take() {
-                segment.last_record = state.durable;
-                state.sealed.push_back(segment);
-            }
-        }
-        self.prepared.wait(|| (!self.state.borrow().preparing).then_some(())).await;
-        let ready = self.state.borrow_mut().ready.take();
-        let segment = match ready {
-            Some(segment) => segment,
-            None => self.make().await?,
-        };
-        let state = &mut *self.state.borrow_mut();
-        state.active = Some((segment, BLOCK as u64));
-        state.preparing = true;
-        let log = self.clone();
-        self.world.spawn(Work::Flush, Box::pin(async move { log.prepare().await }));
-        Ok(())
-    }
-
-    /// Makes the next segment ready. Failing here is no news: the log tries again, and reports, when it needs it.
-    async fn prepare(self: Rc<Log>) {
-        let made = self.make().await;
-        {
-            let state = &mut *self.state.borrow_mut();
-            state.preparing = false;
-            state.ready = made.ok();
-        }
-        self.prepared.wake();
-    }
-
-    /// An empty segment, out of one whose records are all flushed if there is any.
-    async fn make(&self) -> Result<Segment, StorageError> {
-        let (free, id) = {
-            let state = &mut *self.state.borrow_mut();
-            let id = state.next_segment;
-            state.next_segment += 1;
-            (state.free.pop(), id)
-        };
-        match free {
-            Some(old) => self.reuse(old, id).await,
-            None => self.create(id).await,
-        }
-    }
-
-    fn header(&self, segment: u64) -> SegmentHeader {
-        SegmentHeader { shard: self.shard, segment, salt: self.world.random() as u32 }
-    }
-
-    async fn create(&self, id: u64) -> Result<Segment, StorageError> {
-        let path = segment_path(&self.dir, id);
-        let header = self.header(id);
-        let make = async {
-            let file = self.world.open(&path, Mode::Log).await?;
-            file.allocate(self.segment_bytes).await?;
-            file.write_durable(0, &encode_header(&header)).await?;
-            file.sync().await?;
-            self.world.sync_dir(&self.dir).await?;
-            Ok(file)
-        };
-        match make.await {
-            Ok(file) => Ok(Segment { file, path, header, last_record: 0 }),
-            Err(error) => {
-                // What there is of it is in no one's way, but for the room it takes.
-                let _ = self.world.remove(&path).await;
-                Err(StorageError::io("create a log segment", &path, error))
-            }
-        }
-    }
-
-    async fn reuse(&self, old: Segment, id: u64) -> Result<Segment, StorageError> {
-        let path = segment_path(&self.dir, id);
-        let header = self.header(id);
-        let io = |error| StorageError::io("reuse a log segment", &path, error);
-        if let Err(error) = self.world.rename(&old.path, &path).await {
-            self.state.borrow_mut().free.push(old);
-            return Err(io(error));
-        }
-        // If this fails, the name of the segment after a crash is unknown: it is not touched again before a restart.
-        self.world.sync_dir(&self.dir).await.map_err(io)?;
-        if let Err(error) = old.file.write_durable(0, &encode_header(&header)).await {
-            self.state.borrow_mut().free.push(Segment { path: path.clone(), ..old });
-            return Err(io(error));
-        }
-        Ok(Segment { file: old.file, path, header, last_record: 0 })
-    }
+/// What the log writes next.
+enum Next {
+    Batch,
+    Note,
 }
 
 impl State {
+    /// Bytes of the segment that takes the records which wait.
+    pub(crate) fn needed_bytes(&self) -> u64 {
+        (self.pending.len().next_multiple_of(BLOCK) + 2 * BLOCK) as u64
+    }
+
     fn refused(&self) -> Option<Arc<StorageError>> {
         self.failed.as_ref().or(self.full.as_ref()).or(self.full_elsewhere.as_ref()).cloned()
     }

@@ -10,10 +10,15 @@
 //!         4 table u128 | file u64 | run u64 | seal u64 | owners: varint count, each: shards u32 | ignored bits u32 | shard u32
 //!         5 table u128 | file u64                      the file is gone
 //!         6 table u128 | file u64 | from token i64     of the file, smaller tokens do not count any more
+//!         7 varint count, each: segment u64            segments of the log that may have records which are not flushed
+//!         8 record u64                                 records of the log up to this one were durable
 //! ```
 //!
-//! How edits lie in the file is the business of `edits.rs`. In version 1 every edit wrote the whole manifest anew;
-//! such a manifest is read, and replaced at the first start.
+//! The log goes on in segments that the last one named leads to (point 6 of `segment.rs`). With none named the log is
+//! empty: the server was stopped in order, and the next start reads nothing of it.
+//!
+//! `edits.rs` describes the layout of edits in the file. Version 2 has no items 7 and 8: then every segment counts. In
+//! version 1 every edit wrote the whole manifest anew. Both are read, and replaced by the first edit.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +30,7 @@ use crate::model::TableId;
 
 pub(crate) const MAGIC: u64 = 0x3130_4e41_4d4c_4146; // "FALMAN01"
 /// The newest version of the format this program reads, and the one it writes.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 const FLUSHED: u8 = 1;
 const NEXT_FILE: u8 = 2;
@@ -33,6 +38,8 @@ const TRUNCATED: u8 = 3;
 const FILE: u8 = 4;
 const GONE: u8 = 5;
 const CUT: u8 = 6;
+const LOG: u8 = 7;
+const DURABLE: u8 = 8;
 
 /// Bytes of one owner in an edit.
 const OWNER_BYTES: usize = 12;
@@ -46,6 +53,10 @@ pub(crate) struct Manifest {
     pub(crate) flushed: u64,
     /// No file has this number or a higher one.
     pub(crate) next_file: u64,
+    /// The segments of the log that may have records which are not flushed, ascending. `None`: unknown, before version 3.
+    pub(crate) log: Option<Vec<u64>>,
+    /// Log records up to this one were durable.
+    pub(crate) durable: u64,
     pub(crate) tables: BTreeMap<TableId, TableVersion>,
 }
 
@@ -110,7 +121,7 @@ pub(crate) enum Unusable {
 impl Manifest {
     /// A new shard's.
     pub(crate) fn empty(shard: u32, shards: u32) -> Manifest {
-        Manifest { shard, shards, next_file: 1, ..Manifest::default() }
+        Manifest { shard, shards, next_file: 1, log: Some(Vec::new()), ..Manifest::default() }
     }
 
     /// The edit that makes `self` of `old`.
@@ -120,6 +131,15 @@ impl Manifest {
         put_u64(&mut out, self.flushed);
         out.push(NEXT_FILE);
         put_u64(&mut out, self.next_file);
+        if let Some(log) = self.log.as_ref().filter(|_| self.log != old.log) {
+            out.push(LOG);
+            put_varint(&mut out, log.len() as u64);
+            log.iter().for_each(|segment| put_u64(&mut out, *segment));
+        }
+        if self.durable != old.durable {
+            out.push(DURABLE);
+            put_u64(&mut out, self.durable);
+        }
         let nothing = TableVersion::default();
         for id in old.tables.keys().chain(self.tables.keys().filter(|id| !old.tables.contains_key(id))) {
             let before = old.tables.get(id).unwrap_or(&nothing);
@@ -156,6 +176,11 @@ impl Manifest {
             match reader.u8()? {
                 FLUSHED => self.flushed = reader.u64()?,
                 NEXT_FILE => self.next_file = reader.u64()?,
+                LOG => {
+                    let count = reader.count(8)?;
+                    self.log = Some((0..count).map(|_| reader.u64()).collect::<Result<_, _>>()?);
+                }
+                DURABLE => self.durable = reader.u64()?,
                 kind @ (TRUNCATED | FILE | GONE | CUT) => {
                     let id = TableId(reader.u128()?);
                     let table = self.tables.entry(id).or_default();
@@ -203,7 +228,7 @@ impl Manifest {
                 let files = files.collect::<Result<_, _>>()?;
                 tables.insert(id, TableVersion { truncated, files });
             }
-            let manifest = Manifest { shard, shards, flushed, next_file, tables };
+            let manifest = Manifest { shard, shards, flushed, next_file, tables, ..Manifest::default() };
             if reader.rest() == 0 { Ok(manifest) } else { Err(Malformed) }
         };
         read().map_err(|Malformed| damaged("it does not decode"))
@@ -253,7 +278,8 @@ mod tests {
         let first = TableVersion { truncated: 9, files: vec![FileEntry::new(4, 4), shared] };
         let second = TableVersion { truncated: 0, files: vec![FileEntry::new(5, 4)] };
         let tables = [(TableId(5), first), (TableId(6), second)].into();
-        Manifest { shard: 1, shards: 2, flushed: 77, next_file: 8, tables }
+        let log = Some(vec![3, 4, 6]);
+        Manifest { shard: 1, shards: 2, flushed: 77, next_file: 8, log, durable: 79, tables }
     }
 
     fn check(old: &Manifest, new: &Manifest) {

@@ -109,6 +109,7 @@ impl World for OnLanes {
             let options = match mode {
                 Mode::Read => plain,
                 Mode::Create => OpenOptions { write: true, create: true, truncate: true, ..plain },
+                Mode::Update => OpenOptions { write: true, ..plain },
                 Mode::ReadTable => OpenOptions { direct: true, ..plain },
                 Mode::CreateTable => {
                     OpenOptions { write: true, create: true, truncate: true, direct: true, ..plain }

@@ -137,8 +137,12 @@ pub struct Options {
     pub commit: CommitMode,
     /// A memtable of this many bytes is flushed. Up to three of them exist at once.
     pub memtable_bytes_max: usize,
-    /// The size of a log segment in bytes, a multiple of 4096.
+    /// The size of a log segment in bytes, a multiple of 4096. The log of a shard takes at most 13/4 memtables (or segments, if those
+    /// are larger) and four segments.
     pub segment_bytes: u64,
+    /// The largest record of the log, and so the largest mutation, in bytes. A segment that takes one is larger than others where it
+    /// has to be.
+    pub record_bytes_max: usize,
     /// Memory for decompressed blocks of table files, and, in what they leave, for what scans read, in bytes.
     pub cache_bytes: usize,
     /// How background work is paced.
@@ -161,6 +165,7 @@ impl Options {
             commit: CommitMode::Batch,
             memtable_bytes_max: 256 << 20,
             segment_bytes: 32 << 20,
+            record_bytes_max: 16 << 20,
             cache_bytes: 64 << 20,
             pace: PaceOptions::default(),
             table: TableOptions::default(),

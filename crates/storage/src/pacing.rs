@@ -167,10 +167,8 @@ impl Shard {
         if state.frozen.is_empty() || self.log.is_none() {
             return 0;
         }
-        let (held, memtable) = (
-            state.bytes as u64 + state.left_bytes(&self.pacing.flush),
-            self.options.memtable_bytes_max as u64,
-        );
+        let (held, memtable) =
+            (state.filled + state.left_bytes(&self.pacing.flush), self.options.memtable_bytes_max as u64);
         // Few servers ever hold anything back, and no write of others looks at the clock for it.
         let may_wait = match self.options.pace.hold_bytes {
             0 => 0,
@@ -180,35 +178,35 @@ impl Shard {
     }
 
     /// Counts a write towards what acknowledgements wait for; nothing while there is memory.
-    pub(crate) fn charge_write(&self, state: &State, bytes: usize) {
+    pub(crate) fn charge_write(&self, state: &State, bytes: u64) {
         let pressure = self.pressure_ppm(state);
         if pressure > 0 {
             let rate = self.pacing.controls.borrow().flush_rate;
-            self.pacing.throttle.borrow_mut().write(self.world.now_ns(), bytes as u64, pressure, rate);
+            self.pacing.throttle.borrow_mut().write(self.world.now_ns(), bytes, pressure, rate);
         }
     }
 
     /// What an acknowledgement that could go now waits for first, if anything.
     pub(crate) fn hold(self: &Rc<Self>) -> Option<LocalBoxFuture<()>> {
-        self.log.as_ref()?;
-        let (full, frozen) = {
+        let log = self.log.as_ref()?;
+        {
             let state = self.state.borrow();
-            let full =
-                state.frozen.len() >= self.frozen_max() && state.bytes >= self.options.memtable_bytes_max;
-            (full, state.frozen.len())
-        };
-        if full {
-            let shard = self.clone();
-            return Some(Box::pin(async move {
-                let flushed = || {
-                    (shard.state.borrow().frozen.len() < shard.frozen_max() || shard.refuses_writes())
-                        .then_some(())
-                };
-                shard.progress.wait(flushed).await;
-            }));
-        }
-        if frozen == 0 {
-            return None;
+            if state.frozen.is_empty() {
+                return None;
+            }
+            let full = state.frozen.len() >= self.frozen_max()
+                && state.filled >= self.options.memtable_bytes_max as u64;
+            if full || state.live_log(log.length()) >= self.log_bound.wait_at() {
+                let (shard, flushes) = (self.clone(), state.counts.flushes);
+                return Some(Box::pin(async move {
+                    let flushed = || {
+                        let state = shard.state.borrow();
+                        let has_flushed = state.counts.flushes > flushes || state.closed;
+                        (has_flushed || shard.refuses_writes()).then_some(())
+                    };
+                    shard.progress.wait(flushed).await;
+                }));
+            }
         }
         let delay = self.pacing.throttle.borrow().delay_ns(self.world.now_ns());
         // Timers tick in milliseconds. What is not waited for stays on the clock.
@@ -225,15 +223,15 @@ impl Shard {
             state.hold(now_ns);
         } else {
             let shard = self.state.borrow();
-            let room = self.options.memtable_bytes_max.saturating_sub(shard.bytes);
-            state.let_go(now_ns, shard.left_bytes(&self.pacing.flush), room as u64);
+            let room = (self.options.memtable_bytes_max as u64).saturating_sub(shard.filled);
+            state.let_go(now_ns, shard.left_bytes(&self.pacing.flush), room);
         }
         self.pacing.hold.set(state);
         self.decide();
         self.work.wake();
     }
 
-    /// Begins to flush the memtable if next to nothing was written since the last call and it is of some size. To be called every few
+    /// Begins to flush the memtable if next to nothing was written since the last call and it, or its log, is of some size. To be called every few
     /// seconds: what is not written to any more is scanned several times as fast out of columns, takes less memory so, and is nothing that a
     /// restart would have to replay.
     pub fn flush_if_idle(&self) {
@@ -242,14 +240,15 @@ impl Shard {
         let enough = IDLE_BYTES_MIN.min(self.options.memtable_bytes_max / 4);
         {
             let state = &mut *self.state.borrow_mut();
-            let filled = state.frozen_bytes + state.bytes as u64;
+            let filled = state.frozen_bytes + state.filled;
             let (last_seen, filled_seen) = self.pacing.seen.replace((last, filled));
             let idle = last - last_seen <= IDLE_RECORDS && filled - filled_seen <= enough as u64 / 16;
             let settled = state.frozen.is_empty() && !self.pacing.is_held();
-            if !idle || !settled || state.closed || self.refuses_writes() || state.bytes < enough {
+            if !idle || !settled || state.closed || self.refuses_writes() || state.filled < enough as u64 {
                 return;
             }
-            state.freeze(last);
+            state.freeze(last, log.length());
+            self.bound_log(state);
         }
         self.work.wake();
     }
@@ -296,7 +295,7 @@ impl Shard {
         let pressure_ppm = self.pressure_ppm(&state);
         let hold = self.pacing.hold.get();
         let held = hold.is_held() && pressure_ppm == 0;
-        let filled = state.frozen_bytes + state.bytes as u64;
+        let filled = state.frozen_bytes + state.filled;
         // What was flushed is what is no longer left, however far the estimate of a flush under way was off.
         let flushed = state.frozen_bytes - left_bytes;
         let decision = controls.flush.decide(FlushInput {
@@ -304,7 +303,7 @@ impl Shard {
             filled_bytes: filled.saturating_sub(controls.filled),
             flushed_bytes: flushed.saturating_sub(controls.flushed),
             left_bytes,
-            room_bytes: (self.options.memtable_bytes_max as u64).saturating_sub(state.bytes as u64),
+            room_bytes: (self.options.memtable_bytes_max as u64).saturating_sub(state.filled),
             memtable_bytes: self.options.memtable_bytes_max as u64,
             cost_ns_per_mib: controls
                 .flush_cost
@@ -315,7 +314,10 @@ impl Shard {
         });
         (controls.filled, controls.flushed) = (filled, flushed);
         controls.flush_rate = controls.flush.flushed_rate();
-        let hurried = state.closed || self.pacing.waiting.get() > 0;
+        // Writers that wait for the log to be shorter do not wait for a flush that is held back.
+        let length = self.log.as_ref().map_or(0, |log| log.length());
+        let is_long = !state.frozen.is_empty() && state.live_log(length) >= self.log_bound.wait_at();
+        let hurried = state.closed || self.pacing.waiting.get() > 0 || is_long;
         self.pacing.flush.set(match () {
             () if hurried => UNLIMITED,
             () if held => 0,

@@ -90,7 +90,11 @@ impl Gather {
                     None => return Ok(Some(index)),
                 },
             };
-            lookup.take(&block)?;
+            if let Err(error) = lookup.take(&block) {
+                // The disk may have it better than the cache.
+                cache.borrow_mut().forget(lookup.file.id);
+                return Err(error);
+            }
             // Only now is it known how much of it was unpacked.
             if !lookup.bypasses(partition_max) {
                 cache.borrow_mut().keep(lookup.file.id, index, &block);

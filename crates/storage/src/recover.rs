@@ -3,31 +3,39 @@
 //!
 //! 1. Take the locks; shard 0, which is opened first, splits the folder anew if it was written with another number of shards.
 //! 2. Read the manifest; a folder without one must be empty.
-//! 3. Open the files it names; remove others, which a crash left behind.
-//! 4. Read every log segment, order the batches by record, and check that from the first record not flushed to the last
-//!    one there is no gap.
-//! 5. Replay.
+//! 3. Remove the table files that it does not name, which a crash left behind: on a full disk that makes room for the rest.
+//! 4. Open the files it names.
+//! 5. Read the log segments it names, one after the other, and check that from the first record not flushed to the last
+//!    one that was durable there is no gap (replay.rs).
+//! 6. Begin a new segment, and name it in the manifest.
+//!
+//! Nothing up to step 5 needs space on the disk, so a full one can be read.
+//!
+//! A start takes the time to open the files, and to read and apply what was written since the last flush; memory is that
+//! of the memtables it was in, and of one segment. Both are bounded by the log (log_bound.rs), whatever the load was. After
+//! an orderly stop nothing is read or applied. What is recovered beyond a memtable is flushed as soon as the shard is open.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use bytes::Bytes;
+use rustc_hash::FxHashSet;
 
 use crate::cache::Cache;
-use crate::edits;
+use crate::edits::{self, End};
 use crate::error::StorageError;
 use crate::event::Event;
 use crate::layout::{Layout, list, lock, make_shard, read_all};
-use crate::log::{Log, Recovered, Segment};
+use crate::log::{Log, Recovered, Register, Segment, segment_path};
+use crate::log_bound::{FREE_IDLE, LogBound};
 use crate::manifest::{self, Manifest, Unusable};
-use crate::model::TableId;
 use crate::on_lanes::OnLanes;
-use crate::options::{CommitMode, Options};
+use crate::options::Options;
 use crate::pacing::Pacing;
-use crate::replay::{Replay, read_segments};
+use crate::replay::{Found, Replay};
 use crate::reshard::reshard;
 use crate::scan_cache::ScanCache;
 use crate::segment::{BLOCK, SegmentHeader};
@@ -36,7 +44,7 @@ use crate::signal::Signal;
 use crate::table_file::TableFile;
 use crate::upkeep::{counts, table_name};
 use crate::versions::Versions;
-use crate::world::{Mode, World};
+use crate::world::{File, Mode, World};
 
 impl Shard {
     /// Opens a shard, recovering what its folder holds. Shard 0 is to be opened first: it takes the folder's lock, and if the folder was
@@ -67,24 +75,23 @@ impl Shard {
             )));
         };
         let (dir, lock) = enter(&*world, &root, &options).await?;
-        let manifest = read_manifest(&*world, &dir, options.shard, options.shards).await?;
-        // It begins anew: that ends a torn edit, and brings an old version up.
-        let versions = Versions::begin(&*world, &dir, &manifest).await?;
+        let (mut manifest, versions) = resume_manifest(&*world, &dir, &options).await?;
+        remove_leftovers(&*world, &dir, &manifest).await?;
         let mut state = State { counts: counts(0), ..State::default() };
         open_tables(&*world, &dir, &manifest, &mut state).await?;
         let (recovered, replayed) =
             recover_log(&*world, &dir.join("log"), &options, &manifest, &mut state).await?;
+        // A manifest of an older version names no segments.
+        let live = recovered.sealed.iter().map(|segment| segment.header.segment);
+        manifest.log.get_or_insert_with(|| live.collect());
         state.counts = counts(replayed);
-        if state.bytes >= options.memtable_bytes_max {
-            state.freeze(recovered.last);
-        }
-        let every = match options.commit {
-            CommitMode::Batch => None,
-            CommitMode::Periodic { every } => Some(every),
-        };
-        let log_dir = dir.join("log");
         let is_new = recovered.last == 0;
-        let log = Log::start(world.clone(), log_dir, options.shard, options.segment_bytes, every, recovered);
+        let shard = Rc::new_cyclic(|shard: &Weak<Shard>| {
+            let log =
+                Log::start(world.clone(), dir.join("log"), &options, recovered, register(shard.clone()));
+            build(options, world, dir, (manifest, versions), state, Some(log), Some(lock))
+        });
+        let log = shard.log.as_ref().expect("made above");
         match log.make_ready().await {
             // A shard that holds nothing has nothing to read either; any other may be read until there is space again.
             Err(error) if is_new || !error.is_full() => {
@@ -93,11 +100,30 @@ impl Shard {
             }
             _ => {}
         }
-        let shard =
-            Rc::new(build(options, world, dir, (manifest, Some(versions)), state, Some(log), Some(lock)));
+        log.trim(Some(FREE_IDLE)).await;
         shard.start_upkeep();
         Ok(shard)
     }
+}
+
+/// Names a segment in the manifest before it is used.
+fn register(shard: Weak<Shard>) -> Register {
+    Box::new(move |segment| {
+        let shard = shard.clone();
+        Box::pin(async move {
+            let shard = shard.upgrade().ok_or(StorageError::Closed)?;
+            let name = |shard: &Shard, manifest: &mut Manifest| {
+                let log = shard.log.as_ref().expect("it has a log");
+                let (mut live, durable) = log.live(manifest.flushed);
+                if !live.contains(&segment) {
+                    live.push(segment);
+                }
+                manifest.log = Some(live);
+                manifest.durable = manifest.durable.max(durable);
+            };
+            shard.edit(name).await
+        })
+    })
 }
 
 fn build(
@@ -126,6 +152,7 @@ fn build(
         progress: Signal::default(),
         lock: RefCell::new(lock),
         pacing: Pacing::new(&options),
+        log_bound: LogBound::new(&options),
         options,
     }
 }
@@ -137,6 +164,38 @@ pub(crate) async fn read_manifest(
     shard: u32,
     shards: u32,
 ) -> Result<Manifest, StorageError> {
+    let read = read_manifest_file(world, dir, shard, shards).await?;
+    Ok(read.map_or_else(|| Manifest::empty(shard, shards), |(manifest, ..)| manifest))
+}
+
+/// The manifest with its file to go on with, if that is whole and of this version. A new shard's is written.
+async fn resume_manifest(
+    world: &dyn World,
+    dir: &Path,
+    options: &Options,
+) -> Result<(Manifest, Option<Versions>), StorageError> {
+    match read_manifest_file(world, dir, options.shard, options.shards).await? {
+        Some((manifest, data, Some(end))) => Ok((manifest, Versions::resume(world, dir, data, end).await?)),
+        // The next edit begins a new file: that ends a torn edit, and brings an old version up.
+        Some((manifest, _, None)) => Ok((manifest, None)),
+        None => {
+            let manifest = Manifest::empty(options.shard, options.shards);
+            let versions = Versions::begin(world, dir, &manifest).await?;
+            Ok((manifest, Some(versions)))
+        }
+    }
+}
+
+/// The manifest, the bytes of its file, and the place for the next edit.
+type ManifestFile = (Manifest, Bytes, Option<End>);
+
+/// Reads a shard's manifest; `None` when there is none, and nothing else either.
+async fn read_manifest_file(
+    world: &dyn World,
+    dir: &Path,
+    shard: u32,
+    shards: u32,
+) -> Result<Option<ManifestFile>, StorageError> {
     let path = dir.join("manifest");
     if !list(world, dir).await?.iter().any(|name| name == "manifest") {
         // The manifest comes before anything else is written.
@@ -145,9 +204,10 @@ pub(crate) async fn read_manifest(
         if !others.is_empty() {
             return Err(StorageError::corrupt(&path, "it is missing, although the folder holds data"));
         }
-        return Ok(Manifest::empty(shard, shards));
+        return Ok(None);
     }
-    let manifest = edits::read(&read_all(world, &path).await?).map_err(|why| match why {
+    let data = read_all(world, &path).await?;
+    let (manifest, end) = edits::read(&data).map_err(|why| match why {
         Unusable::Damaged(what) => StorageError::corrupt(&path, what),
         Unusable::Newer(found) => {
             StorageError::NewerFormat { path: path.clone(), found, known: manifest::VERSION }
@@ -159,7 +219,7 @@ pub(crate) async fn read_manifest(
             format!("it belongs to shard {} of {}", manifest.shard, manifest.shards),
         ));
     }
-    Ok(manifest)
+    Ok(Some((manifest, data, end)))
 }
 
 /// Takes the locks and finds the shard's folder; it is there then. Shard 0 holds the lock of the whole folder too.
@@ -201,6 +261,23 @@ async fn enter(
     Ok((dir, Box::new((own, folder))))
 }
 
+/// Removes table files that the manifest does not name. One that cannot be removed for want of space stays.
+async fn remove_leftovers(world: &dyn World, dir: &Path, manifest: &Manifest) -> Result<(), StorageError> {
+    let dir = dir.join("tables");
+    let named: FxHashSet<String> = manifest.files().map(|(_, file)| table_name(file.id)).collect();
+    for name in list(world, &dir).await? {
+        if name.ends_with(".table") && !named.contains(&name) {
+            let path = dir.join(name);
+            let removed = world.remove(&path).await;
+            match removed.map_err(|error| StorageError::io("remove a leftover", &path, error)) {
+                Err(error) if !error.is_full() => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
 async fn open_tables(
     world: &dyn World,
     dir: &Path,
@@ -208,21 +285,13 @@ async fn open_tables(
     state: &mut State,
 ) -> Result<(), StorageError> {
     let dir = dir.join("tables");
-    let mut named = Vec::new();
     for (id, version) in &manifest.tables {
         let mut files = Vec::new();
         for file in &version.files {
-            named.push(table_name(file.id));
             files.push(Arc::new(TableFile::open(world, dir.join(table_name(file.id)), file.clone()).await?));
         }
         if !files.is_empty() {
             state.tables.insert(*id, Table { files, ..Table::default() });
-        }
-    }
-    for name in list(world, &dir).await? {
-        if name.ends_with(".table") && !named.contains(&name) {
-            let path = dir.join(name);
-            world.remove(&path).await.map_err(|error| StorageError::io("remove a leftover", &path, error))?;
         }
     }
     Ok(())
@@ -235,42 +304,92 @@ async fn recover_log(
     manifest: &Manifest,
     state: &mut State,
 ) -> Result<(Recovered, u64), StorageError> {
-    let mut recovered = Recovered { next_segment: 1, ..Recovered::default() };
-    let segments = read_segments(world, dir, options.shard).await?;
-    for found in &segments {
-        recovered.next_segment = recovered.next_segment.max(found.segment + 1);
-        let needed = found.last_record() > manifest.flushed;
-        if !needed && found.bytes != options.segment_bytes {
-            let removed = world.remove(&found.path).await;
-            removed.map_err(|error| StorageError::io("remove an old log segment", &found.path, error))?;
-            continue;
+    let bound = LogBound::new(options);
+    let mut replay = Replay::open(world, dir, options.shard, manifest).await?;
+    let (mut replayed, mut length, mut read) = (0, 0, 0);
+    let full = |state: &State, length: u64| {
+        (state.bytes as u64).max(bound.fill(length - state.log_from)) >= options.memtable_bytes_max as u64
+    };
+    while let Some((number, mutations)) = replay.next().await? {
+        for found in &replay.found[read..] {
+            length += found.bytes;
         }
-        let file = world.open(&found.path, Mode::Log).await;
-        let file = file.map_err(|error| StorageError::io("open the log segment", &found.path, error))?;
-        if needed {
-            // A server that was killed may have left here what no disk has yet; from now on it is seen, and others build on it.
-            let synced = file.sync().await;
-            synced.map_err(|error| StorageError::io("sync the log segment", &found.path, error))?;
-        }
-        let header =
-            found.header.unwrap_or(SegmentHeader { shard: options.shard, segment: found.segment, salt: 0 });
-        let kept = Segment { file, path: found.path.clone(), header, last_record: found.last_record() };
-        if needed { recovered.sealed.push(kept) } else { recovered.free.push(kept) }
-    }
-    recovered.sealed.sort_by_key(|segment| segment.last_record);
-    let truncated: FxHashMap<TableId, u64> =
-        manifest.tables.iter().map(|(id, version)| (*id, version.truncated)).collect();
-    let mut replay = Replay::new(segments, manifest.flushed);
-    let mut replayed = 0;
-    while let Some((number, mutations)) = replay.next()? {
+        read = replay.found.len();
+        let units = mutations.len() as u32;
         for mutation in mutations {
-            if truncated.get(&mutation.table).is_none_or(|truncated| number > *truncated) {
+            let version = manifest.tables.get(&mutation.table);
+            if version.is_none_or(|version| number > version.truncated) {
                 let table = state.tables.entry(mutation.table).or_default();
                 state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
             }
         }
         replayed += 1;
+        if state.bytes >= options.memtable_bytes_max {
+            state.freeze(number, length);
+        }
+        if let Some(pause) = world.spend(units) {
+            pause.await;
+        }
     }
-    recovered.last = replay.last;
+    if full(state, length) {
+        state.freeze(replay.last, length);
+    }
+    let Replay { all, found, last, .. } = replay;
+    let mut recovered =
+        Recovered { next_segment: all.last().map_or(1, |last| last + 1), last, ..Recovered::default() };
+    recovered.bytes = length;
+    let mut live = FxHashSet::default();
+    for found in found {
+        if found.last_record <= manifest.flushed {
+            continue;
+        }
+        live.insert(found.header.segment);
+        let file = world.open(&found.path, Mode::Log).await;
+        let file = file.map_err(|error| StorageError::io("open the log segment", &found.path, error))?;
+        settle(&*file, &found).await?;
+        let Found { path, bytes, header, last_record, .. } = found;
+        recovered.sealed.push(Segment { file, path, header, bytes, last_record });
+    }
+    for segment in all.into_iter().filter(|segment| !live.contains(segment)) {
+        let path = segment_path(dir, segment);
+        recovered.free.extend(free_segment(world, path, segment, options, recovered.free.len()).await?);
+    }
     Ok((recovered, replayed))
+}
+
+/// Makes durable what was read. A server that was killed may have left here what no disk has yet; from now on it is seen,
+/// and others build on it. After a sync that failed the page cache may have the last batch and call it clean, so that one
+/// is written once more.
+async fn settle(file: &dyn File, found: &Found) -> Result<(), StorageError> {
+    if let Some((at, batch)) = &found.last_batch {
+        let written = file.write_durable(*at, batch).await;
+        match written.map_err(|error| StorageError::io("write the commit log", &found.path, error)) {
+            Err(error) if !error.is_full() => return Err(error),
+            _ => {}
+        }
+    }
+    let synced = file.sync().await;
+    synced.map_err(|error| StorageError::io("sync the log segment", &found.path, error))
+}
+
+/// A segment that holds nothing, to be used again; it is not read. `None` where it is removed, as there are enough.
+async fn free_segment(
+    world: &dyn World,
+    path: PathBuf,
+    segment: u64,
+    options: &Options,
+    there: usize,
+) -> Result<Option<Segment>, StorageError> {
+    if there < FREE_IDLE
+        && let Ok(file) = world.open(&path, Mode::Log).await
+        && file.len().await.is_ok_and(|bytes| bytes == options.segment_bytes)
+    {
+        let header = SegmentHeader::new(options.shard, segment, 0, 0);
+        return Ok(Some(Segment { file, path, header, bytes: options.segment_bytes, last_record: 0 }));
+    }
+    let removed = world.remove(&path).await;
+    match removed.map_err(|error| StorageError::io("remove an old log segment", &path, error)) {
+        Err(error) if !error.is_full() => Err(error),
+        _ => Ok(None),
+    }
 }

@@ -23,7 +23,7 @@ use crate::log::segment_path;
 use crate::manifest::{FileEntry, Manifest, Owner};
 use crate::model::{Mutation, TableId};
 use crate::recover::read_manifest;
-use crate::replay::{Replay, read_segments};
+use crate::replay::Replay;
 use crate::segment::{BATCH_HEADER, BLOCK, SegmentHeader, encode_header, seal_batch};
 use crate::upkeep::table_name;
 use crate::versions::Versions;
@@ -74,9 +74,8 @@ async fn split(world: &dyn World, dir: &Path, old: Owner, parts: &mut [Part]) ->
     for part in parts.iter_mut() {
         part.link_files(world, &dir.join("tables"), &manifest).await?;
     }
-    let segments = read_segments(world, &dir.join("log"), old.shard).await?;
-    let mut replay = Replay::new(segments, manifest.flushed);
-    while let Some((number, mutations)) = replay.next()? {
+    let mut replay = Replay::open(world, &dir.join("log"), old.shard, &manifest).await?;
+    while let Some((number, mutations)) = replay.next().await? {
         let counts = |mutation: &Mutation| {
             manifest.tables.get(&mutation.table).is_none_or(|table| number > table.truncated)
         };
@@ -161,6 +160,8 @@ impl Part {
     /// Makes everything durable.
     async fn finish(&mut self, world: &dyn World) -> Result<(), StorageError> {
         self.log.write(world).await?;
+        self.manifest.log = Some((1..=self.log.segments).collect());
+        self.manifest.durable = self.log.written;
         layout::sync(world, &self.dir.join("tables")).await?;
         Versions::begin(world, &self.dir, &self.manifest).await.map(drop)
     }
@@ -233,7 +234,7 @@ impl NewLog {
         if !fits {
             self.segments += 1;
             let (id, salt) = (self.segments, world.random() as u32);
-            let header = SegmentHeader { shard: self.shard, segment: id, salt };
+            let header = SegmentHeader::new(self.shard, id, salt, self.written);
             let make = async {
                 let file = world.open(&segment_path(&self.dir, id), Mode::Log).await?;
                 file.allocate(self.segment_bytes.max(BLOCK as u64 + needed)).await?;

@@ -1,20 +1,30 @@
 //! The format of a log segment, as pure functions over bytes.
 //!
 //! ```text
-//!  block 0    magic 8 | version u32 | shard u32 | segment u64 | salt u32 | crc u32          zeros to 4096
-//!  then       batch | batch | …     each starts at a multiple of 4096 and is padded with zeros to one
-//!  batch      magic u32 | payload bytes u32 | segment u64 | first record u64 | records u32 | crc u32 | payload
+//!  block 0    magic 8 | version u32 | shard u32 | segment u64 | salt u32 | durable u64 | crc u32    zeros to 4096
+//!  then       batch or note | …     each starts at a multiple of 4096 and is padded with zeros to one
+//!  batch      magic u32 | payload bytes u32 | segment u64 | first record u64 | records u32 | crc u32 |
+//!             head crc u32 | 0 u32 | payload
 //!  payload    (length u32 | mutations) for each record
+//!  note       magic u32 | 0 u32 | segment u64 | durable u64 | next segment u64 | crc u32
 //! ```
 //!
 //! 1. A batch is what one disk write carries: the records that gathered while the one before was in flight. It is
 //!    acknowledged as a whole, so it has one checksum, and a torn one is dropped as a whole.
-//! 2. Segments are reused without clearing. The checksum is seeded with the segment's random salt, so what
+//! 2. Segments are reused without clearing. Checksums are seeded with the segment's random salt, so what
 //!    an earlier life left behind never passes, and no stored value can imitate a batch.
 //! 3. Writes never touch a block that was acknowledged: batches are padded rather than continued.
 //! 4. Records are numbered without gaps for the whole life of a shard. After a damaged batch the reader goes on
-//!    looking at every block; a valid batch further on leaves a gap in the numbers. A torn tail leaves none.
-//!    So damage in the middle is told from a torn tail with no other evidence.
+//!    checking every block; a valid batch further on leaves a gap in the numbers. A torn tail leaves none.
+//! 5. Damage at the very end leaves no gap, so later writes attest that records were durable: the header of the next
+//!    segment, a note once the log is idle, and the head of a later batch, which has a checksum of its own because a
+//!    batch is begun only when the one before is durable. Missing records that were durable are damage.
+//! 6. The last block of a full segment is a note that names the next one, written before that one is used. So a segment
+//!    that is lost as a whole is missed. `next segment` is 0 in other notes.
+//!
+//! Versions 1 and 2 have neither notes, nor `durable` in the header, nor the head's checksum with the field behind it.
+
+use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -24,20 +34,35 @@ use crate::codec::{Malformed, Reader, put_u32, put_u64};
 pub(crate) const BLOCK: usize = 4096;
 
 /// Bytes of a batch ahead of its payload.
-pub(crate) const BATCH_HEADER: usize = 32;
+pub(crate) const BATCH_HEADER: usize = 40;
+
+/// Bytes of a batch ahead of its payload, in versions 1 and 2.
+const OLD_BATCH_HEADER: usize = 32;
 
 const SEGMENT_MAGIC: u64 = 0x3130_474f_4c4c_4146; // "FALLOG01"
 const BATCH_MAGIC: u32 = 0x4843_5442; // "BTCH"
+const NOTE_MAGIC: u32 = 0x4554_4f4e; // "NOTE"
 
-/// The newest version of the format, which this program writes; it reads the older ones too. Version 2 has rows packed.
-pub(crate) const VERSION: u32 = 2;
+/// The newest version of the format, which this program writes; it reads the older ones too. Version 2 has rows packed,
+/// version 3 attests what was durable.
+pub(crate) const VERSION: u32 = 3;
 
-/// What the first block of a segment says.
+/// The contents of a segment's first block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHeader {
+    pub(crate) version: u32,
     pub(crate) shard: u32,
     pub(crate) segment: u64,
     pub(crate) salt: u32,
+    /// Records up to this one were durable before the header was written; 0 before version 3.
+    pub(crate) durable: u64,
+}
+
+impl SegmentHeader {
+    /// The header of a segment that is to be written to.
+    pub(crate) fn new(shard: u32, segment: u64, salt: u32, durable: u64) -> SegmentHeader {
+        SegmentHeader { version: VERSION, shard, segment, salt, durable }
+    }
 }
 
 /// The first block of a segment.
@@ -48,7 +73,22 @@ pub(crate) fn encode_header(header: &SegmentHeader) -> Vec<u8> {
     put_u32(&mut out, header.shard);
     put_u64(&mut out, header.segment);
     put_u32(&mut out, header.salt);
+    put_u64(&mut out, header.durable);
     let crc = crc32c::crc32c(&out);
+    put_u32(&mut out, crc);
+    out.resize(BLOCK, 0);
+    out
+}
+
+/// A note: records up to `durable` are durable, and the log goes on in the segment `next`, if that is not 0.
+pub(crate) fn encode_note(header: &SegmentHeader, durable: u64, next: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(BLOCK);
+    put_u32(&mut out, NOTE_MAGIC);
+    put_u32(&mut out, 0);
+    put_u64(&mut out, header.segment);
+    put_u64(&mut out, durable);
+    put_u64(&mut out, next);
+    let crc = crc32c::crc32c_append(header.salt, &out);
     put_u32(&mut out, crc);
     out.resize(BLOCK, 0);
     out
@@ -73,6 +113,7 @@ pub(crate) fn decode_header(block: &Bytes) -> HeaderRead {
         }
         let version = reader.u32()?;
         let (shard, segment, salt) = (reader.u32()?, reader.u64()?, reader.u32()?);
+        let durable = if version < 3 { 0 } else { reader.u64()? };
         let end = reader.position();
         if reader.u32()? != crc32c::crc32c(&block[..end]) {
             return Err(Malformed);
@@ -80,7 +121,7 @@ pub(crate) fn decode_header(block: &Bytes) -> HeaderRead {
         if !(1..=VERSION).contains(&version) {
             return Ok(HeaderRead::Newer(version));
         }
-        Ok(HeaderRead::Valid(SegmentHeader { shard, segment, salt }))
+        Ok(HeaderRead::Valid(SegmentHeader { version, shard, segment, salt, durable }))
     };
     read().unwrap_or(HeaderRead::Unreadable)
 }
@@ -95,6 +136,8 @@ pub(crate) fn seal_batch(batch: &mut Vec<u8>, header: &SegmentHeader, first_reco
     batch[24..28].copy_from_slice(&records.to_le_bytes());
     let crc = batch_crc(header.salt, &batch[..28], &batch[BATCH_HEADER..]);
     batch[28..32].copy_from_slice(&crc.to_le_bytes());
+    let head = crc32c::crc32c_append(header.salt, &batch[..32]);
+    batch[32..36].copy_from_slice(&head.to_le_bytes());
     batch.resize(batch.len().next_multiple_of(BLOCK), 0);
 }
 
@@ -128,23 +171,46 @@ impl Batch {
     }
 }
 
-/// Every valid batch of a segment, in order of place. Stops at nothing: see point 4 above.
-pub(crate) fn read_batches(data: &Bytes, header: &SegmentHeader) -> Vec<Batch> {
-    let mut batches = Vec::new();
-    let mut at = BLOCK;
-    while at + BATCH_HEADER <= data.len() {
-        match read_batch(data, at, header) {
-            Some(batch) => {
-                at = (at + BATCH_HEADER + batch.payload.len()).next_multiple_of(BLOCK);
-                batches.push(batch);
-            }
-            None => at += BLOCK,
-        }
-    }
-    batches
+/// The contents of a segment.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// Every valid batch, in order of place.
+    pub(crate) batches: Vec<Batch>,
+    /// Records up to this one were durable, by what was written after them.
+    pub(crate) durable: u64,
+    /// The segment in which the log goes on.
+    pub(crate) next: Option<u64>,
+    /// The place of the last batch and its bytes, padding included.
+    pub(crate) last: Option<Range<usize>>,
 }
 
-fn read_batch(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<Batch> {
+/// Reads a segment. Stops at nothing: see point 4 above.
+pub(crate) fn read_contents(data: &Bytes, header: &SegmentHeader) -> Contents {
+    let mut contents = Contents { durable: header.durable, ..Contents::default() };
+    let mut at = BLOCK;
+    while at + OLD_BATCH_HEADER <= data.len() {
+        if let Some((batch, end)) = read_batch(data, at, header) {
+            let end = end.next_multiple_of(BLOCK);
+            contents.last = Some(at..end);
+            contents.batches.push(batch);
+            at = end;
+            continue;
+        }
+        if header.version >= 3 {
+            if let Some((durable, next)) = read_note(data, at, header) {
+                contents.durable = contents.durable.max(durable);
+                contents.next = (next > 0).then_some(next).or(contents.next);
+            } else if let Some(first_record) = read_head(data, at, header) {
+                contents.durable = contents.durable.max(first_record.saturating_sub(1));
+            }
+        }
+        at += BLOCK;
+    }
+    contents
+}
+
+/// A valid batch and where it ends, padding not included.
+fn read_batch(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(Batch, usize)> {
     let mut reader = Reader::at(data.clone(), at);
     if reader.u32().ok()? != BATCH_MAGIC {
         return None;
@@ -155,12 +221,40 @@ fn read_batch(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<Batch> 
         return None;
     }
     let crc = reader.u32().ok()?;
+    if header.version >= 3 {
+        let head = crc32c::crc32c_append(header.salt, &data[at..at + OLD_BATCH_HEADER]);
+        if reader.u32().ok()? != head || reader.u32().ok()? != 0 {
+            return None;
+        }
+    }
     let payload = reader.take(len).ok()?;
-    (crc == batch_crc(header.salt, &data[at..at + 28], &payload)).then_some(Batch {
-        first_record,
-        records,
-        payload,
-    })
+    let end = reader.position();
+    let is_valid = crc == batch_crc(header.salt, &data[at..at + 28], &payload);
+    is_valid.then_some((Batch { first_record, records, payload }, end))
+}
+
+/// The first record of a batch, by its head alone.
+fn read_head(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<u64> {
+    let head = data.get(at..at + BATCH_HEADER)?;
+    let mut reader = Reader::at(data.clone(), at);
+    let is_batch = reader.u32().ok()? == BATCH_MAGIC && reader.u32().is_ok();
+    if !is_batch || reader.u64().ok()? != header.segment {
+        return None;
+    }
+    let first_record = reader.u64().ok()?;
+    let crc = crc32c::crc32c_append(header.salt, &head[..32]);
+    (head[32..36] == crc.to_le_bytes()).then_some(first_record)
+}
+
+/// What a note attests, and the next segment it names or 0.
+fn read_note(data: &Bytes, at: usize, header: &SegmentHeader) -> Option<(u64, u64)> {
+    let mut reader = Reader::at(data.clone(), at);
+    if reader.u32().ok()? != NOTE_MAGIC || reader.u32().ok()? != 0 || reader.u64().ok()? != header.segment {
+        return None;
+    }
+    let (durable, next) = (reader.u64().ok()?, reader.u64().ok()?);
+    let crc = crc32c::crc32c_append(header.salt, &data[at..reader.position()]);
+    (reader.u32().ok()? == crc).then_some((durable, next))
 }
 
 /// Whether an unreadable segment nevertheless holds batches that name it: then its header was damaged, not torn.
@@ -175,7 +269,8 @@ pub(crate) fn holds_batches_of(data: &Bytes, segment: u64) -> bool {
 mod tests {
     use super::*;
 
-    const HEADER: SegmentHeader = SegmentHeader { shard: 1, segment: 7, salt: 0xfeed_beef };
+    const HEADER: SegmentHeader =
+        SegmentHeader { version: VERSION, shard: 1, segment: 7, salt: 0xfeed_beef, durable: 0 };
 
     fn batch(first: u64, records: &[&[u8]]) -> Vec<u8> {
         let mut out = vec![0; BATCH_HEADER];
@@ -187,6 +282,10 @@ mod tests {
         out
     }
 
+    fn read_batches(data: &Bytes, header: &SegmentHeader) -> Vec<Batch> {
+        read_contents(data, header).batches
+    }
+
     fn segment() -> Vec<u8> {
         let big = vec![9u8; 9000];
         [encode_header(&HEADER), batch(1, &[b"one", b"two"]), batch(3, &[&big]), batch(4, &[b"four"])]
@@ -195,18 +294,19 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        assert_eq!(
-            encode_header(&HEADER)[..32],
-            [
-                b'F', b'A', b'L', b'L', b'O', b'G', b'0', b'1', 2, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0,
-                0, 0xef, 0xbe, 0xed, 0xfe, 139, 112, 171, 58
-            ]
-        );
-        // Version 1, which had the same header.
-        let mut old = encode_header(&HEADER);
-        old[8] = 1;
-        old[28..32].copy_from_slice(&[0x4c, 0x68, 0x6f, 0x63]);
-        assert_eq!(decode_header(&old.into()), HeaderRead::Valid(HEADER));
+        let expected = [
+            b'F', b'A', b'L', b'L', b'O', b'G', b'0', b'1', 3, 0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
+            0xef, 0xbe, 0xed, 0xfe, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        assert_eq!(encode_header(&HEADER)[..36], expected);
+        // Versions 1 and 2 had a shorter header.
+        for (version, crc) in [(1, [0x4c, 0x68, 0x6f, 0x63]), (2, [139, 112, 171, 58])] {
+            let mut old = encode_header(&HEADER);
+            old[8] = version;
+            old[28..32].copy_from_slice(&crc);
+            let header = SegmentHeader { version: u32::from(version), ..HEADER };
+            assert_eq!(decode_header(&old.into()), HeaderRead::Valid(header));
+        }
         let batch = batch(1, &[b"x"]);
         assert_eq!(batch.len(), BLOCK);
         assert_eq!(batch[..8], [b'B', b'T', b'C', b'H', 5, 0, 0, 0]);
@@ -251,6 +351,43 @@ mod tests {
         }
     }
 
+    /// Damage at the end looks like a torn tail, unless something was written after it.
+    #[test]
+    fn later_writes_attest_what_was_durable() {
+        let durable = |data: Vec<u8>| read_contents(&data.into(), &HEADER).durable;
+        let flipped = |mut data: Vec<u8>, at: &[usize]| {
+            at.iter().for_each(|at| data[*at] ^= 1);
+            data
+        };
+        let third = 2 * BLOCK + BATCH_HEADER + 5;
+        let fourth = 5 * BLOCK + BATCH_HEADER + 5;
+        assert_eq!(durable(flipped(segment(), &[fourth])), 3);
+        assert_eq!(durable(flipped(segment(), &[third, fourth])), 3, "the fourth was begun");
+        assert_eq!(durable(flipped(segment(), &[third, fourth, 5 * BLOCK + 20])), 2, "nothing tells of it");
+        let noted = [segment(), encode_note(&HEADER, 4, 0)].concat();
+        assert_eq!(durable(flipped(noted, &[third, fourth])), 4);
+        let full = [segment(), encode_note(&HEADER, 4, 8)].concat();
+        assert_eq!(read_contents(&full.clone().into(), &HEADER).next, Some(8));
+        for at in 6 * BLOCK..6 * BLOCK + 36 {
+            assert_eq!(read_contents(&flipped(full.clone(), &[at]).into(), &HEADER).next, None);
+        }
+        let other = SegmentHeader { salt: 1, ..HEADER };
+        let earlier = read_contents(&full.into(), &other);
+        assert_eq!((earlier.durable, earlier.next), (0, None));
+    }
+
+    #[test]
+    fn batches_of_version_2_are_read() {
+        let header = SegmentHeader { version: 2, ..HEADER };
+        let mut old = batch(1, &[b"one"]);
+        old.drain(OLD_BATCH_HEADER..BATCH_HEADER);
+        old.resize(BLOCK, 0);
+        let data: Bytes = [encode_header(&HEADER), old].concat().into();
+        let batches = read_batches(&data, &header);
+        assert_eq!(batches[0].payloads().unwrap(), [&b"one"[..]]);
+        assert_eq!(read_batches(&data, &HEADER), []);
+    }
+
     #[test]
     fn an_earlier_life_is_not_read() {
         let other = SegmentHeader { salt: 1, ..HEADER };
@@ -262,7 +399,7 @@ mod tests {
     #[test]
     fn a_damaged_header_is_noticed() {
         let whole = encode_header(&HEADER);
-        for at in 0..32 {
+        for at in 0..40 {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;
             assert_eq!(decode_header(&damaged.into()), HeaderRead::Unreadable, "flipped {at}");

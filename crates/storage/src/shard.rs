@@ -17,6 +17,7 @@ use crate::columnar::layout::ColumnLayout;
 use crate::commit::{Acks, Commit};
 use crate::error::StorageError;
 use crate::log::Log;
+use crate::log_bound::LogBound;
 use crate::manifest::Manifest;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
@@ -61,6 +62,8 @@ pub struct Stats {
     pub log_records: u64,
     /// Disk writes of the log; records ÷ writes is what group commit saves.
     pub log_writes: u64,
+    /// Bytes of the log with records that are not flushed yet, now.
+    pub log_live_bytes: u64,
     /// Log segments with records that are not flushed yet, now.
     pub log_segments: u64,
     /// Log segments ready to be used again, now.
@@ -142,6 +145,7 @@ pub struct Shard {
     pub(crate) progress: Signal,
     pub(crate) lock: RefCell<Option<Box<dyn Debug>>>,
     pub(crate) pacing: Pacing,
+    pub(crate) log_bound: LogBound,
 }
 
 #[derive(Debug, Default)]
@@ -153,6 +157,10 @@ pub(crate) struct State {
     pub(crate) layouts: FxHashMap<TableId, Arc<[ColumnLayout]>>,
     /// About how many bytes the active memtables take.
     pub(crate) bytes: usize,
+    /// How full the active memtables are, in bytes: as many as they take, or as their part of the log counts for.
+    pub(crate) filled: u64,
+    /// The length of the log when they were begun.
+    pub(crate) log_from: u64,
     /// Oldest first.
     pub(crate) frozen: VecDeque<Frozen>,
     /// Bytes of all memtables ever frozen.
@@ -197,8 +205,10 @@ pub(crate) struct Frozen {
     /// The last log record in it.
     pub(crate) last_record: u64,
     pub(crate) tables: Vec<TableId>,
-    /// About how many bytes its memtables take.
+    /// How full its memtables are, in bytes; see [`State::filled`].
     pub(crate) bytes: u64,
+    /// Its part of the log, in bytes.
+    pub(crate) log_bytes: u64,
     pub(crate) partitions: u64,
     /// It has a part of a record.
     pub(crate) partial: bool,
@@ -216,15 +226,22 @@ impl Table {
 }
 
 impl State {
-    /// Starts new memtables and queues the full ones for the flush.
-    pub(crate) fn freeze(&mut self, last_record: u64) {
+    /// Bytes of log with records of memtables, at this length of the log.
+    pub(crate) fn live_log(&self, log_length: u64) -> u64 {
+        let frozen: u64 = self.frozen.iter().map(|frozen| frozen.log_bytes).sum();
+        frozen + (log_length - self.log_from)
+    }
+
+    /// Starts new memtables and queues the full ones for the flush. `log_length` is that of the log with `last_record`.
+    pub(crate) fn freeze(&mut self, last_record: u64, log_length: u64) {
         // A record that is being applied may be in two memtables. It is replayed until the later
         // one is flushed: replaying what a file has as well changes nothing.
         let applying = self.applying.iter().map(|record| record - 1).min();
         let last_record = last_record.min(applying.unwrap_or(u64::MAX));
         let generation = self.next_generation;
         self.next_generation += 1;
-        let bytes = std::mem::take(&mut self.bytes) as u64;
+        let bytes = std::mem::take(&mut self.filled).max(std::mem::take(&mut self.bytes) as u64);
+        let log_bytes = log_length - std::mem::replace(&mut self.log_from, log_length);
         self.frozen_bytes += bytes;
         let (mut tables, mut partitions) = (Vec::new(), 0);
         for (id, table) in &mut self.tables {
@@ -235,7 +252,15 @@ impl State {
             }
         }
         let partial = applying.is_some();
-        self.frozen.push_back(Frozen { generation, last_record, tables, bytes, partitions, partial });
+        self.frozen.push_back(Frozen {
+            generation,
+            last_record,
+            tables,
+            bytes,
+            log_bytes,
+            partitions,
+            partial,
+        });
     }
 }
 
@@ -244,8 +269,8 @@ impl Shard {
     /// They are visible when this returns, and durable when the [`Commit`] resolves.
     ///
     /// # Errors
-    /// [`StorageError::TooLarge`] above 16 MiB (or half a log segment, if that is less), [`StorageError::Overloaded`] when a
-    /// segment's worth of records waits for the disk, [`StorageError::WritesRefused`] after a write has failed,
+    /// [`StorageError::TooLarge`] above [`Options::record_bytes_max`], [`StorageError::Overloaded`] when a segment's worth of
+    /// records waits for the disk or the log has reached its bound, [`StorageError::WritesRefused`] after a write has failed,
     /// [`StorageError::Closed`] after shutdown. Nothing has been applied then.
     pub fn apply(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
         // Counted here, where nothing can yield: large batches have a way of their own.
@@ -253,12 +278,11 @@ impl Shard {
         self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
         let record = self.append(|out| put_mutations(out, &mutations))?;
         let state = &mut *self.state.borrow_mut();
-        let before = state.bytes;
         for mutation in &mutations {
             let table = state.tables.entry(mutation.table).or_default();
             state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
         }
-        self.applied(state, record, before);
+        self.applied(state, record);
         Ok(Commit::new(self.clone(), record))
     }
 
@@ -295,9 +319,8 @@ impl Shard {
             false => put_row_of(out, table, token, key, row),
         })?;
         let state = &mut *self.state.borrow_mut();
-        let before = state.bytes;
         state.bytes += state.tables.entry(table).or_default().active.put(token, key, row);
-        self.applied(state, record, before);
+        self.applied(state, record);
         Ok(Commit::new(self.clone(), record))
     }
 
@@ -309,16 +332,26 @@ impl Shard {
         self.log.as_ref().map_or(Ok(0), |log| log.append(put))
     }
 
-    pub(crate) fn applied(&self, state: &mut State, record: u64, bytes_before: usize) {
+    pub(crate) fn applied(&self, state: &mut State, record: u64) {
+        let Some(log) = &self.log else { return };
+        let length = log.length();
+        let filled = (state.bytes as u64).max(self.log_bound.fill(length - state.log_from));
+        let more = filled.saturating_sub(std::mem::replace(&mut state.filled, filled));
         if !state.frozen.is_empty() {
-            self.charge_write(state, state.bytes - bytes_before);
+            self.charge_write(state, more);
         }
-        if state.bytes >= self.options.memtable_bytes_max
-            && self.log.is_some()
-            && state.frozen.len() < self.frozen_max()
-        {
-            state.freeze(record);
+        if filled >= self.options.memtable_bytes_max as u64 && state.frozen.len() < self.frozen_max() {
+            state.freeze(record, length);
+            self.bound_log(state);
             self.work.wake();
+        }
+    }
+
+    /// Sets where the log ends for now: a bounded length behind the oldest record that is not flushed.
+    pub(crate) fn bound_log(&self, state: &State) {
+        if let Some(log) = &self.log {
+            let length = log.length();
+            log.set_limit(length - state.live_log(length) + self.log_bound.refuse_at());
         }
     }
 
@@ -368,6 +401,7 @@ impl Shard {
             file_tombstones: known().map(|statistics| statistics.tombstones).sum(),
             log_records: log.map_or(0, Log::last_record),
             log_writes: log.map_or(0, Log::batches),
+            log_live_bytes: log.map_or(0, |log| state.live_log(log.length())),
             log_segments: segments as u64,
             log_segments_free: free as u64,
             cache_bytes: cache.bytes() as u64,

@@ -165,6 +165,7 @@ impl World for Sim {
             Mode::Create | Mode::CreateTable => {
                 OpenOptions { write: true, create: true, truncate: true, ..plain }
             }
+            Mode::Update => OpenOptions { write: true, ..plain },
             Mode::Log => {
                 OpenOptions { write: true, create: true, direct: true, dsync: !self.sync_each, ..plain }
             }

@@ -17,12 +17,11 @@ use std::sync::Arc;
 use crate::error::StorageError;
 use crate::event::Teller;
 use crate::layout::{self, Layout, enter, lock, make_shard};
-use crate::log::segment_path;
 use crate::manifest::Manifest;
 use crate::on_lanes::OnLanes;
 use crate::options::Groups;
 use crate::recover::read_manifest;
-use crate::replay::read_segments;
+use crate::replay::Replay;
 use crate::reshard::{copy, link_or_copy};
 use crate::shard::Shard;
 use crate::table_file::TableFile;
@@ -83,8 +82,12 @@ impl Shard {
         self.progress.wait(|| (!self.manifest_busy.replace(true)).then_some(())).await;
         let hold = ManifestHold(self.clone());
         log.sync().await?;
-        let manifest = self.manifest.borrow().clone();
+        let mut manifest = self.manifest.borrow().clone();
+        let (mut live, durable) = log.live(manifest.flushed);
         let tail = log.tail(manifest.flushed);
+        // A segment that is being named has nothing yet.
+        live.truncate(tail.len());
+        (manifest.log, manifest.durable) = (Some(live), durable);
         let state = self.state.borrow();
         let files = state.tables.values().flat_map(|table| table.files.iter().cloned()).collect();
         Ok(Cut { shard: self.clone(), manifest, files, tail, hold })
@@ -128,10 +131,13 @@ pub(crate) async fn snapshot_in(world: &dyn World, root: &Path, to: &Path) -> Re
         let (dir, copy) = (layout.shard_dir(root, shard), layout.shard_dir(to, shard));
         locks.push(lock(world, root, &dir).await?);
         let manifest = read_manifest(world, &dir, shard, layout.sharding.shards).await?;
-        let segments = read_segments(world, &dir.join("log"), shard).await?;
-        let needed = segments.into_iter().filter(|found| found.last_record() > manifest.flushed);
-        let tail = needed.map(|found| (segment_path(&dir.join("log"), found.segment), found.bytes));
-        put_shard(world, &dir, &copy, &manifest, tail.collect()).await?;
+        let mut replay = Replay::open(world, &dir.join("log"), shard, &manifest).await?;
+        replay.finish().await?;
+        let needed = replay.found.iter().filter(|found| found.last_record > manifest.flushed);
+        let log = needed.clone().map(|found| found.header.segment).collect();
+        let tail = needed.map(|found| (found.path.clone(), found.bytes)).collect();
+        let manifest = Manifest { log: Some(log), durable: replay.last, ..manifest };
+        put_shard(world, &dir, &copy, &manifest, tail).await?;
     }
     layout.write(world, to, 0).await
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::error::StorageError;
 use crate::event::Event;
 use crate::log::{Log, RETRY_FULL};
+use crate::log_bound::FREE_IDLE;
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::model::TableId;
@@ -158,11 +159,20 @@ impl Shard {
         // it.
         self.progress.wait(|| self.state.borrow().applying.is_empty().then_some(())).await;
         let last = log.last_record();
-        let mut gone = {
+        let gone = {
             let state = &mut *self.state.borrow_mut();
-            let Some(gone) = state.tables.remove(&table) else { return Ok(()) };
-            state.truncating += 1;
+            let gone = state.tables.remove(&table);
+            state.truncating += u32::from(gone.is_some());
             gone
+        };
+        let Some(mut gone) = gone else {
+            // Another truncation may have emptied it, and not be durable yet.
+            let settled = || {
+                let state = self.state.borrow();
+                let failed = state.failed.as_ref().map(|error| Err(StorageError::clone(error)));
+                failed.or_else(|| (state.truncating == 0).then_some(Ok(())))
+            };
+            return self.progress.wait(settled).await;
         };
         if let Err(error) = self.name_truncation(log, table, last).await {
             // Memory no longer says what the disk does: a restart brings the table back.
@@ -186,7 +196,8 @@ impl Shard {
         log.sync().await?;
         let name = |_: &Shard, manifest: &mut Manifest| {
             let version = manifest.tables.entry(table).or_default();
-            version.truncated = last;
+            // Of two truncations at once, the later one may be named first.
+            version.truncated = version.truncated.max(last);
             version.files.clear();
         };
         self.with_room(async || self.edit(name).await).await
@@ -217,7 +228,8 @@ impl Shard {
                 return Err(StorageError::Closed);
             }
             if state.tables.values().any(|table| table.active.len() > 0) {
-                state.freeze(log.last_record());
+                state.freeze(log.last_record(), log.length());
+                self.bound_log(state);
             }
         }
         self.pacing.waiting.set(self.pacing.waiting.get() + 1);
@@ -229,21 +241,79 @@ impl Shard {
         result
     }
 
-    /// Makes everything durable, refuses further writes and ends the background work. Reads go on.
+    /// Refuses further writes, flushes what is in memory so that the next start has no log to read, and ends the background work.
+    /// Reads go on. What cannot be flushed, for want of space, stays in the log.
     ///
     /// # Errors
     /// The log could not be written.
     pub async fn shutdown(self: &Rc<Self>) -> Result<(), StorageError> {
+        let result = match &self.log {
+            Some(log) => log.close().await,
+            None => Ok(()),
+        };
+        if self.state.borrow().closed {
+            return result;
+        }
+        if let Some(log) = self.log.as_ref().filter(|_| result.is_ok()) {
+            self.flush_rest(log).await;
+        }
         self.state.borrow_mut().closed = true;
         self.decide();
         self.work.wake();
         self.progress.wake();
         let Some(log) = &self.log else { return Ok(()) };
-        let result = log.close().await;
         self.progress.wait(|| (self.state.borrow().busy == 0).then_some(())).await;
+        if result.is_ok() {
+            self.end_log(log).await;
+        }
         self.sweep().await;
         self.lock.borrow_mut().take();
         result
+    }
+}
+
+impl Shard {
+    /// Flushes what is in memory when nothing more is written, unless the disk does not take it.
+    async fn flush_rest(&self, log: &Log) {
+        {
+            let state = &mut *self.state.borrow_mut();
+            if state.tables.values().any(|table| table.active.len() > 0) {
+                state.freeze(log.last_record(), log.length());
+            }
+        }
+        self.pacing.waiting.set(self.pacing.waiting.get() + 1);
+        self.decide();
+        self.work.wake();
+        let ended = || {
+            let state = self.state.borrow();
+            let is_over = state.frozen.is_empty() || state.failed.is_some() || log.failure().is_some();
+            is_over.then_some(())
+        };
+        self.progress.wait(ended).await;
+        self.pacing.waiting.set(self.pacing.waiting.get() - 1);
+    }
+
+    /// Marks the log as empty, if it is. Where that fails the next start reads it, for nothing.
+    async fn end_log(&self, log: &Log) {
+        let last = log.last_record();
+        let is_flushed = || {
+            let state = self.state.borrow();
+            let in_memory =
+                state.tables.values().any(|table| table.active.len() > 0 || !table.frozen.is_empty());
+            state.failed.is_none() && !in_memory && state.applying.is_empty()
+        };
+        if !is_flushed() {
+            return;
+        }
+        let name = |_: &Shard, manifest: &mut Manifest| {
+            manifest.flushed = manifest.flushed.max(last);
+            manifest.durable = manifest.durable.max(last);
+            manifest.log = Some(Vec::new());
+        };
+        if self.edit(name).await.is_ok() {
+            log.release(&[]);
+            log.trim(Some(FREE_IDLE)).await;
+        }
     }
 }
 

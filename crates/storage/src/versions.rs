@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::edits;
+use crate::edits::{self, End};
 use crate::error::StorageError;
 use crate::manifest::Manifest;
 use crate::shard::Shard;
@@ -45,6 +45,32 @@ impl Versions {
         let file = put_file(world, dir, "manifest", bytes).await?;
         let rewrite_at = REWRITE_BYTES_MIN.max(REWRITE_FACTOR * end);
         Ok(Versions { file, salt, next_edit: 2, end, rewrite_at })
+    }
+
+    /// Goes on with a file that is whole. Its contents are written once more, in their place, and synced: an edit whose
+    /// sync had failed may be in the page cache alone, and from here on others rely on it. `None` where the disk has no
+    /// space for that: the next edit begins a new file.
+    pub(crate) async fn resume(
+        world: &dyn World,
+        dir: &Path,
+        data: Bytes,
+        end: End,
+    ) -> Result<Option<Versions>, StorageError> {
+        let path = dir.join("manifest");
+        let keep = async {
+            let file = world.open(&path, Mode::Update).await?;
+            file.write(0, data).await?;
+            file.sync().await?;
+            world.sync_dir(dir).await?;
+            Ok(file)
+        };
+        let End { salt, next_edit, at, first } = end;
+        let rewrite_at = REWRITE_BYTES_MIN.max(REWRITE_FACTOR * first);
+        match keep.await.map_err(|error| StorageError::io("write", &path, error)) {
+            Ok(file) => Ok(Some(Versions { file, salt, next_edit, end: at, rewrite_at })),
+            Err(error) if error.is_full() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     async fn append(mut self, dir: &Path, edit: &[u8]) -> Result<Versions, StorageError> {

@@ -36,6 +36,8 @@ pub(crate) enum Mode {
     Read,
     /// A new or emptied file, to write through the page cache.
     Create,
+    /// An existing file, to write into through the page cache.
+    Update,
     /// As [`Mode::Read`] and [`Mode::Create`], past the page cache where the file system can: what is read is kept in a cache of our own, and what is
     /// written goes to the disk by shares, a megabyte at a time, not all at once as the kernel writes back. For table files, which
     /// are written in whole blocks but for their ends.

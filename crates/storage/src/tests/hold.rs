@@ -80,10 +80,11 @@ fn a_flushed_memtable_is_freed_when_its_last_reader_is_gone() {
 #[test]
 fn what_is_not_written_to_any_more_is_flushed() {
     let bytes_max = 1 << 20;
-    let shard = open_with(Options { memtable_bytes_max: bytes_max, ..options() });
+    let sizes = Options { memtable_bytes_max: bytes_max, segment_bytes: 1 << 20, ..options() };
+    let shard = open_with(sizes);
     let put = |number: i64| {
         let mut row = RowBuilder::new(&[], &[], 1);
-        row.push(CellRef::live(0, 1, &[7; 100]));
+        row.push(CellRef::live(0, 1, &[7; 16_000]));
         block_on(shard.put(TABLE, number, &number.to_be_bytes(), &row.draft()).unwrap()).unwrap();
     };
     let looked = || {

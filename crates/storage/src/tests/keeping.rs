@@ -23,12 +23,18 @@ fn close(shards: Vec<Rc<Shard>>) {
     drop_tasks();
 }
 
+/// Ends as a process does that is killed: what is in memory only is in the log.
+fn kill(shards: Vec<Rc<Shard>>) {
+    drop(shards);
+    drop_tasks();
+}
+
 #[test]
 fn a_check_tells_of_damage_in_any_file_and_of_nothing_else() {
     let sim = Arc::new(Sim::default());
     let shards = open_all(&sim, &options(), 2);
     fill(&shards, &mut Random::new(3));
-    close(shards);
+    kill(shards);
     let sound = checked(&sim, "/data");
     assert_eq!(damages(&sound), [""; 0]);
     assert!(
@@ -70,8 +76,11 @@ fn a_snapshot_is_a_folder_of_its_own_as_everything_was() {
             super::reshard::write_all(&shards, &mutations);
             model.records.push(mutations);
         }
-        shards.iter().for_each(|shard| block_on(shard.flush_all()).expect("flushed"));
-        close(shards);
+        if seed % 2 == 0 {
+            close(shards);
+        } else {
+            kill(shards);
+        }
         block_on(snapshot_in(&*sim, Path::new("/data"), Path::new("/stopped"))).expect("made");
         // What a snapshot shares with the folder must not go with it, and a crash takes nothing of it away.
         sim.crash();

@@ -36,3 +36,19 @@ fn much_that_waits_is_written_before_its_time() {
     assert_eq!(batches_after_a_while(&shard), before + 1);
     block_on(shard.shutdown()).expect("closes");
 }
+
+/// Slices of a record kept the whole segment in memory that it was read from.
+#[test]
+fn a_replayed_range_deletion_keeps_no_segment_in_memory() {
+    let bound = |at: u8| Bound::Included(Bytes::from(vec![at; 20]));
+    let deletion = Deletion { timestamp: 1, deleted_at_s: 1 };
+    let changes = vec![Change::DeleteRange { start: bound(1), end: bound(2), deletion }];
+    let mutation = Mutation { table: TABLE, token: 1, key: Bytes::from_static(b"key"), changes };
+    let mut record = Vec::new();
+    crate::codec::put_mutations(&mut record, std::slice::from_ref(&mutation));
+    let record = Bytes::from(record);
+    let read = crate::codec::Reader::new(record.clone()).mutations().expect("decodes");
+    let changes: Vec<Change> = read.into_iter().flat_map(|mutation| mutation.changes).collect();
+    assert!(record.is_unique(), "something of it is kept");
+    assert_eq!(changes, mutation.changes);
+}

@@ -223,7 +223,7 @@ fn crash_while_splitting(from: u32, to: u32, step: u64) -> bool {
     let shards = open_all(&sim, &options(), from);
     let model = fill(&shards, &mut random);
     assert!(shards.iter().all(|shard| shard.stats().files > 0), "{what}: nothing to split");
-    shards.iter().for_each(|shard| block_on(shard.shutdown()).expect(&what));
+    // As a process ends that is killed, with records in the log.
     drop(shards);
     drop_tasks();
     sim.disk.crash_at(sim.disk.steps() + step);

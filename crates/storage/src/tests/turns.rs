@@ -48,7 +48,8 @@ fn polled<T>(future: impl Future<Output = T>, polls: usize, mut between: impl Fn
 #[test]
 fn readers_see_all_changes_of_a_partition_or_none() {
     let sim = Arc::new(Sim::default());
-    let shard = open(&sim, &Options { segment_bytes: 1 << 20, ..options() }).unwrap();
+    let shard =
+        open(&sim, &Options { segment_bytes: 1 << 20, record_bytes_max: 512 << 10, ..options() }).unwrap();
     let key = Bytes::from("wide");
     let changes: Vec<Change> = (0..1_000).map(row).collect();
     let wide = Mutation { table: TABLE, token: 5, key: key.clone(), changes };

@@ -1,0 +1,90 @@
+//! The bound on a shard's log.
+//!
+//! A memtable is flushed because it is large, or because its part of the log is long: overwrites of one row add to the log
+//! and not to the memtable, and a small batch takes a block of 4096 bytes. Log bytes count towards a memtable's fill, so
+//! that pacing and backpressure treat both alike:
+//!
+//! ```text
+//!  unit                the larger of a memtable and a segment
+//!  3/2 units           log of the active memtable at which it is full
+//!  3 units             live log above which acknowledgements wait for a flush
+//!  13/4 units          live log above which further writes are refused as overload
+//! ```
+//!
+//! So the log takes at most 13/4 units and four segments: what is live, the flushed front of the oldest segment, the
+//! unwritten end of the newest, and a prepared one. With segments of an eighth of a memtable this is less than four
+//! memtables. Memory for flushes that are held back adds its share.
+
+use crate::options::Options;
+
+/// Free segments that are kept while the shard is idle, closed or just opened.
+pub(crate) const FREE_IDLE: usize = 2;
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LogBound {
+    memtable: u64,
+    unit: u64,
+    segment: u64,
+    /// Memory for memtables beyond the usual number.
+    hold: u64,
+}
+
+impl LogBound {
+    pub(crate) fn new(options: &Options) -> LogBound {
+        let (memtable, segment) = ((options.memtable_bytes_max as u64).max(1), options.segment_bytes);
+        LogBound { memtable, segment, unit: memtable.max(segment), hold: options.pace.hold_bytes }
+    }
+
+    /// Log bytes of a memtable that is full.
+    pub(crate) fn of_memtable(&self) -> u64 {
+        self.unit.saturating_mul(3) / 2
+    }
+
+    /// Log bytes as a part of a memtable, in bytes of memory.
+    pub(crate) fn fill(&self, log_bytes: u64) -> u64 {
+        (u128::from(log_bytes) * u128::from(self.memtable) / u128::from(self.of_memtable())) as u64
+    }
+
+    /// Live bytes above which acknowledgements wait.
+    pub(crate) fn wait_at(&self) -> u64 {
+        self.unit.saturating_mul(3).saturating_add(self.held())
+    }
+
+    /// Live bytes above which writes are refused.
+    pub(crate) fn refuse_at(&self) -> u64 {
+        (self.unit / 4).saturating_mul(13).saturating_add(self.held())
+    }
+
+    /// Segments, free ones included, beyond which free ones are removed.
+    pub(crate) fn segments_max(&self) -> usize {
+        self.refuse_at().div_ceil(self.segment) as usize + 2
+    }
+
+    fn held(&self) -> u64 {
+        let memtables = self.hold.div_ceil(self.memtable);
+        memtables.saturating_mul(self.of_memtable())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_under_four_memtables_with_segments_of_an_eighth() {
+        const MIB: u64 = 1 << 20;
+        for memtable in [4 * MIB, 64 * MIB, 256 * MIB] {
+            let options = Options {
+                memtable_bytes_max: memtable as usize,
+                segment_bytes: memtable / 8,
+                ..Options::in_memory()
+            };
+            let bound = LogBound::new(&options);
+            assert!(bound.wait_at() < bound.refuse_at());
+            assert!(bound.refuse_at() + 4 * options.segment_bytes <= 4 * memtable);
+            assert!(bound.segments_max() as u64 * options.segment_bytes <= 4 * memtable);
+            assert_eq!(bound.fill(bound.of_memtable()), memtable);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The log is bounded whatever is written, and a start reads what was not flushed and nothing else.
+
+use lanes::sim::{Effect, Fault, Kind};
+
+use super::*;
+use crate::log_bound::LogBound;
+
+const TABLE: TableId = TableId(7);
+
+fn sizes() -> Options {
+    Options { memtable_bytes_max: 128 << 10, segment_bytes: 16 << 10, ..options() }
+}
+
+fn log_files(sim: &Sim) -> Vec<PathBuf> {
+    sim.disk.files().into_iter().filter(|path| path.extension().is_some_and(|end| end == "log")).collect()
+}
+
+fn log_bytes(sim: &Sim) -> u64 {
+    log_files(sim).iter().map(|path| sim.disk.size(path)).sum()
+}
+
+/// Writes one row once more.
+fn overwrite(shard: &Rc<Shard>, timestamp: i64) -> Result<Commit, StorageError> {
+    let mut row = RowBuilder::new(b"key", &[], timestamp);
+    row.push(CellRef::live(0, timestamp, &timestamp.to_be_bytes()));
+    shard.put(TABLE, 5, b"key", &row.draft())
+}
+
+fn value(shard: &Rc<Shard>) -> Option<i64> {
+    let row = block_on(shard.read_row(TABLE, 5, b"key", &[], Pick::ALL, 0).wait()).expect("read")?;
+    let value = row.cell(0).and_then(|cell| cell.value().map(<[u8]>::to_vec))?;
+    Some(i64::from_be_bytes(value.try_into().expect("eight bytes")))
+}
+
+#[test]
+fn overwrites_of_one_row_leave_less_than_four_memtables_of_log() {
+    let sim = Arc::new(Sim::new(1));
+    let options = sizes();
+    let shard = open(&sim, &options).unwrap();
+    let mut longest = 0;
+    for timestamp in 1..=3000 {
+        block_on(overwrite(&shard, timestamp).expect("taken")).expect("durable");
+        longest = longest.max(log_bytes(&sim));
+    }
+    assert!(longest <= 4 * options.memtable_bytes_max as u64, "{longest} bytes of log");
+    let stats = shard.stats();
+    // 3000 blocks of 4096 bytes are 94 memtables.
+    assert!((30..=140).contains(&stats.flushes), "{stats:?}");
+    assert_eq!(value(&shard), Some(3000));
+    block_on(shard.flush_all()).expect("flushed");
+    (0..100).for_each(|_| step());
+    let few = shard.stats();
+    assert!(few.log_segments_free <= 3 && few.log_segments == 1, "{few:?}");
+    sim.crash();
+    let shard = open(&sim, &options).unwrap();
+    assert_eq!(value(&shard), Some(3000));
+    drop(shard);
+    drop_tasks();
+}
+
+/// Acknowledgements are never waited for, and flushes are slow.
+#[test]
+fn writers_that_do_not_wait_are_refused_before_the_log_is_too_long() {
+    let sim = Arc::new(Sim::new(2));
+    let options = sizes();
+    let shard = open(&sim, &options).unwrap();
+    let tables = "/tables".to_owned();
+    sim.disk.fault(Fault { path: tables, ..Fault::every(Kind::Write, Effect::Stalled(u64::MAX)) });
+    let (mut last, mut refused, mut commits) = (0, 0, Vec::new());
+    for timestamp in 1..5000 {
+        match overwrite(&shard, timestamp) {
+            Ok(commit) => {
+                last = timestamp;
+                commits.push(commit);
+            }
+            Err(StorageError::Overloaded) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        (0..4).for_each(|_| step());
+        let bytes = log_bytes(&sim);
+        assert!(bytes <= 4 * options.memtable_bytes_max as u64, "{bytes} bytes of log");
+    }
+    assert!(refused > 0);
+    sim.disk.heal();
+    commits.into_iter().for_each(|commit| block_on(commit).expect("acknowledged once it is flushed"));
+    assert_eq!(value(&shard), Some(last));
+    block_on(overwrite(&shard, 9999).expect("there is room again")).expect("durable");
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
+
+#[test]
+fn acknowledgements_wait_while_the_log_is_long() {
+    let sim = Arc::new(Sim::new(4));
+    let shard = open(&sim, &sizes()).unwrap();
+    let tables = "/tables".to_owned();
+    sim.disk.fault(Fault { path: tables, ..Fault::every(Kind::Write, Effect::Stalled(u64::MAX)) });
+    let bound = LogBound::new(&sizes());
+    for timestamp in 1.. {
+        let mut commit = overwrite(&shard, timestamp).expect("taken");
+        let mut cx = Context::from_waker(Waker::noop());
+        let is_acknowledged = (0..2000).any(|_| {
+            step();
+            Pin::new(&mut commit).poll(&mut cx).is_ready()
+        });
+        if !is_acknowledged {
+            break;
+        }
+        assert!(shard.stats().log_live_bytes <= bound.wait_at() + 4096, "it goes on and on");
+    }
+    sim.disk.heal();
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
+
+#[test]
+fn a_start_after_an_orderly_stop_reads_no_log() {
+    for seed in 0..4 {
+        let sim = Arc::new(Sim::new(seed));
+        let model = filled(&sim);
+        let broken = || Fault { path: "/log/".into(), ..Fault::every(Kind::Read, Effect::Broken) };
+        sim.disk.fault(broken());
+        let shard = open(&sim, &options()).unwrap();
+        assert_eq!((shard.stats().replayed, shard.stats().log_records), (0, 200));
+        assert!(shard.stats().log_segments_free <= 3);
+        check(&shard, &model, 1000, "after an orderly stop");
+        block_on(shard.shutdown()).unwrap();
+        drop_tasks();
+        // Nor after one without a write.
+        let shard = open(&sim, &options()).unwrap();
+        assert_eq!((shard.stats().replayed, shard.stats().log_records), (0, 200));
+        drop(shard);
+        drop_tasks();
+    }
+}
+
+#[test]
+fn a_bad_sector_in_a_free_segment_does_not_end_a_start() {
+    let sim = Arc::new(Sim::new(3));
+    let options = sizes();
+    let shard = open(&sim, &options).unwrap();
+    for timestamp in 1..=200 {
+        block_on(overwrite(&shard, timestamp).expect("taken")).expect("durable");
+    }
+    block_on(shard.flush_all()).expect("flushed");
+    block_on(overwrite(&shard, 201).expect("taken")).expect("durable");
+    (0..200).for_each(|_| step());
+    let named = shard.manifest.borrow().log.clone().expect("named");
+    let (live, _) = shard.log.as_ref().expect("a log").live(shard.manifest.borrow().flushed);
+    drop(shard);
+    drop_tasks();
+    let free = log_files(&sim).into_iter().filter(|path| {
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        let segment = u64::from_str_radix(&name, 16).expect("a number");
+        !live.contains(&segment) && !named.contains(&segment)
+    });
+    let free: Vec<_> = free.collect();
+    assert!(!free.is_empty());
+    for path in free {
+        let path = path.to_str().expect("UTF-8").to_owned();
+        sim.disk.fault(Fault { path, ..Fault::every(Kind::Read, Effect::Broken) });
+    }
+    let shard = open(&sim, &options).unwrap();
+    assert_eq!(value(&shard), Some(201));
+    drop(shard);
+    drop_tasks();
+}
+
+/// Each start begins a segment, so a server that is killed again and again must flush too.
+#[test]
+fn starts_that_write_little_do_not_pile_up_segments() {
+    let sim = Arc::new(Sim::new(5));
+    let options = sizes();
+    for timestamp in 1..=100 {
+        let shard = open(&sim, &options).unwrap();
+        assert_eq!(value(&shard), (timestamp > 1).then_some(timestamp - 1));
+        block_on(overwrite(&shard, timestamp).expect("taken")).expect("durable");
+        (0..200).for_each(|_| step());
+        drop(shard);
+        sim.crash();
+        let bytes = log_bytes(&sim);
+        assert!(bytes <= 4 * options.memtable_bytes_max as u64, "{bytes} bytes after {timestamp} starts");
+    }
+}
+
+/// A caller that gave up half-way used to keep its record, and all of the log behind it, for ever.
+#[test]
+fn a_record_whose_caller_gave_up_is_applied_and_released() {
+    let sim = Arc::new(Sim::new(6));
+    let shard = open(&sim, &sizes()).unwrap();
+    let mutation = |n: u32| {
+        let mut row = RowBuilder::new(&[], &[], 1);
+        row.push(CellRef::live(0, 1, &[7; 10]));
+        let key = Bytes::copy_from_slice(&n.to_be_bytes());
+        Mutation { table: TABLE, token: i64::from(n), key, changes: vec![Change::Row(row.finish())] }
+    };
+    {
+        let mut batch = std::pin::pin!(shard.apply_in_turns((0..300).map(mutation).collect()));
+        while shard.stats().memtable_partitions < 50 {
+            assert!(batch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            step();
+        }
+    }
+    (0..1000).for_each(|_| step());
+    assert_eq!(shard.stats().memtable_partitions, 300);
+    assert!(shard.state.borrow().applying.is_empty());
+    block_on(shard.flush_all()).expect("flushed");
+    assert_eq!(shard.manifest.borrow().flushed, 1);
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
+
+#[test]
+fn a_record_larger_than_a_segment_has_one_of_its_own() {
+    let sim = Arc::new(Sim::new(7));
+    let options = Options { record_bytes_max: 100 << 10, ..sizes() };
+    let shard = open(&sim, &options).unwrap();
+    for timestamp in 1..=5 {
+        let mut row = RowBuilder::new(b"key", &[], timestamp);
+        row.push(CellRef::live(0, timestamp, &timestamp.to_be_bytes()));
+        row.push(CellRef::live(1, timestamp, &[3; 60 << 10]));
+        block_on(shard.put(TABLE, 5, b"key", &row.draft()).expect("taken")).expect("durable");
+        block_on(overwrite(&shard, timestamp + 10).expect("taken")).expect("durable");
+    }
+    sim.crash();
+    let shard = open(&sim, &options).unwrap();
+    assert_eq!((value(&shard), shard.stats().log_records), (Some(15), 10));
+    block_on(shard.flush_all()).expect("flushed");
+    (0..100).for_each(|_| step());
+    assert!(log_files(&sim).iter().all(|path| sim.disk.size(path) == options.segment_bytes));
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
+
+/// A flipped bit in the last batch, or a last segment that is gone, used to pass for a write that was cut off.
+#[test]
+fn damage_to_the_log_is_an_error_and_never_a_loss() {
+    let sim = Arc::new(Sim::default());
+    let (shard, model) = filling(&sim);
+    // Long enough for the note that all is durable.
+    (0..200).for_each(|_| step());
+    drop(shard);
+    drop_tasks();
+    let mut reported = 0;
+    let whole = contents(&sim);
+    for path in &log_files(&sim) {
+        let blocks = (0..sim.disk.size(path)).step_by(4096);
+        for at in blocks.flat_map(|block| [block + 9, block + 33, block + 50]) {
+            sim.disk.flip(path, at, 5);
+            match open(&sim, &options()) {
+                Ok(shard) => assert_eq!(shard.stats().log_records, 200, "{path:?} at {at}"),
+                Err(error) => {
+                    assert!(matches!(error, StorageError::Corrupt { .. }), "{error}");
+                    reported += 1;
+                }
+            }
+            drop_tasks();
+            restore(&sim, &whole);
+        }
+    }
+    assert!(reported > 20, "only {reported} damages were reported");
+    let shard = open(&sim, &options()).unwrap();
+    check(&shard, &model, 1000, "undamaged again");
+    drop(shard);
+    drop_tasks();
+    restore(&sim, &whole);
+    let (manifest, replay) = block_on(async {
+        let manifest =
+            crate::recover::read_manifest(&*sim, &PathBuf::from("/data/shard-0000"), 0, 1).await.unwrap();
+        let dir = PathBuf::from("/data/shard-0000/log");
+        let mut replay = crate::replay::Replay::open(&*sim, &dir, 0, &manifest).await.unwrap();
+        replay.finish().await.unwrap();
+        (manifest, replay.found)
+    });
+    let needed = replay.iter().filter(|found| found.last_record > manifest.flushed);
+    for segment in needed.map(|found| found.header.segment) {
+        let path = crate::log::segment_path(&PathBuf::from("/data/shard-0000/log"), segment);
+        let aside = path.with_extension("aside");
+        block_on(sim.disk.rename(&path, &aside)).unwrap();
+        let error = open(&sim, &options()).unwrap_err().to_string();
+        assert!(error.contains(path.to_str().expect("UTF-8")) && error.contains("missing"), "{error}");
+        drop_tasks();
+        restore(&sim, &whole);
+    }
+}
+
+/// Full segments lead to those that follow, which the manifest names only at the next flush.
+#[test]
+fn a_lost_segment_behind_a_full_one_is_missed() {
+    let sim = Arc::new(Sim::new(9));
+    let options = Options { memtable_bytes_max: 1 << 20, ..sizes() };
+    let shard = open(&sim, &options).unwrap();
+    for timestamp in 1..=10 {
+        block_on(overwrite(&shard, timestamp).expect("taken")).expect("durable");
+    }
+    let named = shard.manifest.borrow().log.clone().expect("named");
+    let (live, _) = shard.log.as_ref().expect("a log").live(0);
+    drop(shard);
+    drop_tasks();
+    assert!(live.len() > named.len(), "{live:?} {named:?}");
+    let last = crate::log::segment_path(&PathBuf::from("/data/shard-0000/log"), live[live.len() - 1]);
+    block_on(sim.disk.remove_file(&last)).unwrap();
+    let error = open(&sim, &options).unwrap_err().to_string();
+    assert!(error.contains(last.to_str().expect("UTF-8")) && error.contains("missing"), "{error}");
+    drop_tasks();
+}
