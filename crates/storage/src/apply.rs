@@ -98,7 +98,9 @@ impl Shard {
         let record = self.write_record(&mutations).await?;
         // Writing it took a while.
         self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
-        let record = self.append(|out| out.extend_from_slice(&record))?;
+        let put = |out: &mut Vec<u8>| out.extend_from_slice(&record);
+        let record =
+            self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, false), put))?;
         // Without a log nothing is ever replayed.
         if record > 0 {
             self.state.borrow_mut().applying.push(record);

@@ -209,14 +209,20 @@ impl Shard {
             let table = state.tables.get(&id);
             table.is_some_and(|t| inputs.iter().all(|input| t.files.iter().any(|file| file.id == input.id)))
         };
-        self.edit(|shard, manifest| {
-            if alive(shard) {
-                let table = manifest.tables.entry(id).or_default();
-                table.files.retain(|file| !is_input(file.id));
-                table.files.extend(left.iter().chain(&outputs).map(|file| file.entry.clone()));
-            }
-        })
-        .await?;
+        let edited = self
+            .edit(|shard, manifest| {
+                if alive(shard) {
+                    let table = manifest.tables.entry(id).or_default();
+                    table.files.retain(|file| !is_input(file.id));
+                    table.files.extend(left.iter().chain(&outputs).map(|file| file.entry.clone()));
+                }
+            })
+            .await;
+        if let Err(error) = edited {
+            // It may have been written all the same; see `State::doubtful`.
+            self.state.borrow_mut().doubtful.extend(outputs);
+            return Err(error);
+        }
         let alive = alive(self);
         let state = &mut *self.state.borrow_mut();
         state.counts.compacted_bytes += outputs.iter().map(|file| file.bytes).sum::<u64>();

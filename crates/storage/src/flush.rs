@@ -38,6 +38,7 @@ impl Shard {
             }
             self.progress.wake();
             self.work.wake();
+            self.reserve.make().await;
             if let Some(log) = &self.log {
                 log.trim((log.last_record() == last_record).then_some(FREE_IDLE)).await;
             }
@@ -56,6 +57,10 @@ impl Shard {
             let part =
                 u128::from(frozen.bytes) * memtable.len() as u128 / u128::from(frozen.partitions.max(1));
             let write = async || {
+                // A table that was truncated meanwhile needs no space.
+                if self.frozen_memtable(*id, generation).is_none() {
+                    return Ok(Vec::new());
+                }
                 let paced = Paced::new(self.pacing.flush.clone(), part as u64);
                 let stream = MergeStream::new([memtable.clone()], &[], ScanFrom::Token(i64::MIN), i64::MAX);
                 let job = self.job(*id, stream, false, Default::default(), paced);

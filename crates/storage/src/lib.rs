@@ -49,6 +49,7 @@ mod read_ahead;
 mod reconcile;
 mod recover;
 mod replay;
+mod reserve;
 mod reshard;
 mod retry;
 mod row;

@@ -25,6 +25,7 @@ use crate::codec::put_u32;
 use crate::error::StorageError;
 use crate::log_bound::LogBound;
 use crate::options::{CommitMode, Options};
+use crate::reserve::Reserve;
 use crate::segment::{BATCH_HEADER, BLOCK, SegmentHeader, encode_note, seal_batch};
 use crate::signal::Signal;
 use crate::world::{File, LocalBoxFuture, Work, World};
@@ -64,6 +65,7 @@ pub(crate) struct Log {
     /// `None`: acknowledged means durable.
     every: Option<Duration>,
     pub(crate) register: Register,
+    pub(crate) reserve: Rc<Reserve>,
     pub(crate) state: RefCell<State>,
     work: Signal,
     done: Signal,
@@ -138,7 +140,7 @@ impl Log {
         dir: PathBuf,
         options: &Options,
         recovered: Recovered,
-        register: Register,
+        (register, reserve): (Register, Rc<Reserve>),
     ) -> Rc<Log> {
         let bound = LogBound::new(options);
         let every = match options.commit {
@@ -180,6 +182,7 @@ impl Log {
             segments_max: bound.segments_max(),
             every,
             register,
+            reserve,
             state,
             work,
             done,
@@ -209,8 +212,21 @@ impl Log {
 
     /// Adds a record, which `put` appends; returns its number. Nothing is written if this fails.
     pub(crate) fn append(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
+        self.append_if(State::refused, put)
+    }
+
+    /// As [`Log::append`], although there is no space for other things than the log.
+    pub(crate) fn append_vital(&self, put: impl FnOnce(&mut Vec<u8>)) -> Result<u64, StorageError> {
+        self.append_if(State::broken, put)
+    }
+
+    fn append_if(
+        &self,
+        refused: impl FnOnce(&State) -> Option<Arc<StorageError>>,
+        put: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<u64, StorageError> {
         let state = &mut *self.state.borrow_mut();
-        if let Some(because) = state.refused() {
+        if let Some(because) = refused(state) {
             return Err(StorageError::WritesRefused { because });
         }
         if state.closing {
@@ -481,6 +497,11 @@ impl State {
     }
 
     fn refused(&self) -> Option<Arc<StorageError>> {
-        self.failed.as_ref().or(self.full.as_ref()).or(self.full_elsewhere.as_ref()).cloned()
+        self.broken().or_else(|| self.full_elsewhere.clone())
+    }
+
+    /// Why the log itself takes nothing.
+    fn broken(&self) -> Option<Arc<StorageError>> {
+        self.failed.as_ref().or(self.full.as_ref()).cloned()
     }
 }

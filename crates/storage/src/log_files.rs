@@ -15,6 +15,9 @@ use crate::log::{Log, Segment, segment_path};
 use crate::segment::{BLOCK, SegmentHeader, encode_header, encode_note};
 use crate::world::{Mode, Work};
 
+/// A segment on a full disk, in bytes: dropping a table takes a few blocks of it.
+const SEGMENT_BYTES_SMALL: u64 = 256 << 10;
+
 impl Log {
     /// Has a segment to write to before the first record comes, so that a disk that cannot have a log says so at once.
     pub(crate) async fn make_ready(self: &Rc<Self>) -> Result<(), StorageError> {
@@ -142,9 +145,20 @@ impl Log {
             let free = state.free.iter().position(|segment| segment.bytes == bytes);
             (free.map(|at| state.free.swap_remove(at)), id, bytes)
         };
-        match free {
-            Some(old) => self.reuse(old, id).await,
-            None => self.create(id, bytes).await,
+        if let Some(old) = free {
+            return self.reuse(old, id).await;
+        }
+        let made = self.create(id, bytes).await;
+        let is_full = made.as_ref().is_err_and(StorageError::is_full);
+        let small = SEGMENT_BYTES_SMALL.max(self.state.borrow().needed_bytes()).min(bytes);
+        if !is_full {
+            return made;
+        }
+        // On a full disk a small one has to do.
+        let made = self.create(id, small).await;
+        match made {
+            Err(error) if error.is_full() && self.reserve.give_up().await => self.create(id, small).await,
+            made => made,
         }
     }
 

@@ -164,6 +164,20 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// Whether it deletes and writes nothing.
+    pub(crate) fn is_deletion(&self) -> bool {
+        match self {
+            Change::Row(row) => {
+                let deletes = row.deletion().is_some() || row.cells().next().is_some();
+                deletes && row.marker().is_none() && row.cells().all(|cell| cell.value().is_none())
+            }
+            Change::Static(row) => row.cells().all(|cell| cell.value().is_none()),
+            Change::DeletePartition(_) | Change::DeleteRange { .. } => true,
+        }
+    }
+}
+
 /// Changes to one partition, applied together.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Mutation {

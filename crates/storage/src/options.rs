@@ -143,6 +143,8 @@ pub struct Options {
     /// The largest record of the log, and so the largest mutation, in bytes. A segment that takes one is larger than others where it
     /// has to be.
     pub record_bytes_max: usize,
+    /// Space on the disk that is kept for the time when it is full, in bytes: for dropping and truncating tables, and for a start.
+    pub reserve_bytes: u64,
     /// Memory for decompressed blocks of table files, and, in what they leave, for what scans read, in bytes.
     pub cache_bytes: usize,
     /// How background work is paced.
@@ -166,6 +168,7 @@ impl Options {
             memtable_bytes_max: 256 << 20,
             segment_bytes: 32 << 20,
             record_bytes_max: 16 << 20,
+            reserve_bytes: 8 << 20,
             cache_bytes: 64 << 20,
             pace: PaceOptions::default(),
             table: TableOptions::default(),

@@ -36,6 +36,7 @@ use crate::on_lanes::OnLanes;
 use crate::options::Options;
 use crate::pacing::Pacing;
 use crate::replay::{Found, Replay};
+use crate::reserve::Reserve;
 use crate::reshard::reshard;
 use crate::scan_cache::ScanCache;
 use crate::segment::{BLOCK, SegmentHeader};
@@ -86,10 +87,16 @@ impl Shard {
         manifest.log.get_or_insert_with(|| live.collect());
         state.counts = counts(replayed);
         let is_new = recovered.last == 0;
+        let reserve = Rc::new(Reserve::new(world.clone(), &dir, options.reserve_bytes));
         let shard = Rc::new_cyclic(|shard: &Weak<Shard>| {
-            let log =
-                Log::start(world.clone(), dir.join("log"), &options, recovered, register(shard.clone()));
-            build(options, world, dir, (manifest, versions), state, Some(log), Some(lock))
+            let log = Log::start(
+                world.clone(),
+                dir.join("log"),
+                &options,
+                recovered,
+                (register(shard.clone()), reserve.clone()),
+            );
+            build(options, world, dir, (manifest, versions), state, Some((log, reserve)), Some(lock))
         });
         let log = shard.log.as_ref().expect("made above");
         match log.make_ready().await {
@@ -101,6 +108,7 @@ impl Shard {
             _ => {}
         }
         log.trim(Some(FREE_IDLE)).await;
+        shard.reserve.make().await;
         shard.start_upkeep();
         Ok(shard)
     }
@@ -132,9 +140,11 @@ fn build(
     dir: PathBuf,
     (manifest, versions): (Manifest, Option<Versions>),
     state: State,
-    log: Option<Rc<Log>>,
+    log: Option<(Rc<Log>, Rc<Reserve>)>,
     lock: Option<Box<dyn Debug>>,
 ) -> Shard {
+    let (log, reserve) = log.unzip();
+    let reserve = reserve.unwrap_or_else(|| Rc::new(Reserve::new(world.clone(), &dir, 0)));
     let scan_cache = Arc::new(ScanCache::new(options.cache_bytes));
     Shard {
         world,
@@ -153,6 +163,7 @@ fn build(
         lock: RefCell::new(lock),
         pacing: Pacing::new(&options),
         log_bound: LogBound::new(&options),
+        reserve,
         options,
     }
 }

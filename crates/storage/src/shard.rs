@@ -21,9 +21,10 @@ use crate::log_bound::LogBound;
 use crate::manifest::Manifest;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
-use crate::model::{Mutation, TableId};
+use crate::model::{Change, Mutation, TableId};
 use crate::options::{Options, TableOptions};
 use crate::pacing::Pacing;
+use crate::reserve::Reserve;
 use crate::retry::Failures;
 use crate::row::Draft;
 use crate::scan::Scan;
@@ -146,6 +147,7 @@ pub struct Shard {
     pub(crate) lock: RefCell<Option<Box<dyn Debug>>>,
     pub(crate) pacing: Pacing,
     pub(crate) log_bound: LogBound,
+    pub(crate) reserve: Rc<Reserve>,
 }
 
 #[derive(Debug, Default)]
@@ -174,6 +176,9 @@ pub(crate) struct State {
     pub(crate) truncating: u32,
     /// Files no longer alive, until their last reader is gone.
     pub(crate) obsolete: Vec<Arc<TableFile>>,
+    /// Files that an edit of the manifest was to name which failed: nothing tells them from those that are alive until
+    /// another edit succeeds.
+    pub(crate) doubtful: Vec<Arc<TableFile>>,
     /// Records in the log of which memtables do not have all yet: see [`Shard::apply_in_turns`].
     pub(crate) applying: Vec<u64>,
     /// Memtables no longer alive, until their last reader is gone and they are freed.
@@ -273,10 +278,16 @@ impl Shard {
     /// records waits for the disk or the log has reached its bound, [`StorageError::WritesRefused`] after a write has failed,
     /// [`StorageError::Closed`] after shutdown. Nothing has been applied then.
     pub fn apply(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+        self.apply_as(mutations, false)
+    }
+
+    fn apply_as(self: &Rc<Self>, mutations: Vec<Mutation>, is_vital: bool) -> Result<Commit, StorageError> {
         // Counted here, where nothing can yield: large batches have a way of their own.
         drop(self.world.spend(mutations.len() as u32));
         self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
-        let record = self.append(|out| put_mutations(out, &mutations))?;
+        let put = |out: &mut Vec<u8>| put_mutations(out, &mutations);
+        let record =
+            self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, is_vital), put))?;
         let state = &mut *self.state.borrow_mut();
         for mutation in &mutations {
             let table = state.tables.entry(mutation.table).or_default();
@@ -330,6 +341,33 @@ impl Shard {
             return Err(StorageError::Closed);
         }
         self.log.as_ref().map_or(Ok(0), |log| log.append(put))
+    }
+
+    /// As [`Shard::apply`], also while writes are refused for want of space: for changes that make space, such as dropping
+    /// a table. Deletions are such by themselves.
+    ///
+    /// # Errors
+    /// As [`Shard::apply`].
+    pub fn apply_vital(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+        self.apply_as(mutations, true)
+    }
+
+    /// Adds a record although writes are refused for want of space, if it makes space.
+    pub(crate) fn append_vital(
+        &self,
+        refused: StorageError,
+        (mutations, is_vital): (&[Mutation], bool),
+        put: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<u64, StorageError> {
+        let deletes = |m: &Mutation| m.changes.iter().all(Change::is_deletion);
+        match (&refused, &self.log) {
+            (StorageError::WritesRefused { because }, Some(log))
+                if because.is_full() && (is_vital || mutations.iter().all(deletes)) =>
+            {
+                log.append_vital(put)
+            }
+            _ => Err(refused),
+        }
     }
 
     pub(crate) fn applied(&self, state: &mut State, record: u64) {

@@ -7,6 +7,7 @@ mod crashes;
 mod dropped;
 mod every_step;
 mod faults;
+mod full_disk;
 mod hold;
 mod keeping;
 mod log;
@@ -193,6 +194,7 @@ fn options() -> Options {
         memtable_bytes_max: 24 << 10,
         segment_bytes: 64 << 10,
         record_bytes_max: 32 << 10,
+        reserve_bytes: 16 << 10,
         table: TableOptions { block_bytes: 512, fragment_bytes: 1500, ..TableOptions::default() },
         cache_bytes: 24 << 10,
         ..Options::in_dir("/data", 0, 1)

@@ -96,16 +96,22 @@ impl Shard {
         change(self, &mut new);
         new.tidy();
         let versions = self.versions.borrow_mut().take();
-        let written = match versions.filter(|versions| versions.end < versions.rewrite_at) {
+        let mut written = match versions.filter(|versions| versions.end < versions.rewrite_at) {
             Some(versions) => versions.append(&self.dir, &new.since(&old)).await,
             None => Versions::begin(&*self.world, &self.dir, &new).await,
         };
+        if written.as_ref().is_err_and(StorageError::is_full) && self.reserve.give_up().await {
+            written = Versions::begin(&*self.world, &self.dir, &new).await;
+        }
         let result = written.map(|versions| {
             *self.versions.borrow_mut() = Some(versions);
             // File numbers may have been given out meanwhile.
             let mut manifest = self.manifest.borrow_mut();
             new.next_file = manifest.next_file;
             *manifest = new;
+            // What the last edit that failed was to name is not alive now.
+            let state = &mut *self.state.borrow_mut();
+            state.obsolete.append(&mut state.doubtful);
         });
         self.manifest_busy.set(false);
         self.progress.wake();

@@ -1,0 +1,120 @@
+//! A server on a full disk starts, reads, and makes space.
+
+use lanes::sim::{Effect, Fault, Kind};
+
+use super::*;
+
+const TABLE: TableId = TableId(7);
+
+fn tables_on_disk(sim: &Sim) -> usize {
+    let is_table = |path: &PathBuf| path.extension().is_some_and(|end| end == "table");
+    sim.disk.files().iter().filter(|path| is_table(path)).count()
+}
+
+fn put(shard: &Rc<Shard>, number: u64) -> Result<Commit, StorageError> {
+    let key = number.to_be_bytes();
+    let mut row = RowBuilder::new(&key, &[], 1);
+    row.push(CellRef::live(0, 1, &[7; 1000]));
+    shard.put(TABLE, number as i64, &key, &row.draft())
+}
+
+/// A start used to write the manifest anew before it did anything else.
+#[test]
+fn a_full_disk_is_opened_and_read() {
+    for seed in 0..8 {
+        let sim = Arc::new(Sim::new(seed));
+        let (shard, model) = filling(&sim);
+        drop(shard);
+        drop_tasks();
+        let leftover = PathBuf::from("/data/shard-0000/tables/00000000000fffff.table");
+        if seed % 2 == 1 {
+            let options = lanes::sim::OpenOptions { write: true, create: true, ..Default::default() };
+            block_on(async {
+                let file = sim.disk.open(&leftover, options).await.expect("made");
+                file.write_at(0, Bytes::from(vec![0; 5000])).await.expect("written");
+            });
+        }
+        sim.disk.set_capacity(sim.disk.used());
+        // Every write fails that needs space, and on some file systems every write does.
+        let everywhere = seed % 4 > 1;
+        if everywhere {
+            sim.disk.fault(Fault::every(Kind::Write, Effect::Full));
+        }
+        let shard = open(&sim, &options()).unwrap();
+        check(&shard, &model, 1000, &format!("seed {seed}, on a full disk"));
+        assert!(!sim.disk.files().contains(&leftover));
+        if everywhere {
+            sim.disk.heal();
+        }
+        sim.disk.set_capacity(u64::MAX);
+        drop(shard);
+        drop_tasks();
+        let shard = open(&sim, &options()).unwrap();
+        check(&shard, &model, 1000, &format!("seed {seed}, with space again"));
+        block_on(shard.shutdown()).unwrap();
+        drop_tasks();
+    }
+}
+
+#[test]
+fn a_full_disk_takes_deletions_and_truncations_and_heals_by_them() {
+    let sim = Arc::new(Sim::new(1));
+    let shard = open(&sim, &options()).unwrap();
+    assert!(sim.disk.files().iter().any(|path| path.ends_with("reserve")), "space is kept");
+    for number in 0..100 {
+        block_on(put(&shard, number).expect("taken")).expect("durable");
+    }
+    block_on(shard.flush_all()).expect("flushed");
+    sim.disk.set_capacity(sim.disk.used());
+    let refused = (100..10_000).find_map(|number| {
+        (0..4).for_each(|_| step());
+        put(&shard, number).err().filter(|error| !matches!(error, StorageError::Overloaded))
+    });
+    let refused = refused.expect("the disk is full");
+    assert!(matches!(&refused, StorageError::WritesRefused { because } if because.is_full()), "{refused}");
+    let deletion = Deletion { timestamp: 2, deleted_at_s: 1000 };
+    let change = |change| {
+        let key = Bytes::from(1_u64.to_be_bytes().to_vec());
+        vec![Mutation { table: TABLE, token: 1, key, changes: vec![change] }]
+    };
+    let commit = shard.apply(change(Change::DeletePartition(deletion))).expect("it makes space");
+    block_on(commit).expect("durable");
+    let mut row = RowBuilder::new(&[], &[1], 3);
+    row.push(CellRef::live(0, 3, b"schema"));
+    let row = Change::Row(row.finish());
+    shard.apply(change(row.clone())).expect_err("it takes space");
+    block_on(shard.apply_vital(change(row)).expect("its owner says that it makes space")).expect("durable");
+    block_on(shard.truncate(TABLE)).expect("the reserve has space for the edit");
+    let taken = (0..1000).find_map(|_| {
+        step();
+        put(&shard, 5).ok()
+    });
+    block_on(taken.expect("there is space again")).expect("durable");
+    block_on(shard.flush_all()).expect("flushed");
+    assert!(sim.disk.files().iter().any(|path| path.ends_with("reserve")), "space is kept again");
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
+
+/// They used to take space until the next start.
+#[test]
+fn outputs_of_a_compaction_that_was_not_named_are_removed() {
+    let sim = Arc::new(Sim::new(2));
+    let shard = open(&sim, &options()).unwrap();
+    for round in 0..2 {
+        for number in 0..10 {
+            block_on(put(&shard, round * 100 + number).expect("taken")).expect("durable");
+        }
+        block_on(shard.flush_all()).expect("flushed");
+    }
+    let path = "/manifest".to_owned();
+    sim.disk.fault(Fault { path, ..Fault::every(Kind::Write, Effect::Broken) });
+    block_on(shard.compact_all(TABLE)).expect_err("it cannot be named");
+    sim.disk.heal();
+    block_on(put(&shard, 500).expect("taken")).expect("durable");
+    block_on(shard.flush_all()).expect("flushed");
+    (0..300).for_each(|_| step());
+    assert_eq!(tables_on_disk(&sim), shard.manifest.borrow().files().count());
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
