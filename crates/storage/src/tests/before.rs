@@ -119,7 +119,8 @@ fn newest_timestamp_is_of_the_dead_as_well() {
 #[test]
 fn static_cells_of_a_wide_partition_are_in_one_block() {
     let sim = Arc::new(Sim::default());
-    let options = Options { memtable_bytes_max: 1 << 20, segment_bytes: 4 << 20, ..options() };
+    // One flush: the log of all rows, a block each, is shorter than that of a memtable.
+    let options = Options { memtable_bytes_max: 1 << 20, segment_bytes: 16 << 20, ..options() };
     let shard = open(&sim, &options).unwrap();
     block_on(write(&shard, vec![statics(1)])).unwrap();
     for clustering in 0..2_000 {

@@ -25,7 +25,13 @@ fn write_wide(shard: &Rc<Shard>, token: i64, rows: u32, value: u8) {
 
 fn wide_options() -> Options {
     let table = TableOptions { block_bytes: 4 << 10, min_threshold: 64, ..TableOptions::default() };
-    Options { memtable_bytes_max: 64 << 20, segment_bytes: 8 << 20, table, ..options() }
+    Options {
+        memtable_bytes_max: 64 << 20,
+        segment_bytes: 8 << 20,
+        record_bytes_max: 1 << 20,
+        table,
+        ..options()
+    }
 }
 
 /// All pieces of a scan: token, clustering of the rows, first and last.
