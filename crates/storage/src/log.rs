@@ -36,6 +36,8 @@ const NOTE_AFTER: Duration = Duration::from_secs(1);
 /// A log that is written now and then is written sooner when this much waits, bytes, or a quarter of a segment: each piece is short for the
 /// lane, and nobody waits for the time that is set.
 const GATHERED_BYTES: u64 = 256 << 10;
+/// Waiters that are looked through for a task that asks again. One that is not found there waits twice, and is woken twice.
+const SAME_WAITERS: usize = 8;
 
 /// How long a full disk is left alone before the next try.
 pub(crate) const RETRY_FULL: Duration = Duration::from_secs(1);
@@ -269,11 +271,12 @@ impl Log {
         if self.every.is_some() && state.pending.len() as u64 <= self.segment_bytes / 2 {
             return Poll::Ready(Ok(state.last));
         }
-        // Most wait for a record behind all others.
-        let at = state.waiters.partition_point(|(other, _)| *other < record);
-        match state.waiters.get_mut(at) {
-            Some((other, waker)) if *other == record => waker.clone_from(cx.waker()),
-            _ => state.waiters.insert(at, (record, cx.waker().clone())),
+        // Most wait for a record behind all others. Several tasks may wait for the same one; a task that asks again
+        // is among the last of them.
+        let at = state.waiters.partition_point(|(other, _)| *other <= record);
+        let mut last = state.waiters.range(..at).rev().take(SAME_WAITERS);
+        if !last.any(|(other, waker)| *other == record && waker.will_wake(cx.waker())) {
+            state.waiters.insert(at, (record, cx.waker().clone()));
         }
         Poll::Pending
     }

@@ -1,5 +1,7 @@
 //! The commit log that is written now and then.
 
+use std::sync::atomic::AtomicBool;
+use std::task::Wake;
 use std::time::Duration;
 
 use super::*;
@@ -34,6 +36,39 @@ fn much_that_waits_is_written_before_its_time() {
     assert_eq!(batches_after_a_while(&shard), before + 1, "a quarter of a segment does not");
     put(&shard, 20, 1000);
     assert_eq!(batches_after_a_while(&shard), before + 1);
+    block_on(shard.shutdown()).expect("closes");
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn all_tasks_that_wait_for_one_record_are_woken() {
+    let shard = open(&Arc::new(Sim::new(1)), &options()).expect("opens");
+    let row = RowBuilder::new(b"key", &[], 1).draft();
+    let written = shard.put(TABLE, 1, b"key", &row).expect("taken");
+    let mut waiting: Vec<Pin<Box<dyn Future<Output = _>>>> = vec![Box::pin(written)];
+    waiting.extend((0..20).map(|_| Box::pin(shard.settled()) as Pin<Box<dyn Future<Output = _>>>));
+    let woken: Vec<Arc<Woken>> = waiting.iter().map(|_| Arc::default()).collect();
+    for _ in 0..2 {
+        for (future, woken) in waiting.iter_mut().zip(&woken) {
+            let waker = Waker::from(woken.clone());
+            assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+    }
+    batches_after_a_while(&shard);
+    assert!(woken.iter().all(|woken| woken.0.load(Ordering::Relaxed)));
+    block_on(async {
+        for future in waiting {
+            future.await.expect("durable");
+        }
+    });
     block_on(shard.shutdown()).expect("closes");
 }
 
