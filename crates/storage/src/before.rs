@@ -7,6 +7,7 @@
 use std::future::poll_fn;
 use std::ops::Bound;
 use std::rc::Rc;
+use std::task::Poll;
 
 use bytes::Bytes;
 
@@ -160,6 +161,14 @@ impl Shard {
     pub async fn settled(self: &Rc<Self>) -> Result<(), StorageError> {
         let Some(log) = &self.log else { return Ok(()) };
         let last = log.last_record();
-        poll_fn(|cx| log.poll_durable(last, cx)).await.map(drop)
+        let settled = poll_fn(|cx| {
+            // A snapshot takes its cut: what a reader does after this answer is not in it.
+            if self.acks_held.get() {
+                self.acks_free.register(cx);
+                return Poll::Pending;
+            }
+            log.poll_durable(last, cx)
+        });
+        settled.await.map(drop)
     }
 }

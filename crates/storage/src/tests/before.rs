@@ -123,14 +123,33 @@ fn static_cells_of_a_wide_partition_are_in_one_block() {
     let options = Options { memtable_bytes_max: 1 << 20, segment_bytes: 16 << 20, ..options() };
     let shard = open(&sim, &options).unwrap();
     block_on(write(&shard, vec![statics(1)])).unwrap();
-    for clustering in 0..2_000 {
-        block_on(write(&shard, vec![row(clustering, 1, 20)])).unwrap();
+    // Few records, so that the length of the log makes no second file.
+    for first in (0..2_000).step_by(100) {
+        block_on(write(&shard, (first..first + 100).map(|at| row(at, 1, 20)).collect())).unwrap();
     }
     block_on(shard.flush_all()).unwrap();
     let misses = shard.stats().cache_misses;
     let found = statics_before(&shard);
     assert!(found.view.is_some_and(|view| view.static_cell(2).is_some() && view.stored() == 0));
     assert_eq!(shard.stats().cache_misses - misses, 1);
+    block_on(shard.shutdown()).unwrap();
+    drop_tasks();
+}
+
+/// A snapshot holds acknowledgements while it takes its cut, and answers that show writes with them.
+#[test]
+fn reads_settle_after_the_cut_of_a_snapshot() {
+    let sim = Arc::new(Sim::default());
+    let shard = open(&sim, &options()).unwrap();
+    block_on(write(&shard, vec![row(1, 1, 10)])).unwrap();
+    shard.hold_acks(true);
+    {
+        let mut wait = std::pin::pin!(shard.settled());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(wait.as_mut().poll(&mut cx).is_pending());
+        shard.hold_acks(false);
+        assert!(wait.as_mut().poll(&mut cx).is_ready());
+    }
     block_on(shard.shutdown()).unwrap();
     drop_tasks();
 }
