@@ -16,6 +16,13 @@ const ROWS: &[Row] = &[
         s.memtables_frozen
     }),
     (Metric::gauge("fairlane_table_files", "Table files."), |s| s.files),
+    (
+        Metric::gauge(
+            "fairlane_table_files_damaged",
+            "Table files with damage, which compactions leave out.",
+        ),
+        |s| s.files_damaged,
+    ),
     (Metric::gauge("fairlane_table_file_bytes", "Bytes in table files."), |s| s.file_bytes),
     (
         Metric::gauge(

@@ -91,16 +91,33 @@ impl Shard {
     /// # Errors
     /// As [`Shard::apply`].
     pub async fn apply_in_turns(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+        self.apply_in_turns_as(mutations, false).await
+    }
+
+    /// As [`Shard::apply_in_turns`], also while writes are refused for want of space: for changes that make space, such as
+    /// those of the schema. Deletions are such by themselves.
+    ///
+    /// # Errors
+    /// As [`Shard::apply`].
+    pub async fn apply_vital(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+        self.apply_in_turns_as(mutations, true).await
+    }
+
+    async fn apply_in_turns_as(
+        self: &Rc<Self>,
+        mutations: Vec<Mutation>,
+        is_vital: bool,
+    ) -> Result<Commit, StorageError> {
         let changes: usize = mutations.iter().take(MUTATIONS_AT_ONCE + 1).map(|m| m.changes.len()).sum();
         if mutations.len() <= MUTATIONS_AT_ONCE && changes <= CHANGES_AT_ONCE {
-            return self.apply(mutations);
+            return self.apply_as(mutations, is_vital);
         }
         let record = self.write_record(&mutations).await?;
         // Writing it took a while.
         self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
         let put = |out: &mut Vec<u8>| out.extend_from_slice(&record);
         let record =
-            self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, false), put))?;
+            self.append(put).or_else(|refused| self.append_vital(refused, (&mutations, is_vital), put))?;
         // Without a log nothing is ever replayed.
         if record > 0 {
             self.state.borrow_mut().applying.push(record);

@@ -39,6 +39,7 @@ impl Shard {
                 self.state.borrow_mut().counts.compactions_failed += 1;
                 match error.is_full() {
                     true => self.world.sleep(RETRY_FULL).await,
+                    false if self.set_aside(id, error) => {}
                     false => self.postpone(id, error),
                 }
             }
@@ -95,7 +96,10 @@ impl Shard {
         self.work.wake();
         let done = || {
             let state = &mut *self.state.borrow_mut();
-            let empty = state.tables.get(&table).is_none_or(|table| table.files.is_empty());
+            let empty = state
+                .tables
+                .get(&table)
+                .is_none_or(|table| table.files.iter().all(|file| file.is_set_aside()));
             match state.major.get(&table) {
                 Some(None) if state.closed => Some(Err(StorageError::Closed)),
                 Some(None) if empty => {
@@ -117,8 +121,9 @@ impl Shard {
             return None;
         }
         let major = state.major.iter().filter(|(_, done)| done.is_none()).find_map(|(id, _)| {
-            let files = &state.tables.get(id)?.files;
-            (!files.is_empty()).then(|| (*id, files.clone()))
+            let files = state.tables.get(id)?.files.iter().filter(|file| !file.is_set_aside());
+            let files: Vec<_> = files.cloned().collect();
+            (!files.is_empty()).then_some((*id, files))
         });
         if major.is_some() {
             return major;
@@ -127,7 +132,8 @@ impl Shard {
             let (runs, numbers) = runs(table);
             let chosen = choose::compaction(&self.options_in(&state, *id), &runs)?;
             let chosen: Vec<u64> = chosen.into_iter().map(|at| numbers[at]).collect();
-            let inputs = table.files.iter().filter(|file| chosen.contains(&file.entry.run)).cloned();
+            let sound = table.files.iter().filter(|file| !file.is_set_aside());
+            let inputs = sound.filter(|file| chosen.contains(&file.entry.run)).cloned();
             Some((*id, inputs.collect()))
         })
     }
@@ -255,7 +261,7 @@ fn rest_of(file: &Arc<TableFile>, next: Option<i64>) -> Option<Arc<TableFile>> {
 /// The runs of a table, and their numbers.
 fn runs(table: &Table) -> (Vec<Run>, Vec<u64>) {
     let mut runs: BTreeMap<u64, Run> = BTreeMap::new();
-    for file in &table.files {
+    for file in table.files.iter().filter(|file| !file.is_set_aside()) {
         let run = runs.entry(file.entry.run).or_insert(Run { bytes: 0, newest_us: i64::MIN });
         run.bytes += file.bytes;
         let newest_us = file.statistics.map_or(i64::MIN, |statistics| statistics.timestamps.1);

@@ -26,6 +26,13 @@ pub enum Event {
         /// When it is tried again; `None`: after a restart, for what is damaged stays so.
         again: Option<Duration>,
     },
+    /// A table file is damaged. Reads that need what cannot be read fail, and compactions leave it out.
+    FileDamaged {
+        /// The table.
+        table: TableId,
+        /// What is wrong, and with which file.
+        error: StorageError,
+    },
     /// A task that others depend on panicked, and its work stays half done: the process must end.
     Panicked {
         /// The task: log, flush, compaction or pacing of a shard, or the engine's change of the schema.
@@ -77,6 +84,13 @@ impl fmt::Display for Event {
             }
             Event::CompactionFailed { table, error, again: None } => {
                 write!(f, "table {:032x} is not merged any more before a restart: {error}", table.0)
+            }
+            Event::FileDamaged { table, error } => {
+                write!(
+                    f,
+                    "a file of table {:032x} is damaged, and compactions leave it out: {error}",
+                    table.0
+                )
             }
             Event::Panicked { task } => {
                 write!(f, "background task failed: {task}; the server stops, as its work stays half done")

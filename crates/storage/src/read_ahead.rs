@@ -89,7 +89,7 @@ impl ReadAhead {
                 self.keep(&reading.blocks, read)
             }
         };
-        let bytes = read.map_err(|error| StorageError::io("read the table file", &self.file.path, error))?;
+        let bytes = read.map_err(|error| self.file.unread(error))?;
         self.chunk = (reading.blocks, bytes);
         let end = self.chunk.0.end;
         let wanted = self.file.index.get(end).is_some_and(|entry| entry.start.token <= self.last);

@@ -25,6 +25,7 @@ use bytes::Bytes;
 use rustc_hash::FxHashSet;
 
 use crate::cache::Cache;
+use crate::damage::open_or_contain;
 use crate::edits::{self, End};
 use crate::error::StorageError;
 use crate::event::Event;
@@ -42,7 +43,6 @@ use crate::scan_cache::ScanCache;
 use crate::segment::{BLOCK, SegmentHeader};
 use crate::shard::{Shard, State, Table};
 use crate::signal::Signal;
-use crate::table_file::TableFile;
 use crate::upkeep::{counts, table_name};
 use crate::versions::Versions;
 use crate::world::{File, Mode, World};
@@ -109,6 +109,7 @@ impl Shard {
         }
         log.trim(Some(FREE_IDLE)).await;
         shard.reserve.make().await;
+        shard.report_damaged();
         shard.start_upkeep();
         Ok(shard)
     }
@@ -299,7 +300,8 @@ async fn open_tables(
     for (id, version) in &manifest.tables {
         let mut files = Vec::new();
         for file in &version.files {
-            files.push(Arc::new(TableFile::open(world, dir.join(table_name(file.id)), file.clone()).await?));
+            let path = dir.join(table_name(file.id));
+            files.push(Arc::new(open_or_contain(world, &path, file).await?));
         }
         if !files.is_empty() {
             state.tables.insert(*id, Table { files, ..Table::default() });

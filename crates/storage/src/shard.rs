@@ -51,6 +51,8 @@ pub struct Stats {
     pub memtables_frozen: u64,
     /// Table files now.
     pub files: u64,
+    /// Table files now that compactions leave out because of damage.
+    pub files_damaged: u64,
     /// Bytes in table files now.
     pub file_bytes: u64,
     /// Rows in table files now, a row that is in several counted several times; files of version 1 say nothing of theirs.
@@ -281,7 +283,11 @@ impl Shard {
         self.apply_as(mutations, false)
     }
 
-    fn apply_as(self: &Rc<Self>, mutations: Vec<Mutation>, is_vital: bool) -> Result<Commit, StorageError> {
+    pub(crate) fn apply_as(
+        self: &Rc<Self>,
+        mutations: Vec<Mutation>,
+        is_vital: bool,
+    ) -> Result<Commit, StorageError> {
         // Counted here, where nothing can yield: large batches have a way of their own.
         drop(self.world.spend(mutations.len() as u32));
         self.state.borrow().check_tables(mutations.iter().map(|mutation| mutation.table))?;
@@ -341,15 +347,6 @@ impl Shard {
             return Err(StorageError::Closed);
         }
         self.log.as_ref().map_or(Ok(0), |log| log.append(put))
-    }
-
-    /// As [`Shard::apply`], also while writes are refused for want of space: for changes that make space, such as dropping
-    /// a table. Deletions are such by themselves.
-    ///
-    /// # Errors
-    /// As [`Shard::apply`].
-    pub fn apply_vital(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
-        self.apply_as(mutations, true)
     }
 
     /// Adds a record although writes are refused for want of space, if it makes space.
@@ -433,6 +430,7 @@ impl Shard {
             memtable_bytes: state.bytes as u64,
             memtables_frozen: state.frozen.len() as u64,
             files: files().count() as u64,
+            files_damaged: files().filter(|file| file.is_set_aside()).count() as u64,
             file_bytes: files().map(|file| file.bytes).sum(),
             file_rows: known().map(|statistics| statistics.rows).sum(),
             file_cells: known().map(|statistics| statistics.cells).sum(),

@@ -1,6 +1,7 @@
 //! An open table file: its filter and index in memory, its blocks read on demand.
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 
@@ -14,7 +15,7 @@ use crate::partition::Partition;
 use crate::read_ahead::ReadAhead;
 use crate::row::Row;
 use crate::statistics::Statistics;
-use crate::table::{self, BlockStart, FOOTER_MAX, IndexEntry, Unreadable};
+use crate::table::{self, BlockKind, BlockStart, FOOTER_MAX, IndexEntry, Unreadable};
 use crate::world::{BoxFuture, File, Mode, World};
 
 /// A table file.
@@ -32,6 +33,40 @@ pub(crate) struct TableFile {
     pub(crate) statistics: Option<Statistics>,
     /// One for each state of this file that somebody may still read: see [`TableFile::cut`].
     users: Arc<()>,
+    /// Why nothing of it can be read.
+    damage: Option<StorageError>,
+    /// Compactions leave it out; shared by all states of this file.
+    set_aside: Arc<AtomicBool>,
+}
+
+/// Stands for a file that cannot be opened.
+#[derive(Debug)]
+struct Unopened;
+
+impl File for Unopened {
+    fn read(&self, _: u64, _: usize) -> BoxFuture<std::io::Result<Bytes>> {
+        Box::pin(async { Err(std::io::ErrorKind::InvalidData.into()) })
+    }
+
+    fn write(&self, _: u64, _: Bytes) -> BoxFuture<std::io::Result<()>> {
+        Box::pin(async { Err(std::io::ErrorKind::InvalidData.into()) })
+    }
+
+    fn write_durable(&self, _: u64, _: &[u8]) -> BoxFuture<std::io::Result<()>> {
+        Box::pin(async { Err(std::io::ErrorKind::InvalidData.into()) })
+    }
+
+    fn allocate(&self, _: u64) -> BoxFuture<std::io::Result<()>> {
+        Box::pin(async { Err(std::io::ErrorKind::InvalidData.into()) })
+    }
+
+    fn sync(&self) -> BoxFuture<std::io::Result<()>> {
+        Box::pin(async { Err(std::io::ErrorKind::InvalidData.into()) })
+    }
+
+    fn len(&self) -> BoxFuture<std::io::Result<u64>> {
+        Box::pin(async { Ok(0) })
+    }
 }
 
 fn unreadable(path: &Path, why: Unreadable) -> StorageError {
@@ -56,15 +91,85 @@ impl TableFile {
         path: PathBuf,
         entry: FileEntry,
     ) -> Result<TableFile, StorageError> {
+        TableFile::open_as(world, path, entry, true).await
+    }
+
+    /// As [`TableFile::open`], but without its filter, which may be damaged: every token may be in it.
+    pub(crate) async fn open_without_filter(
+        world: &dyn World,
+        path: PathBuf,
+        entry: FileEntry,
+    ) -> Result<TableFile, StorageError> {
+        TableFile::open_as(world, path, entry, false).await
+    }
+
+    /// A file of which nothing can be read. It may have anything, and every read of it fails with `damage`.
+    pub(crate) fn damaged(path: PathBuf, entry: FileEntry, damage: StorageError) -> TableFile {
+        let start = BlockStart { token: i64::MIN, key: Bytes::new(), clustering: None };
+        let block = IndexEntry {
+            start,
+            plain: false,
+            offset: 0,
+            stored: 0,
+            rows: 0,
+            kind: BlockKind::Columns { directory: 0 },
+            bounds: Bytes::new(),
+            crc: 0,
+        };
+        TableFile {
+            id: entry.id,
+            entry,
+            bytes: 0,
+            path,
+            file: Arc::new(Unopened),
+            filter: Bytes::new(),
+            index: [block].into(),
+            statistics: None,
+            users: Arc::default(),
+            damage: Some(damage),
+            set_aside: Arc::new(AtomicBool::new(true)),
+        }
+    }
+
+    /// Why nothing of it can be read, if that is so.
+    pub(crate) fn damage(&self) -> Option<&StorageError> {
+        self.damage.as_ref()
+    }
+
+    /// Has compactions leave it out.
+    pub(crate) fn set_aside(&self) {
+        self.set_aside.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_set_aside(&self) -> bool {
+        self.set_aside.load(Relaxed)
+    }
+
+    /// The error of a read that failed.
+    pub(crate) fn unread(&self, error: std::io::Error) -> StorageError {
+        let io = || StorageError::io("read the table file", &self.path, error);
+        self.damage.clone().unwrap_or_else(io)
+    }
+
+    async fn open_as(
+        world: &dyn World,
+        path: PathBuf,
+        entry: FileEntry,
+        with_filter: bool,
+    ) -> Result<TableFile, StorageError> {
         let io = |error| StorageError::io("read the table file", &path, error);
         let file = world.open(&path, Mode::ReadTable).await.map_err(io)?;
         let bytes = file.len().await.map_err(io)?;
         let tail = bytes.min(FOOTER_MAX as u64);
         let footer = file.read(bytes - tail, tail as usize).await.map_err(io)?;
         let footer = table::read_footer(&footer, bytes, entry.seal).map_err(|why| unreadable(&path, why))?;
-        let filter = file.read(footer.filter.offset, footer.filter.bytes as usize).await.map_err(io)?;
+        let filter = match with_filter {
+            true => file.read(footer.filter.offset, footer.filter.bytes as usize).await.map_err(io)?,
+            false => Bytes::new(),
+        };
         let index = file.read(footer.index.offset, footer.index.bytes as usize).await.map_err(io)?;
-        for (section, bytes) in [(&footer.filter, &filter), (&footer.index, &index)] {
+        let sections = [(&footer.filter, &filter), (&footer.index, &index)];
+        for (section, bytes) in sections.into_iter().skip(usize::from(!with_filter)) {
             table::check_section(section, entry.seal, bytes)
                 .map_err(|why| unreadable_at(&path, section.offset, why))?;
         }
@@ -81,6 +186,8 @@ impl TableFile {
             index,
             statistics: footer.statistics,
             users: Arc::default(),
+            damage: None,
+            set_aside: Arc::default(),
         })
     }
 
@@ -124,7 +231,7 @@ impl TableFile {
     pub(crate) async fn read_block(&self, index: usize) -> Result<Block, StorageError> {
         let entry = &self.index[index];
         let stored = self.begin_read(entry.offset, entry.stored as usize).await;
-        let stored = stored.map_err(|error| StorageError::io("read the table file", &self.path, error))?;
+        let stored = stored.map_err(|error| self.unread(error))?;
         self.open_block(index, stored)
     }
 

@@ -4,6 +4,7 @@
 mod before;
 mod compare;
 mod crashes;
+mod damage;
 mod dropped;
 mod every_step;
 mod faults;

@@ -83,7 +83,8 @@ fn a_full_disk_takes_deletions_and_truncations_and_heals_by_them() {
     row.push(CellRef::live(0, 3, b"schema"));
     let row = Change::Row(row.finish());
     shard.apply(change(row.clone())).expect_err("it takes space");
-    block_on(shard.apply_vital(change(row)).expect("its owner says that it makes space")).expect("durable");
+    let commit = block_on(shard.apply_vital(change(row))).expect("its owner calls it vital");
+    block_on(commit).expect("durable");
     block_on(shard.truncate(TABLE)).expect("the reserve has space for the edit");
     let taken = (0..1000).find_map(|_| {
         step();

@@ -1,0 +1,334 @@
+//! Scrubbing a table: every block of its files is read, and files with damage are written anew with what can be read.
+//!
+//! 1. Every block is read and decoded. A file with a block that cannot be is set aside (see damage.rs).
+//! 2. A file that was set aside is written anew, partition by partition, without its damaged blocks. A filter that cannot
+//!    be read is built anew. Without a footer or an index no block can be found, so nothing of such a file is saved.
+//! 3. One edit of the manifest puts the new file in the place of the old one, which stays beside it as `ID.table.damaged`.
+//!
+//! Lost blocks may have held deletions: what these shadowed in other files is visible again. No program can know; an
+//! operator who has a backup may prefer it.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use bytes::Bytes;
+
+use crate::columnar::region::Packing;
+use crate::error::StorageError;
+use crate::manifest::{FileEntry, Manifest};
+use crate::model::TableId;
+use crate::options::Compression;
+use crate::shard::Shard;
+use crate::table::TableWriter;
+use crate::table_file::TableFile;
+use crate::upkeep::table_name;
+use crate::world::{Mode, Work, World, run_heavy};
+
+/// Bytes written at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Progress of a scrub, and its end on request. Shared with whoever shows or cancels it.
+#[derive(Debug, Default)]
+pub struct ScrubProgress {
+    files: AtomicU64,
+    files_done: AtomicU64,
+    blocks_done: AtomicU64,
+    cancelled: AtomicBool,
+}
+
+impl ScrubProgress {
+    /// Files to be read.
+    pub fn files(&self) -> u64 {
+        self.files.load(Relaxed)
+    }
+
+    /// Files that were read, and written anew where they had to be.
+    pub fn files_done(&self) -> u64 {
+        self.files_done.load(Relaxed)
+    }
+
+    /// Blocks that were read.
+    pub fn blocks_done(&self) -> u64 {
+        self.blocks_done.load(Relaxed)
+    }
+
+    /// Ends the scrub before its next block. Files that were written anew by then stay so.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Relaxed);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Relaxed)
+    }
+}
+
+/// The result of a scrub.
+#[derive(Clone, Debug, Default)]
+pub struct Scrubbed {
+    /// Files that were read.
+    pub files: u64,
+    /// Files with damage, which were written anew, each with its first damage.
+    pub damaged: Vec<StorageError>,
+    /// Blocks whose contents are lost.
+    pub blocks_lost: u64,
+    /// Files of which nothing could be saved.
+    pub files_lost: u64,
+    /// Partitions that were saved from files with damage.
+    pub partitions_saved: u64,
+    /// It was cancelled before its end.
+    pub is_cancelled: bool,
+}
+
+/// What became of a file that was written anew.
+struct Saved {
+    file: Option<TableFile>,
+    blocks_lost: u64,
+    partitions: u64,
+}
+
+impl Shard {
+    /// Reads all files of a table, and writes those anew in which something is damaged, without it. Reads of the table
+    /// meet no damage afterwards. Writes and reads go on meanwhile.
+    ///
+    /// # Errors
+    /// A file cannot be written, or the shard is closed.
+    pub async fn scrub(
+        self: &Rc<Self>,
+        table: TableId,
+        progress: Arc<ScrubProgress>,
+    ) -> Result<Scrubbed, StorageError> {
+        let files = |shard: &Shard| {
+            let state = shard.state.borrow();
+            state.tables.get(&table).map(|table| table.files.clone()).unwrap_or_default()
+        };
+        let all = files(self);
+        progress.files.store(all.len() as u64, Relaxed);
+        let mut scrubbed = Scrubbed::default();
+        for file in all {
+            let first = match file.damage() {
+                Some(error) => Some(error.clone()),
+                None => {
+                    run_heavy(
+                        &*self.world,
+                        Work::Compaction,
+                        verify(file.clone(), self.world.clone(), progress.clone()),
+                    )
+                    .await
+                }
+            };
+            if progress.is_cancelled() {
+                scrubbed.is_cancelled = true;
+                break;
+            }
+            if self.state.borrow().closed {
+                return Err(StorageError::Closed);
+            }
+            scrubbed.files += 1;
+            if let Some(error) = first {
+                file.set_aside();
+                self.rewrite(table, file.id, &mut scrubbed).await?;
+                scrubbed.damaged.push(error);
+            }
+            progress.files_done.fetch_add(1, Relaxed);
+        }
+        Ok(scrubbed)
+    }
+
+    /// Puts what can be read of a file in its place.
+    async fn rewrite(
+        self: &Rc<Self>,
+        table: TableId,
+        id: u64,
+        scrubbed: &mut Scrubbed,
+    ) -> Result<(), StorageError> {
+        // A compaction that began before the file was set aside may still cut it or end with it.
+        self.progress.wait(|| (!self.pacing.compacting.get()).then_some(())).await;
+        let find = |shard: &Shard| {
+            let state = shard.state.borrow();
+            state.tables.get(&table).and_then(|table| table.files.iter().find(|file| file.id == id).cloned())
+        };
+        let Some(old) = find(self) else { return Ok(()) };
+        let new = {
+            let mut manifest = self.manifest.borrow_mut();
+            manifest.next_file += 1;
+            manifest.next_file - 1
+        };
+        let path = self.dir.join("tables").join(table_name(new));
+        let options = self.table_options(table);
+        let packing = match options.compression {
+            Compression::None => Packing::None,
+            Compression::Lz4 => Packing::Lz4,
+            Compression::Zstd => Packing::Zstd,
+        };
+        let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
+        let writer = TableWriter::new(new, options.block_bytes).with(layouts, packing);
+        let job = save(self.world.clone(), old.clone(), (new, path.clone()), writer);
+        let saved = match run_heavy(&*self.world, Work::Compaction, job).await {
+            Ok(saved) => saved,
+            Err(error) => {
+                let _ = self.world.remove(&path).await;
+                return Err(error);
+            }
+        };
+        let is_same = |shard: &Shard| find(shard).is_some_and(|now| now.entry == old.entry);
+        let entry = saved.file.as_ref().map(|file| file.entry.clone());
+        let replace = |shard: &Shard, manifest: &mut Manifest| {
+            if is_same(shard) {
+                let files = &mut manifest.tables.entry(table).or_default().files;
+                files.retain(|file| file.id != id);
+                files.extend(entry.clone());
+            }
+        };
+        let replaced = self.edit(replace).await;
+        let was_same = is_same(self);
+        let file = saved.file.map(Arc::new);
+        {
+            let state = &mut *self.state.borrow_mut();
+            match state.tables.get_mut(&table) {
+                Some(table) if was_same && replaced.is_ok() => {
+                    table.files.retain(|file| file.id != id);
+                    table.files.extend(file);
+                }
+                _ if replaced.is_ok() => state.obsolete.extend(file),
+                _ => state.doubtful.extend(file),
+            }
+        }
+        replaced?;
+        if was_same {
+            scrubbed.blocks_lost += saved.blocks_lost;
+            scrubbed.partitions_saved += saved.partitions;
+            scrubbed.files_lost += u64::from(old.damage().is_some() && saved.partitions == 0);
+            let aside = old.path.with_extension("table.damaged");
+            // If this fails the next start removes the file.
+            let _ = self.world.rename(&old.path, &aside).await;
+            self.cache.borrow_mut().forget(id);
+        }
+        self.work.wake();
+        Ok(())
+    }
+}
+
+/// The first damage of a file. Its end does not matter once the scrub is cancelled.
+async fn verify(
+    file: Arc<TableFile>,
+    world: Arc<dyn World>,
+    progress: Arc<ScrubProgress>,
+) -> Option<StorageError> {
+    let mut last = None;
+    for index in 0..file.index.len() {
+        if progress.is_cancelled() {
+            return None;
+        }
+        if let Err(error) = parts_of(&file, index, &mut last).await {
+            return Some(error);
+        }
+        progress.blocks_done.fetch_add(1, Relaxed);
+        world.heavy_yield().await;
+    }
+    None
+}
+
+/// A partition, or what a block has of it.
+struct Read {
+    token: i64,
+    key: Bytes,
+    partition: crate::partition::Partition,
+    continued: bool,
+    more: bool,
+}
+
+/// Decodes a block, which must come after the place `last`.
+async fn parts_of(
+    file: &TableFile,
+    index: usize,
+    last: &mut Option<(i64, Bytes)>,
+) -> Result<Vec<Read>, StorageError> {
+    let block = file.read_block(index).await?;
+    let mut parts = Vec::new();
+    for part in 0..block.parts() {
+        let part = block.part(part).map_err(file.malformed(index))?;
+        let partition = part.partition().map_err(file.malformed(index))?;
+        let (token, key) = part.place();
+        let here = (token, key.clone());
+        let in_order = match &*last {
+            Some(before) if part.continued() => *before <= here,
+            Some(before) => *before < here,
+            None => true,
+        };
+        if !in_order || !file.filter_has(token) {
+            return Err(file.malformed(index)(crate::codec::Malformed));
+        }
+        *last = Some(here.clone());
+        parts.push(Read { token, key: here.1, partition, continued: part.continued(), more: part.more() });
+    }
+    Ok(parts)
+}
+
+/// Writes what can be read of a file.
+async fn save(
+    world: Arc<dyn World>,
+    old: Arc<TableFile>,
+    (id, path): (u64, PathBuf),
+    mut writer: TableWriter,
+) -> Result<Saved, StorageError> {
+    let io = |error| StorageError::io("write a table file", &path, error);
+    let mut saved = Saved { file: None, blocks_lost: 0, partitions: 0 };
+    let old = match old.damage() {
+        None => old,
+        Some(_) => match TableFile::open_without_filter(&*world, old.path.clone(), old.entry.clone()).await {
+            Ok(file) => Arc::new(file),
+            Err(_) => return Ok(saved),
+        },
+    };
+    let out = world.open(&path, Mode::CreateTable).await.map_err(io)?;
+    let (mut last, mut begun) = (None, None);
+    for index in 0..old.index.len() {
+        let before = last.clone();
+        let parts = match parts_of(&old, index, &mut last).await {
+            Ok(parts) => parts,
+            Err(_) => {
+                saved.blocks_lost += 1;
+                last = before;
+                continue;
+            }
+        };
+        for Read { token, key, partition, continued, more } in parts {
+            if !old.entry.owns(token) {
+                continue;
+            }
+            let place = Some((token, key.clone()));
+            // Behind a lost block a partition may go on whose beginning is lost.
+            if !continued || begun != place {
+                writer.end();
+                writer.begin(token, &key, &partition);
+                begun = place;
+            }
+            writer.rows(&partition);
+            if !more {
+                writer.end();
+            }
+        }
+        if writer.pending() >= CHUNK {
+            let (offset, bytes) = writer.take_whole(4096);
+            out.write(offset, Bytes::from(bytes)).await.map_err(io)?;
+        }
+        world.heavy_yield().await;
+    }
+    writer.end();
+    saved.partitions = writer.partitions();
+    if saved.partitions == 0 {
+        drop(out);
+        let _ = world.remove(&path).await;
+        return Ok(saved);
+    }
+    writer.finish();
+    let (offset, bytes) = writer.take();
+    out.write(offset, Bytes::from(bytes)).await.map_err(io)?;
+    out.sync().await.map_err(io)?;
+    world.sync_dir(path.parent().expect("a table file is in a folder")).await.map_err(io)?;
+    // A run of its own: that of the old file may have fragments beside it, and its tokens are among theirs.
+    saved.file = Some(TableFile::open(&*world, path.clone(), FileEntry::new(id, id)).await?);
+    Ok(saved)
+}

@@ -1,0 +1,144 @@
+//! Damage to a table file costs what is in it, and nothing else.
+
+use std::sync::Mutex;
+
+use super::*;
+
+const TABLES: [TableId; 2] = [TableId(1 << 64), TableId(2 << 64)];
+const ROWS: i64 = 60;
+
+fn put(shard: &Rc<Shard>, table: TableId, number: i64, timestamp: i64) {
+    let key = number.to_be_bytes();
+    let mut row = RowBuilder::new(&key, &[], timestamp);
+    row.push(CellRef::live(0, timestamp, &[number as u8; 100]));
+    block_on(shard.put(table, number, &key, &row.draft()).expect("taken")).expect("durable");
+}
+
+fn get(shard: &Rc<Shard>, table: TableId, number: i64) -> Result<bool, StorageError> {
+    let row = shard.read_row(table, number, &number.to_be_bytes(), &[], Pick::ALL, 0);
+    block_on(row.wait()).map(|row| row.is_some())
+}
+
+fn scan(shard: &Rc<Shard>, table: TableId) -> Result<i64, StorageError> {
+    let (mut scan, mut count) = (shard.scan(table, i64::MIN..=i64::MAX, None, 0), 0);
+    while block_on(scan.next())?.is_some() {
+        count += 1;
+    }
+    Ok(count)
+}
+
+fn sizes() -> Options {
+    let table = TableOptions { block_bytes: 512, fragment_bytes: 1 << 20, ..TableOptions::default() };
+    Options { table, ..options() }
+}
+
+/// Two tables with a file each, and the path of the first one's.
+fn two_tables(sim: &Arc<Sim>) -> PathBuf {
+    let shard = open(sim, &sizes()).unwrap();
+    let mut path = None;
+    for table in TABLES {
+        (0..ROWS).for_each(|number| put(&shard, table, number, 1));
+        block_on(shard.flush_all()).expect("flushed");
+        block_on(shard.compact_all(table)).expect("merged");
+        path = path.or(Some(shard.state.borrow().tables[&table].files[0].path.clone()));
+    }
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+    path.expect("a file")
+}
+
+fn scrub(shard: &Rc<Shard>) -> Scrubbed {
+    let progress = Arc::new(ScrubProgress::default());
+    let scrubbed = block_on(shard.scrub(TABLES[0], progress.clone())).expect("scrubbed");
+    assert_eq!((progress.files(), progress.files_done()), (scrubbed.files, scrubbed.files));
+    scrubbed
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_costs_its_table_and_no_other() {
+    // The footer, the filter, and a file that is gone. The filter's place is the first number of the footer.
+    for case in ["footer", "filter", "gone"] {
+        let sim = Arc::new(Sim::new(1));
+        let path = two_tables(&sim);
+        let size = sim.disk.size(&path);
+        let footer = block_on(async {
+            let file = sim.disk.open(&path, Default::default()).await.expect("opens");
+            file.read_at(size - 128, 8).await.expect("reads")
+        });
+        match case {
+            "footer" => sim.disk.flip(&path, size - 100, 3),
+            "filter" => sim.disk.flip(&path, u64::from_le_bytes(footer[..].try_into().unwrap()), 3),
+            _ => block_on(sim.disk.remove_file(&path)).expect("removed"),
+        }
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let heard = told.clone();
+        let teller = Teller::new(move |event| heard.lock().unwrap().push(event.to_string()));
+        let shard = open(&sim, &Options { teller, ..sizes() }).unwrap();
+        let name = path.to_str().expect("UTF-8");
+        assert!(told.lock().unwrap().iter().any(|line| line.contains(name)), "{told:?}");
+        assert_eq!(shard.stats().files_damaged, 1);
+        assert!((0..ROWS).all(|number| get(&shard, TABLES[1], number).expect("read")));
+        assert_eq!(scan(&shard, TABLES[1]).expect("scanned"), ROWS);
+        for error in [get(&shard, TABLES[0], 5).unwrap_err(), scan(&shard, TABLES[0]).unwrap_err()] {
+            assert!(error.to_string().contains(name), "{error}");
+        }
+        crate::batch_tests::check_batches(&shard, TABLES[1], (i64::MIN, i64::MAX), 0, case);
+        // What is written to the table is merged around it.
+        for round in 2..8 {
+            (0..4).for_each(|number| put(&shard, TABLES[0], number, round));
+            block_on(shard.flush_all()).expect("flushed");
+        }
+        block_on(shard.compact_all(TABLES[0])).expect("merged");
+        assert_eq!(shard.state.borrow().tables[&TABLES[0]].files.len(), 2);
+        let scrubbed = scrub(&shard);
+        assert_eq!((scrubbed.damaged.len(), scrubbed.files_lost), (1, u64::from(case != "filter")), "{case}");
+        let left = if case == "filter" { ROWS } else { 4 };
+        assert_eq!((scan(&shard, TABLES[0]).expect("scanned"), shard.stats().files_damaged), (left, 0));
+        block_on(shard.shutdown()).expect("closed");
+        drop_tasks();
+        let shard = open(&sim, &sizes()).unwrap();
+        assert_eq!(scan(&shard, TABLES[0]).expect("scanned"), left);
+        let aside = sim.disk.files().contains(&path.with_extension("table.damaged"));
+        assert_eq!(aside, case != "gone");
+        drop(shard);
+        drop_tasks();
+    }
+}
+
+#[test]
+fn a_damaged_block_is_merged_around_and_costs_its_rows_when_scrubbed() {
+    let sim = Arc::new(Sim::new(2));
+    let path = two_tables(&sim);
+    sim.disk.flip(&path, 40, 3);
+    let shard = open(&sim, &sizes()).unwrap();
+    assert_eq!(shard.stats().files_damaged, 0, "only blocks that are read are checked");
+    (ROWS..ROWS + 4).for_each(|number| put(&shard, TABLES[0], number, 1));
+    let error = block_on(shard.compact_all(TABLES[0])).unwrap_err();
+    assert!(error.to_string().contains(path.to_str().expect("UTF-8")), "{error}");
+    assert_eq!(shard.stats().files_damaged, 1);
+    block_on(shard.compact_all(TABLES[0])).expect("merged around it");
+    let damaged = (0..ROWS).filter(|number| get(&shard, TABLES[0], *number).is_err()).count() as i64;
+    assert!((1..ROWS / 2).contains(&damaged), "{damaged} rows of a block");
+    let scrubbed = scrub(&shard);
+    assert_eq!((scrubbed.blocks_lost, scrubbed.partitions_saved), (1, (ROWS - damaged) as u64));
+    assert_eq!(scan(&shard, TABLES[0]).expect("scanned"), ROWS + 4 - damaged);
+    assert_eq!(scrub(&shard).damaged.len(), 0);
+    block_on(shard.compact_all(TABLES[0])).expect("merged");
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
+
+#[test]
+fn a_scrub_that_is_cancelled_changes_nothing() {
+    let sim = Arc::new(Sim::new(3));
+    let path = two_tables(&sim);
+    sim.disk.flip(&path, 40, 3);
+    let shard = open(&sim, &sizes()).unwrap();
+    let progress = Arc::new(ScrubProgress::default());
+    progress.cancel();
+    let scrubbed = block_on(shard.scrub(TABLES[0], progress)).expect("ended");
+    assert!(scrubbed.is_cancelled && scrubbed.damaged.is_empty());
+    assert!(sim.disk.files().contains(&path));
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
