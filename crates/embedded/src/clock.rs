@@ -166,7 +166,7 @@ impl Embedded {
     pub(crate) fn keep_floor(&self) -> Result<(), StorageError> {
         if let Some((floor_us, mutation)) = self.floor.needed(self.clock.last_us.load(Relaxed)) {
             // It counts with the write behind it.
-            drop(self.shard.apply(vec![mutation])?);
+            drop(self.shard.apply_few_vital(vec![mutation])?);
             self.floor.floor_us.set(floor_us);
         }
         Ok(())

@@ -283,6 +283,14 @@ impl Shard {
         self.apply_as(mutations, false)
     }
 
+    /// As [`Shard::apply_vital`], for few mutations.
+    ///
+    /// # Errors
+    /// As [`Shard::apply`].
+    pub fn apply_few_vital(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
+        self.apply_as(mutations, true)
+    }
+
     pub(crate) fn apply_as(
         self: &Rc<Self>,
         mutations: Vec<Mutation>,
