@@ -6,8 +6,10 @@
 //! - `OPERATOR(pg_catalog.=)` is `=`, and types that are texts here (`uuid`, `json`, `inet`, `name`) are texts.
 //! - Patterns of `to_char` are translated.
 //!
+//! - What DataFusion plans otherwise than Postgres is written otherwise, or refused ([`translate`]).
+//!
 //! That crate takes subqueries for NULL that depend on the row they stand in, since DataFusion cannot plan those that clients
-//! ask of the catalog. What reads tables goes without that rule.
+//! ask of the catalog. Those whose value would be lost are refused. What reads tables goes without that rule.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -32,8 +34,8 @@ use engine::Guardrails;
 use crate::extent::extent;
 use crate::failure::{Failure, state};
 use crate::names::{self, last_part};
-use crate::to_char;
 use crate::tree::{self, Size};
+use crate::{to_char, translate};
 
 /// See the head of this file.
 pub(crate) struct Dialect {
@@ -86,6 +88,9 @@ impl Dialect {
             size.nodes += of_statement.nodes;
             size.depth = size.depth.max(of_statement.depth);
         }
+        if of_catalog {
+            statements.iter().try_for_each(translate::check_catalog)?;
+        }
         let (statements, rules) = match of_catalog {
             true => (self.of_catalog.parse(text).map_err(syntax)?, &[][..]),
             false => (statements, &self.of_tables[..]),
@@ -93,6 +98,7 @@ impl Dialect {
         let rewritten = |mut statement: Statement| {
             names::name_columns(&mut statement);
             statement = rules.iter().fold(statement, |statement, rule| rule.rewrite(statement));
+            translate::translate(&mut statement)?;
             let wrong = visit_expressions_mut(&mut statement, |expression| match rewrite(expression) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => ControlFlow::Break(error),
@@ -219,14 +225,19 @@ fn without_length(mut ty: &mut DataType) {
     }
 }
 
-fn is_call_of(function: &Function, name: &str) -> bool {
+pub(crate) fn is_call_of(function: &Function, name: &str) -> bool {
     last_part(&function.name).is_some_and(|ident| ident.value.eq_ignore_ascii_case(name))
 }
 
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+/// The names of a qualified name.
+pub(crate) fn of_names(names: &[&str]) -> ObjectName {
+    ObjectName::from(names.iter().map(|name| Ident::new(*name)).collect::<Vec<_>>())
+}
+
+pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     let argument = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
     Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
+        name: of_names(&[name]),
         uses_odbc_syntax: false,
         parameters: FunctionArguments::None,
         args: FunctionArguments::List(FunctionArgumentList {

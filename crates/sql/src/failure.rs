@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use engine::Error;
@@ -43,6 +44,12 @@ pub(crate) mod state {
     pub(crate) const INVALID: &str = "22023";
     pub(crate) const TYPE: &str = "42804";
     pub(crate) const DATA: &str = "22000";
+    pub(crate) const RANGE: &str = "22003";
+    pub(crate) const TIME: &str = "22007";
+    pub(crate) const TIME_RANGE: &str = "22008";
+    pub(crate) const ZERO: &str = "22012";
+    pub(crate) const TEXT: &str = "22P02";
+    pub(crate) const CARDINALITY: &str = "21000";
     pub(crate) const MEMORY: &str = "53200";
     pub(crate) const CONNECTIONS: &str = "53300";
     pub(crate) const IDLE: &str = "57P05";
@@ -86,6 +93,13 @@ impl Failure {
         info.into()
     }
 }
+
+/// A failure as DataFusion passes it on.
+pub(crate) fn refusal(code: &'static str, message: impl Into<String>) -> DataFusionError {
+    DataFusionError::External(Box::new(Failure::new(code, message)))
+}
+
+impl std::error::Error for Failure {}
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -132,6 +146,9 @@ fn plain(error: &DataFusionError) -> Failure {
             if let Some(own) = inner.downcast_ref::<Error>() {
                 return own.clone().into();
             }
+            if let Some(own) = inner.downcast_ref::<Failure>() {
+                return own.clone();
+            }
             if inner.is::<Exceeded>() || inner.is::<TooWide>() {
                 return Failure::new(state::LIMIT, inner.to_string());
             }
@@ -149,11 +166,35 @@ fn plain(error: &DataFusionError) -> Failure {
         }
         DataFusionError::NotImplemented(text) => Failure::new(state::UNSUPPORTED, text.clone()),
         DataFusionError::SchemaError(inner, _) => Failure::new(state::NO_COLUMN, inner.to_string()),
-        DataFusionError::ArrowError(inner, _) => Failure::new(state::DATA, inner.to_string()),
-        DataFusionError::Execution(text) => Failure::new(state::DATA, text.clone()),
+        DataFusionError::ArrowError(inner, _) => Failure::new(class_of_value(inner), inner.to_string()),
+        DataFusionError::Execution(text) => Failure::new(class_of_execution(text), text.clone()),
         DataFusionError::Plan(text) => Failure::new(class_of_plan(text), text.clone()),
         root => Failure::new(state::INTERNAL, root.strip_backtrace()),
     }
+}
+
+/// Arrow's errors of values that an operation does not take.
+fn class_of_value(error: &ArrowError) -> &'static str {
+    match error {
+        ArrowError::DivideByZero => state::ZERO,
+        ArrowError::ArithmeticOverflow(_) => state::RANGE,
+        ArrowError::ComputeError(text) if text.contains("overflow") => state::RANGE,
+        ArrowError::InvalidArgumentError(text) if text.contains("too large to store") => state::RANGE,
+        _ => state::DATA,
+    }
+}
+
+/// DataFusion's errors of values, by their texts.
+fn class_of_execution(text: &str) -> &'static str {
+    const TEXTS: [(&str, &str); 6] = [
+        ("returned more than one row", state::CARDINALITY),
+        ("negative count not allowed", "22011"),
+        ("field position must not be zero", state::INVALID),
+        ("not recognized", state::INVALID),
+        ("Unsupported date_trunc granularity", state::INVALID),
+        ("NTILE requires a positive integer", "22014"),
+    ];
+    TEXTS.iter().find(|(part, _)| text.contains(part)).map_or(state::DATA, |(_, class)| class)
 }
 
 /// DataFusion tells kinds of planning errors apart by their texts only.

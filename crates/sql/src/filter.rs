@@ -11,6 +11,8 @@ use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
 use datafusion::scalar::ScalarValue;
 use engine::scan::{Filter, arrow, columns_of};
 
+/// Microseconds in a day.
+const DAY_US: i64 = 86_400_000_000;
 /// How deep AND and OR may alternate in a condition that a scan has a use for.
 const DEPTH_MAX: u32 = 16;
 
@@ -120,11 +122,19 @@ fn column(side: &Expr) -> Option<&str> {
 pub(crate) fn compared(def: &TableDef, name: &str, op: Operator, value: &ScalarValue) -> Option<Filter> {
     let (place, column) = columns_of(def).iter().enumerate().find(|(_, column)| column.name == name)?;
     let ty = &column.ty;
-    let (low, high) = match (ty.thawed(), value) {
-        (CqlType::Decimal, ScalarValue::Float64(Some(value))) => around(*value)?,
-        _ => (value.clone(), value.clone()),
+    let (low, high, is_exact) = match (ty.thawed(), value) {
+        (CqlType::Decimal, ScalarValue::Float64(Some(value))) => {
+            let (low, high) = around(*value)?;
+            let is_exact = low == high;
+            (low, high, is_exact)
+        }
+        // A time of that day, with which the day itself is compared.
+        (CqlType::Date, ScalarValue::TimestampMicrosecond(Some(value), None)) => {
+            let day = ScalarValue::Date32(i32::try_from(value.div_euclid(DAY_US)).ok());
+            (day.clone(), day, false)
+        }
+        _ => (value.clone(), value.clone(), true),
     };
-    let is_exact = low == high;
     let (low, high) = (serialized(ty, &low)?, serialized(ty, &high)?);
     if op != Operator::Eq && !arrow::keeps_order(ty) {
         return None;
@@ -158,7 +168,11 @@ fn around(value: f64) -> Option<(ScalarValue, ScalarValue)> {
 fn serialized(ty: &::schema::CqlType, value: &ScalarValue) -> Option<Bytes> {
     let wanted = arrow::arrow_type(ty, arrow::DECIMALS);
     let is_text = |ty: &DataType| matches!(ty, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-    let array = if wanted != value.data_type() && is_text(&wanted) && is_text(&value.data_type()) {
+    // A zone is how a point in time is shown.
+    let is_point = |ty: &DataType| matches!(ty, DataType::Timestamp(_, Some(_)));
+    let given = value.data_type();
+    let is_alike = (is_text(&wanted) && is_text(&given)) || (is_point(&wanted) && is_point(&given));
+    let array = if wanted != given && is_alike {
         value.cast_to(&wanted).ok()?.to_array().ok()?
     } else {
         value.to_array().ok()?
@@ -185,6 +199,18 @@ mod tests {
         assert!([70_001, 70_002].map(decimal).contains(&found.to), "{found:?}");
         assert_eq!(filter(&def, &cast.clone().lt(lit(f64::NAN))), None);
         assert_eq!(filter(&def, &cast.lt(lit(1e300))), None);
+    }
+
+    #[test]
+    fn a_day_compared_with_a_time_is_bounded_by_the_day_of_the_time() {
+        let def = engine::VirtualTable::new("k", "t", 1, 0, &[("day", CqlType::Date)], Vec::new).def;
+        let noon = ScalarValue::TimestampMicrosecond(Some(DAY_US * 3 / 2), None);
+        let day = serialized(&CqlType::Date, &ScalarValue::Date32(Some(1))).expect("a day");
+        let cast = datafusion::prelude::cast(col("day"), noon.data_type());
+        let found = |condition: &Expr| filter(&def, condition).expect("of use");
+        let noon = || Expr::Literal(noon.clone(), None);
+        assert_eq!(found(&cast.clone().lt(noon())).to, Bound::Included(day.clone()));
+        assert_eq!(found(&cast.gt(noon())).from, Bound::Included(day));
     }
 
     fn def() -> std::sync::Arc<TableDef> {

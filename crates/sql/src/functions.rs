@@ -216,7 +216,7 @@ impl ScalarUDFImpl for Timezone {
         let Some(zone) = call.args.first().and_then(constant_text) else {
             return exec_err!("a time zone that is not a constant is not supported");
         };
-        let zone = if zone.eq_ignore_ascii_case(UTC) { UTC } else { zone };
+        let zone = if zone.eq_ignore_ascii_case(UTC) { UTC.to_owned() } else { eastward(zone) };
         let Ok(zone) = zone.parse::<Tz>() else { return exec_err!("time zone \"{zone}\" not recognized") };
         let time = call.args[1].to_array(call.number_rows)?;
         let DataType::Timestamp(unit, given) = time.data_type() else {
@@ -239,6 +239,15 @@ impl ScalarUDFImpl for Timezone {
         let numbers = numbers.as_primitive::<Int64Type>().iter();
         let moved: Int64Array = numbers.map(|value| value.and_then(moved)).collect();
         Ok(ColumnarValue::Array(cast(&moved, result)?))
+    }
+}
+
+/// A zone that is an offset counts to the west (POSIX), and to the east in Arrow.
+fn eastward(zone: &str) -> String {
+    match (zone.strip_prefix('+'), zone.strip_prefix('-')) {
+        (Some(offset), _) => format!("-{offset}"),
+        (_, Some(offset)) => format!("+{offset}"),
+        _ => zone.to_owned(),
     }
 }
 

@@ -20,6 +20,15 @@ pub(crate) fn encoded(column: &dyn Array, format: FieldFormat) -> ArrayRef {
     }
 }
 
+/// Appends the text of a value that is not null.
+///
+/// # Panics
+/// If it is no column of intervals.
+pub(crate) fn write(column: &dyn Array, row: usize, out: &mut String) {
+    let interval = column.as_primitive::<IntervalMonthDayNanoType>().value(row);
+    out.push_str(&text((interval.months, interval.days, interval.nanoseconds / 1000)));
+}
+
 fn bytes((months, days, microseconds): (i32, i32, i64)) -> Vec<u8> {
     [&microseconds.to_be_bytes()[..], &days.to_be_bytes(), &months.to_be_bytes()].concat()
 }

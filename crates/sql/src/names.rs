@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     DataType, Expr, Ident, ObjectName, OrderByExpr, OrderByKind, Query, SelectItem, SetExpr, Statement,
-    VisitMut, VisitorMut, visit_expressions,
+    TrimWhereField, VisitMut, VisitorMut, visit_expressions,
 };
 
 /// Stands between a column's name and what tells it from others of the same name.
@@ -181,7 +181,12 @@ fn column_name(expr: &Expr) -> String {
 fn named(expr: &Expr) -> Option<String> {
     let of_type = |ty: &DataType| {
         let name = ty.to_string().to_lowercase();
-        let name = name.split(['(', ' ']).next().unwrap_or_default();
+        let name = match name.as_str() {
+            varying if varying.contains("varying") => "varchar",
+            "timestamp with time zone" => "timestamptz",
+            "double precision" => "float8",
+            name => name.split(['(', ' ', '[']).next().unwrap_or_default().trim_matches('"'),
+        };
         Some(
             match name {
                 "int" | "integer" => "int4",
@@ -202,7 +207,14 @@ fn named(expr: &Expr) -> Option<String> {
         Expr::Identifier(ident) => Some(folded(ident)),
         Expr::CompoundIdentifier(idents) => idents.last().map(folded),
         Expr::Function(call) => last_part(&call.name).map(folded),
-        Expr::Cast { expr, data_type, .. } => named(expr).or_else(|| of_type(data_type)),
+        // A cast has the name of its type unless what it casts has one of its own.
+        Expr::Cast { expr, data_type, .. } => match unparenthesized(expr) {
+            Expr::Cast { .. } | Expr::TypedString(_) | Expr::Case { .. } => match strong(expr) {
+                true => named(expr),
+                false => of_type(data_type),
+            },
+            _ => named(expr).or_else(|| of_type(data_type)),
+        },
         Expr::TypedString(typed) => of_type(&typed.data_type),
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => named(inner),
         Expr::Case { else_result, .. } => else_result.as_deref().and_then(named).or_else(|| some("case")),
@@ -215,14 +227,35 @@ fn named(expr: &Expr) -> Option<String> {
         Expr::Array(_) => some("array"),
         Expr::Extract { .. } => some("extract"),
         Expr::AtTimeZone { .. } => some("timezone"),
+        Expr::Substring { shorthand: true, .. } => some("substr"),
         Expr::Substring { .. } => some("substring"),
         Expr::Position { .. } => some("position"),
+        Expr::Trim { trim_where: Some(TrimWhereField::Leading), .. } => some("ltrim"),
+        Expr::Trim { trim_where: Some(TrimWhereField::Trailing), .. } => some("rtrim"),
         Expr::Trim { .. } => some("btrim"),
+        Expr::CompoundFieldAccess { root, .. } => named(root),
+        Expr::Tuple(_) => some("row"),
         Expr::Overlay { .. } => some("overlay"),
         Expr::Ceil { .. } => some("ceil"),
         Expr::Floor { .. } => some("floor"),
         Expr::Interval(_) => some("interval"),
         _ => None,
+    }
+}
+
+fn unparenthesized(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Nested(inner) => unparenthesized(inner),
+        other => other,
+    }
+}
+
+/// Whether an expression under casts has a name that the casts' types give way to.
+fn strong(expr: &Expr) -> bool {
+    match unparenthesized(expr) {
+        Expr::Cast { expr, .. } => strong(expr),
+        Expr::TypedString(_) | Expr::Case { .. } => false,
+        other => named(other).is_some(),
     }
 }
 

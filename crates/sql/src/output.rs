@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow_pg::datatypes::{arrow_schema_to_pg_fields, encode_recordbatch};
+use arrow_pg::datatypes::{arrow_schema_to_pg_fields, encode_recordbatch, field_into_pg_type};
 use bytes::BytesMut;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StringArray};
 use datafusion::arrow::compute::cast;
@@ -16,7 +16,7 @@ use pgwire::messages::Message;
 use pgwire::messages::data::{DataRow, RowDescription};
 
 use crate::failure::{Failure, state};
-use crate::{interval, names, numeric};
+use crate::{interval, names, numeric, text_form};
 
 /// The columns of a result, as one client wants them.
 #[derive(Clone, Debug)]
@@ -38,16 +38,22 @@ enum To {
     Interval,
     /// The same with whole numbers of 16 bits for those of 8, which Postgres has not.
     Wide(DataType),
+    /// Its texts, of types that Arrow writes otherwise.
+    Text(Type),
     /// JSON, where Postgres has no type.
     Json,
 }
 
 impl To {
-    fn of(ty: &DataType) -> Option<To> {
+    fn of(field: &Arc<Field>, format: FieldFormat) -> Option<To> {
+        let ty = field.data_type();
         if let Some(own) = numeric::type_of(ty) {
             return Some(To::Numeric(own));
         }
         match ty {
+            ty if format == FieldFormat::Text && is_written(ty) && has_postgres_type(ty) => {
+                Some(To::Text(field_into_pg_type(&wide_field(field)).ok()?))
+            }
             DataType::Interval(IntervalUnit::MonthDayNano) => Some(To::Interval),
             ty if !has_postgres_type(ty) => Some(To::Json),
             ty => Some(wide(ty)).filter(|wide| wide != ty).map(To::Wide),
@@ -55,18 +61,31 @@ impl To {
     }
 }
 
-/// The type with numbers of 16 bits for those of 8.
+/// Tells whether a type's texts are written here.
+fn is_written(ty: &DataType) -> bool {
+    match ty {
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Struct(_) => {
+            true
+        }
+        ty => {
+            ty.is_floating()
+                || matches!(ty, DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_))
+        }
+    }
+}
+
+fn wide_field(field: &Arc<Field>) -> Arc<Field> {
+    let wide = Field::new(field.name(), wide(field.data_type()), field.is_nullable());
+    Arc::new(wide.with_metadata(field.metadata().clone()))
+}
+
+/// The type with numbers of 16 bits for those of 8, and with signs for counts.
 fn wide(ty: &DataType) -> DataType {
-    let field = |field: &Arc<Field>| {
-        Arc::new(
-            Field::new(field.name(), wide(field.data_type()), field.is_nullable())
-                .with_metadata(field.metadata().clone()),
-        )
-    };
     match ty {
         DataType::Int8 => DataType::Int16,
-        DataType::List(item) => DataType::List(field(item)),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(field).collect()),
+        DataType::UInt64 => DataType::Int64,
+        DataType::List(item) => DataType::List(wide_field(item)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(wide_field).collect()),
         other => other.clone(),
     }
 }
@@ -89,7 +108,12 @@ impl Shape {
             [one] => Format::from(*one),
             each => Format::Individual(each.to_vec()),
         };
-        let to = |(place, field): (usize, &Arc<Field>)| Some((place, To::of(field.data_type())?));
+        let format_of = |place: usize| match formats {
+            [] => FieldFormat::Text,
+            [one] => FieldFormat::from(*one),
+            each => FieldFormat::from(each[place]),
+        };
+        let to = |(place, field): (usize, &Arc<Field>)| Some((place, To::of(field, format_of(place))?));
         let converted: Vec<(usize, To)> = schema.fields().iter().enumerate().filter_map(to).collect();
         let mut fields = arrow_schema_to_pg_fields(&as_converted(schema, &converted), &format, None)?;
         let mut encoded = fields.clone();
@@ -99,10 +123,18 @@ impl Shape {
                 To::Wide(_) => continue,
                 To::Numeric(own) => (Type::NUMERIC, own.clone()),
                 To::Interval => (Type::NUMERIC, Type::INTERVAL),
+                To::Text(own) => (Type::JSON, own.clone()),
                 To::Json => (Type::JSON, Type::JSON),
             };
             encoded[*place] = FieldInfo::new(name.clone(), None, None, one, format);
             fields[*place] = FieldInfo::new(name, None, None, own, format);
+        }
+        // Postgres takes what has no type for text in the end.
+        for (place, field) in schema.fields().iter().enumerate() {
+            if *field.data_type() == DataType::Null {
+                let (name, format) = (fields[place].name().to_owned(), fields[place].format());
+                fields[place] = FieldInfo::new(name, None, None, Type::TEXT, format);
+            }
         }
         Ok(Shape { fields: Arc::new(fields), encoded: Arc::new(encoded), converted })
     }
@@ -147,6 +179,7 @@ impl Shape {
                 To::Numeric(_) => numeric::encoded(column, format).map_err(internal)?,
                 To::Interval => interval::encoded(column, format),
                 To::Wide(ty) => cast(column, ty).map_err(internal)?,
+                To::Text(_) => Arc::new(text_form::texts(column).map_err(internal)?),
                 To::Json => json(column)?,
             };
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemoryCatalogProviderList};
 use datafusion::common::ParamValues;
+use datafusion::common::format::ExplainStatementOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
@@ -17,7 +18,7 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Volatility};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
-use datafusion::sql::parser::Statement;
+use datafusion::sql::parser::{ExplainStatement, Statement};
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::setup_pg_catalog;
 use engine::Guardrails;
@@ -34,7 +35,7 @@ use crate::pg_catalog::{self, PgCatalog};
 use crate::server::Sql;
 use crate::settings::SERVER_VERSION;
 use crate::table::{CqlTable, ScanOptions};
-use crate::{bounded, functions, known, wide};
+use crate::{bounded, exact, functions, known, wide};
 
 /// Memory of a node of the syntax tree in both plans, logical and optimized, bytes. A literal takes about 200 in each
 /// (the size of `Expr` and of its text, 2026-11-24).
@@ -253,7 +254,7 @@ impl Planner {
         catalog.set(tables.clone());
         let state = found.state.unwrap_or_else(|| Arc::new(state(context, options)));
         lanes::heavy_yield().await;
-        let plan = state.statement_to_plan(Statement::Statement(Box::new(statement))).await?;
+        let plan = state.statement_to_plan(explained(statement)?).await?;
         let reads =
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         if reads.verify_plan(&plan).is_err() {
@@ -264,7 +265,7 @@ impl Planner {
         } else {
             "SELECT"
         };
-        let plan = bounded::bound(plan, guardrails)?;
+        let plan = bounded::bound(exact::exact(plan, &options.time_zone)?, guardrails)?;
         let (lasts, reads) = (lasts(&plan)?, tables_of(&plan)?);
         let mut parameters = parameters_of(&plan)?;
         let told = known.as_ref().map_or(&[][..], |answer| answer.types);
@@ -302,6 +303,7 @@ fn make(sql: &Sql, tables: Tables, guardrails: &Arc<Guardrails>) -> Result<(Sess
         .with_batch_size(batch_rows);
     let options = config.options_mut();
     options.sql_parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
+    options.sql_parser.parse_float_as_decimal = true;
     // Of planning; what runs has its own (`run`).
     let runtime = RuntimeEnvBuilder::new()
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled))
@@ -323,8 +325,33 @@ fn make(sql: &Sql, tables: Tables, guardrails: &Arc<Guardrails>) -> Result<(Sess
     catalog.register_schema(pg_catalog::NAME, shown)?;
     context.register_udf(functions::text("version", version()));
     functions::register(&context);
+    exact::register(&context);
     bounded::register(&context, guardrails);
     Ok((context, catalog))
+}
+
+/// The statement with the options of `EXPLAIN (…)`, of which DataFusion's planner takes no notice otherwise.
+fn explained(statement: datafusion::sql::sqlparser::ast::Statement) -> Result<Statement, Failure> {
+    use datafusion::sql::sqlparser::ast::{Expr, Ident, Statement as Parsed};
+    let (statement, mut given) = match statement {
+        Parsed::Explain { statement, options: Some(given), analyze: false, verbose: false, .. } => {
+            (statement, given)
+        }
+        other => return Ok(Statement::Statement(Box::new(other))),
+    };
+    for option in given.iter_mut().filter(|option| option.name.value.eq_ignore_ascii_case("format")) {
+        let format = option.arg.as_ref().map(|format| format.to_string().trim_matches('\'').to_lowercase());
+        let own = match format.as_deref() {
+            Some("text") => "indent",
+            Some("json") => "pgjson",
+            _ => return Err(Failure::new(class::UNSUPPORTED, "EXPLAIN knows the formats TEXT and JSON")),
+        };
+        option.arg = Some(Expr::Identifier(Ident::new(own)));
+    }
+    let options = ExplainStatementOptions::from_utility_options(&given)
+        .map_err(|error| Failure::new(class::UNSUPPORTED, error.strip_backtrace()))?;
+    let statement = Box::new(Statement::Statement(statement));
+    Ok(Statement::Explain(ExplainStatement { options, statement }))
 }
 
 /// What clients look for the version of Postgres in.

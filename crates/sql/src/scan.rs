@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use ::schema::TableDef;
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{Field, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Statistics, internal_err};
@@ -268,7 +269,13 @@ impl Making {
 /// The batch with the schema that was planned with: a table altered since may say otherwise.
 fn fitted(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let options = datafusion::arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    Ok(RecordBatch::try_new_with_options(schema.clone(), batch.columns().to_vec(), &options)?)
+    // Points in time may be shown in another zone.
+    let column = |(column, field): (&ArrayRef, &Arc<Field>)| match column.data_type() == field.data_type() {
+        true => Ok(column.clone()),
+        false => Ok(cast(column, field.data_type())?),
+    };
+    let columns: Result<Vec<ArrayRef>> = batch.columns().iter().zip(schema.fields()).map(column).collect();
+    Ok(RecordBatch::try_new_with_options(schema.clone(), columns?, &options)?)
 }
 
 fn external(error: Error) -> DataFusionError {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ::schema::TableDef;
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
 use datafusion::common::{Statistics, not_impl_err};
@@ -36,6 +36,27 @@ impl CqlTable {
     pub(crate) fn new(sql: Sql, def: Arc<TableDef>) -> CqlTable {
         let schema = schema_of(&def, sql.config().decimals);
         CqlTable { sql, def, schema }
+    }
+
+    /// The table with its points in time in another zone. None if there are none, or they are in that zone.
+    pub(crate) fn in_zone(&self, zone: &str) -> Option<CqlTable> {
+        let moved = |ty: &DataType| match ty {
+            DataType::Timestamp(unit, Some(own)) if **own != *zone => {
+                Some(DataType::Timestamp(*unit, Some(Arc::from(zone))))
+            }
+            _ => None,
+        };
+        let fields = self.schema.fields().iter();
+        if !fields.clone().any(|field| moved(field.data_type()).is_some()) {
+            return None;
+        }
+        let fields = fields.map(|field| match moved(field.data_type()) {
+            Some(ty) => Arc::new(field.as_ref().clone().with_data_type(ty)),
+            None => field.clone(),
+        });
+        let schema =
+            Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), self.schema.metadata().clone()));
+        Some(CqlTable { sql: self.sql.clone(), def: self.def.clone(), schema })
     }
 
     /// Rows and bytes of all cores, as far as the engine knows them.

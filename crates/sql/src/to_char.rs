@@ -1,7 +1,7 @@
 //! Patterns of Postgres' `to_char` for points in time, as those that DataFusion's function of that name takes (chrono's).
 
 /// What stands in Postgres' patterns, the longer before what they begin with, and chrono's for it.
-const WORDS: [(&str, &str); 41] = [
+const WORDS: [(&str, &str); 39] = [
     ("FMMM", "%-m"),
     ("FMDDD", "%-j"),
     ("FMDD", "%-d"),
@@ -17,12 +17,10 @@ const WORDS: [(&str, &str); 41] = [
     ("yy", "%y"),
     ("MM", "%m"),
     ("mm", "%m"),
-    ("Month", "%B"),
     ("Mon", "%b"),
     ("DDD", "%j"),
     ("DD", "%d"),
     ("dd", "%d"),
-    ("Day", "%A"),
     ("Dy", "%a"),
     ("ID", "%u"),
     ("IW", "%V"),
@@ -46,7 +44,7 @@ const WORDS: [(&str, &str); 41] = [
 ];
 
 /// The pattern for chrono. One that has a `%` is taken for one of its own. What is in double quotes stands for itself, and so do
-/// signs. (Names of months and days are not padded to nine letters.)
+/// signs. Names of months and days are taken with FM only: without it Postgres pads them to nine letters.
 ///
 /// # Errors
 /// What of it has no like there.
@@ -105,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_has_no_like_is_said() {
-        for text in ["YYYY-\"Q\"Q", "MONTH", "SSSS", "Y,YYY", "J", "DAY", "TZH"] {
+        for text in ["YYYY-\"Q\"Q", "MONTH", "Month", "Day", "SSSS", "Y,YYY", "J", "DAY", "TZH"] {
             check(text, Err("is not supported"));
         }
     }

@@ -1,6 +1,8 @@
 //! Queries over tables that CQL filled: what comes back, who may ask, where it runs.
 
 mod common;
+#[path = "queries/corpus.rs"]
+mod corpus;
 #[path = "queries/dialect.rs"]
 mod dialect;
 
@@ -50,7 +52,7 @@ fn answers_are_those_of_sql() {
             let joined = "SELECT o.id, p.name FROM shop.orders o JOIN shop.people p ON o.customer = p.id WHERE o.id < 13 ORDER BY 1";
             check(joined, &["1|Ada", "2|-", "11|Ada", "12|-"]).await;
             let wide = "-99999999999999999999.999999999999999999";
-            check(&format!("SELECT CAST('{wide}' AS decimal(38, 18)), 1.50"), &[&format!("{wide}|1.5")]).await;
+            check(&format!("SELECT CAST('{wide}' AS decimal(38, 18)), 1.50"), &[&format!("{wide}|1.50")]).await;
             let list = format!("SELECT make_array(CAST('{wide}' AS decimal(38, 18)), NULL)");
             check(&list, &[&format!("{{{wide},NULL}}")]).await;
             check("SELECT tags, ages FROM shop.people ORDER BY id", &["{a,b}|{\"x\":36}", "-|-"]).await;

@@ -96,9 +96,9 @@ fn times_are_told_in_other_zones() {
             let text = format!("SELECT {what} FROM shop.events ORDER BY id");
             assert_eq!(rows(&admin, &text).await, expected, "{text}");
         };
-        check("at AT TIME ZONE 'Asia/Tokyo'", &["2026-01-02 05:30:00.125000", "-"]).await;
-        check("date_trunc('day', at AT TIME ZONE 'Asia/Tokyo')", &["2026-01-02 00:00:00.000000", "-"]).await;
-        check("timezone('UTC', at)", &["2026-01-01 20:30:00.125000", "-"]).await;
+        check("at AT TIME ZONE 'Asia/Tokyo'", &["2026-01-02 05:30:00.125", "-"]).await;
+        check("date_trunc('day', at AT TIME ZONE 'Asia/Tokyo')", &["2026-01-02 00:00:00", "-"]).await;
+        check("timezone('UTC', at)", &["2026-01-01 20:30:00.125", "-"]).await;
         check("timezone(NULL, at)", &["-", "-"]).await;
         // Local time there and back.
         check("at AT TIME ZONE 'America/New_York' AT TIME ZONE 'America/New_York' = at", &["t", "-"]).await;

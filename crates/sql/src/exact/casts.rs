@@ -1,0 +1,622 @@
+//! Casts that PostgreSQL does otherwise than Arrow: numbers round, half away from zero or half to even; texts may have blanks around
+//! them and must be whole; texts of floating point and times are PostgreSQL's; and what does not fit has PostgreSQL's error.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, FixedSizeListArray, Float64Array, Int64Array,
+    LargeListArray, ListArray, StringArray,
+};
+use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
+use datafusion::arrow::datatypes::{
+    DataType, Decimal128Type, Field, FieldRef, Float64Type, IntervalUnit, TimeUnit,
+};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::scalar::ScalarValue;
+
+use crate::exact::arithmetic::{DIGITS_MAX, too_long};
+use crate::exact::{decimal_of, is_int, is_text, refused, type_name};
+use crate::failure::{refusal, state};
+use crate::text_form;
+
+/// The type that stands for `numeric` without precision: a value keeps its decimals.
+pub(crate) const UNCONSTRAINED: DataType = DataType::Decimal128(DIGITS_MAX, 37);
+/// Decimals of a `numeric` without precision whose value is not known when it is planned.
+const UNKNOWN_SCALE: i8 = 18;
+
+/// A cast of a column to a type.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Convert {
+    to: FieldRef,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Convert {
+    fn name(&self) -> &'static str {
+        "cast"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
+        Ok(self.to.data_type().clone())
+    }
+
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
+        let is_nullable = arguments.arg_fields.iter().any(|field| field.is_nullable());
+        Ok(Arc::new(Field::new("cast", self.to.data_type().clone(), is_nullable)))
+    }
+
+    fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let to = self.to.data_type();
+        match &call.args[0] {
+            ColumnarValue::Array(array) => Ok(ColumnarValue::Array(converted(array, to)?)),
+            ColumnarValue::Scalar(scalar) => {
+                let array = converted(&scalar.to_array()?, to)?;
+                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?))
+            }
+        }
+    }
+}
+
+/// The cast of an expression of a type to another type.
+///
+/// # Errors
+/// PostgreSQL has no such cast.
+pub(crate) fn planned(expr: Expr, from: &DataType, to: &FieldRef) -> Result<Expr> {
+    let (from, target) = (from.clone(), to.data_type().clone());
+    let target = match target {
+        UNCONSTRAINED => unconstrained(&expr, &from)?,
+        other => other,
+    };
+    if from == target {
+        return Ok(expr);
+    }
+    let refuses = match (&from, &target) {
+        (DataType::Boolean, to) => !matches!(to, DataType::Int32 | DataType::Null) && !is_text(to),
+        (from, DataType::Boolean) => !matches!(from, DataType::Int32 | DataType::Null) && !is_text(from),
+        _ => false,
+    };
+    if refuses {
+        let types = format!("cannot cast type {} to {}", type_name(&from), type_name(&target));
+        return refused("42846", types);
+    }
+    Ok(match is_own(&from, &target) {
+        true => convert(expr, &target),
+        false => Expr::Cast(datafusion::logical_expr::Cast::new(Box::new(expr), target)),
+    })
+}
+
+/// The cast of an expression, which is one of these.
+pub(crate) fn convert(expr: Expr, to: &DataType) -> Expr {
+    let signature = Signature::any(1, Volatility::Immutable);
+    let to = Arc::new(Field::new("cast", to.clone(), true));
+    ScalarUDF::new_from_impl(Convert { to, signature }).call(vec![expr])
+}
+
+/// Tells whether a cast is done here. All others Arrow does as PostgreSQL does.
+fn is_own(from: &DataType, to: &DataType) -> bool {
+    let is_float = |ty: &DataType| matches!(ty, DataType::Float32 | DataType::Float64);
+    let is_decimal = |ty: &DataType| matches!(ty, DataType::Decimal128(..));
+    match (from, to) {
+        (DataType::Null, _) => false,
+        (from, to) if is_text(from) => {
+            !is_text(to) && !matches!(to, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
+        }
+        (from, to) if is_text(to) => !is_int(from) && !is_decimal(from),
+        (from, to) if is_float(from) => is_int(to) || is_decimal(to) || *to == DataType::Float32,
+        (from, to) if is_decimal(from) => is_int(to) || is_decimal(to),
+        (from, to) if is_int(from) => is_int(to) || is_decimal(to),
+        (
+            DataType::List(from) | DataType::LargeList(from) | DataType::FixedSizeList(from, _),
+            DataType::List(to),
+        ) => is_own(from.data_type(), to.data_type()),
+        _ => false,
+    }
+}
+
+/// The type that a value has as a `numeric` without precision.
+fn unconstrained(expr: &Expr, from: &DataType) -> Result<DataType> {
+    match expr {
+        Expr::Literal(value, _) if is_text(from) => match value.try_as_str().flatten() {
+            Some(text) => match decimal(text.trim()) {
+                Some((value, scale)) => {
+                    let digits = u8::try_from(value.unsigned_abs().checked_ilog10().unwrap_or(0) + 1)
+                        .unwrap_or(DIGITS_MAX);
+                    Ok(DataType::Decimal128(digits.max(scale.unsigned_abs()).max(1), scale))
+                }
+                None if is_number(text.trim()) => refused(state::UNSUPPORTED, too_long()),
+                None => refused(state::TEXT, invalid("numeric", text)),
+            },
+            None => Ok(DataType::Decimal128(DIGITS_MAX, 0)),
+        },
+        _ if is_int(from) || matches!(from, DataType::Decimal128(..)) => Ok(decimal_of(from)),
+        _ => Ok(DataType::Decimal128(DIGITS_MAX, UNKNOWN_SCALE)),
+    }
+}
+
+fn invalid(ty: &str, text: &str) -> String {
+    format!("invalid input syntax for type {ty}: \"{text}\"")
+}
+
+/// Converts a column.
+///
+/// # Errors
+/// A value has no like in the type.
+pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let from = column.data_type();
+    match (from, to) {
+        (from, to) if is_text(from) => parsed(column, to),
+        (DataType::Boolean, to) if is_text(to) => {
+            let words = |value| if value { "true" } else { "false" };
+            let texts = column.as_boolean().iter().map(|value| value.map(words));
+            Ok(cast(&(Arc::new(texts.collect::<StringArray>()) as ArrayRef), to)?)
+        }
+        (_, to) if is_text(to) => Ok(cast(&(Arc::new(text_form::texts(column)?) as ArrayRef), to)?),
+        (DataType::Float32 | DataType::Float64, DataType::Decimal128(..)) => {
+            parsed(&float_digits(column)?, to)
+        }
+        (DataType::Float32 | DataType::Float64, to) if is_int(to) => {
+            let floats = cast(column, &DataType::Float64)?;
+            let floats = floats.as_primitive::<Float64Type>().iter();
+            let one = |value: f64| {
+                let value = value.round_ties_even();
+                // 2^63 itself is one too many, and is exact.
+                let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value);
+                if fits { Ok(value as i64) } else { refused(state::RANGE, out_of_range(to)) }
+            };
+            let whole: Result<Int64Array> = floats.map(|value| value.map(one).transpose()).collect();
+            narrowed(&(Arc::new(whole?) as ArrayRef), to)
+        }
+        (DataType::Float64, DataType::Float32) => {
+            let floats = column.as_primitive::<Float64Type>();
+            let overflows = |value: f64| value.is_finite() && (value as f32).is_infinite();
+            let vanishes = |value: f64| value != 0.0 && (value as f32) == 0.0;
+            if floats.iter().flatten().any(overflows) {
+                return refused(state::RANGE, "value out of range: overflow");
+            }
+            if floats.iter().flatten().any(vanishes) {
+                return refused(state::RANGE, "value out of range: underflow");
+            }
+            Ok(cast(column, to)?)
+        }
+        (DataType::Decimal128(_, scale), to) if is_int(to) => {
+            let divisor = 10_i128.pow(u32::try_from(*scale).unwrap_or(0));
+            let one = |value: i128| {
+                let whole = crate::exact::arithmetic::rounded_quotient(value, divisor);
+                i64::try_from(whole).or_else(|_| refused(state::RANGE, out_of_range(to)))
+            };
+            let decimals = column.as_primitive::<Decimal128Type>().iter();
+            let whole: Result<Int64Array> = decimals.map(|value| value.map(one).transpose()).collect();
+            narrowed(&(Arc::new(whole?) as ArrayRef), to)
+        }
+        (DataType::Decimal128(_, scale), DataType::Decimal128(digits, wanted)) => {
+            let decimals = column.as_primitive::<Decimal128Type>().iter();
+            let one = |value: i128| rescaled(value, *scale, *digits, *wanted);
+            let decimals: Result<Decimal128Array> =
+                decimals.map(|value| value.map(one).transpose()).collect();
+            Ok(Arc::new(decimals?.with_data_type(to.clone())))
+        }
+        (DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..), DataType::List(item)) => {
+            elements(column, item)
+        }
+        (from, to) if is_int(from) => narrowed(column, to),
+        _ => Ok(cast_with_options(column, to, &CastOptions { safe: false, ..CastOptions::default() })?),
+    }
+}
+
+/// A decimal with another scale, rounded half away from zero.
+fn rescaled(value: i128, scale: i8, digits: u8, wanted: i8) -> Result<i128> {
+    let power = |by: i8| 10_i128.checked_pow(u32::try_from(by).unwrap_or(0));
+    let rescaled = if wanted >= scale {
+        power(wanted - scale).and_then(|power| value.checked_mul(power))
+    } else {
+        power(scale - wanted).map(|power| crate::exact::arithmetic::rounded_quotient(value, power))
+    };
+    let fits = |value: &i128| value.unsigned_abs() < 10_u128.pow(digits.into());
+    rescaled.filter(fits).ok_or_else(|| refusal(state::RANGE, "numeric field overflow"))
+}
+
+/// Whole numbers as others, or as decimals.
+fn narrowed(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(column, to, &options).map_err(|_| match to {
+        DataType::Decimal128(..) => refusal(state::RANGE, "numeric field overflow"),
+        to => refusal(state::RANGE, out_of_range(to)),
+    })
+}
+
+fn out_of_range(to: &DataType) -> String {
+    format!("{} out of range", type_name(to))
+}
+
+/// Floating point as PostgreSQL makes a `numeric` of it: with 15 significant digits, or 6.
+fn float_digits(column: &ArrayRef) -> Result<ArrayRef> {
+    let places = if *column.data_type() == DataType::Float32 { 5 } else { 14 };
+    let floats = cast(column, &DataType::Float64)?;
+    let text = |value: f64| format!("{value:.places$e}");
+    let texts = floats.as_primitive::<Float64Type>().iter().map(|value| value.map(text));
+    Ok(Arc::new(texts.collect::<StringArray>()))
+}
+
+fn elements(column: &ArrayRef, item: &FieldRef) -> Result<ArrayRef> {
+    let to = item.data_type();
+    Ok(match column.data_type() {
+        DataType::List(_) => {
+            let (_, offsets, values, nulls) = column.as_list::<i32>().clone().into_parts();
+            Arc::new(ListArray::try_new(item.clone(), offsets, converted(&values, to)?, nulls)?)
+        }
+        DataType::LargeList(_) => {
+            let (_, offsets, values, nulls) = column.as_list::<i64>().clone().into_parts();
+            let lists: ArrayRef =
+                Arc::new(LargeListArray::try_new(item.clone(), offsets, converted(&values, to)?, nulls)?);
+            cast(&lists, &DataType::List(item.clone()))?
+        }
+        _ => {
+            let (_, size, values, nulls) = column.as_fixed_size_list().clone().into_parts();
+            let lists: ArrayRef =
+                Arc::new(FixedSizeListArray::try_new(item.clone(), size, converted(&values, to)?, nulls)?);
+            cast(&lists, &DataType::List(item.clone()))?
+        }
+    })
+}
+
+/// Texts as values of a type.
+fn parsed(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let texts = cast(column, &DataType::Utf8)?;
+    let texts = texts.as_string::<i32>();
+    let each = || texts.iter();
+    match to {
+        to if is_int(to) => {
+            let one = |text: &str| whole(text, to);
+            let numbers: Result<Int64Array> = each().map(|text| text.map(one).transpose()).collect();
+            let out = |text: &str| format!("value \"{text}\" is out of range for type {}", type_name(to));
+            let numbers: ArrayRef = Arc::new(numbers?);
+            let options = CastOptions { safe: true, ..CastOptions::default() };
+            let narrow = cast_with_options(&numbers, to, &options)?;
+            match (0..texts.len()).find(|row| narrow.is_null(*row) && !texts.is_null(*row)) {
+                Some(row) => refused(state::RANGE, out(texts.value(row))),
+                None => Ok(narrow),
+            }
+        }
+        DataType::Boolean => {
+            let values: Result<BooleanArray> = each().map(|text| text.map(boolean).transpose()).collect();
+            Ok(Arc::new(values?))
+        }
+        DataType::Float64 | DataType::Float32 => {
+            let one = |text: &str| float(text, to);
+            let values: Result<Float64Array> = each().map(|text| text.map(one).transpose()).collect();
+            converted_float(&values?, to)
+        }
+        DataType::Decimal128(digits, scale) => {
+            let one = |text: &str| numeric(text, *digits, *scale);
+            let values: Result<Decimal128Array> = each().map(|text| text.map(one).transpose()).collect();
+            Ok(Arc::new(values?.with_data_type(to.clone())))
+        }
+        DataType::List(item) => lists(texts, item),
+        DataType::Date32 | DataType::Timestamp(..) | DataType::Time64(_) | DataType::Interval(_) => {
+            times(texts, to)
+        }
+        to => Ok(cast_with_options(column, to, &CastOptions { safe: false, ..CastOptions::default() })?),
+    }
+}
+
+fn converted_float(values: &Float64Array, to: &DataType) -> Result<ArrayRef> {
+    let values: ArrayRef = Arc::new(values.clone());
+    if *to == DataType::Float32 { converted(&values, to) } else { Ok(values) }
+}
+
+fn whole(text: &str, to: &DataType) -> Result<i64> {
+    let trimmed = text.trim();
+    let digits = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return refused(state::TEXT, invalid(&type_name(to), text));
+    }
+    let out =
+        || refused(state::RANGE, format!("value \"{text}\" is out of range for type {}", type_name(to)));
+    trimmed.parse().or_else(|_| out())
+}
+
+/// Whole words and their beginnings, as far as they are the only ones (`parse_bool_with_len`).
+fn boolean(text: &str) -> Result<bool> {
+    let word = text.trim().to_lowercase();
+    let begins = |whole: &str| !word.is_empty() && whole.starts_with(&word);
+    if begins("true") || begins("yes") || word == "on" || word == "1" {
+        Ok(true)
+    } else if begins("false") || begins("no") || word == "off" || word == "of" || word == "0" {
+        Ok(false)
+    } else {
+        refused(state::TEXT, invalid("boolean", text))
+    }
+}
+
+fn float(text: &str, to: &DataType) -> Result<f64> {
+    let trimmed = text.trim();
+    let unsigned = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed).to_lowercase();
+    if !is_number(trimmed) && !matches!(unsigned.as_str(), "inf" | "infinity" | "nan") {
+        return refused(state::TEXT, invalid(&type_name(to), text));
+    }
+    let value: f64 = trimmed.parse().or_else(|_| refused(state::TEXT, invalid(&type_name(to), text)))?;
+    let vanished = value == 0.0
+        && trimmed
+            .split(['e', 'E'])
+            .next()
+            .is_some_and(|digits| digits.contains(|c: char| ('1'..='9').contains(&c)));
+    if (value.is_infinite() && is_number(trimmed)) || vanished {
+        return refused(state::RANGE, format!("\"{trimmed}\" is out of range for type {}", type_name(to)));
+    }
+    Ok(value)
+}
+
+/// Tells whether a text is a decimal number, perhaps with an exponent.
+fn is_number(text: &str) -> bool {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).map_or((text, None), |(m, e)| (m, Some(e)));
+    let mantissa = mantissa.strip_prefix(['-', '+']).unwrap_or(mantissa);
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let has_digits = !whole.is_empty() || !fraction.is_empty();
+    let exponent = exponent.map(|exponent| exponent.strip_prefix(['-', '+']).unwrap_or(exponent));
+    has_digits
+        && is_digits(whole)
+        && is_digits(fraction)
+        && exponent.is_none_or(|e| !e.is_empty() && is_digits(e))
+}
+
+/// The digits of a decimal number as one number, and its scale. None for one of more than 38 digits, and for what is none.
+fn decimal(text: &str) -> Option<(i128, i8)> {
+    if !is_number(text) {
+        return None;
+    }
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let exponent: i32 = exponent.parse().ok()?;
+    let (is_negative, mantissa) = match mantissa.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, mantissa.strip_prefix('+').unwrap_or(mantissa)),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let scale = i32::try_from(fraction.len()).ok()?.checked_sub(exponent)?;
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    let value: i128 = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+    let power = 10_i128.checked_pow(u32::try_from((-scale).max(0)).ok()?);
+    let value = power.and_then(|power| value.checked_mul(power)).or((value == 0).then_some(0))?;
+    let scale = i8::try_from(scale.max(0)).ok().filter(|scale| *scale <= DIGITS_MAX as i8)?;
+    let fits = value.unsigned_abs() < 10_u128.pow(DIGITS_MAX.into());
+    fits.then_some((if is_negative { -value } else { value }, scale))
+}
+
+/// A decimal number with digits and a scale. More decimals than fit are rounded.
+fn numeric(text: &str, digits: u8, scale: i8) -> Result<i128> {
+    let trimmed = text.trim();
+    if matches!(trimmed.to_lowercase().trim_start_matches(['-', '+']), "nan" | "inf" | "infinity") {
+        return refused(
+            state::UNSUPPORTED,
+            format!("numeric {trimmed} is not supported: use double precision"),
+        );
+    }
+    if !is_number(trimmed) {
+        return refused(state::TEXT, invalid("numeric", text));
+    }
+    match decimal(trimmed) {
+        Some((value, of_text)) => rescaled(value, of_text, digits, scale),
+        // Floating point far below one has more decimals than a decimal can.
+        None => match trimmed.parse::<f64>() {
+            Ok(value) if value.abs() < 10_f64.powi(-i32::from(scale) - 1) => Ok(0),
+            _ => refused(state::RANGE, too_long()),
+        },
+    }
+}
+
+/// Arrays as PostgreSQL writes them, of one dimension: `{1,NULL,"a b"}`.
+fn lists(texts: &StringArray, item: &FieldRef) -> Result<ArrayRef> {
+    let (mut values, mut lengths, mut nulls) = (Vec::new(), Vec::with_capacity(texts.len()), Vec::new());
+    for text in texts {
+        let items = text.map(list_items).transpose()?;
+        nulls.push(items.is_some());
+        let items = items.unwrap_or_default();
+        lengths.push(items.len());
+        values.extend(items);
+    }
+    let values: ArrayRef = Arc::new(values.into_iter().collect::<StringArray>());
+    let values = match is_text(item.data_type()) {
+        true => cast(&values, item.data_type())?,
+        false => parsed(&values, item.data_type())?,
+    };
+    let offsets = datafusion::arrow::buffer::OffsetBuffer::from_lengths(lengths);
+    Ok(Arc::new(ListArray::try_new(item.clone(), offsets, values, Some(nulls.into()))?))
+}
+
+fn list_items(text: &str) -> Result<Vec<Option<String>>> {
+    let malformed = || refusal(state::TEXT, format!("malformed array literal: \"{text}\""));
+    let inner =
+        text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(malformed)?;
+    if inner.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let (mut items, mut item, mut was_quoted, mut is_quoted) = (Vec::new(), String::new(), false, false);
+    let mut chars = inner.chars();
+    let mut take = |item: &mut String, was_quoted: &mut bool| {
+        let text = std::mem::take(item);
+        let value = match *was_quoted {
+            true => Some(text),
+            false => Some(text.trim().to_owned()).filter(|text| !text.eq_ignore_ascii_case("null")),
+        };
+        let is_empty = !*was_quoted && value.as_deref() == Some("");
+        *was_quoted = false;
+        items.push(value);
+        if is_empty { Err(malformed()) } else { Ok(()) }
+    };
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => item.push(chars.next().ok_or_else(malformed)?),
+            '"' => (is_quoted, was_quoted) = (!is_quoted, true),
+            ',' if !is_quoted => take(&mut item, &mut was_quoted)?,
+            '{' | '}' if !is_quoted => {
+                return refused(state::UNSUPPORTED, "arrays of several dimensions are not supported");
+            }
+            c if was_quoted && !is_quoted => {
+                // Blanks only may follow a quote.
+                if !c.is_whitespace() {
+                    return Err(malformed());
+                }
+            }
+            c => item.push(c),
+        }
+    }
+    if is_quoted {
+        return Err(malformed());
+    }
+    take(&mut item, &mut was_quoted)?;
+    Ok(items)
+}
+
+/// Dates, times and intervals.
+fn times(texts: &StringArray, to: &DataType) -> Result<ArrayRef> {
+    let trimmed: StringArray = texts.iter().map(|text| text.map(|text| padded(text.trim(), to))).collect();
+    let trimmed: ArrayRef = Arc::new(trimmed);
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let error = match cast_with_options(&trimmed, to, &options) {
+        Ok(values) => return Ok(values),
+        Err(error) => error,
+    };
+    // The first text that is none.
+    let safe = CastOptions { safe: true, ..CastOptions::default() };
+    let values = match to {
+        DataType::Interval(IntervalUnit::MonthDayNano) => None,
+        to => cast_with_options(&trimmed, to, &safe).ok(),
+    };
+    let wrong = (0..texts.len())
+        .find(|row| !texts.is_null(*row) && values.as_ref().is_none_or(|values| values.is_null(*row)))
+        .map(|row| texts.value(row));
+    let Some(text) = wrong else { return Err(DataFusionError::from(error)) };
+    let looks_right = text.contains(|c: char| c.is_ascii_digit())
+        && !matches!(to, DataType::Interval(_))
+        && text.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | ':' | '.' | ' ' | '+' | 'T' | 'Z'));
+    match looks_right {
+        true => refused(state::TIME_RANGE, format!("date/time field value out of range: \"{text}\"")),
+        false => refused(state::TIME, invalid(&type_name(to), text)),
+    }
+}
+
+/// A text of a day or a time with two digits for each part, as Arrow wants them.
+fn padded(text: &str, to: &DataType) -> String {
+    let is_point = matches!(to, DataType::Date32 | DataType::Timestamp(..));
+    let (day, rest) = text.split_once([' ', 'T']).map_or((text, None), |(day, rest)| (day, Some(rest)));
+    let parts: Vec<&str> = day.split('-').collect();
+    let is_day = parts.len() == 3
+        && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    if !is_point || !is_day {
+        return text.to_owned();
+    }
+    let day = format!("{:0>4}-{:0>2}-{:0>2}", parts[0], parts[1], parts[2]);
+    match (rest, to) {
+        // A day of a longer text.
+        (_, DataType::Date32) | (None, _) => day,
+        (
+            Some(rest),
+            DataType::Timestamp(
+                TimeUnit::Nanosecond | TimeUnit::Microsecond | TimeUnit::Millisecond | TimeUnit::Second,
+                None,
+            ),
+        ) => {
+            // A zone means nothing to a time without one.
+            let end = rest.find(['+', 'Z']).or_else(|| rest.find('-')).unwrap_or(rest.len());
+            format!("{day} {}", rest[..end].trim_end())
+        }
+        (Some(rest), _) => format!("{day} {rest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(from: ArrayRef, to: DataType, expected: Result<&str, &str>) {
+        let found =
+            converted(&from, &to).and_then(|column| Ok(text_form::texts(&column)?.value(0).to_owned()));
+        match (found, expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+            (Err(found), Err(code)) => assert_eq!(crate::failure::Failure::from(found).code, code),
+            (found, _) => panic!("{found:?}"),
+        }
+    }
+
+    fn text(text: &str) -> ArrayRef {
+        Arc::new(StringArray::from(vec![text]))
+    }
+
+    fn float(value: f64) -> ArrayRef {
+        Arc::new(Float64Array::from(vec![value]))
+    }
+
+    #[test]
+    fn texts_are_whole_numbers_or_refused() {
+        check(text(" 12 "), DataType::Int32, Ok("12"));
+        check(text("+12"), DataType::Int32, Ok("12"));
+        check(text("1.5"), DataType::Int32, Err(state::TEXT));
+        check(text(""), DataType::Int64, Err(state::TEXT));
+        check(text("99999999999"), DataType::Int32, Err(state::RANGE));
+        check(text("9223372036854775808"), DataType::Int64, Err(state::RANGE));
+    }
+
+    #[test]
+    fn numbers_round_as_postgres_rounds_them() {
+        check(float(2.5), DataType::Int32, Ok("2"));
+        check(float(3.5), DataType::Int32, Ok("4"));
+        check(float(1e10), DataType::Int32, Err(state::RANGE));
+        check(float(9.3e18), DataType::Int64, Err(state::RANGE));
+        check(float(f64::NAN), DataType::Int64, Err(state::RANGE));
+        check(float(1.005), DataType::Decimal128(10, 2), Ok("1.01"));
+        check(float(1e40), DataType::Float32, Err(state::RANGE));
+        let decimal = |value, scale| -> ArrayRef {
+            Arc::new(
+                Decimal128Array::from(vec![value]).with_precision_and_scale(38, scale).expect("a decimal"),
+            )
+        };
+        check(decimal(25, 1), DataType::Int32, Ok("3"));
+        check(decimal(-25, 1), DataType::Int32, Ok("-3"));
+        check(decimal(1239, 3), DataType::Decimal128(5, 2), Ok("1.24"));
+        check(decimal(12345, 1), DataType::Decimal128(5, 2), Err(state::RANGE));
+    }
+
+    #[test]
+    fn texts_are_decimals_or_refused() {
+        check(text(" -1.505e1 "), DataType::Decimal128(10, 2), Ok("-15.05"));
+        check(text("1e-3"), DataType::Decimal128(10, 3), Ok("0.001"));
+        check(text("1.5x"), DataType::Decimal128(10, 2), Err(state::TEXT));
+        check(text("NaN"), DataType::Decimal128(10, 2), Err(state::UNSUPPORTED));
+        assert_eq!(decimal("1.50"), Some((150, 2)));
+        assert_eq!(decimal("1e3"), Some((1000, 0)));
+        assert_eq!(decimal("1e39"), None);
+    }
+
+    #[test]
+    fn texts_are_truths_floats_and_arrays_or_refused() {
+        check(text(" Tr "), DataType::Boolean, Ok("t"));
+        check(text("o"), DataType::Boolean, Err(state::TEXT));
+        check(text("1e400"), DataType::Float64, Err(state::RANGE));
+        check(text("infinity"), DataType::Float64, Ok("Infinity"));
+        check(text("abc"), DataType::Float64, Err(state::TEXT));
+        let list = |ty| DataType::List(Arc::new(Field::new_list_field(ty, true)));
+        check(text("{1, NULL,3}"), list(DataType::Int32), Ok("{1,NULL,3}"));
+        check(text("{\"a,b\",c\\\"}"), list(DataType::Utf8), Ok("{\"a,b\",\"c\\\"\"}"));
+        check(text("{1,}"), list(DataType::Int32), Err(state::TEXT));
+        check(text("1"), list(DataType::Int32), Err(state::TEXT));
+    }
+
+    #[test]
+    fn texts_are_days_and_times_or_refused() {
+        check(text("2024-1-5"), DataType::Date32, Ok("2024-01-05"));
+        check(text("2024-02-30"), DataType::Date32, Err(state::TIME_RANGE));
+        check(text("abc"), DataType::Date32, Err(state::TIME));
+        let timestamp = DataType::Timestamp(TimeUnit::Microsecond, None);
+        check(text("2024-01-31 10:20:30+02"), timestamp.clone(), Ok("2024-01-31 10:20:30"));
+        check(text("nonsense"), timestamp, Err(state::TIME));
+    }
+}

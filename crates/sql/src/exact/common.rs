@@ -1,0 +1,194 @@
+//! One type for what is one column: branches of `CASE`, arguments of `coalesce`, rows of `VALUES`, inputs of `UNION`. DataFusion makes texts
+//! of numbers and texts; in PostgreSQL a text that is a constant takes the type of the others, and texts of columns do not.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use datafusion::common::DFSchema;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr_rewriter::coerce_plan_expr_for_schema;
+use datafusion::logical_expr::type_coercion::binary::type_union_coercion;
+use datafusion::logical_expr::{
+    Case, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, Union,
+};
+
+use crate::exact::{as_type, casts, is_int, is_text, refused, type_name};
+use crate::failure::state;
+
+/// The type of all of these together; None if they have none.
+fn common_type<'a>(types: impl Iterator<Item = &'a DataType>) -> Option<DataType> {
+    types.cloned().map(Some).reduce(|one, other| {
+        let (one, other) = (one?, other?);
+        match (&one, &other) {
+            (DataType::Null, ty) | (ty, DataType::Null) => Some(ty.clone()),
+            (one, other) if one == other => Some(one.clone()),
+            (one, other) if is_int(one) && is_int(other) => type_union_coercion(one, other),
+            (one, other) => type_union_coercion(&numeric(one, other), &numeric(other, one)),
+        }
+    })?
+}
+
+/// The decimal that a whole number is beside a decimal.
+fn numeric(one: &DataType, other: &DataType) -> DataType {
+    match other {
+        DataType::Decimal128(..) => super::decimal_of(one),
+        _ => one.clone(),
+    }
+}
+
+/// Whether a text is read as a value of the type.
+fn is_read(ty: &DataType) -> bool {
+    ty.is_numeric()
+        || matches!(
+            ty,
+            DataType::Boolean
+                | DataType::Date32
+                | DataType::Time64(_)
+                | DataType::Timestamp(
+                    TimeUnit::Microsecond | TimeUnit::Nanosecond | TimeUnit::Millisecond,
+                    _
+                )
+                | DataType::Interval(IntervalUnit::MonthDayNano)
+        )
+}
+
+fn is_constant(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(..) => true,
+        Expr::Alias(alias) => is_constant(&alias.expr),
+        _ => false,
+    }
+}
+
+/// The type of expressions, and whether each is of that type, once constants have taken it. None if it is DataFusion's business.
+fn resolved(exprs: &[&Expr], schema: &DFSchema) -> Result<Option<DataType>> {
+    let types: Result<Vec<DataType>> = exprs.iter().map(|expr| expr.get_type(schema)).collect();
+    // A parameter without a type.
+    let Ok(types) = types else { return Ok(None) };
+    let others = || exprs.iter().zip(&types).filter(|(expr, ty)| !(is_text(ty) && is_constant(expr)));
+    let others = || others().map(|(_, ty)| ty).filter(|ty| **ty != DataType::Null);
+    if others().any(is_text) && others().any(|ty| !is_text(ty)) {
+        let mut names: Vec<String> = others().map(type_name).collect();
+        names.dedup();
+        return refused(state::TYPE, format!("types {} cannot be matched", names.join(" and ")));
+    }
+    match common_type(others()) {
+        Some(ty) if is_read(&ty) => Ok(Some(ty)),
+        _ => Ok(None),
+    }
+}
+
+fn converted(expr: Expr, schema: &DFSchema, to: &DataType) -> Result<Expr> {
+    let from = expr.get_type(schema)?;
+    Ok(match from {
+        from if is_text(&from) => casts::convert(expr, to),
+        from => as_type(expr, &from, to),
+    })
+}
+
+/// Expressions with one type.
+pub(super) fn one_type(exprs: Vec<Expr>, schema: &DFSchema) -> Result<Vec<Expr>> {
+    let Some(ty) = resolved(&exprs.iter().collect::<Vec<_>>(), schema)? else { return Ok(exprs) };
+    exprs.into_iter().map(|expr| converted(expr, schema, &ty)).collect()
+}
+
+/// An expression, and others with which it is compared. Types that can be compared stay as they are; constants of texts do not.
+pub(super) fn with_first(first: Expr, others: Vec<Expr>, schema: &DFSchema) -> Result<(Expr, Vec<Expr>)> {
+    let mut all = vec![&first];
+    all.extend(&others);
+    let Some(ty) = resolved(&all, schema)? else { return Ok((first, others)) };
+    let one = |expr: Expr| match expr.get_type(schema) {
+        Ok(from) if is_text(&from) => casts::convert(expr, &ty),
+        _ => expr,
+    };
+    Ok((one(first), others.into_iter().map(one).collect()))
+}
+
+/// A `CASE` whose branches have one type.
+pub(super) fn case(case: Case, schema: &DFSchema) -> Result<Case> {
+    let Case { expr, when_then_expr, else_expr } = case;
+    let results: Vec<&Expr> =
+        when_then_expr.iter().map(|(_, then)| &**then).chain(else_expr.as_deref()).collect();
+    let Some(ty) = resolved(&results, schema)? else { return Ok(Case { expr, when_then_expr, else_expr }) };
+    let one = |result: Box<Expr>| -> Result<Box<Expr>> { Ok(Box::new(converted(*result, schema, &ty)?)) };
+    let when_then_expr: Result<Vec<_>> =
+        when_then_expr.into_iter().map(|(when, then)| Ok((when, one(then)?))).collect();
+    Ok(Case { expr, when_then_expr: when_then_expr?, else_expr: else_expr.map(one).transpose()? })
+}
+
+/// Rows of constants and other expressions.
+pub(super) fn values(mut rows: Vec<Vec<Expr>>) -> Result<LogicalPlan> {
+    let schema = DFSchema::empty();
+    for column in 0..rows.first().map_or(0, Vec::len) {
+        let exprs: Vec<&Expr> = rows.iter().filter_map(|row| row.get(column)).collect();
+        let Some(ty) = resolved(&exprs, &schema)? else { continue };
+        for row in &mut rows {
+            let expr = std::mem::take(&mut row[column]);
+            row[column] = converted(expr, &schema, &ty)?;
+        }
+    }
+    LogicalPlanBuilder::values(rows)?.build()
+}
+
+/// A union whose inputs have the same types.
+pub(super) fn union(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
+    let mut inputs: Vec<LogicalPlan> = inputs.into_iter().map(Arc::unwrap_or_clone).collect();
+    let columns = inputs.first().map_or(0, |input| input.schema().fields().len());
+    for column in 0..columns {
+        let empty = DFSchema::empty();
+        let exprs: Vec<Expr> = inputs.iter().map(|input| output_of(input, column)).collect();
+        let types: Vec<DataType> = exprs
+            .iter()
+            .zip(&inputs)
+            .map(|(expr, input)| match expr {
+                expr if is_constant(expr) => expr.get_type(&empty),
+                _ => Ok(input.schema().field(column).data_type().clone()),
+            })
+            .collect::<Result<_>>()?;
+        let is_open = |place: usize| is_text(&types[place]) && is_constant(&exprs[place]);
+        let settled = || (0..inputs.len()).filter(|place| !is_open(*place)).map(|place| &types[place]);
+        let settled = || settled().filter(|ty| **ty != DataType::Null);
+        if settled().any(is_text) && settled().any(|ty| !is_text(ty)) {
+            return refused(state::TYPE, "UNION types text and another cannot be matched");
+        }
+        let Some(ty) = common_type(settled()).filter(is_read) else { continue };
+        for (place, input) in inputs.iter_mut().enumerate() {
+            if types[place] == ty {
+                continue;
+            }
+            let plan = std::mem::take(input);
+            *input = with_column(plan, column, &ty)?;
+        }
+    }
+    let inputs: Vec<Arc<LogicalPlan>> = inputs.into_iter().map(Arc::new).collect();
+    Ok(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?))
+}
+
+/// The expression that a plan gives as a column, if it is a projection.
+fn output_of(plan: &LogicalPlan, column: usize) -> Expr {
+    match plan {
+        LogicalPlan::Projection(projection) => projection.expr[column].clone(),
+        plan => Expr::from(plan.schema().qualified_field(column)),
+    }
+}
+
+/// The plan with a column as another type.
+fn with_column(plan: LogicalPlan, column: usize, ty: &DataType) -> Result<LogicalPlan> {
+    let schema = plan.schema().clone();
+    let exprs = (0..schema.fields().len()).map(|place| {
+        let (relation, field) = schema.qualified_field(place);
+        let expr = Expr::from((relation, field));
+        if place != column {
+            return Ok(expr);
+        }
+        let name = field.name().clone();
+        Ok(converted(expr, &schema, ty)?.alias_qualified(relation.cloned(), name))
+    });
+    let exprs: Result<Vec<Expr>> = exprs.collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(exprs?, Arc::new(plan))?))
+}
+
+/// The plan with the types of a schema, where those can be converted.
+pub(super) fn as_columns(plan: LogicalPlan, schema: &DFSchema) -> Result<LogicalPlan> {
+    coerce_plan_expr_for_schema(plan, schema)
+}

@@ -1,0 +1,255 @@
+//! Expressions of a plan: constants, operators, casts and calls.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::Transformed;
+use datafusion::error::Result;
+use datafusion::functions_nested::remove::array_remove_all_udf;
+use datafusion::logical_expr::expr::{
+    AggregateFunction, Exists, InList, InSubquery, ScalarFunction, SetComparison, WindowFunction,
+};
+use datafusion::logical_expr::{
+    Between, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Subquery,
+};
+use datafusion::scalar::ScalarValue;
+
+use crate::exact::{
+    Pass, UNCONSTRAINED, arithmetic, as_type, casts, common, is_int, is_text, moments, numbers,
+};
+
+impl Pass<'_> {
+    /// An expression whose parts are done already, over columns of a schema.
+    pub(super) fn expression(self, expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+        let type_of = |expr: &Expr| expr.get_type(schema).ok().filter(|ty| *ty != DataType::Null);
+        Ok(match expr {
+            Expr::Literal(value, metadata) => match constant(&value) {
+                Some(value) => Transformed::yes(Expr::Literal(value, metadata)),
+                None => Transformed::no(Expr::Literal(value, metadata)),
+            },
+            Expr::Negative(inner) => match type_of(&inner) {
+                Some(ty) if is_int(&ty) => Transformed::yes(arithmetic::negative(*inner, &ty)?),
+                _ => Transformed::no(Expr::Negative(inner)),
+            },
+            Expr::BinaryExpr(binary) => match (type_of(&binary.left), type_of(&binary.right)) {
+                (Some(left), Some(right)) => Transformed::yes(self.operator(binary, left, right)?),
+                _ => Transformed::no(Expr::BinaryExpr(binary)),
+            },
+            Expr::Cast(cast) => match type_of(&cast.expr) {
+                Some(from) => Transformed::yes(self.cast(cast, &from)?),
+                None if *cast.field.data_type() == UNCONSTRAINED => {
+                    let plain = DataType::Decimal128(arithmetic::DIGITS_MAX, 10);
+                    Transformed::yes(Expr::Cast(Cast::new(cast.expr, plain)))
+                }
+                None => Transformed::no(Expr::Cast(cast)),
+            },
+            Expr::Case(case) => Transformed::yes(Expr::Case(common::case(case, schema)?)),
+            Expr::InList(InList { expr, list, negated }) => {
+                let (expr, list) = common::with_first(*expr, list, schema)?;
+                Transformed::yes(Expr::InList(InList { expr: Box::new(expr), list, negated }))
+            }
+            Expr::Between(Between { expr, negated, low, high }) => {
+                let (expr, bounds) = common::with_first(*expr, vec![*low, *high], schema)?;
+                match <[Expr; 2]>::try_from(bounds) {
+                    Ok([low, high]) => Transformed::yes(Expr::Between(Between {
+                        expr: Box::new(expr),
+                        negated,
+                        low: Box::new(low),
+                        high: Box::new(high),
+                    })),
+                    Err(_) => return crate::exact::refused(crate::failure::state::INTERNAL, "two bounds"),
+                }
+            }
+            // Optimizer rules know `count(*)` by its argument.
+            Expr::AggregateFunction(AggregateFunction { func, mut params }) => {
+                if func.name() == "count" {
+                    restore_one(&mut params.args);
+                }
+                Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, params }))
+            }
+            Expr::WindowFunction(call) => {
+                let WindowFunction { fun, mut params } = *call;
+                if fun.name() == "count" {
+                    restore_one(&mut params.args);
+                }
+                Transformed::yes(Expr::WindowFunction(Box::new(WindowFunction { fun, params })))
+            }
+            Expr::ScalarFunction(call) => Transformed::yes(self.call(call, schema)?),
+            Expr::ScalarSubquery(subquery) => {
+                let subquery = self.subquery(subquery, schema)?;
+                Transformed::yes(Expr::ScalarSubquery(nullable(subquery)?))
+            }
+            Expr::Exists(Exists { subquery, negated }) => {
+                let subquery = self.subquery(subquery, schema)?;
+                Transformed::yes(Expr::Exists(Exists { subquery, negated }))
+            }
+            Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
+                let subquery = self.subquery(subquery, schema)?;
+                Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery, negated }))
+            }
+            Expr::SetComparison(comparison) => {
+                let subquery = self.subquery(comparison.subquery, schema)?;
+                Transformed::yes(Expr::SetComparison(SetComparison { subquery, ..comparison }))
+            }
+            other => Transformed::no(other),
+        })
+    }
+
+    fn operator(self, mut binary: BinaryExpr, mut left: DataType, mut right: DataType) -> Result<Expr> {
+        use DataType::{Interval, Timestamp};
+        // A text that is a constant has no type yet: it takes that of the other side.
+        let is_constant = |expr: &Expr, ty: &DataType| is_text(ty) && matches!(expr, Expr::Literal(..));
+        let takes = |ty: &DataType| ty.is_numeric() || matches!(ty, DataType::Boolean | DataType::Date32);
+        if binary.op != Operator::StringConcat {
+            if is_constant(&binary.left, &left) && takes(&right) {
+                *binary.left = casts::convert(*binary.left, &right);
+                left = right.clone();
+            } else if is_constant(&binary.right, &right) && takes(&left) {
+                *binary.right = casts::convert(*binary.right, &left);
+                right = left.clone();
+            }
+        } else if is_text(&left) || is_text(&right) {
+            let is_other = |ty: &DataType| !is_text(ty) && !ty.is_nested();
+            if is_other(&left) {
+                *binary.left = casts::convert(*binary.left, &DataType::Utf8);
+            }
+            if is_other(&right) {
+                *binary.right = casts::convert(*binary.right, &DataType::Utf8);
+            }
+            return Ok(Expr::BinaryExpr(binary));
+        }
+        let compares = binary.op.supports_propagation() || binary.op == Operator::NotEq;
+        match (&left, &right) {
+            (Timestamp(_, zone), Timestamp(_, other)) if binary.op == Operator::Minus => {
+                let zone = zone.clone().or_else(|| other.clone()).map(|_| Arc::from(self.zone));
+                let ty = Timestamp(TimeUnit::Microsecond, zone);
+                let (from, to) = (as_type(*binary.left, &left, &ty), as_type(*binary.right, &right, &ty));
+                Ok(moments::difference(from, to))
+            }
+            (Interval(IntervalUnit::MonthDayNano), Interval(IntervalUnit::MonthDayNano)) if compares => {
+                *binary.left = moments::span(*binary.left);
+                *binary.right = moments::span(*binary.right);
+                Ok(Expr::BinaryExpr(binary))
+            }
+            (left, right) => arithmetic::planned(binary, left, right),
+        }
+    }
+
+    fn cast(self, cast: Cast, from: &DataType) -> Result<Expr> {
+        // A point in time is shown in the session's zone.
+        casts::planned(*cast.expr, from, &cast.field)
+    }
+
+    /// Calls of functions that have a like here, or take texts of their arguments.
+    fn call(self, mut call: ScalarFunction, schema: &DFSchema) -> Result<Expr> {
+        match call.func.name() {
+            "concat" | "concat_ws" => {
+                for argument in &mut call.args {
+                    let ty = argument.get_type(schema)?;
+                    if !is_text(&ty) && ty != DataType::Null {
+                        *argument = numbers::output(argument.clone());
+                    }
+                }
+            }
+            "coalesce" | "nullif" | "greatest" | "least" | "nvl" => {
+                call.args = common::one_type(call.args, schema)?;
+            }
+            // DataFusion's removes the first only.
+            "array_remove" => call.func = array_remove_all_udf(),
+            "date_trunc" => {
+                if let [Expr::Literal(name, _), moment] = &mut call.args[..] {
+                    let part = name.try_as_str().flatten().map(str::to_lowercase);
+                    let single = part.as_deref().and_then(|part| part.strip_suffix('s'));
+                    if let Some(single @ ("millisecond" | "microsecond")) = single {
+                        *name = ScalarValue::Utf8(Some(single.to_owned()));
+                    }
+                    if let Some(part @ ("decade" | "century" | "millennium")) = part.as_deref() {
+                        let text = format!("date_trunc: the unit \"{part}\" is not supported");
+                        return crate::exact::refused(crate::failure::state::UNSUPPORTED, text);
+                    }
+                    if moment.get_type(schema)? == DataType::Date32 {
+                        let point = DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from(self.zone)));
+                        *moment = Expr::Cast(Cast::new(Box::new(moment.clone()), point));
+                    }
+                }
+            }
+            "array_has" => return any(call),
+            _ => {}
+        }
+        let counts = matches!(
+            call.func.name(),
+            "array_length" | "cardinality" | "array_position" | "array_ndims" | "strpos" | "character_length"
+        );
+        let is_length = call.func.name() == "array_length";
+        let expr = Expr::ScalarFunction(call);
+        Ok(match expr.get_type(schema) {
+            Ok(DataType::Timestamp(unit, Some(zone))) if *zone != *self.zone => {
+                Expr::Cast(Cast::new(Box::new(expr), DataType::Timestamp(unit, Some(Arc::from(self.zone)))))
+            }
+            Ok(DataType::UInt64) if counts => {
+                let number = Expr::Cast(Cast::new(Box::new(expr), DataType::Int32));
+                // An empty array has no dimension.
+                let zero = Expr::Literal(ScalarValue::Int32(Some(0)), None);
+                if is_length {
+                    datafusion::functions::core::nullif().call(vec![number, zero])
+                } else {
+                    number
+                }
+            }
+            _ => expr,
+        })
+    }
+}
+
+/// `item = ANY (list)`: where the item is not there, but null is, it is not known.
+fn any(call: ScalarFunction) -> Result<Expr> {
+    let [list, _] = &call.args[..] else { return Ok(Expr::ScalarFunction(call)) };
+    let is_constant = |expr: &Expr| matches!(expr, Expr::Literal(value, _) if !value.is_null());
+    let knows_all = match list {
+        Expr::ScalarFunction(made) if made.func.name() == "make_array" => made.args.iter().all(is_constant),
+        _ => false,
+    };
+    if knows_all {
+        return Ok(Expr::ScalarFunction(call));
+    }
+    let null = Expr::Literal(ScalarValue::Null, None);
+    let place = datafusion::functions_nested::position::array_position_udf().call(vec![list.clone(), null]);
+    let unknown = Expr::Literal(ScalarValue::Boolean(None), None);
+    let unknown =
+        Expr::BinaryExpr(BinaryExpr::new(Box::new(place.is_not_null()), Operator::And, Box::new(unknown)));
+    let found = Box::new(Expr::ScalarFunction(call));
+    Ok(Expr::BinaryExpr(BinaryExpr::new(found, Operator::Or, Box::new(unknown))))
+}
+
+/// The subquery whose column may be null: of no row that is its value.
+fn nullable(mut subquery: Subquery) -> Result<Subquery> {
+    let plan = Arc::unwrap_or_clone(subquery.subquery);
+    let plan = match plan.schema().fields().iter().next().is_some_and(|field| !field.is_nullable()) {
+        true if subquery.outer_ref_columns.is_empty() => {
+            let (relation, field) = plan.schema().qualified_field(0);
+            let column = Expr::from((relation, field));
+            let name = column.schema_name().to_string();
+            let expr = casts::convert(column, field.data_type()).alias(name);
+            LogicalPlanBuilder::from(plan.clone()).project([expr])?.build()?
+        }
+        _ => plan,
+    };
+    subquery.subquery = Arc::<LogicalPlan>::new(plan);
+    Ok(subquery)
+}
+
+fn restore_one(arguments: &mut [Expr]) {
+    if let [Expr::Literal(value @ ScalarValue::Int32(Some(1)), _)] = arguments {
+        *value = ScalarValue::Int64(Some(1));
+    }
+}
+
+/// A constant with PostgreSQL's type, if DataFusion's is another.
+fn constant(value: &ScalarValue) -> Option<ScalarValue> {
+    match value {
+        ScalarValue::Int64(Some(number)) => Some(ScalarValue::Int32(Some(i32::try_from(*number).ok()?))),
+        ScalarValue::UInt64(Some(number)) => Some(ScalarValue::Decimal128(Some(i128::from(*number)), 20, 0)),
+        _ => None,
+    }
+}

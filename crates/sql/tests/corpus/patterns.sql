@@ -1,0 +1,42 @@
+-- LIKE, SIMILAR TO and regular expressions.
+SELECT 'abc' LIKE 'abc', 'abc' LIKE 'a%', 'abc' LIKE '_b_', 'abc' LIKE 'c', 'abc' LIKE '%b%'
+SELECT 'abc' NOT LIKE 'a%', 'abc' NOT LIKE 'x%'
+SELECT 'ABC' LIKE 'abc', 'ABC' ILIKE 'abc', 'ABC' ILIKE 'a%'
+SELECT 'a%c' LIKE 'a\%c', 'abc' LIKE 'a\%c', 'a_c' LIKE 'a\_c', 'abc' LIKE 'a\_c'
+SELECT 'a%c' LIKE 'a#%c' ESCAPE '#', 'abc' LIKE 'a#%c' ESCAPE '#'
+SELECT 'a\c' LIKE 'a\c' ESCAPE ''
+SELECT 'a\c' LIKE 'a\\c'
+SELECT 'abc' LIKE 'abc\'
+SELECT '' LIKE '', '' LIKE '%', 'a' LIKE ''
+SELECT E'a\nb' LIKE 'a%b', E'a\nb' LIKE 'a_b'
+SELECT 'straße' LIKE 'stra_e', 'straße' LIKE '%ß%'
+SELECT 'a.c' LIKE 'a.c', 'abc' LIKE 'a.c', 'a(c' LIKE 'a(c'
+SELECT 'abc' ~~ 'a%', 'abc' !~~ 'a%', 'ABC' ~~* 'a%', 'ABC' !~~* 'a%'
+SELECT 'abc' SIMILAR TO 'abc', 'abc' SIMILAR TO 'a%', 'abc' SIMILAR TO 'a', 'abc' SIMILAR TO '%(b|d)%', 'abc' SIMILAR TO '(b|c)%'
+SELECT 'abc' NOT SIMILAR TO 'a%', 'abc' SIMILAR TO '_b_', 'abc' SIMILAR TO '[a-c]+', 'aab' SIMILAR TO 'a{2}b'
+SELECT 'a.c' SIMILAR TO 'a.c', 'abc' SIMILAR TO 'a.c', 'a%c' SIMILAR TO 'a\%c', 'abc' SIMILAR TO 'a\%c'
+SELECT 'a%c' SIMILAR TO 'a#%c' ESCAPE '#'
+SELECT 'a$' SIMILAR TO 'a$', '^a' SIMILAR TO '^a', 'ab' SIMILAR TO 'a|b', 'a' SIMILAR TO 'a|b'
+SELECT NULL SIMILAR TO 'a', 'a' SIMILAR TO NULL
+SELECT 'abc' ~ 'b', 'abc' ~ '^b', 'abc' ~ 'c$', 'ABC' ~ 'b', 'ABC' ~* 'b', 'abc' !~ 'b', 'ABC' !~* 'b'
+SELECT 'abc' ~ 'a.c', 'abc' ~ '[ab]+', 'a1' ~ '\d', 'a b' ~ '\s', 'ab' ~ '^(a|b)*$'
+SELECT 'abc' ~ '('
+SELECT 'foo' ~ 'o{2}', 'foo' ~ '\mfoo\M'
+SELECT '' ~ '', 'a' ~ ''
+SELECT NULL ~ 'a', 'a' ~ NULL
+SELECT id FROM shop.items WHERE name LIKE 'p%' ORDER BY id
+SELECT id FROM shop.items WHERE name NOT LIKE 'p%' ORDER BY id
+SELECT id FROM shop.items WHERE name ILIKE 'm%' ORDER BY id
+SELECT id FROM shop.items WHERE name LIKE 'a\_b\%c' ORDER BY id
+SELECT id FROM shop.items WHERE name LIKE '%\_%' ORDER BY id
+SELECT id FROM shop.items WHERE name LIKE '_____' ORDER BY id
+SELECT id FROM shop.items WHERE name LIKE '' ORDER BY id
+SELECT id FROM shop.items WHERE name LIKE '%' ORDER BY id
+SELECT id FROM shop.items WHERE name ~ '^p.*m$' ORDER BY id
+SELECT id FROM shop.items WHERE name ~* '^MILK$' ORDER BY id
+SELECT id FROM shop.items WHERE name SIMILAR TO '(apple|pear)' ORDER BY id
+SELECT id FROM shop.items WHERE name SIMILAR TO 'p%' ORDER BY id
+SELECT id FROM shop.items WHERE name LIKE 'x#_%' ESCAPE '#' ORDER BY id
+SELECT p, 'a%c' LIKE p FROM (VALUES ('a\%c'), ('a%'), ('_')) AS v(p) ORDER BY p
+SELECT 'abc' LIKE ANY (ARRAY['x%', 'a%'])
+SELECT 'abc' LIKE ALL (ARRAY['x%', 'a%'])
