@@ -201,6 +201,8 @@ fn class_of_execution(text: &str) -> &'static str {
 fn class_of_plan(text: &str) -> &'static str {
     if text.starts_with("table '") && text.ends_with("not found") {
         state::NO_TABLE
+    } else if text.starts_with("LIMIT must be") {
+        "2201W"
     } else if text.starts_with("Invalid function") {
         "42883"
     } else if text.contains("type") {

@@ -217,7 +217,9 @@ fn named(expr: &Expr) -> Option<String> {
         },
         Expr::TypedString(typed) => of_type(&typed.data_type),
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => named(inner),
-        Expr::Case { else_result, .. } => else_result.as_deref().and_then(named).or_else(|| some("case")),
+        Expr::Case { else_result, .. } => {
+            else_result.as_deref().filter(|expr| strong(expr)).and_then(named).or_else(|| some("case"))
+        }
         Expr::Subquery(query) => match query.body.as_select()?.projection.first()? {
             SelectItem::UnnamedExpr(expr) => named(expr),
             SelectItem::ExprWithAlias { alias, .. } => Some(folded(alias)),

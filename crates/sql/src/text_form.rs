@@ -26,7 +26,7 @@ pub(crate) fn texts(column: &ArrayRef) -> Result<StringArray, ArrowError> {
     let writer = Writer::new(column)?;
     let mut text = String::new();
     let one = |row| {
-        if column.is_null(row) {
+        if is_null(column, row) {
             return Ok(None);
         }
         text.clear();
@@ -139,7 +139,7 @@ impl<'a> Writer<'a> {
                     if place > 0 {
                         out.push(',');
                     }
-                    if !column.is_null(row) {
+                    if !is_null(column, row) {
                         field.clear();
                         writer.write(row, &mut field)?;
                         quote_field(&field, out);
@@ -153,6 +153,11 @@ impl<'a> Writer<'a> {
         }
         Ok(())
     }
+}
+
+/// Tells whether a value is null. A column of type null has no bits for that.
+fn is_null(column: &ArrayRef, row: usize) -> bool {
+    *column.data_type() == DataType::Null || column.is_null(row)
 }
 
 fn out_of_range() -> ArrowError {
@@ -169,7 +174,7 @@ fn array(items: &ArrayRef, out: &mut String) -> Result<(), ArrowError> {
         if row > 0 {
             out.push(',');
         }
-        if items.is_null(row) {
+        if is_null(items, row) {
             out.push_str("NULL");
             continue;
         }

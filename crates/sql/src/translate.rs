@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CastKind, CharacterLength, DataType, ExactNumberInfo, Expr, Fetch, Function, FunctionArg,
     FunctionArgExpr, FunctionArguments, LimitClause, Query, SetExpr, SetOperator, SetQuantifier, Statement,
     TableFactor, UnaryOperator, Value, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
+    visit_expressions_mut,
 };
 
 use crate::dialect::{call, is_call_of, of_names};
@@ -48,6 +49,23 @@ impl VisitorMut for Translate {
             _ => false,
         };
         flow(if sampled { unsupported("TABLESAMPLE is not supported") } else { Ok(()) })
+    }
+
+    /// DataFusion's functions that give rows take times in nanoseconds.
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Failure> {
+        if let TableFactor::Table { args: Some(_), .. } = table {
+            let _ = visit_expressions_mut(table, |expr| {
+                if let Expr::Cast { data_type: DataType::Timestamp(precision, _), .. } = expr {
+                    *precision = None;
+                } else if let Expr::TypedString(typed) = expr
+                    && let DataType::Timestamp(precision, _) = &mut typed.data_type
+                {
+                    *precision = None;
+                }
+                ControlFlow::<()>::Continue(())
+            });
+        }
+        ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Failure> {
@@ -138,6 +156,12 @@ fn expression(expr: &mut Expr) -> Result<(), Failure> {
                 *expr = call("left", vec![whole, number(&length.to_string())]);
             } else {
                 exact_type(data_type)?;
+                // Floating point has more digits before and behind the point than a numeric.
+                if is_float(data_type)
+                    && let Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) = &**inner
+                {
+                    **inner = text(digits.clone());
+                }
             }
         }
         Expr::TypedString(typed) => exact_type(&mut typed.data_type)?,
@@ -277,6 +301,18 @@ fn length(ty: &DataType) -> Result<Option<u64>, Failure> {
         Some(CharacterLength::IntegerLength { length, .. }) => Some(*length),
         _ => None,
     })
+}
+
+fn is_float(ty: &DataType) -> bool {
+    matches!(
+        ty,
+        DataType::Float8
+            | DataType::Double(_)
+            | DataType::DoublePrecision
+            | DataType::Real
+            | DataType::Float4
+            | DataType::Float(_)
+    )
 }
 
 /// The type as DataFusion is to plan it.

@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Offset, TimeZone};
+use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, FixedSizeListArray, Float64Array, Int64Array,
-    LargeListArray, ListArray, StringArray,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Decimal128Array, FixedSizeListArray, Float64Array,
+    Int64Array, LargeListArray, ListArray, StringArray,
 };
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
-    DataType, Decimal128Type, Field, FieldRef, Float64Type, IntervalUnit, TimeUnit,
+    DataType, Decimal128Type, Field, FieldRef, Float64Type, Int64Type, IntervalUnit, TimeUnit,
 };
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{
@@ -99,6 +101,20 @@ pub(crate) fn convert(expr: Expr, to: &DataType) -> Expr {
     ScalarUDF::new_from_impl(Convert { to, signature }).call(vec![expr])
 }
 
+/// The cast of an expression, done at once if it is a constant: what is wrong with it is said whether it is needed or not.
+///
+/// # Errors
+/// The constant has no like in the type.
+pub(crate) fn convert_now(expr: Expr, to: &DataType) -> Result<Expr> {
+    match expr {
+        Expr::Literal(value, metadata) => {
+            let array = converted(&value.to_array()?, to)?;
+            Ok(Expr::Literal(ScalarValue::try_from_array(&array, 0)?, metadata))
+        }
+        expr => Ok(convert(expr, to)),
+    }
+}
+
 /// Tells whether a cast is done here. All others Arrow does as PostgreSQL does.
 fn is_own(from: &DataType, to: &DataType) -> bool {
     let is_float = |ty: &DataType| matches!(ty, DataType::Float32 | DataType::Float64);
@@ -106,12 +122,20 @@ fn is_own(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
         (DataType::Null, _) => false,
         (from, to) if is_text(from) => {
-            !is_text(to) && !matches!(to, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
+            !is_text(to) && !matches!(to, DataType::LargeBinary | DataType::BinaryView)
         }
         (from, to) if is_text(to) => !is_int(from) && !is_decimal(from),
         (from, to) if is_float(from) => is_int(to) || is_decimal(to) || *to == DataType::Float32,
-        (from, to) if is_decimal(from) => is_int(to) || is_decimal(to),
-        (from, to) if is_int(from) => is_int(to) || is_decimal(to),
+        (from, to) if is_decimal(from) => is_int(to) || is_decimal(to) || is_float(to),
+        (
+            DataType::Timestamp(_, Some(_)),
+            DataType::Timestamp(_, None) | DataType::Time64(_) | DataType::Date32,
+        ) => true,
+        (from, to) if is_int(from) && is_int(to) => {
+            to.primitive_width().unwrap_or(0) < from.primitive_width().unwrap_or(0)
+                || from.is_unsigned_integer()
+        }
+        (from, to) if is_int(from) => is_decimal(to),
         (
             DataType::List(from) | DataType::LargeList(from) | DataType::FixedSizeList(from, _),
             DataType::List(to),
@@ -158,6 +182,39 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             Ok(cast(&(Arc::new(texts.collect::<StringArray>()) as ArrayRef), to)?)
         }
         (_, to) if is_text(to) => Ok(cast(&(Arc::new(text_form::texts(column)?) as ArrayRef), to)?),
+        // The nearest number: the digits are divided by a power that is exact, or read.
+        (DataType::Decimal128(_, scale), DataType::Float32 | DataType::Float64) => {
+            let power = 10_f64.powi(i32::from(*scale));
+            let is_exact = (0..=22).contains(scale);
+            let texts = cast(column, &DataType::Utf8)?;
+            let texts = texts.as_string::<i32>();
+            let decimals = column.as_primitive::<Decimal128Type>().iter().enumerate();
+            let one = |row: usize, value: i128| match value.unsigned_abs() < 1 << 53 && is_exact {
+                true => value as f64 / power,
+                false => texts.value(row).parse().unwrap_or(f64::NAN),
+            };
+            let floats: Float64Array =
+                decimals.map(|(row, value)| value.map(|value| one(row, value))).collect();
+            converted_float(&floats, to)
+        }
+        // The time that the zone's clocks show.
+        (
+            DataType::Timestamp(_, Some(zone)),
+            DataType::Timestamp(_, None) | DataType::Time64(_) | DataType::Date32,
+        ) => {
+            let zone: Tz = zone.parse()?;
+            let points = cast(column, &DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())))?;
+            let points = cast(&points, &DataType::Int64)?;
+            let local = |point: i64| {
+                let utc = DateTime::from_timestamp(point.div_euclid(1_000_000), 0)?.naive_utc();
+                let offset = zone.offset_from_utc_datetime(&utc).fix().local_minus_utc();
+                point.checked_add(i64::from(offset) * 1_000_000)
+            };
+            let points = points.as_primitive::<Int64Type>().iter();
+            let locals: Int64Array = points.map(|point| point.and_then(local)).collect();
+            let locals = cast(&locals, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
+            Ok(cast(&locals, to)?)
+        }
         (DataType::Float32 | DataType::Float64, DataType::Decimal128(..)) => {
             parsed(&float_digits(column)?, to)
         }
@@ -299,6 +356,11 @@ fn parsed(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             Ok(Arc::new(values?.with_data_type(to.clone())))
         }
         DataType::List(item) => lists(texts, item),
+        DataType::Binary => {
+            let values: Result<Vec<Option<Vec<u8>>>> =
+                each().map(|text| text.map(bytes).transpose()).collect();
+            Ok(Arc::new(values?.iter().map(|value| value.as_deref()).collect::<BinaryArray>()))
+        }
         DataType::Date32 | DataType::Timestamp(..) | DataType::Time64(_) | DataType::Interval(_) => {
             times(texts, to)
         }
@@ -410,6 +472,33 @@ fn numeric(text: &str, digits: u8, scale: i8) -> Result<i128> {
             _ => refused(state::RANGE, too_long()),
         },
     }
+}
+
+/// Bytes as `\\x00ff`, or with escapes: `a\\\\b\\101`.
+fn bytes(text: &str) -> Result<Vec<u8>> {
+    let wrong = || refusal(state::TEXT, "invalid input syntax for type bytea");
+    if let Some(digits) = text.strip_prefix("\\x") {
+        let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        let pairs = digits.chunks(2).map(|pair| {
+            let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
+            u8::from_str_radix(pair, 16).ok()
+        });
+        return pairs.map(|byte| byte.ok_or_else(wrong)).collect();
+    }
+    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, after @ ..] = rest {
+        let byte;
+        (rest, byte) = match (first, after) {
+            (b'\\', [b'\\', after @ ..]) => (after, b'\\'),
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                (after, (a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
+            }
+            (b'\\', _) => return Err(wrong()),
+            (byte, after) => (after, *byte),
+        };
+        out.push(byte);
+    }
+    Ok(out)
 }
 
 /// Arrays as PostgreSQL writes them, of one dimension: `{1,NULL,"a b"}`.

@@ -12,6 +12,8 @@ use datafusion::logical_expr::{
     Case, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, Union,
 };
 
+use datafusion::scalar::ScalarValue;
+
 use crate::exact::{as_type, casts, is_int, is_text, refused, type_name};
 use crate::failure::state;
 
@@ -81,7 +83,7 @@ fn resolved(exprs: &[&Expr], schema: &DFSchema) -> Result<Option<DataType>> {
 fn converted(expr: Expr, schema: &DFSchema, to: &DataType) -> Result<Expr> {
     let from = expr.get_type(schema)?;
     Ok(match from {
-        from if is_text(&from) => casts::convert(expr, to),
+        from if is_text(&from) => casts::convert_now(expr, to)?,
         from => as_type(expr, &from, to),
     })
 }
@@ -162,6 +164,27 @@ pub(super) fn union(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
     }
     let inputs: Vec<Arc<LogicalPlan>> = inputs.into_iter().map(Arc::new).collect();
     Ok(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?))
+}
+
+/// Rows without the type that DataFusion's planner gave to nulls among whole numbers.
+pub(super) fn without_casts(node: LogicalPlan) -> LogicalPlan {
+    let LogicalPlan::Values(mut values) = node else { return node };
+    let is_number = |expr: &Expr| matches!(expr, Expr::Literal(ScalarValue::Int64(Some(_)), _));
+    for column in 0..values.values.first().map_or(0, Vec::len) {
+        if !values.values.iter().any(|row| is_number(&row[column])) {
+            continue;
+        }
+        for row in &mut values.values {
+            let null = match &row[column] {
+                Expr::Cast(cast) => matches!(&*cast.expr, Expr::Literal(value, _) if value.is_null()),
+                expr => matches!(expr, Expr::Literal(ScalarValue::Int64(None), _)),
+            };
+            if null {
+                row[column] = Expr::Literal(ScalarValue::Null, None);
+            }
+        }
+    }
+    LogicalPlan::Values(values)
 }
 
 /// The expression that a plan gives as a column, if it is a projection.

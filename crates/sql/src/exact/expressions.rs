@@ -103,10 +103,10 @@ impl Pass<'_> {
         let takes = |ty: &DataType| ty.is_numeric() || matches!(ty, DataType::Boolean | DataType::Date32);
         if binary.op != Operator::StringConcat {
             if is_constant(&binary.left, &left) && takes(&right) {
-                *binary.left = casts::convert(*binary.left, &right);
+                *binary.left = casts::convert_now(*binary.left, &right)?;
                 left = right.clone();
             } else if is_constant(&binary.right, &right) && takes(&left) {
-                *binary.right = casts::convert(*binary.right, &left);
+                *binary.right = casts::convert_now(*binary.right, &left)?;
                 right = left.clone();
             }
         } else if is_text(&left) || is_text(&right) {
@@ -173,6 +173,18 @@ impl Pass<'_> {
                         *moment = Expr::Cast(Cast::new(Box::new(moment.clone()), point));
                     }
                 }
+            }
+            // Of the bits of an integer, and not of those of the bigint that DataFusion makes of it.
+            "to_hex"
+                if matches!(
+                    call.args.first().map(|number| number.get_type(schema)),
+                    Some(Ok(DataType::Int32))
+                ) =>
+            {
+                let number = Expr::Cast(Cast::new(Box::new(call.args.remove(0)), DataType::Int64));
+                let bits = Expr::Literal(ScalarValue::Int64(Some(i64::from(u32::MAX))), None);
+                let bits = BinaryExpr::new(Box::new(number), Operator::BitwiseAnd, Box::new(bits));
+                call.args = vec![Expr::BinaryExpr(bits)];
             }
             "array_has" => return any(call),
             _ => {}
@@ -249,6 +261,13 @@ fn restore_one(arguments: &mut [Expr]) {
 fn constant(value: &ScalarValue) -> Option<ScalarValue> {
     match value {
         ScalarValue::Int64(Some(number)) => Some(ScalarValue::Int32(Some(i32::try_from(*number).ok()?))),
+        // An exponent makes a scale below zero.
+        ScalarValue::Decimal128(Some(number), _, scale @ ..0) => {
+            let power = 10_i128.checked_pow(u32::from(scale.unsigned_abs()))?;
+            let number =
+                number.checked_mul(power).filter(|number| number.unsigned_abs() < 10_u128.pow(38))?;
+            Some(ScalarValue::Decimal128(Some(number), 38, 0))
+        }
         ScalarValue::UInt64(Some(number)) => Some(ScalarValue::Decimal128(Some(i128::from(*number)), 20, 0)),
         _ => None,
     }

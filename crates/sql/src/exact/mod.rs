@@ -93,6 +93,7 @@ fn decimal_of(ty: &DataType) -> DataType {
 fn as_type(expr: Expr, from: &DataType, to: &DataType) -> Expr {
     match (expr, from == to) {
         (expr, true) => expr,
+        (expr, false) if from.is_decimal() && to.is_floating() => casts::convert(expr, to),
         (Expr::Literal(value, metadata), false) => match value.cast_to(to) {
             Ok(value) => Expr::Literal(value, metadata),
             Err(_) => Expr::Cast(Cast::new(Box::new(Expr::Literal(value, metadata)), to.clone())),
@@ -152,6 +153,7 @@ impl Pass<'_> {
             // Numbers of rows are no values.
             node @ (LogicalPlan::Limit(_) | LogicalPlan::RecursiveQuery(_)) => node,
             node => {
+                let node = common::without_casts(node);
                 let schema = match &node {
                     LogicalPlan::Join(join) => {
                         let mut both = join.left.schema().as_ref().clone();

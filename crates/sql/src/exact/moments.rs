@@ -29,7 +29,8 @@ const DAY: i64 = 24 * HOUR;
 pub(crate) fn functions() -> Vec<ScalarUDF> {
     let field = |is_numeric| {
         let signature = Signature::user_defined(Volatility::Immutable);
-        ScalarUDF::new_from_impl(FieldOf { is_numeric, signature })
+        let aliases = if is_numeric { Vec::new() } else { vec!["datepart".to_owned()] };
+        ScalarUDF::new_from_impl(FieldOf { is_numeric, aliases, signature })
     };
     vec![field(true), field(false)]
 }
@@ -111,6 +112,7 @@ impl ScalarUDFImpl for Span {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct FieldOf {
     is_numeric: bool,
+    aliases: Vec<String>,
     signature: Signature,
 }
 
@@ -193,7 +195,7 @@ fn unit(name: &str, ty: &DataType) -> Result<Unit> {
     let has = match ty {
         DataType::Date32 => !unit.is_of_day(),
         DataType::Time64(_) => unit.is_of_day() || unit == Unit::Epoch,
-        DataType::Interval(_) => {
+        DataType::Interval(_) | DataType::Duration(_) => {
             !matches!(unit, Unit::IsoYear | Unit::Week | Unit::Dow | Unit::IsoDow | Unit::Doy | Unit::Julian)
         }
         // A day of the Julian calendar with its fraction is not supported.
@@ -210,6 +212,11 @@ impl ScalarUDFImpl for FieldOf {
         if self.is_numeric { "extract" } else { "date_part" }
     }
 
+    /// The other name of DataFusion's function, which would come back under it otherwise.
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
     fn signature(&self) -> &Signature {
         &self.signature
     }
@@ -223,6 +230,8 @@ impl ScalarUDFImpl for FieldOf {
             DataType::Time32(_) | DataType::Time64(_) => DataType::Time64(TimeUnit::Microsecond),
             DataType::Date64 => DataType::Date32,
             DataType::Date32 | DataType::Interval(IntervalUnit::MonthDayNano) => moment.clone(),
+            // DataFusion's difference of times, before it is replaced.
+            DataType::Duration(_) => DataType::Interval(IntervalUnit::MonthDayNano),
             DataType::Null => DataType::Timestamp(TimeUnit::Microsecond, None),
             other => {
                 let text = format!("function {}(text, {}) does not exist", self.name(), type_name(other));

@@ -58,6 +58,14 @@ impl Shape {
         DataType::Decimal128(DIGITS_MAX, self.scale)
     }
 
+    /// The values as decimals: of a window over an aggregate, whole numbers come as they are.
+    fn values(self, column: &ArrayRef) -> Result<ArrayRef> {
+        match column.data_type() {
+            DataType::Decimal128(..) => Ok(column.clone()),
+            _ => Ok(datafusion::arrow::compute::cast(column, &self.ty())?),
+        }
+    }
+
     fn result_type(self) -> DataType {
         DataType::Decimal128(DIGITS_MAX, self.result_scale)
     }
@@ -103,6 +111,11 @@ impl Total {
 impl AggregateUDFImpl for Total {
     fn name(&self) -> &str {
         self.other.name()
+    }
+
+    /// Those of DataFusion's function, which would come back under them otherwise.
+    fn aliases(&self) -> &[String] {
+        self.other.aliases()
     }
 
     fn signature(&self) -> &Signature {
@@ -199,7 +212,8 @@ struct Running {
 
 impl Accumulator for Running {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        for value in values[0].as_primitive::<Decimal128Type>().iter().flatten() {
+        let values = self.shape.values(&values[0])?;
+        for value in values.as_primitive::<Decimal128Type>().iter().flatten() {
             self.shape.add(&mut self.total, value)?;
             self.count += 1;
         }
@@ -207,7 +221,8 @@ impl Accumulator for Running {
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        for value in values[0].as_primitive::<Decimal128Type>().iter().flatten() {
+        let values = self.shape.values(&values[0])?;
+        for value in values.as_primitive::<Decimal128Type>().iter().flatten() {
             self.shape.add(&mut self.total, -value)?;
             self.count -= 1;
         }
