@@ -8,6 +8,7 @@ use datafusion::arrow::datatypes::{
 };
 use datafusion::arrow::error::ArrowError;
 use datafusion::error::Result;
+use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
@@ -47,6 +48,11 @@ impl ScalarUDFImpl for Arithmetic {
 
     fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
         Ok(self.result.clone())
+    }
+
+    /// Functions above ask for bounds of that type.
+    fn evaluate_bounds(&self, _inputs: &[&Interval]) -> Result<Interval> {
+        Interval::make_unbounded(&self.result)
     }
 
     fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {

@@ -14,6 +14,7 @@ use datafusion::arrow::datatypes::{
     DataType, Decimal128Type, Field, FieldRef, Float64Type, Int64Type, IntervalUnit, TimeUnit,
 };
 use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -52,6 +53,11 @@ impl ScalarUDFImpl for Convert {
     fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> Result<FieldRef> {
         let is_nullable = arguments.arg_fields.iter().any(|field| field.is_nullable());
         Ok(Arc::new(Field::new("cast", self.to.data_type().clone(), is_nullable)))
+    }
+
+    /// Functions above ask for bounds of that type.
+    fn evaluate_bounds(&self, _inputs: &[&Interval]) -> Result<Interval> {
+        Interval::make_unbounded(self.to.data_type())
     }
 
     fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {

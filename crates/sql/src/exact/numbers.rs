@@ -7,6 +7,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Float6
 use datafusion::arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Float64Type};
 use datafusion::error::Result;
 use datafusion::functions::math;
+use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -175,6 +176,11 @@ impl ScalarUDFImpl for Rounding {
         Ok(Arc::new(Field::new(self.name(), ty, true)))
     }
 
+    /// Functions above ask for bounds of that type.
+    fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
+        Interval::make_unbounded(&inputs.first().map_or(DataType::Float64, |input| input.data_type()))
+    }
+
     fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let column = call.args[0].to_array(call.number_rows)?;
         let DataType::Decimal128(_, scale) = column.data_type() else {
@@ -242,6 +248,11 @@ impl ScalarUDFImpl for Guarded {
 
     fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
         Ok(DataType::Float64)
+    }
+
+    /// Functions above ask for bounds of that type.
+    fn evaluate_bounds(&self, _inputs: &[&Interval]) -> Result<Interval> {
+        Interval::make_unbounded(&DataType::Float64)
     }
 
     fn invoke_with_args(&self, call: ScalarFunctionArgs) -> Result<ColumnarValue> {
