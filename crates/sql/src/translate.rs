@@ -207,6 +207,10 @@ fn expression(expr: &mut Expr) -> Result<(), Failure> {
                 }
             }
         },
+        Expr::IsNull(inner) | Expr::IsNotNull(inner) if matches!(&**inner, Expr::Function(function) if is_call_of(function, "row")) =>
+        {
+            return unsupported("IS NULL of ROW(…) is not supported: write the row in parentheses alone");
+        }
         Expr::IsNull(inner) | Expr::IsNotNull(inner) if row(inner).is_some() => {
             let fields = row(inner).unwrap_or_default().to_vec();
             let is_null = matches!(expr, Expr::IsNull(_));

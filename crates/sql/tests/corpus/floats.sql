@@ -56,7 +56,11 @@ SELECT pi()
 SELECT degrees(pi()), radians(180::float8)
 SELECT ratio::text FROM shop.items WHERE id IN (2, 3) ORDER BY id
 SELECT ratio::int FROM shop.items WHERE id = 1
+-- differs numeric of floating point
+-- gives: = ratio numeric ; > 0.500000000000000000
 SELECT ratio::numeric FROM shop.items WHERE id = 1
+-- differs statistics
+-- gives: = stddev float8|variance float8 ; > 1.5275252316519465|2.333333333333333
 SELECT stddev(x), variance(x) FROM (VALUES (1::float8), (2), (4)) AS v(x)
 SELECT stddev_pop(x), var_pop(x) FROM (VALUES (1::float8), (3)) AS v(x)
 SELECT corr(x, y), covar_pop(x, y), covar_samp(x, y) FROM (VALUES (1::float8, 2::float8), (2, 4), (3, 6)) AS v(x, y)

@@ -6,8 +6,12 @@ SELECT sum(x::bigint) FROM (VALUES (1), (2)) AS v(x)
 SELECT avg(x) FROM (VALUES (1), (2)) AS v(x)
 SELECT avg(x) FROM (VALUES (1::bigint), (2::bigint)) AS v(x)
 SELECT avg(x) FROM (VALUES (1::smallint), (2::smallint), (2::smallint)) AS v(x)
+-- differs quotient
+-- gives: = avg numeric ; > 9223372036854775807.0000000000000000
 SELECT avg(x) FROM (VALUES (9223372036854775807), (9223372036854775807)) AS v(x)
 SELECT avg(x::float8), sum(x::float8) FROM (VALUES (1), (2)) AS v(x)
+-- differs sum of real
+-- gives: = sum float8 ; > 3
 SELECT sum(x::real) FROM (VALUES (1), (2)) AS v(x)
 SELECT avg(x::real) FROM (VALUES (1), (2)) AS v(x)
 SELECT sum(DISTINCT x), avg(DISTINCT x), count(DISTINCT x) FROM (VALUES (1), (1), (2)) AS v(x)
@@ -42,9 +46,15 @@ SELECT count(*) FROM shop.items HAVING count(*) > 100
 SELECT 1 FROM shop.items HAVING count(*) > 1
 SELECT max(name), min(name) FROM shop.items
 SELECT max(NULL::int)
+-- differs statistics
+-- gives: = stddev float8|variance float8 ; > 1.5275252316519465|2.333333333333333
 SELECT stddev(x), variance(x) FROM (VALUES (1), (2), (4)) AS v(x)
+-- differs statistics
+-- gives: = stddev_samp float8 ; > \N
 SELECT stddev_samp(x) FROM (VALUES (1)) AS v(x)
+-- refused 42883
 SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY x) FROM (VALUES (1), (2), (4)) AS v(x)
+-- refused 42883
 SELECT mode() WITHIN GROUP (ORDER BY x) FROM (VALUES (1), (2), (2)) AS v(x)
 SELECT DISTINCT kind FROM shop.items ORDER BY kind
 SELECT DISTINCT ON (kind) kind, id FROM shop.items ORDER BY kind, id DESC
