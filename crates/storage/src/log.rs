@@ -239,8 +239,9 @@ impl Log {
         put(&mut state.pending);
         let bytes = state.pending.len() - start - 4;
         let limit = self.record_bytes_max();
-        // A segment's worth waits at most, and one record more.
-        let is_full = start as u64 >= self.segment_bytes || state.length + start as u64 > state.limit;
+        // Of a segment and the largest record, the larger waits at most, and one record more.
+        let waits_max = self.segment_bytes.max(limit as u64);
+        let is_full = start as u64 >= waits_max || state.length + start as u64 > state.limit;
         if bytes > limit || is_full {
             state.pending.truncate(start);
             return Err(match bytes > limit {

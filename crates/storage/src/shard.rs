@@ -276,8 +276,8 @@ impl Shard {
     /// They are visible when this returns, and durable when the [`Commit`] resolves.
     ///
     /// # Errors
-    /// [`StorageError::TooLarge`] above [`Options::record_bytes_max`], [`StorageError::Overloaded`] when a segment's worth of
-    /// records waits for the disk or the log has reached its bound, [`StorageError::WritesRefused`] after a write has failed,
+    /// [`StorageError::TooLarge`] above [`Options::record_bytes_max`], [`StorageError::Overloaded`] when a segment, or the largest record's
+    /// worth, waits for the disk or the log has reached its bound, [`StorageError::WritesRefused`] after a write has failed,
     /// [`StorageError::Closed`] after shutdown. Nothing has been applied then.
     pub fn apply(self: &Rc<Self>, mutations: Vec<Mutation>) -> Result<Commit, StorageError> {
         self.apply_as(mutations, false)
