@@ -14,31 +14,14 @@ import random
 import threading
 import time
 
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-from cassandra.policies import FallthroughRetryPolicy, RoundRobinPolicy
 from cassandra.query import BatchStatement, BatchType
 
-from _server import PASSWORD, Server
+from _connect import connect
+from _server import Server
 
 CRASHES = int(os.environ.get("FAIRLANE_CRASHES", "6"))
 PARTS = 8
 WRITERS = 4
-
-
-def connect(server):
-    profile = ExecutionProfile(
-        load_balancing_policy=RoundRobinPolicy(), request_timeout=20, retry_policy=FallthroughRetryPolicy()
-    )
-    auth = PlainTextAuthProvider("admin", PASSWORD)
-    return Cluster(
-        [server.host],
-        port=server.port,
-        auth_provider=auth,
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        connect_timeout=60,
-        control_connection_timeout=60,
-    )
 
 
 def make(session):

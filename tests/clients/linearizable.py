@@ -11,33 +11,16 @@ import threading
 import time
 
 from cassandra import ConsistencyLevel
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-from cassandra.policies import FallthroughRetryPolicy, RoundRobinPolicy
 
+from _connect import connect
 from _linearizable import cas, is_linearizable, read
-from _server import PASSWORD, Server
+from _server import Server
 
 HISTORIES = int(os.environ.get("FAIRLANE_HISTORIES", "4"))
 CLIENTS = 4
 REGISTERS = 16
 # Operations of one register until the kill, and after it; a register that has had so many is left alone.
 OPERATIONS_MAX = 60
-
-
-def connect(server):
-    profile = ExecutionProfile(
-        load_balancing_policy=RoundRobinPolicy(), request_timeout=20, retry_policy=FallthroughRetryPolicy()
-    )
-    auth = PlainTextAuthProvider("admin", PASSWORD)
-    return Cluster(
-        [server.host],
-        port=server.port,
-        auth_provider=auth,
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        connect_timeout=60,
-        control_connection_timeout=60,
-    )
 
 
 class Client(threading.Thread):

@@ -14,8 +14,9 @@ pub(crate) const CONFIGURED: &str = "1GiB";
 pub(crate) const RESIDENT_MAX: u64 = (1 << 30) + (256 << 20);
 /// The same beside several attacks on memory at once, bytes: 1.3 times what the server is configured with.
 pub(crate) const TOGETHER_MAX: u64 = (13 << 30) / 10;
-/// Attacks that miss their bound, each with bytes that it takes at most today. The tests hold them to it, so that
-/// they get no worse; a measurement holds them to the bound. The misses are described in `docs/benchmarks.md`.
+/// Attacks that miss their bound, each with bytes that it takes at most today. The tests hold them to
+/// it, so that they get no worse; a measurement holds them to the bound. `docs/benchmarks.md` describes
+/// the misses.
 pub(crate) const MISSED: [(&str, u64); 2] = [("sql-long-results", 7 << 28), ("all-memory", 9 << 28)];
 /// The server is killed here, so that the machine stays usable, bytes.
 const KILL: u64 = 4 << 30;

@@ -160,7 +160,8 @@ impl Store {
         Ok((roles, levels))
     }
 
-    /// Writes edits as one batch. Its timestamp is the engine's, which rises across steps of the clock and across restarts.
+    /// Writes edits as one batch. Its timestamp is the engine's, which rises across steps of the clock
+    /// and across restarts.
     pub(crate) async fn write(&self, edits: &[Edit]) -> Result<(), Error> {
         let rows: Vec<Row> = edits.iter().flat_map(rows).collect();
         let mut plans = Vec::with_capacity(rows.len());

@@ -21,7 +21,7 @@ use engine::Error;
 use schema::Sharding;
 use storage::{CellRef, Change, Deletion, Event, Liveness, Mutation, RowBuilder, StorageError, TableId};
 
-use crate::heavily::heavy;
+use crate::heavily::{heavy, to_its_end};
 use crate::{Embedded, storage_error, term};
 
 /// The table of the batch log on every core. No user's table has this identity: theirs are random.
@@ -137,19 +137,13 @@ impl Embedded {
     /// for it.
     ///
     /// # Errors
-    /// What a core answers. A write that is to be whole has been applied nowhere then, or it is in the
+    /// Returns a core's error. A write that is to be whole has been applied nowhere then, or it is in the
     /// batch log, and the error says so.
     pub(crate) async fn apply_spread(&self, spread: Spread) -> Result<(), Error> {
         let Spread { by_core, entry } = spread;
         let Some(entry) = entry else { return self.apply_by_core(by_core).await };
         let engine = self.rc();
-        let (sender, receiver) = lanes::sync::oneshot::channel();
-        let work = async move {
-            // Nobody may wait any more.
-            drop(sender.send(engine.apply_logged(entry, by_core).await));
-        };
-        lanes::spawn(lanes::current_group(), work).detach();
-        receiver.await.unwrap_or_else(|_| Err(Error::Server("the server is stopping".to_owned())))
+        to_its_end(async move { engine.apply_logged(entry, by_core).await }).await
     }
 
     async fn apply_logged(&self, entry: Bytes, by_core: Vec<Vec<Mutation>>) -> Result<(), Error> {
@@ -172,7 +166,7 @@ impl Embedded {
             "a part of the write could not be applied ({error}): it is in the batch log, \
              and will be applied when the server starts again"
         ));
-        // What the other cores have is not applied again: it may have been deleted since.
+        // The parts of the other cores leave the entry: they may have been deleted when a start applies it.
         let sharding = self.sharding;
         let left = async move {
             let left = |mutation: &Mutation| {
@@ -252,7 +246,8 @@ impl Embedded {
     }
 }
 
-fn by_core(all: Vec<Mutation>, sharding: Sharding) -> Vec<Vec<Mutation>> {
+/// Sorts mutations by the core that owns their partition.
+pub(crate) fn by_core(all: Vec<Mutation>, sharding: Sharding) -> Vec<Vec<Mutation>> {
     let mut by_core = vec![Vec::new(); sharding.shards as usize];
     for mutation in all {
         by_core[sharding.shard_of(mutation.token) as usize].push(mutation);

@@ -1,4 +1,5 @@
-//! Write times that the server makes: one clock for all cores, which rises across steps of the wall clock and across restarts.
+//! Write times that the server makes: one clock for all cores, which rises across steps of the wall
+//! clock and across restarts.
 //!
 //! A write with a lower timestamp loses to what is stored, although it was acknowledged. So:
 //!

@@ -82,7 +82,7 @@ pub struct Embedded {
     definition_turns: Turns<()>,
     /// A change of the schema panicked between the log and the last core (core 0 only).
     half_changed: Cell<bool>,
-    /// What a snapshot under way has of this core.
+    /// This core's part of a snapshot under way.
     cut: RefCell<Option<storage::Cut>>,
     /// Writes of this core that span cores.
     batch_log: BatchLog,
@@ -166,8 +166,9 @@ impl Embedded {
         self.shard.shutdown().await.map_err(storage_error)
     }
 
-    /// Makes a snapshot of all cores in a folder: everything that was acknowledged before a moment, and nothing that somebody
-    /// wrote because of what was acknowledged after it. Writes wait for a few disk writes at that moment. On any core.
+    /// Makes a snapshot of all cores in a folder: everything that was acknowledged before a moment, and
+    /// nothing that somebody wrote because of what was acknowledged after it. Writes wait for a few disk
+    /// writes at that moment. On any core.
     ///
     /// # Errors
     /// Something cannot be written; the folder is no data folder then.

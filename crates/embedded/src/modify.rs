@@ -15,7 +15,7 @@ use storage::{Change, Commit, Mutation, PartitionView, RowView, TableId};
 
 use crate::batch_log::Spread;
 use crate::conditions::{self, Verdict};
-use crate::heavily::heavy;
+use crate::heavily::{heavy, to_its_end};
 use crate::kept::KeptRequest;
 use crate::show::Source;
 use crate::write::Times;
@@ -199,7 +199,7 @@ impl Embedded {
         Ok((Some(commit), outcome))
     }
 
-    /// What a step changes, by what it has read.
+    /// Works out the changes of a step from the rows that it has read.
     async fn changes(
         &self,
         step: &Step,
@@ -237,7 +237,7 @@ impl Embedded {
         mut changed: Vec<Vec<Mutation>>,
     ) -> Result<Outcome, Error> {
         let engine = self.rc();
-        let (sender, receiver) = lanes::sync::oneshot::channel();
+        // A task of its own: other cores keep turns for it.
         let work = async move {
             let mut held = Vec::new();
             // In the order of cores and tokens, so that no two wait for each other.
@@ -252,12 +252,7 @@ impl Embedded {
             drop(held);
             Ok(Outcome::Void)
         };
-        // A task of its own: other cores keep turns for it, also if nobody waits any more.
-        let work = async move {
-            drop(sender.send(work.await));
-        };
-        lanes::spawn(lanes::current_group(), work).detach();
-        receiver.await.unwrap_or_else(|_| Err(Error::Server("the server is stopping".to_owned())))
+        to_its_end(work).await
     }
 
     /// Takes the turns of all partitions of steps on this core, and works out what they change. The

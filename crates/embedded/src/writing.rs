@@ -15,7 +15,7 @@ use schema::TableDef;
 use storage::{Mutation, TableId};
 use uuid::Uuid;
 
-use crate::batch_log::Spread;
+use crate::batch_log::{Spread, by_core};
 use crate::choice::plus;
 use crate::definition::is_kept;
 use crate::execute::own;
@@ -346,12 +346,9 @@ impl Embedded {
                 Err(error) => Execution::Ready(Err(storage_error(error))),
             };
         }
-        let mut by_core: Vec<Vec<Mutation>> = vec![Vec::new(); self.sharding.shards as usize];
-        for mutation in all {
-            by_core[self.owner(mutation.token)].push(mutation);
-        }
         let engine = self.rc();
-        let spread = Spread::of(by_core.into_iter().map(by_partition).collect(), is_atomic);
+        let spread =
+            Spread::of(by_core(all, self.sharding).into_iter().map(by_partition).collect(), is_atomic);
         Execution::Pending(Box::pin(async move {
             engine.apply_spread(spread).await?;
             Ok(Outcome::Void)

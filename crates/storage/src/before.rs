@@ -17,7 +17,7 @@ use crate::merge::MergeStream;
 use crate::model::TableId;
 use crate::part::Ask;
 use crate::partition::Partition;
-use crate::read::{Gather, Read, Target};
+use crate::read::{Read, Target};
 use crate::row::Row;
 use crate::shard::Shard;
 use crate::slice::Slice;
@@ -85,7 +85,7 @@ impl Shard {
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
         let clustering = Bytes::copy_from_slice(clustering);
         let ask = Ask::Row { clustering: clustering.clone(), columns: None, bypass_cache: false };
-        self.read_before(&target, ask, move |gather| RowBefore::of(gather.found.as_ref(), &clustering, now_s))
+        self.gather_and(&target, ask, move |gather| RowBefore::of(gather.found.as_ref(), &clustering, now_s))
     }
 
     /// The static cells of a partition, and the greatest timestamp that covers them. Of a file it reads
@@ -100,28 +100,9 @@ impl Shard {
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
         let (start, end) = (Bound::Included(Bytes::new()), Bound::Excluded(Bytes::new()));
         let no_rows = Slice { start, end, ..Slice::all(1) };
-        self.read_before(&target, Ask::Slice(no_rows.into()), move |gather| {
+        self.gather_and(&target, Ask::Slice(no_rows.into()), move |gather| {
             StaticsBefore::of(gather.found, now_s)
         })
-    }
-
-    fn read_before<T: 'static>(
-        self: &Rc<Self>,
-        target: &Target,
-        ask: Ask,
-        see: impl FnOnce(Gather) -> T + 'static,
-    ) -> Read<T> {
-        match self.gather(target, ask) {
-            Err(error) => Read::Pending(Box::pin(async { Err(error) })),
-            Ok((gather, None)) => Read::Ready(see(gather)),
-            Ok((mut gather, Some(missing))) => {
-                let shard = self.clone();
-                Read::Pending(Box::pin(async move {
-                    gather.finish(&shard.cache, missing).await?;
-                    Ok(see(gather))
-                }))
-            }
-        }
     }
 
     /// The greatest timestamp in a table, of what is alive or dead; `i64::MIN` where there is none.

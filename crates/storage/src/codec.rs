@@ -382,7 +382,11 @@ pub(crate) fn put_row_of(out: &mut Vec<u8>, table: TableId, token: i64, key: &[u
 }
 
 /// One log record.
-pub(crate) fn put_mutations(out: &mut Vec<u8>, mutations: &[Mutation]) {
+pub(crate) fn put_mutations<'m>(
+    out: &mut Vec<u8>,
+    mutations: impl IntoIterator<Item = &'m Mutation, IntoIter: ExactSizeIterator>,
+) {
+    let mutations = mutations.into_iter();
     put_varint(out, mutations.len() as u64);
     for mutation in mutations {
         put_mutation_head(out, mutation);

@@ -2,18 +2,14 @@
 
 use bytes::Bytes;
 
-use crate::codec::{Reader, put_change, put_mutation_head, put_varint};
+use crate::codec::{Reader, put_mutations};
 use crate::model::Mutation;
 
 /// Returns mutations as bytes, which [`decode_mutations`] reads. They have the form of a record of
 /// the log (`docs/file-format.md`).
 pub fn encode_mutations<'m>(mutations: impl ExactSizeIterator<Item = &'m Mutation>) -> Vec<u8> {
     let mut out = Vec::new();
-    put_varint(&mut out, mutations.len() as u64);
-    for mutation in mutations {
-        put_mutation_head(&mut out, mutation);
-        mutation.changes.iter().for_each(|change| put_change(&mut out, change));
-    }
+    put_mutations(&mut out, mutations);
     out
 }
 

@@ -162,7 +162,17 @@ impl Shard {
     ) -> Read<Option<PartitionView>> {
         let target = Target { table, token, key: Bytes::copy_from_slice(key), now_s };
         let see = move |gather: Gather| gather.found.map(|p| PartitionView::new(p, now_s));
-        match self.gather(&target, Ask::All) {
+        self.gather_and(&target, Ask::All, see)
+    }
+
+    /// Gathers, from memory at once or with the disk, and lets `see` make the answer of it.
+    pub(crate) fn gather_and<T: 'static>(
+        self: &Rc<Self>,
+        target: &Target,
+        ask: Ask,
+        see: impl FnOnce(Gather) -> T + 'static,
+    ) -> Read<T> {
+        match self.gather(target, ask) {
             Err(error) => Read::Pending(Box::pin(async { Err(error) })),
             Ok((gather, None)) => Read::Ready(see(gather)),
             Ok((mut gather, Some(missing))) => {

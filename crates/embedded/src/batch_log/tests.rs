@@ -168,7 +168,7 @@ fn core_that_fails_has_its_part_after_the_next_start() {
         lanes::call(1, || async { Embedded::local().shutdown().await }).await.expect("closes");
         let error = run(engine, &batch("", &keys)).await.expect_err("core 1 is closed");
         assert!(error.to_string().contains("it is in the batch log"), "{error}");
-        // What another core has had is not applied again.
+        // The next start must not apply core 0's part again: this deletion has to stand.
         run(engine, &format!("DELETE FROM t USING TIMESTAMP 1 WHERE k = {}", keys[0])).await.expect("runs");
         run(engine, &format!("DELETE FROM t WHERE k = {}", keys[1])).await.expect("runs");
         keys
