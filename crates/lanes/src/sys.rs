@@ -164,6 +164,16 @@ pub(crate) fn space(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize))
 }
 
+/// Files that this process may have open at once; `u64::MAX` if there is no limit.
+pub(crate) fn open_files_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for writes.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
+        0 if limit.rlim_cur != libc::RLIM_INFINITY => limit.rlim_cur,
+        _ => u64::MAX,
+    }
+}
+
 /// A timer of the monotonic clock, as a file.
 pub(crate) fn timer() -> io::Result<File> {
     // SAFETY: any arguments may be passed.

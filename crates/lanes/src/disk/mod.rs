@@ -145,6 +145,11 @@ pub async fn kernel_use() -> io::Result<KernelUse> {
     .await
 }
 
+/// Files that this process may have open at once; `u64::MAX` if there is no limit.
+pub fn open_files_max() -> u64 {
+    crate::sys::open_files_max()
+}
+
 /// Bytes free for us, and all bytes, of the file system that holds `path`.
 ///
 /// # Errors
