@@ -282,6 +282,7 @@ impl Embedded {
             let table = TableId(def.id.as_u128());
             self.shard.configure(table, storage_options::of_table(def));
             self.shard.describe(table, layouts(def));
+            self.shard.forget_columns(table, dropped_columns(def));
         }
     }
 
@@ -331,6 +332,16 @@ impl Embedded {
         self.shard.drop_tables(&dropped).await.map_err(storage_error)?;
         Ok(())
     }
+}
+
+/// Numbers of the columns that a table had once.
+fn dropped_columns(def: &TableDef) -> Vec<u32> {
+    if def.next_column_id as usize == def.columns.len() {
+        return Vec::new();
+    }
+    let mut present: Vec<u32> = def.columns.iter().map(|column| column.id).collect();
+    present.sort_unstable();
+    (0..def.next_column_id).filter(|id| present.binary_search(id).is_err()).collect()
 }
 
 fn half_changed() -> Error {

@@ -103,6 +103,35 @@ const ROWS: &[Row] = &[
     (Metric::counter("fairlane_compacted_bytes_total", "Bytes of table files that merges wrote."), |s| {
         s.compacted_bytes
     }),
+    (Metric::gauge("fairlane_table_runs", "Runs of table files: what reads of a partition search."), |s| {
+        s.runs
+    }),
+    (Metric::gauge("fairlane_table_runs_max", "Runs of the table that has most of them."), |s| s.runs_max),
+    (Metric::gauge("fairlane_compactions_running", "Merges of table files in flight."), |s| {
+        s.compactions_running
+    }),
+    (
+        Metric::counter(
+            "fairlane_expired_files_total",
+            "Table files dropped because all in them had expired or was deleted.",
+        ),
+        |s| s.expired_files,
+    ),
+    (Metric::counter("fairlane_expired_bytes_total", "Bytes of those files."), |s| s.expired_bytes),
+    (
+        Metric::gauge(
+            "fairlane_index_bytes",
+            "Memory of filters and indexes of table files; the caches have so much less.",
+        ),
+        |s| s.index_bytes,
+    ),
+    (
+        Metric::gauge(
+            "fairlane_runs_pressure_ppm",
+            "How far writers are slowed because runs pile up, in millionths.",
+        ),
+        |s| s.runs_pressure_ppm,
+    ),
     (Metric::gauge("fairlane_obsolete_bytes", "Bytes of dead table files that are not removed yet."), |s| {
         s.obsolete_bytes
     }),

@@ -31,6 +31,7 @@ use crate::batch_request::BatchRequest;
 use crate::columnar::bounds::ValueRange;
 use crate::error::StorageError;
 use crate::file_source::{FileSource, Place};
+use crate::files::Files;
 use crate::gather::Gather;
 use crate::memory_source::MemorySource;
 use crate::memtable::Memtable;
@@ -53,7 +54,7 @@ const PARTITIONS_A_TURN: u32 = 256;
 pub struct BatchSnapshot {
     world: Arc<dyn World>,
     memory: Vec<Memtable>,
-    files: Vec<Arc<TableFile>>,
+    files: Files,
     cache: Arc<ScanCache>,
     now_s: u32,
 }
@@ -99,7 +100,7 @@ const PARTITIONS_A_BLOCK: usize = 256;
 impl BatchSnapshot {
     /// Whether it is quicker to look so many partitions up, one after the other, than to go through all of them.
     pub fn is_worth_looking_up(&self, partitions: usize) -> bool {
-        let blocks: usize = self.files.iter().map(|file| file.index.len()).sum();
+        let blocks = self.files.blocks();
         let in_memory: usize = self.memory.iter().map(Memtable::len).sum();
         let all = blocks + in_memory / PARTITIONS_A_BLOCK;
         let looked_up =
@@ -139,13 +140,10 @@ impl BatchScan {
     fn open(&mut self) {
         (self.memory, self.files, self.reached) = (Vec::new(), Vec::new(), None);
         let Some((first, last)) = self.range().filter(|(first, last)| first <= last) else { return };
-        let wanted = |file: &TableFile| {
-            let (least, greatest) = file.tokens();
-            least <= last && first <= greatest && (first != last || file.may_contain(first))
-        };
+        let wanted = |file: &TableFile| first != last || file.may_contain(first);
         let BatchSnapshot { memory, files, cache, .. } = &self.snapshot;
         let cache = || (!self.gather.request.bypass_cache).then(|| cache.clone());
-        let files = files.iter().filter(|file| wanted(file));
+        let files = files.runs().iter().flat_map(|run| run.between(first, last)).filter(|file| wanted(file));
         self.memory = memory.iter().map(|table| MemorySource::new(table.clone(), first)).collect();
         self.files = files.map(|file| FileSource::new(file.clone(), first, last, cache())).collect();
     }

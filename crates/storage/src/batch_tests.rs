@@ -341,7 +341,7 @@ fn what_is_damaged_is_an_error_of_one_scan_only() {
         }
         Ok::<usize, StorageError>(rows)
     };
-    let path = shard.state.borrow().tables[&TABLE].files[0].path.clone();
+    let path = shard.state.borrow().tables[&TABLE].files.iter().next().expect("a file").path.clone();
     sim.disk.flip(&path, 20_000, 3);
     assert!(matches!(scan(), Err(StorageError::Corrupt { .. })));
     sim.disk.flip(&path, 20_000, 3);

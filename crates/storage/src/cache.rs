@@ -18,6 +18,9 @@ use crate::scan_cache::ScanCache;
 
 type BlockId = (u64, usize);
 
+/// However many files are open, blocks may have this part of the memory: without any, each read would go to the disk.
+const ROOM_MIN_PART: usize = 8;
+
 /// Uses counted of a block; more make no difference.
 const USES_MAX: u8 = 3;
 
@@ -25,6 +28,8 @@ const USES_MAX: u8 = 3;
 #[derive(Debug)]
 pub(crate) struct Cache {
     bytes_max: usize,
+    /// Taken of it by filters and indexes of open files.
+    reserved: usize,
     bytes: usize,
     small_bytes: usize,
     slots: FxHashMap<BlockId, Slot>,
@@ -54,6 +59,7 @@ impl Cache {
     pub(crate) fn new(bytes_max: usize, scans: Arc<ScanCache>) -> Cache {
         Cache {
             bytes_max,
+            reserved: 0,
             bytes: 0,
             small_bytes: 0,
             slots: FxHashMap::default(),
@@ -68,9 +74,23 @@ impl Cache {
         }
     }
 
-    /// Bytes it may hold.
+    /// Bytes it may hold: what filters and indexes leave of its memory, and a part of it at least.
     pub(crate) fn bytes_max(&self) -> usize {
-        self.bytes_max
+        self.bytes_max.saturating_sub(self.reserved).max(self.bytes_max / ROOM_MIN_PART)
+    }
+
+    /// Filters and indexes of open files take so many bytes: they are in the same budget.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.reserved = bytes;
+        self.fit();
+    }
+
+    fn fit(&mut self) {
+        let room = self.bytes_max();
+        while self.bytes > room {
+            self.evict();
+        }
+        self.scans.set_blocks(self.bytes + self.bytes_max - room);
     }
 
     /// Bytes held now.
@@ -101,7 +121,7 @@ impl Cache {
     /// Keeps a block that was read, or counts anew what has been unpacked of one that is here.
     #[inline]
     pub(crate) fn keep(&mut self, file: u64, index: usize, block: &Block) {
-        let bytes = block.bytes();
+        let (bytes, room) = (block.bytes(), self.bytes_max());
         let id = (file, index);
         match self.slots.get_mut(&id) {
             Some(slot) if slot.bytes == bytes => return,
@@ -114,7 +134,7 @@ impl Cache {
                 }
                 slot.bytes = bytes;
             }
-            None if bytes > self.bytes_max => return,
+            None if bytes > room => return,
             None => {
                 let is_main = self.ghosts.remove(&id).is_some();
                 self.slots.insert(id, Slot { block: block.clone(), bytes, uses: 0, is_main });
@@ -127,14 +147,11 @@ impl Cache {
                 }
             }
         }
-        while self.bytes > self.bytes_max {
-            self.evict();
-        }
-        self.scans.set_blocks(self.bytes);
+        self.fit();
     }
 
     fn evict(&mut self) {
-        let from_small = self.main.is_empty() || self.small_bytes > self.bytes_max / 10;
+        let from_small = self.main.is_empty() || self.small_bytes > self.bytes_max() / 10;
         let queue = if from_small && !self.small.is_empty() { &mut self.small } else { &mut self.main };
         let id = queue.pop_front().expect("bytes are held by blocks in queues");
         let slot = self.slots.get_mut(&id).expect("queues and slots agree");
@@ -181,6 +198,6 @@ impl Cache {
             }
             id.0 != file
         });
-        self.scans.set_blocks(self.bytes);
+        self.fit();
     }
 }

@@ -1,22 +1,37 @@
 //! Compaction: files of a table merged into fewer, of which less is dead.
+//!
+//! Several tasks look for the merge that is needed most (needs.rs), so that small merges go on beside a large one. What
+//! was asked for (asked.rs) has a task of its own, in the group of whoever asked.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::choose::{self, Run};
+use rustc_hash::FxHashSet;
+
 use crate::error::StorageError;
 use crate::event::Event;
+use crate::files::Files;
 use crate::log::RETRY_FULL;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
 use crate::merge_job::Paced;
 use crate::model::TableId;
-use crate::options::{Strategy, TableOptions};
+use crate::needs::{InFlight, runs_of};
+use crate::options::Strategy;
+use crate::progress::Progress;
 use crate::retry::{Failures, backoff};
-use crate::shard::{Shard, State, Table};
+use crate::shard::Shard;
 use crate::table_file::TableFile;
 use crate::world::Work;
+
+/// A merge to be run.
+#[derive(Debug)]
+pub(crate) struct Merge {
+    pub(crate) table: TableId,
+    pub(crate) inputs: Vec<Arc<TableFile>>,
+    pub(crate) work: Work,
+    pub(crate) progress: Progress,
+}
 
 impl Shard {
     pub(crate) async fn compaction_loop(self: Rc<Self>) {
@@ -29,36 +44,67 @@ impl Shard {
                 })
                 .await;
             let Some((id, inputs)) = next else { return self.leave() };
-            self.pacing.compacting.set(true);
-            self.work.wake();
-            let result = self.compact(id, inputs).await;
-            self.pacing.compacting.set(false);
-            if let Err(error) = &result
-                && !matches!(error, StorageError::Closed)
-            {
-                self.state.borrow_mut().counts.compactions_failed += 1;
-                match error.is_full() {
-                    true => self.world.sleep(RETRY_FULL).await,
-                    false if self.set_aside(id, error) => {}
-                    false => self.postpone(id, error),
-                }
+            let merge = Merge { table: id, inputs, work: Work::Compaction, progress: Progress::default() };
+            if self.run_merge(merge, false).await.is_err_and(|error| error.is_full()) {
+                self.world.sleep(RETRY_FULL).await;
             }
-            if result.is_ok()
-                && let Some(table) = self.state.borrow_mut().tables.get_mut(&id)
-            {
-                table.failures = Failures::default();
-            }
-            if let Some(major @ None) = self.state.borrow_mut().major.get_mut(&id) {
-                *major = Some(result);
-            }
-            self.sweep().await;
-            self.progress.wake();
-            self.free(usize::MAX).await;
         }
     }
 
+    /// Runs a merge, counted as in flight for as long as it takes. Its runs are marked before the first await.
+    pub(crate) async fn run_merge(self: &Rc<Self>, merge: Merge, asked: bool) -> Result<(), StorageError> {
+        let (id, runs, progress) = (merge.table, runs_of(&merge.inputs), merge.progress.clone());
+        progress.add_total(merge.inputs.iter().map(|input| input.bytes).sum());
+        let number = {
+            let state = &mut *self.state.borrow_mut();
+            state.tables.entry(id).or_default().needs.take(&runs);
+            state.merges_begun += 1;
+            let number = state.merges_begun;
+            state.merges.push(InFlight { number, asked, progress });
+            number
+        };
+        self.pacing.compacting.set(true);
+        self.work.wake();
+        let (made, result) = self.compact_files(merge).await;
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.merges.retain(|merge| merge.number != number);
+            self.pacing.compacting.set(!state.merges.is_empty());
+            state.counts.compactions += u64::from(result.is_ok());
+            if let Some(table) = state.tables.get_mut(&id) {
+                table.needs.give_back(&runs);
+                table.needs.give_back(made.as_slice());
+                if result.is_ok() {
+                    table.failures = Failures::default();
+                }
+            }
+        }
+        match &result {
+            Ok(()) | Err(StorageError::Closed | StorageError::Cancelled) => {}
+            Err(error) => {
+                self.state.borrow_mut().counts.compactions_failed += 1;
+                if !error.is_full() && !self.set_aside(id, error) {
+                    self.postpone(id, error);
+                }
+            }
+        }
+        self.weigh_runs();
+        self.sweep().await;
+        self.progress.wake();
+        self.work.wake();
+        self.free(usize::MAX).await;
+        result
+    }
+
+    /// Notes how far runs have piled up, and the memory that open files take of the caches'.
+    pub(crate) fn weigh_runs(&self) {
+        let state = self.state.borrow();
+        self.pacing.runs_pressure_ppm.set(self.runs_pressure_ppm(&state));
+        self.cache.borrow_mut().reserve(state.index_bytes());
+    }
+
     /// Leaves a table alone for a while after a merge that failed.
-    fn postpone(self: &Rc<Self>, id: TableId, error: &StorageError) {
+    pub(crate) fn postpone(self: &Rc<Self>, id: TableId, error: &StorageError) {
         let again = {
             let state = &mut *self.state.borrow_mut();
             let failures = &mut state.tables.entry(id).or_default().failures;
@@ -82,105 +128,63 @@ impl Shard {
         }
     }
 
-    /// Merges all runs of a table into one, after flushing it. Waits for what is being merged already, and for background work that is
-    /// held back.
-    ///
-    /// # Errors
-    /// Why the flush or the merge failed, or [`StorageError::Closed`].
-    pub async fn compact_all(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
-        if self.log.is_none() {
-            return Ok(());
-        }
-        self.flush_all().await?;
-        self.state.borrow_mut().major.insert(table, None);
-        self.work.wake();
-        let done = || {
-            let state = &mut *self.state.borrow_mut();
-            let empty = state
-                .tables
-                .get(&table)
-                .is_none_or(|table| table.files.iter().all(|file| file.is_set_aside()));
-            match state.major.get(&table) {
-                Some(None) if state.closed => Some(Err(StorageError::Closed)),
-                Some(None) if empty => {
-                    state.major.remove(&table);
-                    Some(Ok(()))
-                }
-                Some(None) => None,
-                Some(Some(_)) => state.major.remove(&table).flatten(),
-                // Somebody else waited for the same, and was told.
-                None => Some(Ok(())),
-            }
-        };
-        self.progress.wait(done).await
-    }
-
     fn choose_compaction(&self) -> Option<(TableId, Vec<Arc<TableFile>>)> {
         let state = self.state.borrow();
         if state.failed.is_some() || self.pacing.is_held() {
             return None;
         }
-        let major = state.major.iter().filter(|(_, done)| done.is_none()).find_map(|(id, _)| {
-            let files = state.tables.get(id)?.files.iter().filter(|file| !file.is_set_aside());
-            let files: Vec<_> = files.cloned().collect();
-            (!files.is_empty()).then_some((*id, files))
-        });
-        if major.is_some() {
-            return major;
-        }
-        state.tables.iter().filter(|(_, table)| !table.failures.waits).find_map(|(id, table)| {
-            let (runs, numbers) = runs(table);
-            let chosen = choose::compaction(&self.options_in(&state, *id), &runs)?;
-            let chosen: Vec<u64> = chosen.into_iter().map(|at| numbers[at]).collect();
-            let sound = table.files.iter().filter(|file| !file.is_set_aside());
-            let inputs = sound.filter(|file| chosen.contains(&file.entry.run)).cloned();
-            Some((*id, inputs.collect()))
-        })
+        let (id, runs) = self.most_needed(&state)?;
+        let chosen = state.tables[&id].files.runs().iter().filter(|run| runs.contains(&run.number));
+        Some((id, chosen.flat_map(|run| run.sound()).cloned().collect()))
     }
 
-    fn options_in(&self, state: &State, id: TableId) -> TableOptions {
-        state.configured.get(&id).copied().unwrap_or(self.options.table)
+    /// What of a table is not among these files, which a merge has to ask before it forgets a tombstone.
+    fn others_of(&self, id: TableId, runs: &[u64], own: &FxHashSet<u64>) -> Option<(Vec<Memtable>, Files)> {
+        let state = self.state.borrow();
+        let table = state.tables.get(&id)?;
+        Some((table.snapshot(), table.files.without(runs, own)))
     }
 
-    /// Bytes still to be merged, less what the merge under way has done.
-    pub(crate) fn backlog_bytes(&self, state: &State) -> u64 {
-        let of = |(id, table): (&TableId, &Table)| {
-            choose::backlog_bytes(&self.options_in(state, *id), &runs(table).0)
-        };
-        let all: u64 = state.tables.iter().map(of).sum();
-        all.saturating_sub(self.pacing.compaction.done() - state.compaction_began)
-    }
-
-    /// Merges files into a new run. Whenever a fragment of it is sealed, it takes the place of what it holds: inputs that were read
-    /// to their end are gone, those in the middle are cut, all in one edit. So whatever happens, every token is in exactly one place, and a
-    /// tombstone that the merge has forgotten is not missed by what it shadowed.
-    async fn compact(self: &Rc<Self>, id: TableId, inputs: Vec<Arc<TableFile>>) -> Result<(), StorageError> {
-        self.state.borrow_mut().compaction_began = self.pacing.compaction.done();
-        let is_input = |file: &TableFile| inputs.iter().any(|input| input.id == file.id);
-        let others = {
-            let state = self.state.borrow();
-            let Some(table) = state.tables.get(&id) else { return Ok(()) };
-            let files = table.files.iter().filter(|file| !is_input(file)).cloned().collect();
-            (table.snapshot(), files)
-        };
-        let stream = MergeStream::new([], &inputs, ScanFrom::Token(i64::MIN), i64::MAX);
+    /// Merges files into a new run, whose number it returns. Whenever a fragment of it is sealed, it takes the place of what it
+    /// holds: inputs that were read to their end are gone, those in the middle are cut, all in one edit. So whatever happens, every token
+    /// is in exactly one place, and a tombstone that the merge has forgotten is not missed by what it shadowed.
+    async fn compact_files(self: &Rc<Self>, merge: Merge) -> (Option<u64>, Result<(), StorageError>) {
+        let Merge { table: id, inputs, work, progress } = merge;
+        let mut runs = runs_of(&inputs);
+        let mut own: FxHashSet<u64> = inputs.iter().map(|input| input.id).collect();
+        let files: Files = inputs.iter().cloned().collect();
+        let stream = MergeStream::new([], &files, ScanFrom::Token(i64::MIN), i64::MAX);
+        // What was read to its end is freed on the way.
+        drop(files);
         let bytes = inputs.iter().map(|input| input.bytes).sum::<u64>();
-        let paced = Paced::new(self.pacing.compaction.clone(), bytes);
-        let mut job = self.job(id, stream, true, others, paced);
+        let first = inputs.iter().map(|input| input.tokens().0).min().unwrap_or(i64::MIN);
+        let last = inputs.iter().map(|input| input.tokens().1).max().unwrap_or(i64::MAX);
+        let paced = Paced::new(self.pacing.compaction.clone(), bytes).of(first, last, progress.clone());
+        let mut job = self.job(id, stream, true, Default::default(), paced);
         let at_the_end = self.table_options(id).strategy == Strategy::SizeTiered;
-        let (mut left, mut outputs) = (inputs, Vec::new());
+        let (mut left, mut outputs, mut made) = (inputs, Vec::new(), None);
         let done = loop {
-            let (rest, sealed) = self.next_fragment(Work::Compaction, job).await;
+            // For each fragment anew: what was flushed meanwhile is looked for in its file, and its memtable is free.
+            let Some(others) = self.others_of(id, &runs, &own) else { break Ok(()) };
+            if progress.is_cancelled() {
+                break Err(StorageError::Cancelled);
+            }
+            self.let_go(job.replace_others(others));
+            let (rest, sealed) = self.next_fragment(work, job).await;
             job = rest;
             let sealed = match sealed {
                 Ok(sealed) => sealed,
-                Err(error) => {
-                    // No manifest names them.
-                    self.state.borrow_mut().obsolete.append(&mut outputs);
-                    break Err(error);
-                }
+                Err(error) => break Err(error),
             };
-            outputs.extend(sealed.file.map(Arc::new));
+            if let Some(file) = sealed.file {
+                own.insert(file.id);
+                if made.replace(file.entry.run).is_none() {
+                    runs.push(file.entry.run);
+                    let state = self.state.borrow();
+                    state.tables.get(&id).into_iter().for_each(|table| table.needs.take(&[file.entry.run]));
+                }
+                outputs.push(Arc::new(file));
+            }
             if at_the_end && sealed.next.is_some() {
                 continue;
             }
@@ -191,12 +195,15 @@ impl Shard {
             }
             self.sweep().await;
         };
-        let state = &mut *self.state.borrow_mut();
-        state.flushed.extend(job.into_memory().into_iter().filter(Memtable::is_unused));
-        done?;
-        state.compaction_began = self.pacing.compaction.done();
-        state.counts.compactions += 1;
-        Ok(())
+        // No manifest names them.
+        self.state.borrow_mut().obsolete.append(&mut outputs);
+        self.let_go(job.into_memory());
+        (made, done)
+    }
+
+    /// Memtables that a merge had, of which some may be used by no one any more.
+    fn let_go(&self, memory: Vec<Memtable>) {
+        self.state.borrow_mut().flushed.extend(memory.into_iter().filter(Memtable::is_unused));
     }
 
     /// Puts `outputs` in the place of what `inputs` hold below the token `next`, or altogether: what is left of the inputs. `None` if the
@@ -208,23 +215,28 @@ impl Shard {
         outputs: Vec<Arc<TableFile>>,
         next: Option<i64>,
     ) -> Result<Option<Vec<Arc<TableFile>>>, StorageError> {
-        let is_input = |file: u64| inputs.iter().any(|input| input.id == file);
-        let left: Vec<_> = inputs.iter().filter_map(|input| rest_of(input, next)).collect();
+        let (mut gone, mut cut, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        for input in inputs {
+            match rest_of(&input, next) {
+                Some(rest) if Arc::ptr_eq(&rest, &input) => left.push(rest),
+                Some(rest) => cut.push((input, rest)),
+                None => gone.push(input),
+            }
+        }
         let alive = |shard: &Shard| {
             let state = shard.state.borrow();
             let table = state.tables.get(&id);
-            table.is_some_and(|t| inputs.iter().all(|input| t.files.iter().any(|file| file.id == input.id)))
+            let mut changed = gone.iter().chain(cut.iter().map(|(input, _)| input));
+            table.is_some_and(|t| changed.all(|input| t.files.contains(input)))
         };
-        let edited = self
-            .edit(|shard, manifest| {
-                if alive(shard) {
-                    let table = manifest.tables.entry(id).or_default();
-                    table.files.retain(|file| !is_input(file.id));
-                    table.files.extend(left.iter().chain(&outputs).map(|file| file.entry.clone()));
-                }
-            })
-            .await;
-        if let Err(error) = edited {
+        let edited = self.edit(|shard, edit| {
+            if alive(shard) {
+                gone.iter().for_each(|file| edit.remove(id, file.id));
+                cut.iter().for_each(|(_, rest)| edit.cut(id, rest.id, rest.entry.from));
+                outputs.iter().for_each(|file| edit.add(id, file.entry.clone()));
+            }
+        });
+        if let Err(error) = edited.await {
             // It may have been written all the same; see `State::doubtful`.
             self.state.borrow_mut().doubtful.extend(outputs);
             return Err(error);
@@ -234,10 +246,13 @@ impl Shard {
         state.counts.compacted_bytes += outputs.iter().map(|file| file.bytes).sum::<u64>();
         match state.tables.get_mut(&id) {
             Some(table) if alive => {
-                let gone = |file: &Arc<TableFile>| !left.iter().any(|rest| rest.id == file.id);
-                let replaced = table.files.extract_if(.., |file| is_input(file.id));
-                state.obsolete.extend(replaced.filter(gone));
-                table.files.extend(left.iter().cloned().chain(outputs));
+                state.obsolete.extend(gone.iter().filter_map(|file| table.files.remove(file)));
+                for (input, rest) in cut {
+                    table.files.remove(&input);
+                    table.files.push(rest.clone());
+                    left.push(rest);
+                }
+                outputs.into_iter().for_each(|file| table.files.push(file));
                 Ok(Some(left))
             }
             _ => {
@@ -256,17 +271,4 @@ fn rest_of(file: &Arc<TableFile>, next: Option<i64>) -> Option<Arc<TableFile>> {
         Some(next) if last >= next => Some(Arc::new(file.cut(next))),
         _ => None,
     }
-}
-
-/// The runs of a table, and their numbers.
-fn runs(table: &Table) -> (Vec<Run>, Vec<u64>) {
-    let mut runs: BTreeMap<u64, Run> = BTreeMap::new();
-    for file in table.files.iter().filter(|file| !file.is_set_aside()) {
-        let run = runs.entry(file.entry.run).or_insert(Run { bytes: 0, newest_us: i64::MIN });
-        run.bytes += file.bytes;
-        let newest_us = file.statistics.map_or(i64::MIN, |statistics| statistics.timestamps.1);
-        run.newest_us = run.newest_us.max(newest_us);
-    }
-    let numbers = runs.keys().copied().collect();
-    (runs.into_values().collect(), numbers)
 }

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use crate::error::StorageError;
 use crate::event::Event;
+use crate::manifest::FileEntry;
 use crate::model::TableId;
 use crate::shard::Shard;
 use crate::table_file::TableFile;
@@ -20,7 +21,7 @@ use crate::world::World;
 const READS_FAILED_MAX: u32 = 3;
 
 /// Whether the error is about one file, and others may be sound.
-fn is_of_one_file(error: &StorageError) -> bool {
+pub(crate) fn is_of_one_file(error: &StorageError) -> bool {
     /// The system's number for a device that cannot read.
     const EIO: i32 = 5;
     match error {
@@ -33,13 +34,15 @@ fn is_of_one_file(error: &StorageError) -> bool {
     }
 }
 
-/// Opens a table file; as a damaged one where that fails for a reason that lies in the file.
+/// Opens a table file of a folder (see `folder_key`); as a damaged one where that fails for a
+/// reason that lies in the file.
 pub(crate) async fn open_or_contain(
     world: &dyn World,
     path: &Path,
-    entry: &crate::manifest::FileEntry,
+    entry: &FileEntry,
+    folder: u64,
 ) -> Result<TableFile, StorageError> {
-    match TableFile::open(world, path.to_owned(), entry.clone()).await {
+    match TableFile::open_shared(world, path.to_owned(), entry.clone(), folder).await {
         Err(error) if is_of_one_file(&error) => Ok(TableFile::damaged(path.to_owned(), entry.clone(), error)),
         opened => opened,
     }
@@ -61,7 +64,7 @@ impl Shard {
     pub(crate) fn set_aside(&self, table: TableId, error: &StorageError) -> bool {
         let is_read = |doing: &str| doing == "read the table file";
         let state = &mut *self.state.borrow_mut();
-        let Some(files) = state.tables.get(&table) else { return false };
+        let Some(files) = state.tables.get_mut(&table) else { return false };
         let path = match error {
             StorageError::Corrupt { path, .. } => path,
             StorageError::Io { doing, path, .. }
@@ -74,7 +77,8 @@ impl Shard {
         let Some(file) = files.files.iter().find(|file| file.path == *path && !file.is_set_aside()) else {
             return false;
         };
-        file.set_aside();
+        let id = file.id;
+        files.files.set_aside(id);
         self.options.teller.tell(&Event::FileDamaged { table, error: error.clone() });
         true
     }

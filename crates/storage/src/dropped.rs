@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use crate::error::StorageError;
-use crate::manifest::Manifest;
+use crate::manifest::Edit;
 use crate::memtable::Memtable;
 use crate::model::TableId;
 use crate::shard::{Shard, State};
@@ -47,6 +47,7 @@ impl Shard {
             for table in tables {
                 state.configured.remove(table);
                 state.layouts.remove(table);
+                state.dropped_columns.remove(table);
             }
             let gone = tables.iter().filter_map(|table| Some((*table, state.tables.remove(table)?)));
             let gone: Vec<_> = gone.collect();
@@ -56,13 +57,7 @@ impl Shard {
         let Some(log) = self.log.as_ref().filter(|_| !gone.is_empty()) else { return Ok(()) };
         let last = log.last_record();
         let ids: Vec<TableId> = gone.iter().map(|(table, _)| *table).collect();
-        let name = |_: &Shard, manifest: &mut Manifest| {
-            for table in &ids {
-                let version = manifest.tables.entry(*table).or_default();
-                version.truncated = version.truncated.max(last);
-                version.files.clear();
-            }
-        };
+        let name = |_: &Shard, edit: &mut Edit| ids.iter().for_each(|table| edit.truncate(*table, last));
         let named = async {
             // What is covered must be in the log before it is named, or numbers would be given out twice.
             log.sync().await?;
@@ -76,7 +71,7 @@ impl Shard {
             let state = &mut *self.state.borrow_mut();
             state.truncating -= 1;
             for (_, table) in &mut gone {
-                state.obsolete.append(&mut table.files);
+                state.obsolete.append(&mut table.files.take());
             }
             let memtables = |table: crate::shard::Table| -> Vec<Memtable> {
                 table.frozen.into_iter().map(|(_, memtable)| memtable).chain([table.active]).collect()

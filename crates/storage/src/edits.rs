@@ -190,7 +190,7 @@ mod tests {
 
     /// Manifests one after the other, the first with enough files for several sectors, and the file that holds them.
     fn history() -> (Vec<Manifest>, Vec<u8>) {
-        let files = (1..60).map(|id| FileEntry::new(id, id)).collect();
+        let files = (1..60).map(|id| (id, FileEntry::new(id, id))).collect();
         let tables = [(TableId(7), TableVersion { truncated: 3, files })].into();
         let mut manifest = Manifest { flushed: 5, next_file: 60, tables, ..Manifest::empty(1, 2) };
         let mut bytes = begin(&manifest, SALT);
@@ -200,8 +200,9 @@ mod tests {
             let files = &mut manifest.tables.get_mut(&TableId(7)).expect("there").files;
             // Edits of one sector and of several.
             let new = if number == 5 { 40 } else { 1 };
-            files.extend((0..new).map(|n| FileEntry::new(manifest.next_file + n, 1)));
-            files.remove(0);
+            let added = (0..new).map(|n| FileEntry::new(manifest.next_file + n, 1));
+            files.extend(added.map(|file| (file.id, file)));
+            files.pop_first();
             manifest.next_file += new;
             bytes.extend(sectors(&manifest.since(&old), number, SALT));
             all.push(manifest.clone());
@@ -233,11 +234,16 @@ mod tests {
         let whole = End { salt: SALT, next_edit: 6, at: bytes.len() as u64, first };
         assert_eq!(end(bytes.clone()), Some(whole));
         assert_eq!(end(bytes[..bytes.len() - SECTOR].to_vec()), None, "its last edit is torn");
-        let mut old = begin(&Manifest { log: None, ..Manifest::empty(1, 2) }, SALT);
-        old[8] = 2;
-        let crc = crc32c::crc32c(&old[..24]);
-        old[24..28].copy_from_slice(&crc.to_le_bytes());
-        let (manifest, end) = read(&old.into()).expect("reads");
+        let of_version = |version: u8, manifest: &Manifest| {
+            let mut old = begin(manifest, SALT);
+            old[8] = version;
+            let crc = crc32c::crc32c(&old[..24]);
+            old[24..28].copy_from_slice(&crc.to_le_bytes());
+            read(&old.into()).expect("reads")
+        };
+        let named = Manifest { log: Some(vec![3, 4]), durable: 9, ..Manifest::empty(1, 2) };
+        assert_eq!(of_version(3, &named), (named, None));
+        let (manifest, end) = of_version(2, &Manifest { log: None, ..Manifest::empty(1, 2) });
         assert_eq!((manifest.log, end), (None, None));
     }
 

@@ -48,6 +48,19 @@ pub enum StorageError {
         /// The number asked for.
         asked: u32,
     },
+    /// More files would have to be open at once than the process may have.
+    TooManyFiles {
+        /// The folder.
+        path: PathBuf,
+        /// How many, with some for clients.
+        needed: u64,
+        /// How many there may be.
+        limit: u64,
+        /// The number of cores the folder was written with.
+        folder: u32,
+        /// The number asked for.
+        asked: u32,
+    },
     /// A mutation is larger than a log record may be.
     TooLarge {
         /// Its size in bytes.
@@ -68,6 +81,8 @@ pub enum StorageError {
         /// The table.
         table: TableId,
     },
+    /// Work that was asked for was cancelled.
+    Cancelled,
     /// The shard has been shut down.
     Closed,
 }
@@ -129,6 +144,12 @@ impl fmt::Display for StorageError {
                  start it with --cores {folder}, or load the data into a new folder",
                 path.display()
             ),
+            StorageError::TooManyFiles { path, needed, limit, folder, asked } => write!(
+                f,
+                "the data folder {} cannot be split over {asked} cores: {needed} files would be open at once, and \
+                 the limit is {limit}; raise it with `ulimit -n` or LimitNOFILE=, or start with --cores {folder}",
+                path.display()
+            ),
             StorageError::TooLarge { bytes, limit } => {
                 write!(
                     f,
@@ -142,6 +163,7 @@ impl fmt::Display for StorageError {
                 write!(f, "writes are refused since an earlier one failed: {because}")
             }
             StorageError::Dropped { table } => write!(f, "table {:032x} has been dropped", table.0),
+            StorageError::Cancelled => f.write_str("the work was cancelled; what it had finished stays"),
             StorageError::Closed => f.write_str("the storage has been shut down"),
         }
     }

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::error::StorageError;
+use crate::files::Files;
 use crate::log_bound::FREE_IDLE;
-use crate::manifest::Manifest;
+use crate::manifest::Edit;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
 use crate::merge_job::{Job, Paced};
@@ -36,6 +37,7 @@ impl Shard {
                 self.fail(error);
                 return self.leave();
             }
+            self.weigh_runs();
             self.progress.wake();
             self.work.wake();
             self.reserve.make().await;
@@ -62,7 +64,9 @@ impl Shard {
                     return Ok(Vec::new());
                 }
                 let paced = Paced::new(self.pacing.flush.clone(), part as u64);
-                let stream = MergeStream::new([memtable.clone()], &[], ScanFrom::Token(i64::MIN), i64::MAX);
+                let files = Files::default();
+                let stream =
+                    MergeStream::new([memtable.clone()], &files, ScanFrom::Token(i64::MIN), i64::MAX);
                 let job = self.job(*id, stream, false, Default::default(), paced);
                 self.write_run(job).await
             };
@@ -142,20 +146,19 @@ impl Shard {
             }
         };
         let named = Cell::new(false);
-        let name = |shard: &Shard, manifest: &mut Manifest| {
+        let name = |shard: &Shard, edit: &mut Edit| {
             if shard.state.borrow().truncating > 0 {
                 return;
             }
             for (id, file) in written {
                 if shard.frozen_memtable(*id, frozen.generation).is_some() {
-                    manifest.tables.entry(*id).or_default().files.push(file.entry.clone());
+                    edit.add(*id, file.entry.clone());
                 }
             }
-            manifest.flushed = manifest.flushed.max(frozen.last_record);
+            edit.flushed(frozen.last_record);
             if let Some(log) = &shard.log {
-                let (live, durable) = log.live(manifest.flushed);
-                manifest.log = Some(live);
-                manifest.durable = durable;
+                let flushed = shard.manifest.borrow().flushed.max(frozen.last_record);
+                edit.log(log.live(flushed));
             }
             named.set(true);
         };

@@ -15,13 +15,14 @@
 //!
 //! What covers rows, deletions of the partition and of ranges, is known from the first blocks and comes with each piece.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::error::StorageError;
+use crate::files::Files;
 use crate::memtable::{Entry, Memtable, ScanFrom};
 use crate::model::Deletion;
 use crate::partition::{Full, Partition};
@@ -190,18 +191,19 @@ impl MergeStream {
     /// Everything from `from` to the token `last`.
     pub(crate) fn new(
         tables: impl IntoIterator<Item = Memtable>,
-        files: &[Arc<TableFile>],
+        files: &Files,
         from: ScanFrom,
         last: i64,
     ) -> MergeStream {
         let memory = tables.into_iter().map(|table| Kind::Memory { table, from: from.clone(), last });
-        let run = |mut rest: VecDeque<Arc<TableFile>>| {
-            let first = rest.pop_front().expect("a run has a fragment");
-            Kind::Run { cursor: Box::new(FileCursor::new(first, from.clone(), last)), rest, last }
-        };
-        let disk = runs_from(files, &from, last).into_iter().map(run);
+        let (ScanFrom::Token(first) | ScanFrom::After(first, _)) = from;
+        let runs = files.runs().iter().filter_map(|run| {
+            let (first, rest) = run.between(first, last).split_first()?;
+            let cursor = Box::new(FileCursor::new(first.clone(), from.clone(), last));
+            Some(Kind::Run { cursor, rest: rest.iter().cloned().collect(), last })
+        });
         let source = |kind| Source { kind, head: VecDeque::new(), more: None, given: None, done: false };
-        MergeStream { sources: memory.chain(disk).map(source).collect(), going: None }
+        MergeStream { sources: memory.chain(runs).map(source).collect(), going: None }
     }
 
     /// The next partition, dead or alive.
@@ -264,30 +266,4 @@ impl MergeStream {
         let least = heads.map(|(token, key, _)| (*token, key)).min()?;
         Some((least.0, least.1.clone()))
     }
-}
-
-/// The fragments of each run that a stream from `from` to the token `last` has to read, in order.
-fn runs_from(files: &[Arc<TableFile>], from: &ScanFrom, last: i64) -> Vec<VecDeque<Arc<TableFile>>> {
-    let (ScanFrom::Token(first) | ScanFrom::After(first, _)) = from;
-    let mut runs: BTreeMap<u64, Vec<&Arc<TableFile>>> = BTreeMap::new();
-    for file in files {
-        let (start, end) = file.tokens();
-        if start <= last && end >= *first {
-            runs.entry(file.entry.run).or_default().push(file);
-        }
-    }
-    let mut chains = Vec::new();
-    for mut run in runs.into_values() {
-        run.sort_by_key(|file| file.tokens());
-        let mut chain: VecDeque<Arc<TableFile>> = VecDeque::new();
-        for file in run {
-            // Fragments of a run do not overlap; where a version of the format does not tell its last token, they might.
-            if chain.back().is_some_and(|before| before.tokens().1 >= file.tokens().0) {
-                chains.push(std::mem::take(&mut chain));
-            }
-            chain.push_back(file.clone());
-        }
-        chains.push(chain);
-    }
-    chains
 }

@@ -10,14 +10,17 @@ use sched::control::Pacer;
 use crate::columnar::layout::ColumnLayout;
 use crate::columnar::region::Packing;
 use crate::error::StorageError;
+use crate::files::Files;
 use crate::manifest::FileEntry;
 use crate::memtable::Memtable;
 use crate::merge::{MergeStream, Piece};
 use crate::model::TableId;
 use crate::options::Compression;
 use crate::pacing::Pace;
+use crate::progress::Progress;
 use crate::purge::Purge;
 use crate::shard::Shard;
+use crate::statistics::WriteTime;
 use crate::table::TableWriter;
 use crate::table_file::TableFile;
 use crate::upkeep::table_name;
@@ -40,6 +43,9 @@ const ROWS_A_PARTITION: u32 = 4;
 pub(crate) struct Paced {
     pace: Arc<Pace>,
     pacer: Pacer,
+    progress: Progress,
+    /// The first token, and how many there are from it to the last.
+    tokens: (i64, u64),
     bytes: u64,
     done: u64,
 }
@@ -47,14 +53,31 @@ pub(crate) struct Paced {
 impl Paced {
     /// The pace of a merge of about so many bytes.
     pub(crate) fn new(pace: Arc<Pace>, bytes: u64) -> Paced {
-        Paced { pace, pacer: Pacer::default(), bytes, done: 0 }
+        let (pacer, progress) = (Pacer::default(), Progress::default());
+        Paced { pace, pacer, progress, tokens: (i64::MIN, u64::MAX), bytes, done: 0 }
+    }
+
+    /// The same for tokens from `first` to `last`, reported to `progress`, which may cancel the merge.
+    pub(crate) fn of(self, first: i64, last: i64, progress: Progress) -> Paced {
+        Paced { tokens: (first, last.abs_diff(first).max(1)), progress, ..self }
+    }
+
+    /// Why the merge is to end, if it is.
+    fn ended(&self) -> Option<StorageError> {
+        match () {
+            () if self.pace.is_stopped() => Some(StorageError::Closed),
+            () if self.progress.is_cancelled() => Some(StorageError::Cancelled),
+            () => None,
+        }
     }
 
     async fn reached(&mut self, world: &dyn World, token: i64) {
-        let part = (token as u64) ^ (1 << 63);
-        let done = ((u128::from(self.bytes) * u128::from(part)) >> 64) as u64;
+        let (first, count) = self.tokens;
+        let part = if token <= first { 0 } else { token.abs_diff(first).min(count) };
+        let done = (u128::from(self.bytes) * u128::from(part) / u128::from(count)) as u64;
         let more = done.saturating_sub(self.done);
         self.done += more;
+        self.progress.add_done(more);
         self.pace.give_way(world, &mut self.pacer, more).await;
     }
 }
@@ -72,7 +95,8 @@ pub(crate) struct Job {
     packing: Packing,
     purge: Purge,
     /// Memtables and files outside the merge that may hold what a tombstone shadows.
-    others: (Vec<Memtable>, Vec<Arc<TableFile>>),
+    others: (Vec<Memtable>, Files),
+    written: WriteTime,
     paced: Paced,
 }
 
@@ -86,6 +110,11 @@ pub(crate) struct Sealed {
 }
 
 impl Job {
+    /// Has it look at other memtables and files from now on; returns the memtables it looked at so far.
+    pub(crate) fn replace_others(&mut self, others: (Vec<Memtable>, Files)) -> Vec<Memtable> {
+        std::mem::replace(&mut self.others, others).0
+    }
+
     /// The memtables that it looked at, of which some may be nobody else's any more.
     pub(crate) fn into_memory(self) -> Vec<Memtable> {
         self.others.0
@@ -109,7 +138,8 @@ impl Job {
     async fn write(&mut self, id: u64, path: &Path, world: &dyn World) -> Result<Sealed, StorageError> {
         let io = |error| StorageError::io("write a table file", path, error);
         let file = world.open(path, Mode::CreateTable).await.map_err(io)?;
-        let mut writer = TableWriter::new(id, self.block_bytes).with(self.layouts.clone(), self.packing);
+        let mut writer = TableWriter::new(id, self.block_bytes);
+        writer = writer.with(self.layouts.clone(), self.packing).at(self.written);
         let (mut count, mut taken, mut last) = (0, 0, None);
         let next = loop {
             let piece = match self.pending.take() {
@@ -135,15 +165,13 @@ impl Job {
             if count >= YIELD_EVERY {
                 count = 0;
                 self.paced.reached(world, token).await;
-                if self.paced.pace.is_stopped() {
-                    return Err(StorageError::Closed);
+                if let Some(error) = self.paced.ended() {
+                    return Err(error);
                 }
                 world.heavy_yield().await;
             }
         };
-        if next.is_none() {
-            self.paced.reached(world, i64::MAX).await;
-        }
+        self.paced.reached(world, next.unwrap_or(i64::MAX)).await;
         if writer.partitions() == 0 {
             return Ok(Sealed { file: None, next });
         }
@@ -180,9 +208,9 @@ impl Job {
 
     fn purge(&self, token: i64, key: &Bytes) -> Purge {
         let elsewhere = self.others.0.iter().any(|memtable| memtable.get(token, key).is_some())
-            || self.others.1.iter().any(|file| file.may_contain(token));
+            || self.others.1.holding(token).next().is_some();
         let forget_before_s = if elsewhere { 0 } else { self.purge.forget_before_s };
-        Purge { forget_before_s, ..self.purge }
+        Purge { forget_before_s, ..self.purge.clone() }
     }
 }
 
@@ -203,13 +231,14 @@ impl Shard {
         table: TableId,
         stream: MergeStream,
         forget: bool,
-        others: (Vec<Memtable>, Vec<Arc<TableFile>>),
+        others: (Vec<Memtable>, Files),
         paced: Paced,
     ) -> Job {
         let now_s = self.world.now_s();
         let options = self.table_options(table);
         let forget_before_s = if forget { now_s.saturating_sub(options.gc_grace_s) } else { 0 };
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
+        let dropped = self.state.borrow().dropped_columns.get(&table).cloned().unwrap_or_default();
         let packing = match options.compression {
             Compression::None => Packing::None,
             Compression::Lz4 => Packing::Lz4,
@@ -223,8 +252,9 @@ impl Shard {
             block_bytes: options.block_bytes,
             layouts,
             packing,
-            purge: Purge { now_s, forget_before_s },
+            purge: Purge { now_s, forget_before_s, dropped },
             others,
+            written: WriteTime { now_s, timestamp: self.timestamp_now(&options) },
             paced,
         }
     }

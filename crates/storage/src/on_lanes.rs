@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use sched::control::Division;
 
 use crate::event::{Event, Teller};
 use crate::options::Groups;
+use crate::shared_files::SharedFiles;
 use crate::shares;
 use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
@@ -23,7 +24,7 @@ async fn watched(teller: Teller, work: Work, task: LocalBoxFuture<()>) {
         let task = match work {
             Work::Log => "log",
             Work::Flush => "flush",
-            Work::Compaction => "compaction",
+            Work::Compaction | Work::Asked(_) => "compaction",
             Work::Control => "pacing",
         };
         teller.tell(&Event::Panicked { task });
@@ -48,6 +49,7 @@ impl OnLanes {
             Work::Log => self.groups.log,
             Work::Flush => self.groups.flush,
             Work::Compaction => self.groups.compaction,
+            Work::Asked(group) => group,
             Work::Control => Group::CONTROL,
         }
     }
@@ -182,7 +184,7 @@ impl World for OnLanes {
 
     fn heavy(&self, work: Work, task: BoxFuture<Box<dyn Any + Send>>) -> LocalBoxFuture<Box<dyn Any + Send>> {
         Box::pin(match work {
-            Work::Compaction => lanes::heavy(self.group(work), task),
+            Work::Compaction | Work::Asked(_) => lanes::heavy(self.group(work), task),
             // Writers wait for it as soon as memory is short.
             Work::Log | Work::Flush | Work::Control => lanes::heavy_urgent(self.group(work), task),
         })
@@ -216,6 +218,15 @@ impl World for OnLanes {
 
     fn set_shares(&self, division: Division) {
         shares::set(&lanes::handle(), lanes::current_core(), self.groups, division);
+    }
+
+    fn shared_files(&self) -> &SharedFiles {
+        static OF_THE_PROCESS: OnceLock<SharedFiles> = OnceLock::new();
+        OF_THE_PROCESS.get_or_init(SharedFiles::default)
+    }
+
+    fn open_files_max(&self) -> u64 {
+        disk::open_files_max()
     }
 
     fn now_s(&self) -> u32 {

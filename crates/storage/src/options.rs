@@ -76,6 +76,16 @@ pub struct TableOptions {
     pub gc_grace_s: u32,
     /// How blocks are compressed.
     pub compression: Compression,
+    /// A merge takes so many runs at most; `min_threshold` at least.
+    pub max_threshold: u32,
+    /// A run is compacted alone when more than this part of it is dead, in millionths.
+    pub tombstone_threshold_ppm: u32,
+    /// A run is not compacted alone for so many seconds after it was written; a minute at least.
+    pub tombstone_interval_s: u32,
+    /// Dead data counts towards the threshold even where other runs may have what it shadows.
+    pub unchecked_tombstones: bool,
+    /// Timestamps a second: what writers of the table date their cells in. For [`Strategy::TimeWindow`].
+    pub timestamps_per_s: u64,
 }
 
 impl Default for TableOptions {
@@ -88,6 +98,11 @@ impl Default for TableOptions {
             block_bytes: 64 << 10,
             gc_grace_s: 10 * 24 * 3600,
             compression: Compression::default(),
+            max_threshold: 32,
+            tombstone_threshold_ppm: 200_000,
+            tombstone_interval_s: 24 * 3600,
+            unchecked_tombstones: false,
+            timestamps_per_s: 1_000_000,
         }
     }
 }
@@ -99,6 +114,8 @@ impl TableOptions {
             min_threshold: self.min_threshold.clamp(2, 64),
             space_amplification_goal: self.space_amplification_goal.map(|goal| goal.clamp(1100, 2000)),
             block_bytes: self.block_bytes.clamp(1, 16 << 20),
+            max_threshold: self.max_threshold.clamp(2, 64),
+            timestamps_per_s: self.timestamps_per_s.clamp(1, 1_000_000_000),
             ..self
         }
     }

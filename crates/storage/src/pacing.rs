@@ -84,6 +84,8 @@ pub(crate) struct Pacing {
     hold: Cell<Hold>,
     /// A merge is under way.
     pub(crate) compacting: Cell<bool>,
+    /// How far writers are slowed because runs pile up.
+    pub(crate) runs_pressure_ppm: Cell<u32>,
     throttle: RefCell<Throttle>,
     delayed_ns: Cell<u64>,
     /// The last log record, and the bytes of all memtables so far, when it was last looked whether the shard is idle.
@@ -179,9 +181,12 @@ impl Shard {
 
     /// Counts a write towards what acknowledgements wait for; nothing while there is memory.
     pub(crate) fn charge_write(&self, state: &State, bytes: u64) {
-        let pressure = self.pressure_ppm(state);
-        if pressure > 0 {
-            let rate = self.pacing.controls.borrow().flush_rate;
+        let (memory, runs) = (self.pressure_ppm(state), self.pacing.runs_pressure_ppm.get());
+        if memory.max(runs) > 0 {
+            let controls = self.pacing.controls.borrow();
+            // Writers get on as fast as what they wait for.
+            let rate = if memory >= runs { controls.flush_rate } else { controls.compaction_rate };
+            let pressure = memory.max(runs);
             self.pacing.throttle.borrow_mut().write(self.world.now_ns(), bytes, pressure, rate);
         }
     }
@@ -191,12 +196,14 @@ impl Shard {
         let log = self.log.as_ref()?;
         {
             let state = self.state.borrow();
-            if state.frozen.is_empty() {
+            if state.frozen.is_empty() && self.pacing.runs_pressure_ppm.get() == 0 {
                 return None;
             }
+            // Without a flush under way nothing would end the wait.
             let full = state.frozen.len() >= self.frozen_max()
                 && state.filled >= self.options.memtable_bytes_max as u64;
-            if full || state.live_log(log.length()) >= self.log_bound.wait_at() {
+            let is_long = || state.live_log(log.length()) >= self.log_bound.wait_at();
+            if full || (!state.frozen.is_empty() && is_long()) {
                 let (shard, flushes) = (self.clone(), state.counts.flushes);
                 return Some(Box::pin(async move {
                     let flushed = || {

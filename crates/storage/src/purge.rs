@@ -12,17 +12,23 @@ use crate::reconcile::floor_of;
 use crate::row::{Row, RowBuilder};
 
 /// The rule of one merge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Purge {
     /// The clock, Unix seconds.
     pub(crate) now_s: u32,
     /// Tombstones made before this second are forgotten; 0 keeps all.
     pub(crate) forget_before_s: u32,
+    /// Columns the table had once, ascending: no reader sees their cells, so they go.
+    pub(crate) dropped: Arc<[u32]>,
 }
 
 impl Purge {
     fn keeps(&self, deletion: &Deletion) -> bool {
         deletion.deleted_at_s >= self.forget_before_s
+    }
+
+    fn is_dropped(&self, column: u32) -> bool {
+        !self.dropped.is_empty() && self.dropped.binary_search(&column).is_ok()
     }
 
     /// Whether nothing in a partition is dead or shadowed, so that all is left of it under whatever rule.
@@ -40,7 +46,7 @@ impl Purge {
         let (head, mut cells) = row.open();
         let marked = head.marker.is_some_and(|marker| marker.is_live(self.now_s));
         let stays = head.deletion.is_none() && (marked || head.marker.is_none() && !row.is_empty());
-        stays && cells.all(|cell| cell.is_live(self.now_s))
+        stays && cells.all(|cell| cell.is_live(self.now_s) && !self.is_dropped(cell.column))
     }
 
     /// What is left of a partition; `None` when nothing is.
@@ -90,7 +96,9 @@ impl Purge {
     fn row(&self, row: &Row, floor: i64) -> Option<Row> {
         let shadowed = |timestamp: i64| floor != i64::MIN && timestamp <= floor;
         let (deletion, marker) = (row.deletion(), row.marker());
-        let clean = |cell: CellRef<'_>| !shadowed(cell.timestamp) && cell.is_live(self.now_s);
+        let clean = |cell: CellRef<'_>| {
+            !shadowed(cell.timestamp) && cell.is_live(self.now_s) && !self.is_dropped(cell.column)
+        };
         let marker_stays = marker.is_none_or(|l| !shadowed(l.timestamp) && l.is_live(self.now_s));
         if deletion.is_none() && marker_stays && row.cells().all(clean) {
             return (!row.is_empty()).then(|| row.clone());
@@ -110,6 +118,9 @@ impl Purge {
     }
 
     fn cell<'a>(&self, cell: CellRef<'a>, shadowed: &impl Fn(i64) -> bool) -> Option<CellRef<'a>> {
+        if self.is_dropped(cell.column) {
+            return None;
+        }
         let gone_at_s = match cell.value {
             CellValue::Live { expiry: Some(expiry), .. } if expiry.at_s <= self.now_s => Some(expiry.at_s),
             CellValue::Live { .. } => None,

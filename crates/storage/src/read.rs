@@ -199,7 +199,7 @@ impl Shard {
         {
             let state = self.state.borrow();
             let Some(table) = state.tables.get(&table) else { return Read::Ready(None) };
-            if table.frozen.is_empty() && !table.files.iter().any(|file| file.may_contain(token)) {
+            if table.frozen.is_empty() && table.files.holding(token).next().is_none() {
                 let found = table.active.row(token, key, clustering);
                 return Read::Ready(found.and_then(|(row, floor)| RowView::new(row, floor, now_s)));
             }
@@ -265,7 +265,7 @@ impl Shard {
             };
             gather.add(known);
         }
-        for file in table.files.iter().filter(|file| file.may_contain(target.token)) {
+        for file in table.files.holding(target.token) {
             gather.lookups.push(Lookup::new(file.clone(), target.token, target.key.clone(), ask.clone()));
         }
         let missing = gather.advance(&self.cache, None)?;

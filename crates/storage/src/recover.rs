@@ -29,10 +29,11 @@ use crate::damage::open_or_contain;
 use crate::edits::{self, End};
 use crate::error::StorageError;
 use crate::event::Event;
+use crate::files::Files;
 use crate::layout::{Layout, list, lock, make_shard, read_all};
 use crate::log::{Log, Recovered, Register, Segment, segment_path};
 use crate::log_bound::{FREE_IDLE, LogBound};
-use crate::manifest::{self, Manifest, Unusable};
+use crate::manifest::{self, Edit, Manifest, Unusable};
 use crate::on_lanes::OnLanes;
 use crate::options::Options;
 use crate::pacing::Pacing;
@@ -42,6 +43,7 @@ use crate::reshard::reshard;
 use crate::scan_cache::ScanCache;
 use crate::segment::{BLOCK, SegmentHeader};
 use crate::shard::{Shard, State, Table};
+use crate::shared_files::folder_key;
 use crate::signal::Signal;
 use crate::upkeep::{counts, table_name};
 use crate::versions::Versions;
@@ -79,7 +81,7 @@ impl Shard {
         let (mut manifest, versions) = resume_manifest(&*world, &dir, &options).await?;
         remove_leftovers(&*world, &dir, &manifest).await?;
         let mut state = State { counts: counts(0), ..State::default() };
-        open_tables(&*world, &dir, &manifest, &mut state).await?;
+        open_tables(&*world, &dir, folder_key(&root), &manifest, &mut state).await?;
         let (recovered, replayed) =
             recover_log(&*world, &dir.join("log"), &options, &manifest, &mut state).await?;
         // A manifest of an older version names no segments.
@@ -110,6 +112,7 @@ impl Shard {
         log.trim(Some(FREE_IDLE)).await;
         shard.reserve.make().await;
         shard.report_damaged();
+        shard.weigh_runs();
         shard.start_upkeep();
         Ok(shard)
     }
@@ -121,14 +124,13 @@ fn register(shard: Weak<Shard>) -> Register {
         let shard = shard.clone();
         Box::pin(async move {
             let shard = shard.upgrade().ok_or(StorageError::Closed)?;
-            let name = |shard: &Shard, manifest: &mut Manifest| {
+            let name = |shard: &Shard, edit: &mut Edit| {
                 let log = shard.log.as_ref().expect("it has a log");
-                let (mut live, durable) = log.live(manifest.flushed);
+                let (mut live, durable) = log.live(shard.manifest.borrow().flushed);
                 if !live.contains(&segment) {
                     live.push(segment);
                 }
-                manifest.log = Some(live);
-                manifest.durable = manifest.durable.max(durable);
+                edit.log((live, durable));
             };
             shard.edit(name).await
         })
@@ -219,7 +221,7 @@ async fn read_manifest_file(
         return Ok(None);
     }
     let data = read_all(world, &path).await?;
-    let (manifest, end) = edits::read(&data).map_err(|why| match why {
+    let (mut manifest, end) = edits::read(&data).map_err(|why| match why {
         Unusable::Damaged(what) => StorageError::corrupt(&path, what),
         Unusable::Newer(found) => {
             StorageError::NewerFormat { path: path.clone(), found, known: manifest::VERSION }
@@ -231,6 +233,7 @@ async fn read_manifest_file(
             format!("it belongs to shard {} of {}", manifest.shard, manifest.shards),
         ));
     }
+    manifest.tidy();
     Ok(Some((manifest, data, end)))
 }
 
@@ -293,15 +296,16 @@ async fn remove_leftovers(world: &dyn World, dir: &Path, manifest: &Manifest) ->
 async fn open_tables(
     world: &dyn World,
     dir: &Path,
+    folder: u64,
     manifest: &Manifest,
     state: &mut State,
 ) -> Result<(), StorageError> {
     let dir = dir.join("tables");
     for (id, version) in &manifest.tables {
-        let mut files = Vec::new();
-        for file in &version.files {
+        let mut files = Files::default();
+        for file in version.files.values() {
             let path = dir.join(table_name(file.id));
-            files.push(Arc::new(open_or_contain(world, &path, file).await?));
+            files.push(Arc::new(open_or_contain(world, &path, file, folder).await?));
         }
         if !files.is_empty() {
             state.tables.insert(*id, Table { files, ..Table::default() });

@@ -1,30 +1,39 @@
 //! Opening a folder with another number of cores: the data is split anew, without copying it.
 //!
-//! 1. All shards of the old generation are locked.
-//! 2. Each shard of the new one gets a folder. Every table file of every old shard is linked into it, for its tokens are spread over
-//!    all of them; the manifest says which count (`FileEntry::owners`). Reads pass over the others, and compaction drops
-//!    them, so the sharing ends by itself.
+//! 1. All shards of the old generation are locked, and their manifests are read.
+//! 2. Each shard of the new one gets a folder. A table file of an old shard is linked into it if some of the file's tokens may be
+//!    its own: those that the writer owned, that every shard owned which had it since, and that the new one owns
+//!    (`FileEntry::owners`). Files that are names of one file, as they are after a change of the number and back, become
+//!    one again. Compaction rewrites what is shared, so the sharing ends by itself.
 //! 3. The old logs are read, and each record is written to the new logs, to each the mutations that are its own.
-//! 4. When all of this is durable, `shards` is replaced: from then on the new generation counts.
-//! 5. The old generation is removed.
+//! 4. When all of this is durable, every new shard is opened: its manifest, and all its files at once, each once. That they may be
+//!    open at once, with files left for clients, is checked first. Damaged files are contained, as at any start (damage.rs).
+//! 5. `shards` is replaced: from then on the new generation counts.
+//! 6. The old generation is removed.
 //!
-//! A crash up to 4 leaves the old generation as it was, and later the new one; what is left of the other is removed at the
-//! next start. Nothing of the old generation is written to.
+//! A crash or an error up to 5 leaves the old generation as it was, and later the new one; what is left of the other is removed
+//! at the next start. Nothing of the old generation is written to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use schema::Sharding;
+
 use crate::codec::{put_mutations, put_u32};
+use crate::damage::{is_of_one_file, open_or_contain};
 use crate::error::StorageError;
 use crate::layout::{self, Layout, lock, make_shard};
 use crate::log::segment_path;
-use crate::manifest::{FileEntry, Manifest, Owner};
+use crate::manifest::{FileEntry, Manifest, Origin, Owner};
 use crate::model::{Mutation, TableId};
+use crate::owners::may_own;
 use crate::recover::read_manifest;
 use crate::replay::Replay;
 use crate::segment::{BATCH_HEADER, BLOCK, SegmentHeader, encode_header, seal_batch};
+use crate::shared_files::folder_key;
+use crate::table_file::{TableFile, tokens_of};
 use crate::upkeep::table_name;
 use crate::versions::Versions;
 use crate::world::{File, Mode, World};
@@ -51,30 +60,169 @@ pub(crate) async fn reshard(
         make_shard(world, &dir).await?;
         parts.push(Part::new(dir, shard, new, segment_bytes));
     }
-    let mut locks = Vec::new();
+    let (mut locks, mut all) = (Vec::new(), Vec::new());
     for shard in 0..old.sharding.shards {
         let dir = old.shard_dir(root, shard);
         // A first start that was cut short has not made all of them.
         make_shard(world, &dir).await?;
         locks.push(lock(world, root, &dir).await?);
-        split(world, &dir, Owner { sharding: old.sharding, shard }, &mut parts).await?;
+        let manifest = read_manifest(world, &dir, shard, old.sharding.shards).await?;
+        let mut files = Vec::new();
+        for (table, entry) in manifest.files() {
+            let path = dir.join("tables").join(table_name(entry.id));
+            let tokens = match tokens_of(world, &path, entry.seal).await {
+                // A damaged file may have anything. Its shards contain it when they open it.
+                Err(error) if is_of_one_file(&error) => (i64::MIN, i64::MAX),
+                tokens => tokens?,
+            };
+            files.push(OldFile::new(table, entry, path, tokens, old, shard));
+        }
+        all.push((dir, manifest, files));
+    }
+    for part in &mut parts {
+        let files = all.iter().flat_map(|(_, _, files)| files);
+        let own = files.filter_map(|file| part.entry(file).map(|entry| (file, entry))).collect();
+        part.link_files(world, join(own, old.sharding)).await?;
+    }
+    check_limit(world, root, old, shards, &parts)?;
+    for (shard, (dir, manifest, _)) in (0..).zip(&all) {
+        split_log(world, dir, shard, manifest, &mut parts).await?;
     }
     for part in &mut parts {
         part.finish(world).await?;
     }
+    drop(open_all(world, root, new, shards).await?);
     new.write(world, root, 0).await?;
     drop(locks);
     new.clear(world, root).await?;
     Ok(new)
 }
 
-/// Gives every new shard what one old shard has.
-async fn split(world: &dyn World, dir: &Path, old: Owner, parts: &mut [Part]) -> Result<(), StorageError> {
-    let manifest = read_manifest(world, dir, old.shard, old.sharding.shards).await?;
-    for part in parts.iter_mut() {
-        part.link_files(world, &dir.join("tables"), &manifest).await?;
+/// A table file of an old shard.
+struct OldFile {
+    table: TableId,
+    /// With the file's origin, and its writer among the owners.
+    entry: FileEntry,
+    path: PathBuf,
+    tokens: (i64, i64),
+    /// The shard that has this name of it.
+    shard: u32,
+    /// Owns all tokens in it, if one shard is known to.
+    writer: Option<Owner>,
+}
+
+impl OldFile {
+    fn new(
+        table: TableId,
+        entry: &FileEntry,
+        path: PathBuf,
+        (first, last): (i64, i64),
+        old: &Layout,
+        shard: u32,
+    ) -> OldFile {
+        let mut entry = entry.clone();
+        let writer = entry.owners.is_empty().then_some(Owner { sharding: old.sharding, shard });
+        if entry.owners.is_empty() && old.sharding.shards > 1 && !table.is_systems() {
+            entry.owners.push(Owner { sharding: old.sharding, shard });
+        }
+        // Where an older program linked the file here, nothing tells who wrote it.
+        if entry.origin.is_none() && entry.seal == entry.id {
+            entry.origin = Some(Origin { generation: old.generation, shard, seal: entry.seal });
+        }
+        let tokens = (first.max(entry.from), last);
+        OldFile { table, entry, path, tokens, shard, writer }
     }
-    let mut replay = Replay::open(world, &dir.join("log"), old.shard, &manifest).await?;
+}
+
+/// Makes one of files that are names of the same file, where together they are all that the old sharding divided it into.
+fn join(files: Vec<(&OldFile, FileEntry)>, old: Sharding) -> Vec<(&OldFile, FileEntry)> {
+    let mut names: BTreeMap<(TableId, Origin), Vec<(&OldFile, FileEntry)>> = BTreeMap::new();
+    let mut out = Vec::new();
+    for (file, entry) in files {
+        match entry.origin {
+            Some(origin) => names.entry((file.table, origin)).or_default().push((file, entry)),
+            None => out.push((file, entry)),
+        }
+    }
+    for mut same in names.into_values() {
+        let undivided = |entry: &FileEntry| -> Vec<Owner> {
+            entry.owners.iter().filter(|owner| owner.sharding != old).copied().collect()
+        };
+        let base = undivided(&same[0].1);
+        let (from, tokens) = (same[0].1.from, same[0].0.tokens);
+        let alike = same.iter().all(|(_, entry)| entry.from == from && undivided(entry) == base);
+        let has = |shard: u32| same.iter().any(|(file, _)| file.shard == shard);
+        let needed = |shard: u32| {
+            let mut owners = base.clone();
+            owners.push(Owner { sharding: old, shard });
+            may_own(&owners, tokens.0, tokens.1)
+        };
+        let divided = same.len() > 1 && same.iter().all(|(_, entry)| entry.owners.len() > base.len());
+        if alike && divided && (0..old.shards).all(|shard| has(shard) || !needed(shard)) {
+            same.truncate(1);
+            same[0].1.owners = base;
+        }
+        out.append(&mut same);
+    }
+    out
+}
+
+/// Files left for clients, logs and spills.
+const FILES_LEFT: u64 = 256;
+
+/// Whether all files of the new shards may be open at once.
+fn check_limit(
+    world: &dyn World,
+    root: &Path,
+    old: &Layout,
+    shards: u32,
+    parts: &[Part],
+) -> Result<(), StorageError> {
+    let mut origins = BTreeSet::new();
+    let files = parts.iter().flat_map(|part| part.manifest.files());
+    // Those without an origin are opened by each shard for itself.
+    let count = files.filter(|(_, file)| file.origin.is_none_or(|origin| origins.insert(origin))).count();
+    let (needed, limit) = (count as u64 + FILES_LEFT, world.open_files_max());
+    if needed <= limit {
+        return Ok(());
+    }
+    Err(StorageError::TooManyFiles {
+        path: root.into(),
+        needed,
+        limit,
+        folder: old.sharding.shards,
+        asked: shards,
+    })
+}
+
+/// Opens what the new shards are to open, all of it at once.
+async fn open_all(
+    world: &dyn World,
+    root: &Path,
+    new: Layout,
+    shards: u32,
+) -> Result<Vec<TableFile>, StorageError> {
+    let (mut open, folder) = (Vec::new(), folder_key(root));
+    for shard in 0..shards {
+        let dir = new.shard_dir(root, shard);
+        let manifest = read_manifest(world, &dir, shard, shards).await?;
+        for (_, file) in manifest.files() {
+            let path = dir.join("tables").join(table_name(file.id));
+            open.push(open_or_contain(world, &path, file, folder).await?);
+        }
+    }
+    Ok(open)
+}
+
+/// Gives every new shard what one old shard has in its log only.
+async fn split_log(
+    world: &dyn World,
+    dir: &Path,
+    shard: u32,
+    manifest: &Manifest,
+    parts: &mut [Part],
+) -> Result<(), StorageError> {
+    let mut replay = Replay::open(world, &dir.join("log"), shard, manifest).await?;
     while let Some((number, mutations)) = replay.next().await? {
         let counts = |mutation: &Mutation| {
             manifest.tables.get(&mutation.table).is_none_or(|table| number > table.truncated)
@@ -120,39 +268,39 @@ impl Part {
     }
 
     /// What the manifest here says of an old shard's file, but for its number; `None` when nothing in it counts.
-    fn entry(&self, table: TableId, old: &FileEntry) -> Option<FileEntry> {
-        let mut owners = old.owners.clone();
-        match () {
-            () if table.is_systems() => return (self.own.shard == 0).then(|| old.clone()),
-            // One of its own sharding owns it already, this one or another.
-            () if owners.iter().any(|owner| owner.sharding == self.own.sharding) => {
-                return owners.contains(&self.own).then(|| old.clone());
-            }
-            () if self.own.sharding.shards > 1 => owners.push(self.own),
-            () => {}
+    fn entry(&self, old: &OldFile) -> Option<FileEntry> {
+        if old.table.is_systems() {
+            return (self.own.shard == 0).then(|| old.entry.clone());
         }
-        Some(FileEntry { owners, ..old.clone() })
+        let mut entry = old.entry.clone();
+        if old.writer.is_some_and(|writer| self.own.sharding.shards == 1 || writer.is_within(&self.own)) {
+            // All of it counts here.
+            entry.owners.clear();
+            return Some(entry);
+        }
+        if self.own.sharding.shards > 1 && !entry.owners.contains(&self.own) {
+            entry.owners.push(self.own);
+        }
+        may_own(&entry.owners, old.tokens.0, old.tokens.1).then_some(entry)
     }
 
     async fn link_files(
         &mut self,
         world: &dyn World,
-        from: &Path,
-        old: &Manifest,
+        files: Vec<(&OldFile, FileEntry)>,
     ) -> Result<(), StorageError> {
         // Runs are numbered by each shard for itself.
-        let mut runs: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut runs: BTreeMap<(u32, u64), u64> = BTreeMap::new();
         let to = self.dir.join("tables");
-        for (table, file) in old.files() {
-            let Some(entry) = self.entry(table, file) else { continue };
+        for (old, entry) in files {
             let id = self.manifest.next_file;
             self.manifest.next_file += 1;
-            let run = *runs.entry(file.run).or_insert(id);
+            let run = *runs.entry((old.shard, entry.run)).or_insert(id);
             let to = to.join(table_name(id));
-            let linked = link_or_copy(world, &from.join(table_name(file.id)), &to).await;
+            let linked = link_or_copy(world, &old.path, &to).await;
             linked.map_err(|error| StorageError::io("link the table file", &to, error))?;
-            let files = &mut self.manifest.tables.entry(table).or_default().files;
-            files.push(FileEntry { id, run, ..entry });
+            let files = &mut self.manifest.tables.entry(old.table).or_default().files;
+            files.insert(id, FileEntry { id, run, ..entry });
         }
         Ok(())
     }

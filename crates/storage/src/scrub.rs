@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use crate::columnar::region::Packing;
 use crate::error::StorageError;
-use crate::manifest::{FileEntry, Manifest};
+use crate::manifest::{Edit, FileEntry};
 use crate::model::TableId;
 use crate::options::Compression;
 use crate::shard::Shard;
@@ -101,9 +101,9 @@ impl Shard {
     ) -> Result<Scrubbed, StorageError> {
         let files = |shard: &Shard| {
             let state = shard.state.borrow();
-            state.tables.get(&table).map(|table| table.files.clone()).unwrap_or_default()
+            state.tables.get(&table).map(|table| table.files.iter().cloned().collect()).unwrap_or_default()
         };
-        let all = files(self);
+        let all: Vec<Arc<TableFile>> = files(self);
         progress.files.store(all.len() as u64, Relaxed);
         let mut scrubbed = Scrubbed::default();
         for file in all {
@@ -127,7 +127,9 @@ impl Shard {
             }
             scrubbed.files += 1;
             if let Some(error) = first {
-                file.set_aside();
+                if let Some(table) = self.state.borrow_mut().tables.get_mut(&table) {
+                    table.files.set_aside(file.id);
+                }
                 self.rewrite(table, file.id, &mut scrubbed).await?;
                 scrubbed.damaged.push(error);
             }
@@ -143,12 +145,17 @@ impl Shard {
         id: u64,
         scrubbed: &mut Scrubbed,
     ) -> Result<(), StorageError> {
-        // A compaction that began before the file was set aside may still cut it or end with it.
-        self.progress.wait(|| (!self.pacing.compacting.get()).then_some(())).await;
         let find = |shard: &Shard| {
             let state = shard.state.borrow();
             state.tables.get(&table).and_then(|table| table.files.iter().find(|file| file.id == id).cloned())
         };
+        // A compaction that began before the file was set aside may still cut it or end with it.
+        let left = || {
+            let Some(file) = find(self) else { return Some(()) };
+            let state = self.state.borrow();
+            state.tables.get(&table).is_none_or(|table| !table.needs.has(file.entry.run)).then_some(())
+        };
+        self.progress.wait(left).await;
         let Some(old) = find(self) else { return Ok(()) };
         let new = {
             let mut manifest = self.manifest.borrow_mut();
@@ -174,11 +181,10 @@ impl Shard {
         };
         let is_same = |shard: &Shard| find(shard).is_some_and(|now| now.entry == old.entry);
         let entry = saved.file.as_ref().map(|file| file.entry.clone());
-        let replace = |shard: &Shard, manifest: &mut Manifest| {
+        let replace = |shard: &Shard, edit: &mut Edit| {
             if is_same(shard) {
-                let files = &mut manifest.tables.entry(table).or_default().files;
-                files.retain(|file| file.id != id);
-                files.extend(entry.clone());
+                edit.remove(table, id);
+                entry.iter().for_each(|entry| edit.add(table, entry.clone()));
             }
         };
         let replaced = self.edit(replace).await;
@@ -188,8 +194,8 @@ impl Shard {
             let state = &mut *self.state.borrow_mut();
             match state.tables.get_mut(&table) {
                 Some(table) if was_same && replaced.is_ok() => {
-                    table.files.retain(|file| file.id != id);
-                    table.files.extend(file);
+                    table.files.remove(&old);
+                    file.into_iter().for_each(|file| table.files.push(file));
                 }
                 _ if replaced.is_ok() => state.obsolete.extend(file),
                 _ => state.doubtful.extend(file),

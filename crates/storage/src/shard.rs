@@ -16,12 +16,14 @@ use crate::codec::{put_mutations, put_one_row, put_row_of};
 use crate::columnar::layout::ColumnLayout;
 use crate::commit::{Acks, Commit};
 use crate::error::StorageError;
+use crate::files::Files;
 use crate::log::Log;
 use crate::log_bound::LogBound;
 use crate::manifest::Manifest;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
 use crate::model::{Change, Mutation, TableId};
+use crate::needs::{InFlight, Needs};
 use crate::options::{Options, TableOptions};
 use crate::pacing::Pacing;
 use crate::reserve::Reserve;
@@ -111,6 +113,20 @@ pub struct Stats {
     pub flushed_bytes: u64,
     /// Bytes of table files that merges wrote; with those flushed, over those flushed, this is the write amplification.
     pub compacted_bytes: u64,
+    /// Runs of table files now: what a read of a partition searches.
+    pub runs: u64,
+    /// Runs of the table that has most of them, now.
+    pub runs_max: u64,
+    /// Merges in flight now.
+    pub compactions_running: u64,
+    /// Table files that were dropped because all of them had expired or was deleted.
+    pub expired_files: u64,
+    /// Bytes of those files.
+    pub expired_bytes: u64,
+    /// Memory that filters and indexes of table files take, in bytes, now; the caches have so much less.
+    pub index_bytes: u64,
+    /// How far writers are slowed because runs pile up, in millionths, now.
+    pub runs_pressure_ppm: u64,
     /// Bytes of files that are not alive any more and not removed yet, now.
     pub obsolete_bytes: u64,
     /// How far memory for memtables has run out, in millionths, now.
@@ -159,6 +175,8 @@ pub(crate) struct State {
     pub(crate) configured: FxHashMap<TableId, TableOptions>,
     /// What is known of the columns of tables, ascending by column.
     pub(crate) layouts: FxHashMap<TableId, Arc<[ColumnLayout]>>,
+    /// Columns that tables had once, ascending.
+    pub(crate) dropped_columns: FxHashMap<TableId, Arc<[u32]>>,
     /// About how many bytes the active memtables take.
     pub(crate) bytes: usize,
     /// How full the active memtables are, in bytes: as many as they take, or as their part of the log counts for.
@@ -171,8 +189,9 @@ pub(crate) struct State {
     pub(crate) frozen_bytes: u64,
     /// What all flushes had done when the one under way began.
     pub(crate) flush_began: u64,
-    /// What all merges had done when the one under way began.
-    pub(crate) compaction_began: u64,
+    /// Merges in flight, and how many there ever were.
+    pub(crate) merges: Vec<InFlight>,
+    pub(crate) merges_begun: u64,
     pub(crate) next_generation: u64,
     /// Tables that are empty already in memory, and not yet in the manifest.
     pub(crate) truncating: u32,
@@ -186,8 +205,6 @@ pub(crate) struct State {
     /// Memtables no longer alive, until their last reader is gone and they are freed.
     pub(crate) flushed: Vec<Memtable>,
     pub(crate) busy: u32,
-    /// Merges of everything that were asked for, and what became of them.
-    pub(crate) major: FxHashMap<TableId, Option<Result<(), StorageError>>>,
     /// Tables that were dropped since the shard was opened.
     pub(crate) dropped: FxHashSet<TableId>,
     pub(crate) closed: bool,
@@ -201,8 +218,9 @@ pub(crate) struct Table {
     pub(crate) active: Memtable,
     /// With their generations, oldest first.
     pub(crate) frozen: Vec<(u64, Memtable)>,
-    pub(crate) files: Vec<Arc<TableFile>>,
+    pub(crate) files: Files,
     pub(crate) failures: Failures,
+    pub(crate) needs: Needs,
 }
 
 /// A set of memtables to be flushed together.
@@ -233,6 +251,12 @@ impl Table {
 }
 
 impl State {
+    /// Memory that filters and indexes of files take.
+    pub(crate) fn index_bytes(&self) -> usize {
+        let runs = self.tables.values().flat_map(|table| table.files.runs());
+        runs.map(|run| run.resident_bytes).sum()
+    }
+
     /// Bytes of log with records of memtables, at this length of the log.
     pub(crate) fn live_log(&self, log_length: u64) -> u64 {
         let frozen: u64 = self.frozen.iter().map(|frozen| frozen.log_bytes).sum();
@@ -380,7 +404,7 @@ impl Shard {
         let length = log.length();
         let filled = (state.bytes as u64).max(self.log_bound.fill(length - state.log_from));
         let more = filled.saturating_sub(std::mem::replace(&mut state.filled, filled));
-        if !state.frozen.is_empty() {
+        if !state.frozen.is_empty() || self.pacing.runs_pressure_ppm.get() > 0 {
             self.charge_write(state, more);
         }
         if filled >= self.options.memtable_bytes_max as u64 && state.frozen.len() < self.frozen_max() {
@@ -418,7 +442,7 @@ impl Shard {
         let state = self.state.borrow();
         let stream = match state.tables.get(&table) {
             Some(table) => MergeStream::new(table.snapshot(), &table.files, from, *tokens.end()),
-            None => MergeStream::new([], &[], from, *tokens.end()),
+            None => MergeStream::new([], &Files::default(), from, *tokens.end()),
         };
         Scan::new(stream, now_s)
     }
@@ -427,7 +451,7 @@ impl Shard {
     pub fn stats(&self) -> Stats {
         let state = self.state.borrow();
         let cache = self.cache.borrow();
-        let files = || state.tables.values().flat_map(|table| &table.files);
+        let files = || state.tables.values().flat_map(|table| table.files.iter());
         let known = || files().filter_map(|file| file.statistics.as_ref());
         let log = self.log.as_deref();
         let (segments, free) = log.map_or((0, 0), Log::segments);
@@ -437,8 +461,8 @@ impl Shard {
             memtable_partitions: state.tables.values().map(|table| table.active.len() as u64).sum(),
             memtable_bytes: state.bytes as u64,
             memtables_frozen: state.frozen.len() as u64,
-            files: files().count() as u64,
-            files_damaged: files().filter(|file| file.is_set_aside()).count() as u64,
+            files: state.tables.values().map(|table| table.files.len() as u64).sum(),
+            files_damaged: state.tables.values().map(|table| table.files.aside() as u64).sum(),
             file_bytes: files().map(|file| file.bytes).sum(),
             file_rows: known().map(|statistics| statistics.rows).sum(),
             file_cells: known().map(|statistics| statistics.cells).sum(),
@@ -455,6 +479,11 @@ impl Shard {
             scan_cache_hits,
             scan_cache_misses,
             writes_refused: log.is_some_and(|log| log.failure().is_some()),
+            runs: state.tables.values().map(|table| table.files.runs().len() as u64).sum(),
+            runs_max: state.tables.values().map(|table| table.files.runs().len() as u64).max().unwrap_or(0),
+            compactions_running: state.merges.len() as u64,
+            index_bytes: state.index_bytes() as u64,
+            runs_pressure_ppm: u64::from(self.pacing.runs_pressure_ppm.get()),
             obsolete_bytes: state.obsolete.iter().map(|file| file.bytes).sum(),
             ..state.counts
         };
@@ -466,7 +495,9 @@ impl Shard {
     /// They are not kept on disk: whoever owns the table says them again after opening. Values out of bounds are moved to the nearer end.
     pub fn configure(&self, table: TableId, options: TableOptions) {
         let options = options.in_bounds();
-        self.state.borrow_mut().configured.insert(table, options);
+        let state = &mut *self.state.borrow_mut();
+        state.configured.insert(table, options);
+        state.tables.get(&table).into_iter().for_each(|table| table.needs.touch());
         self.work.wake();
     }
 
@@ -475,6 +506,13 @@ impl Shard {
     pub fn describe(&self, table: TableId, mut columns: Vec<ColumnLayout>) {
         columns.sort_by_key(|layout| layout.column);
         self.state.borrow_mut().layouts.insert(table, columns.into());
+    }
+
+    /// Names the columns that a table had once and has no more: merges leave out their cells. Numbers of columns are not used
+    /// again.
+    pub fn forget_columns(&self, table: TableId, mut columns: Vec<u32>) {
+        columns.sort_unstable();
+        self.state.borrow_mut().dropped_columns.insert(table, columns.into());
     }
 
     /// The options a table was configured with, or the shard's for all others.

@@ -17,6 +17,7 @@ pub(crate) use lanes::sim::Random;
 use lanes::sim::{self, Disk, OpenOptions};
 use sched::control::Division;
 
+use crate::shared_files::SharedFiles;
 use crate::world::{BoxFuture, File, LocalBoxFuture, Mode, Work, World};
 
 /// One turn of a task that sleeps stands for this much time, and no sleep takes more turns than [`SLEEP_TURNS_MAX`].
@@ -37,6 +38,11 @@ pub(crate) struct Sim {
     now_ns: AtomicU64,
     spent: AtomicU32,
     random: Mutex<Random>,
+    pub(crate) shared: SharedFiles,
+    /// Files that may be open at once.
+    pub(crate) open_files_max: AtomicU64,
+    /// Table files that may be opened from now on, before the process has no descriptor for another.
+    pub(crate) table_opens_left: AtomicU64,
     /// The file system knows no synchronous writes: log segments are written and then synced.
     sync_each: bool,
 }
@@ -104,12 +110,16 @@ impl Sim {
     pub(crate) fn new(seed: u64) -> Sim {
         let random = Mutex::new(Random::new(!seed));
         let (now_s, now_ns, spent) = Default::default();
-        Sim { disk: Disk::new(seed), now_s, now_ns, spent, random, sync_each: seed % 4 == 3 }
+        let (shared, open_files_max) = (SharedFiles::default(), AtomicU64::new(u64::MAX));
+        let table_opens_left = AtomicU64::new(u64::MAX);
+        let (disk, sync_each) = (Disk::new(seed), seed % 4 == 3);
+        Sim { disk, now_s, now_ns, spent, random, shared, open_files_max, table_opens_left, sync_each }
     }
 
     /// The machine goes down: tasks are gone, and of what was not durable a random part.
     pub(crate) fn crash(&self) {
         self.disk.crash();
+        self.shared.clear();
         drop_tasks();
     }
 }
@@ -170,8 +180,16 @@ impl World for Sim {
                 OpenOptions { write: true, create: true, direct: true, dsync: !self.sync_each, ..plain }
             }
         };
+        let one_less = |left: u64| left.checked_sub(1);
+        let is_one_too_many = matches!(mode, Mode::ReadTable)
+            && self.table_opens_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err();
         let sync_each = self.sync_each;
         Box::pin(async move {
+            if is_one_too_many {
+                /// The system's number for too many open files.
+                const EMFILE: i32 = 24;
+                return Err(io::Error::from_raw_os_error(EMFILE));
+            }
             let file = disk.open(&path, options).await?;
             Ok(Arc::new(Handle { file, sync_each }) as Arc<dyn File>)
         })
@@ -254,6 +272,14 @@ impl World for Sim {
     }
 
     fn set_shares(&self, _: Division) {}
+
+    fn shared_files(&self) -> &SharedFiles {
+        &self.shared
+    }
+
+    fn open_files_max(&self) -> u64 {
+        self.open_files_max.load(Ordering::Relaxed)
+    }
 
     fn now_s(&self) -> u32 {
         self.now_s.load(Ordering::Relaxed)

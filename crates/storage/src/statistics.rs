@@ -3,12 +3,19 @@
 //! ```text
 //!  statistics   rows u64 | cells u64 | tombstones u64 | least timestamp i64 | greatest timestamp i64 | first token i64 |
 //!               last token i64 | first expiry u32 | first deletion u32                                64 bytes
+//!  end          all dead u32 | written u32 | newest i64 | deaths: 16 × (second u32, count u64)       208 bytes
 //! ```
+//!
+//! *End* is in files of version 4 and says when data is dead: by *all dead* every cell, marker and tombstone
+//! has expired or was made, `u32::MAX` where something lives for ever. *Newest* is the greatest timestamp that
+//! was not in the future when the file was written, so one cell dated far ahead does not decide for the rest.
+//! Files of older versions have no end: nothing is concluded about their dead data.
 //!
 //! Tombstones are those of cells, rows, ranges and partitions. Of what there is none of, the least is the greatest there can
 //! be, and the greatest the least.
 
 use crate::codec::{Malformed, Reader, put_i64, put_u32, put_u64};
+use crate::deaths::{self, Deaths};
 use crate::model::{CellRef, CellValue, Deletion, Expiry};
 use crate::ranges::Ranges;
 use crate::row::{Head, Row};
@@ -26,6 +33,35 @@ pub(crate) struct Statistics {
     pub(crate) first_expiry_s: u32,
     /// No tombstone was made before this second.
     pub(crate) first_deletion_s: u32,
+    /// `None` in files of versions before 4.
+    pub(crate) end: Option<End>,
+    /// While it is written: greater timestamps are in the future.
+    limit: i64,
+}
+
+/// When the data of a file is dead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct End {
+    /// From this second on nothing in the file is alive; `u32::MAX` if something never dies.
+    pub(crate) all_dead_s: u32,
+    /// When the file was written, Unix seconds.
+    pub(crate) written_s: u32,
+    /// The greatest timestamp up to that of writing; the latter if all are beyond it.
+    pub(crate) newest: i64,
+    /// When its cells expire and its tombstones were made.
+    pub(crate) deaths: Deaths,
+}
+
+/// Bytes of an end.
+const END_BYTES: usize = 16 + deaths::BYTES;
+
+/// The clock of a file that is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WriteTime {
+    /// Unix seconds.
+    pub(crate) now_s: u32,
+    /// The same time as cells of the table have it: greater timestamps are in the future.
+    pub(crate) timestamp: i64,
 }
 
 impl Default for Statistics {
@@ -38,24 +74,59 @@ impl Default for Statistics {
             tokens: (None, None),
             first_expiry_s: u32::MAX,
             first_deletion_s: u32::MAX,
+            end: None,
+            limit: i64::MAX,
         }
     }
 }
 
 impl Statistics {
+    /// Bytes in the footers of files of a version.
+    pub(crate) fn bytes(has_end: bool) -> usize {
+        64 + if has_end { END_BYTES } else { 0 }
+    }
+
+    /// Those of a file to be written.
+    pub(crate) fn at(time: WriteTime) -> Statistics {
+        let (all_dead_s, written_s, newest) = (0, time.now_s, i64::MIN);
+        let end = End { all_dead_s, written_s, newest, deaths: Deaths::default() };
+        Statistics { end: Some(end), limit: time.timestamp, ..Statistics::default() }
+    }
+
+    #[inline]
     fn written(&mut self, timestamp: i64) {
         let (least, greatest) = self.timestamps;
         self.timestamps = (least.min(timestamp), greatest.max(timestamp));
+        if let Some(end) = &mut self.end
+            && timestamp <= self.limit
+        {
+            end.newest = end.newest.max(timestamp);
+        }
     }
 
+    /// Counts something that dies at a second, `u32::MAX`: never.
+    #[inline]
+    fn dies(&mut self, at_s: u32) {
+        if let Some(end) = &mut self.end {
+            end.all_dead_s = end.all_dead_s.max(at_s);
+            if at_s < u32::MAX {
+                end.deaths.add(at_s, 1);
+            }
+        }
+    }
+
+    #[inline]
     fn expires(&mut self, expiry: Option<Expiry>) {
-        self.first_expiry_s = self.first_expiry_s.min(expiry.map_or(u32::MAX, |expiry| expiry.at_s));
+        let at_s = expiry.map_or(u32::MAX, |expiry| expiry.at_s);
+        self.first_expiry_s = self.first_expiry_s.min(at_s);
+        self.dies(at_s);
     }
 
     fn deleted(&mut self, deletion: Deletion) {
         self.written(deletion.timestamp);
         self.tombstones += 1;
         self.first_deletion_s = self.first_deletion_s.min(deletion.deleted_at_s);
+        self.dies(deletion.deleted_at_s);
     }
 
     pub(crate) fn add_head(&mut self, deletion: Option<Deletion>, statics: Option<&Row>, ranges: &Ranges) {
@@ -94,14 +165,38 @@ impl Statistics {
         [least, greatest, tokens.0, tokens.1].iter().for_each(|bound| put_i64(out, *bound));
         put_u32(out, self.first_expiry_s);
         put_u32(out, self.first_deletion_s);
+        if let Some(end) = &self.end {
+            put_u32(out, end.all_dead_s);
+            put_u32(out, end.written_s);
+            put_i64(out, if end.newest == i64::MIN { self.limit } else { end.newest });
+            end.deaths.put(out);
+        }
     }
 
-    pub(crate) fn read(reader: &mut Reader) -> Result<Statistics, Malformed> {
+    pub(crate) fn read(reader: &mut Reader, has_end: bool) -> Result<Statistics, Malformed> {
         let (rows, cells, tombstones) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let timestamps = (reader.i64()?, reader.i64()?);
         let (first, last) = (reader.i64()?, reader.i64()?);
         let tokens = if first <= last { (Some(first), Some(last)) } else { (None, None) };
         let (first_expiry_s, first_deletion_s) = (reader.u32()?, reader.u32()?);
-        Ok(Statistics { rows, cells, tombstones, timestamps, tokens, first_expiry_s, first_deletion_s })
+        let end = match has_end {
+            true => {
+                let (all_dead_s, written_s, newest) = (reader.u32()?, reader.u32()?, reader.i64()?);
+                Some(End { all_dead_s, written_s, newest, deaths: Deaths::read(reader)? })
+            }
+            false => None,
+        };
+        let limit = i64::MAX;
+        Ok(Statistics {
+            rows,
+            cells,
+            tombstones,
+            timestamps,
+            tokens,
+            first_expiry_s,
+            first_deletion_s,
+            end,
+            limit,
+        })
     }
 }

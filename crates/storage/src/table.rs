@@ -6,8 +6,8 @@
 //!  entry     token i64 | key string | at u8 | clustering string | offset u64 | stored u32 | directory u32 | crc u32 |
 //!            rows u32 | bounds string
 //!  at        0 a partition starts here | 1 one goes on | 3 one goes on that has neither deletions nor static cells
-//!  footer    filter offset u64, bytes u32, crc u32 | index offset u64, bytes u32, crc u32 | statistics 64 bytes |
-//!            file id u64 | partitions u64 | version u32 | crc u32 | magic u64                          128 bytes
+//!  footer    filter offset u64, bytes u32, crc u32 | index offset u64, bytes u32, crc u32 | statistics 272 bytes |
+//!            file id u64 | partitions u64 | version u32 | crc u32 | magic u64                          336 bytes
 //! ```
 //!
 //! Blocks are those of [`crate::columnar`]. A file is written once, synced, and only then named in the manifest. Checksums
@@ -26,16 +26,18 @@ use crate::columnar::{self, BlockBuilder, HeadRef};
 use crate::part::Block;
 use crate::partition::Partition;
 use crate::row::Row;
-use crate::statistics::Statistics;
+use crate::statistics::{Statistics, WriteTime};
 use crate::table_v1;
 
 const MAGIC: u64 = 0x3130_4c42_5446_4c46; // "FLFTBL01"
-/// The newest version of the format this program reads. It is written where Zstd may be inside, which is all that is new; other files
-/// stay readable to programs that know [`WITHOUT_ZSTD`].
-pub(crate) const VERSION: u32 = 3;
-const WITHOUT_ZSTD: u32 = 2;
+/// The newest version of the format this program reads, and the one it writes.
+pub(crate) const VERSION: u32 = 4;
+/// Versions whose statistics have no end: without and with Zstd.
+const WITHOUT_END: [u32; 2] = [2, 3];
+/// Bytes of a footer beside its statistics.
+const FOOTER_FRAME: usize = 64;
 /// Bytes of the longest footer.
-pub(crate) const FOOTER_MAX: usize = 128;
+pub(crate) const FOOTER_MAX: usize = 336;
 
 const INSIDE: u8 = 1;
 const PLAIN: u8 = 2;
@@ -116,6 +118,11 @@ impl TableWriter {
             out: Vec::new(),
             taken: 0,
         }
+    }
+
+    /// The same, written at a time: without one, the file says nothing about its dead data.
+    pub(crate) fn at(self, time: WriteTime) -> TableWriter {
+        TableWriter { statistics: Statistics::at(time), ..self }
     }
 
     /// The same with what is known of the columns, ascending by column, and another compression.
@@ -245,10 +252,12 @@ impl TableWriter {
             self.out.extend_from_slice(section);
         }
         self.statistics.tokens = (self.tokens.first().copied(), self.tokens.last().copied());
+        let has_end = self.statistics.end.is_some();
         self.statistics.put(&mut footer);
         put_u64(&mut footer, self.file);
         put_u64(&mut footer, self.tokens.len() as u64);
-        put_u32(&mut footer, if self.packing == Packing::Zstd { VERSION } else { WITHOUT_ZSTD });
+        let zstd = self.packing == Packing::Zstd;
+        put_u32(&mut footer, if has_end { VERSION } else { WITHOUT_END[usize::from(zstd)] });
         let sum = crc32c::crc32c(&footer);
         put_u32(&mut footer, sum);
         put_u64(&mut footer, MAGIC);
@@ -297,7 +306,8 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, U
         _ if magic != MAGIC => return Err(Unreadable::Damaged("its footer does not end as one")),
         0 => return Err(Unreadable::Damaged("its footer names no version")),
         1 => table_v1::FOOTER,
-        WITHOUT_ZSTD | VERSION => FOOTER_MAX,
+        VERSION => FOOTER_FRAME + Statistics::bytes(true),
+        _ if WITHOUT_END.contains(&version) => FOOTER_FRAME + Statistics::bytes(false),
         newer => return Err(Unreadable::Newer(newer)),
     };
     let start = tail.len().checked_sub(bytes).ok_or(SHORT)?;
@@ -308,7 +318,10 @@ pub(crate) fn read_footer(tail: &Bytes, len: u64, file: u64) -> Result<Footer, U
         let mut reader = Reader::at(tail.clone(), start);
         let mut section = || Ok(Section { offset: reader.u64()?, bytes: reader.u32()?, crc: reader.u32()? });
         let (filter, index) = (section()?, section()?);
-        let statistics = if version == 1 { None } else { Some(Statistics::read(&mut reader)?) };
+        let statistics = match version {
+            1 => None,
+            version => Some(Statistics::read(&mut reader, version == VERSION)?),
+        };
         let (file, partitions) = (reader.u64()?, reader.u64()?);
         Ok(Footer { version, filter, index, file, partitions, statistics })
     };

@@ -8,12 +8,14 @@ use bytes::Bytes;
 use crate::bloom;
 use crate::codec::Malformed;
 use crate::error::StorageError;
-use crate::manifest::FileEntry;
+use crate::manifest::{FileEntry, Owner};
 use crate::memtable::{Entry, ScanFrom};
+use crate::owners::may_own;
 use crate::part::{Block, Part};
 use crate::partition::Partition;
 use crate::read_ahead::ReadAhead;
 use crate::row::Row;
+use crate::shared_files::Opened;
 use crate::statistics::Statistics;
 use crate::table::{self, BlockKind, BlockStart, FOOTER_MAX, IndexEntry, Unreadable};
 use crate::world::{BoxFuture, File, Mode, World};
@@ -37,6 +39,12 @@ pub(crate) struct TableFile {
     damage: Option<StorageError>,
     /// Compactions leave it out; shared by all states of this file.
     set_aside: Arc<AtomicBool>,
+    /// The first and the last token that may be in it.
+    range: (i64, i64),
+    /// Memory that the filter and the index take while the file is open, bytes; of a shared file this shard's part.
+    pub(crate) resident_bytes: usize,
+    /// What other shards have open of it too.
+    shared: Option<Arc<Opened>>,
 }
 
 /// Stands for a file that cannot be opened.
@@ -85,6 +93,56 @@ fn unreadable_at(path: &Path, offset: u64, why: Unreadable) -> StorageError {
     }
 }
 
+async fn read_sections(
+    file: Arc<dyn File>,
+    (bytes, footer): (u64, table::Footer),
+    path: &Path,
+    seal: u64,
+    with_filter: bool,
+) -> Result<Opened, StorageError> {
+    let io = |error| StorageError::io("read the table file", path, error);
+    let filter = match with_filter {
+        true => file.read(footer.filter.offset, footer.filter.bytes as usize).await.map_err(io)?,
+        false => Bytes::new(),
+    };
+    let index = file.read(footer.index.offset, footer.index.bytes as usize).await.map_err(io)?;
+    let checked = [(&footer.filter, &filter), (&footer.index, &index)];
+    for (section, bytes) in checked.into_iter().skip(usize::from(!with_filter)) {
+        table::check_section(section, seal, bytes).map_err(|why| unreadable_at(path, section.offset, why))?;
+    }
+    let sections = filter.len() + index.len();
+    let index: Arc<[IndexEntry]> = table::read_index(index, footer.version)
+        .map_err(|_| StorageError::corrupt(path, "its index does not decode"))?
+        .into();
+    // Keys and bounds of entries are slices of the index as it was read.
+    let resident_bytes = sections + size_of::<IndexEntry>() * index.len();
+    Ok(Opened { file, bytes, filter, index, footer, resident_bytes })
+}
+
+async fn read_footer(file: &dyn File, path: &Path, seal: u64) -> Result<(u64, table::Footer), StorageError> {
+    let io = |error| StorageError::io("read the table file", path, error);
+    let bytes = file.len().await.map_err(io)?;
+    let tail = bytes.min(FOOTER_MAX as u64);
+    let footer = file.read(bytes - tail, tail as usize).await.map_err(io)?;
+    let footer = table::read_footer(&footer, bytes, seal).map_err(|why| unreadable(path, why))?;
+    Ok((bytes, footer))
+}
+
+/// The first and the last token of a file that is not open.
+pub(crate) async fn tokens_of(world: &dyn World, path: &Path, seal: u64) -> Result<(i64, i64), StorageError> {
+    let opened = world.open(path, Mode::ReadTable).await;
+    let file = opened.map_err(|error| StorageError::io("read the table file", path, error))?;
+    let (_, footer) = read_footer(&*file, path, seal).await?;
+    let (first, last) = footer.statistics.map_or((None, None), |statistics| statistics.tokens);
+    Ok((first.unwrap_or(i64::MIN), last.unwrap_or(i64::MAX)))
+}
+
+fn range_of(index: &[IndexEntry], statistics: Option<&Statistics>, from: i64) -> (i64, i64) {
+    let (first, last) = statistics.map_or((None, None), |statistics| statistics.tokens);
+    let first = first.or(index.first().map(|entry| entry.start.token)).unwrap_or(i64::MIN);
+    (first.max(from), last.unwrap_or(i64::MAX))
+}
+
 impl TableFile {
     pub(crate) async fn open(
         world: &dyn World,
@@ -116,6 +174,7 @@ impl TableFile {
             bounds: Bytes::new(),
             crc: 0,
         };
+        let range = (entry.from, i64::MAX);
         TableFile {
             id: entry.id,
             entry,
@@ -126,6 +185,9 @@ impl TableFile {
             index: [block].into(),
             statistics: None,
             users: Arc::default(),
+            range,
+            resident_bytes: 0,
+            shared: None,
             damage: Some(damage),
             set_aside: Arc::new(AtomicBool::new(true)),
         }
@@ -136,7 +198,7 @@ impl TableFile {
         self.damage.as_ref()
     }
 
-    /// Has compactions leave it out.
+    /// Has compactions leave it out; called by `Files::set_aside` alone, which counts.
     pub(crate) fn set_aside(&self) {
         self.set_aside.store(true, Relaxed);
     }
@@ -159,41 +221,79 @@ impl TableFile {
     ) -> Result<TableFile, StorageError> {
         let io = |error| StorageError::io("read the table file", &path, error);
         let file = world.open(&path, Mode::ReadTable).await.map_err(io)?;
-        let bytes = file.len().await.map_err(io)?;
-        let tail = bytes.min(FOOTER_MAX as u64);
-        let footer = file.read(bytes - tail, tail as usize).await.map_err(io)?;
-        let footer = table::read_footer(&footer, bytes, entry.seal).map_err(|why| unreadable(&path, why))?;
-        let filter = match with_filter {
-            true => file.read(footer.filter.offset, footer.filter.bytes as usize).await.map_err(io)?,
-            false => Bytes::new(),
+        let footer = read_footer(&*file, &path, entry.seal).await?;
+        let opened = read_sections(file, footer, &path, entry.seal, with_filter).await?;
+        Ok(TableFile::of(opened, path, entry))
+    }
+
+    /// As [`TableFile::open`], of a file that other shards may have open already, in the folder of that name.
+    pub(crate) async fn open_shared(
+        world: &dyn World,
+        path: PathBuf,
+        entry: FileEntry,
+        folder: u64,
+    ) -> Result<TableFile, StorageError> {
+        let Some(origin) = entry.origin else { return TableFile::open(world, path, entry).await };
+        let io = |error| StorageError::io("read the table file", &path, error);
+        let file = world.open(&path, Mode::ReadTable).await.map_err(io)?;
+        let footer = read_footer(&*file, &path, entry.seal).await?;
+        let opened = match world.shared_files().find(folder, origin, &footer.1) {
+            Some(opened) => opened,
+            None => {
+                let opened = read_sections(file, footer, &path, entry.seal, true).await?;
+                world.shared_files().keep(folder, origin, opened)
+            }
         };
-        let index = file.read(footer.index.offset, footer.index.bytes as usize).await.map_err(io)?;
-        let sections = [(&footer.filter, &filter), (&footer.index, &index)];
-        for (section, bytes) in sections.into_iter().skip(usize::from(!with_filter)) {
-            table::check_section(section, entry.seal, bytes)
-                .map_err(|why| unreadable_at(&path, section.offset, why))?;
-        }
-        let index = table::read_index(index, footer.version)
-            .map_err(|_| StorageError::corrupt(&path, "its index does not decode"))?
-            .into();
-        Ok(TableFile {
-            id: entry.id,
+        let mut file = TableFile::of(Opened::clone(&opened), path, entry);
+        file.resident_bytes /= file.sharers();
+        file.shared = Some(opened);
+        Ok(file)
+    }
+
+    fn of(opened: Opened, path: PathBuf, entry: FileEntry) -> TableFile {
+        let Opened { file, bytes, filter, index, footer, resident_bytes } = opened;
+        let statistics = footer.statistics;
+        let range = range_of(&index, statistics.as_ref(), entry.from);
+        let (id, users, shared) = (entry.id, Arc::default(), None);
+        TableFile {
+            id,
             entry,
             bytes,
             path,
             file,
             filter,
             index,
-            statistics: footer.statistics,
-            users: Arc::default(),
+            statistics,
+            users,
+            range,
+            resident_bytes,
+            shared,
             damage: None,
             set_aside: Arc::default(),
-        })
+        }
+    }
+
+    /// Shards of the newest sharding that may have a part of it.
+    fn sharers(&self) -> usize {
+        let Some((newest, others)) = self.entry.owners.split_last() else { return 1 };
+        let shares = |shard: &u32| {
+            let mut owners = others.to_vec();
+            owners.push(Owner { sharding: newest.sharding, shard: *shard });
+            may_own(&owners, self.range.0, self.range.1)
+        };
+        (0..newest.sharding.shards).filter(shares).count().max(1)
     }
 
     /// The same file, of which tokens below `from` do not count any more.
     pub(crate) fn cut(&self, from: i64) -> TableFile {
-        TableFile { entry: FileEntry { from, ..self.entry.clone() }, ..self.clone() }
+        let range = range_of(&self.index, self.statistics.as_ref(), from);
+        TableFile { entry: FileEntry { from, ..self.entry.clone() }, range, ..self.clone() }
+    }
+
+    /// Another file of the same content that says it has other tokens.
+    #[cfg(test)]
+    pub(crate) fn spanning(&self, id: u64, run: u64, range: (i64, i64)) -> TableFile {
+        TableFile { id, entry: FileEntry::new(id, run), range, ..self.clone() }
     }
 
     /// Whether nobody but the holder of `this` reads the file, in any of its states.
@@ -204,9 +304,7 @@ impl TableFile {
     /// The first and the last token that may be in it.
     #[inline]
     pub(crate) fn tokens(&self) -> (i64, i64) {
-        let (first, last) = self.statistics.map_or((None, None), |statistics| statistics.tokens);
-        let first = first.or(self.index.first().map(|entry| entry.start.token)).unwrap_or(i64::MIN);
-        (first.max(self.entry.from), last.unwrap_or(i64::MAX))
+        self.range
     }
 
     /// Whether the file may hold a partition with this token, that counts here.

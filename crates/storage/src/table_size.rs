@@ -25,7 +25,7 @@ impl Shard {
         let state = self.state.borrow();
         let mut size = TableSize::default();
         let Some(table) = state.tables.get(&table) else { return size };
-        for file in &table.files {
+        for file in table.files.iter() {
             size.rows += file.statistics.map_or(0, |statistics| statistics.rows);
             size.bytes += file.bytes;
         }

@@ -1,6 +1,6 @@
 //! What goes on behind reads and writes: flushing memtables (flush.rs), merging files (compaction.rs), removing what is dead.
 //!
-//! Three tasks live on the fast lane: for flushes, for compactions, and for their pace (pacing.rs). They only decide and wait; merging,
+//! Tasks live on the fast lane: for flushes, some for compactions, for their pace (pacing.rs) and for the clock (expiry.rs). They only decide and wait; merging,
 //! encoding and compressing run on the heavy lane over snapshots. A file becomes visible to readers and to the manifest in this
 //! order: written, synced, named in the manifest, swapped in. Between the last two lies no wait, so that no reader ever sees
 //! a memtable and its file both gone, and seeing both does no harm, because merging is idempotent.
@@ -9,11 +9,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::choose::need::MERGES_MAX;
 use crate::error::StorageError;
 use crate::event::Event;
 use crate::log::{Log, RETRY_FULL};
 use crate::log_bound::FREE_IDLE;
-use crate::manifest::Manifest;
+use crate::manifest::Edit;
 use crate::memtable::Memtable;
 use crate::model::TableId;
 use crate::retry::backoff;
@@ -37,15 +38,18 @@ pub(crate) fn table_name(file: u64) -> String {
 }
 
 impl Shard {
-    /// Starts the two tasks.
+    /// Starts the tasks.
     pub(crate) fn start_upkeep(self: &Rc<Self>) {
-        self.state.borrow_mut().busy += 3;
+        self.state.borrow_mut().busy += 2 + MERGES_MAX as u32;
         let shard = self.clone();
         self.world.spawn(Work::Flush, Box::pin(async move { shard.flush_loop().await }));
         let shard = self.clone();
         self.world.spawn(Work::Control, Box::pin(async move { shard.pace_loop().await }));
-        let shard = self.clone();
-        self.world.spawn(Work::Compaction, Box::pin(async move { shard.compaction_loop().await }));
+        for _ in 0..MERGES_MAX {
+            let shard = self.clone();
+            self.world.spawn(Work::Compaction, Box::pin(async move { shard.compaction_loop().await }));
+        }
+        self.start_clock();
     }
 
     pub(crate) fn leave(&self) {
@@ -182,7 +186,7 @@ impl Shard {
         {
             let state = &mut *self.state.borrow_mut();
             state.truncating -= 1;
-            state.obsolete.append(&mut gone.files);
+            state.obsolete.append(&mut gone.files.take());
             state.flushed.extend(gone.frozen.into_iter().map(|(_, memtable)| memtable).chain([gone.active]));
         }
         self.progress.wake();
@@ -194,12 +198,7 @@ impl Shard {
     async fn name_truncation(&self, log: &Log, table: TableId, last: u64) -> Result<(), StorageError> {
         // What the truncation covers must be in the log before it is named, or numbers would be given out twice.
         log.sync().await?;
-        let name = |_: &Shard, manifest: &mut Manifest| {
-            let version = manifest.tables.entry(table).or_default();
-            // Of two truncations at once, the later one may be named first.
-            version.truncated = version.truncated.max(last);
-            version.files.clear();
-        };
+        let name = |_: &Shard, edit: &mut Edit| edit.truncate(table, last);
         self.with_room(async || self.edit(name).await).await
     }
 
@@ -305,10 +304,9 @@ impl Shard {
         if !is_flushed() {
             return;
         }
-        let name = |_: &Shard, manifest: &mut Manifest| {
-            manifest.flushed = manifest.flushed.max(last);
-            manifest.durable = manifest.durable.max(last);
-            manifest.log = Some(Vec::new());
+        let name = |_: &Shard, edit: &mut Edit| {
+            edit.flushed(last);
+            edit.log((Vec::new(), last));
         };
         if self.edit(name).await.is_ok() {
             log.release(&[]);

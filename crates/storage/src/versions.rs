@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::edits::{self, End};
 use crate::error::StorageError;
-use crate::manifest::Manifest;
+use crate::manifest::{Edit, Manifest};
 use crate::shard::Shard;
 use crate::world::{File, Mode, World};
 
@@ -88,27 +88,26 @@ impl Versions {
 }
 
 impl Shard {
-    /// Edits the manifest: one edit at a time, durable when this returns.
-    pub(crate) async fn edit(&self, change: impl FnOnce(&Shard, &mut Manifest)) -> Result<(), StorageError> {
+    /// Edits the manifest: one edit at a time, durable when this returns. Costs what changes, but where the file
+    /// is begun anew.
+    pub(crate) async fn edit(&self, change: impl FnOnce(&Shard, &mut Edit)) -> Result<(), StorageError> {
         self.progress.wait(|| (!self.manifest_busy.replace(true)).then_some(())).await;
-        let old = self.manifest.borrow().clone();
-        let mut new = old.clone();
-        change(self, &mut new);
-        new.tidy();
+        let mut edit = Edit::default();
+        change(self, &mut edit);
         let versions = self.versions.borrow_mut().take();
         let mut written = match versions.filter(|versions| versions.end < versions.rewrite_at) {
-            Some(versions) => versions.append(&self.dir, &new.since(&old)).await,
-            None => Versions::begin(&*self.world, &self.dir, &new).await,
+            Some(versions) => {
+                let bytes = edit.encode(&self.manifest.borrow());
+                versions.append(&self.dir, &bytes).await
+            }
+            None => self.begin_with(&edit).await,
         };
         if written.as_ref().is_err_and(StorageError::is_full) && self.reserve.give_up().await {
-            written = Versions::begin(&*self.world, &self.dir, &new).await;
+            written = self.begin_with(&edit).await;
         }
         let result = written.map(|versions| {
             *self.versions.borrow_mut() = Some(versions);
-            // File numbers may have been given out meanwhile.
-            let mut manifest = self.manifest.borrow_mut();
-            new.next_file = manifest.next_file;
-            *manifest = new;
+            edit.apply(&mut self.manifest.borrow_mut());
             // What the last edit that failed was to name is not alive now.
             let state = &mut *self.state.borrow_mut();
             state.obsolete.append(&mut state.doubtful);
@@ -116,6 +115,13 @@ impl Shard {
         self.manifest_busy.set(false);
         self.progress.wake();
         result
+    }
+
+    /// Begins the file anew, with the edit made.
+    async fn begin_with(&self, edit: &Edit) -> Result<Versions, StorageError> {
+        let mut new = self.manifest.borrow().clone();
+        edit.clone().apply(&mut new);
+        Versions::begin(&*self.world, &self.dir, &new).await
     }
 }
 

@@ -13,6 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use sched::control::Division;
 
+use crate::shared_files::SharedFiles;
+
 /// A boxed future that either lane may poll.
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -25,6 +27,8 @@ pub(crate) enum Work {
     Log,
     Flush,
     Compaction,
+    /// Merging that was asked for, for a group.
+    Asked(lanes::Group),
     /// Deciding about the others.
     Control,
 }
@@ -93,6 +97,10 @@ pub(crate) trait World: Send + Sync + Debug {
     fn used_ns(&self, work: Work) -> (u64, u64);
     /// Divides this core between background work and users.
     fn set_shares(&self, division: Division);
+    /// Files that may be open for several shards.
+    fn shared_files(&self) -> &SharedFiles;
+    /// Files that this process may have open at once.
+    fn open_files_max(&self) -> u64;
     /// Seconds since the Unix epoch.
     fn now_s(&self) -> u32;
     fn random(&self) -> u64;

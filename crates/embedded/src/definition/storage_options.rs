@@ -1,7 +1,7 @@
 //! `compaction` and `compression` of a table: checked as Cassandra checks them, and put into storage's terms.
 //!
 //! Strategies by their Cassandra or ScyllaDB names. The unified strategy has no counterpart; it becomes the incremental one, which
-//! is the default too. Sub-options that mean nothing here (`tombstone_threshold`, say) are accepted, shown, and not acted upon.
+//! is the default too. Sub-options that mean nothing here (`bucket_high`, say) are accepted, shown, and not acted upon.
 
 use cql::ast::OptionValue;
 use engine::Error;
@@ -163,6 +163,13 @@ fn compaction(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
         }
         out.min_threshold = u32::try_from(min).unwrap_or(u32::MAX);
     }
+    if let Some(max) = max {
+        if max < 2 {
+            return config(format!("Max compaction threshold cannot be less than 2 (got {max})."));
+        }
+        out.max_threshold = u32::try_from(max).unwrap_or(u32::MAX);
+    }
+    tombstones(pairs, out)?;
     if let Some(mb) = number(pairs, "sstable_size_in_mb")? {
         match u64::try_from(mb) {
             Ok(mb @ 1..=1_048_576) => out.fragment_bytes = mb << 20,
@@ -183,8 +190,63 @@ fn compaction(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     }
     if let Strategy::TimeWindow { .. } = strategy {
         out.strategy = Strategy::TimeWindow { window_s: window(pairs)? };
+        out.timestamps_per_s = resolution(pairs)?;
     }
     Ok(())
+}
+
+/// When a run is compacted alone for its dead data.
+fn tombstones(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
+    if let Some(threshold) = find(pairs, "tombstone_threshold").map(text) {
+        match threshold.parse::<f64>() {
+            Ok(share) if share > 0.0 && share.is_finite() => {
+                out.tombstone_threshold_ppm = (share.min(1.0) * 1e6).round() as u32;
+            }
+            Ok(_) => {
+                let problem = format!("tombstone_threshold must be greater than 0, but was {threshold}");
+                return config(problem);
+            }
+            Err(_) => {
+                return config(format!("{threshold} is not a parsable float for tombstone_threshold"));
+            }
+        }
+    }
+    if let Some(interval) = number(pairs, "tombstone_compaction_interval")? {
+        match u32::try_from(interval) {
+            Ok(interval) => out.tombstone_interval_s = interval,
+            Err(_) if interval > 0 => out.tombstone_interval_s = u32::MAX,
+            Err(_) => {
+                let problem =
+                    format!("tombstone_compaction_interval must be greater than 0, but was {interval}");
+                return config(problem);
+            }
+        }
+    }
+    if let Some(unchecked) = find(pairs, "unchecked_tombstone_compaction").map(text) {
+        out.unchecked_tombstones = match unchecked.to_ascii_lowercase().as_str() {
+            "true" => true,
+            "false" => false,
+            _ => {
+                let problem = format!(
+                    "'unchecked_tombstone_compaction' should be either 'true' or 'false', not '{unchecked}'"
+                );
+                return config(problem);
+            }
+        };
+    }
+    Ok(())
+}
+
+/// The units of timestamps, a second.
+fn resolution(pairs: &Pairs) -> Result<u64, Error> {
+    let unit = find(pairs, "timestamp_resolution").map_or_else(|| "MICROSECONDS".to_owned(), text);
+    match unit.to_ascii_uppercase().as_str() {
+        "SECONDS" => Ok(1),
+        "MILLISECONDS" => Ok(1000),
+        "MICROSECONDS" => Ok(1_000_000),
+        "NANOSECONDS" => Ok(1_000_000_000),
+        _ => config(format!("{unit} is not valid for timestamp_resolution")),
+    }
 }
 
 /// The length of a time window, seconds.
@@ -291,6 +353,26 @@ mod tests {
             }),
         );
         check(
+            "{'class': 'SizeTieredCompactionStrategy', 'tombstone_threshold': '0.5', 'max_threshold': 8, \
+             'tombstone_compaction_interval': '3600', 'unchecked_tombstone_compaction': 'true'}",
+            Ok(TableOptions {
+                strategy: Strategy::SizeTiered,
+                max_threshold: 8,
+                tombstone_threshold_ppm: 500_000,
+                tombstone_interval_s: 3600,
+                unchecked_tombstones: true,
+                ..default
+            }),
+        );
+        check(
+            "{'class': 'TimeWindowCompactionStrategy', 'timestamp_resolution': 'MILLISECONDS'}",
+            Ok(TableOptions {
+                strategy: Strategy::TimeWindow { window_s: 24 * 3600 },
+                timestamps_per_s: 1000,
+                ..default
+            }),
+        );
+        check(
             "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'T4'}",
             Ok(TableOptions { strategy: Strategy::Incremental, ..default }),
         );
@@ -315,6 +397,22 @@ mod tests {
         check(
             "{'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'WEEKS'}",
             "WEEKS is not valid for compaction_window_unit",
+        );
+        check(
+            "{'class': 'SizeTieredCompactionStrategy', 'tombstone_threshold': '-1'}",
+            "tombstone_threshold must be greater than 0, but was -1",
+        );
+        check(
+            "{'class': 'SizeTieredCompactionStrategy', 'tombstone_compaction_interval': '-3'}",
+            "tombstone_compaction_interval must be greater than 0, but was -3",
+        );
+        check(
+            "{'class': 'LeveledCompactionStrategy', 'unchecked_tombstone_compaction': 'perhaps'}",
+            "'unchecked_tombstone_compaction' should be either 'true' or 'false', not 'perhaps'",
+        );
+        check(
+            "{'class': 'TimeWindowCompactionStrategy', 'timestamp_resolution': 'WEEKS'}",
+            "WEEKS is not valid for timestamp_resolution",
         );
         check(
             "{'class': 'IncrementalCompactionStrategy', 'space_amplification_goal': 2.5}",

@@ -6,8 +6,8 @@ fn options(strategy: Strategy) -> TableOptions {
 }
 
 fn check(options: TableOptions, megabytes: &[u64], expected: Option<&[usize]>) {
-    let runs: Vec<Run> = megabytes.iter().map(|mb| Run { bytes: mb << 20, newest_us: 0 }).collect();
-    let mut chosen = compaction(&options, &runs);
+    let runs: Vec<Run> = megabytes.iter().map(|mb| Run { bytes: mb << 20, newest: 0 }).collect();
+    let mut chosen = compaction(&options, &runs, 0).map(|chosen| chosen.runs);
     chosen.iter_mut().for_each(|runs| runs.sort_unstable());
     assert_eq!(chosen.as_deref(), expected, "{options:?} {megabytes:?}");
 }
@@ -46,11 +46,50 @@ fn levels_are_ten_times_apart() {
 #[test]
 fn windows_are_merged_when_they_are_over_and_never_with_each_other() {
     let options = options(Strategy::TimeWindow { window_s: 60 });
-    let at = |seconds: i64| Run { bytes: 1 << 20, newest_us: seconds * 1_000_000 };
-    assert_eq!(compaction(&options, &[at(1), at(2)]), None, "the latest is still written");
-    assert_eq!(compaction(&options, &[at(1), at(70), at(2)]), Some(vec![0, 2]));
-    assert_eq!(compaction(&options, &[at(1), at(61), at(62), at(63), at(119)]), Some(vec![1, 2, 3, 4]));
-    assert_eq!(compaction(&options, &[at(-1), at(1)]), None);
+    let at = |seconds: i64| Run { bytes: 1 << 20, newest: seconds * 1_000_000 };
+    let chosen =
+        |now: i64, runs: &[Run]| compaction(&options, runs, now * 1_000_000).map(|chosen| chosen.runs);
+    assert_eq!(chosen(5, &[at(1), at(2)]), None, "the latest is still written");
+    assert_eq!(chosen(5000, &[at(1), at(2)]), None, "so it is if nothing was written since");
+    assert_eq!(chosen(75, &[at(1), at(70), at(2)]), Some(vec![0, 2]));
+    assert_eq!(chosen(119, &[at(1), at(61), at(62), at(63), at(119)]), Some(vec![1, 2, 3, 4]));
+    assert_eq!(chosen(5, &[at(-1), at(1)]), None);
+}
+
+/// One run dated far ahead used to be the latest window, and that of today to be merged at every flush.
+#[test]
+fn run_dated_ahead_leaves_the_latest_window_alone() {
+    let options = options(Strategy::TimeWindow { window_s: 60 });
+    let at = |seconds: i64| Run { bytes: 1 << 20, newest: seconds * 1_000_000 };
+    let chosen =
+        |now: i64, runs: &[Run]| compaction(&options, runs, now * 1_000_000).map(|chosen| chosen.runs);
+    let ahead = at(1_000_000);
+    assert_eq!(chosen(75, &[ahead, at(70), at(71), at(72)]), None);
+    assert_eq!(chosen(75, &[ahead, at(70), at(71), at(72), at(73)]), Some(vec![1, 2, 3, 4]));
+    assert_eq!(chosen(75, &[ahead; 3]), None);
+    assert_eq!(chosen(75, &[ahead; 4]), Some(vec![0, 1, 2, 3]));
+}
+
+#[test]
+fn windows_are_counted_in_the_units_of_timestamps() {
+    let table = options(Strategy::TimeWindow { window_s: 60 });
+    let millis = TableOptions { timestamps_per_s: 1000, ..table };
+    let at = |seconds: i64| Run { bytes: 1 << 20, newest: seconds * 1000 };
+    let runs = [at(1), at(2), at(70)];
+    let chosen = |options| compaction(options, &runs, 75_000).map(|chosen| chosen.runs);
+    assert_eq!(chosen(&millis), Some(vec![0, 1]));
+    assert_eq!(chosen(&table), None, "in microseconds all are of one window");
+}
+
+#[test]
+fn merge_takes_the_smallest_runs_up_to_the_maximum() {
+    let table = options(Strategy::SizeTiered);
+    let runs: Vec<Run> = (0..40).map(|at| Run { bytes: (140 - at) << 20, newest: 0 }).collect();
+    let chosen = compaction(&table, &runs, 0).expect("forty are many");
+    assert_eq!((chosen.waiting, chosen.runs.len()), (40, 32));
+    assert!(chosen.runs.iter().all(|at| *at >= 8), "{chosen:?}");
+    let small = TableOptions { max_threshold: 6, ..table };
+    assert_eq!(compaction(&small, &runs, 0).map(|chosen| chosen.runs.len()), Some(6));
 }
 
 /// Flushes of random sizes, a part of them over what is there, beside merges that happen at once: the most runs there ever
@@ -61,25 +100,26 @@ fn live(options: TableOptions, seed: u64) -> (usize, u64) {
     let (mut most_runs, mut most_space) = (0, 0);
     for flush in 0..2000_i64 {
         let bytes = (1 + random.below(8)) << 20;
-        runs.push(Run { bytes, newest_us: flush * 1_000_000 });
+        let now = flush * 1_000_000;
+        runs.push(Run { bytes, newest: now });
         // The table grows to 4 GiB, and is overwritten then.
         live = (live + bytes).min(4 << 30);
         let mut merges = 0;
-        while let Some(chosen) = compaction(&options, &runs) {
+        while let Some(found) = compaction(&options, &runs, now) {
+            let chosen = &found.runs;
             assert!(chosen.len() >= 2, "seed {seed}: a merge of one run is none");
-            assert!(backlog_bytes(&options, &runs) > 0, "seed {seed}: work and no backlog");
+            assert!(backlog_bytes(&options, &runs, &found) > 0, "seed {seed}: work and no backlog");
             let merged = chosen.iter().map(|at| runs[*at].bytes).sum::<u64>().min(live);
-            let newest_us = chosen.iter().map(|at| runs[*at].newest_us).max().expect("some");
+            let newest = chosen.iter().map(|at| runs[*at].newest).max().expect("some");
             let mut at = 0;
             runs.retain(|_| {
                 at += 1;
                 !chosen.contains(&(at - 1))
             });
-            runs.push(Run { bytes: merged, newest_us });
+            runs.push(Run { bytes: merged, newest });
             merges += 1;
             assert!(merges < 100, "seed {seed}: merging does not end");
         }
-        assert_eq!(backlog_bytes(&options, &runs), 0, "seed {seed}: backlog and no work");
         most_runs = most_runs.max(runs.len());
         let largest = runs.iter().map(|run| run.bytes).max().expect("some");
         most_space = most_space.max(runs.iter().map(|run| run.bytes).sum::<u64>() * 1000 / largest);

@@ -5,18 +5,23 @@ use std::collections::BTreeMap;
 
 use super::{Run, tiered};
 
-/// 1. Runs fall into windows by their newest timestamp. 2. The latest window is still being written: its runs are merged by
-///    size. 3. Of those before it, the oldest that has more than one run is merged into one.
-pub(crate) fn compaction(runs: &[Run], window_s: u32, threshold: usize) -> Option<Vec<usize>> {
-    let window_us = i64::from(window_s.max(1)) * 1_000_000;
+/// 1. Runs fall into windows of length `window` by their newest timestamp. 2. The latest one that has begun is still being
+///    written: its runs are merged by size, and so are those of windows in the future, which only cells dated ahead make.
+///    3. Of windows before the latest, the oldest that has more than one run is merged into one.
+pub(crate) fn compaction(runs: &[Run], window: i64, threshold: usize, now: i64) -> Option<Vec<usize>> {
     let mut windows: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
     for (at, run) in runs.iter().enumerate() {
-        windows.entry(run.newest_us.div_euclid(window_us)).or_default().push(at);
+        windows.entry(run.newest.div_euclid(window)).or_default().push(at);
     }
-    let (_, latest) = windows.pop_last()?;
-    let bytes: Vec<u64> = latest.iter().map(|at| runs[*at].bytes).collect();
-    let by_size = tiered::similar(&bytes, threshold);
-    by_size
-        .map(|chosen| chosen.into_iter().map(|at| latest[at]).collect())
-        .or_else(|| windows.into_values().find(|window| window.len() > 1))
+    let begun = windows.range(..=now.div_euclid(window)).next_back().map(|(window, _)| *window);
+    let over = begun.map_or_else(BTreeMap::new, |latest| {
+        let open = windows.split_off(&latest);
+        std::mem::replace(&mut windows, open)
+    });
+    let by_size = windows.values().find_map(|open| {
+        let bytes: Vec<u64> = open.iter().map(|at| runs[*at].bytes).collect();
+        let chosen = tiered::similar(&bytes, threshold)?;
+        Some(chosen.into_iter().map(|at| open[at]).collect())
+    });
+    by_size.or_else(|| over.into_values().find(|window| window.len() > 1))
 }

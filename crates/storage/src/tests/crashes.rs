@@ -11,6 +11,7 @@ use super::compare::{KEYS, bound, compare};
 use super::model::Store;
 use super::*;
 use crate::sim::run;
+use crate::world::{Work, World};
 
 const TABLES: u64 = 3;
 
@@ -121,6 +122,10 @@ impl Trial {
             min_threshold: 2 + random.below(3) as u32,
             block_bytes: 256 << random.below(4),
             compression: [Compression::Lz4, Compression::Zstd][random.below(2) as usize],
+            max_threshold: 4 + random.below(8) as u32,
+            tombstone_threshold_ppm: 10_000 + random.below(500_000) as u32,
+            tombstone_interval_s: 0,
+            unchecked_tombstones: random.one_in(2),
             ..TableOptions::default()
         };
         let options = Options {
@@ -318,6 +323,35 @@ impl Trial {
         }
     }
 
+    /// Asks for a compaction, and may change its mind.
+    fn compact(&mut self) {
+        let (shard, progress) = (self.shard.clone().expect("open"), Progress::default());
+        let first = if self.random.one_in(2) { i64::MIN } else { self.random.next_u64() as i64 };
+        let last = if self.random.one_in(2) { i64::MAX } else { first.saturating_add(i64::MAX / 4) };
+        let table = TableId(u128::from(self.random.below(TABLES)));
+        if self.random.one_in(2) {
+            let (own, watched) = (shard.clone(), progress.clone());
+            let steps = self.random.below(200) as u32;
+            let cancel = async move {
+                for _ in 0..steps {
+                    own.world.heavy_yield().await;
+                }
+                watched.cancel();
+            };
+            self.sim.spawn(Work::Control, Box::pin(cancel));
+        }
+        let issued = self.records.len();
+        let asked = run(&self.sim, shard.compact(table, first..=last, lanes::Group::CONTROL, &progress));
+        match asked {
+            Some(Err(StorageError::Cancelled)) => {}
+            asked => {
+                if self.unless_full(asked).is_some() {
+                    self.acknowledged = issued;
+                }
+            }
+        }
+    }
+
     pub(super) fn truncate(&mut self, table: u64) {
         let (shard, table) = (self.shard.clone().expect("open"), TableId(u128::from(table)));
         self.truncating = Some((self.records.len(), table));
@@ -330,7 +364,9 @@ impl Trial {
     fn turn(&mut self, what: &str) {
         match self.random.below(200) {
             0..=3 => {
-                let now_s = self.now_s() + self.random.below(5) as u32;
+                // Now and then so much that windows expire and runs are old enough to be compacted alone.
+                let seconds = if self.random.one_in(6) { 100 } else { 5 };
+                let now_s = self.now_s() + self.random.below(seconds) as u32;
                 self.sim.now_s.store(now_s, Ordering::Relaxed);
             }
             4..=11 => self.flush(),
@@ -340,13 +376,14 @@ impl Trial {
                 self.truncate(table);
             }
             24 => self.kill(),
+            25..=28 => self.compact(),
             18 if self.tight => self.sim.disk.set_capacity(u64::MAX),
             18 if self.random.one_in(2) => {
                 self.tight = true;
                 self.sim.disk.set_capacity(self.sim.disk.used() + self.random.below(8 << 10));
             }
             19..=23 => self.check(what),
-            25..=80 => (0..self.random.below(6)).for_each(|_| step()),
+            29..=80 => (0..self.random.below(6)).for_each(|_| step()),
             _ => self.apply(),
         }
     }

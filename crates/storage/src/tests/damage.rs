@@ -40,7 +40,8 @@ fn two_tables(sim: &Arc<Sim>) -> PathBuf {
         (0..ROWS).for_each(|number| put(&shard, table, number, 1));
         block_on(shard.flush_all()).expect("flushed");
         block_on(shard.compact_all(table)).expect("merged");
-        path = path.or(Some(shard.state.borrow().tables[&table].files[0].path.clone()));
+        path = path
+            .or(Some(shard.state.borrow().tables[&table].files.iter().next().expect("flushed").path.clone()));
     }
     block_on(shard.shutdown()).expect("closed");
     drop_tasks();
@@ -63,7 +64,7 @@ fn a_file_that_cannot_be_opened_costs_its_table_and_no_other() {
         let size = sim.disk.size(&path);
         let footer = block_on(async {
             let file = sim.disk.open(&path, Default::default()).await.expect("opens");
-            file.read_at(size - 128, 8).await.expect("reads")
+            file.read_at(size - 336, 8).await.expect("reads")
         });
         match case {
             "footer" => sim.disk.flip(&path, size - 100, 3),

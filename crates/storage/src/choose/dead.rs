@@ -1,0 +1,78 @@
+//! Choosing by dead data: a run that has more of it than the table's threshold is compacted alone.
+
+use crate::options::TableOptions;
+
+/// What was written less than this before is not compacted again for its dead data, s: a merge that
+/// could not reclaim it would otherwise be repeated without end.
+pub(crate) const INTERVAL_MIN_S: u32 = 60;
+
+/// What is known of the dead data of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Dead {
+    /// Cells, markers and tombstones in all.
+    pub(crate) all: u64,
+    /// Those that expired or were deleted longer ago than the grace period, or fewer.
+    pub(crate) dead: u64,
+    /// When the run was written, Unix seconds; 0 if that is not known.
+    pub(crate) written_s: u32,
+    /// Files of an old version may have dead data, and do not say how much.
+    pub(crate) is_unrecorded: bool,
+    /// Of its partitions, those that other runs may have older data of, in millionths: there tombstones
+    /// have to stay.
+    pub(crate) elsewhere_ppm: u32,
+}
+
+/// Whether a run is to be compacted alone.
+///
+/// 1. Not if it was written within `tombstone_compaction_interval`. 2. Files of old versions are written anew once, which records
+///    what is in them. 3. Otherwise by the share of what is dead, and, unless `unchecked_tombstone_compaction` is set, of what of
+///    that can go.
+pub(crate) fn is_due(options: &TableOptions, dead: &Dead, now_s: u32) -> bool {
+    let interval_s = options.tombstone_interval_s.max(INTERVAL_MIN_S);
+    if dead.written_s > 0 && now_s < dead.written_s.saturating_add(interval_s) {
+        return false;
+    }
+    if dead.is_unrecorded {
+        return true;
+    }
+    let share_ppm = u128::from(dead.dead) * 1_000_000 / u128::from(dead.all.max(dead.dead).max(1));
+    let reclaimed_ppm = match options.unchecked_tombstones {
+        true => share_ppm,
+        false => share_ppm * u128::from(1_000_000 - dead.elsewhere_ppm.min(1_000_000)) / 1_000_000,
+    };
+    dead.dead > 0 && reclaimed_ppm > u128::from(options.tombstone_threshold_ppm)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_S: u32 = 1_000_000;
+
+    fn check(dead: Dead, change: impl FnOnce(&mut TableOptions), expected: bool) {
+        let mut options = TableOptions::default();
+        change(&mut options);
+        assert_eq!(is_due(&options, &dead, NOW_S), expected, "{dead:?} {options:?}");
+    }
+
+    #[test]
+    fn run_is_due_above_the_share_of_dead_data_that_can_go() {
+        let old = Dead { all: 100, dead: 30, written_s: 1, is_unrecorded: false, elsewhere_ppm: 0 };
+        check(old, |_| {}, true);
+        check(Dead { dead: 20, ..old }, |_| {}, false);
+        check(Dead { dead: 0, all: 0, ..old }, |_| {}, false);
+        check(old, |options| options.tombstone_threshold_ppm = 500_000, false);
+        check(Dead { elsewhere_ppm: 500_000, ..old }, |_| {}, false);
+        check(Dead { elsewhere_ppm: 500_000, ..old }, |options| options.unchecked_tombstones = true, true);
+        check(Dead { elsewhere_ppm: u32::MAX, ..old }, |_| {}, false);
+    }
+
+    #[test]
+    fn run_just_written_is_left_alone() {
+        let new = Dead { all: 10, dead: 10, written_s: NOW_S - 100, is_unrecorded: false, elsewhere_ppm: 0 };
+        check(new, |_| {}, false);
+        check(new, |options| options.tombstone_interval_s = 0, true);
+        check(Dead { written_s: NOW_S - 59, ..new }, |options| options.tombstone_interval_s = 0, false);
+        check(Dead { dead: 0, written_s: 0, is_unrecorded: true, ..new }, |_| {}, true);
+    }
+}

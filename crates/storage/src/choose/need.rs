@@ -1,0 +1,103 @@
+//! Choosing among tables: the merge that is needed most goes first, and small ones go beside a large one.
+
+/// Merges in flight for a shard at most, beside those that were asked for: each holds a fragment and a block
+/// of every input in memory.
+pub(crate) const MERGES_MAX: usize = 3;
+
+/// A merge begins beside others if it is at most this part of what the smallest of them has left: it
+/// then ends long before, so that few runs pile up behind a large merge, and the large one is hardly slower.
+const SMALLER: u64 = 4;
+
+/// A table's merge that could begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) bytes: u64,
+    /// Runs that wait to be merged, which every read of the table looks at.
+    pub(crate) waiting: usize,
+    /// How long there has been something to merge, ms.
+    pub(crate) waited_ms: u64,
+}
+
+/// Bytes that the next merge may have, beside merges that have so many bytes left each; `None`: none may begin.
+pub(crate) fn room(left: impl IntoIterator<Item = u64>) -> Option<u64> {
+    let (mut count, mut least) = (0, u64::MAX);
+    for left in left {
+        count += 1;
+        least = least.min(left / SMALLER);
+    }
+    (count < MERGES_MAX).then_some(least)
+}
+
+/// The candidate that needs its merge most, of those of at most `room` bytes.
+///
+/// Need is runs × time: every run costs each read a search for as long as it waits. A table that is written to without
+/// pause has many runs, but its time begins anew with each merge; so no other table waits for ever.
+pub(crate) fn most<T>(candidates: impl IntoIterator<Item = (T, Candidate)>, room: u64) -> Option<T> {
+    let need = |c: &Candidate| (c.waiting as u128) * (1 + u128::from(c.waited_ms));
+    let fitting = candidates.into_iter().filter(|(_, candidate)| candidate.bytes <= room);
+    fitting.max_by_key(|(_, c)| (need(c), u64::MAX - c.bytes)).map(|(table, _)| table)
+}
+
+/// Runs from which on writers are slowed, and those at which they are slowed most: size tiers of a table that is kept up with
+/// have three runs each, and a merge takes 32 at once.
+const PILE_SOFT: u64 = 48;
+const PILE_HARD: u64 = 128;
+
+/// The most that writers are slowed for runs, in millionths: at a ninth of the rate of merging they get on.
+const SLOWED_MAX_PPM: u64 = 900_000;
+
+/// How far runs that wait to be merged have piled up, in millionths. A table's own threshold may let more of them wait.
+pub(crate) fn pressure_ppm(waiting: usize, min_threshold: u32) -> u32 {
+    let soft = PILE_SOFT.max(2 * u64::from(min_threshold));
+    let hard = soft + PILE_HARD - PILE_SOFT;
+    let over = (waiting as u64).saturating_sub(soft);
+    (over * SLOWED_MAX_PPM / (hard - soft)).min(SLOWED_MAX_PPM) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn small_merge_begins_beside_a_large_one_and_a_large_one_waits() {
+        assert_eq!(room([]), Some(u64::MAX));
+        assert_eq!(room([1000 * MIB]), Some(250 * MIB));
+        assert_eq!(room([1000 * MIB, 40 * MIB]), Some(10 * MIB));
+        assert_eq!(room([1000 * MIB, 40 * MIB, 8 * MIB]), None);
+        let of = |bytes| Candidate { bytes, waiting: 4, waited_ms: 1000 };
+        assert_eq!(most([("large", of(500 * MIB)), ("small", of(5 * MIB))], 250 * MIB), Some("small"));
+        assert_eq!(most([("large", of(500 * MIB))], 250 * MIB), None);
+    }
+
+    /// Five tables, of which one always has the most runs: each is merged again and again.
+    #[test]
+    fn busy_table_starves_no_other() {
+        let mut waited = [0_u64; 5];
+        let mut merged = [0; 5];
+        for _ in 0..1000 {
+            let candidate = |table: usize| Candidate {
+                bytes: MIB,
+                waiting: if table == 0 { 40 } else { 4 },
+                waited_ms: waited[table],
+            };
+            let table = most((0..5).map(|table| (table, candidate(table))), u64::MAX).expect("some");
+            merged[table] += 1;
+            waited.iter_mut().for_each(|ms| *ms += 100);
+            waited[table] = 0;
+        }
+        assert!(merged.iter().all(|count| *count >= 100), "{merged:?}");
+        assert!(
+            merged[0] > 2 * merged[1],
+            "the one with ten times the runs is merged more often: {merged:?}"
+        );
+    }
+
+    #[test]
+    fn writers_are_slowed_from_48_runs_to_128() {
+        let at = [0, 48, 49, 88, 128, 1000].map(|waiting| pressure_ppm(waiting, 4));
+        assert_eq!(at, [0, 0, 11_250, 450_000, 900_000, 900_000]);
+        assert_eq!(pressure_ppm(100, 50), 0, "the table wants 50 of a size");
+    }
+}

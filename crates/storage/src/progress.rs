@@ -1,0 +1,51 @@
+//! How far background work has come, and the way to end it: shared by the work, which may run on a heavy
+//! lane, and whoever watches it, on any core.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Bytes done of all, and whether the work was cancelled. Clones share both; several cores may add to one.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    total: AtomicU64,
+    done: AtomicU64,
+    cancelled: AtomicBool,
+}
+
+impl Progress {
+    /// Bytes to be read in all. Grows when another part of the work begins.
+    pub fn bytes_total(&self) -> u64 {
+        self.0.total.load(Relaxed)
+    }
+
+    /// Bytes read so far, estimated between fragments.
+    pub fn bytes_done(&self) -> u64 {
+        self.0.done.load(Relaxed).min(self.bytes_total())
+    }
+
+    /// Ends the work at its next yield. What it has finished by then stays finished.
+    pub fn cancel(&self) {
+        self.0.cancelled.store(true, Relaxed);
+    }
+
+    /// Whether the work was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Relaxed)
+    }
+
+    pub(crate) fn add_total(&self, bytes: u64) {
+        self.0.total.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn add_done(&self, bytes: u64) {
+        self.0.done.fetch_add(bytes, Relaxed);
+    }
+
+    /// Bytes still to be read.
+    pub(crate) fn left(&self) -> u64 {
+        self.bytes_total() - self.bytes_done()
+    }
+}

@@ -1,0 +1,251 @@
+//! Dead data goes: files that died as a whole, runs that are mostly dead, columns that were dropped.
+
+use super::*;
+use crate::world::World;
+
+const TABLE: TableId = TableId(0);
+const NOW_S: u32 = 1_000_000;
+
+fn at(now_s: u32) -> Arc<Sim> {
+    let sim = Arc::new(Sim::new(1));
+    sim.now_s.store(now_s, Ordering::Relaxed);
+    sim
+}
+
+fn of(table: TableOptions) -> Options {
+    // Memtables are flushed when a test says so: a log of many records, a block each, is not long.
+    Options { table: TableOptions { gc_grace_s: 0, ..table }, segment_bytes: 1 << 20, ..options() }
+}
+
+fn windows() -> Options {
+    of(TableOptions { strategy: Strategy::TimeWindow { window_s: 60 }, ..options().table })
+}
+
+fn place(number: u64) -> (i64, Bytes) {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64, Bytes::from(number.to_be_bytes().to_vec()))
+}
+
+fn micros(seconds: u32) -> i64 {
+    i64::from(seconds) * 1_000_000
+}
+
+/// Writes a cell of a row at a time, with an expiry if there is one.
+fn put(shard: &Rc<Shard>, number: u64, column: u32, timestamp: i64, expires_s: Option<u32>) {
+    let (token, key) = place(number);
+    let mut row = RowBuilder::new(&key, &[], timestamp);
+    row.push(match expires_s {
+        Some(at_s) => CellRef::expiring(column, timestamp, &[7; 40], Expiry { ttl_s: 10, at_s }),
+        None => CellRef::live(column, timestamp, &[7; 40]),
+    });
+    block_on(shard.put(TABLE, token, &key, &row.finish().draft()).unwrap()).unwrap();
+}
+
+fn delete(shard: &Rc<Shard>, number: u64, timestamp: i64, deleted_at_s: u32) {
+    let (token, key) = place(number);
+    let changes = vec![Change::DeletePartition(Deletion { timestamp, deleted_at_s })];
+    block_on(shard.apply(vec![Mutation { table: TABLE, token, key, changes }]).unwrap()).unwrap();
+}
+
+fn flush(shard: &Rc<Shard>) {
+    block_on(shard.flush_all()).unwrap();
+}
+
+fn is_there(shard: &Rc<Shard>, number: u64) -> bool {
+    let (token, key) = place(number);
+    let now_s = shard.world.now_s();
+    block_on(shard.read_row(TABLE, token, &key, &[], Pick::ALL, now_s).wait()).unwrap().is_some()
+}
+
+/// Sets the clock, and gives background work the time to see it.
+fn pass(sim: &Sim, now_s: u32) {
+    sim.now_s.store(now_s, Ordering::Relaxed);
+    (0..3000).for_each(|_| step());
+}
+
+fn files_on_disk(sim: &Sim, shard: &Shard) -> usize {
+    block_on(sim.list(&shard.dir.join("tables"))).unwrap().len()
+}
+
+/// A window's single run used to stay for ever.
+#[test]
+fn expired_windows_go_without_a_write() {
+    let sim = at(NOW_S);
+    let shard = open(&sim, &windows()).unwrap();
+    for window in 0..4 {
+        let written_s = NOW_S + window * 60;
+        sim.now_s.store(written_s, Ordering::Relaxed);
+        (0..50).for_each(|n| {
+            put(&shard, n + 100 * u64::from(window), 1, micros(written_s), Some(written_s + 300))
+        });
+        flush(&shard);
+    }
+    let before = shard.stats();
+    assert!(before.runs == 4 && before.expired_files == 0, "{before:?}");
+    // The first two windows have expired, and the others have not.
+    pass(&sim, NOW_S + 365);
+    let stats = shard.stats();
+    assert_eq!((stats.runs, stats.expired_files > 0), (2, true), "{stats:?}");
+    assert!(!is_there(&shard, 1) && is_there(&shard, 201));
+    pass(&sim, NOW_S + 900);
+    let stats = shard.stats();
+    assert_eq!((stats.files, stats.expired_files, stats.compactions), (0, before.files, 0), "{stats:?}");
+    assert_eq!(files_on_disk(&sim, &shard), 0);
+    block_on(shard.shutdown()).unwrap();
+    let shard = open(&sim, &windows()).unwrap();
+    assert_eq!(shard.stats().files, 0, "the manifest names none of them");
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
+fn grace_period_keeps_expired_files() {
+    let sim = at(NOW_S);
+    let graceful = TableOptions { gc_grace_s: 1000, ..windows().table };
+    let shard = open(&sim, &Options { table: graceful, ..windows() }).unwrap();
+    put(&shard, 1, 1, micros(NOW_S), Some(NOW_S + 10));
+    flush(&shard);
+    pass(&sim, NOW_S + 1000);
+    assert_eq!(shard.stats().files, 1);
+    pass(&sim, NOW_S + 1011);
+    assert_eq!(shard.stats().files, 0);
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
+fn dead_file_that_shadows_older_data_stays() {
+    for older_in_memory in [false, true] {
+        let sim = at(NOW_S);
+        let shard = open(&sim, &windows()).unwrap();
+        let older = || put(&shard, 1, 1, micros(NOW_S - 500), None);
+        if !older_in_memory {
+            older();
+            flush(&shard);
+        }
+        delete(&shard, 1, micros(NOW_S), NOW_S);
+        flush(&shard);
+        if older_in_memory {
+            older();
+        }
+        pass(&sim, NOW_S + 3000);
+        assert!(!is_there(&shard, 1), "older in memory: {older_in_memory}");
+        assert_eq!(shard.stats().expired_files, 0);
+        block_on(shard.shutdown()).unwrap();
+        let shard = open(&sim, &windows()).unwrap();
+        assert!(!is_there(&shard, 1), "opened again, older in memory: {older_in_memory}");
+        block_on(shard.compact_all(TABLE)).unwrap();
+        pass(&sim, NOW_S + 6000);
+        assert!(!is_there(&shard, 1));
+        assert_eq!(shard.stats().files, 0, "merged with what it shadowed it is not needed");
+        block_on(shard.shutdown()).unwrap();
+    }
+}
+
+/// Runs whose cells half expired: what is left of them later, with a threshold in millionths.
+fn left_of_a_run(threshold_ppm: u32, strategy: Strategy) -> (u64, u64) {
+    let sim = at(NOW_S);
+    let table = TableOptions {
+        strategy,
+        tombstone_threshold_ppm: threshold_ppm,
+        tombstone_interval_s: 100,
+        ..options().table
+    };
+    let shard = open(&sim, &Options { memtable_bytes_max: 1 << 20, ..of(table) }).unwrap();
+    for number in 0..200 {
+        put(&shard, number, 1, micros(NOW_S), (number % 2 == 0).then_some(NOW_S + 10));
+    }
+    flush(&shard);
+    pass(&sim, NOW_S + 90);
+    assert_eq!(shard.stats().compactions, 0, "it was written within the interval");
+    pass(&sim, NOW_S + 300);
+    let stats = shard.stats();
+    (0..200).for_each(|number| assert_eq!(is_there(&shard, number), number % 2 == 1));
+    block_on(shard.shutdown()).unwrap();
+    (stats.file_cells, stats.compactions)
+}
+
+#[test]
+fn run_with_much_dead_data_is_compacted_alone() {
+    for strategy in [Strategy::Incremental, Strategy::Leveled, Strategy::TimeWindow { window_s: 60 }] {
+        assert_eq!(left_of_a_run(200_000, strategy), (100, 1), "{strategy:?}");
+        assert_eq!(left_of_a_run(900_000, strategy), (200, 0), "{strategy:?}");
+    }
+}
+
+#[test]
+fn merges_leave_out_dropped_columns() {
+    let sim = at(NOW_S);
+    let shard = open(&sim, &of(options().table)).unwrap();
+    for number in 0..50 {
+        put(&shard, number, 1, 5, None);
+        put(&shard, number, 2, 5, None);
+    }
+    put(&shard, 99, 2, 5, None);
+    flush(&shard);
+    assert_eq!(shard.stats().file_cells, 101);
+    shard.forget_columns(TABLE, vec![2, 0]);
+    block_on(shard.compact_all(TABLE)).unwrap();
+    assert_eq!(shard.stats().file_cells, 50);
+    assert!(is_there(&shard, 7) && !is_there(&shard, 99));
+    block_on(shard.shutdown()).unwrap();
+}
+
+/// The window of a run goes by what its writer wrote then: a cell dated ahead used to put it into a window of its own.
+#[test]
+fn cell_dated_ahead_does_not_decide_for_its_run() {
+    let sim = at(NOW_S);
+    let shard = open(&sim, &windows()).unwrap();
+    put(&shard, 1, 1, micros(NOW_S - 5), None);
+    put(&shard, 2, 1, micros(NOW_S) * 10, None);
+    flush(&shard);
+    let newest = shard.state.borrow().tables[&TABLE].files.runs()[0].known.newest;
+    assert_eq!(newest, micros(NOW_S - 5));
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
+fn compaction_that_was_asked_for_reports_and_cancels() {
+    let sim = at(NOW_S);
+    let table = TableOptions { fragment_bytes: 4 << 10, min_threshold: 64, ..options().table };
+    let shard =
+        open(&sim, &Options { memtable_bytes_max: 1 << 20, segment_bytes: 1 << 20, ..of(table) }).unwrap();
+    for timestamp in 1..=2 {
+        (0..500).for_each(|number| put(&shard, number, 1, timestamp, None));
+        flush(&shard);
+    }
+    let group = lanes::Group::CONTROL;
+    let progress = Progress::default();
+    let (own, watched) = (shard.clone(), progress.clone());
+    let cancelled = Rc::new(std::cell::Cell::new(false));
+    let told = cancelled.clone();
+    let task = async move {
+        let result = own.compact(TABLE, i64::MIN..=i64::MAX, group, &watched).await;
+        told.set(matches!(result, Err(StorageError::Cancelled)));
+    };
+    sim.spawn(crate::world::Work::Control, Box::pin(task));
+    let mut seen = 0;
+    for _ in 0..100_000 {
+        step();
+        seen = progress.bytes_done();
+        if progress.bytes_total() > 0 && seen * 3 > progress.bytes_total() {
+            break;
+        }
+    }
+    assert!(seen > 0 && seen < progress.bytes_total(), "{seen} of {}", progress.bytes_total());
+    progress.cancel();
+    (0..1000).for_each(|_| step());
+    assert!(cancelled.get(), "its caller is told");
+    assert_eq!((shard.stats().compactions_running, shard.stats().compactions), (0, 0));
+    (0..500).for_each(|number| assert!(is_there(&shard, number)));
+    // A range takes the fragments that have tokens of it, and leaves the others.
+    let before: Vec<u64> = shard.state.borrow().tables[&TABLE].files.iter().map(|file| file.id).collect();
+    let part = Progress::default();
+    block_on(shard.compact(TABLE, 0..=i64::MAX / 8, group, &part)).unwrap();
+    let after: Vec<u64> = shard.state.borrow().tables[&TABLE].files.iter().map(|file| file.id).collect();
+    let stayed = before.iter().filter(|id| after.contains(id)).count();
+    assert!(stayed > before.len() / 2 && stayed < before.len(), "{stayed} of {} files", before.len());
+    assert_eq!(part.bytes_done(), part.bytes_total());
+    let all = Progress::default();
+    block_on(shard.compact(TABLE, i64::MIN..=i64::MAX, group, &all)).unwrap();
+    assert_eq!((all.bytes_done(), shard.stats().runs, shard.stats().file_cells), (all.bytes_total(), 1, 500));
+    (0..500).for_each(|number| assert!(is_there(&shard, number)));
+    block_on(shard.shutdown()).unwrap();
+}

@@ -1,0 +1,166 @@
+//! Many files, and many merges: what reads and edits cost, which merges go on beside each other, and what becomes of writers.
+
+use super::*;
+use crate::files::{Files, steps};
+use crate::world::{Work, World};
+
+const LARGE: TableId = TableId(0);
+const SMALL: TableId = TableId(1);
+
+fn put(shard: &Rc<Shard>, table: TableId, number: u64) {
+    let token = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64;
+    let key = Bytes::from(number.to_be_bytes().to_vec());
+    let mut random = Random::new(number);
+    let value: Vec<u8> = (0..200).map(|_| random.below(256) as u8).collect();
+    let mut row = RowBuilder::new(&key, &[], 1);
+    row.push(CellRef::live(1, 1, &value));
+    block_on(shard.put(table, token, &key, &row.finish().draft()).unwrap()).unwrap();
+}
+
+fn spacious() -> Options {
+    let table = TableOptions { fragment_bytes: 16 << 10, ..options().table };
+    Options { table, memtable_bytes_max: 4 << 20, segment_bytes: 4 << 20, ..options() }
+}
+
+/// Comparisons of a point read, a look-up of a file and a change among `count` fragments of one run.
+fn comparisons(count: i64) -> [u64; 3] {
+    let sim = Arc::new(Sim::new(1));
+    let shard = open(&sim, &spacious()).unwrap();
+    put(&shard, LARGE, 1);
+    block_on(shard.flush_all()).unwrap();
+    let any = shard.state.borrow().tables[&LARGE].files.iter().next().expect("a file").clone();
+    let width = i64::MAX / count * 2;
+    let fragment = |at: i64| {
+        let first = i64::MIN.wrapping_add(at.wrapping_mul(width));
+        Arc::new(any.spanning(at as u64, 7, (first, first + width - 1)))
+    };
+    let mut files: Files = (0..count).map(fragment).collect();
+    assert_eq!((files.runs().len(), files.len()), (1, count as usize));
+    let counted = |work: &mut dyn FnMut()| {
+        let before = steps();
+        work();
+        steps() - before
+    };
+    let read = counted(&mut || assert!(files.holding(1234).count() <= 1));
+    let probe = fragment(count / 2);
+    let found = counted(&mut || assert!(files.contains(&probe)));
+    let changed = counted(&mut || {
+        assert!(files.remove(&probe).is_some());
+        files.push(probe.clone());
+    });
+    block_on(shard.shutdown()).unwrap();
+    drop_tasks();
+    [read, found, changed]
+}
+
+/// Every fragment of a run used to be looked at.
+#[test]
+fn files_are_found_in_a_few_comparisons_among_thousands() {
+    let (few, many) = (comparisons(10), comparisons(4096));
+    // log₂ of 4096 is 12, and of 10 more than 3.
+    for (few, many) in few.into_iter().zip(many) {
+        assert!(many <= 26 && many <= 4 * few, "{few} with 10 files, {many} with 4096");
+    }
+}
+
+#[test]
+fn filters_and_indexes_leave_the_cache_less() {
+    let sim = Arc::new(Sim::new(2));
+    let shard = open(&sim, &Options { cache_bytes: 64 << 10, ..spacious() }).unwrap();
+    let room = || shard.cache.borrow().bytes_max() as u64;
+    assert_eq!(room(), 64 << 10);
+    (0..2000).for_each(|number| put(&shard, LARGE, number));
+    block_on(shard.flush_all()).unwrap();
+    let index_bytes = shard.stats().index_bytes;
+    assert!(index_bytes > 4000, "{index_bytes}");
+    assert_eq!(room(), (64_u64 << 10).saturating_sub(index_bytes).max(8 << 10));
+    block_on(shard.truncate(LARGE)).unwrap();
+    put(&shard, SMALL, 1);
+    block_on(shard.flush_all()).unwrap();
+    assert!(room() > 60 << 10, "the files are gone");
+    block_on(shard.shutdown()).unwrap();
+}
+
+/// Fills a table with runs of so many rows.
+fn fill(shard: &Rc<Shard>, table: TableId, runs: u64, rows: u64) {
+    for run in 0..runs {
+        (0..rows).for_each(|number| put(shard, table, number * runs + run));
+        block_on(shard.flush_all()).unwrap();
+    }
+}
+
+/// One merge at a time used to hold up all other tables.
+#[test]
+fn small_merge_ends_beside_a_large_one() {
+    let sim = Arc::new(Sim::new(3));
+    let shard = open(&sim, &spacious()).unwrap();
+    fill(&shard, LARGE, 4, 2000);
+    assert_eq!(shard.stats().compactions_running, 1);
+    let large = || shard.state.borrow().tables[&LARGE].needs.is_busy();
+    fill(&shard, SMALL, 4, 20);
+    let runs = || shard.state.borrow().tables[&SMALL].files.runs().len();
+    for _ in 0..2000 {
+        if runs() == 1 {
+            break;
+        }
+        step();
+    }
+    assert_eq!(runs(), 1, "the small table is merged");
+    assert!(large() && shard.stats().compactions == 1, "and the large one is not yet: {:?}", shard.stats());
+    block_on(shard.shutdown()).unwrap();
+}
+
+#[test]
+fn writers_are_slowed_while_runs_pile_up() {
+    let sim = Arc::new(Sim::new(4));
+    let shard = open(&sim, &spacious()).unwrap();
+    put(&shard, SMALL, 1);
+    // No merge begins, as if one that was asked for waited.
+    shard.state.borrow().tables[&SMALL].needs.reserved.set(1);
+    fill(&shard, SMALL, 120, 2);
+    let stats = shard.stats();
+    assert!(stats.runs_max >= 120 && stats.runs_pressure_ppm > 0, "{stats:?}");
+    let delayed = || shard.stats().throttle_delay_ns;
+    let before = delayed();
+    (0..200).for_each(|number| put(&shard, SMALL, number));
+    assert!(delayed() > before, "acknowledgements wait");
+    shard.state.borrow().tables[&SMALL].needs.reserved.set(0);
+    shard.work.wake();
+    (0..20_000).for_each(|_| step());
+    let stats = shard.stats();
+    assert_eq!(stats.runs_pressure_ppm, 0, "{stats:?}");
+    block_on(shard.shutdown()).unwrap();
+}
+
+/// A merge used to hold the memtables there were when it began until it ended.
+#[test]
+fn long_merge_lets_go_of_flushed_memtables() {
+    let sim = Arc::new(Sim::new(5));
+    let shard = open(&sim, &spacious()).unwrap();
+    let table = TableOptions { min_threshold: 64, ..spacious().table };
+    shard.configure(LARGE, table);
+    fill(&shard, LARGE, 2, 3000);
+    (0..500).for_each(|number| put(&shard, LARGE, 100_000 + number));
+    let own = shard.clone();
+    let inputs = shard.state.borrow().tables[&LARGE].files.iter().cloned().collect();
+    let (progress, work) = (Progress::default(), Work::Compaction);
+    let merge = crate::compaction::Merge { table: LARGE, inputs, work, progress: progress.clone() };
+    sim.spawn(Work::Control, Box::pin(async move { own.run_merge(merge, true).await.expect("merged") }));
+    (0..5).for_each(|_| step());
+    assert!(progress.bytes_done() < progress.bytes_total());
+    block_on(shard.flush_all()).unwrap();
+    let is_free = || shard.state.borrow().flushed.is_empty();
+    let mut freed_at = None;
+    for _ in 0..100_000 {
+        step();
+        if shard.stats().compactions_running == 0 {
+            break;
+        }
+        if freed_at.is_none() && is_free() {
+            freed_at = Some(progress.bytes_done());
+        }
+    }
+    let freed_at = freed_at.expect("freed before the merge ended");
+    assert!(freed_at < progress.bytes_total(), "{freed_at} of {}", progress.bytes_total());
+    block_on(shard.shutdown()).unwrap();
+}
