@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::StorageError;
+use crate::event::Event;
 use crate::files::Files;
 use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
@@ -61,14 +62,12 @@ impl Shard {
             if self.state.borrow().closed {
                 return;
             }
-            // What waits for a disk to get well, or is held back, waits here too.
-            let waits = self.state.borrow().tables.get(&id).is_none_or(|table| table.failures.waits);
-            if !waits
-                && !self.pacing.is_held()
+            // A table that cannot be merged, for a block of it is damaged, gives its space back all the same.
+            if !self.pacing.is_held()
                 && let Err(error) = self.drop_dead(id).await
             {
                 self.state.borrow_mut().counts.compactions_failed += 1;
-                self.postpone(id, &error);
+                self.options.teller.tell(&Event::CompactionFailed { table: id, error, again: Some(EVERY) });
             }
             {
                 let state = self.state.borrow();

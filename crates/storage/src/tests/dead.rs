@@ -96,6 +96,19 @@ fn expired_windows_go_without_a_write() {
     block_on(shard.shutdown()).unwrap();
 }
 
+/// A damaged block ends the merges of its table before a restart.
+#[test]
+fn table_that_cannot_be_merged_drops_expired_files() {
+    let sim = at(NOW_S);
+    let shard = open(&sim, &windows()).unwrap();
+    put(&shard, 1, 1, micros(NOW_S), Some(NOW_S + 10));
+    flush(&shard);
+    shard.state.borrow_mut().tables.get_mut(&TABLE).expect("written").failures.waits = true;
+    pass(&sim, NOW_S + 20);
+    assert_eq!(shard.stats().files, 0);
+    block_on(shard.shutdown()).unwrap();
+}
+
 #[test]
 fn grace_period_keeps_expired_files() {
     let sim = at(NOW_S);
