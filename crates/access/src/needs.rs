@@ -78,6 +78,8 @@ pub enum Kind {
     Delete,
     DeleteIf,
     Truncate,
+    CompactTable,
+    FlushTable,
     CreateKeyspace,
     AlterKeyspace,
     DropKeyspace,
@@ -138,7 +140,7 @@ impl Need {
 /// what is the role's own: USE, LIST ROLES, LIST USERS, CANCEL STATEMENT, CANCEL SESSION,
 /// DESCRIBE of everything.
 #[rustfmt::skip]
-pub const NEEDS: [Need; 39] = [
+pub const NEEDS: [Need; 41] = [
     need(Kind::Select, "SELECT * FROM ks.t", &[SELECT]),
     need(Kind::Insert, "INSERT INTO ks.t (k, v) VALUES (1, 1)", &[MODIFY]),
     // The answer to a condition shows what is stored.
@@ -148,6 +150,8 @@ pub const NEEDS: [Need; 39] = [
     need(Kind::Delete, "DELETE FROM ks.t WHERE k = 1", &[MODIFY]),
     need(Kind::DeleteIf, "DELETE FROM ks.t WHERE k = 1 IF EXISTS", &[MODIFY, SELECT]),
     need(Kind::Truncate, "TRUNCATE ks.t", &[MODIFY]),
+    need(Kind::CompactTable, "COMPACT ks.t", &[&[May(Alter, On::Table)]]),
+    need(Kind::FlushTable, "FLUSH ks.t", &[&[May(Alter, On::Table)]]),
     need(
         Kind::CreateKeyspace,
         "CREATE KEYSPACE new WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
@@ -216,6 +220,8 @@ impl Kind {
             Statement::Update(s) => conditional(&s.condition, Kind::UpdateIf, Kind::Update),
             Statement::Delete(s) => conditional(&s.condition, Kind::DeleteIf, Kind::Delete),
             Statement::Truncate(_) => Kind::Truncate,
+            Statement::Compact(_) => Kind::CompactTable,
+            Statement::Flush(_) => Kind::FlushTable,
             Statement::CreateKeyspace(_) => Kind::CreateKeyspace,
             Statement::AlterKeyspace(_) => Kind::AlterKeyspace,
             Statement::DropKeyspace(_) => Kind::DropKeyspace,

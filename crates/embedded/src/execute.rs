@@ -12,6 +12,7 @@ use engine::{
 };
 use storage::TableId;
 
+use crate::maintenance::{self, Asked};
 use crate::plan::{EmbeddedPlan, Kind};
 use crate::{Embedded, storage_error};
 
@@ -51,6 +52,11 @@ impl Engine for Embedded {
                     Ok(Outcome::Void)
                 }))
             }
+            Kind::Compact(def) => {
+                let asked = Asked::Compact(TableId(def.id.as_u128()));
+                Execution::Pending(Box::pin(maintenance::run(asked)))
+            }
+            Kind::Flush => Execution::Pending(Box::pin(maintenance::run(Asked::Flush))),
             Kind::Define(statement, keyspace) => {
                 Execution::Pending(Box::pin(Embedded::define(Statement::clone(statement), keyspace.clone())))
             }

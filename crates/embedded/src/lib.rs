@@ -17,6 +17,7 @@ mod execute;
 mod filter;
 mod heavily;
 mod kept;
+mod maintenance;
 mod metrics;
 mod modify;
 mod names;

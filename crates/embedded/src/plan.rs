@@ -29,6 +29,10 @@ pub(crate) enum Kind {
     Write { plans: Arc<[WritePlan]>, is_atomic: bool },
     /// TRUNCATE.
     Truncate(Arc<TableDef>),
+    /// Merges all runs of a table on every core.
+    Compact(Arc<TableDef>),
+    /// Writes what memory holds to table files, on every core.
+    Flush,
     /// CREATE, ALTER and DROP, with the keyspace in use.
     Define(Rc<Statement>, Option<String>),
 }
@@ -320,6 +324,14 @@ impl Embedded {
                 let def = writable(self, name, used)?;
                 (Kind::Truncate(def.clone()), target(&def, Action::Modify), vec![def])
             }
+            Statement::Compact(name) => {
+                let def = writable(self, name, used)?;
+                (Kind::Compact(def.clone()), target(&def, Action::Alter), vec![def])
+            }
+            Statement::Flush(name) => {
+                let def = writable(self, name, used)?;
+                (Kind::Flush, target(&def, Action::Alter), vec![def])
+            }
             _ => {
                 let target = define_target(statement, used)?;
                 (Kind::Define(statement.clone(), used.map(str::to_owned)), target, Vec::new())
@@ -397,7 +409,7 @@ impl Drop for EmbeddedPlan {
         match kind {
             Kind::Select(plan) => lanes::heavy(group, async move { drop(plan) }).detach(),
             Kind::Write { plans, .. } => lanes::heavy(group, async move { drop(plans) }).detach(),
-            Kind::Truncate(_) | Kind::Define(..) => {}
+            Kind::Truncate(_) | Kind::Compact(_) | Kind::Flush | Kind::Define(..) => {}
         }
     }
 }

@@ -46,6 +46,21 @@ fn rows_of_a_partition_in_order_and_by_slices() {
     );
 }
 
+/// On every core; a table that is not there is refused, and rows stay as they are.
+#[test]
+fn compact_and_flush_are_statements() {
+    check(
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+         CREATE TABLE t (k int PRIMARY KEY, v int);
+         INSERT INTO t (k, v) VALUES (1, 2);
+         FLUSH t;
+         COMPACT TABLE t;
+         SELECT v FROM t;
+         COMPACT nowhere",
+        &["CREATED ", "CREATED t", "void", "void", "void", "2", "! table ks.nowhere does not exist"],
+    );
+}
+
 #[test]
 fn partitions_by_key_by_token_and_all_of_them() {
     check(

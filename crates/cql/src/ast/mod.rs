@@ -32,6 +32,9 @@ pub enum Statement {
     Delete(Delete),
     Batch(Batch),
     Truncate(TableName),
+    // Storage.
+    Compact(TableName),
+    Flush(TableName),
     // Schema.
     Use(String),
     CreateKeyspace(CreateKeyspace),

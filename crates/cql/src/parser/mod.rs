@@ -114,6 +114,14 @@ impl<'a> Parser<'a> {
             self.advance();
             self.eat_table();
             Ok(Statement::Truncate(self.qualified()?))
+        } else if is("COMPACT") {
+            self.advance();
+            self.eat_table();
+            Ok(Statement::Compact(self.qualified()?))
+        } else if is("FLUSH") {
+            self.advance();
+            self.eat_table();
+            Ok(Statement::Flush(self.qualified()?))
         } else if is("CREATE") {
             self.create()
         } else if is("ALTER") {

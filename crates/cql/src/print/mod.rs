@@ -80,6 +80,8 @@ fn statement(f: &mut Formatter<'_>, statement: &Statement, secrets: Secrets) -> 
         Statement::Delete(s) => s.fmt(f),
         Statement::Batch(s) => s.fmt(f),
         Statement::Truncate(table) => write!(f, "TRUNCATE TABLE {table}"),
+        Statement::Compact(table) => write!(f, "COMPACT TABLE {table}"),
+        Statement::Flush(table) => write!(f, "FLUSH TABLE {table}"),
         Statement::Use(keyspace) => write!(f, "USE {}", Identifier(keyspace)),
         Statement::CreateKeyspace(s) => s.fmt(f),
         Statement::AlterKeyspace(s) => s.fmt(f),
