@@ -1,7 +1,8 @@
-//! Rude clients and random sessions against the built server: the program `abuse` of the workspace does both.
+//! Rude clients and random sessions against the built server: the program `abuse` of the workspace
+//! does both.
 //!
-//! `cargo xtask abuse` with flags measures, and `cargo xtask fuzz` searches, for as long as their flags specify. With `--short` the first
-//! decides without a clock; that is the step of the test.
+//! `cargo xtask abuse` with flags measures, and `cargo xtask fuzz` searches, for as long as their
+//! flags specify. With `--short` the first decides without a clock; that is the step of the test.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +21,8 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     run(root, &["run", "--short"], STEP_TIMEOUT)
 }
 
-/// `cargo xtask abuse FLAGS`. The report goes to the target folder unless a flag names another place.
+/// `cargo xtask abuse FLAGS`. The report goes to the target folder unless a flag names another
+/// place.
 pub(crate) fn attack(root: &Path, flags: &[&str]) -> Result<(), String> {
     measure(root, "run", "report.html", flags)
 }
@@ -41,7 +43,8 @@ fn measure(root: &Path, command: &str, page: &str, flags: &[&str]) -> Result<(),
     run(root, &words, TOOL_TIMEOUT)
 }
 
-/// `cargo xtask fuzz FLAGS`. A replay leaves out the fuzzers of `wire` and `cql`, which have seeds of their own.
+/// `cargo xtask fuzz FLAGS`. A replay leaves out the fuzzers of `wire` and `cql`, which have seeds
+/// of their own.
 pub(crate) fn fuzz(root: &Path, flags: &[&str]) -> Result<(), String> {
     if !flags.contains(&"--sessions") {
         for words in [["-p", "wire", "--test", "protocol", "fuzz"], ["-p", "cql", "--test", "fuzz", ""]] {

@@ -1,4 +1,5 @@
-//! Child processes that end: each has a time limit, after which it and whatever it started are killed, by process id.
+//! Child processes that end: each has a time limit, after which it and whatever it started are
+//! killed, by process id.
 //!
 //! Children stay in our process group, so that Ctrl-C at a terminal reaches them too.
 
@@ -6,7 +7,7 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How often a child is looked at. Short beside any of our steps, and costs nothing.
+/// Interval between two checks of a child: short beside any step, and costs nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Each round finds what was started before the last one's stop: two are usual.
 const KILL_ROUNDS_MAX: usize = 10;
@@ -39,7 +40,8 @@ fn line(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Kills a child and its descendants. Once a parent is dead its children are nobody's, so they are found first:
+/// Kills a child and its descendants. The kernel forgets whose children they were once the parent
+/// is dead, so they are found first:
 ///
 /// 1. Stop the child, so that it starts no more of them.
 /// 2. Find its descendants and stop them too, until no new ones are found.
@@ -60,8 +62,8 @@ fn kill(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Sends a signal by the shell's own `kill`, which is there where the program of that name is not. Processes that have
-/// ended meanwhile are no fault.
+/// Sends a signal by the shell's own `kill`, which is there where the program of that name is not.
+/// Processes that have ended meanwhile are no fault.
 fn signal(signal: &str, pids: &[u32]) {
     let mut command = Command::new("sh");
     command.args(["-c", "kill \"$@\" 2>/dev/null", "sh", signal]).args(pids.iter().map(u32::to_string));

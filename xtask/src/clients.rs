@@ -1,9 +1,10 @@
-//! Real clients against the real server: the scripts of `tests/clients`, run by the Python of an environment of their own
-//! in the target folder, into which the clients of `requirements.txt` are installed once.
+//! Real clients against the real server: the scripts of `tests/clients`, run by the Python of an
+//! environment of their own in the target folder, into which the clients of `requirements.txt` are
+//! installed once.
 //!
-//! A script is a test by itself: it starts the server named in `FAIRLANE_BIN` on ports and a folder of its own, and ends with 0
-//! when it passes. README's Rust example is one of the programs in `FAIRLANE_EXAMPLES`. Files whose names start with `_` are
-//! shared between scripts and not run.
+//! A script is a test by itself: it starts the server named in `FAIRLANE_BIN` on ports and a folder
+//! of its own, and ends with 0 when it passes. README's Rust example is one of the programs in
+//! `FAIRLANE_EXAMPLES`. Files whose names start with `_` are shared between scripts and not run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,7 +26,8 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
         println!("      no scripts in tests/clients: nothing to run");
         return Ok(());
     }
-    // With examples, so that dependencies have the features that the tests gave them, and are not built again.
+    // With examples, so that dependencies have the features that the tests gave them, and are not
+    // built again.
     let build = ["build", "--release", "--workspace", "--bins", "--examples"];
     child::run(cargo(root).args(build), BUILD_TIMEOUT)?;
     let built = target_dir(root).join("release");
@@ -46,8 +48,9 @@ fn is_script(name: &str) -> bool {
     name.ends_with(".py") && !name.starts_with('_')
 }
 
-/// The Python of an environment with these requirements. What was installed is noted beside it, so that it is done once for
-/// each content of the file; an environment that was not finished is made anew.
+/// The Python of an environment with these requirements. What was installed is noted beside it, so
+/// that it is done once for each content of the file; an environment that was not finished is made
+/// anew.
 fn environment(venv: &Path, requirements: &Path) -> Result<PathBuf, String> {
     let wanted = read(requirements)?;
     let python = venv.join("bin/python");
@@ -58,7 +61,8 @@ fn environment(venv: &Path, requirements: &Path) -> Result<PathBuf, String> {
     let mut create = Command::new("python3");
     create.args(["-m", "venv", "--clear"]).arg(venv);
     if child::run(&mut create, INSTALL_TIMEOUT).is_err() {
-        let wanted = "Python 3 with its venv module is needed to run the clients: install it (on Debian: apt-get install python3-venv).";
+        let wanted = "Python 3 with its venv module is needed to run the clients: install it \
+                      (on Debian: apt-get install python3-venv).";
         debian::install("python3-venv", wanted)?;
         child::run(&mut create, INSTALL_TIMEOUT)?;
     }

@@ -1,4 +1,5 @@
-//! What the tests need of the system, installed where that is ours to do: as root, with Debian's `apt-get`.
+//! Installs system packages that the tests need, where this may be done: as root, by Debian's
+//! `apt-get`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,7 +11,7 @@ use crate::files::read;
 /// Fetching some hundred megabytes over a slow network.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Installs a package; `wanted` says what for, and what to do where this cannot.
+/// Installs a package. `wanted` names its purpose, and the remedy where it cannot be installed.
 pub(crate) fn install(package: &str, wanted: &str) -> Result<(), String> {
     if !is_root() || !Path::new("/usr/bin/apt-get").exists() {
         return Err(wanted.to_owned());
@@ -24,7 +25,7 @@ pub(crate) fn install(package: &str, wanted: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether this process is root's.
+/// True if this process is root's.
 pub(crate) fn is_root() -> bool {
     let status = read(Path::new("/proc/self/status")).unwrap_or_default();
     status.lines().any(|line| line.split_whitespace().take(3).eq(["Uid:", "0", "0"]))

@@ -1,8 +1,8 @@
-//! Documents stay alive: what README.md, ARCHITECTURE.md, CHANGELOG.md and `docs/*.md` name as a path of the repository
-//! exists, and ARCHITECTURE.md has a section for every crate.
+//! Paths that README.md, ARCHITECTURE.md, CHANGELOG.md and `docs/*.md` name exist in the
+//! repository, and ARCHITECTURE.md has a section for every crate.
 //!
-//! A path is a code span that starts with a top folder of ours or is the name of a document, or the target of a link.
-//! Fenced blocks are examples and drawings and are passed over.
+//! A path is a code span that starts with a top folder of ours or is the name of a document, or the
+//! target of a link. Fenced blocks are examples and drawings and are passed over.
 
 use std::path::Path;
 
@@ -59,7 +59,8 @@ fn paths(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Whether a code span speaks of a path here. Patterns and places to fill in (`*`, `<`, `…`) do not name one path.
+/// True if a code span is a path of the repository. Patterns and places to fill in (`*`, `<`, `…`)
+/// do not name one path.
 fn is_path(span: &str) -> bool {
     let plain = span.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
     let document = span.ends_with(".md") && !span.contains('/');

@@ -7,7 +7,7 @@ pub(crate) fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{} could not be read: {error}.", path.display()))
 }
 
-/// What is in a folder, sorted by name; nothing if there is no such folder.
+/// The entries of a folder, sorted by name; empty if there is no such folder.
 pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, String> {
     if !folder.is_dir() {
         return Ok(Vec::new());
@@ -27,7 +27,7 @@ pub(crate) fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-/// No complaints is a pass; otherwise all of them at once, so that one run shows everything there is to mend.
+/// Passes without complaints. Otherwise returns all of them, so that one run shows every fault.
 pub(crate) fn verdict(complaints: Vec<String>) -> Result<(), String> {
     if complaints.is_empty() { Ok(()) } else { Err(format!("\n  {}", complaints.join("\n  "))) }
 }

@@ -1,14 +1,14 @@
-//! The rooms of the house in rows: a crate imports only from rows below its own. Cargo keeps out circles; this keeps out
-//! imports that make no circle today and the wrong house tomorrow.
+//! Crates stand in rows: a crate imports only from rows below its own. Cargo refuses circles; this
+//! refuses imports upwards that make no circle yet.
 //!
-//! Tests may also use their own row (dev-dependencies), never one above. Every crate but `lanes` takes the workspace's lints,
-//! which forbid `unsafe`.
+//! Tests may also use their own row (dev-dependencies), never one above. Every crate but `lanes`
+//! takes the workspace's lints, which forbid `unsafe`.
 
 use std::path::Path;
 
 use crate::files::{list, name, read, verdict};
 
-/// The rows, lowest first. A crate that is not here has no place yet: give it one, here and in ARCHITECTURE.md.
+/// The rows, lowest first. A new crate gets its row here and in ARCHITECTURE.md.
 const ROWS: [&[&str]; 7] = [
     &["sched", "schema"],
     &["lanes", "cql", "wire"],
@@ -19,7 +19,7 @@ const ROWS: [&[&str]; 7] = [
     &["fairlane"],
 ];
 
-/// The one room with `unsafe`, and so with a lints table of its own.
+/// The one crate with `unsafe`, and so with a lints table of its own.
 const UNSAFE_ROOM: &str = "lanes";
 
 /// Checks every manifest under `crates/`.
@@ -32,7 +32,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     verdict(complaints)
 }
 
-/// What is wrong with one crate, given its name and manifest.
+/// Faults of one crate, given its name and manifest.
 fn judge(krate: &str, manifest: &str) -> Vec<String> {
     let Some(row) = row(krate) else {
         return vec![format!("crates/{krate} is in no row: add it to ROWS in xtask/src/layering.rs.")];
@@ -67,12 +67,14 @@ enum Kind {
     Dev,
 }
 
-/// The packages a manifest names. Only as much TOML as manifests use: sections, and one dependency a line or a section.
+/// The packages a manifest names. Only as much TOML as manifests use: sections, and one dependency
+/// a line or a section.
 fn dependencies(manifest: &str) -> Vec<(Kind, String)> {
     let mut found = Vec::new();
     let sections = manifest.lines().filter_map(header).map(|section| (section, ""));
     for (section, line) in sections.chain(entries(manifest)) {
-        // `[target.'cfg(unix)'.dev-dependencies]` and `[dev-dependencies.proptest]` count as `[dev-dependencies]`.
+        // `[target.'cfg(unix)'.dev-dependencies]` and `[dev-dependencies.proptest]` count as
+        // `[dev-dependencies]`.
         let Some((start, kind)) = kind_of(section) else { continue };
         let (_, own) = section[start..].split_once('.').unwrap_or_default();
         let key = if own.is_empty() { key(line) } else { own.trim_matches('"') };

@@ -1,11 +1,12 @@
-//! `cargo xtask`: what the project does to itself. `cargo xtask test` runs every step of [`STEPS`] in order and stops
-//! at the first that fails; `cargo xtask NAME` runs one. The same table gives the help.
+//! `cargo xtask`: the project's own tasks. `cargo xtask test` runs every step of [`STEPS`]
+//! in order and stops at the first that fails; `cargo xtask NAME` runs one. The same table gives
+//! the help.
 //!
 //! Only the standard library, so that it is built in seconds.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a tool for developers: it runs on no lane, and std is its door"
+    reason = "a tool for developers: it runs on no lane, and std is what it uses"
 )]
 
 mod abuse;
@@ -14,6 +15,7 @@ mod clients;
 mod debian;
 mod docs;
 mod files;
+mod language;
 mod layering;
 mod report;
 mod sizes;
@@ -22,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// What went wrong, as sentences for whoever reads the log.
+/// Ok, or the fault, in sentences for a reader of the log.
 type Outcome = Result<(), String>;
 
 /// One step of `cargo xtask test`.
@@ -33,13 +35,14 @@ struct Step {
 }
 
 /// In the order of `cargo xtask test`.
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step { name: "layering", what: "crates depend only on rows below theirs", run: layering::check },
     Step { name: "fmt", what: "cargo fmt --all --check", run: fmt },
     Step { name: "clippy", what: "cargo clippy on all targets, warnings are errors", run: clippy },
     Step { name: "cargo-test", what: "cargo test on the workspace", run: cargo_test },
     Step { name: "docs", what: "the paths that documents name exist", run: docs::check },
-    Step { name: "sizes", what: "no source file has outgrown its room", run: sizes::check },
+    Step { name: "sizes", what: "no source file has too many lines", run: sizes::check },
+    Step { name: "language", what: "comments follow the rules of writing", run: language::check },
     Step {
         name: "clients",
         what: "cqlsh, Python and README's examples against the built server",
@@ -53,7 +56,7 @@ const STEPS: [Step; 9] = [
     Step { name: "report", what: "the demo's report in a headless browser", run: report::check },
 ];
 
-/// What a developer runs by hand, with flags of its own.
+/// A tool that a developer runs by hand, with flags of its own.
 struct Tool {
     name: &'static str,
     flags: &'static str,
@@ -85,7 +88,7 @@ const TOOLS: [Tool; 3] = [
 
 /// A cold build of everything on two slow cores takes a good part of this.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(75 * 60);
-/// What was built runs in two minutes; one that takes this long hangs.
+/// Tests run for four minutes once they are built. A run that takes this long hangs.
 const TESTS_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const FMT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
@@ -118,7 +121,7 @@ fn main() -> ExitCode {
     if run(&root(), &steps) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the steps, each announced; says which one failed, and whether all passed.
+/// Runs the steps, each announced. Returns true if all passed, and prints which one failed.
 fn run(root: &Path, steps: &[&Step]) -> bool {
     let started = Instant::now();
     for (index, step) in steps.iter().enumerate() {
@@ -177,14 +180,16 @@ fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Whether by this variable cargo tells a program which package it is. Build scripts of some dependencies look at them: passed on, they
-/// would be built again whenever cargo is called by this program after a person called it, and the other way round.
+/// True of variables by which cargo describes the running package. Build scripts of some
+/// dependencies read them. Passed on, they would make cargo build those dependencies again after
+/// each change between a call by a person and a call by this program.
 fn is_of_package(variable: &std::ffi::OsStr) -> bool {
     let name = variable.to_string_lossy();
     name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
-/// The root of the repository: above this crate, where cargo says it is now rather than where it was built.
+/// The root of the repository: above this crate, where cargo says it is now rather than where it
+/// was built.
 fn root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     let here = PathBuf::from(here);

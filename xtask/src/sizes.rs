@@ -1,4 +1,4 @@
-//! Small rooms: a source file over 800 lines has to be divided. Tests may be longer.
+//! Size of source files: one over 800 lines has to be divided. Tests may be longer.
 
 use std::path::Path;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::files::read;
 use crate::{child, debian};
 
-/// What it is called by those who package it.
+/// Names of the program in distributions.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// A start on a busy machine.
@@ -31,7 +31,8 @@ fn find() -> Option<PathBuf> {
     NAMES.iter().find_map(|name| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file()))
 }
 
-/// The page after its scripts have run, as HTML. Profile and caches are in `folder`, so that a user's own are left alone.
+/// The page after its scripts have run, as HTML. Profile and caches are in `folder`, so that a
+/// user's own are left alone.
 pub(super) fn dom(browser: &Path, folder: &Path, page: &Path, scheme: &str) -> Result<String, String> {
     let printed = folder.join("dom.html");
     let out =

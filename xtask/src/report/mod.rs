@@ -1,9 +1,10 @@
-//! The demo's report as a reader sees it: rendered from figures of an earlier run, and opened in a headless Chromium, light and
-//! dark, in frames from a telephone's width to a wide window's.
+//! The demo's report as a reader sees it: rendered from figures of an earlier run, and opened in a
+//! headless Chromium, light and dark, in frames from a telephone's width to a wide window's.
 //!
-//! 1. The server's binary renders the figures in `tests/report`, of which there are some for each subject of the demo.
-//! 2. A copy of the page gets `check.js`, which looks at it from inside and tells the page around it, `around.html`; that one
-//!    is what Chromium prints when it has run.
+//! 1. The server's binary renders the figures in `tests/report`, of which there are some for each
+//!    subject of the demo.
+//! 2. A copy of the page gets `check.js`, which looks at it from inside and tells the page around
+//!    it, `around.html`; that one is what Chromium prints when it has run.
 //! 3. A page with every fault there is goes the same way first: a check that cannot fail is none.
 
 mod browser;
@@ -32,7 +33,7 @@ const RENDER_TIMEOUT: Duration = Duration::from_secs(60);
 const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" \
     content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">";
 
-/// A page with one fault of each kind, and what is to be said of it.
+/// A page with one fault of each kind, and the complaints that are due.
 const FAULTY: &str = "<!doctype html><html><head><style>\
     :root { color-scheme: light dark; --ground: #ffffff } \
     @media (prefers-color-scheme: dark) { :root { --ground: #101010 } } \
@@ -79,7 +80,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What Chromium says of a page in one colour scheme, line by line.
+/// The lines that Chromium prints for a page in one colour scheme.
 fn look(browser: &Path, folder: &Path, scheme: &str, page: &str) -> Result<Vec<String>, String> {
     let (inside, around) = (folder.join("inside.html"), folder.join("around.html"));
     write(&inside, &with_check(page))?;
@@ -98,7 +99,8 @@ fn with_check(page: &str) -> String {
     page.replacen(head, &format!("{head}{POLICY}<script>{CHECK}</script>"), 1)
 }
 
-/// Complaints about the report: what is wrong, and widths at which it was not seen, or not with all of its charts.
+/// Complaints about the report: what is wrong, and widths at which it was not seen, or not with all
+/// of its charts.
 fn judge(seen: &[String], scheme: &str, figures: &str, charts_min: usize) -> Vec<String> {
     let wrong = seen.iter().filter(|line| line.starts_with("wrong"));
     let mut complaints: Vec<String> = wrong.map(|line| format!("{figures}: {line}")).collect();
