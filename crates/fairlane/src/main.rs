@@ -8,6 +8,7 @@ mod checksums;
 mod demo;
 mod folder;
 mod machine;
+mod maintenance;
 mod probe;
 mod rooms;
 mod serve;
@@ -35,6 +36,7 @@ fairlane: transactions and analytics on the same machine, each workload in its o
   fairlane check FOLDER             verify a data folder that no server has open, to its last byte
   fairlane snapshot FOLDER NAME     keep what a data folder holds, beside a running server too
   fairlane restore FOLDER NAME [TO] make a data folder of a snapshot
+  fairlane compact KEYSPACE.TABLE   merge the files of a table; also `flush` and `scrub`
   fairlane --help | --version
 
 `fairlane COMMAND --help` tells more.
@@ -59,6 +61,9 @@ fn main() -> ExitCode {
         "check" => check::run(rest),
         "snapshot" => snapshot::run(rest),
         "restore" => snapshot::restore(rest),
+        "compact" => maintenance::run("COMPACT", rest),
+        "flush" => maintenance::run("FLUSH", rest),
+        "scrub" => maintenance::run("SCRUB", rest),
         "--help" | "-h" | "help" => done(HELP),
         "--version" | "-V" => done(concat!("fairlane ", env!("CARGO_PKG_VERSION"), "\n")),
         other => usage(&format!("There is no command `{other}`.")),

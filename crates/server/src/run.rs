@@ -214,6 +214,7 @@ impl Session {
     fn limit_of(&self, call: &Call<'_>, effective: &Effective) -> Result<Duration, Error> {
         let said = match call.statement.timeout {
             Timeout::Unsaid => None,
+            Timeout::Never => return Ok(Duration::MAX),
             Timeout::Fixed(limit) => Some(limit),
             Timeout::Bound(marker) => bound_timeout(call.params, call.statement, marker)?,
         };

@@ -38,6 +38,7 @@ pub(crate) mod state {
     pub(crate) const SYNTAX: &str = "42601";
     pub(crate) const DENIED: &str = "42501";
     pub(crate) const NO_COLUMN: &str = "42703";
+    pub(crate) const NO_FUNCTION: &str = "42883";
     pub(crate) const NO_TABLE: &str = "42P01";
     pub(crate) const NO_OBJECT: &str = "42704";
     pub(crate) const EXISTS: &str = "42710";
@@ -48,6 +49,7 @@ pub(crate) mod state {
     pub(crate) const TIME: &str = "22007";
     pub(crate) const TIME_RANGE: &str = "22008";
     pub(crate) const ZERO: &str = "22012";
+    pub(crate) const REGEX: &str = "2201B";
     pub(crate) const TEXT: &str = "22P02";
     pub(crate) const CARDINALITY: &str = "21000";
     pub(crate) const MEMORY: &str = "53200";
@@ -152,7 +154,8 @@ fn plain(error: &DataFusionError) -> Failure {
             if inner.is::<Exceeded>() || inner.is::<TooWide>() {
                 return Failure::new(state::LIMIT, inner.to_string());
             }
-            Failure::new(state::INTERNAL, inner.to_string())
+            of_expression(&inner.to_string())
+                .unwrap_or_else(|| Failure::new(state::INTERNAL, inner.to_string()))
         }
         DataFusionError::SQL(parse, _) => {
             let (ParserError::TokenizerError(text) | ParserError::ParserError(text)) = &**parse else {
@@ -166,11 +169,21 @@ fn plain(error: &DataFusionError) -> Failure {
         }
         DataFusionError::NotImplemented(text) => Failure::new(state::UNSUPPORTED, text.clone()),
         DataFusionError::SchemaError(inner, _) => Failure::new(state::NO_COLUMN, inner.to_string()),
-        DataFusionError::ArrowError(inner, _) => Failure::new(class_of_value(inner), inner.to_string()),
-        DataFusionError::Execution(text) => Failure::new(class_of_execution(text), text.clone()),
+        DataFusionError::ArrowError(inner, _) => of_expression(&inner.to_string())
+            .unwrap_or_else(|| Failure::new(class_of_value(inner), inner.to_string())),
+        DataFusionError::Execution(text) => {
+            of_expression(text).unwrap_or_else(|| Failure::new(class_of_execution(text), text.clone()))
+        }
         DataFusionError::Plan(text) => Failure::new(class_of_plan(text), text.clone()),
         root => Failure::new(state::INTERNAL, root.strip_backtrace()),
     }
+}
+
+/// The failure of a regular expression that cannot be read: its library shows the place in several lines, the reason last.
+fn of_expression(text: &str) -> Option<Failure> {
+    let (_, shown) = text.split_once("regex parse error:")?;
+    let (_, reason) = shown.rsplit_once("error: ")?;
+    Some(Failure::new(state::REGEX, format!("invalid regular expression: {}", reason.trim())))
 }
 
 /// Arrow's errors of values that an operation does not take.
@@ -203,8 +216,11 @@ fn class_of_plan(text: &str) -> &'static str {
         state::NO_TABLE
     } else if text.starts_with("LIMIT must be") {
         "2201W"
-    } else if text.starts_with("Invalid function") {
-        "42883"
+    } else if ["Invalid function", "Cannot coerce arithmetic", "There isn't a common type to coerce"]
+        .iter()
+        .any(|start| text.starts_with(start))
+    {
+        state::NO_FUNCTION
     } else if text.contains("type") {
         state::TYPE
     } else {

@@ -207,7 +207,7 @@ pub(crate) fn planned(binary: BinaryExpr, left: &DataType, right: &DataType) -> 
     }
     if matches!((left, right), (DataType::Boolean, _) | (_, DataType::Boolean)) {
         let types = format!("{} {op} {}", type_name(left), type_name(right));
-        return refused("42883", format!("operator does not exist: {types}"));
+        return refused(state::NO_FUNCTION, format!("operator does not exist: {types}"));
     }
     let is_date = |ty: &DataType| *ty == DataType::Date32;
     let is_float = |ty: &DataType| matches!(ty, DataType::Float32 | DataType::Float64);
@@ -220,7 +220,7 @@ pub(crate) fn planned(binary: BinaryExpr, left: &DataType, right: &DataType) -> 
         (left, right) if is_number(left) && is_number(right) && (is_float(left) || is_float(right)) => {
             if op == Operator::Modulo {
                 let types = format!("{} {op} {}", type_name(left), type_name(right));
-                return refused("42883", format!("operator does not exist: {types}"));
+                return refused(state::NO_FUNCTION, format!("operator does not exist: {types}"));
             }
             let ty = match (left, right) {
                 (DataType::Float32, DataType::Float32) => DataType::Float32,

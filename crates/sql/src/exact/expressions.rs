@@ -16,8 +16,10 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 
 use crate::exact::{
-    Pass, UNCONSTRAINED, arithmetic, as_type, casts, common, is_int, is_text, moments, numbers,
+    Pass, UNCONSTRAINED, arithmetic, as_type, casts, common, intervals, is_int, is_text, moments, numbers,
+    refused, type_name,
 };
+use crate::failure::state;
 
 impl Pass<'_> {
     /// An expression whose parts are done already, over columns of a schema.
@@ -44,21 +46,30 @@ impl Pass<'_> {
                 }
                 None => Transformed::no(Expr::Cast(cast)),
             },
-            Expr::Case(case) => Transformed::yes(Expr::Case(common::case(case, schema)?)),
+            Expr::Case(mut case) => {
+                if let Some(of) = case.expr.take_if(|of| intervals::is_interval(of, schema)) {
+                    case.expr = Some(Box::new(moments::span(*of)));
+                    for (when, _) in &mut case.when_then_expr {
+                        **when = intervals::as_length(std::mem::take(when), schema);
+                    }
+                }
+                Transformed::yes(Expr::Case(common::case(case, schema)?))
+            }
             Expr::InList(InList { expr, list, negated }) => {
                 let (expr, list) = common::with_first(*expr, list, schema)?;
+                let (expr, list) = (intervals::as_length(expr, schema), intervals::as_lengths(list, schema));
                 Transformed::yes(Expr::InList(InList { expr: Box::new(expr), list, negated }))
             }
             Expr::Between(Between { expr, negated, low, high }) => {
                 let (expr, bounds) = common::with_first(*expr, vec![*low, *high], schema)?;
-                match <[Expr; 2]>::try_from(bounds) {
+                match <[Expr; 2]>::try_from(intervals::as_lengths(bounds, schema)) {
                     Ok([low, high]) => Transformed::yes(Expr::Between(Between {
-                        expr: Box::new(expr),
+                        expr: Box::new(intervals::as_length(expr, schema)),
                         negated,
                         low: Box::new(low),
                         high: Box::new(high),
                     })),
-                    Err(_) => return crate::exact::refused(crate::failure::state::INTERNAL, "two bounds"),
+                    Err(_) => return refused(state::INTERNAL, "two bounds"),
                 }
             }
             // Optimizer rules know `count(*)` by its argument.
@@ -66,6 +77,8 @@ impl Pass<'_> {
                 if func.name() == "count" {
                     restore_one(&mut params.args);
                 }
+                params.args = compared(func.name(), params.args, params.distinct, schema)?;
+                params.order_by = intervals::as_keys(params.order_by, schema);
                 Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, params }))
             }
             Expr::WindowFunction(call) => {
@@ -73,6 +86,9 @@ impl Pass<'_> {
                 if fun.name() == "count" {
                     restore_one(&mut params.args);
                 }
+                params.args = compared(fun.name(), params.args, params.distinct, schema)?;
+                params.order_by = intervals::as_keys(params.order_by, schema);
+                params.partition_by = intervals::as_lengths(params.partition_by, schema);
                 Transformed::yes(Expr::WindowFunction(Box::new(WindowFunction { fun, params })))
             }
             Expr::ScalarFunction(call) => Transformed::yes(self.call(call, schema)?),
@@ -85,10 +101,16 @@ impl Pass<'_> {
                 Transformed::yes(Expr::Exists(Exists { subquery, negated }))
             }
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
+                if intervals::is_interval(&expr, schema) {
+                    return intervals::not_supported("IN (SELECT …)");
+                }
                 let subquery = self.subquery(subquery, schema)?;
                 Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery, negated }))
             }
             Expr::SetComparison(comparison) => {
+                if intervals::is_interval(&comparison.expr, schema) {
+                    return intervals::not_supported("Comparison with a subquery");
+                }
                 let subquery = self.subquery(comparison.subquery, schema)?;
                 Transformed::yes(Expr::SetComparison(SetComparison { subquery, ..comparison }))
             }
@@ -132,6 +154,17 @@ impl Pass<'_> {
                 *binary.right = moments::span(*binary.right);
                 Ok(Expr::BinaryExpr(binary))
             }
+            // Texts that are constants are left to DataFusion, which reads them as the other type.
+            (text, other)
+                if compares && is_text(text) && is_no_text(other) && !is_constant(&binary.left, text) =>
+            {
+                refused(state::NO_FUNCTION, no_operator(text, &binary.op, other))
+            }
+            (other, text)
+                if compares && is_text(text) && is_no_text(other) && !is_constant(&binary.right, text) =>
+            {
+                refused(state::NO_FUNCTION, no_operator(other, &binary.op, text))
+            }
             (left, right) => arithmetic::planned(binary, left, right),
         }
     }
@@ -152,6 +185,11 @@ impl Pass<'_> {
                     }
                 }
             }
+            "nullif" | "greatest" | "least"
+                if call.args.iter().any(|argument| intervals::is_interval(argument, schema)) =>
+            {
+                return intervals::not_supported(call.func.name());
+            }
             "coalesce" | "nullif" | "greatest" | "least" | "nvl" => {
                 call.args = common::one_type(call.args, schema)?;
             }
@@ -166,7 +204,7 @@ impl Pass<'_> {
                     }
                     if let Some(part @ ("decade" | "century" | "millennium")) = part.as_deref() {
                         let text = format!("date_trunc: the unit \"{part}\" is not supported");
-                        return crate::exact::refused(crate::failure::state::UNSUPPORTED, text);
+                        return refused(state::UNSUPPORTED, text);
                     }
                     if moment.get_type(schema)? == DataType::Date32 {
                         let point = DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from(self.zone)));
@@ -249,6 +287,32 @@ fn nullable(mut subquery: Subquery) -> Result<Subquery> {
     };
     subquery.subquery = Arc::<LogicalPlan>::new(plan);
     Ok(subquery)
+}
+
+fn no_operator(left: &DataType, op: &Operator, right: &DataType) -> String {
+    format!("operator does not exist: {} {op} {}", type_name(left), type_name(right))
+}
+
+/// True of types that PostgreSQL never compares with texts, constants apart.
+fn is_no_text(ty: &DataType) -> bool {
+    ty.is_numeric() || ty.is_temporal() || *ty == DataType::Boolean
+}
+
+/// Arguments of an aggregate that compares them; others as they are.
+///
+/// # Errors
+/// It would show the interval that it finds.
+fn compared(name: &str, args: Vec<Expr>, is_distinct: bool, schema: &DFSchema) -> Result<Vec<Expr>> {
+    match name {
+        "count" if is_distinct => Ok(intervals::as_lengths(args, schema)),
+        "min" | "max" if args.iter().any(|argument| intervals::is_interval(argument, schema)) => {
+            intervals::not_supported(name)
+        }
+        _ if is_distinct && args.iter().any(|argument| intervals::is_interval(argument, schema)) => {
+            intervals::not_supported("DISTINCT")
+        }
+        _ => Ok(args),
+    }
 }
 
 fn restore_one(arguments: &mut [Expr]) {

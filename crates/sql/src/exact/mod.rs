@@ -5,7 +5,8 @@
 //! 2. Replaces arithmetic by functions that check ([`arithmetic`]), and casts by functions that round and refuse ([`casts`]).
 //! 3. Gives branches of `CASE`, arguments, rows and unions one type, which constants of texts take as well ([`common`]).
 //! 4. Shows points in time in the session's zone, so that their fields and days are those of that zone.
-//! 5. Computes the schemas of the nodes again, bottom up. Names stay; types of outer columns in subqueries follow.
+//! 5. Compares intervals by their lengths ([`intervals`]).
+//! 6. Computes the schemas of the nodes again, bottom up. Names stay; types of outer columns in subqueries follow.
 //!
 //! `sum` and `avg` are functions of their own ([`totals`]). They are registered under those names.
 
@@ -13,6 +14,7 @@ mod arithmetic;
 mod casts;
 mod common;
 mod expressions;
+mod intervals;
 mod moments;
 mod numbers;
 mod totals;
@@ -172,6 +174,7 @@ impl Pass<'_> {
                 replaced.data
             }
         };
+        let node = intervals::by_length(node)?;
         Ok(Transformed::yes(match node {
             LogicalPlan::Values(values) => common::values(values.values)?,
             LogicalPlan::Union(union) => common::union(union.inputs)?,

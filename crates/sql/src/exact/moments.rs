@@ -223,7 +223,7 @@ impl ScalarUDFImpl for FieldOf {
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
         let [name, moment] = arguments else {
-            return refused("42883", format!("{} takes a field and a moment", self.name()));
+            return refused(state::NO_FUNCTION, format!("{} takes a field and a moment", self.name()));
         };
         let moment = match moment {
             DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
@@ -235,11 +235,11 @@ impl ScalarUDFImpl for FieldOf {
             DataType::Null => DataType::Timestamp(TimeUnit::Microsecond, None),
             other => {
                 let text = format!("function {}(text, {}) does not exist", self.name(), type_name(other));
-                return refused("42883", text);
+                return refused(state::NO_FUNCTION, text);
             }
         };
         if !is_text(name) {
-            return refused("42883", format!("{} takes the name of a field", self.name()));
+            return refused(state::NO_FUNCTION, format!("{} takes the name of a field", self.name()));
         }
         Ok(vec![DataType::Utf8, moment])
     }
@@ -301,7 +301,7 @@ impl ScalarUDFImpl for FieldOf {
                 let points = points.as_primitive::<Int64Type>().iter();
                 points.map(|point| point.and_then(|point| of_point(unit, point, zone.as_ref()))).collect()
             }
-            other => return refused("42883", format!("{} of {}", self.name(), type_name(other))),
+            other => return refused(state::NO_FUNCTION, format!("{} of {}", self.name(), type_name(other))),
         };
         let values: ArrayRef = Arc::new(values.with_data_type(DataType::Decimal128(38, unit.scale(&ty))));
         Ok(ColumnarValue::Array(match self.is_numeric {

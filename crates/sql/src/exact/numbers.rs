@@ -149,9 +149,12 @@ impl ScalarUDFImpl for Rounding {
                 DataType::Decimal128(..) => Ok(vec![number.clone(), DataType::Int64]),
                 DataType::Null => Ok(vec![DataType::Decimal128(1, 0), DataType::Int64]),
                 number if is_int(number) => Ok(vec![decimal_of(number), DataType::Int64]),
-                _ => refused("42883", format!("function {}({}) does not exist", self.name(), types())),
+                _ => refused(
+                    state::NO_FUNCTION,
+                    format!("function {}({}) does not exist", self.name(), types()),
+                ),
             },
-            _ => refused("42883", format!("function {}({}) does not exist", self.name(), types())),
+            _ => refused(state::NO_FUNCTION, format!("function {}({}) does not exist", self.name(), types())),
         }
     }
 
@@ -241,7 +244,7 @@ impl ScalarUDFImpl for Guarded {
         let is_number = |ty: &DataType| ty.is_numeric() || *ty == DataType::Null;
         if !arguments.iter().all(is_number) {
             let types = arguments.iter().map(type_name).collect::<Vec<_>>().join(", ");
-            return refused("42883", format!("function {}({types}) does not exist", self.name()));
+            return refused(state::NO_FUNCTION, format!("function {}({types}) does not exist", self.name()));
         }
         Ok(vec![DataType::Float64; arguments.len()])
     }

@@ -124,7 +124,7 @@ impl AggregateUDFImpl for Total {
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
         let [argument] = arguments else {
-            return refused("42883", format!("function {} takes one argument", self.name()));
+            return refused(state::NO_FUNCTION, format!("function {} takes one argument", self.name()));
         };
         let is_wide =
             self.is_average || !matches!(argument, DataType::Int8 | DataType::Int16 | DataType::Int32);
@@ -135,7 +135,7 @@ impl AggregateUDFImpl for Total {
             DataType::Float64 | DataType::Decimal128(..) | DataType::Decimal256(..) => argument.clone(),
             other => {
                 let text = format!("function {}({}) does not exist", self.name(), type_name(other));
-                return refused("42883", text);
+                return refused(state::NO_FUNCTION, text);
             }
         }])
     }

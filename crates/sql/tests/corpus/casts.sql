@@ -70,10 +70,10 @@ SELECT ARRAY[ARRAY[1, 2], ARRAY[3, 4]]
 SELECT '00000000-0000-0000-0000-000000000001'::uuid::text
 SELECT NULL::int, NULL::text, NULL::date
 SELECT 1::text || 2::text
--- refused 42804
+-- refused 42883
 SELECT '5' + 1, 1 + '5'
 SELECT '5' > 3, 10 > '9'
--- refused 42804
+-- refused 42883
 SELECT 'a' + 1
 SELECT 1 = '1', '1' = '01'
 SELECT int '5', date '2024-01-01', timestamp '2024-01-01 00:00:00', interval '1 day', text 'a'

@@ -21,9 +21,8 @@ SELECT 'a$' SIMILAR TO 'a$', '^a' SIMILAR TO '^a', 'ab' SIMILAR TO 'a|b', 'a' SI
 SELECT NULL SIMILAR TO 'a', 'a' SIMILAR TO NULL
 SELECT 'abc' ~ 'b', 'abc' ~ '^b', 'abc' ~ 'c$', 'ABC' ~ 'b', 'ABC' ~* 'b', 'abc' !~ 'b', 'ABC' !~* 'b'
 SELECT 'abc' ~ 'a.c', 'abc' ~ '[ab]+', 'a1' ~ '\d', 'a b' ~ '\s', 'ab' ~ '^(a|b)*$'
--- refused XX000
 SELECT 'abc' ~ '('
--- refused XX000
+-- refused 2201B
 SELECT 'foo' ~ 'o{2}', 'foo' ~ '\mfoo\M'
 SELECT '' ~ '', 'a' ~ ''
 SELECT NULL ~ 'a', 'a' ~ NULL
@@ -45,3 +44,8 @@ SELECT p, 'a%c' LIKE p FROM (VALUES ('a\%c'), ('a%'), ('_')) AS v(p) ORDER BY p
 SELECT 'abc' LIKE ANY (ARRAY['x%', 'a%'])
 -- refused 42883
 SELECT 'abc' LIKE ALL (ARRAY['x%', 'a%'])
+SELECT 'abc' ~ '('
+SELECT name ~ '(' FROM shop.items
+SELECT 'abc' ~ 'a{2,1}'
+SELECT regexp_replace('a', '(', 'b')
+SELECT 'a' ~* '['

@@ -58,7 +58,6 @@ SELECT x FROM (VALUES (1), ('2')) AS v(x) ORDER BY x
 SELECT x FROM (VALUES (1), ('a')) AS v(x)
 SELECT x FROM (SELECT 1 AS x UNION ALL SELECT name FROM shop.items) AS t
 SELECT CASE WHEN true THEN name ELSE 1 END FROM shop.items
--- refused 22000
 SELECT name = 1 FROM shop.items
 SELECT (1, 2) < (1, 3), (1, 2) >= (1, 2), (2, 1) > (1, 9), (1, 2) <> (1, 2)
 SELECT (1, 'a') = (1, 'a'), (1, 2) = (1, NULL), (1, 2) <> (2, NULL)
@@ -67,3 +66,13 @@ SELECT id FROM shop.items WHERE (id, name) = (2, 'pear')
 SELECT '\x00ff'::bytea, 'a\\b'::bytea, 'a\101'::bytea
 SELECT NULL::bytea, ''::bytea
 SELECT 'a' ~ 'a.', E'a\nb' ~ 'a.b', E'a\nb' ~ '^b'
+SELECT id FROM shop.items WHERE name = 1
+SELECT id FROM shop.items WHERE id = name
+SELECT id FROM shop.items WHERE name < 1.5
+SELECT id FROM shop.items WHERE name <> true
+SELECT id FROM shop.items WHERE day = name
+SELECT id FROM shop.items WHERE at > name
+SELECT name + 1 FROM shop.items
+SELECT id FROM shop.items WHERE name LIKE 1
+SELECT id FROM shop.items WHERE id = '1'
+SELECT id FROM shop.items WHERE day = '2024-01-15'

@@ -1,19 +1,21 @@
 //! Casts that PostgreSQL does otherwise than Arrow: numbers round, half away from zero or half to even; texts may have blanks around
 //! them and must be whole; texts of floating point and times are PostgreSQL's; and what does not fit has PostgreSQL's error.
 
+mod texts;
+
 use std::sync::Arc;
 
 use chrono::{DateTime, Offset, TimeZone};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Decimal128Array, FixedSizeListArray, Float64Array,
-    Int64Array, LargeListArray, ListArray, StringArray,
+    Array, ArrayRef, AsArray, Decimal128Array, FixedSizeListArray, Float64Array, Int64Array, LargeListArray,
+    ListArray, StringArray,
 };
 use datafusion::arrow::compute::{CastOptions, cast, cast_with_options};
 use datafusion::arrow::datatypes::{
-    DataType, Decimal128Type, Field, FieldRef, Float64Type, Int64Type, IntervalUnit, TimeUnit,
+    DataType, Decimal128Type, Field, FieldRef, Float64Type, Int64Type, TimeUnit,
 };
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -154,13 +156,13 @@ fn is_own(from: &DataType, to: &DataType) -> bool {
 fn unconstrained(expr: &Expr, from: &DataType) -> Result<DataType> {
     match expr {
         Expr::Literal(value, _) if is_text(from) => match value.try_as_str().flatten() {
-            Some(text) => match decimal(text.trim()) {
+            Some(text) => match texts::decimal(text.trim()) {
                 Some((value, scale)) => {
                     let digits = u8::try_from(value.unsigned_abs().checked_ilog10().unwrap_or(0) + 1)
                         .unwrap_or(DIGITS_MAX);
                     Ok(DataType::Decimal128(digits.max(scale.unsigned_abs()).max(1), scale))
                 }
-                None if is_number(text.trim()) => refused(state::UNSUPPORTED, too_long()),
+                None if texts::is_number(text.trim()) => refused(state::UNSUPPORTED, too_long()),
                 None => refused(state::TEXT, invalid("numeric", text)),
             },
             None => Ok(DataType::Decimal128(DIGITS_MAX, 0)),
@@ -181,7 +183,7 @@ fn invalid(ty: &str, text: &str) -> String {
 pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let from = column.data_type();
     match (from, to) {
-        (from, to) if is_text(from) => parsed(column, to),
+        (from, to) if is_text(from) => texts::parsed(column, to),
         (DataType::Boolean, to) if is_text(to) => {
             let words = |value| if value { "true" } else { "false" };
             let texts = column.as_boolean().iter().map(|value| value.map(words));
@@ -222,7 +224,7 @@ pub(crate) fn converted(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
             Ok(cast(&locals, to)?)
         }
         (DataType::Float32 | DataType::Float64, DataType::Decimal128(..)) => {
-            parsed(&float_digits(column)?, to)
+            texts::parsed(&float_digits(column)?, to)
         }
         (DataType::Float32 | DataType::Float64, to) if is_int(to) => {
             let floats = cast(column, &DataType::Float64)?;
@@ -329,302 +331,9 @@ fn elements(column: &ArrayRef, item: &FieldRef) -> Result<ArrayRef> {
     })
 }
 
-/// Texts as values of a type.
-fn parsed(column: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
-    let texts = cast(column, &DataType::Utf8)?;
-    let texts = texts.as_string::<i32>();
-    let each = || texts.iter();
-    match to {
-        to if is_int(to) => {
-            let one = |text: &str| whole(text, to);
-            let numbers: Result<Int64Array> = each().map(|text| text.map(one).transpose()).collect();
-            let out = |text: &str| format!("value \"{text}\" is out of range for type {}", type_name(to));
-            let numbers: ArrayRef = Arc::new(numbers?);
-            let options = CastOptions { safe: true, ..CastOptions::default() };
-            let narrow = cast_with_options(&numbers, to, &options)?;
-            match (0..texts.len()).find(|row| narrow.is_null(*row) && !texts.is_null(*row)) {
-                Some(row) => refused(state::RANGE, out(texts.value(row))),
-                None => Ok(narrow),
-            }
-        }
-        DataType::Boolean => {
-            let values: Result<BooleanArray> = each().map(|text| text.map(boolean).transpose()).collect();
-            Ok(Arc::new(values?))
-        }
-        DataType::Float64 | DataType::Float32 => {
-            let one = |text: &str| float(text, to);
-            let values: Result<Float64Array> = each().map(|text| text.map(one).transpose()).collect();
-            converted_float(&values?, to)
-        }
-        DataType::Decimal128(digits, scale) => {
-            let one = |text: &str| numeric(text, *digits, *scale);
-            let values: Result<Decimal128Array> = each().map(|text| text.map(one).transpose()).collect();
-            Ok(Arc::new(values?.with_data_type(to.clone())))
-        }
-        DataType::List(item) => lists(texts, item),
-        DataType::Binary => {
-            let values: Result<Vec<Option<Vec<u8>>>> =
-                each().map(|text| text.map(bytes).transpose()).collect();
-            Ok(Arc::new(values?.iter().map(|value| value.as_deref()).collect::<BinaryArray>()))
-        }
-        DataType::Date32 | DataType::Timestamp(..) | DataType::Time64(_) | DataType::Interval(_) => {
-            times(texts, to)
-        }
-        to => Ok(cast_with_options(column, to, &CastOptions { safe: false, ..CastOptions::default() })?),
-    }
-}
-
 fn converted_float(values: &Float64Array, to: &DataType) -> Result<ArrayRef> {
     let values: ArrayRef = Arc::new(values.clone());
     if *to == DataType::Float32 { converted(&values, to) } else { Ok(values) }
-}
-
-fn whole(text: &str, to: &DataType) -> Result<i64> {
-    let trimmed = text.trim();
-    let digits = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed);
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return refused(state::TEXT, invalid(&type_name(to), text));
-    }
-    let out =
-        || refused(state::RANGE, format!("value \"{text}\" is out of range for type {}", type_name(to)));
-    trimmed.parse().or_else(|_| out())
-}
-
-/// Whole words and their beginnings, as far as they are the only ones (`parse_bool_with_len`).
-fn boolean(text: &str) -> Result<bool> {
-    let word = text.trim().to_lowercase();
-    let begins = |whole: &str| !word.is_empty() && whole.starts_with(&word);
-    if begins("true") || begins("yes") || word == "on" || word == "1" {
-        Ok(true)
-    } else if begins("false") || begins("no") || word == "off" || word == "of" || word == "0" {
-        Ok(false)
-    } else {
-        refused(state::TEXT, invalid("boolean", text))
-    }
-}
-
-fn float(text: &str, to: &DataType) -> Result<f64> {
-    let trimmed = text.trim();
-    let unsigned = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed).to_lowercase();
-    if !is_number(trimmed) && !matches!(unsigned.as_str(), "inf" | "infinity" | "nan") {
-        return refused(state::TEXT, invalid(&type_name(to), text));
-    }
-    let value: f64 = trimmed.parse().or_else(|_| refused(state::TEXT, invalid(&type_name(to), text)))?;
-    let vanished = value == 0.0
-        && trimmed
-            .split(['e', 'E'])
-            .next()
-            .is_some_and(|digits| digits.contains(|c: char| ('1'..='9').contains(&c)));
-    if (value.is_infinite() && is_number(trimmed)) || vanished {
-        return refused(state::RANGE, format!("\"{trimmed}\" is out of range for type {}", type_name(to)));
-    }
-    Ok(value)
-}
-
-/// Tells whether a text is a decimal number, perhaps with an exponent.
-fn is_number(text: &str) -> bool {
-    let (mantissa, exponent) = text.split_once(['e', 'E']).map_or((text, None), |(m, e)| (m, Some(e)));
-    let mantissa = mantissa.strip_prefix(['-', '+']).unwrap_or(mantissa);
-    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let has_digits = !whole.is_empty() || !fraction.is_empty();
-    let exponent = exponent.map(|exponent| exponent.strip_prefix(['-', '+']).unwrap_or(exponent));
-    has_digits
-        && is_digits(whole)
-        && is_digits(fraction)
-        && exponent.is_none_or(|e| !e.is_empty() && is_digits(e))
-}
-
-/// The digits of a decimal number as one number, and its scale. None for one of more than 38 digits, and for what is none.
-fn decimal(text: &str) -> Option<(i128, i8)> {
-    if !is_number(text) {
-        return None;
-    }
-    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
-    let exponent: i32 = exponent.parse().ok()?;
-    let (is_negative, mantissa) = match mantissa.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, mantissa.strip_prefix('+').unwrap_or(mantissa)),
-    };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let scale = i32::try_from(fraction.len()).ok()?.checked_sub(exponent)?;
-    let digits = format!("{whole}{fraction}");
-    let digits = digits.trim_start_matches('0');
-    let value: i128 = if digits.is_empty() { 0 } else { digits.parse().ok()? };
-    let power = 10_i128.checked_pow(u32::try_from((-scale).max(0)).ok()?);
-    let value = power.and_then(|power| value.checked_mul(power)).or((value == 0).then_some(0))?;
-    let scale = i8::try_from(scale.max(0)).ok().filter(|scale| *scale <= DIGITS_MAX as i8)?;
-    let fits = value.unsigned_abs() < 10_u128.pow(DIGITS_MAX.into());
-    fits.then_some((if is_negative { -value } else { value }, scale))
-}
-
-/// A decimal number with digits and a scale. More decimals than fit are rounded.
-fn numeric(text: &str, digits: u8, scale: i8) -> Result<i128> {
-    let trimmed = text.trim();
-    if matches!(trimmed.to_lowercase().trim_start_matches(['-', '+']), "nan" | "inf" | "infinity") {
-        return refused(
-            state::UNSUPPORTED,
-            format!("numeric {trimmed} is not supported: use double precision"),
-        );
-    }
-    if !is_number(trimmed) {
-        return refused(state::TEXT, invalid("numeric", text));
-    }
-    match decimal(trimmed) {
-        Some((value, of_text)) => rescaled(value, of_text, digits, scale),
-        // Floating point far below one has more decimals than a decimal can.
-        None => match trimmed.parse::<f64>() {
-            Ok(value) if value.abs() < 10_f64.powi(-i32::from(scale) - 1) => Ok(0),
-            _ => refused(state::RANGE, too_long()),
-        },
-    }
-}
-
-/// Bytes as `\\x00ff`, or with escapes: `a\\\\b\\101`.
-fn bytes(text: &str) -> Result<Vec<u8>> {
-    let wrong = || refusal(state::TEXT, "invalid input syntax for type bytea");
-    if let Some(digits) = text.strip_prefix("\\x") {
-        let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        let pairs = digits.chunks(2).map(|pair| {
-            let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
-            u8::from_str_radix(pair, 16).ok()
-        });
-        return pairs.map(|byte| byte.ok_or_else(wrong)).collect();
-    }
-    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
-    while let [first, after @ ..] = rest {
-        let byte;
-        (rest, byte) = match (first, after) {
-            (b'\\', [b'\\', after @ ..]) => (after, b'\\'),
-            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
-                (after, (a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
-            }
-            (b'\\', _) => return Err(wrong()),
-            (byte, after) => (after, *byte),
-        };
-        out.push(byte);
-    }
-    Ok(out)
-}
-
-/// Arrays as PostgreSQL writes them, of one dimension: `{1,NULL,"a b"}`.
-fn lists(texts: &StringArray, item: &FieldRef) -> Result<ArrayRef> {
-    let (mut values, mut lengths, mut nulls) = (Vec::new(), Vec::with_capacity(texts.len()), Vec::new());
-    for text in texts {
-        let items = text.map(list_items).transpose()?;
-        nulls.push(items.is_some());
-        let items = items.unwrap_or_default();
-        lengths.push(items.len());
-        values.extend(items);
-    }
-    let values: ArrayRef = Arc::new(values.into_iter().collect::<StringArray>());
-    let values = match is_text(item.data_type()) {
-        true => cast(&values, item.data_type())?,
-        false => parsed(&values, item.data_type())?,
-    };
-    let offsets = datafusion::arrow::buffer::OffsetBuffer::from_lengths(lengths);
-    Ok(Arc::new(ListArray::try_new(item.clone(), offsets, values, Some(nulls.into()))?))
-}
-
-fn list_items(text: &str) -> Result<Vec<Option<String>>> {
-    let malformed = || refusal(state::TEXT, format!("malformed array literal: \"{text}\""));
-    let inner =
-        text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(malformed)?;
-    if inner.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    let (mut items, mut item, mut was_quoted, mut is_quoted) = (Vec::new(), String::new(), false, false);
-    let mut chars = inner.chars();
-    let mut take = |item: &mut String, was_quoted: &mut bool| {
-        let text = std::mem::take(item);
-        let value = match *was_quoted {
-            true => Some(text),
-            false => Some(text.trim().to_owned()).filter(|text| !text.eq_ignore_ascii_case("null")),
-        };
-        let is_empty = !*was_quoted && value.as_deref() == Some("");
-        *was_quoted = false;
-        items.push(value);
-        if is_empty { Err(malformed()) } else { Ok(()) }
-    };
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => item.push(chars.next().ok_or_else(malformed)?),
-            '"' => (is_quoted, was_quoted) = (!is_quoted, true),
-            ',' if !is_quoted => take(&mut item, &mut was_quoted)?,
-            '{' | '}' if !is_quoted => {
-                return refused(state::UNSUPPORTED, "arrays of several dimensions are not supported");
-            }
-            c if was_quoted && !is_quoted => {
-                // Blanks only may follow a quote.
-                if !c.is_whitespace() {
-                    return Err(malformed());
-                }
-            }
-            c => item.push(c),
-        }
-    }
-    if is_quoted {
-        return Err(malformed());
-    }
-    take(&mut item, &mut was_quoted)?;
-    Ok(items)
-}
-
-/// Dates, times and intervals.
-fn times(texts: &StringArray, to: &DataType) -> Result<ArrayRef> {
-    let trimmed: StringArray = texts.iter().map(|text| text.map(|text| padded(text.trim(), to))).collect();
-    let trimmed: ArrayRef = Arc::new(trimmed);
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    let error = match cast_with_options(&trimmed, to, &options) {
-        Ok(values) => return Ok(values),
-        Err(error) => error,
-    };
-    // The first text that is none.
-    let safe = CastOptions { safe: true, ..CastOptions::default() };
-    let values = match to {
-        DataType::Interval(IntervalUnit::MonthDayNano) => None,
-        to => cast_with_options(&trimmed, to, &safe).ok(),
-    };
-    let wrong = (0..texts.len())
-        .find(|row| !texts.is_null(*row) && values.as_ref().is_none_or(|values| values.is_null(*row)))
-        .map(|row| texts.value(row));
-    let Some(text) = wrong else { return Err(DataFusionError::from(error)) };
-    let looks_right = text.contains(|c: char| c.is_ascii_digit())
-        && !matches!(to, DataType::Interval(_))
-        && text.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | ':' | '.' | ' ' | '+' | 'T' | 'Z'));
-    match looks_right {
-        true => refused(state::TIME_RANGE, format!("date/time field value out of range: \"{text}\"")),
-        false => refused(state::TIME, invalid(&type_name(to), text)),
-    }
-}
-
-/// A text of a day or a time with two digits for each part, as Arrow wants them.
-fn padded(text: &str, to: &DataType) -> String {
-    let is_point = matches!(to, DataType::Date32 | DataType::Timestamp(..));
-    let (day, rest) = text.split_once([' ', 'T']).map_or((text, None), |(day, rest)| (day, Some(rest)));
-    let parts: Vec<&str> = day.split('-').collect();
-    let is_day = parts.len() == 3
-        && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
-    if !is_point || !is_day {
-        return text.to_owned();
-    }
-    let day = format!("{:0>4}-{:0>2}-{:0>2}", parts[0], parts[1], parts[2]);
-    match (rest, to) {
-        // A day of a longer text.
-        (_, DataType::Date32) | (None, _) => day,
-        (
-            Some(rest),
-            DataType::Timestamp(
-                TimeUnit::Nanosecond | TimeUnit::Microsecond | TimeUnit::Millisecond | TimeUnit::Second,
-                None,
-            ),
-        ) => {
-            // A zone means nothing to a time without one.
-            let end = rest.find(['+', 'Z']).or_else(|| rest.find('-')).unwrap_or(rest.len());
-            format!("{day} {}", rest[..end].trim_end())
-        }
-        (Some(rest), _) => format!("{day} {rest}"),
-    }
 }
 
 #[cfg(test)]
@@ -686,9 +395,9 @@ mod tests {
         check(text("1e-3"), DataType::Decimal128(10, 3), Ok("0.001"));
         check(text("1.5x"), DataType::Decimal128(10, 2), Err(state::TEXT));
         check(text("NaN"), DataType::Decimal128(10, 2), Err(state::UNSUPPORTED));
-        assert_eq!(decimal("1.50"), Some((150, 2)));
-        assert_eq!(decimal("1e3"), Some((1000, 0)));
-        assert_eq!(decimal("1e39"), None);
+        assert_eq!(texts::decimal("1.50"), Some((150, 2)));
+        assert_eq!(texts::decimal("1e3"), Some((1000, 0)));
+        assert_eq!(texts::decimal("1e39"), None);
     }
 
     #[test]

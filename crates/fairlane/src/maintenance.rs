@@ -1,0 +1,187 @@
+//! `fairlane compact`, `flush` and `scrub`: the statements of the same names, with progress, and ended by Ctrl-C.
+//!
+//! The command has two connections: one waits for the statement's answer, the other reads `system_views.sstable_tasks`. When the
+//! process ends, so does the first connection, and with it the statement.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use load::LoadError;
+use load::session::Session;
+
+use crate::done;
+
+const USAGE: &str = "\
+fairlane compact KEYSPACE.TABLE [FLAGS]
+fairlane flush KEYSPACE.TABLE [FLAGS]
+fairlane scrub KEYSPACE.TABLE [FLAGS]
+
+`compact` merges the files of a table into one run on each core. `flush` writes what memory holds to table files. `scrub` reads
+every file of a table and writes what can be read to new ones. A running server does the work, on all cores, in the service
+level of the role that asks, which needs ALTER on the table. Ctrl-C ends the work; what was done by then stays.
+
+  --host HOST:PORT      the server (127.0.0.1:9042)
+  --user NAME           role to log in as
+  --password-file FILE  file whose first line is the password (otherwise the variable FAIRLANE_PASSWORD)
+  --quiet               no progress
+";
+
+/// Connecting, and each answer but that of the work, takes at most this.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The work may take this long: longer than anyone waits.
+const WORK: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Progress is shown so often.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A command line.
+#[derive(Debug)]
+struct Asked {
+    keyspace: String,
+    table: String,
+    host: String,
+    user: Option<String>,
+    password: Option<String>,
+    quiet: bool,
+}
+
+/// Runs the statement `verb` for the table that the command line names.
+pub(crate) fn run(verb: &'static str, args: &[String]) -> ExitCode {
+    if args.iter().any(|arg| arg == "--help" || arg == "-h") {
+        return done(USAGE);
+    }
+    match parse(args) {
+        Err(reason) => {
+            eprintln!("fairlane: {reason}. See `fairlane {} --help`.", verb.to_lowercase());
+            ExitCode::from(2)
+        }
+        Ok(asked) => match work(verb, &asked) {
+            Ok(text) => done(&text),
+            Err(error) => {
+                eprintln!("fairlane: {error}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+fn parse(args: &[String]) -> Result<Asked, String> {
+    let mut asked = Asked {
+        keyspace: String::new(),
+        table: String::new(),
+        host: "127.0.0.1:9042".to_owned(),
+        user: None,
+        password: std::env::var("FAIRLANE_PASSWORD").ok(),
+        quiet: false,
+    };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let (flag, given) = match arg.split_once('=') {
+            Some((flag, value)) if flag.starts_with("--") => (flag, Some(value.to_owned())),
+            _ => (arg.as_str(), None),
+        };
+        let mut value =
+            || given.clone().or_else(|| args.next().cloned()).ok_or(format!("{flag} needs a value"));
+        match flag {
+            "--host" => asked.host = value()?,
+            "--user" => asked.user = Some(value()?),
+            "--password-file" => {
+                let path = value()?;
+                let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+                asked.password = Some(text.lines().next().unwrap_or_default().to_owned());
+            }
+            "--quiet" => asked.quiet = true,
+            flag if flag.starts_with('-') => return Err(format!("there is no flag {flag}")),
+            name if asked.table.is_empty() => {
+                let (keyspace, table) =
+                    name.split_once('.').ok_or(format!("`{name}` is no KEYSPACE.TABLE"))?;
+                (asked.keyspace, asked.table) = (keyspace.to_owned(), table.to_owned());
+            }
+            name => return Err(format!("one table at a time, and `{name}` is another")),
+        }
+    }
+    match asked.table.is_empty() || asked.keyspace.is_empty() {
+        true => Err("KEYSPACE.TABLE is missing".to_owned()),
+        false => Ok(asked),
+    }
+}
+
+fn connect(asked: &Asked, timeout: Duration) -> Result<Session, LoadError> {
+    Session::connect(&asked.host, asked.user.as_deref(), asked.password.as_deref(), timeout)
+}
+
+/// Runs the statement, with its progress on standard error if that is a terminal. Gives what is to be printed.
+fn work(verb: &'static str, asked: &Asked) -> Result<String, LoadError> {
+    let mut worker = connect(asked, WORK)?;
+    let statement = format!("{verb} {}.{}", asked.keyspace, asked.table);
+    let (answer, answered) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = answer.send(worker.query(&statement)); // nobody waits any more if the command was stopped
+    });
+    let mut progress = match !asked.quiet && std::io::stderr().is_terminal() {
+        true => Some(connect(asked, TIMEOUT)?),
+        false => None,
+    };
+    let rows = loop {
+        match answered.recv_timeout(LOOK) {
+            Ok(answer) => break answer,
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(session) = &mut progress {
+                    match tasks(session, asked) {
+                        Ok(line) => eprint!("\r\x1b[K{line}"),
+                        // The work goes on without being watched.
+                        Err(_) => progress = None,
+                    }
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let reason = "the work ended without an answer".to_owned();
+                break Err(LoadError::Connect { address: asked.host.clone(), reason });
+            }
+        }
+    };
+    if progress.is_some() {
+        eprint!("\r\x1b[K");
+    }
+    let rows = rows?;
+    Ok(if verb == "SCRUB" { scrubbed(&rows) } else { String::new() })
+}
+
+/// The work on the table, of all cores: `compaction 12 of 40 MiB, flush 1 of 3 MiB`.
+fn tasks(session: &mut Session, asked: &Asked) -> Result<String, LoadError> {
+    let text = "SELECT keyspace_name, table_name, kind, progress, total FROM system_views.sstable_tasks";
+    let mut kinds: std::collections::BTreeMap<String, (u64, u64)> = std::collections::BTreeMap::new();
+    for row in session.query(text)? {
+        let text = |place: usize| row.get(place).and_then(Option::as_deref).map(String::from_utf8_lossy);
+        if text(0).as_deref() != Some(&asked.keyspace) || text(1).as_deref() != Some(&asked.table) {
+            continue;
+        }
+        let sums = kinds.entry(text(2).unwrap_or_default().into_owned()).or_default();
+        sums.0 += number(row.get(3));
+        sums.1 += number(row.get(4));
+    }
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let kinds = kinds
+        .iter()
+        .map(|(kind, (progress, total))| format!("{kind} {} of {} MiB", mib(*progress), mib(*total)));
+    Ok(kinds.collect::<Vec<_>>().join(", "))
+}
+
+/// A `bigint`; 0 for null.
+fn number(cell: Option<&Option<Vec<u8>>>) -> u64 {
+    let bytes = cell.and_then(Option::as_deref).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+    bytes.map_or(0, |bytes| u64::try_from(i64::from_be_bytes(bytes)).unwrap_or(0))
+}
+
+/// The answer to `SCRUB`: sums over the cores.
+fn scrubbed(rows: &[load::session::Row]) -> String {
+    let sum = |place: usize| rows.iter().map(|row| number(row.get(place))).sum::<u64>();
+    let mut text = format!("{} files read, {} of them damaged\n", sum(1), sum(2));
+    if sum(2) > 0 {
+        let lost = format!("lost: {} files, {} blocks, {} rows\n", sum(3), sum(4), sum(5));
+        text.push_str(&lost);
+        text.push_str(&format!("saved of the damaged files: {} rows of {} partitions\n", sum(6), sum(7)));
+    }
+    text
+}
