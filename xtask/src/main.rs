@@ -35,10 +35,11 @@ struct Step {
 }
 
 /// In the order of `cargo xtask test`.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step { name: "layering", what: "crates depend only on rows below theirs", run: layering::check },
     Step { name: "fmt", what: "cargo fmt --all --check", run: fmt },
     Step { name: "clippy", what: "cargo clippy on all targets, warnings are errors", run: clippy },
+    Step { name: "without-sql", what: "cargo clippy on the program without SQL", run: without_sql },
     Step { name: "cargo-test", what: "cargo test on the workspace", run: cargo_test },
     Step { name: "docs", what: "the paths that documents name exist", run: docs::check },
     Step { name: "sizes", what: "no source file has too many lines", run: sizes::check },
@@ -162,6 +163,16 @@ fn fmt(root: &Path) -> Outcome {
 fn clippy(root: &Path) -> Outcome {
     let args = ["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
     child::run(cargo(root).args(args), BUILD_TIMEOUT)
+}
+
+/// Checks the program of README's first command. It has a target folder of its own, because its
+/// dependencies have fewer features.
+fn without_sql(root: &Path) -> Outcome {
+    let args = ["clippy", "--release", "--package", "fairlane", "--no-default-features"];
+    let folder = target_dir(root).join("without-sql");
+    let mut command = cargo(root);
+    command.args(args).arg("--target-dir").arg(folder).args(["--", "-D", "warnings"]);
+    child::run(&mut command, BUILD_TIMEOUT)
 }
 
 fn cargo_test(root: &Path) -> Outcome {

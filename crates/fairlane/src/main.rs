@@ -14,6 +14,8 @@ mod rooms;
 mod serve;
 mod settings;
 mod snapshot;
+#[cfg_attr(not(feature = "sql"), path = "sql_absent.rs")]
+mod sql_listener;
 mod stop;
 
 use std::process::ExitCode;

@@ -3,7 +3,6 @@
 //! What a core owns stays on its fast lane, in a thread-local; from the main thread it is reached through `block_on`.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,18 +12,18 @@ use access::{Access, Admin};
 use embedded::Embedded;
 use engine::Guardrails;
 use lanes::{Group, Lanes};
-use server::logging::{Level, Logger};
+use server::logging::Logger;
 use server::{Listening, PerCore, Server, ServerConfig};
-use sql::{Sql, SqlConfig};
 use storage::{Options, PaceOptions, Teller};
 use workload::Levels;
 
 use crate::folder::{self, Password};
 use crate::machine;
 use crate::settings::Settings;
+use crate::sql_listener::{SqlConfig, SqlListener};
 
 /// How long statements that run may take to finish when the server stops.
-const DRAIN: Duration = Duration::from_secs(10);
+pub(crate) const DRAIN: Duration = Duration::from_secs(10);
 
 /// Between two looks whether memory is not written to any more.
 const IDLE_LOOK: Duration = Duration::from_secs(5);
@@ -36,11 +35,11 @@ thread_local! {
     static ACCESS: RefCell<Option<Rc<Access>>> = const { RefCell::new(None) };
 }
 
-fn engine() -> Rc<Embedded> {
+pub(crate) fn engine() -> Rc<Embedded> {
     ENGINE.with_borrow(|engine| engine.clone().expect("engines are opened first"))
 }
 
-fn access() -> Rc<Access> {
+pub(crate) fn access() -> Rc<Access> {
     ACCESS.with_borrow(|access| access.clone().expect("roles are opened before the doors"))
 }
 
@@ -170,7 +169,7 @@ impl Rooms {
                 "{error} (--listen, --shard-aware-port, --http-listen, --tls-certificate, --allow-plaintext)."
             )
         })?;
-        match sql.map(|config| self.open_sql(config, logger.clone())).transpose() {
+        match sql.map(|config| SqlListener::open(&self.lanes, config, logger)).transpose() {
             Ok(sql) => doors.sql = sql,
             Err(reason) => {
                 doors.close(&self.lanes);
@@ -178,22 +177,6 @@ impl Rooms {
             }
         }
         Ok(doors)
-    }
-
-    /// Opens the SQL door on every core.
-    fn open_sql(&self, config: SqlConfig, logger: Logger) -> Result<(Sql, SocketAddr), String> {
-        let sql = Sql::new(config, move |text| logger.log(Level::Warn, text, &[]));
-        for core in 0..self.lanes.cores() {
-            let sql = sql.clone();
-            self.lanes.block_on(core, Group::CONTROL, move || async move { sql.join(engine(), access()) });
-        }
-        let opening = sql.clone();
-        let opened = self.lanes.block_on(0, Group::CONTROL, move || async move { opening.open().await });
-        let failed = |error| {
-            stop_sql(&sql, &self.lanes);
-            format!("{error} (--sql-listen, --tls-certificate, --allow-plaintext).")
-        };
-        opened.map_err(failed).map(|address| (sql.clone(), address))
     }
 
     /// Writes what is in memory and closes every core's files.
@@ -296,7 +279,7 @@ fn cannot_open(error: engine::Error) -> String {
 pub(crate) struct Doors {
     server: Server,
     listening: Listening,
-    sql: Option<(Sql, SocketAddr)>,
+    sql: Option<SqlListener>,
 }
 
 impl Doors {
@@ -309,8 +292,8 @@ impl Doors {
         if let Some(shard_aware) = self.listening.shard_aware {
             text.push_str(&format!(", shard-aware CQL {shard_aware}"));
         }
-        if let Some((_, address)) = self.sql {
-            text.push_str(&format!(", SQL {address}"));
+        if let Some(sql) = &self.sql {
+            text.push_str(&format!(", SQL {}", sql.address));
         }
         text
     }
@@ -318,9 +301,9 @@ impl Doors {
     /// Stops all listeners at the same time: they accept no connection, let running statements finish within one deadline, and close
     /// the rest. Returns whether all finished.
     pub(crate) fn close(self, lanes: &Lanes) -> bool {
-        let (server, sql) = (self.server, self.sql.map(|(sql, _)| sql));
+        let (server, sql) = (self.server, self.sql);
         lanes.block_on(0, Group::CONTROL, move || async move {
-            let sql = sql.map(|sql| lanes::spawn(Group::CONTROL, async move { sql.stop(DRAIN).await }));
+            let sql = sql.map(|sql| lanes::spawn(Group::CONTROL, sql.stop()));
             let stopped = server.stop(DRAIN).await;
             match sql {
                 Some(sql) => sql.await & stopped,
@@ -333,9 +316,4 @@ impl Doors {
         let server = server.clone();
         lanes.block_on(0, Group::CONTROL, move || async move { server.stop(DRAIN).await })
     }
-}
-
-fn stop_sql(sql: &Sql, lanes: &Lanes) -> bool {
-    let sql = sql.clone();
-    lanes.block_on(0, Group::CONTROL, move || async move { sql.stop(DRAIN).await })
 }

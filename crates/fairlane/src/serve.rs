@@ -20,7 +20,6 @@ use server::ServerConfig;
 use server::logging::{self, Level, Logger};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use sql::SqlConfig;
 use storage::{Event, Teller};
 
 use crate::audit::Audit;
@@ -29,7 +28,7 @@ use crate::rooms::Rooms;
 use crate::settings::{PASSWORD_VARIABLE, Settings};
 use crate::snapshot::Watch;
 use crate::stop::{StopWatch, stop_by_itself};
-use crate::{folder, machine, probe};
+use crate::{folder, machine, probe, sql_listener};
 
 /// What a process killed by its second signal exits with.
 const EXIT_AT_ONCE: i32 = 130;
@@ -177,7 +176,7 @@ fn open_and_wait(
         settings.request_memory_bytes.unwrap_or_else(|| machine::request_memory(memory_bytes));
     let frame_bytes = ServerConfig::default().frame_bytes_max;
     let accounts = Accounts::new(request_bytes, server::largest_request_bytes(frame_bytes));
-    let sql = sql_config(settings, tls.clone());
+    let sql = sql_listener::config(settings, tls.clone(), &accounts, audit.clone())?;
     let rooms = Rooms::open(lanes, settings, memory_bytes, given, &teller)?;
     if let Some(path) = rooms.password_file() {
         let said = format!(
@@ -188,7 +187,6 @@ fn open_and_wait(
         logger.log(Level::Warn, &said, &[]);
     }
     let opened = folder::host_id(&settings.data_dir).and_then(|host_id| {
-        let sql = sql.map(|sql| SqlConfig { audit: audit.clone(), accounts: accounts.clone(), ..sql });
         let config = ServerConfig {
             audit,
             tls: tls.clone(),
@@ -278,7 +276,7 @@ fn open_to_all(settings: &Settings) -> Option<String> {
 }
 
 /// The limits of a listener with `sessions_max` sessions.
-fn limits(settings: &Settings, sessions_max: usize) -> Limits {
+pub(crate) fn limits(settings: &Settings, sessions_max: usize) -> Limits {
     Limits {
         reserved_max: settings.connections_reserved,
         per_address_max: settings.connections_per_address.unwrap_or(sessions_max.div_ceil(2)),
@@ -314,22 +312,6 @@ fn tls(settings: &Settings) -> Result<Option<Tls>, String> {
     let files = TlsFiles { certificate, key, client_ca, client_required: settings.tls_client_required };
     let tls = Tls::from_files(files);
     tls.map(Some).map_err(|reason| format!("{reason} (--tls-certificate, --tls-key, --tls-client-ca)."))
-}
-
-/// None where SQL is off.
-fn sql_config(settings: &Settings, tls: Option<Tls>) -> Option<SqlConfig> {
-    settings.sql_listen.map(|listen| SqlConfig {
-        listen,
-        tls,
-        allow_plaintext: settings.allow_plaintext,
-        authenticate: settings.authenticate,
-        spill_dir: Some(settings.data_dir.join("spill")),
-        spill_bytes_max: settings.spill_limit_bytes,
-        decimals: settings.sql_decimals,
-        connections: limits(settings, settings.sql_connections_max),
-        idle_timeout: settings.sql_idle_timeout,
-        ..SqlConfig::default()
-    })
 }
 
 /// Log lines, and the thread that writes them, so that no lane waits for whoever reads standard error.

@@ -183,6 +183,11 @@ pub(super) fn parse(args: &[String]) -> Result<Options, DemoError> {
         let why = "--only, --rows, --scale and --seconds are of the demo of queries (--seconds of that of flushes too): `fairlane demo olap`.";
         return Err(DemoError::Usage(why.to_string()));
     }
+    if options.subject == Subject::Olap && !cfg!(feature = "sql") {
+        let why = "this program was built without SQL, which the demo of queries needs: build it with the cargo \
+                   feature `sql`.";
+        return Err(DemoError::Usage(why.to_string()));
+    }
     if options.subject != Subject::Flush && options.flush != flush::Asked::default() {
         let why = "--phases, --commit and --rate are of the demo of flushes alone: `fairlane demo flush`.";
         return Err(DemoError::Usage(why.to_string()));

@@ -136,7 +136,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     Setting {
         name: "sql_listen",
         value: "HOST:PORT|off",
-        default: "127.0.0.1:5432",
+        default: crate::sql_listener::LISTEN,
         help: "Where SQL clients connect (Postgres protocol). Port 0 takes a free one.",
         set: |s, text| put(&mut s.sql_listen, unless("off", text, address)),
     },
@@ -145,7 +145,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         value: "0-30",
         default: "6",
         help: "Digits behind the point that SQL reads a decimal with, of 38; a query that reads one with more fails.",
-        set: |s, text| put(&mut s.sql_decimals, number(text, 0, sql::DECIMALS_MAX as u64)),
+        set: |s, text| put(&mut s.sql_decimals, number(text, 0, engine::scan::arrow::DECIMALS_MAX as u64)),
     },
     Setting {
         name: "tls_certificate",

@@ -106,6 +106,7 @@ impl Shared {
     }
 
     /// Takes back what was counted of a table: it is not there any more.
+    #[cfg(feature = "parquet")]
     pub(crate) fn forget(&self, table: usize) {
         self.counts[table].iter().for_each(|count| count.store(0, Ordering::Relaxed));
     }

@@ -19,6 +19,7 @@ mod filling;
 mod flags;
 mod hits;
 mod hits_columns;
+#[cfg_attr(not(feature = "parquet"), path = "parquet_absent.rs")]
 mod parquet;
 mod tpch;
 mod writer;

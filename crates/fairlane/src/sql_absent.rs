@@ -1,0 +1,53 @@
+//! The place of the SQL listener in a program that is built without the feature `sql`: it refuses
+//! the settings that would open one.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use access::AuditLog;
+use frontdoor::{Accounts, Tls};
+use lanes::Lanes;
+use server::logging::Logger;
+
+use crate::settings::Settings;
+
+/// Default of the setting `sql_listen`.
+pub(crate) const LISTEN: &str = "off";
+
+/// A configuration that does not exist.
+pub(crate) enum SqlConfig {}
+
+/// Returns `None`: there is no listener.
+///
+/// # Errors
+/// `sql_listen` asks for one.
+pub(crate) fn config(
+    settings: &Settings,
+    _tls: Option<Tls>,
+    _accounts: &Accounts,
+    _audit: Option<Arc<AuditLog>>,
+) -> Result<Option<SqlConfig>, String> {
+    match settings.sql_listen {
+        None => Ok(None),
+        Some(address) => Err(format!(
+            "SQL cannot listen on {address}: this program was built without SQL. Build it with the cargo feature `sql`, \
+             or leave --sql-listen off."
+        )),
+    }
+}
+
+/// A listener that does not exist.
+pub(crate) struct SqlListener {
+    never: SqlConfig,
+    pub(crate) address: SocketAddr,
+}
+
+impl SqlListener {
+    pub(crate) fn open(_lanes: &Lanes, config: SqlConfig, _logger: Logger) -> Result<SqlListener, String> {
+        match config {}
+    }
+
+    pub(crate) async fn stop(self) -> bool {
+        match self.never {}
+    }
+}

@@ -1,0 +1,79 @@
+//! The SQL listener: its configuration from the settings, and its start and stop on all cores.
+//! `sql_absent.rs` stands in its place where the program is built without the feature `sql`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use access::AuditLog;
+use frontdoor::{Accounts, Tls};
+use lanes::{Group, Lanes};
+use server::logging::{Level, Logger};
+use sql::Sql;
+pub(crate) use sql::SqlConfig;
+
+use crate::rooms::{DRAIN, access, engine};
+use crate::serve::limits;
+use crate::settings::Settings;
+
+/// Default of the setting `sql_listen`.
+pub(crate) const LISTEN: &str = "127.0.0.1:5432";
+
+/// Returns the configuration of the listener; `None` where `sql_listen` is off.
+///
+/// # Errors
+/// None in a program that is built with SQL.
+pub(crate) fn config(
+    settings: &Settings,
+    tls: Option<Tls>,
+    accounts: &Accounts,
+    audit: Option<Arc<AuditLog>>,
+) -> Result<Option<SqlConfig>, String> {
+    Ok(settings.sql_listen.map(|listen| SqlConfig {
+        listen,
+        tls,
+        audit,
+        accounts: accounts.clone(),
+        allow_plaintext: settings.allow_plaintext,
+        authenticate: settings.authenticate,
+        spill_dir: Some(settings.data_dir.join("spill")),
+        spill_bytes_max: settings.spill_limit_bytes,
+        decimals: settings.sql_decimals,
+        connections: limits(settings, settings.sql_connections_max),
+        idle_timeout: settings.sql_idle_timeout,
+        ..SqlConfig::default()
+    }))
+}
+
+/// The open listener.
+pub(crate) struct SqlListener {
+    sql: Sql,
+    /// Its address.
+    pub(crate) address: SocketAddr,
+}
+
+impl SqlListener {
+    /// Opens the listener on every core.
+    ///
+    /// # Errors
+    /// One sentence with the remedy. Nothing is open then.
+    pub(crate) fn open(lanes: &Lanes, config: SqlConfig, logger: Logger) -> Result<SqlListener, String> {
+        let sql = Sql::new(config, move |text| logger.log(Level::Warn, text, &[]));
+        for core in 0..lanes.cores() {
+            let sql = sql.clone();
+            lanes.block_on(core, Group::CONTROL, move || async move { sql.join(engine(), access()) });
+        }
+        let opening = sql.clone();
+        match lanes.block_on(0, Group::CONTROL, move || async move { opening.open().await }) {
+            Ok(address) => Ok(SqlListener { sql, address }),
+            Err(error) => {
+                lanes.block_on(0, Group::CONTROL, move || async move { sql.stop(DRAIN).await });
+                Err(format!("{error} (--sql-listen, --tls-certificate, --allow-plaintext)."))
+            }
+        }
+    }
+
+    /// Stops the listener: running statements may finish within [`DRAIN`]. Returns true if all did.
+    pub(crate) async fn stop(self) -> bool {
+        self.sql.stop(DRAIN).await
+    }
+}

@@ -1,0 +1,27 @@
+//! The place of the Parquet writer in a build without the feature `parquet`: it refuses.
+
+use std::path::Path;
+
+use super::fill::Shared;
+use super::{Decimals, Source, Table};
+use crate::LoadError;
+
+fn refused<T>() -> Result<T, LoadError> {
+    let reason =
+        "--parquet is not part of this program: build it with the cargo feature `sql`, or write --csv";
+    Err(LoadError::Usage(reason.to_owned()))
+}
+
+pub(crate) fn begin(_folder: &Path, _tables: &[&Table]) -> Result<(), LoadError> {
+    refused()
+}
+
+pub(crate) fn write(
+    _source: &dyn Source,
+    _index: usize,
+    _folder: &Path,
+    _decimals: Decimals,
+    _shared: &Shared,
+) -> Result<(), LoadError> {
+    refused()
+}
