@@ -80,6 +80,7 @@ pub enum Kind {
     Truncate,
     CompactTable,
     FlushTable,
+    ScrubTable,
     CreateKeyspace,
     AlterKeyspace,
     DropKeyspace,
@@ -140,7 +141,7 @@ impl Need {
 /// what is the role's own: USE, LIST ROLES, LIST USERS, CANCEL STATEMENT, CANCEL SESSION,
 /// DESCRIBE of everything.
 #[rustfmt::skip]
-pub const NEEDS: [Need; 41] = [
+pub const NEEDS: [Need; 42] = [
     need(Kind::Select, "SELECT * FROM ks.t", &[SELECT]),
     need(Kind::Insert, "INSERT INTO ks.t (k, v) VALUES (1, 1)", &[MODIFY]),
     // The answer to a condition shows what is stored.
@@ -152,6 +153,7 @@ pub const NEEDS: [Need; 41] = [
     need(Kind::Truncate, "TRUNCATE ks.t", &[MODIFY]),
     need(Kind::CompactTable, "COMPACT ks.t", &[&[May(Alter, On::Table)]]),
     need(Kind::FlushTable, "FLUSH ks.t", &[&[May(Alter, On::Table)]]),
+    need(Kind::ScrubTable, "SCRUB ks.t", &[&[May(Alter, On::Table)]]),
     need(
         Kind::CreateKeyspace,
         "CREATE KEYSPACE new WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
@@ -222,6 +224,7 @@ impl Kind {
             Statement::Truncate(_) => Kind::Truncate,
             Statement::Compact(_) => Kind::CompactTable,
             Statement::Flush(_) => Kind::FlushTable,
+            Statement::Scrub(_) => Kind::ScrubTable,
             Statement::CreateKeyspace(_) => Kind::CreateKeyspace,
             Statement::AlterKeyspace(_) => Kind::AlterKeyspace,
             Statement::DropKeyspace(_) => Kind::DropKeyspace,

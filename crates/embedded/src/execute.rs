@@ -12,7 +12,7 @@ use engine::{
 };
 use storage::TableId;
 
-use crate::maintenance::{self, Asked};
+use crate::maintenance;
 use crate::plan::{EmbeddedPlan, Kind};
 use crate::{Embedded, storage_error};
 
@@ -53,10 +53,13 @@ impl Engine for Embedded {
                 }))
             }
             Kind::Compact(def) => {
-                let asked = Asked::Compact(TableId(def.id.as_u128()));
-                Execution::Pending(Box::pin(maintenance::run(asked)))
+                Execution::Pending(Box::pin(maintenance::compact(TableId(def.id.as_u128()))))
             }
-            Kind::Flush => Execution::Pending(Box::pin(maintenance::run(Asked::Flush))),
+            Kind::Flush => Execution::Pending(Box::pin(maintenance::flush())),
+            Kind::Scrub(def, columns) => {
+                let table = TableId(def.id.as_u128());
+                Execution::Pending(Box::pin(maintenance::scrub(table, columns.clone())))
+            }
             Kind::Define(statement, keyspace) => {
                 Execution::Pending(Box::pin(Embedded::define(Statement::clone(statement), keyspace.clone())))
             }

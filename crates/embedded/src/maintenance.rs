@@ -1,21 +1,19 @@
-//! `COMPACT t` and `FLUSH t`: work on the files of every core, in the group of whoever asks, and ended with the statement.
+//! `COMPACT t`, `FLUSH t` and `SCRUB t`: work on the files of every core, in the group of the caller, which ends with the statement.
 //!
-//! All cores work at a time. A statement that is cancelled, or whose time is over, cancels the work; what was merged by then stays
-//! merged. The first error is the answer, and ends the others.
+//! All cores work at a time. A statement that is cancelled, or whose time is over, cancels the work; files that were finished by
+//! then stay. The first error is the answer, and ends the others.
 
-use engine::{Error, Outcome};
-use storage::{Progress, StorageError, TableId};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::{ColumnSpec, Columns, Error, Outcome, Rows};
+use schema::{CqlType, TableDef};
+use storage::{Progress, Scrubbed, Shard, StorageError, TableId};
 
 use crate::{Embedded, storage_error};
 
-/// The work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
-    /// Merges all runs of a table.
-    Compact(TableId),
-    /// Writes what memory holds to table files: tables share the log, so it is that of all.
-    Flush,
-}
+/// Damaged files that an answer names for each core; all are counted.
+const NAMED_MAX: usize = 16;
 
 /// Cancels the work on all cores when the statement ends.
 struct CancelOnDrop(Progress);
@@ -26,36 +24,104 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Does the work on every core.
-pub(crate) async fn run(asked: Asked) -> Result<Outcome, Error> {
+/// Merges all runs of a table.
+pub(crate) async fn compact(table: TableId) -> Result<Outcome, Error> {
+    let compact = move |shard: Rc<Shard>, group, progress: Progress| async move {
+        shard.compact(table, i64::MIN..=i64::MAX, group, &progress).await
+    };
+    on_all_cores(compact).await.map(|_| Outcome::Void)
+}
+
+/// Writes what memory holds to table files: tables share the log, so it is that of all.
+pub(crate) async fn flush() -> Result<Outcome, Error> {
+    let flush = |shard: Rc<Shard>, _, progress: Progress| async move { shard.flush_with(&progress).await };
+    on_all_cores(flush).await.map(|_| Outcome::Void)
+}
+
+/// Saves what can be read of damaged files of a table. The answer is a row for each core.
+pub(crate) async fn scrub(table: TableId, columns: Columns) -> Result<Outcome, Error> {
+    let scrub = move |shard: Rc<Shard>, group, progress: Progress| async move {
+        shard.scrub(table, group, &progress).await
+    };
+    let scrubbed = on_all_cores(scrub).await?;
+    Ok(Outcome::Rows(scrub_rows(&scrubbed, columns)))
+}
+
+/// Does the work on every core, and gives what each answered.
+async fn on_all_cores<T, Fut, F>(work: F) -> Result<Vec<T>, Error>
+where
+    F: FnOnce(Rc<Shard>, lanes::Group, Progress) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = Result<T, StorageError>> + 'static,
+    T: Send + 'static,
+{
     let progress = CancelOnDrop(Progress::default());
     let group = lanes::current_group();
     let cores: Vec<_> = (0..lanes::cores())
         .map(|core| {
-            let progress = progress.0.clone();
-            let work = move || async move { here(asked, group, progress).await };
+            let (work, progress) = (work.clone(), progress.0.clone());
+            let work = move || async move { work(Embedded::local().shard.clone(), group, progress).await };
             lanes::spawn(group, lanes::call(core, work))
         })
         .collect();
-    let mut result = Ok(Outcome::Void);
+    let (mut answers, mut failed) = (Vec::with_capacity(cores.len()), None);
     for core in cores {
         match core.await {
-            Ok(()) => {}
+            Ok(answer) => answers.push(answer),
             // The others were cancelled because of the first one.
-            Err(error) if result.is_ok() => {
+            Err(error) if failed.is_none() => {
                 progress.0.cancel();
-                result = Err(storage_error(error));
+                failed = Some(storage_error(error));
             }
             Err(_) => {}
         }
     }
-    result
+    failed.map_or(Ok(answers), Err)
 }
 
-async fn here(asked: Asked, group: lanes::Group, progress: Progress) -> Result<(), StorageError> {
-    let shard = Embedded::local().shard.clone();
-    match asked {
-        Asked::Compact(table) => shard.compact(table, i64::MIN..=i64::MAX, group, &progress).await,
-        Asked::Flush => shard.flush_with(&progress).await,
+/// The columns of what `SCRUB` answers.
+const SCRUB_COLUMNS: [(&str, CqlType); 8] = [
+    ("core", CqlType::Int),
+    ("files", CqlType::BigInt),
+    ("files_damaged", CqlType::BigInt),
+    ("files_lost", CqlType::BigInt),
+    ("blocks_lost", CqlType::BigInt),
+    ("rows_lost", CqlType::BigInt),
+    ("rows_saved", CqlType::BigInt),
+    ("partitions_saved", CqlType::BigInt),
+];
+
+/// Columns of the answer to `SCRUB` of a table.
+pub(crate) fn scrub_columns(def: &TableDef) -> Columns {
+    let (keyspace, table): (Arc<str>, Arc<str>) = (def.keyspace.as_str().into(), def.name.as_str().into());
+    let column = |name: &str, ty| ColumnSpec {
+        keyspace: keyspace.clone(),
+        table: table.clone(),
+        name: name.to_owned(),
+        ty,
+    };
+    let damage = column("damage", CqlType::List(Box::new(CqlType::Text)));
+    SCRUB_COLUMNS.into_iter().map(|(name, ty)| column(name, ty)).chain([damage]).collect()
+}
+
+fn scrub_rows(scrubbed: &[Scrubbed], columns: Columns) -> Rows {
+    let mut rows = Rows::new(columns);
+    for (core, of_core) in scrubbed.iter().enumerate() {
+        rows.push(Some(&(core as i32).to_be_bytes()));
+        let counts = [
+            of_core.files,
+            of_core.damaged.len() as u64,
+            of_core.files_lost,
+            of_core.blocks_lost,
+            of_core.rows_lost,
+            of_core.rows_saved,
+            of_core.partitions_saved,
+        ];
+        for count in counts {
+            rows.push(Some(&i64::try_from(count).unwrap_or(i64::MAX).to_be_bytes()));
+        }
+        let damage: Vec<String> = of_core.damaged.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+        rows.push(Some(&schema::value::encode_list(damage.iter().map(String::as_bytes))));
+        rows.count += 1;
     }
+    rows
 }

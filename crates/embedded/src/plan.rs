@@ -14,6 +14,7 @@ use crate::Embedded;
 use crate::current::BoundTo;
 use crate::definition::{keyspace_of, no_keyspace, no_table};
 use crate::heavily::heavy;
+use crate::maintenance;
 use crate::names::Names;
 use crate::select::{SelectPlan, select};
 use crate::term::{Binder, Counted};
@@ -33,6 +34,8 @@ pub(crate) enum Kind {
     Compact(Arc<TableDef>),
     /// Writes what memory holds to table files, on every core.
     Flush,
+    /// Saves what can be read of damaged files, on every core. With the columns of its answer.
+    Scrub(Arc<TableDef>, Columns),
     /// CREATE, ALTER and DROP, with the keyspace in use.
     Define(Rc<Statement>, Option<String>),
 }
@@ -62,6 +65,7 @@ impl Plan for EmbeddedPlan {
     fn result(&self) -> Option<&Columns> {
         match &self.kind {
             Kind::Select(plan) => Some(&plan.columns),
+            Kind::Scrub(_, columns) => Some(columns),
             _ => None,
         }
     }
@@ -332,6 +336,11 @@ impl Embedded {
                 let def = writable(self, name, used)?;
                 (Kind::Flush, target(&def, Action::Alter), vec![def])
             }
+            Statement::Scrub(name) => {
+                let def = writable(self, name, used)?;
+                let columns = maintenance::scrub_columns(&def);
+                (Kind::Scrub(def.clone(), columns), target(&def, Action::Alter), vec![def])
+            }
             _ => {
                 let target = define_target(statement, used)?;
                 (Kind::Define(statement.clone(), used.map(str::to_owned)), target, Vec::new())
@@ -409,7 +418,7 @@ impl Drop for EmbeddedPlan {
         match kind {
             Kind::Select(plan) => lanes::heavy(group, async move { drop(plan) }).detach(),
             Kind::Write { plans, .. } => lanes::heavy(group, async move { drop(plans) }).detach(),
-            Kind::Truncate(_) | Kind::Compact(_) | Kind::Flush | Kind::Define(..) => {}
+            Kind::Truncate(_) | Kind::Compact(_) | Kind::Flush | Kind::Scrub(..) | Kind::Define(..) => {}
         }
     }
 }

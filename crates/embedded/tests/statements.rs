@@ -56,9 +56,29 @@ fn compact_and_flush_are_statements() {
          FLUSH t;
          COMPACT TABLE t;
          SELECT v FROM t;
-         COMPACT nowhere",
-        &["CREATED ", "CREATED t", "void", "void", "void", "2", "! table ks.nowhere does not exist"],
+         COMPACT nowhere;
+         SCRUB nowhere",
+        &[
+            "CREATED ",
+            "CREATED t",
+            "void",
+            "void",
+            "void",
+            "2",
+            "! table ks.nowhere does not exist",
+            "! table ks.nowhere does not exist",
+        ],
     );
+}
+
+/// A row for each core.
+#[test]
+fn scrub_answers_saved_and_lost_data_of_each_core() {
+    let script = "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+         CREATE TABLE t (k int PRIMARY KEY, v int);
+         SCRUB TABLE t";
+    let expected = "0,0,0,0,0,0,0,0,[] 1,0,0,0,0,0,0,0,[]";
+    assert_eq!(run(2, None, script), ["CREATED ", "CREATED t", expected]);
 }
 
 #[test]

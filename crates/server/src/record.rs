@@ -56,7 +56,7 @@ impl Session {
         let kind = match done.kind {
             Kind::Read => workload::Kind::Read,
             Kind::Write | Kind::Batch => workload::Kind::Write,
-            Kind::Other => workload::Kind::Other,
+            Kind::Maintenance | Kind::Other => workload::Kind::Other,
         };
         done.effective.level.record(self.core.index, kind, service_ns, queue_ns, done.failed);
         let threshold = self.core.shared.config.slow_statement?;

@@ -215,6 +215,6 @@ pub(crate) fn too_late(kind: Kind, limit: std::time::Duration) -> Error {
     match kind {
         Kind::Write | Kind::Batch => Error::WriteTimeout(text),
         Kind::Read => Error::ReadTimeout(text),
-        Kind::Other => Error::Server(text),
+        Kind::Maintenance | Kind::Other => Error::Server(text),
     }
 }

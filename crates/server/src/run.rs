@@ -210,7 +210,8 @@ impl Session {
         }
     }
 
-    /// The time a statement may take.
+    /// The time a statement may take. Work on files takes as long as there are files: where neither it nor its level is
+    /// limited, the bound of all statements holds.
     fn limit_of(&self, call: &Call<'_>, effective: &Effective) -> Result<Duration, Error> {
         let said = match call.statement.timeout {
             Timeout::Unsaid => None,
@@ -219,10 +220,11 @@ impl Session {
             Timeout::Bound(marker) => bound_timeout(call.params, call.statement, marker)?,
         };
         let config = &self.core.shared.config;
-        Ok(said
-            .or(effective.spec.timeout)
-            .unwrap_or(config.request_timeout)
-            .min(config.statement_timeout_max))
+        let default = match call.statement.kind {
+            Kind::Maintenance => config.statement_timeout_max,
+            _ => config.request_timeout,
+        };
+        Ok(said.or(effective.spec.timeout).unwrap_or(default).min(config.statement_timeout_max))
     }
 
     /// Gives an answer when it is there or its time is over.
@@ -238,7 +240,8 @@ impl Session {
         let session = self.clone();
         session.begin();
         let (group, is_read) = (due.admitted.effective.group(), due.kind == Kind::Read);
-        let key = is_read.then(|| self.reads.borrow_mut().reserve());
+        let may_be_given_up = due.kind.may_be_given_up();
+        let key = may_be_given_up.then(|| self.reads.borrow_mut().reserve());
         let running = Running {
             stream: due.stream,
             statement: due.statement.clone(),
@@ -267,8 +270,7 @@ impl Session {
                     let _held = std::mem::take(&mut due.admitted.held);
                     session.give(due, Err(error), lanes::time::monotonic_ns());
                     session.end();
-                    // A read is given up. What changes something is not left half done.
-                    if !is_read {
+                    if !may_be_given_up {
                         session.follow(&later.await).await;
                     }
                 }

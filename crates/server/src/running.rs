@@ -3,6 +3,7 @@
 use std::rc::{Rc, Weak};
 
 use access::{CancelTarget, Cancelled};
+use cql::ast::Statement as Tree;
 use engine::{RunningStatement, StatementState, VirtualTable};
 use wire::{Failure, FailureKind};
 use workload::Effective;
@@ -35,6 +36,11 @@ impl Running {
             Kind::Read => "read",
             Kind::Write => "write",
             Kind::Batch => "batch",
+            Kind::Maintenance => match &*statement.tree {
+                Tree::Compact(_) => "compact",
+                Tree::Flush(_) => "flush",
+                _ => "scrub",
+            },
             Kind::Other => "other",
         };
         let Work::Engine(plan) = &statement.work else { return kind.to_owned() };

@@ -31,7 +31,7 @@ pub(crate) struct Role {
     pub(crate) number: u32,
 }
 
-/// Tasks of reads and of what waits for a slot, by key.
+/// Tasks of reads, of work on files, and of what waits for a slot, by key.
 #[derive(Default)]
 pub(crate) struct Reads {
     tasks: Vec<Option<Kept>>,
@@ -260,7 +260,7 @@ impl Session {
         bump(&self.in_flight, 1);
     }
 
-    /// Gives up the reads in flight, and what waits for a slot or is being opened: the connection has ended.
+    /// Gives up the reads and the work on files in flight, and what waits for a slot or is being opened: the connection has ended.
     pub(crate) fn give_up_reads(&self) {
         // Taken out first: what goes with a task may look here.
         let reads = std::mem::take(&mut *self.reads.borrow_mut());

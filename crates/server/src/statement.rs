@@ -35,7 +35,17 @@ pub(crate) enum Kind {
     Read,
     Write,
     Batch,
+    /// Work on the files of a table, which is given up with its client: COMPACT, FLUSH, SCRUB.
+    Maintenance,
     Other,
+}
+
+impl Kind {
+    /// Returns true if a statement that is cancelled, too late, or without its client ends at once. Others are not left
+    /// half done.
+    pub(crate) fn may_be_given_up(self) -> bool {
+        matches!(self, Kind::Read | Kind::Maintenance)
+    }
 }
 
 /// What `USING TIMEOUT` says.
@@ -382,6 +392,7 @@ fn kind_of(tree: &Tree) -> (Kind, Option<&Using>) {
         Tree::Update(s) => (Kind::Write, Some(&s.using)),
         Tree::Delete(s) => (Kind::Write, Some(&s.using)),
         Tree::Batch(s) => (Kind::Batch, Some(&s.using)),
+        Tree::Compact(_) | Tree::Flush(_) | Tree::Scrub(_) => (Kind::Maintenance, None),
         _ => (Kind::Other, None),
     }
 }

@@ -204,6 +204,27 @@ fn a_statement_is_cancelled_by_its_own_role_and_by_superusers() {
 }
 
 #[test]
+fn work_on_files_ends_with_its_statement_and_with_its_client() {
+    let (server, mut admin, running) = start("shares = 100 AND timeout = 1h");
+    running.stuck.store(true, SeqCst);
+    let mut first = few(&server);
+    queue(&mut first, "SCRUB ks.counted");
+    first.flush();
+    until(|| running.now.load(SeqCst) == 1);
+    let shown = admin.query("SELECT id, statement FROM system.running_statements").texts();
+    let row = shown.iter().find(|row| row[1] == "scrub ks.counted").expect("it runs");
+    assert_eq!(admin.query(&format!("CANCEL STATEMENT '{}'", row[0])), Answer::Void);
+    let Some((_, Answer::Error(error))) = first.receive() else { panic!("it was cancelled") };
+    assert_eq!(error.kind.code(), 0x2200);
+    until(|| running.now.load(SeqCst) == 0);
+    queue(&mut first, "SCRUB ks.counted");
+    first.flush();
+    until(|| running.now.load(SeqCst) == 1);
+    drop(first);
+    until(|| running.now.load(SeqCst) == 0);
+}
+
+#[test]
 fn who_finds_the_queue_full_or_waits_too_long_is_told_why_and_when_to_come_back() {
     let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");
     running.stuck.store(true, SeqCst);

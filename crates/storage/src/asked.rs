@@ -11,22 +11,13 @@ use std::time::Duration;
 use crate::compaction::Merge;
 use crate::error::StorageError;
 use crate::model::TableId;
-use crate::progress::Progress;
+use crate::progress::{CancelOnDrop, Progress};
 use crate::shard::Shard;
 use crate::table_file::TableFile;
 use crate::world::Work;
 
 /// Time between two checks for the end of other merges.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
-
-/// Cancels the work when its caller goes away.
-struct CancelOnDrop(Progress);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
-}
 
 impl Shard {
     /// Merges all runs of a table into one, after flushing it. Waits for what is being merged already, and for background work that is
@@ -106,9 +97,18 @@ impl Shard {
                 }
             }
         };
-        // A cancel may come from another core, which wakes nobody here.
+        let inputs = self.wait_asked(ready).await?;
+        if inputs.is_empty() {
+            return Ok(());
+        }
+        self.run_merge(Merge { table: id, inputs, work, progress }, true).await
+    }
+
+    /// Waits until `ready` answers, which it is asked whenever work of the shard ends, and ten times a second: a cancel may come
+    /// from another core, which wakes no task here.
+    pub(crate) async fn wait_asked<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
         let mut again = self.world.sleep(CHECK_EVERY);
-        let inputs = poll_fn(|cx| {
+        poll_fn(|cx| {
             if let Some(answer) = ready() {
                 return Poll::Ready(answer);
             }
@@ -118,11 +118,7 @@ impl Shard {
             self.progress.register(cx);
             Poll::Pending
         })
-        .await?;
-        if inputs.is_empty() {
-            return Ok(());
-        }
-        self.run_merge(Merge { table: id, inputs, work, progress }, true).await
+        .await
     }
 
     /// Writes everything in memory to table files, those of all tables: they share the log. What is cancelled goes on being

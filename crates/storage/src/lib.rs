@@ -107,7 +107,7 @@ pub use progress::Progress;
 pub use read::{Pick, Read};
 pub use row::{Cells, Draft, Row, RowBuilder};
 pub use scan::{Scan, ScanPiece};
-pub use scrub::{ScrubProgress, Scrubbed};
+pub use scrub::Scrubbed;
 pub use shard::{Shard, Stats};
 pub use slice::{Slice, Sliced};
 pub use snapshot::{Cut, snapshot};

@@ -49,3 +49,12 @@ impl Progress {
         self.bytes_total() - self.bytes_done()
     }
 }
+
+/// Cancels work when its caller goes away.
+pub(crate) struct CancelOnDrop(pub(crate) Progress);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}

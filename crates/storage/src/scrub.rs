@@ -8,10 +8,10 @@
 //! Lost blocks may have held deletions: what these shadowed in other files is visible again. No program can know; an
 //! operator who has a backup may prefer it.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 
@@ -20,6 +20,7 @@ use crate::error::StorageError;
 use crate::manifest::{Edit, FileEntry};
 use crate::model::TableId;
 use crate::options::Compression;
+use crate::progress::{CancelOnDrop, Progress};
 use crate::shard::Shard;
 use crate::table::TableWriter;
 use crate::table_file::TableFile;
@@ -28,41 +29,6 @@ use crate::world::{Mode, Work, World, run_heavy};
 
 /// Bytes written at a time.
 const CHUNK: usize = 1 << 20;
-
-/// Progress of a scrub, and its end on request. Shared with whoever shows or cancels it.
-#[derive(Debug, Default)]
-pub struct ScrubProgress {
-    files: AtomicU64,
-    files_done: AtomicU64,
-    blocks_done: AtomicU64,
-    cancelled: AtomicBool,
-}
-
-impl ScrubProgress {
-    /// Files to be read.
-    pub fn files(&self) -> u64 {
-        self.files.load(Relaxed)
-    }
-
-    /// Files that were read, and written anew where they had to be.
-    pub fn files_done(&self) -> u64 {
-        self.files_done.load(Relaxed)
-    }
-
-    /// Blocks that were read.
-    pub fn blocks_done(&self) -> u64 {
-        self.blocks_done.load(Relaxed)
-    }
-
-    /// Ends the scrub before its next block. Files that were written anew by then stay so.
-    pub fn cancel(&self) {
-        self.cancelled.store(true, Relaxed);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Relaxed)
-    }
-}
 
 /// The result of a scrub.
 #[derive(Clone, Debug, Default)]
@@ -75,67 +41,105 @@ pub struct Scrubbed {
     pub blocks_lost: u64,
     /// Files of which nothing could be saved.
     pub files_lost: u64,
+    /// Rows that could not be read, of files that record how many they have.
+    pub rows_lost: u64,
     /// Partitions that were saved from files with damage.
     pub partitions_saved: u64,
-    /// It was cancelled before its end.
-    pub is_cancelled: bool,
+    /// Rows that were saved from files with damage.
+    pub rows_saved: u64,
 }
 
 /// What became of a file that was written anew.
+#[derive(Default)]
 struct Saved {
     file: Option<TableFile>,
     blocks_lost: u64,
+    rows_lost: u64,
     partitions: u64,
+    rows: u64,
+}
+
+/// On whose account a scrub works, and how far it is.
+#[derive(Clone)]
+struct Asked {
+    work: Work,
+    progress: Progress,
 }
 
 impl Shard {
     /// Reads all files of a table, and writes those anew in which something is damaged, without it. Reads of the table
-    /// meet no damage afterwards. Writes and reads go on meanwhile.
+    /// meet no damage afterwards. Writes and reads go on meanwhile. The work runs in `group`; a caller that goes away
+    /// cancels it.
     ///
     /// # Errors
-    /// A file cannot be written, or the shard is closed.
+    /// A file cannot be written; [`StorageError::Cancelled`], where files that were written anew by then stay so;
+    /// [`StorageError::Closed`].
     pub async fn scrub(
         self: &Rc<Self>,
         table: TableId,
-        progress: Arc<ScrubProgress>,
+        group: lanes::Group,
+        progress: &Progress,
     ) -> Result<Scrubbed, StorageError> {
-        let files = |shard: &Shard| {
-            let state = shard.state.borrow();
+        {
+            let state = &mut *self.state.borrow_mut();
+            if state.closed {
+                return Err(StorageError::Closed);
+            }
+            state.busy += 1;
+        }
+        let cancel = CancelOnDrop(progress.clone());
+        let answer = Rc::new(RefCell::new(None));
+        let (shard, told) = (self.clone(), answer.clone());
+        let asked = Asked { work: Work::Asked(group), progress: progress.clone() };
+        // A task of its own: a caller that goes away does not leave a file half replaced.
+        let task = async move {
+            let result = shard.scrub_files(table, &asked).await;
+            *told.borrow_mut() = Some(result);
+            shard.leave();
+        };
+        self.world.spawn(Work::Asked(group), Box::pin(task));
+        let result = self.progress.wait(|| answer.borrow_mut().take()).await;
+        drop(cancel);
+        result
+    }
+
+    async fn scrub_files(self: &Rc<Self>, table: TableId, asked: &Asked) -> Result<Scrubbed, StorageError> {
+        let progress = &asked.progress;
+        let all: Vec<Arc<TableFile>> = {
+            let state = self.state.borrow();
             state.tables.get(&table).map(|table| table.files.iter().cloned().collect()).unwrap_or_default()
         };
-        let all: Vec<Arc<TableFile>> = files(self);
-        progress.files.store(all.len() as u64, Relaxed);
+        progress.add_total(all.iter().map(|file| file.bytes).sum());
         let mut scrubbed = Scrubbed::default();
         for file in all {
+            self.check_asked(progress)?;
             let first = match file.damage() {
                 Some(error) => Some(error.clone()),
                 None => {
-                    run_heavy(
-                        &*self.world,
-                        Work::Compaction,
-                        verify(file.clone(), self.world.clone(), progress.clone()),
-                    )
-                    .await
+                    let verified = verify(file.clone(), self.world.clone(), progress.clone());
+                    run_heavy(&*self.world, asked.work, verified).await
                 }
             };
-            if progress.is_cancelled() {
-                scrubbed.is_cancelled = true;
-                break;
-            }
-            if self.state.borrow().closed {
-                return Err(StorageError::Closed);
-            }
+            self.check_asked(progress)?;
             scrubbed.files += 1;
             if let Some(error) = first {
                 if let Some(table) = self.state.borrow_mut().tables.get_mut(&table) {
                     table.files.set_aside(file.id);
                 }
-                self.rewrite(table, file.id, &mut scrubbed).await?;
+                self.rewrite(table, file.id, asked, &mut scrubbed).await?;
                 scrubbed.damaged.push(error);
             }
-            progress.files_done.fetch_add(1, Relaxed);
         }
         Ok(scrubbed)
+    }
+
+    /// Answers why work that was asked for is to end, if it is.
+    pub(crate) fn check_asked(&self, progress: &Progress) -> Result<(), StorageError> {
+        match () {
+            () if self.state.borrow().closed => Err(StorageError::Closed),
+            () if progress.is_cancelled() => Err(StorageError::Cancelled),
+            () => Ok(()),
+        }
     }
 
     /// Puts what can be read of a file in its place.
@@ -143,6 +147,7 @@ impl Shard {
         self: &Rc<Self>,
         table: TableId,
         id: u64,
+        asked: &Asked,
         scrubbed: &mut Scrubbed,
     ) -> Result<(), StorageError> {
         let find = |shard: &Shard| {
@@ -151,11 +156,14 @@ impl Shard {
         };
         // A compaction that began before the file was set aside may still cut it or end with it.
         let left = || {
-            let Some(file) = find(self) else { return Some(()) };
+            let Some(file) = find(self) else { return Some(Ok(())) };
+            if let Err(ended) = self.check_asked(&asked.progress) {
+                return Some(Err(ended));
+            }
             let state = self.state.borrow();
-            state.tables.get(&table).is_none_or(|table| !table.needs.has(file.entry.run)).then_some(())
+            state.tables.get(&table).is_none_or(|table| !table.needs.has(file.entry.run)).then_some(Ok(()))
         };
-        self.progress.wait(left).await;
+        self.wait_asked(left).await?;
         let Some(old) = find(self) else { return Ok(()) };
         let new = {
             let mut manifest = self.manifest.borrow_mut();
@@ -171,8 +179,8 @@ impl Shard {
         };
         let layouts = self.state.borrow().layouts.get(&table).cloned().unwrap_or_default();
         let writer = TableWriter::new(new, options.block_bytes).with(layouts, packing);
-        let job = save(self.world.clone(), old.clone(), (new, path.clone()), writer);
-        let saved = match run_heavy(&*self.world, Work::Compaction, job).await {
+        let job = save(self.world.clone(), old.clone(), (new, path.clone()), writer, asked.progress.clone());
+        let saved = match run_heavy(&*self.world, asked.work, job).await {
             Ok(saved) => saved,
             Err(error) => {
                 let _ = self.world.remove(&path).await;
@@ -204,7 +212,9 @@ impl Shard {
         replaced?;
         if was_same {
             scrubbed.blocks_lost += saved.blocks_lost;
+            scrubbed.rows_lost += saved.rows_lost;
             scrubbed.partitions_saved += saved.partitions;
+            scrubbed.rows_saved += saved.rows;
             scrubbed.files_lost += u64::from(old.damage().is_some() && saved.partitions == 0);
             let aside = old.path.with_extension("table.damaged");
             // If this fails the next start removes the file.
@@ -217,23 +227,23 @@ impl Shard {
 }
 
 /// The first damage of a file. Its end does not matter once the scrub is cancelled.
-async fn verify(
-    file: Arc<TableFile>,
-    world: Arc<dyn World>,
-    progress: Arc<ScrubProgress>,
-) -> Option<StorageError> {
-    let mut last = None;
+async fn verify(file: Arc<TableFile>, world: Arc<dyn World>, progress: Progress) -> Option<StorageError> {
+    let (mut last, mut left, mut damage) = (None, file.bytes, None);
     for index in 0..file.index.len() {
         if progress.is_cancelled() {
             return None;
         }
-        if let Err(error) = parts_of(&file, index, &mut last).await {
-            return Some(error);
+        damage = parts_of(&file, index, &mut last).await.err();
+        if damage.is_some() {
+            break;
         }
-        progress.blocks_done.fetch_add(1, Relaxed);
+        let read = u64::from(file.index[index].stored).min(left);
+        left -= read;
+        progress.add_done(read);
         world.heavy_yield().await;
     }
-    None
+    progress.add_done(left);
+    damage
 }
 
 /// A partition, or what a block has of it.
@@ -278,9 +288,10 @@ async fn save(
     old: Arc<TableFile>,
     (id, path): (u64, PathBuf),
     mut writer: TableWriter,
+    progress: Progress,
 ) -> Result<Saved, StorageError> {
     let io = |error| StorageError::io("write a table file", &path, error);
-    let mut saved = Saved { file: None, blocks_lost: 0, partitions: 0 };
+    let mut saved = Saved::default();
     let old = match old.damage() {
         None => old,
         Some(_) => match TableFile::open_without_filter(&*world, old.path.clone(), old.entry.clone()).await {
@@ -289,8 +300,11 @@ async fn save(
         },
     };
     let out = world.open(&path, Mode::CreateTable).await.map_err(io)?;
-    let (mut last, mut begun) = (None, None);
+    let (mut last, mut begun, mut rows_read) = (None, None, 0);
     for index in 0..old.index.len() {
+        if progress.is_cancelled() {
+            return Err(StorageError::Cancelled);
+        }
         let before = last.clone();
         let parts = match parts_of(&old, index, &mut last).await {
             Ok(parts) => parts,
@@ -301,9 +315,12 @@ async fn save(
             }
         };
         for Read { token, key, partition, continued, more } in parts {
+            let rows = partition.row_count() as u64;
+            rows_read += rows;
             if !old.entry.owns(token) {
                 continue;
             }
+            saved.rows += rows;
             let place = Some((token, key.clone()));
             // Behind a lost block a partition may go on whose beginning is lost.
             if !continued || begun != place {
@@ -323,6 +340,8 @@ async fn save(
         world.heavy_yield().await;
     }
     writer.end();
+    // With rows of partitions that other cores own, where blocks of those are damaged.
+    saved.rows_lost = old.statistics.map_or(0, |statistics| statistics.rows.saturating_sub(rows_read));
     saved.partitions = writer.partitions();
     if saved.partitions == 0 {
         drop(out);

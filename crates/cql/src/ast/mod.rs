@@ -35,6 +35,7 @@ pub enum Statement {
     // Storage.
     Compact(TableName),
     Flush(TableName),
+    Scrub(TableName),
     // Schema.
     Use(String),
     CreateKeyspace(CreateKeyspace),

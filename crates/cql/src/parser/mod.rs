@@ -122,6 +122,10 @@ impl<'a> Parser<'a> {
             self.advance();
             self.eat_table();
             Ok(Statement::Flush(self.qualified()?))
+        } else if is("SCRUB") {
+            self.advance();
+            self.eat_table();
+            Ok(Statement::Scrub(self.qualified()?))
         } else if is("CREATE") {
             self.create()
         } else if is("ALTER") {

@@ -82,6 +82,7 @@ fn statement(f: &mut Formatter<'_>, statement: &Statement, secrets: Secrets) -> 
         Statement::Truncate(table) => write!(f, "TRUNCATE TABLE {table}"),
         Statement::Compact(table) => write!(f, "COMPACT TABLE {table}"),
         Statement::Flush(table) => write!(f, "FLUSH TABLE {table}"),
+        Statement::Scrub(table) => write!(f, "SCRUB TABLE {table}"),
         Statement::Use(keyspace) => write!(f, "USE {}", Identifier(keyspace)),
         Statement::CreateKeyspace(s) => s.fmt(f),
         Statement::AlterKeyspace(s) => s.fmt(f),

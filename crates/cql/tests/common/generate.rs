@@ -104,7 +104,7 @@ impl Generator {
     }
 
     fn data(&mut self) -> Statement {
-        match self.random.below(7) {
+        match self.random.below(10) {
             0 | 1 => Statement::Select(self.select()),
             2 => self.insert(),
             3 => self.update(),
@@ -119,6 +119,9 @@ impl Generator {
                 });
                 Statement::Batch(Batch { kind, using, statements })
             }
+            7 => Statement::Compact(self.qualified()),
+            8 => Statement::Flush(self.qualified()),
+            9 => Statement::Scrub(self.qualified()),
             _ => Statement::Truncate(self.qualified()),
         }
     }

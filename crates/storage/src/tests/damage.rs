@@ -49,9 +49,10 @@ fn two_tables(sim: &Arc<Sim>) -> PathBuf {
 }
 
 fn scrub(shard: &Rc<Shard>) -> Scrubbed {
-    let progress = Arc::new(ScrubProgress::default());
-    let scrubbed = block_on(shard.scrub(TABLES[0], progress.clone())).expect("scrubbed");
-    assert_eq!((progress.files(), progress.files_done()), (scrubbed.files, scrubbed.files));
+    let progress = Progress::default();
+    let bytes = shard.state.borrow().tables[&TABLES[0]].files.iter().map(|file| file.bytes).sum::<u64>();
+    let scrubbed = block_on(shard.scrub(TABLES[0], lanes::Group::DEFAULT, &progress)).expect("scrubbed");
+    assert_eq!((progress.bytes_total(), progress.bytes_done()), (bytes, bytes));
     scrubbed
 }
 
@@ -122,6 +123,7 @@ fn a_damaged_block_is_merged_around_and_costs_its_rows_when_scrubbed() {
     assert!((1..ROWS / 2).contains(&damaged), "{damaged} rows of a block");
     let scrubbed = scrub(&shard);
     assert_eq!((scrubbed.blocks_lost, scrubbed.partitions_saved), (1, (ROWS - damaged) as u64));
+    assert_eq!((scrubbed.rows_lost, scrubbed.rows_saved), (damaged as u64, (ROWS - damaged) as u64));
     assert_eq!(scan(&shard, TABLES[0]).expect("scanned"), ROWS + 4 - damaged);
     assert_eq!(scrub(&shard).damaged.len(), 0);
     block_on(shard.compact_all(TABLES[0])).expect("merged");
@@ -135,10 +137,10 @@ fn a_scrub_that_is_cancelled_changes_nothing() {
     let path = two_tables(&sim);
     sim.disk.flip(&path, 40, 3);
     let shard = open(&sim, &sizes()).unwrap();
-    let progress = Arc::new(ScrubProgress::default());
+    let progress = Progress::default();
     progress.cancel();
-    let scrubbed = block_on(shard.scrub(TABLES[0], progress)).expect("ended");
-    assert!(scrubbed.is_cancelled && scrubbed.damaged.is_empty());
+    let ended = block_on(shard.scrub(TABLES[0], lanes::Group::DEFAULT, &progress));
+    assert!(matches!(ended, Err(StorageError::Cancelled)), "{ended:?}");
     assert!(sim.disk.files().contains(&path));
     block_on(shard.shutdown()).expect("closed");
     drop_tasks();

@@ -1,0 +1,88 @@
+//! `SCRUB` on damaged files: what it answers, and what can be read afterwards.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use embedded::Embedded;
+use engine::{Engine, Error, Outcome, Request};
+use lanes::{Config, Group, Lanes};
+
+/// Opens the folder on one core, runs the statements, and gives the last one's answer; then closes it.
+fn session(dir: &Path, statements: Vec<String>) -> Result<Vec<Vec<String>>, Error> {
+    let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
+    let dir = dir.to_owned();
+    let answer = lanes.block_on(0, Group::CONTROL, move || async move {
+        let engine = Embedded::open(storage::Options::in_dir(dir, 0, 1)).await.expect("opens");
+        let mut last = Ok(Vec::new());
+        for text in statements {
+            last = run(&engine, &text).await;
+        }
+        engine.shutdown().await.expect("closes");
+        last
+    });
+    lanes.shutdown();
+    answer
+}
+
+async fn run(engine: &Rc<Embedded>, text: &str) -> Result<Vec<Vec<String>>, Error> {
+    let statement = Rc::new(cql::parse(text).expect("parses"));
+    let plan = engine.prepare(statement, Some("ks")).expect("prepares");
+    let Outcome::Rows(rows) = engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await? else {
+        return Ok(Vec::new());
+    };
+    let text = |(cell, column): (&Option<&[u8]>, &engine::ColumnSpec)| {
+        cell.map_or_else(|| "null".to_owned(), |bytes| schema::value::to_text(&column.ty, bytes))
+    };
+    Ok(rows.decoded().iter().map(|row| row.iter().zip(rows.columns.iter()).map(text).collect()).collect())
+}
+
+/// The largest table file: that of the table with rows, not of the schema.
+fn largest_file(dir: &Path) -> PathBuf {
+    let mut found: Vec<(u64, PathBuf)> = Vec::new();
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let (path, about) = (entry.path(), entry.metadata().expect("metadata"));
+            match about.is_dir() {
+                true => folders.push(path),
+                false if path.extension().is_some_and(|name| name == "table") => {
+                    found.push((about.len(), path))
+                }
+                false => {}
+            }
+        }
+    }
+    found.into_iter().max().expect("a table file").1
+}
+
+#[test]
+fn scrub_saves_the_rest_of_a_damaged_file_and_counts_the_loss() {
+    const ROWS: usize = 160;
+    let dir = std::env::temp_dir().join(format!("fairlane-scrub-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    let mut fill = vec![
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
+            .to_owned(),
+        "CREATE TABLE t (k int PRIMARY KEY, v text) WITH compression = {'enabled': false}".to_owned(),
+    ];
+    fill.extend((0..ROWS).map(|k| format!("INSERT INTO t (k, v) VALUES ({k}, '{}')", "x".repeat(1000))));
+    fill.push("FLUSH t".to_owned());
+    session(&dir, fill).expect("filled");
+    let path = largest_file(&dir);
+    let mut bytes = std::fs::read(&path).expect("read");
+    bytes[100] ^= 4;
+    std::fs::write(&path, bytes).expect("written");
+    let scan = || vec!["SELECT k FROM t".to_owned()];
+    let error = session(&dir, scan()).expect_err("a block is damaged");
+    assert!(error.to_string().contains(path.to_str().expect("UTF-8")), "{error}");
+    let rows = session(&dir, vec!["SCRUB t".to_owned()]).expect("scrubbed");
+    let [row] = &rows[..] else { panic!("a row for the only core: {rows:?}") };
+    let (lost, saved): (usize, usize) = (row[5].parse().expect("rows"), row[6].parse().expect("rows"));
+    // Core, files, damaged and lost ones, lost blocks.
+    assert_eq!(row[..5], ["0", "1", "1", "0", "1"]);
+    assert!(lost > 0 && saved > 0 && lost + saved == ROWS, "{lost} lost, {saved} saved");
+    assert!(row[8].contains(path.to_str().expect("UTF-8")), "{}", row[8]);
+    assert_eq!(session(&dir, scan()).expect("scanned").len(), saved);
+    std::fs::remove_dir_all(&dir).expect("removed");
+}
