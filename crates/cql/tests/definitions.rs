@@ -17,6 +17,7 @@ fn table(columns: Vec<ColumnDef>, options: TableOptions) -> TableDef {
         name: "Order".to_owned(),
         columns,
         next_column_id: 9,
+        data: None,
         options,
     }
 }

@@ -207,6 +207,7 @@ impl Embedded {
         let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(0);
         let mut scan = self.shard.scan(BATCH_TABLE, i64::MIN..=i64::MAX, None, now_s);
         let (mut replayed, mut left) = (0, 0);
+        let mut tables = None;
         while let Some((_, key, view)) = scan.next().await.map_err(storage_error)? {
             let (mut entry, mut timestamp) = (Vec::new(), i64::MIN);
             for row in view.rows() {
@@ -214,11 +215,17 @@ impl Embedded {
                 entry.extend_from_slice(cell.value().unwrap_or_default());
                 timestamp = timestamp.max(cell.timestamp);
             }
-            match self.replay(entry.into()).await? {
+            // No statement runs yet, so the schema stays as it is.
+            let tables = tables.get_or_insert_with(|| self.data_of_all());
+            match self.replay(entry.into(), tables).await? {
                 Ok(()) => {
-                    let deleted = self.shard.apply(vec![deletion(&key, timestamp.saturating_add(1))]);
-                    deleted.map_err(storage_error)?.await.map_err(storage_error)?;
-                    replayed += 1;
+                    let deletion = vec![deletion(&key, timestamp.saturating_add(1))];
+                    let deleted = async { self.shard.apply(deletion)?.await };
+                    // On a full disk the next start applies it again, which changes nothing.
+                    match deleted.await {
+                        Ok(()) => replayed += 1,
+                        Err(_) => left += 1,
+                    }
                 }
                 Err(_) => left += 1,
             }
@@ -229,15 +236,15 @@ impl Embedded {
         Ok(())
     }
 
-    /// Applies the mutations of an entry to tables that are still there.
-    async fn replay(&self, entry: Bytes) -> Result<Result<(), StorageError>, Error> {
+    /// The identities of the data of all tables.
+    fn data_of_all(&self) -> HashSet<u128> {
         let schema = self.current.schema();
-        let tables: HashSet<u128> = schema
-            .keyspaces
-            .values()
-            .flat_map(|keyspace| keyspace.tables.values())
-            .map(|def| def.id.as_u128())
-            .collect();
+        let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+        tables.map(|def| def.data_id().as_u128()).collect()
+    }
+
+    /// Applies the mutations of an entry to tables that are still there.
+    async fn replay(&self, entry: Bytes, tables: &HashSet<u128>) -> Result<Result<(), StorageError>, Error> {
         let mut all = mutations_of(&entry)?;
         all.retain(|mutation| tables.contains(&mutation.table.0));
         let entry = entry_of(all.iter());
@@ -274,14 +281,14 @@ async fn apply_parts(
     failed
 }
 
-/// Applies the part of one core, however long that is overloaded.
+/// Applies the part of one core, however long that is overloaded, but for tables whose data is dropped meanwhile.
 async fn apply_part(
     core: usize,
     mut part: Vec<Mutation>,
     entry: Bytes,
     sharding: Sharding,
 ) -> Result<(), StorageError> {
-    let mut pause = PAUSES[0];
+    let (mut pause, mut gone) = (PAUSES[0], Vec::new());
     loop {
         let apply = move || async move {
             let engine = Embedded::local();
@@ -292,15 +299,18 @@ async fn apply_part(
             Err(StorageError::Overloaded) => {
                 lanes::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSES[1]);
-                let entry = entry.clone();
-                let again = async move {
-                    let all = mutations_of(&entry).expect("it was written by this process");
-                    by_core(all, sharding).swap_remove(core)
-                };
-                part = heavy(again).await;
             }
+            // Its rows would be gone with the table if they had come before the drop or the truncation.
+            Err(StorageError::Dropped { table }) => gone.push(table),
             other => return other,
         }
+        let (entry, gone) = (entry.clone(), gone.clone());
+        let again = async move {
+            let mut all = mutations_of(&entry).expect("it was written by this process");
+            all.retain(|mutation| !gone.contains(&mutation.table));
+            by_core(all, sharding).swap_remove(core)
+        };
+        part = heavy(again).await;
     }
 }
 

@@ -69,10 +69,19 @@ fn revive_whole(bytes: &[u8]) -> Result<Schema, Error> {
 }
 
 /// What a definition statement comes to, worked out ahead of any change.
-struct Defined {
+pub(crate) struct Defined {
     step: Step,
     edits: Vec<rows::Edit>,
     changed: Arc<[Arc<TableDef>]>,
+}
+
+impl Defined {
+    /// The change that leads to the schema of a step.
+    pub(crate) fn new(now: &Schema, step: Step) -> Defined {
+        let edits = rows::edits(now, &step.schema);
+        let changed = rows::changed_tables(now, &step.schema).into();
+        Defined { step, edits, changed }
+    }
 }
 
 /// Checks what a statement adds to the schema.
@@ -185,16 +194,14 @@ impl Embedded {
                 return Ok(None);
             };
             check(&guardrails, &statement, used, &step.schema)?;
-            let edits = rows::edits(&now, &step.schema);
-            let changed = rows::changed_tables(&now, &step.schema).into();
-            Ok(Some(Defined { step, edits, changed }))
+            Ok(Some(Defined::new(&now, step)))
         };
         self.change(plan).await
     }
 
     /// Plans a change on a heavy lane and makes it. A panic of the plan costs its statement alone.
     /// A panic while the change is made stops the server: log and cores may differ from then on.
-    async fn change(
+    pub(crate) async fn change(
         &self,
         plan: impl Future<Output = Result<Option<Defined>, Error>> + Send + 'static,
     ) -> Result<Outcome, Error> {
@@ -213,27 +220,39 @@ impl Embedded {
     }
 
     /// Makes a change: in the log, then on every core.
-    async fn make(&self, Defined { step, mut edits, changed }: Defined) -> Result<Outcome, Error> {
+    async fn make(&self, mut defined: Defined) -> Result<Outcome, Error> {
+        self.write_change(&mut defined).await?;
+        self.spread(defined).await
+    }
+
+    /// Writes a change to the log. From then on a start has it.
+    pub(crate) async fn write_change(&self, Defined { step, edits, .. }: &mut Defined) -> Result<(), Error> {
         if !self.has_rows.get() {
             self.write_rows_of_all().await?;
             // From here on the rows are what there is, whatever becomes of this statement.
             self.has_rows.set(true);
         }
+        let mut edits = std::mem::take(edits);
         edits.push((rows::VERSION.to_vec(), Some(step.schema.version.as_bytes().to_vec())));
         self.write_rows(edits, Vec::new()).await?;
         self.has_rows.set(true);
+        Ok(())
+    }
+
+    /// Has every core take over a change, and drop the data that is gone.
+    async fn spread(&self, Defined { step, changed, .. }: Defined) -> Result<Outcome, Error> {
         let Step { schema, change, dropped } = step;
-        let (schema, dropped): (_, Arc<[Uuid]>) = (Arc::new(schema), dropped.into());
-        let mut adopted = Ok(());
+        let data = dropped.iter().map(|def| TableId(def.data_id().as_u128()));
+        let (schema, dropped): (_, Arc<[TableId]>) = (Arc::new(schema), data.collect());
         for core in 0..lanes::cores() {
-            let (schema, change, dropped) = (schema.clone(), change.clone(), dropped.clone());
-            let changed = changed.clone();
+            let (schema, change, changed) = (schema.clone(), change.clone(), changed.clone());
             let adopt =
-                move || async move { Embedded::local().adopt(schema, &changed, &change, &dropped).await };
-            // A core that cannot drop a table's data has the new schema all the same, as have those after it.
-            adopted = adopted.and(lanes::call(core, adopt).await);
+                move || async move { Embedded::local().adopt(schema, &changed, change.as_ref()).await };
+            lanes::call(core, adopt).await;
         }
-        adopted.map(|()| Outcome::SchemaChange(change))
+        // Only now, so that a statement which finds the data gone is bound anew to the new schema on any core.
+        let gone = drop_data(dropped).await;
+        gone.map(|()| change.map_or(Outcome::Void, Outcome::SchemaChange))
     }
 
     /// Writes rows of the schema, all or none of them, and what else belongs to it.
@@ -279,7 +298,7 @@ impl Embedded {
     /// Tells storage the options of tables and how their numbers lie.
     pub(crate) fn configure_tables<'d>(&self, tables: impl Iterator<Item = &'d Arc<TableDef>>) {
         for def in tables {
-            let table = TableId(def.id.as_u128());
+            let table = TableId(def.data_id().as_u128());
             self.shard.configure(table, storage_options::of_table(def));
             self.shard.describe(table, layouts(def));
             self.shard.forget_columns(table, dropped_columns(def));
@@ -289,7 +308,7 @@ impl Embedded {
     /// Drops tables that no schema names: a crash came between a change of the schema and this core.
     pub(crate) fn drop_leftovers(&self, schema: &Schema) {
         let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
-        let mut known: HashSet<TableId> = tables.map(|def| TableId(def.id.as_u128())).collect();
+        let mut known: HashSet<TableId> = tables.map(|def| TableId(def.data_id().as_u128())).collect();
         known.extend([SCHEMA_TABLE, BATCH_TABLE, FLOORS]);
         let mut unknown = self.shard.tables();
         unknown.retain(|table| !known.contains(table));
@@ -308,13 +327,7 @@ impl Embedded {
     }
 
     /// Takes over a new schema on this core.
-    async fn adopt(
-        &self,
-        schema: Arc<Schema>,
-        changed: &[Arc<TableDef>],
-        change: &SchemaChange,
-        dropped: &[Uuid],
-    ) -> Result<(), Error> {
+    async fn adopt(&self, schema: Arc<Schema>, changed: &[Arc<TableDef>], change: Option<&SchemaChange>) {
         let before = self.current.replace(schema);
         // The last core frees it, which takes long where there are many tables.
         lanes::heavy(lanes::current_group(), async move { drop(before) }).detach();
@@ -325,13 +338,31 @@ impl Embedded {
             }
         }
         let listeners = self.listeners.borrow().clone();
-        for listener in &listeners {
-            listener(change).await;
+        if let Some(change) = change {
+            for listener in &listeners {
+                listener(change).await;
+            }
         }
-        let dropped: Vec<TableId> = dropped.iter().map(|table| TableId(table.as_u128())).collect();
-        self.shard.drop_tables(&dropped).await.map_err(storage_error)?;
-        Ok(())
     }
+}
+
+/// Drops the data of tables, on all cores at a time. A core that fails refuses writes, and drops it when it starts again.
+async fn drop_data(dropped: Arc<[TableId]>) -> Result<(), Error> {
+    if dropped.is_empty() {
+        return Ok(());
+    }
+    let group = lanes::current_group();
+    let drop_on = |core| {
+        let dropped = dropped.clone();
+        let drop = move || async move { Embedded::local().shard.drop_tables(&dropped).await };
+        lanes::spawn(group, lanes::call(core, drop))
+    };
+    let tasks: Vec<_> = (0..lanes::cores()).map(drop_on).collect();
+    let mut gone = Ok(());
+    for task in tasks {
+        gone = gone.and(task.await);
+    }
+    gone.map_err(storage_error)
 }
 
 /// Numbers of the columns that a table had once.

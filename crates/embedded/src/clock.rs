@@ -185,7 +185,7 @@ impl Embedded {
         if highest == i64::MIN {
             let own = schema.keyspaces.iter().filter(|(name, _)| is_kept(name));
             for def in own.flat_map(|(_, keyspace)| keyspace.tables.values()) {
-                let newest = self.shard.newest_timestamp(TableId(def.id.as_u128())).await;
+                let newest = self.shard.newest_timestamp(TableId(def.data_id().as_u128())).await;
                 highest = highest.max(newest.map_err(storage_error)?);
             }
         }

@@ -17,10 +17,10 @@ use types::resolve;
 pub(crate) struct Step {
     /// The schema after it.
     pub(crate) schema: Schema,
-    /// What to tell the client and the listeners.
-    pub(crate) change: SchemaChange,
-    /// Tables that are gone.
-    pub(crate) dropped: Vec<Uuid>,
+    /// Reported to the client and the listeners. `None`: to them nothing has changed.
+    pub(crate) change: Option<SchemaChange>,
+    /// Tables whose data is gone, as they were.
+    pub(crate) dropped: Vec<Arc<TableDef>>,
 }
 
 /// Applies a statement. `None` means that nothing is to do (`IF EXISTS`, `IF NOT EXISTS`).
@@ -33,14 +33,14 @@ pub(crate) fn apply(
 ) -> Result<Option<Step>, Error> {
     let mut schema = now.clone();
     schema.version = id;
-    let step = |schema, change, target, keyspace: &str, name: &str, dropped: Vec<Uuid>| {
+    let step = |schema, change, target, keyspace: &str, name: &str, dropped: Vec<Arc<TableDef>>| {
         let table_id = match (target, change) {
             (SchemaTarget::Table, "CREATED") => Some(id),
-            (SchemaTarget::Table, _) => dropped.first().copied(),
+            (SchemaTarget::Table, _) => dropped.first().map(|def| def.id),
             _ => None,
         };
         let change = SchemaChange { change, target, keyspace: keyspace.into(), name: name.into(), table_id };
-        Ok(Some(Step { schema, change, dropped }))
+        Ok(Some(Step { schema, change: Some(change), dropped }))
     };
     match statement {
         ast::Statement::CreateKeyspace(create) => {
@@ -70,7 +70,7 @@ pub(crate) fn apply(
             let Some(keyspace) = schema.keyspaces.remove(&drop.name) else {
                 return if drop.if_exists { Ok(None) } else { Err(no_keyspace(&drop.name)) };
             };
-            let dropped = keyspace.tables.values().map(|t| t.id).collect();
+            let dropped = keyspace.tables.values().cloned().collect();
             step(schema, "DROPPED", SchemaTarget::Keyspace, &drop.name, "", dropped)
         }
         ast::Statement::CreateTable(create) => {
@@ -104,7 +104,7 @@ pub(crate) fn apply(
             let Some(gone) = gone else {
                 return if drop.if_exists { Ok(None) } else { Err(no_table(&keyspace, &drop.name.name)) };
             };
-            step(schema, "DROPPED", SchemaTarget::Table, &keyspace, &drop.name.name, vec![gone.id])
+            step(schema, "DROPPED", SchemaTarget::Table, &keyspace, &drop.name.name, vec![gone])
         }
         ast::Statement::CreateType(create) => {
             let keyspace = keyspace_of(&create.name, used)?;
@@ -284,6 +284,7 @@ fn create_table(
         keyspace: keyspace.to_owned(),
         name: create.table.name.clone(),
         next_column_id: columns.len() as u32,
+        data: None,
         columns,
         options: TableOptions::default(),
     };

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use cql::ast::Statement;
 use engine::scan::{TableSnapshot, TableStatistics};
 use engine::{
-    Acks, BatchKind, Engine, Error, Execution, Measure, Outcome, Plan, Prepared, Registry, Request, Schema,
+    Acks, BatchKind, Engine, Error, Execution, Measure, Plan, Prepared, Registry, Request, Schema,
     SchemaListener, Value, Viewer,
 };
 use storage::TableId;
@@ -42,22 +42,13 @@ impl Engine for Embedded {
         match &plan.kind {
             Kind::Select(select) => self.select(select, request),
             Kind::Write { plans, is_atomic } => self.write_all(plans, *is_atomic, request),
-            Kind::Truncate(def) => {
-                let table = TableId(def.id.as_u128());
-                Execution::Pending(Box::pin(async move {
-                    for core in 0..lanes::cores() {
-                        let cut = move || async move { Embedded::local().shard.truncate(table).await };
-                        lanes::call(core, cut).await.map_err(storage_error)?;
-                    }
-                    Ok(Outcome::Void)
-                }))
-            }
+            Kind::Truncate(def) => Execution::Pending(Box::pin(Embedded::truncate(def.clone()))),
             Kind::Compact(def) => {
-                Execution::Pending(Box::pin(maintenance::compact(TableId(def.id.as_u128()))))
+                Execution::Pending(Box::pin(maintenance::compact(TableId(def.data_id().as_u128()))))
             }
             Kind::Flush => Execution::Pending(Box::pin(maintenance::flush())),
             Kind::Scrub(def, columns) => {
-                let table = TableId(def.id.as_u128());
+                let table = TableId(def.data_id().as_u128());
                 Execution::Pending(Box::pin(maintenance::scrub(table, columns.clone())))
             }
             Kind::Define(statement, keyspace) => {

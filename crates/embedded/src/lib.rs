@@ -34,6 +34,9 @@ mod show;
 mod slice;
 mod table_scan;
 mod term;
+#[cfg(test)]
+mod testing;
+mod truncate;
 mod turns;
 mod virtual_select;
 mod write;
@@ -222,7 +225,7 @@ impl Embedded {
     /// # Errors
     /// There is no such table, or the merge failed.
     pub async fn compact(&self, keyspace: &str, table: &str) -> Result<(), Error> {
-        let id = self.current.schema().table(keyspace, table).map(|def| TableId(def.id.as_u128()));
+        let id = self.current.schema().table(keyspace, table).map(|def| TableId(def.data_id().as_u128()));
         let Some(id) = id else {
             return Err(Error::Invalid(format!("there is no table {keyspace}.{table}")));
         };

@@ -147,12 +147,15 @@ impl Embedded {
 
     /// Runs steps on the cores that own their partitions, those of one core in their order.
     async fn run_steps(&self, by_core: Vec<Vec<Step>>) -> Result<Outcome, Error> {
+        let mut has_run = false;
         for (core, steps) in by_core.into_iter().enumerate().filter(|(_, steps)| !steps.is_empty()) {
+            let earlier = std::mem::replace(&mut has_run, true);
             let run = move || async move {
                 let engine = Embedded::local();
                 let mut commits = Vec::with_capacity(steps.len());
-                for step in &steps {
-                    commits.extend(engine.step(step).await?.0);
+                for (at, step) in steps.iter().enumerate() {
+                    let made = engine.step(step).await;
+                    commits.extend(made.map_err(|error| not_again(error, earlier || at > 0))?.0);
                 }
                 // The log keeps their order: the last one counts only if all before it do.
                 for commit in commits {
@@ -188,7 +191,7 @@ impl Embedded {
             return Ok((None, Outcome::Rows(refused)));
         }
         let changes = self.changes(step, &read, verdict.is_conditional(), times, now_s).await?;
-        let table = TableId(def.id.as_u128());
+        let table = TableId(def.data_id().as_u128());
         let mutation = Mutation { table, token: step.token, key: step.key.clone(), changes };
         self.keep_floor().map_err(storage_error)?;
         let commit = self.shard.apply_in_turns(vec![mutation]).await.map_err(storage_error)?;
@@ -272,7 +275,7 @@ impl Embedded {
             let now_s = step.request.now_s.unwrap_or(times.now_s);
             let read = self.read_before(step, now_s).await?;
             let changes = self.changes(step, &read, false, times, now_s).await?;
-            let table = TableId(step.parts[0].plan().def.id.as_u128());
+            let table = TableId(step.parts[0].plan().def.data_id().as_u128());
             mutations.push(Mutation { table, token: step.token, key: step.key.clone(), changes });
         }
         let number = self.next_held.replace(self.next_held.get() + 1);
@@ -282,7 +285,7 @@ impl Embedded {
 
     /// Reads what the statements of a step look at.
     async fn read_before(&self, step: &Step, now_s: u32) -> Result<Read, Error> {
-        let table = TableId(step.parts[0].plan().def.id.as_u128());
+        let table = TableId(step.parts[0].plan().def.data_id().as_u128());
         let mut read = Read { rows: BTreeMap::new(), view: None, newest: i64::MIN };
         if step.parts.iter().any(|part| part.plan().reads_statics()) {
             let found = self.shard.read_statics_before(table, step.token, &step.key, now_s);
@@ -331,6 +334,17 @@ async fn effect(part: Part, request: &KeptRequest, times: Times) -> Result<Vec<M
     }
     let request = request.clone();
     heavy(async move { bind(&part, &request) }).await
+}
+
+/// The error of a step after others: a statement that is run again as its table was replaced would count twice.
+fn not_again(error: Error, after_others: bool) -> Error {
+    match error {
+        Error::Stale if after_others => Error::Server(
+            "a table was truncated or dropped while the statement was running: a part of it has been applied"
+                .to_owned(),
+        ),
+        error => error,
+    }
 }
 
 /// The one step of statements with conditions. They are refused at the second partition, before the

@@ -86,6 +86,7 @@ mod tests {
             name: "t".into(),
             columns: (0..2_000).map(column).collect(),
             next_column_id: 2_000,
+            data: None,
             options: TableOptions::default(),
         });
         let names = Names::of(def);

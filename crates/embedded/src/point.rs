@@ -28,7 +28,7 @@ impl Embedded {
             return Execution::Ready(Err(error));
         }
         let token = schema::token::token(&key);
-        let table = TableId(plan.def.id.as_u128());
+        let table = TableId(plan.def.data_id().as_u128());
         let core = self.owner(token);
         if core == lanes::current_core() && !request.serial {
             match self.shard.read_row(table, token, &key, &row, plan.pick(), now_s) {

@@ -185,7 +185,7 @@ impl Slice {
         after: Option<Bytes>,
         chunk: &mut Chunk,
     ) -> Result<bool, Error> {
-        let table = TableId(self.def.id.as_u128());
+        let table = TableId(self.def.data_id().as_u128());
         chunk.last.clone_from(&after);
         let mut found = after.is_some();
         for (start, end) in self.ranges_after(after.as_ref()) {

@@ -155,7 +155,7 @@ impl Scan {
         let rows = Rows::new(Arc::from([]));
         let mut chunk = Chunk::new(rows, rows_max, bytes_max);
         let mut pieces = VecDeque::new();
-        let table = TableId(self.slice.def.id.as_u128());
+        let table = TableId(self.slice.def.data_id().as_u128());
         let after = start.key.clone().map(|key| (start.token, key));
         let mut scan = shard.scan(table, self.tokens.clone(), after, self.slice.now_s);
         let mut next = start;

@@ -379,7 +379,7 @@ impl Embedded {
             Err(error) => return Some(Execution::Ready(Err(error))),
         };
         let token = schema::token::token(&key);
-        let table = TableId(plan.def.id.as_u128());
+        let table = TableId(plan.def.data_id().as_u128());
         let core = self.owner(token);
         if core == lanes::current_core() {
             self.shard.prefetch(table, token);

@@ -82,6 +82,7 @@ impl VirtualTable {
             keyspace: keyspace.to_owned(),
             name: name.to_owned(),
             next_column_id: columns.len() as u32,
+            data: None,
             columns,
             options: TableOptions::default(),
         };

@@ -85,9 +85,18 @@ pub struct TableDef {
     pub next_column_id: u32,
     /// Its options.
     pub options: TableOptions,
+    /// The identity of its data, once that was replaced as a whole (TRUNCATE, a restore): see [`TableDef::data_id`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Uuid>,
 }
 
 impl TableDef {
+    /// The identity under which storage keeps its data. A new one empties the table in one step, and leaves the
+    /// table what it is for clients, rights and rows of the schema.
+    pub fn data_id(&self) -> Uuid {
+        self.data.unwrap_or(self.id)
+    }
+
     /// The columns of the partition key, in order. Costs the columns of the key, not those of the
     /// table: `columns` is in order.
     pub fn partition_key(&self) -> impl Iterator<Item = &ColumnDef> {

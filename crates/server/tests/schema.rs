@@ -37,6 +37,7 @@ fn table(name: String) -> TableDef {
         keyspace: "wide".into(),
         name,
         next_column_id: COLUMNS as u32,
+        data: None,
         columns: (0..COLUMNS).map(column).collect(),
         options: TableOptions::default(),
     }

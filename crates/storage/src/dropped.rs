@@ -4,7 +4,10 @@
 //! would make the table anew, acknowledged and seen by no one. So the shard remembers what was dropped since
 //! it was opened. Identities of tables are random: none is used again.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
+
+use rustc_hash::FxHashSet;
 
 use crate::error::StorageError;
 use crate::manifest::Edit;
@@ -18,13 +21,42 @@ impl State {
     /// # Errors
     /// One was.
     pub(crate) fn check_tables(&self, mut tables: impl Iterator<Item = TableId>) -> Result<(), StorageError> {
-        if self.dropped.is_empty() {
+        if self.dropped.tables.is_empty() {
             return Ok(());
         }
-        match tables.find(|table| self.dropped.contains(table)) {
+        match tables.find(|table| self.dropped.has(*table)) {
             Some(table) => Err(StorageError::Dropped { table }),
             None => Ok(()),
         }
+    }
+}
+
+/// Tables remembered. A write that arrives after so many more drops would have been on its way for minutes; a table
+/// that it made anew is dropped at the next start.
+const DROPPED_MAX: usize = 1 << 16;
+
+/// Tables that were dropped, the last [`DROPPED_MAX`] of them.
+#[derive(Debug, Default)]
+pub(crate) struct Dropped {
+    tables: FxHashSet<TableId>,
+    /// Oldest first.
+    order: VecDeque<TableId>,
+}
+
+impl Dropped {
+    fn add(&mut self, table: TableId) {
+        if self.tables.insert(table) {
+            self.order.push_back(table);
+        }
+        if self.order.len() > DROPPED_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.tables.remove(&oldest);
+        }
+    }
+
+    fn has(&self, table: TableId) -> bool {
+        self.tables.contains(&table)
     }
 }
 
@@ -39,7 +71,7 @@ impl Shard {
     /// # Errors
     /// The log or the manifest could not be written. Writes are refused then, and a restart brings the tables back.
     pub async fn drop_tables(self: &Rc<Self>, tables: &[TableId]) -> Result<(), StorageError> {
-        self.state.borrow_mut().dropped.extend(tables);
+        tables.iter().for_each(|table| self.state.borrow_mut().dropped.add(*table));
         // As for a truncation: a restart does not replay what is older than this.
         self.progress.wait(|| self.state.borrow().applying.is_empty().then_some(())).await;
         let mut gone = {

@@ -9,12 +9,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::cache::Cache;
 use crate::codec::{put_mutations, put_one_row, put_row_of};
 use crate::columnar::layout::ColumnLayout;
 use crate::commit::{Acks, Commit};
+use crate::dropped::Dropped;
 use crate::error::StorageError;
 use crate::files::Files;
 use crate::log::Log;
@@ -206,7 +207,7 @@ pub(crate) struct State {
     pub(crate) flushed: Vec<Memtable>,
     pub(crate) busy: u32,
     /// Tables that were dropped since the shard was opened.
-    pub(crate) dropped: FxHashSet<TableId>,
+    pub(crate) dropped: Dropped,
     pub(crate) closed: bool,
     pub(crate) failed: Option<Arc<StorageError>>,
     pub(crate) counts: Stats,

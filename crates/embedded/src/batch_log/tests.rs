@@ -1,103 +1,12 @@
 //! Writes over several cores that are interrupted at each step.
 
-use std::cell::RefCell;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
 
-use engine::{Engine, Outcome, Request};
-use lanes::{Config, Group, Lanes};
-use storage::Teller;
+use engine::Outcome;
+use lanes::Group;
 
 use super::*;
-
-thread_local! {
-    static KEPT: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
-}
-
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let dir = std::env::temp_dir().join(format!("fairlane-batches-{name}-{}", std::process::id()));
-        drop(std::fs::remove_dir_all(&dir));
-        Folder(dir)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
-}
-
-/// Opens a folder on so many cores, runs a task on core 0, and closes it. Returns the result, and what
-/// was reported.
-fn session<T: Send + 'static>(
-    dir: &Path,
-    cores: u32,
-    task: impl AsyncFnOnce(&Rc<Embedded>) -> T + Send + 'static,
-) -> (T, Vec<String>) {
-    let config = Config { cores: vec![0; cores as usize], pin: false, ..Config::detect() };
-    let lanes = Lanes::start(config).expect("lanes start");
-    let reported = Arc::new(Mutex::new(Vec::new()));
-    for core in 0..cores {
-        let (dir, reported) = (dir.to_owned(), reported.clone());
-        lanes.block_on(core as usize, Group::CONTROL, move || async move {
-            let teller = Teller::new(move |event| {
-                reported.lock().expect("no panic holds it").push(event.to_string());
-            });
-            let options = storage::Options { teller, ..storage::Options::in_dir(dir, core, cores) };
-            KEPT.set(Some(Embedded::open(options).await.expect("opens")));
-        });
-    }
-    let kept = || KEPT.with_borrow(|kept| kept.clone()).expect("opened");
-    let result = lanes.block_on(0, Group::CONTROL, move || async move { task(&kept()).await });
-    for core in 0..cores as usize {
-        lanes.block_on(core, Group::CONTROL, || async {
-            // Some tests close a core themselves.
-            drop(KEPT.take().expect("opened").shutdown().await);
-        });
-    }
-    lanes.shutdown();
-    let reported = reported.lock().expect("no panic holds it").clone();
-    (result, reported)
-}
-
-async fn run(engine: &Rc<Embedded>, text: &str) -> Result<Outcome, Error> {
-    let statement = Rc::new(cql::parse(text).expect("parses"));
-    let plan = engine.prepare(statement, Some("ks"))?;
-    engine.execute(&plan, &Request::EMPTY).outcome(&**engine).await
-}
-
-async fn make_table(engine: &Rc<Embedded>) {
-    for text in [
-        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
-        "CREATE TABLE t (k int PRIMARY KEY, v blob, l list<int>)",
-    ] {
-        run(engine, text).await.expect(text);
-    }
-}
-
-async fn count(engine: &Rc<Embedded>) -> usize {
-    match run(engine, "SELECT k FROM t").await.expect("reads") {
-        Outcome::Rows(rows) => rows.count as usize,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// The core of a partition of `t`.
-fn owner(engine: &Embedded, key: i32) -> usize {
-    engine.owner(schema::token::token(&key.to_be_bytes()))
-}
-
-/// Two keys of core 0, then two of core 1.
-fn keys(engine: &Embedded) -> [i32; 4] {
-    let of = |core| (0..100).filter(move |key| owner(engine, *key) == core).take(2);
-    let keys: Vec<i32> = of(0).chain(of(1)).collect();
-    keys.try_into().expect("two cores")
-}
+use crate::testing::{Folder, count, keys, make_table, run, session};
 
 fn batch(kind: &str, keys: &[i32]) -> String {
     let insert = |key: &i32| format!("INSERT INTO t (k, v) VALUES ({key}, 0x01);");
@@ -114,7 +23,7 @@ fn entry(engine: &Embedded, rows: i32, bytes: usize) -> Bytes {
         let mut row = RowBuilder::new(&key, &[], 1);
         row.marker(Some(Liveness { timestamp: 1, expiry: None }));
         row.push(CellRef::live(column, 1, &value));
-        let (table, token) = (TableId(def.id.as_u128()), schema::token::token(&key));
+        let (table, token) = (TableId(def.data_id().as_u128()), schema::token::token(&key));
         Mutation { table, token, key, changes: vec![Change::Row(row.finish())] }
     };
     let all: Vec<Mutation> = (0..rows).map(insert).collect();

@@ -283,6 +283,7 @@ fn with_wide(now: &Schema, tables: usize, columns: usize) -> Schema {
         keyspace: "wide".into(),
         name: format!("t{at}"),
         next_column_id: columns as u32,
+        data: None,
         columns: (0..columns).map(column).collect(),
         options: schema::TableOptions::default(),
     };
@@ -413,7 +414,7 @@ fn late_write_does_not_make_a_dropped_table_anew() {
     let dir = folder("late-write");
     session(&dir, async |engine| {
         run_all(engine, &[KEYSPACE, "CREATE TABLE t (k int PRIMARY KEY)"]).await;
-        let table = TableId(engine.current.schema().table("ks", "t").expect("there").id.as_u128());
+        let table = TableId(engine.current.schema().table("ks", "t").expect("there").data_id().as_u128());
         let mut late = mutation(ROWS_KEY, vec![rows::change(&(Vec::new(), Some(vec![1])), 1, 1)]);
         late.table = table;
         run_all(engine, &["DROP TABLE t"]).await;

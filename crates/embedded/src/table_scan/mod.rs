@@ -89,7 +89,7 @@ impl Embedded {
             return Err(Error::Invalid(format!("table {keyspace}.{table} does not exist")));
         };
         let now_s = u32::try_from(lanes::time::unix_micros() / 1_000_000).unwrap_or(u32::MAX);
-        let snapshot = self.shard.batch_snapshot(TableId(def.id.as_u128()), now_s);
+        let snapshot = self.shard.batch_snapshot(TableId(def.data_id().as_u128()), now_s);
         let here = Here { sharding: self.sharding, shard: lanes::current_core() as u32 };
         Ok(Box::new(ShardSnapshot { snapshot, def: def.clone(), here }))
     }
@@ -97,7 +97,7 @@ impl Embedded {
     /// See [`Engine::statistics`].
     pub(crate) fn size_of(&self, keyspace: &str, table: &str) -> Option<TableStatistics> {
         let def = self.schema().table(keyspace, table).cloned()?;
-        let size = self.shard.table_size(TableId(def.id.as_u128()));
+        let size = self.shard.table_size(TableId(def.data_id().as_u128()));
         Some(TableStatistics { rows: size.rows, bytes: size.bytes })
     }
 }

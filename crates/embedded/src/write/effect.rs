@@ -99,7 +99,7 @@ pub(crate) fn mutations(
 ) -> Result<(), Error> {
     for (token, key) in plan.keys(values)? {
         let changes = plan.changes(values, request, times, &key, &|_| Before::new())?;
-        out.push(Mutation { table: TableId(plan.def.id.as_u128()), token, key, changes });
+        out.push(Mutation { table: TableId(plan.def.data_id().as_u128()), token, key, changes });
     }
     Ok(())
 }

@@ -32,6 +32,7 @@ fn schema() -> Arc<Schema> {
             column(3, "v", "frozen<tuple<int, frozen<list<text>>>>", ColumnKind::Regular),
         ],
         next_column_id: 4,
+        data: None,
         options: TableOptions {
             comment: "it's".into(),
             default_time_to_live: 60,

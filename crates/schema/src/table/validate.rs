@@ -280,6 +280,7 @@ mod tests {
             name: "t".into(),
             columns: columns.iter().enumerate().map(column).collect(),
             next_column_id: columns.len() as u32,
+            data: None,
             options: TableOptions::default(),
         }
     }

@@ -29,6 +29,7 @@ fn def() -> TableDef {
         name: "t".into(),
         columns: COLUMNS.iter().enumerate().map(column).collect(),
         next_column_id: COLUMNS.len() as u32,
+        data: None,
         options: TableOptions::default(),
     }
 }
