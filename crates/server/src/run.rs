@@ -210,21 +210,22 @@ impl Session {
         }
     }
 
-    /// The time a statement may take. Work on files takes as long as there are files: where neither it nor its level is
-    /// limited, the bound of all statements holds.
+    /// Returns the time a statement may take. Work on files takes as long as there are files: only a
+    /// limit of its level ends it, or its client.
     fn limit_of(&self, call: &Call<'_>, effective: &Effective) -> Result<Duration, Error> {
+        if call.statement.kind == Kind::Maintenance {
+            return Ok(effective.spec.timeout.unwrap_or(Duration::MAX));
+        }
         let said = match call.statement.timeout {
             Timeout::Unsaid => None,
-            Timeout::Never => return Ok(Duration::MAX),
             Timeout::Fixed(limit) => Some(limit),
             Timeout::Bound(marker) => bound_timeout(call.params, call.statement, marker)?,
         };
         let config = &self.core.shared.config;
-        let default = match call.statement.kind {
-            Kind::Maintenance => config.statement_timeout_max,
-            _ => config.request_timeout,
-        };
-        Ok(said.or(effective.spec.timeout).unwrap_or(default).min(config.statement_timeout_max))
+        Ok(said
+            .or(effective.spec.timeout)
+            .unwrap_or(config.request_timeout)
+            .min(config.statement_timeout_max))
     }
 
     /// Gives an answer when it is there or its time is over.

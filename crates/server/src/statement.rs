@@ -55,8 +55,6 @@ pub(crate) enum Timeout {
     Fixed(Duration),
     /// The value of that bind marker.
     Bound(u16),
-    /// None can be given: the statement ends when its work is done, or with its connection.
-    Never,
 }
 
 /// A statement, ready to run.
@@ -264,10 +262,7 @@ impl Statement {
     fn made(id: Id, text: Rc<str>, keyspace: Option<Rc<str>>, bound: Bound) -> Result<Statement, Error> {
         let Bound { tree, work, .. } = bound;
         let (kind, using) = kind_of(&tree);
-        let timeout = match &*tree.tree {
-            Tree::Compact(_) | Tree::Flush(_) => Timeout::Never,
-            _ => using.map_or(Ok(Timeout::Unsaid), timeout)?,
-        };
+        let timeout = using.map_or(Ok(Timeout::Unsaid), timeout)?;
         let level = using.and_then(|using| using.service_level.clone());
         Ok(Statement {
             id,
