@@ -15,6 +15,9 @@ use crate::store::KEYSPACES;
 /// What every role may read, because drivers do when they connect.
 const READABLE: [&str; 3] = ["system", "system_schema", "system_virtual_schema"];
 
+/// Tables that every role may read, as each role is shown rows about its own tables only.
+const READABLE_TABLES: [(&str, &str); 1] = [("system_views", "sstable_tasks")];
+
 impl Access {
     /// Checks whether the session may do what a statement does.
     ///
@@ -98,7 +101,10 @@ impl Access {
         let Target { keyspace, table, action } = target;
         let (role, rights) = (login.role(), &view.rights);
         let own = KEYSPACES.contains(&keyspace.as_str());
-        let readable = READABLE.contains(&keyspace.as_str());
+        let is_shown_in_part = table
+            .as_ref()
+            .is_some_and(|table| READABLE_TABLES.contains(&(keyspace.as_str(), table.as_str())));
+        let readable = READABLE.contains(&keyspace.as_str()) || is_shown_in_part;
         if *action != Action::Select && (own || readable) {
             return Err(Error::Unauthorized(format!("{keyspace} keyspace is not user-modifiable.")));
         }

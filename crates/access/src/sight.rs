@@ -3,13 +3,15 @@
 //! | about | shown to |
 //! |---|---|
 //! | a keyspace | roles with any permission on it, above it, or on a table in it; the server's own keyspaces to all |
+//! | a table | roles with any permission on it or above it |
+//! | what is in a table | roles with SELECT on it or above it; of the server's own keyspaces superusers |
 //! | a role | the role itself and all it is granted to; roles with DESCRIBE on all roles |
 //! | a service level | roles whose statements have it, or with a permission on it; roles with DESCRIBE on all levels |
 //!
 //! Superusers are shown everything. Cassandra and Postgres show every role the names of all
 //! keyspaces; both hide the statements of others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cql::ast::Permission;
@@ -27,6 +29,12 @@ pub(crate) struct Sight {
     /// Has a permission on all keyspaces.
     has_all_keyspaces: bool,
     keyspaces: BTreeSet<String>,
+    /// Has SELECT on all keyspaces.
+    selects_all: bool,
+    /// Keyspaces with a permission on all of their tables, and whether SELECT is among them.
+    wholes: BTreeMap<String, bool>,
+    /// Likewise, tables by keyspace, name and identity.
+    tables: BTreeMap<(String, String, u128), bool>,
     describes_roles: bool,
     roles: BTreeSet<RoleName>,
     describes_levels: bool,
@@ -40,6 +48,9 @@ impl Sight {
             is_superuser: rights.is_superuser,
             has_all_keyspaces: false,
             keyspaces: BTreeSet::new(),
+            selects_all: false,
+            wholes: BTreeMap::new(),
+            tables: BTreeMap::new(),
             describes_roles: false,
             roles: rights.roles().iter().map(|(name, _)| name.clone()).collect(),
             describes_levels: false,
@@ -49,8 +60,22 @@ impl Sight {
             sight.levels.extend(role.level.as_deref().map(str::to_owned));
             for (resource, permissions) in &role.grants {
                 let describes = permissions.contains(Permission::Describe);
+                let selects = permissions.contains(Permission::Select);
                 match resource {
-                    Resource::AllKeyspaces => sight.has_all_keyspaces = true,
+                    Resource::Keyspace(keyspace) | Resource::AllTables(keyspace) => {
+                        *sight.wholes.entry(keyspace.clone()).or_default() |= selects;
+                    }
+                    Resource::Table(keyspace, table, id) => {
+                        let table = (keyspace.clone(), table.clone(), *id);
+                        *sight.tables.entry(table).or_default() |= selects;
+                    }
+                    _ => {}
+                }
+                match resource {
+                    Resource::AllKeyspaces => {
+                        sight.has_all_keyspaces = true;
+                        sight.selects_all |= selects;
+                    }
                     Resource::Keyspace(keyspace)
                     | Resource::AllTables(keyspace)
                     | Resource::Table(keyspace, ..) => {
@@ -77,11 +102,28 @@ impl Viewer for Sight {
                     self.has_all_keyspaces || is_public(keyspace) || self.keyspaces.contains(keyspace)
                 }
                 About::AllKeyspaces => self.has_all_keyspaces,
+                About::Table(keyspace, table, id) => {
+                    self.has_all_keyspaces || self.right_on(keyspace, table, id).is_some()
+                }
+                About::Data(keyspace, table, id) => {
+                    let selects = self.selects_all || self.right_on(keyspace, table, id) == Some(true);
+                    selects && !is_public(keyspace)
+                }
+                About::AllData => self.selects_all,
                 About::AllRoles => self.describes_roles,
                 About::Role(role) => self.describes_roles || self.roles.contains(role),
                 About::Level(level) => self.describes_levels || self.levels.contains(level),
                 About::AllLevels => self.describes_levels,
             }
+    }
+}
+
+impl Sight {
+    /// Whether there is a permission on a table, or on all tables of its keyspace: `Some(true)` if SELECT is among them.
+    fn right_on(&self, keyspace: &str, table: &str, id: u128) -> Option<bool> {
+        let whole = self.wholes.get(keyspace).copied();
+        let table = self.tables.get(&(keyspace.to_owned(), table.to_owned(), id)).copied();
+        whole.max(table)
     }
 }
 

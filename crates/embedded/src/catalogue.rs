@@ -30,7 +30,7 @@ use crate::write::Times;
 use crate::{Embedded, storage_error, term};
 
 /// The table that keeps the schema. No user's table has this identity: theirs are random.
-const SCHEMA_TABLE: TableId = TableId(1);
+pub(crate) const SCHEMA_TABLE: TableId = TableId(1);
 
 /// The partition of the rows.
 const ROWS_KEY: &[u8] = b"definitions";
@@ -299,6 +299,7 @@ impl Embedded {
     pub(crate) fn configure_tables<'d>(&self, tables: impl Iterator<Item = &'d Arc<TableDef>>) {
         for def in tables {
             let table = TableId(def.data_id().as_u128());
+            self.shard.name(table, format!("{}.{}", def.keyspace, def.name).into());
             self.shard.configure(table, storage_options::of_table(def));
             self.shard.describe(table, layouts(def));
             self.shard.forget_columns(table, dropped_columns(def));

@@ -29,6 +29,7 @@ mod read;
 mod reading;
 mod restrict;
 mod scan;
+mod seen;
 mod select;
 mod show;
 mod slice;
@@ -152,14 +153,30 @@ impl Embedded {
         embedded.current.replace(schema.clone());
         embedded.configure_tables(schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()));
         embedded.add_schema_tables();
+        seen::register(&embedded);
         embedded.drop_leftovers(&schema);
         LOCAL.with(|local| *local.borrow_mut() = Rc::downgrade(&embedded));
         if lanes::current_core() + 1 == shards as usize {
             for core in 0..shards as usize {
                 lanes::call(core, || async { Embedded::local().replay_batches().await }).await?;
             }
+            embedded.report_recovery(shards).await;
         }
         Ok(embedded)
+    }
+
+    /// Reports what the starts of all cores read.
+    async fn report_recovery(&self, shards: u32) {
+        let mut all = storage::Recovery::default();
+        for core in 0..shards as usize {
+            let one = lanes::call(core, || async { Embedded::local().shard.recovery() }).await;
+            all.files += one.files;
+            all.segments += one.segments;
+            all.records += one.records;
+            all.bytes += one.bytes;
+            all.duration = all.duration.max(one.duration);
+        }
+        self.teller.tell(&storage::Event::RecoveredAll { shards, recovery: all });
     }
 
     /// Writes what is in memory, and closes this core's files. The engine answers errors from then on.

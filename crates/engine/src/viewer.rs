@@ -12,6 +12,12 @@ pub enum About<'a> {
     Keyspace(&'a str),
     /// All keyspaces.
     AllKeyspaces,
+    /// A table: its size, and what is done with it. With its identity, by which grants know it.
+    Table(&'a str, &'a str, u128),
+    /// What is in a table, such as keys.
+    Data(&'a str, &'a str, u128),
+    /// What is in all tables.
+    AllData,
     /// A role: its sessions and statements.
     Role(&'a str),
     /// All roles.
@@ -37,6 +43,9 @@ pub enum Subject {
     Server,
     /// The keyspace that the column names.
     Keyspace(usize),
+    /// What is in tables of the keyspace that the column names. Makes its rows for a viewer, and leaves out tables that are
+    /// hidden from it.
+    Data(usize),
     /// The role that the column names.
     Role(usize),
     /// The service level that the column names.
@@ -55,6 +64,7 @@ impl VirtualTable {
         match self.subject {
             Subject::Server => true,
             Subject::Keyspace(_) => viewer.sees(About::AllKeyspaces),
+            Subject::Data(_) => viewer.sees(About::AllData),
             Subject::Role(_) => viewer.sees(About::AllRoles),
             Subject::Level { .. } => viewer.sees(About::AllLevels),
         }
@@ -82,7 +92,9 @@ impl Subject {
         };
         match self {
             Subject::Server => {}
-            Subject::Keyspace(column) => rows.retain(|row| viewer.sees(About::Keyspace(&text(row, column)))),
+            Subject::Keyspace(column) | Subject::Data(column) => {
+                rows.retain(|row| viewer.sees(About::Keyspace(&text(row, column))))
+            }
             Subject::Role(column) => rows.retain(|row| viewer.sees(About::Role(&text(row, column)))),
             Subject::Level { name, others } => {
                 rows.retain(|row| viewer.sees(About::Level(&text(row, name))));

@@ -166,7 +166,7 @@ fn open_and_wait(
             event if event.is_bad() => Level::Warn,
             _ => Level::Info,
         };
-        to_log.log(level, &event.to_string(), &[]);
+        to_log.log_fields(level, &event.phrase(), &event.fields());
         if matches!(event, Event::Panicked { .. }) {
             stop_by_itself();
         }

@@ -121,6 +121,13 @@ impl Logger {
         }
     }
 
+    /// As [`Logger::log`], with fields that were made before.
+    pub fn log_fields(&self, level: Level, message: &str, fields: &[(&str, String)]) {
+        let fields: Vec<(&str, &dyn Display)> =
+            fields.iter().map(|(name, value)| (*name, value as &dyn Display)).collect();
+        self.log(level, message, &fields);
+    }
+
     /// Errors are always within the rate; the queue bounds them.
     fn within_rate(&self, level: Level, now_us: i64) -> bool {
         let second = (now_us / 1_000_000) as u64;
@@ -231,6 +238,13 @@ mod tests {
         let parsed: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(parsed["statement"], "SELECT \"a\"\nfake");
         assert!(!json.contains('\n'));
+    }
+
+    #[test]
+    fn fields_made_before_are_written_as_others() {
+        let (logger, lines) = logger(Level::Info, Format::Text);
+        logger.log_fields(Level::Info, "flush", &[("table", "ks.t".to_owned()), ("ms", 7.to_string())]);
+        assert!(lines.take()[0].ends_with(" info flush table=ks.t ms=7\n"));
     }
 
     #[test]

@@ -48,7 +48,6 @@ impl Shard {
             return Ok(());
         }
         self.flush_with(progress).await?;
-        let cancel = CancelOnDrop(progress.clone());
         let answer = Rc::new(RefCell::new(None));
         {
             let state = &mut *self.state.borrow_mut();
@@ -59,6 +58,7 @@ impl Shard {
             table.needs.reserved.set(table.needs.reserved.get() + 1);
             state.busy += 1;
         }
+        let cancel = CancelOnDrop::new(progress.clone());
         let (shard, told, watched) = (self.clone(), answer.clone(), progress.clone());
         let task = async move {
             let result = shard.compact_reserved(table, tokens, Work::Asked(group), watched).await;
@@ -71,7 +71,7 @@ impl Shard {
         };
         self.world.spawn(Work::Asked(group), Box::pin(task));
         let result = self.progress.wait(|| answer.borrow_mut().take()).await;
-        drop(cancel);
+        cancel.disarm();
         result
     }
 

@@ -22,6 +22,7 @@ use crate::progress::Progress;
 use crate::retry::{Failures, backoff};
 use crate::shard::Shard;
 use crate::table_file::TableFile;
+use crate::tasks::{Compacted, Tally, TaskKind};
 use crate::world::Work;
 
 /// A merge to be run.
@@ -55,6 +56,10 @@ impl Shard {
     pub(crate) async fn run_merge(self: &Rc<Self>, merge: Merge, asked: bool) -> Result<(), StorageError> {
         let (id, runs, progress) = (merge.table, runs_of(&merge.inputs), merge.progress.clone());
         progress.add_total(merge.inputs.iter().map(|input| input.bytes).sum());
+        let (kind, began_ns) = (kind_of(&merge.inputs), self.world.now_ns());
+        let mut tally = Tally { runs: runs.len() as u64, ..Tally::default() };
+        let now = (self.world.now_s(), progress.clone());
+        let task = self.tasks.begin(kind, Some(id), merge.inputs.len() as u64, now);
         let number = {
             let state = &mut *self.state.borrow_mut();
             state.tables.entry(id).or_default().needs.take(&runs);
@@ -65,7 +70,7 @@ impl Shard {
         };
         self.pacing.compacting.set(true);
         self.work.wake();
-        let (made, result) = self.compact_files(merge).await;
+        let (made, result) = self.compact_files(merge, &mut tally).await;
         {
             let state = &mut *self.state.borrow_mut();
             state.merges.retain(|merge| merge.number != number);
@@ -80,7 +85,12 @@ impl Shard {
             }
         }
         match &result {
-            Ok(()) | Err(StorageError::Closed | StorageError::Cancelled) => {}
+            Ok(()) => {
+                let duration_ms = self.world.now_ns().saturating_sub(began_ns) / 1_000_000;
+                let (number, ended_s) = (task.number, self.world.now_s());
+                self.report_merge(Compacted { number, kind, table: id, ended_s, duration_ms, tally });
+            }
+            Err(StorageError::Closed | StorageError::Cancelled) => {}
             Err(error) => {
                 self.state.borrow_mut().counts.compactions_failed += 1;
                 if !error.is_full() && !self.set_aside(id, error) {
@@ -88,6 +98,7 @@ impl Shard {
                 }
             }
         }
+        drop(task);
         self.weigh_runs();
         self.sweep().await;
         self.progress.wake();
@@ -113,7 +124,8 @@ impl Shard {
             failures.waits = true;
             again
         };
-        self.options.teller.tell(&Event::CompactionFailed { table: id, error: error.clone(), again });
+        let table = self.state.borrow().named(id);
+        self.options.teller.tell(&Event::CompactionFailed { table, error: error.clone(), again });
         if let Some(again) = again {
             let (shard, wait) = (Rc::downgrade(self), self.world.sleep(again));
             let wake = async move {
@@ -148,8 +160,13 @@ impl Shard {
     /// Merges files into a new run, whose number it returns. Whenever a fragment of it is sealed, it takes the place of what it
     /// holds: inputs that were read to their end are gone, those in the middle are cut, all in one edit. So whatever happens, every token
     /// is in exactly one place, and a tombstone that the merge has forgotten is not missed by what it shadowed.
-    async fn compact_files(self: &Rc<Self>, merge: Merge) -> (Option<u64>, Result<(), StorageError>) {
+    async fn compact_files(
+        self: &Rc<Self>,
+        merge: Merge,
+        tally: &mut Tally,
+    ) -> (Option<u64>, Result<(), StorageError>) {
         let Merge { table: id, inputs, work, progress } = merge;
+        inputs.iter().for_each(|input| tally.read(input));
         let mut runs = runs_of(&inputs);
         let mut own: FxHashSet<u64> = inputs.iter().map(|input| input.id).collect();
         let files: Files = inputs.iter().cloned().collect();
@@ -177,6 +194,7 @@ impl Shard {
                 Err(error) => break Err(error),
             };
             if let Some(file) = sealed.file {
+                tally.wrote(&file);
                 own.insert(file.id);
                 if made.replace(file.entry.run).is_none() {
                     runs.push(file.entry.run);
@@ -197,6 +215,7 @@ impl Shard {
         };
         // No manifest names them.
         self.state.borrow_mut().obsolete.append(&mut outputs);
+        tally.partitions = job.partitions();
         self.let_go(job.into_memory());
         (made, done)
     }
@@ -260,6 +279,31 @@ impl Shard {
                 Ok(None)
             }
         }
+    }
+}
+
+impl Tally {
+    fn read(&mut self, file: &TableFile) {
+        self.files_in += 1;
+        self.bytes_in += file.bytes;
+        self.rows_in += file.statistics.map_or(0, |statistics| statistics.rows);
+        self.tombstones_in += file.statistics.map_or(0, |statistics| statistics.tombstones);
+    }
+
+    fn wrote(&mut self, file: &TableFile) {
+        self.files_out += 1;
+        self.bytes_out += file.bytes;
+        self.rows_out += file.statistics.map_or(0, |statistics| statistics.rows);
+        self.tombstones_out += file.statistics.map_or(0, |statistics| statistics.tombstones);
+    }
+}
+
+/// What a merge of these files is for.
+fn kind_of(inputs: &[Arc<TableFile>]) -> TaskKind {
+    match () {
+        () if inputs.iter().any(|file| !file.entry.owners.is_empty()) => TaskKind::Cleanup,
+        () if runs_of(inputs).len() == 1 => TaskKind::TombstoneCompaction,
+        () => TaskKind::Compaction,
     }
 }
 

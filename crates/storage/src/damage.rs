@@ -51,9 +51,10 @@ pub(crate) async fn open_or_contain(
 impl Shard {
     /// Reports the files that were found damaged when the shard was opened.
     pub(crate) fn report_damaged(&self) {
-        for (id, table) in &self.state.borrow().tables {
+        let state = self.state.borrow();
+        for (id, table) in &state.tables {
             for error in table.files.iter().filter_map(|file| file.damage()) {
-                let (table, error) = (*id, error.clone());
+                let (table, error) = (state.named(*id), error.clone());
                 self.options.teller.tell(&Event::FileDamaged { table, error });
             }
         }
@@ -79,6 +80,7 @@ impl Shard {
         };
         let id = file.id;
         files.files.set_aside(id);
+        let table = state.named(table);
         self.options.teller.tell(&Event::FileDamaged { table, error: error.clone() });
         true
     }

@@ -78,6 +78,7 @@ impl Shard {
             let state = &mut *self.state.borrow_mut();
             for table in tables {
                 state.configured.remove(table);
+                state.names.remove(table);
                 state.layouts.remove(table);
                 state.dropped_columns.remove(table);
             }

@@ -67,7 +67,8 @@ impl Shard {
                 && let Err(error) = self.drop_dead(id).await
             {
                 self.state.borrow_mut().counts.compactions_failed += 1;
-                self.options.teller.tell(&Event::CompactionFailed { table: id, error, again: Some(EVERY) });
+                let table = self.state.borrow().named(id);
+                self.options.teller.tell(&Event::CompactionFailed { table, error, again: Some(EVERY) });
             }
             {
                 let state = self.state.borrow();

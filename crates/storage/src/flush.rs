@@ -3,8 +3,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::StorageError;
+use crate::event::Event;
 use crate::files::Files;
 use crate::log_bound::FREE_IDLE;
 use crate::manifest::Edit;
@@ -12,8 +14,10 @@ use crate::memtable::{Memtable, ScanFrom};
 use crate::merge::MergeStream;
 use crate::merge_job::{Job, Paced};
 use crate::model::TableId;
+use crate::progress::Progress;
 use crate::shard::{Frozen, Shard};
 use crate::table_file::TableFile;
+use crate::tasks::TaskKind;
 use crate::world::Work;
 
 impl Shard {
@@ -51,19 +55,24 @@ impl Shard {
     }
 
     async fn flush(self: &Rc<Self>, frozen: Frozen) -> Result<(), StorageError> {
-        let generation = frozen.generation;
+        let (generation, began_ns) = (frozen.generation, self.world.now_ns());
         self.state.borrow_mut().flush_began = self.pacing.flush.done();
         let mut written = Vec::new();
         for id in &frozen.tables {
             let Some(memtable) = self.frozen_memtable(*id, generation) else { continue };
             let part =
                 u128::from(frozen.bytes) * memtable.len() as u128 / u128::from(frozen.partitions.max(1));
+            let progress = Progress::default();
+            progress.add_total(part as u64);
+            let now = (self.world.now_s(), progress.clone());
+            let _task = self.tasks.begin(TaskKind::Flush, Some(*id), 0, now);
             let write = async || {
                 // A table that was truncated meanwhile needs no space.
                 if self.frozen_memtable(*id, generation).is_none() {
                     return Ok(Vec::new());
                 }
                 let paced = Paced::new(self.pacing.flush.clone(), part as u64);
+                let paced = paced.of(i64::MIN, i64::MAX, progress.clone());
                 let files = Files::default();
                 let stream =
                     MergeStream::new([memtable.clone()], &files, ScanFrom::Token(i64::MIN), i64::MAX);
@@ -79,6 +88,7 @@ impl Shard {
             log.sync().await?;
         }
         self.name_flushed(&frozen, &written).await?;
+        self.report_flush(&frozen, &written, began_ns);
         {
             let state = &mut *self.state.borrow_mut();
             state.counts.flushed_bytes += written.iter().map(|(_, file)| file.bytes).sum::<u64>();
@@ -106,6 +116,22 @@ impl Shard {
             log.release(self.manifest.borrow().log.as_deref().unwrap_or_default());
         }
         Ok(())
+    }
+
+    fn report_flush(&self, frozen: &Frozen, written: &[(TableId, Arc<TableFile>)], began_ns: u64) {
+        let now_ns = self.world.now_ns();
+        let Some(left_out) = self.reports.flushes.take(now_ns) else { return };
+        let largest = written.iter().max_by_key(|(_, file)| file.bytes);
+        let event = Event::Flushed {
+            tables: frozen.tables.len(),
+            largest: largest.map(|(id, _)| self.state.borrow().named(*id)),
+            memory_bytes: frozen.bytes,
+            file_bytes: written.iter().map(|(_, file)| file.bytes).sum(),
+            duration: Duration::from_nanos(now_ns.saturating_sub(began_ns)),
+            reason: frozen.reason,
+            left_out,
+        };
+        self.options.teller.tell(&event);
     }
 
     /// All fragments of a flush.

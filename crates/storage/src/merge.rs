@@ -28,6 +28,7 @@ use crate::model::Deletion;
 use crate::partition::{Full, Partition};
 use crate::ranges::Ranges;
 use crate::table_file::{FileCursor, TableFile};
+use crate::tasks::SOURCES_MAX;
 
 /// Entries taken from a memtable at a time: enough to spread the cost of the search, few enough to stay far below
 /// the bound of a piece of work (64 × about 50 ns).
@@ -41,6 +42,8 @@ const STRETCH_ROWS: usize = 256;
 pub(crate) struct MergeStream {
     sources: Vec<Source>,
     going: Option<Going>,
+    /// Partitions so far, by the number of sources they were in, from 1.
+    pub(crate) partitions: [u64; SOURCES_MAX],
 }
 
 /// The partition of which a piece was given and more is to come.
@@ -203,7 +206,8 @@ impl MergeStream {
             Some(Kind::Run { cursor, rest: rest.iter().cloned().collect(), last })
         });
         let source = |kind| Source { kind, head: VecDeque::new(), more: None, given: None, done: false };
-        MergeStream { sources: memory.chain(runs).map(source).collect(), going: None }
+        let sources = memory.chain(runs).map(source).collect();
+        MergeStream { sources, going: None, partitions: [0; SOURCES_MAX] }
     }
 
     /// The next partition, dead or alive.
@@ -232,7 +236,11 @@ impl MergeStream {
         };
         let Some((token, key)) = place else { return Ok(None) };
         let here = || self.sources.iter().filter(|source| source.is_at(token, &key));
-        let beside = here().nth(1).is_some();
+        let count = here().count();
+        let beside = count > 1;
+        if first {
+            self.partitions[count.clamp(1, SOURCES_MAX) - 1] += 1;
+        }
         let end = here().filter_map(|source| source.goes_on(beside)).min();
         let covered = going.as_ref().map(|going| {
             let (deletion, ranges) = (going.deletion, going.ranges.clone());

@@ -23,6 +23,7 @@ use crate::shard::Shard;
 use crate::statistics::WriteTime;
 use crate::table::TableWriter;
 use crate::table_file::TableFile;
+use crate::tasks::SOURCES_MAX;
 use crate::upkeep::table_name;
 use crate::world::{Mode, Work, World, run_heavy};
 
@@ -113,6 +114,11 @@ impl Job {
     /// Has it look at other memtables and files from now on; returns the memtables it looked at so far.
     pub(crate) fn replace_others(&mut self, others: (Vec<Memtable>, Files)) -> Vec<Memtable> {
         std::mem::replace(&mut self.others, others).0
+    }
+
+    /// Partitions read so far, by the number of sources they were in.
+    pub(crate) fn partitions(&self) -> [u64; SOURCES_MAX] {
+        self.stream.partitions
     }
 
     /// The memtables that it looked at, of which some may be nobody else's any more.

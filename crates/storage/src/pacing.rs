@@ -15,6 +15,7 @@ use sched::control::{
     divide, pressure_ppm,
 };
 
+use crate::event::FlushReason;
 use crate::options::Options;
 use crate::shard::{Shard, State};
 use crate::world::{LocalBoxFuture, Work, World};
@@ -254,7 +255,7 @@ impl Shard {
             if !idle || !settled || state.closed || self.refuses_writes() || state.filled < enough as u64 {
                 return;
             }
-            state.freeze(last, log.length());
+            state.freeze(last, log.length(), FlushReason::Idle);
             self.bound_log(state);
         }
         self.work.wake();

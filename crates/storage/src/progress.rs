@@ -50,11 +50,24 @@ impl Progress {
     }
 }
 
-/// Cancels work when its caller goes away.
-pub(crate) struct CancelOnDrop(pub(crate) Progress);
+/// Cancels work when its caller goes away before the work has ended.
+pub(crate) struct CancelOnDrop(Option<Progress>);
+
+impl CancelOnDrop {
+    pub(crate) fn new(progress: Progress) -> CancelOnDrop {
+        CancelOnDrop(Some(progress))
+    }
+
+    /// The work has ended here. Other cores with the same progress may still be at it.
+    pub(crate) fn disarm(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.0.cancel();
+        if let Some(progress) = &self.0 {
+            progress.cancel();
+        }
     }
 }

@@ -20,6 +20,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
@@ -28,7 +29,7 @@ use crate::cache::Cache;
 use crate::damage::open_or_contain;
 use crate::edits::{self, End};
 use crate::error::StorageError;
-use crate::event::Event;
+use crate::event::{Event, FlushReason};
 use crate::files::Files;
 use crate::layout::{Layout, list, lock, make_shard, read_all};
 use crate::log::{Log, Recovered, Register, Segment, segment_path};
@@ -38,6 +39,7 @@ use crate::on_lanes::OnLanes;
 use crate::options::Options;
 use crate::pacing::Pacing;
 use crate::replay::{Found, Replay};
+use crate::reports::{Recovery, Reports};
 use crate::reserve::Reserve;
 use crate::reshard::reshard;
 use crate::scan_cache::ScanCache;
@@ -45,6 +47,7 @@ use crate::segment::{BLOCK, SegmentHeader};
 use crate::shard::{Shard, State, Table};
 use crate::shared_files::folder_key;
 use crate::signal::Signal;
+use crate::tasks::Tasks;
 use crate::upkeep::{counts, table_name};
 use crate::versions::Versions;
 use crate::world::{File, Mode, World};
@@ -81,13 +84,14 @@ impl Shard {
         let (mut manifest, versions) = resume_manifest(&*world, &dir, &options).await?;
         remove_leftovers(&*world, &dir, &manifest).await?;
         let mut state = State { counts: counts(0), ..State::default() };
+        let began_ns = world.now_ns();
         open_tables(&*world, &dir, folder_key(&root), &manifest, &mut state).await?;
-        let (recovered, replayed) =
+        let (recovered, mut recovery) =
             recover_log(&*world, &dir.join("log"), &options, &manifest, &mut state).await?;
         // A manifest of an older version names no segments.
         let live = recovered.sealed.iter().map(|segment| segment.header.segment);
         manifest.log.get_or_insert_with(|| live.collect());
-        state.counts = counts(replayed);
+        state.counts = counts(recovery.records);
         let is_new = recovered.last == 0;
         let reserve = Rc::new(Reserve::new(world.clone(), &dir, options.reserve_bytes));
         let shard = Rc::new_cyclic(|shard: &Weak<Shard>| {
@@ -114,6 +118,8 @@ impl Shard {
         shard.report_damaged();
         shard.weigh_runs();
         shard.start_upkeep();
+        recovery.duration = Duration::from_nanos(shard.world.now_ns().saturating_sub(began_ns));
+        shard.reports.recovered(&shard.options, recovery);
         Ok(shard)
     }
 }
@@ -167,6 +173,8 @@ fn build(
         pacing: Pacing::new(&options),
         log_bound: LogBound::new(&options),
         reserve,
+        tasks: Rc::new(Tasks::new(options.shards)),
+        reports: Reports::default(),
         options,
     }
 }
@@ -320,7 +328,7 @@ async fn recover_log(
     options: &Options,
     manifest: &Manifest,
     state: &mut State,
-) -> Result<(Recovered, u64), StorageError> {
+) -> Result<(Recovered, Recovery), StorageError> {
     let bound = LogBound::new(options);
     let mut replay = Replay::open(world, dir, options.shard, manifest).await?;
     let (mut replayed, mut length, mut read) = (0, 0, 0);
@@ -342,15 +350,22 @@ async fn recover_log(
         }
         replayed += 1;
         if state.bytes >= options.memtable_bytes_max {
-            state.freeze(number, length);
+            state.freeze(number, length, FlushReason::Recovery);
         }
         if let Some(pause) = world.spend(units) {
             pause.await;
         }
     }
     if full(state, length) {
-        state.freeze(replay.last, length);
+        state.freeze(replay.last, length, FlushReason::Recovery);
     }
+    if let Some((segment, torn)) = replay.torn_tail() {
+        let (segment, offset, bytes) = (segment.to_owned(), torn.offset, torn.bytes);
+        options.teller.tell(&Event::TornTail { segment, offset, bytes });
+    }
+    let segments = replay.found.len() as u64;
+    let files = manifest.files().count() as u64;
+    let recovery = Recovery { files, segments, records: replayed, bytes: length, ..Recovery::default() };
     let Replay { all, found, last, .. } = replay;
     let mut recovered =
         Recovered { next_segment: all.last().map_or(1, |last| last + 1), last, ..Recovered::default() };
@@ -371,7 +386,7 @@ async fn recover_log(
         let path = segment_path(dir, segment);
         recovered.free.extend(free_segment(world, path, segment, options, recovered.free.len()).await?);
     }
-    Ok((recovered, replayed))
+    Ok((recovered, recovery))
 }
 
 /// Makes durable what was read. A server that was killed may have left here what no disk has yet; from now on it is seen,

@@ -18,7 +18,7 @@ use crate::layout::{list, read_all};
 use crate::log::segment_path;
 use crate::manifest::Manifest;
 use crate::model::Mutation;
-use crate::segment::{self, BLOCK, Batch, Contents, HeaderRead, SegmentHeader};
+use crate::segment::{self, BLOCK, Batch, Contents, HeaderRead, SegmentHeader, Torn};
 use crate::world::World;
 
 /// A segment that was read.
@@ -31,6 +31,8 @@ pub(crate) struct Found {
     pub(crate) last_record: u64,
     /// The place of the last batch of the whole log, and a copy of it, if it is in here.
     pub(crate) last_batch: Option<(u64, Vec<u8>)>,
+    /// A torn batch behind the last one.
+    torn: Option<Torn>,
 }
 
 /// The numbers of all segments in a log's folder, ascending.
@@ -145,6 +147,13 @@ impl<'w> Replay<'w> {
         Ok(records)
     }
 
+    /// The batch at the end of the log that was dropped because it is torn, and its segment. Nothing in it was acknowledged.
+    pub(crate) fn torn_tail(&self) -> Option<(&Path, Torn)> {
+        let found = self.found.last()?;
+        let torn = found.torn.filter(|torn| torn.first_record == self.last + 1)?;
+        Some((&found.path, torn))
+    }
+
     fn missing(&self, to: u64) -> StorageError {
         let from = self.last + 1;
         let path = if self.path.as_os_str().is_empty() { &self.dir } else { &self.path };
@@ -158,7 +167,7 @@ impl<'w> Replay<'w> {
         }
         let data = read_all(self.world, &path).await?;
         let Some(header) = self.header(segment, &path, &data)? else { return Ok(()) };
-        let Contents { batches, durable, next, last } = segment::read_contents(&data, &header);
+        let Contents { batches, durable, next, last, torn } = segment::read_contents(&data, &header);
         let last_record = batches.iter().map(Batch::last_record).max().unwrap_or(0);
         let last_batch = last.map(|place| {
             self.found.iter_mut().for_each(|found| found.last_batch = None);
@@ -167,7 +176,7 @@ impl<'w> Replay<'w> {
             (place.start as u64, batch)
         });
         let bytes = data.len() as u64;
-        self.found.push(Found { path: path.clone(), bytes, header, last_record, last_batch });
+        self.found.push(Found { path: path.clone(), bytes, header, last_record, last_batch, torn });
         self.path = path;
         self.durable = self.durable.max(durable);
         self.batches = batches.into();

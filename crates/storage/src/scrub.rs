@@ -17,6 +17,7 @@ use bytes::Bytes;
 
 use crate::columnar::region::Packing;
 use crate::error::StorageError;
+use crate::event::Event;
 use crate::manifest::{Edit, FileEntry};
 use crate::model::TableId;
 use crate::options::Compression;
@@ -24,6 +25,7 @@ use crate::progress::{CancelOnDrop, Progress};
 use crate::shard::Shard;
 use crate::table::TableWriter;
 use crate::table_file::TableFile;
+use crate::tasks::TaskKind;
 use crate::upkeep::table_name;
 use crate::world::{Mode, Work, World, run_heavy};
 
@@ -87,7 +89,7 @@ impl Shard {
             }
             state.busy += 1;
         }
-        let cancel = CancelOnDrop(progress.clone());
+        let cancel = CancelOnDrop::new(progress.clone());
         let answer = Rc::new(RefCell::new(None));
         let (shard, told) = (self.clone(), answer.clone());
         let asked = Asked { work: Work::Asked(group), progress: progress.clone() };
@@ -99,7 +101,7 @@ impl Shard {
         };
         self.world.spawn(Work::Asked(group), Box::pin(task));
         let result = self.progress.wait(|| answer.borrow_mut().take()).await;
-        drop(cancel);
+        cancel.disarm();
         result
     }
 
@@ -110,6 +112,8 @@ impl Shard {
             state.tables.get(&table).map(|table| table.files.iter().cloned().collect()).unwrap_or_default()
         };
         progress.add_total(all.iter().map(|file| file.bytes).sum());
+        let now = (self.world.now_s(), progress.clone());
+        let _task = self.tasks.begin(TaskKind::Scrub, Some(table), all.len() as u64, now);
         let mut scrubbed = Scrubbed::default();
         for file in all {
             self.check_asked(progress)?;
@@ -219,6 +223,9 @@ impl Shard {
             let aside = old.path.with_extension("table.damaged");
             // If this fails the next start removes the file.
             let _ = self.world.rename(&old.path, &aside).await;
+            let table = self.state.borrow().named(table);
+            let (rows_saved, rows_lost) = (saved.rows, saved.rows_lost);
+            self.options.teller.tell(&Event::FileScrubbed { table, aside, rows_saved, rows_lost });
             self.cache.borrow_mut().forget(id);
         }
         self.work.wake();

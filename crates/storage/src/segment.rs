@@ -182,6 +182,16 @@ pub(crate) struct Contents {
     pub(crate) next: Option<u64>,
     /// The place of the last batch and its bytes, padding included.
     pub(crate) last: Option<Range<usize>>,
+    /// The torn batch behind the last one.
+    pub(crate) torn: Option<Torn>,
+}
+
+/// A batch of which not all reached the disk: its head is sound, and its payload is not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Torn {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) first_record: u64,
 }
 
 /// Reads a segment. Stops at nothing: see point 4 above.
@@ -193,6 +203,7 @@ pub(crate) fn read_contents(data: &Bytes, header: &SegmentHeader) -> Contents {
             let end = end.next_multiple_of(BLOCK);
             contents.last = Some(at..end);
             contents.batches.push(batch);
+            contents.torn = None;
             at = end;
             continue;
         }
@@ -202,6 +213,9 @@ pub(crate) fn read_contents(data: &Bytes, header: &SegmentHeader) -> Contents {
                 contents.next = (next > 0).then_some(next).or(contents.next);
             } else if let Some(first_record) = read_head(data, at, header) {
                 contents.durable = contents.durable.max(first_record.saturating_sub(1));
+                let payload = Reader::at(data.clone(), at + 4).u32().unwrap_or(0);
+                let bytes = BATCH_HEADER as u64 + u64::from(payload);
+                contents.torn = Some(Torn { offset: at as u64, bytes, first_record });
             }
         }
         at += BLOCK;

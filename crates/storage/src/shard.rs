@@ -17,6 +17,7 @@ use crate::columnar::layout::ColumnLayout;
 use crate::commit::{Acks, Commit};
 use crate::dropped::Dropped;
 use crate::error::StorageError;
+use crate::event::FlushReason;
 use crate::files::Files;
 use crate::log::Log;
 use crate::log_bound::LogBound;
@@ -27,6 +28,7 @@ use crate::model::{Change, Mutation, TableId};
 use crate::needs::{InFlight, Needs};
 use crate::options::{Options, TableOptions};
 use crate::pacing::Pacing;
+use crate::reports::Reports;
 use crate::reserve::Reserve;
 use crate::retry::Failures;
 use crate::row::Draft;
@@ -34,6 +36,7 @@ use crate::scan::Scan;
 use crate::scan_cache::ScanCache;
 use crate::signal::Signal;
 use crate::table_file::TableFile;
+use crate::tasks::Tasks;
 use crate::versions::Versions;
 use crate::world::World;
 
@@ -167,6 +170,8 @@ pub struct Shard {
     pub(crate) pacing: Pacing,
     pub(crate) log_bound: LogBound,
     pub(crate) reserve: Rc<Reserve>,
+    pub(crate) tasks: Rc<Tasks>,
+    pub(crate) reports: Reports,
 }
 
 #[derive(Debug, Default)]
@@ -178,6 +183,8 @@ pub(crate) struct State {
     pub(crate) layouts: FxHashMap<TableId, Arc<[ColumnLayout]>>,
     /// Columns that tables had once, ascending.
     pub(crate) dropped_columns: FxHashMap<TableId, Arc<[u32]>>,
+    /// Names of tables for reports.
+    pub(crate) names: FxHashMap<TableId, Arc<str>>,
     /// About how many bytes the active memtables take.
     pub(crate) bytes: usize,
     /// How full the active memtables are, in bytes: as many as they take, or as their part of the log counts for.
@@ -238,6 +245,7 @@ pub(crate) struct Frozen {
     pub(crate) partitions: u64,
     /// It has a part of a record.
     pub(crate) partial: bool,
+    pub(crate) reason: FlushReason,
 }
 
 impl Table {
@@ -265,7 +273,7 @@ impl State {
     }
 
     /// Starts new memtables and queues the full ones for the flush. `log_length` is that of the log with `last_record`.
-    pub(crate) fn freeze(&mut self, last_record: u64, log_length: u64) {
+    pub(crate) fn freeze(&mut self, last_record: u64, log_length: u64, reason: FlushReason) {
         // A record that is being applied may be in two memtables. It is replayed until the later
         // one is flushed: replaying what a file has as well changes nothing.
         let applying = self.applying.iter().map(|record| record - 1).min();
@@ -292,6 +300,7 @@ impl State {
             log_bytes,
             partitions,
             partial,
+            reason,
         });
     }
 }
@@ -409,7 +418,9 @@ impl Shard {
             self.charge_write(state, more);
         }
         if filled >= self.options.memtable_bytes_max as u64 && state.frozen.len() < self.frozen_max() {
-            state.freeze(record, length);
+            let is_large = state.bytes >= self.options.memtable_bytes_max;
+            let reason = if is_large { FlushReason::MemtableFull } else { FlushReason::LogLong };
+            state.freeze(record, length, reason);
             self.bound_log(state);
             self.work.wake();
         }

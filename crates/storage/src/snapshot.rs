@@ -20,11 +20,13 @@ use crate::layout::{self, Layout, enter, lock, make_shard};
 use crate::manifest::Manifest;
 use crate::on_lanes::OnLanes;
 use crate::options::Groups;
+use crate::progress::Progress;
 use crate::recover::read_manifest;
 use crate::replay::Replay;
 use crate::reshard::{copy, link_or_copy};
 use crate::shard::Shard;
 use crate::table_file::TableFile;
+use crate::tasks::TaskKind;
 use crate::upkeep::table_name;
 use crate::versions::Versions;
 use crate::world::World;
@@ -106,7 +108,12 @@ impl Cut {
         make_shard(world, &own).await?;
         copy_tail(world, &own, tail).await?;
         drop(hold);
-        link_files(world, dir, &own, &manifest).await?;
+        let progress = Progress::default();
+        let count = manifest.files().count() as u64;
+        progress.add_total(count);
+        let now = (world.now_s(), progress.clone());
+        let _task = shard.tasks.begin(TaskKind::Snapshot, None, count, now);
+        link_files(world, dir, &own, (&manifest, &progress)).await?;
         drop(files);
         finish_shard(world, &own, &manifest).await?;
         let root = shard.options.dir.as_ref().filter(|_| shard.options.shard == 0);
@@ -151,7 +158,7 @@ async fn put_shard(
 ) -> Result<(), StorageError> {
     make_shard(world, to).await?;
     copy_tail(world, to, tail).await?;
-    link_files(world, from, to, manifest).await?;
+    link_files(world, from, to, (manifest, &Progress::default())).await?;
     finish_shard(world, to, manifest).await
 }
 
@@ -159,13 +166,14 @@ async fn link_files(
     world: &dyn World,
     from: &Path,
     to: &Path,
-    manifest: &Manifest,
+    (manifest, progress): (&Manifest, &Progress),
 ) -> Result<(), StorageError> {
     for (_, file) in manifest.files() {
         let name = table_name(file.id);
         let to = to.join("tables").join(&name);
         let linked = link_or_copy(world, &from.join("tables").join(name), &to).await;
         linked.map_err(|error| StorageError::io("link the table file", to, error))?;
+        progress.add_done(1);
     }
     Ok(())
 }

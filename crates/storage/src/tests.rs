@@ -17,6 +17,7 @@ mod log_bound;
 mod many;
 mod model;
 mod pieces;
+mod reports;
 mod reshard;
 mod runs;
 mod sharing;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::choose::need::MERGES_MAX;
 use crate::error::StorageError;
-use crate::event::Event;
+use crate::event::{Event, FlushReason};
 use crate::log::{Log, RETRY_FULL};
 use crate::log_bound::FREE_IDLE;
 use crate::manifest::Edit;
@@ -208,7 +208,9 @@ impl Shard {
     /// As [`Shard::truncate`].
     pub async fn drop_table(self: &Rc<Self>, table: TableId) -> Result<(), StorageError> {
         self.truncate(table).await?;
-        self.state.borrow_mut().configured.remove(&table);
+        let state = &mut *self.state.borrow_mut();
+        state.configured.remove(&table);
+        state.names.remove(&table);
         Ok(())
     }
 
@@ -227,7 +229,7 @@ impl Shard {
                 return Err(StorageError::Closed);
             }
             if state.tables.values().any(|table| table.active.len() > 0) {
-                state.freeze(log.last_record(), log.length());
+                state.freeze(log.last_record(), log.length(), FlushReason::Asked);
                 self.bound_log(state);
             }
         }
@@ -277,7 +279,7 @@ impl Shard {
         {
             let state = &mut *self.state.borrow_mut();
             if state.tables.values().any(|table| table.active.len() > 0) {
-                state.freeze(log.last_record(), log.length());
+                state.freeze(log.last_record(), log.length(), FlushReason::Shutdown);
             }
         }
         self.pacing.waiting.set(self.pacing.waiting.get() + 1);

@@ -1,5 +1,6 @@
 //! Statements against an engine in memory.
 
+use std::path::Path;
 use std::rc::Rc;
 
 use embedded::Embedded;
@@ -8,11 +9,23 @@ use lanes::{Config, Group, Lanes};
 
 /// Runs a script on an engine of so many cores and gives each statement's answer as text.
 pub(crate) fn run(cores: usize, page: Option<u32>, script: &'static str) -> Vec<String> {
+    run_in(None, cores, page, script)
+}
+
+/// The same on an engine with files, if there is a folder for them.
+pub(crate) fn run_in(
+    dir: Option<&Path>,
+    cores: usize,
+    page: Option<u32>,
+    script: &'static str,
+) -> Vec<String> {
     let config = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
     let lanes = Lanes::start(config).expect("lanes start");
     for core in 0..cores {
+        let dir = dir.map(Path::to_owned);
         lanes.block_on(core, Group::CONTROL, move || async move {
             let options = storage::Options {
+                dir,
                 shard: core as u32,
                 shards: cores as u32,
                 ..storage::Options::in_memory()
@@ -29,6 +42,12 @@ pub(crate) fn run(cores: usize, page: Option<u32>, script: &'static str) -> Vec<
         }
         answers
     });
+    for core in (0..cores).filter(|_| dir.is_some()) {
+        lanes.block_on(core, Group::CONTROL, || async {
+            let engine = KEEP.with(|keep| keep.borrow_mut().take()).expect("kept");
+            engine.shutdown().await.expect("closes");
+        });
+    }
     lanes.shutdown();
     answers
 }

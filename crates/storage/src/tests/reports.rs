@@ -1,0 +1,93 @@
+//! What a shard reports of flushes, merges and recovery.
+
+use std::sync::Mutex;
+
+use super::*;
+
+const TABLE: TableId = TableId(1 << 64);
+
+fn put(shard: &Rc<Shard>, number: i64) {
+    let key = number.to_be_bytes();
+    let mut row = RowBuilder::new(&key, &[], 1);
+    row.push(CellRef::live(0, 1, &[number as u8; 100]));
+    block_on(shard.put(TABLE, number, &key, &row.draft()).expect("taken")).expect("durable");
+}
+
+/// A shard whose reports are collected.
+fn reporting(sim: &Arc<Sim>) -> (Rc<Shard>, Arc<Mutex<Vec<Event>>>) {
+    let told: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let heard = told.clone();
+    let teller = Teller::new(move |event| heard.lock().unwrap().push(event.clone()));
+    (open(sim, &Options { teller, ..options() }).expect("opens"), told)
+}
+
+fn close(shard: Rc<Shard>) {
+    block_on(shard.shutdown()).expect("closed");
+    drop(shard);
+    drop_tasks();
+}
+
+#[test]
+fn flushes_and_merges_have_a_line_with_their_table() {
+    let sim = Arc::new(Sim::new(1));
+    let (shard, told) = reporting(&sim);
+    shard.name(TABLE, "ks.t".into());
+    for round in 0..2 {
+        (0..20).for_each(|number| put(&shard, round * 10 + number));
+        block_on(shard.flush_all()).expect("flushed");
+    }
+    block_on(shard.compact_all(TABLE)).expect("merged");
+    let lines: Vec<String> = told.lock().unwrap().iter().map(Event::to_string).collect();
+    let flush = lines.iter().find(|line| line.starts_with("flush table=ks.t tables=1 ")).expect("a flush");
+    assert!(flush.ends_with("reason=asked"), "{flush}");
+    let merge = lines.iter().find(|line| line.starts_with("compaction table=ks.t runs=2 ")).expect("a merge");
+    assert!(merge.contains(" tombstones_dropped=0 "), "{merge}");
+    let history = shard.compaction_history();
+    let merge = history.last().expect("it is in the history");
+    assert_eq!((merge.table, merge.kind, merge.tally.runs), (TABLE, TaskKind::Compaction, 2));
+    assert_eq!((merge.tally.rows_in, merge.tally.rows_out), (40, 30));
+    // Twenty partitions were in one run, ten in both.
+    assert_eq!(merge.tally.partitions[..3], [20, 10, 0]);
+    assert!(shard.running_tasks().is_empty());
+    close(shard);
+}
+
+#[test]
+fn recovery_is_reported_with_its_records_and_bytes() {
+    let sim = Arc::new(Sim::new(2));
+    let (shard, _) = reporting(&sim);
+    (0..5).for_each(|number| put(&shard, number));
+    drop(shard);
+    drop_tasks();
+    let (shard, told) = reporting(&sim);
+    let recovery = shard.recovery();
+    assert_eq!((recovery.records, recovery.segments), (5, 1));
+    let line = format!("core recovered core=0 files=0 segments=1 records=5 bytes={}", recovery.bytes);
+    assert!(told.lock().unwrap().iter().any(|event| event.to_string().starts_with(&line)), "{told:?}");
+    close(shard);
+}
+
+#[test]
+fn torn_tail_is_reported_with_its_place() {
+    let sim = Arc::new(Sim::new(3));
+    let (shard, _) = reporting(&sim);
+    (0..3).for_each(|number| put(&shard, number));
+    drop(shard);
+    drop_tasks();
+    let log = sim.disk.files().into_iter().find(|path| path.extension().is_some_and(|name| name == "log"));
+    let log = log.expect("a segment");
+    // The header and a block for each record: a byte of the last one's payload.
+    sim.disk.flip(&log, 3 * 4096 + 60, 3);
+    let (shard, told) = reporting(&sim);
+    assert_eq!(shard.recovery().records, 2);
+    let told = told.lock().unwrap();
+    let torn = told.iter().find_map(|event| match event {
+        Event::TornTail { segment, offset, bytes } => Some((segment.clone(), *offset, *bytes)),
+        _ => None,
+    });
+    let (segment, offset, bytes) = torn.expect("it is reported");
+    assert_eq!((segment, offset), (log, 3 * 4096));
+    assert!((40..4096).contains(&bytes), "{bytes}");
+    drop(told);
+    close(shard);
+}
