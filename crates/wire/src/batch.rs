@@ -1,18 +1,19 @@
-//! BATCH: several statements, each prepared or as text, each with its values. The statements stay encoded
-//! and are walked by an iterator, so a batch of thousands is decoded without allocating.
+//! BATCH: several statements, each prepared or as text, each with its values. The statements stay
+//! encoded and an iterator walks them. Decoding a batch of thousands of statements therefore
+//! allocates nothing.
 
 use crate::body::Body;
 use crate::params::BatchParams;
 use crate::read::{Reader, out_of_range};
 use crate::{Error, Values, Version};
 
-/// What a batch promises.
+/// Atomicity of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BatchKind {
-    /// All or nothing, through the batch log.
+    /// All statements or none, through the batch log.
     #[default]
     Logged,
-    /// No such promise.
+    /// No atomicity across partitions.
     Unlogged,
     /// Counter updates.
     Counter,
@@ -30,20 +31,20 @@ pub enum Statement<'a> {
 /// One element of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchEntry<'a> {
-    /// What to run.
+    /// The statement to execute.
     pub statement: Statement<'a>,
-    /// Its bound values, nameless.
+    /// Bound values, without names.
     pub values: Values<'a>,
 }
 
 /// BATCH.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch<'a> {
-    /// What it promises.
+    /// Atomicity of the batch.
     pub kind: BatchKind,
     entries: &'a [u8],
     count: u16,
-    /// Parameters for all of its statements.
+    /// Parameters of all statements.
     pub params: BatchParams<'a>,
 }
 
@@ -82,30 +83,30 @@ impl<'a> Batch<'a> {
         self.params.write(body);
     }
 
-    /// A batch of the statements collected in `entries`.
+    /// Creates a batch of the statements collected in `entries`.
     pub fn new(kind: BatchKind, entries: &'a BatchBuf, params: BatchParams<'a>) -> Batch<'a> {
         Batch { kind, entries: &entries.bytes, count: entries.count, params }
     }
 
-    /// How many statements there are.
+    /// Returns the number of statements.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there are none.
+    /// Returns true if the batch has no statements.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The statements in order.
+    /// Returns the statements in order.
     pub fn iter(&self) -> impl Iterator<Item = BatchEntry<'a>> + use<'a> {
         let mut reader = Reader::new(self.entries);
-        // The reads cannot fail: `read` and `BatchBuf` have been through these bytes.
+        // These reads cannot fail: `read` and `BatchBuf` have validated the bytes.
         (0..self.count).map_while(move |_| BatchEntry::read(&mut reader).ok())
     }
 }
 
-/// Statements being put together for a batch; keep it and [`BatchBuf::clear`] it between batches.
+/// Builder of the statements of a batch. Reuse it with [`BatchBuf::clear`] to keep its memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BatchBuf {
     bytes: Vec<u8>,
@@ -113,12 +114,12 @@ pub struct BatchBuf {
 }
 
 impl BatchBuf {
-    /// Without statements.
+    /// Creates a builder without statements.
     pub fn new() -> BatchBuf {
         BatchBuf::default()
     }
 
-    /// Removes all statements, keeping the memory.
+    /// Removes all statements and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
@@ -127,8 +128,8 @@ impl BatchBuf {
     /// Appends a statement with its values.
     ///
     /// # Errors
-    /// [`Error::TooLong`] beyond 65,535 statements, for text over 2 GiB or an id over 65,535 bytes;
-    /// [`Error::NamedBatchValues`] for named values.
+    /// [`Error::TooLong`] for more than 65,535 statements, for text over 2 GiB, or for an id over
+    /// 65,535 bytes. [`Error::NamedBatchValues`] for named values.
     pub fn push(&mut self, entry: BatchEntry<'_>) -> Result<(), Error> {
         if entry.values.is_named() && !entry.values.is_empty() {
             return Err(Error::NamedBatchValues);

@@ -1,13 +1,13 @@
-//! A message being written: the protocol's notations, appended to the encoder's buffer. The methods do not
-//! fail; what does not fit its length field is remembered and reported by [`Body::end`], which then takes
-//! the whole message back.
+//! Writer of one message: appends the notations of the protocol to the buffer of the encoder. Its
+//! methods do not fail. A value too long for its length field is remembered. [`Body::end`] then
+//! returns that error and removes the whole message.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::encoder::Encoder;
 use crate::{Error, Value};
 
-/// A message begun with [`Encoder::begin`]. Dropped without [`Body::end`], it is taken back.
+/// A message begun with [`Encoder::begin`]. Dropping it without [`Body::end`] removes it.
 #[derive(Debug)]
 pub struct Body<'e> {
     pub(crate) encoder: &'e mut Encoder,
@@ -29,8 +29,8 @@ impl Body<'_> {
     /// Ends the message.
     ///
     /// # Errors
-    /// When a field was too long for its length, or the body is over 256 MiB. The message is then gone
-    /// from the buffer, so that an ERROR can be sent in its place.
+    /// Fails if a field was too long for its length field, or if the body is over 256 MiB. The
+    /// message is then removed from the buffer, so that the caller can send an ERROR instead.
     pub fn end(mut self) -> Result<(), Error> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
@@ -40,22 +40,22 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// The protocol version being written.
+    /// Returns the protocol version being written.
     pub fn version(&self) -> crate::Version {
         self.encoder.version()
     }
 
-    /// Bytes written to the encoder's buffer so far, for [`Body::patch_int`].
+    /// Returns the number of bytes in the encoder's buffer, for [`Body::patch_int`].
     pub(crate) fn position(&self) -> usize {
         self.encoder.written()
     }
 
-    /// Overwrites an `[int]` written earlier at `position`.
+    /// Overwrites an `[int]` that was written at `position`.
     pub(crate) fn patch_int(&mut self, position: usize, value: i32) {
         self.encoder.out()[position..position + 4].copy_from_slice(&value.to_be_bytes());
     }
 
-    /// Appends bytes as they are.
+    /// Appends `bytes` unchanged.
     #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.encoder.out().extend_from_slice(bytes);
@@ -118,7 +118,7 @@ impl Body<'_> {
         self.bytes(Some(text.as_bytes()));
     }
 
-    /// Appends a `[bytes]`; nothing is null.
+    /// Appends a `[bytes]`. `None` is null.
     #[inline]
     pub fn bytes(&mut self, bytes: Option<&[u8]>) {
         match bytes {

@@ -1,5 +1,5 @@
-//! Column descriptions of results and bind markers, kept encoded. A server encodes those of a prepared
-//! statement once and copies the bytes into every answer; a client decodes them when it wants to.
+//! Column descriptions of results and bind markers, in encoded form. A server encodes those of a
+//! prepared statement once and copies the bytes into every answer. A client decodes them on demand.
 
 use std::borrow::Cow;
 
@@ -19,18 +19,18 @@ pub(crate) const METADATA_CHANGED: i32 = 0x08;
 /// One column of a result, or one bind marker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnSpec<'a> {
-    /// Keyspace of its table.
+    /// Keyspace of the table.
     pub keyspace: Cow<'a, str>,
-    /// Its table.
+    /// Table of the column.
     pub table: Cow<'a, str>,
-    /// Its name or alias.
+    /// Name or alias.
     pub name: Cow<'a, str>,
-    /// Its type.
+    /// CQL type.
     pub ty: Cow<'a, CqlType>,
 }
 
 impl<'a> ColumnSpec<'a> {
-    /// A column described by borrowed parts.
+    /// Creates a column from borrowed parts.
     pub fn new(keyspace: &'a str, table: &'a str, name: &'a str, ty: &'a CqlType) -> ColumnSpec<'a> {
         ColumnSpec {
             keyspace: Cow::Borrowed(keyspace),
@@ -41,17 +41,17 @@ impl<'a> ColumnSpec<'a> {
     }
 }
 
-/// Column descriptions in their encoding for one protocol version. Cheap to clone.
+/// Column descriptions, encoded for one protocol version. Cloning them is cheap.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Columns {
     count: usize,
-    /// Whether one keyspace and table precede all columns.
+    /// True if one keyspace and table precede all columns.
     global: bool,
     bytes: Bytes,
 }
 
 impl Columns {
-    /// Encodes descriptions. Keyspace and table are written once when all columns share them.
+    /// Encodes descriptions. Keyspace and table are written once if all columns share them.
     ///
     /// # Errors
     /// [`Error::TooLong`] for a name over 65,535 bytes.
@@ -60,7 +60,7 @@ impl Columns {
             [] => false,
             [first, rest @ ..] => rest.iter().all(|c| c.keyspace == first.keyspace && c.table == first.table),
         };
-        // An encoder of its own lends the notations; what follows the header is the encoding.
+        // Encode with a temporary encoder, and take the bytes after the header.
         let mut encoder = Encoder::new(Direction::Response, version);
         let mut body = encoder.begin(0, Opcode::Result);
         if let (true, Some(first)) = (global, columns.first()) {
@@ -80,12 +80,12 @@ impl Columns {
         Ok(Columns { count: columns.len(), global, bytes })
     }
 
-    /// How many columns there are.
+    /// Returns the number of columns.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no columns.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -98,13 +98,13 @@ impl Columns {
         body.raw(&self.bytes);
     }
 
-    /// The descriptions, borrowed.
+    /// Returns the descriptions, borrowed.
     pub fn as_ref(&self) -> ColumnsRef<'_> {
         ColumnsRef { count: self.count, global: self.global, bytes: &self.bytes }
     }
 }
 
-/// Column descriptions as they stand in a response; known to be well-formed.
+/// Column descriptions inside a response, validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ColumnsRef<'a> {
     count: usize,
@@ -132,12 +132,12 @@ impl<'a> ColumnsRef<'a> {
         Ok(ColumnsRef { count, global, bytes: &whole[..whole.len() - reader.rest().len()] })
     }
 
-    /// How many columns there are.
+    /// Returns the number of columns.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no columns.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -145,7 +145,7 @@ impl<'a> ColumnsRef<'a> {
     /// Decodes the descriptions.
     ///
     /// # Errors
-    /// [`Error::CustomType`] and unknown type ids.
+    /// [`Error::CustomType`], and [`Error::OutOfRange`] for an unknown type id.
     pub fn decode(&self) -> Result<Vec<ColumnSpec<'a>>, Error> {
         let mut reader = Reader::new(self.bytes);
         let mut table = ("", "");
@@ -167,13 +167,13 @@ impl<'a> ColumnsRef<'a> {
             .collect()
     }
 
-    /// A copy to keep.
+    /// Returns an owned copy.
     pub fn to_columns(&self) -> Columns {
         Columns { count: self.count, global: self.global, bytes: Bytes::copy_from_slice(self.bytes) }
     }
 }
 
-/// An `[int]` count.
+/// Reads an `[int]` count.
 pub(crate) fn read_count(reader: &mut Reader<'_>, field: &'static str) -> Result<usize, Error> {
     let count = reader.int(field)?;
     usize::try_from(count).map_err(|_| out_of_range(field, count))

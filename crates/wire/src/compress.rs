@@ -1,25 +1,26 @@
-//! Body compression of protocol v4 and payload compression of v5 segments. What a peer claims a body
-//! inflates to is believed only up to the limit and up to what its compression could reach at best, so
-//! that a few bytes never reserve megabytes.
+//! Compression of v4 bodies and v5 segment payloads. The uncompressed length that a peer claims is
+//! accepted only up to the limit, and up to the highest ratio of the compression. A few bytes
+//! therefore never reserve megabytes.
 
 use bytes::{Bytes, BytesMut};
 
 use crate::{Error, Version};
 
-/// The agreed compression of a connection.
+/// Compression agreed for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// None.
+    /// No compression.
     #[default]
     None,
     /// LZ4 blocks.
     Lz4,
-    /// Snappy blocks; v4 only.
+    /// Snappy blocks, in v4 only.
     Snappy,
 }
 
 impl Compression {
-    /// The compression that STARTUP's COMPRESSION option names, in any case (`lz4`, `snappy`).
+    /// Returns the compression named by the COMPRESSION option of STARTUP (`lz4`, `snappy`), in any
+    /// case. `None`: the name is unknown.
     pub fn from_name(name: &str) -> Option<Compression> {
         match () {
             () if name.eq_ignore_ascii_case("lz4") => Some(Compression::Lz4),
@@ -29,7 +30,7 @@ impl Compression {
         }
     }
 
-    /// The name in STARTUP's COMPRESSION option; none for no compression.
+    /// Returns the name for the COMPRESSION option of STARTUP. `None`: no compression.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Compression::None => None,
@@ -39,22 +40,22 @@ impl Compression {
     }
 }
 
-/// How bytes are cut into envelopes.
+/// Layout of envelopes in the byte stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// Before and during STARTUP: envelopes back to back, any version this codec speaks, uncompressed.
+    /// Before and during STARTUP: envelopes back to back, uncompressed, in either version.
     Startup,
     /// Version 4 after STARTUP: envelopes back to back, each body compressed or not.
     V4(Compression),
-    /// Version 5 after STARTUP: checksummed segments; `true` with LZ4.
+    /// Version 5 after STARTUP: checksummed segments.
     V5 {
-        /// Segments in the LZ4 format.
+        /// True if segments have the LZ4 format.
         lz4: bool,
     },
 }
 
 impl Framing {
-    /// The framing that follows the answer to a STARTUP message of this version and compression.
+    /// Returns the framing after the answer to a STARTUP of this version and compression.
     ///
     /// # Errors
     /// [`Error::CompressionUnsupported`] for Snappy in version 5.
@@ -68,14 +69,15 @@ impl Framing {
     }
 }
 
-/// LZ4 at its best makes 255 bytes from one; the constant covers the first token and last literals.
+/// The highest LZ4 ratio: 255 bytes from one. [`EXPANSION_SLACK`] covers the first token and the
+/// last literals.
 const LZ4_EXPANSION_MAX: usize = 255;
-/// Snappy at its best makes 64 bytes from three.
+/// The highest Snappy ratio: 64 bytes from three.
 const SNAPPY_EXPANSION_MAX: usize = 22;
-/// Slack for the first bytes of a block, where the ratio does not hold yet.
+/// Extra bytes allowed for the start of a block, where the ratio does not hold yet.
 const EXPANSION_SLACK: usize = 64;
 
-/// Refuses a claimed length that is over the limit or cannot come from so few bytes.
+/// Rejects a claimed length over `max`, or over `ratio` times the `compressed` bytes.
 fn check_claim(claimed: usize, compressed: usize, ratio: usize, max: usize) -> Result<(), Error> {
     if claimed > max {
         return Err(Error::Oversized { length: claimed as u64, max });
@@ -86,10 +88,11 @@ fn check_claim(claimed: usize, compressed: usize, ratio: usize, max: usize) -> R
     Ok(())
 }
 
-/// Returns the length in bytes that a v4 body of `compressed` bytes claims to inflate to. `body` is its beginning.
+/// Returns the length in bytes that a v4 body of `compressed` bytes claims to inflate to. `body` is
+/// the beginning of that body.
 ///
 /// # Errors
-/// The claim is malformed, beyond `max`, or impossible for so few bytes.
+/// Fails if the claim is malformed, above `max`, or impossible for this many bytes.
 pub(crate) fn inflated_bytes(
     compression: Compression,
     body: &[u8],
@@ -98,7 +101,7 @@ pub(crate) fn inflated_bytes(
 ) -> Result<usize, Error> {
     let (claimed, ratio) = match compression {
         Compression::None => return Err(Error::CompressionNotNegotiated),
-        // Some drivers set the flag on every message, those without a body included.
+        // Some drivers set the flag on every message, even on those without a body.
         _ if body.is_empty() => return Ok(0),
         Compression::Lz4 => {
             let Some(length) = body.first_chunk::<4>() else {
@@ -120,7 +123,7 @@ pub(crate) fn inflated_bytes(
 pub(crate) fn decompress_body(compression: Compression, body: &[u8], max: usize) -> Result<Bytes, Error> {
     match compression {
         Compression::None => Err(Error::CompressionNotNegotiated),
-        // Some drivers set the flag on every message, those without a body included.
+        // Some drivers set the flag on every message, even on those without a body.
         _ if body.is_empty() => Ok(Bytes::new()),
         Compression::Lz4 => {
             let Some((length, block)) = body.split_first_chunk::<4>() else {
@@ -156,10 +159,10 @@ pub(crate) fn lz4_block(block: &[u8], length: usize, max: usize) -> Result<Bytes
     }
 }
 
-/// A scratch buffer longer than this is given back: four full segments.
+/// Scratch buffers above this size in bytes are freed after use. It holds four full segments.
 const SCRATCH_KEPT_MAX: usize = 512 << 10;
 
-/// Deflates into a buffer that is kept between messages.
+/// Compressor with a scratch buffer that is reused between messages.
 #[derive(Default)]
 pub(crate) struct Compressor {
     scratch: Vec<u8>,
@@ -174,7 +177,7 @@ impl std::fmt::Debug for Compressor {
 }
 
 impl Compressor {
-    /// The v4 form of `body`, or nothing when it would not be shorter.
+    /// Returns the v4 form of `body`. `None`: compression would not make it shorter.
     pub(crate) fn body(&mut self, compression: Compression, body: &[u8]) -> Option<&[u8]> {
         let written = match compression {
             Compression::None => return None,
@@ -192,14 +195,14 @@ impl Compressor {
         (written < body.len()).then(|| &self.scratch[..written])
     }
 
-    /// The LZ4 block of `payload`, or nothing when it would not be shorter.
+    /// Returns the LZ4 block of `payload`. `None`: compression would not make it shorter.
     pub(crate) fn lz4(&mut self, payload: &[u8]) -> Option<&[u8]> {
         let written = self.lz4_at(0, payload)?;
         (written < payload.len()).then(|| &self.scratch[..written])
     }
 
-    /// Makes the scratch buffer at least `bytes` long. One huge message does not keep its memory for the
-    /// life of the connection.
+    /// Resizes the scratch buffer to at least `bytes`. Frees an oversized buffer first, so that one
+    /// huge message does not occupy memory for the life of the connection.
     fn size_scratch(&mut self, bytes: usize) {
         if self.scratch.len() > SCRATCH_KEPT_MAX && bytes <= SCRATCH_KEPT_MAX {
             self.scratch = Vec::new();
@@ -209,7 +212,7 @@ impl Compressor {
         }
     }
 
-    /// Compresses to `scratch[offset..]`; returns where the block ends.
+    /// Compresses to `scratch[offset..]` and returns the end of the block.
     fn lz4_at(&mut self, offset: usize, input: &[u8]) -> Option<usize> {
         self.size_scratch(offset + lz4_flex::block::get_maximum_output_size(input.len()));
         let table = self.table.get_or_insert_with(|| Box::new(lz4_flex::block::CompressTable::large()));

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::Error;
 
-/// How many replicas must answer.
+/// Number of replicas that must answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u16)]
 #[expect(missing_docs, reason = "the names are those of the protocol specification")]
@@ -24,7 +24,7 @@ pub enum Consistency {
 }
 
 impl Consistency {
-    /// Every level, by number.
+    /// Every level, ordered by number.
     pub const ALL: [Consistency; 11] = [
         Consistency::Any,
         Consistency::One,
@@ -39,21 +39,21 @@ impl Consistency {
         Consistency::LocalOne,
     ];
 
-    /// The level with this number.
+    /// Returns the level with this number.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// [`Error::OutOfRange`] for an unknown number.
     pub fn from_number(number: u16) -> Result<Consistency, Error> {
         let level = Consistency::ALL.get(number as usize).copied();
         level.ok_or(Error::OutOfRange { field: "consistency", value: i64::from(number) })
     }
 
-    /// Its number in a frame.
+    /// Returns the number of the level in a frame.
     pub fn number(self) -> u16 {
         self as u16
     }
 
-    /// Whether it is one of the two levels of the serial phase of a conditional update.
+    /// Returns true for the two levels of the serial phase of a conditional update.
     pub fn is_serial(self) -> bool {
         matches!(self, Consistency::Serial | Consistency::LocalSerial)
     }

@@ -1,14 +1,14 @@
-//! The two checksums of v5 segments. CRC24 guards the few bytes of a segment header (Koopman polynomial,
-//! most significant bit first); CRC32 (IEEE) guards the payload and starts from four fixed bytes, so that
-//! a run of zeros never has checksum zero.
+//! Checksums of v5 segments. CRC24 (Koopman polynomial, most significant bit first) protects the
+//! few bytes of a segment header. CRC32 (IEEE) protects the payload. It starts with four fixed
+//! bytes, so that a run of zeros does not have the checksum zero.
 
 const CRC24_INIT: u32 = 0x87_5060;
 const CRC24_POLYNOMIAL: u32 = 0x197_4F0B;
 
-/// What CRC32 is after the four initial bytes FA 2D 55 CA; a test derives it.
+/// CRC32 of the four initial bytes FA 2D 55 CA. A test derives it.
 const CRC32_AFTER_INITIAL_BYTES: u32 = 0x4477_7ED3;
 
-/// One table look-up a byte; 1 KiB, built at compile time.
+/// Lookup table of 1 KiB for one byte at a time, built at compile time.
 const CRC24_TABLE: [u32; 256] = crc24_table();
 
 const fn crc24_table() -> [u32; 256] {
@@ -30,7 +30,7 @@ const fn crc24_table() -> [u32; 256] {
     table
 }
 
-/// CRC24 of a segment header.
+/// Computes the CRC24 of a segment header.
 pub(crate) fn crc24(bytes: &[u8]) -> u32 {
     let mut crc = CRC24_INIT;
     for &byte in bytes {
@@ -40,7 +40,7 @@ pub(crate) fn crc24(bytes: &[u8]) -> u32 {
     crc
 }
 
-/// CRC32 of a segment payload, as it is on the wire.
+/// Computes the CRC32 of a segment payload.
 pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(CRC32_AFTER_INITIAL_BYTES);
     hasher.update(bytes);
@@ -51,7 +51,7 @@ pub(crate) fn crc32(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The definition, bit by bit, without a table.
+    /// Computes the CRC24 by its definition, bit by bit, without a table.
     fn crc24_by_bits(bytes: &[u8]) -> u32 {
         let mut crc = CRC24_INIT;
         for &byte in bytes {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_agrees_with_the_definition() {
+    fn crc24_table_matches_the_definition() {
         for seed in 0..500u32 {
             let bytes = seed.wrapping_mul(2_654_435_761).to_le_bytes();
             let length = seed as usize % 5;

@@ -1,10 +1,11 @@
-//! From a read buffer to envelopes. The owner of the socket appends what arrives to a `BytesMut` and calls
-//! [`Decoder::step`] until it yields nothing. Uncompressed bodies are slices of that buffer, not copies.
+//! Decoder of envelopes from a read buffer. The owner of the socket appends received bytes to a
+//! `BytesMut` and calls [`Decoder::step`] until it returns [`Decoded::Nothing`]. Uncompressed
+//! bodies are slices of that buffer, not copies.
 //!
-//! Memory is bounded by the limit on a body: a header is checked as soon as its nine bytes are there, and no buffer is sized
-//! by a claim of the peer. Time is bounded too: a step takes in at most [`CHUNK_BYTES`] or one segment, and a body above
-//! [`Decoder::set_inline_max`] is neither copied together nor inflated here, but returned as a [`Large`] for the caller to
-//! assemble where long work runs.
+//! Memory is bounded by the limit of a body. A header is checked as soon as its nine bytes have
+//! arrived, and no claim of the peer sizes a buffer. Time is bounded too: a step takes at most
+//! [`CHUNK_BYTES`] or one segment. A body above [`Decoder::set_inline_max`] is neither joined nor
+//! inflated here. It is returned as a [`Large`], for the caller to assemble where long work runs.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -14,8 +15,8 @@ use crate::large::{Large, Parts};
 use crate::segment::{self, PAYLOAD_BYTES_MAX, SegmentHeader, TRAILER_BYTES};
 use crate::{Compression, Error, Framing, Version};
 
-/// How far ahead of the bytes that arrived the read buffer is grown: one segment's worth, so that a claim
-/// of 256 MiB costs its sender the bytes.
+/// Bytes reserved ahead of the received bytes, at most. This is the size of one segment, so that a
+/// claim of 256 MiB reserves no more than that.
 const RESERVE_BYTES_MAX: usize = 128 << 10;
 
 /// An incremental decoder for one direction of one connection.
@@ -24,43 +25,44 @@ pub struct Decoder {
     from: Direction,
     limits: Limits,
     framing: Framing,
-    /// Stream of the last header looked at.
+    /// Stream of the last parsed header.
     stream: i16,
     /// Unread envelopes of the last self-contained segment.
     ready: Bytes,
-    /// Bodies beyond this, bytes as sent or inflated, are returned as [`Decoded::Large`].
+    /// Bodies longer than this, in bytes, sent or inflated, are returned as [`Decoded::Large`].
     inline_max: usize,
-    /// Bytes of a large envelope's header that came so far (v5, over several segments).
+    /// Received part of a large envelope's header (v5, over several segments).
     head: BytesMut,
-    /// The large envelope that is coming in.
-    large: Option<Coming>,
+    /// The large envelope that is being received.
+    large: Option<Incoming>,
 }
 
-/// A large envelope of which some parts have arrived.
+/// A partly received large envelope.
 #[derive(Debug)]
-struct Coming {
+struct Incoming {
     header: Header,
     parts: Parts,
 }
 
-/// What one step of a [`Decoder`] found.
+/// Result of one step of a [`Decoder`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// No envelope is complete: more bytes must be read.
+    /// No envelope is complete. More bytes are needed.
     Nothing,
-    /// A chunk of a large envelope was taken in. The next step may find more: a good place to yield.
+    /// A chunk of a large envelope was consumed. The next step may find more. Callers may yield
+    /// here.
     Chunk,
-    /// A whole envelope.
+    /// A complete envelope.
     Envelope(Envelope),
     /// An envelope with a body beyond [`Decoder::set_inline_max`].
     Large(Large),
 }
 
-/// The most that one step takes in of a large v4 body, bytes.
+/// The most bytes of a large v4 body that one step consumes.
 pub const CHUNK_BYTES: usize = 32 << 10;
 
 impl Decoder {
-    /// A decoder of what comes from that side, in [`Framing::Startup`].
+    /// Creates a decoder of messages in direction `from`, in [`Framing::Startup`].
     pub fn new(from: Direction, limits: Limits) -> Decoder {
         Decoder {
             from,
@@ -74,37 +76,39 @@ impl Decoder {
         }
     }
 
-    /// Returns bodies of more than `bytes`, as sent or inflated, as [`Decoded::Large`] from now on.
+    /// From now on, returns bodies of more than `bytes`, sent or inflated, as [`Decoded::Large`].
     pub fn set_inline_max(&mut self, bytes: usize) {
         self.inline_max = bytes;
     }
 
-    /// Declared body length of the large envelope that is coming in, bytes; 0 while none is.
+    /// Returns the declared body length in bytes of the large envelope being received. 0: there is
+    /// none.
     pub fn coming_bytes(&self) -> usize {
         self.large.as_ref().map_or(0, |coming| coming.header.length)
     }
 
-    /// Changes the framing of all bytes not yet decoded. A server calls this once it has answered STARTUP
-    /// and before decoding any further, a client once it has decoded that answer.
+    /// Changes the framing of all bytes that are not decoded yet. A server calls this after it has
+    /// answered STARTUP and before it decodes further. A client calls it once it has decoded that
+    /// answer.
     pub fn set_framing(&mut self, framing: Framing) {
         self.framing = framing;
     }
 
-    /// Changes the limits, as after authentication.
+    /// Changes the limits, for instance after authentication.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// The stream of the last header looked at, so that a refusal can be addressed; zero when there was
-    /// none.
+    /// Returns the stream of the last parsed header, to address an error to it. 0: there was none.
     pub fn last_stream(&self) -> i16 {
         self.stream
     }
 
-    /// Takes the next envelope out of `input`, or nothing when it is not complete yet, whatever its size.
+    /// Takes the next envelope of any size out of `input`. `None`: the envelope is not complete
+    /// yet.
     ///
     /// # Errors
-    /// As [`Decoder::step`].
+    /// Those of [`Decoder::step`].
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Envelope>, Error> {
         loop {
             match self.step(input)? {
@@ -116,12 +120,12 @@ impl Decoder {
         }
     }
 
-    /// Takes the next envelope, or a chunk of a large one, out of `input`. Where that is not complete yet, `input` then has
-    /// room for at least some of what is missing.
+    /// Takes the next envelope, or a chunk of a large one, out of `input`. If it is not complete
+    /// yet, `input` then has capacity for at least some of the missing bytes.
     ///
     /// # Errors
-    /// Any framing error. The connection cannot be resynchronized: answer on [`Decoder::last_stream`] and
-    /// close it.
+    /// Any framing error. The connection cannot be resynchronized. Answer on
+    /// [`Decoder::last_stream`] and close it.
     pub fn step(&mut self, input: &mut BytesMut) -> Result<Decoded, Error> {
         match self.framing {
             Framing::Startup => self.step_v4(input, Compression::None, None),
@@ -147,7 +151,7 @@ impl Decoder {
         }
     }
 
-    /// An unframed envelope at the front of `input`, or the next chunk of a large one.
+    /// Takes an unframed envelope, or the next chunk of a large one, from the front of `input`.
     fn step_v4(
         &mut self,
         input: &mut BytesMut,
@@ -164,7 +168,8 @@ impl Decoder {
             return self.finish_large(compression);
         }
         let Some(bytes) = input.first_chunk::<HEADER_BYTES>() else {
-            // An old or foreign protocol may never send nine bytes: judge the version by the first four.
+            // A peer with another protocol may never send nine bytes. Check the version in the
+            // first four.
             if input.len() >= 4 {
                 self.stream = i16::from_be_bytes([input[2], input[3]]);
                 check_version_byte(input[0], self.from)?;
@@ -178,7 +183,7 @@ impl Decoder {
         }
         if header.length > self.inline_max {
             input.advance(HEADER_BYTES);
-            self.large = Some(Coming { header, parts: Parts::default() });
+            self.large = Some(Incoming { header, parts: Parts::default() });
             return Ok(Decoded::Chunk);
         }
         let total = HEADER_BYTES + header.length;
@@ -200,10 +205,10 @@ impl Decoder {
         Ok(Decoded::Envelope(envelope(header, body)))
     }
 
-    /// Returns the large envelope that is coming in, if it is whole.
+    /// Returns the large envelope that is being received, if it is complete.
     fn finish_large(&mut self, compression: Compression) -> Result<Decoded, Error> {
-        let whole = |coming: &mut Coming| coming.parts.bytes() == coming.header.length;
-        let Some(Coming { header, parts }) = self.large.take_if(whole) else { return Ok(Decoded::Chunk) };
+        let whole = |coming: &mut Incoming| coming.parts.bytes() == coming.header.length;
+        let Some(Incoming { header, parts }) = self.large.take_if(whole) else { return Ok(Decoded::Chunk) };
         let compression = header.flags.has(Flags::COMPRESSED).then_some(compression);
         let compression = compression.filter(|_| header.version == Version::V4);
         Ok(Decoded::Large(Large::new(header, parts, compression, self.limits.body_bytes_max)?))
@@ -220,7 +225,7 @@ impl Decoder {
         }
     }
 
-    /// The next whole segment of `input`, checked and inflated.
+    /// Takes the next whole segment out of `input`, checked and inflated.
     fn next_segment(
         &mut self,
         input: &mut BytesMut,
@@ -246,7 +251,7 @@ impl Decoder {
         Ok(Some((header, bytes)))
     }
 
-    /// The next envelope of a self-contained segment.
+    /// Takes the next envelope out of a self-contained segment.
     fn next_of_segment(&mut self) -> Result<Decoded, Error> {
         let Some(bytes) = self.ready.first_chunk::<HEADER_BYTES>().copied() else {
             return Err(Error::Segment("it ends inside an envelope header"));
@@ -265,7 +270,7 @@ impl Decoder {
         Ok(Decoded::Large(Large::new(header, parts, None, self.limits.body_bytes_max)?))
     }
 
-    /// Adds one segment to a large envelope; returns that once it is whole.
+    /// Adds one segment to a large envelope. Returns the envelope once it is complete.
     fn add_segment(&mut self, mut payload: &[u8]) -> Result<Decoded, Error> {
         if payload.is_empty() {
             return Err(Error::Segment("an empty part of a large envelope"));
@@ -279,7 +284,7 @@ impl Decoder {
             };
             let header = self.header(&bytes, Some(Version::V5))?;
             self.head.clear();
-            self.large = Some(Coming { header, parts: Parts::default() });
+            self.large = Some(Incoming { header, parts: Parts::default() });
         }
         if let Some(coming) = &mut self.large {
             if payload.len() > coming.header.length - coming.parts.bytes() {
@@ -288,7 +293,7 @@ impl Decoder {
             coming.parts.copy(payload);
         }
         match self.finish_large(Compression::None)? {
-            // One that was cut up without need.
+            // The peer divided an envelope that would have fitted into one segment.
             Decoded::Large(large) if large.bytes() <= self.inline_max => {
                 large.assemble().map(Decoded::Envelope)
             }
@@ -307,7 +312,7 @@ mod tests {
     use super::*;
     use crate::{Encoder, Query, QueryParams, Request};
 
-    /// Segments that each hold so many bytes of a whole.
+    /// Divides `whole` into segments of `each` bytes.
     fn segments(whole: &[u8], each: usize, lz4: bool) -> BytesMut {
         let mut out = BytesMut::new();
         for payload in whole.chunks(each) {
@@ -321,7 +326,7 @@ mod tests {
         out
     }
 
-    /// A client may cut up what would fit into one segment, even the header of the envelope.
+    /// A client may divide an envelope that would fit into one segment, even within its header.
     #[test]
     fn small_envelope_over_several_segments_is_whole() {
         for lz4 in [false, true] {
@@ -337,7 +342,7 @@ mod tests {
                 decoder.set_framing(Framing::V5 { lz4 });
                 decoder.set_inline_max(1 << 10);
                 let mut input = segments(&whole, each, lz4);
-                // The next envelope is not mistaken for a part of this one.
+                // The next envelope must not be taken for a part of this one.
                 input.extend_from_slice(&segments(&whole, whole.len(), lz4));
                 let mut found = Vec::new();
                 loop {

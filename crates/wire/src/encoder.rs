@@ -1,7 +1,7 @@
-//! From messages to one output buffer. An envelope is written in place: header first, its length patched
-//! when the body ends, so an uncompressed message is copied nowhere. In protocol v5 envelopes collect in
-//! an open segment, which [`Encoder::finish`] seals; a hundred small answers make one segment and one
-//! write to the socket.
+//! Encoder of messages into one output buffer. Envelopes are written in place: first the header,
+//! whose length is patched when the body ends. Uncompressed messages are therefore not copied. In
+//! protocol v5, envelopes collect in an open segment, which [`Encoder::finish`] seals. A hundred
+//! small answers need one segment and one write to the socket.
 
 use bytes::BytesMut;
 
@@ -12,7 +12,8 @@ use crate::prelude::Prelude;
 use crate::segment::{self, PAYLOAD_BYTES_MAX, SegmentHeader, TRAILER_BYTES};
 use crate::{Compression, Error, Framing, Version};
 
-/// Bodies and segments shorter than this are sent as they are: compressing them costs more than the bytes.
+/// Shorter bodies and segments, in bytes, are sent uncompressed. Compressing them costs more than
+/// it saves.
 const COMPRESS_BYTES_MIN: usize = 256;
 
 /// An encoder for one direction of one connection.
@@ -22,13 +23,13 @@ pub struct Encoder {
     version: Version,
     framing: Framing,
     out: BytesMut,
-    /// Where the open segment's header begins in `out`.
+    /// Start of the open segment's header in `out`.
     segment: Option<usize>,
     compressor: Compressor,
 }
 
 impl Encoder {
-    /// An encoder of messages in that direction and version, in [`Framing::Startup`].
+    /// Creates an encoder of messages in this direction and version, in [`Framing::Startup`].
     pub fn new(direction: Direction, version: Version) -> Encoder {
         Encoder {
             direction,
@@ -40,23 +41,25 @@ impl Encoder {
         }
     }
 
-    /// The version messages are written in.
+    /// Returns the version of the messages.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The framing of messages begun from now on.
+    /// Returns the framing of the messages begun from now on.
     pub fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// Changes the version: a server answers in the version of the request until STARTUP settles it.
+    /// Changes the version. Until STARTUP fixes the version, a server answers in the version of the
+    /// request.
     pub fn set_version(&mut self, version: Version) {
         self.version = version;
     }
 
-    /// Changes the framing of every message begun from now on, and the version to the framing's. What was
-    /// written before stays as it is, so a server calls this right after it has written its answer to STARTUP.
+    /// Changes the framing of all messages begun from now on, and the version to that of the
+    /// framing. Earlier messages are unchanged, so a server calls this directly after it has
+    /// written its answer to STARTUP.
     pub fn set_framing(&mut self, framing: Framing) {
         self.seal();
         self.framing = framing;
@@ -67,8 +70,8 @@ impl Encoder {
         }
     }
 
-    /// Begins a message; write its body and call [`Body::end`]. A body that is dropped instead leaves
-    /// nothing behind.
+    /// Begins a message. Write its body, then call [`Body::end`]. Dropping the body instead removes
+    /// the message.
     pub fn begin(&mut self, stream: i16, opcode: Opcode) -> Body<'_> {
         self.begin_flagged(stream, opcode, 0)
     }
@@ -97,13 +100,14 @@ impl Encoder {
         Body { encoder: self, start, opened_segment, fault: None, ended: false }
     }
 
-    /// Bytes waiting to be sent, an open segment included.
+    /// Returns the number of bytes to send, including an open segment.
     pub fn pending(&self) -> usize {
         self.out.len()
     }
 
-    /// Seals what is open and lends the buffer of bytes to send: write it, then `advance` or `clear` it by
-    /// what was written (or `split` it off). New messages may be begun before all of it is sent.
+    /// Seals the open segment and lends the buffer of bytes to send. Write it, then `advance`,
+    /// `clear` or `split` it by the number of bytes written. New messages may be begun before all
+    /// bytes are sent.
     pub fn finish(&mut self) -> &mut BytesMut {
         self.seal();
         &mut self.out
@@ -117,7 +121,7 @@ impl Encoder {
         self.out.len()
     }
 
-    /// Takes back a message begun at `start`.
+    /// Removes a message begun at `start`.
     pub(crate) fn abandon(&mut self, start: usize, opened_segment: bool) {
         self.out.truncate(start);
         if opened_segment && let Some(segment) = self.segment.take() {
@@ -125,7 +129,7 @@ impl Encoder {
         }
     }
 
-    /// Completes the envelope begun at `start`. The caller takes it back on an error.
+    /// Completes the envelope begun at `start`. On an error, the caller removes it.
     pub(crate) fn complete(&mut self, start: usize) -> Result<(), Error> {
         let length = self.out.len() - start - HEADER_BYTES;
         if length > BODY_BYTES_MAX {
@@ -157,11 +161,11 @@ impl Encoder {
         self.out[at..at + 4].copy_from_slice(&(length as u32).to_be_bytes());
     }
 
-    /// Keeps the open segment within its maximum after the envelope at `start` was added.
+    /// Divides the open segment if the envelope at `start` does not fit into it.
     ///
-    /// 1. It fits: nothing to do.
-    /// 2. It does not: the segment is sealed before it, and it begins the next one.
-    /// 3. It does not fit even alone: it is cut into segments that are not self-contained.
+    /// 1. The envelope fits: nothing is to be done.
+    /// 2. It does not fit: seal the segment before it and begin the next one with it.
+    /// 3. It does not fit even alone: divide it into segments that are not self-contained.
     fn fit_segment(&mut self, start: usize, lz4: bool) {
         let segment = self.segment.expect("an envelope is written into an open segment");
         let header_bytes = segment::header_bytes(lz4);
@@ -196,7 +200,7 @@ impl Encoder {
         }
     }
 
-    /// Compresses the payload of the segment at `at`, which reaches to the end of `out`, and writes its
+    /// Compresses the payload of the segment at `at`, which extends to the end of `out`. Writes its
     /// header and trailer.
     fn seal_at(&mut self, at: usize, lz4: bool, self_contained: bool) {
         let payload_at = at + segment::header_bytes(lz4);

@@ -1,7 +1,9 @@
-//! Why bytes were refused. Every variant says what was wrong and where, in words that can be sent to
-//! the peer as the text of an ERROR message with code 0x000A (protocol error). A connection whose
-//! *framing* failed cannot be resynchronized and must be closed after the reply; when only a *body*
-//! failed to decode, the next envelope is still good. [`Error::is_fatal`] tells the two apart.
+//! Reasons for rejecting bytes. Every variant states the fault and its offset. Its text can be sent
+//! to the peer in an ERROR message with code 0x000A (protocol error).
+//!
+//! A connection whose *framing* failed cannot be resynchronized and must be closed after the reply.
+//! If only a *body* failed to decode, the next envelope is still valid. [`Error::is_fatal`]
+//! distinguishes the two.
 
 use std::fmt;
 
@@ -10,7 +12,7 @@ use std::fmt;
 pub enum Error {
     /// The version byte names a protocol version this codec does not speak.
     UnsupportedVersion(u8),
-    /// An envelope carried another version than the connection was opened with.
+    /// An envelope has another version than the first message of the connection.
     VersionChanged {
         /// The version of the connection.
         expected: u8,
@@ -19,9 +21,9 @@ pub enum Error {
     },
     /// A request arrived where responses were expected, or the other way round.
     WrongDirection,
-    /// The opcode byte names no message.
+    /// The opcode byte is unknown.
     UnknownOpcode(u8),
-    /// The opcode is known but is not a request (or not a response).
+    /// The opcode is a response where a request is expected, or the reverse.
     UnexpectedOpcode(u8),
     /// A body (as sent, or after decompression) is longer than the limit.
     Oversized {
@@ -32,9 +34,9 @@ pub enum Error {
     },
     /// The length field of an envelope is negative.
     NegativeLength(i32),
-    /// The compression flag was set, but no compression had been agreed.
+    /// The compression flag is set, but no compression was negotiated.
     CompressionNotNegotiated,
-    /// The two ends cannot use this compression with this version.
+    /// The protocol version does not support this compression.
     CompressionUnsupported,
     /// A compressed body or segment did not decompress.
     Decompression(&'static str),
@@ -42,57 +44,59 @@ pub enum Error {
     SegmentHeaderChecksum,
     /// The CRC32 of a v5 segment payload did not match.
     SegmentPayloadChecksum,
-    /// A v5 segment's contents do not agree with its header or with the envelopes before it.
+    /// The contents of a v5 segment contradict its header or the envelopes before it.
     Segment(&'static str),
     /// The body ended before a field was complete.
     Truncated {
-        /// What was being read.
+        /// Name of the field.
         field: &'static str,
-        /// Where the field begins in the body, bytes.
+        /// Offset of the field in the body, in bytes.
         offset: usize,
-        /// How many bytes it needed.
+        /// Bytes that the field needs.
         needed: usize,
-        /// How many were left.
+        /// Bytes that are left.
         left: usize,
     },
     /// A string is not UTF-8.
     NotUtf8 {
-        /// What was being read.
+        /// Name of the field.
         field: &'static str,
-        /// Where the string begins in the body, bytes.
+        /// Offset of the string in the body, in bytes.
         offset: usize,
     },
-    /// A number is outside what the field allows.
+    /// A number is outside the range of its field.
     OutOfRange {
-        /// What was being read.
+        /// Name of the field.
         field: &'static str,
-        /// The number found.
+        /// Number found.
         value: i64,
     },
-    /// A word is none of those the field allows.
+    /// A word is none of the values of its field.
     UnknownName {
-        /// What was being read.
+        /// Name of the field.
         field: &'static str,
-        /// The word found, shortened.
+        /// Word found, shortened.
         name: String,
     },
     /// A type description nests deeper than [`crate::TYPE_DEPTH_MAX`].
     TypeTooDeep,
-    /// A custom (server-side class) type that has no CQL type here.
+    /// A custom type (a class of the server) without a CQL type.
     CustomType(String),
-    /// Something to be encoded does not fit its length field.
+    /// A value to encode does not fit its length field.
     TooLong {
-        /// What was being written.
+        /// Name of the field.
         field: &'static str,
-        /// Its length.
+        /// Length of the value: bytes, or elements of a list.
         length: usize,
     },
-    /// The batch uses named values, which the protocol defines in a way nobody can decode.
+    /// The batch uses named values. The protocol defines their encoding ambiguously, so that it
+    /// cannot be decoded.
     NamedBatchValues,
 }
 
 impl Error {
-    /// Whether the byte stream can no longer be trusted, so that the connection must be closed.
+    /// Returns true if the rest of the byte stream cannot be decoded, so that the connection must
+    /// be closed.
     pub fn is_fatal(&self) -> bool {
         !matches!(
             self,

@@ -1,5 +1,5 @@
-//! Events a server pushes to clients that registered for them, and the schema change that is also the
-//! result of a schema statement.
+//! Events that a server pushes to registered clients. A schema change is also the result of a
+//! schema statement.
 
 use std::net::SocketAddr;
 
@@ -10,19 +10,19 @@ use crate::{Error, Opcode};
 /// The stream of every EVENT.
 pub const EVENT_STREAM: i16 = -1;
 
-/// An event.
+/// Event for registered clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A node joined (`true`) or left.
+    /// A node joined or left.
     Topology {
-        /// NEW_NODE rather than REMOVED_NODE.
+        /// True for NEW_NODE, false for REMOVED_NODE.
         added: bool,
         /// The node.
         node: SocketAddr,
     },
-    /// A node came up (`true`) or went down.
+    /// A node came up or went down.
     Status {
-        /// UP rather than DOWN.
+        /// True for UP, false for DOWN.
         up: bool,
         /// The node.
         node: SocketAddr,
@@ -31,10 +31,10 @@ pub enum Event {
     Schema(SchemaChange),
 }
 
-/// The names REGISTER takes.
+/// Event types that REGISTER accepts.
 pub const EVENT_TYPES: [&str; 3] = ["TOPOLOGY_CHANGE", "STATUS_CHANGE", "SCHEMA_CHANGE"];
 
-/// What was done to a schema object.
+/// Kind of change of a schema object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeType {
     /// It was created.
@@ -48,20 +48,20 @@ pub enum ChangeType {
 /// A schema change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaChange {
-    /// What was done.
+    /// Kind of change.
     pub change: ChangeType,
-    /// To what.
+    /// Changed object.
     pub target: SchemaTarget,
-    /// The keyspace changed, or that of the object.
+    /// Keyspace of the object, or the changed keyspace itself.
     pub keyspace: String,
 }
 
-/// What a schema change is about.
+/// Object of a schema change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaTarget {
     /// The keyspace itself.
     Keyspace,
-    /// A table (or an index or view of it), by name.
+    /// A table (or an index or view of that table), by name.
     Table(String),
     /// A user type, by name.
     Type(String),
@@ -118,7 +118,7 @@ impl SchemaChange {
 }
 
 impl Event {
-    /// The name under which clients register for this event.
+    /// Returns the event type under which clients register for this event.
     pub fn type_name(&self) -> &'static str {
         match self {
             Event::Topology { .. } => EVENT_TYPES[0],
@@ -170,7 +170,7 @@ impl crate::Encoder {
     /// Appends an EVENT.
     ///
     /// # Errors
-    /// When a name does not fit its length field; nothing is then appended.
+    /// Fails if a name does not fit its length field. The buffer is then unchanged.
     pub fn event(&mut self, event: &Event) -> Result<(), Error> {
         let mut body = self.begin(EVENT_STREAM, Opcode::Event);
         event.write(&mut body);

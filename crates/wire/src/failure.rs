@@ -1,4 +1,4 @@
-//! The ERROR message: a code, a text, and for some codes what a driver needs to decide about a retry.
+//! The ERROR message: a code, a text, and for some codes the fields that drivers need for retries.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,30 +7,31 @@ use crate::body::Body;
 use crate::read::{Reader, out_of_range};
 use crate::{Consistency, Error, Version};
 
-/// The longest text of an ERROR, bytes: what a `[string]` holds. Longer texts are cut at a character.
+/// The longest text of an ERROR in bytes, limited by `[string]`. Longer texts are cut at a
+/// character.
 const TEXT_BYTES_MAX: usize = u16::MAX as usize;
 
-/// Which replicas failed: v5 names each with a reason code, v4 tells only how many.
+/// Replicas that failed. v5 lists each with a reason code, v4 only counts them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failures {
-    /// How many replicas failed.
+    /// Number of replicas that failed.
     pub count: i32,
-    /// v5: address and reason code of each; empty in v4.
+    /// Address and reason code of each replica in v5. Empty in v4.
     pub reasons: Vec<(IpAddr, u16)>,
 }
 
-/// What kind of failure an ERROR reports, with the fields of its code.
+/// Kind of failure, with the fields of its error code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FailureKind {
-    /// 0x0000: a fault of the server.
+    /// 0x0000: a server error.
     Server,
-    /// 0x000A: the client broke the protocol.
+    /// 0x000A: the client violated the protocol.
     Protocol,
-    /// 0x0100: credentials were refused.
+    /// 0x0100: authentication failed.
     Authentication,
     /// 0x1000: too few replicas are alive.
     Unavailable {
-        /// Level asked for.
+        /// Requested consistency level.
         consistency: Consistency,
         /// Replicas needed.
         required: i32,
@@ -45,7 +46,7 @@ pub enum FailureKind {
     Truncate,
     /// 0x1100: a write timed out.
     WriteTimeout {
-        /// Level asked for.
+        /// Requested consistency level.
         consistency: Consistency,
         /// Replicas that answered.
         received: i32,
@@ -53,23 +54,23 @@ pub enum FailureKind {
         block_for: i32,
         /// `SIMPLE`, `BATCH`, `UNLOGGED_BATCH`, `COUNTER`, `BATCH_LOG`, `CAS`, `VIEW` or `CDC`.
         write_type: String,
-        /// v5, and only for `CAS`: how often the conditional update met another.
+        /// In v5 and only for `CAS`: number of contentions with other conditional updates.
         contentions: Option<u16>,
     },
     /// 0x1200: a read timed out.
     ReadTimeout {
-        /// Level asked for.
+        /// Requested consistency level.
         consistency: Consistency,
         /// Replicas that answered.
         received: i32,
         /// Answers needed.
         block_for: i32,
-        /// Whether the replica asked for data answered.
+        /// True if the replica that was asked for data answered.
         data_present: bool,
     },
     /// 0x1300: a read failed.
     ReadFailure {
-        /// Level asked for.
+        /// Requested consistency level.
         consistency: Consistency,
         /// Replicas that answered.
         received: i32,
@@ -77,21 +78,21 @@ pub enum FailureKind {
         block_for: i32,
         /// The replicas that failed.
         failures: Failures,
-        /// Whether the replica asked for data answered.
+        /// True if the replica that was asked for data answered.
         data_present: bool,
     },
     /// 0x1400: a user-defined function failed.
     FunctionFailure {
-        /// Its keyspace.
+        /// Keyspace of the function.
         keyspace: String,
-        /// Its name.
+        /// Name of the function.
         function: String,
-        /// Its argument types, as CQL.
+        /// Argument types as CQL.
         arg_types: Vec<String>,
     },
     /// 0x1500: a write failed.
     WriteFailure {
-        /// Level asked for.
+        /// Requested consistency level.
         consistency: Consistency,
         /// Replicas that answered.
         received: i32,
@@ -99,14 +100,14 @@ pub enum FailureKind {
         block_for: i32,
         /// The replicas that failed.
         failures: Failures,
-        /// As in [`FailureKind::WriteTimeout`].
+        /// See [`FailureKind::WriteTimeout`].
         write_type: String,
     },
-    /// 0x1600: the change log of a write is full.
+    /// 0x1600: the CDC log is full, so that the write failed.
     CdcWriteFailure,
-    /// 0x1700: a conditional update of which nobody knows whether it happened.
+    /// 0x1700: the outcome of a conditional update is unknown.
     CasWriteUnknown {
-        /// Level asked for.
+        /// Requested consistency level.
         consistency: Consistency,
         /// Replicas that answered.
         received: i32,
@@ -115,32 +116,32 @@ pub enum FailureKind {
     },
     /// 0x2000: the statement does not parse.
     Syntax,
-    /// 0x2100: the role may not do that.
+    /// 0x2100: the role lacks a permission.
     Unauthorized,
-    /// 0x2200: the statement parses but means nothing valid.
+    /// 0x2200: the statement parses but is invalid.
     Invalid,
-    /// 0x2300: invalid because of the configuration.
+    /// 0x2300: the configuration makes the statement invalid.
     Config,
-    /// 0x2400: what was to be created is there already.
+    /// 0x2400: the keyspace or table exists already.
     AlreadyExists {
         /// The keyspace.
         keyspace: String,
-        /// The table; empty when it is the keyspace that exists.
+        /// The table, or empty if the keyspace itself exists.
         table: String,
     },
-    /// 0x2500: no prepared statement has this id here.
+    /// 0x2500: the server has no prepared statement with this id.
     Unprepared(
         /// The id.
         Vec<u8>,
     ),
-    /// 0xF000: ScyllaDB's extension: a rate limit of a partition was exceeded.
+    /// 0xF000, an extension of ScyllaDB: the rate limit of a partition was exceeded.
     RateLimit {
         /// 0 for reads, 1 for writes.
         operation: u8,
-        /// Whether the coordinator refused it, rather than a replica.
+        /// True if the coordinator rejected the request, false if a replica did.
         by_coordinator: bool,
     },
-    /// A code this codec does not know; its further fields are left unread.
+    /// A code that this codec does not know. Its further fields are not read.
     Other(
         /// The code.
         i32,
@@ -148,7 +149,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// The error code on the wire.
+    /// Returns the error code on the wire.
     pub fn code(&self) -> i32 {
         match self {
             FailureKind::Server => 0x0000,
@@ -177,12 +178,12 @@ impl FailureKind {
     }
 }
 
-/// The content of an ERROR message.
+/// Content of an ERROR message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Code and its fields.
+    /// Error code with its fields.
     pub kind: FailureKind,
-    /// The text for a human.
+    /// Human-readable text.
     pub message: String,
 }
 
@@ -195,14 +196,14 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl From<&Error> for Failure {
-    /// The protocol error (0x000A) that answers a malformed frame or message.
+    /// Returns the protocol error (0x000A) that answers a malformed frame or message.
     fn from(error: &Error) -> Failure {
         Failure::new(FailureKind::Protocol, error.to_string())
     }
 }
 
 impl Failure {
-    /// A failure with this text.
+    /// Creates a failure with this text.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
         Failure { kind, message: message.into() }
     }
@@ -300,7 +301,7 @@ impl FailureKind {
         })
     }
 
-    /// The codes whose fields begin with a consistency level and two counts.
+    /// Reads the codes whose fields begin with a consistency level and two counts.
     fn read_counted(code: i32, reader: &mut Reader<'_>, version: Version) -> Result<FailureKind, Error> {
         let known = matches!(code, 0x1000 | 0x1100 | 0x1200 | 0x1300 | 0x1500 | 0x1700);
         if !known {
@@ -336,7 +337,7 @@ impl FailureKind {
     }
 }
 
-/// The text, shortened to what a `[string]` holds.
+/// Returns the text, shortened to the maximum of a `[string]`.
 fn cut(text: &str) -> &str {
     let mut end = text.len().min(TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {

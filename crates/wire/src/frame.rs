@@ -1,4 +1,4 @@
-//! The nine bytes before every message, and the words used in them.
+//! The header of nine bytes before every message, with its versions, flags and opcodes.
 //!
 //! ```text
 //!   0         1        2        3        4        5                                   9
@@ -8,7 +8,7 @@
 //!     bit 7: 1 = response
 //! ```
 //!
-//! Protocol v4 puts envelopes (header and body) on the wire back to back; v5 wraps them in checksummed
+//! Protocol v4 sends envelopes (header and body) back to back. v5 wraps them in checksummed
 //! segments (see `segment`).
 
 use bytes::Bytes;
@@ -21,17 +21,17 @@ pub const HEADER_BYTES: usize = 9;
 /// The longest body the protocol allows: 256 MiB.
 pub const BODY_BYTES_MAX: usize = 256 << 20;
 
-/// A protocol version this codec speaks.
+/// A protocol version that this codec supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// Version 4: envelopes on the wire as they are.
+    /// Version 4. Envelopes are sent back to back.
     V4,
-    /// Version 5: envelopes inside checksummed segments once STARTUP is answered.
+    /// Version 5. Envelopes are sent in checksummed segments once STARTUP is answered.
     V5,
 }
 
 impl Version {
-    /// The number in the version byte, direction bit off.
+    /// Returns the number in the version byte, without the direction bit.
     pub fn number(self) -> u8 {
         match self {
             Version::V4 => 4,
@@ -39,10 +39,10 @@ impl Version {
         }
     }
 
-    /// The version with this number.
+    /// Returns the version with this number.
     ///
     /// # Errors
-    /// [`Error::UnsupportedVersion`], carrying the number.
+    /// [`Error::UnsupportedVersion`] with the number.
     pub fn from_number(number: u8) -> Result<Version, Error> {
         match number {
             4 => Ok(Version::V4),
@@ -52,7 +52,7 @@ impl Version {
     }
 }
 
-/// Which way a message travels.
+/// Direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From client to server.
@@ -62,7 +62,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The direction bit of the version byte.
+    /// Returns the direction bit of the version byte.
     pub(crate) fn bit(self) -> u8 {
         match self {
             Direction::Request => 0x00,
@@ -71,14 +71,14 @@ impl Direction {
     }
 }
 
-/// The flags byte of an envelope header. Unknown bits are kept and ignored, as the protocol asks.
+/// Flags of an envelope header. Unknown bits are kept and ignored, as the protocol requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// The body is compressed (v4; ignored in v5 segments).
+    /// The body is compressed (v4). Ignored in v5 segments.
     pub const COMPRESSED: u8 = 0x01;
-    /// Request: trace this. Response: a tracing id comes first in the body.
+    /// Request: asks for a trace. Response: a tracing id is first in the body.
     pub const TRACING: u8 = 0x02;
     /// A custom payload precedes the message.
     pub const CUSTOM_PAYLOAD: u8 = 0x04;
@@ -87,13 +87,13 @@ impl Flags {
     /// The client accepts a beta version.
     pub const BETA: u8 = 0x10;
 
-    /// Whether every bit of `mask` is set.
+    /// Returns true if every bit of `mask` is set.
     pub fn has(self, mask: u8) -> bool {
         self.0 & mask == mask
     }
 }
 
-/// What a message is.
+/// Kind of message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are those of the protocol specification")]
@@ -117,10 +117,10 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// The opcode with this number.
+    /// Returns the opcode with this number.
     ///
     /// # Errors
-    /// [`Error::UnknownOpcode`].
+    /// [`Error::UnknownOpcode`] for any other number.
     pub fn from_number(number: u8) -> Result<Opcode, Error> {
         Ok(match number {
             0x00 => Opcode::Error,
@@ -143,7 +143,7 @@ impl Opcode {
         })
     }
 
-    /// Which way messages of this kind travel.
+    /// Returns the direction of messages of this kind.
     pub fn direction(self) -> Direction {
         match self {
             Opcode::Startup
@@ -159,10 +159,10 @@ impl Opcode {
     }
 }
 
-/// What a decoder accepts at most.
+/// Limits of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest body, before and after decompression, bytes.
+    /// The longest body in bytes, before and after decompression.
     pub body_bytes_max: usize,
 }
 
@@ -177,22 +177,22 @@ impl Default for Limits {
 pub struct Header {
     /// Protocol version of the message.
     pub version: Version,
-    /// Flags.
+    /// Flags of the message.
     pub flags: Flags,
-    /// Pairs a response with its request; negative for events.
+    /// Pairs a response with its request. Negative for events.
     pub stream: i16,
-    /// What the body is.
+    /// Kind of message.
     pub opcode: Opcode,
-    /// Bytes of body that follow.
+    /// Length of the body in bytes.
     pub length: usize,
 }
 
 impl Header {
-    /// Reads a header from the nine bytes at the front of an envelope.
+    /// Parses a header from the nine bytes at the start of an envelope.
     ///
     /// # Errors
-    /// An unsupported version, the wrong direction, an unknown opcode or one of the other direction, and
-    /// a length beyond `limits`, in this order.
+    /// An unsupported version, the wrong direction, an unknown opcode or one of the other
+    /// direction, and a length beyond `limits`, in this order.
     pub fn parse(bytes: &[u8; HEADER_BYTES], from: Direction, limits: Limits) -> Result<Header, Error> {
         check_version_byte(bytes[0], from)?;
         let opcode = Opcode::from_number(bytes[4])?;
@@ -213,12 +213,16 @@ impl Header {
         })
     }
 
-    /// The nine bytes of this header.
+    /// Encodes this header in nine bytes.
     ///
     /// # Panics
-    /// If `length` exceeds [`BODY_BYTES_MAX`]: whoever writes headers has checked that.
+    /// Panics if `length` exceeds [`BODY_BYTES_MAX`]. Callers have checked it.
     pub fn emit(&self, direction: Direction) -> [u8; HEADER_BYTES] {
-        assert!(self.length <= BODY_BYTES_MAX, "a body of {} bytes was not refused earlier", self.length);
+        assert!(
+            self.length <= BODY_BYTES_MAX,
+            "expected a body of at most {BODY_BYTES_MAX} bytes, got {}",
+            self.length
+        );
         let stream = self.stream.to_be_bytes();
         let length = (self.length as u32).to_be_bytes();
         [
@@ -235,8 +239,8 @@ impl Header {
     }
 }
 
-/// Checks the first byte of an envelope: the version before the direction, because a peer that speaks
-/// another version must hear about the version.
+/// Checks the first byte of an envelope. Checks the version before the direction, because the error
+/// for a peer with another version must name the version.
 pub(crate) fn check_version_byte(byte: u8, from: Direction) -> Result<(), Error> {
     Version::from_number(byte & 0x7F)?;
     if byte & 0x80 != from.bit() {
@@ -245,17 +249,17 @@ pub(crate) fn check_version_byte(byte: u8, from: Direction) -> Result<(), Error>
     Ok(())
 }
 
-/// One message as it travels: header fields and an uncompressed body.
+/// One message: header fields and an uncompressed body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
     /// Protocol version of the message.
     pub version: Version,
-    /// Flags; the compression flag is already dealt with.
+    /// Flags. The compression flag is cleared.
     pub flags: Flags,
-    /// Pairs a response with its request; negative for events.
+    /// Pairs a response with its request. Negative for events.
     pub stream: i16,
-    /// What the body is.
+    /// Kind of message.
     pub opcode: Opcode,
-    /// The body, uncompressed. Slices borrowed from it can be made to own it with [`Bytes::slice_ref`].
+    /// Uncompressed body. [`Bytes::slice_ref`] converts a slice borrowed from it to an owned one.
     pub body: Bytes,
 }

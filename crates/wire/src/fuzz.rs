@@ -1,5 +1,5 @@
-//! The fuzz target: whatever the bytes, decoding ends in envelopes or an error, and what decodes as a
-//! message encodes to a message that decodes the same. A plain function, so that a test can run it over a
+//! Fuzz target. Decoding any bytes returns envelopes or an error. A decoded message encodes to a
+//! message that decodes to the same value. It is a plain function, so that tests run it over a
 //! mutated corpus and a fuzzer can call it.
 
 use bytes::BytesMut;
@@ -10,11 +10,11 @@ use crate::{
 
 const LIMITS: Limits = Limits { body_bytes_max: 1 << 20 };
 
-/// Decodes `data` in every framing, from both sides, whole and in two pieces.
+/// Decodes `data` in every framing, from both sides, in one chunk and in two.
 ///
 /// # Panics
-/// When decoding in pieces differs from decoding at once, or a request does not survive re-encoding: a
-/// fault of this crate.
+/// Panics if chunked decoding returns another result, or if a request changes when re-encoded. Both
+/// are bugs of this crate.
 pub fn decode_everything(data: &[u8]) {
     let framings = [
         Framing::Startup,
@@ -26,21 +26,21 @@ pub fn decode_everything(data: &[u8]) {
     for framing in framings {
         for from in [Direction::Request, Direction::Response] {
             let whole = decode(data, from, framing, data.len());
-            let pieces = decode(data, from, framing, data.len() / 2);
-            assert_eq!(whole, pieces, "decoding in pieces differs");
+            let chunked = decode(data, from, framing, data.len() / 2);
+            assert_eq!(whole, chunked, "decoding in two chunks returns another result");
             whole.iter().for_each(check_message);
         }
     }
 }
 
-/// The envelopes up to the first error, the bytes arriving in two pieces.
+/// Returns the envelopes before the first error. `data` arrives in two chunks, divided at `cut`.
 fn decode(data: &[u8], from: Direction, framing: Framing, cut: usize) -> Vec<Envelope> {
     let mut decoder = Decoder::new(from, LIMITS);
     decoder.set_framing(framing);
     let mut input = BytesMut::new();
     let mut envelopes = Vec::new();
-    for piece in [&data[..cut], &data[cut..]] {
-        input.extend_from_slice(piece);
+    for chunk in [&data[..cut], &data[cut..]] {
+        input.extend_from_slice(chunk);
         loop {
             match decoder.decode(&mut input) {
                 Ok(Some(envelope)) => envelopes.push(envelope),
@@ -68,7 +68,7 @@ fn check_message(envelope: &Envelope) {
     }
 }
 
-/// A decoded request, encoded again and decoded again, is the same.
+/// Checks that an encoded request decodes to the same request.
 fn check_request(envelope: &Envelope, request: &Request<'_>) {
     let mut encoder = Encoder::new(Direction::Request, envelope.version);
     let prelude = Prelude::default();

@@ -1,5 +1,6 @@
-//! An envelope whose body is long: its parts as they arrived. Copying them together and inflating them takes up to tens of
-//! milliseconds, so the decoder leaves that to a caller that knows where long work runs.
+//! Envelopes with a long body, kept as the parts that arrived. Joining and inflating these parts
+//! takes up to tens of milliseconds. The decoder leaves that to the caller, who can run it outside
+//! the fast path.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,20 +9,20 @@ use crate::decoder::envelope;
 use crate::frame::Header;
 use crate::{Compression, Envelope, Error, Opcode, Version};
 
-/// Parts are filled up to this, bytes, where many small ones arrive.
+/// Small parts are collected up to this size in bytes.
 const PART_BYTES: usize = 128 << 10;
 
-/// Bytes in the order in which they arrived.
+/// Bytes in order of arrival.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parts {
     full: Vec<Bytes>,
-    /// The part being filled.
+    /// The part that is being filled.
     last: BytesMut,
     bytes: usize,
 }
 
 impl Parts {
-    /// Bytes in all parts.
+    /// Returns the number of bytes in all parts.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -32,7 +33,7 @@ impl Parts {
         self.full.push(part);
     }
 
-    /// Appends a copy.
+    /// Appends a copy of `bytes`.
     pub(crate) fn copy(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len();
         self.last.extend_from_slice(bytes);
@@ -41,7 +42,7 @@ impl Parts {
         }
     }
 
-    /// All bytes in one piece.
+    /// Returns all bytes in one buffer.
     fn join(mut self) -> Bytes {
         if !self.last.is_empty() {
             self.full.push(self.last.freeze());
@@ -58,7 +59,7 @@ impl Parts {
     }
 }
 
-/// An envelope that arrived whole, its body neither copied together nor inflated yet.
+/// A complete envelope whose parts are not joined and not inflated yet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Large {
     header: Header,
@@ -69,10 +70,11 @@ pub struct Large {
 }
 
 impl Large {
-    /// An envelope of these parts.
+    /// Creates an envelope of these parts.
     ///
     /// # Errors
-    /// The length that the body claims to inflate to is malformed, impossible or over `bytes_max`.
+    /// Fails if the length that the body claims to inflate to is malformed, impossible or over
+    /// `bytes_max`.
     pub(crate) fn new(
         header: Header,
         parts: Parts,
@@ -86,30 +88,32 @@ impl Large {
         Ok(Large { header, parts, compression, bytes, bytes_max })
     }
 
-    /// The body's length once inflated, bytes, as claimed by its sender and checked when it is inflated.
+    /// Returns the inflated length of the body in bytes. This is the claim of the sender, and
+    /// `assemble` checks it.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Pairs the response with this request.
+    /// Returns the stream, which pairs the response with this request.
     pub fn stream(&self) -> i16 {
         self.header.stream
     }
 
-    /// What the body is.
+    /// Returns the kind of message.
     pub fn opcode(&self) -> Opcode {
         self.header.opcode
     }
 
-    /// Protocol version of the message.
+    /// Returns the protocol version of the message.
     pub fn version(&self) -> Version {
         self.header.version
     }
 
-    /// Copies the parts together and inflates them. Linear in the inflated body: about 1 ms for each 2 MiB.
+    /// Joins the parts and inflates them. The time is linear in the inflated body: about 1 ms per 2
+    /// MiB.
     ///
     /// # Errors
-    /// The body is malformed.
+    /// Fails if the body is malformed.
     pub fn assemble(self) -> Result<Envelope, Error> {
         let body = self.parts.join();
         let body = match self.compression {

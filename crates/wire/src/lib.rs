@@ -1,9 +1,11 @@
-//! The CQL native protocol, versions 4 and 5: frames to and from bytes, for both sides, without I/O.
+//! Codec of the CQL native protocol, versions 4 and 5, for clients and servers. Converts frames to
+//! and from bytes and does no I/O.
 //!
-//! Bytes from a socket go into a `BytesMut`; a [`Decoder`] takes [`Envelope`]s out of it, whose bodies are
-//! slices of that buffer; [`Envelope::request`] and [`Envelope::response`] read a body without copying it.
-//! An [`Encoder`] appends messages to one output buffer in place, so that any number of them cost one write.
-//! Neither allocates for an EXECUTE or a result of a few rows once their buffers have grown.
+//! The owner of a socket appends received bytes to a `BytesMut`. A [`Decoder`] takes [`Envelope`]s
+//! out of it, and their bodies are slices of that buffer. [`Envelope::request`] and
+//! [`Envelope::response`] parse a body without copying it. An [`Encoder`] appends messages to one
+//! output buffer, so that many messages need one write. Once the buffers have grown, neither
+//! allocates for an EXECUTE or for a result of a few rows.
 //!
 //! ```
 //! use bytes::BytesMut;
@@ -34,12 +36,14 @@
 //! # assert_eq!(to_send[4], Opcode::Result as u8);
 //! ```
 //!
-//! STARTUP and its answer travel unframed in either version; then both sides call `set_framing` with
-//! [`Framing::after_startup`]. A malformed *frame* is fatal to the connection; a malformed *body* is not
-//! ([`Error::is_fatal`]). Either is answered by `Failure::from(&error)`, sent on [`Decoder::last_stream`].
+//! STARTUP and its answer travel unframed in either version. Both sides then call `set_framing`
+//! with [`Framing::after_startup`]. A malformed *frame* is fatal to the connection, a malformed
+//! *body* is not ([`Error::is_fatal`]). Answer either with `Failure::from(&error)` on
+//! [`Decoder::last_stream`].
 //!
-//! Nothing a peer sends panics or reserves memory beyond the bytes it sent: counts and lengths are checked
-//! against what is left, and claimed sizes of compressed data against what its compression could reach.
+//! No input from a peer panics or reserves memory beyond the bytes that arrived. Counts and lengths
+//! are checked against the rest of the body. Claimed sizes of compressed data are checked against
+//! the highest ratio of the compression.
 
 mod batch;
 mod body;

@@ -1,5 +1,5 @@
-//! The parameters after a statement in QUERY and EXECUTE, and the shorter list after a BATCH. Which of
-//! them are present is said by flags: one byte in v4, four in v5.
+//! Parameters after a statement in QUERY and EXECUTE, and the shorter list after a BATCH. Flags
+//! mark the parameters that are present: one byte in v4, four bytes in v5.
 
 use crate::body::Body;
 use crate::read::{Reader, out_of_range};
@@ -22,11 +22,11 @@ pub struct QueryParams<'a> {
     pub consistency: Consistency,
     /// Bound values.
     pub values: Values<'a>,
-    /// Whether the result may leave out its metadata.
+    /// True if the result may omit its metadata.
     pub skip_metadata: bool,
-    /// Rows a page; zero and less mean all.
+    /// Rows per page. Zero and negative numbers mean all rows.
     pub page_size: Option<i32>,
-    /// Where the last page ended.
+    /// End of the previous page, as returned with it.
     pub paging_state: Option<&'a [u8]>,
     /// `Serial` or `LocalSerial`, for conditional updates.
     pub serial_consistency: Option<Consistency>,
@@ -34,7 +34,7 @@ pub struct QueryParams<'a> {
     pub timestamp: Option<i64>,
     /// v5: the keyspace of this statement.
     pub keyspace: Option<&'a str>,
-    /// v5: what "now" is for this statement, seconds since 1970.
+    /// v5: the current time for this statement, in seconds since 1970.
     pub now_in_seconds: Option<i32>,
 }
 
@@ -49,13 +49,13 @@ pub struct BatchParams<'a> {
     pub timestamp: Option<i64>,
     /// v5: the keyspace of these statements.
     pub keyspace: Option<&'a str>,
-    /// v5: what "now" is for these statements, seconds since 1970.
+    /// v5: the current time for these statements, in seconds since 1970.
     pub now_in_seconds: Option<i32>,
 }
 
 fn read_flags(reader: &mut Reader<'_>, version: Version) -> Result<u32, Error> {
     match version {
-        // In v4 the bits of v5 do not exist; 0x80 is unused and ignored.
+        // The flags of v5 do not exist in v4. 0x80 is unused there and ignored.
         Version::V4 => Ok(u32::from(reader.byte("flags")?) & !KEYSPACE),
         Version::V5 => Ok(reader.int("flags")? as u32),
     }

@@ -1,5 +1,6 @@
-//! What may come before a message in its body: a tracing id, warnings, a custom payload, each announced by
-//! a header flag. A request carries only the payload; its tracing flag is a wish.
+//! Optional parts before a message in its body: a tracing id, warnings, and a custom payload.
+//! Header flags announce each of them. A request carries only the payload, and its tracing flag
+//! asks for a trace.
 
 use bytes::Bytes;
 
@@ -8,24 +9,24 @@ use crate::frame::{Direction, Flags};
 use crate::read::Reader;
 use crate::{Envelope, Error};
 
-/// A custom payload: names and values nobody here looks into, passed along.
+/// Custom payload: names and values that the server does not interpret.
 pub type CustomPayload = Vec<(String, Option<Bytes>)>;
 
-/// The optional parts before a message. The default has none and allocates nothing.
+/// Optional parts before a message. The default has none and does not allocate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prelude {
-    /// Request: whether the client wants the request traced.
+    /// Request: true if the client requests a trace.
     pub tracing: bool,
-    /// Response: the id of the trace, a uuid.
+    /// Response: the id of the trace, a UUID.
     pub tracing_id: Option<[u8; 16]>,
     /// Response: warnings for the client to log.
     pub warnings: Vec<String>,
-    /// Either: a custom payload; empty for none.
+    /// Request and response: a custom payload. Empty for none.
     pub payload: CustomPayload,
 }
 
 impl Prelude {
-    /// A response's prelude with these warnings.
+    /// Creates the prelude of a response with these warnings.
     pub fn with_warnings(warnings: Vec<String>) -> Prelude {
         Prelude { warnings, ..Prelude::default() }
     }
@@ -63,7 +64,7 @@ impl Prelude {
         }
     }
 
-    /// Reads what the envelope's flags announce, leaving `reader` at the message.
+    /// Reads the parts that the flags of the envelope announce. `reader` is then at the message.
     pub(crate) fn read(envelope: &Envelope, reader: &mut Reader<'_>) -> Result<Prelude, Error> {
         let mut prelude = Prelude::default();
         match envelope.opcode.direction() {

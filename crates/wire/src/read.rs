@@ -1,5 +1,5 @@
-//! The protocol's notations, read from a body without copying. Lengths are checked before anything is
-//! sliced or reserved, and each error names the field and where it began.
+//! Readers of the notations of the protocol, without copying. Lengths are checked before any slice
+//! or reservation. Each error names the field and its offset.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use crate::{Error, Value};
 #[derive(Debug, Clone)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
-    /// Length of the whole body, from which offsets are derived.
+    /// Length of the whole body in bytes, to derive offsets.
     whole: usize,
 }
 
@@ -18,7 +18,7 @@ impl<'a> Reader<'a> {
         Reader { rest: body, whole: body.len() }
     }
 
-    /// What has not been read.
+    /// Returns the bytes that have not been read.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -84,20 +84,20 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map_err(|_| Error::NotUtf8 { field, offset })
     }
 
-    /// A `[string]`.
+    /// Reads a `[string]`.
     pub(crate) fn string(&mut self, field: &'static str) -> Result<&'a str, Error> {
         let count = self.short(field)? as usize;
         self.utf8(count, field)
     }
 
-    /// A `[long string]`.
+    /// Reads a `[long string]`.
     pub(crate) fn long_string(&mut self, field: &'static str) -> Result<&'a str, Error> {
         let count = self.int(field)?;
         let count = usize::try_from(count).map_err(|_| out_of_range(field, count))?;
         self.utf8(count, field)
     }
 
-    /// A `[bytes]`: nothing when the length is negative.
+    /// Reads a `[bytes]`. `None`: the length is negative.
     #[inline]
     pub(crate) fn bytes(&mut self, field: &'static str) -> Result<Option<&'a [u8]>, Error> {
         match usize::try_from(self.int(field)?) {
@@ -106,14 +106,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A `[short bytes]`.
+    /// Reads a `[short bytes]`.
     #[inline]
     pub(crate) fn short_bytes(&mut self, field: &'static str) -> Result<&'a [u8], Error> {
         let count = self.short(field)? as usize;
         self.take(count, field)
     }
 
-    /// A `[value]`: bytes, null (-1) or not set (-2).
+    /// Reads a `[value]`: bytes, null (-1) or not set (-2).
     #[inline]
     pub(crate) fn value(&mut self, field: &'static str) -> Result<Value<'a>, Error> {
         match self.int(field)? {
@@ -126,32 +126,33 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A `[short]` count of elements that take at least `least` bytes each, so that it may be reserved.
+    /// Reads a `[short]` count of elements of at least `least` bytes each. The caller may reserve
+    /// that many.
     pub(crate) fn count(&mut self, least: usize, field: &'static str) -> Result<usize, Error> {
         let count = self.short(field)? as usize;
         self.check_count(count, least, field)?;
         Ok(count)
     }
 
-    /// Refuses a count of elements that the rest of the body cannot hold.
+    /// Rejects a count of elements that exceeds the rest of the body.
     pub(crate) fn check_count(&self, count: usize, least: usize, field: &'static str) -> Result<(), Error> {
         let needed = count.saturating_mul(least);
         if needed > self.rest.len() { Err(self.truncated(field, needed)) } else { Ok(()) }
     }
 
-    /// A `[string list]`.
+    /// Reads a `[string list]`.
     pub(crate) fn string_list(&mut self, field: &'static str) -> Result<Vec<&'a str>, Error> {
         let count = self.count(2, field)?;
         (0..count).map(|_| self.string(field)).collect()
     }
 
-    /// A `[string list]` to keep.
+    /// Reads a `[string list]` into owned strings.
     pub(crate) fn owned_list(&mut self, field: &'static str) -> Result<Vec<String>, Error> {
         let count = self.count(2, field)?;
         (0..count).map(|_| self.string(field).map(str::to_owned)).collect()
     }
 
-    /// An `[inetaddr]`.
+    /// Reads an `[inetaddr]`.
     pub(crate) fn inetaddr(&mut self, field: &'static str) -> Result<IpAddr, Error> {
         match self.byte(field)? {
             4 => Ok(IpAddr::from(self.chunk::<4>(field)?)),
@@ -160,7 +161,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An `[inet]`.
+    /// Reads an `[inet]`.
     pub(crate) fn inet(&mut self, field: &'static str) -> Result<SocketAddr, Error> {
         let address = self.inetaddr(field)?;
         let port = self.int(field)?;
@@ -168,20 +169,20 @@ impl<'a> Reader<'a> {
         Ok(SocketAddr::new(address, port))
     }
 
-    /// A `[string map]`, in the order sent.
+    /// Reads a `[string map]`, in the order sent.
     pub(crate) fn string_map(&mut self, field: &'static str) -> Result<Vec<(&'a str, &'a str)>, Error> {
         let count = self.count(4, field)?;
         (0..count).map(|_| Ok((self.string(field)?, self.string(field)?))).collect()
     }
 }
 
-/// A number outside what its field allows.
+/// Creates the error for a number outside the range of its field.
 #[cold]
 pub(crate) fn out_of_range(field: &'static str, value: impl Into<i64>) -> Error {
     Error::OutOfRange { field, value: value.into() }
 }
 
-/// A word that is none of those its field allows, shortened for the error's text.
+/// Creates the error for an unknown word. The word is cut to 64 characters.
 #[cold]
 pub(crate) fn unknown_name(field: &'static str, name: &str) -> Error {
     Error::UnknownName { field, name: name.chars().take(64).collect() }

@@ -1,5 +1,5 @@
-//! Requests, decoded by a server and encoded by a client. Everything borrows from the body; only the cold
-//! messages (STARTUP, REGISTER) hold a list.
+//! Requests. A server decodes them, a client encodes them. They borrow from the body. Only STARTUP
+//! and REGISTER, which are rare, allocate a list.
 
 use crate::batch::Batch;
 use crate::body::Body;
@@ -8,15 +8,15 @@ use crate::prelude::Prelude;
 use crate::read::Reader;
 use crate::{Encoder, Envelope, Error, Opcode, Version};
 
-/// v5: PREPARE names a keyspace.
+/// v5: PREPARE contains a keyspace.
 const PREPARE_WITH_KEYSPACE: i32 = 0x01;
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Opens the connection; options in the order sent.
+    /// Opens the connection. Options are in the order sent.
     Startup(Vec<(&'a str, &'a str)>),
-    /// Asks what is supported.
+    /// Asks for the supported options.
     Options,
     /// A step of authentication.
     AuthResponse(Option<&'a [u8]>),
@@ -26,46 +26,46 @@ pub enum Request<'a> {
     Prepare(Prepare<'a>),
     /// Runs a prepared statement.
     Execute(Execute<'a>),
-    /// Several statements as one.
+    /// Executes several statements together.
     Batch(Batch<'a>),
     /// Subscribes to events by type name.
     Register(Vec<&'a str>),
 }
 
-/// QUERY.
+/// Content of a QUERY message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Query<'a> {
     /// The statement.
     pub text: &'a str,
-    /// Its parameters.
+    /// Parameters of the statement.
     pub params: QueryParams<'a>,
 }
 
-/// PREPARE.
+/// Content of a PREPARE message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prepare<'a> {
     /// The statement.
     pub text: &'a str,
-    /// v5: the keyspace it is prepared in.
+    /// v5: the keyspace of the statement.
     pub keyspace: Option<&'a str>,
 }
 
-/// EXECUTE.
+/// Content of an EXECUTE message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Execute<'a> {
-    /// The prepared statement's id.
+    /// Id of the prepared statement.
     pub id: &'a [u8],
-    /// v5: the id of the result metadata the client holds; empty in v4.
+    /// v5: the id of the result metadata that the client holds. Empty in v4.
     pub result_metadata_id: &'a [u8],
-    /// Its parameters.
+    /// Parameters of the statement.
     pub params: QueryParams<'a>,
 }
 
 impl Envelope {
-    /// Decodes the request in this envelope, leaving its custom payload unread; see [`Envelope::prelude`].
+    /// Decodes the request in this envelope, without its custom payload. See [`Envelope::prelude`].
     ///
     /// # Errors
-    /// What is wrong with the body. The envelopes after this one are not affected.
+    /// The fault in the body. The envelopes after this one are not affected.
     pub fn request(&self) -> Result<Request<'_>, Error> {
         let mut reader = Reader::new(&self.body);
         if self.flags.has(crate::Flags::CUSTOM_PAYLOAD) {
@@ -74,10 +74,10 @@ impl Envelope {
         Request::read(self.version, self.opcode, &mut reader)
     }
 
-    /// What comes before the message in the body: tracing, warnings, custom payload.
+    /// Reads the parts before the message in the body: tracing, warnings, custom payload.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault in these parts.
     pub fn prelude(&self) -> Result<Prelude, Error> {
         Prelude::read(self, &mut Reader::new(&self.body))
     }
@@ -87,7 +87,7 @@ impl<'a> Request<'a> {
     /// Decodes a request body that has no custom payload.
     ///
     /// # Errors
-    /// What is wrong with the body; [`Error::UnexpectedOpcode`] for a response's opcode.
+    /// The fault in the body. [`Error::UnexpectedOpcode`] for the opcode of a response.
     pub fn decode(version: Version, opcode: Opcode, body: &'a [u8]) -> Result<Request<'a>, Error> {
         Request::read(version, opcode, &mut Reader::new(body))
     }
@@ -109,7 +109,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The opcode of this request.
+    /// Returns the opcode of this request.
     pub fn opcode(&self) -> Opcode {
         match self {
             Request::Startup(_) => Opcode::Startup,
@@ -183,7 +183,7 @@ impl Encoder {
     /// Appends a request.
     ///
     /// # Errors
-    /// When something does not fit its length field; nothing is then appended.
+    /// Fails if a value does not fit its length field. The buffer is then unchanged.
     pub fn request(&mut self, stream: i16, request: &Request<'_>) -> Result<(), Error> {
         self.request_with(stream, request, &Prelude::default())
     }
@@ -191,7 +191,7 @@ impl Encoder {
     /// Appends a request with tracing or a custom payload.
     ///
     /// # Errors
-    /// As [`Encoder::request`].
+    /// Those of [`Encoder::request`].
     pub fn request_with(
         &mut self,
         stream: i16,

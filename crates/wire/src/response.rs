@@ -1,4 +1,4 @@
-//! Responses, encoded by a server with one method of [`Encoder`] each and decoded by a client.
+//! Responses. A server encodes each with one method of [`Encoder`], a client decodes them.
 
 use crate::columns::{Columns, ColumnsRef, NO_METADATA, read_count};
 use crate::event::{Event, SchemaChange};
@@ -21,21 +21,21 @@ pub enum Response<'a> {
     Error(Failure),
     /// The connection is ready for statements.
     Ready,
-    /// Authentication is required, in the way of this class.
+    /// The client must authenticate with the authenticator of this class.
     Authenticate(&'a str),
-    /// What the server supports: option and values, in the order sent.
+    /// Supported options with their values, in the order sent.
     Supported(Vec<(&'a str, Vec<&'a str>)>),
     /// A result without content.
     Void,
     /// Rows.
     Rows(Rows<'a>),
-    /// The keyspace now in use.
+    /// The keyspace in use from now on.
     SetKeyspace(&'a str),
     /// A statement was prepared.
     Prepared(Prepared<'a>),
     /// The schema was changed.
     SchemaChange(SchemaChange),
-    /// Something happened.
+    /// An event that the client registered for.
     Event(Event),
     /// A further step of authentication.
     AuthChallenge(Option<&'a [u8]>),
@@ -43,38 +43,38 @@ pub enum Response<'a> {
     AuthSuccess(Option<&'a [u8]>),
 }
 
-/// A prepared statement, as a client reads it.
+/// A prepared statement as received by a client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Prepared<'a> {
-    /// Its id.
+    /// Id of the statement.
     pub id: &'a [u8],
-    /// v5: the id of its result metadata; empty in v4.
+    /// v5: the id of the result metadata. Empty in v4.
     pub result_metadata_id: &'a [u8],
-    /// Its bind markers.
+    /// Bind markers.
     pub bind: ColumnsRef<'a>,
-    /// For each partition key column its bind marker; empty when not all are bound.
+    /// The bind marker of each partition key column. Empty if some are not bound.
     pub partition_key_indexes: Vec<u16>,
-    /// What its results will look like.
+    /// Metadata of the results.
     pub result: ResultMetadata<'a>,
 }
 
-/// A prepared statement, as a server announces it.
+/// A prepared statement as sent by a server.
 #[derive(Debug, Clone, Copy)]
 pub struct PreparedHead<'a> {
-    /// Its id.
+    /// Id of the statement.
     pub id: &'a [u8],
-    /// v5: the id of its result metadata. Ignored in v4.
+    /// v5: the id of the result metadata. Ignored in v4.
     pub result_metadata_id: &'a [u8],
-    /// Its bind markers.
+    /// Bind markers.
     pub bind: &'a Columns,
-    /// For each partition key column its bind marker; empty when not all are bound.
+    /// The bind marker of each partition key column. Empty if some are not bound.
     pub partition_key_indexes: &'a [u16],
-    /// Its result columns; empty when it returns no rows.
+    /// Result columns. Empty if the statement returns no rows.
     pub result: &'a Columns,
 }
 
 impl Encoder {
-    /// Appends a response whose body `write` writes.
+    /// Appends a response with the body that `write` writes.
     fn respond(
         &mut self,
         stream: i16,
@@ -87,10 +87,10 @@ impl Encoder {
         body.end()
     }
 
-    /// Appends ERROR. Its message is cut to what a `[string]` holds.
+    /// Appends ERROR. Its text is cut to the maximum of a `[string]`.
     ///
     /// # Errors
-    /// When another of its fields does not fit; nothing is then appended.
+    /// Fails if another field does not fit. The buffer is then unchanged.
     pub fn error(&mut self, stream: i16, failure: &Failure, prelude: &Prelude) -> Result<(), Error> {
         self.respond(stream, Opcode::Error, prelude, |body| failure.write(body))
     }
@@ -104,7 +104,7 @@ impl Encoder {
     /// Appends AUTHENTICATE.
     ///
     /// # Errors
-    /// When the class name is over 65,535 bytes.
+    /// Fails if the class name is over 65,535 bytes.
     pub fn authenticate(&mut self, stream: i16, class: &str) -> Result<(), Error> {
         self.respond(stream, Opcode::Authenticate, &Prelude::default(), |body| body.string(class))
     }
@@ -112,7 +112,7 @@ impl Encoder {
     /// Appends SUPPORTED.
     ///
     /// # Errors
-    /// When a string or list does not fit its length field.
+    /// Fails if a string or list does not fit its length field.
     pub fn supported<S: AsRef<str>>(&mut self, stream: i16, options: &[(S, Vec<S>)]) -> Result<(), Error> {
         self.respond(stream, Opcode::Supported, &Prelude::default(), |body| {
             body.count(options.len(), "supported options");
@@ -126,7 +126,7 @@ impl Encoder {
     /// Appends AUTH_CHALLENGE.
     ///
     /// # Errors
-    /// When the token is over 256 MiB.
+    /// Fails if the token is over 256 MiB.
     pub fn auth_challenge(&mut self, stream: i16, token: Option<&[u8]>) -> Result<(), Error> {
         self.respond(stream, Opcode::AuthChallenge, &Prelude::default(), |body| body.bytes(token))
     }
@@ -134,7 +134,7 @@ impl Encoder {
     /// Appends AUTH_SUCCESS.
     ///
     /// # Errors
-    /// When the token is over 256 MiB.
+    /// Fails if the token is over 256 MiB.
     pub fn auth_success(&mut self, stream: i16, token: Option<&[u8]>) -> Result<(), Error> {
         self.respond(stream, Opcode::AuthSuccess, &Prelude::default(), |body| body.bytes(token))
     }
@@ -142,7 +142,7 @@ impl Encoder {
     /// Appends RESULT, Void.
     ///
     /// # Errors
-    /// When the prelude does not fit.
+    /// Fails if the prelude does not fit.
     pub fn void(&mut self, stream: i16, prelude: &Prelude) -> Result<(), Error> {
         self.respond(stream, Opcode::Result, prelude, |body| body.int(VOID_KIND))
     }
@@ -150,7 +150,7 @@ impl Encoder {
     /// Appends RESULT, Set_keyspace.
     ///
     /// # Errors
-    /// When the name or the prelude does not fit.
+    /// Fails if the name or the prelude does not fit.
     pub fn set_keyspace(&mut self, stream: i16, keyspace: &str, prelude: &Prelude) -> Result<(), Error> {
         self.respond(stream, Opcode::Result, prelude, |body| {
             body.int(SET_KEYSPACE_KIND);
@@ -161,7 +161,7 @@ impl Encoder {
     /// Appends RESULT, Schema_change.
     ///
     /// # Errors
-    /// When a name or the prelude does not fit.
+    /// Fails if a name or the prelude does not fit.
     pub fn schema_change(
         &mut self,
         stream: i16,
@@ -177,7 +177,7 @@ impl Encoder {
     /// Appends RESULT, Prepared.
     ///
     /// # Errors
-    /// When the id or the prelude does not fit.
+    /// Fails if the id or the prelude does not fit.
     pub fn prepared(
         &mut self,
         stream: i16,
@@ -214,11 +214,11 @@ impl Encoder {
 }
 
 impl Envelope {
-    /// Decodes the response in this envelope; its tracing id, warnings and custom payload are read by
+    /// Decodes the response in this envelope. Read tracing id, warnings and custom payload with
     /// [`Envelope::prelude`].
     ///
     /// # Errors
-    /// What is wrong with the body. The envelopes after this one are not affected.
+    /// The fault in the body. The envelopes after this one are not affected.
     pub fn response(&self) -> Result<Response<'_>, Error> {
         let mut reader = Reader::new(&self.body);
         if self.flags.0 & (Flags::TRACING | Flags::WARNING | Flags::CUSTOM_PAYLOAD) != 0 {
@@ -232,7 +232,7 @@ impl<'a> Response<'a> {
     /// Decodes a response body that has neither tracing id, warnings nor custom payload.
     ///
     /// # Errors
-    /// What is wrong with the body; [`Error::UnexpectedOpcode`] for a request's opcode.
+    /// The fault in the body. [`Error::UnexpectedOpcode`] for the opcode of a request.
     pub fn decode(version: Version, opcode: Opcode, body: &'a [u8]) -> Result<Response<'a>, Error> {
         Response::read(version, opcode, &mut Reader::new(body))
     }

@@ -1,4 +1,4 @@
-//! RESULT of kind Rows: written cell by cell straight into the output buffer, and read back without
+//! RESULT of kind Rows. Cells are written directly into the output buffer, and read without
 //! copying.
 
 use crate::body::Body;
@@ -6,32 +6,32 @@ use crate::columns::{Columns, ColumnsRef, METADATA_CHANGED, MORE_PAGES, NO_METAD
 use crate::read::{Reader, out_of_range};
 use crate::{Error, Version};
 
-/// What precedes the rows of a result.
+/// Metadata before the rows of a result.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RowsHead<'a> {
-    /// Where the next page begins; nothing on the last page.
+    /// Start of the next page. `None` on the last page.
     pub paging_state: Option<&'a [u8]>,
-    /// v5: the new id of the result metadata, when it is not the one the client holds. The metadata is
-    /// then sent even if the client asked for none. Ignored in v4.
+    /// v5: the new id of the result metadata, if the client holds another id. The metadata is then
+    /// sent even if the client asked to skip it. Ignored in v4.
     pub new_metadata_id: Option<&'a [u8]>,
-    /// Leave the column descriptions out, as the client asked.
+    /// Omit the column descriptions, on request of the client.
     pub skip_metadata: bool,
 }
 
-/// Rows being written. Give every cell of a row, row after row, then [`RowsWriter::end`].
+/// Writer of rows. Write all cells, row after row, then call [`RowsWriter::end`].
 #[derive(Debug)]
 pub struct RowsWriter<'e> {
     body: Body<'e>,
     columns: usize,
     cells: usize,
-    /// Where the row count is patched in.
+    /// Offset of the row count, which `end` patches.
     count_at: usize,
 }
 
 pub(crate) const ROWS_KIND: i32 = 2;
 
 impl<'e> RowsWriter<'e> {
-    /// Continues a RESULT body with the metadata of rows.
+    /// Continues a RESULT body with the metadata of its rows.
     pub(crate) fn begin(mut body: Body<'e>, head: &RowsHead<'_>, columns: &Columns) -> RowsWriter<'e> {
         body.int(ROWS_KIND);
         write_metadata(&mut body, head, columns);
@@ -40,21 +40,22 @@ impl<'e> RowsWriter<'e> {
         RowsWriter { body, columns: columns.len(), cells: 0, count_at }
     }
 
-    /// Appends the next cell of the current row; nothing is null.
+    /// Appends the next cell of the current row. `None` is null.
     #[inline]
     pub fn cell(&mut self, value: Option<&[u8]>) {
         self.cells += 1;
         self.body.bytes(value);
     }
 
-    /// Appends whole rows of cells that are encoded already, each as `[bytes]`: an `i32` length (-1 for null), then the value.
+    /// Appends whole rows of encoded cells. Each cell is a `[bytes]`: an `i32` length (-1 for
+    /// null), then the value.
     #[inline]
     pub fn encoded(&mut self, rows: usize, cells: &[u8]) {
         self.cells += rows * self.columns;
         self.body.raw(cells);
     }
 
-    /// Bytes of the message so far, for a server that cuts pages by size.
+    /// Returns the size of the message in bytes so far, for servers that limit pages by size.
     pub fn written(&self) -> usize {
         self.body.position() - self.body.start
     }
@@ -62,16 +63,16 @@ impl<'e> RowsWriter<'e> {
     /// Ends the result.
     ///
     /// # Errors
-    /// As [`Body::end`].
+    /// Those of [`Body::end`].
     ///
     /// # Panics
-    /// When the cells given do not make whole rows: the result would be misread by the client.
+    /// Panics if the cells do not form whole rows, because the client would misread the result.
     pub fn end(mut self) -> Result<(), Error> {
         let rows = match self.columns {
             0 => 0,
             columns => self.cells / columns,
         };
-        assert_eq!(self.cells, rows * self.columns, "cells that make no whole row");
+        assert_eq!(self.cells, rows * self.columns, "expected whole rows of {} cells", self.columns);
         let rows = i32::try_from(rows).map_err(|_| Error::TooLong { field: "rows", length: rows })?;
         self.body.patch_int(self.count_at, rows);
         self.body.end()
@@ -105,14 +106,14 @@ pub(crate) fn write_metadata(body: &mut Body<'_>, head: &RowsHead<'_>, columns: 
     }
 }
 
-/// The metadata of a result, as read.
+/// Metadata of a result, as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResultMetadata<'a> {
     /// Cells in each row.
     pub columns_count: usize,
-    /// Descriptions of the columns; nothing when they were left out.
+    /// Column descriptions. `None` if the server omitted them.
     pub columns: Option<ColumnsRef<'a>>,
-    /// Where the next page begins; nothing on the last page.
+    /// Start of the next page. `None` on the last page.
     pub paging_state: Option<&'a [u8]>,
     /// v5: the new id of the metadata.
     pub new_metadata_id: Option<&'a [u8]>,
@@ -133,10 +134,10 @@ impl<'a> ResultMetadata<'a> {
     }
 }
 
-/// Rows as read; the cells are known to be well-formed.
+/// Rows as received. The cells are validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rows<'a> {
-    /// What precedes the rows.
+    /// Metadata before the rows.
     pub metadata: ResultMetadata<'a>,
     count: usize,
     cells: &'a [u8],
@@ -158,24 +159,25 @@ impl<'a> Rows<'a> {
         Ok(Rows { metadata, count, cells: &whole[..whole.len() - reader.rest().len()] })
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// All cells, row after row; [`ResultMetadata::columns_count`] of them make a row. Nothing is null.
+    /// Iterates over all cells, row after row. A row has [`ResultMetadata::columns_count`] cells.
+    /// `None` is null.
     pub fn cells(&self) -> impl Iterator<Item = Option<&'a [u8]>> + use<'a> {
         let mut reader = Reader::new(self.cells);
-        // The reads cannot fail: `read` has been through these bytes.
+        // These reads cannot fail: `read` has validated the bytes.
         (0..self.count * self.metadata.columns_count).map_while(move |_| reader.bytes("cell").ok())
     }
 
-    /// The rows, each as its cells.
+    /// Iterates over the rows, each as its cells.
     pub fn iter(&self) -> impl Iterator<Item = Vec<Option<&'a [u8]>>> + use<'a> {
         let mut cells = self.cells();
         let columns = self.metadata.columns_count;

@@ -1,18 +1,18 @@
-//! The checksummed segments of protocol v5. All numbers are little-endian, lengths are 17 bits.
+//! Checksummed segments of protocol v5. All numbers are little-endian. Lengths have 17 bits.
 //!
 //! ```text
 //!  uncompressed  | length 17 | self-contained 1 | 0 ×6 | CRC24 | payload | CRC32 |
 //!  LZ4           | compressed 17 | uncompressed 17 | self-contained 1 | 0 ×5 | CRC24 | payload | CRC32 |
 //! ```
 //!
-//! A self-contained segment holds one or more whole envelopes; otherwise it is one part of a single
-//! envelope too large for a segment. In the LZ4 format an uncompressed length of zero says that the
-//! payload was left as it is.
+//! A self-contained segment holds one or more whole envelopes. Any other segment is one part of a
+//! single envelope that is too large for a segment. In the LZ4 format, an uncompressed length of
+//! zero marks an uncompressed payload.
 
 use crate::Error;
 use crate::crc::{crc24, crc32};
 
-/// The longest payload a segment can have: 17 bits of length.
+/// The longest payload of a segment in bytes, limited by its 17 bits of length.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = (1 << 17) - 1;
 
 /// Bytes of CRC32 after the payload.
@@ -30,14 +30,14 @@ pub(crate) struct SegmentHeader {
     pub(crate) length: usize,
     /// Payload bytes once inflated; zero when the payload is not compressed.
     pub(crate) uncompressed: usize,
-    /// Whether the payload is whole envelopes.
+    /// True if the payload consists of whole envelopes.
     pub(crate) self_contained: bool,
 }
 
 const LENGTH_MASK: u64 = PAYLOAD_BYTES_MAX as u64;
 
 impl SegmentHeader {
-    /// Reads a header; `bytes` has [`header_bytes`] bytes.
+    /// Parses a header of exactly [`header_bytes`] bytes.
     pub(crate) fn parse(bytes: &[u8], lz4: bool) -> Result<SegmentHeader, Error> {
         let word_bytes = header_bytes(lz4) - 3;
         let mut word = [0; 8];
@@ -56,7 +56,7 @@ impl SegmentHeader {
         })
     }
 
-    /// Writes this header over `out`, which has [`header_bytes`] bytes.
+    /// Writes this header over `out`, which has exactly [`header_bytes`] bytes.
     pub(crate) fn emit(&self, lz4: bool, out: &mut [u8]) {
         assert!(self.length <= PAYLOAD_BYTES_MAX && self.uncompressed <= PAYLOAD_BYTES_MAX);
         let contained = u64::from(self.self_contained);
@@ -72,12 +72,12 @@ impl SegmentHeader {
     }
 }
 
-/// Checks a payload against the CRC32 after it.
+/// Checks a payload against its CRC32.
 pub(crate) fn check_payload(payload: &[u8], trailer: &[u8]) -> Result<(), Error> {
     if crc32(payload).to_le_bytes() == trailer { Ok(()) } else { Err(Error::SegmentPayloadChecksum) }
 }
 
-/// The trailer of a payload.
+/// Returns the trailer of a payload: its CRC32.
 pub(crate) fn trailer(payload: &[u8]) -> [u8; TRAILER_BYTES] {
     crc32(payload).to_le_bytes()
 }
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// The checksum of the first case was computed apart, from the definition.
+    /// The checksum of the first case was computed by hand from the definition.
     #[test]
     fn headers_have_the_specified_bits() {
         let header =

@@ -1,5 +1,5 @@
-//! Type descriptions (`[option]`) in metadata. `frozen` does not exist on the wire: it is dropped when
-//! written and never read.
+//! Type descriptions (`[option]`) in metadata. `frozen` does not exist on the wire. Writing a type
+//! drops it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::body::Body;
 use crate::read::Reader;
 use crate::{Error, Version};
 
-/// How deep a type description may nest, so that reading one cannot exhaust the stack.
+/// The deepest nesting of a type description. Bounds the stack of the recursive parser.
 pub const TYPE_DEPTH_MAX: usize = 32;
 
 const CUSTOM: u16 = 0x00;
@@ -19,10 +19,10 @@ const SET: u16 = 0x22;
 const UDT: u16 = 0x30;
 const TUPLE: u16 = 0x31;
 
-/// Protocol v4 has no id for `duration`: servers send it as this class, and drivers know that.
+/// Protocol v4 has no id for `duration`. Servers send it as this class, and drivers recognize it.
 const DURATION_CLASS: &str = "org.apache.cassandra.db.marshal.DurationType";
 
-/// The types without parameters, by id.
+/// Types without parameters, with their ids.
 const SIMPLE: [(u16, CqlType); 20] = [
     (0x01, CqlType::Ascii),
     (0x02, CqlType::BigInt),
@@ -125,7 +125,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, depth: usize) -> Result<CqlType, Err
     })
 }
 
-/// Passes over a type description, custom types too.
+/// Skips a type description, including custom types.
 pub(crate) fn skip(reader: &mut Reader<'_>, depth: usize) -> Result<(), Error> {
     if depth > TYPE_DEPTH_MAX {
         return Err(Error::TypeTooDeep);

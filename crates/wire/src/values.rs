@@ -1,5 +1,5 @@
-//! Bound values as they stand in a request: a checked slice of the body and an iterator over it, so that
-//! a request with any number of values is decoded without allocating.
+//! Bound values of a request, as a validated slice of the body with an iterator over it. Decoding a
+//! request therefore allocates nothing, whatever its number of values.
 
 use crate::read::Reader;
 use crate::{Consistency, Error};
@@ -7,15 +7,15 @@ use crate::{Consistency, Error};
 /// One bound value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// Null: deletes on write.
+    /// Null. A write deletes the column.
     Null,
-    /// Not set: leaves the column as it is.
+    /// Not set. A write leaves the column unchanged.
     Unset,
-    /// A value in its type's encoding; may be empty.
+    /// A value in the encoding of its type, possibly empty.
     Bytes(&'a [u8]),
 }
 
-/// The values of a request, still encoded; known to be well-formed.
+/// The encoded values of a request, validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Values<'a> {
     bytes: &'a [u8],
@@ -24,7 +24,7 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// Reads `[short] n` and n values, each after its name when `named`.
+    /// Reads `[short] n` and `n` values, each preceded by its name if `named`.
     pub(crate) fn read(reader: &mut Reader<'a>, named: bool) -> Result<Values<'a>, Error> {
         let count = reader.short("number of values")?;
         let bytes = reader.rest();
@@ -47,33 +47,33 @@ impl<'a> Values<'a> {
         self.bytes
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no values.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether each has a name.
+    /// Returns true if every value has a name.
     pub fn is_named(&self) -> bool {
         self.named
     }
 
-    /// The values in order, without their names.
+    /// Iterates over the values in order, without their names.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         self.iter_named().map(|(_, value)| value)
     }
 
-    /// The values in order with their names, which are empty when the request named none.
+    /// Iterates over names and values in order. Names are empty if the request has none.
     #[inline]
     pub fn iter_named(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> + use<'a> {
         let mut reader = Reader::new(self.bytes);
         let named = self.named;
-        // The reads cannot fail: `read` and `ValuesBuf` have been through these bytes.
+        // These reads cannot fail: `read` and `ValuesBuf` have validated the bytes.
         (0..self.count).map_while(move |_| {
             let name = if named { reader.string("value name").ok()? } else { "" };
             Some((name, reader.value("value").ok()?))
@@ -81,7 +81,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Values being put together for a request; keep it and [`ValuesBuf::clear`] it between requests.
+/// Builder of the values of a request. Reuse it with [`ValuesBuf::clear`] to keep its memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ValuesBuf {
     bytes: Vec<u8>,
@@ -90,12 +90,12 @@ pub struct ValuesBuf {
 }
 
 impl ValuesBuf {
-    /// Without values.
+    /// Creates a builder without values.
     pub fn new() -> ValuesBuf {
         ValuesBuf::default()
     }
 
-    /// Removes all values, keeping the memory.
+    /// Removes all values and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
@@ -105,7 +105,8 @@ impl ValuesBuf {
     /// Appends a value without a name.
     ///
     /// # Errors
-    /// [`Error::TooLong`] beyond 65,535 values or 2 GiB in one value, and for a nameless value after named.
+    /// [`Error::TooLong`] for more than 65,535 values, for a value over 2 GiB, and for a value
+    /// without a name after named values.
     pub fn push(&mut self, value: Value<'_>) -> Result<(), Error> {
         if self.named {
             return Err(Error::TooLong { field: "nameless values after named ones", length: 1 });
@@ -116,7 +117,7 @@ impl ValuesBuf {
     /// Appends a value with a name.
     ///
     /// # Errors
-    /// As [`ValuesBuf::push`], and for a name over 65,535 bytes.
+    /// Those of [`ValuesBuf::push`], and [`Error::TooLong`] for a name over 65,535 bytes.
     pub fn push_named(&mut self, name: &str, value: Value<'_>) -> Result<(), Error> {
         if !self.named && self.count > 0 {
             return Err(Error::TooLong { field: "named values after nameless ones", length: 1 });
@@ -149,7 +150,7 @@ impl ValuesBuf {
         Ok(())
     }
 
-    /// The values, to be put into a request.
+    /// Returns the values in the form that requests borrow.
     pub fn values(&self) -> Values<'_> {
         Values { bytes: &self.bytes, count: self.count, named: self.named }
     }

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use schema::{CqlType, UdtType};
 use wire::*;
 
-/// Appends every request and returns how many there are.
+/// Appends every request and returns their number.
 pub(crate) fn all_requests(encoder: &mut Encoder, mut also: impl FnMut(&Request<'_>)) -> usize {
     let v5 = encoder.version() == Version::V5;
     let mut named = ValuesBuf::new();
@@ -65,7 +65,7 @@ pub(crate) fn all_requests(encoder: &mut Encoder, mut also: impl FnMut(&Request<
     requests.len()
 }
 
-/// One failure of every code.
+/// Returns one failure of every code.
 pub(crate) fn all_failures(version: Version) -> Vec<Failure> {
     let consistency = Consistency::Quorum;
     let (received, block_for, data_present) = (1, 2, true);
@@ -114,7 +114,7 @@ pub(crate) fn all_failures(version: Version) -> Vec<Failure> {
     kinds.into_iter().map(|kind| Failure::new(kind, "because …")).collect()
 }
 
-/// One schema change of every target.
+/// Returns one schema change of every target.
 pub(crate) fn all_changes() -> Vec<SchemaChange> {
     let targets = [
         (ChangeType::Created, SchemaTarget::Keyspace),
@@ -127,7 +127,7 @@ pub(crate) fn all_changes() -> Vec<SchemaChange> {
     targets.into_iter().map(change).collect()
 }
 
-/// One event of every kind.
+/// Returns one event of every kind.
 pub(crate) fn all_events() -> Vec<Event> {
     let node = SocketAddr::from((Ipv6Addr::LOCALHOST, 9042));
     let mut events: Vec<Event> = all_changes().into_iter().map(Event::Schema).collect();
@@ -138,7 +138,7 @@ pub(crate) fn all_events() -> Vec<Event> {
     events
 }
 
-/// Every type without parameters, and some with.
+/// Returns every type without parameters, and some with.
 pub(crate) fn all_types() -> Vec<CqlType> {
     use CqlType::*;
     let fields = vec![("f".to_string(), Int), ("g".to_string(), List(Box::new(Text)))];
@@ -170,7 +170,7 @@ pub(crate) fn all_types() -> Vec<CqlType> {
     ]
 }
 
-/// Columns of every type, of one table or of two.
+/// Encodes columns of every type, of one table or of two.
 pub(crate) fn columns(version: Version, types: &[CqlType], tables: [&str; 2]) -> Columns {
     let spec = |(index, ty)| ColumnSpec::new("ks", tables[index % 2], "column", ty);
     let specs: Vec<ColumnSpec<'_>> = types.iter().enumerate().map(spec).collect();
@@ -215,14 +215,14 @@ pub(crate) fn all_responses(encoder: &mut Encoder) {
     rows.end().unwrap();
 }
 
-/// An encoder in one of the framings a connection can have.
+/// Returns an encoder in one of the framings a connection can have.
 pub(crate) fn encoder(direction: Direction, version: Version, framing: Framing) -> Encoder {
     let mut encoder = Encoder::new(direction, version);
     encoder.set_framing(framing);
     encoder
 }
 
-/// Every framing after STARTUP, with its version.
+/// All framings after STARTUP, with their versions.
 pub(crate) const FRAMINGS: [(Version, Framing); 7] = [
     (Version::V4, Framing::Startup),
     (Version::V5, Framing::Startup),
@@ -233,7 +233,7 @@ pub(crate) const FRAMINGS: [(Version, Framing); 7] = [
     (Version::V5, Framing::V5 { lz4: true }),
 ];
 
-/// All envelopes in `bytes`.
+/// Decodes all envelopes in `bytes`.
 pub(crate) fn decode_all(from: Direction, framing: Framing, bytes: &[u8]) -> Result<Vec<Envelope>, Error> {
     let mut decoder = Decoder::new(from, Limits::default());
     decoder.set_framing(framing);

@@ -1,10 +1,11 @@
-//! Frames, segments and compression: bytes in any pieces, corrupted, oversized, bombs.
+//! Frames, segments and compression with input in chunks of any size, corrupted, oversized, or as a
+//! decompression bomb.
 
 use crate::corpus::*;
 use bytes::BytesMut;
 use wire::*;
 
-/// Feeds `bytes` in pieces of `step` and returns the envelopes.
+/// Feeds `bytes` in chunks of `step` bytes and returns the envelopes.
 fn feed(from: Direction, framing: Framing, bytes: &[u8], step: usize) -> Vec<Envelope> {
     let mut decoder = Decoder::new(from, Limits::default());
     decoder.set_framing(framing);
@@ -24,7 +25,7 @@ fn refuse(from: Direction, framing: Framing, bytes: &[u8]) -> Error {
     decode_all(from, framing, bytes).expect_err("these bytes are wrong")
 }
 
-/// Requests whose bodies have these lengths.
+/// Encodes requests with bodies of these lengths.
 fn queries(framing: Framing, version: Version, lengths: &[usize]) -> BytesMut {
     let mut encoder = encoder(Direction::Request, version, framing);
     for (stream, length) in lengths.iter().enumerate() {
@@ -36,7 +37,7 @@ fn queries(framing: Framing, version: Version, lengths: &[usize]) -> BytesMut {
 }
 
 #[test]
-fn pieces_of_any_size_give_the_same_envelopes() {
+fn chunks_of_any_size_decode_to_the_same_envelopes() {
     for (version, framing) in FRAMINGS {
         let bytes = queries(framing, version, &[0, 1, 500, 3, 70, 2000]);
         let whole = feed(Direction::Request, framing, &bytes, bytes.len());
@@ -47,7 +48,8 @@ fn pieces_of_any_size_give_the_same_envelopes() {
     }
 }
 
-/// Feeds `bytes` in pieces of `step` to a decoder with an inline limit. Returns the envelopes, and which of them were large.
+/// Feeds `bytes` in chunks of `step` bytes to a decoder with an inline limit. Returns the
+/// envelopes, each with `true` if it was large.
 fn feed_steps(framing: Framing, bytes: &[u8], step: usize, inline_max: usize) -> Vec<(bool, Envelope)> {
     let mut decoder = Decoder::new(Direction::Request, Limits::default());
     decoder.set_framing(framing);
@@ -77,7 +79,7 @@ fn feed_steps(framing: Framing, bytes: &[u8], step: usize, inline_max: usize) ->
 }
 
 #[test]
-fn bodies_beyond_the_inline_limit_are_left_to_the_caller() {
+fn bodies_above_the_inline_limit_are_returned_as_large() {
     let lengths = [0, 100, 3000, 200_000, 5, 1_000_000, 2000];
     for (version, framing) in FRAMINGS {
         let bytes = queries(framing, version, &lengths);
@@ -93,7 +95,7 @@ fn bodies_beyond_the_inline_limit_are_left_to_the_caller() {
 }
 
 #[test]
-fn a_small_body_that_inflates_beyond_the_inline_limit_is_left_to_the_caller() {
+fn body_inflating_above_the_inline_limit_is_returned_as_large() {
     for compression in [Compression::Lz4, Compression::Snappy] {
         let framing = Framing::V4(compression);
         let mut encoder = encoder(Direction::Request, Version::V4, framing);
@@ -110,7 +112,7 @@ fn a_small_body_that_inflates_beyond_the_inline_limit_is_left_to_the_caller() {
 }
 
 #[test]
-fn truncation_at_every_byte_yields_no_message_and_no_error() {
+fn truncated_stream_returns_neither_message_nor_error() {
     for (version, framing) in FRAMINGS {
         let bytes = queries(framing, version, &[400]);
         for cut in 0..bytes.len() {
@@ -120,7 +122,7 @@ fn truncation_at_every_byte_yields_no_message_and_no_error() {
 }
 
 #[test]
-fn a_body_cut_at_every_byte_is_an_error_or_a_shorter_message() {
+fn truncated_body_is_an_error_or_a_shorter_message() {
     for version in [Version::V4, Version::V5] {
         let mut requests = Encoder::new(Direction::Request, version);
         all_requests(&mut requests, |_| ());
@@ -143,7 +145,7 @@ fn a_body_cut_at_every_byte_is_an_error_or_a_shorter_message() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_segment_is_noticed() {
+fn checksums_detect_every_flipped_bit_of_a_segment() {
     for lz4 in [false, true] {
         let framing = Framing::V5 { lz4 };
         let bytes = queries(framing, Version::V5, &[20, 700]);
@@ -158,9 +160,9 @@ fn every_flipped_bit_of_a_segment_is_noticed() {
 }
 
 #[test]
-fn many_envelopes_share_a_segment_and_large_ones_are_split() {
+fn segments_hold_many_envelopes_or_a_part_of_a_large_one() {
     let small = Framing::V5 { lz4: false };
-    // Header 6, trailer 4; a QUERY is 9 + 4 + text + 2 + 4.
+    // Header 6, trailer 4. A QUERY is 9 + 4 + text + 2 + 4.
     assert_eq!(queries(small, Version::V5, &[0; 100]).len(), 6 + 100 * 19 + 4);
     let lengths = [10, 131_071 - 19, 131_072, 5, 400_000, 1, 60_000, 60_000, 60_000];
     for lz4 in [false, true] {
@@ -170,7 +172,7 @@ fn many_envelopes_share_a_segment_and_large_ones_are_split() {
         let found: Vec<usize> = envelopes.iter().map(|envelope| envelope.body.len() - 10).collect();
         assert_eq!(found, lengths);
     }
-    // The exact maximum fits into one segment; one byte more does not.
+    // The maximum fits into one segment, one byte more does not.
     assert_eq!(queries(small, Version::V5, &[131_071 - 19]).len(), 131_071 + 10);
     assert_eq!(queries(small, Version::V5, &[131_071 - 18]).len(), 131_072 + 20);
 }
@@ -199,7 +201,7 @@ fn startup_is_unframed_and_the_rest_is_framed() {
 }
 
 #[test]
-fn compression_shortens_what_can_be_shortened() {
+fn compression_shortens_repetitive_bodies() {
     for (framing, version) in [
         (Framing::V4(Compression::Lz4), Version::V4),
         (Framing::V4(Compression::Snappy), Version::V4),
@@ -210,7 +212,7 @@ fn compression_shortens_what_can_be_shortened() {
 }
 
 #[test]
-fn wrong_headers_are_named() {
+fn malformed_headers_return_specific_errors() {
     let check = |bytes: &[u8], expected: Error| {
         let mut decoder = Decoder::new(Direction::Request, Limits { body_bytes_max: 1000 });
         let mut input = BytesMut::from(bytes);
@@ -229,9 +231,9 @@ fn wrong_headers_are_named() {
     assert_eq!(changed, Err(Error::VersionChanged { expected: 4, found: 5 }));
 }
 
-/// A few bytes that claim to inflate to much are refused before memory is reserved for them.
+/// A few bytes that claim to inflate to megabytes are refused before memory is reserved for them.
 #[test]
-fn bombs_are_refused() {
+fn decompression_bombs_are_refused() {
     let check = |compression, body: &[u8], expected: Error| {
         let mut bytes = b"\x04\x01\0\0\x07\0\0\0".to_vec();
         bytes.push(body.len() as u8);
@@ -259,7 +261,7 @@ fn bombs_are_refused() {
 
 /// Some drivers set the compression flag on messages without a body.
 #[test]
-fn an_empty_body_may_claim_to_be_compressed() {
+fn empty_body_with_the_compression_flag_is_accepted() {
     for compression in [Compression::Lz4, Compression::Snappy] {
         let envelopes =
             decode_all(Direction::Request, Framing::V4(compression), b"\x04\x01\0\x05\x05\0\0\0\0");
@@ -267,9 +269,9 @@ fn an_empty_body_may_claim_to_be_compressed() {
     }
 }
 
-/// A true bomb (a long run of one byte) is inflated up to the limit and refused beyond it.
+/// A real bomb (a long run of one byte) is inflated up to the limit and refused above it.
 #[test]
-fn honest_compression_is_held_to_the_limit() {
+fn inflated_bodies_respect_the_limit() {
     for compression in [Compression::Lz4, Compression::Snappy] {
         let framing = Framing::V4(compression);
         let mut encoder = encoder(Direction::Request, Version::V4, framing);
@@ -287,7 +289,7 @@ fn honest_compression_is_held_to_the_limit() {
 
 /// A claimed length reserves no more than a segment's worth before its bytes arrive.
 #[test]
-fn a_large_claim_reserves_little() {
+fn large_claimed_length_reserves_one_segment() {
     let mut decoder = Decoder::new(Direction::Request, Limits::default());
     let mut input = BytesMut::from(b"\x04\0\0\0\x07\x0F\xFF\xFF\xFF".as_slice());
     assert_eq!(decoder.decode(&mut input), Ok(None));
@@ -295,7 +297,7 @@ fn a_large_claim_reserves_little() {
 }
 
 #[test]
-fn counts_that_cannot_be_true_are_refused() {
+fn impossible_counts_are_refused() {
     let check = |opcode, body: &[u8]| {
         let refused = match Opcode::direction(opcode) {
             Direction::Request => Request::decode(Version::V4, opcode, body).map(drop),
@@ -316,7 +318,7 @@ fn counts_that_cannot_be_true_are_refused() {
     check(Opcode::Result, b"\0\0\0\x02\0\0\0\x04\0\0\0\0\x7F\xFF\xFF\xFF");
     check(Opcode::Result, b"\0\0\0\x02\0\0\0\x04\x7F\xFF\xFF\xFF\x7F\xFF\xFF\xFF");
     check(Opcode::Result, b"\0\0\0\x02\0\0\0\x00\x7F\xFF\xFF\xFF\x7F\xFF\xFF\xFF");
-    // A list of a list of a list … is refused before it is deep.
+    // A deeply nested list type is refused before the parser recurses deeply.
     let mut deep = b"\0\0\0\x02\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0".to_vec();
     deep.extend([0x00, 0x20].repeat(100_000));
     check(Opcode::Result, &deep);

@@ -3,10 +3,11 @@
 use crate::corpus::*;
 use wire::{Direction, Envelope, Framing, Header, fuzz};
 
-/// Mutations of the corpus and runs of garbage; a second or two unoptimized.
+/// Number of mutations of the corpus and of garbage inputs. They take one to two seconds
+/// unoptimized.
 const ITERATIONS: usize = 40_000;
 
-/// A small generator (xorshift), so that a failure is replayed by its iteration's number alone.
+/// Small random generator (xorshift). The number of an iteration alone replays its failure.
 struct Random(u64);
 
 impl Random {
@@ -38,7 +39,8 @@ fn corpus() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// One envelope's bytes, so that a mutation meets its body rather than breaks a whole stream.
+/// Returns the bytes of one envelope, so that mutations hit its body instead of breaking a whole
+/// stream.
 fn alone(from: Direction, envelope: &Envelope) -> Vec<u8> {
     let &Envelope { version, flags, stream, opcode, ref body } = envelope;
     let header = Header { version, flags, stream, opcode, length: body.len() };
@@ -63,12 +65,12 @@ fn mutate(data: &mut Vec<u8>, random: &mut Random) {
 }
 
 #[test]
-fn no_bytes_break_the_decoder() {
+fn decoder_survives_mutated_and_random_bytes() {
     let seeds = corpus();
     seeds.iter().for_each(|seed| fuzz::decode_everything(seed));
     for iteration in 0..ITERATIONS {
         let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ (iteration as u64 + 1) << 20);
-        // The first few numbers of neighbouring seeds are alike.
+        // The first outputs of neighbouring seeds are similar.
         for _ in 0..4 {
             random.below(2);
         }

@@ -1,5 +1,5 @@
-//! The protocol as both sides see it: messages, framing, and whatever bytes a peer may send. One program,
-//! so that the corpus of all messages is shared and linked once.
+//! Tests of the protocol from both sides: messages, framing, and arbitrary bytes from a peer. They
+//! form one program, so that the corpus of all messages is shared and linked once.
 
 mod corpus;
 mod framing;

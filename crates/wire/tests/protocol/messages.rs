@@ -1,5 +1,5 @@
-//! Every message survives encoding and decoding, in both versions and every framing; some are compared
-//! with bytes worked out by hand from the specification.
+//! Round trips of every message, in both versions and every framing. Some messages are compared
+//! with bytes derived by hand from the specification.
 
 use crate::corpus::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use schema::CqlType;
 use wire::*;
 
 #[test]
-fn every_request_survives() {
+fn every_request_decodes_to_itself() {
     for (version, framing) in FRAMINGS {
         let mut encoder = encoder(Direction::Request, version, framing);
         let mut sent = Vec::new();
@@ -22,7 +22,7 @@ fn every_request_survives() {
 }
 
 #[test]
-fn every_failure_and_event_survives() {
+fn every_failure_and_event_decodes_to_itself() {
     for (version, framing) in FRAMINGS {
         let mut encoder = encoder(Direction::Response, version, framing);
         let mut expected = Vec::new();
@@ -45,7 +45,7 @@ fn every_failure_and_event_survives() {
 }
 
 #[test]
-fn the_other_responses_survive() {
+fn other_responses_decode_to_themselves() {
     for (version, framing) in FRAMINGS {
         let mut encoder = encoder(Direction::Response, version, framing);
         all_responses(&mut encoder);
@@ -99,7 +99,7 @@ fn check_rows(envelope: &Envelope) {
 }
 
 #[test]
-fn metadata_is_left_out_unless_it_changed() {
+fn metadata_is_skipped_unless_it_changed() {
     let columns = columns(Version::V5, &[CqlType::Int], ["t", "t"]);
     let check = |version, head: RowsHead<'_>, described, new_id: Option<&[u8]>| {
         let mut encoder = Encoder::new(Direction::Response, version);
@@ -120,7 +120,7 @@ fn metadata_is_left_out_unless_it_changed() {
 }
 
 #[test]
-fn preludes_survive() {
+fn preludes_decode_to_themselves() {
     let payload = vec![("a".to_string(), Some("b".into())), ("null".to_string(), None)];
     let asked = Prelude { tracing: true, payload: payload.clone(), ..Default::default() };
     let told =
@@ -141,7 +141,7 @@ fn preludes_survive() {
 }
 
 #[test]
-fn golden_requests() {
+fn requests_match_the_golden_bytes() {
     let mut values = ValuesBuf::new();
     values.push(Value::Bytes(b"k")).unwrap();
     let params =
@@ -169,7 +169,7 @@ fn golden_requests() {
 }
 
 #[test]
-fn golden_responses() {
+fn responses_match_the_golden_bytes() {
     let columns = columns(Version::V4, &[CqlType::Int], ["t", "t"]);
     let mut encoder = Encoder::new(Direction::Response, Version::V4);
     let mut rows = encoder.rows(1, &RowsHead::default(), &columns, &Prelude::default());
@@ -188,9 +188,9 @@ fn golden_responses() {
     assert_eq!(&encoder.finish()[..], expected);
 }
 
-/// A v4 server has no type id for durations; drivers expect the class name.
+/// A v4 server has no type id for durations. Drivers expect the class name.
 #[test]
-fn durations_are_custom_in_v4_only() {
+fn durations_are_a_custom_type_in_v4_only() {
     let has_class = |version| {
         let mut encoder = Encoder::new(Direction::Response, version);
         let columns = columns(version, &[CqlType::Duration], ["t", "t"]);
@@ -202,7 +202,7 @@ fn durations_are_custom_in_v4_only() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_leaves_nothing() {
+fn oversized_fields_are_refused_and_append_nothing() {
     let long = "x".repeat(70_000);
     for (version, framing) in FRAMINGS {
         let mut responses = encoder(Direction::Response, version, framing);
@@ -218,19 +218,19 @@ fn what_does_not_fit_is_refused_and_leaves_nothing() {
     }
 }
 
-/// What a value is made of, to be generated.
+/// Generated value.
 #[derive(Debug, Clone)]
-enum Made {
+enum GeneratedValue {
     Null,
     Unset,
     Bytes(Vec<u8>),
 }
 
-fn made() -> impl Strategy<Value = Made> {
+fn made() -> impl Strategy<Value = GeneratedValue> {
     prop_oneof![
-        Just(Made::Null),
-        Just(Made::Unset),
-        proptest::collection::vec(any::<u8>(), 0..600).prop_map(Made::Bytes)
+        Just(GeneratedValue::Null),
+        Just(GeneratedValue::Unset),
+        proptest::collection::vec(any::<u8>(), 0..600).prop_map(GeneratedValue::Bytes)
     ]
 }
 
@@ -238,7 +238,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, rng_seed: proptest::test_runner::RngSeed::Fixed(7), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_execute_survives(
+    fn any_execute_decodes_to_itself(
         id in proptest::collection::vec(any::<u8>(), 0..40),
         given in proptest::collection::vec(made(), 0..40),
         named in any::<bool>(),
@@ -253,9 +253,9 @@ proptest! {
         let mut values = ValuesBuf::new();
         for (index, value) in given.iter().enumerate() {
             let value = match value {
-                Made::Null => Value::Null,
-                Made::Unset => Value::Unset,
-                Made::Bytes(bytes) => Value::Bytes(bytes),
+                GeneratedValue::Null => Value::Null,
+                GeneratedValue::Unset => Value::Unset,
+                GeneratedValue::Bytes(bytes) => Value::Bytes(bytes),
             };
             match named {
                 true => values.push_named(&format!("n{index}"), value).unwrap(),
@@ -280,7 +280,7 @@ proptest! {
     }
 
     #[test]
-    fn any_rows_survive(
+    fn any_rows_decode_to_themselves(
         width in 1usize..6,
         cells in proptest::collection::vec(any::<Option<Vec<u8>>>(), 0..60),
         framing in 0usize..FRAMINGS.len(),
