@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::files::{list, name, read, verdict};
 
-/// Columns of a comment, and of code.
+/// Columns of a comment, and of code and of drawings in comments.
 const COMMENT_COLUMNS_MAX: usize = 100;
 const CODE_COLUMNS_MAX: usize = 120;
 
@@ -66,7 +66,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
 /// Complaints about a source, each with its line.
 fn judge(source: &str) -> impl Iterator<Item = (usize, String)> {
     let mut complaints = Vec::new();
-    let mut opens = true;
+    let (mut opens, mut is_drawing) = (true, false);
     for (index, line) in source.lines().enumerate() {
         let mut complain = |text: String| complaints.push((index + 1, text));
         let columns = line.chars().count();
@@ -77,8 +77,10 @@ fn judge(source: &str) -> impl Iterator<Item = (usize, String)> {
             }
             continue;
         };
-        if columns > COMMENT_COLUMNS_MAX {
-            complain(format!("is a comment of {columns} columns; {COMMENT_COLUMNS_MAX} is the most."));
+        is_drawing ^= comment.starts_with("```");
+        let columns_max = if is_drawing { CODE_COLUMNS_MAX } else { COMMENT_COLUMNS_MAX };
+        if columns > columns_max {
+            complain(format!("is a comment of {columns} columns; {columns_max} is the most."));
         }
         let first = comment.split(' ').next().unwrap_or_default();
         if opens && OPENINGS.contains(&first) {
@@ -133,5 +135,6 @@ mod tests {
     fn long_lines_are_reported() {
         let long = "x".repeat(COMMENT_COLUMNS_MAX);
         check(&format!("// {long}\n{long}\n{long}{long}\n"), &[1, 3]);
+        check(&format!("/// ```text\n/// {long}\n/// ```\n/// {long}\n"), &[4]);
     }
 }
