@@ -123,7 +123,7 @@ impl Shard {
             self.state.borrow_mut().applying.push(record);
         }
         Applying { shard: self.clone(), record, left: mutations.into(), is_task: false }.finish().await;
-        Ok(Commit::new(self.clone(), record))
+        Ok(Commit::new(self.clone(), record).patient(is_vital))
     }
 
     /// The record of the mutations.

@@ -148,7 +148,7 @@ impl Shard {
                 self.acks_free.register(cx);
                 return Poll::Pending;
             }
-            log.poll_durable(last, cx)
+            log.poll_durable(last, false, cx)
         });
         settled.await.map(drop)
     }

@@ -17,6 +17,8 @@ pub struct Acks {
     hold: Option<LocalBoxFuture<()>>,
     /// Known to be durable, and told of once `hold` is over.
     upto: u64,
+    /// It waits for space on a full disk.
+    patient: bool,
 }
 
 impl std::fmt::Debug for Acks {
@@ -27,14 +29,14 @@ impl std::fmt::Debug for Acks {
 
 impl Acks {
     pub(crate) fn new(shard: Rc<Shard>) -> Acks {
-        Acks { shard, hold: None, upto: 0 }
+        Acks { shard, hold: None, upto: 0, patient: false }
     }
 
     /// Whether the write with this number ([`Commit::number`]) counts as done; a comparison, where a later one is known to. Later
     /// than durable, when memtables fill faster than they are flushed.
     ///
     /// # Errors
-    /// The log has failed before this write was durable. Others may still succeed.
+    /// The log has failed before this write was durable, or the disk is full. Others may still succeed.
     pub fn poll_acked(&mut self, write: u64, cx: &Context<'_>) -> Poll<Result<(), StorageError>> {
         if self.shard.acks_held.get() {
             self.shard.acks_free.register(cx);
@@ -42,7 +44,7 @@ impl Acks {
         }
         if self.upto < write {
             self.upto = match &self.shard.log {
-                Some(log) => ready!(log.poll_durable(write, cx))?,
+                Some(log) => ready!(log.poll_durable(write, self.patient, cx))?,
                 None => u64::MAX,
             };
             self.hold = self.shard.hold();
@@ -66,6 +68,12 @@ pub struct Commit {
 impl Commit {
     pub(crate) fn new(shard: Rc<Shard>, number: u64) -> Commit {
         Commit { acks: Acks::new(shard), number }
+    }
+
+    /// The commit of a write that makes space: on a full disk it is waited for, as its author goes on from what it says.
+    pub(crate) fn patient(mut self, patient: bool) -> Commit {
+        self.acks.patient = patient;
+        self
     }
 
     /// The write's number on its shard, to be asked for with [`Shard::acks`]; later writes have higher ones.

@@ -76,6 +76,11 @@ pub enum StorageError {
         /// The earlier failure.
         because: Arc<StorageError>,
     },
+    /// The disk is full, and a write that was taken before waits for space: it may be durable later.
+    LogFull {
+        /// The failure of the log.
+        because: Arc<StorageError>,
+    },
     /// The table was dropped before the write arrived.
     Dropped {
         /// The table.
@@ -95,7 +100,11 @@ impl StorageError {
     /// Whether it is over once there is room on the disk.
     pub(crate) fn is_full(&self) -> bool {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-        matches!(self, StorageError::Io { error, .. } if matches!(error.kind(), StorageFull | QuotaExceeded))
+        match self {
+            StorageError::Io { error, .. } => matches!(error.kind(), StorageFull | QuotaExceeded),
+            StorageError::LogFull { .. } => true,
+            _ => false,
+        }
     }
 
     /// Whether another attempt may succeed.
@@ -161,6 +170,9 @@ impl fmt::Display for StorageError {
             }
             StorageError::WritesRefused { because } => {
                 write!(f, "writes are refused since an earlier one failed: {because}")
+            }
+            StorageError::LogFull { because } => {
+                write!(f, "the write waits for space on a full disk, and may be applied later: {because}")
             }
             StorageError::Dropped { table } => write!(f, "table {:032x} has been dropped", table.0),
             StorageError::Cancelled => f.write_str("the work was cancelled; what it had finished stays"),

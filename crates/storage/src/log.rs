@@ -13,7 +13,7 @@
 //! writes are refused and those in it wait.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -99,7 +99,9 @@ pub(crate) struct State {
     failed: Option<Arc<StorageError>>,
     /// The disk has no room for the log, or for something that writes wait for; over once there is.
     full: Option<Arc<StorageError>>,
-    full_elsewhere: Option<Arc<StorageError>>,
+    /// Causes from outside the log for which writes are refused until they are over, by number.
+    refusals: BTreeMap<u64, Arc<StorageError>>,
+    next_refusal: u64,
     closing: bool,
     /// So many bytes in `pending` wake the log's task.
     wake_at: usize,
@@ -161,7 +163,8 @@ impl Log {
             waiters: VecDeque::new(),
             failed: None,
             full: None,
-            full_elsewhere: None,
+            refusals: BTreeMap::new(),
+            next_refusal: 0,
             closing: false,
             wake_at: 0,
             active: None,
@@ -259,14 +262,23 @@ impl Log {
         Ok(state.last)
     }
 
-    /// Whether a record counts as written: the last that does; registers the task otherwise.
-    pub(crate) fn poll_durable(&self, record: u64, cx: &Context<'_>) -> Poll<Result<u64, StorageError>> {
+    /// Whether a record counts as written: the last that does; registers the task otherwise. On a full disk a record
+    /// waits until there is space; whoever is not `patient` is told that the disk is full.
+    pub(crate) fn poll_durable(
+        &self,
+        record: u64,
+        patient: bool,
+        cx: &Context<'_>,
+    ) -> Poll<Result<u64, StorageError>> {
         let state = &mut *self.state.borrow_mut();
         if record <= state.durable {
             return Poll::Ready(Ok(state.durable));
         }
         if let Some(error) = &state.failed {
             return Poll::Ready(Err(StorageError::clone(error)));
+        }
+        if let Some(because) = state.full.as_ref().filter(|_| !patient) {
+            return Poll::Ready(Err(StorageError::LogFull { because: because.clone() }));
         }
         // Acknowledged ahead of the disk, but not without bound.
         if self.every.is_some() && state.pending.len() as u64 <= self.segment_bytes / 2 {
@@ -297,9 +309,11 @@ impl Log {
         self.state.borrow().refused()
     }
 
-    /// Refuses writes while the disk has no room for what they wait for, which is said from outside the log.
-    pub(crate) fn set_full(&self, because: Option<Arc<StorageError>>) {
-        self.state.borrow_mut().full_elsewhere = because;
+    /// A cause for which writes may be refused, beside others: see [`Refusal`].
+    pub(crate) fn refusal(self: &Rc<Self>) -> Refusal {
+        let state = &mut *self.state.borrow_mut();
+        state.next_refusal += 1;
+        Refusal { log: self.clone(), number: state.next_refusal }
     }
 
     /// Refuses further writes, for a reason from outside the log.
@@ -449,6 +463,8 @@ impl Log {
                     let given_up = {
                         let state = &mut *self.state.borrow_mut();
                         state.full = Some(Arc::new(error.clone()));
+                        // Those who are patient register again.
+                        state.waiters.drain(..).for_each(|(_, waker)| waker.wake());
                         state.closing || state.failed.is_some()
                     };
                     if given_up {
@@ -488,6 +504,30 @@ impl Log {
     }
 }
 
+/// One cause from outside the log for which writes are refused while it lasts, such as a flush without space. It ends
+/// alone: another one that is not over goes on refusing. Over at the latest when this is dropped.
+pub(crate) struct Refusal {
+    log: Rc<Log>,
+    number: u64,
+}
+
+impl Refusal {
+    /// Refuses writes, or ends that.
+    pub(crate) fn set(&self, because: Option<Arc<StorageError>>) {
+        let refusals = &mut self.log.state.borrow_mut().refusals;
+        match because {
+            Some(because) => drop(refusals.insert(self.number, because)),
+            None => drop(refusals.remove(&self.number)),
+        }
+    }
+}
+
+impl Drop for Refusal {
+    fn drop(&mut self) {
+        self.set(None);
+    }
+}
+
 /// What the log writes next.
 enum Next {
     Batch,
@@ -501,7 +541,7 @@ impl State {
     }
 
     fn refused(&self) -> Option<Arc<StorageError>> {
-        self.broken().or_else(|| self.full_elsewhere.clone())
+        self.broken().or_else(|| self.refusals.values().next().cloned())
     }
 
     /// Why the log itself takes nothing.

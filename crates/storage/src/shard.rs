@@ -342,7 +342,7 @@ impl Shard {
             state.bytes += table.active.apply(mutation.token, &mutation.key, &mutation.changes);
         }
         self.applied(state, record);
-        Ok(Commit::new(self.clone(), record))
+        Ok(Commit::new(self.clone(), record).patient(is_vital))
     }
 
     /// Has the processor fetch what [`Shard::put`] will look at first. Worth it where there is something to do in between: memory that is

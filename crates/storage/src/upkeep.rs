@@ -71,19 +71,16 @@ impl Shard {
         &self,
         attempt: impl AsyncFn() -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
-        let set_full = |because| self.log.iter().for_each(|log| log.set_full(Option::clone(&because)));
+        let refusal = self.log.as_ref().map(|log| log.refusal());
         loop {
             match attempt().await {
                 Err(error) if error.is_full() && !self.state.borrow().closed => {
-                    set_full(Some(Arc::new(error)));
+                    refusal.iter().for_each(|refusal| refusal.set(Some(Arc::new(error.clone()))));
                     // Nobody is to wait for a flush that may be hours away.
                     self.progress.wake();
                     self.world.sleep(RETRY_FULL).await;
                 }
-                result => {
-                    set_full(None);
-                    return result;
-                }
+                result => return result,
             }
         }
     }
@@ -94,7 +91,7 @@ impl Shard {
         &self,
         attempt: impl AsyncFn() -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
-        let refuse = |because| self.log.iter().for_each(|log| log.set_full(Option::clone(&because)));
+        let refusal = self.log.as_ref().map(|log| log.refusal());
         let mut failures = 0;
         loop {
             match self.with_room(&attempt).await {
@@ -104,15 +101,12 @@ impl Shard {
                     let again = backoff(failures);
                     self.options.teller.tell(&Event::FlushFailed { error: error.clone(), again });
                     if failures >= REFUSED_AFTER {
-                        refuse(Some(Arc::new(error)));
+                        refusal.iter().for_each(|refusal| refusal.set(Some(Arc::new(error.clone()))));
                         self.progress.wake();
                     }
                     self.world.sleep(again).await;
                 }
-                result => {
-                    refuse(None);
-                    return result;
-                }
+                result => return result,
             }
         }
     }

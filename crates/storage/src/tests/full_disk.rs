@@ -97,6 +97,51 @@ fn a_full_disk_takes_deletions_and_truncations_and_heals_by_them() {
     drop_tasks();
 }
 
+/// Writes that were taken before the disk was found full waited until their clients had given up.
+#[test]
+fn write_that_waits_for_space_is_answered() {
+    let sim = Arc::new(Sim::new(1));
+    let shard = open(&sim, &options()).unwrap();
+    block_on(put(&shard, 0).expect("taken")).expect("durable");
+    sim.disk.set_capacity(sim.disk.used());
+    sim.disk.fault(Fault::every(Kind::Write, Effect::Full));
+    let waiting = put(&shard, 1).expect("no write has failed yet");
+    let vital = shard.apply_few_vital(vec![]).expect("taken");
+    let error = block_on(waiting).expect_err("the disk is full");
+    assert!(matches!(error, StorageError::LogFull { .. }), "{error}");
+    assert!(error.to_string().contains("a full disk, and may be applied later"), "{error}");
+    let mut vital = std::pin::pin!(vital);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(vital.as_mut().poll(&mut cx).is_pending(), "who makes space waits for it");
+    sim.disk.heal();
+    sim.disk.set_capacity(u64::MAX);
+    block_on(vital).expect("durable");
+    let (token, key) = (1, 1_u64.to_be_bytes());
+    assert!(block_on(shard.read_partition(TABLE, token, &key, 0).wait()).expect("reads").is_some());
+    block_on(put(&shard, 2).expect("writes are taken again")).expect("durable");
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
+
+/// The end of one was taken for the end of the other.
+#[test]
+fn writes_are_refused_until_the_last_of_two_causes_is_over() {
+    let sim = Arc::new(Sim::new(2));
+    let shard = open(&sim, &options()).unwrap();
+    let log = shard.log.as_ref().expect("it has one");
+    let because = || Some(Arc::new(StorageError::Closed));
+    let (flush, truncation) = (log.refusal(), log.refusal());
+    flush.set(because());
+    truncation.set(because());
+    truncation.set(None);
+    assert!(shard.refuses_writes(), "the flush has no space yet");
+    drop(flush);
+    assert!(!shard.refuses_writes());
+    drop(truncation);
+    block_on(shard.shutdown()).expect("closed");
+    drop_tasks();
+}
+
 /// They used to take space until the next start.
 #[test]
 fn outputs_of_a_compaction_that_was_not_named_are_removed() {
