@@ -19,7 +19,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use engine::Error;
 use schema::Sharding;
-use storage::{CellRef, Change, Deletion, Event, Liveness, Mutation, RowBuilder, StorageError, TableId};
+use storage::{
+    CellRef, Change, Deletion, Event, Liveness, Mutation, PartitionView, RowBuilder, StorageError, TableId,
+};
 
 use crate::heavily::{heavy, to_its_end};
 use crate::{Embedded, storage_error, term};
@@ -67,7 +69,7 @@ fn entry_of<'m>(mutations: impl Iterator<Item = &'m Mutation>) -> Bytes {
 ///
 /// # Errors
 /// It is damaged, or another version wrote it.
-fn mutations_of(entry: &Bytes) -> Result<Vec<Mutation>, Error> {
+pub(crate) fn mutations_of(entry: &Bytes) -> Result<Vec<Mutation>, Error> {
     let damaged = || Error::Server("an entry of the batch log cannot be read: it is damaged".to_owned());
     match entry.first() {
         Some(&VERSION) => storage::decode_mutations(entry.slice(1..)).ok_or_else(damaged),
@@ -209,15 +211,10 @@ impl Embedded {
         let (mut replayed, mut left) = (0, 0);
         let mut tables = None;
         while let Some((_, key, view)) = scan.next().await.map_err(storage_error)? {
-            let (mut entry, mut timestamp) = (Vec::new(), i64::MIN);
-            for row in view.rows() {
-                let Some(cell) = row.cell(0) else { continue };
-                entry.extend_from_slice(cell.value().unwrap_or_default());
-                timestamp = timestamp.max(cell.timestamp);
-            }
+            let (entry, timestamp) = stored_entry(&view);
             // No statement runs yet, so the schema stays as it is.
             let tables = tables.get_or_insert_with(|| self.data_of_all());
-            match self.replay(entry.into(), tables).await? {
+            match self.replay(entry, tables).await? {
                 Ok(()) => {
                     let deletion = vec![deletion(&key, timestamp.saturating_add(1))];
                     let deleted = async { self.shard.apply(deletion)?.await };
@@ -236,6 +233,16 @@ impl Embedded {
         Ok(())
     }
 
+    /// The entries in a table of this core.
+    pub(crate) async fn entries_of(&self, table: TableId) -> Result<Vec<Bytes>, Error> {
+        let mut scan = self.shard.scan(table, i64::MIN..=i64::MAX, None, 0);
+        let mut entries = Vec::new();
+        while let Some((_, _, view)) = scan.next().await.map_err(storage_error)? {
+            entries.push(stored_entry(&view).0);
+        }
+        Ok(entries)
+    }
+
     /// The identities of the data of all tables.
     fn data_of_all(&self) -> HashSet<u128> {
         let schema = self.current.schema();
@@ -251,6 +258,17 @@ impl Embedded {
         let failed = apply_parts(by_core(all, self.sharding), &entry, self.sharding).await;
         Ok(failed.into_iter().next().map_or(Ok(()), |(_, error)| Err(error)))
     }
+}
+
+/// An entry as its rows have it, and its time.
+fn stored_entry(view: &PartitionView) -> (Bytes, i64) {
+    let (mut entry, mut timestamp) = (Vec::new(), i64::MIN);
+    for row in view.rows() {
+        let Some(cell) = row.cell(0) else { continue };
+        entry.extend_from_slice(cell.value().unwrap_or_default());
+        timestamp = timestamp.max(cell.timestamp);
+    }
+    (entry.into(), timestamp)
 }
 
 /// Sorts mutations by the core that owns their partition.

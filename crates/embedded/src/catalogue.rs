@@ -68,6 +68,13 @@ fn revive_whole(bytes: &[u8]) -> Result<Schema, Error> {
     Ok(Schema { version: kept.version, keyspaces: keyspaces.collect() })
 }
 
+/// A schema as it is stored.
+pub(crate) struct Stored {
+    pub(crate) schema: Schema,
+    /// As rows, not as version 0.1.0 did.
+    has_rows: bool,
+}
+
 /// What a definition statement comes to, worked out ahead of any change.
 pub(crate) struct Defined {
     step: Step,
@@ -141,21 +148,30 @@ fn check_asked(
 impl Embedded {
     /// The schema as core 0's shard has it.
     pub(crate) async fn load_schema(&self) -> Result<Arc<Schema>, Error> {
+        let stored = self.read_schema(SCHEMA_TABLE).await?;
+        self.has_rows.set(stored.as_ref().is_some_and(|stored| stored.has_rows));
+        Ok(Arc::new(match stored {
+            Some(stored) => stored.schema,
+            None => Schema { version: term::random_uuid(), ..Schema::default() },
+        }))
+    }
+
+    /// The schema in a table of this core, whose write times the clock is raised to. `None`: there is none yet.
+    pub(crate) async fn read_schema(&self, from: TableId) -> Result<Option<Stored>, Error> {
         let token = schema::token::token(ROWS_KEY);
-        let found = self.shard.read_partition(SCHEMA_TABLE, token, ROWS_KEY, 0).wait().await;
+        let found = self.shard.read_partition(from, token, ROWS_KEY, 0).wait().await;
         let mut leftovers = false;
         if let Some(view) = found.map_err(storage_error)? {
             if let Some((schema, last_us)) = rows::revive(&view)? {
                 self.raise_clock(last_us);
-                self.has_rows.set(true);
-                return Ok(Arc::new(schema));
+                return Ok(Some(Stored { schema, has_rows: true }));
             }
             leftovers = view.rows().next().is_some();
         }
         let token = schema::token::token(WHOLE_KEY);
         let row = self
             .shard
-            .read_row(SCHEMA_TABLE, token, WHOLE_KEY, &[], storage::Pick::columns(&[0]), 0)
+            .read_row(from, token, WHOLE_KEY, &[], storage::Pick::columns(&[0]), 0)
             .wait()
             .await
             .map_err(storage_error)?;
@@ -164,10 +180,11 @@ impl Embedded {
                 // Never an empty schema in place of one that cannot be read.
                 return Err(Error::Server("the schema has definitions but no version: it is damaged".into()));
             }
-            return Ok(Arc::new(Schema { version: term::random_uuid(), ..Schema::default() }));
+            return Ok(None);
         };
         self.raise_clock(cell.timestamp);
-        revive_whole(cell.value().unwrap_or_default()).map(Arc::new)
+        let schema = revive_whole(cell.value().unwrap_or_default())?;
+        Ok(Some(Stored { schema, has_rows: false }))
     }
 
     /// Runs a definition statement; on core 0, whoever asks.
@@ -200,7 +217,6 @@ impl Embedded {
     }
 
     /// Plans a change on a heavy lane and makes it. A panic of the plan costs its statement alone.
-    /// A panic while the change is made stops the server: log and cores may differ from then on.
     pub(crate) async fn change(
         &self,
         plan: impl Future<Output = Result<Option<Defined>, Error>> + Send + 'static,
@@ -211,6 +227,12 @@ impl Embedded {
         let Some(defined) = heavy(plan).await? else {
             return Ok(Outcome::Void);
         };
+        self.keep_data(&defined.step).await?;
+        self.make_or_stop(defined).await
+    }
+
+    /// Makes a change. A panic meanwhile stops the server: log and cores may differ from then on.
+    pub(crate) async fn make_or_stop(&self, defined: Defined) -> Result<Outcome, Error> {
         let made = lanes::catch_panic(self.make(defined)).await;
         made.unwrap_or_else(|_| {
             self.half_changed.set(true);
@@ -348,7 +370,7 @@ impl Embedded {
 }
 
 /// Drops the data of tables, on all cores at a time. A core that fails refuses writes, and drops it when it starts again.
-async fn drop_data(dropped: Arc<[TableId]>) -> Result<(), Error> {
+pub(crate) async fn drop_data(dropped: Arc<[TableId]>) -> Result<(), Error> {
     if dropped.is_empty() {
         return Ok(());
     }

@@ -27,12 +27,14 @@ mod plan;
 mod point;
 mod read;
 mod reading;
+mod restore;
 mod restrict;
 mod scan;
 mod seen;
 mod select;
 mod show;
 mod slice;
+mod snapshot;
 mod table_scan;
 mod term;
 #[cfg(test)]
@@ -45,7 +47,7 @@ mod writing;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -59,6 +61,7 @@ use current::Current;
 use turns::{Turn, Turns};
 
 pub use clock::WallClock;
+pub use snapshot::AutoSnapshot;
 
 /// ScyllaDB's default: a shard's tokens are cut into 2^12 pieces, so that data spreads evenly.
 pub const IGNORE_MSB: u32 = storage::IGNORE_MSB;
@@ -87,6 +90,10 @@ pub struct Embedded {
     definition_turns: Turns<()>,
     /// A change of the schema panicked between the log and the last core (core 0 only).
     half_changed: Cell<bool>,
+    /// The data folder; `None` without one.
+    dir: Option<PathBuf>,
+    /// Snapshots that the server makes by itself (core 0 only).
+    auto_snapshot: Cell<AutoSnapshot>,
     /// This core's part of a snapshot under way.
     cut: RefCell<Option<storage::Cut>>,
     /// Writes of this core that span cores.
@@ -118,7 +125,7 @@ impl Embedded {
     pub async fn open_at(options: storage::Options, wall: WallClock) -> Result<Rc<Embedded>, Error> {
         let is_durable = options.dir.is_some();
         let core = options.shard;
-        let (shards, teller) = (options.shards, options.teller.clone());
+        let (shards, teller, dir) = (options.shards, options.teller.clone(), options.dir.clone());
         let shard = Shard::open(options).await.map_err(storage_error)?;
         let clock = match lanes::current_core() {
             0 => Arc::new(Clock::new(wall)),
@@ -141,6 +148,8 @@ impl Embedded {
             floor: Floor::new(is_durable, |token| sharding.shard_of(token) == core),
             definition_turns: Turns::default(),
             half_changed: Cell::new(false),
+            dir,
+            auto_snapshot: Cell::default(),
             cut: RefCell::default(),
             batch_log: BatchLog::default(),
             teller,
@@ -185,48 +194,6 @@ impl Embedded {
     /// When the last writes fail.
     pub async fn shutdown(&self) -> Result<(), Error> {
         self.shard.shutdown().await.map_err(storage_error)
-    }
-
-    /// Makes a snapshot of all cores in a folder: everything that was acknowledged before a moment, and
-    /// nothing that somebody wrote because of what was acknowledged after it. Writes wait for a few disk
-    /// writes at that moment. On any core.
-    ///
-    /// # Errors
-    /// Something cannot be written; the folder is no data folder then.
-    pub async fn snapshot(to: &Path) -> Result<(), Error> {
-        let cores = 0..lanes::cores();
-        for core in cores.clone() {
-            lanes::call(core, || async { Embedded::local().flush().await }).await?;
-        }
-        for core in cores.clone() {
-            lanes::call(core, || async { Embedded::local().shard.hold_acks(true) }).await;
-        }
-        let mut made = Ok(());
-        for core in cores.clone() {
-            let cut = lanes::call(core, || async {
-                let engine = Embedded::local();
-                let cut = engine.shard.cut().await.map_err(storage_error)?;
-                *engine.cut.borrow_mut() = Some(cut);
-                Ok(())
-            });
-            made = made.and(cut.await);
-        }
-        for core in cores.clone() {
-            lanes::call(core, || async { Embedded::local().shard.hold_acks(false) }).await;
-        }
-        // Core 0 last: what it writes makes the rest a data folder.
-        for core in cores.rev() {
-            let to = made.is_ok().then(|| to.to_owned());
-            let write = lanes::call(core, move || async move {
-                let cut = Embedded::local().cut.take();
-                match cut.zip(to) {
-                    Some((cut, to)) => cut.write(&to).await.map_err(storage_error),
-                    None => Ok(()),
-                }
-            });
-            made = made.and(write.await);
-        }
-        made
     }
 
     /// Writes what this core has in memory to table files.

@@ -17,7 +17,7 @@ use schema::TableDef;
 use uuid::Uuid;
 
 use crate::catalogue::Defined;
-use crate::definition::Step;
+use crate::restore::with_table;
 use crate::{Embedded, term};
 
 impl Embedded {
@@ -38,16 +38,9 @@ impl Embedded {
 fn emptied(now: &Schema, def: &TableDef, data: Uuid) -> Result<Defined, Error> {
     let table = now.table(&def.keyspace, &def.name).filter(|table| table.id == def.id);
     let Some(table) = table else { return Err(Error::Stale) };
-    let step = with_data(now, table, TableDef { data: Some(data), ..TableDef::clone(table) });
+    let new = TableDef { data: Some(data), ..TableDef::clone(table) };
+    let step = with_table(now, new, None, vec![table.clone()]);
     Ok(Defined::new(now, step))
-}
-
-/// The step that puts a definition with other data into the place of one.
-fn with_data(now: &Schema, old: &Arc<TableDef>, new: TableDef) -> Step {
-    let mut schema = now.clone();
-    let keyspace = schema.keyspaces.get_mut(&old.keyspace).expect("the table was found in it");
-    Arc::make_mut(keyspace).tables.insert(new.name.clone(), Arc::new(new));
-    Step { schema, change: None, dropped: vec![old.clone()] }
 }
 
 #[cfg(test)]

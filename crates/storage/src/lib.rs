@@ -30,6 +30,7 @@ mod file_source;
 mod files;
 mod flush;
 mod gather;
+mod import;
 mod layers;
 mod layout;
 mod log;

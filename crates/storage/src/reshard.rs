@@ -99,7 +99,7 @@ pub(crate) async fn reshard(
 }
 
 /// A table file of an old shard.
-struct OldFile {
+pub(crate) struct OldFile {
     table: TableId,
     /// With the file's origin, and its writer among the owners.
     entry: FileEntry,
@@ -112,7 +112,7 @@ struct OldFile {
 }
 
 impl OldFile {
-    fn new(
+    pub(crate) fn new(
         table: TableId,
         entry: &FileEntry,
         path: PathBuf,
@@ -131,6 +131,28 @@ impl OldFile {
         }
         let tokens = (first.max(entry.from), last);
         OldFile { table, entry, path, tokens, shard, writer }
+    }
+}
+
+impl OldFile {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the manifest of a shard says of it, but for its number: of one that takes its own tokens, or all of them.
+    /// `None` when nothing in it counts.
+    pub(crate) fn entry_for(&self, own: Option<&Owner>) -> Option<FileEntry> {
+        let mut entry = self.entry.clone();
+        let all_counts =
+            |own: &Owner| self.writer.is_some_and(|writer| own.sharding.shards == 1 || writer.is_within(own));
+        if own.is_some_and(all_counts) {
+            entry.owners.clear();
+            return Some(entry);
+        }
+        if let Some(own) = own.filter(|own| own.sharding.shards > 1 && !entry.owners.contains(own)) {
+            entry.owners.push(*own);
+        }
+        may_own(&entry.owners, self.tokens.0, self.tokens.1).then_some(entry)
     }
 }
 
@@ -272,16 +294,7 @@ impl Part {
         if old.table.is_systems() {
             return (self.own.shard == 0).then(|| old.entry.clone());
         }
-        let mut entry = old.entry.clone();
-        if old.writer.is_some_and(|writer| self.own.sharding.shards == 1 || writer.is_within(&self.own)) {
-            // All of it counts here.
-            entry.owners.clear();
-            return Some(entry);
-        }
-        if self.own.sharding.shards > 1 && !entry.owners.contains(&self.own) {
-            entry.owners.push(self.own);
-        }
-        may_own(&entry.owners, old.tokens.0, old.tokens.1).then_some(entry)
+        old.entry_for(Some(&self.own))
     }
 
     async fn link_files(
@@ -320,7 +333,7 @@ pub(crate) async fn link_or_copy(world: &dyn World, from: &Path, to: &Path) -> i
     match world.link(from, to).await {
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {}
         // Too many names for one file, too: then a copy starts afresh.
-        Err(error) if error.kind() == ErrorKind::TooManyLinks => {}
+        Err(error) if matches!(error.kind(), ErrorKind::TooManyLinks | ErrorKind::CrossesDevices) => {}
         linked => return linked,
     }
     let len = world.open(from, Mode::Read).await?.len().await?;

@@ -10,14 +10,18 @@
 //! ([`Shard::hold_acks`]): what was acknowledged before is in every cut, and what somebody does after an acknowledgement that was
 //! held is in none.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use crate::error::StorageError;
 use crate::event::Teller;
 use crate::layout::{self, Layout, enter, lock, make_shard};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, TableVersion};
+use crate::model::TableId;
 use crate::on_lanes::OnLanes;
 use crate::options::Groups;
 use crate::progress::Progress;
@@ -97,6 +101,24 @@ impl Shard {
 }
 
 impl Cut {
+    /// Leaves out all tables but these.
+    #[must_use]
+    pub fn only(mut self, tables: &[TableId]) -> Cut {
+        let last = self.shard.log.as_ref().map_or(0, |log| log.last_record());
+        // What the copied log has of others does not count.
+        let there = self.shard.state.borrow().tables.keys().copied().collect::<Vec<_>>();
+        for table in there {
+            self.manifest.tables.entry(table).or_default();
+        }
+        for (_, version) in self.manifest.tables.iter_mut().filter(|(table, _)| !tables.contains(table)) {
+            *version = TableVersion { truncated: last, files: BTreeMap::new() };
+        }
+        self.manifest.tidy();
+        let kept: FxHashSet<u64> = self.manifest.files().map(|(_, file)| file.id).collect();
+        self.files.retain(|file| kept.contains(&file.id));
+        self
+    }
+
     /// Makes the shard's part of a snapshot in the folder `to`.
     ///
     /// # Errors

@@ -1,0 +1,256 @@
+//! Snapshots over all cores: of everything, and of tables whose data a statement is about to drop.
+//!
+//! 1. Every core flushes, so that there is little of the logs to copy.
+//! 2. No core acknowledges a write from before the first core is cut until after the last one is: what was acknowledged
+//!    before is in the snapshot, and nothing that somebody wrote because of what was acknowledged after it. No
+//!    definition changes meanwhile.
+//! 3. Every core writes its part, core 0 last.
+//!
+//! A snapshot before a DROP or TRUNCATE ([`AutoSnapshot`]) has the schema and the data of the dropped tables alone. It is
+//! a folder `snapshots/dropped-TIME-KEYSPACE-TABLE` (`snapshots/truncated-…`) with the time in milliseconds since 1970.
+//! Its statement waits for it, and is refused if it fails. It shares its files with the table, so it takes the
+//! space that the statement would have freed, until it is removed: by hand, or when it is old enough.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::Error;
+use lanes::disk;
+use schema::TableDef;
+use storage::TableId;
+
+use crate::batch_log::BATCH_TABLE;
+use crate::catalogue::SCHEMA_TABLE;
+use crate::clock::FLOORS;
+use crate::definition::Step;
+use crate::{Embedded, storage_error};
+
+/// Snapshots that the server makes by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AutoSnapshot {
+    /// Before DROP TABLE and DROP KEYSPACE.
+    pub before_drop: bool,
+    /// Before TRUNCATE, and before the restore of a table replaces its data.
+    pub before_truncate: bool,
+    /// They are removed when they are this old; `None`: never.
+    pub keep: Option<Duration>,
+}
+
+/// The reasons, with which the names of their snapshots begin.
+const DROPPED: &str = "dropped";
+const TRUNCATED: &str = "truncated";
+
+/// A snapshot that is being made has this at the end of its name.
+const MAKING: &str = ".making";
+
+/// Between two looks for old snapshots.
+const LOOK: Duration = Duration::from_secs(3600);
+
+impl Embedded {
+    /// Makes a snapshot of all cores in a folder: everything that was acknowledged before a moment, and
+    /// nothing that somebody wrote because of what was acknowledged after it. Writes wait for a few disk
+    /// writes at that moment. On any core.
+    ///
+    /// # Errors
+    /// Something cannot be written; the folder is no data folder then.
+    pub async fn snapshot(to: &Path) -> Result<(), Error> {
+        let to = to.to_owned();
+        lanes::call(0, move || async move {
+            flush_all().await?;
+            let guard = Embedded::local().definition_turns.take(()).await;
+            let cut = cut_all(None).await;
+            drop(guard);
+            write_all(cut, &to).await
+        })
+        .await
+    }
+
+    /// Configures the snapshots that the server makes by itself, and has old ones removed from now on. On core 0, once.
+    pub fn set_auto_snapshot(&self, auto: AutoSnapshot) {
+        self.auto_snapshot.set(auto);
+        let engine = Rc::downgrade(&self.rc());
+        let looked = async move {
+            while let Some(engine) = engine.upgrade() {
+                // A file that cannot be removed now is met again at the next look.
+                drop(engine.remove_old_snapshots().await);
+                drop(engine);
+                lanes::time::sleep(LOOK).await;
+            }
+        };
+        lanes::spawn(lanes::current_group(), looked).detach();
+    }
+
+    /// Makes a snapshot of the data that a change drops, if it is configured. The caller has the turn of definitions.
+    ///
+    /// # Errors
+    /// It could not be made. The change must not be made then.
+    pub(crate) async fn keep_data(&self, step: &Step) -> Result<(), Error> {
+        let (auto, is_drop) = (self.auto_snapshot.get(), step.change.is_some());
+        let is_wanted = if is_drop { auto.before_drop } else { auto.before_truncate };
+        let Some(dir) = self.dir.as_ref().filter(|_| is_wanted && !step.dropped.is_empty()) else {
+            return Ok(());
+        };
+        let wanted = step.dropped.iter().filter(|def| allows_snapshot(def)).cloned();
+        let tables = with_data(wanted.collect()).await;
+        let Some(first) = tables.first() else { return Ok(()) };
+        let reason = if is_drop { DROPPED } else { TRUNCATED };
+        let of = match &step.change {
+            Some(change) if change.name.is_empty() => first.keyspace.clone(),
+            _ => format!("{}-{}", first.keyspace, first.name),
+        };
+        let name = format!("{reason}-{}-{of}", self.times().now_us / 1000);
+        let to = dir.join("snapshots").join(&name);
+        let mut data: Vec<TableId> = tables.iter().map(|def| TableId(def.data_id().as_u128())).collect();
+        data.extend([SCHEMA_TABLE, FLOORS, BATCH_TABLE]);
+        let made = make(&to, data.into()).await;
+        made.map_err(|error| {
+            Error::Server(format!(
+                "nothing was {reason}, as the snapshot before it failed ({error}): free some space and remove \
+                 old snapshots, or do without it by ALTER TABLE … WITH allow_auto_snapshot = false"
+            ))
+        })
+    }
+
+    /// Removes the snapshots that are too old, and those of which the server was interrupted.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub(crate) async fn remove_old_snapshots(&self) -> std::io::Result<()> {
+        let Some(all) = self.dir.as_ref().map(|dir| dir.join("snapshots")) else { return Ok(()) };
+        let names = match disk::list_dir(&all).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            names => names?,
+        };
+        let now_ms = lanes::time::unix_micros() / 1000;
+        let keep_ms = self.auto_snapshot.get().keep.and_then(|keep| i64::try_from(keep.as_millis()).ok());
+        for name in names {
+            let Some(made_ms) = made_ms(&name) else { continue };
+            let is_old = keep_ms.is_some_and(|keep| now_ms.saturating_sub(made_ms) > keep);
+            // One that is being made is younger than the last look.
+            let is_left = name.ends_with(MAKING) && now_ms - made_ms > LOOK.as_millis() as i64;
+            if is_old || is_left {
+                remove_all(&all.join(name)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The time in the name of a snapshot that the server made by itself, milliseconds since 1970.
+fn made_ms(name: &str) -> Option<i64> {
+    let mut parts = name.split('-');
+    let reason = parts.next()?;
+    (reason == DROPPED || reason == TRUNCATED).then(|| parts.next()?.parse().ok())?
+}
+
+/// Whether the table's options let the server make snapshots of it by itself.
+fn allows_snapshot(def: &TableDef) -> bool {
+    def.options.other.get("allow_auto_snapshot").is_none_or(|allows| allows != "false")
+}
+
+/// Those tables of which some core has data.
+async fn with_data(mut tables: Vec<Arc<TableDef>>) -> Vec<Arc<TableDef>> {
+    let mut there = std::collections::HashSet::new();
+    for core in 0..lanes::cores() {
+        there.extend(lanes::call(core, || async { Embedded::local().shard.tables() }).await);
+    }
+    tables.retain(|def| there.contains(&TableId(def.data_id().as_u128())));
+    tables
+}
+
+/// Makes a snapshot of some tables, in its place once it is whole.
+async fn make(to: &Path, tables: Arc<[TableId]>) -> Result<(), Error> {
+    let mut making = to.as_os_str().to_owned();
+    making.push(MAKING);
+    let making = PathBuf::from(making);
+    let made = async {
+        flush_all().await?;
+        write_all(cut_all(Some(tables)).await, &making).await?;
+        let put = async {
+            disk::rename(&making, to).await?;
+            disk::sync_dir(to.parent().expect("it is in a folder")).await
+        };
+        put.await.map_err(|error| Error::Server(format!("cannot write {}: {error}", to.display())))
+    };
+    let made = made.await;
+    if made.is_err() {
+        drop(remove_all(&making).await);
+    }
+    made
+}
+
+async fn flush_all() -> Result<(), Error> {
+    for core in 0..lanes::cores() {
+        lanes::call(core, || async { Embedded::local().flush().await }).await?;
+    }
+    Ok(())
+}
+
+/// Cuts every core, which keeps its cut: of all tables, or of some.
+async fn cut_all(tables: Option<Arc<[TableId]>>) -> Result<(), Error> {
+    let cores = 0..lanes::cores();
+    for core in cores.clone() {
+        lanes::call(core, || async { Embedded::local().shard.hold_acks(true) }).await;
+    }
+    let mut made = Ok(());
+    for core in cores.clone() {
+        let tables = tables.clone();
+        let cut = lanes::call(core, move || async move {
+            let engine = Embedded::local();
+            let mut cut = engine.shard.cut().await.map_err(storage_error)?;
+            if let Some(tables) = tables {
+                cut = cut.only(&tables);
+            }
+            *engine.cut.borrow_mut() = Some(cut);
+            Ok(())
+        });
+        made = made.and(cut.await);
+    }
+    for core in cores {
+        lanes::call(core, || async { Embedded::local().shard.hold_acks(false) }).await;
+    }
+    made
+}
+
+/// Has every core write its cut, core 0 last: what it writes makes the rest a data folder.
+async fn write_all(cut: Result<(), Error>, to: &Path) -> Result<(), Error> {
+    let mut made = cut;
+    for core in (0..lanes::cores()).rev() {
+        let to = made.is_ok().then(|| to.to_owned());
+        let write = lanes::call(core, move || async move {
+            let cut = Embedded::local().cut.take();
+            match cut.zip(to) {
+                Some((cut, to)) => cut.write(&to).await.map_err(storage_error),
+                None => Ok(()),
+            }
+        });
+        made = made.and(write.await);
+    }
+    made
+}
+
+/// Removes a folder and everything in it.
+async fn remove_all(path: &Path) -> std::io::Result<()> {
+    let mut left = vec![path.to_owned()];
+    while let Some(path) = left.last().cloned() {
+        match disk::list_dir(&path).await {
+            Err(error) if error.kind() == ErrorKind::NotADirectory => {
+                disk::remove_paced(&path).await?;
+                left.pop();
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => drop(left.pop()),
+            names => {
+                let names = names?;
+                if names.is_empty() {
+                    disk::remove_dir(&path).await?;
+                    left.pop();
+                }
+                left.extend(names.into_iter().map(|name| path.join(name)));
+            }
+        }
+    }
+    Ok(())
+}
