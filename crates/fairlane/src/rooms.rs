@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Access, Admin};
-use embedded::Embedded;
+use embedded::{AutoSnapshot, Embedded};
 use engine::Guardrails;
 use lanes::{Group, Lanes};
 use server::logging::Logger;
@@ -109,6 +109,9 @@ impl Rooms {
                 .block_on(core as usize, Group::CONTROL, move || open_engine(own, shared))
                 .map_err(cannot_open)?;
         }
+        let (before_drop, before_truncate) = settings.auto_snapshot;
+        let auto = AutoSnapshot { before_drop, before_truncate, keep: settings.auto_snapshot_ttl };
+        self.lanes.block_on(0, Group::CONTROL, move || async move { engine().set_auto_snapshot(auto) });
         let shared = self.lanes.block_on(0, Group::CONTROL, move || open_access(levels, admin));
         let shared = shared.map_err(cannot_open)?;
         for core in 0..self.lanes.cores() {
@@ -211,6 +214,23 @@ pub(crate) fn snapshot(lanes: &Lanes, to: &Path) -> Result<(), String> {
             return Err("the server is stopping".to_owned());
         }
         Embedded::snapshot(&to).await.map_err(|error| error.to_string())
+    })
+}
+
+/// Restores a table, as `KEYSPACE.TABLE`, from the snapshot in a folder.
+///
+/// # Errors
+/// One sentence.
+pub(crate) fn restore_table(lanes: &Lanes, from: &Path, table: &str) -> Result<(), String> {
+    let Some((keyspace, table)) = table.trim_end().split_once('.') else {
+        return Err(format!("expected KEYSPACE.TABLE, got `{table}`"));
+    };
+    let (from, keyspace, table) = (from.to_owned(), keyspace.to_owned(), table.to_owned());
+    lanes.block_on(0, Group::CONTROL, move || async move {
+        if ENGINE.with_borrow(Option::is_none) {
+            return Err("the server is stopping".to_owned());
+        }
+        Embedded::restore_table(&from, &keyspace, &table).await.map_err(|error| error.to_string())
     })
 }
 

@@ -7,6 +7,9 @@
 //! 1. The command makes `snapshots/NAME.wanted`, and looks every tenth of a second.
 //! 2. The server sees it, makes the snapshot as `snapshots/NAME.making`, and renames it to `snapshots/NAME`; or writes the reason why not to
 //!    `snapshots/NAME.failed`. Then it removes `NAME.wanted`.
+//!
+//! The restore of a table is asked for likewise: the command makes `snapshots/NAME.restore` with the table's name in it. The
+//! server renames it to `NAME.restoring`, restores the table, writes `NAME.failed` if it cannot, and removes `NAME.restoring`.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -27,12 +30,16 @@ use crate::{checksums, done, rooms};
 const USAGE: &str = "\
 fairlane snapshot FOLDER NAME
 fairlane restore FOLDER NAME [TO]
+fairlane restore FOLDER NAME --table KEYSPACE.TABLE
 
 `snapshot` keeps what the data folder holds as FOLDER/snapshots/NAME, whether a server has it open or not. Table files are not
 copied; all cores' data is as it was at one moment. SHA256SUMS lists every file: `sha256sum --check` verifies a copy anywhere.
-Files that an earlier snapshot has are not read again. Removing the snapshot's folder gives its space back.
+Files that an earlier snapshot has are not read again. Removing the snapshot's folder gives its space back. Of a snapshot that the
+server made by itself before a DROP or TRUNCATE, it writes SHA256SUMS.
 `restore` verifies a snapshot and makes a data folder of it: TO, or FOLDER itself if it holds no data any more. It overwrites
 nothing.
+With --table the server that has the folder open takes that table from the snapshot: what the table has now is replaced, and a
+table that is gone is defined as it was.
 ";
 
 /// How often the command and the server look for each other's files.
@@ -42,7 +49,7 @@ const BEGIN: Duration = Duration::from_secs(30);
 /// And ends within this.
 const END: Duration = Duration::from_secs(3600);
 /// The longest name, in bytes.
-const NAME_BYTES_MAX: usize = 64;
+const NAME_BYTES_MAX: usize = 200;
 
 /// Runs `snapshot`.
 pub(crate) fn run(args: &[String]) -> ExitCode {
@@ -57,10 +64,23 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 
 /// Runs `restore`.
 pub(crate) fn restore(args: &[String]) -> ExitCode {
+    if let [folder, name, flag, table] = args
+        && flag == "--table"
+    {
+        return command(&[folder.clone(), name.clone()], |folder, name, _| {
+            restore_table(folder, name, table)
+        });
+    }
     command(args, |folder, name, to| {
         let to = to.unwrap_or(folder);
         let snapshot = folder.join("snapshots").join(name);
         checksums::verify(&snapshot)?;
+        if is_of_tables(name) {
+            return Err(format!(
+                "{} has some tables only: restore them with --table KEYSPACE.TABLE",
+                snapshot.display()
+            ));
+        }
         put_back(&snapshot, to)?;
         Ok(format!("{}\n", to.display()))
     })
@@ -100,6 +120,8 @@ struct Names {
     making: PathBuf,
     wanted: PathBuf,
     failed: PathBuf,
+    restore: PathBuf,
+    restoring: PathBuf,
 }
 
 impl Names {
@@ -111,6 +133,8 @@ impl Names {
             making: beside("making"),
             wanted: beside("wanted"),
             failed: beside("failed"),
+            restore: beside("restore"),
+            restoring: beside("restoring"),
         }
     }
 
@@ -137,8 +161,51 @@ impl Names {
     }
 }
 
+/// Whether the server made the snapshot by itself, of what a statement was to drop.
+fn is_of_tables(name: &str) -> bool {
+    name.starts_with("dropped-") || name.starts_with("truncated-")
+}
+
+/// Has the server that has the folder open restore a table.
+fn restore_table(folder: &Path, name: &str, table: &str) -> Result<String, String> {
+    let names = Names::new(folder, name);
+    if !names.made.join("shards").exists() {
+        return Err(format!("{} is no snapshot", names.made.display()));
+    }
+    checksums::verify(&names.made)?;
+    let _ = fs::remove_file(&names.failed);
+    let asked = fs::File::create_new(&names.restore)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, table.as_bytes()));
+    asked.map_err(|error| format!("{} cannot be written: {error}", names.restore.display()))?;
+    let began = Instant::now();
+    loop {
+        // In this order: a file that was renamed is found under its second name, or its work is done.
+        let (waits, runs) = (names.restore.exists(), names.restoring.exists());
+        if !waits && !runs {
+            return match fs::read_to_string(&names.failed) {
+                Ok(reason) => {
+                    let _ = fs::remove_file(&names.failed);
+                    Err(format!("the server could not restore it: {}", reason.trim_end()))
+                }
+                Err(_) => Ok(format!("{table}\n")),
+            };
+        }
+        if began.elapsed() > if waits { BEGIN } else { END } {
+            let _ = fs::remove_file(&names.restore);
+            return Err(format!(
+                "no server that has {} open answers: a table is restored into a running server",
+                folder.display()
+            ));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
 fn take(folder: &Path, name: &str) -> Result<PathBuf, String> {
     let names = Names::new(folder, name);
+    if is_of_tables(name) && names.made.exists() && !checksums::are_there(&names.made) {
+        return Ok(names.made);
+    }
     if names.made.exists() {
         return Err(format!("{} is there already", names.made.display()));
     }
@@ -206,8 +273,11 @@ impl Watch {
             (stop.clone(), folder.to_owned(), lanes.clone(), logger.clone());
         let thread = std::thread::spawn(move || {
             while !stopping.load(Ordering::Relaxed) {
-                if let Some(name) = wanted(&folder) {
+                if let Some(name) = wanted(&folder, ".wanted") {
                     serve(&folder, &name, &lanes, &logger);
+                }
+                if let Some(name) = wanted(&folder, ".restore") {
+                    serve_restore(&folder, &name, &lanes, &logger);
                 }
                 std::thread::sleep(LOOK);
             }
@@ -222,11 +292,11 @@ impl Watch {
     }
 }
 
-/// The name of a snapshot that somebody wants.
-fn wanted(folder: &Path) -> Option<String> {
+/// The name of a snapshot that somebody wants something of: the kind of file says what.
+fn wanted(folder: &Path, kind: &str) -> Option<String> {
     let names = fs::read_dir(folder.join("snapshots")).ok()?;
     let mut names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.find_map(|name| Some(name.strip_suffix(".wanted")?.to_owned()))
+    names.find_map(|name| Some(name.strip_suffix(kind)?.to_owned()))
 }
 
 fn serve(folder: &Path, name: &str, lanes: &Lanes, logger: &Logger) {
@@ -240,6 +310,26 @@ fn serve(folder: &Path, name: &str, lanes: &Lanes, logger: &Logger) {
         }
     }
     let _ = fs::remove_file(&names.wanted);
+}
+
+fn serve_restore(folder: &Path, name: &str, lanes: &Lanes, logger: &Logger) {
+    let names = Names::new(folder, name);
+    let table =
+        fs::rename(&names.restore, &names.restoring).and_then(|()| fs::read_to_string(&names.restoring));
+    let restored = table
+        .map_err(|error| format!("{} cannot be read: {error}", names.restoring.display()))
+        .and_then(|table| rooms::restore_table(lanes, &names.made, &table).map(|()| table));
+    match restored {
+        Ok(table) => {
+            logger.log(Level::Info, "a table was restored", &[("snapshot", &name), ("table", &table)])
+        }
+        Err(reason) => {
+            let what = format!("a table could not be restored: {reason}");
+            logger.log(Level::Error, &what, &[("snapshot", &name)]);
+            let _ = fs::write(&names.failed, reason); // who asked sees that nothing comes
+        }
+    }
+    let _ = fs::remove_file(&names.restoring);
 }
 
 fn put_back(from: &Path, to: &Path) -> Result<(), String> {

@@ -65,6 +65,9 @@ pub(crate) struct Settings {
     /// Figures that go before measured ones.
     pub(crate) disk_speed: Given,
     pub(crate) commit: CommitMode,
+    /// Snapshots before DROP, and before TRUNCATE.
+    pub(crate) auto_snapshot: (bool, bool),
+    pub(crate) auto_snapshot_ttl: Option<Duration>,
     pub(crate) background_controllers: bool,
     pub(crate) background_quota_percent: u32,
     pub(crate) compaction_shares: Option<u32>,
@@ -427,6 +430,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
         set: |s, text| put(&mut s.sql_idle_timeout, unless("off", text, seconds)),
     },
     Setting {
+        name: "auto_snapshot",
+        value: "off|drop|drop,truncate",
+        default: "off",
+        help: "Statements before which a snapshot of the tables that they empty is made; fairlane restore --table reads it.",
+        set: |s, text| put(&mut s.auto_snapshot, auto_snapshot(text)),
+    },
+    Setting {
+        name: "auto_snapshot_ttl_s",
+        value: "SECONDS|off",
+        default: "604800",
+        help: "Snapshots that auto_snapshot made are removed when they are so old.",
+        set: |s, text| put(&mut s.auto_snapshot_ttl, unless("off", text, seconds)),
+    },
+    Setting {
         name: "request_timeout_ms",
         value: "MS",
         default: "10000",
@@ -511,6 +528,8 @@ impl Default for Settings {
             disk_probe: false,
             disk_speed: Given::default(),
             commit: CommitMode::Batch,
+            auto_snapshot: (false, false),
+            auto_snapshot_ttl: None,
             background_controllers: false,
             background_quota_percent: 0,
             compaction_shares: None,

@@ -131,6 +131,16 @@ pub(crate) fn commit(text: &str) -> Result<CommitMode, String> {
         .ok_or_else(|| "batch, or periodic: and 1 to 60000 ms, such as periodic:10, is wanted".into())
 }
 
+/// Whether a snapshot is made before DROP, and before TRUNCATE.
+pub(crate) fn auto_snapshot(text: &str) -> Result<(bool, bool), String> {
+    match text {
+        "off" => Ok((false, false)),
+        "drop" => Ok((true, false)),
+        "drop,truncate" => Ok((true, true)),
+        _ => Err("off, drop, or drop,truncate is wanted".into()),
+    }
+}
+
 pub(crate) fn format(text: &str) -> Result<Format, String> {
     match text {
         "text" => Ok(Format::Text),
