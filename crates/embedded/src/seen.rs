@@ -20,7 +20,7 @@ use crate::clock::FLOORS;
 /// Tables of definitions between two yields.
 const TABLES_AT_ONCE: usize = 500;
 
-/// Definitions by identity, to name what storage knows by number.
+/// Definitions by the identity of their data, to name what storage knows by number.
 pub(crate) struct Names {
     tables: HashMap<u128, Arc<TableDef>>,
     viewer: Option<Arc<dyn Viewer>>,
@@ -31,7 +31,7 @@ impl Names {
     pub(crate) async fn of(schema: &Schema, viewer: Option<Arc<dyn Viewer>>) -> Names {
         let mut tables = HashMap::new();
         for def in schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values()) {
-            tables.insert(def.id.as_u128(), def.clone());
+            tables.insert(def.data_id().as_u128(), def.clone());
             if tables.len() % TABLES_AT_ONCE == 0 && lanes::spend(TABLES_AT_ONCE as u32) {
                 lanes::yield_now().await;
             }
@@ -46,7 +46,7 @@ impl Names {
             return sees(About::AllKeyspaces).then_some(("system", "all"));
         };
         if let Some(def) = self.tables.get(&table) {
-            return sees(About::Table(&def.keyspace, &def.name, table))
+            return sees(About::Table(&def.keyspace, &def.name, def.id.as_u128()))
                 .then_some((&*def.keyspace, &*def.name));
         }
         let own = [(SCHEMA_TABLE, "schema"), (BATCH_TABLE, "batch_log"), (FLOORS, "write_times")];

@@ -81,6 +81,19 @@ fn truncated_table_keeps_its_identity_and_schema_version() {
     });
 }
 
+/// Rows of virtual tables name it by its data.
+#[test]
+fn truncated_table_is_named_in_virtual_tables() {
+    let folder = Folder::new("truncate-named");
+    session(&folder.0, 1, async |engine| {
+        make_table(engine).await;
+        run(engine, "TRUNCATE t").await.expect("truncates");
+        insert_all(engine).await;
+        let names = crate::seen::Names::of(&engine.current.schema(), None).await;
+        assert_eq!(names.name(Some(data_of(&table(engine)).0)), Some(("ks", "t")));
+    });
+}
+
 /// Writers on both cores never get an error, and what is sent after the answer stays.
 #[test]
 fn writes_beside_truncations_are_acknowledged() {
