@@ -335,7 +335,8 @@ fn table_options(def: &mut TableDef, options: &ast::Options) -> Result<(), Error
             | "min_index_interval"
             | "read_repair"
             | "read_repair_chance"
-            | "speculative_retry" => {
+            | "speculative_retry"
+            | "tombstone_gc" => {
                 storage_options::check(name, option)?;
                 def.options.other.insert(name.clone(), plain(option));
             }

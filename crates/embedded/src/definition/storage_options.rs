@@ -80,7 +80,7 @@ fn config<T>(text: String) -> Result<T, Error> {
 /// What storage is to do with a table. The definition has been checked when it was made.
 pub(crate) fn of_table(def: &TableDef) -> TableOptions {
     let mut options = TableOptions { gc_grace_s: def.options.gc_grace_seconds, ..TableOptions::default() };
-    for (name, apply) in [("compaction", compaction as Apply), ("compression", compression as Apply)] {
+    for (name, apply) in APPLIED {
         if let Some(OptionValue::Map(pairs)) = def.options.other.get(name).and_then(|text| read(text)) {
             let before = options;
             if apply(&pairs, &mut options).is_err() {
@@ -93,13 +93,13 @@ pub(crate) fn of_table(def: &TableDef) -> TableOptions {
 
 type Apply = fn(&Pairs, &mut TableOptions) -> Result<(), Error>;
 
+/// The options that are maps and mean something to storage.
+const APPLIED: [(&str, Apply); 3] =
+    [("compaction", compaction), ("compression", compression), ("tombstone_gc", tombstone_gc)];
+
 /// Whether the value of a table's option is one.
 pub(crate) fn check(name: &str, value: &OptionValue) -> Result<(), Error> {
-    let apply: Apply = match name {
-        "compaction" => compaction,
-        "compression" => compression,
-        _ => return Ok(()),
-    };
+    let Some((_, apply)) = APPLIED.iter().find(|(applied, _)| *applied == name) else { return Ok(()) };
     match value {
         OptionValue::Map(pairs) => apply(pairs, &mut TableOptions::default()),
         _ => config(format!("Invalid value for property '{name}'. It should be a map.")),
@@ -191,6 +191,38 @@ fn compaction(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     if let Strategy::TimeWindow { .. } = strategy {
         out.strategy = Strategy::TimeWindow { window_s: window(pairs)? };
         out.timestamps_per_s = resolution(pairs)?;
+    }
+    Ok(())
+}
+
+/// ScyllaDB's option for when tombstones are forgotten, ahead of `gc_grace_seconds`. The grace is for replicas that miss a
+/// deletion; there are none here, so that a table may do without.
+fn tombstone_gc(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
+    let known = ["mode", "propagation_delay_in_seconds"];
+    if let Some((name, _)) = pairs.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+        return config(format!(
+            "expected mode or propagation_delay_in_seconds in tombstone_gc, got '{name}'"
+        ));
+    }
+    if number(pairs, "propagation_delay_in_seconds")?.is_some_and(|delay| delay < 0) {
+        return config("expected propagation_delay_in_seconds of at least 0 in tombstone_gc".into());
+    }
+    match find(pairs, "mode").map(text).as_deref() {
+        Some("timeout") | None => {}
+        Some("immediate") => out.gc_grace_s = 0,
+        Some("disabled") => out.gc_grace_s = u32::MAX,
+        Some("repair") => {
+            return config(
+                "tombstone_gc mode 'repair' needs replicas, which this server does not have: use 'timeout', \
+                 'immediate' or 'disabled'"
+                    .into(),
+            );
+        }
+        Some(mode) => {
+            return config(format!(
+                "expected mode timeout, immediate or disabled in tombstone_gc, got '{mode}'"
+            ));
+        }
     }
     Ok(())
 }
@@ -319,12 +351,36 @@ mod tests {
         let found = check(name, &value).map(|()| {
             let mut options = TableOptions::default();
             if let OptionValue::Map(pairs) = &value {
-                let apply = if name == "compaction" { compaction } else { compression };
+                let (_, apply) = APPLIED.iter().find(|(applied, _)| *applied == name).expect("it is one");
                 apply(pairs, &mut options).expect("checked");
             }
             options
         });
         assert_eq!(found.map_err(|e| e.to_string()), expected.map_err(str::to_owned), "{written}");
+    }
+
+    #[test]
+    fn grace_of_tombstones_follows_their_mode() {
+        let default = TableOptions::default();
+        let check = |written, expected| check_option("tombstone_gc", written, expected);
+        check("{'mode': 'timeout', 'propagation_delay_in_seconds': '3600'}", Ok(default));
+        check("{'mode': 'immediate'}", Ok(TableOptions { gc_grace_s: 0, ..default }));
+        check("{'mode': 'disabled'}", Ok(TableOptions { gc_grace_s: u32::MAX, ..default }));
+        check(
+            "{'mode': 'repair'}",
+            Err(
+                "tombstone_gc mode 'repair' needs replicas, which this server does not have: use 'timeout', \
+                 'immediate' or 'disabled'",
+            ),
+        );
+        check(
+            "{'mode': 'never'}",
+            Err("expected mode timeout, immediate or disabled in tombstone_gc, got 'never'"),
+        );
+        check(
+            "{'mod': 'timeout'}",
+            Err("expected mode or propagation_delay_in_seconds in tombstone_gc, got 'mod'"),
+        );
     }
 
     #[test]
