@@ -113,6 +113,7 @@ impl Shard {
             }
             _ => {}
         }
+        log.release(shard.manifest.borrow().log.as_deref().unwrap_or_default());
         log.trim(Some(FREE_IDLE)).await;
         shard.reserve.make().await;
         shard.report_damaged();
@@ -371,10 +372,9 @@ async fn recover_log(
         Recovered { next_segment: all.last().map_or(1, |last| last + 1), last, ..Recovered::default() };
     recovered.bytes = length;
     let mut live = FxHashSet::default();
+    // Those that the manifest names are kept also where nothing of them is needed: the next start misses them until
+    // another edit of the manifest is durable.
     for found in found {
-        if found.last_record <= manifest.flushed {
-            continue;
-        }
         live.insert(found.header.segment);
         let file = world.open(&found.path, Mode::Log).await;
         let file = file.map_err(|error| StorageError::io("open the log segment", &found.path, error))?;

@@ -183,6 +183,31 @@ fn starts_that_write_little_do_not_pile_up_segments() {
     }
 }
 
+/// An empty segment that the manifest named used to be renamed before another edit was durable.
+#[test]
+fn a_start_that_ends_at_any_step_leaves_a_folder_that_opens() {
+    let mut steps = 0;
+    for step in 1.. {
+        let sim = Arc::new(Sim::new(step));
+        drop(open(&sim, &sizes()).unwrap());
+        drop_tasks();
+        sim.disk.crash_at(sim.disk.steps() + step);
+        let opened = crate::sim::run(&sim, Shard::open_in(sizes(), sim.clone()));
+        let is_up = opened.is_some();
+        drop(opened);
+        sim.crash();
+        let shard = open(&sim, &sizes()).unwrap_or_else(|error| panic!("step {step}: {error}"));
+        block_on(overwrite(&shard, 1).expect("taken")).expect("durable");
+        drop(shard);
+        drop_tasks();
+        if is_up {
+            break;
+        }
+        steps = step;
+    }
+    assert!(steps > 20, "{steps} steps");
+}
+
 /// A caller that gave up half-way used to keep its record, and all of the log behind it, for ever.
 #[test]
 fn a_record_whose_caller_gave_up_is_applied_and_released() {
