@@ -369,7 +369,7 @@ impl Connection {
     async fn hold(&mut self, effective: Rc<Effective>) -> Result<Admitted, Ended> {
         let core = self.session.core.clone();
         loop {
-            let mut room = std::pin::pin!(core.admission.room());
+            let mut room = std::pin::pin!(core.admission.request_ended());
             poll_fn(|cx| {
                 self.session.set_connection(cx.waker());
                 // Asked first: what is answered here may be what makes room.

@@ -49,7 +49,7 @@ impl Session {
             let admission = &session.core.admission;
             let ticket = loop {
                 match admission.admit(&effective) {
-                    Err(Refused::Hold) => admission.room().await,
+                    Err(Refused::Hold) => admission.request_ended().await,
                     other => break other,
                 }
             };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use engine::Warnings;
 use frontdoor::Charge;
 use wire::{Envelope, Failure, FailureKind};
-use workload::{Entrance, Waiting};
+use workload::{SlotRequest, Waiting};
 
 use crate::request::{Admitted, Times, detached};
 use crate::running::Running;
@@ -58,8 +58,8 @@ impl Session {
             return Ok(admitted);
         }
         match workload::enter(&admitted.effective, limit) {
-            Entrance::In(slot) => Ok(Admitted { slot: Some(slot), ..admitted }),
-            Entrance::Waits(waiting) => {
+            SlotRequest::In(slot) => Ok(Admitted { slot: Some(slot), ..admitted }),
+            SlotRequest::Waits(waiting) => {
                 let bytes = (envelope.body.len() + WAITING_BYTES) as u64;
                 let held = self.account.borrow().charge(bytes);
                 let held = match held {
@@ -78,7 +78,7 @@ impl Session {
                 self.begin_with_slot(waiting, (detached(envelope), held), running, times, admitted);
                 Err(NoSlot::Waits)
             }
-            Entrance::Full(refused) => {
+            SlotRequest::Full(refused) => {
                 let failure = Failure::new(FailureKind::Overloaded, refused.0);
                 Err(NoSlot::Refused(Box::new((admitted, failure))))
             }

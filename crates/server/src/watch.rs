@@ -26,7 +26,7 @@ impl Session {
                 Ok(result) => early = Some(result),
                 Err(_) => {
                     left = limit.saturating_sub(elapsed);
-                    if let Some(exceeded) = watch.look(elapsed, 0, 0)
+                    if let Some(exceeded) = watch.check(elapsed, 0, 0)
                         && let Err(error) = self.act(exceeded).await
                     {
                         return Ok(Err(error));
@@ -40,7 +40,7 @@ impl Session {
         };
         let Ok(Outcome::Rows(rows)) = &result else { return Ok(result) };
         let elapsed = Duration::from_nanos(lanes::time::monotonic_ns().saturating_sub(began_ns));
-        if let Some(exceeded) = watch.look(elapsed, rows.count.into(), rows.cells.len() as u64)
+        if let Some(exceeded) = watch.check(elapsed, rows.count.into(), rows.cells.len() as u64)
             && let Err(error) = self.act(exceeded).await
         {
             return Ok(Err(error));

@@ -381,7 +381,7 @@ impl Work {
         self.follow_level(session);
         let (rows, bytes) = self.run.as_ref().map_or((0, 0), |run| (run.rows(), run.bytes()));
         let exceeded = match &mut self.rules.borrow_mut().watch {
-            Some(watch) => watch.look(self.ran_for(), rows, bytes),
+            Some(watch) => watch.check(self.ran_for(), rows, bytes),
             None => None,
         };
         let Some(exceeded) = exceeded else { return Ok(()) };

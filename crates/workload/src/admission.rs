@@ -1,13 +1,15 @@
-//! Who may come in. Every request is admitted before anything is done for it, and counted until it ends; what may be in
-//! flight at once is bounded for each level and for the core, and the answer when a bound is reached depends on what the
-//! level's work is like:
+//! Admission of requests. Every request is admitted before any work is done for it, and counted
+//! until it ends. The number of requests in flight is bounded per level and per core. At a bound,
+//! the workload type decides:
 //!
-//! 1. `interactive` is refused first, at a lower bound: an answer that comes too late is worth nothing to those who wait.
-//! 2. `batch` is never refused: its sockets are not read until there is room, and its clients wait.
-//! 3. Anything else is refused at the level's bound.
+//! 1. `interactive` is refused first, at a lower bound: a late answer is of no use to a waiting
+//!    user.
+//! 2. `batch` is never refused. Its sockets are not read until a request ends, so that its clients
+//!    wait.
+//! 3. Any other level is refused at the level's bound.
 //!
-//! The bounds are for each core; a server has so many times its cores. They are for keeping the machine upright; `max_concurrency`,
-//! which is one number for the server, is another matter (`gate`).
+//! The bounds apply to each core, so that a server admits the bound times its cores. They protect
+//! the process from overload. `max_concurrency`, one number per server, is separate (`gate`).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,29 +18,29 @@ use lanes::sync::Notify;
 
 use crate::{Effective, Level, WorkloadType};
 
-/// Most requests of one level in flight on a core. At a few µs each this is some 50 ms of work.
+/// Bound of a level's requests in flight on a core. At a few µs each, this is about 50 ms of work.
 pub const LEVEL_IN_FLIGHT_MAX: u32 = 16_384;
-/// Most requests of one interactive level in flight on a core.
+/// Bound of an interactive level's requests in flight on a core.
 pub const INTERACTIVE_IN_FLIGHT_MAX: u32 = LEVEL_IN_FLIGHT_MAX / 2;
-/// Most requests of all levels in flight on a core; with what each may hold (a frame), this bounds memory.
+/// Bound of the requests in flight on a core. Each may hold one frame, so this bounds memory.
 pub const CORE_IN_FLIGHT_MAX: u32 = 2 * LEVEL_IN_FLIGHT_MAX;
-/// Longest time after which a refused client is told to come back, ms.
+/// Upper bound of the retry delay in the error of a refused request, ms.
 const RETRY_MS_MAX: u64 = 10_000;
 
-/// What to do with a request.
+/// Decision on a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
-    /// Let it in.
+    /// Start it.
     Admit,
-    /// Leave it where it is until something else ends.
+    /// Leave it in its socket until another request ends (backpressure).
     Hold,
-    /// Refuse it: so many of its level may be in flight.
+    /// Refuse it: the level is at this bound.
     LevelFull(u32),
-    /// Refuse it: so many may be in flight on the core.
+    /// Refuse it: the core is at this bound.
     CoreFull(u32),
 }
 
-/// Decides on a request of a level with so many in flight on a core with so many of all levels.
+/// Decides on a request of a level with `level_in_flight` requests on a core with `core_in_flight`.
 #[must_use]
 pub fn decide(workload_type: Option<WorkloadType>, level_in_flight: u32, core_in_flight: u32) -> Decision {
     let share = |max: u32| if workload_type == Some(WorkloadType::Interactive) { max / 2 } else { max };
@@ -53,47 +55,53 @@ pub fn decide(workload_type: Option<WorkloadType>, level_in_flight: u32, core_in
     if workload_type == Some(WorkloadType::Batch) { Decision::Hold } else { full }
 }
 
-/// When one comes back who was refused, given how long it would have waited, ms.
+/// Returns the retry delay in ms for a refused client, from the expected wait.
 pub(crate) fn retry_ms(wait_ns: u64) -> u64 {
     (wait_ns / 1_000_000).clamp(1, RETRY_MS_MAX)
 }
 
-/// The door of one core.
+/// Admission control of one core.
 pub struct Admission {
     core: usize,
     in_flight: Cell<u32>,
-    /// Sessions of batch levels that wait for room.
-    held: Cell<u32>,
-    room: Notify,
+    /// Sessions of batch levels that wait for a request to end.
+    waiting: Cell<u32>,
+    request_ended: Notify,
 }
 
-/// A request that was let in; it has ended when this is dropped.
+/// An admitted request. Dropping it ends the request.
 #[must_use = "the request counts as ended when this is dropped"]
 pub struct InFlight {
-    door: Rc<Admission>,
+    admission: Rc<Admission>,
     effective: Rc<Effective>,
 }
 
-/// A request that was not let in.
+/// A request that was not admitted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// Keep it, read no more from its connection, and ask again after [`Admission::room`].
+    /// Keep the request and stop reading its connection. Try again after
+    /// [`Admission::request_ended`].
     Hold,
     /// Answer Overloaded (0x1001) with this text.
     Overloaded(String),
 }
 
 impl Admission {
-    /// The door of core `core`, to be used on its fast lane.
+    /// Creates the admission control of core `core`, for use on its fast lane.
     #[must_use]
     pub fn new(core: usize) -> Rc<Admission> {
-        Rc::new(Admission { core, in_flight: Cell::new(0), held: Cell::new(0), room: Notify::new() })
+        Rc::new(Admission {
+            core,
+            in_flight: Cell::new(0),
+            waiting: Cell::new(0),
+            request_ended: Notify::new(),
+        })
     }
 
-    /// Lets a request in, or says why not.
+    /// Admits a request.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`Refused`] if the level or the core is at its bound.
     pub fn admit(self: &Rc<Self>, effective: &Rc<Effective>) -> Result<InFlight, Refused> {
         let level = &effective.level;
         let of_level = level.in_flight(self.core);
@@ -101,7 +109,7 @@ impl Admission {
             Decision::Admit => {
                 level.set_in_flight(self.core, of_level + 1);
                 self.in_flight.set(self.in_flight.get() + 1);
-                Ok(InFlight { door: self.clone(), effective: effective.clone() })
+                Ok(InFlight { admission: self.clone(), effective: effective.clone() })
             }
             Decision::Hold => Err(Refused::Hold),
             Decision::LevelFull(max) => Err(self.refuse(level, "its queue is full", of_level, max)),
@@ -112,13 +120,13 @@ impl Admission {
     }
 
     /// Waits until a request has ended.
-    pub async fn room(&self) {
-        self.held.set(self.held.get() + 1);
-        let _left = Left(&self.held);
-        self.room.notified().await;
+    pub async fn request_ended(&self) {
+        self.waiting.set(self.waiting.get() + 1);
+        let _waiting = WaitingSession(&self.waiting);
+        self.request_ended.notified().await;
     }
 
-    /// Requests in flight on this core.
+    /// Returns the number of requests in flight on this core.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight.get()
@@ -130,8 +138,8 @@ impl Admission {
         let wait_ns = level.mean_service_ns(self.core).saturating_mul(in_flight.into());
         let retry_ms = retry_ms(wait_ns);
         Refused::Overloaded(format!(
-            "The service level '{}' is overloaded: {full} ({in_flight} statements in flight on this core, limit {max}). \
-             Try again in {retry_ms} ms.",
+            "The service level '{}' is overloaded: {full} ({in_flight} statements in flight on this core, \
+             limit {max}). Try again in {retry_ms} ms.",
             level.name()
         ))
     }
@@ -139,20 +147,20 @@ impl Admission {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let core = self.door.core;
+        let core = self.admission.core;
         let level = &self.effective.level;
         level.set_in_flight(core, level.in_flight(core) - 1);
-        self.door.in_flight.set(self.door.in_flight.get() - 1);
-        if self.door.held.get() > 0 {
-            self.door.room.notify();
+        self.admission.in_flight.set(self.admission.in_flight.get() - 1);
+        if self.admission.waiting.get() > 0 {
+            self.admission.request_ended.notify();
         }
     }
 }
 
-/// One session less waits, also if it was dropped while waiting.
-struct Left<'a>(&'a Cell<u32>);
+/// Decrements the count of waiting sessions, also if the session is dropped while waiting.
+struct WaitingSession<'a>(&'a Cell<u32>);
 
-impl Drop for Left<'_> {
+impl Drop for WaitingSession<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
@@ -193,34 +201,36 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_level_queue_limit_and_time() {
-        let (door, level) = (Admission::new(0), effective("olap", None));
+    fn refusal_names_level_limit_and_retry_delay() {
+        let (admission, level) = (Admission::new(0), effective("olap", None));
         level.level.record(0, crate::Kind::Read, 1_000_000, 0, false);
-        let inside: Vec<_> = (0..LEVEL_IN_FLIGHT_MAX).map(|_| door.admit(&level).ok().unwrap()).collect();
+        let inside: Vec<_> =
+            (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&level).ok().unwrap()).collect();
         let text = "The service level 'olap' is overloaded: its queue is full (16384 statements in flight on this \
                     core, limit 16384). Try again in 10000 ms.";
-        assert_eq!(door.admit(&level).err(), Some(Refused::Overloaded(text.into())));
-        assert!(door.admit(&effective("oltp", None)).is_ok(), "another level has room");
+        assert_eq!(admission.admit(&level).err(), Some(Refused::Overloaded(text.into())));
+        assert!(admission.admit(&effective("oltp", None)).is_ok(), "another level has capacity");
         let batch = effective("etl", Some(WorkloadType::Batch));
         batch.level.set_in_flight(0, LEVEL_IN_FLIGHT_MAX);
-        assert_eq!(door.admit(&batch).err(), Some(Refused::Hold));
+        assert_eq!(admission.admit(&batch).err(), Some(Refused::Hold));
         drop(inside);
-        assert_eq!((door.in_flight(), level.level.in_flight(0)), (0, 0));
-        assert!(door.admit(&level).is_ok());
+        assert_eq!((admission.in_flight(), level.level.in_flight(0)), (0, 0));
+        assert!(admission.admit(&level).is_ok());
     }
     #[test]
-    fn a_held_session_goes_on_when_a_request_ends() {
+    fn waiting_batch_session_resumes_when_a_request_ends() {
         use std::task::{Context, Waker};
-        let (door, batch) = (Admission::new(0), effective("etl", Some(WorkloadType::Batch)));
-        let mut inside: Vec<_> = (0..LEVEL_IN_FLIGHT_MAX).map(|_| door.admit(&batch).ok().unwrap()).collect();
-        assert_eq!(door.admit(&batch).err(), Some(Refused::Hold));
-        let mut room = Box::pin(door.room());
+        let (admission, batch) = (Admission::new(0), effective("etl", Some(WorkloadType::Batch)));
+        let mut inside: Vec<_> =
+            (0..LEVEL_IN_FLIGHT_MAX).map(|_| admission.admit(&batch).ok().unwrap()).collect();
+        assert_eq!(admission.admit(&batch).err(), Some(Refused::Hold));
+        let mut request_ended = Box::pin(admission.request_ended());
         let mut context = Context::from_waker(Waker::noop());
-        assert!(room.as_mut().poll(&mut context).is_pending());
+        assert!(request_ended.as_mut().poll(&mut context).is_pending());
         inside.pop();
-        assert!(room.as_mut().poll(&mut context).is_ready());
-        drop(room);
-        assert!(door.admit(&batch).is_ok());
-        assert_eq!(door.held.get(), 0);
+        assert!(request_ended.as_mut().poll(&mut context).is_ready());
+        drop(request_ended);
+        assert!(admission.admit(&batch).is_ok());
+        assert_eq!(admission.waiting.get(), 0);
     }
 }

@@ -1,11 +1,11 @@
-//! The options that hold for a role: those of its own level and of all roles granted to it, merged.
+//! Effective options of a role: those of its own level and of all roles granted to it, merged.
 //!
-//! - `timeout`: the smallest; one that is set beats one that is not.
-//! - `shares`: the smallest. The role's statements run in the group of the level that supplied them, so that level's
-//!   caps hold, unmerged.
-//! - `workload_type`: one that is set beats one that is not, and batch beats interactive.
+//! - `timeout`: the smallest. A level without a timeout does not count.
+//! - `shares`: the smallest. Statements run in the group of the level that supplied them, so that
+//!   the caps of that level apply unmerged.
+//! - `workload_type`: batch has precedence over interactive. A level without a type does not count.
 //!
-//! A role with no level at all, of its own or granted, is in `default`.
+//! A role without any level, attached or granted, is in `default`.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use lanes::Group;
 
 use crate::{Entry, Level, LevelSpec, WorkloadType};
 
-/// What holds for a role.
+/// Effective options of a role.
 #[derive(Clone, Debug)]
 pub struct Effective {
-    /// The level in whose group its statements run: the one that supplied `shares`.
+    /// The level in whose group statements run: the one that supplied `shares`.
     pub level: Arc<Level>,
-    /// The options of `level`; `timeout` and `workload_type` are merged.
+    /// Options of `level`, with `timeout` and `workload_type` merged.
     pub spec: LevelSpec,
-    /// The level that the timeout comes from.
+    /// The level that supplied the timeout.
     pub timeout_from: Option<Arc<str>>,
-    /// The level that the workload type comes from.
+    /// The level that supplied the workload type.
     pub workload_type_from: Option<Arc<str>>,
 }
 
 impl Effective {
-    /// What holds for statements that run under one level.
+    /// Returns the options of statements that run under one level.
     #[must_use]
     pub fn of(entry: &Entry) -> Effective {
         let Entry { level, spec } = entry;
@@ -40,15 +40,15 @@ impl Effective {
         }
     }
 
-    /// The lanes' group for the statements.
+    /// Returns the group of the statements in the lanes.
     #[must_use]
     pub fn group(&self) -> Group {
         self.level.group()
     }
 }
 
-/// Merges the levels of a role and of the roles granted to it; `default` if there are none. Of levels that are alike
-/// in an option, the first one supplies it: put the role's own first.
+/// Merges the levels of a role and of the roles granted to it. Returns `default` if there are none.
+/// If levels agree in an option, the first one supplies it: pass the role's own level first.
 #[must_use]
 pub fn merge<'a>(levels: impl IntoIterator<Item = &'a Entry>, default: &Entry) -> Effective {
     let mut levels = levels.into_iter();
@@ -95,7 +95,8 @@ mod tests {
         }
     }
 
-    /// `levels` are named a, b, c, …; expected are the options, each with the level it comes from.
+    /// Checks the merge of `levels`, named a, b, c, …. Each expected option is followed by the
+    /// level that supplied it.
     fn check(
         levels: &[Options],
         shares: (u16, &str),
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_and_the_strongest_hold() {
+    fn merge_takes_smallest_values_and_batch() {
         check(&[], (1000, "default"), None, None);
         check(&[(700, None, None)], (700, "a"), None, None);
         check(&[(700, None, None), (200, None, None), (300, None, None)], (200, "b"), None, None);
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cap_is_that_of_the_level_that_supplied_the_shares() {
+    fn cap_comes_from_the_level_that_supplied_the_shares() {
         let mut wide = entry("wide", (500, None, None));
         let mut narrow = entry("narrow", (600, None, None));
         wide.spec.cpu_limit_ppm = None;

@@ -1,15 +1,16 @@
-//! The slots of a level with `max_concurrency`, one number for the whole server:
+//! Slots of a level with `max_concurrency`, one number for the whole server:
 //!
 //! ```text
-//!   any lane ──arrive──▶ one word: running, waiting ──slot free, nobody waits──▶ Ticket
+//!   any lane ──arrive──▶ one word: running, waiting ──slot free, queue empty──▶ Ticket
 //!                             │ else
-//!                             └──▶ the queue, on the level's home core ──▶ Ticket, or too late
-//!   Ticket dropped, anywhere ──▶ running - 1; if somebody waits, the home core is told
+//!                             └──▶ wait queue on the level's home core ──▶ Ticket, or timeout
+//!   Ticket dropped on any lane ──▶ running - 1; if statements wait, notify the home core
 //! ```
 //!
-//! The word is changed in one atomic step by the pure functions of `slots`, so that there are never more than the limit, whoever
-//! asks at the same time; and only the home core lets in from the queue, so that its order holds. Nobody takes a lock. A level
-//! without `max_concurrency` does not come here for CQL statements at all: those that run when one is set are not counted.
+//! The pure functions of `slots` change the word in one atomic step, so that concurrent callers
+//! never exceed the limit. Only the home core admits from the queue, which preserves its order. No
+//! path takes a lock. CQL statements of a level without `max_concurrency` bypass this module.
+//! Setting the option later does not count those that are running.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -24,25 +25,25 @@ use std::time::Duration;
 use lanes::sync::cross;
 use lanes::{Group, Lanes};
 
-use crate::slots::{Arrival, Crowd, Queue, SlotLimits, Waiter};
+use crate::slots::{Arrival, Occupancy, Queue, SlotLimits, Waiter};
 use crate::{Effective, Level};
 
-/// No limit, where a number stands for one.
+/// Marks the absence of a limit in an atomic number.
 const NONE: u64 = u64::MAX;
 
-/// What a level knows of its slots.
+/// Slots of a level.
 pub(crate) struct Gate {
-    /// A [`Crowd`].
-    crowd: AtomicU64,
+    /// An [`Occupancy`] as one word.
+    occupancy: AtomicU64,
     max_concurrency: AtomicU64,
     max_queue_size: AtomicU32,
     queue_timeout_ms: AtomicU64,
-    /// Numbers for who waits.
+    /// Next number of a waiter.
     next: AtomicU64,
     counts: Counts,
 }
 
-/// What is counted of slots.
+/// Counters of a level's slots.
 #[derive(Default)]
 struct Counts {
     full: AtomicU64,
@@ -51,25 +52,25 @@ struct Counts {
     waited_ns: AtomicU64,
 }
 
-/// What a level's slots were asked for, and are.
+/// Present use of a level's slots, and counters since its creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SlotUse {
-    /// Now.
-    pub crowd: Crowd,
-    /// Refused because the queue was full.
+    /// Statements running and waiting now.
+    pub occupancy: Occupancy,
+    /// Statements refused because the queue was full.
     pub full: u64,
-    /// Refused because they waited too long.
+    /// Statements refused because they waited too long.
     pub late: u64,
-    /// Let in after a wait.
+    /// Statements admitted after a wait.
     pub waited: u64,
-    /// How long those waited, ns.
+    /// Total wait of those admitted after a wait, ns.
     pub waited_ns: u64,
 }
 
 impl Gate {
     pub(crate) fn new() -> Gate {
         let gate = Gate {
-            crowd: AtomicU64::new(0),
+            occupancy: AtomicU64::new(0),
             max_concurrency: AtomicU64::new(NONE),
             max_queue_size: AtomicU32::new(0),
             queue_timeout_ms: AtomicU64::new(NONE),
@@ -96,17 +97,18 @@ impl Gate {
         }
     }
 
-    fn change(&self, mut change: impl FnMut(Crowd) -> Option<Crowd>) -> Option<Crowd> {
-        let changed =
-            self.crowd.fetch_update(SeqCst, SeqCst, |word| change(Crowd::of_word(word)).map(Crowd::to_word));
-        changed.ok().map(Crowd::of_word)
+    fn change(&self, mut change: impl FnMut(Occupancy) -> Option<Occupancy>) -> Option<Occupancy> {
+        let changed = self
+            .occupancy
+            .fetch_update(SeqCst, SeqCst, |word| change(Occupancy::from_word(word)).map(Occupancy::to_word));
+        changed.ok().map(Occupancy::from_word)
     }
 
     fn arrive(&self) -> Arrival {
         let limits = self.limits();
         let mut arrival = Arrival::Full;
-        self.change(|crowd| {
-            let (after, decided) = crowd.arrive(&limits);
+        self.change(|occupancy| {
+            let (after, decided) = occupancy.arrive(&limits);
             arrival = decided;
             Some(after)
         });
@@ -116,7 +118,7 @@ impl Gate {
     pub(crate) fn slot_use(&self) -> SlotUse {
         let Counts { full, late, waited, waited_ns } = &self.counts;
         SlotUse {
-            crowd: Crowd::of_word(self.crowd.load(SeqCst)),
+            occupancy: Occupancy::from_word(self.occupancy.load(SeqCst)),
             full: full.load(Relaxed),
             late: late.load(Relaxed),
             waited: waited.load(Relaxed),
@@ -125,95 +127,97 @@ impl Gate {
     }
 }
 
-/// A slot of a level; given back when dropped, on whatever thread.
-#[must_use = "the slot is given back when this is dropped"]
+/// A slot of a level. Dropping it on any thread releases the slot.
+#[must_use = "dropping this releases the slot"]
 pub struct Ticket {
     level: Arc<Level>,
     lanes: Lanes,
 }
 
-/// Not let in: the text is for an Overloaded error (0x1001).
+/// A refused statement, with the text of its Overloaded error (0x1001).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Overloaded(pub String);
 
-/// What becomes of who asks for a slot.
+/// Outcome of a request for a slot.
 #[derive(Debug)]
-pub enum Entrance {
-    /// It has one.
+pub enum SlotRequest {
+    /// The statement has a slot.
     In(Ticket),
-    /// It is in the queue.
+    /// The statement is in the wait queue.
     Waits(Waiting),
     /// The queue is full.
     Full(Overloaded),
 }
 
-/// A place in a level's queue: gives the slot, or says that it took too long. Dropped, it is given up.
-#[must_use = "the place is given up when this is dropped"]
+/// A statement in the wait queue of a level. Resolves to a slot, or to an error after its timeout.
+/// Dropping it leaves the queue.
+#[must_use = "dropping this leaves the wait queue"]
 pub struct Waiting {
-    place: Place,
+    entry: QueueEntry,
     answer: cross::Receiver<Result<Ticket, Overloaded>>,
 }
 
-struct Place {
+struct QueueEntry {
     level: Arc<Level>,
     lanes: Lanes,
     number: u64,
-    /// It is known how it ended.
-    over: bool,
+    /// True if the wait has ended, so that the queue has no entry any more.
+    ended: bool,
 }
 
-/// Who is told how it ended.
-type Whom = cross::Sender<Result<Ticket, Overloaded>>;
+/// Channel for the outcome of a wait.
+type ReplyChannel = cross::Sender<Result<Ticket, Overloaded>>;
 
-/// A queue and its alarm clock.
+/// A wait queue with its timer.
 #[derive(Default)]
-struct Line {
-    queue: Queue<Whom>,
-    /// When the alarm goes off, ns, and the task that waits for it.
-    alarm: Option<(u64, lanes::Task<()>)>,
+struct WaitQueue {
+    queue: Queue<ReplyChannel>,
+    /// Deadline of the timer in ns, and the task that waits for it.
+    timer: Option<(u64, lanes::Task<()>)>,
 }
 
 thread_local! {
-    /// The queues of levels whose home this core is, by the level's address: who waits holds on to the level.
-    static LINES: RefCell<HashMap<usize, Line>> = RefCell::default();
+    /// Wait queues of the levels whose home is this core, by the address of the level. Each waiting
+    /// statement keeps its level alive.
+    static WAIT_QUEUES: RefCell<HashMap<usize, WaitQueue>> = RefCell::default();
 }
 
-/// Asks for a slot for a statement, on a lane. A level without `max_concurrency` gives one at once, and counts it. Where
-/// `queue_timeout` does not say, it waits for `patience` at most.
-pub fn enter(effective: &Effective, patience: Duration) -> Entrance {
+/// Requests a slot for a statement, on a lane. A level without `max_concurrency` grants it at once
+/// and counts it. Without `queue_timeout`, the statement waits for at most `default_timeout`.
+pub fn enter(effective: &Effective, default_timeout: Duration) -> SlotRequest {
     let (level, lanes) = (effective.level.clone(), lanes::handle());
     match level.gate.arrive() {
-        Arrival::Enter => Entrance::In(Ticket { level, lanes }),
+        Arrival::Enter => SlotRequest::In(Ticket { level, lanes }),
         Arrival::Full => {
             level.gate.counts.full.fetch_add(1, Relaxed);
-            Entrance::Full(level.refusal(None))
+            SlotRequest::Full(level.refusal(None))
         }
-        Arrival::Wait => Entrance::Waits(Waiting::begin(level, lanes, patience)),
+        Arrival::Wait => SlotRequest::Waits(Waiting::begin(level, lanes, default_timeout)),
     }
 }
 
-/// As [`enter`], and waits: to be used from either lane.
+/// Requests a slot as [`enter`] does, and waits for it. Callable from either lane.
 ///
 /// # Errors
-/// The queue is full, or it took too long.
-pub async fn admit(effective: &Effective, patience: Duration) -> Result<Ticket, Overloaded> {
-    match enter(effective, patience) {
-        Entrance::In(ticket) => Ok(ticket),
-        Entrance::Waits(waiting) => waiting.await,
-        Entrance::Full(refused) => Err(refused),
+/// [`Overloaded`] if the queue is full or the wait exceeds its timeout.
+pub async fn admit(effective: &Effective, default_timeout: Duration) -> Result<Ticket, Overloaded> {
+    match enter(effective, default_timeout) {
+        SlotRequest::In(ticket) => Ok(ticket),
+        SlotRequest::Waits(waiting) => waiting.await,
+        SlotRequest::Full(refused) => Err(refused),
     }
 }
 
 impl Waiting {
-    fn begin(level: Arc<Level>, lanes: Lanes, patience: Duration) -> Waiting {
+    fn begin(level: Arc<Level>, lanes: Lanes, default_timeout: Duration) -> Waiting {
         let number = level.gate.next.fetch_add(1, Relaxed);
-        let (whom, answer) = cross::oneshot();
-        let waiter = Waiter { number, since_ns: lanes::time::monotonic_ns(), patience, whom };
+        let (reply, answer) = cross::oneshot();
+        let waiter = Waiter { number, since_ns: lanes::time::monotonic_ns(), default_timeout, reply };
         level.at_home(&lanes, move |level, lanes| {
-            LINES.with_borrow_mut(|lines| lines.entry(level.address()).or_default().queue.join(waiter));
-            level.settle(lanes);
+            WAIT_QUEUES.with_borrow_mut(|lines| lines.entry(level.address()).or_default().queue.join(waiter));
+            level.admit_waiters(lanes);
         });
-        Waiting { place: Place { level, lanes, number, over: false }, answer }
+        Waiting { entry: QueueEntry { level, lanes, number, ended: false }, answer }
     }
 }
 
@@ -222,26 +226,27 @@ impl Future for Waiting {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = std::task::ready!(Pin::new(&mut self.answer).poll(cx));
-        self.place.over = true;
-        // No answer at all: the server is being stopped.
+        self.entry.ended = true;
+        // The channel is closed: the server is stopping.
         Poll::Ready(answer.unwrap_or_else(|_| Err(Overloaded("The server is shutting down".to_owned()))))
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
-        if self.over {
+        if self.ended {
             return;
         }
         let number = self.number;
         self.level.at_home(&self.lanes, move |level, lanes| {
-            let gone = LINES.with_borrow_mut(|lines| {
+            let gone = WAIT_QUEUES.with_borrow_mut(|lines| {
                 lines.get_mut(&level.address()).and_then(|line| line.queue.remove(number))
             });
-            // Else it was answered meanwhile: a slot that it was given comes back by itself.
+            // Otherwise the wait ended meanwhile. If it got a slot, dropping the ticket releases
+            // the slot.
             if gone.is_some() {
-                level.gate.change(|crowd| Some(crowd.give_up()));
-                level.settle(lanes);
+                level.gate.change(|occupancy| Some(occupancy.give_up()));
+                level.admit_waiters(lanes);
             }
         });
     }
@@ -249,9 +254,9 @@ impl Drop for Place {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let before = self.level.gate.change(|crowd| Some(crowd.leave()));
-        if before.is_some_and(|crowd| crowd.waiting > 0) {
-            self.level.at_home(&self.lanes, |level, lanes| level.settle(lanes));
+        let before = self.level.gate.change(|occupancy| Some(occupancy.release_slot()));
+        if before.is_some_and(|occupancy| occupancy.waiting > 0) {
+            self.level.at_home(&self.lanes, |level, lanes| level.admit_waiters(lanes));
         }
     }
 }
@@ -261,86 +266,89 @@ impl Level {
         Arc::as_ptr(self) as usize
     }
 
-    /// Does something where the queue is; nothing, if that lane has ended.
+    /// Runs `f` on the home core, which owns the wait queue. Does nothing if that lane has ended.
     fn at_home(self: &Arc<Self>, lanes: &Lanes, f: impl FnOnce(&Arc<Level>, &Lanes) + Send + 'static) {
         let (level, with) = (self.clone(), lanes.clone());
         lanes.tell(self.home, Group::CONTROL, move || f(&level, &with));
     }
 
-    /// Takes in other limits, for who waits too.
+    /// Applies new limits, also to waiting statements.
     pub(crate) fn set_slots(self: &Arc<Self>, lanes: &Lanes, limits: &SlotLimits) {
         self.gate.set(limits);
-        self.at_home(lanes, |level, lanes| level.settle(lanes));
+        self.at_home(lanes, |level, lanes| level.admit_waiters(lanes));
     }
 
-    /// At home: lets in who may come in, refuses who has waited too long, and sets the alarm for the next.
-    fn settle(self: &Arc<Self>, lanes: &Lanes) {
+    /// On the home core: admits waiters while slots are free, refuses late ones, and sets the
+    /// timer.
+    fn admit_waiters(self: &Arc<Self>, lanes: &Lanes) {
         let limits = self.gate.limits();
         let now_ns = lanes::time::monotonic_ns();
-        while let Some((waiter, let_in)) = self.next(now_ns, &limits) {
-            let answer = if let_in {
+        while let Some((waiter, grant_slot)) = self.next(now_ns, &limits) {
+            let answer = if grant_slot {
                 let waited_ns = now_ns.saturating_sub(waiter.since_ns);
                 self.gate.counts.waited.fetch_add(1, Relaxed);
                 self.gate.counts.waited_ns.fetch_add(waited_ns, Relaxed);
                 Ok(Ticket { level: self.clone(), lanes: lanes.clone() })
             } else {
                 self.gate.counts.late.fetch_add(1, Relaxed);
-                Err(self.refusal(Some(limits.queue_timeout.unwrap_or(waiter.patience))))
+                Err(self.refusal(Some(limits.queue_timeout.unwrap_or(waiter.default_timeout))))
             };
-            // What nobody is there to take comes back by itself.
-            waiter.whom.send(answer);
+            // If the receiver is gone, dropping the ticket releases the slot.
+            waiter.reply.send(answer);
         }
-        self.set_alarm(lanes, &limits);
+        self.set_timer(lanes, &limits);
     }
 
-    /// Takes the next one out of the queue, and whether it is let in or is too late.
-    fn next(self: &Arc<Self>, now_ns: u64, limits: &SlotLimits) -> Option<(Waiter<Whom>, bool)> {
-        LINES.with_borrow_mut(|lines| {
+    /// Removes the next waiter to answer. `true`: it gets a slot. `false`: it waited too long.
+    fn next(self: &Arc<Self>, now_ns: u64, limits: &SlotLimits) -> Option<(Waiter<ReplyChannel>, bool)> {
+        WAIT_QUEUES.with_borrow_mut(|lines| {
             let queue = &mut lines.get_mut(&self.address())?.queue;
             if let Some(late) = queue.late(now_ns, limits) {
-                self.gate.change(|crowd| Some(crowd.give_up()));
+                self.gate.change(|occupancy| Some(occupancy.give_up()));
                 return Some((late, false));
             }
-            while let Some(gone) = queue.abandoned(|whom| whom.is_closed()) {
-                self.gate.change(|crowd| Some(crowd.give_up()));
+            while let Some(gone) = queue.take_abandoned(|reply| reply.is_closed()) {
+                self.gate.change(|occupancy| Some(occupancy.give_up()));
                 drop(gone);
             }
             if queue.is_empty() {
                 return None;
             }
-            self.gate.change(|crowd| crowd.let_in(limits))?;
+            self.gate.change(|occupancy| occupancy.grant_slot(limits))?;
             queue.first().map(|first| (first, true))
         })
     }
 
-    fn set_alarm(self: &Arc<Self>, lanes: &Lanes, limits: &SlotLimits) {
-        let old = LINES.with_borrow_mut(|lines| {
+    fn set_timer(self: &Arc<Self>, lanes: &Lanes, limits: &SlotLimits) {
+        let old = WAIT_QUEUES.with_borrow_mut(|lines| {
             let line = lines.get_mut(&self.address())?;
-            let Some(at_ns) = line.queue.next_late_ns(limits) else {
-                return lines.remove(&self.address()).and_then(|line| line.alarm);
+            let Some(at_ns) = line.queue.next_deadline_ns(limits) else {
+                return lines.remove(&self.address()).and_then(|line| line.timer);
             };
-            if line.alarm.as_ref().is_some_and(|(set_ns, _)| *set_ns <= at_ns) {
+            if line.timer.as_ref().is_some_and(|(set_ns, _)| *set_ns <= at_ns) {
                 return None;
             }
             let (level, lanes) = (self.clone(), lanes.clone());
             let wait = Duration::from_nanos(at_ns.saturating_sub(lanes::time::monotonic_ns()));
             let ring = async move {
                 lanes::time::sleep(wait).await;
-                // Its own task is let go of, not cancelled while it runs.
-                let alarm = LINES.with_borrow_mut(|lines| lines.get_mut(&level.address())?.alarm.take());
-                alarm.into_iter().for_each(|(_, task)| task.detach());
-                level.settle(&lanes);
+                // Detach the timer's own task: dropping it would cancel it while it runs.
+                let timer =
+                    WAIT_QUEUES.with_borrow_mut(|lines| lines.get_mut(&level.address())?.timer.take());
+                timer.into_iter().for_each(|(_, task)| task.detach());
+                level.admit_waiters(&lanes);
             };
-            line.alarm.replace((at_ns, lanes::spawn(Group::CONTROL, ring)))
+            line.timer.replace((at_ns, lanes::spawn(Group::CONTROL, ring)))
         });
         drop(old);
     }
 
-    /// What a statement is told that is not let in: late after so long, or because the queue is full.
+    /// Returns the error of a refused statement. `late`: the exceeded wait. `None`: the queue was
+    /// full.
     #[cold]
     fn refusal(&self, late: Option<Duration>) -> Overloaded {
         let limits = self.gate.limits();
-        let Crowd { running, waiting } = Crowd::of_word(self.gate.crowd.load(SeqCst));
+        let Occupancy { running, waiting } = Occupancy::from_word(self.gate.occupancy.load(SeqCst));
         let slots = limits.max_concurrency.map_or(u32::MAX, |max| max.max(1));
         let ahead_ns = self.mean_service_of_all_ns().saturating_mul(u64::from(waiting) + 1);
         let retry_ms = crate::admission::retry_ms(ahead_ns / u64::from(slots));
@@ -384,6 +392,6 @@ impl fmt::Debug for Ticket {
 
 impl fmt::Debug for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Waiting({}, {})", self.place.level.name(), self.place.number)
+        write!(f, "Waiting({}, {})", self.entry.level.name(), self.entry.number)
     }
 }

@@ -1,5 +1,5 @@
-//! A histogram of durations that one thread writes and any may read: log-linear buckets, so that a value is known within
-//! 6 % (3 % from a bucket's middle) whatever its size.
+//! Histogram of durations with one writer and many readers. Buckets are log-linear: a value is
+//! known within 6 % (3 % from the middle of a bucket), independent of its size.
 //!
 //! ```text
 //!   value in units of 32 ns:  0 1 2 … 15 │ 16 17 … 31 │ 32 34 … 62 │ 64 68 … │ …  2^31 (69 s) and above: the last
@@ -8,9 +8,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A unit is 2^5 = 32 ns: a thirtieth of the shortest request worth timing.
+/// One unit is 2^5 = 32 ns, 1/30 of the shortest request worth timing.
 const UNIT_LOG2: u32 = 5;
-/// 2^4 buckets a doubling.
+/// 2^4 buckets per doubling.
 const SUB_LOG2: u32 = 4;
 const SUBS: usize = 1 << SUB_LOG2;
 /// Doublings above the linear part, up to 2^31 units.
@@ -18,18 +18,19 @@ const DOUBLINGS: usize = 27;
 /// 16 + 27 × 16 buckets of 8 bytes: 3.5 KiB.
 pub(crate) const BUCKETS: usize = SUBS + DOUBLINGS * SUBS;
 
-/// One writer, many readers.
+/// Histogram with one writer and many readers.
 pub(crate) struct Histogram {
     buckets: [AtomicU64; BUCKETS],
     sum_ns: AtomicU64,
 }
 
-/// Adds to a counter that only this thread writes: no locked instruction.
+/// Adds to a counter that only this thread writes. A plain load and store avoid a locked
+/// instruction.
 pub(crate) fn count(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
 }
 
-/// The bucket of a duration.
+/// Returns the bucket of a duration.
 fn bucket_of(ns: u64) -> usize {
     let value = ns >> UNIT_LOG2;
     if value < SUBS as u64 {
@@ -40,7 +41,7 @@ fn bucket_of(ns: u64) -> usize {
     bucket.min(BUCKETS - 1)
 }
 
-/// The least duration, ns, above every one in the bucket.
+/// Returns the exclusive upper bound of a bucket, ns.
 fn end_of(bucket: usize) -> u64 {
     if bucket < SUBS {
         return (bucket as u64 + 1) << UNIT_LOG2;
@@ -59,17 +60,17 @@ impl Histogram {
         count(&self.sum_ns, ns);
     }
 
-    /// The sum of all durations, ns, and how many they are.
+    /// Returns the sum of all durations in ns, and their number.
     pub(crate) fn sum_and_count(&self) -> (u64, u64) {
         let count = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum();
         (self.sum_ns.load(Relaxed), count)
     }
 }
 
-/// What histograms of several cores hold together.
+/// Sum of the histograms of several cores.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Merged {
-    /// Empty as long as nothing was added, so that levels nobody uses cost nothing.
+    /// Empty until a value is added, so that unused levels cost nothing.
     buckets: Vec<u64>,
     pub(crate) sum_ns: u64,
     pub(crate) count: u64,
@@ -86,7 +87,8 @@ impl Merged {
         self.sum_ns = self.sum_ns.wrapping_add(histogram.sum_ns.load(Relaxed));
     }
 
-    /// Upper bounds (ns) with how many were below each, four a doubling, from 1 µs on.
+    /// Returns upper bounds in ns with the number of values below each, four per doubling, from 1
+    /// µs on.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         const STEP: usize = SUBS / 4;
         let mut below = 0;
@@ -103,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_duration_is_in_a_bucket_no_wider_than_a_sixteenth_of_it() {
+    fn bucket_width_is_at_most_a_sixteenth_of_the_duration() {
         for ns in (0..40_000).chain((0..36).flat_map(|e| [(1 << e) - 1, 1 << e, (1 << e) + (1 << e) / 3])) {
             let bucket = bucket_of(ns);
             let start = if bucket == 0 { 0 } else { end_of(bucket - 1) };
@@ -114,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_add_up() {
+    fn histograms_of_cores_add_up() {
         let (one, other) = (Histogram::new(), Histogram::new());
         (0..100).for_each(|_| one.record(2_000));
         (0..50).for_each(|_| other.record(9_000_000));

@@ -1,7 +1,7 @@
-//! A level's identity, from its creation to its end whatever is altered meanwhile: name, group, and what it has been
-//! served on each core. A core's counts are written by its fast lane only, with plain loads and stores.
+//! Identity of a level from creation to end, across alterations: name, group, and counters per
+//! core. Only the fast lane of a core writes its counters, with plain loads and stores.
 //!
-//! Memory: 128 bytes a level and core, and about 14 KiB more once the level has been used on that core.
+//! Memory: 128 bytes per level and core, and about 14 KiB more once that core has served the level.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use crate::gate::{Gate, SlotUse};
 use crate::histogram::{Histogram, Merged, count};
 use crate::{Account, LevelMemory, LevelSpec, Memory, MemoryLimits, SlotLimits};
 
-/// What a request does, for the statistics.
+/// Kind of a request, for the statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Reads data.
@@ -28,7 +28,7 @@ impl Kind {
     /// Every kind.
     pub const ALL: [Kind; 3] = [Kind::Read, Kind::Write, Kind::Other];
 
-    /// Its name in the metrics.
+    /// Returns the name of the kind in the metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,19 +39,20 @@ impl Kind {
     }
 }
 
-/// A service level that exists (or did: whoever holds it may finish with it).
+/// A service level. Holders may use it after DROP until their statements end.
 pub struct Level {
     name: Arc<str>,
     group: Group,
     cores: Box<[OnCore]>,
     pub(crate) gate: Gate,
-    /// The core that keeps its queue.
+    /// The core that owns the wait queue.
     pub(crate) home: usize,
     memory: Arc<Memory>,
     own_memory: Arc<LevelMemory>,
 }
 
-/// What a level does on one core; on a cache line (two, for the prefetcher) of its own.
+/// Counters of a level on one core. Aligned to 128 bytes: the prefetcher loads cache lines in
+/// pairs.
 #[repr(align(128))]
 struct OnCore {
     in_flight: AtomicU32,
@@ -65,7 +66,7 @@ struct Stats {
     shed: AtomicU64,
 }
 
-/// A level's counts of all cores.
+/// Counters of a level, summed over all cores.
 #[derive(Default)]
 pub(crate) struct Totals {
     pub(crate) service: [Merged; 3],
@@ -76,7 +77,7 @@ pub(crate) struct Totals {
 }
 
 impl Level {
-    /// A level in that group on a server of so many cores and that memory.
+    /// Creates a level in `group` on a server with `cores` cores and this query memory.
     pub(crate) fn new(name: Arc<str>, group: Group, cores: usize, memory: &Arc<Memory>) -> Level {
         let core = |_| OnCore { in_flight: AtomicU32::new(0), stats: OnceLock::new() };
         let home =
@@ -86,20 +87,20 @@ impl Level {
         Level { name, group, cores, gate: Gate::new(), home, memory, own_memory }
     }
 
-    /// Its name.
+    /// Returns the name of the level.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// The lanes' group in which its work is done.
+    /// Returns the group of the level in the lanes.
     #[must_use]
     pub fn group(&self) -> Group {
         self.group
     }
 
-    /// Counts a request that ended: the time spent on it without waiting in queues, and the time in queues. To be
-    /// called on the fast lane of `core` only.
+    /// Counts a finished request: its service time without queues, and its time in queues. Call it
+    /// on the fast lane of `core` only.
     pub fn record(&self, core: usize, kind: Kind, service_ns: u64, queue_ns: u64, failed: bool) {
         let stats = self.stats(core);
         stats.service[kind as usize].record(service_ns);
@@ -109,57 +110,58 @@ impl Level {
         }
     }
 
-    /// Counts a request that was refused. To be called on the fast lane of `core` only.
+    /// Counts a refused request. Call it on the fast lane of `core` only.
     pub(crate) fn record_shed(&self, core: usize) {
         count(&self.stats(core).shed, 1);
     }
 
-    /// Requests on that core that were admitted and have not ended.
+    /// Returns the number of admitted requests on `core` that have not ended.
     pub(crate) fn in_flight(&self, core: usize) -> u32 {
         self.cores[core].in_flight.load(Relaxed)
     }
 
-    /// To be called on the fast lane of `core` only.
+    /// Sets the number of requests in flight. Call it on the fast lane of `core` only.
     pub(crate) fn set_in_flight(&self, core: usize, in_flight: u32) {
         self.cores[core].in_flight.store(in_flight, Relaxed);
     }
 
-    /// Takes in what its options say of slots and memory, for what runs and waits too.
+    /// Applies the options for slots and memory, also to running and waiting statements.
     pub(crate) fn set(self: &Arc<Self>, lanes: &Lanes, spec: &LevelSpec) {
         self.memory.alter(&self.own_memory, spec.shares, &spec.memory);
         self.set_slots(lanes, &spec.slots);
     }
 
-    /// It was dropped: who waits need wait no longer, and what it has is counted until it is given back.
+    /// Retires a dropped level: admits all waiting statements. Memory of running statements is
+    /// counted until they end.
     pub(crate) fn retire(self: &Arc<Self>, lanes: &Lanes) {
         self.memory.remove(&self.own_memory);
         self.set_slots(lanes, &SlotLimits::NONE);
     }
 
-    /// An account for the memory of a statement.
+    /// Creates the memory account of a statement.
     #[must_use]
     pub fn account(&self) -> Account {
         self.memory.account(&self.own_memory)
     }
 
-    /// Its query memory.
+    /// Returns the query memory of the level.
     #[must_use]
     pub fn memory(&self) -> &Arc<LevelMemory> {
         &self.own_memory
     }
 
-    /// How its slots are used, where it has a `max_concurrency`.
+    /// Returns the use of the slots. Only levels with a `max_concurrency` use them.
     #[must_use]
     pub fn slot_use(&self) -> SlotUse {
         self.gate.slot_use()
     }
 
-    /// Mean service time on that core, ns; 0 if nothing was served.
+    /// Returns the mean service time on `core` in ns. 0: it served nothing.
     pub(crate) fn mean_service_ns(&self, core: usize) -> u64 {
         mean_ns(&self.cores[core..=core])
     }
 
-    /// Mean service time on all cores, ns; 0 if nothing was served.
+    /// Returns the mean service time on all cores in ns. 0: no core served anything.
     pub(crate) fn mean_service_of_all_ns(&self) -> u64 {
         mean_ns(&self.cores)
     }
@@ -179,7 +181,8 @@ impl Level {
         totals
     }
 
-    /// Made when first needed, by the only thread that writes it: nobody ever waits here.
+    /// Allocates the statistics on first use. Only the writing thread calls this, so that no caller
+    /// waits.
     fn stats(&self, core: usize) -> &Stats {
         self.cores[core].stats.get_or_init(|| {
             Box::new(Stats {

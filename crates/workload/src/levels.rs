@@ -1,6 +1,6 @@
-//! The catalogue of levels of this process. It is an immutable value behind one pointer: whoever changes it makes a new
-//! one and swaps the pointer, so that readers on all cores take no lock and see either the old or the new one, whole.
-//! Changes come from one place at a time (`access` makes them on core 0).
+//! Catalog of the levels of this process: an immutable value behind one pointer. A change builds a
+//! new value and swaps the pointer. Readers on all cores take no lock, and see either the old or
+//! the new catalog. Changes are serialized by the caller (`access` makes them on core 0).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,60 +11,61 @@ use lanes::{Group, Lanes};
 
 use crate::{Action, DEFAULT_LEVEL, DRIVER_LEVEL, Level, LevelSpec, Memory};
 
-/// Most levels at a time. The lanes could take ten times as many groups; each level costs 256 bytes a core at least.
+/// Bound of the number of levels. The lanes support ten times as many groups. A level needs at
+/// least 256 bytes per core.
 pub const LEVELS_MAX: usize = 100_000;
 
-/// A level with the options it has now.
+/// A level with its present options.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Who it is.
+    /// Identity and counters.
     pub level: Arc<Level>,
-    /// What it may have.
+    /// Options.
     pub spec: LevelSpec,
 }
 
-/// All levels at one time. `default` and `driver` are always there.
+/// All levels at one time. `default` and `driver` always exist.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
     entries: BTreeMap<Arc<str>, Arc<Entry>>,
 }
 
 impl Catalogue {
-    /// The level of that name.
+    /// Returns the level of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Entry>> {
         self.entries.get(name)
     }
 
-    /// The level of whoever has no other.
+    /// Returns the level of roles without any other.
     #[must_use]
     pub fn default_level(&self) -> &Arc<Entry> {
         &self.entries[DEFAULT_LEVEL]
     }
 
-    /// The level of handshakes.
+    /// Returns the level of handshakes.
     #[must_use]
     pub fn driver_level(&self) -> &Arc<Entry> {
         &self.entries[DRIVER_LEVEL]
     }
 
-    /// Whether there are [`LEVELS_MAX`].
+    /// Returns true if there are [`LEVELS_MAX`] levels.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.entries.len() >= LEVELS_MAX
     }
 
-    /// Every level, by name.
+    /// Iterates over all levels by name.
     pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.values()
     }
 }
 
 impl Catalogue {
-    /// Whether a level can have these options beside the others.
+    /// Checks the options of a level against those of the other levels.
     ///
     /// # Errors
-    /// One sentence.
+    /// One sentence for the client.
     pub fn check(&self, spec: &LevelSpec) -> Result<(), String> {
         self.check_minimum(spec, "memory", |spec| (spec.memory.min_ppm, spec.memory.limit_ppm))?;
         self.check_minimum(spec, "cpu", |spec| (spec.cpu_min_ppm, spec.cpu_limit_ppm))?;
@@ -79,7 +80,8 @@ impl Catalogue {
         }
     }
 
-    /// Whether what a level is to have at least is within its own limit, and within what the others leave.
+    /// Checks that the minimum of a level is within its own limit, and within the rest left by the
+    /// minimums of other levels.
     fn check_minimum(
         &self,
         spec: &LevelSpec,
@@ -99,8 +101,8 @@ impl Catalogue {
         }
         let percent = |ppm: u64| ppm as f64 / 10_000.0;
         Err(format!(
-            "The '{what}_min' of all service levels cannot be more than 100%: it would be {}% (the others have {}%, which \
-             leaves {}%; given {}%)",
+            "The '{what}_min' of all service levels cannot be more than 100%: it would be {}% (the others have \
+             {}%, which leaves {}%; given {}%)",
             percent(sum_ppm),
             percent(others_ppm),
             percent(1_000_000_u64.saturating_sub(others_ppm)),
@@ -109,16 +111,16 @@ impl Catalogue {
     }
 }
 
-/// A change that cannot be.
+/// A rejected change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LevelError {
-    /// There is a level of that name.
+    /// A level of this name exists.
     Exists(Arc<str>),
-    /// There is none.
+    /// No level has this name.
     Missing(Arc<str>),
-    /// `default` and `driver` stay.
+    /// `default` and `driver` cannot be dropped.
     BuiltIn(Arc<str>),
-    /// There are [`LEVELS_MAX`].
+    /// There are [`LEVELS_MAX`] levels.
     Full,
 }
 
@@ -143,7 +145,8 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Only `default` and `driver` yet; query memory is without end until [`Memory::set_total`] says otherwise.
+    /// Creates the levels `default` and `driver`. Query memory is unlimited until
+    /// [`Memory::set_total`].
     #[must_use]
     pub fn new(lanes: Lanes) -> Arc<Levels> {
         let memory = Memory::new(u64::MAX);
@@ -161,13 +164,13 @@ impl Levels {
         })
     }
 
-    /// Query memory.
+    /// Returns the query memory of the server.
     #[must_use]
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
-    /// The levels as they are now.
+    /// Returns the present catalog.
     #[must_use]
     pub fn catalogue(&self) -> Arc<Catalogue> {
         self.current.load_full()
@@ -175,7 +178,6 @@ impl Levels {
 
     /// Adds a level, usable on all cores when this returns.
     ///
-    /// # Errors
     /// [`LevelError::Exists`], [`LevelError::Full`].
     pub fn create(&self, spec: LevelSpec) -> Result<(), LevelError> {
         let mut catalogue = Catalogue::clone(&self.catalogue());
@@ -193,7 +195,7 @@ impl Levels {
         Ok(())
     }
 
-    /// Gives a level other options, at once, for what is running too.
+    /// Changes the options of a level immediately, also for running statements.
     ///
     /// # Errors
     /// [`LevelError::Missing`].
@@ -210,7 +212,7 @@ impl Levels {
         Ok(())
     }
 
-    /// Drops a level; what still runs in it goes on in `default`.
+    /// Drops a level. Its running statements continue with the settings of `default`.
     ///
     /// # Errors
     /// [`LevelError::Missing`], [`LevelError::BuiltIn`].
@@ -228,8 +230,9 @@ impl Levels {
         Ok(())
     }
 
-    /// Makes the catalogue what was read from the tables: creates, alters and drops what differs. `default` stays as it
-    /// is, and a `driver` that is not among the levels goes back to what it is at first.
+    /// Replaces the catalog by the levels read from the tables: creates, alters and drops those
+    /// that differ. `default` is unchanged. A `driver` level that is not in `specs` gets its
+    /// initial options.
     pub fn replace(&self, mut specs: Vec<LevelSpec>) {
         specs.retain(|spec| &*spec.name != DEFAULT_LEVEL);
         if !specs.iter().any(|spec| &*spec.name == DRIVER_LEVEL) {
@@ -239,14 +242,14 @@ impl Levels {
         let kept = |name: &str| name == DEFAULT_LEVEL || specs.iter().any(|spec| &*spec.name == name);
         let gone: Vec<_> = before.entries.keys().filter(|name| !kept(name)).cloned().collect();
         let gone = gone.into_iter().map(|name| self.drop_level(&name));
-        gone.for_each(|dropped| dropped.expect("it was there, and nobody else makes changes"));
+        gone.for_each(|dropped| dropped.expect("the level exists, and changes are serialized"));
         for spec in specs {
             let changed = match before.get(&spec.name) {
                 Some(entry) if entry.spec == spec => Ok(()),
                 Some(_) => self.alter(spec),
                 None => self.create(spec),
             };
-            // A name given twice: the first one stands.
+            // The first of several levels with one name wins.
             drop(changed);
         }
     }

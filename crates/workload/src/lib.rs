@@ -1,6 +1,6 @@
-//! Service levels in memory: what they are called, what they may have, which group of the lanes each one is, whose
-//! level a role's statements run in, and what each level has been served. Nothing here knows CQL text, roles or
-//! storage: `access` keeps the catalogue in tables and tells this room of every change.
+//! Service levels in memory: names, options, groups in the lanes, effective levels of roles, and
+//! counters. This crate does not know CQL text, roles or storage. `access` keeps the catalog in
+//! tables and reports every change to this crate.
 //!
 //! ```text
 //!   CREATE/ALTER/DROP ──▶ Levels ──▶ lanes groups          (shares, class, cap: at once, on all cores)
@@ -28,12 +28,14 @@ pub use admission::{
     Refused, decide,
 };
 pub use effective::{Effective, merge};
-pub use gate::{Entrance, Overloaded, SlotUse, Ticket, Waiting, admit, enter};
+pub use gate::{Overloaded, SlotRequest, SlotUse, Ticket, Waiting, admit, enter};
 pub use level::{Kind, Level};
 pub use levels::{Catalogue, Entry, LEVELS_MAX, LevelError, Levels};
-pub use memory::{Account, Ask, LevelMemory, Memory, MemoryLimits, MemoryUse, PAGE_BYTES, due};
+pub use memory::{
+    Account, LevelMemory, Memory, MemoryLimits, MemoryRequest, MemoryUse, PAGE_BYTES, entitlement,
+};
 pub use query_limit::{Action, Exceeded, QueryLimit, Watch};
-pub use refusal::{Refusal, Why};
-pub use slots::{Arrival, Crowd, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLimits, Waiter};
+pub use refusal::{Refusal, RefusalReason};
+pub use slots::{Arrival, Occupancy, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX, Queue, SlotLimits, Waiter};
 pub use spec::{DEFAULT_LEVEL, DRIVER_LEVEL, LevelSpec, WorkloadType};
 pub use usage::LevelUsage;

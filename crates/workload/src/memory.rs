@@ -1,23 +1,27 @@
-//! Query memory: what statements of the levels compute with (sorts, joins, aggregations). It is counted here and decided on with
-//! numbers; nothing is allocated. What a level may have:
+//! Query memory: the working memory of statements (sorts, joins, aggregations) by level. This
+//! module counts and decides, but does not allocate. Memory of one level:
 //!
 //! ```text
-//!   0 ─────────── memory_min ─────────── due ─────────── memory_limit ─────────── all of it
-//!   always granted │  while any is left   │  borrowed: while nobody is owed,        │ the same, with
-//!                  │                      │  and a 16th stays free for owners       │ memory_overcommit
+//!   0 ─────────── memory_min ─────── entitlement ─────── memory_limit ─────────── total
+//!   always granted │  while any is free  │  borrowed: while no level lags,         │ the same, with
+//!                  │                     │  and 1/16 stays free for owners         │ memory_overcommit
 //! ```
 //!
-//! 1. What is not used of a level's `memory_min` is kept for it: the sum over all levels of the larger of what is used and what is
-//!    guaranteed never exceeds the total, so a growth below `memory_min` is always granted.
-//! 2. *Due* to a level is its part of the total by shares, among the levels that use memory now, but no less than its
-//!    `memory_min` and no more than its `memory_limit`. Alone, a level is due all that its limit allows.
-//! 3. A level that finds memory full below what it is due is *owed*. From then on whoever has more than its due is refused at its
-//!    next growth, and so made to spill, until the owed level has been granted something or its statements are over.
-//! 4. An operator that cannot spill may borrow a 16th of the total at most.
+//! 1. The unused part of a level's `memory_min` is reserved for that level. Add up, over all
+//!    levels, the larger of use and guarantee: this sum never exceeds the total. A growth below
+//!    `memory_min` is therefore always granted.
+//! 2. The *entitlement* of a level is its part of the total by shares, among the levels that use
+//!    memory now. It is at least `memory_min` and at most `memory_limit`. Alone, a level is
+//!    entitled to all that its limit permits.
+//! 3. A level *lags* once it finds memory full below its entitlement. From then on, levels above
+//!    their entitlement are refused at their next growth, so that they spill. This ends when the
+//!    lagging level is granted memory or its statements end.
+//! 4. Operators without spilling may borrow at most 1/16 of the total.
 //!
-//! Counts are in pages of a KiB, in two words: a level's `memory_min` and use, changed together in one step; and the sum of point 1.
-//! There are no locks. Room is taken in the sum first, and given back if the level's word has changed meanwhile, so that the sum is
-//! never too small.
+//! Counts are in pages of 1 KiB, in two words. The first has the `memory_min` and use of a level,
+//! changed together in one step. The second has the sum of point 1. There are no locks. A growth is
+//! reserved in the sum first, and released if the word of the level has changed meanwhile. The sum
+//! is therefore never too small.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,91 +29,92 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use arc_swap::ArcSwap;
 
-use crate::refusal::{Refusal, Why};
+use crate::refusal::{Refusal, RefusalReason};
 
-/// Memory is counted in pieces of so many bytes.
+/// Unit of accounting in bytes.
 pub const PAGE_BYTES: u64 = 1024;
-/// Of all query memory, one part in so many is not lent, and is the most that is lent to what cannot spill.
-const LENT_PART: u64 = 16;
+/// Reserved part of query memory: 1/16. Also the most that operators without spilling may borrow.
+const RESERVED_PART: u64 = 16;
 
-/// What a level's options say of its memory.
+/// Memory options of a level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryLimits {
-    /// Guaranteed, in millionths of query memory.
+    /// Guaranteed part, in millionths of query memory.
     pub min_ppm: u32,
-    /// The most it may use, in millionths of query memory.
+    /// Upper bound of use, in millionths of query memory. `None`: no bound.
     pub limit_ppm: Option<u32>,
-    /// Whether it may use idle memory beyond `limit_ppm`.
+    /// True if the level may use idle memory beyond `limit_ppm`.
     pub overcommit: bool,
 }
 
 impl MemoryLimits {
-    /// As they are where no option says anything.
+    /// Limits of a level without memory options.
     pub const NONE: MemoryLimits = MemoryLimits { min_ppm: 0, limit_ppm: None, overcommit: true };
 }
 
-/// A level that asks for more, in numbers. Memory is in pages.
+/// Request of a level for more memory, with all inputs of the decision. Memory is in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ask {
-    /// How much more.
+pub struct MemoryRequest {
+    /// Pages requested.
     pub more: u64,
-    /// What it has.
+    /// Pages in use by the level.
     pub used: u64,
-    /// What it is guaranteed.
+    /// Pages guaranteed to the level.
     pub min: u64,
-    /// The most it may have, without borrowing.
+    /// Pages permitted to the level without borrowing.
     pub limit: u64,
-    /// Whether it may borrow beyond `limit`.
+    /// True if the level may borrow beyond `limit`.
     pub overcommit: bool,
-    /// What it is due.
-    pub due: u64,
-    /// Over all levels, the larger of used and guaranteed.
+    /// Entitlement of the level.
+    pub entitlement: u64,
+    /// Sum over all levels of the larger of used and guaranteed.
     pub committed: u64,
-    /// All there is.
+    /// All query memory.
     pub total: u64,
-    /// Another level is owed.
-    pub others_owed: bool,
-    /// Whether it can do with less.
+    /// True if another level lags.
+    pub others_lag: bool,
+    /// True if the operator can spill instead.
     pub can_spill: bool,
 }
 
-impl Ask {
-    /// What the growth takes of the total, beyond what is guaranteed anyway.
+impl MemoryRequest {
+    /// Returns the growth of `committed` that this request causes.
     #[must_use]
     pub fn extra(&self) -> u64 {
         (self.used + self.more).max(self.min) - self.used.max(self.min)
     }
 
-    /// Decides.
+    /// Decides the request.
     ///
     /// # Errors
-    /// Why not.
-    pub fn decide(&self) -> Result<(), Why> {
+    /// Returns the reason of a refusal.
+    pub fn decide(&self) -> Result<(), RefusalReason> {
         let after = self.used + self.more;
-        let (room, kept) = (self.total.saturating_sub(self.committed), self.total / LENT_PART);
+        let (free, reserved) = (self.total.saturating_sub(self.committed), self.total / RESERVED_PART);
         if after <= self.min {
             Ok(())
         } else if after > self.limit && !self.overcommit {
-            Err(Why::Limit)
-        } else if self.extra() > room {
-            Err(Why::Full)
-        } else if after <= self.due {
+            Err(RefusalReason::Limit)
+        } else if self.extra() > free {
+            Err(RefusalReason::Full)
+        } else if after <= self.entitlement {
             Ok(())
-        } else if self.others_owed {
-            Err(Why::Owed)
-        } else if !self.can_spill && after > self.due + kept {
-            Err(Why::Unspillable)
-        } else if self.extra() + kept > room {
-            Err(Why::Full)
+        } else if self.others_lag {
+            Err(RefusalReason::Lag)
+        } else if !self.can_spill && after > self.entitlement + reserved {
+            Err(RefusalReason::Unspillable)
+        } else if self.extra() + reserved > free {
+            Err(RefusalReason::Full)
         } else {
             Ok(())
         }
     }
 }
 
-/// What a level is due, in pages: its part by shares among those that use memory, within its bounds.
+/// Returns the entitlement of a level in pages: its part by shares among the levels that use
+/// memory, within its bounds.
 #[must_use]
-pub fn due(total: u64, min: u64, limit: u64, shares: u32, active_shares: u64) -> u64 {
+pub fn entitlement(total: u64, min: u64, limit: u64, shares: u32, active_shares: u64) -> u64 {
     let part = u128::from(total) * u128::from(shares) / u128::from(active_shares.max(1));
     u64::try_from(part).unwrap_or(total).min(limit).max(min)
 }
@@ -118,48 +123,49 @@ pub fn due(total: u64, min: u64, limit: u64, shares: u32, active_shares: u64) ->
 pub struct Memory {
     total: AtomicU64,
     committed: AtomicU64,
-    /// Levels that are owed.
-    owed: AtomicU32,
+    /// Number of lagging levels.
+    lagging: AtomicU32,
     levels: ArcSwap<Vec<Arc<LevelMemory>>>,
 }
 
-/// What a level has of it.
+/// Query memory of one level.
 pub struct LevelMemory {
     name: Arc<str>,
-    /// `memory_min` and use, pages.
+    /// `memory_min` and use in pages, 32 bits each.
     word: AtomicU64,
     limits: ArcSwap<MemoryLimits>,
     shares: AtomicU32,
-    is_owed: AtomicBool,
+    is_lagging: AtomicBool,
     refused: AtomicU64,
     most: AtomicU64,
-    /// Statements that have an account.
+    /// Number of statements with an account.
     accounts: AtomicU32,
 }
 
-/// What a level has and had, bytes.
+/// Present and past use of a level's memory, bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryUse {
-    /// Now.
+    /// Present use.
     pub used: u64,
-    /// The most ever.
+    /// Highest use since the creation of the level.
     pub most: u64,
-    /// Kept for it, whether used or not.
+    /// Guaranteed to the level, whether used or not.
     pub min: u64,
-    /// Times it was refused more.
+    /// Number of refused requests for more.
     pub refused: u64,
-    /// It was refused what it is due, and waits for others to give it back.
-    pub is_owed: bool,
+    /// True if the level was refused part of its entitlement, and waits for other levels to release
+    /// memory.
+    pub is_lagging: bool,
 }
 
-/// The memory of one statement, to be charged from any thread. What it has is given back when it is dropped.
+/// Memory of one statement, charged from any thread. Dropping it releases the memory.
 pub struct Account {
     memory: Arc<Memory>,
     level: Arc<LevelMemory>,
     bytes: AtomicU64,
 }
 
-/// `memory_min` and use.
+/// Splits a word into `memory_min` and use.
 fn split(word: u64) -> (u64, u64) {
     (word >> 32, word & u64::from(u32::MAX))
 }
@@ -177,43 +183,44 @@ fn part_of(total: u64, ppm: u32) -> u64 {
 }
 
 impl Memory {
-    /// So many bytes of query memory; up to 4 TiB, since a level's pages are counted in 32 bits.
+    /// Creates `total_bytes` of query memory. At most 4 TiB count: a level's pages are counted in
+    /// 32 bits.
     #[must_use]
     pub fn new(total_bytes: u64) -> Arc<Memory> {
         Arc::new(Memory {
             total: AtomicU64::new((total_bytes / PAGE_BYTES).min(u32::MAX.into())),
             committed: AtomicU64::new(0),
-            owed: AtomicU32::new(0),
+            lagging: AtomicU32::new(0),
             levels: ArcSwap::from_pointee(Vec::new()),
         })
     }
 
-    /// All of it, bytes.
+    /// Returns the size of query memory in bytes.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total.load(SeqCst) * PAGE_BYTES
     }
 
-    /// Says how much there is, before anything is used.
+    /// Sets the size of query memory, before its first use.
     pub fn set_total(&self, bytes: u64) {
         self.total.store((bytes / PAGE_BYTES).min(u32::MAX.into()), SeqCst);
         self.levels.load().iter().for_each(|level| self.guarantee(level));
     }
 
-    /// Used by all levels, bytes.
+    /// Returns the bytes in use by all levels.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.levels.load().iter().map(|level| level.used()).sum()
     }
 
-    /// Takes in a level.
+    /// Adds a level.
     pub fn add(&self, name: &Arc<str>, shares: u16, limits: &MemoryLimits) -> Arc<LevelMemory> {
         let level = Arc::new(LevelMemory {
             name: name.clone(),
             word: AtomicU64::new(0),
             limits: ArcSwap::from_pointee(*limits),
             shares: AtomicU32::new(shares.into()),
-            is_owed: AtomicBool::new(false),
+            is_lagging: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             most: AtomicU64::new(0),
             accounts: AtomicU32::new(0),
@@ -223,28 +230,29 @@ impl Memory {
         level
     }
 
-    /// Gives a level other limits. What others have borrowed of a greater `memory_min` they keep until they shrink.
+    /// Changes the limits of a level. If its `memory_min` grows, other levels keep borrowed memory
+    /// until they shrink.
     pub fn alter(&self, level: &LevelMemory, shares: u16, limits: &MemoryLimits) {
         level.shares.store(shares.into(), SeqCst);
         level.limits.store(Arc::new(*limits));
         self.guarantee(level);
     }
 
-    /// Lets go of a level; what its statements still have is counted until they end.
+    /// Removes a level. Memory of its running statements is counted until they end.
     pub fn remove(&self, level: &Arc<LevelMemory>) {
         self.alter(level, 1, &MemoryLimits::NONE);
-        self.settle(level);
+        self.clear_lag(level);
         self.levels.rcu(|all| all.iter().filter(|one| !Arc::ptr_eq(one, level)).cloned().collect::<Vec<_>>());
     }
 
-    /// An account for a statement of a level.
+    /// Creates the account of a statement.
     #[must_use]
     pub fn account(self: &Arc<Self>, level: &Arc<LevelMemory>) -> Account {
         level.accounts.fetch_add(1, Relaxed);
         Account { memory: self.clone(), level: level.clone(), bytes: AtomicU64::new(0) }
     }
 
-    /// Has the level's `memory_min` be what its limits say.
+    /// Updates the guarantee of the level after a change of its limits or of the total.
     fn guarantee(&self, level: &LevelMemory) {
         loop {
             let word = level.word.load(SeqCst);
@@ -260,93 +268,97 @@ impl Memory {
         }
     }
 
-    /// What a level that asks for more is to be decided by.
-    fn ask(&self, level: &LevelMemory, word: u64, more: u64, can_spill: bool) -> Ask {
+    /// Collects the inputs of the decision on a growth by `more` pages.
+    fn request(&self, level: &LevelMemory, word: u64, more: u64, can_spill: bool) -> MemoryRequest {
         let (min, used) = split(word);
         let (total, limits) = (self.total.load(SeqCst), level.limits.load());
         let limit = limits.limit_ppm.map_or(total, |ppm| part_of(total, ppm));
         let own_shares = level.shares.load(Relaxed);
-        let mut ask = Ask {
+        let mut request = MemoryRequest {
             more,
             used,
             min,
             limit,
             overcommit: limits.overcommit,
-            due: limit,
+            entitlement: limit,
             committed: self.committed.load(SeqCst),
             total,
-            others_owed: self.owed.load(SeqCst) > u32::from(level.is_owed.load(SeqCst)),
+            others_lag: self.lagging.load(SeqCst) > u32::from(level.is_lagging.load(SeqCst)),
             can_spill,
         };
-        // Where there is plenty it does not matter who else uses memory.
-        let plenty = ask.extra() + total / LENT_PART <= total.saturating_sub(ask.committed);
-        if !plenty || !can_spill || ask.others_owed {
+        // If memory is plentiful, the entitlement does not matter.
+        let plenty = request.extra() + total / RESERVED_PART <= total.saturating_sub(request.committed);
+        if !plenty || !can_spill || request.others_lag {
             let is_other =
                 |one: &&Arc<LevelMemory>| !std::ptr::eq(Arc::as_ptr(one), level) && one.pages_used() > 0;
             let levels = self.levels.load();
             let others = levels.iter().filter(is_other).map(|one| u64::from(one.shares.load(Relaxed)));
-            ask.due = due(total, min, limit, own_shares, others.sum::<u64>() + u64::from(own_shares));
+            request.entitlement =
+                entitlement(total, min, limit, own_shares, others.sum::<u64>() + u64::from(own_shares));
         }
-        ask
+        request
     }
 
-    /// Takes pages for a level.
+    /// Takes `more` pages for a level.
     fn take(&self, level: &LevelMemory, more: u64, can_spill: bool) -> Result<(), Box<Refusal>> {
         if more == 0 {
             return Ok(());
         }
         loop {
             let word = level.word.load(SeqCst);
-            let ask = self.ask(level, word, more, can_spill);
-            let taken = ask.decide().and_then(|()| self.reserve(ask.extra()));
+            let request = self.request(level, word, more, can_spill);
+            let taken = request.decide().and_then(|()| self.reserve(request.extra()));
             if let Err(why) = taken {
-                return Err(Box::new(self.refuse(level, &ask, why)));
+                return Err(Box::new(self.refuse(level, &request, why)));
             }
             if level.word.compare_exchange(word, word + more, SeqCst, SeqCst).is_ok() {
-                level.most.fetch_max(ask.used + more, Relaxed);
-                self.settle(level);
+                level.most.fetch_max(request.used + more, Relaxed);
+                self.clear_lag(level);
                 return Ok(());
             }
-            self.committed.fetch_sub(ask.extra(), SeqCst);
+            self.committed.fetch_sub(request.extra(), SeqCst);
         }
     }
 
-    /// Takes room in the sum.
-    fn reserve(&self, extra: u64) -> Result<(), Why> {
+    /// Adds `extra` pages to the sum.
+    fn reserve(&self, extra: u64) -> Result<(), RefusalReason> {
         let total = self.total.load(SeqCst);
-        let room = |sum: u64| (extra == 0 || sum + extra <= total).then_some(sum + extra);
-        self.committed.fetch_update(SeqCst, SeqCst, room).map(drop).map_err(|_| Why::Full)
+        let free = |sum: u64| (extra == 0 || sum + extra <= total).then_some(sum + extra);
+        self.committed.fetch_update(SeqCst, SeqCst, free).map(drop).map_err(|_| RefusalReason::Full)
     }
 
-    /// Takes pages without asking.
+    /// Takes pages without a decision.
     fn force(&self, level: &LevelMemory, more: u64) {
         let before = level.word.fetch_update(SeqCst, SeqCst, |word| {
             (split(word).1 + more <= u64::from(u32::MAX)).then(|| word + more)
         });
-        let (min, used) = split(before.expect("fewer than 4 TiB are used"));
+        let (min, used) = split(before.expect("expected less than 4 TiB in use"));
         self.committed.fetch_add((used + more).max(min) - used.max(min), SeqCst);
         level.most.fetch_max(used + more, Relaxed);
     }
 
-    /// Gives pages of a level back.
+    /// Releases pages of a level.
     fn give(&self, level: &LevelMemory, pages: u64) {
         let (min, used) = split(level.word.fetch_sub(pages, SeqCst));
-        let after = used.checked_sub(pages).expect("what is given back was taken");
+        let after = used.checked_sub(pages).expect("released pages were in use");
         self.committed.fetch_sub(used.max(min) - after.max(min), SeqCst);
     }
 
-    /// The level is not owed any longer.
-    fn settle(&self, level: &LevelMemory) {
-        if level.is_owed.load(Relaxed) && level.is_owed.swap(false, SeqCst) {
-            self.owed.fetch_sub(1, SeqCst);
+    /// Ends the lag of a level.
+    fn clear_lag(&self, level: &LevelMemory) {
+        if level.is_lagging.load(Relaxed) && level.is_lagging.swap(false, SeqCst) {
+            self.lagging.fetch_sub(1, SeqCst);
         }
     }
 
     #[cold]
-    fn refuse(&self, level: &LevelMemory, ask: &Ask, why: Why) -> Refusal {
+    fn refuse(&self, level: &LevelMemory, request: &MemoryRequest, why: RefusalReason) -> Refusal {
         level.refused.fetch_add(1, Relaxed);
-        if why == Why::Full && ask.used + ask.more <= ask.due && !level.is_owed.swap(true, SeqCst) {
-            self.owed.fetch_add(1, SeqCst);
+        if why == RefusalReason::Full
+            && request.used + request.more <= request.entitlement
+            && !level.is_lagging.swap(true, SeqCst)
+        {
+            self.lagging.fetch_add(1, SeqCst);
         }
         let levels = self.levels.load();
         let mut holders: Vec<(Arc<str>, u64)> = levels
@@ -355,13 +367,13 @@ impl Memory {
             .map(|one| (one.name.clone(), one.used()))
             .collect();
         holders.sort_by_key(|(_, used)| std::cmp::Reverse(*used));
-        let owed = levels.iter().find(|one| one.name != level.name && one.is_owed.load(Relaxed));
+        let lagging = levels.iter().find(|one| one.name != level.name && one.is_lagging.load(Relaxed));
         Refusal {
             level: level.name.clone(),
-            ask: *ask,
+            request: *request,
             why,
             limit_ppm: level.limits.load().limit_ppm,
-            owed: owed.map(|one| one.name.clone()),
+            lagging: lagging.map(|one| one.name.clone()),
             holders,
         }
     }
@@ -372,13 +384,13 @@ impl LevelMemory {
         split(self.word.load(SeqCst)).1
     }
 
-    /// Used now, bytes.
+    /// Returns the bytes in use.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.pages_used() * PAGE_BYTES
     }
 
-    /// What it has and had.
+    /// Returns present and past use.
     #[must_use]
     pub fn usage(&self) -> MemoryUse {
         let (min, used) = split(self.word.load(SeqCst));
@@ -387,24 +399,24 @@ impl LevelMemory {
             most: self.most.load(Relaxed) * PAGE_BYTES,
             min: min * PAGE_BYTES,
             refused: self.refused.load(Relaxed),
-            is_owed: self.is_owed.load(Relaxed),
+            is_lagging: self.is_lagging.load(Relaxed),
         }
     }
 }
 
 impl Account {
-    /// So many bytes more, for an operator that can spill if it does not get them.
+    /// Grows by `bytes`, for an operator that spills if this fails.
     ///
     /// # Errors
-    /// [`Refusal`], whose text says why, and what to change.
+    /// [`Refusal`], whose text gives the reason and the remedy.
     pub fn try_grow(&self, bytes: u64) -> Result<(), Box<Refusal>> {
         self.grow_by(bytes, true)
     }
 
-    /// As [`Account::try_grow`], for an operator that cannot spill.
+    /// Grows by `bytes`, for an operator that cannot spill.
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// [`Refusal`], as from [`Account::try_grow`].
     pub fn try_grow_unspillable(&self, bytes: u64) -> Result<(), Box<Refusal>> {
         self.grow_by(bytes, false)
     }
@@ -412,7 +424,7 @@ impl Account {
     fn grow_by(&self, bytes: u64, can_spill: bool) -> Result<(), Box<Refusal>> {
         loop {
             let before = self.bytes.load(SeqCst);
-            // More than can be counted is more than there is.
+            // Saturate: more than can be counted exceeds the total.
             let after = before.saturating_add(bytes).min(u64::from(u32::MAX) * PAGE_BYTES);
             let more = pages(after) - pages(before);
             self.memory.take(&self.level, more, can_spill)?;
@@ -423,49 +435,61 @@ impl Account {
         }
     }
 
-    /// What an operator is told that would leave too little for the `operators` of its statement that can spill, itself among them, of
-    /// what the statement may count on.
+    /// Returns the refusal for an operator that would exceed its part of the statement's memory.
+    /// `operators` is the number of spillable operators of the statement, including this one.
     #[must_use]
     pub fn beyond_part(&self, bytes: u64, operators: u64) -> Refusal {
-        let ask = self.memory.ask(&self.level, self.level.word.load(SeqCst), pages(bytes), true);
-        let why = Why::Part { bytes: self.part(), operators };
+        let request = self.memory.request(&self.level, self.level.word.load(SeqCst), pages(bytes), true);
+        let why = RefusalReason::Part { bytes: self.part(), operators };
         let limit_ppm = self.level.limits.load().limit_ppm;
-        Refusal { level: self.level.name.clone(), ask, why, limit_ppm, owed: None, holders: Vec::new() }
+        Refusal {
+            level: self.level.name.clone(),
+            request,
+            why,
+            limit_ppm,
+            lagging: None,
+            holders: Vec::new(),
+        }
     }
 
-    /// So many bytes more that are there already: they are counted, whatever the limits say.
+    /// Adds `bytes` that are allocated already. They are counted even above the limits.
     pub fn grow(&self, bytes: u64) {
         let before = self.bytes.fetch_add(bytes, SeqCst);
         self.memory.force(&self.level, pages(before + bytes) - pages(before));
     }
 
-    /// So many bytes less.
+    /// Releases `bytes`.
     pub fn shrink(&self, bytes: u64) {
         let less = |before: u64| Some(before.saturating_sub(bytes));
-        let before = self.bytes.fetch_update(SeqCst, SeqCst, less).expect("always some");
+        let before =
+            self.bytes.fetch_update(SeqCst, SeqCst, less).expect("the closure always returns a value");
         self.memory.give(&self.level, pages(before) - pages(before.saturating_sub(bytes)));
     }
 
-    /// What it has, bytes.
+    /// Returns the bytes in use by the statement.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.bytes.load(SeqCst)
     }
 
-    /// What the statement may count on, bytes: its part of what its level is due, or could have now if that is more, among the
-    /// level's statements. Whoever stays below it leaves room for the others.
+    /// Returns the memory in bytes that the statement may rely on. This is its part, among the
+    /// statements of the level, of the entitlement, or of the memory available now if that is more.
+    /// Statements below it release_slot memory to the others.
     #[must_use]
     pub fn part(&self) -> u64 {
         let word = self.level.word.load(SeqCst);
-        let ask = self.memory.ask(&self.level, word, 0, false);
-        let free = ask.total.saturating_sub(ask.committed + ask.total / LENT_PART);
-        let could_have = if ask.others_owed { 0 } else { ask.used.max(ask.min) + free };
-        let most =
-            if ask.overcommit { ask.due.max(could_have) } else { ask.due.max(could_have.min(ask.limit)) };
+        let request = self.memory.request(&self.level, word, 0, false);
+        let free = request.total.saturating_sub(request.committed + request.total / RESERVED_PART);
+        let could_have = if request.others_lag { 0 } else { request.used.max(request.min) + free };
+        let most = if request.overcommit {
+            request.entitlement.max(could_have)
+        } else {
+            request.entitlement.max(could_have.min(request.limit))
+        };
         most * PAGE_BYTES / u64::from(self.level.accounts.load(Relaxed).max(1))
     }
 
-    /// The level's.
+    /// Returns the query memory of the level.
     #[must_use]
     pub fn level(&self) -> &Arc<LevelMemory> {
         &self.level
@@ -476,8 +500,8 @@ impl Drop for Account {
     fn drop(&mut self) {
         self.memory.give(&self.level, pages(self.used()));
         self.level.accounts.fetch_sub(1, Relaxed);
-        // Its level asks again if it still wants what it was refused.
-        self.memory.settle(&self.level);
+        // A level that still needs the refused memory requests it again.
+        self.memory.clear_lag(&self.level);
     }
 }
 

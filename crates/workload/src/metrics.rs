@@ -1,4 +1,4 @@
-//! What the levels have been served, as Prometheus text. Counts of all cores are merged when asked for.
+//! Metrics of the levels as Prometheus text. Counters of all cores are summed on request.
 
 use std::fmt::Write;
 
@@ -9,42 +9,43 @@ use crate::level::Totals;
 use crate::waits::Names;
 use crate::{Catalogue, Entry, Kind, Levels, MemoryUse, SlotUse};
 
-/// A counter out of what the lanes count: metric, labels beside the level, help, and its value (divided by 10^9 for seconds).
+/// A metric from a counter of the lanes: name, labels beside the level, help, and value (divided by
+/// 10^9 for seconds).
 type LaneMetric = (&'static str, &'static str, &'static str, fn(&Usage) -> f64);
 
 const LANE_METRICS: [LaneMetric; 15] = [
     ("fairlane_cpu_seconds_total", ",lane=\"fast\"", "CPU time by lane.", |u| seconds(u.cpu_fast_ns)),
     ("fairlane_cpu_seconds_total", ",lane=\"heavy\"", "", |u| seconds(u.cpu_heavy_ns)),
-    ("fairlane_wait_seconds_total", "", "Time it was ready to run and did not.", |u| seconds(u.wait_ns)),
-    ("fairlane_dispatches_total", ",lane=\"fast\"", "Turns by lane.", |u| u.dispatches as f64),
+    ("fairlane_wait_seconds_total", "", "Time that tasks were ready and did not run.", |u| {
+        seconds(u.wait_ns)
+    }),
+    ("fairlane_dispatches_total", ",lane=\"fast\"", "Time slices by lane.", |u| u.dispatches as f64),
     ("fairlane_dispatches_total", ",lane=\"heavy\"", "", |u| u.heavy_dispatches as f64),
-    ("fairlane_throttled_seconds_total", "", "Time it was held back by its CPU limit.", |u| {
+    ("fairlane_throttled_seconds_total", "", "Time that the CPU limit throttled it.", |u| {
         seconds(u.throttled_ns)
     }),
     ("fairlane_disk_bytes_total", ",direction=\"read\"", "Disk traffic.", |u| u.disk_read_bytes as f64),
     ("fairlane_disk_bytes_total", ",direction=\"write\"", "", |u| u.disk_write_bytes as f64),
     ("fairlane_disk_operations_total", ",direction=\"read\"", "Disk requests.", |u| u.disk_read_ops as f64),
     ("fairlane_disk_operations_total", ",direction=\"write\"", "", |u| u.disk_write_ops as f64),
-    ("fairlane_disk_seconds_total", "", "Time its disk requests took.", |u| seconds(u.disk_wait_ns)),
+    ("fairlane_disk_seconds_total", "", "Time of disk requests from submission to completion.", |u| {
+        seconds(u.disk_wait_ns)
+    }),
     (
         "fairlane_disk_queue_seconds_total",
         "",
-        "The part of that before they were sent; its rate is how many were queued on average.",
+        "Time of disk requests in the queue. Its rate is the average queue length.",
         |u| seconds(u.disk_queue_ns),
     ),
-    (
-        "fairlane_disk_charged_seconds_total",
-        "",
-        "Time of the disk that its requests were charged with.",
-        |u| seconds(u.disk_ns),
-    ),
+    ("fairlane_disk_charged_seconds_total", "", "Disk time charged to requests.", |u| seconds(u.disk_ns)),
     ("fairlane_cache_lookups_total", ",found=\"yes\"", "Block lookups in the cache.", |u| {
         u.cache_hits as f64
     }),
     ("fairlane_cache_lookups_total", ",found=\"no\"", "", |u| u.cache_misses as f64),
 ];
 
-/// The server's own work, which is in no level: its CPU and disk traffic stand beside those of the levels.
+/// Background work of the server, which belongs to no level. Its CPU and disk traffic are exported
+/// beside those of the levels.
 pub(crate) const SYSTEM: [(&str, Group); 4] = [
     ("control", Group::CONTROL),
     ("log", Group::LOG),
@@ -56,7 +57,7 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// A label's value, escaped.
+/// Returns the value of a label, escaped.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -75,8 +76,8 @@ fn histogram(out: &mut String, name: &str, labels: &str, values: &Merged) {
 }
 
 impl Levels {
-    /// Appends the metrics of every level, and of the server's own groups what the lanes count of them. Histograms of what
-    /// never happened are left out.
+    /// Appends the metrics of every level, and the counters of the lanes for the server's own
+    /// groups. Empty histograms are omitted.
     pub fn metrics_text(&self, out: &mut String) {
         let catalogue = self.catalogue();
         let levels: Vec<(String, &Entry, Totals, Usage)> = catalogue
@@ -106,28 +107,30 @@ impl Levels {
         self.waits(out, &catalogue);
     }
 
-    /// Whom each waited for; only where it did.
+    /// Appends the groups that each group waited for, if there were any.
     fn waits(&self, out: &mut String, catalogue: &Catalogue) {
         let name = "fairlane_waited_for_seconds_total";
-        head(out, name, "counter", "Time another had the core while it was ready to run.");
+        head(out, name, "counter", "Time that another group had the core while tasks were ready.");
         let names = Names::new(catalogue);
         let levels = catalogue.entries().map(|entry| ("level", &*entry.spec.name, entry.level.group()));
         for (label, who, group) in levels.chain(SYSTEM.map(|(name, group)| ("group", name, group))) {
-            for (whom, ns) in names.waited_for(&self.lanes, group) {
-                let (who, whom) = (escaped(who), escaped(&whom));
-                let _ = writeln!(out, "{name}{{{label}=\"{who}\",whom=\"{whom}\"}} {}", seconds(ns));
+            for (reply, ns) in names.waited_for(&self.lanes, group) {
+                let (who, reply) = (escaped(who), escaped(&reply));
+                let _ = writeln!(out, "{name}{{{label}=\"{who}\",reply=\"{reply}\"}} {}", seconds(ns));
             }
         }
     }
 }
 
-/// Query memory.
+/// Appends the metrics of query memory.
 fn memory(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
     type Value = fn(&MemoryUse) -> u64;
     const MEMORY: [(&str, &str, &str, Value); 3] = [
         ("fairlane_query_memory_bytes", "gauge", "Query memory that the level uses.", |u| u.used),
-        ("fairlane_query_memory_most_bytes", "gauge", "The most it ever used.", |u| u.most),
-        ("fairlane_query_memory_refused_total", "counter", "Times it was refused more.", |u| u.refused),
+        ("fairlane_query_memory_most_bytes", "gauge", "Highest use of query memory.", |u| u.most),
+        ("fairlane_query_memory_refused_total", "counter", "Refused requests for query memory.", |u| {
+            u.refused
+        }),
     ];
     for (name, kind, help, value) in MEMORY {
         head(out, name, kind, help);
@@ -137,7 +140,7 @@ fn memory(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
     }
 }
 
-/// Slots, of the levels that have or had a `max_concurrency`.
+/// Appends the slots of the levels that have or had a `max_concurrency`.
 fn slots(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
     let uses: Vec<(&String, SlotUse)> = levels
         .iter()
@@ -149,22 +152,26 @@ fn slots(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
         .collect();
     type Value = fn(&SlotUse) -> f64;
     const SLOTS: [(&str, &str, &str, &str, Value); 6] = [
-        ("fairlane_slots_running", "", "gauge", "Statements that have a slot of max_concurrency.", |u| {
-            f64::from(u.crowd.running)
+        ("fairlane_slots_running", "", "gauge", "Statements with a slot of max_concurrency.", |u| {
+            f64::from(u.occupancy.running)
         }),
-        ("fairlane_slots_waiting", "", "gauge", "Statements that wait for a slot.", |u| {
-            f64::from(u.crowd.waiting)
+        ("fairlane_slots_waiting", "", "gauge", "Statements waiting for a slot.", |u| {
+            f64::from(u.occupancy.waiting)
         }),
-        ("fairlane_slots_refused_total", ",why=\"full\"", "counter", "Statements that got no slot.", |u| {
+        ("fairlane_slots_refused_total", ",why=\"full\"", "counter", "Statements refused a slot.", |u| {
             u.full as f64
         }),
         ("fairlane_slots_refused_total", ",why=\"late\"", "counter", "", |u| u.late as f64),
         ("fairlane_slots_waited_total", "", "counter", "Statements that got a slot after a wait.", |u| {
             u.waited as f64
         }),
-        ("fairlane_slots_wait_seconds_total", "", "counter", "How long those waited.", |u| {
-            seconds(u.waited_ns)
-        }),
+        (
+            "fairlane_slots_wait_seconds_total",
+            "",
+            "counter",
+            "Total wait of statements that got a slot after a wait.",
+            |u| seconds(u.waited_ns),
+        ),
     ];
     for (name, labels, kind, help, value) in SLOTS {
         if !help.is_empty() {
@@ -177,14 +184,14 @@ fn slots(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
 }
 
 fn requests(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
-    head(out, "fairlane_requests_total", "counter", "Requests that ended.");
+    head(out, "fairlane_requests_total", "counter", "Finished requests.");
     for (level, _, totals, _) in levels {
         for kind in Kind::ALL {
             let count = totals.service[kind as usize].count;
             let _ = writeln!(out, "fairlane_requests_total{{{level},kind=\"{}\"}} {count}", kind.name());
         }
     }
-    head(out, "fairlane_errors_total", "counter", "Requests that ended in an error.");
+    head(out, "fairlane_errors_total", "counter", "Requests finished with an error.");
     for (level, _, totals, _) in levels {
         for kind in Kind::ALL {
             let count = totals.errors[kind as usize];
@@ -195,14 +202,14 @@ fn requests(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
     for (level, _, totals, _) in levels {
         let _ = writeln!(out, "fairlane_shed_total{{{level}}} {}", totals.shed);
     }
-    head(out, "fairlane_in_flight", "gauge", "Requests admitted that have not ended.");
+    head(out, "fairlane_in_flight", "gauge", "Admitted requests that have not ended.");
     for (level, _, totals, _) in levels {
         let _ = writeln!(out, "fairlane_in_flight{{{level}}} {}", totals.in_flight);
     }
     slots(out, levels);
     memory(out, levels);
     let service = "fairlane_service_time_seconds";
-    head(out, service, "histogram", "Time spent on a request, without its time in queues.");
+    head(out, service, "histogram", "Service time of requests without queues.");
     for (level, _, totals, _) in levels {
         for kind in Kind::ALL.into_iter().filter(|&kind| totals.service[kind as usize].count > 0) {
             let labels = format!("{level},kind=\"{}\"", kind.name());
@@ -210,7 +217,7 @@ fn requests(out: &mut String, levels: &[(String, &Entry, Totals, Usage)]) {
         }
     }
     let queue = "fairlane_queue_time_seconds";
-    head(out, queue, "histogram", "Time a request waited before it was begun.");
+    head(out, queue, "histogram", "Time of requests in queues before service.");
     for (level, _, totals, _) in levels.iter().filter(|(_, _, totals, _)| totals.queue.count > 0) {
         histogram(out, queue, level, &totals.queue);
     }

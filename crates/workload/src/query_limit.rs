@@ -1,23 +1,23 @@
-//! Statements that go too far: how far is too far, and what becomes of them. Pure: whoever runs a statement says now and then how
-//! far it has come.
+//! Limits on the resources of a statement, and the action beyond them. Pure: the executor of a
+//! statement reports its progress from time to time.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What becomes of a statement that has gone too far.
+/// Action on a statement that exceeds its limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// It ends with an error.
+    /// End the statement with an error.
     Cancel,
-    /// It goes on in the level of that name.
+    /// Continue the statement in the level of this name.
     Demote(Arc<str>),
-    /// It goes on, and the log says so.
+    /// Continue the statement and log the event.
     Log,
 }
 
 impl Action {
-    /// `cancel`, `log` or `demote:LEVEL`.
+    /// Parses `cancel`, `log` or `demote:LEVEL`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Action> {
         match (text, text.strip_prefix("demote:")) {
@@ -39,29 +39,29 @@ impl fmt::Display for Action {
     }
 }
 
-/// A level's `query_limit`.
+/// The `query_limit` of a level.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueryLimit {
-    /// Longest time it may run.
+    /// Longest execution time.
     pub elapsed: Option<Duration>,
-    /// Most rows it may read.
+    /// Most rows read.
     pub rows: Option<u64>,
-    /// Most bytes it may read.
+    /// Most bytes read.
     pub bytes: Option<u64>,
-    /// What becomes of it then.
+    /// Action beyond any of these limits.
     pub action: Action,
 }
 
-/// How far a statement has come that has gone too far. Its text is for the client, or the log.
+/// An exceeded limit. Its text is for the client or the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Exceeded {
-    /// The level whose limit it was.
+    /// The level with the limit.
     pub level: Arc<str>,
-    /// Which limit: `elapsed`, `rows` or `bytes`.
+    /// Name of the limit: `elapsed`, `rows` or `bytes`.
     pub what: &'static str,
-    /// What the limit is.
+    /// Value of the limit, with its unit.
     pub limit: String,
-    /// What to do.
+    /// Action to take.
     pub action: Action,
 }
 
@@ -72,41 +72,41 @@ impl fmt::Display for Exceeded {
     }
 }
 
-/// Looks after one statement. It says once that the statement has gone too far.
+/// Monitor of one statement. Reports an exceeded limit once.
 #[derive(Clone, Debug)]
 pub struct Watch {
     level: Arc<str>,
     limit: QueryLimit,
-    said: bool,
+    reported: bool,
 }
 
 impl Watch {
-    /// For a statement of a level with that limit.
+    /// Creates the monitor of a statement in this level.
     #[must_use]
     pub fn new(level: Arc<str>, limit: QueryLimit) -> Watch {
-        Watch { level, limit, said: false }
+        Watch { level, limit, reported: false }
     }
 
-    /// How long it may run, if there is a limit to that which was not reached yet.
+    /// Returns the longest execution time. `None`: no limit, or already reported.
     #[must_use]
     pub fn elapsed_max(&self) -> Option<Duration> {
-        self.limit.elapsed.filter(|_| !self.said)
+        self.limit.elapsed.filter(|_| !self.reported)
     }
 
-    /// Looks at a statement that has run for so long, and read so much.
-    pub fn look(&mut self, elapsed: Duration, rows: u64, bytes: u64) -> Option<Exceeded> {
-        let over = |limit: Option<u64>, is: u64| limit.filter(|max| is > *max).map(|max| max.to_string());
+    /// Checks a statement after `elapsed`, with `rows` and `bytes` read so far.
+    pub fn check(&mut self, elapsed: Duration, rows: u64, bytes: u64) -> Option<Exceeded> {
+        let exceeded = |limit: Option<u64>, is: u64| limit.filter(|max| is > *max).map(|max| max.to_string());
         let late =
             self.limit.elapsed.filter(|max| elapsed >= *max).map(|max| format!("{} ms", max.as_millis()));
         let (what, limit) = [
             ("elapsed", late),
-            ("rows", over(self.limit.rows, rows)),
-            ("bytes", over(self.limit.bytes, bytes)),
+            ("rows", exceeded(self.limit.rows, rows)),
+            ("bytes", exceeded(self.limit.bytes, bytes)),
         ]
         .into_iter()
         .find_map(|(what, limit)| Some((what, limit?)))
-        .filter(|_| !self.said)?;
-        self.said = true;
+        .filter(|_| !self.reported)?;
+        self.reported = true;
         Some(Exceeded { level: self.level.clone(), what, limit, action: self.limit.action.clone() })
     }
 }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_that_goes_too_far_is_told_of_once() {
+    fn exceeded_limit_is_reported_once() {
         let limit = QueryLimit {
             elapsed: Some(Duration::from_secs(30)),
             rows: Some(10),
@@ -125,15 +125,15 @@ mod tests {
         };
         let check = |seconds: u64, rows: u64, expected: Option<&str>| {
             let mut watch = Watch::new("olap".into(), limit.clone());
-            let said = watch.look(Duration::from_secs(seconds), rows, u64::MAX);
-            let text = said.as_ref().map(ToString::to_string);
+            let reported = watch.check(Duration::from_secs(seconds), rows, u64::MAX);
+            let text = reported.as_ref().map(ToString::to_string);
             let expected = expected.map(|what| {
                 format!("The statement went beyond the query_limit of service level 'olap': {what}")
             });
             assert_eq!(text, expected);
-            assert_eq!(watch.elapsed_max().is_none(), said.is_some());
-            assert_eq!(said.map(|said| said.action), text.map(|_| Action::Demote("slow".into())));
-            let again = watch.look(Duration::from_secs(seconds), rows, 0);
+            assert_eq!(watch.elapsed_max().is_none(), reported.is_some());
+            assert_eq!(reported.map(|reported| reported.action), text.map(|_| Action::Demote("slow".into())));
+            let again = watch.check(Duration::from_secs(seconds), rows, 0);
             assert_eq!(again, None);
         };
         check(29, 10, None);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn actions_have_names() {
+    fn actions_parse_from_their_names() {
         for text in ["cancel", "log", "demote:x"] {
             assert_eq!(Action::parse(text).expect(text).to_string(), text);
         }

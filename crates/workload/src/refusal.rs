@@ -1,51 +1,51 @@
-//! What a statement is told that gets no more memory: why, who has it, and what to change.
+//! Error of a statement that gets no more memory: the reason, the users of memory, and the remedy.
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::memory::{Ask, PAGE_BYTES};
+use crate::memory::{MemoryRequest, PAGE_BYTES};
 
-/// Why a growth was refused.
+/// Reason of a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
-    /// The level has what its `memory_limit` allows, and may not borrow.
+pub enum RefusalReason {
+    /// The level is at its `memory_limit` and may not borrow.
     Limit,
-    /// There is no more.
+    /// No memory is free.
     Full,
-    /// It was borrowed, and another level needs it.
-    Owed,
-    /// What cannot spill may borrow only so much.
+    /// The growth would borrow memory that a lagging level needs.
+    Lag,
+    /// The growth exceeds the bound on borrowing by operators without spilling.
     Unspillable,
-    /// Operators of the statement that can spill have a part each of what it may count on.
+    /// The operator exceeds its part of the statement's memory.
     Part {
-        /// What the statement may count on, bytes.
+        /// Memory of the statement, bytes.
         bytes: u64,
-        /// How many they are.
+        /// Number of spillable operators.
         operators: u64,
     },
 }
 
-/// A growth that was refused. Its text is for the client.
+/// A refused growth. Its text is for the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// The level that asked.
+    /// The requesting level.
     pub level: Arc<str>,
-    /// What it was decided by.
-    pub ask: Ask,
-    /// Why.
-    pub why: Why,
-    /// The level's `memory_limit`, in millionths.
+    /// Inputs of the decision.
+    pub request: MemoryRequest,
+    /// Reason.
+    pub why: RefusalReason,
+    /// The `memory_limit` of the level, in millionths.
     pub limit_ppm: Option<u32>,
-    /// A level that is owed memory.
-    pub owed: Option<Arc<str>>,
-    /// Other levels that have some, with bytes: those with most first.
+    /// A level that lags.
+    pub lagging: Option<Arc<str>>,
+    /// Other levels with memory in use and their bytes, largest first.
     pub holders: Vec<(Arc<str>, u64)>,
 }
 
-/// Holders that a text names.
+/// Number of holders that the text names.
 const HOLDERS_SHOWN: usize = 3;
 
-/// Bytes as people say them.
+/// Bytes with a unit for people.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {
@@ -63,59 +63,59 @@ impl fmt::Display for Bytes {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = |pages: u64| Bytes(pages.saturating_mul(PAGE_BYTES));
-        let Refusal { level, ask, .. } = self;
+        let Refusal { level, request, .. } = self;
         write!(
             f,
             "The service level '{level}' has {} of query memory, and {} more ",
-            of(ask.used),
-            of(ask.more)
+            of(request.used),
+            of(request.more)
         )?;
         match self.why {
-            Why::Limit => {
+            RefusalReason::Limit => {
                 let percent = f64::from(self.limit_ppm.unwrap_or(1_000_000)) / 10_000.0;
                 write!(
                     f,
                     "would be beyond its memory_limit, {percent}% of {} or {}, with memory_overcommit = false. Raise \
                      memory_limit, allow memory_overcommit, or lower max_concurrency",
-                    of(ask.total),
-                    of(ask.limit)
+                    of(request.total),
+                    of(request.limit)
                 )
             }
-            Why::Full => {
+            RefusalReason::Full => {
                 write!(
                     f,
-                    "are not there: of {} in all, {} are used or guaranteed",
-                    of(ask.total),
-                    of(ask.committed)
+                    "are not free: of {} in total, {} are used or guaranteed",
+                    of(request.total),
+                    of(request.committed)
                 )?;
                 self.holders(f)?;
                 write!(
                     f,
-                    ". Give '{level}' a memory_min, lower the memory_limit of others or their memory_overcommit, or start \
-                     the server with more memory"
+                    ". Give '{level}' a memory_min, lower the memory_limit of others or their \
+                     memory_overcommit, or start the server with more memory"
                 )
             }
-            Why::Owed => {
-                let owed = self.owed.as_deref().unwrap_or("another level");
+            RefusalReason::Lag => {
+                let lagging = self.lagging.as_deref().unwrap_or("another level");
                 write!(
                     f,
-                    "would be borrowed beyond the {} it is due, while '{owed}' needs memory",
-                    of(ask.due)
+                    "would be borrowed beyond its entitlement of {}, while '{lagging}' needs memory",
+                    of(request.entitlement)
                 )?;
                 self.holders(f)?;
                 write!(f, ". Give '{level}' more shares or a memory_min, or lower max_concurrency")
             }
-            Why::Unspillable => write!(
+            RefusalReason::Unspillable => write!(
                 f,
-                "would be borrowed far beyond the {} it is due, for an operator that cannot spill to disk. Give '{level}' a \
-                 memory_min or more shares, or lower max_concurrency",
-                of(ask.due)
+                "would be borrowed far beyond its entitlement of {}, for an operator that cannot spill to \
+                 disk. Give '{level}' a memory_min or more shares, or lower max_concurrency",
+                of(request.entitlement)
             ),
-            Why::Part { bytes, operators } => write!(
+            RefusalReason::Part { bytes, operators } => write!(
                 f,
-                "for one operator would be beyond its part: the statement may count on {}, of which each of its {operators} \
-                     operators that can spill may have as much. Raise the memory_limit of '{level}', give it a memory_min or \
-                     more shares, or lower max_concurrency",
+                "for one operator would exceed its part: the statement is entitled to {}, shared equally by its \
+                 {operators} spillable operators. Raise the memory_limit of '{level}', give it a memory_min or \
+                 more shares, or lower max_concurrency",
                 Bytes(bytes)
             ),
         }

@@ -1,126 +1,129 @@
-//! Who may begin, where a level has a `max_concurrency`: decided here with numbers, done in `gate`.
+//! Decisions on the slots of a level with `max_concurrency`, as pure functions. `gate` carries them
+//! out.
 //!
-//! 1. A statement that comes begins at once if nobody waits and there is a slot.
-//! 2. Else it joins the end of the queue, unless `max_queue_size` wait: then it is refused.
-//! 3. A slot that is given back goes to who has waited longest.
-//! 4. Who has waited for `queue_timeout` is refused; without one, whoever asks says how long it would wait.
+//! 1. An arriving statement starts at once if the queue is empty and a slot is free.
+//! 2. Otherwise it joins the end of the queue. It is refused if `max_queue_size` statements wait.
+//! 3. A released slot goes to the first statement in the queue.
+//! 4. A statement is refused after it has waited for `queue_timeout`. Without that option, the
+//!    caller's timeout applies.
 //!
-//! What is altered holds at once: for who comes, and for who waits.
+//! Altered limits apply at once, also to waiting statements.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Statements of a level that wait, unless its options say otherwise.
+/// Queue length of a level without `max_queue_size`.
 pub const QUEUE_SIZE_DEFAULT: u32 = 1024;
-/// Most statements that can be allowed to wait or to run: what is kept of each is some hundred bytes.
+/// Upper bound of `max_queue_size` and `max_concurrency`. A waiting statement needs about 100
+/// bytes.
 pub const QUEUE_SIZE_MAX: u32 = 1_000_000;
 
-/// What a level's options say of its slots.
+/// Slot options of a level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotLimits {
-    /// Statements at once; none is no limit.
+    /// Statements that may run at once. `None`: no limit.
     pub max_concurrency: Option<u32>,
-    /// Statements waiting.
+    /// Statements that may wait.
     pub max_queue_size: u32,
-    /// Longest wait.
+    /// Longest wait. `None`: the timeout of the caller applies.
     pub queue_timeout: Option<Duration>,
 }
 
 impl SlotLimits {
-    /// As they are where no option says anything.
+    /// Limits of a level without slot options.
     pub const NONE: SlotLimits =
         SlotLimits { max_concurrency: None, max_queue_size: QUEUE_SIZE_DEFAULT, queue_timeout: None };
 }
 
-/// How many statements of a level run, and how many wait, on all cores together.
+/// Running and waiting statements of a level, on all cores together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Crowd {
-    /// Have a slot.
+pub struct Occupancy {
+    /// Statements with a slot.
     pub running: u32,
-    /// Wait for one.
+    /// Statements waiting for a slot.
     pub waiting: u32,
 }
 
-/// What becomes of a statement that comes.
+/// Decision on an arriving statement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Arrival {
     /// It has a slot.
     Enter,
-    /// It is the last in the queue.
+    /// It joins the queue.
     Wait,
-    /// The queue is full.
+    /// It is refused: the queue is full.
     Full,
 }
 
-impl Crowd {
-    /// Decides on a statement that comes, and counts it.
+impl Occupancy {
+    /// Decides on an arriving statement, and counts it.
     #[must_use]
-    pub fn arrive(self, limits: &SlotLimits) -> (Crowd, Arrival) {
-        let Crowd { running, waiting } = self;
+    pub fn arrive(self, limits: &SlotLimits) -> (Occupancy, Arrival) {
+        let Occupancy { running, waiting } = self;
         if waiting == 0 && limits.max_concurrency.is_none_or(|max| running < max) {
-            (Crowd { running: running + 1, ..self }, Arrival::Enter)
+            (Occupancy { running: running + 1, ..self }, Arrival::Enter)
         } else if waiting < limits.max_queue_size {
-            (Crowd { waiting: waiting + 1, ..self }, Arrival::Wait)
+            (Occupancy { waiting: waiting + 1, ..self }, Arrival::Wait)
         } else {
             (self, Arrival::Full)
         }
     }
 
-    /// The first in the queue gets a slot, if there is one.
+    /// Moves the first waiter to a slot. `None`: no slot is free, or the queue is empty.
     #[must_use]
-    pub fn let_in(self, limits: &SlotLimits) -> Option<Crowd> {
-        let Crowd { running, waiting } = self;
-        let room = limits.max_concurrency.is_none_or(|max| running < max);
-        (room && waiting > 0).then(|| Crowd { running: running + 1, waiting: waiting - 1 })
+    pub fn grant_slot(self, limits: &SlotLimits) -> Option<Occupancy> {
+        let Occupancy { running, waiting } = self;
+        let has_slot = limits.max_concurrency.is_none_or(|max| running < max);
+        (has_slot && waiting > 0).then(|| Occupancy { running: running + 1, waiting: waiting - 1 })
     }
 
-    /// One that ran has ended.
+    /// Counts the end of a running statement.
     #[must_use]
-    pub fn leave(self) -> Crowd {
-        let running = self.running.checked_sub(1).expect("who leaves was running");
-        Crowd { running, ..self }
+    pub fn release_slot(self) -> Occupancy {
+        let running = self.running.checked_sub(1).expect("only running statements release_slot");
+        Occupancy { running, ..self }
     }
 
-    /// One that waited does so no longer.
+    /// Counts the end of a wait without a slot.
     #[must_use]
-    pub fn give_up(self) -> Crowd {
-        let waiting = self.waiting.checked_sub(1).expect("who gives up was waiting");
-        Crowd { waiting, ..self }
+    pub fn give_up(self) -> Occupancy {
+        let waiting = self.waiting.checked_sub(1).expect("only waiting statements give up");
+        Occupancy { waiting, ..self }
     }
 
-    /// As one word.
+    /// Encodes the counts in one word.
     pub(crate) fn to_word(self) -> u64 {
         u64::from(self.running) << 32 | u64::from(self.waiting)
     }
 
-    /// From [`Crowd::to_word`].
-    pub(crate) fn of_word(word: u64) -> Crowd {
-        Crowd { running: (word >> 32) as u32, waiting: word as u32 }
+    /// Decodes the counts from [`Occupancy::to_word`].
+    pub(crate) fn from_word(word: u64) -> Occupancy {
+        Occupancy { running: (word >> 32) as u32, waiting: word as u32 }
     }
 }
 
-/// One in a queue.
+/// A waiting statement.
 #[derive(Debug)]
 pub struct Waiter<T> {
-    /// Unique in its queue.
+    /// Unique number in the queue.
     pub number: u64,
-    /// Since when it waits, ns.
+    /// Start of the wait, ns.
     pub since_ns: u64,
-    /// How long it would wait where the level does not say.
-    pub patience: Duration,
-    /// Whom to tell.
-    pub whom: T,
+    /// Longest wait if the level has no `queue_timeout`.
+    pub default_timeout: Duration,
+    /// Channel for the outcome.
+    pub reply: T,
 }
 
 impl<T> Waiter<T> {
-    /// When it has waited too long, ns.
-    fn late_ns(&self, limits: &SlotLimits) -> u64 {
-        let longest = limits.queue_timeout.unwrap_or(self.patience);
+    /// Returns the deadline of the wait, ns.
+    fn deadline_ns(&self, limits: &SlotLimits) -> u64 {
+        let longest = limits.queue_timeout.unwrap_or(self.default_timeout);
         self.since_ns.saturating_add(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 
-/// A level's queue: first in, first out. How many it may hold is decided by [`Crowd::arrive`].
+/// Wait queue of a level: first in, first out. [`Occupancy::arrive`] bounds its length.
 #[derive(Debug)]
 pub struct Queue<T>(VecDeque<Waiter<T>>);
 
@@ -131,40 +134,40 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Puts one at the end.
+    /// Appends a waiter.
     pub fn join(&mut self, waiter: Waiter<T>) {
         self.0.push_back(waiter);
     }
 
-    /// Takes out who has waited longest.
+    /// Removes the first waiter.
     pub fn first(&mut self) -> Option<Waiter<T>> {
         self.0.pop_front()
     }
 
-    /// Takes out the first if it has gone without a word.
-    pub fn abandoned(&mut self, is_gone: impl Fn(&T) -> bool) -> Option<Waiter<T>> {
-        if self.0.front().is_some_and(|first| is_gone(&first.whom)) { self.0.pop_front() } else { None }
+    /// Removes the first waiter if its receiver is gone.
+    pub fn take_abandoned(&mut self, is_gone: impl Fn(&T) -> bool) -> Option<Waiter<T>> {
+        if self.0.front().is_some_and(|first| is_gone(&first.reply)) { self.0.pop_front() } else { None }
     }
 
-    /// Takes out one who no longer wants to wait.
+    /// Removes the waiter with this number, which no longer waits.
     pub fn remove(&mut self, number: u64) -> Option<Waiter<T>> {
         let at = self.0.iter().position(|waiter| waiter.number == number)?;
         self.0.remove(at)
     }
 
-    /// Takes out one who has waited too long.
+    /// Removes a waiter whose deadline has passed.
     pub fn late(&mut self, now_ns: u64, limits: &SlotLimits) -> Option<Waiter<T>> {
-        let at = self.0.iter().position(|waiter| waiter.late_ns(limits) <= now_ns)?;
+        let at = self.0.iter().position(|waiter| waiter.deadline_ns(limits) <= now_ns)?;
         self.0.remove(at)
     }
 
-    /// When the next one will have waited too long, ns.
+    /// Returns the earliest deadline, ns. `None`: the queue is empty.
     #[must_use]
-    pub fn next_late_ns(&self, limits: &SlotLimits) -> Option<u64> {
-        self.0.iter().map(|waiter| waiter.late_ns(limits)).min()
+    pub fn next_deadline_ns(&self, limits: &SlotLimits) -> Option<u64> {
+        self.0.iter().map(|waiter| waiter.deadline_ns(limits)).min()
     }
 
-    /// Whether nobody waits.
+    /// Returns true if the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,4 +1,4 @@
-//! What a service level may have, as its options say it.
+//! Options of a service level, parsed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,22 +9,23 @@ use sched::Class;
 
 use crate::{MemoryLimits, QueryLimit, SlotLimits};
 
-/// The level of whoever has no other.
+/// Name of the level of roles without any other.
 pub const DEFAULT_LEVEL: &str = "default";
-/// The level of handshakes, authentication and the drivers' own queries.
+/// Name of the level of handshakes, authentication and the internal queries of drivers.
 pub const DRIVER_LEVEL: &str = "driver";
 
-/// What a level's work is like.
+/// Kind of workload of a level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkloadType {
-    /// People wait for it: runs first after waking, and sheds early under overload.
+    /// Users wait for answers. Runs first after a wake-up, and is refused early under overload.
     Interactive,
-    /// Works through a backlog: held back rather than refused.
+    /// Processes a backlog. Under overload its sockets are not read (backpressure), instead of
+    /// refusing requests.
     Batch,
 }
 
 impl WorkloadType {
-    /// Its name in statements and listings.
+    /// Returns the name of the type in statements and listings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -33,7 +34,7 @@ impl WorkloadType {
         }
     }
 
-    /// The workload type of that name, in lower case.
+    /// Returns the type with this name in lower case.
     #[must_use]
     pub fn from_name(name: &str) -> Option<WorkloadType> {
         [WorkloadType::Interactive, WorkloadType::Batch].into_iter().find(|one| one.name() == name)
@@ -46,35 +47,36 @@ impl fmt::Display for WorkloadType {
     }
 }
 
-/// A service level's options.
+/// Options of a service level.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LevelSpec {
-    /// Its name.
+    /// Name of the level.
     pub name: Arc<str>,
     /// Weight among the levels, 1 to 1000.
     pub shares: u16,
-    /// How long its statements may take, unless they say otherwise; whole milliseconds.
+    /// Timeout of statements without their own, in whole milliseconds.
     pub timeout: Option<Duration>,
-    /// What its work is like.
+    /// Kind of workload.
     pub workload_type: Option<WorkloadType>,
-    /// Served before other levels' shares count, in millionths of what levels use on a core; 0 is none.
+    /// CPU guaranteed before shares count, in millionths of the CPU that levels use on a core. 0:
+    /// none.
     pub cpu_min_ppm: u32,
-    /// Most CPU it may use, in millionths of all cores of this server, 10,000 to 1,000,000.
+    /// Upper bound of CPU use, in millionths of all cores of this server, 10,000 to 1,000,000.
     pub cpu_limit_ppm: Option<u32>,
-    /// Most disk traffic, bytes a second, over all cores.
+    /// Upper bound of disk traffic over all cores, bytes per second.
     pub io_limit: Option<u64>,
-    /// How many of its statements run and wait.
+    /// Limits of running and waiting statements.
     pub slots: SlotLimits,
-    /// What memory its statements may have.
+    /// Limits of query memory.
     pub memory: MemoryLimits,
-    /// Whether its queries may spill to disk before they are refused memory for good.
+    /// True if queries may spill to disk before a request for memory is refused finally.
     pub spill: bool,
-    /// What becomes of its statements that go too far.
+    /// Limits on the resources of one statement.
     pub query_limit: Option<QueryLimit>,
 }
 
 impl LevelSpec {
-    /// A level with no option given.
+    /// Creates a level without options.
     #[must_use]
     pub fn new(name: &str) -> LevelSpec {
         LevelSpec {
@@ -92,19 +94,19 @@ impl LevelSpec {
         }
     }
 
-    /// `default` as it always is.
+    /// Returns the fixed options of `default`.
     #[must_use]
     pub fn default_level() -> LevelSpec {
         LevelSpec::new(DEFAULT_LEVEL)
     }
 
-    /// `driver` as it is unless it was altered.
+    /// Returns the initial options of `driver`.
     #[must_use]
     pub fn driver_level() -> LevelSpec {
         LevelSpec { shares: 200, workload_type: Some(WorkloadType::Batch), ..LevelSpec::new(DRIVER_LEVEL) }
     }
 
-    /// What the lanes have to know of it.
+    /// Returns the settings of the level's group in the lanes.
     #[must_use]
     pub fn group_spec(&self) -> GroupSpec {
         let class = match self.workload_type {

@@ -1,5 +1,5 @@
-//! What each level has, had and waits for, as numbers: for tables and consoles that show it. Counts of all cores are summed when
-//! asked for.
+//! Resource use and waits of each level as numbers, for virtual tables and consoles. Counters of
+//! all cores are summed on request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,40 +9,41 @@ use lanes::Usage;
 use crate::waits::Names;
 use crate::{Levels, MemoryUse, SlotUse};
 
-/// A level as it is now.
+/// Use of a level at one time.
 #[derive(Clone, Debug)]
 pub struct LevelUsage {
-    /// Its name.
+    /// Name of the level.
     pub name: Arc<str>,
-    /// Its shares.
+    /// Weight of the level.
     pub shares: u16,
-    /// What the lanes count: CPU in each lane, waiting, disk.
+    /// Counters of the lanes: CPU in each lane, waits, disk.
     pub lanes: Usage,
-    /// Who had a core while the level was ready there and did not have it, and how long, ns: other levels, the server's own work (`$log`,
-    /// `$control` and so on), and `$others`, who are not told apart.
+    /// Time in ns for which the level was ready while another group had the core, by that group.
+    /// Groups are other levels, the server's own work (`$log`, `$control` and so on), and
+    /// `$others`, a sum of groups that are not distinguished.
     pub waited_for: BTreeMap<String, u64>,
-    /// Requests that were admitted and have not ended, those that wait for a slot included.
+    /// Admitted requests that have not ended, including those that wait for a slot.
     pub in_flight: u64,
-    /// Requests that ended.
+    /// Finished requests.
     pub ended: u64,
     /// Requests refused because too many were in flight.
     pub shed: u64,
-    /// Slots, where it has a `max_concurrency`.
+    /// Use of slots. Only levels with a `max_concurrency` use them.
     pub slots: SlotUse,
     /// Query memory.
     pub memory: MemoryUse,
 }
 
 impl LevelUsage {
-    /// Requests that are being worked on.
+    /// Returns the number of requests in execution.
     #[must_use]
     pub fn running(&self) -> u64 {
-        self.in_flight.saturating_sub(self.slots.crowd.waiting.into())
+        self.in_flight.saturating_sub(self.slots.occupancy.waiting.into())
     }
 }
 
 impl Levels {
-    /// Every level, by name.
+    /// Returns the use of every level, by name.
     #[must_use]
     pub fn usage(&self) -> Vec<LevelUsage> {
         let catalogue = self.catalogue();

@@ -1,4 +1,4 @@
-//! Whom levels and the server's own groups waited for, by name.
+//! Names of the groups that levels and the server's own groups waited for.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,11 +7,11 @@ use lanes::{Group, Lanes};
 use crate::Catalogue;
 use crate::metrics::SYSTEM;
 
-/// Whoever is not told apart, and groups that are no more.
+/// Sum of groups that are not distinguished, and of groups that no longer exist.
 const OTHERS: &str = "$others";
 
-/// What each group is called beside the others: a level by its name, the server's own work by one that begins with `$`, which no level's
-/// name does.
+/// Name of each group: a level by its name, the server's own groups by a name with `$`. Names of
+/// levels never begin with `$`.
 pub(crate) struct Names(HashMap<Group, String>);
 
 impl Names {
@@ -21,11 +21,11 @@ impl Names {
         Names(levels.chain(system).collect())
     }
 
-    /// Whom the group waited for on all cores, and how long, ns.
+    /// Returns the groups that `group` waited for on all cores, with the time in ns.
     pub(crate) fn waited_for(&self, lanes: &Lanes, group: Group) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
-        for (whom, ns) in lanes.waited_for(group) {
-            let name = whom.and_then(|whom| self.0.get(&whom)).map_or(OTHERS, String::as_str);
+        for (reply, ns) in lanes.waited_for(group) {
+            let name = reply.and_then(|reply| self.0.get(&reply)).map_or(OTHERS, String::as_str);
             *sums.entry(name.to_owned()).or_default() += ns;
         }
         sums

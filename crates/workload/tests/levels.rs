@@ -1,4 +1,4 @@
-//! The catalogue and the lanes' groups behind it.
+//! The catalog of levels, and their groups in the lanes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn names(levels: &Levels) -> Vec<String> {
 }
 
 #[test]
-fn levels_come_change_and_go() {
+fn levels_are_created_altered_and_dropped() {
     with_levels(|levels, _| {
         assert_eq!(names(levels), ["default=1000", "driver=200"]);
         assert_eq!(levels.catalogue().default_level().level.group(), Group::DEFAULT);
@@ -44,7 +44,7 @@ fn levels_come_change_and_go() {
 }
 
 #[test]
-fn replacing_touches_only_what_differs() {
+fn replace_changes_only_levels_that_differ() {
     with_levels(|levels, _| {
         levels.replace(vec![spec("a", 10), spec("b", 20), spec("default", 5), spec("driver", 30)]);
         assert_eq!(names(levels), ["a=10", "b=20", "default=1000", "driver=30"]);
@@ -57,7 +57,7 @@ fn replacing_touches_only_what_differs() {
 }
 
 #[test]
-fn a_thousand_levels_work() {
+fn thousand_levels_can_exist() {
     with_levels(|levels, lanes| {
         for i in 0..1000 {
             levels.create(spec(&format!("l{i}"), 1 + i % 1000)).expect("new");
@@ -77,7 +77,7 @@ fn a_thousand_levels_work() {
 }
 
 #[test]
-fn a_level_is_told_whom_it_waited_for() {
+fn usage_names_the_levels_that_delayed_a_level() {
     with_levels(|levels, lanes| {
         let both = ["a", "b"].map(|name| {
             levels.create(spec(name, 100)).expect("new");
@@ -97,14 +97,14 @@ fn a_level_is_told_whom_it_waited_for() {
             }
         });
         let usage = levels.usage();
-        let waited_us = |who: &str, whom: &str| {
+        let waited_us = |who: &str, reply: &str| {
             let level = usage.iter().find(|level| &*level.name == who).expect("a level");
-            level.waited_for.get(whom).map_or(0, |ns| ns / 1000)
+            level.waited_for.get(reply).map_or(0, |ns| ns / 1000)
         };
         assert!(waited_us("a", "b") > 10_000 && waited_us("b", "a") > 10_000, "{usage:?}");
-        assert_eq!((waited_us("a", "a"), waited_us("b", "b")), (0, 0), "nobody waits for itself");
+        assert_eq!((waited_us("a", "a"), waited_us("b", "b")), (0, 0), "no level waits for itself");
         let mut text = String::new();
         levels.metrics_text(&mut text);
-        assert!(text.contains("fairlane_waited_for_seconds_total{level=\"a\",whom=\"b\"} 0."), "{text}");
+        assert!(text.contains("fairlane_waited_for_seconds_total{level=\"a\",reply=\"b\"} 0."), "{text}");
     });
 }

@@ -1,13 +1,14 @@
-//! Query memory against a model, by seed: `SEED=… cargo test --release -p workload --test memory` runs one alone. What must hold at
-//! every moment: a guarantee is kept, nothing is lent that is guaranteed, and nothing is lost.
+//! Query memory against a model, by seed. `SEED=… cargo test --release -p workload --test memory`
+//! replays one seed. At every moment, guarantees hold, guaranteed memory is not lent, and no memory
+//! is lost.
 
 use std::sync::Arc;
 
-use workload::{Account, LevelMemory, Memory, MemoryLimits, PAGE_BYTES, Why, due};
+use workload::{Account, LevelMemory, Memory, MemoryLimits, PAGE_BYTES, RefusalReason, entitlement};
 
 const MIB: u64 = 1 << 20;
 
-/// SplitMix64.
+/// SplitMix64 generator.
 struct Random(u64);
 
 impl Random {
@@ -60,14 +61,14 @@ fn step(random: &mut Random, memory: &Arc<Memory>, levels: &mut [Modelled]) {
             let after = used[at] + more_pages;
             let granted = account.try_grow(more);
             if after <= part(total, level.limits.min_ppm) {
-                assert_eq!(granted, Ok(()), "what is guaranteed is granted");
+                assert_eq!(granted, Ok(()), "guaranteed memory is granted");
             }
             match &granted {
                 Ok(()) => {
                     *bytes += more;
                     assert!(
                         more_pages == 0 || guaranteed + after <= total / PAGE_BYTES,
-                        "what is others' is not lent"
+                        "guaranteed memory of others is not lent"
                     );
                     let limit = level.limits.limit_ppm.map_or(u64::MAX, |ppm| part(total, ppm));
                     assert!(more_pages == 0 || level.limits.overcommit || after <= limit, "beyond its limit");
@@ -90,7 +91,7 @@ fn step(random: &mut Random, memory: &Arc<Memory>, levels: &mut [Modelled]) {
 }
 
 #[test]
-fn memory_does_what_the_model_does() {
+fn memory_matches_the_model() {
     let one = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     for seed in one.map_or(0..100, |seed| seed..seed + 1) {
         let steps = std::panic::catch_unwind(|| {
@@ -109,7 +110,7 @@ fn memory_does_what_the_model_does() {
             let mut levels: Vec<Modelled> = (0..4).map(&mut level).collect();
             (0..3000).for_each(|_| step(&mut random, &memory, &mut levels));
             levels.clear();
-            assert_eq!(memory.used(), 0, "nothing is lost");
+            assert_eq!(memory.used(), 0, "no memory is lost");
         });
         assert!(steps.is_ok(), "SEED={seed} cargo test --release -p workload --test memory");
     }
@@ -120,59 +121,60 @@ fn limits(min: u32, limit: Option<u32>, overcommit: bool) -> MemoryLimits {
 }
 
 #[test]
-fn idle_memory_is_lent_and_comes_back_when_its_owner_needs_it() {
+fn idle_memory_is_lent_until_its_owner_needs_it() {
     let memory = Memory::new(160 * MIB);
     let owner = memory.add(&"owner".into(), 1000, &limits(10, None, true));
     let guest = memory.add(&"guest".into(), 1000, &limits(0, Some(50), true));
     let (own, borrowed) = (memory.account(&owner), memory.account(&guest));
-    // All but what is guaranteed to the owner, and the 16th that is not lent.
+    // All but the guarantee of the owner, and the reserved 1/16.
     assert_eq!(borrowed.try_grow(134 * MIB), Ok(()));
-    assert_eq!(borrowed.try_grow(MIB).unwrap_err().why, Why::Full);
+    assert_eq!(borrowed.try_grow(MIB).unwrap_err().why, RefusalReason::Full);
     assert_eq!(own.try_grow(16 * MIB), Ok(()), "guaranteed");
     assert_eq!(own.try_grow(10 * MIB), Ok(()), "not lent");
-    assert_eq!(own.try_grow(MIB).unwrap_err().why, Why::Full);
-    assert!(owner.usage().is_owed);
-    // The guest gives back a little, wants it again, and is refused: the owner is owed.
+    assert_eq!(own.try_grow(MIB).unwrap_err().why, RefusalReason::Full);
+    assert!(owner.usage().is_lagging);
+    // The guest shrinks, requests the memory again, and is refused: the owner lags.
     borrowed.shrink(20 * MIB);
     let refused = borrowed.try_grow(MIB).unwrap_err();
-    assert_eq!(refused.why, Why::Owed);
-    let text = "The service level 'guest' has 114.0 MiB of query memory, and 1.0 MiB more would be borrowed beyond the \
-                80.0 MiB it is due, while 'owner' needs memory ('owner' has 26.0 MiB). Give 'guest' more shares or a \
-                memory_min, or lower max_concurrency";
+    assert_eq!(refused.why, RefusalReason::Lag);
+    let text = "The service level 'guest' has 114.0 MiB of query memory, and 1.0 MiB more would be borrowed \
+        beyond its entitlement of 80.0 MiB, while 'owner' needs memory ('owner' has 26.0 MiB). Give 'guest' \
+        more shares or a memory_min, or lower max_concurrency";
     assert_eq!(refused.to_string(), text);
     assert_eq!(own.try_grow(MIB), Ok(()));
-    assert!(!owner.usage().is_owed);
-    assert_eq!(borrowed.try_grow(MIB), Ok(()), "and now it may");
-    assert_eq!(borrowed.try_grow_unspillable(MIB).unwrap_err().why, Why::Unspillable);
+    assert!(!owner.usage().is_lagging);
+    assert_eq!(borrowed.try_grow(MIB), Ok(()), "the lag has ended");
+    assert_eq!(borrowed.try_grow_unspillable(MIB).unwrap_err().why, RefusalReason::Unspillable);
     drop(own);
     assert_eq!(borrowed.used(), 115 * MIB);
     memory.alter(&guest, 1000, &limits(0, Some(50), false));
     let refused = borrowed.try_grow(MIB).unwrap_err();
-    let text = "The service level 'guest' has 115.0 MiB of query memory, and 1.0 MiB more would be beyond its memory_limit, \
-                50% of 160.0 MiB or 80.0 MiB, with memory_overcommit = false. Raise memory_limit, allow memory_overcommit, \
-                or lower max_concurrency";
-    assert_eq!((refused.why, refused.to_string()), (Why::Limit, text.to_owned()));
-    let text = "The service level 'guest' has 115.0 MiB of query memory, and 4.0 MiB more for one operator would be beyond its part: \
-                the statement may count on 80.0 MiB, of which each of its 3 operators that can spill may have as much. \
-                Raise the memory_limit of 'guest', give it a memory_min or more shares, or lower max_concurrency";
+    let text = "The service level 'guest' has 115.0 MiB of query memory, and 1.0 MiB more would be beyond its \
+        memory_limit, 50% of 160.0 MiB or 80.0 MiB, with memory_overcommit = false. Raise memory_limit, allow \
+        memory_overcommit, or lower max_concurrency";
+    assert_eq!((refused.why, refused.to_string()), (RefusalReason::Limit, text.to_owned()));
+    let text = "The service level 'guest' has 115.0 MiB of query memory, and 4.0 MiB more for one operator \
+        would exceed its part: the statement is entitled to 80.0 MiB, shared equally by its 3 spillable \
+        operators. Raise the memory_limit of 'guest', give it a memory_min or more shares, or lower \
+        max_concurrency";
     assert_eq!(borrowed.beyond_part(4 * MIB, 3).to_string(), text);
     assert_eq!(guest.usage().refused, 4);
     memory.remove(&guest);
     drop(borrowed);
     let own = memory.account(&owner);
-    assert_eq!(own.try_grow(160 * MIB), Ok(()), "all of it, alone");
+    assert_eq!(own.try_grow(160 * MIB), Ok(()), "a level alone gets all memory");
 }
 
 #[test]
-fn what_is_due_goes_by_shares_within_bounds() {
-    assert_eq!(due(900, 0, 900, 100, 300), 300);
-    assert_eq!(due(900, 0, 200, 100, 300), 200);
-    assert_eq!(due(900, 400, 900, 100, 300), 400);
-    assert_eq!(due(900, 0, 900, 100, 100), 900);
+fn entitlement_follows_shares_within_bounds() {
+    assert_eq!(entitlement(900, 0, 900, 100, 300), 300);
+    assert_eq!(entitlement(900, 0, 200, 100, 300), 200);
+    assert_eq!(entitlement(900, 400, 900, 100, 300), 400);
+    assert_eq!(entitlement(900, 0, 900, 100, 100), 900);
 }
 
 #[test]
-fn threads_that_charge_at_once_lose_nothing() {
+fn concurrent_charges_lose_no_memory() {
     let memory = Memory::new(8 * MIB);
     let levels: Vec<_> =
         (0..3).map(|i| memory.add(&format!("l{i}").into(), 100, &limits(20, None, true))).collect();
@@ -198,6 +200,6 @@ fn threads_that_charge_at_once_lose_nothing() {
     });
     assert_eq!(memory.used(), 0);
     let all = memory.account(&levels[0]);
-    assert!(all.try_grow(8 * MIB).is_err(), "what others are guaranteed is kept");
-    assert_eq!(all.try_grow(8 * MIB * 5 / 10), Ok(()), "and not a byte of the rest is lost");
+    assert!(all.try_grow(8 * MIB).is_err(), "guarantees of other levels hold");
+    assert_eq!(all.try_grow(8 * MIB * 5 / 10), Ok(()), "no byte of the rest is lost");
 }

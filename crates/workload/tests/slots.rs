@@ -1,5 +1,6 @@
-//! Slots against a model, by seed; and slots as many tasks of both lanes of several cores take them at once. A failure names its
-//! seed: `SEED=… cargo test --release -p workload --test slots` runs that one alone.
+//! Slots against a model, by seed, and slots that tasks of both lanes on several cores take
+//! concurrently. A failure reports its seed: `SEED=… cargo test --release -p workload --test slots`
+//! replays it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use lanes::{Config, Group, Lanes};
-use workload::{Arrival, Crowd, Effective, LevelSpec, Levels, Queue, SlotLimits, Waiter};
+use workload::{Arrival, Effective, LevelSpec, Levels, Occupancy, Queue, SlotLimits, Waiter};
 
-/// SplitMix64.
+/// SplitMix64 generator.
 struct Random(u64);
 
 impl Random {
@@ -22,20 +23,20 @@ impl Random {
     }
 }
 
-/// The pure part as `gate` drives it, and beside it what it should come to.
+/// The pure part driven as by `gate`, beside the expected state.
 #[derive(Default)]
-struct World {
-    crowd: Crowd,
+struct Model {
+    occupancy: Occupancy,
     queue: Queue<u64>,
     running: usize,
-    /// Who waits, since when and how long at most, in order.
+    /// Waiting statements in order: number, start of the wait, longest wait.
     waiting: VecDeque<(u64, u64, Duration)>,
     now_ns: u64,
     next: u64,
 }
 
-impl World {
-    fn arrive(&mut self, limits: &SlotLimits, patience: Duration) {
+impl Model {
+    fn arrive(&mut self, limits: &SlotLimits, default_timeout: Duration) {
         let expected = if self.waiting.is_empty()
             && limits.max_concurrency.is_none_or(|max| self.running < max as usize)
         {
@@ -45,38 +46,43 @@ impl World {
         } else {
             Arrival::Full
         };
-        let (crowd, arrival) = self.crowd.arrive(limits);
+        let (occupancy, arrival) = self.occupancy.arrive(limits);
         assert_eq!(arrival, expected);
-        self.crowd = crowd;
+        self.occupancy = occupancy;
         self.running += usize::from(arrival == Arrival::Enter);
         if arrival == Arrival::Wait {
             let number = self.next;
             self.next += 1;
-            self.queue.join(Waiter { number, since_ns: self.now_ns, patience, whom: number });
-            self.waiting.push_back((number, self.now_ns, patience));
+            self.queue.join(Waiter { number, since_ns: self.now_ns, default_timeout, reply: number });
+            self.waiting.push_back((number, self.now_ns, default_timeout));
         }
     }
 
-    fn settle(&mut self, limits: &SlotLimits) {
+    fn admit_waiters(&mut self, limits: &SlotLimits) {
         while let Some(late) = self.queue.late(self.now_ns, limits) {
-            self.crowd = self.crowd.give_up();
-            let at = self.waiting.iter().position(|(number, ..)| *number == late.whom).expect("it waited");
-            let (_, since_ns, patience) = self.waiting.remove(at).expect("seen");
-            let longest = limits.queue_timeout.unwrap_or(patience).as_nanos();
+            self.occupancy = self.occupancy.give_up();
+            let at = self.waiting.iter().position(|(number, ..)| *number == late.reply).expect("it waited");
+            let (_, since_ns, default_timeout) = self.waiting.remove(at).expect("seen");
+            let longest = limits.queue_timeout.unwrap_or(default_timeout).as_nanos();
             assert!(u128::from(self.now_ns - since_ns) >= longest, "it was not late yet");
         }
         while !self.queue.is_empty() {
-            let Some(crowd) = self.crowd.let_in(limits) else { break };
-            self.crowd = crowd;
-            let first = self.queue.first().expect("somebody waits");
-            assert_eq!(Some(first.whom), self.waiting.pop_front().map(|(number, ..)| number), "first come");
+            let Some(occupancy) = self.occupancy.grant_slot(limits) else { break };
+            self.occupancy = occupancy;
+            let first = self.queue.first().expect("a statement waits");
+            assert_eq!(Some(first.reply), self.waiting.pop_front().map(|(number, ..)| number), "first come");
             self.running += 1;
         }
-        let longest = |patience: &Duration| limits.queue_timeout.unwrap_or(*patience).as_nanos() as u64;
-        let next = self.waiting.iter().map(|(_, since_ns, patience)| since_ns + longest(patience)).min();
-        assert_eq!(self.queue.next_late_ns(limits), next);
-        let room = limits.max_concurrency.is_none_or(|max| self.running < max as usize);
-        assert!(!room || self.waiting.is_empty(), "nobody waits while there is a slot");
+        let longest =
+            |default_timeout: &Duration| limits.queue_timeout.unwrap_or(*default_timeout).as_nanos() as u64;
+        let next = self
+            .waiting
+            .iter()
+            .map(|(_, since_ns, default_timeout)| since_ns + longest(default_timeout))
+            .min();
+        assert_eq!(self.queue.next_deadline_ns(limits), next);
+        let has_slot = limits.max_concurrency.is_none_or(|max| self.running < max as usize);
+        assert!(!has_slot || self.waiting.is_empty(), "no statement waits while a slot is free");
     }
 
     fn step(&mut self, random: &mut Random, limits: &mut SlotLimits) {
@@ -84,14 +90,14 @@ impl World {
         match random.below(10) {
             0..=3 => self.arrive(limits, Duration::from_nanos(1 + random.below(50))),
             4..=6 if self.running > 0 => {
-                self.crowd = self.crowd.leave();
+                self.occupancy = self.occupancy.release_slot();
                 self.running -= 1;
             }
             7 if !self.waiting.is_empty() => {
                 let at = random.below(self.waiting.len() as u64) as usize;
                 let (number, ..) = self.waiting.remove(at).expect("in bounds");
-                assert_eq!(self.queue.remove(number).map(|waiter| waiter.whom), Some(number));
-                self.crowd = self.crowd.give_up();
+                assert_eq!(self.queue.remove(number).map(|waiter| waiter.reply), Some(number));
+                self.occupancy = self.occupancy.give_up();
             }
             8 if random.below(4) == 0 => {
                 limits.max_concurrency = Some(random.below(6) as u32).filter(|max| *max > 0);
@@ -100,9 +106,9 @@ impl World {
             }
             _ => self.now_ns += random.below(20),
         }
-        self.settle(limits);
-        let expected = Crowd { running: self.running as u32, waiting: self.waiting.len() as u32 };
-        assert_eq!(self.crowd, expected);
+        self.admit_waiters(limits);
+        let expected = Occupancy { running: self.running as u32, waiting: self.waiting.len() as u32 };
+        assert_eq!(self.occupancy, expected);
         if max == limits.max_concurrency {
             let most = max.map_or(usize::MAX, |max| max as usize);
             assert!(self.running <= most.max(before), "more than there are slots");
@@ -111,11 +117,11 @@ impl World {
 }
 
 #[test]
-fn slots_do_what_the_model_does() {
+fn slots_match_the_model() {
     let one = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     for seed in one.map_or(0..200, |seed| seed..seed + 1) {
         let steps = std::panic::catch_unwind(|| {
-            let (mut random, mut world) = (Random(seed), World::default());
+            let (mut random, mut world) = (Random(seed), Model::default());
             let mut limits = SlotLimits { max_concurrency: Some(3), max_queue_size: 5, queue_timeout: None };
             (0..2000).for_each(|_| world.step(&mut random, &mut limits));
         });
@@ -123,16 +129,16 @@ fn slots_do_what_the_model_does() {
     }
 }
 
-/// What is seen of statements at once.
+/// Observed concurrency.
 #[derive(Default)]
-struct Seen {
+struct Observed {
     now: AtomicUsize,
     most: AtomicUsize,
     done: AtomicUsize,
     refused: AtomicUsize,
 }
 
-async fn statement(effective: Effective, seen: Arc<Seen>, heavy: bool) {
+async fn statement(effective: Effective, seen: Arc<Observed>, heavy: bool) {
     match workload::admit(&effective, Duration::from_secs(60)).await {
         Ok(ticket) => {
             let work = async move {
@@ -140,7 +146,7 @@ async fn statement(effective: Effective, seen: Arc<Seen>, heavy: bool) {
                 seen.most.fetch_max(now, SeqCst);
                 lanes::yield_now().await;
                 seen.now.fetch_sub(1, SeqCst);
-                // The slot is given back from a heavy lane as well.
+                // A slot may be released from a heavy lane too.
                 drop(ticket);
                 seen.done.fetch_add(1, SeqCst);
             };
@@ -151,7 +157,7 @@ async fn statement(effective: Effective, seen: Arc<Seen>, heavy: bool) {
 }
 
 #[test]
-fn both_lanes_of_all_cores_share_the_slots_and_none_is_lost() {
+fn slots_are_shared_by_all_lanes_and_none_is_lost() {
     const CORES: usize = 3;
     const EACH: usize = 1000;
     let lanes =
@@ -160,7 +166,7 @@ fn both_lanes_of_all_cores_share_the_slots_and_none_is_lost() {
     let slots = SlotLimits { max_concurrency: Some(4), max_queue_size: 100_000, queue_timeout: None };
     levels.create(LevelSpec { slots, ..LevelSpec::new("few") }).expect("new");
     let effective = Effective::of(levels.catalogue().get("few").expect("it is there"));
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(Observed::default());
     std::thread::scope(|scope| {
         for core in 0..CORES {
             let (lanes, effective, seen) = (&lanes, effective.clone(), seen.clone());
@@ -173,7 +179,7 @@ fn both_lanes_of_all_cores_share_the_slots_and_none_is_lost() {
                         )
                     };
                     let mut tasks: Vec<_> = (0..EACH).map(start).collect();
-                    // Some go away while they wait, or run.
+                    // Some tasks are cancelled while they wait or run.
                     for task in tasks.split_off(EACH - EACH / 10) {
                         lanes::yield_now().await;
                         task.cancel().await;
@@ -189,8 +195,8 @@ fn both_lanes_of_all_cores_share_the_slots_and_none_is_lost() {
     assert_eq!(seen.refused.load(SeqCst), 0);
     assert!(seen.done.load(SeqCst) >= CORES * EACH * 9 / 10);
     let level = effective.level.clone();
-    // What was cancelled on a heavy lane gives its slot back when it is let go of there.
-    while level.slot_use().crowd != Crowd::default() {
+    // A task cancelled on a heavy lane releases its slot when that lane drops it.
+    while level.slot_use().occupancy != Occupancy::default() {
         std::thread::yield_now();
     }
     lanes.shutdown();
