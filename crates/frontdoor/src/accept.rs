@@ -1,4 +1,4 @@
-//! The loop that accepts connections.
+//! Accept loop of a listener.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use lanes::net::{TcpListener, TcpStream};
 
-/// Work units of accepting one connection and handing it over, about 20 µs.
+/// Work units of accepting and handing over one connection, about 20 µs.
 const ACCEPT_UNITS: u32 = 200;
-/// The wait after a failure.
+/// Delay after a failure of `accept`.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// One failure of so many is reported: one a second.
+/// Reports one failure in `REPORT_ONE_IN`: one per second.
 const REPORT_ONE_IN: u32 = 10;
 
-/// Accepts connections without end, on core 0's fast lane, and gives each to `take`. Yields after some of them, so that a flood does
-/// not keep the core. `failed` is called at most once a second while the kernel refuses, mostly for want of file descriptors:
-/// connections wait in the kernel meanwhile.
+/// Accepts connections without end on core 0's fast lane, and passes each to `take`. Yields after
+/// several, so that a connection flood does not occupy the core.
+///
+/// Calls `failed` at most once per second while `accept` fails, which is mostly a lack of file
+/// descriptors. Connections wait in the kernel meanwhile.
 pub async fn accept(
     listener: TcpListener,
     mut take: impl FnMut(TcpStream, SocketAddr),

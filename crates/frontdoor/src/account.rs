@@ -1,10 +1,11 @@
-//! Accounts of bytes that clients make the server hold: requests that are large or wait, answers
-//! that grow, what sessions keep between statements. There is one for all clients of all listeners,
-//! below it one for each role, and below that one for each connection. A charge counts in its
-//! account and in those above it; one that any of them has no room for is refused and counts in
-//! none.
+//! Accounts of the memory that clients make the server hold: large or waiting requests, growing
+//! answers, and state kept between statements. There is one account for all clients of all
+//! listeners. Below it each role has one, and each connection of a role.
 //!
-//! Small requests that are answered at once are bounded by the read buffer and cost no accounting.
+//! A charge counts in its account and in those above it. If one of these would exceed its limit,
+//! the charge is refused and counts in none.
+//!
+//! Small requests that are answered at once are bounded by the read buffer and are not charged.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -13,10 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustc_hash::FxHashMap;
 
-/// Least number of roles at which those without connections are removed.
+/// Number of roles from which on roles without connections are removed.
 const ROLES_MIN: usize = 64;
 
-/// The accounts of all clients. Cheap to clone; all clones are the same accounts.
+/// Accounts of all clients. Clones are cheap and share the same accounts.
 #[derive(Clone)]
 pub struct Accounts(Arc<Shared>);
 
@@ -30,7 +31,7 @@ struct Shared {
 /// Accounts of the roles that have connections.
 struct Roles {
     by_name: FxHashMap<Arc<str>, Weak<Account>>,
-    /// Those without connections are removed when there are so many.
+    /// Number of roles at which roles without connections are removed next.
     prune_at: usize,
 }
 
@@ -41,8 +42,8 @@ impl fmt::Debug for Accounts {
 }
 
 impl Accounts {
-    /// Accounts of `bytes_max` altogether. A role may hold half of it and a connection a quarter,
-    /// but as much as one request of the largest kind, `request_bytes_max`, in any case.
+    /// Creates accounts of `bytes_max` in total. A role may use half of it, a connection a quarter.
+    /// Each may use at least `request_bytes_max`, the largest request.
     #[must_use]
     pub fn new(bytes_max: u64, request_bytes_max: u64) -> Accounts {
         let at_least = |part: u64| part.max(request_bytes_max).min(bytes_max);
@@ -55,13 +56,14 @@ impl Accounts {
         }))
     }
 
-    /// The account of all clients.
+    /// Returns the account of all clients.
     #[must_use]
     pub fn all(&self) -> &Arc<Account> {
         &self.0.all
     }
 
-    /// An account for a connection of a role. The role's is the same at all listeners.
+    /// Creates the account of a connection. Connections of a role share the role's account at all
+    /// listeners.
     #[must_use]
     pub fn connection(&self, role: &str) -> Arc<Account> {
         Account::new("this connection", self.0.connection_bytes_max, Some(self.role(role)))
@@ -86,16 +88,16 @@ impl Accounts {
 /// An account of bytes with a limit.
 #[derive(Debug)]
 pub struct Account {
-    /// Name of the holder in messages, as in "this connection".
+    /// Name of the account in messages, for instance "this connection".
     name: &'static str,
     limit_bytes: u64,
     used_bytes: AtomicU64,
-    /// Charges that this account had no room for.
+    /// Number of refused charges.
     refused: AtomicU64,
     above: Option<Arc<Account>>,
 }
 
-/// A charge that an account had no room for.
+/// A charge that would exceed the limit of an account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full {
     name: &'static str,
@@ -109,7 +111,7 @@ impl fmt::Display for Full {
     }
 }
 
-/// Bytes that are counted until this is dropped.
+/// A charge. Dropping it releases its bytes.
 #[derive(Debug)]
 pub struct Charge {
     account: Arc<Account>,
@@ -122,16 +124,16 @@ impl Account {
         Arc::new(Account { name, limit_bytes, used_bytes, refused, above })
     }
 
-    /// Charges `bytes` here and above.
+    /// Charges `bytes` to this account and those above it.
     ///
     /// # Errors
-    /// The first account on the way up that has no room for them.
+    /// [`Full`] with the first account, from here upwards, whose limit is exceeded.
     pub fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge, Full> {
         self.add(bytes)?;
         Ok(Charge { account: self.clone(), bytes: AtomicU64::new(bytes) })
     }
 
-    /// Counts `bytes` here and above, or nowhere.
+    /// Counts `bytes` in this account and those above it, or in none.
     fn add(&self, bytes: u64) -> Result<(), Full> {
         if bytes == 0 {
             return Ok(());
@@ -145,13 +147,13 @@ impl Account {
         above.inspect_err(|_| self.give_back(bytes))
     }
 
-    /// Bytes charged now.
+    /// Returns the bytes charged now.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Relaxed)
     }
 
-    /// Charges refused since the start.
+    /// Returns the number of charges refused since the start.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
@@ -163,17 +165,17 @@ impl Account {
 }
 
 impl Charge {
-    /// Charges `bytes` more. To be called by one task at a time.
+    /// Charges `bytes` more. One task may call this at a time.
     ///
     /// # Errors
-    /// There is no room; the charge stays as it is.
+    /// [`Full`] if a limit is exceeded. The charge is then unchanged.
     pub fn grow(&self, bytes: u64) -> Result<(), Full> {
         self.account.add(bytes)?;
         self.bytes.fetch_add(bytes, Relaxed);
         Ok(())
     }
 
-    /// Bytes charged.
+    /// Returns the bytes of the charge.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
@@ -196,19 +198,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charge_counts_in_every_account_above_or_in_none() {
+    fn charge_counts_in_all_accounts_above_or_in_none() {
         let accounts = Accounts::new(100, 0);
         let [a, b, c] = ["ann", "bob", "bob"].map(|role| accounts.connection(role));
         let used = || [accounts.all(), &a, &b, &c].map(|account| account.used_bytes());
         let first = a.charge(25).expect("a quarter");
         assert_eq!(used(), [25, 25, 0, 0]);
         assert_eq!(a.charge(1).expect_err("a connection has a quarter").name, "this connection");
-        let others = [b.charge(25).expect("room"), c.charge(25).expect("room")];
+        let others = [b.charge(25).expect("below the limit"), c.charge(25).expect("room")];
         let full = accounts.connection("bob").charge(1).expect_err("a role has half");
         assert_eq!((full.name, full.limit_bytes), ("the connections of this role", 50));
         let last = accounts.connection("cid").charge(25).expect("the last quarter");
         assert_eq!(accounts.connection("dan").charge(1).expect_err("nothing is left").name, "all clients");
-        assert_eq!(used(), [100, 25, 25, 25], "a refused charge leaves nothing");
+        assert_eq!(used(), [100, 25, 25, 25], "a refused charge counts nowhere");
         drop((first, last));
         assert_eq!(used(), [50, 0, 25, 25]);
         drop(others);
@@ -218,28 +220,28 @@ mod tests {
     }
 
     #[test]
-    fn charge_that_grows_is_given_back_as_a_whole() {
+    fn dropped_charge_releases_its_grown_size() {
         let accounts = Accounts::new(100, 60);
         let account = accounts.connection("ann");
         let charge = account.charge(0).expect("nothing");
         assert!(charge.grow(40).is_ok() && charge.grow(20).is_ok());
-        assert!(charge.grow(1).is_err(), "one request of the largest kind fits, and no more");
+        assert!(charge.grow(1).is_err(), "the largest request fits, one byte more does not");
         assert_eq!((charge.bytes(), accounts.all().used_bytes()), (60, 60));
         drop(charge);
         assert_eq!(accounts.all().used_bytes(), 0);
-        assert_eq!(Arc::strong_count(&account), 1, "nothing keeps the account");
+        assert_eq!(Arc::strong_count(&account), 1, "no charge holds the account");
     }
 
     #[test]
-    fn roles_without_connections_are_forgotten() {
+    fn roles_without_connections_are_removed() {
         let accounts = Accounts::new(100, 0);
         let kept: Vec<_> = (0..10).map(|role| accounts.connection(&format!("kept {role}"))).collect();
         for role in 0..10 * ROLES_MIN {
             drop(accounts.connection(&format!("gone {role}")));
         }
-        let known = accounts.0.roles.lock().expect("no panic").by_name.len();
+        let known = accounts.0.roles.lock().expect("the lock is not poisoned").by_name.len();
         assert!((kept.len()..=ROLES_MIN).contains(&known), "{known}");
-        let _held = kept[0].charge(25).expect("room");
+        let _charged = kept[0].charge(25).expect("below the limit");
         let again = accounts.connection("kept 0");
         assert!(again.charge(25).is_ok() && again.charge(26).is_err(), "still the same account");
     }

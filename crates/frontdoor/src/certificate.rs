@@ -1,5 +1,5 @@
-//! The two things of a certificate (RFC 5280) that the TLS library does not tell: the common name of
-//! its subject, and the hash that channel binding takes.
+//! Fields of an X.509 certificate (RFC 5280) that the TLS library does not return. These are the
+//! common name of its subject, and the hash for channel binding.
 //!
 //! ```text
 //!   Certificate  SEQUENCE ── to be signed  SEQUENCE ── [0] version, serial number, algorithm, issuer, validity, subject …
@@ -12,17 +12,17 @@ use der::asn1::{AnyRef, ObjectIdentifier};
 use der::{Decode, Reader, SliceReader, Tag, Tagged};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
-/// Longest common name, bytes. A longer one names no role.
+/// Longest common name in bytes. A longer one cannot be a role's name.
 const NAME_BYTES_MAX: usize = 255;
 
 const COMMON_NAME: &str = "2.5.4.3";
-/// RSASSA-PSS (RFC 4055), whose parameters name the hash.
+/// RSASSA-PSS (RFC 4055). Its parameters name the hash.
 const PSS: &str = "1.2.840.113549.1.1.10";
-/// SHA-1, which RSASSA-PSS takes where nothing is named.
+/// SHA-1, the default hash of RSASSA-PSS.
 const SHA_1: &str = "1.3.14.3.2.26";
 
-/// Returns the common name of a certificate's subject. `None` where it has none, or several, or one
-/// that cannot be a role's name.
+/// Returns the common name of a certificate's subject. `None`: it has none or several, or one that
+/// cannot be a role's name.
 pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
     let to_be_signed = parts(whole(certificate)?)?.into_iter().next()?;
     let mut fields = parts(to_be_signed)?.into_iter().peekable();
@@ -44,15 +44,18 @@ pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
     }
 }
 
-/// Returns the hash of a certificate that channel binding of type `tls-server-end-point` takes
-/// (RFC 5929, section 4.1): that of the certificate's signature, or SHA-256 for one of the weak ones.
-/// `None` where the signature has none, as with Ed25519: the RFC says nothing about it.
+/// Returns the hash of a certificate for channel binding of type `tls-server-end-point` (RFC 5929,
+/// section 4.1). The hash function is that of the certificate's signature. SHA-256 replaces MD5 and
+/// SHA-1.
+///
+/// `None`: the signature has no hash function, for instance Ed25519. The RFC does not define this
+/// case.
 pub(crate) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     let algorithm = parts(*parts(whole(certificate)?)?.get(1)?)?;
     let signature = identifier(*algorithm.first()?)?;
     let algorithm = if signature == PSS { pss_hash(algorithm.get(1).copied())? } else { signature };
     Some(match algorithm.as_str() {
-        // With RSA, with ECDSA, and alone. First MD5 and SHA-1.
+        // MD5 and SHA-1 first, with RSA, with ECDSA, and alone.
         "1.2.840.113549.1.1.4"
         | "1.2.840.113549.1.1.5"
         | "1.2.840.10045.4.1"
@@ -73,7 +76,7 @@ pub(crate) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// The hash that the parameters of RSASSA-PSS name.
+/// Returns the hash function in the parameters of RSASSA-PSS.
 fn pss_hash(parameters: Option<AnyRef<'_>>) -> Option<String> {
     let Some(parameters) = parameters else { return Some(SHA_1.to_owned()) };
     let Some(hash) = parts(parameters)?.into_iter().find(|field| is_context(field, 0)) else {
@@ -87,7 +90,7 @@ fn whole(bytes: &[u8]) -> Option<AnyRef<'_>> {
     AnyRef::from_der(bytes).ok()
 }
 
-/// The values in a value.
+/// Returns the elements of a sequence or set.
 fn parts(value: AnyRef<'_>) -> Option<Vec<AnyRef<'_>>> {
     let mut reader = SliceReader::new(value.value()).ok()?;
     let mut all = Vec::new();
@@ -106,7 +109,7 @@ fn identifier(value: AnyRef<'_>) -> Option<String> {
     is_identifier.then(|| ObjectIdentifier::from_bytes(value.value()).ok())?.map(|known| known.to_string())
 }
 
-/// A text of a kind that is ASCII or UTF-8.
+/// Returns a string value that is ASCII or UTF-8.
 fn text(value: AnyRef<'_>) -> Option<&str> {
     let is_text = matches!(value.tag(), Tag::Utf8String | Tag::PrintableString | Tag::Ia5String);
     is_text.then(|| std::str::from_utf8(value.value()).ok())?
@@ -124,7 +127,7 @@ mod tests {
         CertificateDer::from_pem_file(folder.join(name)).expect("a certificate")
     }
 
-    /// A certificate's fields as far as they are read here: RSASSA-PSS with these parameters.
+    /// Builds the parsed part of a certificate, signed by RSASSA-PSS with these parameters.
     fn signed_with_pss(parameters: &[u8]) -> Vec<u8> {
         let pss = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x0a";
         let algorithm = sequence(&[pss, parameters].concat());
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn subject_has_one_common_name() {
+    fn common_name_is_read_from_the_subject() {
         assert_eq!(common_name(&certificate("client.pem")).as_deref(), Some("tls_app"));
         assert_eq!(common_name(&certificate("certificate.pem")).as_deref(), Some("fairlane tests"));
         let two = certificate("two-names.pem");
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn binding_takes_the_hash_of_the_signature() {
+    fn channel_binding_uses_the_hash_of_the_signature() {
         let ecdsa = certificate("certificate.pem");
         assert_eq!(end_point(&ecdsa), Some(Sha256::digest(&ecdsa).to_vec()));
         let default = signed_with_pss(&sequence(b""));
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_certificates_name_nobody() {
+    fn truncated_certificates_have_no_common_name() {
         let whole = certificate("client.pem");
         for length in 0..whole.len() {
             assert_eq!(
@@ -166,7 +169,7 @@ mod tests {
                 "{length}"
             );
         }
-        // Nothing that a byte can be changed to makes it panic.
+        // No changed byte makes the parser panic.
         for at in 0..whole.len() {
             let mut changed = whole.to_vec();
             changed[at] ^= 0xff;

@@ -1,4 +1,5 @@
-//! One listener's connections: counted on core 0, handed over to the cores, given back by a guard.
+//! Connections of one listener: counted on core 0, handed over to the cores, and released by a
+//! guard.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -20,41 +21,43 @@ use rustc_hash::FxHashMap;
 use crate::occupancy::{Id, Occupancy};
 use crate::{Limits, Refusals, Refused};
 
-/// Sockets on their way to one core. A core with that many has not run for a while, and is passed over.
+/// Bound of the sockets that are in flight to one core. A core at this bound is not running, and is
+/// skipped.
 pub const HANDOVERS_MAX: usize = 64;
 
-/// The time over which refusals are gathered to one report.
+/// Interval for which refusals are collected into one report.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// The connections of one listener. Cheap to clone, and usable from any thread; methods name the core that they belong to.
+/// Connections of one listener. Clones are cheap. Any thread may use them, but some methods require
+/// a core.
 #[derive(Clone)]
 pub struct Connections(Arc<Shared>);
 
 struct Shared {
     limits: Limits,
     report: Box<dyn Fn(&Refusals) + Send + Sync>,
-    /// Set by `open`.
+    /// Handle to the lanes, set by `begin`.
     lanes: OnceLock<Lanes>,
-    /// Slots that exist.
+    /// Number of open slots.
     open: AtomicUsize,
-    /// Sockets on their way to each core.
+    /// Number of sockets in flight to each core.
     handovers: OnceLock<Box<[AtomicUsize]>>,
     closed: AtomicU64,
     refused: AtomicU64,
 }
 
-/// The state on core 0.
+/// State on core 0.
 struct State {
     occupancy: RefCell<Occupancy>,
-    /// Closes a connection that has not logged in.
+    /// Channel to close each connection that has not logged in.
     closers: RefCell<FxHashMap<Id, cross::Sender<()>>>,
     refusals: Cell<Refusals>,
-    /// A task is about to report them.
+    /// True while a task is waiting to report refusals.
     reporting: Cell<bool>,
 }
 
 thread_local! {
-    /// By the listener, since tests run several in one process.
+    /// States by the address of their listener, because tests run several in one process.
     static STATES: RefCell<FxHashMap<usize, Rc<State>>> = RefCell::default();
 }
 
@@ -65,7 +68,8 @@ impl fmt::Debug for Connections {
 }
 
 impl Connections {
-    /// The connections of a listener, none so far. `report` is called on core 0's fast lane, at most once a second.
+    /// Creates the connections of a listener. Calls `report` on core 0's fast lane, at most once
+    /// per second.
     pub fn new(limits: Limits, report: impl Fn(&Refusals) + Send + Sync + 'static) -> Connections {
         Connections(Arc::new(Shared {
             limits,
@@ -78,25 +82,25 @@ impl Connections {
         }))
     }
 
-    /// The limits.
+    /// Returns the limits.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.0.limits
     }
 
-    /// Connections now, logged in or not.
+    /// Returns the number of connections, before and after login.
     #[must_use]
     pub fn open(&self) -> usize {
         self.0.open.load(SeqCst)
     }
 
-    /// Connections so far that were closed before they had logged in, to make room for others.
+    /// Returns the number of connections so far that were closed before login, to admit newer ones.
     #[must_use]
     pub fn closed(&self) -> u64 {
         self.0.closed.load(Relaxed)
     }
 
-    /// Connections so far that were refused as a limit of sessions was reached.
+    /// Returns the number of connections so far that a limit of sessions refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Relaxed)
@@ -107,11 +111,11 @@ impl Connections {
     }
 
     fn state(&self) -> Option<Rc<State>> {
-        // A guard may be dropped while its thread ends.
+        // The thread-local may be gone: a guard can be dropped while its thread ends.
         STATES.try_with(|states| states.borrow().get(&self.key()).cloned()).ok().flatten()
     }
 
-    /// Begins to count, on core 0's fast lane.
+    /// Starts counting, on core 0's fast lane.
     pub fn begin(&self) {
         assert_eq!(lanes::current_core(), 0, "connections are counted on core 0");
         self.0.lanes.get_or_init(lanes::handle);
@@ -125,13 +129,16 @@ impl Connections {
         STATES.with_borrow_mut(|states| states.insert(self.key(), Rc::new(state)));
     }
 
-    /// Ends the count, on core 0's fast lane. Slots that are left give nothing back.
+    /// Stops counting, on core 0's fast lane. Remaining slots release nothing.
     pub fn end(&self) {
         STATES.with_borrow_mut(|states| states.remove(&self.key()));
     }
 
-    /// Counts an accepted connection that has not logged in, on core 0's fast lane. Another one is closed for it at the limit. Panics
-    /// before [`Connections::begin`].
+    /// Counts an accepted connection that has not logged in, on core 0's fast lane. At the limit,
+    /// it closes an older one instead.
+    ///
+    /// # Panics
+    /// Panics before [`Connections::begin`].
     #[must_use]
     pub fn accept(&self, peer: IpAddr) -> Slot {
         let state = self.state().expect("connections are accepted between begin and end");
@@ -143,7 +150,7 @@ impl Connections {
                 closer.send(());
             }
             self.0.closed.fetch_add(1, Relaxed);
-            self.note(&state, |refusals| Refusals {
+            self.record_refusals(&state, |refusals| Refusals {
                 closed: refusals.closed + 1,
                 last: Some(peer),
                 ..refusals
@@ -153,8 +160,8 @@ impl Connections {
         Slot { connections: self.clone(), id, peer, closing: Cell::new(Some(closing)) }
     }
 
-    /// Adds to the refusals, and sees to it that they are reported.
-    fn note(&self, state: &Rc<State>, add: impl FnOnce(Refusals) -> Refusals) {
+    /// Adds to the refusals, and starts the task that reports them.
+    fn record_refusals(&self, state: &Rc<State>, add: impl FnOnce(Refusals) -> Refusals) {
         state.refusals.set(add(state.refusals.get()));
         if state.reporting.replace(true) {
             return;
@@ -175,17 +182,18 @@ impl Connections {
         lanes::spawn(Group::CONTROL, reporting).detach();
     }
 
-    /// Gives a socket to a core, `first` or the next whose queue has room, without waiting for it. `begin` is called there, on the fast
-    /// lane, with the socket. On core 0's fast lane.
+    /// Sends a socket to core `first`, or to the next one with a short enough queue, without
+    /// waiting for that core. Calls `begin` there on the fast lane with the socket. Call it on core
+    /// 0's fast lane.
     pub fn hand_over<F>(&self, first: usize, stream: TcpStream, slot: Slot, begin: F)
     where
         F: FnOnce(TcpStream, Slot) + Send + 'static,
     {
         let handovers = self.0.handovers.get().expect("set by begin");
         let (own, cores) = (lanes::current_core(), handovers.len());
-        // This core runs: it takes the socket itself if no other does.
-        let has_room = |core: &usize| *core == own || handovers[*core].load(Relaxed) < HANDOVERS_MAX;
-        let core = (0..cores).map(|next| (first + next) % cores).find(has_room).unwrap_or(own);
+        // This core is running, so it takes the socket if no other core can.
+        let can_take = |core: &usize| *core == own || handovers[*core].load(Relaxed) < HANDOVERS_MAX;
+        let core = (0..cores).map(|next| (first + next) % cores).find(can_take).unwrap_or(own);
         if core == own {
             return begin(stream, slot);
         }
@@ -213,7 +221,7 @@ impl Connections {
     }
 }
 
-/// A socket on its way to a core.
+/// A socket in flight to a core.
 struct Handover {
     connections: Connections,
     core: usize,
@@ -237,7 +245,7 @@ impl Drop for Handover {
     }
 }
 
-/// A counted connection. Dropping it gives back what it was counted as.
+/// A counted connection. Dropping it releases its counts.
 pub struct Slot {
     connections: Connections,
     id: Id,
@@ -252,7 +260,8 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    /// Runs `login` until it ends, the connection is closed to make room for others, or `limit` has passed. `None`: it has not ended.
+    /// Runs `login` for at most `limit`. `None`: the time is over, or the connection was closed to
+    /// admit newer ones.
     pub async fn log_in<T>(&self, limit: Duration, login: impl Future<Output = T>) -> Option<T> {
         let mut closing = self.closing.take();
         let mut login = pin!(login);
@@ -269,16 +278,17 @@ impl Slot {
         lanes::time::timeout(limit, either).await.ok().flatten()
     }
 
-    /// The client's address.
+    /// Returns the address of the client.
     #[must_use]
     pub fn peer(&self) -> IpAddr {
         self.peer
     }
 
-    /// Counts the connection as a session of `role`, once it has authenticated. From any core's fast lane.
+    /// Counts the connection as a session of `role` after authentication. Callable from the fast
+    /// lane of any core.
     ///
     /// # Errors
-    /// A limit is reached.
+    /// [`Refused`] if a limit is reached.
     pub async fn enter(&self, role: &str, is_superuser: bool) -> Result<(), Refused> {
         let (connections, id, peer) = (self.connections.clone(), self.id, self.peer);
         let role: Arc<str> = role.into();
@@ -294,19 +304,19 @@ impl Slot {
                         last: Some(peer),
                         ..refusals
                     };
-                    connections.note(&state, more);
+                    connections.record_refusals(&state, more);
                 }
             }
             entered
         };
-        // Without core 0 there is no server left.
+        // Without core 0 the server has ended.
         lanes::try_call(0, enter).await.unwrap_or(Err(Refused::Closed))
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // In this order: at zero all messages that give slots back are on their way.
+        // Keep this order: once the count is zero, all messages that release slots have been sent.
         self.connections.leave(self.id);
         self.connections.0.open.fetch_sub(1, SeqCst);
     }

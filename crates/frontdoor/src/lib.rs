@@ -1,14 +1,16 @@
-//! The part that all listeners share: how many connections there may be and of whom, how an accepted socket gets to its
-//! core, and which certificate connections are encrypted with.
+//! Connection handling shared by all listeners: limits of connections, transfer of accepted sockets
+//! to cores, and TLS certificates.
 //!
-//! 1. [`Connections::accept`] counts a connection that has not logged in. Such connections are bounded on their own, so
-//!    that piling them up never keeps a login out: one more closes the oldest of the address with the most.
-//! 2. [`Connections::hand_over`] gives the socket to a core without waiting for that core.
-//! 3. [`Slot::enter`] counts a session once the role is known. Superusers have further places when all others are taken.
-//! 4. The [`Slot`] gives everything back when it is dropped, however its task ends.
+//! 1. [`Connections::accept`] counts a connection that has not logged in. These have a limit of
+//!    their own, so that a flood of them never blocks logins. At the limit, the oldest connection
+//!    of the address with the most is closed.
+//! 2. [`Connections::hand_over`] sends the socket to a core without waiting for that core.
+//! 3. [`Slot::enter`] counts a session once its role is known. Superusers have reserved sessions
+//!    when all others are in use.
+//! 4. Dropping the [`Slot`] releases all counts, also if its task panics.
 //!
-//! Nothing here knows a protocol. The counts of one listener belong to core 0, where sockets are accepted; other cores
-//! send messages, so that there is no lock.
+//! This crate knows no protocol. Core 0 accepts sockets and owns the counts of a listener. Other
+//! cores send messages to it, so that no lock is needed.
 
 mod accept;
 mod account;

@@ -1,31 +1,34 @@
-//! How many connections a listener takes.
+//! Limits of the connections of a listener.
 
 /// The limits of one listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Sessions of all roles.
     pub sessions_max: usize,
-    /// Further sessions, of superusers only, when `sessions_max` are taken.
+    /// Additional sessions for superusers, when `sessions_max` are in use.
     pub reserved_max: usize,
-    /// Connections that have not logged in. One more closes the oldest of the address with the most of them.
+    /// Connections that have not logged in. One more closes the oldest one of the address with the
+    /// most.
     pub logins_max: usize,
     /// Connections of one address that have not logged in. One more closes its oldest.
     pub logins_per_address_max: usize,
-    /// Sessions from one address, superusers not counted against.
+    /// Sessions from one address. Superusers are exempt.
     pub per_address_max: usize,
-    /// Sessions of one role, superusers not counted against.
+    /// Sessions of one role. Superusers are exempt.
     pub per_role_max: usize,
 }
 
-/// Sessions reserved for superusers unless configured otherwise.
+/// Sessions reserved for superusers by default.
 const RESERVED: usize = 8;
 
-/// The least number of connections that may be logging in: a driver opens a few dozen at once when it starts.
+/// Lower bound for connections that have not logged in: a driver opens a few dozen at once when it
+/// starts.
 const LOGINS_MIN: usize = 64;
 
 impl Limits {
-    /// Limits derived from the number of sessions: a quarter more may be logging in, half of those from one address. One address and
-    /// one role may have all sessions.
+    /// Derives limits from the number of sessions. A quarter of that number, and at least
+    /// 64, may be logging in, half of them from one address. One address and one role
+    /// may use all sessions.
     #[must_use]
     pub fn of_sessions(sessions_max: usize) -> Limits {
         let logins_max = (sessions_max / 4).max(LOGINS_MIN);
@@ -39,7 +42,7 @@ impl Limits {
         }
     }
 
-    /// The most sockets there may be.
+    /// Returns the highest number of sockets.
     #[must_use]
     pub fn sockets_max(&self) -> usize {
         self.sessions_max + self.reserved_max + self.logins_max

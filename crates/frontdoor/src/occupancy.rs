@@ -1,4 +1,5 @@
-//! The counts behind [`crate::Connections`], as a value: it takes events and returns decisions, with no clock, socket or lock.
+//! Counts behind [`crate::Connections`], as a pure value. It takes events and returns decisions,
+//! without clock, sockets or locks.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -8,16 +9,16 @@ use std::sync::Arc;
 
 use crate::Limits;
 
-/// Why a client that has authenticated does not get a session.
+/// Reason for refusing a session to an authenticated client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// Its connection was closed meanwhile to make room for another login.
+    /// The connection was closed meanwhile to admit newer ones.
     Closed,
-    /// All sessions are taken.
+    /// All sessions are in use. The field is the limit.
     Sessions(usize),
-    /// Its address has as many sessions as one address may have.
+    /// Too many sessions of this address. The field is the limit.
     Address(usize),
-    /// Its role has as many sessions as one role may have.
+    /// Too many sessions of this role. The field is the limit.
     Role(usize),
 }
 
@@ -32,19 +33,20 @@ impl fmt::Display for Refused {
     }
 }
 
-/// A connection's number; later connections have higher ones.
+/// Number of a connection, in the order of arrival.
 pub(crate) type Id = u64;
 
-/// See the head of this file.
+/// Counts of connections and sessions, by address and role.
 #[derive(Debug)]
 pub(crate) struct Occupancy {
     limits: Limits,
     next: Id,
     connections: HashMap<Id, Connection>,
     addresses: HashMap<IpAddr, Address>,
-    /// Addresses with connections that have not logged in: their number, the oldest of them, the address. The last entry
-    /// is the address with the most, of several the one whose oldest connection is the oldest.
-    crowded: BTreeSet<(usize, Reverse<Id>, IpAddr)>,
+    /// Addresses with connections that have not logged in: their number, the oldest one, and the
+    /// address. The last entry has the highest number, and the oldest connection among equal
+    /// numbers.
+    busiest: BTreeSet<(usize, Reverse<Id>, IpAddr)>,
     roles: HashMap<Arc<str>, usize>,
     sessions: usize,
     logins: usize,
@@ -53,13 +55,13 @@ pub(crate) struct Occupancy {
 #[derive(Debug)]
 struct Connection {
     address: IpAddr,
-    /// `None` before it has logged in.
+    /// `None`: the connection has not logged in.
     role: Option<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
 struct Address {
-    /// Connections that have not logged in, the oldest first.
+    /// Connections that have not logged in, oldest first.
     logins: BTreeSet<Id>,
     sessions: usize,
 }
@@ -71,15 +73,15 @@ impl Occupancy {
             next: 0,
             connections: HashMap::new(),
             addresses: HashMap::new(),
-            crowded: BTreeSet::new(),
+            busiest: BTreeSet::new(),
             roles: HashMap::new(),
             sessions: 0,
             logins: 0,
         }
     }
 
-    /// Counts a connection that has not logged in. Returns its number, and that of another to be closed for it, which is no longer
-    /// counted.
+    /// Counts a connection that has not logged in. Returns its number, and that of the connection
+    /// to close in exchange, which is no longer counted.
     pub(crate) fn accept(&mut self, ip: IpAddr) -> (Id, Option<Id>) {
         let (id, address) = (self.next, network(ip));
         self.next += 1;
@@ -88,14 +90,14 @@ impl Occupancy {
         let own = self.change_logins(address, |logins| {
             logins.insert(id);
         });
-        let crowded = if own > self.limits.logins_per_address_max {
+        let busiest = if own > self.limits.logins_per_address_max {
             Some(address)
         } else if self.logins > self.limits.logins_max {
-            self.crowded.last().map(|(_, _, address)| *address)
+            self.busiest.last().map(|(_, _, address)| *address)
         } else {
             None
         };
-        let oldest = crowded.and_then(|address| self.addresses[&address].logins.first().copied());
+        let oldest = busiest.and_then(|address| self.addresses[&address].logins.first().copied());
         if let Some(oldest) = oldest {
             self.leave(oldest);
         }
@@ -134,7 +136,7 @@ impl Occupancy {
         Ok(())
     }
 
-    /// Counts a connection no longer. Does nothing for one that was closed for another.
+    /// Removes a connection. Does nothing for a connection that was closed in exchange for another.
     pub(crate) fn leave(&mut self, id: Id) {
         let Some(Connection { address, role }) = self.connections.remove(&id) else { return };
         let Some(role) = role else {
@@ -157,7 +159,8 @@ impl Occupancy {
         }
     }
 
-    /// Changes which connections of an address have not logged in, and keeps the order of addresses. Returns their number.
+    /// Changes the set of connections of an address that have not logged in, and updates the order
+    /// of addresses. Returns the size of the set.
     fn change_logins(&mut self, address: IpAddr, change: impl FnOnce(&mut BTreeSet<Id>)) -> usize {
         let entry = self.addresses.entry(address).or_default();
         let key =
@@ -169,9 +172,9 @@ impl Occupancy {
             self.addresses.remove(&address);
         }
         if let Some(before) = before {
-            self.crowded.remove(&before);
+            self.busiest.remove(&before);
         }
-        self.crowded.extend(after);
+        self.busiest.extend(after);
         count
     }
 
@@ -184,14 +187,14 @@ impl Occupancy {
     fn is_empty(&self) -> bool {
         self.connections.is_empty()
             && self.addresses.is_empty()
-            && self.crowded.is_empty()
+            && self.busiest.is_empty()
             && self.roles.is_empty()
             && self.counts() == (0, 0)
     }
 }
 
-/// The address that a client is counted by: one IPv4 address, or 64 bits of an IPv6 address, as a network of that size is what one
-/// client gets.
+/// Returns the network by which a client is counted: an IPv4 address, or the upper 64 bits of an
+/// IPv6 address. Providers assign IPv6 networks of that size to one client.
 fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V4(ip) => IpAddr::V4(ip),
@@ -228,7 +231,7 @@ mod tests {
         let (first, _) = occupancy.accept(ip(2));
         occupancy.accept(ip(2));
         occupancy.accept(ip(2));
-        // A newcomer is let in at the cost of the busiest address, not of the quiet one.
+        // A new client is accepted at the expense of the busiest address, not of a quiet one.
         assert_eq!(occupancy.accept(ip(3)).1, Some(first));
         assert_eq!(occupancy.enter(first, &role("a"), true), Err(Refused::Closed));
         assert_eq!(occupancy.enter(quiet, &role("a"), false), Ok(()));
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn equally_busy_addresses_lose_the_oldest_login() {
+    fn oldest_login_is_closed_among_equally_busy_addresses() {
         let mut occupancy = Occupancy::new(LIMITS);
         let ids: Vec<Id> = (0..4).map(|n| occupancy.accept(ip(n)).0).collect();
         assert_eq!(occupancy.accept(ip(9)).1, Some(ids[0]));
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn address_and_role_have_limits_of_their_own() {
+    fn address_and_role_have_separate_limits() {
         let mut occupancy = Occupancy::new(LIMITS);
         let mut login = |n: u8, name: &str, is_superuser| {
             let id = occupancy.accept(ip(n)).0;
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_given_back() {
+    fn closed_connections_release_all_counts() {
         let mut occupancy = Occupancy::new(LIMITS);
         let mut ids = Vec::new();
         for n in 0..20 {

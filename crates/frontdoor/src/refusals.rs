@@ -1,16 +1,17 @@
-//! Refused connections, gathered to one log line a second: a line for each would crowd out all others.
+//! Refused connections, collected into one log message per second. One message each would displace
+//! all others from the log.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// The connections that one listener refused or closed within a second.
+/// Connections that one listener refused or closed within a second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Refusals {
-    /// Closed before they had logged in, to make room for others.
+    /// Connections closed before login, to admit newer ones.
     pub closed: u64,
-    /// Refused after they had authenticated, as a limit of sessions was reached.
+    /// Connections refused after authentication, because a limit of sessions was reached.
     pub refused: u64,
-    /// The address of the last of them.
+    /// Address of the last one.
     pub last: Option<IpAddr>,
 }
 

@@ -1,7 +1,7 @@
 //! A client's connection, encrypted or not.
 //!
-//! Handshakes run on the heavy lane: a signature takes a millisecond of CPU time. Records are
-//! encrypted and decrypted on the fast lane, at most [`RECORDS_BYTES_MAX`] at once.
+//! Handshakes run on the heavy lane, because a signature takes 1 ms of CPU time. Records are
+//! encrypted and decrypted on the fast lane, at most [`RECORDS_BYTES_MAX`] at a time.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,30 +20,30 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::certificate::common_name;
 use crate::tls::Tls;
 
-/// Bytes that are encrypted at once: two records. Takes about 30 µs.
+/// Bytes encrypted at a time: two records, about 30 µs.
 const RECORDS_BYTES_MAX: usize = 32 << 10;
 
-/// The first byte of a TLS connection: a record with a handshake message. No other protocol of this
-/// server begins with it.
+/// First byte of a TLS connection: the type of a record with a handshake message. No other protocol
+/// of this server begins with it.
 const HANDSHAKE_RECORD: u8 = 0x16;
 
-/// Interval at which an encrypted connection with unread bytes is checked for its end.
+/// Interval of the check for the end of an encrypted connection with unread bytes.
 const CLOSED_CHECK: Duration = Duration::from_secs(1);
 
-/// Treatment of client certificates by a listener.
+/// Client certificates at a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientCertificates {
-    /// As the files' settings say.
+    /// Requested, if the configured files contain an authority.
     Asked,
-    /// Never: for health checks and metrics.
+    /// Never requested, for health checks and metrics.
     Ignored,
 }
 
-/// A connection.
+/// Connection of a client.
 pub enum Stream {
-    /// In plain text.
+    /// Plain text.
     Plain(TcpStream),
-    /// Over TLS, after the handshake.
+    /// TLS, after the handshake.
     Encrypted(Box<Encrypted>),
 }
 
@@ -54,11 +54,11 @@ impl fmt::Debug for Stream {
 }
 
 impl Stream {
-    /// Takes a connection whose client decides about encryption by its first byte. Without `tls` it
-    /// stays as it is.
+    /// Accepts a connection that begins with TLS or not, by its first byte. Without `tls` it stays
+    /// in plain text.
     ///
     /// # Errors
-    /// As [`Stream::encrypted`].
+    /// Those of [`Stream::encrypted`].
     pub async fn accept(
         tcp: TcpStream,
         tls: Option<&Tls>,
@@ -76,11 +76,12 @@ impl Stream {
         }
     }
 
-    /// Takes a connection whose client is about to begin a handshake. What needs CPU time runs on
-    /// the heavy lane in group `driver`. May be dropped, which ends the connection.
+    /// Accepts a connection that begins with a TLS handshake. Expensive steps run on the heavy lane
+    /// in group `driver`. Dropping the future closes the connection.
     ///
     /// # Errors
-    /// The client went away, or the handshake failed; the client has been told why.
+    /// The client disconnected, or the handshake failed. The client has received an alert with the
+    /// reason.
     pub async fn encrypted(
         tcp: TcpStream,
         tls: &Tls,
@@ -115,7 +116,7 @@ impl Stream {
             let processed;
             (session, processed) = lanes::heavy_urgent(Group::DRIVER, work).await;
             if let Err(error) = processed {
-                // A message that says why, if the socket takes it.
+                // Send the alert, if the socket accepts it.
                 let _ = session.write_tls(&mut Socket(&tcp));
                 return Err(io::Error::new(ErrorKind::InvalidData, error));
             }
@@ -132,7 +133,7 @@ impl Stream {
             tcp,
             session,
             accepted: 0,
-            rests: false,
+            yields_next: false,
             client,
             end_point,
         })))
@@ -144,7 +145,7 @@ impl Stream {
         matches!(self, Stream::Encrypted(_))
     }
 
-    /// The common name in the client's certificate, where it has given one.
+    /// Returns the common name of the client's certificate. `None`: there is no certificate.
     #[must_use]
     pub fn client(&self) -> Option<Arc<str>> {
         match self {
@@ -153,8 +154,9 @@ impl Stream {
         }
     }
 
-    /// The hash of the server's certificate that channel binding of type `tls-server-end-point`
-    /// takes. `None` without encryption, and for certificates that have no such hash.
+    /// Returns the hash of the server's certificate for channel binding of type
+    /// `tls-server-end-point`. `None`: the connection is not encrypted, or the certificate has no
+    /// such hash.
     #[must_use]
     pub fn end_point(&self) -> Option<Arc<[u8]>> {
         match self {
@@ -163,15 +165,16 @@ impl Stream {
         }
     }
 
-    /// Returns when the client has closed its side. In plain text never if it has sent something
-    /// meanwhile.
+    /// Waits until the client closes its side. In plain text, this never returns if the client has
+    /// sent unread bytes.
     pub async fn closed(&self) {
         match self {
             Stream::Plain(tcp) => match tcp.peek(&mut [0]).await {
                 Ok(0) | Err(_) => {}
                 Ok(_) => std::future::pending().await,
             },
-            // Ahead of the end comes a record that says so, and looks like any other.
+            // A close_notify record comes before the end, and is indistinguishable from data while
+            // encrypted.
             Stream::Encrypted(encrypted) => loop {
                 match encrypted.tcp.ready(Interest::READABLE).await {
                     Ok(ready) if !ready.is_read_closed() => lanes::time::sleep(CLOSED_CHECK).await,
@@ -181,7 +184,7 @@ impl Stream {
         }
     }
 
-    /// Makes two of it, for one task of one core.
+    /// Splits the connection into two halves for one task of one core.
     #[must_use]
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
         match self {
@@ -197,20 +200,19 @@ impl Stream {
     }
 }
 
-/// The side of a connection that is read.
+/// Readable half of a connection.
 pub enum ReadHalf {
-    /// In plain text.
+    /// Plain text.
     Plain(OwnedReadHalf),
-    /// Over TLS.
+    /// TLS.
     Encrypted(Rc<RefCell<Encrypted>>),
 }
 
-/// The side of a connection that is written to. Whoever had to wait in a write calls again with the
-/// same bytes, or more.
+/// Writable half of a connection. After `WouldBlock`, call again with the same bytes or more.
 pub enum WriteHalf {
-    /// In plain text.
+    /// Plain text.
     Plain(OwnedWriteHalf),
-    /// Over TLS.
+    /// TLS.
     Encrypted(Rc<RefCell<Encrypted>>),
 }
 
@@ -227,10 +229,10 @@ impl fmt::Debug for WriteHalf {
 }
 
 impl WriteHalf {
-    /// Writes what the socket takes now.
+    /// Writes as many bytes as the socket accepts now.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] where it takes nothing; what the socket says.
+    /// [`ErrorKind::WouldBlock`] if it accepts none, and other errors of the socket.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             WriteHalf::Plain(write) => write.try_write(bytes),
@@ -241,8 +243,8 @@ impl WriteHalf {
         }
     }
 
-    /// The most bytes that one round of writing should take: copying or encrypting them takes about
-    /// 50 µs.
+    /// Returns the most bytes that one task poll should write. Copying or encrypting them takes
+    /// about 50 µs.
     #[must_use]
     pub fn round_bytes_max(&self) -> usize {
         match self {
@@ -256,11 +258,12 @@ impl WriteHalf {
 pub struct Encrypted {
     tcp: TcpStream,
     session: Box<ServerConnection>,
-    /// Bytes that were encrypted, and that the caller does not know of yet: it was told to wait,
-    /// as the socket did not take them all.
+    /// Bytes that are encrypted but not reported as written, because the socket did not accept them
+    /// all.
     accepted: usize,
-    /// The next write waits for the task's next poll: this one has worked enough.
-    rests: bool,
+    /// True if the next write waits for the next task poll, because this one has used its work
+    /// units.
+    yields_next: bool,
     client: Option<Arc<str>>,
     end_point: Option<Arc<[u8]>>,
 }
@@ -283,8 +286,8 @@ impl Encrypted {
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                // The client closed the socket without a word. Messages of all protocols here have a
-                // length, so that nothing passes for whole.
+                // The client closed the socket without close_notify. All protocols of this server
+                // send lengths, so that a truncated message is detected.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Poll::Ready(Ok(())),
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -296,13 +299,13 @@ impl Encrypted {
             };
             let processed = self.session.process_new_packets();
             if self.session.wants_write() {
-                // Such as the answer to a change of keys. What does not fit goes with the next write.
+                // For instance the answer to a key update. The rest is sent with the next write.
                 let _ = self.push(|_| Poll::Pending);
             }
             if let Err(error) = processed {
                 return Poll::Ready(Err(io::Error::new(ErrorKind::InvalidData, error)));
             }
-            // Records may come without end, and without content.
+            // Records without content may arrive without end.
             if lanes::spend_bytes(read) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -310,7 +313,7 @@ impl Encrypted {
         }
     }
 
-    /// Gives the socket what was encrypted. `blocked` is asked where it takes no more.
+    /// Writes encrypted bytes to the socket. Calls `blocked` when it accepts no more.
     fn push(&mut self, mut blocked: impl FnMut(&TcpStream) -> Poll<io::Result<()>>) -> Poll<io::Result<()>> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut Socket(&self.tcp)) {
@@ -323,7 +326,8 @@ impl Encrypted {
         Poll::Ready(Ok(()))
     }
 
-    /// Encrypts bytes and gives them to the socket. They count as written when it has taken them all.
+    /// Encrypts bytes and writes them to the socket. They count as written once the socket has
+    /// accepted them all.
     fn write(
         &mut self,
         bytes: &[u8],
@@ -344,13 +348,13 @@ impl Encrypted {
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        // A socket that takes everything would never wait.
-        if std::mem::take(&mut self.rests) {
+        // A socket that accepts everything would never yield.
+        if std::mem::take(&mut self.yields_next) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let written = ready!(self.write(bytes, |tcp| tcp.poll_write_ready(cx)))?;
-        self.rests = lanes::spend_bytes(written);
+        self.yields_next = lanes::spend_bytes(written);
         Poll::Ready(Ok(written))
     }
 
@@ -367,13 +371,13 @@ impl Encrypted {
 
 impl Drop for Encrypted {
     fn drop(&mut self) {
-        // Says that nothing follows, if the socket takes it.
+        // Send close_notify, if the socket accepts it.
         self.session.send_close_notify();
         let _ = self.push(|_| Poll::Pending);
     }
 }
 
-/// A socket as the TLS library reads and writes it, without waiting.
+/// Nonblocking socket for the TLS library.
 struct Socket<'a>(&'a TcpStream);
 
 impl Read for Socket<'_> {

@@ -1,8 +1,7 @@
-//! The certificate that listeners encrypt with, read from files and replaced while connections
-//! are open.
+//! TLS certificate of the listeners, read from files and replaced while connections are open.
 //!
-//! Clients may prove who they are by a certificate, where an authority for them is configured. The
-//! common name of its subject is then the name of a role.
+//! Clients may authenticate with a certificate if an authority for them is configured. The common
+//! name of its subject is then the name of the role.
 
 use std::fmt;
 use std::io;
@@ -18,43 +17,43 @@ use rustls::{RootCertStore, ServerConfig};
 
 use crate::certificate::end_point;
 
-/// The files, all in PEM.
+/// Certificate files, all in PEM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsFiles {
-    /// The server's certificate, followed by those between it and the root.
+    /// Certificate of the server, followed by the intermediate certificates.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// Private key of the server.
     pub key: PathBuf,
-    /// Certificates of the authorities that clients' certificates must come from. `None`: clients
-    /// are not asked for certificates.
+    /// Certificates of the authorities for client certificates. `None`: clients are not asked for
+    /// certificates.
     pub client_ca: Option<PathBuf>,
-    /// Whether clients must have a certificate. Of no effect without `client_ca`.
+    /// True if clients must present a certificate. No effect without `client_ca`.
     pub client_required: bool,
 }
 
 impl TlsFiles {
-    /// The paths of all files.
+    /// Returns the paths of all files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         [&self.certificate, &self.key].into_iter().chain(&self.client_ca).map(PathBuf::as_path)
     }
 }
 
-/// A server's certificate with its key, for TLS 1.2 and 1.3. Cheap to clone; all clones change when
-/// the files are read again.
+/// Certificate of the server with its key, for TLS 1.2 and 1.3. Clones are cheap, and all of them
+/// change when the files are read again.
 #[derive(Clone)]
 pub struct Tls(Arc<Shared>);
 
 struct Shared {
     files: TlsFiles,
-    /// Read once for each connection.
+    /// Certificate in use. Every connection reads it once.
     current: RwLock<Arc<Certificate>>,
 }
 
-/// The files' content at one time.
+/// Content of the files at one time.
 pub(crate) struct Certificate {
-    /// Asks clients for certificates, where an authority is configured.
+    /// Configuration that requests client certificates, if an authority is configured.
     pub(crate) config: Arc<ServerConfig>,
-    /// Asks nobody.
+    /// Configuration without client certificates.
     pub(crate) anonymous: Arc<ServerConfig>,
     pub(crate) end_point: Option<Arc<[u8]>>,
 }
@@ -66,31 +65,31 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files. They are read here, so not on a lane.
+    /// Reads the files with blocking I/O. Do not call it on a lane.
     ///
     /// # Errors
-    /// Which file is not what it should be, and why; or the key is another certificate's.
+    /// A text with the file and the problem, or a key that belongs to another certificate.
     pub fn from_files(files: TlsFiles) -> Result<Tls, String> {
         let current = RwLock::new(Arc::new(Certificate::read(&files)?));
         Ok(Tls(Arc::new(Shared { files, current })))
     }
 
-    /// Reads the files again, not on a lane. New connections use what they hold now; open ones go
-    /// on with what they have.
+    /// Reads the files again with blocking I/O. Do not call it on a lane. New connections use the
+    /// new content, open ones keep the old.
     ///
     /// # Errors
-    /// As [`Tls::from_files`]. The former certificate is kept.
+    /// Those of [`Tls::from_files`]. The previous certificate stays in use.
     pub fn reload(&self) -> Result<(), String> {
         let read = Arc::new(Certificate::read(&self.0.files)?);
         let mut current = self.0.current.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let former = std::mem::replace(&mut *current, read);
-        // Taken apart after the lock is free: connections wait for it.
+        // Dropped after the lock is released, because connections wait for that lock.
         drop(current);
         drop(former);
         Ok(())
     }
 
-    /// The files.
+    /// Returns the paths.
     #[must_use]
     pub fn files(&self) -> &TlsFiles {
         &self.0.files
@@ -121,7 +120,7 @@ impl Certificate {
             };
             let mut config = builder.with_single_cert(chain.clone(), key.clone_key())?;
             if asks_clients {
-                // A resumed session would not have its client's certificate verified again.
+                // Session resumption would skip the verification of the client's certificate.
                 config.session_storage = Arc::new(NoServerSessionStorage {});
                 config.send_tls13_tickets = 0;
             }
@@ -153,14 +152,14 @@ fn unreadable(path: &Path, what: &str, error: PemError) -> String {
     format!("cannot use {} as {what}: {why}", path.display())
 }
 
-/// Reads a file of certificates, at least one.
+/// Reads a file with at least one certificate.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let all = all.and_then(|all| if all.is_empty() { Err(PemError::NoItemsFound) } else { Ok(all) });
     all.map_err(|error| unreadable(path, "certificate", error))
 }
 
-/// Checks clients' certificates against the authorities in a file.
+/// Creates the verifier of client certificates from a file of authorities.
 fn client_verifier(path: &Path, is_required: bool) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {

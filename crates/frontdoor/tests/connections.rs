@@ -1,4 +1,4 @@
-//! Connections over real lanes and loopback sockets.
+//! Connections with real lanes and loopback sockets.
 #![expect(clippy::disallowed_methods, reason = "the clients stand outside of the lanes")]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -11,8 +11,8 @@ use frontdoor::{Connections, HANDOVERS_MAX, Limits, Refusals, Refused};
 use lanes::{Config, Group, Lanes};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// A failed test ends after this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time after which a test fails.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn start(cores: usize) -> Lanes {
     Lanes::start(Config { cores: vec![0; cores], pin: false, ..Config::detect() }).expect("lanes start")
@@ -25,17 +25,17 @@ fn on_core_0<T: Send + 'static, F: Future<Output = T> + 'static>(
     lanes.block_on(0, Group::CONTROL, f)
 }
 
-/// Waits until `holds`.
+/// Waits until `holds` returns true.
 fn until(what: &str, holds: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
+        assert!(begun.elapsed() < TIMEOUT, "{what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn core_with_a_full_queue_is_passed_over() {
+fn core_with_a_full_queue_is_skipped() {
     const SOCKETS: usize = HANDOVERS_MAX + 20;
     let lanes = start(2);
     let connections = Connections::new(Limits::of_sessions(1000), |_| ());
@@ -50,7 +50,7 @@ fn core_with_a_full_queue_is_passed_over() {
     until("core 1 is busy", || blocked.load(SeqCst));
     let begun: Arc<[AtomicUsize; 2]> = Arc::default();
     let (counted, own) = (begun.clone(), connections.clone());
-    // Returns while core 1 does not run: nothing waits for it.
+    // Returns while core 1 is blocked: no step waits for that core.
     on_core_0(&lanes, move || async move {
         own.begin();
         let listener = lanes::net::listen(SocketAddr::from((PEER, 0)), false).expect("listens");
@@ -66,13 +66,13 @@ fn core_with_a_full_queue_is_passed_over() {
     });
     assert_eq!([begun[0].load(SeqCst), begun[1].load(SeqCst)], [SOCKETS - HANDOVERS_MAX, 0]);
     release.store(true, SeqCst);
-    until("the others have begun", || begun[1].load(SeqCst) == HANDOVERS_MAX);
-    until("all are given back", || connections.open() == 0);
+    until("the other sockets have begun", || begun[1].load(SeqCst) == HANDOVERS_MAX);
+    until("all slots are released", || connections.open() == 0);
     lanes.shutdown();
 }
 
 #[test]
-fn login_ends_when_its_connection_makes_room() {
+fn login_ends_when_its_connection_is_closed_for_another() {
     let lanes = start(2);
     let limits = Limits { logins_max: 2, logins_per_address_max: 2, ..Limits::of_sessions(10) };
     let connections = Connections::new(limits, |_| ());
@@ -85,21 +85,21 @@ fn login_ends_when_its_connection_makes_room() {
     lanes.tell(1, Group::DRIVER, move || {
         let login = async move {
             let first = first;
-            let login = first.log_in(PATIENCE, std::future::pending::<()>()).await;
+            let login = first.log_in(TIMEOUT, std::future::pending::<()>()).await;
             ended.send((login, first.enter("late", true).await)).expect("the test waits");
         };
         lanes::spawn(Group::DRIVER, login).detach();
     });
     let own = connections.clone();
     let others = on_core_0(&lanes, move || async move { [own.accept(PEER), own.accept(PEER)] });
-    assert_eq!(ends.recv_timeout(PATIENCE), Ok((None, Err(Refused::Closed))));
-    until("the closed one is given back", || connections.open() == 2);
+    assert_eq!(ends.recv_timeout(TIMEOUT), Ok((None, Err(Refused::Closed))));
+    until("the slot of the closed connection is released", || connections.open() == 2);
     drop(others);
     lanes.shutdown();
 }
 
 #[test]
-fn panicking_task_gives_its_slot_back() {
+fn panicking_task_releases_its_slot() {
     let lanes = start(2);
     let connections = Connections::new(Limits { reserved_max: 0, ..Limits::of_sessions(1) }, |_| ());
     let enter = |then_panics: bool| {
@@ -114,18 +114,18 @@ fn panicking_task_gives_its_slot_back() {
             };
             lanes::spawn(Group::CONTROL, task).detach();
         });
-        result.recv_timeout(PATIENCE).expect("an answer")
+        result.recv_timeout(TIMEOUT).expect("an answer")
     };
     let own = connections.clone();
     on_core_0(&lanes, move || async move { own.begin() });
     assert_eq!(enter(true), Ok(()));
-    until("the slot is given back", || connections.open() == 0);
+    until("the slot is released", || connections.open() == 0);
     assert_eq!(enter(false), Ok(()));
     lanes.shutdown();
 }
 
 #[test]
-fn refusals_of_a_second_are_one_report() {
+fn refusals_within_a_second_are_one_report() {
     const TOO_MANY: u64 = 100;
     let lanes = start(1);
     let (reports, sum) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));

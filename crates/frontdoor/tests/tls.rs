@@ -1,4 +1,4 @@
-//! TLS over real lanes and loopback sockets, with a client outside of the lanes.
+//! TLS with real lanes and loopback sockets. The client runs outside of the lanes.
 #![expect(clippy::disallowed_methods, reason = "the clients stand outside of the lanes")]
 
 use std::fs;
@@ -17,8 +17,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
-/// A failed test ends after this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time after which a test fails.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients/tls").join(name)
@@ -35,22 +35,22 @@ fn files() -> TlsFiles {
 
 fn with_clients(client_required: bool) -> Tls {
     let files = TlsFiles { client_ca: Some(file("client-ca.pem")), client_required, ..files() };
-    Tls::from_files(files).expect("the files are right")
+    Tls::from_files(files).expect("the files are valid")
 }
 
-/// What the server saw of a connection.
+/// Properties of a connection as seen by the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Seen {
+struct Observed {
     is_encrypted: bool,
     client: Option<String>,
     end_point: Option<Vec<u8>>,
 }
 
-/// A server that sends back what it gets.
+/// Echo server.
 struct Echo {
     lanes: Lanes,
     at: SocketAddr,
-    seen: mpsc::Receiver<Result<Seen, ErrorKind>>,
+    seen: mpsc::Receiver<Result<Observed, ErrorKind>>,
 }
 
 impl Echo {
@@ -70,7 +70,7 @@ impl Echo {
                     let work = async move {
                         let stream = Stream::accept(tcp, Some(&tls), certificates).await;
                         let _ = see.send(match &stream {
-                            Ok(stream) => Ok(Seen {
+                            Ok(stream) => Ok(Observed {
                                 is_encrypted: stream.is_encrypted(),
                                 client: stream.client().map(|name| name.to_string()),
                                 end_point: stream.end_point().map(|hash| hash.to_vec()),
@@ -92,16 +92,16 @@ impl Echo {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.at).expect("connects");
-        stream.set_read_timeout(Some(PATIENCE)).expect("set");
-        stream.set_write_timeout(Some(PATIENCE)).expect("set");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("set");
+        stream.set_write_timeout(Some(TIMEOUT)).expect("set");
         stream
     }
 
-    fn seen(&self) -> Result<Seen, ErrorKind> {
-        self.seen.recv_timeout(PATIENCE).expect("the server took the connection")
+    fn seen(&self) -> Result<Observed, ErrorKind> {
+        self.seen.recv_timeout(TIMEOUT).expect("the server took the connection")
     }
 
-    /// Connects, with a certificate of that name if there is one, and has one byte sent back.
+    /// Connects, with the certificate of this name if given, and exchanges one byte.
     fn greet(&self, client: Option<&str>) -> Result<(), std::io::Error> {
         let mut stream = StreamOwned::new(encrypted(client, "certificate.pem"), self.connect());
         stream.write_all(b"x")?;
@@ -118,7 +118,7 @@ async fn echo(stream: Stream) {
     let mut bytes = Vec::with_capacity(100_000);
     while let Ok(1..) = read.read_buf(&mut bytes).await {
         let mut sent = 0;
-        // What does not fit in at once is waited for, as listeners do.
+        // Waits for the socket when it is full, as listeners do.
         while sent < bytes.len() {
             sent += match write.try_write(&bytes[sent..]) {
                 Ok(written) => written,
@@ -150,7 +150,7 @@ fn encrypted(client: Option<&str>, trusted: &str) -> ClientConnection {
             let chain =
                 vec![CertificateDer::from_pem_file(file(&format!("{name}.pem"))).expect("a certificate")];
             let key = PrivateKeyDer::from_pem_file(file(&format!("{name}-key.pem"))).expect("a key");
-            builder.with_client_auth_cert(chain, key).expect("they belong together")
+            builder.with_client_auth_cert(chain, key).expect("key and certificate match")
         }
         None => builder.with_no_client_auth(),
     };
@@ -159,23 +159,23 @@ fn encrypted(client: Option<&str>, trusted: &str) -> ClientConnection {
 }
 
 #[test]
-fn first_byte_decides_about_encryption() {
+fn first_byte_selects_tls_or_plain_text() {
     let echo = Echo::start(&Tls::from_files(files()).expect("read"), ClientCertificates::Asked);
     let mut plain = echo.connect();
     plain.write_all(b"GET /").expect("sent");
     let mut back = [0; 5];
     plain.read_exact(&mut back).expect("sent back");
     assert_eq!(&back, b"GET /");
-    assert_eq!(echo.seen(), Ok(Seen { is_encrypted: false, client: None, end_point: None }));
+    assert_eq!(echo.seen(), Ok(Observed { is_encrypted: false, client: None, end_point: None }));
     echo.greet(None).expect("sent back");
     let certificate = CertificateDer::from_pem_file(file("certificate.pem")).expect("a certificate");
     let hash = Sha256::digest(&certificate).to_vec();
-    assert_eq!(echo.seen(), Ok(Seen { is_encrypted: true, client: None, end_point: Some(hash) }));
+    assert_eq!(echo.seen(), Ok(Observed { is_encrypted: true, client: None, end_point: Some(hash) }));
     echo.end();
 }
 
 #[test]
-fn bytes_come_whole_through_a_client_that_reads_late() {
+fn slow_reader_receives_all_bytes() {
     const BYTES: usize = 8 << 20;
     let echo = Echo::start(&Tls::from_files(files()).expect("read"), ClientCertificates::Asked);
     let sent: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8).collect();
@@ -184,12 +184,12 @@ fn bytes_come_whole_through_a_client_that_reads_late() {
     while session.is_handshaking() {
         session.complete_io(&mut socket).expect("a handshake");
     }
-    // Writes until neither side takes more, then reads a little, and again.
+    // Write until neither side accepts more, then read a little, and repeat.
     socket.set_nonblocking(true).expect("set");
     let (mut written, mut back) = (0, Vec::new());
     let begun = std::time::Instant::now();
     while back.len() < BYTES {
-        assert!(begun.elapsed() < PATIENCE, "{written} were sent and {} came back", back.len());
+        assert!(begun.elapsed() < TIMEOUT, "{written} were sent and {} came back", back.len());
         let mut has_waited = false;
         while written < BYTES && !has_waited {
             written += session.writer().write(&sent[written..]).expect("room or none");
@@ -211,7 +211,7 @@ fn bytes_come_whole_through_a_client_that_reads_late() {
         }
     }
     assert!(back == sent, "the bytes differ");
-    // A poll is counted when it has ended: one more makes sure of that.
+    // A poll is counted when it has ended. One more poll makes sure of that.
     echo.lanes.block_on(0, Group::CONTROL, || async {});
     let most = echo.lanes.most_units(0);
     assert!((1..=lanes::UNITS_MAX).contains(&most), "{most} work units without a yield");
@@ -219,20 +219,20 @@ fn bytes_come_whole_through_a_client_that_reads_late() {
 }
 
 #[test]
-fn certificate_names_its_client() {
+fn client_certificate_sets_the_client_name() {
     let echo = Echo::start(&with_clients(false), ClientCertificates::Asked);
     echo.greet(Some("client")).expect("sent back");
     assert_eq!(echo.seen().expect("encrypted").client.as_deref(), Some("tls_app"));
     echo.greet(None).expect("sent back");
     assert_eq!(echo.seen().expect("encrypted").client, None);
-    // Of the same name, but of no authority.
+    // The same name, signed by another authority.
     assert!(echo.greet(Some("stranger")).is_err());
     assert_eq!(echo.seen(), Err(ErrorKind::InvalidData));
     echo.end();
 }
 
 #[test]
-fn certificates_are_required_or_ignored() {
+fn client_certificates_are_required_or_ignored() {
     let required = Echo::start(&with_clients(true), ClientCertificates::Asked);
     assert!(required.greet(None).is_err());
     assert_eq!(required.seen(), Err(ErrorKind::InvalidData));
@@ -246,7 +246,7 @@ fn certificates_are_required_or_ignored() {
 }
 
 #[test]
-fn nonsense_ends_its_connection_only() {
+fn invalid_handshake_closes_its_connection_only() {
     let echo = Echo::start(&Tls::from_files(files()).expect("read"), ClientCertificates::Asked);
     let nonsense: [&[u8]; 4] =
         [&[0x16; 5000], &[0x16, 3, 1, 0xff, 0xff], &[0x16, 3, 3, 0, 4, 1, 0xff, 0xff, 0xff], &[0x16]];
@@ -265,7 +265,7 @@ fn nonsense_ends_its_connection_only() {
     echo.end();
 }
 
-/// A folder that is removed again.
+/// Temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -275,7 +275,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn changed_files_count_from_the_next_connection_on() {
+fn reloaded_files_apply_to_new_connections() {
     let folder = Folder(std::env::temp_dir().join(format!("fairlane-tls-{}", std::process::id())));
     fs::create_dir_all(&folder.0).expect("made");
     let put = |from: &str, to: &str| assert!(fs::copy(file(from), folder.0.join(to)).expect("copied") > 0);
@@ -288,24 +288,24 @@ fn changed_files_count_from_the_next_connection_on() {
     let mut open = StreamOwned::new(encrypted(None, "certificate.pem"), echo.connect());
     open.write_all(b"a").expect("sent");
     open.read_exact(&mut [0]).expect("sent back");
-    // Only one of the two has been replaced.
+    // Only the key has been replaced.
     put("other-key.pem", "now-key.pem");
-    let error = tls.reload().expect_err("they do not belong together");
+    let error = tls.reload().expect_err("key and certificate do not match");
     assert!(error.contains("now-key.pem is not the key of ") && error.ends_with("now.pem"), "{error}");
     echo.greet(None).expect("the former certificate is in use");
     put("other.pem", "now.pem");
     tls.reload().expect("both are there");
-    assert!(echo.greet(None).is_err(), "another certificate than the one that is trusted");
+    assert!(echo.greet(None).is_err(), "the new certificate is not trusted");
     let mut other = StreamOwned::new(encrypted(None, "other.pem"), echo.connect());
     other.write_all(b"b").expect("sent");
     other.read_exact(&mut [0]).expect("sent back");
-    open.write_all(b"c").expect("the open one goes on");
+    open.write_all(b"c").expect("the open connection continues");
     open.read_exact(&mut [0]).expect("sent back");
     echo.end();
 }
 
 #[test]
-fn files_are_refused_by_name() {
+fn invalid_files_are_named_in_the_error() {
     let refusal = |certificate: &str, key: &str, client_ca: Option<&str>| {
         let client_ca = client_ca.map(file);
         let files = TlsFiles { certificate: file(certificate), key: file(key), client_ca, ..files() };
