@@ -9,7 +9,7 @@
 mod client_session;
 mod error;
 mod guardrails;
-mod held;
+mod memory_table;
 mod metric;
 mod outcome;
 mod running;
@@ -30,7 +30,7 @@ use std::task::{Context, Poll};
 pub use client_session::{ClientSession, SessionStage, session_rows, shortened};
 pub use error::Error;
 pub use guardrails::{GUARDRAILS, Guardrail, GuardrailSpec, Guardrails, Passed};
-pub use held::HeldMemory;
+pub use memory_table::HeldMemory;
 pub use metric::{Measure, Metric, MetricKind};
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
 pub use running::{Progress, RunningStatement, StatementState};
