@@ -146,7 +146,7 @@ fn made_ms(name: &str) -> Option<i64> {
     (reason == DROPPED || reason == TRUNCATED).then(|| parts.next()?.parse().ok())?
 }
 
-/// Whether the table's options let the server make snapshots of it by itself.
+/// Returns true if the table's options let the server make snapshots of it by itself.
 fn allows_snapshot(def: &TableDef) -> bool {
     def.options.other.get("allow_auto_snapshot").is_none_or(|allows| allows != "false")
 }

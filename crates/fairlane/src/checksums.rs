@@ -20,7 +20,7 @@ const READ_BYTES: usize = 1 << 20;
 /// The sums of a folder, by path below it.
 type Sums = HashMap<PathBuf, String>;
 
-/// Whether a snapshot has sums.
+/// Returns true if a snapshot has sums.
 pub(crate) fn are_there(snapshot: &Path) -> bool {
     snapshot.join(NAME).exists()
 }

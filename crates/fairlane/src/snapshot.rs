@@ -161,7 +161,7 @@ impl Names {
     }
 }
 
-/// Whether the server made the snapshot by itself, of what a statement was to drop.
+/// Returns true if the server made the snapshot by itself, of what a statement was to drop.
 fn is_of_tables(name: &str) -> bool {
     name.starts_with("dropped-") || name.starts_with("truncated-")
 }

@@ -131,7 +131,7 @@ pub(crate) fn commit(text: &str) -> Result<CommitMode, String> {
         .ok_or_else(|| "batch, or periodic: and 1 to 60000 ms, such as periodic:10, is wanted".into())
 }
 
-/// Whether a snapshot is made before DROP, and before TRUNCATE.
+/// Reads the statements before which a snapshot is made: DROP, and TRUNCATE.
 pub(crate) fn auto_snapshot(text: &str) -> Result<(bool, bool), String> {
     match text {
         "off" => Ok((false, false)),
