@@ -36,6 +36,7 @@ mod show;
 mod slice;
 mod snapshot;
 mod table_scan;
+mod table_view;
 mod term;
 #[cfg(test)]
 mod testing;
@@ -98,6 +99,8 @@ pub struct Embedded {
     cut: RefCell<Option<storage::Cut>>,
     /// Writes of this core that span cores.
     batch_log: BatchLog,
+    /// Latencies of tables on this core.
+    uses: table_view::Uses,
     /// Receives the panic of a schema change, and what became of batches after a crash.
     teller: storage::Teller,
 }
@@ -152,6 +155,7 @@ impl Embedded {
             auto_snapshot: Cell::default(),
             cut: RefCell::default(),
             batch_log: BatchLog::default(),
+            uses: table_view::Uses::default(),
             teller,
         });
         let schema = match lanes::current_core() {

@@ -6,7 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cql::ast::{self, Statement};
-use engine::{Action, BatchKind, Columns, Error, Guardrail, Guardrails, Plan, Prepared, Schema, Target};
+use engine::{
+    Action, BatchKind, Columns, Error, Guardrail, Guardrails, Latencies, Plan, Prepared, Schema, Target,
+};
 use schema::TableDef;
 use uuid::Uuid;
 
@@ -51,6 +53,7 @@ pub(crate) struct EmbeddedPlan {
     bound_to: BoundTo,
     /// Terms that were bound.
     terms: u32,
+    latencies: Option<Rc<Latencies>>,
 }
 
 impl Plan for EmbeddedPlan {
@@ -80,6 +83,10 @@ impl Plan for EmbeddedPlan {
 
     fn needs_viewer(&self) -> bool {
         matches!(&self.kind, Kind::Select(plan) if plan.is_virtual)
+    }
+
+    fn latencies(&self) -> Option<&Rc<Latencies>> {
+        self.latencies.as_ref()
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -350,7 +357,16 @@ impl Embedded {
         let (binds, counted) = Binder::new(guardrails, statement.bind_marker_count()).finish()?;
         let bound_to = BoundTo::new(self.current.clone(), tables);
         let targets = vec![target];
-        Ok(EmbeddedPlan { kind, binds, counted, key_binds: Vec::new(), targets, bound_to, terms: 0 })
+        Ok(EmbeddedPlan {
+            kind,
+            binds,
+            counted,
+            key_binds: Vec::new(),
+            targets,
+            bound_to,
+            terms: 0,
+            latencies: None,
+        })
     }
 
     /// Makes a plan of this core of a bound statement.
@@ -362,8 +378,13 @@ impl Embedded {
             BoundKind::Select(plan) => Kind::Select(plan),
             BoundKind::Write { plans, is_atomic } => Kind::Write { plans, is_atomic },
         };
+        let latencies = match (&kind, &tables[..]) {
+            (Kind::Select(_), [def]) => Some(self.uses.of(def, self).reads.clone()),
+            (Kind::Write { .. }, [def]) => Some(self.uses.of(def, self).writes.clone()),
+            _ => None,
+        };
         let bound_to = BoundTo::new(self.current.clone(), tables);
-        Ok(EmbeddedPlan { kind, binds, counted, key_binds, targets, bound_to, terms })
+        Ok(EmbeddedPlan { kind, binds, counted, key_binds, targets, bound_to, terms, latencies })
     }
 
     /// Binds a long statement on a heavy lane, to the schema of this moment. A change of the schema

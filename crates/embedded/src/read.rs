@@ -142,7 +142,9 @@ impl Chunk {
             return Ok(());
         }
         self.dead += dead;
-        Embedded::local().guardrails().check_growth(Guardrail::Tombstones, self.dead - dead, self.dead)
+        let engine = Embedded::local();
+        engine.uses.of(def, &engine).passed_over(dead, self.dead);
+        engine.guardrails().check_growth(Guardrail::Tombstones, self.dead - dead, self.dead)
     }
 
     /// The chunk itself, to be sent to another core; an empty one stays here until it comes back.

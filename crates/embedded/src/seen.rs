@@ -16,11 +16,12 @@ use crate::Embedded;
 use crate::batch_log::BATCH_TABLE;
 use crate::catalogue::SCHEMA_TABLE;
 use crate::clock::FLOORS;
+use crate::table_view;
 
 /// Tables of definitions between two yields.
 const TABLES_AT_ONCE: usize = 500;
 
-/// Definitions by the identity of their data, to name what storage knows by number.
+/// Definitions by the identity of their data, to name tables that storage knows by number.
 pub(crate) struct Names {
     tables: HashMap<u128, Arc<TableDef>>,
     viewer: Option<Arc<dyn Viewer>>,
@@ -53,6 +54,20 @@ impl Names {
         let (_, name) = own.into_iter().find(|(id, _)| id.0 == table)?;
         sees(About::AllKeyspaces).then_some(("system", name))
     }
+
+    /// Definitions of tables that the viewer is shown, by keyspace and name.
+    pub(crate) fn shown(&self) -> Vec<Arc<TableDef>> {
+        let is_shown = |def: &&Arc<TableDef>| self.name(Some(def.data_id().as_u128())).is_some();
+        let mut shown: Vec<_> = self.tables.values().filter(is_shown).cloned().collect();
+        shown.sort_unstable_by(|a, b| (&a.keyspace, &a.name).cmp(&(&b.keyspace, &b.name)));
+        shown
+    }
+
+    /// Whether the viewer is shown what is in a table.
+    pub(crate) fn shows_data(&self, def: &TableDef) -> bool {
+        let about = About::Data(&def.keyspace, &def.name, def.id.as_u128());
+        self.viewer.as_ref().is_none_or(|viewer| viewer.sees(about))
+    }
 }
 
 pub(crate) fn text(text: &str) -> Option<Bytes> {
@@ -82,6 +97,7 @@ fn task_id(at_s: u32, number: u64) -> Option<Bytes> {
 pub(crate) fn register(engine: &Embedded) {
     engine.registry.add(tasks(engine.me.clone()));
     engine.registry.add(history(engine.me.clone()));
+    table_view::register(engine);
 }
 
 fn tasks(me: Weak<Embedded>) -> VirtualTable {

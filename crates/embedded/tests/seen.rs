@@ -47,3 +47,26 @@ fn work_of_one_core_goes_on_when_another_has_none() {
     assert_eq!(answers[7], "{2: 1}");
     std::fs::remove_dir_all(&dir).expect("removed");
 }
+
+#[test]
+fn table_stats_show_files_and_the_largest_partitions() {
+    let dir = std::env::temp_dir().join(format!("fairlane-seen-stats-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    let mut script = String::from(
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};
+         CREATE TABLE t (p int, c int, v text, PRIMARY KEY (p, c)) WITH compression = {'enabled': false};
+         TRUNCATE t;
+         INSERT INTO t (p, c, v) VALUES (1, 1, 'small');\n",
+    );
+    let wide = "x".repeat(2000);
+    (0..100).for_each(|c| script += &format!("INSERT INTO t (p, c, v) VALUES (2, {c}, '{wide}');\n"));
+    script += "FLUSH t;
+         SELECT v FROM t WHERE p = 1 AND c = 1;
+         SELECT files, runs, rows, runs_per_read_max, reads, backlog_bytes FROM system.table_stats
+             WHERE keyspace_name = 'ks' AND table_name = 't';
+         SELECT rank, partition, files FROM system.largest_partitions WHERE keyspace_name = 'ks'";
+    let answers = common::run_in(Some(&dir), 1, None, script.leak());
+    let seen = &answers[answers.len() - 3..];
+    assert_eq!(seen, ["'small'", "1,1,101,1,0,0", "1,'2',1"]);
+    std::fs::remove_dir_all(&dir).expect("removed");
+}

@@ -9,6 +9,7 @@
 mod client_session;
 mod error;
 mod guardrails;
+mod latency;
 mod memory_table;
 mod metric;
 mod outcome;
@@ -30,13 +31,16 @@ use std::task::{Context, Poll};
 pub use client_session::{ClientSession, SessionStage, session_rows, shortened};
 pub use error::Error;
 pub use guardrails::{GUARDRAILS, Guardrail, GuardrailSpec, Guardrails, Passed};
+pub use latency::{Latencies, LatencySummary};
 pub use memory_table::HeldMemory;
-pub use metric::{Measure, Metric, MetricKind};
+pub use metric::{Measure, Metric, MetricKind, TableMeasures};
 pub use outcome::{ColumnSpec, Columns, Outcome, Rows, SchemaChange, SchemaTarget};
 pub use running::{Progress, RunningStatement, StatementState};
 pub use schema::{Keyspace, Schema};
 pub use viewer::{About, Subject, Viewer};
-pub use virtual_table::{ChunkedSource, LaterRows, Registry, RowSource, Source, VirtualRow, VirtualTable};
+pub use virtual_table::{
+    ChunkedSource, LaterMeasures, LaterRows, Registry, RowSource, Source, VirtualRow, VirtualTable,
+};
 pub use warnings::{Collect, Warnings, Within};
 
 /// A bound value of a request, as the client sent it.
@@ -149,6 +153,10 @@ pub trait Plan {
     /// Returns false if what it shows is the same for every [`Viewer`], so that none has to be looked up.
     fn needs_viewer(&self) -> bool {
         true
+    }
+    /// The latencies of its table and kind on this core, where it is about one table.
+    fn latencies(&self) -> Option<&Rc<Latencies>> {
+        None
     }
     /// For the engine that made it.
     fn as_any(&self) -> &dyn Any;

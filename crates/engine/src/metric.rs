@@ -51,3 +51,14 @@ pub struct Measure {
     /// How much.
     pub value: f64,
 }
+
+/// Metrics of one table, summed over cores.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TableMeasures {
+    /// The keyspace.
+    pub keyspace: String,
+    /// The table.
+    pub table: String,
+    /// The same metrics in the same order for every table.
+    pub measures: Vec<Measure>,
+}

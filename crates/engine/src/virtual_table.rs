@@ -13,7 +13,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use crate::guardrails::Guardrails;
-use crate::metric::Measure;
+use crate::metric::{Measure, TableMeasures};
 use crate::viewer::{Subject, Viewer};
 
 /// A row of a virtual table: a cell a column, in the order of the definition's `columns`.
@@ -160,11 +160,18 @@ fn fnv(text: &str) -> u64 {
 /// Says what is counted now.
 type MeasureSource = dyn Fn() -> Vec<Measure>;
 
+/// Metrics of tables that are being gathered.
+pub type LaterMeasures = Pin<Box<dyn Future<Output = Vec<TableMeasures>>>>;
+
+/// Gathers the metrics of tables, of all cores.
+type TableMeasureSource = dyn Fn() -> LaterMeasures;
+
 /// What the parts of a server show of themselves on one core: virtual tables, and counts.
 #[derive(Default)]
 pub struct Registry {
     tables: RefCell<BTreeMap<(String, String), VirtualTable>>,
     measures: RefCell<Vec<Rc<MeasureSource>>>,
+    table_measures: RefCell<Option<Rc<TableMeasureSource>>>,
     guardrails: OnceCell<Arc<Guardrails>>,
 }
 
@@ -188,6 +195,20 @@ impl Registry {
     /// the same parts.
     pub fn add_measures(&self, measures: impl Fn() -> Vec<Measure> + 'static) {
         self.measures.borrow_mut().push(Rc::new(measures));
+    }
+
+    /// Sets the source of metrics of tables, for all cores.
+    pub fn set_table_measures(&self, measures: impl Fn() -> LaterMeasures + 'static) {
+        *self.table_measures.borrow_mut() = Some(Rc::new(measures));
+    }
+
+    /// Gathers the metrics of tables, of all cores.
+    pub async fn table_measures(&self) -> Vec<TableMeasures> {
+        let source = self.table_measures.borrow().clone();
+        match source {
+            Some(source) => source().await,
+            None => Vec::new(),
+        }
     }
 
     /// The limits that statements are checked against.

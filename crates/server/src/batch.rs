@@ -120,7 +120,7 @@ impl Session {
 
     fn refuse_batch(&self, envelope: &Envelope, admitted: Admitted, failure: &Failure) -> Done {
         self.refuse(envelope.stream, failure);
-        Done { effective: admitted.effective, kind: Kind::Batch, failed: true }
+        Done { effective: admitted.effective, kind: Kind::Batch, failed: true, latencies: None }
     }
 
     /// The statement of a part of a batch.
@@ -179,7 +179,12 @@ impl Session {
             Execution::Ready(result) => {
                 let result = result.map_err(|error| reply::failure(error, Kind::Batch, consistency, None));
                 let failed = self.answer(envelope.stream, result, None, Wish::default());
-                return Some(Done { effective: admitted.effective, kind: Kind::Batch, failed });
+                return Some(Done {
+                    effective: admitted.effective,
+                    kind: Kind::Batch,
+                    failed,
+                    latencies: None,
+                });
             }
             Execution::Written(write) => Wait::Ack(write),
             Execution::Pending(later) => Wait::For(PendingResult::of(later)),

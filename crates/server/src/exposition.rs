@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use engine::{Measure, Metric};
+use engine::{Measure, Metric, TableMeasures};
 
 /// The page under construction.
 #[derive(Default)]
@@ -19,6 +19,19 @@ impl Page {
     /// A value of the metric begun last. Labels' values are our own words or numbers, and need no escaping.
     pub(crate) fn value(&mut self, metric: &Metric, label: &str, of: impl std::fmt::Display, value: f64) {
         let _ = writeln!(self.0, "{}{{{label}=\"{of}\"}} {value}", metric.name);
+    }
+
+    /// Metrics of tables, in the order of the first.
+    pub(crate) fn tables(&mut self, tables: &[TableMeasures]) {
+        let Some(first) = tables.first() else { return };
+        for (place, Measure { metric, .. }) in first.measures.iter().enumerate() {
+            self.head(metric);
+            for TableMeasures { keyspace, table, measures } in tables {
+                let (name, value) = (metric.name, measures[place].value);
+                let (keyspace, table) = (escaped(keyspace), escaped(table));
+                let _ = writeln!(self.0, "{name}{{keyspace=\"{keyspace}\",table=\"{table}\"}} {value}");
+            }
+        }
     }
 
     /// A metric with one value.
@@ -41,6 +54,11 @@ impl Page {
     }
 }
 
+/// A label's value, which a client may have chosen.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +73,13 @@ mod tests {
                         rows_total{core=\"0\"} 2\nrows_total{core=\"1\"} 0.5\n";
         assert_eq!(page.0, expected);
         page.cores(&[]);
+        assert_eq!(page.0, expected);
+        let table = "t\"\\".to_owned();
+        let measures = vec![Measure { metric: &ROWS, value: 3.0 }];
+        let mut page = Page::default();
+        page.tables(&[TableMeasures { keyspace: "k".to_owned(), table, measures }]);
+        let expected = "# HELP rows_total Rows.\n# TYPE rows_total counter\n\
+                        rows_total{keyspace=\"k\",table=\"t\\\"\\\\\"} 3\n";
         assert_eq!(page.0, expected);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use engine::{Guardrails, Measure, Metric};
+use engine::{Guardrails, Measure, Metric, TableMeasures};
 use frontdoor::{ClientCertificates, Connections, Limits, Stream};
 use lanes::Group;
 use lanes::net::{TcpListener, TcpStream};
@@ -189,9 +189,10 @@ async fn metrics_or_refusal(http: &Http, host: Option<&[u8]>, has_slot: bool) ->
     }
     let levels = http.core.access.levels().clone();
     let engines = engines(&shared).await;
+    let tables = tables(&shared).await;
     // Long where there are many levels, and nothing to hold a fast lane up with.
     let guardrails = http.core.engine.registry().guardrails().clone();
-    let page = async move { metrics(&shared, &levels, &engines, &guardrails).await };
+    let page = async move { metrics(&shared, &levels, (&engines, &tables), &guardrails).await };
     let text = lanes::heavy_urgent(Group::CONTROL, page).await;
     ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
 }
@@ -233,6 +234,19 @@ async fn engines(shared: &Arc<Shared>) -> Vec<Vec<Measure>> {
     all
 }
 
+/// Metrics of tables, which core 0 gathers.
+async fn tables(shared: &Arc<Shared>) -> Vec<TableMeasures> {
+    let server = Server::of(shared.clone());
+    let ask = move || async move {
+        let engine = server.here().map(|core| core.engine.clone());
+        match engine {
+            Some(engine) => engine.registry().table_measures().await,
+            None => Vec::new(),
+        }
+    };
+    lanes::call(0, ask).await
+}
+
 const REQUEST_BYTES: Metric =
     Metric::gauge("fairlane_cql_request_bytes", "Memory of CQL requests that are large or wait.");
 const REQUESTS_REFUSED: Metric = Metric::counter(
@@ -243,7 +257,7 @@ const REQUESTS_REFUSED: Metric = Metric::counter(
 async fn metrics(
     shared: &Shared,
     levels: &workload::Levels,
-    engines: &[Vec<Measure>],
+    (engines, tables): (&[Vec<Measure>], &[TableMeasures]),
     guardrails: &Arc<Guardrails>,
 ) -> String {
     let mut page = Page::default();
@@ -256,6 +270,7 @@ async fn metrics(
     page.one(&CLOSED, shared.connections.closed() as f64);
     lane_metrics::page(&mut page).await;
     page.cores(engines);
+    page.tables(tables);
     page.0
 }
 

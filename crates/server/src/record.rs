@@ -59,6 +59,9 @@ impl Session {
             Kind::Maintenance | Kind::Other => workload::Kind::Other,
         };
         done.effective.level.record(self.core.index, kind, service_ns, queue_ns, done.failed);
+        if let Some(latencies) = done.latencies.filter(|_| !done.failed) {
+            latencies.record(service_ns);
+        }
         let threshold = self.core.shared.config.slow_statement?;
         (u128::from(service_ns) >= threshold.as_nanos()).then_some(service_ns)
     }

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{Error, Guardrail, Outcome, Warnings};
+use engine::{Error, Guardrail, Latencies, Outcome, Warnings};
 use frontdoor::Charge;
 use wire::{
     Consistency, Envelope, Failure, FailureKind, Prelude, Prepare, PreparedHead, QueryParams, Request,
@@ -36,6 +36,8 @@ pub(crate) struct Done {
     pub(crate) effective: Rc<Effective>,
     pub(crate) kind: Kind,
     pub(crate) failed: bool,
+    /// Latencies of its table.
+    pub(crate) latencies: Option<Rc<Latencies>>,
 }
 
 /// A request that was let in, and under what.

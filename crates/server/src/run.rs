@@ -103,7 +103,12 @@ impl Session {
         let wait = match &statement.work {
             Work::Use(keyspace) => {
                 let failed = !self.use_keyspace(stream, keyspace);
-                return Some(Done { effective: admitted.effective, kind: Kind::Other, failed });
+                return Some(Done {
+                    effective: admitted.effective,
+                    kind: Kind::Other,
+                    failed,
+                    latencies: None,
+                });
             }
             Work::Describe => {
                 let login = self.login().expect("requests come after authentication");
@@ -312,7 +317,8 @@ impl Session {
         }
         let result = result.map_err(|error| reply::failure(error, due.kind, due.consistency, id));
         let failed = self.answer(due.stream, result, due.statement.as_deref(), due.wish);
-        let done = Done { effective: due.admitted.effective, kind: due.kind, failed };
+        let latencies = due.statement.as_ref().and_then(|statement| statement.latencies());
+        let done = Done { effective: due.admitted.effective, kind: due.kind, failed, latencies };
         self.record(done, due.times, due.statement.as_deref(), now_ns);
     }
 
@@ -324,6 +330,7 @@ impl Session {
         result: Result<Outcome, Failure>,
     ) -> Done {
         let failed = self.answer(call.envelope.stream, result, Some(call.statement), call.wish);
-        Done { effective: admitted.effective, kind: call.statement.kind, failed }
+        let latencies = call.statement.latencies();
+        Done { effective: admitted.effective, kind: call.statement.kind, failed, latencies }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use access::Access;
 use cql::ast::{Literal, Statement as Tree, Term, Using};
-use engine::{Columns, Engine, Error, Plan};
+use engine::{Columns, Engine, Error, Latencies, Plan};
 use sha2::{Digest, Sha256};
 use wire::Version;
 
@@ -347,6 +347,14 @@ impl Statement {
         match &self.work {
             Work::Engine(plan) => plan.binds(),
             _ => &[],
+        }
+    }
+
+    /// Latencies of its table on this core, where it is about one.
+    pub(crate) fn latencies(&self) -> Option<Rc<Latencies>> {
+        match &self.work {
+            Work::Engine(plan) => plan.latencies().cloned(),
+            _ => None,
         }
     }
 

@@ -95,6 +95,23 @@ fn the_servers_own_work_and_storage_are_told_and_move() {
 }
 
 #[test]
+fn statements_of_a_table_are_counted_with_their_latency() {
+    let server = TestServer::start(2, settings());
+    let mut admin = server.client(Version::V4, ADMIN);
+    admin.run("CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}");
+    admin.run("CREATE TABLE k.t (k int PRIMARY KEY, v text)");
+    for key in 0..3 {
+        admin.run(&format!("INSERT INTO k.t (k, v) VALUES ({key}, 'x')"));
+    }
+    admin.run("SELECT v FROM k.t WHERE k = 1");
+    let page = server.get("/metrics").1;
+    let of_table = |name: &str| value(&page, &format!("{name}{{keyspace=\"k\",table=\"t\"}}"));
+    assert_eq!(of_table("fairlane_table_reads_total"), 1.0);
+    assert_eq!(of_table("fairlane_table_writes_total"), 3.0);
+    assert!(of_table("fairlane_table_write_seconds_total") > 0.0);
+}
+
+#[test]
 fn a_stop_ends_every_connection_and_says_not_ready() {
     let server = TestServer::start(2, settings());
     let mut clients: Vec<_> = (0..4).map(|_| server.client(Version::V5, ADMIN)).collect();

@@ -200,6 +200,7 @@ impl Shard {
             let state = self.state.borrow();
             let Some(table) = state.tables.get(&table) else { return Read::Ready(None) };
             if table.frozen.is_empty() && table.files.holding(token).next().is_none() {
+                table.searched.count(0);
                 let found = table.active.row(token, key, clustering);
                 return Read::Ready(found.and_then(|(row, floor)| RowView::new(row, floor, now_s)));
             }
@@ -268,6 +269,7 @@ impl Shard {
         for file in table.files.holding(target.token) {
             gather.lookups.push(Lookup::new(file.clone(), target.token, target.key.clone(), ask.clone()));
         }
+        table.searched.count(gather.lookups.len());
         let missing = gather.advance(&self.cache, None)?;
         Ok((gather, missing))
     }

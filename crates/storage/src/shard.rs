@@ -36,6 +36,7 @@ use crate::scan::Scan;
 use crate::scan_cache::ScanCache;
 use crate::signal::Signal;
 use crate::table_file::TableFile;
+use crate::table_stats::Searched;
 use crate::tasks::Tasks;
 use crate::versions::Versions;
 use crate::world::World;
@@ -229,6 +230,7 @@ pub(crate) struct Table {
     pub(crate) files: Files,
     pub(crate) failures: Failures,
     pub(crate) needs: Needs,
+    pub(crate) searched: Searched,
 }
 
 /// A set of memtables to be flushed together.

@@ -38,6 +38,18 @@ impl Shard {
     }
 }
 
+impl Shard {
+    /// About how much of a table is in memory.
+    pub(crate) fn memory_size(&self, table: TableId) -> TableSize {
+        let state = self.state.borrow();
+        let sampled = state.tables.get(&table).into_iter().flat_map(|table| table.memtables()).map(of_sample);
+        sampled.fold(TableSize::default(), |sum, one| TableSize {
+            rows: sum.rows + one.rows,
+            bytes: sum.bytes + one.bytes,
+        })
+    }
+}
+
 fn of_sample(memory: &Memtable) -> TableSize {
     let mut sample = VecDeque::with_capacity(SAMPLE);
     memory.collect(&ScanFrom::Token(i64::MIN), i64::MAX, SAMPLE, &mut sample);

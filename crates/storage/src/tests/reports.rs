@@ -53,6 +53,28 @@ fn flushes_and_merges_have_a_line_with_their_table() {
 }
 
 #[test]
+fn table_stats_count_runs_and_the_runs_of_a_read() {
+    let sim = Arc::new(Sim::new(4));
+    let (shard, _) = reporting(&sim);
+    for _ in 0..2 {
+        (0..20).for_each(|number| put(&shard, number));
+        block_on(shard.flush_all()).expect("flushed");
+    }
+    put(&shard, 100);
+    let read = |number: i64| {
+        let row = shard.read_row(TABLE, number, &number.to_be_bytes(), &[], Pick::ALL, 0);
+        assert!(block_on(row.wait()).expect("read").is_some());
+    };
+    read(3);
+    read(100);
+    let stats = shard.table_stats(TABLE);
+    assert_eq!((stats.runs, stats.rows, stats.memtable_rows), (2, 40, 1));
+    assert_eq!(stats.searched[..4], [1, 0, 1, 0]);
+    assert_eq!(shard.table_stats(TableId(9)), TableStats::default());
+    close(shard);
+}
+
+#[test]
 fn recovery_is_reported_with_its_records_and_bytes() {
     let sim = Arc::new(Sim::new(2));
     let (shard, _) = reporting(&sim);

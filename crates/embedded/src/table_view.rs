@@ -1,0 +1,358 @@
+//! Tables in figures: `system.table_stats`, `system.largest_partitions` and the metrics of tables. Each has the sums over all
+//! cores, which core 0 gathers.
+//!
+//! Reads and writes are statements of CQL about one table, counted with their latency on the core of their connection:
+//! from the start of their work to their answer. Batches over several tables and queries of SQL are not among them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use engine::{
+    Latencies, LatencySummary, LaterMeasures, LaterRows, Measure, Metric, Subject, TableMeasures, Viewer,
+    VirtualRow, VirtualTable,
+};
+use schema::{CqlType, TableDef};
+use storage::{TableId, TableStats};
+use uuid::Uuid;
+
+use crate::Embedded;
+use crate::seen::{Names, bigint, double, int, text};
+
+/// Tables whose metrics are exported: the first by keyspace and name. The virtual table has all of them.
+const EXPORTED_MAX: usize = 256;
+
+/// Partitions shown of each table and core.
+const LARGEST_MAX: usize = 10;
+
+/// Characters of a key that are shown.
+const KEY_CHARS_MAX: usize = 256;
+
+/// Work units of gathering what one core knows of a table.
+const TABLE_UNITS: u32 = 20;
+
+/// What statements did to a table, on one core.
+#[derive(Debug, Default)]
+pub(crate) struct Use {
+    pub(crate) reads: Rc<Latencies>,
+    pub(crate) writes: Rc<Latencies>,
+    /// Dead rows and partitions that reads went through, and the most of one read.
+    dead: Cell<u64>,
+    dead_max: Cell<u64>,
+}
+
+impl Use {
+    /// Counts dead rows and partitions; `all` are those of the read so far.
+    pub(crate) fn passed_over(&self, dead: u64, all: u64) {
+        self.dead.set(self.dead.get() + dead);
+        self.dead_max.set(self.dead_max.get().max(all));
+    }
+}
+
+/// Uses by the identity of tables, about 2 KiB each.
+#[derive(Default)]
+pub(crate) struct Uses {
+    of: RefCell<HashMap<Uuid, Rc<Use>>>,
+    /// With so many, those of dropped tables are removed.
+    tidy_at: Cell<usize>,
+}
+
+/// The least number of uses at which dropped tables are looked for.
+const TIDY_MIN: usize = 256;
+
+impl Uses {
+    /// The use of a table.
+    pub(crate) fn of(&self, def: &TableDef, engine: &Embedded) -> Rc<Use> {
+        if let Some(found) = self.of.borrow().get(&def.id) {
+            return found.clone();
+        }
+        let uses = &mut *self.of.borrow_mut();
+        if uses.len() >= self.tidy_at.get().max(TIDY_MIN) {
+            let schema = engine.current.schema();
+            let tables = schema.keyspaces.values().flat_map(|keyspace| keyspace.tables.values());
+            let known: std::collections::HashSet<Uuid> = tables.map(|def| def.id).collect();
+            uses.retain(|id, _| known.contains(id));
+            // Twice as many before the next time, so that it costs each new table a constant.
+            self.tidy_at.set(2 * uses.len());
+        }
+        uses.entry(def.id).or_default().clone()
+    }
+}
+
+/// What is known of a table.
+#[derive(Clone, Default)]
+struct Figures {
+    stats: TableStats,
+    reads: LatencySummary,
+    writes: LatencySummary,
+    dead: u64,
+    dead_max: u64,
+}
+
+impl Figures {
+    fn add(&mut self, other: &Figures) {
+        let (sum, more) = (&mut self.stats, &other.stats);
+        for (sum, more) in [
+            (&mut sum.files, more.files),
+            (&mut sum.files_damaged, more.files_damaged),
+            (&mut sum.runs, more.runs),
+            (&mut sum.file_bytes, more.file_bytes),
+            (&mut sum.dead_bytes, more.dead_bytes),
+            (&mut sum.index_bytes, more.index_bytes),
+            (&mut sum.rows, more.rows),
+            (&mut sum.cells, more.cells),
+            (&mut sum.tombstones, more.tombstones),
+            (&mut sum.memtable_bytes, more.memtable_bytes),
+            (&mut sum.memtable_rows, more.memtable_rows),
+            (&mut sum.backlog_runs, more.backlog_runs),
+            (&mut sum.backlog_bytes, more.backlog_bytes),
+        ] {
+            *sum += more;
+        }
+        sum.searched.iter_mut().zip(more.searched).for_each(|(sum, more)| *sum += more);
+        self.reads.add(&other.reads);
+        self.writes.add(&other.writes);
+        self.dead += other.dead;
+        self.dead_max = self.dead_max.max(other.dead_max);
+    }
+
+    /// The number of runs that `per_mille` of a thousand reads did not exceed.
+    fn runs_per_read(&self, per_mille: u64) -> Option<u64> {
+        let all: u64 = self.stats.searched.iter().sum();
+        let wanted = (u128::from(all) * u128::from(per_mille)).div_ceil(1000).max(1) as u64;
+        let mut below = 0;
+        let found = self.stats.searched.iter().position(|count| {
+            below += count;
+            below >= wanted
+        });
+        found.map(|runs| runs as u64)
+    }
+}
+
+/// What this core knows of tables.
+async fn here(tables: Vec<(Uuid, Uuid)>) -> Vec<Figures> {
+    let engine = Embedded::local();
+    let mut all = Vec::with_capacity(tables.len());
+    for (id, data) in tables {
+        let stats = engine.shard.table_stats(TableId(data.as_u128()));
+        let mut figures = Figures { stats, ..Figures::default() };
+        let of_table = engine.uses.of.borrow().get(&id).cloned();
+        if let Some(of_table) = of_table {
+            figures.reads = LatencySummary::of(&of_table.reads);
+            figures.writes = LatencySummary::of(&of_table.writes);
+            (figures.dead, figures.dead_max) = (of_table.dead.get(), of_table.dead_max.get());
+        }
+        all.push(figures);
+        if lanes::spend(TABLE_UNITS) {
+            lanes::yield_now().await;
+        }
+    }
+    all
+}
+
+/// What all cores know of tables.
+async fn everywhere(defs: &[Arc<TableDef>]) -> Vec<Figures> {
+    let tables: Vec<(Uuid, Uuid)> = defs.iter().map(|def| (def.id, def.data_id())).collect();
+    let mut sums = vec![Figures::default(); tables.len()];
+    for core in 0..lanes::cores() {
+        let tables = tables.clone();
+        let of_core = lanes::call(core, move || here(tables)).await;
+        sums.iter_mut().zip(&of_core).for_each(|(sum, one)| sum.add(one));
+    }
+    sums
+}
+
+/// Adds the tables to a core's registry. They are alike on all cores, so core 0 has the rows.
+pub(crate) fn register(engine: &Embedded) {
+    engine.registry.add(stats(engine.me.clone()));
+    engine.registry.add(largest(engine.me.clone()));
+    let me = engine.me.clone();
+    engine.registry.set_table_measures(move || -> LaterMeasures {
+        let me = me.clone();
+        Box::pin(async move {
+            let Some(engine) = me.upgrade() else { return Vec::new() };
+            let mut defs = Names::of(&engine.current.schema(), None).await.shown();
+            defs.truncate(EXPORTED_MAX);
+            let figures = everywhere(&defs).await;
+            let of_table = |(def, figures): (&Arc<TableDef>, &Figures)| TableMeasures {
+                keyspace: def.keyspace.clone(),
+                table: def.name.clone(),
+                measures: METRICS
+                    .iter()
+                    .map(|(metric, value)| Measure { metric, value: value(figures) })
+                    .collect(),
+            };
+            defs.iter().zip(&figures).map(of_table).collect()
+        })
+    });
+}
+
+/// A metric, and where its value is.
+type Row = (Metric, fn(&Figures) -> f64);
+
+const SECOND_NS: f64 = 1e9;
+
+const METRICS: &[Row] = &[
+    (Metric::counter("fairlane_table_reads_total", "CQL reads of the table."), |f| f.reads.count as f64),
+    (Metric::counter("fairlane_table_read_seconds_total", "Time that those reads took."), |f| {
+        f.reads.sum_ns as f64 / SECOND_NS
+    }),
+    (Metric::counter("fairlane_table_writes_total", "CQL writes to the table."), |f| f.writes.count as f64),
+    (Metric::counter("fairlane_table_write_seconds_total", "Time that those writes took."), |f| {
+        f.writes.sum_ns as f64 / SECOND_NS
+    }),
+    (
+        Metric::counter(
+            "fairlane_table_dead_rows_read_total",
+            "Dead rows and partitions that reads went through.",
+        ),
+        |f| f.dead as f64,
+    ),
+    (Metric::gauge("fairlane_table_live_files", "Table files of the table."), |f| f.stats.files as f64),
+    (Metric::gauge("fairlane_table_live_runs", "Runs of the table, over all cores."), |f| {
+        f.stats.runs as f64
+    }),
+    (Metric::gauge("fairlane_table_live_bytes", "Bytes of its table files."), |f| f.stats.file_bytes as f64),
+    (
+        Metric::gauge("fairlane_table_dead_bytes", "Bytes of those that have expired or are tombstones."),
+        |f| f.stats.dead_bytes as f64,
+    ),
+    (Metric::gauge("fairlane_table_memtable_bytes", "Bytes of its memtables, estimated."), |f| {
+        f.stats.memtable_bytes as f64
+    }),
+    (Metric::gauge("fairlane_table_backlog_bytes", "Bytes of the table that wait to be merged."), |f| {
+        f.stats.backlog_bytes as f64
+    }),
+];
+
+/// The columns of `system.table_stats` behind its key.
+type Column = (&'static str, CqlType, fn(&Figures) -> Option<bytes::Bytes>);
+
+fn micros(ns: Option<u64>) -> Option<bytes::Bytes> {
+    ns.and_then(|ns| bigint(ns.div_ceil(1000)))
+}
+
+fn max_of(latencies: &LatencySummary) -> Option<bytes::Bytes> {
+    micros((latencies.count > 0).then_some(latencies.max_ns))
+}
+
+fn columns() -> [Column; 27] {
+    use CqlType::{BigInt, Double, Int};
+    [
+        ("reads", BigInt, |f| bigint(f.reads.count)),
+        ("read_p50_us", BigInt, |f| micros(f.reads.quantile_ns(500))),
+        ("read_p99_us", BigInt, |f| micros(f.reads.quantile_ns(990))),
+        ("read_max_us", BigInt, |f| max_of(&f.reads)),
+        ("writes", BigInt, |f| bigint(f.writes.count)),
+        ("write_p50_us", BigInt, |f| micros(f.writes.quantile_ns(500))),
+        ("write_p99_us", BigInt, |f| micros(f.writes.quantile_ns(990))),
+        ("write_max_us", BigInt, |f| max_of(&f.writes)),
+        ("runs_per_read_p50", Int, |f| f.runs_per_read(500).and_then(int)),
+        ("runs_per_read_p99", Int, |f| f.runs_per_read(990).and_then(int)),
+        ("runs_per_read_max", Int, |f| f.runs_per_read(1000).and_then(int)),
+        ("tombstones_per_read_avg", Double, |f| {
+            (f.reads.count > 0).then(|| double(f.dead as f64 / f.reads.count as f64)).flatten()
+        }),
+        ("tombstones_per_read_max", BigInt, |f| bigint(f.dead_max)),
+        ("files", BigInt, |f| bigint(f.stats.files)),
+        ("files_damaged", BigInt, |f| bigint(f.stats.files_damaged)),
+        ("runs", BigInt, |f| bigint(f.stats.runs)),
+        ("file_bytes", BigInt, |f| bigint(f.stats.file_bytes)),
+        ("dead_bytes", BigInt, |f| bigint(f.stats.dead_bytes)),
+        ("droppable_ratio", Double, |f| double(f.stats.dead_bytes as f64 / f.stats.file_bytes.max(1) as f64)),
+        ("rows", BigInt, |f| bigint(f.stats.rows)),
+        ("cells", BigInt, |f| bigint(f.stats.cells)),
+        ("tombstones", BigInt, |f| bigint(f.stats.tombstones)),
+        ("memtable_bytes", BigInt, |f| bigint(f.stats.memtable_bytes)),
+        ("memtable_rows", BigInt, |f| bigint(f.stats.memtable_rows)),
+        ("index_bytes", BigInt, |f| bigint(f.stats.index_bytes)),
+        ("backlog_runs", BigInt, |f| bigint(f.stats.backlog_runs)),
+        ("backlog_bytes", BigInt, |f| bigint(f.stats.backlog_bytes)),
+    ]
+}
+
+fn stats(me: Weak<Embedded>) -> VirtualTable {
+    let named = [("keyspace_name", CqlType::Text), ("table_name", CqlType::Text)];
+    let all: Vec<(&str, CqlType)> =
+        named.into_iter().chain(columns().into_iter().map(|(name, ty, _)| (name, ty))).collect();
+    let rows = move |viewer: Option<Arc<dyn Viewer>>| -> LaterRows {
+        let me = me.clone();
+        Box::pin(async move {
+            let Some(engine) = me.upgrade() else { return Vec::new() };
+            let defs = Names::of(&engine.current.schema(), viewer).await.shown();
+            let figures = everywhere(&defs).await;
+            let columns = columns();
+            let row = |(def, figures): (&Arc<TableDef>, &Figures)| -> VirtualRow {
+                let named = [text(&def.keyspace), text(&def.name)];
+                named.into_iter().chain(columns.iter().map(|(.., value)| value(figures))).collect()
+            };
+            defs.iter().zip(&figures).map(row).collect()
+        })
+    };
+    VirtualTable::new("system", "table_stats", 1, 1, &all, Vec::new)
+        .in_chunks(rows)
+        .about(Subject::Keyspace(0))
+}
+
+fn largest(me: Weak<Embedded>) -> VirtualTable {
+    use CqlType::{BigInt, Int, Text};
+    let columns = [
+        ("keyspace_name", Text),
+        ("table_name", Text),
+        ("core", Int),
+        ("rank", Int),
+        ("partition", Text),
+        ("bytes", BigInt),
+        ("rows", BigInt),
+        ("files", BigInt),
+    ];
+    let rows = move |viewer: Option<Arc<dyn Viewer>>| -> LaterRows {
+        let me = me.clone();
+        Box::pin(async move {
+            let Some(engine) = me.upgrade() else { return Vec::new() };
+            let names = Names::of(&engine.current.schema(), viewer).await;
+            let mut rows = Vec::new();
+            for def in names.shown().iter().filter(|def| names.shows_data(def)) {
+                rows.extend(largest_of(&engine, def).await);
+            }
+            rows
+        })
+    };
+    VirtualTable::new("system", "largest_partitions", 1, 3, &columns, Vec::new)
+        .in_chunks(rows)
+        .of_every_core()
+        .about(Subject::Data(0))
+}
+
+/// The largest partitions that this core has of a table.
+async fn largest_of(engine: &Embedded, def: &TableDef) -> Vec<VirtualRow> {
+    let table = TableId(def.data_id().as_u128());
+    let largest = engine.shard.largest_partitions(table, LARGEST_MAX).await;
+    let row = |(rank, partition): (u64, &storage::LargePartition)| {
+        vec![
+            text(&def.keyspace),
+            text(&def.name),
+            int(lanes::current_core() as u64),
+            int(rank),
+            text(&key_text(def, &partition.key)),
+            bigint(partition.bytes),
+            bigint(partition.rows),
+            bigint(partition.files),
+        ]
+    };
+    (1..).zip(&largest).map(row).collect()
+}
+
+/// A partition key as literals of CQL, the beginning of it where it is long.
+fn key_text(def: &TableDef, key: &[u8]) -> String {
+    let columns: Vec<_> = def.partition_key().collect();
+    let Ok(parts) = schema::token::split_partition_key(columns.len(), key) else { return String::new() };
+    let parts = columns.iter().zip(parts).map(|(column, part)| schema::value::to_text(&column.ty, part));
+    let mut out = parts.collect::<Vec<String>>().join(", ");
+    if let Some((at, _)) = out.char_indices().nth(KEY_CHARS_MAX) {
+        out.truncate(at);
+        out.push('…');
+    }
+    out
+}
