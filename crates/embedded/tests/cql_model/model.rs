@@ -1,0 +1,505 @@
+//! The data model, told in the plainest way: every cell with its timestamp, and each answer worked out from all of them.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::data::{If, Kind, Op, Partitions, Select, Show, Table, Ty, V, Verb, Where, Write};
+
+/// A cell, dead or alive.
+#[derive(Clone, Debug)]
+struct Cell {
+    timestamp: i64,
+    value: Option<V>,
+    /// Time to live, and the second of the end.
+    expiry: Option<(i64, i64)>,
+    bytes: Vec<u8>,
+}
+
+impl Cell {
+    fn beats(&self, other: &Cell) -> bool {
+        if self.timestamp != other.timestamp {
+            return self.timestamp > other.timestamp;
+        }
+        let lasts = |cell: &Cell| cell.value.is_some() && cell.expiry.is_none();
+        match (&self.value, &other.value) {
+            _ if lasts(self) != lasts(other) => lasts(other),
+            (None, _) => true,
+            (Some(_), None) => false,
+            _ => (self.expiry.map(|e| e.1), &self.bytes) > (other.expiry.map(|e| e.1), &other.bytes),
+        }
+    }
+
+    fn is_live(&self, now_s: i64) -> bool {
+        self.value.is_some() && self.expiry.is_none_or(|(_, at)| at > now_s)
+    }
+}
+
+/// The place of a cell in its column.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Path {
+    Whole,
+    Key(V),
+    At(i64),
+}
+
+#[derive(Clone, Default, Debug)]
+struct Row {
+    marker: Option<(i64, Option<(i64, i64)>)>,
+    deleted: Option<i64>,
+    cells: BTreeMap<(String, Path), Cell>,
+    /// Collections of elements that were deleted or overwritten.
+    emptied: BTreeMap<String, i64>,
+}
+
+#[derive(Clone, Default, Debug)]
+struct Partition {
+    deleted: Option<i64>,
+    ranges: Vec<(Where, i64)>,
+    statics: Row,
+    rows: BTreeMap<Vec<V>, Row>,
+}
+
+/// The time of a statement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub(crate) us: i64,
+}
+
+impl Now {
+    fn s(self) -> i64 {
+        self.us / 1_000_000
+    }
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Answer {
+    /// A write without a condition.
+    Done,
+    /// A write with one: whether it applied.
+    Applied(bool),
+    Rows(Vec<Vec<String>>),
+    /// An error; its text contains this.
+    Refused(&'static str),
+}
+
+/// One table and its rows.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Model {
+    pub(crate) table: Table,
+    partitions: BTreeMap<Vec<V>, Partition>,
+    /// Elements of lists so far, for their order.
+    elements: i64,
+}
+
+/// Microseconds between statements.
+pub(crate) const STATEMENT_US: i64 = 10_000;
+
+fn deleted(partition: &Partition, at: &[V]) -> Option<i64> {
+    let own = partition.rows.get(at).and_then(|row| row.deleted);
+    let ranges =
+        partition.ranges.iter().filter(|(range, _)| range.contains(at)).map(|(_, timestamp)| *timestamp);
+    ranges.chain(own).chain(partition.deleted).max()
+}
+
+/// The live values of a row: by column, with the cells.
+struct Seen<'a> {
+    row: &'a Row,
+    deleted: Option<i64>,
+    now_s: i64,
+}
+
+impl Seen<'_> {
+    fn cells(&self, name: &str) -> Vec<(&Path, &Cell)> {
+        let floor = self.row.emptied.get(name).copied().max(self.deleted);
+        let own = self.row.cells.iter().filter(|((column, _), _)| column == name);
+        let own = own.filter(|((_, path), cell)| {
+            let floor = if *path == Path::Whole { self.deleted } else { floor };
+            cell.is_live(self.now_s) && floor.is_none_or(|floor| cell.timestamp > floor)
+        });
+        own.map(|((_, path), cell)| (path, cell)).collect()
+    }
+
+    fn value(&self, name: &str, ty: Ty) -> V {
+        let cells = self.cells(name);
+        let values = || cells.iter().map(|(_, cell)| cell.value.clone().expect("a live cell"));
+        let key = |path: &Path| match path {
+            Path::Key(key) => key.clone(),
+            _ => unreachable!("an element with a key"),
+        };
+        match ty {
+            _ if cells.is_empty() => V::Null,
+            Ty::List(false) => V::List(values().collect()),
+            Ty::Set(false) => V::Set(cells.iter().map(|(path, _)| key(path)).collect()),
+            Ty::Map(false) => V::Map(cells.iter().map(|(path, _)| key(path)).zip(values()).collect()),
+            _ => values().next().expect("one cell"),
+        }
+    }
+
+    fn is_there(&self, table: &Table) -> bool {
+        let marker = self.row.marker.is_some_and(|(timestamp, expiry)| {
+            self.deleted.is_none_or(|deleted| timestamp > deleted)
+                && expiry.is_none_or(|(_, at)| at > self.now_s)
+        });
+        marker || table.columns.iter().any(|column| !self.cells(&column.name).is_empty())
+    }
+}
+
+/// Whether a comparison with a value that is there holds.
+fn holds(op: &str, value: &V, other: &V) -> bool {
+    match op {
+        "=" => value == other,
+        "!=" => value != other,
+        "<" => value < other,
+        "<=" => value <= other,
+        ">" => value > other,
+        ">=" => value >= other,
+        "CONTAINS" => match value {
+            V::List(own) => own.contains(other),
+            V::Set(own) => own.contains(other),
+            V::Map(own) => own.values().any(|v| v == other),
+            _ => false,
+        },
+        "CONTAINS KEY" => matches!(value, V::Map(own) if own.contains_key(other)),
+        _ => unreachable!("an operator: {op}"),
+    }
+}
+
+/// All combinations of one value for each column.
+fn combinations(choices: &[Vec<V>]) -> Vec<Vec<V>> {
+    let mut all = vec![Vec::new()];
+    for values in choices {
+        let values: BTreeSet<&V> = values.iter().collect();
+        all = all
+            .iter()
+            .flat_map(|own: &Vec<V>| values.iter().map(|v| [&own[..], &[(*v).clone()]].concat()))
+            .collect();
+    }
+    all
+}
+
+impl Model {
+    pub(crate) fn new(table: Table) -> Model {
+        Model { table, ..Model::default() }
+    }
+
+    pub(crate) fn truncate(&mut self) {
+        self.partitions.clear();
+    }
+
+    pub(crate) fn drop_column(&mut self, name: &str) {
+        self.table.columns.retain(|column| column.name != name);
+        for row in self.partitions.values_mut().flat_map(|own| own.rows.values_mut()) {
+            row.cells.retain(|(column, _), _| column != name);
+            row.emptied.remove(name);
+        }
+    }
+
+    /// The token of a partition's key.
+    pub(crate) fn token(&self, key: &[V]) -> i64 {
+        let parts: Vec<_> = self
+            .table
+            .partition()
+            .into_iter()
+            .zip(key)
+            .map(|(at, v)| self.table.columns[at].ty.bytes(v))
+            .collect();
+        let bytes = match &parts[..] {
+            [one] => one.clone(),
+            many => many
+                .iter()
+                .flat_map(|part| [&(part.len() as u16).to_be_bytes()[..], &part[..], &[0]].concat())
+                .collect(),
+        };
+        schema::token::token(&bytes)
+    }
+
+    fn seen<'a>(&self, partition: &'a Partition, at: &[V], now: Now) -> Option<Seen<'a>> {
+        let row = partition.rows.get(at)?;
+        let seen = Seen { row, deleted: deleted(partition, at), now_s: now.s() };
+        seen.is_there(&self.table).then_some(seen)
+    }
+
+    /// Applies a write. All writes of a batch have the same time.
+    pub(crate) fn write(&mut self, write: &Write, now: Now) -> Answer {
+        let keys = combinations(&write.key);
+        if let Some(condition) = &write.condition {
+            let (key, at) = (&keys[0], combinations(&write.rows.prefix).remove(0));
+            let none = Partition::default();
+            let partition = self.partitions.get(key).unwrap_or(&none);
+            let seen = self.seen(partition, &at, now);
+            let is_met = match condition {
+                If::NotExists => seen.is_none(),
+                If::Exists => seen.is_some(),
+                If::Columns(all) => all.iter().all(|(column, op, other)| {
+                    let column = &self.table.columns[*column];
+                    let value = seen.as_ref().map_or(V::Null, |seen| seen.value(&column.name, column.ty));
+                    match (*op, &value, other) {
+                        ("=" | "!=", _, _) => holds(op, &value, other),
+                        (_, V::Null, _) => false,
+                        _ => holds(op, &value, other),
+                    }
+                }),
+            };
+            if !is_met {
+                return Answer::Applied(false);
+            }
+        }
+        let timestamp = write.ago.map_or(now.us, |ago| now.us - ago * STATEMENT_US);
+        let expiry = write.ttl.filter(|ttl| *ttl > 0).map(|ttl| (ttl, now.s() + ttl));
+        let before = self.clone();
+        for key in &keys {
+            if let Err(refused) = self.write_partition(write, key, timestamp, expiry, now) {
+                *self = before;
+                return Answer::Refused(refused);
+            }
+        }
+        if write.condition.is_some() { Answer::Applied(true) } else { Answer::Done }
+    }
+
+    fn write_partition(
+        &mut self,
+        write: &Write,
+        key: &[V],
+        timestamp: i64,
+        expiry: Option<(i64, i64)>,
+        now: Now,
+    ) -> Result<(), &'static str> {
+        let kinds: Vec<Kind> = self.table.columns.iter().map(|column| column.kind).collect();
+        let clustering = self.table.clustering().len();
+        let mut partition = self.partitions.remove(key).unwrap_or_default();
+        let is_of_rows = write.rows.prefix.len() == clustering;
+        if write.verb == Verb::Delete && write.ops.is_empty() {
+            if write.rows.is_empty() {
+                partition.deleted = partition.deleted.max(Some(timestamp));
+            } else if is_of_rows {
+                for at in combinations(&write.rows.prefix) {
+                    let row = partition.rows.entry(at).or_default();
+                    row.deleted = row.deleted.max(Some(timestamp));
+                }
+            } else {
+                partition.ranges.push((write.rows.clone(), timestamp));
+            }
+        }
+        let mut result = Ok(());
+        if is_of_rows {
+            for at in combinations(&write.rows.prefix) {
+                if write.verb == Verb::Insert {
+                    let row = partition.rows.entry(at.clone()).or_default();
+                    let rank =
+                        |(at, expiry): &(i64, Option<(i64, i64)>)| (*at, expiry.map(|(ttl, end)| (end, ttl)));
+                    row.marker = row.marker.into_iter().chain([(timestamp, expiry)]).max_by_key(rank);
+                }
+                let deleted = deleted(&partition, &at);
+                for (column, op) in write.ops.iter().filter(|own| kinds[own.0] == Kind::Regular) {
+                    let row = partition.rows.entry(at.clone()).or_default();
+                    result = result.and(self.change(row, *column, op, (timestamp, expiry, deleted), now));
+                }
+            }
+        }
+        let deleted = partition.deleted;
+        for (column, op) in write.ops.iter().filter(|own| kinds[own.0] == Kind::Static) {
+            result = result.and(self.change(
+                &mut partition.statics,
+                *column,
+                op,
+                (timestamp, expiry, deleted),
+                now,
+            ));
+        }
+        self.partitions.insert(key.to_vec(), partition);
+        result
+    }
+
+    fn change(
+        &mut self,
+        row: &mut Row,
+        column: usize,
+        op: &Op,
+        (timestamp, expiry, deleted): (i64, Option<(i64, i64)>, Option<i64>),
+        now: Now,
+    ) -> Result<(), &'static str> {
+        let (name, ty) = (self.table.columns[column].name.clone(), self.table.columns[column].ty);
+        let old = Seen { row, deleted, now_s: now.s() };
+        let list: Vec<(Path, V)> = match ty {
+            Ty::List(false) => old
+                .cells(&name)
+                .into_iter()
+                .map(|(p, c)| (p.clone(), c.value.clone().expect("live")))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let count = if ty == Ty::Counter { old.value(&name, ty) } else { V::Null };
+        let mut put = |path: Path, value: Option<V>| {
+            let of = if let (Ty::Map(false), Path::Key(_)) = (ty, &path) { Ty::Text } else { ty };
+            let bytes = match (&value, ty) {
+                (Some(value), Ty::List(_) | Ty::Map(_)) => of.bytes(value),
+                (Some(_), Ty::Set(false)) | (None, _) => Vec::new(),
+                (Some(value), _) => of.bytes(value),
+            };
+            let expiry = expiry.filter(|_| value.is_some());
+            let new = Cell { timestamp, value, expiry, bytes };
+            let place = (name.clone(), path);
+            if row.cells.get(&place).is_none_or(|old| new.beats(old)) {
+                row.cells.insert(place, new);
+            }
+        };
+        let elements = &mut self.elements;
+        let mut next = || {
+            *elements += 1;
+            *elements
+        };
+        match (ty, op) {
+            (Ty::Counter, Op::Add(V::Int(more))) => {
+                let V::Int(sum) = (if count == V::Null { V::Int(0) } else { count }) else {
+                    unreachable!("a count")
+                };
+                put(Path::Whole, Some(V::Int(sum + more)));
+            }
+            (_, Op::Put(value)) if ty.has_elements() => {
+                match value {
+                    V::List(own) => own.iter().for_each(|v| put(Path::At(next()), Some(v.clone()))),
+                    V::Set(own) => own.iter().for_each(|v| put(Path::Key(v.clone()), Some(V::Null))),
+                    V::Map(own) => own.iter().for_each(|(k, v)| put(Path::Key(k.clone()), Some(v.clone()))),
+                    _ => {}
+                }
+                let emptied = row.emptied.entry(name).or_insert(i64::MIN);
+                *emptied = (*emptied).max(timestamp - 1);
+            }
+            (_, Op::Delete) if ty.has_elements() => {
+                let emptied = row.emptied.entry(name).or_insert(i64::MIN);
+                *emptied = (*emptied).max(timestamp);
+            }
+            (_, Op::Put(V::Null) | Op::Delete) => put(Path::Whole, None),
+            (_, Op::Put(value)) => put(Path::Whole, Some(value.clone())),
+            (_, Op::Add(V::List(own))) => own.iter().for_each(|v| put(Path::At(next()), Some(v.clone()))),
+            (_, Op::Prepend(V::List(own))) => {
+                let first = -next() * 1000;
+                (first..).zip(own).for_each(|(at, v)| put(Path::At(at), Some(v.clone())));
+            }
+            (_, Op::Add(V::Set(own))) => own.iter().for_each(|v| put(Path::Key(v.clone()), Some(V::Null))),
+            (_, Op::Add(V::Map(own))) => {
+                own.iter().for_each(|(k, v)| put(Path::Key(k.clone()), Some(v.clone())))
+            }
+            (Ty::List(_), Op::Remove(V::List(gone))) => {
+                list.iter().filter(|(_, v)| gone.contains(v)).for_each(|(path, _)| put(path.clone(), None));
+            }
+            (_, Op::Remove(V::Set(gone))) => gone.iter().for_each(|k| put(Path::Key(k.clone()), None)),
+            (Ty::List(_), Op::Entry(V::Int(at), _) | Op::DeleteEntry(V::Int(at))) => {
+                let Some((path, _)) = list.get(*at as usize) else { return Err("list") };
+                let value = if let Op::Entry(_, value) = op { Some(value.clone()) } else { None };
+                put(path.clone(), value.filter(|value| *value != V::Null));
+            }
+            (_, Op::Entry(k, v)) => put(Path::Key(k.clone()), Some(v.clone()).filter(|v| *v != V::Null)),
+            (_, Op::DeleteEntry(k)) => put(Path::Key(k.clone()), None),
+            other => unreachable!("a change: {other:?}"),
+        }
+        Ok(())
+    }
+
+    fn disk_order(&self, one: &[V], other: &[V]) -> Ordering {
+        let columns = self.table.clustering().into_iter().zip(one.iter().zip(other));
+        let ordered = columns.map(|(at, (a, b))| match self.table.columns[at].kind {
+            Kind::Clustering(true) => b.cmp(a),
+            _ => a.cmp(b),
+        });
+        ordered.fold(Ordering::Equal, Ordering::then)
+    }
+
+    /// The answer to a SELECT; nothing where it is not decided.
+    pub(crate) fn select(&self, select: &Select, now: Now) -> Option<Answer> {
+        let mut keys: Vec<&Vec<V>> = self.partitions.keys().collect();
+        keys.retain(|key| match &select.partitions {
+            Partitions::All => true,
+            Partitions::Keys(all) => key.iter().zip(all).all(|(v, values)| values.contains(v)),
+            Partitions::Token(op, other) => holds(op, &V::Int(self.token(key)), &V::Int(self.token(other))),
+        });
+        keys.sort_by_key(|key| self.token(key));
+        // Rows as they are answered: key, clustering (none: static columns alone).
+        let mut all: Vec<(&Vec<V>, Option<&Vec<V>>)> = Vec::new();
+        for key in keys {
+            let found = self.rows_of(key, select, now);
+            let most = select.per_partition.unwrap_or(usize::MAX);
+            all.extend(found.into_iter().take(if select.distinct { 1 } else { most }).map(|at| (key, at)));
+        }
+        if let (Some(reversed), Partitions::Keys(choices)) = (select.order, &select.partitions)
+            && combinations(choices).len() > 1
+        {
+            if all.iter().any(|row| row.1.is_none()) {
+                return None;
+            }
+            all.sort_by(|one, other| {
+                let order = self.disk_order(one.1.expect("a row"), other.1.expect("a row"));
+                if reversed { order.reverse() } else { order }
+            });
+        }
+        if let Some(counted) = select.count {
+            let is_counted = |row: &&(&Vec<V>, Option<&Vec<V>>)| {
+                counted.is_none_or(|column| self.show(row.0, row.1, Show::Column(column), now) != V::Null)
+            };
+            return Some(Answer::Rows(vec![vec![all.iter().filter(is_counted).count().to_string()]]));
+        }
+        let shows = match select.shows.is_empty() {
+            true => (0..self.table.columns.len()).map(Show::Column).collect(),
+            false => select.shows.clone(),
+        };
+        let row = |(key, at): (&Vec<V>, Option<&Vec<V>>)| {
+            shows.iter().map(|show| self.show(key, at, *show, now).text()).collect()
+        };
+        Some(Answer::Rows(all.into_iter().take(select.limit.unwrap_or(usize::MAX)).map(row).collect()))
+    }
+
+    fn rows_of<'a>(&'a self, key: &[V], select: &Select, now: Now) -> Vec<Option<&'a Vec<V>>> {
+        let partition = &self.partitions[key];
+        let mut rows: Vec<&Vec<V>> = partition.rows.keys().collect();
+        rows.retain(|at| self.seen(partition, at, now).is_some());
+        let statics = Seen { row: &partition.statics, deleted: partition.deleted, now_s: now.s() };
+        let has_statics = statics.is_there(&self.table);
+        if select.distinct {
+            return if rows.is_empty() && !has_statics { Vec::new() } else { vec![None] };
+        }
+        let is_alone = rows.is_empty() && has_statics;
+        let of_rows = |at: usize| self.table.columns[at].kind != Kind::Static;
+        let is_whole = select.rows.is_empty() && !select.filters.iter().any(|filter| of_rows(filter.0));
+        let passes = |at: Option<&Vec<V>>| {
+            select.filters.iter().all(|(column, op, other)| {
+                let value = self.show(key, at, Show::Column(*column), now);
+                value != V::Null && holds(op, &value, other)
+            })
+        };
+        rows.retain(|at| select.rows.contains(at) && passes(Some(at)));
+        rows.sort_by(|one, other| self.disk_order(one, other));
+        if select.order == Some(true) {
+            rows.reverse();
+        }
+        match is_alone && is_whole && passes(None) {
+            true => vec![None],
+            false => rows.into_iter().map(Some).collect(),
+        }
+    }
+
+    fn show(&self, key: &[V], at: Option<&Vec<V>>, show: Show, now: Now) -> V {
+        let partition = &self.partitions[key];
+        let (Show::Column(column) | Show::WriteTime(column) | Show::Ttl(column)) = show;
+        let own = &self.table.columns[column];
+        let place =
+            |of: Vec<usize>| of.iter().position(|other| *other == column).expect("a column of the key");
+        let none = Row::default();
+        let (row, deleted) = match (own.kind, at) {
+            (Kind::Partition, _) => return key[place(self.table.partition())].clone(),
+            (Kind::Clustering(_), Some(at)) => return at[place(self.table.clustering())].clone(),
+            (Kind::Clustering(_), None) => return V::Null,
+            (Kind::Static, _) => (&partition.statics, partition.deleted),
+            (Kind::Regular, None) => (&none, None),
+            (Kind::Regular, Some(at)) => (&partition.rows[at], deleted(partition, at)),
+        };
+        let seen = Seen { row, deleted, now_s: now.s() };
+        let cell = seen.cells(&own.name).first().map(|(_, cell)| (*cell).clone());
+        match (show, cell) {
+            (Show::Column(_), _) => seen.value(&own.name, own.ty),
+            (Show::WriteTime(_), Some(cell)) => V::Int(cell.timestamp),
+            (Show::Ttl(_), Some(Cell { expiry: Some((_, at)), .. })) => V::Int(at - now.s()),
+            _ => V::Null,
+        }
+    }
+}

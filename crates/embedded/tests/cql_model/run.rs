@@ -1,0 +1,279 @@
+//! Runs a history on an engine and on the model at the same time.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use embedded::{Embedded, WallClock};
+use engine::{Engine, Error, Outcome, Request};
+use lanes::{Config, Group, Lanes};
+
+use crate::data::{Show, Step, Table};
+use crate::generate::Case;
+use crate::model::{Answer, Model, Now, STATEMENT_US};
+
+thread_local! {
+    static KEPT: RefCell<Option<Rc<Embedded>>> = const { RefCell::new(None) };
+}
+
+/// What may be refused, by the error's text: it is not there yet, or Cassandra refuses it too.
+const REFUSED: [&str; 2] = ["is not supported", "Cannot page queries with both ORDER BY and a IN"];
+
+/// A history that failed: at which step, why, and the statements up to it.
+pub(crate) struct Failure {
+    pub(crate) step: usize,
+    pub(crate) what: String,
+    pub(crate) trace: Vec<String>,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Counts {
+    pub(crate) statements: u64,
+    pub(crate) refused: u64,
+    reads: u64,
+    rows: u64,
+    restarts: u64,
+}
+
+/// Lanes by their number of cores, which all histories share.
+#[derive(Default)]
+pub(crate) struct Server {
+    lanes: [Option<Lanes>; 4],
+    clock_us: Arc<AtomicI64>,
+    pub(crate) counts: Counts,
+}
+
+type Found = Result<Vec<Vec<String>>, String>;
+
+async fn execute(
+    engine: &Rc<Embedded>,
+    text: &str,
+    page: Option<u32>,
+    now_s: u32,
+) -> Result<Vec<Vec<String>>, Error> {
+    let statement = cql::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
+    let plan = engine.prepare(Rc::new(statement), Some("ks"))?;
+    let (mut state, mut shown): (Option<Vec<u8>>, Vec<Vec<String>>) = (None, Vec::new());
+    loop {
+        // Reads have the time of the statement, as writes do.
+        let request = Request { now_s: Some(now_s), ..Request::EMPTY };
+        let request = Request { page_size: page, paging_state: state.as_deref(), ..request };
+
+        let Outcome::Rows(rows) = engine.execute(&plan, &request).outcome(&**engine).await? else {
+            return Ok(shown);
+        };
+        for row in rows.decoded() {
+            let cells = row.iter().zip(rows.columns.iter());
+            let cells = cells.map(|(cell, column)| match cell {
+                Some(bytes) => schema::value::to_text(&column.ty, bytes),
+                None => "null".to_owned(),
+            });
+            shown.push(cells.collect());
+        }
+        if page.is_some_and(|page| rows.count > page) {
+            return Err(Error::Server(format!("a page of {} rows", rows.count)));
+        }
+        match rows.paging_state {
+            Some(next) => state = Some(next),
+            None => return Ok(shown),
+        }
+    }
+}
+
+impl Server {
+    fn open(&mut self, cores: usize, dir: Option<PathBuf>) {
+        let lanes = self.lanes[cores].get_or_insert_with(|| {
+            let config = Config { cores: vec![0; cores], pin: false, ..Config::detect() };
+            Lanes::start(config).expect("lanes start")
+        });
+        for core in 0..cores {
+            let (clock_us, dir) = (self.clock_us.clone(), dir.clone());
+            lanes.block_on(core, Group::CONTROL, move || async move {
+                let own = storage::Options { memtable_bytes_max: 64 << 10, ..storage::Options::in_memory() };
+                let options = storage::Options {
+                    dir,
+                    shard: core as u32,
+                    shards: cores as u32,
+                    segment_bytes: 64 << 10,
+                    record_bytes_max: 1 << 20,
+                    ..own
+                };
+                let clock = WallClock::new(move || clock_us.load(Ordering::SeqCst));
+                KEPT.set(Some(Embedded::open_at(options, clock).await.expect("opens")));
+            });
+        }
+    }
+
+    fn stop(&mut self, cores: usize) {
+        let lanes = self.lanes[cores].as_ref().expect("started");
+        for core in 0..cores {
+            lanes.block_on(core, Group::CONTROL, || async {
+                let engine = KEPT.take().expect("opened");
+                engine.shutdown().await.expect("closes");
+            });
+        }
+    }
+
+    /// Stops all lanes.
+    pub(crate) fn close(&mut self) {
+        for lanes in self.lanes.iter_mut().filter_map(Option::take) {
+            lanes.shutdown();
+        }
+    }
+
+    fn ask(&mut self, cores: usize, text: &str, page: Option<u32>) -> Found {
+        let text = text.to_owned();
+        let now_s = (self.clock_us.load(Ordering::SeqCst) / 1_000_000) as u32;
+        let lanes = self.lanes[cores].as_ref().expect("started");
+        lanes.block_on(0, Group::DEFAULT, move || async move {
+            let engine = KEPT.with_borrow(|kept| kept.clone()).expect("opened");
+            execute(&engine, &text, page, now_s).await.map_err(|error| error.to_string())
+        })
+    }
+
+    /// Runs one history.
+    pub(crate) fn run(&mut self, case: &Case) -> Result<(), Failure> {
+        // Not behind the clock of this machine, by which compactions forget what expired.
+        self.clock_us.store((lanes::time::unix_micros() / 1_000_000 + 60) * 1_000_000, Ordering::SeqCst);
+        let dir = std::env::temp_dir().join(format!("fairlane-model-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&dir));
+        let dir = case.is_durable.then_some(dir);
+        self.open(case.cores, dir.clone());
+        let result = self.play(case, &dir);
+        self.stop(case.cores);
+        if let Some(dir) = dir {
+            drop(std::fs::remove_dir_all(dir));
+        }
+        result
+    }
+
+    fn play(&mut self, case: &Case, dir: &Option<PathBuf>) -> Result<(), Failure> {
+        let keyspace =
+            "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+        let mut trace = Vec::new();
+        for text in [keyspace.to_owned(), case.table.create()] {
+            if let Err(error) = self.ask(case.cores, &text, None) {
+                return Err(Failure { step: 0, what: format!("{text}: {error}"), trace });
+            }
+            trace.push(format!("{text};"));
+        }
+        let mut model = Model::new(case.table.clone());
+        for (number, step) in case.steps.iter().enumerate() {
+            let now = Now { us: self.clock_us.fetch_add(STATEMENT_US, Ordering::SeqCst) + STATEMENT_US };
+            if let Err(what) = self.step(step, &mut model, now, (case.cores, dir), &mut trace) {
+                return Err(Failure { step: number, what, trace });
+            }
+        }
+        Ok(())
+    }
+
+    fn step(
+        &mut self,
+        step: &Step,
+        model: &mut Model,
+        now: Now,
+        (cores, dir): (usize, &Option<PathBuf>),
+        trace: &mut Vec<String>,
+    ) -> Result<(), String> {
+        let timestamp = |ago: i64| now.us - ago * STATEMENT_US;
+        let (text, page, wanted) = match step {
+            Step::Sleep(seconds) => {
+                self.clock_us.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
+                trace.push(format!("-- {seconds} s pass"));
+                return Ok(());
+            }
+            Step::Restart => {
+                trace.push("-- restart".to_owned());
+                self.counts.restarts += 1;
+                self.stop(cores);
+                // Write times rise by the step of their floor.
+                self.clock_us.fetch_add(5_000_000, Ordering::SeqCst);
+                self.open(cores, dir.clone());
+                return Ok(());
+            }
+            Step::Flush => ("FLUSH t".to_owned(), None, Some(Answer::Done)),
+            Step::Compact => ("COMPACT t".to_owned(), None, Some(Answer::Done)),
+            Step::Truncate => {
+                model.truncate();
+                ("TRUNCATE t".to_owned(), None, Some(Answer::Done))
+            }
+            Step::Drop(name) => {
+                model.drop_column(name);
+                (format!("ALTER TABLE t DROP {name}"), None, Some(Answer::Done))
+            }
+            Step::Add(column) => {
+                model.table.columns.push(column.clone());
+                let ty = Table { columns: vec![column.clone()] }.create();
+                let ty = ty
+                    .split_once(&format!("{} ", column.name))
+                    .and_then(|(_, rest)| rest.split_once(", PRIMARY"));
+                let text = format!("ALTER TABLE t ADD {} {}", column.name, ty.expect("a definition").0);
+                (text, None, Some(Answer::Done))
+            }
+            Step::Write(write) => {
+                let text = write.text(&model.table, timestamp);
+                (text, None, Some(model.write(write, now)))
+            }
+            Step::Batch(all, is_logged) => {
+                let texts: Vec<_> = all.iter().map(|write| write.text(&model.table, timestamp)).collect();
+                all.iter().for_each(|write| drop(model.write(write, now)));
+                let kind = if *is_logged { "" } else { "UNLOGGED " };
+                (format!("BEGIN {kind}BATCH {}; APPLY BATCH", texts.join("; ")), None, Some(Answer::Done))
+            }
+            Step::Select(select) => {
+                let text = select.text(&model.table, |key| model.token(key));
+                (text, select.page, model.select(select, now))
+            }
+        };
+        let page_text = page.map(|page| format!(" -- pages of {page}")).unwrap_or_default();
+        trace.push(format!("{text};{page_text}"));
+        let found = self.ask(cores, &text, page);
+        self.counts.statements += 1;
+        let refused = found.as_ref().is_err_and(|error| REFUSED.iter().any(|known| error.contains(known)));
+        if refused && matches!(step, Step::Select(_)) {
+            self.counts.refused += 1;
+            return Ok(());
+        }
+        let Some(wanted) = wanted else { return Ok(()) };
+        if let (Ok(rows), Step::Select(_)) = (&found, step) {
+            self.counts.reads += 1;
+            self.counts.rows += rows.len() as u64;
+        }
+        let (found, wanted) = (rounded(step, found), rounded_answer(step, wanted));
+        let is_right = match (&found, &wanted) {
+            (Ok(_), Answer::Done) => true,
+            (Ok(rows), Answer::Applied(is)) => rows.first().is_some_and(|row| row[0] == is.to_string()),
+            (Ok(rows), Answer::Rows(wanted)) => rows == wanted,
+            (Err(error), Answer::Refused(text)) => error.to_lowercase().contains(text),
+            _ => false,
+        };
+        if is_right { Ok(()) } else { Err(format!("{text}{page_text}\n found {found:?}\nwanted {wanted:?}")) }
+    }
+}
+
+/// Write times of the server's are a few microseconds above the clock.
+fn rounded(step: &Step, found: Found) -> Found {
+    found.map(|rows| round(step, rows))
+}
+
+fn rounded_answer(step: &Step, wanted: Answer) -> Answer {
+    match wanted {
+        Answer::Rows(rows) => Answer::Rows(round(step, rows)),
+        other => other,
+    }
+}
+
+fn round(step: &Step, mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    let Step::Select(select) = step else { return rows };
+    for row in &mut rows {
+        for (cell, show) in row.iter_mut().zip(&select.shows) {
+            if let (Show::WriteTime(_), Ok(us)) = (show, cell.parse::<i64>()) {
+                *cell = (us / 1000).to_string();
+            }
+        }
+    }
+    rows
+}
