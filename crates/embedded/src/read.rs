@@ -189,13 +189,16 @@ impl Slice {
     ) -> Result<bool, Error> {
         let table = TableId(self.def.data_id().as_u128());
         chunk.last.clone_from(&after);
-        let mut found = after.is_some();
+        let (mut found, mut head) = (after.is_some(), None);
         for (start, end) in self.ranges_after(after.as_ref()) {
             let (start, end) = (start.map(Bytes::copy_from_slice), end.map(Bytes::copy_from_slice));
             // One more than there is room for tells whether there are more.
             let rows = (chunk.left.min(self.per_partition) as usize).saturating_add(1).min(PIECE_ROWS_MAX);
             let bypass_cache = self.bypass_cache;
-            let mut piece = storage::Slice { start, end, reversed: self.reversed, rows, bypass_cache };
+            let reversed = self.reversed;
+            // The static cells come with the first piece.
+            let statics = head.is_none();
+            let mut piece = storage::Slice { start, end, reversed, rows, bypass_cache, statics };
             loop {
                 if lanes::spend(PIECE_UNITS) {
                     lanes::yield_now().await;
@@ -205,7 +208,8 @@ impl Slice {
                 // What storage has merged; what becomes of each row is counted as well.
                 let _ = lanes::spend(sliced.view.stored() as u32);
                 let rows = sliced.view.range(Bound::Unbounded, Bound::Unbounded, self.reversed);
-                if let Some(whole) = self.rows((token, key), &sliced.view, rows, &mut found, chunk).await? {
+                let head = head.get_or_insert_with(|| sliced.view.clone());
+                if let Some(whole) = self.rows((token, key), head, rows, &mut found, chunk).await? {
                     return Ok(whole);
                 }
                 match sliced.next {
@@ -215,7 +219,7 @@ impl Slice {
                         piece = storage::Slice { rows, ..piece.behind(last) };
                     }
                     None if found || !self.whole => break,
-                    None => return self.statics_alone((token, key), &sliced.view, chunk),
+                    None => return self.statics_alone((token, key), head, chunk),
                 }
             }
         }

@@ -41,20 +41,24 @@ pub struct Slice {
     pub rows: usize,
     /// Blocks are read past the cache if they are not in it.
     pub bypass_cache: bool,
+    /// Pieces have the static cells. A reader has them from its first piece: to merge them again for each piece would cost
+    /// their bytes every time.
+    pub statics: bool,
 }
 
 impl Slice {
     /// The whole partition forward, so many rows at a time.
     pub fn all(rows: usize) -> Slice {
         let (start, end) = (Bound::Unbounded, Bound::Unbounded);
-        Slice { start, end, reversed: false, rows, bypass_cache: false }
+        Slice { start, end, reversed: false, rows, bypass_cache: false, statics: true }
     }
 
-    /// The rest of the slice, behind a row.
+    /// The rest of the slice, behind a row, without static cells.
     #[must_use]
     pub fn behind(self, clustering: Bytes) -> Slice {
         let bound = Bound::Excluded(clustering);
-        if self.reversed { Slice { end: bound, ..self } } else { Slice { start: bound, ..self } }
+        let rest = Slice { statics: false, ..self };
+        if rest.reversed { Slice { end: bound, ..rest } } else { Slice { start: bound, ..rest } }
     }
 
     pub(crate) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
@@ -115,7 +119,7 @@ pub(crate) fn of_partition(partition: &Partition, slice: &Slice, rows: usize) ->
             };
         }
     };
-    let (deletion, statics) = (full.deletion, full.statics.clone());
+    let (deletion, statics) = (full.deletion, full.statics.clone().filter(|_| slice.statics));
     let mut taken = Full { deletion, statics, ..Full::default() };
     if slice.is_empty() {
         return Given::nothing(Partition::Full(Arc::new(taken)));
@@ -182,6 +186,7 @@ pub(crate) fn of_block(
     let all = block.rows_of(part)?;
     let mut full = head(block, part)?;
     full.ranges = full.ranges.between(&slice.start, &slice.end);
+    full.statics = full.statics.filter(|_| slice.statics);
     if all.is_empty() || slice.is_empty() {
         let given = Given::nothing(Partition::Full(Arc::new(full)));
         return Ok(Some((Given { ended: slice.is_empty(), ..given }, more)));
