@@ -15,7 +15,10 @@
 //!  memory     b     d e     │ h …        │ is the window's end: file 2 has no more at hand
 //! ```
 //!
-//! A partition that goes on over blocks ends no window. It is taken block by block if nobody else knows of it, and merged if not.
+//! A partition that goes on over blocks ends no window. It is taken block by block if nobody else knows of it, and merged if not, by
+//! stretches where it is large (batch_wide.rs).
+//!
+//! The fragments of a run are one source: a step of the scan costs what there are runs, however many files they are in.
 //!
 //! To be run on a heavy lane: it gives way about every millisecond, not every few microseconds. Blocks are read past the
 //! block cache, by way of that of scans.
@@ -28,6 +31,7 @@ use arrow_schema::SchemaRef;
 use bytes::Bytes;
 
 use crate::batch_request::BatchRequest;
+use crate::batch_wide::Pending;
 use crate::columnar::bounds::ValueRange;
 use crate::error::StorageError;
 use crate::file_source::{FileSource, Place};
@@ -37,11 +41,9 @@ use crate::memory_source::MemorySource;
 use crate::memtable::Memtable;
 use crate::model::TableId;
 use crate::part::Block;
-use crate::partition::Partition;
 use crate::scan_cache::ScanCache;
 use crate::shard::{Shard, Table};
 use crate::table_file::TableFile;
-use crate::view::PartitionView;
 use crate::world::World;
 
 /// Blocks read, and partitions that go row by row, between looks at the scheduler: 10 × 64 KiB at a GB/s, 256 × 2 µs.
@@ -52,28 +54,31 @@ const PARTITIONS_A_TURN: u32 = 256;
 /// files and memtables it is made of.
 #[derive(Clone, Debug)]
 pub struct BatchSnapshot {
-    world: Arc<dyn World>,
-    memory: Vec<Memtable>,
-    files: Files,
+    pub(crate) world: Arc<dyn World>,
+    pub(crate) memory: Vec<Memtable>,
+    pub(crate) files: Files,
     cache: Arc<ScanCache>,
-    now_s: u32,
+    pub(crate) now_s: u32,
 }
 
 /// A scan in progress. May be sent to another thread.
 #[derive(Debug)]
 pub struct BatchScan {
-    snapshot: BatchSnapshot,
-    gather: Gather,
+    pub(crate) snapshot: BatchSnapshot,
+    pub(crate) gather: Gather,
     /// The first batch was asked for.
     has_begun: bool,
     /// The range of tokens it is at; beyond the last one at its end.
     range: usize,
-    memory: Vec<MemorySource>,
-    files: Vec<FileSource>,
+    pub(crate) memory: Vec<MemorySource>,
+    /// One for each run.
+    pub(crate) files: Vec<FileSource>,
+    /// The partition that the last batch ended in.
+    pub(crate) pending: Option<Pending>,
     /// Sources have numbers: those of `files` come first. Which of them have which tokens in the window; and those that are to be merged.
     tokens: Vec<(i64, usize)>,
     apart: Vec<(i64, usize)>,
-    turns: (u32, u32),
+    pub(crate) turns: (u32, u32),
     /// The token it has come to in the range; `None` before the first.
     reached: Option<i64>,
 }
@@ -115,8 +120,20 @@ impl BatchSnapshot {
         let (memory, files, tokens, apart) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let snapshot = self.clone();
         let (has_begun, range, turns, reached) = (false, 0, (0, 0), None);
-        let mut scan =
-            BatchScan { snapshot, gather, has_begun, range, memory, files, tokens, apart, turns, reached };
+        let pending = None;
+        let mut scan = BatchScan {
+            snapshot,
+            gather,
+            has_begun,
+            range,
+            memory,
+            files,
+            pending,
+            tokens,
+            apart,
+            turns,
+            reached,
+        };
         scan.open();
         scan
     }
@@ -143,9 +160,12 @@ impl BatchScan {
         let wanted = |file: &TableFile| first != last || file.may_contain(first);
         let BatchSnapshot { memory, files, cache, .. } = &self.snapshot;
         let cache = || (!self.gather.request.bypass_cache).then(|| cache.clone());
-        let files = files.runs().iter().flat_map(|run| run.between(first, last)).filter(|file| wanted(file));
         self.memory = memory.iter().map(|table| MemorySource::new(table.clone(), first)).collect();
-        self.files = files.map(|file| FileSource::new(file.clone(), first, last, cache())).collect();
+        let of_run = |fragments: &[Arc<TableFile>]| {
+            let wanted = fragments.iter().filter(|file| wanted(file));
+            FileSource::new(wanted.cloned().collect(), first, last, cache())
+        };
+        self.files = files.runs().iter().filter_map(|run| of_run(run.between(first, last))).collect();
     }
 
     /// The range of tokens it is at; none at its end.
@@ -201,6 +221,10 @@ impl BatchScan {
             if self.gather.is_full() {
                 return self.batch().map(Some);
             }
+            if self.pending.is_some() {
+                self.go_on_pending().await?;
+                continue;
+            }
             let Some(end) = self.window().await? else {
                 if self.range + 1 < self.gather.request.tokens.len() {
                     self.range += 1;
@@ -218,7 +242,7 @@ impl BatchScan {
                 self.go_on().await?;
             } else {
                 self.take(end).await?;
-                if !self.gather.is_full() {
+                if !self.must_stop() {
                     self.reached = self.reached.max(Some(i64::try_from(end).unwrap_or(i64::MAX)));
                 }
             }
@@ -226,7 +250,7 @@ impl BatchScan {
         }
     }
 
-    async fn give_way(&mut self) {
+    pub(crate) async fn give_way(&mut self) {
         if self.turns.0 >= BLOCKS_A_TURN || self.turns.1 >= PARTITIONS_A_TURN {
             self.turns = (0, 0);
             self.snapshot.world.heavy_yield().await;
@@ -245,6 +269,7 @@ impl BatchScan {
                 end = end.min(source.end());
             }
             for (index, file) in self.files.iter_mut().enumerate() {
+                file.turn_over();
                 if !file.plain {
                     file.skip()?;
                 }
@@ -337,7 +362,7 @@ impl BatchScan {
                 self.take_below(*source, i128::from(token))?;
             }
             // Several, if their keys have the same token.
-            while !self.gather.is_full()
+            while !self.must_stop()
                 && let Some(place) = self.least_of(same, token)?
             {
                 self.merge(place).await?;
@@ -369,20 +394,26 @@ impl BatchScan {
         }
     }
 
+    /// Whether nothing is to be taken now: there is a batch's worth, or a partition goes on first.
+    fn must_stop(&self) -> bool {
+        self.pending.is_some() || self.gather.is_full()
+    }
+
     /// Takes as it lies what a source has at hand below `end`, unless there is a batch's worth already.
     fn take_below(&mut self, source: usize, end: i128) -> Result<(), StorageError> {
+        let stop = self.must_stop();
         let Some(file) = self.files.get_mut(source) else {
             let memory = source - self.files.len();
-            while !self.gather.is_full()
+            while !self.must_stop()
                 && let Some((token, key, partition)) = self.memory[memory].next_below(end)
             {
-                self.gather.append_view(&(token, key), &PartitionView::new(partition, self.snapshot.now_s));
                 self.turns.1 += 1;
+                self.take_view(&(token, key), partition);
             }
             return Ok(());
         };
         let parts = file.parts_below(end)?;
-        if parts.is_empty() || self.gather.is_full() {
+        if parts.is_empty() || stop {
             return Ok(());
         }
         // Of a file that is not plain all that counts is merged.
@@ -458,29 +489,6 @@ impl BatchScan {
         }
         self.take_below(source, i128::from(token) + 1)?;
         Ok(true)
-    }
-
-    /// Merges the partition at this place out of all sources that have it, and appends its rows.
-    async fn merge(&mut self, place: Place) -> Result<(), StorageError> {
-        let mut merged = None;
-        let mut add = |partition: Partition| {
-            merged = Some(match merged.take() {
-                None => partition,
-                Some(other) => partition.merge(other),
-            });
-        };
-        self.memory.iter_mut().filter_map(|source| source.take(&place)).for_each(&mut add);
-        // One that goes past what does not count here when the next window is looked for may stand on it now.
-        for file in self.files.iter_mut().filter(|file| file.is_loaded() && file.file.entry.owns(place.0)) {
-            if file.place()?.as_ref() == Some(&place) {
-                add(file.partition().await?);
-            }
-        }
-        if let Some(merged) = merged {
-            self.gather.append_view(&place, &PartitionView::new(merged, self.snapshot.now_s));
-        }
-        self.turns.1 += 1;
-        Ok(())
     }
 
     fn batch(&mut self) -> Result<RecordBatch, StorageError> {

@@ -1,5 +1,6 @@
-//! A table file as a source of a scan: its blocks in order.
+//! A run as a source of a scan by columns: the blocks of its fragments in order.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,10 +19,19 @@ use crate::table_file::TableFile;
 /// A place in a scan's order.
 pub(crate) type Place = (i64, Bytes);
 
-/// Reads a file's blocks, past the block cache.
+/// The block in which the tokens from `first` on that count begin: what does not count is not even read.
+fn start_of(file: &TableFile, first: i64) -> usize {
+    let token = first.max(file.entry.from);
+    file.block_at(&BlockStart { token, key: Bytes::new(), clustering: None })
+}
+
+/// Reads the blocks of files one after the other, past the block cache.
 #[derive(Debug)]
 pub(crate) struct FileSource {
+    /// The fragment being read.
     pub(crate) file: Arc<TableFile>,
+    /// Those behind it.
+    rest: VecDeque<Arc<TableFile>>,
     /// The block that comes next.
     pub(crate) next_block: usize,
     /// The block at hand and the part in it that comes next.
@@ -32,23 +42,34 @@ pub(crate) struct FileSource {
     matches: Option<bool>,
     blocks: ReadAhead,
     first: i64,
+    last: i64,
+    cache: Option<Arc<ScanCache>>,
 }
 
 impl FileSource {
-    /// Everything from the first token on; nothing behind the last is read ahead. What earlier scans read is looked for in `cache`, and
-    /// kept there.
+    /// Everything of the fragments of a run, if there are any, from the first token on; nothing behind the last is read ahead. What
+    /// earlier scans read is looked for in `cache`, and kept there.
     pub(crate) fn new(
-        file: Arc<TableFile>,
+        mut files: VecDeque<Arc<TableFile>>,
         first: i64,
         last: i64,
         cache: Option<Arc<ScanCache>>,
-    ) -> FileSource {
-        // What does not count is not even read.
-        let first = first.max(file.entry.from);
-        let start = BlockStart { token: first, key: Bytes::new(), clustering: None };
-        let next_block = file.block_at(&start);
-        let blocks = ReadAhead::new(file.clone(), last, cache);
-        FileSource { file, next_block, block: None, plain: false, matches: None, blocks, first }
+    ) -> Option<FileSource> {
+        let file = files.pop_front()?;
+        let next_block = start_of(&file, first);
+        let blocks = ReadAhead::new(file.clone(), last, cache.clone());
+        let (rest, block, plain, matches) = (files, None, false, None);
+        Some(FileSource { file, rest, next_block, block, plain, matches, blocks, first, last, cache })
+    }
+
+    /// Goes on to the next fragment behind the end of one.
+    pub(crate) fn turn_over(&mut self) {
+        while !self.is_loaded() && self.next_block >= self.file.index.len() {
+            let Some(next) = self.rest.pop_front() else { return };
+            self.next_block = start_of(&next, self.first);
+            self.blocks = ReadAhead::new(next.clone(), self.last, self.cache.clone());
+            (self.file, self.block, self.plain, self.matches) = (next, None, false, None);
+        }
     }
 
     fn damaged(&self) -> StorageError {
@@ -151,7 +172,25 @@ impl FileSource {
         let Some((block, part)) = &mut self.block else { return Ok(()) };
         while *part < block.parts() {
             let token = block.token(*part).map_err(self.file.malformed(self.next_block - 1))?;
-            if token >= self.first && self.file.entry.owns(token) {
+            if token >= self.first.max(self.file.entry.from) && self.file.entry.owns(token) {
+                break;
+            }
+            *part += 1;
+        }
+        Ok(())
+    }
+
+    /// Goes past a partition, and leaves unread what can be left unread of it.
+    pub(crate) async fn pass(&mut self, (token, key): &Place) -> Result<(), StorageError> {
+        let last = self.file.last_block_of(*token, key);
+        if last >= self.next_block {
+            self.next_block = last;
+            self.load().await?;
+        }
+        let Some((block, part)) = &mut self.block else { return Ok(()) };
+        while *part < block.parts() {
+            let at = block.part(*part).map_err(self.file.malformed(self.next_block - 1))?;
+            if at.place() > (*token, key) {
                 break;
             }
             *part += 1;

@@ -1,10 +1,11 @@
 //! Rows on their way into a record batch: from blocks as they lie, or out of a partition that was merged.
 
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{Schema, SchemaRef};
+use bytes::Bytes;
 
 use crate::batch_request::{BatchRequest, ScanColumn};
 use crate::batches::{ColumnOut, ColumnType, ElementsOut};
@@ -16,6 +17,12 @@ use crate::view::{PartitionView, RowView};
 
 /// A batch is closed at so many bytes of one column, whatever rows were asked for: offsets are 32 bits.
 const COLUMN_BYTES_MAX: usize = 64 << 20;
+
+/// A batch's bytes are looked at once in so many rows of partitions that go row by row.
+const ROWS_BETWEEN_LOOKS: usize = 16;
+
+/// Rows of a partition that are gone through without giving way, dead or alive: at some 500 ns each, half a millisecond.
+const ROWS_A_LOOK: usize = 1024;
 
 /// Columns being gathered.
 #[derive(Debug)]
@@ -186,39 +193,77 @@ impl Gather {
         Ok(())
     }
 
-    /// Appends the rows of a partition.
-    pub(crate) fn append_view(&mut self, place: &Place, view: &PartitionView) {
+    /// Appends rows of a partition, behind the row `after`, until there is a batch's worth or [`ROWS_A_LOOK`] were gone through: if
+    /// so, the row behind which to go on.
+    /// `statics` is what has its static cells; `any` becomes true with the first row.
+    pub(crate) fn append_rows(
+        &mut self,
+        place: &Place,
+        (view, statics): (&PartitionView, &PartitionView),
+        after: Option<Bytes>,
+        any: &mut bool,
+    ) -> Option<Bytes> {
         self.start();
-        let (start, end) = self.request.clustering();
-        let counts = |cell: CellRef<'_>| self.request.counts(cell.column);
-        let is_there = |row: &RowView| {
-            self.request.known.is_none() || row.liveness().is_some() || row.cells().any(counts)
-        };
-        let mut any = false;
-        for row in view.range(start, end, false).filter(is_there) {
-            any = true;
-            self.rows += 1;
-            for at in &self.others {
-                let (column, out) = (self.request.columns[*at], &mut self.out[*at]);
-                match column {
-                    ScanColumn::Clustering(_) => out.push(Some(row.clustering())),
-                    column => push_of_partition(column, place, view, out),
-                }
+        let (mut start, end) = self.request.clustering();
+        if let Some(after) = &after
+            && is_below(start, after)
+        {
+            start = Bound::Excluded(after);
+        }
+        let statics = Statics::of(&self.request, statics);
+        let mut rows = view.range(start, end, false);
+        let mut looked = 0;
+        while let Some((clustering, row)) = rows.next_placed() {
+            looked += 1;
+            let is_there = |row: &RowView| {
+                self.request.known.is_none()
+                    || row.liveness().is_some()
+                    || row.cells().any(|cell| self.request.counts(cell.column))
+            };
+            if let Some(row) = row.filter(is_there) {
+                *any = true;
+                self.push_row(place, &row, &statics);
             }
-            // Ascending: one walk over the row's cells for all columns.
-            for (column, at) in &self.cells {
-                match &mut self.out[*at] {
-                    Out::Cells(out) => out.push(row.cell(*column).and_then(|cell| cell.value())),
-                    out => out.push_elements(row.elements(*column)),
-                }
+            // A look at the bytes of all columns costs more than a row.
+            let is_full = match looked % ROWS_BETWEEN_LOOKS {
+                0 => self.is_full(),
+                _ => self.rows >= self.request.rows.max(1),
+            };
+            if is_full || looked == ROWS_A_LOOK {
+                return Some(Bytes::copy_from_slice(clustering));
             }
         }
+        None
+    }
+
+    fn push_row(&mut self, place: &Place, row: &RowView, statics: &Statics<'_>) {
+        self.rows += 1;
+        for at in &self.others {
+            let (column, out) = (self.request.columns[*at], &mut self.out[*at]);
+            match column {
+                ScanColumn::Clustering(_) => out.push(Some(row.clustering())),
+                column => push_of_partition(column, place, statics, out),
+            }
+        }
+        // Ascending: one walk over the row's cells for all columns.
+        for (column, at) in &self.cells {
+            match &mut self.out[*at] {
+                Out::Cells(out) => out.push(row.cell(*column).and_then(|cell| cell.value())),
+                out => out.push_elements(row.elements(*column)),
+            }
+        }
+    }
+
+    /// Appends the row that a partition is which has static cells and no rows.
+    pub(crate) fn append_statics(&mut self, place: &Place, view: &PartitionView, any: bool) {
+        let counts = |cell: CellRef<'_>| self.request.counts(cell.column);
         if any || self.request.is_bounded() || !view.static_cells().any(counts) {
             return;
         }
         self.rows += 1;
+        let statics = Statics::of(&self.request, view);
         for (column, out) in self.request.columns.iter().zip(&mut self.out) {
-            push_of_partition(*column, place, view, out);
+            push_of_partition(*column, place, &statics, out);
         }
     }
 
@@ -242,13 +287,46 @@ impl Gather {
     }
 }
 
+/// Whether a lower bound leaves `row` and what is before it in.
+fn is_below(start: Bound<&[u8]>, row: &[u8]) -> bool {
+    match start {
+        Bound::Unbounded => true,
+        Bound::Included(start) | Bound::Excluded(start) => start <= row,
+    }
+}
+
+/// The live static cells of a partition, ascending by column: gone through once, not for each row.
+struct Statics<'a>(Vec<CellRef<'a>>);
+
+impl<'a> Statics<'a> {
+    /// Those of a view, if any column of the request is static.
+    fn of(request: &BatchRequest, view: &'a PartitionView) -> Statics<'a> {
+        let is_static =
+            |column: &ScanColumn| matches!(column, ScanColumn::Static(..) | ScanColumn::StaticElements(_));
+        match request.columns.iter().any(is_static) {
+            true => Statics(view.static_cells().collect()),
+            false => Statics(Vec::new()),
+        }
+    }
+
+    fn of_column(&self, column: u32) -> impl Iterator<Item = CellRef<'a>> {
+        let from = self.0.partition_point(|cell| cell.column < column);
+        self.0[from..].iter().copied().take_while(move |cell| cell.column == column)
+    }
+}
+
 /// What all rows of a partition have alike; null in columns of rows.
-fn push_of_partition(column: ScanColumn, (token, key): &Place, view: &PartitionView, out: &mut Out) {
+fn push_of_partition(column: ScanColumn, (token, key): &Place, statics: &Statics<'_>, out: &mut Out) {
     match column {
         ScanColumn::Token => out.push(Some(&token.to_be_bytes())),
         ScanColumn::Key(_) => out.push(Some(key)),
-        ScanColumn::Static(column, _) => out.push(view.static_cell(column).and_then(|cell| cell.value())),
-        ScanColumn::StaticElements(column) => out.push_elements(view.static_elements(column)),
+        ScanColumn::Static(column, _) => {
+            let cell = statics.of_column(column).find(|cell| cell.path.is_none());
+            out.push(cell.and_then(|cell| cell.value()));
+        }
+        ScanColumn::StaticElements(column) => {
+            out.push_elements(statics.of_column(column).filter(|cell| cell.path.is_some()));
+        }
         ScanColumn::Clustering(_) | ScanColumn::Cell(..) | ScanColumn::Elements(_) => out.push(None),
     }
 }

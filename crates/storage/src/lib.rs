@@ -7,6 +7,7 @@ mod apply;
 mod asked;
 mod batch_request;
 mod batch_scan;
+mod batch_wide;
 mod batches;
 mod before;
 mod block;

@@ -22,6 +22,7 @@ mod reshard;
 mod runs;
 mod sharing;
 mod turns;
+mod wide;
 
 use std::collections::BTreeMap;
 use std::future::Future;

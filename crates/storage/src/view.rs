@@ -119,15 +119,20 @@ impl std::fmt::Debug for Source<'_> {
     }
 }
 
-impl Rows<'_> {
+impl<'a> Rows<'a> {
     /// The next stored row: `Some(None)` where it is dead, `None` at the end.
     pub fn next_stored(&mut self) -> Option<Option<RowView>> {
+        self.next_placed().map(|(_, row)| row)
+    }
+
+    /// As [`Rows::next_stored`], with its clustering.
+    pub(crate) fn next_placed(&mut self) -> Option<(&'a [u8], Option<RowView>)> {
         let row = match &mut self.rows {
             Source::Single(row) => row.take()?,
             Source::Many(rows) if self.reversed => rows.next_back()?.row(),
             Source::Many(rows) => rows.next()?.row(),
         };
-        Some(self.view.see(row))
+        Some((row.clustering(), self.view.see(row)))
     }
 }
 
