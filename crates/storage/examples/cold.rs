@@ -72,7 +72,7 @@ impl Data {
         while value.len() < VALUE {
             let word = random(state);
             match self {
-                Data::Text if word % 4 > 0 => {
+                Data::Text if !word.is_multiple_of(4) => {
                     value.extend_from_slice(WORDS[(word >> 8) as usize % WORDS.len()].as_bytes());
                     value.push(b' ');
                 }
