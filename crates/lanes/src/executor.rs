@@ -13,8 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll, Waker};
 
-use sched::Moderation;
-
 use crate::context::{in_group, piece_begins};
 use crate::disk::Service;
 use crate::groups::{Choice, Groups};
@@ -48,7 +46,6 @@ pub(crate) struct Core {
     handed: Cell<Option<Handed>>,
     pub(crate) disk: RefCell<Service>,
     pub(crate) put_off: PutOff,
-    moderation: Cell<Moderation>,
     /// Wakers of all tasks that are not done, by key.
     listed: RefCell<Listed>,
     /// Wakes the loop.
@@ -100,7 +97,6 @@ impl Core {
             handed: Cell::new(None),
             disk: RefCell::new(disk),
             put_off: PutOff::default(),
-            moderation: Cell::default(),
             listed: RefCell::default(),
             waker: RefCell::new(None),
             awake: Cell::new(true),
@@ -180,7 +176,7 @@ impl Core {
     fn ready(&self, slot: usize) {
         let mut groups = self.groups.borrow_mut();
         let node = groups.local(slot).node;
-        let fresh = !groups.tree.is_awake(node);
+        let fresh = !groups.scheduler.is_awake(node);
         if fresh {
             if self.handed.get().is_some() {
                 // Charged first, so that the newcomer is placed by where the core stands now.
@@ -193,8 +189,10 @@ impl Core {
         }
         let run = match self.handed.get() {
             None => true,
-            Some(handed) if handed.slot == slot => handed.own_ends_it && !groups.local(slot).queue.is_empty(),
-            Some(handed) => (fresh && handed.alone) || groups.tree.precedes(node, handed.node),
+            Some(handed) => {
+                let fast = !groups.local(slot).queue.is_empty();
+                groups.scheduler.preempts(node, fresh, fast, &handed.yielded)
+            }
         };
         drop(groups);
         if run {
@@ -275,14 +273,14 @@ impl Core {
                     match handover.hand_over(&self.shared, &mut groups, slot, budget_ns, now_ns) {
                         Some(handed) => {
                             self.handed.set(Some(handed));
-                            let each_event = groups.sees_each_event(slot, now_ns);
+                            let poll_ns = groups.scheduler.poll_after_ns(&handed.yielded, now_ns);
                             drop((groups, handover));
-                            let until_ns = self.next_event_ns(Some(handed.until_ns));
-                            break match self.moderation.get().not_before_ns(now_ns) {
-                                Some(look_ns) if !each_event => {
-                                    Next::LetRun(until_ns.map_or(look_ns, |until_ns| until_ns.min(look_ns)))
+                            let until_ns = self.next_event_ns(Some(handed.yielded.until_ns));
+                            break match poll_ns {
+                                Some(poll_ns) => {
+                                    Next::LetRun(until_ns.map_or(poll_ns, |until_ns| until_ns.min(poll_ns)))
                                 }
-                                _ => Next::Sleep(until_ns),
+                                None => Next::Sleep(until_ns),
                             };
                         }
                         // All workers are stuck in others' turns: ask again a tick later.
@@ -343,7 +341,7 @@ impl Core {
     }
 
     fn next_event_ns(&self, until_ns: Option<u64>) -> Option<u64> {
-        let unthrottle_ns = self.groups.borrow().next_unthrottle_ns();
+        let unthrottle_ns = self.groups.borrow().scheduler.next_unthrottle_ns();
         let disk_ns = self.disk.borrow().next_ns();
         [until_ns, unthrottle_ns, disk_ns].into_iter().flatten().min()
     }
@@ -358,7 +356,9 @@ impl Core {
         }
         self.charged_cpu_ns.set(cpu_ns);
         let mut groups = self.groups.borrow_mut();
-        let payer = match (groups.wakes_core(self.handed.get(), slept, now_ns), self.handed.get()) {
+        let handed = self.handed.get();
+        let payer = groups.wake_up_payer(handed.as_ref().map(|handed| &handed.yielded), slept, now_ns);
+        let payer = match (payer, handed) {
             (Some(payer), _) => payer,
             (None, Some(handed)) => return Some(Look { at_ns: now_ns, had_it: handed.slot, cost_ns }),
             (None, None) => groups.slot(Group::CONTROL),
@@ -372,9 +372,9 @@ impl Core {
         let Some(Look { at_ns, had_it, cost_ns }) = look else { return };
         let mut groups = self.groups.borrow_mut();
         if let Some(slot) = found {
-            let mut moderation = self.moderation.get();
-            moderation.found(at_ns, cost_ns, groups.is_owed_beside(slot, had_it));
-            self.moderation.set(moderation);
+            let found = groups.local(slot).node;
+            let had_core = groups.has(had_it).then(|| groups.local(had_it).node);
+            groups.scheduler.polled(at_ns, cost_ns, found, had_core);
         }
         let payer = found.unwrap_or_else(|| groups.slot(Group::CONTROL));
         groups.charge_fast(payer, cost_ns, false);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::*;
 
-use sched::{NodeId, TICK_NS};
+use sched::{Outcome, Policy, Starvation, Starving, TICK_NS, WorkerKind, Yielded};
 
 use crate::groups::Groups;
 use crate::heavy::{Grant, RESCUER, WORKERS, Worker};
@@ -11,41 +11,16 @@ use crate::shared::CoreShared;
 
 /// A turn that goes on for this long after another group was granted the core gets a spare beside it, ns.
 const OVERRUN_NS: u64 = 10_000_000;
-/// A group that is owed the core for this long and gets nearly none of it is starved by somebody outside, ns.
-const STARVED_NS: u64 = 50_000_000;
-/// A lane found to be starved is taken for starved this long, ns; then it is tried out, for a slice, whether it gets CPU
-/// again. (That it ran for a moment is no sign: a busy program leaves the idle class a slice of a few ms in each second.)
-const STARVED_FOR_NS: u64 = 1_000_000_000;
-/// How long the fast lane sleeps if nobody else is waiting, ns: whoever wakes, wakes it.
-const ALONE_NS: u64 = 10_000_000;
 
 /// The core is handed over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handed {
     pub(crate) slot: usize,
-    pub(crate) node: NodeId,
-    pub(crate) began_ns: u64,
-    pub(crate) until_ns: u64,
-    /// Any group that wakes ends it, since it was to last as long as nobody else is there.
-    pub(crate) alone: bool,
-    /// The group's own fast-lane work ends it.
-    pub(crate) own_ends_it: bool,
-    to: To,
-}
-
-/// Whom the core is handed to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum To {
-    /// The active worker of the idle class.
-    IdleClass,
-    /// The same, to see whether it gets any CPU again.
-    Trial,
-    /// The worker of normal priority, for the group's urgent work.
-    Rescuer,
+    pub(crate) yielded: Yielded,
+    to: WorkerKind,
 }
 
 /// Books on the workers.
-#[derive(Default)]
 pub(crate) struct Handover {
     /// The worker that grants go to.
     active: usize,
@@ -55,10 +30,22 @@ pub(crate) struct Handover {
     open: Vec<usize>,
     /// Heavy CPU charged since the core was handed over, ns.
     progress_ns: u64,
-    /// Until when the lane is taken for starved, ns; 0 if it is not.
-    starved_until_ns: u64,
+    starvation: Starvation,
     /// The grant of a trial under way.
     trial: Option<Grant>,
+}
+
+impl Default for Handover {
+    fn default() -> Handover {
+        Handover {
+            active: 0,
+            revoked_at_ns: 0,
+            open: Vec::new(),
+            progress_ns: 0,
+            starvation: Starvation::new(Policy::DEFAULT),
+            trial: None,
+        }
+    }
 }
 
 impl Handover {
@@ -101,33 +88,31 @@ impl Handover {
         // Also what the rescuer has in hand: no worker of the idle class could take that up.
         let urgent = shared.heavy.workers[RESCUER].turn_group() == id
             || groups.local(slot).counters().urgent_queued.load(SeqCst) > 0;
-        let to = match urgent {
-            true if self.starved_until_ns > now_ns => To::Rescuer,
-            true if self.starved_until_ns > 0 => To::Trial,
-            _ if self.grant(shared, id, now_ns) => To::IdleClass,
-            true => To::Rescuer, // all others are stuck
-            false => return None,
+        let to = match self.starvation.worker(urgent, now_ns) {
+            WorkerKind::IdleClass if self.grant(shared, id, now_ns) => WorkerKind::IdleClass,
+            WorkerKind::IdleClass if urgent => WorkerKind::Normal, // all others are stuck
+            WorkerKind::IdleClass => return None,
+            other => other,
         };
         match to {
-            To::IdleClass => {}
-            To::Rescuer => {
+            WorkerKind::IdleClass => {}
+            WorkerKind::Normal => {
                 let rescuer = &shared.heavy.workers[RESCUER];
                 rescuer.give(rescuer.grant().next(id));
                 count(&shared.rescues, 1);
             }
-            To::Trial => self.try_out(shared, id, now_ns),
+            WorkerKind::Trial => self.try_out(shared, id, now_ns),
         }
         if !self.open.contains(&slot) {
             self.open.push(slot);
         }
         self.progress_ns = 0;
         let local = groups.local(slot);
-        let own_ends_it = local.queue.is_empty();
         count(&local.counters().heavy_dispatches, 1);
-        let node = local.node;
-        let alone = to == To::IdleClass && !groups.tree.backlogged_beside(node) && own_ends_it;
-        let until_ns = now_ns + budget_ns.min(if alone { ALONE_NS } else { TICK_NS });
-        Some(Handed { slot, node, began_ns: now_ns, until_ns, alone, own_ends_it, to })
+        let (node, fast) = (local.node, !local.queue.is_empty());
+        let in_reach = to == WorkerKind::IdleClass;
+        let yielded = groups.scheduler.yield_core(node, budget_ns, fast, in_reach, now_ns);
+        Some(Handed { slot, yielded, to })
     }
 
     /// A worker of the idle class is to show whether it gets any CPU. While the lane counts as starved it takes up nothing
@@ -146,13 +131,9 @@ impl Handover {
     /// After such a trial.
     fn tried_out(&mut self, shared: &CoreShared, asleep_ns: u64, now_ns: u64) {
         let Some(trial) = self.trial.take() else { return };
-        if shared.heavy.workers[self.active].has_taken(trial) {
-            self.starved_until_ns = 0;
+        let ran = shared.heavy.workers[self.active].has_taken(trial);
+        if !self.starvation.tried(ran, asleep_ns, now_ns) {
             shared.heavy.starved.store(false, SeqCst);
-        } else if asleep_ns < TICK_NS / 2 {
-            self.starved_until_ns = now_ns + 10 * TICK_NS; // too short to tell: again soon, but urgent work first
-        } else {
-            self.starved_until_ns = now_ns + STARVED_FOR_NS;
         }
     }
 
@@ -222,12 +203,13 @@ impl Handover {
         handed: Handed,
         now_ns: u64,
     ) -> bool {
-        let asleep_ns = now_ns.saturating_sub(handed.began_ns);
+        let Yielded { leaf, began_ns, .. } = handed.yielded;
+        let asleep_ns = now_ns.saturating_sub(began_ns);
         match handed.to {
-            To::IdleClass => {}
-            To::Trial => self.tried_out(shared, asleep_ns, now_ns),
+            WorkerKind::IdleClass => {}
+            WorkerKind::Trial => self.tried_out(shared, asleep_ns, now_ns),
             // It would not give way to the fast lane by itself.
-            To::Rescuer => {
+            WorkerKind::Normal => {
                 let rescuer = &shared.heavy.workers[RESCUER];
                 rescuer.give(rescuer.grant().next(Grant::NONE.group()));
             }
@@ -235,34 +217,24 @@ impl Handover {
         if !groups.has(handed.slot) {
             return false;
         }
-        if handed.to != To::IdleClass {
-            groups.local(handed.slot).starving_since_ns = 0;
-            return false;
-        }
         groups.look(handed.slot);
         let local = groups.local(handed.slot);
-        if !local.heavy || self.progress_ns * 10 >= asleep_ns || local.node != handed.node {
-            local.starving_since_ns = 0;
+        if handed.to != WorkerKind::IdleClass || !local.heavy || local.node != leaf {
+            local.starving = Starving::default();
             return false;
         }
-        if asleep_ns < TICK_NS / 2 {
-            return false; // too short to tell
-        }
-        let mut starved = false;
-        if local.starving_since_ns == 0 {
-            local.starving_since_ns = handed.began_ns;
-        } else if now_ns - local.starving_since_ns >= STARVED_NS {
-            local.starving_since_ns = now_ns;
-            starved = true;
+        let outcome = self.starvation.returned(&mut local.starving, began_ns, self.progress_ns, now_ns);
+        if outcome == Outcome::Starved {
             count(&shared.starved, 1);
-            self.starved_until_ns = now_ns + STARVED_FOR_NS;
             shared.heavy.starved.store(true, SeqCst);
         }
-        let (node, beside) = (local.node, groups.tree.backlogged_beside(handed.node));
-        if beside && !groups.tree.is_throttled(node) {
+        if outcome != Outcome::Ran
+            && groups.scheduler.backlogged_beside(leaf)
+            && !groups.scheduler.is_throttled(leaf)
+        {
             groups.throttle(handed.slot, now_ns, now_ns + TICK_NS);
         }
-        starved
+        outcome == Outcome::Starved
     }
 }
 
@@ -306,7 +278,7 @@ mod tests {
         }
 
         /// A slice in which nobody got any CPU: whom it was for, and whether the lane is said to be starved.
-        fn slice_in_vain(&mut self, slot: usize, now_ns: u64) -> (To, bool) {
+        fn slice_in_vain(&mut self, slot: usize, now_ns: u64) -> (WorkerKind, bool) {
             let handed = self.hand_over(slot, now_ns).expect("somebody is free");
             let back_ns = now_ns + TICK_NS;
             (handed.to, self.handover.came_back(&self.shared, &mut self.groups, handed, back_ns))
@@ -321,17 +293,17 @@ mod tests {
             (0..200).map(|n| lane.slice_in_vain(slot, n * TICK_NS)).position(|(_, starved)| starved);
         let noticed_ns = in_vain.expect("noticed") as u64 * TICK_NS;
         assert!((50 * MS..60 * MS).contains(&noticed_ns), "after {noticed_ns} ns");
-        assert_eq!(lane.slice_in_vain(slot, noticed_ns + 500 * MS).0, To::Rescuer);
+        assert_eq!(lane.slice_in_vain(slot, noticed_ns + 500 * MS).0, WorkerKind::Normal);
         let rescuer = &lane.shared.heavy.workers[RESCUER];
         assert!(rescuer.is_done(rescuer.grant()), "it does not go on beside the fast lane");
         // Another program still has the CPU at the first trial, and not at the second.
         let late_ns = noticed_ns + 1100 * MS;
-        assert_eq!(lane.slice_in_vain(slot, late_ns).0, To::Trial);
-        assert_eq!(lane.slice_in_vain(slot, late_ns + 500 * MS).0, To::Rescuer);
+        assert_eq!(lane.slice_in_vain(slot, late_ns).0, WorkerKind::Trial);
+        assert_eq!(lane.slice_in_vain(slot, late_ns + 500 * MS).0, WorkerKind::Normal);
         let handed = lane.hand_over(slot, late_ns + 1100 * MS).expect("somebody is free");
         lane.shared.heavy.workers[lane.handover.active].take();
         lane.handover.came_back(&lane.shared, &mut lane.groups, handed, late_ns + 1101 * MS);
-        assert_eq!(lane.slice_in_vain(slot, late_ns + 1102 * MS).0, To::IdleClass);
+        assert_eq!(lane.slice_in_vain(slot, late_ns + 1102 * MS).0, WorkerKind::IdleClass);
         assert!(!lane.shared.heavy.starved.load(SeqCst));
     }
 
@@ -351,6 +323,6 @@ mod tests {
         assert!(lane.hand_over(slot, 100 * MS).is_some(), "the last one may yet give way");
         assert!(lane.hand_over(slot, 120 * MS).is_none());
         lane.shared.registry.counters(slot_of(Group::FLUSH.0))[0].urgent_queued.fetch_add(1, SeqCst);
-        assert_eq!(lane.hand_over(slot, 121 * MS).map(|handed| handed.to), Some(To::Rescuer));
+        assert_eq!(lane.hand_over(slot, 121 * MS).map(|handed| handed.to), Some(WorkerKind::Normal));
     }
 }

@@ -7,13 +7,16 @@
 //! - [`disk`]: what a request costs the disk, and when the disk can take it; again one `u64` for all cores.
 //! - [`Claim`]: how cores share that, and any other budget, in turn.
 //! - [`IoQueue`]: one core's disk requests, ordered by the same tree.
-//! - [`moderation`]: how often a core that is handed over looks for events.
+//! - [`CoreScheduler`]: one core: which group runs next, on which lane, for how long, and when the core polls.
+//! - [`Starvation`]: whether another program keeps heavy work from its CPU.
+//! - [`Policy`]: the numbers of these rules.
 //! - [`control`]: how fast background work goes, and when writes are slowed for it.
 //!
 //! What this room does not do: measure, wait, or know what a group stands for.
 
 pub mod cap;
 pub mod control;
+mod core_scheduler;
 pub mod disk;
 pub mod gcra;
 mod heap;
@@ -21,15 +24,20 @@ mod io_claim;
 mod io_queue;
 mod lingering;
 mod minimum;
-pub mod moderation;
+mod policy;
+mod poll_budget;
+mod starvation;
 mod tree;
 mod virtual_time;
 
 pub use cap::Cap;
+pub use core_scheduler::{CoreScheduler, Decision, Lane, LeafSpec, Parent, Queued, Yielded};
 pub use disk::{DiskModel, DiskSpeed, Kind, UnderWay};
 pub use io_claim::{Budget, Claim};
 pub use io_queue::{IoQueue, Pop};
 pub use lingering::LATENCY_LINGER_NS;
-pub use moderation::Moderation;
+pub use policy::Policy;
+pub use poll_budget::POLL_EVERY_NS;
+pub use starvation::{Outcome, Starvation, Starving, WorkerKind};
 pub use tree::{LATENCY_TICK_NS, NodeId, NodeSpec, TICK_NS, Tree};
 pub use virtual_time::{CHARGE_MIN_NS, Class, MISSED_NS_MAX, SHARES_MAX, SHARES_MIN};

@@ -19,9 +19,9 @@ struct Lingerer {
 pub(crate) struct Lingering([Lingerer; 2]);
 
 impl Lingering {
-    /// The leaf went idle, at this total of CPU time.
-    pub(crate) fn idle(&mut self, leaf: u32, charged_ns: u64) {
-        let until_ns = charged_ns.saturating_add(LATENCY_LINGER_NS);
+    /// The leaf went idle, at this total of CPU time, and counts as active for `active_ns` more.
+    pub(crate) fn idle(&mut self, leaf: u32, charged_ns: u64, active_ns: u64) {
+        let until_ns = charged_ns.saturating_add(active_ns);
         if self.0[0].leaf != leaf {
             self.0[1] = self.0[0];
         }

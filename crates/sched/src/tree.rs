@@ -24,6 +24,7 @@
 use crate::heap::{Entry, Heap, NOWHERE, Positions};
 use crate::lingering::Lingering;
 use crate::minimum::{Minimums, WHOLE_PPM};
+use crate::policy::Policy;
 use crate::virtual_time::{CHARGE_MIN_NS, Class, Clock, SHARES_MAX, SHARES_MIN};
 
 /// Slice while no other latency-sensitive group waits, ns. A hand-over between lanes and back costs about 17 µs: 3.4 %.
@@ -85,6 +86,7 @@ const ROOT: u32 = 0;
 /// One core's groups. See the head of this file for the rules.
 #[derive(Debug)]
 pub struct Tree {
+    policy: Policy,
     nodes: Vec<Node>,
     /// By node: its eligible children.
     heaps: Vec<Heap>,
@@ -113,8 +115,15 @@ impl Tree {
     /// A tree of a root only.
     #[must_use]
     pub fn new() -> Tree {
+        Tree::with_policy(Policy::DEFAULT)
+    }
+
+    /// A tree of a root only, under this policy.
+    #[must_use]
+    pub fn with_policy(policy: Policy) -> Tree {
         let root = Node::new(ROOT, 0, 1, Class::Normal, 0);
         Tree {
+            policy,
             nodes: vec![root],
             heaps: vec![Heap::default()],
             minimums: Minimums::default(),
@@ -211,7 +220,7 @@ impl Tree {
         }
         node.awake = false;
         if node.class != Class::Batch {
-            self.lingering.idle(leaf.0, self.charged_ns);
+            self.lingering.idle(leaf.0, self.charged_ns, self.policy.recently_active_ns);
         }
         self.leave(leaf.0);
     }
@@ -318,7 +327,7 @@ impl Tree {
         let now = self.catch_up(parent);
         let node = &mut self.nodes[at as usize];
         if node.position == NOWHERE {
-            node.wake(now);
+            node.wake(now, &self.policy);
         }
         node.clock.advance(ran_ns, node.shares.into());
         let (position, time) = (node.position, node.clock.time);
@@ -333,7 +342,7 @@ impl Tree {
     #[must_use]
     pub fn slice_ns(&self) -> u64 {
         let contended = self.eligible_latency_leaves > 0 && self.eligible_leaves > 1;
-        if contended { LATENCY_TICK_NS } else { TICK_NS }
+        if contended { self.policy.latency_slice_ns } else { self.policy.slice_ns }
     }
 
     /// How long `running` may run before events are looked for, ns: [`LATENCY_TICK_NS`] while another latency leaf is
@@ -346,7 +355,7 @@ impl Tree {
         let own = u32::from(node.position != NOWHERE && node.class == Class::Latency);
         let waiting = self.eligible_latency_leaves > own;
         let lingers = self.lingering.any_beside(running.0, self.charged_ns);
-        if waiting || lingers { LATENCY_TICK_NS } else { TICK_NS }
+        if waiting || lingers { self.policy.latency_slice_ns } else { self.policy.slice_ns }
     }
 
     /// Leaves that are eligible.
@@ -374,7 +383,7 @@ impl Tree {
             let parent = self.nodes[at as usize].parent;
             let now = self.catch_up(parent);
             let node = &mut self.nodes[at as usize];
-            node.wake(now);
+            node.wake(now, &self.policy);
             let entry = Entry { time: node.clock.time, node: at };
             self.heaps[parent as usize].insert(entry, &mut self.nodes);
             self.minimums.enter(parent, at);
@@ -423,10 +432,10 @@ impl Tree {
 
 impl Node {
     /// The wake-up rule. Only leaves catch up on what they missed: `system` would on behalf of flushes, whose class renounces it.
-    fn wake(&mut self, now: u128) {
+    fn wake(&mut self, now: u128, policy: &Policy) {
         let Node { class, shares, children, .. } = *self;
-        let missed_max_ns = if children == 0 { class.missed_max_ns() } else { 0 };
-        self.clock.wake(now, class.credit_ns(), missed_max_ns, shares.into());
+        let missed_max_ns = if children == 0 { policy.missed_max_ns(class) } else { 0 };
+        self.clock.wake(now, policy.credit_ns(class), missed_max_ns, shares.into());
     }
 
     fn new(parent: u32, depth: u16, shares: u16, class: Class, time: u128) -> Node {

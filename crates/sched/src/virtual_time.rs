@@ -40,26 +40,6 @@ pub enum Class {
     Normal,
 }
 
-impl Class {
-    /// Most CPU time (ns) that a group of this class may have saved up when it wakes.
-    #[must_use]
-    pub const fn credit_ns(self) -> u64 {
-        match self {
-            Class::Latency | Class::Normal => crate::tree::TICK_NS,
-            Class::Batch => 0,
-        }
-    }
-
-    /// Most CPU time (ns) beyond the credit that a group of this class catches up on after it slept.
-    #[must_use]
-    pub const fn missed_max_ns(self) -> u32 {
-        match self {
-            Class::Latency | Class::Normal => MISSED_NS_MAX,
-            Class::Batch => 0,
-        }
-    }
-}
-
 /// One group's clock: `time + left_over / shares` units, where `left_over < shares`. (For a minimum, shares are millionths of the
 /// parent's CPU.) Packed to 24 bytes rather than 32, so
 /// that a node of the tree is one cache line.

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Random, Record, Recorded, SAVED_NS, config};
 use proptest::prelude::*;
-use sched::{CHARGE_MIN_NS, Class, MISSED_NS_MAX, NodeSpec, TICK_NS, Tree};
+use sched::{CHARGE_MIN_NS, Class, MISSED_NS_MAX, NodeSpec, Policy, TICK_NS, Tree};
 
 /// Rounding of clocks, in ns at one share.
 const ROUNDING: f64 = 1.0;
@@ -98,7 +98,8 @@ fn check_naps_gain_at_most_what_was_saved(seed: u64, napper: NodeSpec, worker_sh
         let ran_ns = random.piece_ns(700_000);
         recorded.run_while(ran_ns, |recorded| toggle(recorded, random.one_in(nap)));
     }
-    let saved = napper.class.credit_ns() + u64::from(napper.class.missed_max_ns());
+    let saved =
+        Policy::DEFAULT.credit_ns(napper.class) + u64::from(Policy::DEFAULT.missed_max_ns(napper.class));
     let pieces = recorded.reach(sleeper, 0) + recorded.reach(worker, 0) + ROUNDING;
     let bound = pieces + saved as f64 / f64::from(napper.shares);
     let mut least = f64::MAX;

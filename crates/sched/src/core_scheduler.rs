@@ -1,0 +1,402 @@
+//! The scheduler of one core: which group runs next, on which lane, for how long, and when the core polls the network.
+//! It is pure: the caller measures, keeps the run queues, and reports what happened.
+//!
+//! ```text
+//!   woke(leaf)          ─┐                        ┌─▶ Sleep               no leaf may run
+//!   ran(leaf, lane, ns)  ├─▶ CoreScheduler::next ─┼─▶ Run(leaf, slice)    its tasks of the fast lane
+//!   polled(cost, found)  │                        ├─▶ Yield(leaf, ns)     the core goes to its heavy work
+//!   mark_idle(leaf)     ─┘                        ├─▶ Lease(leaf, ns)     to be taken from the budget of its cap
+//!                                                 └─▶ Empty(leaf)         it is to be marked idle
+//! ```
+//!
+//! While heavy work has the core, [`CoreScheduler::preempts`] decides which wake-ups take it back, and
+//! [`CoreScheduler::poll_after_ns`] when the network is polled. The rules and their bounds stand in `docs/scheduler.md`.
+
+use crate::cap::{self, Cap};
+use crate::policy::Policy;
+use crate::poll_budget::PollBudget;
+use crate::tree::{NodeId, NodeSpec, Tree};
+use crate::virtual_time::Class;
+
+/// The longest time that the core goes to heavy work while no other leaf is eligible, ns: a leaf that wakes ends it.
+const ALONE_NS: u64 = 10_000_000;
+
+/// One of the two nodes below the root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parent {
+    /// Of service levels.
+    Users,
+    /// Of the server's own groups.
+    System,
+}
+
+/// The lane that work runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lane {
+    /// Short tasks, on the thread that schedules.
+    Fast,
+    /// Long tasks, on threads that run while that thread sleeps.
+    Heavy,
+}
+
+/// What a leaf may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeafSpec {
+    /// Shares, class and minimum.
+    pub node: NodeSpec,
+    /// Most CPU, in millionths of all cores; 0 for no limit.
+    pub cpu_limit_ppm: u32,
+    /// Its wake-ups are the scheduler's own work, and say nothing about how busy the others are.
+    pub is_control: bool,
+}
+
+/// The work of a leaf that is ready.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queued {
+    /// On the fast lane.
+    pub fast: bool,
+    /// On the heavy lane.
+    pub heavy: bool,
+}
+
+/// The next thing to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// No leaf may run.
+    Sleep,
+    /// Run the leaf's fast-lane tasks for at most so long, ns.
+    Run(NodeId, u64),
+    /// Give the core to the leaf's heavy work, which may use so much of it, ns.
+    Yield(NodeId, u64),
+    /// Take so much CPU, ns, from the budget of the leaf's cap; then call [`CoreScheduler::granted`] or
+    /// [`CoreScheduler::throttle`], and ask again.
+    Lease(NodeId, u64),
+    /// The leaf has nothing to run: call [`CoreScheduler::mark_idle`], and ask again.
+    Empty(NodeId),
+}
+
+/// The core while heavy work has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Yielded {
+    /// The leaf that has it.
+    pub leaf: NodeId,
+    /// Since when, ns.
+    pub began_ns: u64,
+    /// Until when at most, ns.
+    pub until_ns: u64,
+    /// No other leaf was eligible: one that wakes takes the core back.
+    pub alone: bool,
+    /// The leaf had no fast-lane work: when it gets some, that takes the core back.
+    pub own_preempts: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Leaf {
+    is_level: bool,
+    spec: LeafSpec,
+    cap: Cap,
+    /// It had heavy work when last checked.
+    heavy: bool,
+    /// Fast-lane time since its heavy work last ran, ns.
+    fast_since_heavy_ns: u64,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub struct CoreScheduler {
+    policy: Policy,
+    tree: Tree,
+    /// By node.
+    leaves: Vec<Option<Leaf>>,
+    parents: [NodeId; 2],
+    /// Throttled leaves, and until when, ns.
+    throttled: Vec<(NodeId, u64)>,
+    /// The leaf whose slice is under way, and since when, ns.
+    slice: Option<(NodeId, u64)>,
+    /// When a leaf other than control woke last, ns.
+    woke_ns: u64,
+    /// Until when, after a latency-class level woke, the next event counts as its own, ns.
+    prompt_until_ns: u64,
+    polls: PollBudget,
+}
+
+impl CoreScheduler {
+    /// A core without leaves.
+    #[must_use]
+    pub fn new(policy: Policy, users: NodeSpec, system: NodeSpec) -> CoreScheduler {
+        let mut tree = Tree::with_policy(policy);
+        let parents = [users, system].map(|spec| tree.add(Tree::ROOT, spec));
+        CoreScheduler {
+            policy,
+            tree,
+            leaves: Vec::new(),
+            parents,
+            throttled: Vec::new(),
+            slice: None,
+            woke_ns: 0,
+            prompt_until_ns: 0,
+            polls: PollBudget::default(),
+        }
+    }
+
+    /// A new leaf, idle.
+    pub fn add(&mut self, parent: Parent, spec: LeafSpec) -> NodeId {
+        let node = self.tree.add(self.parents[parent as usize], spec.node);
+        let at = node.0 as usize;
+        if at >= self.leaves.len() {
+            self.leaves.resize(at + 1, None);
+        }
+        let is_level = parent == Parent::Users;
+        self.leaves[at] =
+            Some(Leaf { is_level, spec, cap: Cap::new(), heavy: false, fast_since_heavy_ns: 0 });
+        node
+    }
+
+    /// Changes what a leaf may have, at once. A throttled one asks for its new limit at the next decision.
+    pub fn set(&mut self, leaf: NodeId, spec: LeafSpec) {
+        self.leaf_mut(leaf).spec = spec;
+        self.throttled.iter_mut().filter(|(throttled, _)| *throttled == leaf).for_each(|entry| entry.1 = 0);
+        self.tree.set(leaf, spec.node);
+    }
+
+    /// Changes what a parent may have.
+    pub fn set_parent(&mut self, parent: Parent, spec: NodeSpec) {
+        self.tree.set(self.parents[parent as usize], spec);
+    }
+
+    /// Removes a leaf.
+    pub fn remove(&mut self, leaf: NodeId) {
+        self.throttled.retain(|&(throttled, _)| throttled != leaf);
+        self.slice = None;
+        self.tree.remove(leaf);
+        self.leaves[leaf.0 as usize] = None;
+    }
+
+    /// The leaf has something to run. Returns whether it was idle.
+    pub fn woke(&mut self, leaf: NodeId, now_ns: u64) -> bool {
+        if self.tree.is_awake(leaf) {
+            return false;
+        }
+        let Leaf { is_level, spec, .. } = *self.leaf(leaf);
+        if !spec.is_control {
+            self.woke_ns = now_ns;
+        }
+        if is_level && spec.node.class == Class::Latency {
+            self.prompt_until_ns = now_ns.saturating_add(self.policy.prompt_ns);
+        }
+        self.tree.wake(leaf);
+        true
+    }
+
+    /// The leaf has nothing to run. Returns the unused rest of its lease, ns, which goes back to its cap's budget.
+    pub fn mark_idle(&mut self, leaf: NodeId) -> u64 {
+        let local = self.leaf_mut(leaf);
+        local.heavy = false;
+        let unused_ns = if local.spec.cpu_limit_ppm > 0 { local.cap.release() } else { 0 };
+        self.tree.idle(leaf);
+        unused_ns
+    }
+
+    /// Charges a slice of the fast lane, at least the minimum charge.
+    pub fn ran(&mut self, leaf: NodeId, cpu_ns: u64) {
+        self.account(leaf, Lane::Fast, cpu_ns);
+        self.tree.charge(leaf, cpu_ns);
+    }
+
+    /// Charges CPU time that was no slice of the fast lane: heavy work, a poll, kernel work found later.
+    pub fn used(&mut self, leaf: NodeId, lane: Lane, cpu_ns: u64) {
+        self.account(leaf, lane, cpu_ns);
+        self.tree.charge_exact(leaf, cpu_ns);
+    }
+
+    fn account(&mut self, leaf: NodeId, lane: Lane, cpu_ns: u64) {
+        let local = self.leaf_mut(leaf);
+        let fast_since_heavy_ns = local.fast_since_heavy_ns + cpu_ns;
+        local.fast_since_heavy_ns = if lane == Lane::Fast && local.heavy { fast_since_heavy_ns } else { 0 };
+        if local.spec.cpu_limit_ppm > 0 {
+            local.cap.charge(cpu_ns);
+        }
+    }
+
+    /// A poll that took the core from `had_core`'s heavy work, which cost `cost_ns` and found fast-lane work of `found`.
+    pub fn polled(&mut self, now_ns: u64, cost_ns: u64, found: NodeId, had_core: Option<NodeId>) {
+        let lagging = had_core.is_some_and(|had_core| self.lags_beside(found, had_core));
+        self.polls.polled(now_ns, cost_ns, lagging, &self.policy);
+    }
+
+    /// The budget of the leaf's cap granted so much CPU, ns.
+    pub fn granted(&mut self, leaf: NodeId, cpu_ns: u64) {
+        self.leaf_mut(leaf).cap.grant(cpu_ns);
+    }
+
+    /// Keeps a leaf from being picked until then, ns.
+    pub fn throttle(&mut self, leaf: NodeId, until_ns: u64) {
+        self.tree.throttle(leaf, true);
+        self.throttled.push((leaf, until_ns));
+    }
+
+    /// Lets a leaf run again whose throttle has ended. To be called until it returns `None`, before [`CoreScheduler::next`].
+    pub fn unthrottle(&mut self, now_ns: u64) -> Option<NodeId> {
+        let at = self.throttled.iter().position(|&(_, until_ns)| until_ns <= now_ns)?;
+        let (leaf, _) = self.throttled.swap_remove(at);
+        self.tree.throttle(leaf, false);
+        Some(leaf)
+    }
+
+    /// When the first throttled leaf may run again, ns.
+    #[must_use]
+    pub fn next_unthrottle_ns(&self) -> Option<u64> {
+        self.throttled.iter().map(|&(_, until_ns)| until_ns).min()
+    }
+
+    /// Decides what runs next. `queued` returns the work of a leaf.
+    pub fn next(&mut self, now_ns: u64, queued: impl FnOnce(NodeId) -> Queued) -> Decision {
+        let Some(leaf) = self.pick(now_ns) else { return Decision::Sleep };
+        let queued = queued(leaf);
+        let local = self.leaves[leaf.0 as usize].as_mut().expect("leaves in the tree are known");
+        local.heavy = queued.heavy;
+        let limit_ppm = local.spec.cpu_limit_ppm;
+        if limit_ppm > 0 && local.cap.exhausted() {
+            let lease_ns = if queued.fast {
+                cap::PIECE_NS
+            } else {
+                cap::long_piece_ns(limit_ppm).min(self.policy.long_lease_ns)
+            };
+            return Decision::Lease(leaf, local.cap.want_ns(lease_ns));
+        }
+        let budget_ns = match limit_ppm {
+            0 => u64::MAX,
+            // Not less than is worth a switch: what it is too much is debt.
+            _ => local.cap.remaining_ns().unsigned_abs().max(self.policy.capped_slice_min_ns),
+        };
+        let heavy_waits = queued.heavy && local.fast_since_heavy_ns >= self.policy.fast_before_heavy_ns;
+        match queued {
+            Queued { fast: true, .. } if !heavy_waits => {
+                let slice_ns = self.tree.slice_ns().min(self.tree.poll_ns(leaf));
+                Decision::Run(leaf, slice_ns.min(budget_ns))
+            }
+            Queued { heavy: true, .. } => Decision::Yield(leaf, budget_ns),
+            _ => Decision::Empty(leaf),
+        }
+    }
+
+    /// Returns the leaf that had the core last for the rest of its slice, if no leaf has woken for long: a switch costs as
+    /// much as a request. Else the pick of the tree, whose slice begins.
+    fn pick(&mut self, now_ns: u64) -> Option<NodeId> {
+        let Policy { slice_ns, keep_slice_after_ns, .. } = self.policy;
+        if self.tree.slice_ns() < slice_ns {
+            return self.tree.pick(); // control's, say: the slice under way goes on behind it
+        }
+        if now_ns.saturating_sub(self.woke_ns) >= keep_slice_after_ns
+            && let Some((leaf, since_ns)) = self.slice
+            && now_ns.saturating_sub(since_ns) < slice_ns
+            && (keep_slice_after_ns > 0 || self.woke_ns <= since_ns)
+            && self.tree.is_eligible(leaf)
+        {
+            return Some(leaf);
+        }
+        let picked = self.tree.pick();
+        self.slice = picked.map(|leaf| (leaf, now_ns));
+        picked
+    }
+
+    /// Gives the core to the heavy work of a leaf, which may use `budget_ns` of it. `fast`: it has fast-lane work as well.
+    /// `in_reach`: any wake-up can take the core back at once.
+    #[must_use]
+    pub fn yield_core(
+        &self,
+        leaf: NodeId,
+        budget_ns: u64,
+        fast: bool,
+        in_reach: bool,
+        now_ns: u64,
+    ) -> Yielded {
+        let alone = in_reach && !fast && !self.tree.backlogged_beside(leaf);
+        let longest_ns = if alone { ALONE_NS } else { self.policy.slice_ns };
+        let until_ns = now_ns.saturating_add(budget_ns.min(longest_ns));
+        Yielded { leaf, began_ns: now_ns, until_ns, alone, own_preempts: !fast }
+    }
+
+    /// Decides whether a leaf that has something to run takes the core back from heavy work. `woke`: it was idle before;
+    /// `fast`: it has fast-lane work.
+    #[must_use]
+    pub fn preempts(&self, leaf: NodeId, woke: bool, fast: bool, yielded: &Yielded) -> bool {
+        if leaf == yielded.leaf {
+            return yielded.own_preempts && fast;
+        }
+        (woke && yielded.alone) || self.tree.precedes(leaf, yielded.leaf)
+    }
+
+    /// Returns until when the network need not be polled, ns, while heavy work has the core. `None`: poll at each event.
+    #[must_use]
+    pub fn poll_after_ns(&self, yielded: &Yielded, now_ns: u64) -> Option<u64> {
+        // A latency-class level woke a moment ago, and the heavy work is a level's. (Flushes and compactions must keep up.)
+        let each_event = self.prompt_until_ns > now_ns && self.level(yielded.leaf).is_some();
+        if each_event { None } else { self.polls.not_before_ns(now_ns, &self.policy) }
+    }
+
+    /// Returns whether a level lags beside another one, which had the core: its events are then polled for sooner. Not
+    /// beside flushes and compactions, which must keep up; nor if it has a cap, and so may not repay its lag.
+    #[must_use]
+    pub fn lags_beside(&self, leaf: NodeId, had_core: NodeId) -> bool {
+        let lags = |local: &Leaf| local.spec.cpu_limit_ppm == 0 && self.tree.missed_ns(leaf) > 0;
+        leaf != had_core && self.level(had_core).is_some() && self.level(leaf).is_some_and(lags)
+    }
+
+    /// Returns the capped leaf to charge for a wake-up of the core: its lease ended while it had the core alone, or its
+    /// throttle ended while the core slept.
+    #[must_use]
+    pub fn wake_up_payer(&self, yielded: Option<&Yielded>, slept: bool, now_ns: u64) -> Option<NodeId> {
+        let leaf = match yielded {
+            Some(yielded) => (yielded.alone && now_ns >= yielded.until_ns).then_some(yielded.leaf),
+            None if slept => {
+                self.throttled.iter().find(|(_, until_ns)| *until_ns <= now_ns).map(|(leaf, _)| *leaf)
+            }
+            None => None,
+        };
+        leaf.filter(|leaf| self.known(*leaf).is_some_and(|local| local.spec.cpu_limit_ppm > 0))
+    }
+
+    /// Number of leaves that may be picked.
+    #[must_use]
+    pub fn eligible(&self) -> u32 {
+        self.tree.eligible()
+    }
+
+    /// Returns whether a leaf other than `leaf` may be picked.
+    #[must_use]
+    pub fn backlogged_beside(&self, leaf: NodeId) -> bool {
+        self.tree.backlogged_beside(leaf)
+    }
+
+    /// Returns whether the leaf has something to run, throttled or not.
+    #[must_use]
+    pub fn is_awake(&self, leaf: NodeId) -> bool {
+        self.tree.is_awake(leaf)
+    }
+
+    /// Returns whether the leaf is kept from being picked.
+    #[must_use]
+    pub fn is_throttled(&self, leaf: NodeId) -> bool {
+        self.tree.is_throttled(leaf)
+    }
+
+    fn known(&self, leaf: NodeId) -> Option<&Leaf> {
+        self.leaves.get(leaf.0 as usize)?.as_ref()
+    }
+
+    fn level(&self, leaf: NodeId) -> Option<&Leaf> {
+        self.known(leaf).filter(|local| local.is_level)
+    }
+
+    fn leaf(&self, leaf: NodeId) -> &Leaf {
+        self.known(leaf).expect("a leaf of this core")
+    }
+
+    fn leaf_mut(&mut self, leaf: NodeId) -> &mut Leaf {
+        self.leaves[leaf.0 as usize].as_mut().expect("a leaf of this core")
+    }
+}
+
+#[cfg(test)]
+mod tests;

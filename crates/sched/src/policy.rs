@@ -1,0 +1,88 @@
+//! The numbers of the scheduler's rules, one field for each decision that could be made differently. A rule is switched
+//! off by the value that its field names, so that a simulation can compare the core with and without it.
+
+use crate::virtual_time::Class;
+
+/// Numbers of the rules. [`Policy::DEFAULT`] is what servers run with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// Length of a time slice, ns.
+    pub slice_ns: u64,
+    /// Length of a time slice while a latency-class leaf is eligible beside others, and the time between two polls while
+    /// another leaf may want the core soon, ns. `slice_ns` switches the rule off.
+    pub latency_slice_ns: u64,
+    /// CPU time that a waking leaf may have saved up, ns. 0: none.
+    pub credit_ns: u64,
+    /// CPU time beyond the credit that a leaf catches up on at half price after it slept, ns. 0: none.
+    pub missed_max_ns: u32,
+    /// The leaf that has the core keeps it for a whole slice once no leaf has woken for so long, ns. `u64::MAX`: never.
+    pub keep_slice_after_ns: u64,
+    /// A leaf that went idle counts as active for so much CPU time used by others, ns. 0: not at all.
+    pub recently_active_ns: u64,
+    /// After a latency-class level woke, levels' heavy work is interrupted by each event for so long, ns. 0: never.
+    pub prompt_ns: u64,
+    /// Of a core that heavy work has, polls may take one part in so many. 0: without bound.
+    pub poll_part: u64,
+    /// The same for events of a level that lags behind the level that has the core.
+    pub poll_part_lagging: u64,
+    /// Polls of this cost are free after a while without any, ns.
+    pub poll_free_ns: u64,
+    /// Fast-lane time of a leaf, while it has heavy work too, after which the heavy work gets the core, ns. `u64::MAX`: never.
+    pub fast_before_heavy_ns: u64,
+    /// Shortest slice of a leaf with a cap, ns: one cut to the rest of its lease would be spent on switching to it.
+    pub capped_slice_min_ns: u64,
+    /// Longest lease of heavy work, ns.
+    pub long_lease_ns: u64,
+    /// A lane whose heavy work gets nearly no CPU for so long counts as starved by another program, ns. `u64::MAX`: never.
+    pub starved_ns: u64,
+    /// Heavy work offers its CPU to other threads this often, ns. `u64::MAX`: never.
+    pub offer_cpu_ns: u64,
+    /// Answers are deferred for at most so long, ns. 0: not at all.
+    pub defer_ns: u64,
+}
+
+impl Policy {
+    /// The rules in force.
+    pub const DEFAULT: Policy = Policy {
+        slice_ns: crate::TICK_NS,
+        latency_slice_ns: crate::LATENCY_TICK_NS,
+        credit_ns: crate::TICK_NS,
+        missed_max_ns: crate::MISSED_NS_MAX,
+        keep_slice_after_ns: 10_000_000,
+        recently_active_ns: crate::LATENCY_LINGER_NS,
+        prompt_ns: 1_000_000_000,
+        poll_part: crate::poll_budget::PART,
+        poll_part_lagging: crate::poll_budget::PART_LAGGING,
+        poll_free_ns: crate::poll_budget::FREE_NS,
+        fast_before_heavy_ns: 4 * crate::TICK_NS,
+        capped_slice_min_ns: 125_000,
+        long_lease_ns: crate::cap::LONG_PIECE_NS,
+        starved_ns: 50_000_000,
+        offer_cpu_ns: 100_000,
+        defer_ns: 100_000,
+    };
+
+    /// CPU time that a waking leaf of this class may have saved up, ns.
+    #[must_use]
+    pub const fn credit_ns(&self, class: Class) -> u64 {
+        match class {
+            Class::Latency | Class::Normal => self.credit_ns,
+            Class::Batch => 0,
+        }
+    }
+
+    /// CPU time beyond the credit that a leaf of this class catches up on after it slept, ns.
+    #[must_use]
+    pub const fn missed_max_ns(&self, class: Class) -> u32 {
+        match class {
+            Class::Latency | Class::Normal => self.missed_max_ns,
+            Class::Batch => 0,
+        }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy::DEFAULT
+    }
+}

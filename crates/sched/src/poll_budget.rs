@@ -1,0 +1,123 @@
+//! Poll coalescing: how often a core polls the network while heavy work has it. Each such poll takes the core from the
+//! heavy lane and gives it back, two lane switches that cost as much as several requests. With a poll for each of
+//! thousands of events a second they would take a third of the core. As network cards do with interrupts, a few events
+//! in a row are seen at once, and of a steady stream so many together that polls cost one part in
+//! [`Policy::poll_part`], or in [`Policy::poll_part_lagging`] for a level that lags behind the one that has the core.
+//!
+//! ```text
+//!   events      x   x    xx  x    x  x xx   x xx   x  xx
+//!   polls       │   │    ││  │         │        │        │     the first few at once, then each after PART times its cost
+//! ```
+//!
+//! The state is the time up to which polls are paid, as in [`crate::gcra`].
+
+use crate::gcra;
+use crate::policy::Policy;
+
+/// Default of [`Policy::poll_part`].
+pub(crate) const PART: u64 = 10;
+/// Default of [`Policy::poll_part_lagging`]. At 17 µs a poll this is one every 68 µs, a wait of 34 µs more on average:
+/// about what it costs to wake a core that sleeps.
+pub(crate) const PART_LAGGING: u64 = 4;
+/// Default of [`Policy::poll_free_ns`]: five polls or more in a row.
+pub(crate) const FREE_NS: u64 = 1_000_000;
+/// No event waits longer than this for a poll, ns, however much polls cost.
+pub const POLL_EVERY_NS: u64 = 200_000;
+
+/// The poll budget of one core.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PollBudget {
+    paid_until_ns: u64,
+}
+
+impl PollBudget {
+    /// A poll that took the core from heavy work cost `cost_ns`, and found something to do on the fast lane: for a group
+    /// that is `lagging` behind the one that had the core, or not. A poll that finds only heavy work was caused by no
+    /// event, and must not delay one.
+    pub(crate) fn polled(&mut self, now_ns: u64, cost_ns: u64, lagging: bool, policy: &Policy) {
+        let part = if lagging { policy.poll_part_lagging } else { policy.poll_part };
+        let most_ns = now_ns.saturating_add(policy.poll_free_ns + POLL_EVERY_NS);
+        let paid_until_ns = gcra::debt(self.paid_until_ns, now_ns, cost_ns.saturating_mul(part));
+        self.paid_until_ns = paid_until_ns.min(most_ns);
+    }
+
+    /// Returns until when the network need not be polled, ns: at most [`POLL_EVERY_NS`] from now. `None`: poll at each
+    /// event.
+    pub(crate) fn not_before_ns(&self, now_ns: u64, policy: &Policy) -> Option<u64> {
+        let at_ns = self.paid_until_ns.saturating_sub(policy.poll_free_ns);
+        let at_ns = at_ns.min(now_ns.saturating_add(POLL_EVERY_NS));
+        (at_ns > now_ns).then_some(at_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1_000;
+    const POLICY: Policy = Policy::DEFAULT;
+
+    /// Polls for events that come every so many ns for a second, each for `cost_ns`: polls, and the longest wait.
+    fn second_of(event_every_ns: u64, cost_ns: u64, lagging: bool) -> (u64, u64) {
+        let (mut budget, mut polls, mut longest_ns) = (PollBudget::default(), 0, 0);
+        let (mut now_ns, mut event_ns) = (5_000_000_000, 5_000_000_000);
+        while now_ns < 6_000_000_000 {
+            let at_ns = budget.not_before_ns(now_ns, &POLICY).unwrap_or(0).max(event_ns).max(now_ns);
+            longest_ns = longest_ns.max(at_ns - event_ns);
+            now_ns = at_ns + cost_ns;
+            budget.polled(now_ns, cost_ns, lagging, &POLICY);
+            polls += 1;
+            while event_ns <= at_ns {
+                event_ns += event_every_ns;
+            }
+        }
+        (polls, longest_ns)
+    }
+
+    #[test]
+    fn polls_for_a_steady_stream_take_a_tenth_of_the_core() {
+        let (polls, longest_ns) = second_of(25 * US, 17 * US, false);
+        assert!((5_800..5_950).contains(&polls), "{polls} polls");
+        assert!(longest_ns <= 170 * US, "{longest_ns} ns");
+    }
+
+    #[test]
+    fn polls_for_a_lagging_level_take_a_quarter() {
+        let (polls, longest_ns) = second_of(25 * US, 17 * US, true);
+        assert!((14_500..14_800).contains(&polls), "{polls} polls");
+        assert!(longest_ns <= 68 * US, "{longest_ns} ns");
+    }
+
+    #[test]
+    fn a_stream_that_costs_less_is_polled_event_by_event() {
+        for (event_every_ns, cost_ns) in [(200 * US, 17 * US), (25 * US, 2 * US)] {
+            let (polls, longest_ns) = second_of(event_every_ns, cost_ns, false);
+            assert!((1_000_000_000 / event_every_ns).abs_diff(polls) <= 1, "{polls} polls");
+            assert!(longest_ns <= cost_ns, "{longest_ns} ns");
+        }
+    }
+
+    #[test]
+    fn a_few_events_in_a_row_are_polled_at_once() {
+        let mut budget = PollBudget::default();
+        let mut now_ns = 5_000_000_000;
+        let at_once = std::iter::from_fn(|| {
+            now_ns += 20 * US;
+            budget.polled(now_ns, 17 * US, false, &POLICY);
+            budget.not_before_ns(now_ns, &POLICY).is_none().then_some(())
+        });
+        assert_eq!(at_once.count(), 6);
+        assert_eq!(budget.not_before_ns(now_ns + 1_000_000, &POLICY), None, "after a while it is so again");
+    }
+
+    #[test]
+    fn no_event_waits_longer_than_the_bound() {
+        let mut budget = PollBudget::default();
+        for cost_ns in [1, 17 * US, 1_000 * US, u64::MAX] {
+            budget.polled(7, cost_ns, false, &POLICY);
+            assert!(budget.not_before_ns(7, &POLICY).unwrap_or(0) <= 7 + POLL_EVERY_NS);
+        }
+        budget.polled(u64::MAX, u64::MAX, true, &POLICY);
+        assert_eq!(budget.not_before_ns(u64::MAX, &POLICY), None);
+    }
+}

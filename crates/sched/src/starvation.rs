@@ -1,0 +1,126 @@
+//! Starvation of a heavy lane by another program. Its workers are of the kernel's idle class, so a program that keeps
+//! the CPU busy leaves them next to nothing. Once that has lasted for [`Policy::starved_ns`], urgent work goes to a
+//! worker of normal priority, and now and then a trial shows whether the idle class gets CPU again.
+
+use crate::policy::Policy;
+
+/// A lane found to be starved counts as starved this long, ns; then a slice of the idle class is a trial. (That it ran for a
+/// moment is no sign: a busy program leaves the idle class a slice of a few ms in each second.)
+const STARVED_FOR_NS: u64 = 1_000_000_000;
+
+/// The worker that gets the core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorkerKind {
+    /// The active worker of the idle class.
+    IdleClass,
+    /// The same, to see whether it gets any CPU again.
+    Trial,
+    /// The worker of normal priority, for urgent work.
+    Normal,
+}
+
+/// The heavy work of one group: since when it got nearly no CPU although it had the core, ns; 0 if it did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Starving(u64);
+
+/// How heavy work fared while it had the core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It got CPU, or had the core too briefly to tell.
+    Ran,
+    /// It got nearly none: others come first for a slice.
+    Waited,
+    /// It got nearly none for so long that the lane counts as starved.
+    Starved,
+}
+
+/// Whether the heavy lane of one core is starved.
+#[derive(Clone, Copy, Debug)]
+pub struct Starvation {
+    policy: Policy,
+    /// Until when the lane counts as starved, ns; 0 if it does not.
+    until_ns: u64,
+}
+
+impl Starvation {
+    /// A lane that is not starved.
+    #[must_use]
+    pub const fn new(policy: Policy) -> Starvation {
+        Starvation { policy, until_ns: 0 }
+    }
+
+    /// Chooses the worker for heavy work that is `urgent` or not.
+    #[must_use]
+    pub const fn worker(&self, urgent: bool, now_ns: u64) -> WorkerKind {
+        match urgent {
+            true if self.until_ns > now_ns => WorkerKind::Normal,
+            true if self.until_ns > 0 => WorkerKind::Trial,
+            _ => WorkerKind::IdleClass,
+        }
+    }
+
+    /// A trial has ended after `lasted_ns`, in which the worker ran or not. Returns whether the lane is still starved.
+    pub fn tried(&mut self, ran: bool, lasted_ns: u64, now_ns: u64) -> bool {
+        let slice_ns = self.policy.slice_ns;
+        self.until_ns = match ran {
+            true => 0,
+            false if lasted_ns < slice_ns / 2 => now_ns + 10 * slice_ns, // too short to tell: again soon
+            false => now_ns + STARVED_FOR_NS,
+        };
+        !ran
+    }
+
+    /// A group's heavy work, of which more is left, had the core from `began_ns` until now, and used `used_ns` of it.
+    pub fn returned(&mut self, group: &mut Starving, began_ns: u64, used_ns: u64, now_ns: u64) -> Outcome {
+        let had_ns = now_ns.saturating_sub(began_ns);
+        if used_ns.saturating_mul(10) >= had_ns {
+            *group = Starving::default();
+            return Outcome::Ran;
+        }
+        if had_ns < self.policy.slice_ns / 2 {
+            return Outcome::Ran; // too short to tell
+        }
+        if group.0 == 0 {
+            group.0 = began_ns;
+        } else if now_ns.saturating_sub(group.0) >= self.policy.starved_ns {
+            group.0 = now_ns;
+            self.until_ns = now_ns + STARVED_FOR_NS;
+            return Outcome::Starved;
+        }
+        Outcome::Waited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn starved_lane_is_noticed_and_tried_out_each_second() {
+        let (mut lane, mut group) = (Starvation::new(Policy::DEFAULT), Starving::default());
+        let mut returned =
+            |at_ms: u64, used_ns| lane.returned(&mut group, at_ms * MS, used_ns, (at_ms + 1) * MS);
+        assert_eq!(returned(1_000, MS), Outcome::Ran);
+        assert!((1_001..1_050).all(|at_ms| returned(at_ms, MS / 11) == Outcome::Waited));
+        assert_eq!(returned(1_050, 0), Outcome::Starved);
+        assert_eq!(lane.worker(false, 1_100 * MS), WorkerKind::IdleClass);
+        assert_eq!(lane.worker(true, 1_100 * MS), WorkerKind::Normal);
+        assert_eq!(lane.worker(true, 2_100 * MS), WorkerKind::Trial);
+        assert!(lane.tried(false, MS, 2_101 * MS));
+        assert_eq!(lane.worker(true, 3_000 * MS), WorkerKind::Normal);
+        assert!(!lane.tried(true, MS, 3_200 * MS));
+        assert_eq!(lane.worker(true, 3_200 * MS), WorkerKind::IdleClass);
+    }
+
+    #[test]
+    fn core_taken_back_at_once_proves_nothing() {
+        let (mut lane, mut group) = (Starvation::new(Policy::DEFAULT), Starving::default());
+        let short = |at: u64| (at * MS, at * MS + 100_000);
+        for (began_ns, now_ns) in (1_000..2_000).map(short) {
+            assert_eq!(lane.returned(&mut group, began_ns, 0, now_ns), Outcome::Ran);
+        }
+        assert_eq!(lane.worker(true, 2_000 * MS), WorkerKind::IdleClass);
+    }
+}
