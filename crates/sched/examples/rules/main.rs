@@ -1,0 +1,121 @@
+//! Which rules of the scheduler earn their place: a simulated core under typical loads, with all rules, and with each one
+//! switched off in turn. `cargo run --release -p sched --example rules`; results of the last run stand in
+//! `docs/decisions/0003-scheduler-rules.md`. A word of a load's name as an argument selects the loads.
+
+mod core;
+mod loads;
+
+use sched::Policy;
+
+use crate::core::{Core, SECOND};
+use crate::loads::Scenario;
+
+/// Simulated time of each run, ns.
+const RUN_NS: u64 = 5 * SECOND;
+
+struct Row {
+    p50_us: f64,
+    p99_us: f64,
+    max_us: f64,
+    /// Of the core, what requests and queries of the batch group took, in percent.
+    batch: f64,
+    /// Of the core, what was spent on polls, lane switches and cold caches, in percent.
+    lost: f64,
+    /// Deviation from the ratio of shares, in percent.
+    share_error: Option<f64>,
+    switches: u64,
+    polls: u64,
+}
+
+fn measure(policy: Policy, scenario: &Scenario) -> Row {
+    let mut totals = Core::new(policy, &scenario.groups, 7).run(RUN_NS);
+    let percent = |ns: u64| ns as f64 * 100.0 / totals.lasted_ns as f64;
+    let useful_ns: u64 = totals.groups.iter().map(|group| group.useful_ns).sum();
+    let share_error = scenario.by_shares.map(|(a, b)| {
+        let served = |at: usize| totals.groups[at].cpu_ns as f64 / f64::from(scenario.groups[at].node.shares);
+        (served(a) / served(b) - 1.0) * 100.0
+    });
+    let batch = percent(totals.groups[scenario.batch].useful_ns);
+    let lost = percent(totals.lasted_ns - totals.idle_ns.min(totals.lasted_ns)) - percent(useful_ns);
+    let seconds = totals.lasted_ns / SECOND;
+    let (switches, polls) = (totals.lane_switches / seconds, totals.polls / seconds);
+    let group = &mut totals.groups[scenario.interactive];
+    let [p50_us, p99_us, max_us] = [500, 990, 1000].map(|thousandths| group.latency_us(thousandths));
+    Row { p50_us, p99_us, max_us, batch, lost, share_error, switches, polls }
+}
+
+/// The rules, each switched off, by name.
+fn policies() -> Vec<(&'static str, Policy)> {
+    let all = Policy::DEFAULT;
+    vec![
+        ("all rules", all),
+        ("1: slices of 500 µs only", Policy { latency_slice_ns: all.slice_ns, ..all }),
+        ("1: slices of 50 µs only", Policy { slice_ns: all.latency_slice_ns, ..all }),
+        ("2: no credit", Policy { credit_ns: 0, ..all }),
+        ("2: credit 20 ms, no half price", Policy { credit_ns: 20_000_000, missed_max_ns: 0, ..all }),
+        ("2: credit 2 ms, no half price", Policy { credit_ns: 2_000_000, missed_max_ns: 0, ..all }),
+        ("2: credit 5 ms, no half price", Policy { credit_ns: 5_000_000, missed_max_ns: 0, ..all }),
+        ("3: lag of 5 ms at half price", Policy { missed_max_ns: 5_000_000, ..all }),
+        ("3: no lag at half price", Policy { missed_max_ns: 0, ..all }),
+        ("4: slices not kept", Policy { keep_slice_after_ns: u64::MAX, ..all }),
+        ("4: slices kept at once", Policy { keep_slice_after_ns: 0, ..all }),
+        (
+            "4 not kept, 5 always",
+            Policy { keep_slice_after_ns: u64::MAX, recently_active_ns: u64::MAX, ..all },
+        ),
+        ("5: recently active off", Policy { recently_active_ns: 0, ..all }),
+        ("5: recently active always", Policy { recently_active_ns: u64::MAX, ..all }),
+        ("6: prompt off", Policy { prompt_ns: 0, ..all }),
+        ("7: a poll for each event", Policy { poll_part: 0, poll_part_lagging: 0, ..all }),
+        ("7: a tenth for all", Policy { poll_part_lagging: all.poll_part, ..all }),
+        ("7: a quarter for all", Policy { poll_part: all.poll_part_lagging, ..all }),
+        ("7: a sixth for all", Policy { poll_part: 6, poll_part_lagging: 6, ..all }),
+        ("7: nothing free", Policy { poll_free_ns: 0, ..all }),
+        ("6 and 7: off, a tenth for all", Policy { poll_part_lagging: all.poll_part, prompt_ns: 0, ..all }),
+        ("8: fast always first", Policy { fast_before_heavy_ns: u64::MAX, ..all }),
+        ("8: after one slice", Policy { fast_before_heavy_ns: all.slice_ns, ..all }),
+        ("9: slices cut to the lease", Policy { capped_slice_min_ns: 0, ..all }),
+        ("9: short leases", Policy { long_lease_ns: 1_000_000, ..all }),
+    ]
+}
+
+fn main() {
+    let word = std::env::args().nth(1).unwrap_or_default();
+    for scenario in loads::all().iter().filter(|scenario| scenario.name.contains(&word)) {
+        println!("\n### {}\n", scenario.name);
+        println!(
+            "| policy | p50 µs | p99 µs | max µs | batch % | lost % | share error % | switches/s | polls/s |"
+        );
+        println!("|---|---|---|---|---|---|---|---|---|");
+        for (name, policy) in policies() {
+            let row = measure(policy, scenario);
+            let share_error = row.share_error.map_or_else(|| "–".into(), |error| format!("{error:+.2}"));
+            println!(
+                "| {name} | {:.0} | {:.0} | {:.0} | {:.1} | {:.1} | {share_error} | {} | {} |",
+                row.p50_us, row.p99_us, row.max_us, row.batch, row.lost, row.switches, row.polls
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn same_seed_gives_the_same_results() {
+        let scenario = &loads::all()[0];
+        let run = || {
+            let row = measure(Policy::DEFAULT, scenario);
+            (row.p99_us, row.batch, row.switches, row.polls)
+        };
+        assert_eq!(run(), run());
+    }
+
+    #[test]
+    fn loads_are_what_their_table_says() {
+        for scenario in loads::all() {
+            assert!(loads::levels(&scenario) >= 1, "{}", scenario.name);
+        }
+    }
+}
