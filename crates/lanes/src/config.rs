@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use sched::DiskModel;
+use sched::{DiskModel, Policy};
 
 use crate::Reporter;
 
@@ -26,6 +26,8 @@ pub struct Config {
     pub self_check: bool,
     /// Takes what the lanes have to say; by default to standard error.
     pub reporter: Reporter,
+    /// Numbers of the scheduler's rules. Other numbers than [`Policy::DEFAULT`] are for comparisons.
+    pub policy: Policy,
     /// CPUs this process may run on, as found.
     pub affinity_cpus: usize,
     /// The cgroup's quota in CPUs, as found; none is no quota.
@@ -79,6 +81,7 @@ impl Config {
             disk: DISK_UNMEASURED,
             self_check: false,
             reporter: Reporter::default(),
+            policy: Policy::DEFAULT,
             affinity_cpus,
             quota_cpus,
         }

@@ -18,13 +18,9 @@ use crate::task::{self, Task};
 use crate::{Group, sys};
 
 /// A piece of fast-lane work should end after this long, ns.
-pub(crate) const PIECE_NS: u64 = sched::LATENCY_TICK_NS;
+pub(crate) const PIECE_NS: u64 = sched::LATENCY_SLICE_NS;
 /// A piece of heavy work gives way after this long whoever waits, ns: perhaps it was cancelled, or another task of its group is next.
 const HEAVY_PIECE_NS: u64 = 1_000_000;
-/// Heavy work lets whoever else wants its CPU have it this often, ns. The kernel takes the CPU from the idle class for a fast lane that
-/// wakes, but also gives the idle class its due (3 parts in 1,027 beside one thread, and a turn for who has just woken), until its
-/// next tick: up to 4 ms in which a fast lane that is ready does not run.
-const HEAVY_YIELD_NS: u64 = 100_000;
 
 thread_local! {
     /// The core whose fast lane this thread is; null elsewhere.
@@ -169,16 +165,19 @@ pub fn turn_is_over() -> bool {
     SEAT.with_borrow(|seat| match seat {
         Some(seat) => {
             let now_ns = sys::monotonic_ns();
-            offer_cpu(now_ns);
+            offer_cpu(now_ns, seat.lanes.config().policy.offer_cpu_ns);
             seat.turn_is_over() || piece_ns(now_ns) >= HEAVY_PIECE_NS
         }
         None => should_yield(),
     })
 }
 
-/// Lets whoever else wants this heavy worker's CPU have it, every [`HEAVY_YIELD_NS`].
-fn offer_cpu(now_ns: u64) {
-    if now_ns.saturating_sub(YIELDED.get()) >= HEAVY_YIELD_NS {
+/// Lets another thread that is ready have this heavy worker's CPU, every `every_ns`. The kernel takes the CPU from the
+/// idle class for a fast lane that wakes. But it also gives the idle class its entitlement (3 parts of 1,027 beside one
+/// thread, and a turn to a thread that has just woken), until its next tick: up to 4 ms in which a fast lane that is
+/// ready does not run.
+fn offer_cpu(now_ns: u64, every_ns: u64) {
+    if now_ns.saturating_sub(YIELDED.get()) >= every_ns {
         YIELDED.set(now_ns);
         sys::yield_cpu();
     }

@@ -88,12 +88,13 @@ enum Next {
 
 impl Core {
     pub(crate) fn new(lanes: Lanes, shared: Arc<CoreShared>, disk: Service) -> Core {
-        let groups = Groups::new(shared.registry.clone(), shared.index, lanes.cores());
+        let policy = lanes.config().policy;
+        let groups = Groups::new(shared.registry.clone(), shared.index, lanes.cores(), policy);
         Core {
             shared,
             lanes,
             groups: RefCell::new(groups),
-            handover: RefCell::default(),
+            handover: RefCell::new(Handover::new(policy)),
             handed: Cell::new(None),
             disk: RefCell::new(disk),
             put_off: PutOff::default(),
@@ -273,7 +274,7 @@ impl Core {
                     match handover.hand_over(&self.shared, &mut groups, slot, budget_ns, now_ns) {
                         Some(handed) => {
                             self.handed.set(Some(handed));
-                            let poll_ns = groups.scheduler.poll_after_ns(&handed.yielded, now_ns);
+                            let poll_ns = groups.scheduler.poll_after_ns(now_ns);
                             drop((groups, handover));
                             let until_ns = self.next_event_ns(Some(handed.yielded.until_ns));
                             break match poll_ns {
@@ -284,11 +285,11 @@ impl Core {
                             };
                         }
                         // All workers are stuck in others' turns: ask again a tick later.
-                        None => groups.throttle(slot, now_ns, now_ns + sched::TICK_NS),
+                        None => groups.throttle(slot, now_ns, now_ns + sched::SLICE_NS),
                     }
                 }
             }
-            if now_ns.saturating_sub(began_ns) >= sched::LATENCY_TICK_NS {
+            if now_ns.saturating_sub(began_ns) >= sched::LATENCY_SLICE_NS {
                 self.disk_turn(None);
                 break Next::Look;
             }

@@ -15,9 +15,8 @@ use crate::task::Runnable;
 use crate::waits::{Timeline, Waits, weighted};
 
 /// The scheduler's view of a group.
-fn leaf_spec(group: Group, found: &Slot) -> LeafSpec {
-    let is_control = group == Group::CONTROL;
-    LeafSpec { node: found.cpu_spec(), cpu_limit_ppm: found.cpu_limit_ppm(), is_control }
+fn leaf_spec(found: &Slot) -> LeafSpec {
+    LeafSpec { node: found.cpu_spec(), cpu_limit_ppm: found.cpu_limit_ppm() }
 }
 
 /// One group on this core.
@@ -77,9 +76,9 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    pub(crate) fn new(registry: Arc<Registry>, core: usize, cores: usize) -> Groups {
+    pub(crate) fn new(registry: Arc<Registry>, core: usize, cores: usize, policy: Policy) -> Groups {
         let spec = |group: Group| registry.get(group).expect("built in").cpu_spec();
-        let scheduler = CoreScheduler::new(Policy::DEFAULT, spec(Group::USERS), spec(Group::SYSTEM));
+        let scheduler = CoreScheduler::new(policy, spec(Group::USERS), spec(Group::SYSTEM));
         let mut groups = Groups {
             scheduler,
             locals: Vec::new(),
@@ -125,7 +124,7 @@ impl Groups {
         }
         assert!(self.locals[slot].is_none(), "a slot holds one group at a time");
         let default = slot_of(Group::DEFAULT.0);
-        let node = self.scheduler.add(parent, leaf_spec(group, found));
+        let node = self.scheduler.add(parent, leaf_spec(found));
         let at = node.0 as usize;
         if at >= self.by_node.len() {
             self.by_node.resize(at + 1, default);
@@ -171,7 +170,7 @@ impl Groups {
                 let local = self.local(slot);
                 local.cpu_limit_ppm = found.cpu_limit_ppm();
                 let node = local.node;
-                self.scheduler.set(node, leaf_spec(group, found));
+                self.scheduler.set(node, leaf_spec(found));
             }
         }
     }
@@ -214,7 +213,7 @@ impl Groups {
     /// The group has something to run. Returns whether it was idle.
     pub(crate) fn wake(&mut self, slot: usize, now_ns: u64) -> bool {
         let node = self.local(slot).node;
-        let woke = self.scheduler.woke(node, now_ns);
+        let woke = self.scheduler.woke(node);
         if woke {
             self.local(slot).ready_since_ns = now_ns;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::*;
 
-use sched::{Outcome, Policy, Starvation, Starving, TICK_NS, WorkerKind, Yielded};
+use sched::{Outcome, Policy, SLICE_NS, Starvation, Starving, WorkerKind, Yielded};
 
 use crate::groups::Groups;
 use crate::heavy::{Grant, RESCUER, WORKERS, Worker};
@@ -35,20 +35,19 @@ pub(crate) struct Handover {
     trial: Option<Grant>,
 }
 
-impl Default for Handover {
-    fn default() -> Handover {
+impl Handover {
+    /// No worker has the core.
+    pub(crate) fn new(policy: Policy) -> Handover {
         Handover {
             active: 0,
             revoked_at_ns: 0,
             open: Vec::new(),
             progress_ns: 0,
-            starvation: Starvation::new(Policy::DEFAULT),
+            starvation: Starvation::new(policy),
             trial: None,
         }
     }
-}
 
-impl Handover {
     /// Charges what the workers have used since the last time.
     pub(crate) fn collect(&mut self, shared: &CoreShared, groups: &mut Groups) {
         let mut at = 0;
@@ -232,7 +231,7 @@ impl Handover {
             && groups.scheduler.backlogged_beside(leaf)
             && !groups.scheduler.is_throttled(leaf)
         {
-            groups.throttle(handed.slot, now_ns, now_ns + TICK_NS);
+            groups.throttle(handed.slot, now_ns, now_ns + SLICE_NS);
         }
         outcome == Outcome::Starved
     }
@@ -259,7 +258,8 @@ mod tests {
         fn new() -> Lane {
             let registry = Arc::new(Registry::new(1));
             let shared = CoreShared::new(0, Vec::new(), registry.clone(), 1);
-            Lane { shared, groups: Groups::new(registry, 0, 1), handover: Handover::default() }
+            let groups = Groups::new(registry, 0, 1, Policy::DEFAULT);
+            Lane { shared, groups, handover: Handover::new(Policy::DEFAULT) }
         }
 
         /// One more task of a group waits.
@@ -274,13 +274,13 @@ mod tests {
         }
 
         fn hand_over(&mut self, slot: usize, now_ns: u64) -> Option<Handed> {
-            self.handover.hand_over(&self.shared, &mut self.groups, slot, TICK_NS, now_ns)
+            self.handover.hand_over(&self.shared, &mut self.groups, slot, SLICE_NS, now_ns)
         }
 
         /// A slice in which nobody got any CPU: whom it was for, and whether the lane is said to be starved.
         fn slice_in_vain(&mut self, slot: usize, now_ns: u64) -> (WorkerKind, bool) {
             let handed = self.hand_over(slot, now_ns).expect("somebody is free");
-            let back_ns = now_ns + TICK_NS;
+            let back_ns = now_ns + SLICE_NS;
             (handed.to, self.handover.came_back(&self.shared, &mut self.groups, handed, back_ns))
         }
     }
@@ -290,8 +290,8 @@ mod tests {
         let mut lane = Lane::new();
         let slot = lane.queue(Group::DRIVER, true);
         let in_vain =
-            (0..200).map(|n| lane.slice_in_vain(slot, n * TICK_NS)).position(|(_, starved)| starved);
-        let noticed_ns = in_vain.expect("noticed") as u64 * TICK_NS;
+            (0..200).map(|n| lane.slice_in_vain(slot, n * SLICE_NS)).position(|(_, starved)| starved);
+        let noticed_ns = in_vain.expect("noticed") as u64 * SLICE_NS;
         assert!((50 * MS..60 * MS).contains(&noticed_ns), "after {noticed_ns} ns");
         assert_eq!(lane.slice_in_vain(slot, noticed_ns + 500 * MS).0, WorkerKind::Normal);
         let rescuer = &lane.shared.heavy.workers[RESCUER];

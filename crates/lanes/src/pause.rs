@@ -1,7 +1,8 @@
 //! What a group's tasks put off until the group pauses. A `send` to a socket whose reader sleeps costs several times one to a reader
 //! who is awake, so that the answers of several connections are cheaper sent one after the other than each between two pieces of work.
 //!
-//! A group pauses when it has no task ready on the core, when another gets its turn, and after [`PUT_OFF_NS`] at the latest.
+//! A group pauses when it has no task ready on the core, when another gets its turn, and after
+//! [`sched::Policy::defer_ns`] at the latest.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,9 +10,6 @@ use std::rc::Rc;
 use crate::context::{fast, in_group};
 use crate::executor::Core;
 use crate::{Group, sys};
-
-/// Nothing is put off longer than this and the piece of work that is under way then, ns.
-pub(crate) const PUT_OFF_NS: u64 = 2 * sched::LATENCY_TICK_NS;
 
 /// Something that can be put off for a moment. What it does is charged to the group that put it off.
 pub trait AtPause {
@@ -22,7 +20,7 @@ pub trait AtPause {
 /// Has `what` done when this core's running group pauses: as soon as it has nothing else to run here, when another group gets its
 /// turn, and after 100 µs at the latest. To be called by a task of a fast lane; panics elsewhere.
 pub fn at_pause(what: Rc<dyn AtPause>) {
-    fast(|core| core.put_off.push(what));
+    fast(|core| core.put_off.push(what, core.lanes.config().policy.defer_ns));
 }
 
 /// What one group has put off: another's turn does not begin before it is done.
@@ -46,11 +44,12 @@ impl Default for PutOff {
 }
 
 impl PutOff {
-    fn push(&self, what: Rc<dyn AtPause>) {
+    /// Puts off for at most `defer_ns`, and the task poll that is under way then.
+    fn push(&self, what: Rc<dyn AtPause>, defer_ns: u64) {
         let mut items = self.items.borrow_mut();
         if items.is_empty() {
             self.group.set(crate::current_group());
-            self.due_ns.set(sys::monotonic_ns() + PUT_OFF_NS);
+            self.due_ns.set(sys::monotonic_ns() + defer_ns);
         }
         items.push(what);
     }

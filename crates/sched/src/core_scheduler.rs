@@ -16,7 +16,6 @@ use crate::cap::{self, Cap};
 use crate::policy::Policy;
 use crate::poll_budget::PollBudget;
 use crate::tree::{NodeId, NodeSpec, Tree};
-use crate::virtual_time::Class;
 
 /// The longest time that the core goes to heavy work while no other leaf is eligible, ns: a leaf that wakes ends it.
 const ALONE_NS: u64 = 10_000_000;
@@ -46,8 +45,6 @@ pub struct LeafSpec {
     pub node: NodeSpec,
     /// Most CPU, in millionths of all cores; 0 for no limit.
     pub cpu_limit_ppm: u32,
-    /// Its wake-ups are the scheduler's own work, and say nothing about how busy the others are.
-    pub is_control: bool,
 }
 
 /// The work of a leaf that is ready.
@@ -113,10 +110,6 @@ pub struct CoreScheduler {
     throttled: Vec<(NodeId, u64)>,
     /// The leaf whose slice is under way, and since when, ns.
     slice: Option<(NodeId, u64)>,
-    /// When a leaf other than control woke last, ns.
-    woke_ns: u64,
-    /// Until when, after a latency-class level woke, the next event counts as its own, ns.
-    prompt_until_ns: u64,
     polls: PollBudget,
 }
 
@@ -133,8 +126,6 @@ impl CoreScheduler {
             parents,
             throttled: Vec::new(),
             slice: None,
-            woke_ns: 0,
-            prompt_until_ns: 0,
             polls: PollBudget::default(),
         }
     }
@@ -172,18 +163,12 @@ impl CoreScheduler {
         self.leaves[leaf.0 as usize] = None;
     }
 
-    /// The leaf has something to run. Returns whether it was idle.
-    pub fn woke(&mut self, leaf: NodeId, now_ns: u64) -> bool {
+    /// The leaf has something to run. Returns whether it was idle; that ends the slice under way.
+    pub fn woke(&mut self, leaf: NodeId) -> bool {
         if self.tree.is_awake(leaf) {
             return false;
         }
-        let Leaf { is_level, spec, .. } = *self.leaf(leaf);
-        if !spec.is_control {
-            self.woke_ns = now_ns;
-        }
-        if is_level && spec.node.class == Class::Latency {
-            self.prompt_until_ns = now_ns.saturating_add(self.policy.prompt_ns);
-        }
+        self.slice = None;
         self.tree.wake(leaf);
         true
     }
@@ -260,14 +245,14 @@ impl CoreScheduler {
             let lease_ns = if queued.fast {
                 cap::PIECE_NS
             } else {
-                cap::long_piece_ns(limit_ppm).min(self.policy.long_lease_ns)
+                cap::long_piece_ns(limit_ppm).min(self.policy.long_lease_ns.max(cap::PIECE_NS))
             };
             return Decision::Lease(leaf, local.cap.want_ns(lease_ns));
         }
         let budget_ns = match limit_ppm {
             0 => u64::MAX,
-            // Not less than is worth a switch: what it is too much is debt.
-            _ => local.cap.remaining_ns().unsigned_abs().max(self.policy.capped_slice_min_ns),
+            // A slice shorter than a lane switch would never end the lease. What it is too long is debt.
+            _ => local.cap.remaining_ns().unsigned_abs().max(self.policy.latency_slice_ns),
         };
         let heavy_waits = queued.heavy && local.fast_since_heavy_ns >= self.policy.fast_before_heavy_ns;
         match queued {
@@ -280,23 +265,16 @@ impl CoreScheduler {
         }
     }
 
-    /// Returns the leaf that had the core last for the rest of its slice, if no leaf has woken for long: a switch costs as
-    /// much as a request. Else the pick of the tree, whose slice begins.
+    /// Returns the leaf whose slice is under way. At its end, and after a leaf has woken, the pick of the tree: a new slice.
     fn pick(&mut self, now_ns: u64) -> Option<NodeId> {
-        let Policy { slice_ns, keep_slice_after_ns, .. } = self.policy;
-        if self.tree.slice_ns() < slice_ns {
-            return self.tree.pick(); // control's, say: the slice under way goes on behind it
-        }
-        if now_ns.saturating_sub(self.woke_ns) >= keep_slice_after_ns
-            && let Some((leaf, since_ns)) = self.slice
-            && now_ns.saturating_sub(since_ns) < slice_ns
-            && (keep_slice_after_ns > 0 || self.woke_ns <= since_ns)
+        if let Some((leaf, since_ns)) = self.slice
+            && now_ns.saturating_sub(since_ns) < self.tree.slice_ns()
             && self.tree.is_eligible(leaf)
         {
             return Some(leaf);
         }
         let picked = self.tree.pick();
-        self.slice = picked.map(|leaf| (leaf, now_ns));
+        self.slice = picked.filter(|_| self.policy.keep_slices).map(|leaf| (leaf, now_ns));
         picked
     }
 
@@ -329,18 +307,15 @@ impl CoreScheduler {
 
     /// Returns until when the network need not be polled, ns, while heavy work has the core. `None`: poll at each event.
     #[must_use]
-    pub fn poll_after_ns(&self, yielded: &Yielded, now_ns: u64) -> Option<u64> {
-        // A latency-class level woke a moment ago, and the heavy work is a level's. (Flushes and compactions must keep up.)
-        let each_event = self.prompt_until_ns > now_ns && self.level(yielded.leaf).is_some();
-        if each_event { None } else { self.polls.not_before_ns(now_ns, &self.policy) }
+    pub fn poll_after_ns(&self, now_ns: u64) -> Option<u64> {
+        self.polls.not_before_ns(now_ns, &self.policy)
     }
 
     /// Returns whether a level lags beside another one, which had the core: its events are then polled for sooner. Not
-    /// beside flushes and compactions, which must keep up; nor if it has a cap, and so may not repay its lag.
+    /// beside flushes and compactions, which must keep up.
     #[must_use]
     pub fn lags_beside(&self, leaf: NodeId, had_core: NodeId) -> bool {
-        let lags = |local: &Leaf| local.spec.cpu_limit_ppm == 0 && self.tree.missed_ns(leaf) > 0;
-        leaf != had_core && self.level(had_core).is_some() && self.level(leaf).is_some_and(lags)
+        leaf != had_core && self.is_level(had_core) && self.is_level(leaf) && self.tree.lag_ns(leaf) > 0
     }
 
     /// Returns the capped leaf to charge for a wake-up of the core: its lease ended while it had the core alone, or its
@@ -385,12 +360,8 @@ impl CoreScheduler {
         self.leaves.get(leaf.0 as usize)?.as_ref()
     }
 
-    fn level(&self, leaf: NodeId) -> Option<&Leaf> {
-        self.known(leaf).filter(|local| local.is_level)
-    }
-
-    fn leaf(&self, leaf: NodeId) -> &Leaf {
-        self.known(leaf).expect("a leaf of this core")
+    fn is_level(&self, leaf: NodeId) -> bool {
+        self.known(leaf).is_some_and(|local| local.is_level)
     }
 
     fn leaf_mut(&mut self, leaf: NodeId) -> &mut Leaf {

@@ -20,7 +20,7 @@
 //! nothing. Who sets them sees to it that they are less.
 
 use crate::heap::{Entry, Heap, NOWHERE, Positions};
-use crate::tree::TICK_NS;
+use crate::tree::SLICE_NS;
 use crate::virtual_time::{CHARGE_MIN_NS, Clock, UNITS_LOG2};
 
 /// All of a parent's CPU, in millionths.
@@ -29,7 +29,7 @@ const _: () = assert!(CHARGE_MIN_NS << UNITS_LOG2 >= WHOLE_PPM as u64, "a dispat
 
 /// What a node may have saved up of its minimum when it wakes, ns: as much as of its shares, and for every class, since a minimum is asked
 /// for by name.
-pub(crate) const SAVED_NS_MAX: u64 = TICK_NS;
+pub(crate) const SAVED_NS_MAX: u64 = SLICE_NS;
 
 /// A node's part in minimums: as a child that has one, as a parent of such, or both.
 #[derive(Debug)]

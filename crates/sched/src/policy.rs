@@ -13,14 +13,13 @@ pub struct Policy {
     pub latency_slice_ns: u64,
     /// CPU time that a waking leaf may have saved up, ns. 0: none.
     pub credit_ns: u64,
-    /// CPU time beyond the credit that a leaf catches up on at half price after it slept, ns. 0: none.
-    pub missed_max_ns: u32,
-    /// The leaf that has the core keeps it for a whole slice once no leaf has woken for so long, ns. `u64::MAX`: never.
-    pub keep_slice_after_ns: u64,
+    /// Lag beyond the credit that a leaf repays at half price after it slept, ns. 0: none.
+    pub lag_max_ns: u32,
+    /// The leaf that has the core keeps it until its slice ends or a leaf wakes, over several polls. `false`: a slice ends
+    /// with the next poll.
+    pub keep_slices: bool,
     /// A leaf that went idle counts as active for so much CPU time used by others, ns. 0: not at all.
     pub recently_active_ns: u64,
-    /// After a latency-class level woke, levels' heavy work is interrupted by each event for so long, ns. 0: never.
-    pub prompt_ns: u64,
     /// Of a core that heavy work has, polls may take one part in so many. 0: without bound.
     pub poll_part: u64,
     /// The same for events of a level that lags behind the level that has the core.
@@ -29,8 +28,6 @@ pub struct Policy {
     pub poll_free_ns: u64,
     /// Fast-lane time of a leaf, while it has heavy work too, after which the heavy work gets the core, ns. `u64::MAX`: never.
     pub fast_before_heavy_ns: u64,
-    /// Shortest slice of a leaf with a cap, ns: one cut to the rest of its lease would be spent on switching to it.
-    pub capped_slice_min_ns: u64,
     /// Longest lease of heavy work, ns.
     pub long_lease_ns: u64,
     /// A lane whose heavy work gets nearly no CPU for so long counts as starved by another program, ns. `u64::MAX`: never.
@@ -44,18 +41,16 @@ pub struct Policy {
 impl Policy {
     /// The rules in force.
     pub const DEFAULT: Policy = Policy {
-        slice_ns: crate::TICK_NS,
-        latency_slice_ns: crate::LATENCY_TICK_NS,
-        credit_ns: crate::TICK_NS,
-        missed_max_ns: crate::MISSED_NS_MAX,
-        keep_slice_after_ns: 10_000_000,
-        recently_active_ns: crate::LATENCY_LINGER_NS,
-        prompt_ns: 1_000_000_000,
+        slice_ns: crate::SLICE_NS,
+        latency_slice_ns: crate::LATENCY_SLICE_NS,
+        credit_ns: crate::SLICE_NS,
+        lag_max_ns: crate::LAG_NS_MAX,
+        keep_slices: true,
+        recently_active_ns: crate::RECENTLY_ACTIVE_NS,
         poll_part: crate::poll_budget::PART,
         poll_part_lagging: crate::poll_budget::PART_LAGGING,
         poll_free_ns: crate::poll_budget::FREE_NS,
-        fast_before_heavy_ns: 4 * crate::TICK_NS,
-        capped_slice_min_ns: 125_000,
+        fast_before_heavy_ns: 4 * crate::SLICE_NS,
         long_lease_ns: crate::cap::LONG_PIECE_NS,
         starved_ns: 50_000_000,
         offer_cpu_ns: 100_000,
@@ -71,11 +66,11 @@ impl Policy {
         }
     }
 
-    /// CPU time beyond the credit that a leaf of this class catches up on after it slept, ns.
+    /// Most lag beyond the credit that a leaf of this class repays, ns.
     #[must_use]
-    pub const fn missed_max_ns(&self, class: Class) -> u32 {
+    pub const fn lag_max_ns(&self, class: Class) -> u32 {
         match class {
-            Class::Latency | Class::Normal => self.missed_max_ns,
+            Class::Latency | Class::Normal => self.lag_max_ns,
             Class::Batch => 0,
         }
     }

@@ -12,7 +12,7 @@
 //!    owed its minimum goes first (`minimum.rs`).
 //! 2. *Charge*: the CPU time it used moves its clock and that of every ancestor below the root, each by time ÷ shares.
 //! 3. *Wake*: a node that becomes eligible stands at max(own, parent's virtual time − credit), and so does every
-//!    ancestor that becomes eligible through it. What it missed before that, up to a bound, pays for half of its next charges.
+//!    ancestor that becomes eligible through it. Its lag before that, up to a bound, pays for half of its next charges.
 //!
 //! A parent's virtual time is the clock of its least eligible child, and never goes back. It is brought up to date before
 //! each change among the children: a group that wakes while another runs must not be placed by where the core stood before that
@@ -22,15 +22,15 @@
 //! until theirs have caught up.
 
 use crate::heap::{Entry, Heap, NOWHERE, Positions};
-use crate::lingering::Lingering;
 use crate::minimum::{Minimums, WHOLE_PPM};
 use crate::policy::Policy;
+use crate::recently_active::RecentlyActive;
 use crate::virtual_time::{CHARGE_MIN_NS, Class, Clock, SHARES_MAX, SHARES_MIN};
 
 /// Slice while no other latency-sensitive group waits, ns. A hand-over between lanes and back costs about 17 µs: 3.4 %.
-pub const TICK_NS: u64 = 500_000;
+pub const SLICE_NS: u64 = 500_000;
 /// Slice while a latency-sensitive group is waiting or may wake, ns: the bound on a fast-lane piece.
-pub const LATENCY_TICK_NS: u64 = 50_000;
+pub const LATENCY_SLICE_NS: u64 = 50_000;
 
 /// Index of a node in one tree (a group on one core). Slots are re-used after removal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ pub struct NodeId(pub u32);
 pub struct NodeSpec {
     /// Weight among siblings, [`SHARES_MIN`]..=[`SHARES_MAX`].
     pub shares: u32,
-    /// Wake-up credit, what is caught up on after sleep, and slice length.
+    /// Wake-up credit, lag, and slice length.
     pub class: Class,
     /// Served first, in millionths of what its parent's children use together; 0 for none. See `minimum.rs`.
     pub min_ppm: u32,
@@ -94,9 +94,9 @@ pub struct Tree {
     free: Vec<u32>,
     eligible_leaves: u32,
     eligible_latency_leaves: u32,
-    /// All CPU time charged so far, ns: the clock of `lingering`.
+    /// All CPU time charged so far, ns: the clock of `recently_active`.
     charged_ns: u64,
-    lingering: Lingering,
+    recently_active: RecentlyActive,
 }
 
 impl Default for Tree {
@@ -131,7 +131,7 @@ impl Tree {
             eligible_leaves: 0,
             eligible_latency_leaves: 0,
             charged_ns: 0,
-            lingering: Lingering::default(),
+            recently_active: RecentlyActive::default(),
         }
     }
 
@@ -142,7 +142,7 @@ impl Tree {
         let above = &mut self.nodes[parent.0 as usize];
         assert!(above.live && !above.awake && !above.throttled, "{parent:?} cannot take children");
         above.children += 1;
-        above.clock.missed_ns = 0;
+        above.clock.lag_ns = 0;
         let (depth, siblings) = (above.depth + 1, above.children as usize);
         let now = self.catch_up(parent.0);
         self.heaps[parent.0 as usize].make_room(siblings);
@@ -171,7 +171,7 @@ impl Tree {
         self.nodes[parent as usize].children -= 1;
         self.nodes[node.0 as usize].live = false;
         self.heaps[node.0 as usize] = Heap::default();
-        self.lingering.forget(node.0);
+        self.recently_active.forget(node.0);
         self.minimums.remove(parent, node.0);
         self.free.push(node.0);
     }
@@ -201,8 +201,8 @@ impl Tree {
             self.eligible_latency_leaves += u32::from(spec.class == Class::Latency);
         }
         if spec.class == Class::Batch {
-            self.nodes[node.0 as usize].clock.missed_ns = 0;
-            self.lingering.forget(node.0);
+            self.nodes[node.0 as usize].clock.lag_ns = 0;
+            self.recently_active.forget(node.0);
         }
     }
 
@@ -220,7 +220,7 @@ impl Tree {
         }
         node.awake = false;
         if node.class != Class::Batch {
-            self.lingering.idle(leaf.0, self.charged_ns, self.policy.recently_active_ns);
+            self.recently_active.idle(leaf.0, self.charged_ns, self.policy.recently_active_ns);
         }
         self.leave(leaf.0);
     }
@@ -297,10 +297,10 @@ impl Tree {
         turn(a) < turn(b)
     }
 
-    /// CPU time (ns) that a node may catch up on beside its siblings; none above leaves.
+    /// Returns the lag (ns) that a node repays beside its siblings; 0 above leaves.
     #[must_use]
-    pub fn missed_ns(&self, node: NodeId) -> u64 {
-        self.live(node).clock.missed_ns.into()
+    pub fn lag_ns(&self, node: NodeId) -> u64 {
+        self.live(node).clock.lag_ns.into()
     }
 
     /// Charges a dispatch: the measured CPU time, at least [`CHARGE_MIN_NS`], to the leaf and all above it. Also right
@@ -337,25 +337,25 @@ impl Tree {
         self.catch_up(parent);
     }
 
-    /// How long the picked leaf may run before picking again, ns: [`LATENCY_TICK_NS`] while a latency leaf is eligible
-    /// and not alone, else [`TICK_NS`].
+    /// How long the picked leaf may run before picking again, ns: [`LATENCY_SLICE_NS`] while a latency leaf is eligible
+    /// and not alone, else [`SLICE_NS`].
     #[must_use]
     pub fn slice_ns(&self) -> u64 {
         let contended = self.eligible_latency_leaves > 0 && self.eligible_leaves > 1;
         if contended { self.policy.latency_slice_ns } else { self.policy.slice_ns }
     }
 
-    /// How long `running` may run before events are looked for, ns: [`LATENCY_TICK_NS`] while another latency leaf is
-    /// eligible, or another leaf that is no batch leaf went idle within the last [`crate::LATENCY_LINGER_NS`] of CPU time: its next
-    /// event should be found soon. Else [`TICK_NS`]. Only work that keeps the lane from seeing events needs this; a lane
+    /// How long `running` may run before events are looked for, ns: [`LATENCY_SLICE_NS`] while another latency leaf is
+    /// eligible, or another leaf that is no batch leaf went idle within the last [`crate::RECENTLY_ACTIVE_NS`] of CPU time: its next
+    /// event should be found soon. Else [`SLICE_NS`]. Only work that keeps the lane from seeing events needs this; a lane
     /// that sleeps in its poller sees them anyway.
     #[must_use]
     pub fn poll_ns(&self, running: NodeId) -> u64 {
         let node = self.live(running);
         let own = u32::from(node.position != NOWHERE && node.class == Class::Latency);
         let waiting = self.eligible_latency_leaves > own;
-        let lingers = self.lingering.any_beside(running.0, self.charged_ns);
-        if waiting || lingers { self.policy.latency_slice_ns } else { self.policy.slice_ns }
+        let active = self.recently_active.any_beside(running.0, self.charged_ns);
+        if waiting || active { self.policy.latency_slice_ns } else { self.policy.slice_ns }
     }
 
     /// Leaves that are eligible.
@@ -431,11 +431,11 @@ impl Tree {
 }
 
 impl Node {
-    /// The wake-up rule. Only leaves catch up on what they missed: `system` would on behalf of flushes, whose class renounces it.
+    /// The wake-up rule. Only leaves repay lag: `system` would on behalf of flushes, whose class renounces it.
     fn wake(&mut self, now: u128, policy: &Policy) {
         let Node { class, shares, children, .. } = *self;
-        let missed_max_ns = if children == 0 { policy.missed_max_ns(class) } else { 0 };
-        self.clock.wake(now, policy.credit_ns(class), missed_max_ns, shares.into());
+        let lag_max_ns = if children == 0 { policy.lag_max_ns(class) } else { 0 };
+        self.clock.wake(now, policy.credit_ns(class), lag_max_ns, shares.into());
     }
 
     fn new(parent: u32, depth: u16, shares: u16, class: Class, time: u128) -> Node {

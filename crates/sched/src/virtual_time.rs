@@ -19,10 +19,10 @@ pub const SHARES_MAX: u32 = 1000;
 /// others pay for the switches it causes.
 pub const CHARGE_MIN_NS: u64 = 1_000;
 
-/// Most CPU time that a group catches up on after it slept, ns. A query of 20 to 50 ms leaves a core for 2 to 5 ms while its answer is on the
-/// way or its part of another core is waited for; its level is behind by that times its shares over the others': 20 ms at 4:1. Who
-/// slept overnight has at most twice its shares for 40 ms of CPU.
-pub const MISSED_NS_MAX: u32 = 20_000_000;
+/// Most lag that a group repays after it slept, ns. A query of 20 to 50 ms leaves a core for 2 to 5 ms at a time, while its
+/// answer is on the way or another core works for it. Its level lags by that times its shares over the others': 20 ms
+/// at 4:1. A group that slept overnight has at most twice its shares for 40 ms of CPU.
+pub const LAG_NS_MAX: u32 = 20_000_000;
 
 /// Units of virtual time in one nanosecond of CPU at one share, as a power of two.
 pub(crate) const UNITS_LOG2: u32 = 10;
@@ -31,11 +31,11 @@ const _: () = assert!(1 << UNITS_LOG2 >= SHARES_MAX, "one nanosecond must move e
 /// What a group is for: how soon it wants to run after waking, and what it may save up while asleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Class {
-    /// Answers people: slices are short while it is active, it earns wake-up credit, and catches up on what it missed.
+    /// Answers people: slices are short while it is ready. It earns wake-up credit and repays lag.
     Latency,
-    /// Works through a backlog: earns no wake-up credit, catches up on nothing.
+    /// Works through a backlog: earns no wake-up credit and has no lag.
     Batch,
-    /// Nothing was said: earns wake-up credit and catches up, is found soon when it wakes, and leaves slices as they are.
+    /// The default: earns wake-up credit, repays lag, is polled for soon, and leaves slices as they are.
     #[default]
     Normal,
 }
@@ -48,19 +48,19 @@ pub enum Class {
 pub(crate) struct Clock {
     pub(crate) time: u128,
     left_over: u32,
-    /// CPU time that it was entitled to while asleep, beyond the credit, and may catch up on: ns, at most [`MISSED_NS_MAX`].
-    pub(crate) missed_ns: u32,
+    /// Entitlement while asleep, beyond the credit, that is repaid at half price: ns, at most [`LAG_NS_MAX`].
+    pub(crate) lag_ns: u32,
 }
 
 impl Clock {
     pub(crate) fn at(time: u128) -> Clock {
-        Clock { time, left_over: 0, missed_ns: 0 }
+        Clock { time, left_over: 0, lag_ns: 0 }
     }
 
-    /// `ns` of CPU at `shares`. What was missed pays for half of it, as long as there is any.
+    /// `ns` of CPU at `shares`. Lag pays for half of it, as long as there is any.
     pub(crate) fn advance(&mut self, ns: u64, shares: u32) {
-        let caught_up = (ns / 2).min(self.missed_ns.into());
-        self.missed_ns -= caught_up as u32; // at most missed_ns
+        let caught_up = (ns / 2).min(self.lag_ns.into());
+        self.lag_ns -= caught_up as u32; // at most lag_ns
         let ns = ns - caught_up;
         let over = u64::from(self.left_over);
         // The first arm holds for charges below 208 days, and is a single hardware division.
@@ -75,14 +75,14 @@ impl Clock {
         self.left_over = rest as u32; // < shares
     }
 
-    /// The wake-up rule: max(own, `now` - credit), and of what lies before that up to `missed_max_ns` is caught up on
+    /// The wake-up rule: max(own, `now` - credit), and of what lies before that up to `lag_max_ns` is repaid
     /// by and by. Time asleep beyond both is forfeited; debt is kept.
-    pub(crate) fn wake(&mut self, now: u128, credit_ns: u64, missed_max_ns: u32, shares: u32) {
+    pub(crate) fn wake(&mut self, now: u128, credit_ns: u64, lag_max_ns: u32, shares: u32) {
         let floor = now.saturating_sub(units(credit_ns, shares));
         if self.time < floor {
             let missed = ((floor - self.time) * u128::from(shares)) >> UNITS_LOG2;
-            let missed_ns = (missed + u128::from(self.missed_ns)).min(missed_max_ns.into()) as u32;
-            *self = Clock { missed_ns, ..Clock::at(floor) };
+            let lag_ns = (missed + u128::from(self.lag_ns)).min(lag_max_ns.into()) as u32;
+            *self = Clock { lag_ns, ..Clock::at(floor) };
         }
     }
 
@@ -95,7 +95,7 @@ impl Clock {
         } else {
             now.saturating_sub(scale(now - self.time))
         };
-        *self = Clock { missed_ns: self.missed_ns, ..Clock::at(time) };
+        *self = Clock { lag_ns: self.lag_ns, ..Clock::at(time) };
     }
 }
 
@@ -154,11 +154,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_pays_for_half_of_a_charge() {
+    fn lag_pays_for_half_of_a_charge() {
         let (now, shares) = (units(1_000_000, 1), 4);
-        // A nap that ends at `now` and `slept_ns` of this clock's due, the most it may catch up on being 5 µs.
+        // A nap that ends at `now` and `slept_ns` of this clock's due, its most lag being 5 µs.
         let wake = |clock: &mut Clock, slept_ns| clock.wake(now + units(slept_ns, 8), 1_000, 5_000, 8);
-        let state = |clock: Clock| (clock.time as i128 - now as i128, { clock.missed_ns });
+        let state = |clock: Clock| (clock.time as i128 - now as i128, { clock.lag_ns });
         let due = |ns| units(ns, 8) as i128;
         let mut clock = Clock::at(now - units(9_000, shares));
         clock.wake(now, 1_000, 5_000, shares);
@@ -171,6 +171,6 @@ mod tests {
         clock.advance(8_000, 8);
         assert_eq!(state(clock), (due(10_000), 0));
         wake(&mut clock, 6_000);
-        assert_eq!(state(clock), (due(10_000), 0), "who is ahead missed nothing");
+        assert_eq!(state(clock), (due(10_000), 0), "a clock that is ahead has no lag");
     }
 }

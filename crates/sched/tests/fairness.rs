@@ -4,7 +4,7 @@ mod common;
 
 use common::{Random, Record, Recorded, SAVED_NS, config};
 use proptest::prelude::*;
-use sched::{CHARGE_MIN_NS, Class, MISSED_NS_MAX, NodeSpec, Policy, TICK_NS, Tree};
+use sched::{CHARGE_MIN_NS, Class, LAG_NS_MAX, NodeSpec, Policy, SLICE_NS, Tree};
 
 /// Rounding of clocks, in ns at one share.
 const ROUNDING: f64 = 1.0;
@@ -35,7 +35,7 @@ fn leaf_below(recorded: &Recorded, at: usize) -> usize {
 }
 
 /// Two siblings anywhere in a random tree, both backlogged from some moment on: at no time, over no interval, may their
-/// CPU time ÷ shares differ by more than their longest pieces, their credits and what they may catch up on.
+/// CPU time ÷ shares differ by more than their longest pieces, their credits and their lag.
 fn check_shares_exact(seed: u64, nodes: usize) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::random(&mut random, nodes);
@@ -60,7 +60,7 @@ fn check_shares_exact(seed: u64, nodes: usize) {
         recorded.tree.wake(recorded.nodes[leaf].id);
     }
 
-    let saved = [a, b].map(|at| TICK_NS + recorded.tree.missed_ns(recorded.nodes[at].id));
+    let saved = [a, b].map(|at| SLICE_NS + recorded.tree.lag_ns(recorded.nodes[at].id));
     let (mut least, mut most) = (f64::MAX, f64::MIN);
     let (served_a, served_b) = (recorded.served(a), recorded.served(b));
     for _ in 0..1_000 {
@@ -77,7 +77,7 @@ fn check_shares_exact(seed: u64, nodes: usize) {
 
 /// A group that sleeps and wakes as it likes, for as long as it likes, beside one that is always backlogged: over no part of the
 /// history does it get ahead of it by more than its longest piece, what it may have saved up, and the other's piece; and from the
-/// beginning on by no more than the pieces, since what it catches up on it had missed.
+/// beginning on by no more than the pieces, since it repays what it was entitled to.
 fn check_naps_gain_at_most_what_was_saved(seed: u64, napper: NodeSpec, worker_shares: u32) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::new();
@@ -98,8 +98,7 @@ fn check_naps_gain_at_most_what_was_saved(seed: u64, napper: NodeSpec, worker_sh
         let ran_ns = random.piece_ns(700_000);
         recorded.run_while(ran_ns, |recorded| toggle(recorded, random.one_in(nap)));
     }
-    let saved =
-        Policy::DEFAULT.credit_ns(napper.class) + u64::from(Policy::DEFAULT.missed_max_ns(napper.class));
+    let saved = Policy::DEFAULT.credit_ns(napper.class) + u64::from(Policy::DEFAULT.lag_max_ns(napper.class));
     let pieces = recorded.reach(sleeper, 0) + recorded.reach(worker, 0) + ROUNDING;
     let bound = pieces + saved as f64 / f64::from(napper.shares);
     let mut least = f64::MAX;
@@ -193,7 +192,7 @@ fn a_thousand_to_one_is_exact() {
     recorded.tree.wake(recorded.nodes[heavy].id);
     recorded.tree.wake(recorded.nodes[light].id);
     for _ in 0..100_100 {
-        recorded.run(TICK_NS);
+        recorded.run(SLICE_NS);
     }
     assert_eq!((recorded.nodes[heavy].picks, recorded.nodes[light].picks), (100_000, 100));
 }
@@ -211,9 +210,9 @@ fn an_overrun_is_repaid_before_the_group_runs_again() {
     recorded.run(100);
     recorded.run(10_000_000);
     let before = recorded.nodes[oltp].charged_ns;
-    while recorded.run(TICK_NS) == Some(oltp) {}
+    while recorded.run(SLICE_NS) == Some(oltp) {}
     let paid = recorded.nodes[oltp].charged_ns - before;
-    assert!(paid <= 40_000_000 + TICK_NS, "{paid}");
+    assert!(paid <= 40_000_000 + SLICE_NS, "{paid}");
     assert!(recorded.served(oltp) + 1e-6 >= recorded.served(olap) - 105_000.0);
 }
 
@@ -225,7 +224,7 @@ fn work_charged_while_idle_is_paid_for() {
     let spec = NodeSpec::new(100, Class::Batch);
     let (busy, quiet) = (tree.add(Tree::ROOT, spec), tree.add(Tree::ROOT, spec));
     tree.wake(busy);
-    (0..100).for_each(|_| tree.charge(busy, TICK_NS));
+    (0..100).for_each(|_| tree.charge(busy, SLICE_NS));
     tree.charge(quiet, 5_000_000);
     tree.wake(quiet);
     let mut before_quiet_ns = 0;
@@ -244,10 +243,10 @@ fn new_shares_act_at_once() {
     let b = recorded.add(0, NodeSpec::new(1000, Class::Normal));
     recorded.tree.wake(recorded.nodes[a].id);
     recorded.tree.wake(recorded.nodes[b].id);
-    (0..10).for_each(|_| assert!(recorded.run(TICK_NS).is_some()));
+    (0..10).for_each(|_| assert!(recorded.run(SLICE_NS).is_some()));
     recorded.set(a, NodeSpec::new(1000, Class::Normal));
     let before = recorded.nodes[a].picks;
-    (0..100).for_each(|_| assert!(recorded.run(TICK_NS).is_some()));
+    (0..100).for_each(|_| assert!(recorded.run(SLICE_NS).is_some()));
     let picks = recorded.nodes[a].picks - before;
     assert!((49..=51).contains(&picks), "{picks} of 100 at equal shares");
 }
@@ -263,13 +262,13 @@ fn using_idle_time_is_not_held_against_anyone() {
     recorded.tree.wake(recorded.nodes[worker].id);
     for _ in 0..1_000 {
         recorded.tree.idle(id);
-        recorded.run_while(TICK_NS, |recorded| recorded.tree.wake(id));
+        recorded.run_while(SLICE_NS, |recorded| recorded.tree.wake(id));
         recorded.run(10_000);
     }
     let before = recorded.nodes[napper].charged_ns;
-    while recorded.run(TICK_NS) == Some(napper) {}
+    while recorded.run(SLICE_NS) == Some(napper) {}
     let gained = recorded.nodes[napper].charged_ns - before;
-    assert!(gained <= 4 * TICK_NS, "{gained}");
+    assert!(gained <= 4 * SLICE_NS, "{gained}");
 }
 
 /// A client that asks one thing after another is away for a moment after each: two such clients get what their shares say all
@@ -288,11 +287,11 @@ fn short_naps_cost_no_share() {
                 if charged_ns / BETWEEN_NAPS_NS > naps[at] {
                     naps[at] += 1;
                     recorded.tree.idle(id);
-                    (0..6).for_each(|_| assert_eq!(recorded.run(TICK_NS), Some(clients[1 - at])));
+                    (0..6).for_each(|_| assert_eq!(recorded.run(SLICE_NS), Some(clients[1 - at])));
                     recorded.tree.wake(id);
                 }
             }
-            recorded.run(TICK_NS);
+            recorded.run(SLICE_NS);
         }
         let [a, b] = clients.map(|client| recorded.nodes[client].charged_ns as f64);
         a / b
@@ -302,20 +301,20 @@ fn short_naps_cost_no_share() {
     assert!(batch < 1.9, "{batch}");
 }
 
-/// What was missed is made up for in the end, but not at once: whoever was there meanwhile still gets a third at equal shares.
+/// Lag is repaid in the end, but not at once: whoever was there meanwhile still gets a third at equal shares.
 #[test]
-fn what_was_missed_is_caught_up_on_at_half_price() {
+fn lag_is_repaid_at_half_price() {
     let mut recorded = Recorded::new();
     let [worker, sleeper] = [100, 100].map(|shares| recorded.add(0, NodeSpec::new(shares, Class::Normal)));
     recorded.tree.wake(recorded.nodes[worker].id);
-    (0..1_000).for_each(|_| assert_eq!(recorded.run(TICK_NS), Some(worker)));
+    (0..1_000).for_each(|_| assert_eq!(recorded.run(SLICE_NS), Some(worker)));
     recorded.tree.wake(recorded.nodes[sleeper].id);
     let part = |recorded: &mut Recorded, runs: u64| {
         let before = recorded.nodes[sleeper].charged_ns;
-        (0..runs).for_each(|_| assert!(recorded.run(TICK_NS).is_some()));
-        (recorded.nodes[sleeper].charged_ns - before) as f64 / (runs * TICK_NS) as f64
+        (0..runs).for_each(|_| assert!(recorded.run(SLICE_NS).is_some()));
+        (recorded.nodes[sleeper].charged_ns - before) as f64 / (runs * SLICE_NS) as f64
     };
-    let catches_up = part(&mut recorded, 3 * u64::from(MISSED_NS_MAX) / TICK_NS);
+    let catches_up = part(&mut recorded, 3 * u64::from(LAG_NS_MAX) / SLICE_NS);
     assert!((0.65..=0.70).contains(&catches_up), "{catches_up}");
     let then = part(&mut recorded, 1_000);
     assert!((0.495..=0.51).contains(&then), "{then}");
@@ -336,14 +335,14 @@ fn two_thousand_levels_share_one_core() {
     let mut ran_ns = vec![0_u64; recorded.nodes.len()];
     for _ in 0..200_000 {
         let picked = recorded.tree.pick().unwrap();
-        let piece = random.within(CHARGE_MIN_NS, TICK_NS);
+        let piece = random.within(CHARGE_MIN_NS, SLICE_NS);
         recorded.tree.charge(picked, piece);
         ran_ns[picked.0 as usize] += piece;
     }
     let served = |level: usize| ran_ns[level] as f64 / f64::from(recorded.nodes[level].spec.shares);
     let clock = levels.iter().map(|&level| served(level)).fold(f64::MAX, f64::min);
     for &level in &levels {
-        let reach = TICK_NS as f64 / f64::from(recorded.nodes[level].spec.shares);
+        let reach = SLICE_NS as f64 / f64::from(recorded.nodes[level].spec.shares);
         assert!(served(level) - clock <= reach + ROUNDING, "level {level}");
     }
     levels.iter().for_each(|&level| recorded.tree.remove(recorded.nodes[level].id));

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use common::{Random, Shared, config};
 use proptest::prelude::*;
 use sched::disk::{BURST_NS, LIMIT_PIECE_NS, PIECE_NS};
-use sched::{Class, DiskModel, IoQueue, Kind, NodeId, NodeSpec, Pop, TICK_NS, Tree, UnderWay};
+use sched::{Class, DiskModel, IoQueue, Kind, NodeId, NodeSpec, Pop, SLICE_NS, Tree, UnderWay};
 
 const DISK: DiskModel = DiskModel {
     read_bandwidth_max: 2_000_000_000,
@@ -105,7 +105,7 @@ fn check_disk_time_follows_shares(seed: u64, shares: &[u32]) {
         }
         for (a, b) in (0..shares.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
             let served = |at: usize| used_ns[at] as f64 / f64::from(shares[at]);
-            let reach = |at: usize| (longest_ns + TICK_NS) as f64 / f64::from(shares[at]);
+            let reach = |at: usize| (longest_ns + SLICE_NS) as f64 / f64::from(shares[at]);
             assert!((served(a) - served(b)).abs() <= reach(a) + reach(b) + 1.0);
         }
     }

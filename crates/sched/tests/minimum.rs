@@ -5,7 +5,7 @@ mod common;
 
 use common::{Random, Recorded, SAVED_NS, config};
 use proptest::prelude::*;
-use sched::{Class, MISSED_NS_MAX, NodeSpec, TICK_NS, Tree};
+use sched::{Class, LAG_NS_MAX, NodeSpec, SLICE_NS, Tree};
 
 /// Rounding of one clock, in ns: a unit of a minimum's clock is 1 µs of its parent's CPU.
 const ROUNDING: f64 = 1_000.0;
@@ -54,17 +54,17 @@ fn served_by_shares(recorded: &Recorded, at: usize) -> f64 {
     (node.charged_ns as f64 - minimum_ns) / f64::from(node.spec.shares)
 }
 
-/// How far that may stand from a sibling's: as without minimums, and what one may be owed and owe of its minimum; `missed_ns` is what it may
+/// How far that may stand from a sibling's: as without minimums, and what one may be owed and owe of its minimum; `lag_ns` is what it may
 /// catch up on.
-fn reach(recorded: &Recorded, at: usize, missed_ns: u64) -> f64 {
+fn reach(recorded: &Recorded, at: usize, lag_ns: u64) -> f64 {
     let minimums = recorded.nodes.iter().filter(|node| node.spec.min_ppm > 0).count() as f64;
     let longest = recorded.nodes[1].longest_ns as f64;
     let node = &recorded.nodes[at];
     let owed = match node.spec.min_ppm {
         0 => 0.0,
-        _ => minimums * (TICK_NS as f64 + longest + ROUNDING) + longest,
+        _ => minimums * (SLICE_NS as f64 + longest + ROUNDING) + longest,
     };
-    recorded.reach(at, TICK_NS + missed_ns) + owed / f64::from(node.spec.shares)
+    recorded.reach(at, SLICE_NS + lag_ns) + owed / f64::from(node.spec.shares)
 }
 
 /// Two siblings, both backlogged from some moment on, whatever the others do: each gets its minimum, and of the rest they get by
@@ -85,7 +85,7 @@ fn check_exact(seed: u64, children: usize) {
         recorded.tree.wake(recorded.nodes[leaf].id);
     }
     let [a, b] = kept;
-    let missed_ns = kept.map(|at| recorded.tree.missed_ns(recorded.nodes[at].id));
+    let lag_ns = kept.map(|at| recorded.tree.lag_ns(recorded.nodes[at].id));
     let (mut least, mut most) = (0.0_f64, 0.0_f64);
     let start = served_by_shares(&recorded, a) - served_by_shares(&recorded, b);
     for _ in 0..2_000 {
@@ -94,7 +94,7 @@ fn check_exact(seed: u64, children: usize) {
         recorded.run_while(ran_ns, |recorded| disturb(recorded, &mut random, &kept)).expect("two are awake");
         let ahead = served_by_shares(&recorded, a) - served_by_shares(&recorded, b) - start;
         (least, most) = (least.min(ahead), most.max(ahead));
-        let bound = reach(&recorded, a, missed_ns[0]) + reach(&recorded, b, missed_ns[1]) + ROUNDING;
+        let bound = reach(&recorded, a, lag_ns[0]) + reach(&recorded, b, lag_ns[1]) + ROUNDING;
         assert!(most - least <= bound, "{} > {bound}", most - least);
     }
 }
@@ -111,7 +111,7 @@ fn check_no_one_starves(seed: u64, siblings: u32, sum_ppm: u32) {
     recorded.tree.wake(recorded.nodes[waiting].id);
     let longest = 50_000_u64;
     let by_shares = u64::from(siblings) * (1000 * longest + SAVED_NS + longest);
-    let minimums = u64::from(siblings) * (TICK_NS + 2 * longest);
+    let minimums = u64::from(siblings) * (SLICE_NS + 2 * longest);
     let reach = (by_shares + minimums) as f64 / (1.0 - f64::from(sum_ppm) / 1e6);
     let (mut others_ns, mut all_ns) = (0, 0);
     while all_ns as f64 <= 3.0 * reach {
@@ -154,7 +154,7 @@ fn check_naps_gain_at_most_the_bound(seed: u64, napper: NodeSpec, worker_shares:
         let ran_ns = random.piece_ns(700_000);
         recorded.run_while(ran_ns, |recorded| toggle(recorded, random.one_in(nap)));
     }
-    let bound = reach(&recorded, sleeper, MISSED_NS_MAX.into()) + reach(&recorded, worker, 0) + ROUNDING;
+    let bound = reach(&recorded, sleeper, LAG_NS_MAX.into()) + reach(&recorded, worker, 0) + ROUNDING;
     let mut least = f64::MAX;
     for ahead in since {
         least = least.min(ahead);
@@ -199,7 +199,7 @@ fn percent(levels: &[(u32, u32)]) -> Vec<f64> {
     let add = |&(shares, percent): &(u32, u32)| recorded.add(users, with_minimum(shares, percent * 10_000));
     let added: Vec<usize> = levels.iter().map(add).collect();
     recorded.leaves().iter().for_each(|&leaf| recorded.tree.wake(recorded.nodes[leaf].id));
-    (0..24_000).for_each(|_| assert!(recorded.run(TICK_NS).is_some()));
+    (0..24_000).for_each(|_| assert!(recorded.run(SLICE_NS).is_some()));
     assert_eq!(recorded.nodes[system].picks, 4_000, "what is set aside is the users'");
     let of =
         |&at: &usize| recorded.nodes[at].charged_ns as f64 * 100.0 / recorded.nodes[users].charged_ns as f64;
@@ -229,13 +229,13 @@ fn who_is_owed_a_minimum_precedes_and_who_has_had_it_does_not() {
     // A batch class: none of its precedence is a credit of shares.
     let few = tree.add(Tree::ROOT, NodeSpec { class: Class::Batch, ..with_minimum(1, 200_000) });
     tree.wake(few);
-    (0..50).for_each(|_| tree.charge(few, TICK_NS));
+    (0..50).for_each(|_| tree.charge(few, SLICE_NS));
     tree.idle(few);
     tree.wake(many);
-    (0..200).for_each(|_| tree.charge(many, TICK_NS));
+    (0..200).for_each(|_| tree.charge(many, SLICE_NS));
     tree.wake(few);
     assert!(tree.precedes(few, many) && tree.pick() == Some(few));
-    tree.charge(few, 2 * TICK_NS);
+    tree.charge(few, 2 * SLICE_NS);
     assert!(tree.precedes(many, few), "its minimum is paid for 10 ticks in advance, and it has one share");
     assert_eq!(tree.pick(), Some(many));
 }
@@ -250,7 +250,7 @@ fn a_new_minimum_acts_at_once() {
     let mut picks_of_100 = |min_ppm: u32| {
         recorded.set(few, with_minimum(1, min_ppm));
         let before = recorded.nodes[few].picks;
-        (0..100).for_each(|_| assert!(recorded.run(TICK_NS).is_some()));
+        (0..100).for_each(|_| assert!(recorded.run(SLICE_NS).is_some()));
         recorded.nodes[few].picks - before
     };
     assert!(picks_of_100(0) <= 1);
@@ -267,10 +267,10 @@ fn alone_it_has_everything_and_saves_nothing_up() {
     let alone = recorded.add(0, with_minimum(100, 200_000));
     let other = recorded.add(0, NodeSpec::new(100, Class::Batch));
     recorded.tree.wake(recorded.nodes[alone].id);
-    (0..1_000).for_each(|_| assert_eq!(recorded.run(TICK_NS), Some(alone)));
+    (0..1_000).for_each(|_| assert_eq!(recorded.run(SLICE_NS), Some(alone)));
     recorded.tree.wake(recorded.nodes[other].id);
     let before = recorded.nodes[alone].picks;
-    (0..100).for_each(|_| assert!(recorded.run(TICK_NS).is_some()));
+    (0..100).for_each(|_| assert!(recorded.run(SLICE_NS).is_some()));
     let picks = recorded.nodes[alone].picks - before;
     assert!((59..=61).contains(&picks), "{picks} of 100");
 }

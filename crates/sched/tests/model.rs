@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use common::config;
 use proptest::prelude::*;
 use sched::{
-    CHARGE_MIN_NS, Class, LATENCY_LINGER_NS, LATENCY_TICK_NS, MISSED_NS_MAX, NodeId, NodeSpec, TICK_NS, Tree,
+    CHARGE_MIN_NS, Class, LAG_NS_MAX, LATENCY_SLICE_NS, NodeId, NodeSpec, RECENTLY_ACTIVE_NS, SLICE_NS, Tree,
 };
 
 const UNIT: u128 = 1024;
@@ -20,8 +20,8 @@ struct Node {
     spec: NodeSpec,
     put_at: u128,
     charged_ns: u128,
-    /// What it missed asleep and has not caught up on: it pays for half of each charge.
-    missed_ns: u128,
+    /// Lag: it pays for half of each charge.
+    lag_ns: u128,
     /// The same of what its minimum paid.
     paid_at: u128,
     paid_ns: u128,
@@ -159,12 +159,12 @@ impl Model {
     fn lift(&mut self, id: NodeId) {
         let (now, leaf) = (self.now(self.nodes[&id].parent), self.is_leaf(id));
         let node = self.nodes.get_mut(&id).unwrap();
-        let credit = if node.spec.class == Class::Batch { 0 } else { u128::from(TICK_NS) };
+        let credit = if node.spec.class == Class::Batch { 0 } else { u128::from(SLICE_NS) };
         let floor = now.saturating_sub(credit * UNIT / u128::from(node.spec.shares));
         if node.time() < floor {
-            let missed_ns = node.missed_ns + (floor - node.time()) * u128::from(node.spec.shares) / UNIT;
-            let longest = if node.spec.class == Class::Batch || !leaf { 0 } else { MISSED_NS_MAX };
-            node.missed_ns = missed_ns.min(longest.into());
+            let lag_ns = node.lag_ns + (floor - node.time()) * u128::from(node.spec.shares) / UNIT;
+            let longest = if node.spec.class == Class::Batch || !leaf { 0 } else { LAG_NS_MAX };
+            node.lag_ns = lag_ns.min(longest.into());
             node.put(floor);
         }
     }
@@ -177,7 +177,7 @@ impl Model {
     fn lift_paid_from(&mut self, id: NodeId, used: u128) {
         let node = self.nodes.get_mut(&id).unwrap();
         if node.spec.min_ppm > 0 {
-            let floor = used.saturating_sub(u128::from(TICK_NS) * UNIT / u128::from(node.spec.min_ppm));
+            let floor = used.saturating_sub(u128::from(SLICE_NS) * UNIT / u128::from(node.spec.min_ppm));
             if node.paid() < floor {
                 node.put_paid(floor);
             }
@@ -197,7 +197,7 @@ impl Model {
     }
 
     fn idle(&mut self, leaf: NodeId) {
-        let until = self.charged_ns + LATENCY_LINGER_NS;
+        let until = self.charged_ns + RECENTLY_ACTIVE_NS;
         let node = &self.nodes[&leaf];
         let was_active = node.awake && node.spec.class != Class::Batch;
         self.change(leaf, |node| node.awake = false);
@@ -220,7 +220,7 @@ impl Model {
         let gets_minimum = node.spec.min_ppm != spec.min_ppm;
         node.spec = spec;
         if spec.class == Class::Batch {
-            node.missed_ns = 0;
+            node.lag_ns = 0;
             self.gone_until_ns = self.gone_until_ns.max(std::mem::take(&mut node.active_until_ns));
         }
         if gets_minimum && self.eligible(id) {
@@ -248,8 +248,8 @@ impl Model {
                 self.lift(at);
             }
             let node = self.nodes.get_mut(&at).unwrap();
-            let caught_up = node.missed_ns.min(u128::from(ns / 2));
-            node.missed_ns -= caught_up;
+            let caught_up = node.lag_ns.min(u128::from(ns / 2));
+            node.lag_ns -= caught_up;
             node.charged_ns += u128::from(ns) - caught_up;
         }
     }
@@ -261,7 +261,7 @@ impl Model {
     fn slice_ns(&self) -> u64 {
         let eligible = self.eligible_leaves();
         let latency = eligible.iter().any(|id| self.nodes[id].spec.class == Class::Latency);
-        if latency && eligible.len() > 1 { LATENCY_TICK_NS } else { TICK_NS }
+        if latency && eligible.len() > 1 { LATENCY_SLICE_NS } else { SLICE_NS }
     }
 
     fn poll_ns(&self, running: NodeId) -> u64 {
@@ -270,9 +270,9 @@ impl Model {
             id != running && (waits || node.active_until_ns > self.charged_ns)
         };
         if self.gone_until_ns > self.charged_ns || self.nodes.iter().any(active) {
-            LATENCY_TICK_NS
+            LATENCY_SLICE_NS
         } else {
-            TICK_NS
+            SLICE_NS
         }
     }
 }
@@ -306,7 +306,7 @@ fn spec() -> impl Strategy<Value = NodeSpec> {
 
 fn step() -> impl Strategy<Value = Step> {
     let node = 0_usize..1000;
-    let ns = prop_oneof![Just(0), 1_u64..3_000, Just(TICK_NS), 1_u64..2_000_000, Just(400_000_000)];
+    let ns = prop_oneof![Just(0), 1_u64..3_000, Just(SLICE_NS), 1_u64..2_000_000, Just(400_000_000)];
     prop_oneof![
         3 => (node.clone(), spec()).prop_map(|(at, spec)| Step::Add(at, spec)),
         1 => node.clone().prop_map(Step::Remove),
@@ -334,13 +334,13 @@ fn apply(step: &Step, tree: &mut Tree, model: &mut Model) -> Option<()> {
             let parent = nth(&parents, at)?;
             let (id, put_at, paid_at) = (tree.add(parent, spec), model.now(parent), model.used(parent));
             let (awake, throttled) = (false, false);
-            let (charged_ns, missed_ns, paid_ns, used_ns, now, active_until_ns) = (0, 0, 0, 0, 0, 0);
+            let (charged_ns, lag_ns, paid_ns, used_ns, now, active_until_ns) = (0, 0, 0, 0, 0, 0);
             let node = Node {
                 parent,
                 spec,
                 put_at,
                 charged_ns,
-                missed_ns,
+                lag_ns,
                 paid_at,
                 paid_ns,
                 used_ns,
@@ -349,7 +349,7 @@ fn apply(step: &Step, tree: &mut Tree, model: &mut Model) -> Option<()> {
                 throttled,
                 active_until_ns,
             };
-            model.nodes.entry(parent).and_modify(|above| above.missed_ns = 0);
+            model.nodes.entry(parent).and_modify(|above| above.lag_ns = 0);
             let taken = model.nodes.insert(id, node);
             assert!(taken.is_none(), "{id:?} given twice");
         }
@@ -410,7 +410,7 @@ fn check_agreement(tree: &Tree, model: &Model) {
         assert_eq!(tree.is_throttled(leaf), model.nodes[&leaf].throttled);
         assert_eq!(tree.backlogged_beside(leaf), eligible.iter().any(|&other| other != leaf));
         assert_eq!(tree.poll_ns(leaf), model.poll_ns(leaf), "{leaf:?}");
-        assert_eq!(u128::from(tree.missed_ns(leaf)), model.nodes[&leaf].missed_ns, "{leaf:?}");
+        assert_eq!(u128::from(tree.lag_ns(leaf)), model.nodes[&leaf].lag_ns, "{leaf:?}");
         for &other in &leaves {
             assert_eq!(tree.precedes(leaf, other), model.precedes(leaf, other), "{leaf:?} before {other:?}");
         }

@@ -1,6 +1,7 @@
 //! What the lanes hold, measured on this machine on one pinned core: CPU by shares in every mix of lanes, wake-ups of the fast
 //! lane beside a heavy one, a cap, and the cost of a switch. `cargo bench -p lanes`, `-- --quick` for a tenth of the time;
-//! `-- shares`, `wake`, `urgent`, `cap`, `cost`, `log` or `disk` for one part.
+//! `-- shares`, `wake`, `urgent`, `cap`, `cost`, `log` or `disk` for one part; `-- --without RULE` switches a rule of the
+//! scheduler off (see `policy`).
 #![expect(clippy::disallowed_methods, reason = "measures from outside of the lanes")]
 
 mod disk;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 
 use lanes::{Config, Group, GroupSpec, Lanes};
-use sched::Class;
+use sched::{Class, Policy};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Lane {
@@ -297,16 +298,40 @@ fn log_writes(lanes: &Lanes, count: u64) {
     drop(std::fs::remove_file(path));
 }
 
+/// The rules in force, but for one that `--without` names.
+fn policy() -> Policy {
+    let all = Policy::DEFAULT;
+    let Some(rule) = std::env::args().skip_while(|arg| arg != "--without").nth(1) else { return all };
+    match rule.as_str() {
+        "short-slice" => Policy { latency_slice_ns: all.slice_ns, ..all },
+        "credit" => Policy { credit_ns: 0, ..all },
+        "lag" => Policy { lag_max_ns: 0, ..all },
+        "kept-slice" => Policy { keep_slices: false, ..all },
+        "active" => Policy { recently_active_ns: 0, ..all },
+        "coalescing" => Policy { poll_part: 0, poll_part_lagging: 0, ..all },
+        "long-lease" => Policy { long_lease_ns: 0, ..all },
+        "offer" => Policy { offer_cpu_ns: u64::MAX, ..all },
+        "starved" => Policy { starved_ns: u64::MAX, ..all },
+        "defer" => Policy { defer_ns: 0, ..all },
+        other => panic!("expected the name of a rule, got {other:?}"),
+    }
+}
+
 fn main() {
     let quick = std::env::args().any(|arg| arg == "--quick");
     let scale = if quick { 1 } else { 10 };
     let mut config = Config::detect();
+    config.policy = policy();
     config.cores.truncate(1);
     let cpu = config.cores[0];
     println!("{config}");
     let lanes = Lanes::start(config).expect("lanes start");
     println!("io_uring: {}", lanes.uses_io_uring());
-    let only = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let mut before = String::new();
+    let only = std::env::args().skip(1).find(|arg| {
+        let value = std::mem::replace(&mut before, arg.clone()) == "--without";
+        !value && !arg.starts_with('-')
+    });
     let wanted = |section: &str| only.as_ref().is_none_or(|only| only == section);
     let time = Duration::from_millis(250 * scale);
     if wanted("shares") {

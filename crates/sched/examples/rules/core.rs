@@ -135,8 +135,7 @@ impl Core {
     pub(crate) fn new(policy: Policy, groups: &[Group], seed: u64) -> Core {
         let spec = |shares| NodeSpec::new(shares, Class::Normal);
         let mut scheduler = CoreScheduler::new(policy, spec(1000), spec(200));
-        let control =
-            LeafSpec { node: NodeSpec::new(1000, Class::Latency), cpu_limit_ppm: 0, is_control: true };
+        let control = LeafSpec { node: NodeSpec::new(1000, Class::Latency), cpu_limit_ppm: 0 };
         let control = scheduler.add(Parent::System, control);
         let mut core = Core {
             now_ns: SECOND,
@@ -150,7 +149,7 @@ impl Core {
             totals: Totals::default(),
         };
         for group in groups {
-            let spec = LeafSpec { node: group.node, cpu_limit_ppm: group.limit_ppm, is_control: false };
+            let spec = LeafSpec { node: group.node, cpu_limit_ppm: group.limit_ppm };
             let leaf = core.scheduler.add(group.parent, spec);
             let at = core.locals.len();
             core.locals.push(Local {
@@ -248,7 +247,7 @@ impl Core {
                 }
             };
             let leaf = self.locals[group].leaf;
-            let woke = self.scheduler.woke(leaf, self.now_ns);
+            let woke = self.scheduler.woke(leaf);
             let fast = !self.locals[group].fast.is_empty();
             preempts |= yielded.is_none_or(|yielded| self.scheduler.preempts(leaf, woke, fast, yielded));
         }
@@ -319,7 +318,7 @@ impl Core {
                     continue; // the network was polled on the way back
                 }
             }
-            if self.now_ns - began_ns >= sched::LATENCY_TICK_NS && poll.is_none() {
+            if self.now_ns - began_ns >= sched::LATENCY_SLICE_NS && poll.is_none() {
                 return;
             }
         }
@@ -367,7 +366,7 @@ impl Core {
         let at = self.index(leaf);
         let fast = !self.locals[at].fast.is_empty();
         let yielded = self.scheduler.yield_core(leaf, budget_ns, fast, true, self.now_ns);
-        let poll_ns = self.scheduler.poll_after_ns(&yielded, self.now_ns);
+        let poll_ns = self.scheduler.poll_after_ns(self.now_ns);
         self.totals.lane_switches += 1;
         self.now_ns += SWITCH_NS / 2;
         let mut cold_ns = self.warm_up(at);

@@ -1,7 +1,7 @@
 //! Decisions of one core: time is what the test says, and so is what each leaf used.
 
 use super::*;
-use crate::{LATENCY_TICK_NS, TICK_NS};
+use crate::{Class, LATENCY_SLICE_NS, SLICE_NS};
 
 const NORMAL: NodeSpec = NodeSpec::new(100, Class::Normal);
 const FAST: Queued = Queued { fast: true, heavy: false };
@@ -19,12 +19,12 @@ impl Core {
     }
 
     fn level(&mut self, node: NodeSpec, cpu_limit_ppm: u32) -> NodeId {
-        self.scheduler.add(Parent::Users, LeafSpec { node, cpu_limit_ppm, is_control: false })
+        self.scheduler.add(Parent::Users, LeafSpec { node, cpu_limit_ppm })
     }
 
     fn background(&mut self) -> NodeId {
         let node = NodeSpec::new(200, Class::Batch);
-        self.scheduler.add(Parent::System, LeafSpec { node, cpu_limit_ppm: 0, is_control: false })
+        self.scheduler.add(Parent::System, LeafSpec { node, cpu_limit_ppm: 0 })
     }
 
     fn next(&mut self, now_ns: u64, queued: Queued) -> Decision {
@@ -37,7 +37,7 @@ fn idle_core_sleeps_and_empty_leaf_is_reported() {
     let mut core = Core::new();
     let level = core.level(NORMAL, 0);
     assert_eq!(core.next(0, FAST), Decision::Sleep);
-    assert!(core.scheduler.woke(level, 0) && !core.scheduler.woke(level, 0));
+    assert!(core.scheduler.woke(level) && !core.scheduler.woke(level));
     assert_eq!(core.next(0, Queued { fast: false, heavy: false }), Decision::Empty(level));
     assert_eq!(core.scheduler.mark_idle(level), 0);
     assert_eq!(core.next(0, FAST), Decision::Sleep);
@@ -47,25 +47,25 @@ fn idle_core_sleeps_and_empty_leaf_is_reported() {
 fn slices_are_short_while_a_latency_leaf_waits() {
     let mut core = Core::new();
     let level = core.level(NORMAL, 0);
-    core.scheduler.woke(level, 0);
-    assert_eq!(core.next(0, FAST), Decision::Run(level, TICK_NS));
+    core.scheduler.woke(level);
+    assert_eq!(core.next(0, FAST), Decision::Run(level, SLICE_NS));
     let latency = core.level(NodeSpec::new(1, Class::Latency), 0);
-    core.scheduler.woke(latency, 0);
-    assert!(matches!(core.next(0, FAST), Decision::Run(_, LATENCY_TICK_NS)));
+    core.scheduler.woke(latency);
+    assert!(matches!(core.next(0, FAST), Decision::Run(_, LATENCY_SLICE_NS)));
 }
 
 #[test]
 fn heavy_work_of_a_leaf_is_not_starved_by_its_fast_work() {
     let mut core = Core::new();
     let level = core.level(NORMAL, 0);
-    core.scheduler.woke(level, 0);
+    core.scheduler.woke(level);
     let mut lanes = Vec::new();
     for _ in 0..12 {
         let decision = core.next(0, BOTH);
         lanes.push(matches!(decision, Decision::Run(..)));
         match decision {
             Decision::Run(leaf, slice_ns) => core.scheduler.ran(leaf, slice_ns),
-            Decision::Yield(leaf, _) => core.scheduler.used(leaf, Lane::Heavy, TICK_NS),
+            Decision::Yield(leaf, _) => core.scheduler.used(leaf, Lane::Heavy, SLICE_NS),
             other => panic!("{other:?}"),
         }
     }
@@ -76,50 +76,49 @@ fn heavy_work_of_a_leaf_is_not_starved_by_its_fast_work() {
 fn capped_leaf_asks_for_a_lease_and_gives_back_the_rest() {
     let mut core = Core::new();
     let level = core.level(NORMAL, 500_000);
-    core.scheduler.woke(level, 0);
+    core.scheduler.woke(level);
     assert_eq!(core.next(0, FAST), Decision::Lease(level, cap::PIECE_NS));
     assert_eq!(core.next(0, HEAVY), Decision::Lease(level, cap::LONG_PIECE_NS));
     core.scheduler.granted(level, cap::PIECE_NS);
-    assert_eq!(core.next(0, FAST), Decision::Run(level, TICK_NS));
+    assert_eq!(core.next(0, FAST), Decision::Run(level, SLICE_NS));
     core.scheduler.ran(level, cap::PIECE_NS - 10_000);
-    let shortest_ns = Policy::DEFAULT.capped_slice_min_ns;
-    assert_eq!(core.next(0, HEAVY), Decision::Yield(level, shortest_ns), "not 10 µs");
-    core.scheduler.used(level, Lane::Heavy, shortest_ns);
-    assert_eq!(core.next(0, FAST), Decision::Lease(level, cap::PIECE_NS + shortest_ns - 10_000));
+    assert_eq!(core.next(0, HEAVY), Decision::Yield(level, LATENCY_SLICE_NS), "more than 10 µs");
+    core.scheduler.used(level, Lane::Heavy, 50_000);
+    assert_eq!(core.next(0, FAST), Decision::Lease(level, cap::PIECE_NS + 40_000));
     core.scheduler.throttle(level, 5_000);
     assert_eq!((core.next(0, FAST), core.scheduler.next_unthrottle_ns()), (Decision::Sleep, Some(5_000)));
     assert_eq!(core.scheduler.unthrottle(4_999), None);
     assert_eq!(core.scheduler.wake_up_payer(None, true, 5_000), Some(level));
     assert_eq!(core.scheduler.unthrottle(5_000), Some(level));
     core.scheduler.granted(level, 2 * cap::PIECE_NS);
-    assert_eq!(core.scheduler.mark_idle(level), 2 * cap::PIECE_NS + 10_000 - shortest_ns);
+    assert_eq!(core.scheduler.mark_idle(level), 2 * cap::PIECE_NS - 40_000);
 }
 
 #[test]
 fn new_limit_acts_on_a_throttled_leaf() {
     let mut core = Core::new();
     let level = core.level(NORMAL, 10_000);
-    core.scheduler.woke(level, 0);
+    core.scheduler.woke(level);
     core.scheduler.throttle(level, u64::MAX);
-    core.scheduler.set(level, LeafSpec { node: NORMAL, cpu_limit_ppm: 0, is_control: false });
+    core.scheduler.set(level, LeafSpec { node: NORMAL, cpu_limit_ppm: 0 });
     assert_eq!(core.scheduler.unthrottle(1), Some(level));
-    assert_eq!(core.next(1, FAST), Decision::Run(level, TICK_NS));
+    assert_eq!(core.next(1, FAST), Decision::Run(level, SLICE_NS));
 }
 
 #[test]
 fn waking_leaf_takes_the_core_back_if_it_is_behind_or_the_other_was_alone() {
     let mut core = Core::new();
     let [query, reads] = [0, 0].map(|limit| core.level(NORMAL, limit));
-    core.scheduler.woke(query, 0);
+    core.scheduler.woke(query);
     let alone = core.scheduler.yield_core(query, u64::MAX, false, true, 0);
-    assert!(alone.alone && alone.until_ns > TICK_NS);
-    core.scheduler.used(query, Lane::Heavy, 10 * TICK_NS);
-    core.scheduler.woke(reads, 0);
+    assert!(alone.alone && alone.until_ns > SLICE_NS);
+    core.scheduler.used(query, Lane::Heavy, 10 * SLICE_NS);
+    core.scheduler.woke(reads);
     assert!(core.scheduler.preempts(reads, true, true, &alone));
     let beside = core.scheduler.yield_core(query, u64::MAX, false, true, 0);
-    assert!(!beside.alone && beside.until_ns == TICK_NS);
+    assert!(!beside.alone && beside.until_ns == SLICE_NS);
     assert!(core.scheduler.preempts(reads, false, true, &beside), "it has used less");
-    core.scheduler.ran(reads, 100 * TICK_NS);
+    core.scheduler.ran(reads, 100 * SLICE_NS);
     assert!(!core.scheduler.preempts(reads, false, true, &beside));
     assert!(core.scheduler.preempts(query, false, true, &beside), "its own requests");
     assert!(!core.scheduler.preempts(query, false, false, &beside));
@@ -131,36 +130,20 @@ fn only_a_level_that_used_less_than_its_entitlement_lags() {
     let mut core = Core::new();
     let [light, heavy] = [0, 0].map(|limit| core.level(NORMAL, limit));
     let flush = core.background();
-    core.scheduler.woke(heavy, 0);
+    core.scheduler.woke(heavy);
     let mut round = |light_ns: u64, heavy_ticks: u64| {
-        core.scheduler.woke(light, 0);
+        core.scheduler.woke(light);
         let lags = core.scheduler.lags_beside(light, heavy);
         core.scheduler.ran(light, light_ns);
         core.scheduler.mark_idle(light);
-        core.scheduler.used(heavy, Lane::Heavy, heavy_ticks * TICK_NS);
+        core.scheduler.used(heavy, Lane::Heavy, heavy_ticks * SLICE_NS);
         lags
     };
-    assert!(!round(TICK_NS, 4), "a newcomer");
-    assert!((0..100).all(|_| round(TICK_NS, 4)), "a fifth of the core");
-    assert!((0..100).map(|_| round(4 * TICK_NS, 1)).skip(50).all(|lags| !lags), "four fifths");
+    assert!(!round(SLICE_NS, 4), "a newcomer");
+    assert!((0..100).all(|_| round(SLICE_NS, 4)), "a fifth of the core");
+    assert!((0..100).map(|_| round(4 * SLICE_NS, 1)).skip(50).all(|lags| !lags), "four fifths");
     let scheduler = &core.scheduler;
     assert!(!scheduler.lags_beside(light, flush) && !scheduler.lags_beside(flush, heavy), "levels only");
-}
-
-#[test]
-fn events_do_not_wait_while_a_latency_level_is_active() {
-    let mut core = Core::new();
-    let [query, reads] = [NORMAL, NodeSpec::new(100, Class::Latency)].map(|spec| core.level(spec, 0));
-    let flush = core.background();
-    let yielded = |leaf| Yielded { leaf, began_ns: 0, until_ns: TICK_NS, alone: false, own_preempts: true };
-    let now_ns = 5_000_000_000;
-    let poll =
-        |core: &Core, leaf, after_ns: u64| core.scheduler.poll_after_ns(&yielded(leaf), now_ns + after_ns);
-    (0..20).for_each(|_| core.scheduler.polled(now_ns, 17_000, reads, Some(flush)));
-    assert!(poll(&core, query, 0).is_some(), "the polls were many");
-    core.scheduler.woke(reads, now_ns);
-    assert_eq!(poll(&core, query, 0), None);
-    assert!(poll(&core, flush, 0).is_some(), "flushes must keep up");
 }
 
 /// The network is polled every 50 µs, yet of levels that always have more to do each keeps the core for a whole slice; one
@@ -170,7 +153,7 @@ fn slice_lasts_until_its_end_unless_a_leaf_wakes() {
     let mut core = Core::new();
     let made = [0, 0, 0].map(|limit| core.level(NORMAL, limit));
     let mut now_ns = 1_000_000;
-    made[..2].iter().for_each(|&leaf| assert!(core.scheduler.woke(leaf, now_ns)));
+    made[..2].iter().for_each(|&leaf| assert!(core.scheduler.woke(leaf)));
     let mut changes = |core: &mut Core, polls: usize| {
         let mut poll = || {
             let Decision::Yield(leaf, _) = core.next(now_ns, HEAVY) else { panic!("there is work") };
@@ -183,9 +166,8 @@ fn slice_lasts_until_its_end_unless_a_leaf_wakes() {
         assert!(count(made[0]).abs_diff(count(made[1])) <= 10);
         picked.windows(2).filter(|pair| pair[0] != pair[1]).count()
     };
-    changes(&mut core, 300); // until long after they woke
     let seen = changes(&mut core, 205);
     assert!((19..=21).contains(&seen), "{seen}");
-    core.scheduler.woke(made[2], now_ns);
+    core.scheduler.woke(made[2]);
     assert_eq!(core.next(now_ns, HEAVY), Decision::Yield(made[2], u64::MAX));
 }

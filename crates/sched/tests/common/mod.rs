@@ -6,10 +6,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use proptest::test_runner::{Config, RngSeed};
-use sched::{Budget, CHARGE_MIN_NS, Class, MISSED_NS_MAX, NodeId, NodeSpec, TICK_NS, Tree};
+use sched::{Budget, CHARGE_MIN_NS, Class, LAG_NS_MAX, NodeId, NodeSpec, SLICE_NS, Tree};
 
-/// Most that a group may have saved up, ns: its credit, and what it missed.
-pub const SAVED_NS: u64 = TICK_NS + MISSED_NS_MAX as u64;
+/// Most that a group may have saved up, ns: its credit and its lag.
+pub const SAVED_NS: u64 = SLICE_NS + LAG_NS_MAX as u64;
 
 /// The same cases on every run; a failure prints the shrunk input.
 pub fn config(cases: u32) -> Config {
