@@ -1,6 +1,6 @@
 //! The loads that the rules are compared under: each is one core with two to five groups.
 
-use sched::{Class, Parent};
+use sched::Class;
 
 use crate::core::{Group, Load, MS, US};
 
@@ -255,10 +255,4 @@ pub(crate) fn all() -> Vec<Scenario> {
             Some((0, 2)),
         ),
     ]
-}
-
-/// Groups are levels unless they say otherwise.
-#[cfg(test)]
-pub(crate) fn levels(scenario: &Scenario) -> usize {
-    scenario.groups.iter().filter(|group| group.parent == Parent::Users).count()
 }

@@ -11,7 +11,7 @@ use crate::core::{Core, SECOND};
 use crate::loads::Scenario;
 
 /// Simulated time of each run, ns.
-const RUN_NS: u64 = 5 * SECOND;
+const RUN_NS: u64 = if cfg!(test) { SECOND } else { 5 * SECOND };
 
 struct Row {
     p50_us: f64,
@@ -104,10 +104,56 @@ mod tests {
         assert_eq!(run(), run());
     }
 
+    fn load(name: &str) -> Scenario {
+        loads::all().into_iter().find(|scenario| scenario.name == name).expect("a load of this name")
+    }
+
+    /// One load for each rule, in which the core is clearly worse off without it.
     #[test]
-    fn loads_are_what_their_table_says() {
-        for scenario in loads::all() {
-            assert!(loads::levels(&scenario) >= 1, "{}", scenario.name);
-        }
+    fn each_rule_earns_its_place() {
+        let all = Policy::DEFAULT;
+        let check = |name: &str, without: Policy, worse: fn(&Row, &Row) -> bool| {
+            let scenario = load(name);
+            let rows = [without, all].map(|policy| measure(policy, &scenario));
+            assert!(worse(&rows[0], &rows[1]), "{name}");
+        };
+        let p99 = |without: &Row, with: &Row| without.p99_us > 1.5 * with.p99_us;
+        let batch = |without: &Row, with: &Row| without.batch < with.batch - 0.5;
+        check("rare reads | busy reads", Policy { latency_slice_ns: all.slice_ns, ..all }, p99);
+        check(
+            "three levels of queries, 100 : 100 : 100, and reads",
+            Policy { slice_ns: 50_000, ..all },
+            batch,
+        );
+        check("reads | batch", Policy { credit_ns: 0, ..all }, p99);
+        check("busy reads | queries that pause, 500 : 500", Policy { lag_max_ns: 0, ..all }, batch);
+        check(
+            "busy reads | queries that pause, 500 : 500",
+            Policy { credit_ns: 20_000_000, lag_max_ns: 0, ..all },
+            p99,
+        );
+        check("busy reads, 100 : 100, and rare reads", Policy { keep_slices: false, ..all }, batch);
+        check("rare reads | busy reads", Policy { recently_active_ns: 0, ..all }, p99);
+        check("writes, log | flush, compaction", Policy { poll_part: 0, poll_part_lagging: 0, ..all }, batch);
+        check("reads | batch", Policy { poll_part_lagging: all.poll_part, ..all }, p99);
+        check("reads capped at a fifth | queries", Policy { poll_free_ns: 0, ..all }, p99);
+        check("queries capped at half, alone", Policy { long_lease_ns: 0, ..all }, batch);
+    }
+
+    /// Heavy work with less of its lease left than a lane switch costs never ran, was never charged and was picked for ever.
+    #[test]
+    fn rest_of_a_lease_is_used_up() {
+        let scenario = load("reads | queries capped at half");
+        let row = measure(Policy { credit_ns: 0, ..Policy::DEFAULT }, &scenario);
+        assert!((48.0..50.1).contains(&row.batch), "{} %", row.batch);
+    }
+
+    /// A group with fast work without end does not keep its own heavy work from running.
+    #[test]
+    fn heavy_work_runs_beside_fast_work_of_its_group() {
+        let scenario = load("closed reads and queries of one level");
+        let queries = |policy| Core::new(policy, &scenario.groups, 7).run(RUN_NS).groups[0].queries;
+        assert!(queries(Policy::DEFAULT) >= 5, "a slice of five is a fifth of the core");
+        assert_eq!(queries(Policy { fast_before_heavy_ns: u64::MAX, ..Policy::DEFAULT }), 0);
     }
 }
