@@ -1,5 +1,5 @@
-//! What the server was given: which CPUs, and how much of them. Found once at start-up, printed, and overridden by
-//! `--cores` and `--overprovisioned`.
+//! What the server was given: which CPUs, and how much of them. Found once at start-up, printed,
+//! and overridden by `--cores` and `--overprovisioned`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,12 +21,13 @@ pub struct Config {
     pub disk_backend: DiskBackend,
     /// The disk's maxima.
     pub disk: DiskModel,
-    /// Has each lane measure at start how late it wakes, for [`crate::Lanes::wake_up`], and say so when that is much: takes
-    /// 50 ms at most. Nothing is measured without pinning.
+    /// Has each lane measure at start how late it wakes, for [`crate::Lanes::wake_up`], and say so
+    /// when that is much: takes 50 ms at most. Nothing is measured without pinning.
     pub self_check: bool,
     /// Takes what the lanes have to say; by default to standard error.
     pub reporter: Reporter,
-    /// Numbers of the scheduler's rules. Other numbers than [`Policy::DEFAULT`] are for comparisons.
+    /// Numbers of the scheduler's rules. Other numbers than [`Policy::DEFAULT`] are for
+    /// comparisons.
     pub policy: Policy,
     /// CPUs this process may run on, as found.
     pub affinity_cpus: usize,
@@ -66,7 +67,8 @@ pub const DISK_UNMEASURED: DiskModel = DiskModel {
 };
 
 impl Config {
-    /// The CPU set of this process, and as many of its CPUs as the cgroup's quota holds whole (v1 and v2; at least one).
+    /// The CPU set of this process, and as many of its CPUs as the cgroup's quota holds whole (v1
+    /// and v2; at least one).
     #[must_use]
     pub fn detect() -> Config {
         let cpus = crate::sys::affinity().unwrap_or_else(|_| vec![0]);
@@ -130,7 +132,8 @@ fn quota() -> Option<f64> {
     least
 }
 
-/// Mount points and paths of the cgroups that may hold a CPU quota, from the text of `/proc/self/cgroup`.
+/// Mount points and paths of the cgroups that may hold a CPU quota, from the text of
+/// `/proc/self/cgroup`.
 fn cgroup_paths(text: &str) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     for line in text.lines() {

@@ -1,5 +1,5 @@
-//! Where the running code is: which lane of which core, and in which group. Every thread of the lanes knows it in
-//! thread-local cells.
+//! Where the running code is: which lane of which core, and in which group. Every thread of the
+//! lanes knows it in thread-local cells.
 #![expect(unsafe_code, reason = "a pointer to the lane's core, valid while its thread runs the lane")]
 
 use std::cell::{Cell, RefCell};
@@ -19,7 +19,8 @@ use crate::{Group, sys};
 
 /// A piece of fast-lane work should end after this long, ns.
 pub(crate) const PIECE_NS: u64 = sched::LATENCY_SLICE_NS;
-/// A piece of heavy work gives way after this long whoever waits, ns: perhaps it was cancelled, or another task of its group is next.
+/// A piece of heavy work gives way after this long whoever waits, ns: perhaps it was cancelled, or
+/// another task of its group is next.
 const HEAVY_PIECE_NS: u64 = 1_000_000;
 
 thread_local! {
@@ -58,8 +59,8 @@ pub(crate) fn with_core<T>(f: impl FnOnce(&Core) -> T) -> Option<T> {
     if core.is_null() {
         return None;
     }
-    // SAFETY: `as_fast_lane` holds a reference to the core as long as the pointer is set, and a Core is only ever reached
-    // on this thread.
+    // SAFETY: `as_fast_lane` holds a reference to the core as long as the pointer is set, and a
+    // Core is only ever reached on this thread.
     Some(f(unsafe { &*core }))
 }
 
@@ -118,8 +119,10 @@ pub fn current_core() -> usize {
     with_core(|core| core.shared.index).unwrap_or_else(|| with_shared(|_, shared| shared.index))
 }
 
-/// The core whose heavy lane has the fewest tasks that want to run; this one, unless another has fewer by two at least. For heavy work
-/// that may run anywhere: it is a look at this moment, and promises nothing. Of several the next after this one. Linear in the number of cores. Panics outside of lanes.
+/// The core whose heavy lane has the fewest tasks that want to run; this one, unless another has
+/// fewer by two at least. For heavy work that may run anywhere: it is a look at this moment, and
+/// promises nothing. Of several the next after this one. Linear in the number of cores. Panics
+/// outside of lanes.
 #[must_use]
 pub fn least_loaded_core() -> usize {
     let own = current_core();
@@ -157,9 +160,10 @@ pub fn on_lane() -> bool {
     !CORE.get().is_null() || on_heavy_lane()
 }
 
-/// Whether the running piece of work should give way now: on a heavy lane if its group's turn is over or it has run for 1 ms, on a fast
-/// lane if it has used its 50 µs. For code that is polled rather than awaited; others call [`heavy_yield`]. About 25 ns, and on a heavy
-/// lane a system call ten times a millisecond at most, for the sake of a fast lane that is ready.
+/// Whether the running piece of work should give way now: on a heavy lane if its group's turn is
+/// over or it has run for 1 ms, on a fast lane if it has used its 50 µs. For code that is polled
+/// rather than awaited; others call [`heavy_yield`]. About 25 ns, and on a heavy lane a system call
+/// ten times a millisecond at most, for the sake of a fast lane that is ready.
 #[must_use]
 pub fn turn_is_over() -> bool {
     SEAT.with_borrow(|seat| match seat {
@@ -172,10 +176,10 @@ pub fn turn_is_over() -> bool {
     })
 }
 
-/// Lets another thread that is ready have this heavy worker's CPU, every `every_ns`. The kernel takes the CPU from the
-/// idle class for a fast lane that wakes. But it also gives the idle class its entitlement (3 parts of 1,027 beside one
-/// thread, and a turn to a thread that has just woken), until its next tick: up to 4 ms in which a fast lane that is
-/// ready does not run.
+/// Lets another thread that is ready have this heavy worker's CPU, every `every_ns`. The kernel
+/// takes the CPU from the idle class for a fast lane that wakes. But it also gives the idle class
+/// its entitlement (3 parts of 1,027 beside one thread, and a turn to a thread that has just
+/// woken), until its next tick: up to 4 ms in which a fast lane that is ready does not run.
 fn offer_cpu(now_ns: u64, every_ns: u64) {
     if now_ns.saturating_sub(YIELDED.get()) >= every_ns {
         YIELDED.set(now_ns);
@@ -207,8 +211,8 @@ where
     fast(|core| task::spawn_fast(core, group, at, f))
 }
 
-/// Starts a task on the heavy lane of this core, from either of its lanes. It should call [`heavy_yield`] every
-/// millisecond or so. Panics outside of lanes.
+/// Starts a task on the heavy lane of this core, from either of its lanes. It should call
+/// [`heavy_yield`] every millisecond or so. Panics outside of lanes.
 #[track_caller]
 pub fn heavy<F>(group: Group, f: F) -> Task<F::Output>
 where
@@ -219,9 +223,10 @@ where
     with_shared(|_, shared| task::spawn_heavy(shared, group, false, at, f))
 }
 
-/// As [`heavy`], for short work that somebody waits for who cannot be put off: a login, a flush. It goes before its group's
-/// other heavy work; and when another program keeps the core's CPU busy, so that the heavy lane gets next to nothing, it
-/// runs at normal priority, in slices, charged like all work. Panics outside of lanes.
+/// As [`heavy`], for short work that somebody waits for who cannot be put off: a login, a flush. It
+/// goes before its group's other heavy work; and when another program keeps the core's CPU busy, so
+/// that the heavy lane gets next to nothing, it runs at normal priority, in slices, charged like
+/// all work. Panics outside of lanes.
 #[track_caller]
 pub fn heavy_urgent<F>(group: Group, f: F) -> Task<F::Output>
 where
@@ -232,8 +237,8 @@ where
     with_shared(|_, shared| task::spawn_heavy(shared, group, true, at, f))
 }
 
-/// Moves the running task to another group, from its next piece on, which begins when this returns. To be awaited by the
-/// task itself, not within a combinator that polls on its own.
+/// Moves the running task to another group, from its next piece on, which begins when this returns.
+/// To be awaited by the task itself, not within a combinator that polls on its own.
 pub fn switch_group(group: Group) -> impl Future<Output = ()> {
     Again {
         before: Some(move || assert!(task::switch(group), "only a task can change its group")),
@@ -246,7 +251,8 @@ pub fn yield_now() -> impl Future<Output = ()> {
     Again { before: Some(|| ()), waited: false }
 }
 
-/// Whether the running piece of fast-lane work has used its 50 µs, and should [`yield_now`]. About 25 ns.
+/// Whether the running piece of fast-lane work has used its 50 µs, and should [`yield_now`]. About
+/// 25 ns.
 #[must_use]
 pub fn should_yield() -> bool {
     piece_ns(sys::monotonic_ns()) >= PIECE_NS

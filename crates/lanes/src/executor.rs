@@ -1,12 +1,14 @@
-//! The fast lane of a core: its run loop inside a tokio current-thread runtime. The loop is one tokio task, which returns to
-//! tokio to look at the poller, or to sleep there; and since it is a task and not the root future, local events wake it
-//! without a system call. The root future only passes on wake-ups from other threads.
+//! The fast lane of a core: its run loop inside a tokio current-thread runtime. The loop is one
+//! tokio task, which returns to tokio to look at the poller, or to sleep there; and since it is a
+//! task and not the root future, local events wake it without a system call. The root future only
+//! passes on wake-ups from other threads.
 //!
 //! One turn:
-//! 1. charge what passed outside (tokio's poller) to `control`, and heavy workers' CPU to their groups;
+//! 1. charge what passed outside (tokio's poller) to `control`, and heavy workers' CPU to their
+//!    groups;
 //! 2. take messages, reap the disk;
-//! 3. choose: run a group's tasks for a slice, charge it, choose again, until it is time to look at the poller;
-//!    or hand the core to the heavy lane, or nothing: sleep in the poller.
+//! 3. choose: run a group's tasks for a slice, charge it, choose again, until it is time to look at
+//!    the poller; or hand the core to the heavy lane, or nothing: sleep in the poller.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -32,8 +34,9 @@ const STALL_NS: u64 = 200_000;
 const STALL_REPORT_EVERY_NS: u64 = 1_000_000_000;
 /// The same of a starved heavy lane.
 const STARVED_REPORT_EVERY_NS: u64 = 10_000_000_000;
-/// Dispatches shorter than this are charged by the monotonic clock, and the CPU clock makes up for the difference at its next
-/// reading: a reading is a system call, and would cost a tenth of so short a dispatch.
+/// Dispatches shorter than this are charged by the monotonic clock, and the CPU clock makes up for
+/// the difference at its next reading: a reading is a system call, and would cost a tenth of so
+/// short a dispatch.
 const SHORT_NS: u64 = 10_000;
 
 /// A core's fast lane; reached from its own thread only.
@@ -81,7 +84,8 @@ enum Next {
     Look,
     /// Sleep in the poller until something happens, or until then (ns).
     Sleep(Option<u64>),
-    /// Leave the core to the heavy lane until then (ns) without looking at the poller, unless that lane has nothing to do before.
+    /// Leave the core to the heavy lane until then (ns) without looking at the poller, unless that
+    /// lane has nothing to do before.
     LetRun(u64),
     Stop,
 }
@@ -172,8 +176,8 @@ impl Core {
         }
     }
 
-    /// A group has something to do: it is put in its place; and the loop is woken, unless the core is handed over to a
-    /// group that is owed more.
+    /// A group has something to do: it is put in its place; and the loop is woken, unless the core
+    /// is handed over to a group that is owed more.
     fn ready(&self, slot: usize) {
         let mut groups = self.groups.borrow_mut();
         let node = groups.local(slot).node;
@@ -296,7 +300,8 @@ impl Core {
         }
     }
 
-    /// Before a turn of another group, and before a sleep: does what the last group has put off. Whether there was anything.
+    /// Before a turn of another group, and before a sleep: does what the last group has put off.
+    /// Whether there was anything.
     fn paused_before(&self, choice: &Choice) -> bool {
         let Some(group) = self.put_off.group() else { return false };
         let slot = self.groups.borrow_mut().slot(group);
@@ -347,8 +352,9 @@ impl Core {
         [until_ns, unthrottle_ns, disk_ns].into_iter().flatten().min()
     }
 
-    /// What passed since the last reading was tokio's: `control` pays, or who woke the core. If the core was handed over it may have been a
-    /// look, which is to be paid once it shows whose event it was for.
+    /// What passed since the last reading was tokio's: `control` pays, or who woke the core. If the
+    /// core was handed over it may have been a look, which is to be paid once it shows whose event
+    /// it was for.
     fn charge_outside(&self, now_ns: u64, slept: bool) -> Option<Look> {
         let cpu_ns = sys::thread_cpu_ns();
         let cost_ns = cpu_ns.saturating_sub(self.charged_cpu_ns.get());
@@ -368,7 +374,8 @@ impl Core {
         None
     }
 
-    /// A look is paid by the group that it found something to do for; if there was none, by `control`.
+    /// A look is paid by the group that it found something to do for; if there was none, by
+    /// `control`.
     fn pay(&self, look: Option<Look>, found: Option<usize>) {
         let Some(Look { at_ns, had_it, cost_ns }) = look else { return };
         let mut groups = self.groups.borrow_mut();
@@ -427,7 +434,8 @@ impl Core {
         now_ns
     }
 
-    /// Charges a group for this thread's work since then, by the CPU clock if that is long enough to be worth a reading.
+    /// Charges a group for this thread's work since then, by the CPU clock if that is long enough
+    /// to be worth a reading.
     fn charge(&self, slot: usize, began_ns: u64, now_ns: u64) {
         let wall_ns = now_ns.saturating_sub(began_ns);
         let used_ns = if wall_ns < SHORT_NS {

@@ -1,5 +1,6 @@
-//! One core's groups: their run queues, their accounting, and the leases of their CPU caps. Made when first needed on this
-//! core. `sched::CoreScheduler` decides; this file keeps what the decisions are about.
+//! One core's groups: their run queues, their accounting, and the leases of their CPU caps. Made
+//! when first needed on this core. `sched::CoreScheduler` decides; this file keeps what the
+//! decisions are about.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -116,7 +117,8 @@ impl Groups {
         self.place(group, found, parent)
     }
 
-    /// A new group's books. Its slot is free: it was given away only after this core had let go of it.
+    /// A new group's books. Its slot is free: it was given away only after this core had let go of
+    /// it.
     fn place(&mut self, group: Group, found: &Slot, parent: Parent) -> usize {
         let slot = slot_of(group.0);
         if slot >= self.locals.len() {
@@ -175,8 +177,9 @@ impl Groups {
         }
     }
 
-    /// Lets go of a group that was dropped, and tells the registry, which gives the slot away once all cores have; its
-    /// ready tasks go on in [`Group::DEFAULT`]. While heavy work of it is left, it stays: its slot, to be looked at.
+    /// Lets go of a group that was dropped, and tells the registry, which gives the slot away once
+    /// all cores have; its ready tasks go on in [`Group::DEFAULT`]. While heavy work of it is left,
+    /// it stays: its slot, to be looked at.
     ///
     /// To be called once a core when the group is dropped; later calls are its own.
     pub(crate) fn end_group(&mut self, group: Group) -> Option<usize> {
@@ -185,7 +188,8 @@ impl Groups {
         let here = matches!(self.locals.get(slot), Some(Some(local)) if local.id == group.0);
         if registry.counters(slot)[self.core].heavy_pending.load(SeqCst) > 0 {
             if !here {
-                // Its first work on this core was just coming. Whose child it was is forgotten: only users' groups end.
+                // Its first work on this core was just coming. Whose child it was is forgotten:
+                // only users' groups end.
                 self.place(group, registry.gone(group), Parent::Users);
             }
             self.local(slot).dropped = true;
@@ -311,7 +315,8 @@ impl Groups {
         }
     }
 
-    /// Takes CPU time from the budget of a group's cap, which all cores share; else throttles the group.
+    /// Takes CPU time from the budget of a group's cap, which all cores share; else throttles the
+    /// group.
     fn take_lease(&mut self, slot: usize, cpu_ns: u64, now_ns: u64) {
         let cores = self.cores;
         let local = self.local(slot);
@@ -341,7 +346,8 @@ impl Groups {
         self.scheduler.throttle(node, until_ns);
     }
 
-    /// Returns the slot of the capped group to charge for this wake-up of the core, if there is one.
+    /// Returns the slot of the capped group to charge for this wake-up of the core, if there is
+    /// one.
     pub(crate) fn wake_up_payer(&self, yielded: Option<&Yielded>, slept: bool, now_ns: u64) -> Option<usize> {
         let leaf = self.scheduler.wake_up_payer(yielded, slept, now_ns)?;
         Some(self.by_node[leaf.0 as usize])

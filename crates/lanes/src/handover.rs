@@ -1,4 +1,5 @@
-//! The fast lane's side of the heavy lane: granting, charging, and noticing that a turn overruns or gets no CPU.
+//! The fast lane's side of the heavy lane: granting, charging, and noticing that a turn overruns or
+//! gets no CPU.
 
 use std::sync::atomic::Ordering::*;
 
@@ -9,7 +10,8 @@ use crate::heavy::{Grant, RESCUER, WORKERS, Worker};
 use crate::registry::{NOBODY, count};
 use crate::shared::CoreShared;
 
-/// A turn that goes on for this long after another group was granted the core gets a spare beside it, ns.
+/// A turn that goes on for this long after another group was granted the core gets a spare beside
+/// it, ns.
 const OVERRUN_NS: u64 = 10_000_000;
 
 /// The core is handed over.
@@ -58,7 +60,8 @@ impl Handover {
                 continue;
             }
             let id = groups.id(slot);
-            // Before the counter is read: a turn that ends in between is then counted, and seen again next time.
+            // Before the counter is read: a turn that ends in between is then counted, and seen
+            // again next time.
             let referred = shared.heavy.workers.iter().any(|worker| {
                 let grant = worker.grant();
                 worker.turn_group() == id || (grant.group() == id && !worker.is_done(grant))
@@ -74,7 +77,8 @@ impl Handover {
         }
     }
 
-    /// Grants the core to a group's heavy work: how the fast lane is to sleep; none if all workers are stuck.
+    /// Grants the core to a group's heavy work: how the fast lane is to sleep; none if all workers
+    /// are stuck.
     pub(crate) fn hand_over(
         &mut self,
         shared: &CoreShared,
@@ -114,8 +118,8 @@ impl Handover {
         Some(Handed { slot, yielded, to })
     }
 
-    /// A worker of the idle class is to show whether it gets any CPU. While the lane counts as starved it takes up nothing
-    /// urgent, so nothing gets stuck with it.
+    /// A worker of the idle class is to show whether it gets any CPU. While the lane counts as
+    /// starved it takes up nothing urgent, so nothing gets stuck with it.
     fn try_out(&mut self, shared: &CoreShared, group: u32, now_ns: u64) {
         let worker = &shared.heavy.workers[self.active];
         let grant = worker.grant();
@@ -183,7 +187,8 @@ impl Handover {
         true
     }
 
-    /// Ends the turn under way: nobody may run. (While the fast lane itself runs, no worker of its core does.)
+    /// Ends the turn under way: nobody may run. (While the fast lane itself runs, no worker of its
+    /// core does.)
     pub(crate) fn revoke(&mut self, shared: &CoreShared, now_ns: u64) {
         let worker = &shared.heavy.workers[self.active];
         let grant = worker.grant();
@@ -193,8 +198,9 @@ impl Handover {
         }
     }
 
-    /// After the core came back: a group that was owed it and hardly got any is kept out for as long as it was handed the
-    /// core in vain, so that others are not starved with it; after a while it is counted, and said here.
+    /// After the core came back: a group that was owed it and hardly got any is kept out for as
+    /// long as it was handed the core in vain, so that others are not starved with it; after a
+    /// while it is counted, and said here.
     pub(crate) fn came_back(
         &mut self,
         shared: &CoreShared,
@@ -277,7 +283,8 @@ mod tests {
             self.handover.hand_over(&self.shared, &mut self.groups, slot, SLICE_NS, now_ns)
         }
 
-        /// A slice in which nobody got any CPU: whom it was for, and whether the lane is said to be starved.
+        /// A slice in which nobody got any CPU: whom it was for, and whether the lane is said to be
+        /// starved.
         fn slice_in_vain(&mut self, slot: usize, now_ns: u64) -> (WorkerKind, bool) {
             let handed = self.hand_over(slot, now_ns).expect("somebody is free");
             let back_ns = now_ns + SLICE_NS;
@@ -313,7 +320,8 @@ mod tests {
         let groups = [Group::DEFAULT, Group::COMPACTION, Group::LOG, Group::CONTROL];
         for (n, group) in groups.into_iter().enumerate() {
             let slot = lane.queue(group, false);
-            // Revoked from the one before; after 10 ms a spare is started; which takes it up, and then hangs.
+            // Revoked from the one before; after 10 ms a spare is started; which takes it up, and
+            // then hangs.
             for now_ns in [n as u64 * 20 * MS, n as u64 * 20 * MS + 11 * MS] {
                 assert!(lane.hand_over(slot, now_ns).is_some());
             }

@@ -1,5 +1,6 @@
-//! What a group's tasks put off until the group pauses. A `send` to a socket whose reader sleeps costs several times one to a reader
-//! who is awake, so that the answers of several connections are cheaper sent one after the other than each between two pieces of work.
+//! What a group's tasks put off until the group pauses. A `send` to a socket whose reader sleeps
+//! costs several times one to a reader who is awake, so that the answers of several connections are
+//! cheaper sent one after the other than each between two pieces of work.
 //!
 //! A group pauses when it has no task ready on the core, when another gets its turn, and after
 //! [`sched::Policy::defer_ns`] at the latest.
@@ -11,14 +12,16 @@ use crate::context::{fast, in_group};
 use crate::executor::Core;
 use crate::{Group, sys};
 
-/// Something that can be put off for a moment. What it does is charged to the group that put it off.
+/// Something that can be put off for a moment. What it does is charged to the group that put it
+/// off.
 pub trait AtPause {
     /// Does it, in a few microseconds. It may be dropped instead, when the lane ends.
     fn at_pause(self: Rc<Self>);
 }
 
-/// Has `what` done when this core's running group pauses: as soon as it has nothing else to run here, when another group gets its
-/// turn, and after 100 µs at the latest. To be called by a task of a fast lane; panics elsewhere.
+/// Has `what` done when this core's running group pauses: as soon as it has nothing else to run
+/// here, when another group gets its turn, and after 100 µs at the latest. To be called by a task
+/// of a fast lane; panics elsewhere.
 pub fn at_pause(what: Rc<dyn AtPause>) {
     fast(|core| core.put_off.push(what, core.lanes.config().policy.defer_ns));
 }

@@ -1,27 +1,30 @@
-//! A hard limit on the CPU time of a group, which holds on an idle machine too. One budget serves all cores: it is the
-//! one `u64` of [`crate::gcra`], paid at `limit_ppm` millionths of `cores` CPUs. Each core takes a small piece of it
-//! ([`PIECE_NS`], [`long_piece_ns`]), runs the group until the piece is used, and takes the next; so a limit of 50 % of two cores
-//! lets a group on one core use all of that core.
+//! A hard limit on the CPU time of a group, which holds on an idle machine too. One budget serves
+//! all cores: it is the one `u64` of [`crate::gcra`], paid at `limit_ppm` millionths of `cores`
+//! CPUs. Each core takes a small piece of it ([`PIECE_NS`], [`long_piece_ns`]), runs the group
+//! until the piece is used, and takes the next; so a limit of 50 % of two cores lets a group on one
+//! core use all of that core.
 //!
 //! ```text
 //!   budget (one u64) ──1 ms──▶ core 0: Cap ──charge──▶ exhausted: take again, or throttle the group
 //!                    ──1 ms──▶ core 1: Cap
 //! ```
 //!
-//! Over any interval `T` a group uses at most `rate × (T + BURST_NS)` and one piece for each core it runs on, and
-//! whatever exceeds `rate × T` is repaid before the next grant. For one core and [`PERIOD_NS`] at 50 % that is 50 ms
-//! plus at most 2 + 1 ms, or 2 + 4 ms of heavy work; over ten seconds, 0.03 % or 0.06 %. An overrun is debt: first on the core's piece, then in the
-//! budget.
+//! Over any interval `T` a group uses at most `rate × (T + BURST_NS)` and one piece for each core
+//! it runs on, and whatever exceeds `rate × T` is repaid before the next grant. For one core and
+//! [`PERIOD_NS`] at 50 % that is 50 ms plus at most 2 + 1 ms, or 2 + 4 ms of heavy work; over ten
+//! seconds, 0.03 % or 0.06 %. An overrun is debt: first on the core's piece, then in the budget.
 //!
-//! The burst is not there to allow bursts, but so that a core that comes late to take its next piece (a timer, a slice
-//! of someone else) loses nothing: lateness up to `BURST_NS` is made up for.
+//! The burst is not there to allow bursts, but so that a core that comes late to take its next
+//! piece (a timer, a slice of someone else) loses nothing: lateness up to `BURST_NS` is made up
+//! for.
 
 use crate::gcra;
 
-/// The period over which the limit is stated, ns: what "50 %" means is 50 ms in any 100, give or take a burst and a piece.
+/// The period over which the limit is stated, ns: what "50 %" means is 50 ms in any 100, give or
+/// take a burst and a piece.
 pub const PERIOD_NS: u64 = 100_000_000;
-/// CPU time a core takes from the budget at once, ns: two slices, so that taking (one atomic operation on a line shared
-/// by all cores) is rare, and 1 % of a period.
+/// CPU time a core takes from the budget at once, ns: two slices, so that taking (one atomic
+/// operation on a line shared by all cores) is rare, and 1 % of a period.
 pub const PIECE_NS: u64 = 1_000_000;
 /// The longest piece, ns.
 pub const LONG_PIECE_NS: u64 = 4_000_000;
@@ -34,16 +37,18 @@ const _: () = assert!(BURST_NS * 20 <= PERIOD_NS, "a burst stays within 5 % of a
 /// Millionths in a whole.
 const PPM: u64 = 1_000_000;
 
-/// CPU time that a core takes at once for work that need not go on within a millisecond, ns: each piece costs the core two changes
-/// from one lane to the other. What pays for it is 8 ms of the core's wall time at most, so that a low limit is kept as evenly, but 1 ms is the least
+/// CPU time that a core takes at once for work that need not go on within a millisecond, ns: each
+/// piece costs the core two changes from one lane to the other. What pays for it is 8 ms of the
+/// core's wall time at most, so that a low limit is kept as evenly, but 1 ms is the least
 /// ([`PIECE_NS`]).
 #[must_use]
 pub fn long_piece_ns(limit_ppm: u32) -> u64 {
     (LONG_PIECE_WALL_NS * u64::from(limit_ppm) / PPM).clamp(PIECE_NS, LONG_PIECE_NS)
 }
 
-/// Takes `cost_ns` of CPU time from a budget whose state is `paid_until_ns` (0 for a new one): the new state. A new
-/// limit needs no new state: what was granted before stays paid for at the old rate.
+/// Takes `cost_ns` of CPU time from a budget whose state is `paid_until_ns` (0 for a new one): the
+/// new state. A new limit needs no new state: what was granted before stays paid for at the old
+/// rate.
 ///
 /// `limit_ppm` is the limit in millionths of all `cores`; 0 counts as 1.
 ///
@@ -84,7 +89,8 @@ pub fn wall_ns(cpu_ns: u64, limit_ppm: u32, cores: u32) -> u64 {
     }
 }
 
-/// One core's piece of a group's budget. Negative when a slice overran it: the debt comes off the next piece.
+/// One core's piece of a group's budget. Negative when a slice overran it: the debt comes off the
+/// next piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cap {
     remaining_ns: i64,
@@ -103,13 +109,14 @@ impl Cap {
         self.remaining_ns
     }
 
-    /// Whether the group has to take again before it may run on this core.
+    /// Returns whether the group has to take again before it may run on this core.
     #[must_use]
     pub const fn exhausted(self) -> bool {
         self.remaining_ns <= 0
     }
 
-    /// What to take from the budget, ns: a piece and the debt, so that an overrun is paid for in full at once.
+    /// Returns the CPU time to take from the budget, ns: a piece and the debt, so that an overrun
+    /// is paid for in full at once.
     #[must_use]
     pub fn want_ns(self, piece_ns: u64) -> u64 {
         piece_ns.saturating_add_signed(self.remaining_ns.min(0).saturating_neg())
@@ -125,7 +132,8 @@ impl Cap {
         self.remaining_ns = self.remaining_ns.saturating_sub_unsigned(ran_ns);
     }
 
-    /// Empties the piece, when the group goes idle on this core: what it did not use, ns, to give back to the budget.
+    /// Empties the piece, when the group goes idle on this core: what it did not use, ns, to give
+    /// back to the budget.
     pub fn release(&mut self) -> u64 {
         let unused = self.remaining_ns.max(0);
         self.remaining_ns -= unused;

@@ -1,5 +1,6 @@
-//! The scheduler of one core: which group runs next, on which lane, for how long, and when the core polls the network.
-//! It is pure: the caller measures, keeps the run queues, and reports what happened.
+//! The scheduler of one core: which group runs next, on which lane, for how long, and when the core
+//! polls the network. It is pure: the caller measures, keeps the run queues, and reports what
+//! happened.
 //!
 //! ```text
 //!   woke(leaf)          ─┐                        ┌─▶ Sleep               no leaf may run
@@ -9,23 +10,25 @@
 //!                                                 └─▶ Empty(leaf)         it is to be marked idle
 //! ```
 //!
-//! While heavy work has the core, [`CoreScheduler::preempts`] decides which wake-ups take it back, and
-//! [`CoreScheduler::poll_after_ns`] when the network is polled. The rules and their bounds stand in `docs/scheduler.md`.
+//! While heavy work has the core, [`CoreScheduler::preempts`] decides which wake-ups take it back,
+//! and [`CoreScheduler::poll_after_ns`] when the network is polled. The rules and their bounds
+//! stand in `docs/scheduler.md`.
 
 use crate::cap::{self, Cap};
 use crate::policy::Policy;
 use crate::poll_budget::PollBudget;
 use crate::tree::{NodeId, NodeSpec, Tree};
 
-/// The longest time that the core goes to heavy work while no other leaf is eligible, ns: a leaf that wakes ends it.
+/// The longest time that the core goes to heavy work while no other leaf is eligible, ns: a leaf
+/// that wakes ends it.
 const ALONE_NS: u64 = 10_000_000;
 
 /// One of the two nodes below the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parent {
-    /// Of service levels.
+    /// The parent of service levels.
     Users,
-    /// Of the server's own groups.
+    /// The parent of the server's own groups.
     System,
 }
 
@@ -38,7 +41,7 @@ pub enum Lane {
     Heavy,
 }
 
-/// What a leaf may have.
+/// Entitlement and limit of a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeafSpec {
     /// Shares, class and minimum.
@@ -63,10 +66,10 @@ pub enum Decision {
     Sleep,
     /// Run the leaf's fast-lane tasks for at most so long, ns.
     Run(NodeId, u64),
-    /// Give the core to the leaf's heavy work, which may use so much of it, ns.
+    /// Give the core to the leaf's heavy work, for at most this long, ns.
     Yield(NodeId, u64),
-    /// Take so much CPU, ns, from the budget of the leaf's cap; then call [`CoreScheduler::granted`] or
-    /// [`CoreScheduler::throttle`], and ask again.
+    /// Take this much CPU, ns, from the budget of the leaf's cap; then call
+    /// [`CoreScheduler::granted`] or [`CoreScheduler::throttle`], and ask again.
     Lease(NodeId, u64),
     /// The leaf has nothing to run: call [`CoreScheduler::mark_idle`], and ask again.
     Empty(NodeId),
@@ -108,7 +111,7 @@ pub struct CoreScheduler {
     parents: [NodeId; 2],
     /// Throttled leaves, and until when, ns.
     throttled: Vec<(NodeId, u64)>,
-    /// The leaf whose slice is under way, and since when, ns.
+    /// The leaf that has the core, and since when, ns.
     slice: Option<(NodeId, u64)>,
     polls: PollBudget,
 }
@@ -143,7 +146,8 @@ impl CoreScheduler {
         node
     }
 
-    /// Changes what a leaf may have, at once. A throttled one asks for its new limit at the next decision.
+    /// Changes what a leaf may have, at once. A throttled one asks for its new limit at the next
+    /// decision.
     pub fn set(&mut self, leaf: NodeId, spec: LeafSpec) {
         self.leaf_mut(leaf).spec = spec;
         self.throttled.iter_mut().filter(|(throttled, _)| *throttled == leaf).for_each(|entry| entry.1 = 0);
@@ -163,7 +167,7 @@ impl CoreScheduler {
         self.leaves[leaf.0 as usize] = None;
     }
 
-    /// The leaf has something to run. Returns whether it was idle; that ends the slice under way.
+    /// The leaf has something to run. Returns whether it was idle; that ends the running slice.
     pub fn woke(&mut self, leaf: NodeId) -> bool {
         if self.tree.is_awake(leaf) {
             return false;
@@ -173,7 +177,8 @@ impl CoreScheduler {
         true
     }
 
-    /// The leaf has nothing to run. Returns the unused rest of its lease, ns, which goes back to its cap's budget.
+    /// The leaf has nothing to run. Returns the unused rest of its lease, ns, which goes back to
+    /// its cap's budget.
     pub fn mark_idle(&mut self, leaf: NodeId) -> u64 {
         let local = self.leaf_mut(leaf);
         local.heavy = false;
@@ -188,7 +193,8 @@ impl CoreScheduler {
         self.tree.charge(leaf, cpu_ns);
     }
 
-    /// Charges CPU time that was no slice of the fast lane: heavy work, a poll, kernel work found later.
+    /// Charges CPU time that was no slice of the fast lane: heavy work, a poll, kernel work found
+    /// later.
     pub fn used(&mut self, leaf: NodeId, lane: Lane, cpu_ns: u64) {
         self.account(leaf, lane, cpu_ns);
         self.tree.charge_exact(leaf, cpu_ns);
@@ -203,13 +209,14 @@ impl CoreScheduler {
         }
     }
 
-    /// A poll that took the core from `had_core`'s heavy work, which cost `cost_ns` and found fast-lane work of `found`.
+    /// A poll that took the core from `had_core`'s heavy work, which cost `cost_ns` and found
+    /// fast-lane work of `found`.
     pub fn polled(&mut self, now_ns: u64, cost_ns: u64, found: NodeId, had_core: Option<NodeId>) {
         let lagging = had_core.is_some_and(|had_core| self.lags_beside(found, had_core));
         self.polls.polled(now_ns, cost_ns, lagging, &self.policy);
     }
 
-    /// The budget of the leaf's cap granted so much CPU, ns.
+    /// The budget of the leaf's cap granted `cpu_ns` of CPU.
     pub fn granted(&mut self, leaf: NodeId, cpu_ns: u64) {
         self.leaf_mut(leaf).cap.grant(cpu_ns);
     }
@@ -220,7 +227,8 @@ impl CoreScheduler {
         self.throttled.push((leaf, until_ns));
     }
 
-    /// Lets a leaf run again whose throttle has ended. To be called until it returns `None`, before [`CoreScheduler::next`].
+    /// Lets a leaf run again whose throttle has ended. To be called until it returns `None`, before
+    /// [`CoreScheduler::next`].
     pub fn unthrottle(&mut self, now_ns: u64) -> Option<NodeId> {
         let at = self.throttled.iter().position(|&(_, until_ns)| until_ns <= now_ns)?;
         let (leaf, _) = self.throttled.swap_remove(at);
@@ -251,7 +259,8 @@ impl CoreScheduler {
         }
         let budget_ns = match limit_ppm {
             0 => u64::MAX,
-            // A slice shorter than a lane switch would never end the lease. What it is too long is debt.
+            // A slice shorter than a lane switch would never end the lease. What it is too long is
+            // debt.
             _ => local.cap.remaining_ns().unsigned_abs().max(self.policy.latency_slice_ns),
         };
         let heavy_waits = queued.heavy && local.fast_since_heavy_ns >= self.policy.fast_before_heavy_ns;
@@ -265,7 +274,8 @@ impl CoreScheduler {
         }
     }
 
-    /// Returns the leaf whose slice is under way. At its end, and after a leaf has woken, the pick of the tree: a new slice.
+    /// Returns the leaf whose slice goes on. At its end, and after a leaf has woken, the pick
+    /// of the tree: a new slice.
     fn pick(&mut self, now_ns: u64) -> Option<NodeId> {
         if let Some((leaf, since_ns)) = self.slice
             && now_ns.saturating_sub(since_ns) < self.tree.slice_ns()
@@ -278,8 +288,8 @@ impl CoreScheduler {
         picked
     }
 
-    /// Gives the core to the heavy work of a leaf, which may use `budget_ns` of it. `fast`: it has fast-lane work as well.
-    /// `in_reach`: any wake-up can take the core back at once.
+    /// Gives the core to the heavy work of a leaf, which may use `budget_ns` of it. `fast`: it has
+    /// fast-lane work as well. `in_reach`: any wake-up can take the core back at once.
     #[must_use]
     pub fn yield_core(
         &self,
@@ -295,8 +305,8 @@ impl CoreScheduler {
         Yielded { leaf, began_ns: now_ns, until_ns, alone, own_preempts: !fast }
     }
 
-    /// Decides whether a leaf that has something to run takes the core back from heavy work. `woke`: it was idle before;
-    /// `fast`: it has fast-lane work.
+    /// Decides whether a leaf that has something to run takes the core back from heavy work.
+    /// `woke`: it was idle before; `fast`: it has fast-lane work.
     #[must_use]
     pub fn preempts(&self, leaf: NodeId, woke: bool, fast: bool, yielded: &Yielded) -> bool {
         if leaf == yielded.leaf {
@@ -305,21 +315,22 @@ impl CoreScheduler {
         (woke && yielded.alone) || self.tree.precedes(leaf, yielded.leaf)
     }
 
-    /// Returns until when the network need not be polled, ns, while heavy work has the core. `None`: poll at each event.
+    /// Returns until when the network need not be polled, ns, while heavy work has the core.
+    /// `None`: poll at each event.
     #[must_use]
     pub fn poll_after_ns(&self, now_ns: u64) -> Option<u64> {
         self.polls.not_before_ns(now_ns, &self.policy)
     }
 
-    /// Returns whether a level lags beside another one, which had the core: its events are then polled for sooner. Not
-    /// beside flushes and compactions, which must keep up.
+    /// Returns whether a level lags beside another one, which had the core: its events are then
+    /// polled for sooner. Not beside flushes and compactions, which must keep up.
     #[must_use]
     pub fn lags_beside(&self, leaf: NodeId, had_core: NodeId) -> bool {
         leaf != had_core && self.is_level(had_core) && self.is_level(leaf) && self.tree.lag_ns(leaf) > 0
     }
 
-    /// Returns the capped leaf to charge for a wake-up of the core: its lease ended while it had the core alone, or its
-    /// throttle ended while the core slept.
+    /// Returns the capped leaf to charge for a wake-up of the core: its lease ended while it had
+    /// the core alone, or its throttle ended while the core slept.
     #[must_use]
     pub fn wake_up_payer(&self, yielded: Option<&Yielded>, slept: bool, now_ns: u64) -> Option<NodeId> {
         let leaf = match yielded {

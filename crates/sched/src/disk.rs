@@ -1,27 +1,32 @@
-//! What a request costs a disk, and when the disk can take it. A disk has four maxima: bytes and operations a second,
-//! for reads and for writes. The model is additive: a mix is within the disk's means as long as
+//! What a request costs a disk, and when the disk can take it. A disk has four maxima: bytes and
+//! operations a second, for reads and for writes. The model is additive: a mix is within the disk's
+//! means as long as
 //!
 //! ```text
 //!   Σ bytes ÷ bandwidth_max  +  Σ operations ÷ ops_max   ≤  1      (each kind by its own maxima, per second)
 //! ```
 //!
-//! so one request costs `bytes ÷ bandwidth_max + 1 ÷ ops_max` seconds *of the disk*. (Charging the larger of the two
-//! instead under-charges mixed load by up to half.) One bucket for the disk, shared by all cores, is filled with one
-//! second of disk for each second of time: the one `u64` of [`crate::gcra`], on which each core has a [`Claim`].
+//! so one request costs `bytes ÷ bandwidth_max + 1 ÷ ops_max` seconds *of the disk*. (Charging the
+//! larger of the two instead under-charges mixed load by up to half.) One bucket for the disk,
+//! shared by all cores, is filled with one second of disk for each second of time: the one `u64` of
+//! [`crate::gcra`], on which each core has a [`Claim`].
 //!
-//! A rate bounds what waits inside the disk only while the disk keeps to its model. So what is under way is bounded as well, in disk
-//! time ([`DiskModel::window_ns`]): a disk that does less than it once did is sent no more than it has done, and a request that
-//! comes next finds a short queue all the same. (Seastar's `fair_group` does both as well: tokens are only given back by completions.)
+//! A rate bounds what waits inside the disk only while the disk keeps to its model. So what is
+//! under way is bounded as well, in disk time ([`DiskModel::window_ns`]): a disk that does less
+//! than it once did is sent no more than it has done, and a request that comes next finds a short
+//! queue all the same. (Seastar's `fair_group` does both as well: tokens are only given back by
+//! completions.)
 
 use crate::io_claim::{Budget, Claim};
 
-/// How far ahead of the model requests may be sent, ns of disk: the queue that may build up inside the device, and so
-/// what a request that comes next waits there at most, if the maxima are right. It is also how late a core's timer may be at no
-/// loss.
+/// How far ahead of the model requests may be sent, ns of disk: the queue that may build up inside
+/// the device, and so what a request that comes next waits there at most, if the maxima are right.
+/// It is also how late a core's timer may be at no loss.
 pub const BURST_NS: u64 = 500_000;
-/// Disk time that a core takes at once while the disk has enough to do, ns: so long it is, at most, before the next core's turn, and
-/// as often a core's timer goes off to send the next lot. A lot of some tens of small requests is sent with one system call; one by
-/// one they would take twice the CPU.
+/// Disk time that a core takes at once while the disk has enough to do, ns: so long it is, at most,
+/// before the next core's turn, and as often a core's timer goes off to send the next lot. A lot of
+/// some tens of small requests is sent with one system call; one by one they would take twice the
+/// CPU.
 pub const PIECE_NS: u64 = 250_000;
 const _: () = assert!(PIECE_NS * 2 <= BURST_NS, "while a core's turn passes, the device has something to do");
 /// A group's own limit is handed to cores in pieces of so much time, ns.
@@ -62,8 +67,9 @@ pub struct UnderWay {
     pub all_ns: u64,
 }
 
-/// Requests under way while a disk's operations are measured, on one core at least. With so many, by Little's law, each took this many times
-/// a second by operations: more than one alone does, which is taken for the latency where that was not measured.
+/// Requests under way while a disk's operations are measured, on one core at least. With so many,
+/// by Little's law, each took this many times a second by operations: more than one alone does,
+/// which is taken for the latency where that was not measured.
 pub const RANDOM_DEPTH: u64 = 64;
 
 /// Size of the requests that a disk's bandwidth is measured with, bytes.
@@ -86,14 +92,16 @@ pub struct DiskSpeed {
     pub read_latency_ns: u64,
 }
 
-/// The part of what a disk was seen to do that it is given to do, in percent. At all of it, whatever once waits inside it (after a
-/// hiccup, or beside another program) waits for good; and a kernel's I/O scheduler or a hypervisor's throttle that has something to
-/// choose from chooses by its own rules: `mq-deadline` then lets a single read wait behind a scan for up to half a second.
+/// The part of what a disk was seen to do that it is given to do, in percent. At all of it,
+/// whatever once waits inside it (after a hiccup, or beside another program) waits for good; and a
+/// kernel's I/O scheduler or a hypervisor's throttle that has something to choose from chooses by
+/// its own rules: `mq-deadline` then lets a single read wait behind a scan for up to half a second.
 const USED_PERCENT: u64 = 90;
 
 impl DiskSpeed {
-    /// The model in which the disk is given nearly all it was seen to do ([`USED_PERCENT`]). Each request measured moved bytes *and* was
-    /// an operation, so the two are told apart again (`sequential = SEQUENTIAL_BYTES·x + y`, `random = RANDOM_BYTES·x + y`).
+    /// The model in which the disk is given nearly all it was seen to do ([`USED_PERCENT`]). Each
+    /// request measured moved bytes *and* was an operation, so the two are told apart again
+    /// (`sequential = SEQUENTIAL_BYTES·x + y`, `random = RANDOM_BYTES·x + y`).
     #[must_use]
     pub fn model(&self) -> DiskModel {
         let used = |seen: u64| (u128::from(seen) * u128::from(USED_PERCENT) / 100) as u64;
@@ -114,8 +122,8 @@ fn maxima(bandwidth: u64, ops: u64) -> (u64, u64) {
     let (large, small) = (u128::from(SEQUENTIAL_BYTES), u128::from(RANDOM_BYTES));
     let sequential = large * UNIT / u128::from(bandwidth.max(1));
     let random = UNIT / u128::from(ops.max(1));
-    // What takes no longer in large pieces (a turning disk's head that has arrived) tells nothing of how much of it is transfer:
-    // the bandwidth is taken as it was seen.
+    // What takes no longer in large pieces (a turning disk's head that has arrived) tells nothing
+    // of how much of it is transfer: the bandwidth is taken as it was seen.
     let byte = match sequential.checked_sub(random) {
         Some(longer @ 1..) => longer / (large - small),
         _ => sequential / large,
@@ -139,16 +147,18 @@ impl DiskModel {
         u64::try_from(transfer + operation).unwrap_or(u64::MAX)
     }
 
-    /// Disk time that may be under way, ns. By Little's law a disk that is to be busy all the time needs as much of it under way as a
-    /// request takes: here twice that, since in a mix some take twice as long, beside the burst. (Measured: docs/benchmarks.md, "The disk by
-    /// shares": scans lose nothing by it.)
+    /// Disk time that may be under way, ns. By Little's law a disk that is to be busy all the time
+    /// needs as much of it under way as a request takes: here twice that, since in a mix some take
+    /// twice as long, beside the burst. (Measured: docs/benchmarks.md, "The disk by shares": scans
+    /// lose nothing by it.)
     #[must_use]
     pub fn window_ns(&self) -> u64 {
         self.latency_ns.saturating_mul(2).saturating_add(BURST_NS)
     }
 
-    /// Whether one of `cores` cores may send a request more. Nobody waits for others alone: each may have its part of the window under
-    /// way, whoever fills the rest, and one request always. So who is refused hears of it by a completion of its own.
+    /// Whether one of `cores` cores may send a request more. Nobody waits for others alone: each
+    /// may have its part of the window under way, whoever fills the rest, and one request always.
+    /// So who is refused hears of it by a completion of its own.
     #[must_use]
     pub fn has_room(&self, under_way: UnderWay, cores: usize) -> bool {
         let window_ns = self.window_ns();
@@ -159,9 +169,10 @@ impl DiskModel {
 
 /// Asks the disk's bucket to take a request of `cost_ns`, for the core that has this claim on it.
 ///
-/// With nothing under way the answer is always yes, and earlier debt is forgotten: the disk has evidently done
-/// everything it was given, whatever the model thinks. (Two cores that both see nothing under way send one request
-/// each, and those who were in line keep their pieces; that is all the harm.)
+/// With nothing under way the answer is always yes, and earlier debt is forgotten: the disk has
+/// evidently done everything it was given, whatever the model thinks. (Two cores that both see
+/// nothing under way send one request each, and those who were in line keep their pieces; that is
+/// all the harm.)
 ///
 /// # Errors
 /// The disk has enough to do: when to ask again, ns. A completion that leaves nothing under way is reason to ask earlier.

@@ -1,6 +1,7 @@
-//! A rate limit whose whole state is one `u64`, so that it can live in an `AtomicU64` shared by all cores: the generic
-//! cell rate algorithm in its virtual-scheduling form. The state is the time up to which everything granted so far
-//! is *paid*, if payment flows at the allowed rate and starts when the first piece is granted:
+//! A rate limit whose whole state is one `u64`, so that it can live in an `AtomicU64` shared by all
+//! cores: the generic cell rate algorithm in its virtual-scheduling form. The state is the time up
+//! to which everything granted so far is *paid*, if payment flows at the allowed rate and starts
+//! when the first piece is granted:
 //!
 //! ```text
 //!   now      paid          now + burst
@@ -9,18 +10,19 @@
 //!      not yet paid
 //! ```
 //!
-//! - Idle time is not saved: a grant counts from max(paid, now). After any idle time, at most `burst` plus one piece is
-//!   granted at once.
-//! - A piece is granted whole as soon as the earlier ones are paid to within `burst`, however large it is. So a large
-//!   piece waits no longer than a small one; it is repaid afterwards.
+//! - Idle time is not saved: a grant counts from max(paid, now). After any idle time, at most
+//!   `burst` plus one piece is granted at once.
+//! - A piece is granted whole as soon as the earlier ones are paid to within `burst`, however large
+//!   it is. So a large piece waits no longer than a small one; it is repaid afterwards.
 //! - Over any interval `T`, pieces of a total cost below `T + burst + the last piece` are granted.
-//!   Proof: just before the last grant of the interval `paid ≤ now + burst`; `paid` was at least `start` after the first
-//!   grant counted, and each grant moved it by its cost.
+//!   Proof: just before the last grant of the interval `paid ≤ now + burst`; `paid` was at least
+//!   `start` after the first grant counted, and each grant moved it by its cost.
 //!
-//! Time and costs are nanoseconds; cost is in the time it takes to pay (`cap` and `disk` convert). Sums saturate.
+//! Time and costs are nanoseconds; cost is in the time it takes to pay (`cap` and `disk` convert).
+//! Sums saturate.
 //!
-//! On an `AtomicU64` this is `fetch_update(Relaxed, Relaxed, |paid| take(paid, now, cost, burst).ok())`: the state guards
-//! nothing but itself.
+//! On an `AtomicU64` this is `fetch_update(Relaxed, Relaxed, |paid| take(paid, now, cost,
+//! burst).ok())`: the state guards nothing but itself.
 
 /// Grants `cost_ns` at `now_ns`: the new state.
 ///

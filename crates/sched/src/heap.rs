@@ -1,7 +1,7 @@
-//! The eligible children of one node, least virtual time first: a 4-ary heap that tells each child where it stands, so
-//! that moving or removing any of them is O(log n) and reading the least is O(1). Four children to a heap node halve
-//! the depth, and their keys lie side by side (two cache lines). Equal times are ordered by node, so that every
-//! history has one outcome.
+//! The eligible children of one node, least virtual time first: a 4-ary heap that tells each child
+//! where it stands, so that moving or removing any of them is O(log n) and reading the least is
+//! O(1). Four children to a heap node halve the depth, and their keys lie side by side (two cache
+//! lines). Equal times are ordered by node, so that every history has one outcome.
 
 const ARITY: usize = 4;
 

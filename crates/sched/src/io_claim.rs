@@ -1,13 +1,15 @@
-//! How cores share one budget: the disk itself, or what a group may move. The budget is the one `u64` of [`crate::gcra`];
-//! each core has a [`Claim`] on it.
+//! How cores share one budget: the disk itself, or what a group may move. The budget is the one
+//! `u64` of [`crate::gcra`]; each core has a [`Claim`] on it.
 //!
-//! 1. While the budget has room, a core takes what its request costs, and no more: one core alone may use all of it.
-//! 2. If it has none, the core takes a *piece* all the same, in advance, and is told from when on it may use it. Whoever comes next
-//!    finds that piece taken and is told a later time: the cores stand in line, and each gets a piece in turn, however often
-//!    it asks and however large its requests are.
-//! 3. When its time has come the core sends what is worth the piece, the then best request first. What its last request costs beyond
-//!    the piece is its debt: it stands in line again, and again, until that is paid. So however large a core's requests are, each
-//!    core in line gets the same.
+//! 1. While the budget has room, a core takes what its request costs, and no more: one core alone
+//!    may use all of it.
+//! 2. If it has none, the core takes a *piece* all the same, in advance, and is told from when on
+//!    it may use it. Whoever comes next finds that piece taken and is told a later time: the cores
+//!    stand in line, and each gets a piece in turn, however often it asks and however large its
+//!    requests are.
+//! 3. When its time has come the core sends what is worth the piece, the then best request first.
+//!    What its last request costs beyond the piece is its debt: it stands in line again, and again,
+//!    until that is paid. So however large a core's requests are, each core in line gets the same.
 //! 4. Once nothing is queued any more, what is left is given back, and a debt becomes everybody's.
 //!
 //! ```text
@@ -21,8 +23,8 @@ use crate::gcra;
 
 /// The state of a budget, shared by all cores.
 pub trait Budget {
-    /// Changes the state in one step, whoever else does so at the same time, and gives what it was. `change` may be called more than
-    /// once, the last time with what is given.
+    /// Changes the state in one step, whoever else does so at the same time, and gives what it was.
+    /// `change` may be called more than once, the last time with what is given.
     fn update(&self, change: impl Fn(u64) -> u64) -> u64;
 }
 
@@ -42,8 +44,9 @@ impl Claim {
         Claim { granted_ns: 0, from_ns: 0 }
     }
 
-    /// Whether a request of `cost_ns` may be sent now. If so, [`Claim::spend`] follows, or the claim stays for the next one.
-    /// `piece_ns` is what is taken at once while the budget is exhausted, `burst_ns` how far it may be used ahead of time.
+    /// Whether a request of `cost_ns` may be sent now. If so, [`Claim::spend`] follows, or the
+    /// claim stays for the next one. `piece_ns` is what is taken at once while the budget is
+    /// exhausted, `burst_ns` how far it may be used ahead of time.
     ///
     /// # Errors
     /// Not yet: when to ask again, ns, always later than `now_ns`.

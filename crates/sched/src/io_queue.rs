@@ -1,7 +1,8 @@
-//! One core's disk requests: first in, first out within a group, and among groups in the order of a [`Tree`] of their
-//! own, charged with disk time instead of CPU time. Whether the disk can take another request is the window's and the shared bucket's
-//! to say ([`DiskModel::has_room`], [`crate::disk::ask`]), and whether the group may have more, its limit's, which all cores share as well; which request
-//! it is, is said here.
+//! One core's disk requests: first in, first out within a group, and among groups in the order of a
+//! [`Tree`] of their own, charged with disk time instead of CPU time. Whether the disk can take
+//! another request is the window's and the shared bucket's to say ([`DiskModel::has_room`],
+//! [`crate::disk::ask`]), and whether the group may have more, its limit's, which all cores share
+//! as well; which request it is, is said here.
 //!
 //! ```text
 //!   push ──▶ group 3 │▒▒▒▒▒│ ─┐
@@ -9,8 +10,8 @@
 //!   push ──▶ group 7 │▒▒▒│   ─┘                      throttled              Pop::Wait
 //! ```
 //!
-//! Each group waits in a queue of bounded length; a request that finds its queue full is handed back. One group's
-//! backlog can therefore neither take another's room nor its turn.
+//! Each group waits in a queue of bounded length; a request that finds its queue full is handed
+//! back. One group's backlog can therefore neither take another's room nor its turn.
 
 use std::collections::VecDeque;
 
@@ -34,11 +35,12 @@ pub enum Pop<T> {
     Wait {
         /// When to call again.
         until_ns: u64,
-        /// It is the disk's turn that is waited for, and not only a group's limit: when the disk has done everything, call again
-        /// before that time.
+        /// It is the disk's turn that is waited for, and not only a group's limit: when the disk
+        /// has done everything, call again before that time.
         for_disk: bool,
     },
-    /// Something is queued, and as much is under way as may be: call again once a request of this core has ended.
+    /// Something is queued, and as much is under way as may be: call again once a request of this
+    /// core has ended.
     Full,
     /// Nothing is queued.
     Empty,
@@ -68,7 +70,8 @@ struct Limit<B> {
     claim: Claim,
 }
 
-/// One core's disk requests in the order of their groups' shares; `B` is how it reaches budgets that all cores share.
+/// One core's disk requests in the order of their groups' shares; `B` is how it reaches budgets
+/// that all cores share.
 #[derive(Debug)]
 pub struct IoQueue<T, B: Budget> {
     model: DiskModel,
@@ -88,8 +91,8 @@ pub struct IoQueue<T, B: Budget> {
 }
 
 impl<T, B: Budget> IoQueue<T, B> {
-    /// A queue without groups, for a disk with these maxima and this bucket, which `cores` cores use; it holds at most `depth_max`
-    /// requests a group.
+    /// A queue without groups, for a disk with these maxima and this bucket, which `cores` cores
+    /// use; it holds at most `depth_max` requests a group.
     #[must_use]
     pub fn new(model: DiskModel, cores: usize, bucket: B, depth_max: usize) -> IoQueue<T, B> {
         let (groups, claim) = (vec![Group::new()], Claim::new());
@@ -107,8 +110,8 @@ impl<T, B: Budget> IoQueue<T, B> {
         }
     }
 
-    /// Adds a group. Its id is the one a [`Tree`] with the same history of additions and removals gives, so a core's CPU
-    /// tree and its queue agree on ids if both are told everything.
+    /// Adds a group. Its id is the one a [`Tree`] with the same history of additions and removals
+    /// gives, so a core's CPU tree and its queue agree on ids if both are told everything.
     pub fn add(&mut self, parent: NodeId, spec: NodeSpec) -> NodeId {
         let id = self.tree.add(parent, spec);
         let at = id.0 as usize;
@@ -135,8 +138,9 @@ impl<T, B: Budget> IoQueue<T, B> {
         self.tree.set(group, spec);
     }
 
-    /// Limits a group to so many bytes a second, on all cores that have the same budget for it; none lifts the limit. A new limit
-    /// wants its budget made anew: what was granted at the old rate is forgotten. Whether it is a new limit.
+    /// Limits a group to so many bytes a second, on all cores that have the same budget for it;
+    /// none lifts the limit. A new limit wants its budget made anew: what was granted at the old
+    /// rate is forgotten. Whether it is a new limit.
     pub fn set_io_limit(&mut self, group: NodeId, limit: Option<(u64, B)>) -> bool {
         let old = self.groups[group.0 as usize].limit.as_ref().map(|old| old.bytes_per_second);
         if old == limit.as_ref().map(|new| new.0) {
@@ -244,7 +248,8 @@ impl<T, B: Budget> IoQueue<T, B> {
         self.tree.throttle(group, false);
     }
 
-    /// Lifts what is due. Linear in the number of groups, at most once each time some group's limit comes due.
+    /// Lifts what is due. Linear in the number of groups, at most once each time some group's limit
+    /// comes due.
     fn unthrottle_due(&mut self, now_ns: u64) {
         self.unthrottle_at_ns = u64::MAX;
         for at in 0..self.groups.len() {

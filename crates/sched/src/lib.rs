@@ -1,18 +1,20 @@
-//! Who goes first, as arithmetic. Everything here takes numbers (nanoseconds, bytes) and returns decisions; there is
-//! no clock, thread, lock or I/O, so that every rule is tested with integers and simulated time. `docs/scheduler.md`
-//! derives the rules and proves their bounds.
+//! Scheduling as arithmetic. Everything here takes numbers (nanoseconds, bytes) and returns
+//! decisions; there is no clock, thread, lock or I/O, so that every rule is tested with integers
+//! and simulated time. `docs/scheduler.md` derives the rules and proves their bounds.
 //!
 //! - [`Tree`]: one core's groups in virtual time: which group runs next, and for how long.
 //! - [`cap`]: a hard limit on the CPU of a group, one for all cores, whose state is a single `u64`.
-//! - [`disk`]: what a request costs the disk, and when the disk can take it; again one `u64` for all cores.
+//! - [`disk`]: what a request costs the disk, and when the disk can take it; again one `u64` for
+//!   all cores.
 //! - [`Claim`]: how cores share that, and any other budget, in turn.
 //! - [`IoQueue`]: one core's disk requests, ordered by the same tree.
-//! - [`CoreScheduler`]: one core: which group runs next, on which lane, for how long, and when the core polls.
+//! - [`CoreScheduler`]: one core: which group runs next, on which lane, for how long, and when the
+//!   core polls.
 //! - [`Starvation`]: whether another program keeps heavy work from its CPU.
 //! - [`Policy`]: the numbers of these rules.
 //! - [`control`]: how fast background work goes, and when writes are slowed for it.
 //!
-//! What this room does not do: measure, wait, or know what a group stands for.
+//! This crate does not measure, wait, or know what a group stands for.
 
 pub mod cap;
 pub mod control;

@@ -1,5 +1,6 @@
-//! The least that a node is to have of its parent's CPU: *served first; the rest goes by shares*. It is a second clock for each
-//! node that has a minimum, which counts not its own CPU but its parent's: the point up to which it has had its minimum.
+//! The least that a node is to have of its parent's CPU: *served first; the rest goes by shares*.
+//! It is a second clock for each node that has a minimum, which counts not its own CPU but its
+//! parent's: the point up to which it has had its minimum.
 //!
 //! ```text
 //!            paid               used
@@ -7,17 +8,20 @@
 //!             └── owed: this far × minimum    └ paid: has had its minimum, and more is by shares
 //! ```
 //!
-//! 1. *Pick*: an eligible child that is not ahead of `used` goes before all that go by shares; of several, the one that is
-//!    furthest behind.
-//! 2. *Charge*: `used` moves by the time. If the charged child was not ahead, its `paid` moves by time ÷ minimum, and its clock of
-//!    virtual time stays: so the minimum is on top of its shares. If it was ahead, its clock moves, as everyone's does.
-//! 3. *Wake*: a child that becomes eligible stands at max(own, `used` − [`SAVED_NS_MAX`] ÷ minimum). While eligible it loses nothing.
+//! 1. *Pick*: an eligible child that is not ahead of `used` goes before all that go by shares; of
+//!    several, the one that is furthest behind.
+//! 2. *Charge*: `used` moves by the time. If the charged child was not ahead, its `paid` moves by
+//!    time ÷ minimum, and its clock of virtual time stays: so the minimum is on top of its shares.
+//!    If it was ahead, its clock moves, as everyone's does.
+//! 3. *Wake*: a child that becomes eligible stands at max(own, `used` − [`SAVED_NS_MAX`] ÷
+//!    minimum). While eligible it loses nothing.
 //!
-//! Both are the clocks of [`crate::virtual_time`], with millionths of the parent's CPU for shares. A piece that overran moved
-//! `paid` that much further: it is repaid by waiting for one's turn by shares.
+//! Both are the clocks of [`crate::virtual_time`], with millionths of the parent's CPU for shares.
+//! A piece that overran moved `paid` that much further: it is repaid by waiting for one's turn by
+//! shares.
 //!
-//! Sums above the whole are not refused here: those with minimums then divide the parent's CPU by them, and the others get
-//! nothing. Who sets them sees to it that they are less.
+//! Sums above the whole are not refused here: those with minimums then divide the parent's CPU by
+//! them, and the others get nothing. Who sets them sees to it that they are less.
 
 use crate::heap::{Entry, Heap, NOWHERE, Positions};
 use crate::tree::SLICE_NS;
@@ -27,8 +31,8 @@ use crate::virtual_time::{CHARGE_MIN_NS, Clock, UNITS_LOG2};
 pub(crate) const WHOLE_PPM: u32 = 1_000_000;
 const _: () = assert!(CHARGE_MIN_NS << UNITS_LOG2 >= WHOLE_PPM as u64, "a dispatch must move every clock");
 
-/// What a node may have saved up of its minimum when it wakes, ns: as much as of its shares, and for every class, since a minimum is asked
-/// for by name.
+/// What a node may have saved up of its minimum when it wakes, ns: as much as of its shares, and
+/// for every class, since a minimum is asked for by name.
 pub(crate) const SAVED_NS_MAX: u64 = SLICE_NS;
 
 /// A node's part in minimums: as a child that has one, as a parent of such, or both.
@@ -94,7 +98,8 @@ impl Minimums {
         fund.waiting.least().filter(|least| least.time <= fund.used.time).map(|least| least.node)
     }
 
-    /// Where a child stands that is eligible and owed its minimum: the less, the sooner it is served.
+    /// Where a child stands that is eligible and owed its minimum: the less, the sooner it is
+    /// served.
     pub(crate) fn owed(&self, parent: u32, child: u32) -> Option<u128> {
         let (fund, part) = (&self.funds[self.entry(parent)?], &self.parts[self.entry(child)?]);
         (part.position != NOWHERE && part.paid.time <= fund.used.time).then_some(part.paid.time)
@@ -149,7 +154,8 @@ impl Minimums {
         }
     }
 
-    /// Gives the child a minimum, another one, or none (0). What it is owed or owes stays the same CPU time.
+    /// Gives the child a minimum, another one, or none (0). What it is owed or owes stays the same
+    /// CPU time.
     pub(crate) fn set(&mut self, parent: u32, child: u32, ppm: u32, eligible: bool) {
         let before = self.of(child);
         if ppm == before {

@@ -1,5 +1,6 @@
-//! The numbers of the scheduler's rules, one field for each decision that could be made differently. A rule is switched
-//! off by the value that its field names, so that a simulation can compare the core with and without it.
+//! The numbers of the scheduler's rules, one field for each decision that could be made
+//! differently. A rule is switched off by the value that its field names, so that a simulation can
+//! compare the core with and without it.
 
 use crate::virtual_time::Class;
 
@@ -8,29 +9,33 @@ use crate::virtual_time::Class;
 pub struct Policy {
     /// Length of a time slice, ns.
     pub slice_ns: u64,
-    /// Length of a time slice while a latency-class leaf is eligible beside others, and the time between two polls while
-    /// another leaf may want the core soon, ns. `slice_ns` switches the rule off.
+    /// Length of a time slice while a latency-class leaf is eligible beside others, and the time
+    /// between two polls while another leaf may want the core soon, ns. `slice_ns` switches the
+    /// rule off.
     pub latency_slice_ns: u64,
     /// CPU time that a waking leaf may have saved up, ns. 0: none.
     pub credit_ns: u64,
     /// Lag beyond the credit that a leaf repays at half price after it slept, ns. 0: none.
     pub lag_max_ns: u32,
-    /// The leaf that has the core keeps it until its slice ends or a leaf wakes, over several polls. `false`: a slice ends
-    /// with the next poll.
+    /// The leaf that has the core keeps it until its slice ends or a leaf wakes, over several
+    /// polls. `false`: a slice ends with the next poll.
     pub keep_slices: bool,
-    /// A leaf that went idle counts as active for so much CPU time used by others, ns. 0: not at all.
+    /// CPU time of others during which a leaf that went idle counts as active, ns. 0: none.
     pub recently_active_ns: u64,
-    /// Of a core that heavy work has, polls may take one part in so many. 0: without bound.
+    /// While heavy work has the core, polls take at most one part in `poll_part` of it. 0: no
+    /// bound.
     pub poll_part: u64,
     /// The same for events of a level that lags behind the level that has the core.
     pub poll_part_lagging: u64,
     /// Polls of this cost are free after a while without any, ns.
     pub poll_free_ns: u64,
-    /// Fast-lane time of a leaf, while it has heavy work too, after which the heavy work gets the core, ns. `u64::MAX`: never.
+    /// Fast-lane time of a leaf, while it has heavy work too, after which the heavy work gets the
+    /// core, ns. `u64::MAX`: never.
     pub fast_before_heavy_ns: u64,
     /// Longest lease of heavy work, ns.
     pub long_lease_ns: u64,
-    /// A lane whose heavy work gets nearly no CPU for so long counts as starved by another program, ns. `u64::MAX`: never.
+    /// A lane whose heavy work gets nearly no CPU for so long counts as starved by another program,
+    /// ns. `u64::MAX`: never.
     pub starved_ns: u64,
     /// Heavy work offers its CPU to other threads this often, ns. `u64::MAX`: never.
     pub offer_cpu_ns: u64,

@@ -1,12 +1,13 @@
-//! Poll coalescing: how often a core polls the network while heavy work has it. Each such poll takes the core from the
-//! heavy lane and gives it back, two lane switches that cost as much as several requests. With a poll for each of
-//! thousands of events a second they would take a third of the core. As network cards do with interrupts, a few events
-//! in a row are seen at once, and of a steady stream so many together that polls cost one part in
-//! [`Policy::poll_part`], or in [`Policy::poll_part_lagging`] for a level that lags behind the one that has the core.
+//! Poll coalescing: how often a core polls the network while heavy work has it. Each such poll
+//! takes the core from the heavy lane and gives it back, two lane switches that cost as much as
+//! several requests. With a poll for each of thousands of events a second they would take a third
+//! of the core. As network cards do with interrupts, a few events in a row are seen at once, and a
+//! steady stream is polled for so rarely that polls cost one part in [`Policy::poll_part`], or in
+//! [`Policy::poll_part_lagging`] for a level that lags behind the one that has the core.
 //!
 //! ```text
 //!   events      x   x    xx  x    x  x xx   x xx   x  xx
-//!   polls       │   │    ││  │         │        │        │     the first few at once, then each after PART times its cost
+//!   polls       │   │    ││  │         │        │        │     a few at once, then each after PART × its cost
 //! ```
 //!
 //! The state is the time up to which polls are paid, as in [`crate::gcra`].
@@ -16,8 +17,8 @@ use crate::policy::Policy;
 
 /// Default of [`Policy::poll_part`].
 pub(crate) const PART: u64 = 10;
-/// Default of [`Policy::poll_part_lagging`]. At 17 µs a poll this is one every 68 µs, a wait of 34 µs more on average:
-/// about what it costs to wake a core that sleeps.
+/// Default of [`Policy::poll_part_lagging`]. At 17 µs a poll this is one every 68 µs, a wait of 34
+/// µs more on average: about what it costs to wake a core that sleeps.
 pub(crate) const PART_LAGGING: u64 = 4;
 /// Default of [`Policy::poll_free_ns`]: five polls or more in a row.
 pub(crate) const FREE_NS: u64 = 1_000_000;
@@ -31,9 +32,9 @@ pub(crate) struct PollBudget {
 }
 
 impl PollBudget {
-    /// A poll that took the core from heavy work cost `cost_ns`, and found something to do on the fast lane: for a group
-    /// that is `lagging` behind the one that had the core, or not. A poll that finds only heavy work was caused by no
-    /// event, and must not delay one.
+    /// A poll that took the core from heavy work cost `cost_ns`, and found something to do on the
+    /// fast lane: for a group that is `lagging` behind the one that had the core, or not. A poll
+    /// that finds only heavy work was caused by no event, and must not delay one.
     pub(crate) fn polled(&mut self, now_ns: u64, cost_ns: u64, lagging: bool, policy: &Policy) {
         let part = if lagging { policy.poll_part_lagging } else { policy.poll_part };
         let most_ns = now_ns.saturating_add(policy.poll_free_ns + POLL_EVERY_NS);
@@ -41,8 +42,8 @@ impl PollBudget {
         self.paid_until_ns = paid_until_ns.min(most_ns);
     }
 
-    /// Returns until when the network need not be polled, ns: at most [`POLL_EVERY_NS`] from now. `None`: poll at each
-    /// event.
+    /// Returns until when the network need not be polled, ns: at most [`POLL_EVERY_NS`] from now.
+    /// `None`: poll at each event.
     pub(crate) fn not_before_ns(&self, now_ns: u64, policy: &Policy) -> Option<u64> {
         let at_ns = self.paid_until_ns.saturating_sub(policy.poll_free_ns);
         let at_ns = at_ns.min(now_ns.saturating_add(POLL_EVERY_NS));
@@ -57,7 +58,8 @@ mod tests {
     const US: u64 = 1_000;
     const POLICY: Policy = Policy::DEFAULT;
 
-    /// Polls for events that come every so many ns for a second, each for `cost_ns`: polls, and the longest wait.
+    /// Polls for an event every `event_every_ns` for a second, each for `cost_ns`: polls, and the
+    /// longest wait.
     fn second_of(event_every_ns: u64, cost_ns: u64, lagging: bool) -> (u64, u64) {
         let (mut budget, mut polls, mut longest_ns) = (PollBudget::default(), 0, 0);
         let (mut now_ns, mut event_ns) = (5_000_000_000, 5_000_000_000);

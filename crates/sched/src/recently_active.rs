@@ -1,10 +1,12 @@
-//! Leaves that went idle a moment ago and may wake soon: while one of them counts as active, events are looked for often.
+//! Leaves that went idle a moment ago and may wake soon: while one of them counts as active, events
+//! are looked for often.
 
-/// A group that is no batch group counts as active for this much CPU time used by others after it went idle, ns: one that
-/// is asked once a second is still found within [`crate::LATENCY_SLICE_NS`].
+/// A group that is no batch group counts as active for this much CPU time used by others after it
+/// went idle, ns: one that is asked once a second is still found within
+/// [`crate::LATENCY_SLICE_NS`].
 pub const RECENTLY_ACTIVE_NS: u64 = 1_000_000_000;
 
-/// The leaf of nobody: the root is none.
+/// Not a leaf: the root.
 const NO_LEAF: u32 = 0;
 
 /// A leaf that went idle, and the CPU total until which it counts as active.
@@ -14,7 +16,8 @@ struct WentIdle {
     until_ns: u64,
 }
 
-/// The two leaves other than batch leaves that went idle last, latest first. Two suffice to answer "any other than this one?".
+/// The two leaves other than batch leaves that went idle last, latest first. Two suffice to answer
+/// "any other than this one?".
 #[derive(Debug, Default)]
 pub(crate) struct RecentlyActive([WentIdle; 2]);
 
@@ -28,13 +31,14 @@ impl RecentlyActive {
         self.0[0] = WentIdle { leaf, until_ns };
     }
 
-    /// Whether a leaf other than this one counts as active.
+    /// Returns whether a leaf other than this one counts as active.
     pub(crate) fn any_beside(&self, leaf: u32, charged_ns: u64) -> bool {
         self.0.iter().any(|other| other.leaf != leaf && other.until_ns > charged_ns)
     }
 
-    /// The leaf is gone or a batch leaf now. Its slot keeps its time under nobody's name: clearing it could forget a
-    /// third leaf that the slot stood for. So what is gone counts as active a little longer, which costs a few polls.
+    /// The leaf is gone or a batch leaf now. Its slot keeps its time without a name: clearing
+    /// it could forget a third leaf that the slot stood for. So what is gone counts as active a
+    /// little longer, which costs a few polls.
     pub(crate) fn forget(&mut self, leaf: u32) {
         self.0.iter_mut().filter(|slot| slot.leaf == leaf).for_each(|slot| slot.leaf = NO_LEAF);
     }

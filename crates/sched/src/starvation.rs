@@ -1,11 +1,13 @@
-//! Starvation of a heavy lane by another program. Its workers are of the kernel's idle class, so a program that keeps
-//! the CPU busy leaves them next to nothing. Once that has lasted for [`Policy::starved_ns`], urgent work goes to a
-//! worker of normal priority, and now and then a trial shows whether the idle class gets CPU again.
+//! Starvation of a heavy lane by another program. Its workers are of the kernel's idle class, so a
+//! program that keeps the CPU busy leaves them next to nothing. Once that has lasted for
+//! [`Policy::starved_ns`], urgent work goes to a worker of normal priority, and now and then a
+//! trial shows whether the idle class gets CPU again.
 
 use crate::policy::Policy;
 
-/// A lane found to be starved counts as starved this long, ns; then a slice of the idle class is a trial. (That it ran for a
-/// moment is no sign: a busy program leaves the idle class a slice of a few ms in each second.)
+/// A lane found to be starved counts as starved this long, ns; then a slice of the idle class is a
+/// trial. (That it ran for a moment is no sign: a busy program leaves the idle class a slice of a
+/// few ms in each second.)
 const STARVED_FOR_NS: u64 = 1_000_000_000;
 
 /// The worker that gets the core.
@@ -19,11 +21,12 @@ pub enum WorkerKind {
     Normal,
 }
 
-/// The heavy work of one group: since when it got nearly no CPU although it had the core, ns; 0 if it did.
+/// The heavy work of one group: since when it got nearly no CPU although it had the core, ns; 0 if
+/// it did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Starving(u64);
 
-/// How heavy work fared while it had the core.
+/// Success of heavy work while it had the core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// It got CPU, or had the core too briefly to tell.
@@ -34,7 +37,7 @@ pub enum Outcome {
     Starved,
 }
 
-/// Whether the heavy lane of one core is starved.
+/// Detector of a starved heavy lane, one for each core.
 #[derive(Clone, Copy, Debug)]
 pub struct Starvation {
     policy: Policy,
@@ -59,7 +62,8 @@ impl Starvation {
         }
     }
 
-    /// A trial has ended after `lasted_ns`, in which the worker ran or not. Returns whether the lane is still starved.
+    /// A trial has ended after `lasted_ns`, in which the worker ran or not. Returns whether the
+    /// lane is still starved.
     pub fn tried(&mut self, ran: bool, lasted_ns: u64, now_ns: u64) -> bool {
         let slice_ns = self.policy.slice_ns;
         self.until_ns = match ran {
@@ -70,7 +74,8 @@ impl Starvation {
         !ran
     }
 
-    /// A group's heavy work, of which more is left, had the core from `began_ns` until now, and used `used_ns` of it.
+    /// A group's heavy work, of which more is left, had the core from `began_ns` until now, and
+    /// used `used_ns` of it.
     pub fn returned(&mut self, group: &mut Starving, began_ns: u64, used_ns: u64, now_ns: u64) -> Outcome {
         let had_ns = now_ns.saturating_sub(began_ns);
         if used_ns.saturating_mul(10) >= had_ns {

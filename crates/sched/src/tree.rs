@@ -1,4 +1,5 @@
-//! One core's groups as a tree, and the choice among them: hierarchical weighted fair sharing by virtual time.
+//! One core's groups as a tree, and the choice among them: hierarchical weighted fair sharing by
+//! virtual time.
 //!
 //! ```text
 //!             root                     shares   virtual time
@@ -8,18 +9,21 @@
 //!     oltp  olap  log  flush            1000 : 10
 //! ```
 //!
-//! 1. *Pick*: from the root, go to the eligible child with the least virtual time, until a leaf is reached. A child that is
-//!    owed its minimum goes first (`minimum.rs`).
-//! 2. *Charge*: the CPU time it used moves its clock and that of every ancestor below the root, each by time ÷ shares.
-//! 3. *Wake*: a node that becomes eligible stands at max(own, parent's virtual time − credit), and so does every
-//!    ancestor that becomes eligible through it. Its lag before that, up to a bound, pays for half of its next charges.
+//! 1. *Pick*: from the root, go to the eligible child with the least virtual time, until a leaf is
+//!    reached. A child that is owed its minimum goes first (`minimum.rs`).
+//! 2. *Charge*: the CPU time it used moves its clock and that of every ancestor below the root,
+//!    each by time ÷ shares.
+//! 3. *Wake*: a node that becomes eligible stands at max(own, parent's virtual time − credit), and
+//!    so does every ancestor that becomes eligible through it. Its lag before that, up to a bound,
+//!    pays for half of its next charges.
 //!
-//! A parent's virtual time is the clock of its least eligible child, and never goes back. It is brought up to date before
-//! each change among the children: a group that wakes while another runs must not be placed by where the core stood before that
-//! one was picked, or the runner's use of idle time would be held against it.
+//! A parent's virtual time is the clock of its least eligible child, and never goes back. It is
+//! brought up to date before each change among the children: a group that wakes while another runs
+//! must not be placed by where the core stood before that one was picked, or the runner's use of
+//! idle time would be held against it.
 //!
-//! A piece that overran its slice needs no rule: its group's clock stands that much further on, and the others run
-//! until theirs have caught up.
+//! A piece that overran its slice needs no rule: its group's clock stands that much further on, and
+//! the others run until theirs have caught up.
 
 use crate::heap::{Entry, Heap, NOWHERE, Positions};
 use crate::minimum::{Minimums, WHOLE_PPM};
@@ -27,23 +31,26 @@ use crate::policy::Policy;
 use crate::recently_active::RecentlyActive;
 use crate::virtual_time::{CHARGE_MIN_NS, Class, Clock, SHARES_MAX, SHARES_MIN};
 
-/// Slice while no other latency-sensitive group waits, ns. A hand-over between lanes and back costs about 17 µs: 3.4 %.
+/// Slice while no other latency-sensitive group waits, ns. A hand-over between lanes and back costs
+/// about 17 µs: 3.4 %.
 pub const SLICE_NS: u64 = 500_000;
-/// Slice while a latency-sensitive group is waiting or may wake, ns: the bound on a fast-lane piece.
+/// Slice while a latency-sensitive group is waiting or may wake, ns: the bound on a fast-lane
+/// piece.
 pub const LATENCY_SLICE_NS: u64 = 50_000;
 
 /// Index of a node in one tree (a group on one core). Slots are re-used after removal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// What a node is entitled to among its siblings.
+/// Entitlement of a node among its siblings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeSpec {
     /// Weight among siblings, [`SHARES_MIN`]..=[`SHARES_MAX`].
     pub shares: u32,
     /// Wake-up credit, lag, and slice length.
     pub class: Class,
-    /// Served first, in millionths of what its parent's children use together; 0 for none. See `minimum.rs`.
+    /// Served first, in millionths of what its parent's children use together; 0 for none. See
+    /// `minimum.rs`.
     pub min_ppm: u32,
 }
 
@@ -109,7 +116,8 @@ impl Tree {
     /// The root, which stands for the core and cannot be removed.
     pub const ROOT: NodeId = NodeId(ROOT);
 
-    /// Bytes kept for each node, beside the allocator's and growth slack: the node, its heap, its entry in its parent's.
+    /// Bytes kept for each node, beside the allocator's and growth slack: the node, its heap, its
+    /// entry in its parent's.
     pub const NODE_BYTES: usize = size_of::<Node>() + size_of::<Heap>() + size_of::<Entry>();
 
     /// A tree of a root only.
@@ -135,8 +143,8 @@ impl Tree {
         }
     }
 
-    /// A new child of `parent`, idle, owed nothing. Asserts that `parent` exists and is not itself awake or throttled
-    /// (work is at the leaves only), and that the shares are in range.
+    /// A new child of `parent`, idle, owed nothing. Asserts that `parent` exists and is not itself
+    /// awake or throttled (work is at the leaves only), and that the shares are in range.
     pub fn add(&mut self, parent: NodeId, spec: NodeSpec) -> NodeId {
         let shares = shares_of(spec);
         let above = &mut self.nodes[parent.0 as usize];
@@ -176,8 +184,9 @@ impl Tree {
         self.free.push(node.0);
     }
 
-    /// Changes shares, class and minimum at once, also of a node that is waiting. Its debt or credit stays the same CPU time.
-    /// Asserts that the node exists, is not the root, and that the shares are in range.
+    /// Changes shares, class and minimum at once, also of a node that is waiting. Its debt or
+    /// credit stays the same CPU time. Asserts that the node exists, is not the root, and that the
+    /// shares are in range.
     pub fn set(&mut self, node: NodeId, spec: NodeSpec) {
         let shares = shares_of(spec);
         let old = self.live(node);
@@ -225,25 +234,26 @@ impl Tree {
         self.leave(leaf.0);
     }
 
-    /// Whether the leaf has runnable work, throttled or not.
+    /// Returns whether the leaf has runnable work, throttled or not.
     #[must_use]
     pub fn is_awake(&self, leaf: NodeId) -> bool {
         self.live(leaf).awake
     }
 
-    /// Whether the leaf may be picked: it is awake and not throttled.
+    /// Returns whether the leaf may be picked: it is awake and not throttled.
     #[must_use]
     pub fn is_eligible(&self, leaf: NodeId) -> bool {
         self.live(leaf).position != NOWHERE
     }
 
-    /// While on, the leaf is not picked although awake. Switched off, an awake leaf is treated as one that wakes.
+    /// While on, the leaf is not picked although awake. Switched off, an awake leaf is treated as
+    /// one that wakes.
     pub fn throttle(&mut self, leaf: NodeId, on: bool) {
         self.leaf_mut(leaf).throttled = on;
         if on { self.leave(leaf.0) } else { self.enter(leaf.0) }
     }
 
-    /// Whether the leaf is throttled.
+    /// Returns whether the leaf is throttled.
     #[must_use]
     pub fn is_throttled(&self, leaf: NodeId) -> bool {
         self.live(leaf).throttled
@@ -259,7 +269,8 @@ impl Tree {
         Some(NodeId(node))
     }
 
-    /// The child whose turn it is: one that is owed its minimum, else the one with the least virtual time.
+    /// The child whose turn it is: one that is owed its minimum, else the one with the least
+    /// virtual time.
     fn first(&self, parent: u32) -> Option<u32> {
         if self.minimums.any()
             && let Some(owed) = self.minimums.first(parent)
@@ -269,8 +280,9 @@ impl Tree {
         self.heaps[parent as usize].least().map(|least| least.node)
     }
 
-    /// Whether `candidate` would be picked before `running` as both stand now: compared where their paths meet. True
-    /// if only `candidate` is eligible. What `running` used since it was picked counts only once it has been charged.
+    /// Returns whether `candidate` would be picked before `running` as both stand now: compared
+    /// where their paths meet. True if only `candidate` is eligible. What `running` used since it
+    /// was picked counts only once it has been charged.
     #[must_use]
     pub fn precedes(&self, candidate: NodeId, running: NodeId) -> bool {
         let (mut a, mut b) = (candidate.0, running.0);
@@ -303,13 +315,15 @@ impl Tree {
         self.live(node).clock.lag_ns.into()
     }
 
-    /// Charges a dispatch: the measured CPU time, at least [`CHARGE_MIN_NS`], to the leaf and all above it. Also right
-    /// for a leaf that was idle or not picked: it is charged from where it would have woken.
+    /// Charges a dispatch: the measured CPU time, at least [`CHARGE_MIN_NS`], to the leaf and all
+    /// above it. Also right for a leaf that was idle or not picked: it is charged from where it
+    /// would have woken.
     pub fn charge(&mut self, leaf: NodeId, ran_ns: u64) {
         self.charge_exact(leaf, ran_ns.max(CHARGE_MIN_NS));
     }
 
-    /// Charges time that is not a dispatch (the rest of a piece charged before, kernel work found later): no minimum.
+    /// Charges time that is not a dispatch (the rest of a piece charged before, kernel work found
+    /// later): no minimum.
     pub fn charge_exact(&mut self, leaf: NodeId, ran_ns: u64) {
         assert!(self.live(leaf).children == 0, "{leaf:?} is not a leaf");
         self.charged_ns = self.charged_ns.saturating_add(ran_ns);
@@ -337,18 +351,19 @@ impl Tree {
         self.catch_up(parent);
     }
 
-    /// How long the picked leaf may run before picking again, ns: [`LATENCY_SLICE_NS`] while a latency leaf is eligible
-    /// and not alone, else [`SLICE_NS`].
+    /// Returns the length of the picked leaf's slice, ns: [`LATENCY_SLICE_NS`] while a
+    /// latency leaf is eligible and not alone, else [`SLICE_NS`].
     #[must_use]
     pub fn slice_ns(&self) -> u64 {
         let contended = self.eligible_latency_leaves > 0 && self.eligible_leaves > 1;
         if contended { self.policy.latency_slice_ns } else { self.policy.slice_ns }
     }
 
-    /// How long `running` may run before events are looked for, ns: [`LATENCY_SLICE_NS`] while another latency leaf is
-    /// eligible, or another leaf that is no batch leaf went idle within the last [`crate::RECENTLY_ACTIVE_NS`] of CPU time: its next
-    /// event should be found soon. Else [`SLICE_NS`]. Only work that keeps the lane from seeing events needs this; a lane
-    /// that sleeps in its poller sees them anyway.
+    /// Returns how long `running` may run before the next poll, ns: [`LATENCY_SLICE_NS`] while
+    /// another latency leaf is eligible, or another leaf that is no batch leaf went idle within the
+    /// last [`crate::RECENTLY_ACTIVE_NS`] of CPU time: its next event should be found soon. Else
+    /// [`SLICE_NS`]. Only work that keeps the lane from seeing events needs this; a lane that
+    /// sleeps in its poller sees them anyway.
     #[must_use]
     pub fn poll_ns(&self, running: NodeId) -> u64 {
         let node = self.live(running);
@@ -364,13 +379,14 @@ impl Tree {
         self.eligible_leaves
     }
 
-    /// Whether a leaf other than `leaf` is eligible.
+    /// Returns whether a leaf other than `leaf` is eligible.
     #[must_use]
     pub fn backlogged_beside(&self, leaf: NodeId) -> bool {
         self.eligible_leaves > u32::from(self.is_eligible(leaf))
     }
 
-    /// Puts an eligible leaf, and every ancestor that becomes eligible with it, where the wake-up rule says.
+    /// Puts an eligible leaf, and every ancestor that becomes eligible with it, where the wake-up
+    /// rule says.
     fn enter(&mut self, leaf: u32) {
         let node = &self.nodes[leaf as usize];
         if !node.awake || node.throttled || node.position != NOWHERE {
@@ -391,7 +407,8 @@ impl Tree {
         }
     }
 
-    /// Takes a leaf, and every ancestor left without eligible children, out of the running. Clocks stay as they are.
+    /// Takes a leaf, and every ancestor left without eligible children, out of the running. Clocks
+    /// stay as they are.
     fn leave(&mut self, leaf: u32) {
         let node = &self.nodes[leaf as usize];
         if node.position == NOWHERE {
@@ -431,7 +448,8 @@ impl Tree {
 }
 
 impl Node {
-    /// The wake-up rule. Only leaves repay lag: `system` would on behalf of flushes, whose class renounces it.
+    /// The wake-up rule. Only leaves repay lag: `system` would on behalf of flushes, whose class
+    /// renounces it.
     fn wake(&mut self, now: u128, policy: &Policy) {
         let Node { class, shares, children, .. } = *self;
         let lag_max_ns = if children == 0 { policy.lag_max_ns(class) } else { 0 };

@@ -1,54 +1,61 @@
-//! Virtual time: CPU time divided by shares. A group's clock runs slower the more shares it has; running whoever's
-//! clock is furthest behind gives each group CPU in proportion to its shares. This file is the arithmetic of one clock:
-//! how a charge moves it, where it stands after a sleep, and what a change of shares does to it.
+//! Virtual time: CPU time divided by shares. A group's clock runs slower the more shares it has;
+//! the group with the least clock runs, which gives each group CPU in proportion to its shares.
+//! This file is the arithmetic of one clock: how a charge moves it, where it stands after a sleep,
+//! and what a change of shares does to it.
 //!
-//! One unit is 1/1024 ns of CPU at one share. Since shares are at most 1000, a nanosecond always moves a clock by at
-//! least one unit, and what a division leaves over is kept and added to the next charge: clocks are exact, however
-//! small the pieces. (A precomputed reciprocal, as in Linux, saves the division, about 5 ns, and drifts.)
+//! One unit is 1/1024 ns of CPU at one share. Since shares are at most 1000, a nanosecond always
+//! moves a clock by at least one unit, and what a division leaves over is kept and added to the
+//! next charge: clocks are exact, however small the pieces. (A precomputed reciprocal, as in Linux,
+//! saves the division, about 5 ns, and drifts.)
 //!
-//! Overflow: a core's clocks move by at most 1024 units for each nanosecond charged. In 100 years (2^61.5 ns) that is
-//! less than 2^72, and the largest product below multiplies it by 1000: less than 2^82 of the 2^128 there are.
+//! Overflow: a core's clocks move by at most 1024 units for each nanosecond charged. In 100 years
+//! (2^61.5 ns) that is less than 2^72, and the largest product below multiplies it by 1000: less
+//! than 2^82 of the 2^128 there are.
 
 /// Smallest number of shares.
 pub const SHARES_MIN: u32 = 1;
 /// Largest number of shares.
 pub const SHARES_MAX: u32 = 1000;
 
-/// Minimum charge of a dispatch, ns: about what choosing a group, reading the CPU clock twice and switching to it cost,
-/// and 2 % of the shortest slice. Without it a group that yields after a few nanoseconds is all but free, while the
-/// others pay for the switches it causes.
+/// Minimum charge of a dispatch, ns: about what choosing a group, reading the CPU clock twice and
+/// switching to it cost, and 2 % of the shortest slice. Without it a group that yields after a few
+/// nanoseconds is all but free, while the others pay for the switches it causes.
 pub const CHARGE_MIN_NS: u64 = 1_000;
 
-/// Most lag that a group repays after it slept, ns. A query of 20 to 50 ms leaves a core for 2 to 5 ms at a time, while its
-/// answer is on the way or another core works for it. Its level lags by that times its shares over the others': 20 ms
-/// at 4:1. A group that slept overnight has at most twice its shares for 40 ms of CPU.
+/// Most lag that a group repays after it slept, ns. A query of 20 to 50 ms leaves a core for 2 to 5
+/// ms at a time, while its answer is on the way or another core works for it. Its level lags by
+/// that times its shares over the others': 20 ms at 4:1. A group that slept overnight has at most
+/// twice its shares for 40 ms of CPU.
 pub const LAG_NS_MAX: u32 = 20_000_000;
 
 /// Units of virtual time in one nanosecond of CPU at one share, as a power of two.
 pub(crate) const UNITS_LOG2: u32 = 10;
 const _: () = assert!(1 << UNITS_LOG2 >= SHARES_MAX, "one nanosecond must move every clock");
 
-/// What a group is for: how soon it wants to run after waking, and what it may save up while asleep.
+/// The purpose of a group: how soon it wants to run after waking, and what it may save up while
+/// asleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Class {
     /// Answers people: slices are short while it is ready. It earns wake-up credit and repays lag.
     Latency,
     /// Works through a backlog: earns no wake-up credit and has no lag.
     Batch,
-    /// The default: earns wake-up credit, repays lag, is polled for soon, and leaves slices as they are.
+    /// The default: earns wake-up credit, repays lag, is polled for soon, and leaves slices as they
+    /// are.
     #[default]
     Normal,
 }
 
-/// One group's clock: `time + left_over / shares` units, where `left_over < shares`. (For a minimum, shares are millionths of the
-/// parent's CPU.) Packed to 24 bytes rather than 32, so
-/// that a node of the tree is one cache line.
+/// One group's clock: `time + left_over / shares` units, where `left_over < shares`. (For a
+/// minimum, shares are millionths of the parent's CPU.) Packed to 24 bytes rather than 32, so that
+/// a node of the tree is one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(Rust, packed(8))]
 pub(crate) struct Clock {
     pub(crate) time: u128,
     left_over: u32,
-    /// Entitlement while asleep, beyond the credit, that is repaid at half price: ns, at most [`LAG_NS_MAX`].
+    /// Entitlement while asleep, beyond the credit, that is repaid at half price: ns, at most
+    /// [`LAG_NS_MAX`].
     pub(crate) lag_ns: u32,
 }
 
@@ -75,8 +82,8 @@ impl Clock {
         self.left_over = rest as u32; // < shares
     }
 
-    /// The wake-up rule: max(own, `now` - credit), and of what lies before that up to `lag_max_ns` is repaid
-    /// by and by. Time asleep beyond both is forfeited; debt is kept.
+    /// The wake-up rule: max(own, `now` - credit), and of what lies before that up to `lag_max_ns`
+    /// is repaid by and by. Time asleep beyond both is forfeited; debt is kept.
     pub(crate) fn wake(&mut self, now: u128, credit_ns: u64, lag_max_ns: u32, shares: u32) {
         let floor = now.saturating_sub(units(credit_ns, shares));
         if self.time < floor {
@@ -86,8 +93,9 @@ impl Clock {
         }
     }
 
-    /// A change of shares keeps the distance to `now` in CPU time (not in virtual time): a debt of 1 ms stays one of
-    /// 1 ms, and so does a credit. Otherwise a group raised from 1 share to 1000 would sit out a thousandfold debt.
+    /// A change of shares keeps the distance to `now` in CPU time (not in virtual time): a debt of
+    /// 1 ms stays one of 1 ms, and so does a credit. Otherwise a group raised from 1 share to 1000
+    /// would sit out a thousandfold debt.
     pub(crate) fn reshare(&mut self, now: u128, from: u32, to: u32) {
         let scale = |distance: u128| distance * u128::from(from) / u128::from(to);
         let time = if self.time >= now {

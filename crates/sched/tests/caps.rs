@@ -1,4 +1,5 @@
-//! The hard cap in simulated time: cores that take pieces, overrun them, come late, fall asleep and give back.
+//! The hard cap in simulated time: cores that take pieces, overrun them, come late, fall asleep and
+//! give back.
 
 mod common;
 
@@ -34,7 +35,8 @@ struct Use {
     excess_ns: i128,
 }
 
-/// Runs the group for `for_ns`. Each core is its own time line; the earliest acts next, as on a shared clock.
+/// Runs the group for `for_ns`. Each core is its own time line; the earliest acts next, as on a
+/// shared clock.
 fn simulate(server: Server, for_ns: u64, seed: u64) -> Use {
     let Server { limit_ppm, cores, .. } = server;
     let mut random = Random::new(seed);
@@ -66,7 +68,8 @@ fn simulate(server: Server, for_ns: u64, seed: u64) -> Use {
             }
             continue;
         }
-        // What was used against what time allowed, before the slice and after it: its least and most so far.
+        // What was used against what time allowed, before the slice and after it: its least and
+        // most so far.
         let allowed = i128::from(*now_ns) * i128::from(limit_ppm) * i128::from(cores) / 1_000_000;
         least = least.min(i128::from(used_ns) - allowed);
         let slice = cap.remaining_ns().unsigned_abs().min(500_000) + random.within(0, server.overrun_ns + 1);
@@ -81,7 +84,8 @@ fn simulate(server: Server, for_ns: u64, seed: u64) -> Use {
     }
 }
 
-/// Over no interval more than rate × (interval + burst), one piece for each core, and what the last slices overran by.
+/// Over no interval more than rate × (interval + burst), one piece for each core, and what the last
+/// slices overran by.
 fn check_never_exceeded(server: Server, seed: u64) {
     let used = simulate(server, 5 * PERIOD_NS, seed);
     let rate = i128::from(server.limit_ppm) * i128::from(server.cores);

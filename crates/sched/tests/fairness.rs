@@ -1,4 +1,5 @@
-//! The bounds that `docs/scheduler.md` proves, over random trees, shares, pieces, sleeps and share changes.
+//! The bounds that `docs/scheduler.md` proves, over random trees, shares, pieces, sleeps and share
+//! changes.
 
 mod common;
 
@@ -34,8 +35,9 @@ fn leaf_below(recorded: &Recorded, at: usize) -> usize {
     recorded.leaves().into_iter().find(below).expect("every node has a leaf below or is one")
 }
 
-/// Two siblings anywhere in a random tree, both backlogged from some moment on: at no time, over no interval, may their
-/// CPU time ÷ shares differ by more than their longest pieces, their credits and their lag.
+/// Two siblings anywhere in a random tree, both backlogged from some moment on: at no time, over no
+/// interval, may their CPU time ÷ shares differ by more than their longest pieces, their credits
+/// and their lag.
 fn check_shares_exact(seed: u64, nodes: usize) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::random(&mut random, nodes);
@@ -75,9 +77,10 @@ fn check_shares_exact(seed: u64, nodes: usize) {
     }
 }
 
-/// A group that sleeps and wakes as it likes, for as long as it likes, beside one that is always backlogged: over no part of the
-/// history does it get ahead of it by more than its longest piece, what it may have saved up, and the other's piece; and from the
-/// beginning on by no more than the pieces, since it repays what it was entitled to.
+/// A group that sleeps and wakes as it likes, for as long as it likes, beside one that is always
+/// backlogged: over no part of the history does it get ahead of it by more than its longest piece,
+/// what it may have saved up, and the other's piece; and from the beginning on by no more than the
+/// pieces, since it repays what it was entitled to.
 fn check_naps_gain_at_most_what_was_saved(seed: u64, napper: NodeSpec, worker_shares: u32) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::new();
@@ -109,8 +112,8 @@ fn check_naps_gain_at_most_what_was_saved(seed: u64, napper: NodeSpec, worker_sh
     }
 }
 
-/// While a leaf waits, its siblings together get at most what brings each clock up to its own, what they saved and one
-/// piece, whatever they do.
+/// While a leaf waits, its siblings together get at most what brings each clock up to its own, what
+/// they saved and one piece, whatever they do.
 fn check_no_one_starves(seed: u64, siblings: u32) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::new();
@@ -216,8 +219,8 @@ fn an_overrun_is_repaid_before_the_group_runs_again() {
     assert!(recorded.served(oltp) + 1e-6 >= recorded.served(olap) - 105_000.0);
 }
 
-/// Work done in a group's name while it is idle is debt when it wakes, from where it would have woken: an old clock
-/// must not swallow it.
+/// Work done in a group's name while it is idle is debt when it wakes, from where it would have
+/// woken: an old clock must not swallow it.
 #[test]
 fn work_charged_while_idle_is_paid_for() {
     let mut tree = Tree::new();
@@ -251,8 +254,9 @@ fn new_shares_act_at_once() {
     assert!((49..=51).contains(&picks), "{picks} of 100 at equal shares");
 }
 
-/// Regression: a group that wakes in the middle of another's piece was placed by where the core stood before that piece,
-/// so that time used while others slept piled up as debt, and was held against its user once they were backlogged.
+/// Regression: a group that wakes in the middle of another's piece was placed by where the core
+/// stood before that piece, so that time used while others slept piled up as debt, and was held
+/// against its user once they were backlogged.
 #[test]
 fn using_idle_time_is_not_held_against_anyone() {
     let mut recorded = Recorded::new();
@@ -271,8 +275,8 @@ fn using_idle_time_is_not_held_against_anyone() {
     assert!(gained <= 4 * SLICE_NS, "{gained}");
 }
 
-/// A client that asks one thing after another is away for a moment after each: two such clients get what their shares say all
-/// the same, and those of batch levels do not.
+/// A client that asks one thing after another is away for a moment after each: two such clients get
+/// what their shares say all the same, and those of batch levels do not.
 #[test]
 fn short_naps_cost_no_share() {
     const BETWEEN_NAPS_NS: u64 = 20_000_000;
@@ -301,7 +305,8 @@ fn short_naps_cost_no_share() {
     assert!(batch < 1.9, "{batch}");
 }
 
-/// Lag is repaid in the end, but not at once: whoever was there meanwhile still gets a third at equal shares.
+/// Lag is repaid in the end, but not at once: whoever was there meanwhile still gets a third at
+/// equal shares.
 #[test]
 fn lag_is_repaid_at_half_price() {
     let mut recorded = Recorded::new();

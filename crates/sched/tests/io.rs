@@ -68,8 +68,9 @@ fn queue<T>(depth_max: usize) -> Queue<T> {
     IoQueue::new(DISK, 1, Shared::default(), depth_max)
 }
 
-/// Groups with full queues of random requests, kept full: disk time ÷ shares stays within the longest requests and the
-/// credit, and the queue inside the disk within the burst, a piece and one request.
+/// Groups with full queues of random requests, kept full: disk time ÷ shares stays within the
+/// longest requests and the credit, and the queue inside the disk within the burst, a piece and one
+/// request.
 fn check_disk_time_follows_shares(seed: u64, shares: &[u32]) {
     let mut random = Random::new(seed);
     let mut queue = queue(4);
@@ -122,8 +123,9 @@ proptest! {
     }
 }
 
-/// A reader that has one small request under way at a time is served less than its share beside a full queue, however soon each is sent.
-/// When it wants more it catches up on some of that, with twice what the other one gets, and then has its share.
+/// A reader that has one small request under way at a time is served less than its share beside a
+/// full queue, however soon each is sent. When it wants more it catches up on some of that, with
+/// twice what the other one gets, and then has its share.
 #[test]
 fn who_read_less_than_its_share_catches_up_for_a_while() {
     let (mut queue, mut disk) = (queue(4), Disk::default());
@@ -182,7 +184,8 @@ fn a_group_is_served_in_order() {
     assert_eq!(queue.pop(0, IDLE), Pop::Empty);
 }
 
-/// Depth one, on a disk a hundred times faster than its model: the model must not hold a request back.
+/// Depth one, on a disk a hundred times faster than its model: the model must not hold a request
+/// back.
 #[test]
 fn one_request_at_a_time_never_waits() {
     let bucket = Shared::default();
@@ -233,8 +236,8 @@ fn when_the_disk_has_done_everything_those_in_line_need_not_wait() {
     assert_eq!(bucket.paid_until_ns(), 6 + DISK.cost_ns(Kind::Read, 4_096));
 }
 
-/// Beside a scan that always wants more, every so often one small read of another group: how long it waits at most, from when it is
-/// asked for, and how long the disk had nothing to do, ns.
+/// Beside a scan that always wants more, every so often one small read of another group: how long
+/// it waits at most, from when it is asked for, and how long the disk had nothing to do, ns.
 fn lone_reads(disk: &mut Disk, model: DiskModel, scan_bytes: u64) -> (u64, u64) {
     let mut queue = IoQueue::new(model, 1, Shared::default(), 8);
     let scan = queue.add(Tree::ROOT, spec(100, Class::Batch));
@@ -271,7 +274,8 @@ fn lone_reads(disk: &mut Disk, model: DiskModel, scan_bytes: u64) -> (u64, u64) 
     (longest_ns, idle_ns)
 }
 
-/// A model that says too much of a disk (another program uses it, or its host has fallen back) must not fill it up.
+/// A model that says too much of a disk (another program uses it, or its host has fallen back) must
+/// not fill it up.
 #[test]
 fn a_disk_slower_than_its_model_is_not_filled_up() {
     for slower in [1, 2, 10] {
@@ -287,7 +291,8 @@ fn a_disk_slower_than_its_model_is_not_filled_up() {
     }
 }
 
-/// Little's law: with twice its latency under way a disk that takes so long to answer has always something to do.
+/// Little's law: with twice its latency under way a disk that takes so long to answer has always
+/// something to do.
 #[test]
 fn the_window_keeps_a_disk_busy() {
     for (slower, latency_ns) in [(1, 100_000), (3, 100_000), (1, 5_000_000), (2, 5_000_000)] {
@@ -327,8 +332,9 @@ struct CoreOf {
     got_ns: u64,
 }
 
-/// Cores that always want more, each requests of its own size, look at their queues when told to, up to 50 µs late, or earlier. Together
-/// they get what the model says, and each the same time of the disk.
+/// Cores that always want more, each requests of its own size, look at their queues when told to,
+/// up to 50 µs late, or earlier. Together they get what the model says, and each the same time of
+/// the disk.
 fn check_cores_share_one_bucket(seed: u64, cores: usize) {
     let mut random = Random::new(seed);
     let bucket = Shared::default();
@@ -379,7 +385,8 @@ proptest! {
     }
 }
 
-/// One budget for the server: a group that works on several cores moves no more than on one, and on one as much as on several.
+/// One budget for the server: a group that works on several cores moves no more than on one, and on
+/// one as much as on several.
 #[test]
 fn an_io_limit_holds_over_all_cores_together() {
     for cores in [1, 2, 5] {
@@ -432,7 +439,8 @@ fn a_new_limit_acts_at_once() {
     assert!(matches!(queue.pop(5, IDLE), Pop::Ready { .. }));
 }
 
-/// A limited group waits for its own limit while others pass, and is not forgotten when it comes due.
+/// A limited group waits for its own limit while others pass, and is not forgotten when it comes
+/// due.
 #[test]
 fn an_io_limit_holds_one_group_only() {
     let mut queue = queue(100);

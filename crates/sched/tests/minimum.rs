@@ -1,5 +1,6 @@
-//! The bounds of minimums that `docs/scheduler.md` proves: the minimum and the share of the rest, exactly; nobody starves while
-//! less than all is set aside; a sleeper gains no more than the bound.
+//! The bounds of minimums that `docs/scheduler.md` proves: the minimum and the share of the rest,
+//! exactly; nobody starves while less than all is set aside; a sleeper gains no more than the
+//! bound.
 
 mod common;
 
@@ -14,7 +15,8 @@ fn with_minimum(shares: u32, min_ppm: u32) -> NodeSpec {
     NodeSpec { min_ppm, ..NodeSpec::new(shares, Class::Normal) }
 }
 
-/// A parent with some children, each with a random specification, their minimums never more than `sum_ppm`.
+/// A parent with some children, each with a random specification, their minimums never more than
+/// `sum_ppm`.
 fn family(random: &mut Random, children: usize, sum_ppm: u32) -> Recorded {
     let mut recorded = Recorded::new();
     let parent = recorded.add(0, NodeSpec::new(1000, Class::Normal));
@@ -54,8 +56,8 @@ fn served_by_shares(recorded: &Recorded, at: usize) -> f64 {
     (node.charged_ns as f64 - minimum_ns) / f64::from(node.spec.shares)
 }
 
-/// How far that may stand from a sibling's: as without minimums, and what one may be owed and owe of its minimum; `lag_ns` is what it may
-/// catch up on.
+/// How far that may stand from a sibling's: as without minimums, and what one may be owed and owe
+/// of its minimum; `lag_ns` is what it may catch up on.
 fn reach(recorded: &Recorded, at: usize, lag_ns: u64) -> f64 {
     let minimums = recorded.nodes.iter().filter(|node| node.spec.min_ppm > 0).count() as f64;
     let longest = recorded.nodes[1].longest_ns as f64;
@@ -67,8 +69,8 @@ fn reach(recorded: &Recorded, at: usize, lag_ns: u64) -> f64 {
     recorded.reach(at, SLICE_NS + lag_ns) + owed / f64::from(node.spec.shares)
 }
 
-/// Two siblings, both backlogged from some moment on, whatever the others do: each gets its minimum, and of the rest they get by
-/// shares, over any interval.
+/// Two siblings, both backlogged from some moment on, whatever the others do: each gets its
+/// minimum, and of the rest they get by shares, over any interval.
 fn check_exact(seed: u64, children: usize) {
     let mut random = Random::new(seed);
     let sum_ppm = random.of(&[1_000_000, 900_000, 300_000]);
@@ -99,7 +101,8 @@ fn check_exact(seed: u64, children: usize) {
     }
 }
 
-/// While a leaf without a minimum waits, the others get what is set aside, and what brings their clocks up to its own.
+/// While a leaf without a minimum waits, the others get what is set aside, and what brings their
+/// clocks up to its own.
 fn check_no_one_starves(seed: u64, siblings: u32, sum_ppm: u32) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::new();
@@ -131,8 +134,9 @@ fn check_no_one_starves(seed: u64, siblings: u32, sum_ppm: u32) {
     }
 }
 
-/// A group with a minimum that sleeps and wakes as it likes beside one that is always backlogged: over the whole history it
-/// gets ahead of its minimum and its share by no more than the bounds of both, once.
+/// A group with a minimum that sleeps and wakes as it likes beside one that is always backlogged:
+/// over the whole history it gets ahead of its minimum and its share by no more than the bounds of
+/// both, once.
 fn check_naps_gain_at_most_the_bound(seed: u64, napper: NodeSpec, worker_shares: u32) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::new();
@@ -191,7 +195,8 @@ proptest! {
     }
 }
 
-/// Levels `(shares, minimum in percent)` under `users`, all backlogged, for 20,000 pieces: percent of what users got.
+/// Levels `(shares, minimum in percent)` under `users`, all backlogged, for 20,000 pieces: percent
+/// of what users got.
 fn percent(levels: &[(u32, u32)]) -> Vec<f64> {
     let mut recorded = Recorded::new();
     let users = recorded.add(0, NodeSpec::new(1000, Class::Normal));
@@ -221,7 +226,8 @@ fn served_first_and_the_rest_by_shares() {
     check(&[(100, 1), (100, 0)], &[50.5, 49.5]);
 }
 
-/// Whoever wakes and is owed its minimum goes before whoever runs by shares, however few shares it has.
+/// Whoever wakes and is owed its minimum goes before whoever runs by shares, however few shares it
+/// has.
 #[test]
 fn who_is_owed_a_minimum_precedes_and_who_has_had_it_does_not() {
     let mut tree = Tree::new();
@@ -260,7 +266,8 @@ fn a_new_minimum_acts_at_once() {
     assert!((9..=11).contains(&picks_of_100(100_000)));
 }
 
-/// With nobody else there, having a minimum changes nothing, and is not held against its owner later.
+/// With nobody else there, having a minimum changes nothing, and is not held against its owner
+/// later.
 #[test]
 fn alone_it_has_everything_and_saves_nothing_up() {
     let mut recorded = Recorded::new();

@@ -1,5 +1,5 @@
-//! The tree against a model that has no heaps, no counts and no caches: it looks at every node for every answer. Random
-//! histories of every operation; after each step every answer must agree.
+//! The tree against a model that has no heaps, no counts and no caches: it looks at every node for
+//! every answer. Random histories of every operation; after each step every answer must agree.
 
 mod common;
 
@@ -41,7 +41,8 @@ struct Model {
     root_now: u128,
     root_used_ns: u128,
     charged_ns: u64,
-    /// Latest time until which a leaf counts as active that was removed or is no longer a latency leaf.
+    /// Latest time until which a leaf counts as active that was removed or is no longer a latency
+    /// leaf.
     gone_until_ns: u64,
 }
 
@@ -85,7 +86,8 @@ impl Model {
         eligible.min_by_key(|child| (self.nodes[child].time(), *child))
     }
 
-    /// Before its siblings the less this is: whoever is owed a minimum, and then everyone by virtual time.
+    /// Before its siblings the less this is: whoever is owed a minimum, and then everyone by
+    /// virtual time.
     fn turn(&self, id: NodeId) -> (bool, u128, NodeId) {
         let node = &self.nodes[&id];
         let owed = self.eligible(id) && node.spec.min_ppm > 0 && node.paid() <= self.used(node.parent);

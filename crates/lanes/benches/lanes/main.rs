@@ -1,7 +1,8 @@
-//! What the lanes hold, measured on this machine on one pinned core: CPU by shares in every mix of lanes, wake-ups of the fast
-//! lane beside a heavy one, a cap, and the cost of a switch. `cargo bench -p lanes`, `-- --quick` for a tenth of the time;
-//! `-- shares`, `wake`, `urgent`, `cap`, `cost`, `log` or `disk` for one part; `-- --without RULE` switches a rule of the
-//! scheduler off (see `policy`).
+//! What the lanes hold, measured on this machine on one pinned core: CPU by shares in every mix of
+//! lanes, wake-ups of the fast lane beside a heavy one, a cap, and the cost of a switch. `cargo
+//! bench -p lanes`, `-- --quick` for a tenth of the time; `-- shares`, `wake`, `urgent`, `cap`,
+//! `cost`, `log` or `disk` for one part; `-- --without RULE` switches a rule of the scheduler off
+//! (see `policy`).
 #![expect(clippy::disallowed_methods, reason = "measures from outside of the lanes")]
 
 mod disk;
@@ -22,7 +23,8 @@ enum Lane {
     Heavy,
 }
 
-/// Computes for about this long, without asking the clock more often than every few hundred nanoseconds.
+/// Computes for about this long, without asking the clock more often than every few hundred
+/// nanoseconds.
 fn spin(for_ns: u64) {
     let began = lanes::time::monotonic_ns();
     while lanes::time::monotonic_ns() - began < for_ns {
@@ -97,8 +99,8 @@ fn shares(lanes: &Lanes, parts: &[(u32, Lane)], time: Duration) {
     groups.into_iter().for_each(|group| lanes.drop_group(group));
 }
 
-/// Time from the moment a sleep was to end (by the timer's own clock) is the timer's; so a byte through a socket is used: from
-/// the write on another CPU's thread to the task's turn.
+/// Time from the moment a sleep was to end (by the timer's own clock) is the timer's; so a byte
+/// through a socket is used: from the write on another CPU's thread to the task's turn.
 fn wake_ups(lanes: &Lanes, what: &str, count: usize) {
     let group =
         lanes.create_group(Group::USERS, GroupSpec { class: Class::Latency, ..GroupSpec::new("wake", 1000) });

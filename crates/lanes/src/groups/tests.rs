@@ -1,12 +1,13 @@
-//! One core's books without a core: what is chosen is up to the groups, and what it used up to the test.
+//! One core's books without a core: what is chosen is up to the groups, and what it used up to the
+//! test.
 
 use sched::SLICE_NS;
 
 use super::*;
 use crate::GroupSpec;
 
-/// A heavy task that was woken just before its group was dropped, on a core that had not heard of the group yet, was
-/// queued under a name that nobody looked for any more, and never ran.
+/// A heavy task that was woken just before its group was dropped, on a core that had not heard of
+/// the group yet, was queued under a name that nobody looked for any more, and never ran.
 #[test]
 fn a_group_dropped_while_its_first_heavy_task_wakes_is_kept_for_it() {
     let registry = Arc::new(Registry::new(1));
@@ -38,7 +39,8 @@ fn ready(groups: &mut Groups, registry: &Registry, slot: usize, now_ns: u64) {
     groups.wake(slot, now_ns);
 }
 
-/// Of each of two groups that always have heavy work, how often it was chosen for a slice out of 1000.
+/// Of each of two groups that always have heavy work, how often it was chosen for a slice out of
+/// 1000.
 fn turns(groups: &mut Groups, registry: &Registry, both: [Group; 2], began_ns: u64) -> [u32; 2] {
     let slots = both.map(|group| groups.slot(group));
     for slot in slots {
@@ -72,7 +74,8 @@ fn a_minimum_acts_on_groups_that_run_and_ends_with_an_alteration() {
     }
 }
 
-/// Who waited for whom, µs, of two levels with fast work and one that comes and goes: slices of 500, 600 and 150 µs.
+/// Who waited for whom, µs, of two levels with fast work and one that comes and goes: slices of
+/// 500, 600 and 150 µs.
 #[test]
 fn a_wait_is_for_those_who_had_the_core_meanwhile() {
     let registry = Arc::new(Registry::new(1));

@@ -1,9 +1,13 @@
-//! A simulated core under the scheduler: one thread of the fast lane, one heavy worker, a network that is seen only when it
-//! is polled, and costs of polls and lane switches. All times are simulated; the same seed gives the same numbers.
+//! A simulated core under the scheduler: one thread of the fast lane, one heavy worker, a network
+//! that is seen only when it is polled, and costs of polls and lane switches. All times are
+//! simulated; the same seed gives the same numbers.
 //!
-//! 1. Requests arrive at the network, each with a CPU cost, from open loops (Poisson), bursts or closed loops of clients.
-//! 2. The fast lane works as `lanes` does: it polls, runs slices, and yields the core to heavy work.
-//! 3. While heavy work has the core, an arrival interrupts it, unless polls are coalesced until later.
+//! 1. Requests arrive at the network, each with a CPU cost, from open loops (Poisson), bursts or
+//!    closed loops of clients.
+//! 2. The fast lane works as `lanes` does: it polls, runs slices, and yields the core to heavy
+//!    work.
+//! 3. While heavy work has the core, an arrival interrupts it, unless polls are coalesced until
+//!    later.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,16 +29,17 @@ pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-/// How requests of a group arrive.
+/// Arrivals of a group.
 #[derive(Clone, Copy)]
 pub(crate) enum Load {
-    /// Requests of the fast lane: so many a second, at random.
+    /// Requests of the fast lane, Poisson.
     Open { per_second: u64, cpu_ns: u64 },
-    /// So many at once, this often.
+    /// Several requests at once, at fixed times.
     Bursts { every_ns: u64, requests: u64, cpu_ns: u64 },
     /// Clients that send the next request a while after the answer.
     Closed { clients: u64, cpu_ns: u64, think_ns: u64 },
-    /// Queries of the heavy lane, one after another for each client. Each leaves the core `absences` times for `away_ns`.
+    /// Queries of the heavy lane, one after another for each client. Each leaves the core
+    /// `absences` times for `away_ns`.
     Queries { clients: u64, cpu_ns: u64, absences: u64, away_ns: u64 },
 }
 
@@ -56,7 +61,7 @@ impl Group {
     }
 }
 
-/// What a group had.
+/// Results of a group.
 #[derive(Default)]
 pub(crate) struct Results {
     /// From arrival to the end of a request of the fast lane, ns.
@@ -69,7 +74,7 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// The latency that so many thousandths of the requests do not exceed, µs.
+    /// Returns a percentile of the latency, in thousandths, µs.
     pub(crate) fn latency_us(&mut self, thousandths: usize) -> f64 {
         if self.latencies_ns.is_empty() {
             return 0.0;
@@ -216,7 +221,8 @@ impl Core {
         }
     }
 
-    /// Takes in what has arrived by now; returns whether a wake-up takes the core back from heavy work.
+    /// Takes in what has arrived by now; returns whether a wake-up takes the core back from heavy
+    /// work.
     fn deliver(&mut self, yielded: Option<&sched::Yielded>) -> bool {
         let mut preempts = false;
         while let Some(&Reverse((at_ns, sequence))) = self.due.peek()
@@ -361,7 +367,8 @@ impl Core {
         }
     }
 
-    /// Heavy work has the core until it ends, its slice does, or a wake-up takes it back. Returns the group.
+    /// Heavy work has the core until it ends, its slice does, or a wake-up takes it back. Returns
+    /// the group.
     fn run_heavy(&mut self, leaf: NodeId, budget_ns: u64) -> Option<usize> {
         let at = self.index(leaf);
         let fast = !self.locals[at].fast.is_empty();

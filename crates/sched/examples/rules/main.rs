@@ -1,6 +1,7 @@
-//! Which rules of the scheduler earn their place: a simulated core under typical loads, with all rules, and with each one
-//! switched off in turn. `cargo run --release -p sched --example rules`; results of the last run stand in
-//! `docs/decisions/0003-scheduler-rules.md`. A word of a load's name as an argument selects the loads.
+//! Which rules of the scheduler earn their place: a simulated core under typical loads, with all
+//! rules, and with each one switched off in turn. `cargo run --release -p sched --example rules`;
+//! results of the last run stand in `docs/decisions/0003-scheduler-rules.md`. A word of a load's
+//! name as an argument selects the loads.
 
 mod core;
 mod loads;
@@ -17,9 +18,9 @@ struct Row {
     p50_us: f64,
     p99_us: f64,
     max_us: f64,
-    /// Of the core, what requests and queries of the batch group took, in percent.
+    /// Part of the core that requests and queries of the batch group took, in percent.
     batch: f64,
-    /// Of the core, what was spent on polls, lane switches and cold caches, in percent.
+    /// Part of the core spent on polls, lane switches and cold caches, in percent.
     lost: f64,
     /// Deviation from the ratio of shares, in percent.
     share_error: Option<f64>,
@@ -140,7 +141,8 @@ mod tests {
         check("queries capped at half, alone", Policy { long_lease_ns: 0, ..all }, batch);
     }
 
-    /// Heavy work with less of its lease left than a lane switch costs never ran, was never charged and was picked for ever.
+    /// Heavy work with less of its lease left than a lane switch costs never ran, was never charged
+    /// and was picked for ever.
     #[test]
     fn rest_of_a_lease_is_used_up() {
         let scenario = load("reads | queries capped at half");

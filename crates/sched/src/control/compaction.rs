@@ -1,15 +1,17 @@
 //! The weight of compaction follows its backlog.
 //!
-//! The backlog is work: bytes still to be merged, times what a byte was measured to cost. If it is to be cleared
-//! within [`HORIZON_NS`], it needs the fraction `f = cost ÷ horizon` of a core (or of the disk, whichever is more), which is what a
-//! weight of `1000 f ÷ (1 − f)` gets beside users who want everything. With work arriving steadily, the backlog settles where `f` is the rate
-//! at which it arrives, and does so without swinging: the loop is of first order, as what is decided is a rate, and what is measured is its
-//! integral. Cap and floor bound the weight, and a slew limit keeps a single large merge from being felt as a step.
+//! The backlog is work: bytes still to be merged, times what a byte was measured to cost. If it is
+//! to be cleared within [`HORIZON_NS`], it needs the fraction `f = cost ÷ horizon` of a core (or of
+//! the disk, whichever is more), which is what a weight of `1000 f ÷ (1 − f)` gets beside users who
+//! want everything. With work arriving steadily, the backlog settles where `f` is the rate at which
+//! it arrives, and does so without swinging: the loop is of first order, as what is decided is a
+//! rate, and what is measured is its integral. Cap and floor bound the weight, and a slew limit
+//! keeps a single large merge from being felt as a step.
 
 use super::{MILLI, PPM, SECOND_NS, scale, slew, weight_of_part};
 
-/// The backlog is to be gone in this time, ns: short enough that reads do not suffer for long, and long beside a merge's
-/// own swings.
+/// The backlog is to be gone in this time, ns: short enough that reads do not suffer for long, and
+/// long beside a merge's own swings.
 const HORIZON_NS: u64 = 60 * SECOND_NS;
 /// The least weight: 5 % of a saturated core, so that it always makes progress.
 const FLOOR: u64 = 50;
@@ -26,7 +28,8 @@ pub struct CompactionInput {
     pub interval_ns: u64,
     /// Bytes to be merged until every table is as its strategy wants it.
     pub backlog_bytes: u64,
-    /// What merging 1 MiB was measured to take of a core, or of its part of the disk if that is more, ns.
+    /// What merging 1 MiB was measured to take of a core, or of its part of the disk if that is
+    /// more, ns.
     pub cost_ns_per_mib: u64,
 }
 
@@ -61,7 +64,8 @@ mod tests {
     const COST_NS_PER_MIB: u64 = 4_000_000;
     const MIB: u64 = 1 << 20;
 
-    /// Work arrives at so many MiB a second at a saturated core: backlog and weight after so many seconds.
+    /// Work arrives at so many MiB a second at a saturated core: backlog and weight after so many
+    /// seconds.
     fn run(control: &mut Compaction, backlog: &mut u64, arriving_mib: u64, seconds: u64) -> Vec<u64> {
         let mut weights = Vec::new();
         for _ in 0..seconds * SECOND_NS / INTERVAL_NS {

@@ -1,5 +1,6 @@
-//! From weights to shares. The tree has two nodes under its root, `users` and `system`, and flush and compaction are
-//! children of the latter, beside the log and what else the server does for itself; shares end at 1000.
+//! From weights to shares. The tree has two nodes under its root, `users` and `system`, and flush
+//! and compaction are children of the latter, beside the log and what else the server does for
+//! itself; shares end at 1000.
 //!
 //! ```text
 //!                    root
@@ -9,9 +10,10 @@
 //!                   log  control   flush : compaction, as their weights
 //! ```
 //!
-//! `system` does not go under 200 for the sake of the log, whose latency is everybody's; unless a lower quota is asked for. A quota
-//! binds on a saturated core only, being shares like everything else here; flushes pass it when memory runs out, because the
-//! alternative is that nobody can write.
+//! `system` does not go under 200 for the sake of the log, whose latency is everybody's; unless a
+//! lower quota is asked for. A quota binds on a saturated core only, being shares like everything
+//! else here; flushes pass it when memory runs out, because the alternative is that nobody can
+//! write.
 
 use super::{PPM, USERS_WEIGHT, scale};
 use crate::{SHARES_MAX, SHARES_MIN};
@@ -32,8 +34,8 @@ pub struct Division {
     pub compaction: u32,
 }
 
-/// Divides by weights. `quota_ppm` is the most of a saturated core that background work may have, in millionths; with `urgent`
-/// the flush may pass it.
+/// Divides by weights. `quota_ppm` is the most of a saturated core that background work may have,
+/// in millionths; with `urgent` the flush may pass it.
 #[must_use]
 pub fn divide(flush: u64, compaction: u64, urgent: bool, quota_ppm: u32) -> Division {
     let quota_ppm = u64::from(quota_ppm).clamp(1, PPM - 1);

@@ -1,24 +1,28 @@
 //! The pace of flushes: each is spread until the next is due, whatever the load does.
 //!
-//! 1. *Rate.* With `left` bytes to flush and `room` bytes to fill until the next flush is due, flushing
-//!    `left / (room − reserve)` bytes for each byte written ends the flush as the reserve is touched: a straight line from here to there, drawn
-//!    anew with every decision. So an error of the past (a load that changed, a core that was busy) is integrated in `left` and
-//!    `room`, and corrected by the end, without gains to tune.
-//! 2. *Weight.* The rate is an upper bound; that it is reached, the weight sees to. Rate times what a byte was measured to cost is the
-//!    part of the core (or of its part of the disk, whichever is more) that the flush needs, and the weight is what gets that part of a saturated one.
-//!    Where this is not enough (another process, a byte that costs more), the line of 1 rises, and the weight with it. Not for what a flush
-//!    is late by at its end, while that is little beside a memtable: then the line stands upright, and what is left is a part of the next one.
-//! 3. *Memory runs out*: `pressure` (see [`super::pressure_ppm`]) lifts the rate, and the weight with its square up to
-//!    [`WEIGHT_MAX`], where the flush wins.
+//! 1. *Rate.* With `left` bytes to flush and `room` bytes to fill until the next flush is due,
+//!    flushing `left / (room − reserve)` bytes for each byte written ends the flush as the reserve
+//!    is touched: a straight line from here to there, drawn anew with every decision. So an error
+//!    of the past (a load that changed, a core that was busy) is integrated in `left` and `room`,
+//!    and corrected by the end, without gains to tune.
+//! 2. *Weight.* The rate is an upper bound; that it is reached, the weight sees to. Rate times what
+//!    a byte was measured to cost is the part of the core (or of its part of the disk, whichever is
+//!    more) that the flush needs, and the weight is what gets that part of a saturated one. Where
+//!    this is not enough (another process, a byte that costs more), the line of 1 rises, and the
+//!    weight with it. Not for what a flush is late by at its end, while that is little beside a
+//!    memtable: then the line stands upright, and what is left is a part of the next one.
+//! 3. *Memory runs out*: `pressure` (see [`super::pressure_ppm`]) lifts the rate, and the weight
+//!    with its square up to [`WEIGHT_MAX`], where the flush wins.
 //! 4. *Nobody writes*: nobody is spared. The rate is lifted.
-//! 5. *Held back on purpose*: nothing is flushed. Afterwards what waited too long is left out of the line of 1,
-//!    and has a rate of its own on top ([`super::Hold`]).
+//! 5. *Held back on purpose*: nothing is flushed. Afterwards what waited too long is left out of
+//!    the line of 1, and has a rate of its own on top ([`super::Hold`]).
 
 use super::{MILLI, PPM, SECOND_NS, UNLIMITED, WEIGHT_MAX, WEIGHT_MIN, scale, slew, smooth, weight_of_part};
 
 /// A flush ends when this part of the memtable that fills meanwhile is still free.
 const RESERVE_OF_MEMTABLE: u64 = 10;
-/// A flush that is late by this part of a memtable does not weigh more for it: half of where pressure begins.
+/// A flush that is late by this part of a memtable does not weigh more for it: half of where
+/// pressure begins.
 const LATE_OF_MEMTABLE: u64 = 8;
 /// The longest a paced flush takes, s: a memtable's share of the log is kept as long.
 const LONGEST_S: u64 = 30;
@@ -26,13 +30,16 @@ const LONGEST_S: u64 = 30;
 const FILL_OVER_NS: u64 = 500_000_000;
 /// Time constant of the measured rate of flushing, ns.
 const FLUSHED_OVER_NS: u64 = 100_000_000;
-/// Time constant at which the weight follows at most, ns: a flush that comes to its end too late is not felt as a step.
+/// Time constant at which the weight follows at most, ns: a flush that comes to its end too late is
+/// not felt as a step.
 const SLEW_OVER_NS: u64 = 400_000_000;
-/// What the flush needs of a core is measured, and taken for so much more, per mille: the time that its waits and its end take.
+/// What the flush needs of a core is measured, and taken for so much more, per mille: the time that
+/// its waits and its end take.
 const NEEDED_PER_MILLE: u64 = 1125;
 /// Without a write for so long, nobody writes, ns.
 const IDLE_NS: u64 = 250_000_000;
-/// Where the weight starts, and where running out of memory begins to raise it: a sixth of a saturated core.
+/// Where the weight starts, and where running out of memory begins to raise it: a sixth of a
+/// saturated core.
 const WEIGHT_START: u64 = 200;
 
 /// What was measured since the last decision.
@@ -50,13 +57,15 @@ pub struct FlushInput {
     pub room_bytes: u64,
     /// The size at which a memtable is due.
     pub memtable_bytes: u64,
-    /// What flushing 1 MiB was measured to take of a core, or of its part of the disk if that is more, ns.
+    /// What flushing 1 MiB was measured to take of a core, or of its part of the disk if that is
+    /// more, ns.
     pub cost_ns_per_mib: u64,
     /// How far memory has run out, from [`super::pressure_ppm`].
     pub pressure_ppm: u32,
     /// Flushes are held back on purpose, until memory runs out.
     pub held: bool,
-    /// Of the bytes left, what may wait longer ([`super::Hold::may_wait`]), and by how many bytes a second that shrinks.
+    /// Of the bytes left, what may wait longer ([`super::Hold::may_wait`]), and by how many bytes a
+    /// second that shrinks.
     pub may_wait: (u64, u64),
 }
 
@@ -109,7 +118,8 @@ impl Flush {
         let flushed = a_second(input.flushed_bytes);
         self.flushed_rate = match input.left_bytes > 0 || input.flushed_bytes > 0 {
             true => smooth(self.flushed_rate, flushed, interval_ns, FLUSHED_OVER_NS),
-            // With nothing to do no writer waits for it: the next flush starts as if it had kept its rate.
+            // With nothing to do no writer waits for it: the next flush starts as if it had kept
+            // its rate.
             false => self.flushed_rate.max(self.needed(&input, 0)),
         };
         let needed = self.needed(&input, 0);
@@ -156,13 +166,14 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const MEMTABLE: u64 = 64 * MIB;
 
-    /// Memtables that fill at `fill` bytes a second, and a core that flushes `speed` bytes a second when it does nothing
-    /// else, of which users take all they are due with `busy`, else nothing.
+    /// Memtables that fill at `fill` bytes a second, and a core that flushes `speed` bytes a second
+    /// when it does nothing else, of which users take all they are due with `busy`, else nothing.
     struct Plant {
         control: Flush,
         /// The measured cost, of the true one, per mille.
         measured: u64,
-        /// By how much the speed of a step is off, at most, per mille; it is random, and a step in ten stands still.
+        /// By how much the speed of a step is off, at most, per mille; it is random, and a step in
+        /// ten stands still.
         noise: u64,
         random: u64,
         active: u64,
@@ -339,7 +350,8 @@ mod tests {
         }
     }
 
-    /// A disk that stands still for a while at some place of a flush: the highest weight in the two seconds after.
+    /// A disk that stands still for a while at some place of a flush: the highest weight in the two
+    /// seconds after.
     fn highest_weight_after_a_pause(at_per_mille: u64) -> u64 {
         let (fill, speed) = (20 * MIB, 200 * MIB);
         let mut plant = Plant::new();
@@ -373,7 +385,8 @@ mod tests {
             plant.run(6, 40 * MIB, 210 * MIB, true);
             plant.hold(false);
             plant.run(6, 40 * MIB, 210 * MIB, true);
-            // 40 of 210 MiB/s take a weight of 235 (with reserve and surcharge 310), and twice as much 615.
+            // 40 of 210 MiB/s take a weight of 235 (with reserve and surcharge 310), and twice as
+            // much 615.
             let weights: u64 = (0..300).map(|_| plant.weight_after_a_step(40 * MIB, 210 * MIB)).sum();
             assert!(weights / 300 <= 400, "{}", weights / 300);
         }
@@ -401,8 +414,9 @@ mod tests {
         assert_eq!(plant.left, 0);
     }
 
-    /// Phases of 30 s, every other one held back, of writes that leave a core more than half idle: what was held back comes back
-    /// evenly in the next phase, whatever the size of a memtable has to do with its length.
+    /// Phases of 30 s, every other one held back, of writes that leave a core more than half idle:
+    /// what was held back comes back evenly in the next phase, whatever the size of a memtable has
+    /// to do with its length.
     fn check_hold(fill: u64, speed: u64, busy: bool) {
         let what = format!("fill {fill}, speed {speed}, busy {busy}");
         let hold_bytes = 33 * fill;
@@ -461,7 +475,8 @@ mod tests {
         assert_eq!(plant.highest_pressure, 0);
         plant.hold(false);
         plant.run(30, 50 * MIB, 300 * MIB, true);
-        // While the weight rises, acknowledgements flow at nine times the rate of the flush at the least.
+        // While the weight rises, acknowledgements flow at nine times the rate of the flush at the
+        // least.
         assert!(plant.highest_pressure < 100_000, "{} ppm", plant.highest_pressure);
     }
 
@@ -471,7 +486,8 @@ mod tests {
         plant.run(20, 30 * MIB, 300 * MIB, true);
         plant.hold(true);
         let flushed = plant.run(60, 30 * MIB, 300 * MIB, true);
-        // As memory for what waits runs out after 15 s, it is flushed as fast as it is written, and no writer waits.
+        // As memory for what waits runs out after 15 s, it is flushed as fast as it is written, and
+        // no writer waits.
         assert!(plant.highest_pressure < 200_000, "{} ppm", plant.highest_pressure);
         let last: u64 = flushed[flushed.len() - 500..].iter().sum();
         assert!((270 * MIB..=330 * MIB).contains(&last), "{} MiB in 10 s", last / MIB);

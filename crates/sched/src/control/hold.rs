@@ -1,5 +1,5 @@
-//! Flushes held back on purpose, to measure what they cost, and their gentle way back: what waited meanwhile is given as long to be
-//! written as it was held back, beside what comes in by then.
+//! Flushes held back on purpose, to measure what they cost, and their gentle way back: what waited
+//! meanwhile is given as long to be written as it was held back, beside what comes in by then.
 //!
 //! ```text
 //!   may wait │       most ┌────────────────┐                         1. held: nothing is flushed while what waits is within `most`
@@ -10,8 +10,9 @@
 //!            └────────────┴────────────────┴──────────╲──▶ time
 //! ```
 //!
-//! So a flush that goes on gets the rate it would have had, and on top of it a constant one. The bound on memory holds throughout: what
-//! may wait is never more than `most`, and pressure begins beyond it as it does beyond nothing without a hold.
+//! So a flush that goes on gets the rate it would have had, and on top of it a constant one. The
+//! bound on memory holds throughout: what may wait is never more than `most`, and pressure begins
+//! beyond it as it does beyond nothing without a hold.
 
 use super::{SECOND_NS, scale};
 
@@ -60,8 +61,8 @@ impl Hold {
         }
     }
 
-    /// Lets it go on, with so many bytes in frozen memtables and so many free in the one that fills: of those as many as these are to be
-    /// flushed until it is full, as ever.
+    /// Lets it go on, with so many bytes in frozen memtables and so many free in the one that
+    /// fills: of those as many as these are to be flushed until it is full, as ever.
     pub fn let_go(&mut self, now_ns: u64, left_bytes: u64, room_bytes: u64) {
         let State::Held { since_ns } = self.state else { return };
         let bytes = left_bytes.saturating_sub(room_bytes).min(self.most_bytes);

@@ -1,5 +1,6 @@
-//! How fast background work goes: controllers that take measurements and return shares, rates and delays. Each is a few
-//! integers of state, to be asked every [`INTERVAL_NS`] or so by whoever measures. `docs/scheduler.md` derives them.
+//! How fast background work goes: controllers that take measurements and return shares, rates and
+//! delays. Each is a few integers of state, to be asked every [`INTERVAL_NS`] or so by whoever
+//! measures. `docs/scheduler.md` derives them.
 //!
 //! ```text
 //!   memory filled, flushed, left ──▶ Flush ──── rate ──────▶ the flush under way, piece by piece (Pacer)
@@ -10,8 +11,9 @@
 //!   held back, for measuring ──────▶ Hold ── what may wait ─▶ Flush, pressure
 //! ```
 //!
-//! A *weight* is what a background group is worth beside all users together, who weigh [`USERS_WEIGHT`]: with a weight of 250
-//! it gets a fifth of a saturated core, and whatever is left of any other.
+//! A *weight* is what a background group is worth beside all users together, who weigh
+//! [`USERS_WEIGHT`]: with a weight of 250 it gets a fifth of a saturated core, and whatever is left
+//! of any other.
 
 mod compaction;
 mod division;
@@ -27,8 +29,8 @@ pub use hold::Hold;
 pub use pacer::Pacer;
 pub use throttle::{Throttle, pressure_ppm};
 
-/// How often controllers want to be asked, ns: a flush lasts seconds, so a hundred decisions each; a decision costs under a
-/// microsecond.
+/// How often controllers want to be asked, ns: a flush lasts seconds, so a hundred decisions each;
+/// a decision costs under a microsecond.
 pub const INTERVAL_NS: u64 = 20_000_000;
 /// What all users together weigh.
 pub const USERS_WEIGHT: u64 = 1000;
@@ -52,14 +54,15 @@ fn scale(a: u64, b: u64, c: u64) -> u64 {
     }
 }
 
-/// The weight, in thousandths, that gets this part of a saturated core: `f = w ÷ (w + users)`, so `w = users × f ÷ (1 − f)`.
+/// The weight, in thousandths, that gets this part of a saturated core: `f = w ÷ (w + users)`, so
+/// `w = users × f ÷ (1 − f)`.
 fn weight_of_part(part_ppm: u64) -> u64 {
     let part_ppm = part_ppm.min(PPM - 1);
     scale(USERS_WEIGHT * MILLI, part_ppm, PPM - part_ppm)
 }
 
-/// One step of `interval_ns` from a weight towards another: in `over_ns` it grows at most by a factor of e, by small steps, and falls at most
-/// by the root of that.
+/// One step of `interval_ns` from a weight towards another: in `over_ns` it grows at most by a
+/// factor of e, by small steps, and falls at most by the root of that.
 fn slew(weight: u64, target: u64, interval_ns: u64, over_ns: u64) -> u64 {
     let most = scale(weight, interval_ns.min(over_ns), over_ns);
     target.clamp(weight - most / 2, weight.saturating_add(most))

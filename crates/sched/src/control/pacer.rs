@@ -1,10 +1,12 @@
-//! Work kept to a rate: what was done is paid for in time, and whoever does it asks between pieces how much is still owed.
+//! Work kept to a rate: what was done is paid for in time, and whoever does it asks between pieces
+//! how much is still owed.
 
 use super::{SECOND_NS, UNLIMITED, scale};
 
 /// Owed time under this is not worth a sleep, ns.
 const WORTH_A_SLEEP_NS: u64 = 1_000_000;
-/// The longest sleep without asking again, ns: a rate that was raised meanwhile takes effect within it.
+/// The longest sleep without asking again, ns: a rate that was raised meanwhile takes effect within
+/// it.
 const SLEEP_MAX_NS: u64 = 20_000_000;
 
 /// How late a timer may be at no loss, ns.
@@ -29,8 +31,8 @@ impl Pacer {
         self.owed_bytes = self.owed_bytes.saturating_add(bytes);
     }
 
-    /// How long to sleep before asking again, at `rate` bytes a second; none to go on. With a rate of 0 never goes on; with
-    /// [`UNLIMITED`] always does, and nothing is owed any more.
+    /// How long to sleep before asking again, at `rate` bytes a second; none to go on. With a rate
+    /// of 0 never goes on; with [`UNLIMITED`] always does, and nothing is owed any more.
     pub fn owed_ns(&mut self, now_ns: u64, rate: u64) -> Option<u64> {
         if rate == 0 {
             self.paid_at_ns = now_ns;

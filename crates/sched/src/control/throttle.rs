@@ -1,7 +1,9 @@
-//! Writes are slowed as memory for memtables runs out: a little each, growing smoothly, never refused.
+//! Writes are slowed as memory for memtables runs out: a little each, growing smoothly, never
+//! refused.
 //!
-//! *Pressure* is how far memory has run out: what is held is the active memtable and what of frozen ones is not flushed yet,
-//! which in a flush that keeps its pace is always about one memtable, one filling as the other drains.
+//! *Pressure* is how far memory has run out: what is held is the active memtable and what of frozen
+//! ones is not flushed yet, which in a flush that keeps its pace is always about one memtable, one
+//! filling as the other drains.
 //!
 //! ```text
 //!   held    1         1¼ memtables                       2
@@ -10,9 +12,10 @@
 //!   admitted        all of it     flush rate at ½      nothing
 //! ```
 //!
-//! Acknowledgements flow at `r(p)`, counted in bytes over all writers by the one clock of [`crate::gcra`]: so it does not matter how many
-//! there are, or how many writes each has in flight. Wherever writers want more than is flushed, pressure rises until `r(p)` is what
-//! is flushed, and stays: a loop of first order, with no cliff to fall off.
+//! Acknowledgements flow at `r(p)`, counted in bytes over all writers by the one clock of
+//! [`crate::gcra`]: so it does not matter how many there are, or how many writes each has in
+//! flight. Wherever writers want more than is flushed, pressure rises until `r(p)` is what is
+//! flushed, and stays: a loop of first order, with no cliff to fall off.
 
 use super::{PPM, SECOND_NS, scale};
 
@@ -21,10 +24,12 @@ const SOFT_QUARTERS: u64 = 5;
 /// And is full at this many: with one memtable frozen and nothing flushed of it, and a full one.
 const HARD_QUARTERS: u64 = 8;
 
-/// The least rate of flushing that is believed, bytes a second: until one was measured, and beside a disk that stalls.
+/// The least rate of flushing that is believed, bytes a second: until one was measured, and beside
+/// a disk that stalls.
 const FLUSH_RATE_MIN: u64 = 1 << 20;
 
-/// The longest delay of one acknowledgement, ns: a client that waits this long is better off with its own limits.
+/// The longest delay of one acknowledgement, ns: a client that waits this long is better off with
+/// its own limits.
 const DELAY_MAX_NS: u64 = SECOND_NS;
 
 /// How far memory has run out, in millionths, with so many bytes written and not flushed yet.
@@ -76,8 +81,8 @@ mod tests {
         assert_eq!((pressure_ppm(0, 0), pressure_ppm(u64::MAX, u64::MAX)), (0, 0));
     }
 
-    /// Writers, each with one write in flight, beside a flush that does less than they want: what they get in MiB a
-    /// second, and between which pressures it went, once settled.
+    /// Writers, each with one write in flight, beside a flush that does less than they want: what
+    /// they get in MiB a second, and between which pressures it went, once settled.
     fn run(writers: usize, write_bytes: u64, flush_rate: u64) -> (u64, u32, u32) {
         let mut throttle = Throttle::default();
         let mut held = MEMTABLE;
@@ -119,7 +124,8 @@ mod tests {
         assert_eq!(delay(0), 0);
         let delays: Vec<u64> = (0..=1000).map(|p| delay(p * 1000)).collect();
         assert!(delays.is_sorted());
-        // Up to nine tenths of the way, a thousandth more pressure never adds more than a thirtieth of what the flush takes.
+        // Up to nine tenths of the way, a thousandth more pressure never adds more than a thirtieth
+        // of what the flush takes.
         let a_flush_takes = scale(1000, SECOND_NS, 50 * MIB);
         assert!(delays[..900].windows(2).all(|pair| pair[1] - pair[0] <= a_flush_takes / 5));
         assert_eq!(delays[1000], DELAY_MAX_NS);

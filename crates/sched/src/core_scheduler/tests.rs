@@ -124,7 +124,8 @@ fn waking_leaf_takes_the_core_back_if_it_is_behind_or_the_other_was_alone() {
     assert!(!core.scheduler.preempts(query, false, false, &beside));
 }
 
-/// A leaf that wakes for a moment now and then uses less than its entitlement, whatever its shares, until it wants more.
+/// A leaf that wakes for a moment now and then uses less than its entitlement, whatever its shares,
+/// until it wants more.
 #[test]
 fn only_a_level_that_used_less_than_its_entitlement_lags() {
     let mut core = Core::new();
@@ -146,8 +147,8 @@ fn only_a_level_that_used_less_than_its_entitlement_lags() {
     assert!(!scheduler.lags_beside(light, flush) && !scheduler.lags_beside(flush, heavy), "levels only");
 }
 
-/// The network is polled every 50 µs, yet of levels that always have more to do each keeps the core for a whole slice; one
-/// that wakes is picked at once.
+/// The network is polled every 50 µs, yet of levels that always have more to do each keeps the core
+/// for a whole slice; one that wakes is picked at once.
 #[test]
 fn slice_lasts_until_its_end_unless_a_leaf_wakes() {
     let mut core = Core::new();

@@ -169,7 +169,8 @@ impl Recorded {
         self.nodes[at].charged_ns as f64 / f64::from(self.nodes[at].spec.shares)
     }
 
-    /// Longest piece and what was saved up, ÷ shares: how far what a node was served may stand from its siblings'.
+    /// Longest piece and what was saved up, ÷ shares: how far what a node was served may stand from
+    /// its siblings'.
     pub fn reach(&self, at: usize, saved_ns: u64) -> f64 {
         (self.nodes[at].longest_ns + saved_ns) as f64 / f64::from(self.nodes[at].spec.shares)
     }
