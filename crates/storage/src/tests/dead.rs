@@ -262,3 +262,21 @@ fn compaction_that_was_asked_for_reports_and_cancels() {
     (0..500).for_each(|number| assert!(is_there(&shard, number)));
     block_on(shard.shutdown()).unwrap();
 }
+
+/// Shards share the progress of one statement. The first to end used to cancel the work of the others.
+#[test]
+fn work_that_ended_does_not_cancel_that_of_other_shards() {
+    let sim = at(NOW_S);
+    let shard = open(&sim, &of(options().table)).unwrap();
+    let (group, progress) = (lanes::Group::CONTROL, Progress::default());
+    for written in [false, true] {
+        if written {
+            put(&shard, 1, 0, 1, None);
+        }
+        block_on(shard.compact(TABLE, i64::MIN..=i64::MAX, group, &progress)).unwrap();
+        block_on(shard.scrub(TABLE, group, &progress)).unwrap();
+        assert!(!progress.is_cancelled(), "a table with rows: {written}");
+    }
+    block_on(shard.shutdown()).unwrap();
+    drop_tasks();
+}
