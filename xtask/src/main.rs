@@ -18,6 +18,7 @@ mod files;
 mod language;
 mod layering;
 mod report;
+mod simulate;
 mod sizes;
 
 use std::path::{Path, PathBuf};
@@ -66,7 +67,7 @@ struct Tool {
 }
 
 /// The tools.
-const TOOLS: [Tool; 3] = [
+const TOOLS: [Tool; 4] = [
     Tool {
         name: "abuse",
         flags: "[--short] [--only NAME] [--seconds N]",
@@ -84,6 +85,12 @@ const TOOLS: [Tool; 3] = [
         flags: "[--seconds N] [--seed N] [--sessions N] [--listener cql|sql|http] [--go-on]",
         what: "the fuzzers of wire and cql, then seeded random sessions at all listeners",
         run: abuse::fuzz,
+    },
+    Tool {
+        name: "simulate",
+        flags: "[--seeds N] [--from N] [--seed N] [--only shard|machine|cql]",
+        what: "seeded histories of storage and of CQL against models; one that fails is made shorter and printed",
+        run: simulate::simulate,
     },
 ];
 

@@ -2,7 +2,7 @@
 //! after another. One seed, one history.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -49,17 +49,35 @@ pub(crate) struct Sim {
 
 thread_local! {
     static TASKS: RefCell<Vec<LocalBoxFuture<()>>> = const { RefCell::new(Vec::new()) };
+    /// Polls of background tasks until one of them panics; `u64::MAX`: none does.
+    static POLLS_LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// Runs a future beside all spawned tasks. `None` when the machine goes down first.
+/// Rounds of all tasks between a background task's panic and the end of its process.
+const ROUNDS_AFTER_PANIC: u32 = 20;
+
+/// Has a background task panic after so many polls: it ends half-way, and the others go on until the process
+/// has ended, see [`has_panicked`].
+pub(crate) fn panic_after(polls: u64) {
+    POLLS_LEFT.set(polls.min(u64::MAX - 1));
+}
+
+/// Returns true once the panic has come that [`panic_after`] asked for.
+pub(crate) fn has_panicked() -> bool {
+    POLLS_LEFT.get() == 0
+}
+
+/// Runs a future beside all spawned tasks. `None` when the machine goes down first, or the process ends.
 pub(crate) fn run<T>(sim: &Sim, future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     let mut cx = Context::from_waker(Waker::noop());
+    let mut left = ROUNDS_AFTER_PANIC;
     for _ in 0..ROUNDS_MAX {
         if let Poll::Ready(answer) = future.as_mut().poll(&mut cx) {
             return Some(answer);
         }
-        if sim.disk.is_down() {
+        left -= u32::from(has_panicked());
+        if sim.disk.is_down() || left == 0 {
             return None;
         }
         step();
@@ -76,16 +94,31 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 pub(crate) fn step() {
     let mut cx = Context::from_waker(Waker::noop());
     let mut tasks = TASKS.with_borrow_mut(std::mem::take);
-    tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());
+    tasks.retain_mut(|task| {
+        let is_pending = task.as_mut().poll(&mut cx).is_pending();
+        let left = POLLS_LEFT.get();
+        if is_pending && left > 0 && left < u64::MAX {
+            POLLS_LEFT.set(left - 1);
+        }
+        is_pending && left != 1
+    });
     TASKS.with_borrow_mut(|new| {
         tasks.append(new);
         *new = tasks;
     });
 }
 
-/// Ends all tasks where they are; what the disk has begun for them, it does.
+/// Ends all tasks, with their process, where they are; what the disk has begun for them, it does.
 pub(crate) fn drop_tasks() {
-    drop(TASKS.with_borrow_mut(std::mem::take));
+    POLLS_LEFT.set(u64::MAX);
+    // One that gives up half-way may leave a task that ends its work.
+    loop {
+        let tasks = TASKS.with_borrow_mut(std::mem::take);
+        if tasks.is_empty() {
+            return;
+        }
+        drop(tasks);
+    }
 }
 
 async fn turns(count: u128) {

@@ -14,6 +14,7 @@ mod hold;
 mod keeping;
 mod log;
 mod log_bound;
+mod machine;
 mod many;
 mod model;
 mod pieces;

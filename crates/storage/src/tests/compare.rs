@@ -6,7 +6,7 @@ use super::*;
 /// Keys in use.
 pub(super) const KEYS: u64 = 10;
 
-fn differs<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), String> {
+pub(super) fn differs<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Result<(), String> {
     if found == wanted { Ok(()) } else { Err(format!("{what}:\n found {found:?}\nwanted {wanted:?}")) }
 }
 
@@ -30,7 +30,7 @@ pub(super) async fn compare(
     Ok(())
 }
 
-async fn partition(
+pub(super) async fn partition(
     shard: &Rc<Shard>,
     table: TableId,
     (token, key): (i64, &Bytes),
@@ -69,7 +69,7 @@ pub(super) fn bound(random: &mut Random, edge: impl Fn(&mut Random) -> Bytes) ->
     }
 }
 
-async fn rows(
+pub(super) async fn rows(
     shard: &Rc<Shard>,
     table: TableId,
     (token, key): (i64, &Bytes),

@@ -59,7 +59,7 @@ fn cells(random: &mut Random, row: &mut RowBuilder, timestamp: i64, now_s: u32, 
     }
 }
 
-fn write(random: &mut Random, timestamp: i64, now_s: u32, ties: bool) -> Mutation {
+pub(super) fn write(random: &mut Random, timestamp: i64, now_s: u32, ties: bool) -> Mutation {
     let ((token, key), table) = (key(random.below(KEYS)), random.below(TABLES));
     let deletion = Deletion { timestamp, deleted_at_s: now_s };
     let edge = |random: &mut Random| Bytes::from(vec![random.below(20) as u8]);

@@ -161,6 +161,11 @@ impl Store {
         self.0.retain(|(own, _, _), _| *own != table);
     }
 
+    /// Empties a table's partitions whose tokens are as asked.
+    pub(super) fn truncate_where(&mut self, table: TableId, tokens: impl Fn(i64) -> bool) {
+        self.0.retain(|(own, token, _), _| *own != table || !tokens(*token));
+    }
+
     pub(super) fn see(&self, table: TableId, token: i64, key: &Bytes, now_s: u32) -> Seen {
         self.0.get(&(table, token, key.clone())).map(|held| held.see(now_s)).unwrap_or_default()
     }

@@ -1,0 +1,368 @@
+//! Seeded histories of a machine: several shards on one simulated disk, with writes over them, against a plain model.
+//! The number of cores changes, clocks step back, the disk is full, files are damaged, descriptors run out, background
+//! tasks panic, tables are emptied and dropped; and the machine goes down at any step of its disk, also of a start.
+//! After each crash everything acknowledged is there, every write is there whole or not at all, and what is read is what
+//! the model says.
+//!
+//! 1. Each record of a shard's log also writes a number into a row of that shard's own, its *mark*. After a crash the
+//!    marks say which records survived: they are a prefix of those issued, and hold all that were acknowledged.
+//! 2. A write over shards goes through a batch log as that of `embedded` does: entry, parts, deletion of the entry. A
+//!    start applies the entries that it finds.
+//! 3. Before a table is emptied every shard gets a row for it, the *sentinel*. After a crash in the midst, sentinels
+//!    say which shards had emptied the table.
+//! 4. Each step draws from random numbers of its own. So a history that fails is made shorter by leaving out steps;
+//!    what is left is printed.
+//!
+//! `cargo xtask simulate --seeds 10000` runs many, `cargo xtask simulate --seed 17` runs one again. Both set the
+//! environment variables `FAIRLANE_SEED` (one seed), or `FAIRLANE_SEEDS` (how many) and `FAIRLANE_FROM` (the first).
+
+mod batches;
+mod check;
+mod damage;
+mod ends;
+mod replay;
+mod steps;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use schema::Sharding;
+
+use super::crashes::write;
+use super::model::Store;
+use super::*;
+use crate::sim::run;
+use batches::Batch;
+
+/// The system's own table, whole on shard 0; that of the batch log, which every shard has; and that of the marks.
+const SYSTEM: TableId = TableId(1);
+const BATCHES: TableId = TableId(2);
+const MARKS: TableId = TableId(3 << 64);
+
+/// Cores at most.
+const SHARDS_MAX: u64 = 3;
+
+/// Steps of the disk until the next crash, at most.
+const STEPS_MAX: u64 = 1500;
+
+/// One change of what the machine holds, in the order in which readers see them.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A record of a shard's log, by its mark.
+    Record { shard: u32, mark: u64, mutations: Vec<Mutation> },
+    /// All of a table's rows are gone.
+    Truncated { table: TableId },
+}
+
+/// A truncation that may be half done, with the sentinel's key and each shard's mark of it.
+#[derive(Clone, Debug)]
+struct Truncating {
+    table: TableId,
+    key: Bytes,
+    marks: Vec<u64>,
+}
+
+/// What happened, for the end of all histories.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Counts {
+    crashes: u32,
+    kills: u32,
+    panics: u32,
+    splits: u32,
+    batches: u32,
+    replayed: u32,
+    full: u32,
+    damages: u32,
+    flushes: u64,
+    compactions: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: Counts) {
+        self.crashes += other.crashes;
+        self.kills += other.kills;
+        self.panics += other.panics;
+        self.splits += other.splits;
+        self.batches += other.batches;
+        self.replayed += other.replayed;
+        self.full += other.full;
+        self.damages += other.damages;
+        self.flushes += other.flushes;
+        self.compactions += other.compactions;
+    }
+}
+
+/// The machine, and what it should hold.
+struct Machine {
+    sim: Arc<Sim>,
+    seed: u64,
+    random: Random,
+    options: Options,
+    /// Timestamps are random and often tie, and no tombstone is forgotten; or they only rise, and all are at once.
+    ties: bool,
+    /// The newest timestamp, where they only rise.
+    newest: i64,
+    /// The latest time that a clock has shown: readers' time.
+    latest_s: u32,
+    shards: Vec<Rc<Shard>>,
+    /// Counts the times that marks began anew.
+    epoch: u64,
+    /// Tables of users, and the columns that each has dropped.
+    tables: Vec<(TableId, BTreeSet<u32>)>,
+    tables_made: u64,
+    /// What is there for sure, and what came since.
+    base: Store,
+    events: Vec<Event>,
+    /// All of that.
+    store: Store,
+    /// By shard: records issued, and acknowledged.
+    issued: Vec<u64>,
+    acknowledged: Vec<u64>,
+    commits: Vec<(u32, u64, Commit)>,
+    batches: Vec<Batch>,
+    batches_made: u64,
+    truncating: Option<Truncating>,
+    /// The disk is full, or descriptors have run out.
+    tight: bool,
+    /// Bits that were flipped.
+    flips: Vec<(PathBuf, u64, u32)>,
+    /// Some were since the last start: shards remember what they could not read.
+    was_damaged: bool,
+    /// Held by each scrub in the background.
+    scrubbing: Rc<()>,
+    counts: Counts,
+    trace: Vec<String>,
+}
+
+fn spread(token: i64) -> i64 {
+    token.wrapping_mul(0x1e37_79b9_7f4a_7c15)
+}
+
+impl Machine {
+    fn new(sim: Arc<Sim>, seed: u64) -> Machine {
+        let mut random = Random::new(seed ^ 0xac_1d);
+        sim.now_s.store(1000, Ordering::Relaxed);
+        let ties = random.one_in(2);
+        let options = options_of(&mut random, ties);
+        let tables = (1..3).map(|number| (TableId(number << 64), BTreeSet::new())).collect();
+        Machine {
+            sim,
+            seed,
+            random,
+            options,
+            ties,
+            newest: 0,
+            latest_s: 1000,
+            shards: Vec::new(),
+            epoch: 0,
+            tables,
+            tables_made: 10,
+            base: Store::default(),
+            events: Vec::new(),
+            store: Store::default(),
+            issued: Vec::new(),
+            acknowledged: Vec::new(),
+            commits: Vec::new(),
+            batches: Vec::new(),
+            batches_made: 0,
+            truncating: None,
+            tight: false,
+            flips: Vec::new(),
+            was_damaged: false,
+            scrubbing: Rc::default(),
+            counts: Counts::default(),
+            trace: Vec::new(),
+        }
+    }
+
+    fn now_s(&self) -> u32 {
+        self.sim.now_s.load(Ordering::Relaxed)
+    }
+
+    fn is_up(&self) -> bool {
+        !self.sim.disk.is_down() && !crate::sim::has_panicked()
+    }
+
+    fn note(&mut self, what: String) {
+        self.trace.push(what);
+    }
+
+    /// The shard that has a partition.
+    fn home(&self, table: TableId, token: i64) -> u32 {
+        home(table, token, self.issued.len() as u32)
+    }
+
+    /// A token of users' tables that a shard has.
+    fn token_of(&self, shard: u32) -> i64 {
+        (0..)
+            .map(spread)
+            .find(|token| self.home(MARKS, *token) == shard)
+            .expect("it has a part of all tokens")
+    }
+
+    fn mark_key(&self, shard: u32) -> Bytes {
+        Bytes::from(format!("mark-{}-{shard}", self.epoch))
+    }
+
+    fn timestamp(&mut self) -> i64 {
+        self.newest += 1;
+        if self.ties { self.random.below(12) as i64 } else { self.newest }
+    }
+
+    /// A write of one partition, somewhere.
+    fn mutation(&mut self, timestamp: i64) -> Mutation {
+        loop {
+            let mutation = self.any_mutation(timestamp);
+            if !mutation.changes.is_empty() {
+                return mutation;
+            }
+        }
+    }
+
+    fn any_mutation(&mut self, timestamp: i64) -> Mutation {
+        let now_s = self.now_s();
+        let made = write(&mut self.random, timestamp, now_s, self.ties);
+        let table = match made.table.0 {
+            0 => SYSTEM,
+            number => self.tables[number as usize - 1].0,
+        };
+        let dropped = self.tables.iter().find(|own| own.0 == table).map(|own| &own.1);
+        let change = |change| match dropped {
+            Some(dropped) if !dropped.is_empty() => without(change, dropped),
+            _ => Some(change),
+        };
+        let changes = made.changes.into_iter().filter_map(change).collect();
+        Mutation { table, token: spread(made.token), changes, ..made }
+    }
+
+    /// Writes a record to a shard, together or in turns. Returns its mark, or nothing if it was refused.
+    fn record(&mut self, shard: u32, mut mutations: Vec<Mutation>) -> Option<u64> {
+        let mark = self.issued[shard as usize] + 1;
+        let (token, key) = (self.token_of(shard), self.mark_key(shard));
+        let timestamp = (self.epoch << 32 | mark) as i64;
+        let mut row = RowBuilder::new(&[], &[], timestamp);
+        row.push(CellRef::live(0, timestamp, &mark.to_be_bytes()));
+        mutations.push(Mutation { table: MARKS, token, key, changes: vec![Change::Row(row.finish())] });
+        let own = self.shards[shard as usize].clone();
+        let event = Event::Record { shard, mark, mutations: mutations.clone() };
+        // Records in turns are in the log before they are applied: a crash may come in between.
+        let applied = match self.random.one_in(3) {
+            false => Some(own.apply(mutations.clone())),
+            true => run(&self.sim, own.apply_in_turns(mutations.clone())),
+        };
+        match applied {
+            Some(Ok(commit)) => self.commits.push((shard, mark, commit)),
+            None => {}
+            Some(Err(StorageError::Overloaded)) => return None,
+            Some(Err(StorageError::WritesRefused { .. })) if self.tight => return None,
+            Some(Err(error)) => panic!("{error}"),
+        }
+        self.issued[shard as usize] = mark;
+        self.store.apply(&mutations);
+        self.events.push(event);
+        Some(mark)
+    }
+
+    /// Checks which writes were acknowledged.
+    fn acknowledge(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        let (is_durable, tight) = (self.options.commit == CommitMode::Batch, self.tight || !self.is_up());
+        let acknowledged = &mut self.acknowledged;
+        self.commits.retain_mut(|(shard, mark, commit)| match Pin::new(commit).poll(&mut cx) {
+            std::task::Poll::Ready(Ok(())) => {
+                let own = &mut acknowledged[*shard as usize];
+                *own = if is_durable { (*own).max(*mark) } else { *own };
+                false
+            }
+            std::task::Poll::Ready(Err(error)) => {
+                assert!(tight, "not acknowledged: {error}");
+                false
+            }
+            std::task::Poll::Pending => true,
+        });
+    }
+
+    /// Everything up to a record of a shard is durable.
+    fn durable(&mut self, shard: u32, mark: u64) {
+        let own = &mut self.acknowledged[shard as usize];
+        *own = (*own).max(mark);
+    }
+
+    /// The outcome of what a full disk, or too few descriptors, may refuse. Nothing if the machine went down.
+    fn unless_tight<T>(&self, outcome: Option<Result<T, StorageError>>) -> Option<T> {
+        match outcome? {
+            Ok(answer) => Some(answer),
+            Err(error) if self.tight && is_tight(&error) => None,
+            Err(StorageError::Corrupt { .. }) if self.was_damaged => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Whether an error is about what the machine has too little of.
+fn is_tight(error: &StorageError) -> bool {
+    match error {
+        StorageError::WritesRefused { because } => is_tight(because),
+        StorageError::TooManyFiles { .. } => true,
+        StorageError::Io { error: io, .. } => error.is_full() || io.raw_os_error() == Some(24),
+        _ => false,
+    }
+}
+
+fn home(table: TableId, token: i64, shards: u32) -> u32 {
+    let sharding = Sharding { shards, ignore_msb: IGNORE_MSB };
+    if table == SYSTEM { 0 } else { sharding.shard_of(token) }
+}
+
+/// A change without the cells of columns that the table has no more; nothing if nothing is left.
+fn without(change: Change, dropped: &BTreeSet<u32>) -> Option<Change> {
+    let row_of = |row: &Row| {
+        let mut left =
+            RowBuilder::new(&[], row.clustering(), row.cells().next().map_or(0, |cell| cell.timestamp));
+        left.deletion(row.deletion());
+        left.marker(row.marker());
+        row.cells().filter(|cell| !dropped.contains(&cell.column)).for_each(|cell| left.push(cell));
+        left.finish()
+    };
+    let row = match &change {
+        Change::Row(row) | Change::Static(row) => row_of(row),
+        _ => return Some(change),
+    };
+    let is_empty = row.marker().is_none() && row.deletion().is_none() && row.cells().next().is_none();
+    let whole = if let Change::Row(_) = change { Change::Row(row) } else { Change::Static(row) };
+    (!is_empty).then_some(whole)
+}
+
+fn options_of(random: &mut Random, ties: bool) -> Options {
+    let strategies = [
+        Strategy::Incremental,
+        Strategy::SizeTiered,
+        Strategy::Leveled,
+        Strategy::TimeWindow { window_s: 5 },
+    ];
+    let table = TableOptions {
+        gc_grace_s: if ties { 1 << 20 } else { 0 },
+        strategy: strategies[random.below(4) as usize],
+        fragment_bytes: 4 << 10,
+        min_threshold: 2 + random.below(3) as u32,
+        block_bytes: 256 << random.below(4),
+        compression: [Compression::Lz4, Compression::Zstd, Compression::None][random.below(3) as usize],
+        max_threshold: 4 + random.below(8) as u32,
+        tombstone_threshold_ppm: 10_000 + random.below(500_000) as u32,
+        tombstone_interval_s: 0,
+        unchecked_tombstones: random.one_in(2),
+        ..TableOptions::default()
+    };
+    let commit = match random.below(6) {
+        0 => CommitMode::Periodic { every: Duration::from_millis(10 * random.below(10)) },
+        _ => CommitMode::Batch,
+    };
+    Options {
+        commit,
+        memtable_bytes_max: 2 << (10 + random.below(4)),
+        segment_bytes: 32 << 10,
+        cache_bytes: [0, 1 << 10, 24 << 10][random.below(3) as usize],
+        table,
+        ..super::options()
+    }
+}

@@ -1,0 +1,167 @@
+//! Writes over several shards, by the steps of the batch log of `embedded`.
+
+use super::*;
+
+/// A shard's part of a write.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) shard: u32,
+    pub(super) mutations: Vec<Mutation>,
+    /// Once it was written.
+    pub(super) mark: Option<u64>,
+}
+
+/// A write over several shards.
+#[derive(Clone, Debug)]
+pub(super) struct Batch {
+    pub(super) key: Bytes,
+    coordinator: u32,
+    entry: u64,
+    pub(super) parts: Vec<Part>,
+    /// All parts are durable: the client has been told.
+    pub(super) acknowledged: bool,
+    is_over: bool,
+}
+
+fn entry_row(key: &Bytes, token: i64, change: Change) -> Mutation {
+    Mutation { table: BATCHES, token, key: key.clone(), changes: vec![change] }
+}
+
+impl Machine {
+    /// Begins a write over shards: its entry is written, and nothing waits for it yet.
+    pub(super) fn begin_batch(&mut self) {
+        // What is acknowledged in the other mode may be lost, and with it what makes a write whole.
+        if self.options.commit != CommitMode::Batch || self.tight {
+            return;
+        }
+        let timestamp = self.timestamp();
+        let count = 2 + self.random.below(3);
+        let all: Vec<Mutation> = (0..count).map(|_| self.mutation(timestamp)).collect();
+        let mut parts: Vec<Part> = Vec::new();
+        for mutation in all.clone() {
+            let shard = self.home(mutation.table, mutation.token);
+            match parts.iter_mut().find(|part| part.shard == shard) {
+                Some(part) => part.mutations.push(mutation),
+                None => parts.push(Part { shard, mutations: vec![mutation], mark: None }),
+            }
+        }
+        if parts.len() < 2 {
+            return;
+        }
+        let coordinator = self.random.below(self.shards.len() as u64) as u32;
+        self.batches_made += 1;
+        let key = Bytes::from(format!("batch-{}", self.batches_made));
+        let mut row = RowBuilder::new(&[], &[], 1);
+        row.push(CellRef::live(0, 1, &encode_mutations(all.iter())));
+        let entry = entry_row(&key, self.token_of(coordinator), Change::Row(row.finish()));
+        if let Some(entry) = self.record(coordinator, vec![entry]) {
+            self.note(format!("  batch {} begins at {coordinator}, of {parts:?}", self.batches_made));
+            self.counts.batches += 1;
+            self.batches.push(Batch { key, coordinator, entry, parts, acknowledged: false, is_over: false });
+        }
+    }
+
+    /// Takes a write over shards one step further.
+    pub(super) fn advance_batch(&mut self, number: usize) {
+        let Some(batch) = self.batches.get(number).filter(|batch| !batch.is_over).cloned() else { return };
+        if self.acknowledged[batch.coordinator as usize] < batch.entry {
+            return;
+        }
+        if let Some(at) = batch.parts.iter().position(|part| part.mark.is_none()) {
+            let part = &batch.parts[at];
+            let mark = self.record(part.shard, part.mutations.clone());
+            self.batches[number].parts[at].mark = mark;
+            return;
+        }
+        let is_durable =
+            |part: &Part| part.mark.is_some_and(|mark| mark <= self.acknowledged[part.shard as usize]);
+        if !batch.parts.iter().all(is_durable) {
+            return;
+        }
+        self.batches[number].acknowledged = true;
+        let deletion = Change::DeletePartition(Deletion { timestamp: 2, deleted_at_s: self.now_s() });
+        let deletion = entry_row(&batch.key, self.token_of(batch.coordinator), deletion);
+        if self.record(batch.coordinator, vec![deletion]).is_some() {
+            self.batches[number].is_over = true;
+        }
+    }
+
+    /// Ends all writes over shards, unless the machine goes down.
+    pub(super) fn finish_batches(&mut self) {
+        for _ in 0..20_000 {
+            if !self.is_up() || self.batches.iter().all(|batch| batch.is_over) {
+                return;
+            }
+            (0..self.batches.len()).for_each(|number| self.advance_batch(number));
+            step();
+            self.acknowledge();
+        }
+        panic!("a write over shards does not end");
+    }
+
+    /// The keys of entries that are alive.
+    pub(super) fn entries(&mut self) -> Option<BTreeSet<Bytes>> {
+        Some(self.found_entries()?.into_iter().map(|(_, _, key, _)| key).collect())
+    }
+
+    fn found_entries(&mut self) -> Option<Vec<(u32, i64, Bytes, Bytes)>> {
+        let (shards, latest_s) = (self.shards.clone(), self.latest_s);
+        let scan = async move {
+            let mut found = Vec::new();
+            for (shard, own) in (0..).zip(&shards) {
+                let mut scan = own.scan(BATCHES, i64::MIN..=i64::MAX, None, latest_s);
+                while let Some((token, key, view)) = scan.next().await? {
+                    for row in view.rows() {
+                        let value = row.cell(0).and_then(|cell| cell.value().map(Bytes::copy_from_slice));
+                        found.push((shard, token, key.clone(), value.expect("an entry has a value")));
+                    }
+                }
+            }
+            Ok(found)
+        };
+        let found = run(&self.sim, scan);
+        match found? {
+            Ok(found) => Some(found),
+            Err(error) => {
+                let error: StorageError = error;
+                assert!(self.tight || self.was_damaged, "entries cannot be read: {error}");
+                None
+            }
+        }
+    }
+
+    /// Applies the entries that a start finds, and deletes them. Returns false if the machine went down.
+    pub(super) fn replay_batches(&mut self) -> bool {
+        let Some(entries) = self.found_entries() else { return false };
+        for (shard, token, key, entry) in entries {
+            self.note(format!("  replay of {key:?}"));
+            let mut all = decode_mutations(entry).expect("an entry is whole");
+            all.retain(|m| m.table == SYSTEM || self.tables.iter().any(|own| own.0 == m.table));
+            let mut parts: Vec<(u32, Vec<Mutation>)> = Vec::new();
+            for mutation in all {
+                let home = self.home(mutation.table, mutation.token);
+                match parts.iter_mut().find(|part| part.0 == home) {
+                    Some(part) => part.1.push(mutation),
+                    None => parts.push((home, vec![mutation])),
+                }
+            }
+            let deletion = Change::DeletePartition(Deletion { timestamp: 2, deleted_at_s: self.now_s() });
+            parts.push((shard, vec![entry_row(&key, token, deletion)]));
+            for (shard, mutations) in parts {
+                let own = self.shards[shard as usize].clone();
+                let applied = run(&self.sim, async move { own.apply_in_turns(mutations).await?.await });
+                match applied {
+                    None => return false,
+                    Some(Ok(())) => {}
+                    // Refused for want of space: the entry stays for the next start.
+                    Some(Err(error)) => {
+                        assert!(self.tight && is_tight(&error), "an entry cannot be applied: {error}");
+                        return false;
+                    }
+                }
+            }
+            self.counts.replayed += 1;
+        }
+        true
+    }
+}

@@ -1,0 +1,75 @@
+//! `cargo xtask simulate`: seeded histories of the storage engine and of CQL, each against a model.
+//!
+//! The histories are tests, which the environment tells how many seeds to run. This builds those tests alone, optimized and
+//! without the SQL engine, and runs them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::{BUILD_TIMEOUT, Outcome, cargo, child};
+
+/// A simulation: its name, and the test that runs it.
+struct Simulation {
+    name: &'static str,
+    package: &'static str,
+    target: &'static [&'static str],
+    test: &'static str,
+}
+
+const SIMULATIONS: [Simulation; 3] = [
+    Simulation {
+        name: "shard",
+        package: "storage",
+        target: &["--lib"],
+        test: "crashes_at_random_steps_lose_nothing_acknowledged_and_leave_nothing_half",
+    },
+    Simulation {
+        name: "machine",
+        package: "storage",
+        target: &["--lib"],
+        test: "machine_loses_nothing_acknowledged_and_shows_nothing_half",
+    },
+    Simulation {
+        name: "cql",
+        package: "embedded",
+        target: &["--test", "cql_model"],
+        test: "random_statements_are_answered_as_the_model_does",
+    },
+];
+
+/// Seeds when nobody asks for more.
+const SEEDS: &str = "1000";
+
+/// A hundred thousand seeds take this long.
+const RUN_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Runs the simulations.
+pub(crate) fn simulate(root: &Path, flags: &[&str]) -> Outcome {
+    let (mut variables, mut only) = (vec![("FAIRLANE_SEEDS", SEEDS)], None);
+    let mut pairs = flags.chunks(2);
+    while let Some(pair) = pairs.next() {
+        let [flag, value] = pair else { return Err(format!("expected a value after `{}`", pair[0])) };
+        match *flag {
+            "--only" if SIMULATIONS.iter().any(|own| own.name == *value) => only = Some(*value),
+            "--only" => return Err(format!("expected shard, machine or cql, got `{value}`")),
+            "--seeds" | "--from" | "--seed" if value.parse::<u64>().is_err() => {
+                return Err(format!("expected a number after `{flag}`, got `{value}`"));
+            }
+            "--seeds" => variables.push(("FAIRLANE_SEEDS", value)),
+            "--from" => variables.push(("FAIRLANE_FROM", value)),
+            "--seed" => variables.push(("FAIRLANE_SEED", value)),
+            _ => return Err(format!("expected --seeds, --from, --seed or --only, got `{flag}`")),
+        }
+    }
+    for simulation in SIMULATIONS.iter().filter(|own| only.is_none_or(|only| own.name == only)) {
+        println!("{}: {}", simulation.name, simulation.test);
+        let mut test = cargo(root);
+        test.args(["test", "--release", "-p", simulation.package]).args(simulation.target);
+        child::run(test.arg("--no-run"), BUILD_TIMEOUT)?;
+        let mut test = cargo(root);
+        test.args(["test", "--release", "-p", simulation.package]).args(simulation.target);
+        test.args(["--", "--nocapture", simulation.test]).envs(variables.iter().copied());
+        child::run(&mut test, RUN_TIMEOUT)?;
+    }
+    Ok(())
+}
