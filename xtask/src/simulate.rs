@@ -1,7 +1,7 @@
 //! `cargo xtask simulate`: seeded histories of the storage engine and of CQL, each against a model.
 //!
-//! The histories are tests, which the environment tells how many seeds to run. This builds those tests alone, optimized and
-//! without the SQL engine, and runs them.
+//! The histories are tests, and variables of the environment choose their seeds. This builds those
+//! tests alone, optimized and without the SQL engine, and runs them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -37,7 +37,7 @@ const SIMULATIONS: [Simulation; 3] = [
     },
 ];
 
-/// Seeds when nobody asks for more.
+/// Seeds of each simulation without a flag.
 const SEEDS: &str = "1000";
 
 /// A hundred thousand seeds take this long.
@@ -46,8 +46,7 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Runs the simulations.
 pub(crate) fn simulate(root: &Path, flags: &[&str]) -> Outcome {
     let (mut variables, mut only) = (vec![("FAIRLANE_SEEDS", SEEDS)], None);
-    let mut pairs = flags.chunks(2);
-    while let Some(pair) = pairs.next() {
+    for pair in flags.chunks(2) {
         let [flag, value] = pair else { return Err(format!("expected a value after `{}`", pair[0])) };
         match *flag {
             "--only" if SIMULATIONS.iter().any(|own| own.name == *value) => only = Some(*value),
