@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use engine::{Engine, Error, Outcome, Request};
 use lanes::{Config, Group, Lanes};
-use storage::Teller;
+use storage::{Event, Teller};
 
 use crate::Embedded;
 
@@ -32,6 +32,12 @@ impl Drop for Folder {
     }
 }
 
+/// True of the reports of every start and of work that ended in order.
+pub(crate) fn is_routine(event: &Event) -> bool {
+    use Event::{Compacted, Flushed, Recovered, RecoveredAll};
+    matches!(event, Compacted { .. } | Flushed { .. } | Recovered { .. } | RecoveredAll { .. })
+}
+
 /// Opens a folder on so many cores, runs a task on core 0, and closes it. Returns the result, and what
 /// was reported.
 pub(crate) fn session<T: Send + 'static>(
@@ -46,7 +52,9 @@ pub(crate) fn session<T: Send + 'static>(
         let (dir, reported) = (dir.to_owned(), reported.clone());
         lanes.block_on(core as usize, Group::CONTROL, move || async move {
             let teller = Teller::new(move |event| {
-                reported.lock().expect("no panic holds it").push(event.to_string());
+                if !is_routine(event) {
+                    reported.lock().expect("no panic holds it").push(event.to_string());
+                }
             });
             let options = storage::Options { teller, ..storage::Options::in_dir(dir, core, cores) };
             KEPT.set(Some(Embedded::open(options).await.expect("opens")));
