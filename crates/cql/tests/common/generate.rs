@@ -7,7 +7,7 @@ use schema::{ClusteringOrder, CqlType};
 use crate::random::Random;
 
 /// How many kinds of statement there are.
-pub(crate) const KINDS: usize = 49;
+pub(crate) const KINDS: usize = 52;
 
 /// Names that are hard somewhere: reserved, keywords of some place, constants, types, upper case, blanks, quotes.
 const NAMES: [&str; 40] = [
