@@ -182,10 +182,11 @@ fn without_sql(root: &Path) -> Outcome {
     child::run(&mut command, BUILD_TIMEOUT)
 }
 
+/// Runs every test, so that one run names all failures.
 fn cargo_test(root: &Path) -> Outcome {
     let test = ["test", "--release", "--workspace"];
     child::run(cargo(root).args(test).arg("--no-run"), BUILD_TIMEOUT)?;
-    child::run(cargo(root).args(test), TESTS_TIMEOUT)
+    child::run(cargo(root).args(test).arg("--no-fail-fast"), TESTS_TIMEOUT)
 }
 
 /// The cargo that runs this, in the root of the repository.

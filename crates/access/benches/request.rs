@@ -1,6 +1,6 @@
 //! What every request pays here: looking up its level, admission, counting, and rights. `cargo bench -p access`.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/access/common.rs"]
 mod common;
 
 use std::time::Duration;

@@ -1,0 +1,226 @@
+//! Tries every statement of the table of needs with every single permission on every resource, and
+//! with exactly what it needs.
+
+use crate::common::Server;
+use access::{NEEDS, Need, On, Right};
+use cql::ast::Permission;
+
+/// What the examples name. Run before each of them, whatever became of it before; some fail because
+/// nothing is to do.
+const FIXTURE: [&str; 24] = [
+    "CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+    "CREATE TABLE IF NOT EXISTS ks.t (k int PRIMARY KEY, v int)",
+    "CREATE TYPE IF NOT EXISTS ks.ty (x int)",
+    "DROP KEYSPACE IF EXISTS new",
+    "DROP TABLE IF EXISTS ks.new",
+    "DROP TYPE IF EXISTS ks.new",
+    "DROP ROLE IF EXISTS new",
+    "DROP SERVICE LEVEL IF EXISTS new",
+    "CREATE SERVICE LEVEL IF NOT EXISTS lvl",
+    "ALTER SERVICE LEVEL lvl WITH cpu_min = '0%'",
+    "CREATE ROLE IF NOT EXISTS someone",
+    "CREATE ROLE IF NOT EXISTS leveled",
+    "CREATE ROLE IF NOT EXISTS granted",
+    "CREATE ROLE IF NOT EXISTS friend",
+    "DETACH SERVICE LEVEL FROM someone",
+    "ATTACH SERVICE LEVEL lvl TO leveled",
+    "REVOKE someone FROM friend",
+    "REVOKE leveled FROM friend",
+    "GRANT granted TO friend",
+    "REVOKE ALL ON ks.t FROM friend",
+    // Some examples need a right on a table besides what they are about.
+    "CREATE TABLE IF NOT EXISTS ks.u (k int PRIMARY KEY)",
+    "CREATE ROLE IF NOT EXISTS ann WITH PASSWORD = 'secret' AND LOGIN = true",
+    "TRUNCATE ks.t",
+    "TRUNCATE ks.u",
+];
+
+/// Every resource, with those above it.
+const RESOURCES: [&[&str]; 11] = [
+    &["ALL KEYSPACES"],
+    &["KEYSPACE ks", "ALL KEYSPACES"],
+    &["ks.t", "ALL TABLES IN KEYSPACE ks", "KEYSPACE ks", "ALL KEYSPACES"],
+    &["ks.u", "ALL TABLES IN KEYSPACE ks", "KEYSPACE ks", "ALL KEYSPACES"],
+    &["ALL ROLES"],
+    &["ROLE someone", "ALL ROLES"],
+    &["ROLE leveled", "ALL ROLES"],
+    &["ROLE granted", "ALL ROLES"],
+    &["ROLE friend", "ALL ROLES"],
+    &["ALL SERVICE LEVELS"],
+    &["SERVICE LEVEL lvl", "ALL SERVICE LEVELS"],
+];
+
+fn reset(server: &Server) {
+    for text in FIXTURE {
+        let answer = server.run(0, "admin", text);
+        assert!(
+            answer == "ok" || answer.contains("is not a member") || answer.contains("is a member"),
+            "{text}: {answer}"
+        );
+    }
+}
+
+/// The resource that a right of an example is on.
+fn resource(need: &Need, on: On) -> &'static str {
+    let role = ["someone", "leveled", "granted"].into_iter().find(|role| need.example.contains(role));
+    match on {
+        On::Table | On::Granted => "ks.t",
+        On::Keyspace => "KEYSPACE ks",
+        On::AllKeyspaces => "ALL KEYSPACES",
+        On::Role => match role {
+            Some("leveled") => "ROLE leveled",
+            Some("granted") => "ROLE granted",
+            _ => "ROLE someone",
+        },
+        On::Grantee => "ROLE friend",
+        On::AllRoles => "ALL ROLES",
+        On::Level => "SERVICE LEVEL lvl",
+        On::AllLevels => "ALL SERVICE LEVELS",
+    }
+}
+
+/// Whether a grant fulfils a right.
+fn fulfils(need: &Need, right: Right, (permission, on): (Permission, &str)) -> bool {
+    let above = |resource| {
+        RESOURCES.iter().find(|chain| chain[0] == resource).is_some_and(|chain| chain.contains(&on))
+    };
+    match right {
+        Right::May(needed, of) => needed == permission && above(resource(need, of)),
+        // The examples grant SELECT.
+        Right::Holds => permission == Permission::Select && above("ks.t"),
+        Right::Any(_) => above("KEYSPACE ks") || ["ks.t", "ks.u", "ALL TABLES IN KEYSPACE ks"].contains(&on),
+    }
+}
+
+fn fulfilled(need: &Need, grants: &[(Permission, &str)]) -> bool {
+    let one = |right: &Right| grants.iter().any(|grant| fulfils(need, *right, *grant));
+    need.all_of.iter().all(|ways| ways.iter().any(one))
+}
+
+/// Runs an example as `ann`, who has these grants and no others.
+fn check(server: &Server, need: &Need, grants: &[(Permission, &str)]) {
+    for (permission, on) in grants {
+        let grant = format!("GRANT {} ON {on} TO ann", permission.name());
+        assert_eq!(server.run(0, "admin", &grant), "ok", "{grant}");
+    }
+    let answer = server.run(1, "ann", need.example);
+    let is_allowed = fulfilled(need, grants);
+    assert_eq!(!answer.starts_with("Unauthorized"), is_allowed, "{} with {grants:?}: {answer}", need.example);
+    if is_allowed {
+        assert!(!answer.starts_with("Invalid") && !answer.starts_with("other"), "{}: {answer}", need.example);
+        reset(server);
+    }
+    for (permission, on) in grants {
+        // Some went with what they were on.
+        server.run(0, "admin", &format!("REVOKE {} ON {on} FROM ann", permission.name()));
+    }
+}
+
+/// Every grant that there can be.
+fn grants(server: &Server) -> Vec<(Permission, &'static str)> {
+    let mut all = Vec::new();
+    let resources = RESOURCES.iter().copied().flatten().copied();
+    let resources: std::collections::BTreeSet<&'static str> = resources.collect();
+    for on in resources {
+        for permission in Permission::ALL {
+            let name = permission.name();
+            if server.run(0, "admin", &format!("GRANT {name} ON {on} TO ann")) == "ok" {
+                assert_eq!(server.run(0, "admin", &format!("REVOKE {name} ON {on} FROM ann")), "ok");
+                all.push((permission, on));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn every_statement_takes_the_permissions_of_the_table_and_no_others() {
+    let server = Server::start(None);
+    reset(&server);
+    let all = grants(&server);
+    assert!(all.len() > 50, "{}", all.len());
+    for need in &NEEDS {
+        check(&server, need, &[]);
+        for grant in &all {
+            check(&server, need, std::slice::from_ref(grant));
+        }
+        // Exactly what it needs, each way in turn, and then without one of it.
+        let ways = need.all_of.iter().map(|ways| ways.len()).max().unwrap_or(0);
+        for way in 0..ways {
+            let exact: Vec<(Permission, &str)> = need
+                .all_of
+                .iter()
+                .map(|ways| match ways[way.min(ways.len() - 1)] {
+                    Right::May(permission, on) => (permission, resource(need, on)),
+                    Right::Holds => (Permission::Select, "ks.t"),
+                    Right::Any(_) => (Permission::Modify, "ks.u"),
+                })
+                .collect();
+            assert!(fulfilled(need, &exact), "{}", need.example);
+            check(&server, need, &exact);
+            for without in 0..exact.len() {
+                let mut fewer = exact.clone();
+                fewer.remove(without);
+                check(&server, need, &fewer);
+            }
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn roles_need_nothing_for_what_is_their_own() {
+    let server = Server::start(None);
+    reset(&server);
+    for text in ["GRANT leveled TO ann", "GRANT SELECT ON ks.t TO leveled"] {
+        assert_eq!(server.run(0, "admin", text), "ok", "{text}");
+    }
+    for (text, is_allowed) in [
+        ("LIST ROLES", true),
+        ("LIST USERS", true),
+        ("LIST ROLES OF ann", true),
+        ("LIST ROLES OF leveled", true),
+        ("LIST ALL PERMISSIONS OF ann", true),
+        ("LIST ALL PERMISSIONS OF leveled", true),
+        ("LIST ATTACHED SERVICE LEVEL OF leveled", true),
+        ("LIST EFFECTIVE SERVICE LEVEL OF ann", true),
+        ("SELECT * FROM ks.t USING SERVICE LEVEL lvl", true),
+        ("ALTER ROLE leveled WITH LOGIN = true", false),
+        ("ALTER ROLE ann WITH LOGIN = true", false),
+        ("GRANT leveled TO someone", false),
+        ("ALTER ROLE ann WITH PASSWORD = 'secret'", true),
+    ] {
+        let answer = server.run(1, "ann", text);
+        assert_eq!(!answer.starts_with("Unauthorized"), is_allowed, "{text}: {answer}");
+    }
+    server.stop();
+}
+
+#[test]
+fn nothing_is_told_without_rights() {
+    let server = Server::start(None);
+    reset(&server);
+    for (there, not_there) in [
+        ("SELECT * FROM ks.t", "SELECT * FROM ks.x"),
+        ("SELECT * FROM ks.t", "SELECT nothing FROM ks.t"),
+        ("INSERT INTO ks.t (k) VALUES (1)", "INSERT INTO x.t (k) VALUES (1)"),
+        ("DROP TABLE ks.t", "DROP TABLE IF EXISTS ks.x"),
+        ("DROP KEYSPACE ks", "DROP KEYSPACE IF EXISTS x"),
+        ("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy'}", "CREATE KEYSPACE x WITH y = 1"),
+        ("DROP ROLE someone", "DROP ROLE x"),
+        ("GRANT SELECT ON ks.t TO someone", "GRANT SELECT ON ks.x TO y"),
+        ("GRANT someone TO friend", "GRANT x TO y"),
+        ("LIST ROLES OF someone", "LIST ROLES OF x"),
+        ("LIST ALL PERMISSIONS OF someone", "LIST ALL PERMISSIONS OF x"),
+        ("LIST SERVICE LEVEL lvl", "LIST SERVICE LEVEL x"),
+        ("ATTACH SERVICE LEVEL lvl TO someone", "ATTACH SERVICE LEVEL x TO y"),
+        ("DETACH SERVICE LEVEL FROM leveled", "DETACH SERVICE LEVEL FROM x"),
+        ("LIST EFFECTIVE SERVICE LEVEL OF leveled", "LIST EFFECTIVE SERVICE LEVEL OF x"),
+    ] {
+        for text in [there, not_there] {
+            let answer = server.run(1, "ann", text);
+            assert!(answer.starts_with("Unauthorized"), "{text}: {answer}");
+        }
+    }
+    server.stop();
+}

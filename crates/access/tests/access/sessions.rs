@@ -1,0 +1,270 @@
+//! Sessions end with their role, and grants with what they were granted on.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::common::{PASSWORD, Server, engine_alone, open_session, shown, statement};
+use access::{Access, Login};
+use engine::{Action, Error, Outcome, SchemaChange, Target};
+
+const ANN: &str = "CREATE ROLE ann WITH PASSWORD = 'secret' AND LOGIN = true";
+const KS: &str = "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
+
+fn prepare(server: &Server, statements: &[&str]) {
+    for text in statements {
+        assert_eq!(server.run(0, "admin", text), "ok", "{text}");
+    }
+}
+
+/// Runs a statement as `admin` on core 0, from another core.
+async fn as_admin(text: &str) -> String {
+    let text = text.to_owned();
+    let run = move || async move {
+        let access = crate::common::access();
+        let admin = open_session(&access, "admin").await.expect("logs in");
+        shown(statement(&access, &admin, &text).await)
+    };
+    lanes::call(0, run).await
+}
+
+async fn log_in(access: &Rc<Access>, role: &str) -> Login {
+    access.authenticate(role, PASSWORD).await.expect("logs in")
+}
+
+fn select(table: &str) -> [Target; 1] {
+    [Target { keyspace: "ks".into(), table: Some(table.into()), action: Action::Select }]
+}
+
+#[test]
+fn session_ends_with_its_role_its_login_and_its_password() {
+    let server = Server::start(None);
+    prepare(&server, &["CREATE ROLE readers"]);
+    server.on(1, |access| async move {
+        for (text, ends) in [
+            ("GRANT readers TO ann", false),
+            ("ALTER ROLE ann WITH SUPERUSER = true", false),
+            ("ALTER ROLE ann WITH LOGIN = true", false),
+            ("ALTER ROLE ann WITH LOGIN = false", true),
+            ("ALTER ROLE ann WITH PASSWORD = 'other'", true),
+            ("ALTER ROLE ann WITH PASSWORD = 'secret'", true),
+            ("DROP ROLE ann", true),
+        ] {
+            assert_eq!(as_admin(ANN).await, "ok");
+            let (login, other) = (log_in(&access, "ann").await, log_in(&access, "admin").await);
+            let ended = Rc::new(Cell::new(0));
+            for session in [&login, &other] {
+                let ended = ended.clone();
+                session.on_end(move || ended.set(ended.get() + 1));
+            }
+            assert!(login.is_current());
+            assert_eq!(as_admin(text).await, "ok", "{text}");
+            assert_eq!((login.is_current(), ended.get()), (!ends, u32::from(ends)), "{text}");
+            assert!(other.is_current(), "{text}");
+            let refusal = "Role ann was dropped, lost LOGIN or got another password: log in again";
+            let refused = Err(Error::Unauthorized(refusal.to_owned()));
+            assert_eq!(access.authorize(&login, &[]), if ends { refused } else { Ok(()) }, "{text}");
+            let listed = shown(statement(&access, &login, "LIST ROLES").await);
+            assert_eq!(listed == format!("Unauthorized: {refusal}"), ends, "{text}: {listed}");
+            assert_eq!(as_admin("DROP ROLE IF EXISTS ann").await, "ok");
+        }
+    });
+    server.stop();
+}
+
+#[test]
+fn later_role_of_a_name_leaves_earlier_sessions_without_rights() {
+    let server = Server::start(None);
+    prepare(&server, &[KS, "CREATE TABLE ks.t (k int PRIMARY KEY)", ANN]);
+    server.on(1, |access| async move {
+        let earlier = log_in(&access, "ann").await;
+        for text in ["DROP ROLE ann", ANN, "GRANT SELECT ON ks.t TO ann"] {
+            assert_eq!(as_admin(text).await, "ok", "{text}");
+        }
+        let later = log_in(&access, "ann").await;
+        assert!(access.authorize(&later, &select("t")).is_ok());
+        assert!(access.authorize(&earlier, &select("t")).is_err());
+        assert_ne!(access.rights(&earlier), access.rights(&later));
+        let statement = shown(statement(&access, &earlier, "ALTER ROLE ann WITH PASSWORD = 'mine'").await);
+        assert!(statement.starts_with("Unauthorized: Role ann was dropped"), "{statement}");
+    });
+    server.stop();
+}
+
+#[test]
+fn rights_stay_known_while_other_roles_change() {
+    let server = Server::start(None);
+    prepare(
+        &server,
+        &[KS, "CREATE TABLE ks.t (k int PRIMARY KEY)", ANN, "CREATE ROLE readers", "CREATE ROLE other"],
+    );
+    prepare(&server, &["GRANT readers TO ann", "CREATE SERVICE LEVEL a WITH shares = 7"]);
+    server.on(1, |access| async move {
+        let login = log_in(&access, "ann").await;
+        for (text, changes) in [
+            ("GRANT SELECT ON KEYSPACE ks TO other", false),
+            ("ALTER ROLE other WITH PASSWORD = 'x'", false),
+            ("DROP ROLE other", false),
+            ("ALTER SERVICE LEVEL a WITH shares = 8", false),
+            ("ATTACH SERVICE LEVEL a TO readers", true),
+            ("GRANT SELECT ON ks.t TO readers", true),
+            ("GRANT MODIFY ON ks.t TO ann", true),
+            ("REVOKE readers FROM ann", true),
+        ] {
+            let (rights, version) = (access.rights(&login), access.version());
+            assert_eq!(as_admin(text).await, "ok", "{text}");
+            assert!(access.version() > version);
+            assert_eq!(access.rights(&login) != rights, changes, "{text}");
+        }
+        assert_eq!(access.effective(&login).spec.shares, 1000);
+    });
+    server.stop();
+}
+
+#[test]
+fn role_change_runs_in_the_level_of_its_role() {
+    const CHANGES: u64 = 40;
+    let server = Server::start(None);
+    prepare(&server, &[ANN, "CREATE ROLE r", "GRANT ALL ON ROLE r TO ann"]);
+    prepare(&server, &["CREATE SERVICE LEVEL a WITH shares = 7", "ATTACH SERVICE LEVEL a TO ann"]);
+    server.on(1, |access| async move {
+        let login = log_in(&access, "ann").await;
+        let dispatches = |group| lanes::handle().core_usage(0, group).dispatches;
+        let group = access.effective(&login).group();
+        let before = (dispatches(group), dispatches(lanes::Group::CONTROL));
+        let own = async move {
+            for i in 0..CHANGES {
+                let text = format!("ALTER ROLE r WITH LOGIN = {}", i % 2 == 0);
+                assert_eq!(shown(statement(&access, &login, &text).await), "ok");
+            }
+        };
+        lanes::spawn(group, own).await;
+        assert!(dispatches(group) - before.0 >= CHANGES);
+        assert!(dispatches(lanes::Group::CONTROL) - before.1 < CHANGES, "the server's own work alone");
+    });
+    server.stop();
+}
+
+#[test]
+fn grant_never_holds_for_the_next_table_of_its_name() {
+    let dir = std::env::temp_dir().join(format!("fairlane-grants-{}", std::process::id()));
+    let server = Server::start(Some(dir.clone()));
+    prepare(
+        &server,
+        &[KS, "CREATE TABLE ks.t (k int PRIMARY KEY)", "CREATE TABLE ks.u (k int PRIMARY KEY)", ANN],
+    );
+    prepare(&server, &["GRANT SELECT ON ks.t TO ann", "GRANT SELECT ON ks.u TO ann"]);
+    prepare(&server, &["GRANT SELECT ON system_views.clients TO ann"]);
+    let check = |server: &Server, expected: [bool; 2]| {
+        let may = |access: Rc<Access>| async move {
+            let login = log_in(&access, "ann").await;
+            ["t", "u"].map(|table| access.authorize(&login, &select(table)).is_ok())
+        };
+        assert_eq!(server.on(1, may), expected);
+    };
+    check(&server, [true, true]);
+    // As if the grants could not follow.
+    server.on(0, |_| async {
+        for text in ["DROP TABLE ks.t", "CREATE TABLE ks.t (k int PRIMARY KEY)"] {
+            engine_alone(text).await.expect(text);
+        }
+    });
+    check(&server, [false, true]);
+    server.stop();
+    let server = Server::start(Some(dir.clone()));
+    check(&server, [false, true]);
+    let kept = server.run(0, "admin", "SELECT resource FROM system_auth.role_permissions WHERE role = 'ann'");
+    assert_eq!(kept.lines().count(), 3, "what holds for nothing is gone after a start: {kept}");
+    assert!(kept.contains("data/system_views/clients/"), "{kept}");
+    prepare(&server, &["GRANT SELECT ON ks.t TO ann"]);
+    check(&server, [true, true]);
+    server.stop();
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+#[test]
+fn grant_of_version_0_1_0_is_bound_to_its_table() {
+    let dir = std::env::temp_dir().join(format!("fairlane-old-grants-{}", std::process::id()));
+    let server = Server::start(Some(dir.clone()));
+    prepare(&server, &[KS, "CREATE TABLE ks.t (k int PRIMARY KEY)", ANN]);
+    server.on(0, |_| async {
+        let old = "INSERT INTO system_auth.role_permissions (role, resource, permission) \
+                   VALUES ('ann', 'data/ks/t', 'SELECT')";
+        engine_alone(old).await.expect(old);
+    });
+    server.stop();
+    let server = Server::start(Some(dir.clone()));
+    let may = server
+        .on(1, |access| async move { access.authorize(&log_in(&access, "ann").await, &select("t")).is_ok() });
+    assert!(may);
+    let kept = server.run(0, "admin", "SELECT resource FROM system_auth.role_permissions WHERE role = 'ann'");
+    assert_eq!((kept.lines().count(), kept.matches("data/ks/t/").count()), (2, 1), "{kept}");
+    server.stop();
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+#[test]
+fn late_follower_of_a_table_grants_nothing_on_the_next() {
+    let server = Server::start(None);
+    prepare(&server, &[KS, ANN, "CREATE ROLE bob WITH PASSWORD = 'secret' AND LOGIN = true"]);
+    server.on(0, |access| async move {
+        let (ann, bob) = (log_in(&access, "ann").await, log_in(&access, "bob").await);
+        let create = "CREATE TABLE ks.t (k int PRIMARY KEY)";
+        let change = |outcome: Outcome| match outcome {
+            Outcome::SchemaChange(change) => change,
+            other => panic!("{other:?}"),
+        };
+        let of_ann: SchemaChange = change(engine_alone(create).await.expect("creates"));
+        let dropped = change(engine_alone("DROP TABLE ks.t").await.expect("drops"));
+        let of_bob = change(engine_alone(create).await.expect("creates"));
+        for (login, change) in [(&bob, &of_bob), (&ann, &of_ann), (&ann, &dropped)] {
+            access.schema_changed(login, change).await.expect("follows");
+        }
+        assert!(access.authorize(&bob, &select("t")).is_ok());
+        assert!(access.authorize(&ann, &select("t")).is_err());
+    });
+    server.stop();
+}
+
+#[test]
+fn keyspace_waits_until_grants_on_an_earlier_one_are_gone() {
+    let server = Server::start(None);
+    prepare(&server, &[KS, ANN, "GRANT SELECT ON KEYSPACE ks TO ann"]);
+    server.on(0, |_| async {
+        engine_alone("DROP KEYSPACE ks").await.expect("drops");
+    });
+    let refusal =
+        "Overloaded: Grants on an earlier keyspace ks are still being removed. Try again in a second.";
+    assert_eq!(server.run(1, "admin", KS), refusal);
+    let mut created = String::new();
+    for _ in 0..1000 {
+        created = server.run(1, "admin", KS);
+        if created == "ok" {
+            break;
+        }
+        assert_eq!(created, refusal);
+    }
+    assert_eq!(created, "ok");
+    let permissions = server.run(0, "admin", "LIST ALL PERMISSIONS OF ann");
+    assert_eq!(permissions.lines().count(), 1, "{permissions}");
+    server.stop();
+}
+
+#[test]
+fn unfiltered_rows_are_for_roles_that_are_shown_all() {
+    let server = Server::start(None);
+    prepare(&server, &[KS, "CREATE TABLE ks.t (k int PRIMARY KEY)", ANN, "GRANT SELECT ON ks.t TO ann"]);
+    server.on(1, |access| async move {
+        let target = |keyspace: &str, table: &str| {
+            [Target { keyspace: keyspace.into(), table: Some(table.into()), action: Action::Select }]
+        };
+        let (ann, admin) = (log_in(&access, "ann").await, log_in(&access, "admin").await);
+        let tables = target("system_schema", "tables");
+        assert!(access.authorize(&ann, &tables).is_ok());
+        assert!(access.authorize_unfiltered(&ann, &tables).is_err());
+        assert!(access.authorize_unfiltered(&ann, &select("t")).is_ok());
+        assert!(access.authorize_unfiltered(&admin, &tables).is_ok());
+        assert_eq!(as_admin("GRANT SELECT ON ALL KEYSPACES TO ann").await, "ok");
+        assert!(access.authorize_unfiltered(&ann, &tables).is_ok());
+    });
+    server.stop();
+}

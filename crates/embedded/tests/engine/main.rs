@@ -1,0 +1,12 @@
+//! The embedded engine over several cores: statements, scans, restarts and damage.
+
+mod clock;
+#[path = "../common/mod.rs"]
+mod common;
+mod order;
+mod restart;
+mod scans;
+mod scrub;
+mod seen;
+mod statements;
+mod wide;

@@ -1,0 +1,117 @@
+//! Long requests, whose texts are bound on a heavy lane: what they mean, and when they end.
+
+use std::net::Shutdown;
+
+use crate::common::{ADMIN, Answer, Client, TestServer, settings, values};
+use lanes::Group;
+use wire::*;
+
+fn start() -> (TestServer, Client) {
+    let server = TestServer::start(1, settings());
+    let mut client = server.client(Version::V4, ADMIN);
+    for keyspace in ["a", "b"] {
+        client.run(&format!(
+            "CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        ));
+        client.run(&format!("CREATE TABLE {keyspace}.t (k int PRIMARY KEY, v list<int>)"));
+    }
+    (server, client)
+}
+
+/// A write of two thousand terms.
+fn long_write(table: &str, key: &str) -> String {
+    format!("INSERT INTO {table} (k, v) VALUES ({key}, [{}1])", "1, ".repeat(2_000))
+}
+
+fn queue(client: &mut Client, text: &str) {
+    client.queue(&Request::Query(Query { text, params: QueryParams::default() }));
+}
+
+fn execute(client: &mut Client, id: &[u8], key: i32) -> Answer {
+    let values = values(&[&key.to_be_bytes()]);
+    let params = QueryParams { values: values.values(), ..QueryParams::default() };
+    client.ask(&Request::Execute(Execute { id, result_metadata_id: &[], params }))
+}
+
+fn count(client: &mut Client, table: &str) -> usize {
+    client.run(&format!("SELECT k FROM {table}")).texts().len()
+}
+
+#[test]
+fn long_text_means_the_keyspace_in_use_when_it_was_sent() {
+    let (_server, mut client) = start();
+    for text in ["USE a", &long_write("t", "1"), "USE b", &long_write("t", "2")] {
+        queue(&mut client, text);
+    }
+    let insert = long_write("t", "?");
+    client.queue(&Request::Prepare(Prepare { text: &insert, keyspace: None }));
+    queue(&mut client, "USE a");
+    client.flush();
+    let answers: Vec<Answer> = (0..6).map(|_| client.receive().expect("an answer").1).collect();
+    assert!(!answers.iter().any(|answer| matches!(answer, Answer::Error(_))), "{answers:?}");
+    assert_eq!((count(&mut client, "a.t"), count(&mut client, "b.t")), (1, 1));
+    let id = answers.iter().find_map(|answer| match answer {
+        Answer::Prepared { id, .. } => Some(id.clone()),
+        _ => None,
+    });
+    let id = id.expect("it is prepared");
+    assert_eq!(execute(&mut client, &id, 3), Answer::Void);
+    assert_eq!((count(&mut client, "a.t"), count(&mut client, "b.t")), (1, 2), "prepared for b");
+    client.run("USE b");
+    assert_eq!(client.prepare(&insert).0, id);
+}
+
+#[test]
+fn text_that_waits_for_a_slot_means_the_keyspace_in_use_when_it_was_sent() {
+    let (_server, mut client) = start();
+    client.run("CREATE SERVICE LEVEL narrow WITH max_concurrency = 1 AND max_queue_size = 100");
+    let write = |key: u32| format!("INSERT INTO t (k) VALUES ({key}) USING SERVICE LEVEL narrow");
+    queue(&mut client, "USE a");
+    (0..20).for_each(|key| queue(&mut client, &write(key)));
+    queue(&mut client, "USE b");
+    client.flush();
+    for _ in 0..22 {
+        let (_, answer) = client.receive().expect("an answer");
+        assert!(!matches!(answer, Answer::Error(_)), "{answer:?}");
+    }
+    assert_eq!((count(&mut client, "a.t"), count(&mut client, "b.t")), (20, 0));
+}
+
+#[test]
+fn long_write_received_whole_is_executed_after_a_half_close() {
+    let (server, mut other) = start();
+    for key in 0..20 {
+        let mut client = server.client(Version::V4, ADMIN);
+        queue(&mut client, &long_write("a.t", &key.to_string()));
+        client.flush();
+        client.stream.shutdown(Shutdown::Write).expect("the client's side is closed");
+        assert_eq!(client.receive().map(|(_, answer)| answer), Some(Answer::Void));
+        assert_eq!(client.receive(), None);
+    }
+    assert_eq!(count(&mut other, "a.t"), 20);
+}
+
+#[test]
+fn long_prepared_write_is_bound_anew_off_the_fast_lane() {
+    let (server, mut client) = start();
+    let (id, _) = client.prepare(&long_write("a.t", "?"));
+    for (at, column) in ["x", "y"].into_iter().enumerate() {
+        client.run(&format!("ALTER TABLE a.t ADD {column} int"));
+        assert_eq!(execute(&mut client, &id, at as i32), Answer::Void);
+        client.run(&format!("ALTER TABLE a.t DROP {column}"));
+        let (mut entries, key) = (BatchBuf::new(), (10 + at as i32).to_be_bytes());
+        let values = values(&[&key]);
+        entries
+            .push(BatchEntry { statement: Statement::Prepared(&id), values: values.values() })
+            .expect("fits");
+        let batch = Batch::new(BatchKind::Logged, &entries, BatchParams::default());
+        assert_eq!(client.ask(&Request::Batch(batch)), Answer::Void);
+    }
+    assert_eq!(count(&mut client, "a.t"), 4);
+    client.run("DROP TABLE a.t");
+    let dropped = execute(&mut client, &id, 1);
+    assert!(matches!(dropped, Answer::Error(_)), "{dropped:?}");
+    server.lanes.block_on(0, Group::CONTROL, || async {});
+    let most = server.lanes.most_units(0);
+    assert!(most <= lanes::UNITS_MAX, "{most} work units without a yield");
+}

@@ -1,0 +1,16 @@
+//! CQL clients at a real listener, over an engine in memory.
+
+mod bad_input;
+mod common;
+mod connections;
+mod handshake;
+mod limits;
+mod long;
+mod requests;
+mod rights;
+mod rude;
+mod running;
+mod schema;
+mod slots;
+mod waiting;
+mod warnings;

@@ -1,0 +1,154 @@
+//! What a role is shown of others, and how its sessions end.
+
+use crate::common::{ADMIN, Answer, Client, TestServer, settings};
+use wire::Version;
+
+const UNAUTHORIZED: i32 = 0x2100;
+const INVALID: i32 = 0x2200;
+
+/// A server with the roles `ann` and `bob`, each with a keyspace of its own (`a`, `b`).
+fn two_tenants() -> (TestServer, Client) {
+    let server = TestServer::start(2, settings());
+    let mut admin = server.client(Version::V5, ADMIN);
+    for (role, keyspace) in [("ann", "a"), ("bob", "b")] {
+        admin.run(&format!("CREATE ROLE {role} WITH PASSWORD = 'secret' AND LOGIN = true"));
+        admin.run(&format!(
+            "CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        ));
+        admin.run(&format!("CREATE TYPE {keyspace}.{keyspace}_type (x int)"));
+        admin.run(&format!("CREATE TABLE {keyspace}.t (k int PRIMARY KEY, {keyspace}_column int)"));
+        admin.run(&format!("CREATE TABLE {keyspace}.u (k int PRIMARY KEY)"));
+        admin.run(&format!("GRANT SELECT ON {keyspace}.t TO {role}"));
+    }
+    (server, admin)
+}
+
+fn first_cells(answer: &Answer) -> Vec<String> {
+    answer.texts().into_iter().map(|mut row| row.swap_remove(0)).collect()
+}
+
+#[test]
+fn role_is_shown_the_schema_of_its_own_keyspaces() {
+    let (server, mut admin) = two_tenants();
+    let mut ann = server.client(Version::V5, ("ann", "secret"));
+    // What drivers read when they connect.
+    assert_eq!(ann.run("SELECT key FROM system.local").texts(), [["local"]]);
+    ann.run("SELECT * FROM system.peers_v2");
+    let tables = [
+        "keyspaces",
+        "tables",
+        "columns",
+        "types",
+        "indexes",
+        "views",
+        "functions",
+        "aggregates",
+        "triggers",
+    ];
+    for table in tables {
+        let query = format!("SELECT keyspace_name FROM system_schema.{table}");
+        let (shown, all) = (first_cells(&ann.run(&query)), first_cells(&admin.run(&query)));
+        let expected: Vec<String> = all.iter().filter(|keyspace| *keyspace != "b").cloned().collect();
+        assert_eq!(shown, expected, "{table}");
+        let of_others = ann.run(&format!("{query} WHERE keyspace_name = 'b'"));
+        assert_eq!(of_others.texts().len(), 0, "{table}");
+    }
+    let count = "SELECT count(*) FROM system_schema.keyspaces WHERE keyspace_name IN ('a', 'b')";
+    let number = |answer: Answer| first_cells(&answer)[0].clone().into_bytes()[7];
+    assert_eq!((number(ann.run(count)), number(admin.run(count))), (1, 2));
+    // The whole keyspace, although the right is on one table.
+    let of_a = ann.run("SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'a'");
+    assert_eq!(of_a.texts(), [["t"], ["u"]]);
+    assert_eq!(first_cells(&ann.run("SELECT keyspace_name FROM system_virtual_schema.keyspaces")).len(), 2);
+}
+
+#[test]
+fn describe_shows_and_names_nothing_of_others() {
+    let (server, mut admin) = two_tenants();
+    let mut ann = server.client(Version::V4, ("ann", "secret"));
+    for text in
+        ["DESCRIBE KEYSPACES", "DESCRIBE TABLES", "DESCRIBE TYPES", "DESCRIBE SCHEMA", "DESCRIBE FULL SCHEMA"]
+    {
+        let (shown, all) = (first_cells(&ann.run(text)), first_cells(&admin.run(text)));
+        let expected: Vec<String> = all.iter().filter(|keyspace| *keyspace != "b").cloned().collect();
+        assert_eq!(shown, expected, "{text}");
+        assert!(all.contains(&"b".to_owned()) && shown.contains(&"a".to_owned()), "{text}");
+    }
+    for text in ["KEYSPACE {}", "ONLY KEYSPACE {}", "TABLE {}.t", "TYPE {}.x", "{}", "{}.t"] {
+        let refused = |keyspace: &str| format!("DESCRIBE {}", text.replace("{}", keyspace));
+        let answers = ["b", "nothing"].map(|keyspace| {
+            let answer = ann.query(&refused(keyspace));
+            assert_eq!(answer.code(), UNAUTHORIZED, "{} {answer:?}", refused(keyspace));
+            format!("{answer:?}").replace(&format!("<keyspace {keyspace}>"), "")
+        });
+        assert_eq!(answers[0], answers[1], "whether or not it exists");
+        assert_eq!(admin.query(&refused("nothing")).code(), INVALID);
+    }
+    ann.run("DESCRIBE KEYSPACE a");
+    ann.run("DESCRIBE TABLE a.u");
+    ann.run("DESCRIBE TYPE a.a_type");
+    ann.run("DESCRIBE system_auth.roles");
+    assert_eq!(ann.query("DESCRIBE TABLE a.nothing").code(), INVALID);
+}
+
+#[test]
+fn role_is_shown_its_own_sessions_and_levels() {
+    let (server, mut admin) = two_tenants();
+    for text in [
+        "CREATE SERVICE LEVEL fast",
+        "CREATE SERVICE LEVEL slow",
+        "ATTACH SERVICE LEVEL fast TO ann",
+        "GRANT SELECT ON system_views.clients TO ann",
+    ] {
+        admin.run(text);
+    }
+    let mut ann = server.client(Version::V5, ("ann", "secret"));
+    let _bob = server.client(Version::V5, ("bob", "secret"));
+    let (clients, levels) = (
+        "SELECT username FROM system_views.clients",
+        "SELECT service_level, waited_for FROM system.level_usage",
+    );
+    let sorted = |answer: &Answer| {
+        let mut cells = first_cells(answer);
+        cells.sort();
+        cells
+    };
+    assert_eq!(sorted(&admin.run(clients)), ["admin", "ann", "bob"]);
+    assert_eq!(sorted(&ann.run(clients)), ["ann"]);
+    assert_eq!(sorted(&admin.run(levels)), ["default", "driver", "fast", "slow"]);
+    assert_eq!(ann.run(levels).texts(), [["fast", "null"]]);
+    assert_eq!(
+        ann.run("SELECT id FROM system.running_statements WHERE role = 'bob' ALLOW FILTERING").texts().len(),
+        0
+    );
+    admin.run("GRANT DESCRIBE ON ALL ROLES TO ann");
+    admin.run("GRANT DESCRIBE ON ALL SERVICE LEVELS TO ann");
+    assert_eq!(sorted(&ann.run(clients)), ["admin", "ann", "bob"]);
+    assert_eq!(sorted(&ann.run(levels)), ["default", "driver", "fast", "slow"]);
+}
+
+#[test]
+fn idle_sessions_end_with_their_role() {
+    let (server, mut admin) = two_tenants();
+    let mut sessions: Vec<Client> = (0..4).map(|_| server.client(Version::V5, ("ann", "secret"))).collect();
+    let mut bob = server.client(Version::V4, ("bob", "secret"));
+    admin.run("GRANT SELECT ON a.u TO ann");
+    sessions[0].run("SELECT * FROM a.u");
+    admin.run("ALTER ROLE ann WITH PASSWORD = 'other'");
+    for session in &mut sessions {
+        assert_eq!(session.receive(), None, "closed without a request");
+    }
+    let mut last = server.client(Version::V5, ("ann", "other"));
+    admin.run("DROP ROLE ann");
+    assert_eq!(last.receive(), None);
+    bob.run("SELECT * FROM b.t");
+}
+
+#[test]
+fn own_change_of_password_is_answered_before_the_session_ends() {
+    let (server, _admin) = two_tenants();
+    let mut ann = server.client(Version::V5, ("ann", "secret"));
+    assert_eq!(ann.run("ALTER ROLE ann WITH PASSWORD = 'other'"), Answer::Void);
+    assert_eq!(ann.receive(), None);
+    server.client(Version::V5, ("ann", "other")).run("SELECT * FROM a.t");
+}

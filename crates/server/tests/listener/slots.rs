@@ -1,0 +1,355 @@
+//! `max_concurrency`, `max_queue_size` and `queue_timeout`, as clients meet them.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use crate::common::{ADMIN, Answer, Client, TestServer, settings};
+use embedded::Embedded;
+use engine::{
+    Acks, BatchKind, Engine, Error, Execution, Outcome, Plan, Registry, Request as EngineRequest, Schema,
+    SchemaListener, Value,
+};
+use wire::*;
+
+/// How many statements run now, and how many ever did at a time.
+#[derive(Default)]
+struct Running {
+    now: AtomicUsize,
+    most: AtomicUsize,
+    all: AtomicUsize,
+    /// They do not end.
+    stuck: AtomicBool,
+}
+
+struct One(Arc<Running>);
+
+impl One {
+    fn begin(running: &Arc<Running>) -> One {
+        let now = running.now.fetch_add(1, SeqCst) + 1;
+        running.most.fetch_max(now, SeqCst);
+        running.all.fetch_add(1, SeqCst);
+        One(running.clone())
+    }
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, SeqCst);
+    }
+}
+
+/// An engine in memory, whose reads of the table `counted` take a few turns and are counted meanwhile.
+struct Counting {
+    engine: Rc<Embedded>,
+    running: Arc<Running>,
+}
+
+impl Engine for Counting {
+    fn prepare(&self, statement: Rc<cql::Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error> {
+        self.engine.prepare(statement, keyspace)
+    }
+    fn execute(&self, plan: &Rc<dyn Plan>, request: &EngineRequest<'_>) -> Execution {
+        if plan.result().is_none() || plan.targets().iter().all(|t| t.table.as_deref() != Some("counted")) {
+            return self.engine.execute(plan, request);
+        }
+        let one = One::begin(&self.running);
+        Execution::Pending(Box::pin(async move {
+            for _ in 0..3 {
+                lanes::yield_now().await;
+            }
+            while one.0.stuck.load(SeqCst) {
+                lanes::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            Ok(Outcome::Void)
+        }))
+    }
+    fn execute_batch(
+        &self,
+        kind: BatchKind,
+        parts: &[(Rc<dyn Plan>, &[Value<'_>])],
+        request: &EngineRequest<'_>,
+    ) -> Execution {
+        self.engine.execute_batch(kind, parts, request)
+    }
+    fn acks(&self) -> Box<dyn Acks> {
+        self.engine.acks()
+    }
+    fn schema(&self) -> Arc<Schema> {
+        self.engine.schema()
+    }
+    fn on_schema_change(&self, listener: SchemaListener) {
+        self.engine.on_schema_change(listener);
+    }
+    fn registry(&self) -> &Registry {
+        self.engine.registry()
+    }
+}
+
+const READ: &str = "SELECT v FROM ks.counted WHERE k = 1";
+
+/// A server of two cores with a level `few` of these options, and its administrator.
+fn start(options: &str) -> (TestServer, Client, Arc<Running>) {
+    let running = Arc::new(Running::default());
+    let of_engine = running.clone();
+    let wrap = move |engine| Rc::new(Counting { engine, running: of_engine.clone() }) as Rc<dyn Engine>;
+    let server = TestServer::start_with(2, settings(), Arc::new(wrap));
+    let mut admin = server.client(Version::V4, ADMIN);
+    for text in [
+        "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE ks.counted (k int PRIMARY KEY, v text)",
+        &format!("CREATE SERVICE LEVEL few WITH {options}"),
+        "CREATE ROLE few WITH PASSWORD = 'pw' AND LOGIN = true AND SUPERUSER = true",
+        "ATTACH SERVICE LEVEL few TO few",
+    ] {
+        admin.run(text);
+    }
+    (server, admin, running)
+}
+
+fn few(server: &TestServer) -> Client {
+    server.client(Version::V4, ("few", "pw"))
+}
+
+fn queue(client: &mut Client, text: &str) {
+    client.queue(&Request::Query(Query { text, params: QueryParams::default() }));
+}
+
+fn until(what: impl Fn() -> bool) {
+    while !what() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn of_ten_thousand_statements_never_more_than_four_run_and_each_is_answered() {
+    const CLIENTS: usize = 10;
+    const EACH: usize = 1000;
+    let (server, mut admin, running) = start("max_concurrency = 4 AND max_queue_size = 10000");
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| few(&server)).collect();
+    for client in &mut clients {
+        (0..EACH).for_each(|_| queue(client, READ));
+        client.flush();
+    }
+    for client in &mut clients {
+        for _ in 0..EACH {
+            assert_eq!(client.receive().expect("an answer").1, Answer::Void);
+        }
+    }
+    assert_eq!(running.most.load(SeqCst), 4);
+    assert_eq!(running.all.load(SeqCst), CLIENTS * EACH);
+    // With a short queue some are refused, and every one is answered all the same.
+    admin.run("ALTER SERVICE LEVEL few WITH max_queue_size = 50");
+    for client in &mut clients {
+        (0..EACH / 10).for_each(|_| queue(client, READ));
+        client.flush();
+    }
+    let answers =
+        clients.iter_mut().flat_map(|client| (0..EACH / 10).map(|_| client.receive()).collect::<Vec<_>>());
+    let refused = answers.filter(|answer| answer.as_ref().expect("an answer").1 != Answer::Void).count();
+    assert_eq!(running.most.load(SeqCst), 4);
+    assert_eq!(running.all.load(SeqCst) + refused, CLIENTS * (EACH + EACH / 10));
+    let (_, metrics) = server.get("/metrics");
+    for line in [
+        "fairlane_slots_running{level=\"few\"} 0".to_owned(),
+        "fairlane_slots_waiting{level=\"few\"} 0".to_owned(),
+        format!("fairlane_slots_refused_total{{level=\"few\",why=\"full\"}} {refused}"),
+    ] {
+        assert!(metrics.contains(&line), "{line}");
+    }
+}
+
+#[test]
+fn a_statement_is_cancelled_by_its_own_role_and_by_superusers() {
+    let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");
+    running.stuck.store(true, SeqCst);
+    let (mut first, mut second, mut third) = (few(&server), few(&server), few(&server));
+    queue(&mut first, READ);
+    first.flush();
+    until(|| running.now.load(SeqCst) == 1);
+    queue(&mut second, READ);
+    second.flush();
+    until(|| server.get("/metrics").1.contains("fairlane_slots_waiting{level=\"few\"} 1"));
+    let shown = admin
+        .query("SELECT id, state, statement FROM system.running_statements WHERE service_level = 'few'")
+        .texts();
+    let id = |state: &str| shown.iter().find(|row| row[1] == state).expect(state)[0].clone();
+    assert_eq!(admin.query(&format!("CANCEL STATEMENT '{}'", id("queued"))), Answer::Void);
+    let Some((_, Answer::Error(error))) = second.receive() else { panic!("it was cancelled") };
+    assert_eq!(
+        (error.kind.code(), &*error.message),
+        (0x2200, "The statement was cancelled (CANCEL STATEMENT)")
+    );
+    admin.run("CREATE ROLE other WITH PASSWORD = 'x' AND LOGIN = true");
+    let mut other = server.client(Version::V4, ("other", "x"));
+    let Answer::Error(denied) = other.query(&format!("CANCEL STATEMENT '{}'", id("running"))) else {
+        panic!()
+    };
+    assert_eq!(denied.kind.code(), 0x2100, "{denied:?}");
+    assert_eq!(third.query(&format!("CANCEL STATEMENT '{}'", id("running"))), Answer::Void);
+    let Some((_, Answer::Error(error))) = first.receive() else { panic!("it was cancelled") };
+    assert_eq!(error.kind.code(), 0x2200);
+    until(|| running.now.load(SeqCst) == 0);
+    // The next statement of that connection takes the place of the cancelled one, and not its id.
+    queue(&mut first, READ);
+    first.flush();
+    until(|| running.now.load(SeqCst) == 1);
+    let unknown = admin.query(&format!("CANCEL STATEMENT '{}'", id("running")));
+    assert_eq!(unknown.code(), 0x2200, "{unknown:?}");
+    running.stuck.store(false, SeqCst);
+    assert_eq!(first.receive().expect("an answer").1, Answer::Void, "it was not cancelled");
+    assert_eq!(first.query(READ), Answer::Void);
+}
+
+#[test]
+fn work_on_files_ends_with_its_statement_and_with_its_client() {
+    let (server, mut admin, running) = start("shares = 100 AND timeout = 1h");
+    running.stuck.store(true, SeqCst);
+    let mut first = few(&server);
+    queue(&mut first, "SCRUB ks.counted");
+    first.flush();
+    until(|| running.now.load(SeqCst) == 1);
+    let shown = admin.query("SELECT id, statement FROM system.running_statements").texts();
+    let row = shown.iter().find(|row| row[1] == "scrub ks.counted").expect("it runs");
+    assert_eq!(admin.query(&format!("CANCEL STATEMENT '{}'", row[0])), Answer::Void);
+    let Some((_, Answer::Error(error))) = first.receive() else { panic!("it was cancelled") };
+    assert_eq!(error.kind.code(), 0x2200);
+    until(|| running.now.load(SeqCst) == 0);
+    queue(&mut first, "SCRUB ks.counted");
+    first.flush();
+    until(|| running.now.load(SeqCst) == 1);
+    drop(first);
+    until(|| running.now.load(SeqCst) == 0);
+}
+
+#[test]
+fn who_finds_the_queue_full_or_waits_too_long_is_told_why_and_when_to_come_back() {
+    let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");
+    running.stuck.store(true, SeqCst);
+    let (mut first, mut second, mut third) = (few(&server), few(&server), few(&server));
+    queue(&mut first, READ);
+    first.flush();
+    until(|| running.now.load(SeqCst) == 1);
+    queue(&mut second, READ);
+    second.flush();
+    let waiting = || server.get("/metrics").1.contains("fairlane_slots_waiting{level=\"few\"} 1");
+    until(waiting);
+    let Answer::Error(full) = third.query(READ) else { panic!("the queue is full") };
+    assert_eq!(full.kind.code(), 0x1001);
+    let text = "The service level 'few' is overloaded: its queue is full (1 statements waiting, max_queue_size 1); \
+                1 statements running, max_concurrency 1. Try again in ";
+    assert!(full.message.starts_with(text) && full.message.ends_with(" ms."), "{}", full.message);
+    let usage = third.query("SELECT service_level, running, queued, queue_full FROM system.level_usage WHERE service_level = 'few'");
+    let number = |number: i64| String::from_utf8_lossy(&number.to_be_bytes()).into_owned();
+    assert_eq!(
+        usage.texts(),
+        [["few".to_owned(), number(2), number(1), number(1)]],
+        "this one runs too, without a slot"
+    );
+    let listed = third
+        .query("SELECT state, role, statement FROM system.running_statements WHERE service_level = 'few'");
+    let mut listed = listed.texts();
+    listed.sort();
+    let row = |state, what| [state, "few", what];
+    let own = row("running", "read system.running_statements");
+    assert_eq!(listed, [row("queued", "read ks.counted"), row("running", "read ks.counted"), own]);
+    // Statements about levels take no slot; what is altered holds for who waits.
+    let altered = third.query("ALTER SERVICE LEVEL few WITH queue_timeout = 1ms");
+    assert_eq!(altered, Answer::Void);
+    let Some((_, Answer::Error(late))) = second.receive() else { panic!("it waited too long") };
+    assert_eq!(late.kind.code(), 0x1001);
+    assert!(
+        late.message.contains("a statement waited in its queue for 1 ms, which is its queue_timeout"),
+        "{late:?}"
+    );
+    admin.run("ALTER SERVICE LEVEL few WITH queue_timeout = null AND max_queue_size = 10");
+    // A statement's own time limit is one for the queue too.
+    let late = second.query(&format!("{READ} USING TIMEOUT 20ms"));
+    assert_eq!(late.code(), 0x1001, "{late:?}");
+    // One more slot lets in who waits.
+    queue(&mut second, READ);
+    second.flush();
+    until(waiting);
+    admin.run("ALTER SERVICE LEVEL few WITH max_concurrency = 2");
+    until(|| running.now.load(SeqCst) == 2);
+    // Who goes away leaves the queue, and gives back the slot.
+    queue(&mut third, READ);
+    third.flush();
+    until(waiting);
+    drop(third);
+    until(|| !waiting());
+    drop(second);
+    until(|| running.now.load(SeqCst) == 1);
+    running.stuck.store(false, SeqCst);
+    assert_eq!(first.receive().expect("an answer").1, Answer::Void);
+    assert_eq!(first.query(READ), Answer::Void);
+    let batch = "BEGIN BATCH INSERT INTO ks.counted (k, v) VALUES (1, 'a'); APPLY BATCH";
+    assert_eq!(first.query(batch), Answer::Void);
+    assert!(running.most.load(SeqCst) <= 2);
+}
+
+#[test]
+fn a_read_that_goes_beyond_its_query_limit_is_cancelled_or_goes_on_in_another_level() {
+    let (server, mut admin, running) = start("query_limit = {'elapsed': '20ms', 'action': 'cancel'}");
+    running.stuck.store(true, SeqCst);
+    let mut client = few(&server);
+    let Answer::Error(failure) = client.query(READ) else { panic!("it does not end by itself") };
+    let text =
+        "The statement went beyond the query_limit of service level 'few': elapsed 20 ms. It was cancelled.";
+    assert_eq!((failure.kind.code(), failure.message.as_str()), (0x2200, text));
+    until(|| running.now.load(SeqCst) == 0);
+    admin.run("CREATE SERVICE LEVEL slow WITH shares = 1");
+    admin.run("ALTER SERVICE LEVEL few WITH query_limit = {'elapsed': '20ms', 'action': 'demote:slow'}");
+    queue(&mut client, READ);
+    client.flush();
+    // In its new level it uses CPU, as it looks around every millisecond.
+    let used = || {
+        let metrics = server.get("/metrics").1;
+        let dispatches =
+            |line: &str| line.starts_with("fairlane_dispatches_total{level=\"slow\",lane=\"fast\"}");
+        metrics.lines().find(|line| dispatches(line)).is_some_and(|line| !line.ends_with(" 0"))
+    };
+    until(used);
+    running.stuck.store(false, SeqCst);
+    assert_eq!(client.receive().expect("an answer").1, Answer::Void);
+    let refused =
+        admin.query("ALTER SERVICE LEVEL few WITH query_limit = {'rows': 1, 'action': 'demote:nobody'}");
+    let Answer::Error(failure) = refused else { panic!("{refused:?}") };
+    assert_eq!(failure.message, "The service level 'nobody' doesn't exist.");
+}
+
+#[test]
+fn ended_session_answers_what_it_cancels_and_closes() {
+    let (server, mut admin, running) = start("max_concurrency = 1 AND max_queue_size = 1");
+    running.stuck.store(true, SeqCst);
+    let mut first = few(&server);
+    let streams =
+        [(); 2].map(|()| first.queue(&Request::Query(Query { text: READ, params: QueryParams::default() })));
+    first.flush();
+    until(|| running.now.load(SeqCst) == 1);
+    until(|| server.get("/metrics").1.contains("fairlane_slots_waiting{level=\"few\"} 1"));
+    let shown = admin
+        .query("SELECT id, service_level, stage FROM system.connections WHERE role = 'few' ALLOW FILTERING");
+    let shown = shown.texts();
+    assert_eq!(shown.len(), 1);
+    assert_eq!(shown[0][1..], ["few", "ready"]);
+    let statements =
+        admin.query("SELECT id FROM system.running_statements WHERE service_level = 'few'").texts();
+    assert!(statements.iter().all(|row| row[0].starts_with(&format!("{}-", shown[0][0]))), "{statements:?}");
+    assert_eq!(admin.query(&format!("CANCEL SESSION '{}'", shown[0][0])), Answer::Void);
+    let mut ended = Vec::new();
+    while let Some((stream, answer)) = first.receive() {
+        let Answer::Error(failure) = answer else { panic!("{answer:?}") };
+        assert_eq!(
+            (failure.kind.code(), &*failure.message),
+            (0x2200, "The session was ended (CANCEL SESSION)")
+        );
+        ended.push(stream);
+    }
+    ended.sort_unstable();
+    assert_eq!(
+        ended, streams,
+        "the running and the waiting statement are answered, then the socket is closed"
+    );
+    until(|| running.now.load(SeqCst) == 0);
+}

@@ -1,0 +1,142 @@
+//! `system.connections` and `CANCEL SESSION` over SQL.
+#![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::common::{ADMIN, TestDoor, refused, rows};
+use tokio_postgres::Client;
+
+const LONG: &str = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b";
+const SHUTDOWN: (&str, &str) = ("57P01", "terminating connection due to administrator command");
+
+/// The id of the client's session, by the name that it gave its application.
+async fn id(admin: &Client, client: &Client, name: &str) -> String {
+    rows(client, &format!("SET application_name = '{name}'")).await;
+    let text = format!("SELECT id FROM system.connections WHERE application_name = '{name}'");
+    rows(admin, &text).await.remove(0)
+}
+
+#[test]
+fn connections_are_shown_with_their_settings() {
+    let door = TestDoor::start(2);
+    door.client(async {
+        let admin = door.admin().await;
+        rows(&admin, "CREATE SERVICE LEVEL reports WITH shares = 100").await;
+        let other = door.admin().await;
+        rows(&other, "SET application_name = 'report'; SET search_path = shop, public; SET service_level = reports").await;
+        let columns = "role, protocol, stage, service_level, protocol_version, keyspace_name, requests, requests_in_flight, \
+                       encrypted, address, driver_name";
+        let of_report = format!("SELECT {columns} FROM system.connections WHERE application_name = 'report'");
+        let shown = rows(&admin, &of_report).await;
+        assert_eq!(shown, ["admin|sql|ready|reports|3.0|shop|1|0|f|127.0.0.1|-"]);
+        // A connection that has not logged in is there too.
+        let mut early = TcpStream::connect(door.at).expect("connects");
+        early.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).expect("sent");
+        let mut answer = [0];
+        early.read_exact(&mut answer).expect("an answer");
+        let early = "SELECT count(*) FROM system.connections WHERE stage = 'login' AND role IS NULL";
+        assert_eq!(rows(&admin, early).await, ["1"]);
+        // One query sees one moment, however often it names the table.
+        let twice = "SELECT count(*) FROM system.connections a JOIN system.connections b ON a.id = b.id AND a.requests = b.requests";
+        assert_eq!(rows(&admin, twice).await, ["3"]);
+    });
+}
+
+#[test]
+fn sessions_are_ended_by_their_role_and_by_superusers() {
+    let door = TestDoor::start(2);
+    door.client(async {
+        let admin = door.admin().await;
+        rows(&admin, "CREATE ROLE ann WITH PASSWORD = 'pw' AND LOGIN = true").await;
+        let ann = door.connect(("ann", "pw")).await.expect("let in");
+        let (idle, busy) = (door.admin().await, door.admin().await);
+        let (of_idle, of_busy) = (id(&admin, &idle, "idle").await, id(&admin, &busy, "busy").await);
+        for id in [&*of_idle, "sql-99999", "0-1", "x"] {
+            let (code, message) = refused(&ann, &format!("CANCEL SESSION '{id}'")).await;
+            assert_eq!(code, "42501");
+            let expected = format!("a session of its own only, and has no session '{id}' now");
+            assert!(message.contains(&expected), "{message}");
+        }
+        assert_eq!(rows(&idle, "SELECT 1").await, ["1"], "it goes on");
+        let end = async {
+            // This query is shown too.
+            while !rows(&admin, "SELECT id FROM system.running_statements").await.contains(&of_busy) {
+                tokio::task::yield_now().await;
+            }
+            rows(&admin, &format!("CANCEL SESSION '{of_busy}'")).await
+        };
+        let (ended, _) = tokio::join!(refused(&busy, LONG), end);
+        assert_eq!((&*ended.0, &*ended.1), SHUTDOWN);
+        rows(&admin, &format!("CANCEL SESSION '{of_idle}'")).await;
+        let error = idle.simple_query("SELECT 1").await.expect_err("it has ended");
+        assert!(error.is_closed() || error.code().is_some_and(|code| code.code() == SHUTDOWN.0), "{error}");
+        // A role ends its own.
+        let second = door.connect(("ann", "pw")).await.expect("let in");
+        let of_second = id(&admin, &second, "second").await;
+        rows(&ann, &format!("CANCEL SESSION '{of_second}'")).await;
+        while !rows(&admin, "SELECT id FROM system.connections WHERE application_name = 'second'")
+            .await
+            .is_empty()
+        {
+            tokio::task::yield_now().await;
+        }
+        let (code, _) = refused(&admin, &format!("CANCEL SESSION '{of_second}'")).await;
+        assert_eq!(code, "22023");
+    });
+}
+
+/// A startup message of the protocol's version 3.0.
+fn startup(user: &str) -> Vec<u8> {
+    let body = format!("\0\x03\0\0user\0{user}\0\0");
+    let mut bytes = u32::try_from(body.len() + 4).expect("short").to_be_bytes().to_vec();
+    bytes.extend_from_slice(body.as_bytes());
+    bytes
+}
+
+#[test]
+fn connection_before_login_is_told_why_it_ends() {
+    let door = TestDoor::start(1);
+    let mut early = TcpStream::connect(door.at).expect("connects");
+    early.set_read_timeout(Some(crate::common::PATIENCE)).expect("a bound");
+    early.write_all(&startup(ADMIN.0)).expect("sent");
+    let mut kind = [0];
+    early.read_exact(&mut kind).expect("the request for a password");
+    door.client(async {
+        let admin = door.admin().await;
+        let id = rows(&admin, "SELECT id FROM system.connections WHERE stage = 'login'").await.remove(0);
+        rows(&admin, &format!("CANCEL SESSION '{id}'")).await;
+    });
+    let mut rest = Vec::new();
+    early.read_to_end(&mut rest).expect("until it is closed");
+    let rest = String::from_utf8_lossy(&rest);
+    assert!(rest.contains("FATAL") && rest.contains(SHUTDOWN.0) && rest.contains(SHUTDOWN.1), "{rest:?}");
+}
+
+#[test]
+fn ended_session_closes_though_its_client_reads_nothing() {
+    let door =
+        TestDoor::start_with(1, 1 << 30, sql::SqlConfig { authenticate: false, ..sql::SqlConfig::default() });
+    let mut idle = TcpStream::connect(door.at).expect("connects");
+    idle.write_all(&startup("any")).expect("sent");
+    let text = "SELECT repeat('x', 1000) FROM generate_series(1, 100000)\0";
+    let mut query = vec![b'Q'];
+    query.extend_from_slice(&u32::try_from(text.len() + 4).expect("short").to_be_bytes());
+    query.extend_from_slice(text.as_bytes());
+    idle.write_all(&query).expect("sent");
+    door.client(async {
+        let admin = door.admin().await;
+        let of_idle = "SELECT id FROM system.connections WHERE requests_in_flight = 1 AND bytes_held > 60000";
+        let id = loop {
+            if let Some(id) = rows(&admin, of_idle).await.first() {
+                break id.clone();
+            }
+            tokio::task::yield_now().await;
+        };
+        rows(&admin, &format!("CANCEL SESSION '{id}'")).await;
+        while rows(&admin, "SELECT id FROM system.connections").await.len() != 1 {
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(idle);
+}

@@ -1,0 +1,182 @@
+//! Statements whose answers PostgreSQL gave (`tests/corpus`, recorded by `record.py` there) beside ours: names and types of columns,
+//! rows as text, or the SQLSTATE. What is refused here is marked so, and what differs on purpose has its reason in `docs/sql.md`.
+
+use std::collections::BTreeSet;
+
+use tokio_postgres::{Client, Error, SimpleQueryMessage};
+
+use crate::common::TestDoor;
+
+macro_rules! groups {
+    ($($name:literal),*) => {
+        [$(($name, include_str!(concat!("../../corpus/", $name, ".sql")), include_str!(concat!("../../corpus/", $name, ".expected")))),*]
+    };
+}
+
+const GROUPS: [(&str, &str, &str); 13] = groups![
+    "casts", "dates", "floats", "grouping", "nulls", "numbers", "numeric", "patterns", "queries", "text",
+    "types", "windows", "zones"
+];
+const TABLES: &str = include_str!("../../corpus/tables.txt");
+const DOCUMENT: &str = include_str!("../../../../../docs/sql.md");
+
+/// A statement with what is expected of it.
+struct Case<'a> {
+    place: String,
+    text: &'a str,
+    expected: Expected<'a>,
+}
+
+enum Expected<'a> {
+    /// PostgreSQL's lines.
+    Same(Vec<&'a str>),
+    /// This SQLSTATE.
+    Refused(&'a str),
+    /// These lines, for a reason.
+    Other(&'a str, Vec<&'a str>),
+}
+
+fn cases<'a>((name, statements, recorded): &(&'a str, &'a str, &'a str)) -> Vec<Case<'a>> {
+    let mut recorded = recorded.trim_end().split("\n\n").map(|block| {
+        let mut lines = block.lines();
+        (lines.next().expect("a statement"), lines.collect::<Vec<_>>())
+    });
+    let (mut found, mut refused, mut differs, mut gives) = (Vec::new(), None, None, None);
+    for (number, line) in statements.lines().enumerate() {
+        let place = format!("{name}.sql:{}", number + 1);
+        if let Some(mark) = line.strip_prefix("-- refused ") {
+            refused = Some(mark.split(':').next().unwrap_or(mark));
+        } else if let Some(mark) = line.strip_prefix("-- differs ") {
+            differs = Some(mark);
+        } else if let Some(lines) = line.strip_prefix("-- gives: ") {
+            gives = Some(lines.split(" ; ").collect());
+        } else if !line.is_empty() && !line.starts_with("--") {
+            let (text, lines) = recorded.next().unwrap_or_else(|| panic!("{place}: run record.py"));
+            assert_eq!(text, line, "{place}: run record.py");
+            let expected = match (refused.take(), differs.take(), gives.take()) {
+                (None, None, None) => Expected::Same(lines),
+                (Some(code), None, None) => Expected::Refused(code),
+                (None, Some(reason), Some(lines)) => Expected::Other(reason, lines),
+                _ => panic!("{place}: expected one mark"),
+            };
+            found.push(Case { place, text: line, expected });
+        }
+    }
+    assert!(recorded.next().is_none(), "{name}: run record.py");
+    found
+}
+
+/// The type as it is shown here: several of PostgreSQL's are texts.
+fn shown(line: &str) -> String {
+    let texts = ["varchar", "bpchar", "name", "json", "uuid"];
+    let column = |column: &str| match column.rsplit_once(' ') {
+        Some((name, ty)) if texts.contains(&ty) => format!("{name} text"),
+        _ => column.to_owned(),
+    };
+    match line.strip_prefix("= ") {
+        Some(columns) => format!("= {}", columns.split('|').map(column).collect::<Vec<_>>().join("|")),
+        None => line.to_owned(),
+    }
+}
+
+fn escaped(value: Option<&str>) -> String {
+    let escape = |value: &str| value.replace('\\', "\\\\").replace('|', "\\|").replace('\n', "\\n");
+    value.map_or_else(|| "\\N".to_owned(), escape)
+}
+
+async fn answer(client: &Client, text: &str) -> Vec<String> {
+    let asked = async {
+        let (setting, query) = text.split_once("; ").unwrap_or(("", text));
+        client.simple_query(setting).await?;
+        let prepared = client.prepare(query).await?;
+        let columns = prepared.columns().iter();
+        let columns =
+            columns.map(|column| format!("{} {}", escaped(Some(column.name())), column.type_().name()));
+        let mut lines = vec![format!("= {}", columns.collect::<Vec<_>>().join("|"))];
+        for message in client.simple_query(query).await? {
+            if let SimpleQueryMessage::Row(row) = message {
+                let cells: Vec<String> = (0..row.len()).map(|place| escaped(row.get(place))).collect();
+                lines.push(format!("> {}", cells.join("|")));
+            }
+        }
+        Ok::<_, Error>(lines)
+    };
+    let lines = asked.await.unwrap_or_else(|error| match error.as_db_error() {
+        Some(error) => vec![format!("! {} {}", error.code().code(), error.message().replace('\n', " "))],
+        None => panic!("{text}: {error}"),
+    });
+    client.simple_query("RESET ALL").await.expect("reset");
+    lines
+}
+
+fn is_expected(expected: &Expected, given: &[String]) -> bool {
+    let code = |line: &str| line.strip_prefix("! ")?.split(' ').next().map(str::to_owned);
+    let code_given = given.first().and_then(|line| code(line));
+    match expected {
+        Expected::Refused(wanted) => code_given.as_deref() == Some(*wanted),
+        Expected::Other(_, lines) => given == lines,
+        Expected::Same(lines) => match (lines.first().and_then(|line| code(line)), code_given) {
+            // Which of its faults a statement is refused for may differ.
+            (Some(wanted), Some(found)) => {
+                wanted == found || (wanted.starts_with("42") && (found.starts_with("42") || found == "0A000"))
+            }
+            (None, None) => lines.iter().map(|line| shown(line)).eq(given.iter().map(|line| shown(line))),
+            _ => false,
+        },
+    }
+}
+
+#[test]
+fn answers_are_those_of_postgres() {
+    let door = TestDoor::start(2);
+    door.cql(&[
+        "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE shop.items (id int PRIMARY KEY, name text, kind text, price decimal, qty int, big bigint, \
+         small smallint, ratio double, weight float, sold boolean, at timestamp, day date)",
+        "CREATE TABLE shop.sales (item int, day date, amount int, price decimal, PRIMARY KEY (item, day))",
+    ]);
+    door.cql(&TABLES.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>());
+    let groups: Vec<Vec<Case>> = GROUPS.iter().map(cases).collect();
+    let count: usize = groups.iter().map(Vec::len).sum();
+    assert!(count >= 900, "{count} statements");
+    let mut wrong = Vec::new();
+    // A session for each group: each has its own time.
+    for group in &groups {
+        door.client(async {
+            let admin = door.admin().await;
+            for case in group {
+                let given = answer(&admin, case.text).await;
+                if !is_expected(&case.expected, &given) {
+                    let expected = match &case.expected {
+                        Expected::Same(lines) | Expected::Other(_, lines) => lines.join(" ; "),
+                        Expected::Refused(code) => format!("! {code}"),
+                    };
+                    let given = given.join(" ; ");
+                    wrong.push(format!(
+                        "{}: {}\n  expected {expected}\n  got      {given}",
+                        case.place, case.text
+                    ));
+                }
+            }
+        });
+    }
+    assert!(wrong.is_empty(), "{} of {count} statements:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn each_difference_has_its_reason_in_the_documentation() {
+    let cases: Vec<Case> = GROUPS.iter().flat_map(cases).collect();
+    let used: BTreeSet<&str> = cases
+        .iter()
+        .filter_map(|case| match case.expected {
+            Expected::Other(reason, _) => Some(reason),
+            _ => None,
+        })
+        .collect();
+    let table = DOCUMENT.split("## Differences").nth(1).expect("a section").lines();
+    let documented: BTreeSet<&str> =
+        table.filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert_eq!(used, documented);
+    let marked = cases.iter().filter(|case| matches!(case.expected, Expected::Other(..))).count();
+    assert!(marked <= 60, "{marked} statements differ");
+}

@@ -1,0 +1,296 @@
+//! Sessions: the catalog that clients ask for, settings, statements about levels, bad input, and the end.
+#![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::common::{TestDoor, refused, rows};
+use frontdoor::Limits;
+use sql::SqlConfig;
+
+#[test]
+fn tables_are_in_the_catalogs() {
+    let door = TestDoor::start(2);
+    door.cql(&[
+        "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE shop.orders (customer int, id int, note text, PRIMARY KEY (customer, id))",
+    ]);
+    door.client(async {
+        let admin = door.admin().await;
+        let check = async |text: &str, expected: &[&str]| {
+            assert_eq!(rows(&admin, text).await, expected, "{text}");
+        };
+        check(
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema = 'shop'",
+            &["shop|orders"],
+        )
+        .await;
+        check(
+            "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'orders' ORDER BY ordinal_position",
+            &["customer|integer", "id|integer", "note|text"],
+        )
+        .await;
+        check(
+            "SELECT a.attname FROM pg_catalog.pg_attribute a WHERE a.attrelid = 'shop.orders'::regclass ORDER BY attnum",
+            &["customer", "id", "note"],
+        )
+        .await;
+        check("SELECT current_database(), current_user", &["fairlane|admin"]).await;
+        check("SET search_path = shop; SELECT count(*) FROM orders", &["0"]).await;
+        door.cql(&["CREATE TABLE shop.more (id int PRIMARY KEY)"]);
+        check("SELECT count(*) FROM more", &["0"]).await;
+        door.cql(&["DROP TABLE shop.more"]);
+        assert_eq!(refused(&admin, "SELECT count(*) FROM more").await.0, "42P01");
+    });
+}
+
+#[test]
+fn settings_and_levels() {
+    let door = TestDoor::start(2);
+    door.client(async {
+        let admin = door.admin().await;
+        let check = async |text: &str, expected: &[&str]| {
+            assert_eq!(rows(&admin, text).await, expected, "{text}");
+        };
+        check("SHOW service_level", &["default"]).await;
+        check("SHOW server_version; SHOW TRANSACTION ISOLATION LEVEL", &["16.6", "read committed"]).await;
+        check("CREATE SERVICE LEVEL reports WITH shares = 100", &[]).await;
+        check("SET service_level = reports; SHOW service_level", &["reports"]).await;
+        check("SET bypass_cache = yes; SHOW bypass_cache", &["on"]).await;
+        check("DISCARD ALL; SHOW service_level", &["default"]).await;
+        let listed = rows(&admin, "LIST ALL SERVICE LEVELS").await;
+        assert!(listed.iter().any(|row| row.starts_with("reports|") && row.contains("100")), "{listed:?}");
+        let prepared = admin.query("LIST ALL SERVICE LEVELS", &[]).await.expect("rows");
+        assert_eq!(prepared.len(), listed.len());
+        check("SET service_level = reports", &[]).await;
+        check("DROP SERVICE LEVEL reports", &[]).await;
+        let (code, message) = refused(&admin, "SELECT 1").await;
+        assert!(code == "22023" && message.contains("reports"), "{code} {message}");
+        check("RESET service_level; SELECT 1", &["1"]).await;
+    });
+}
+
+/// So many sessions, and none reserved for superusers.
+fn limited_to(sessions_max: usize) -> SqlConfig {
+    let connections = Limits { reserved_max: 0, ..Limits::of_sessions(sessions_max) };
+    SqlConfig { connections, ..SqlConfig::default() }
+}
+
+#[test]
+fn what_clients_do_is_counted() {
+    let door = TestDoor::start_with(2, 1 << 30, limited_to(3));
+    let check = |metric: &'static str, expected: u64| {
+        let name = format!("fairlane_sql_{metric}");
+        let name: &'static str = name.leak();
+        door.until(&format!("{name} is {}, not {expected}", door.counted(name)), || {
+            door.counted(name) == expected
+        });
+    };
+    door.client(async {
+        let one = door.admin().await;
+        let two = door.admin().await;
+        check("connections", 2);
+        assert!(door.connect(("admin", "wrong")).await.is_err());
+        check("auth_failures_total", 1);
+        let three = door.admin().await;
+        assert!(door.connect(crate::common::ADMIN).await.is_err());
+        check("connections_accepted_total", 5);
+        check("connections_refused_total", 1);
+        // The password and the connection that was one too many.
+        check("errors_total", 2);
+        check("statements_total", 0);
+        assert_eq!(rows(&two, "SELECT 1; SHOW timezone; SELECT count(*) FROM system_auth.roles").await.len(), 3);
+        two.query("SELECT 2", &[]).await.expect("a row");
+        check("statements_total", 4);
+        refused(&three, "SELECT nothing").await;
+        check("errors_total", 3);
+        check("plans_kept", 1);
+        let (received, sent) = (
+            door.counted("fairlane_sql_bytes_received_total"),
+            door.counted("fairlane_sql_bytes_sent_total"),
+        );
+        let long = "x".repeat(100_000);
+        assert_eq!(rows(&one, &format!("SELECT '{long}'")).await, [long.as_str()]);
+        assert!(door.counted("fairlane_sql_bytes_received_total") - received > 100_000);
+        assert!(door.counted("fairlane_sql_bytes_sent_total") - sent > 100_000);
+        let held = "SELECT sum(bytes) FROM system.memory WHERE purpose LIKE '%SQL%' GROUP BY purpose ORDER BY purpose";
+        let held: Vec<u64> =
+            rows(&one, held).await.iter().map(|bytes| bytes.parse().expect("a number")).collect();
+        let [buffers, plans] = held[..] else { panic!("buffers, plans: {held:?}") };
+        assert!((3 * 1024..10 << 20).contains(&buffers) && plans > 0, "{held:?}");
+    });
+    // With their runtime the clients are gone.
+    check("connections", 0);
+}
+
+/// Sends bytes on a new connection: all that is answered until it is closed.
+fn answer(door: &TestDoor, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(door.at).expect("connects");
+    stream.set_read_timeout(Some(crate::common::PATIENCE)).expect("a bound");
+    stream.write_all(bytes).expect("sent");
+    let mut answer = Vec::new();
+    // A reset says no more than a close.
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+fn startup(user: &str) -> Vec<u8> {
+    let body = format!("\0\x03\0\0user\0{user}\0database\0x\0\0");
+    let mut bytes = u32::try_from(body.len() + 4).expect("short").to_be_bytes().to_vec();
+    bytes.extend_from_slice(body.as_bytes());
+    bytes
+}
+
+#[test]
+fn bad_input_is_refused_and_harms_nobody() {
+    let config = SqlConfig { startup_timeout: Duration::from_millis(300), ..SqlConfig::default() };
+    let door = TestDoor::start_with(1, 1 << 30, config);
+    let said = |answer: &[u8], text: &str| {
+        assert!(
+            String::from_utf8_lossy(answer).contains(text),
+            "{text}: {:?}",
+            String::from_utf8_lossy(answer)
+        );
+    };
+    said(&answer(&door, b"GET / HTTP/1.1\r\n\r\n"), "longer than this server takes");
+    said(&answer(&door, &[0, 0, 0, 3]), "invalid message length");
+    said(&answer(&door, &[0x16, 3, 1, 2, 0, 1]), "longer than this server takes");
+    said(&answer(&door, &[0, 0, 0, 8, 0, 9, 0, 0]), "Invalid startup message");
+    // One that says nothing is closed, and so is one that stops in the middle.
+    assert_eq!(answer(&door, &[]), b"");
+    assert_eq!(answer(&door, &[0, 0]), b"");
+    let wishes_encryption = answer(&door, &[0, 0, 0, 8, 4, 210, 22, 47]);
+    assert_eq!(wishes_encryption, b"N");
+    let mut unexpected = startup("admin");
+    unexpected.extend_from_slice(b"Q\0\0\0\x0dSELECT 1\0");
+    said(&answer(&door, &unexpected), "unexpected message");
+    let mut malformed = startup("admin");
+    malformed.extend_from_slice(b"p\0\0\0\x1aSCRAM-SHA-256\0\0\0\0\x04n,,x");
+    said(&answer(&door, &malformed), "malformed SCRAM message");
+    door.client(async {
+        let admin = door.admin().await;
+        assert_eq!(rows(&admin, "SELECT 1").await, ["1"]);
+    });
+}
+
+#[test]
+fn silent_connections_keep_no_login_out() {
+    let connections = Limits { logins_max: 8, logins_per_address_max: 8, ..Limits::of_sessions(4) };
+    let door = TestDoor::start_with(2, 1 << 30, SqlConfig { connections, ..SqlConfig::default() });
+    let silent: Vec<_> = (0..50).map(|_| std::net::TcpStream::connect(door.at).expect("connects")).collect();
+    door.client(async {
+        assert_eq!(rows(&door.admin().await, "SELECT 1").await, ["1"]);
+    });
+    assert!(door.counted("fairlane_sql_connections_closed_before_login_total") >= 42);
+    drop(silent);
+}
+
+#[test]
+fn idle_session_is_closed() {
+    let idle_timeout = Some(Duration::from_millis(50));
+    let door = TestDoor::start_with(1, 1 << 30, SqlConfig { idle_timeout, ..SqlConfig::default() });
+    door.client(async {
+        let admin = door.admin().await;
+        while !admin.is_closed() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
+
+#[test]
+fn sessions_end_with_their_role() {
+    let door = TestDoor::start(2);
+    door.client(async {
+        let admin = door.admin().await;
+        for (name, change) in [
+            ("ann", "DROP ROLE ann"),
+            ("bob", "ALTER ROLE bob WITH LOGIN = false"),
+            ("cid", "ALTER ROLE cid WITH PASSWORD = 'another'"),
+        ] {
+            rows(&admin, &format!("CREATE ROLE {name} WITH PASSWORD = 'secret' AND LOGIN = true")).await;
+            let session = door.connect((name, "secret")).await.expect("logs in");
+            assert_eq!(rows(&session, "SELECT 1").await, ["1"]);
+            rows(&admin, change).await;
+            // It sends nothing, and is closed all the same.
+            while !session.is_closed() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        assert_eq!(rows(&admin, "SELECT 1").await, ["1"], "others stay");
+    });
+}
+
+#[test]
+fn logins_and_audited_queries_are_in_the_audit_log() {
+    let (audit, lines) = access::audit_log(vec!["shop".into()], false);
+    let door = TestDoor::start_with(1, 1 << 30, SqlConfig { audit: Some(audit), ..SqlConfig::default() });
+    door.cql(&[
+        "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE shop.orders (id int PRIMARY KEY, note text)",
+    ]);
+    door.client(async {
+        let admin = door.admin().await;
+        rows(&admin, "CREATE ROLE ann WITH PASSWORD = 'secret' AND LOGIN = true").await;
+        rows(&admin, "SELECT * FROM shop.orders WHERE note = 'hidden'").await;
+        rows(&admin, "CREATE SERVICE LEVEL reports WITH shares = 100").await;
+        assert!(door.connect(("ann", "a wrong one")).await.is_err());
+        let ann = door.connect(("ann", "secret")).await.expect("logs in");
+        assert_eq!(refused(&ann, "SELECT * FROM shop.orders").await.0, "42P01");
+    });
+    let shown: Vec<String> = lines
+        .take()
+        .iter()
+        .map(|line| {
+            assert!(
+                !line.contains("hidden") && !line.contains("secret"),
+                "no literal and no password: {line}"
+            );
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let text = |key: &str| line[key].as_str().unwrap_or("").to_owned();
+            format!("{} {} {} {}", text("kind"), text("role"), line["ok"], text("statement"))
+        })
+        .collect();
+    let expected = [
+        "login admin true ",
+        "read admin true SELECT FROM shop.orders",
+        "access admin true CREATE SERVICE LEVEL reports WITH shares = 100",
+        "login_failed ann false ",
+        "login ann true ",
+        "read ann false SELECT FROM shop.orders",
+    ];
+    let kept: Vec<&String> = shown.iter().filter(|line| expected.contains(&line.trim_start())).collect();
+    assert_eq!(kept, expected.iter().collect::<Vec<_>>(), "{shown:?}");
+}
+
+#[test]
+fn connections_are_bounded() {
+    let door = TestDoor::start_with(2, 1 << 30, limited_to(2));
+    door.client(async {
+        let (first, second) = (door.admin().await, door.admin().await);
+        let error = door.connect(crate::common::ADMIN).await.expect_err("refused");
+        assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("53300"), "{error}");
+        drop(first);
+        assert_eq!(rows(&second, "SELECT 1").await, ["1"]);
+        while door.sql.connections() > 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(rows(&door.admin().await, "SELECT 1").await, ["1"]);
+    });
+}
+
+#[test]
+fn a_stop_ends_sessions_and_says_so() {
+    let door = TestDoor::start(2);
+    door.client(async {
+        let admin = door.admin().await;
+        assert_eq!(rows(&admin, "SELECT 1").await, ["1"]);
+        let sql = door.sql.clone();
+        let stopped = door.lanes.block_on(0, lanes::Group::CONTROL, move || async move {
+            sql.stop(Duration::from_secs(5)).await
+        });
+        assert!(stopped);
+        assert!(admin.simple_query("SELECT 1").await.is_err());
+        assert!(door.connect(crate::common::ADMIN).await.is_err());
+    });
+}

@@ -1,0 +1,171 @@
+//! Queries that want more memory than their level may have: they spill where they may, and say why they fail where they may not. The
+//! answers are those they give with plenty.
+
+use crate::common::{TestDoor, refused, rows};
+use sql::SqlConfig;
+
+const MIB: u64 = 1 << 20;
+
+/// A folder of the test's own, gone with it.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    #[expect(clippy::disallowed_methods, reason = "a test's folder")]
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("fairlane-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test's folder")]
+    fn files(&self) -> usize {
+        std::fs::read_dir(&self.0).expect("a folder").count()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a level may use in these tests, bytes: a tenth of all. Every operator has 4 MiB without asking, on each of two cores.
+const LIMIT: u64 = 16 * MIB;
+
+/// More than five times as much: 1,200,000 rows of two numbers, and a text of 41 to 47 bytes with a view of 16 on it.
+const WIDE: &str = "(SELECT value AS n, value * 7919 % 1200007 AS k, repeat('x', 40) || value AS t FROM generate_series(1, 1200000)) ";
+
+fn queries() -> [(&'static str, String); 3] {
+    [
+        (
+            "sort",
+            format!(
+                "SELECT sum(p * n % 1000003) FROM (SELECT n, row_number() OVER (ORDER BY k, t) AS p FROM {WIDE} AS a)"
+            ),
+        ),
+        (
+            "groups",
+            format!(
+                "SELECT count(*), sum(c), max(t) FROM (SELECT t, count(*) AS c FROM {WIDE} AS a GROUP BY t)"
+            ),
+        ),
+        (
+            "join",
+            format!("SELECT count(*), sum(a.n), min(b.t) FROM {WIDE} AS a JOIN {WIDE} AS b ON a.k = b.n"),
+        ),
+    ]
+}
+
+/// A door whose administrator's statements have a level with [`LIMIT`].
+fn limited(folder: &Folder) -> TestDoor {
+    let config = SqlConfig { spill_dir: Some(folder.0.clone()), ..SqlConfig::default() };
+    let door = TestDoor::start_with(2, 10 * LIMIT, config);
+    door.client(async {
+        let admin = door.admin().await;
+        rows(&admin, "CREATE SERVICE LEVEL narrow WITH memory_limit = '10%' AND memory_overcommit = false")
+            .await;
+        rows(&admin, "CREATE SERVICE LEVEL sure WITH memory_min = '70%'").await;
+        rows(&admin, "CREATE SERVICE LEVEL plenty WITH memory_limit = '100%'").await;
+    });
+    door
+}
+
+#[test]
+fn what_takes_five_times_its_levels_memory_spills() {
+    let folder = Folder::new("spills");
+    let door = limited(&folder);
+    door.client(async {
+        let admin = door.admin().await;
+        for (what, query) in queries() {
+            door.set_memory(8 << 30);
+            rows(&admin, "SET service_level = plenty").await;
+            let expected = rows(&admin, &query).await;
+            assert_eq!((expected.len(), door.written_bytes("plenty")), (1, 0), "{what}");
+            door.set_memory(10 * LIMIT);
+            rows(&admin, "SET service_level = narrow").await;
+            let before = door.written_bytes("narrow");
+            assert_eq!(rows(&admin, &query).await, expected, "{what}");
+            let aside = door.written_bytes("narrow") - before;
+            assert!(aside > LIMIT, "{what}: {aside} bytes were put aside");
+        }
+    });
+    door.until("files are gone", || folder.files() == 0);
+}
+
+#[test]
+fn a_level_that_may_not_spill_says_so() {
+    let folder = Folder::new("refused");
+    let config = SqlConfig { spill_dir: Some(folder.0.clone()), ..SqlConfig::default() };
+    let door = TestDoor::start_with(2, LIMIT, config);
+    door.client(async {
+        let admin = door.admin().await;
+        for text in ["CREATE SERVICE LEVEL narrow WITH spill = false", "ATTACH SERVICE LEVEL narrow TO admin"]
+        {
+            admin.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        }
+        for (what, query) in queries() {
+            let (code, message) = refused(&admin, &query).await;
+            assert_eq!(code, "53200", "{what}: {message}");
+            assert!(message.contains("narrow"), "{what}: {message}");
+        }
+        assert_eq!(rows(&admin, "SELECT 1").await, ["1"]);
+    });
+    assert_eq!(folder.files(), 0);
+}
+
+/// Ten at once of one kind after the other, beside a neighbour that has its memory for sure.
+#[test]
+fn many_finish_together_and_a_neighbour_with_a_minimum_never_fails() {
+    let folder = Folder::new("many");
+    let door = limited(&folder);
+    door.client(async {
+        let neighbour = door.admin().await;
+        rows(&neighbour, "SET service_level = sure").await;
+        let mut clients = Vec::new();
+        for _ in 0..10 {
+            let client = door.admin().await;
+            rows(&client, "SET service_level = narrow").await;
+            clients.push(client);
+        }
+        let fits = "SELECT count(*), max(t) FROM (SELECT value % 100000 AS k, repeat('y', 40) || value AS t \
+                    FROM generate_series(1, 200000)) AS a GROUP BY k ORDER BY 2 DESC LIMIT 1";
+        let expected = rows(&neighbour, fits).await;
+        for (what, query) in queries() {
+            let query = query.replace("1200000", "400000").replace("1200007", "400009");
+            let answers = futures::future::join_all(clients.iter().map(|client| rows(client, &query)));
+            let beside = async {
+                loop {
+                    assert_eq!(rows(&neighbour, fits).await, expected, "beside ten of {what}");
+                }
+            };
+            let answers = tokio::select! {
+                answers = answers => answers,
+                () = beside => unreachable!("it asks for ever"),
+            };
+            assert!(answers.windows(2).all(|two| two[0] == two[1]), "{what}: {answers:?}");
+        }
+        // One that was cut off in the middle of an answer is of no use any more.
+        drop(neighbour);
+        assert!(door.written_bytes("narrow") > 0);
+        assert_eq!(door.written_bytes("sure"), 0, "what it has for sure it need not spill");
+    });
+}
+
+#[test]
+fn spilling_is_bounded_and_says_so() {
+    let folder = Folder::new("bounded");
+    let config = SqlConfig {
+        spill_dir: Some(folder.0.clone()),
+        spill_bytes_max: Some(2 * MIB),
+        ..SqlConfig::default()
+    };
+    let door = TestDoor::start_with(2, LIMIT, config);
+    door.client(async {
+        let admin = door.admin().await;
+        let [(_, query), ..] = queries();
+        let (code, message) = refused(&admin, &query).await;
+        assert!(code == "53100" && message.contains("--spill-limit"), "{code} {message}");
+        assert_eq!(rows(&admin, "SELECT 1").await, ["1"]);
+    });
+    door.until("files are gone", || folder.files() == 0);
+}

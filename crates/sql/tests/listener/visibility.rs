@@ -1,0 +1,137 @@
+//! What a role finds out about keyspaces that it has no rights on: nothing, whichever way it asks.
+#![expect(clippy::disallowed_methods, reason = "the client stands outside of the lanes")]
+
+use crate::common::{ADMIN, TestDoor, refused, rows};
+use tokio_postgres::{Client, NoTls};
+
+const ANN: (&str, &str) = ("ann", "annspassword");
+
+/// What no answer to ann may contain.
+const HIDDEN: [&str; 3] = ["tenant", "ledger", "balance"];
+
+/// A keyspace that ann may read a table of, and one that she has no rights on.
+fn filled() -> TestDoor {
+    let door = TestDoor::start(2);
+    let keyspace = |name: &str| {
+        let strategy = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+        format!("CREATE KEYSPACE {name} WITH replication = {strategy}")
+    };
+    door.cql(&[
+        &keyspace("shop"),
+        &keyspace("tenant"),
+        "CREATE TABLE shop.orders (id int PRIMARY KEY, note text)",
+        "CREATE TABLE tenant.ledger (id int PRIMARY KEY, balance int)",
+    ]);
+    door
+}
+
+async fn sessions(door: &TestDoor) -> (Client, Client) {
+    let admin = door.admin().await;
+    for text in [
+        "CREATE ROLE ann WITH PASSWORD = 'annspassword' AND LOGIN = true",
+        "GRANT SELECT ON shop.orders TO ann",
+    ] {
+        admin.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
+    }
+    let ann = door.connect(ANN).await.expect("let in");
+    (admin, ann)
+}
+
+#[test]
+fn catalogs_show_a_role_its_own_keyspaces() {
+    let door = filled();
+    door.client(async {
+        let (admin, ann) = sessions(&door).await;
+        for (text, own) in [
+            ("SELECT schema_name FROM information_schema.schemata", "shop"),
+            ("SELECT table_schema, table_name FROM information_schema.tables", "shop|orders"),
+            ("SELECT table_name, column_name FROM information_schema.columns", "orders|note"),
+            (
+                "SELECT table_name, constraint_name FROM information_schema.table_constraints",
+                "orders|orders_pkey",
+            ),
+            ("SELECT table_name, column_name FROM information_schema.key_column_usage", "orders|id"),
+            ("SELECT table_name, column_name FROM information_schema.constraint_column_usage", "orders|id"),
+            ("SELECT nspname FROM pg_catalog.pg_namespace", "shop"),
+            ("SELECT relname FROM pg_catalog.pg_class", "orders"),
+            ("SELECT attname FROM pg_catalog.pg_attribute", "note"),
+            ("SELECT schemaname, tablename FROM pg_catalog.pg_tables", "shop|orders"),
+            ("SELECT keyspace_name FROM system_schema.keyspaces", "shop"),
+            ("SELECT keyspace_name, table_name FROM system_schema.tables", "shop|orders"),
+            ("SELECT table_name, column_name FROM system_schema.columns", "orders|note"),
+        ] {
+            let of_all = rows(&admin, text).await;
+            assert!(of_all.iter().any(|row| HIDDEN.iter().any(|hidden| row.contains(hidden))), "{text}");
+            let shown = rows(&ann, text).await;
+            assert!(shown.iter().any(|row| row == own), "{text}: {shown:?}");
+            for hidden in HIDDEN {
+                assert!(!shown.iter().any(|row| row.contains(hidden)), "{text} shows {hidden}");
+            }
+        }
+    });
+}
+
+#[test]
+fn numbers_of_tables_stay_when_others_look() {
+    let door = filled();
+    door.client(async {
+        let (admin, ann) = sessions(&door).await;
+        let number = "SELECT oid FROM pg_catalog.pg_class WHERE relname = 'ledger'";
+        let before = rows(&admin, number).await;
+        assert_eq!(before.len(), 1);
+        assert!(rows(&ann, number).await.is_empty());
+        let columns = format!("SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = {}", before[0]);
+        assert!(rows(&ann, &columns).await.is_empty());
+        assert_eq!(rows(&admin, number).await, before);
+    });
+}
+
+#[test]
+fn a_hidden_table_is_as_one_that_does_not_exist() {
+    let door = filled();
+    door.client(async {
+        let (admin, ann) = sessions(&door).await;
+        for name in ["tenant.ledger", "tenant.nothing", "nowhere.nothing"] {
+            let expected = ("42P01".to_owned(), format!("table 'fairlane.{name}' not found"));
+            for text in [
+                format!("SELECT * FROM {name}"),
+                format!("SELECT wrong FROM {name}"),
+                format!("EXPLAIN SELECT * FROM {name}"),
+                format!("SELECT 1 WHERE EXISTS (SELECT balance FROM {name})"),
+            ] {
+                assert_eq!(refused(&ann, &text).await, expected, "{text}");
+            }
+        }
+        // Of a keyspace that it is shown a role is told which tables it may not read.
+        door.cql(&["CREATE TABLE shop.people (id int PRIMARY KEY)"]);
+        assert_eq!(refused(&ann, "SELECT * FROM shop.people").await.0, "42501");
+        assert!(rows(&admin, "SELECT * FROM tenant.ledger").await.is_empty());
+        // A plan from before its rights were taken hides the table too.
+        let statement = ann.prepare("SELECT * FROM shop.orders").await.expect("prepared");
+        admin.simple_query("REVOKE SELECT ON shop.orders FROM ann").await.expect("revoked");
+        let error = ann.query(&statement, &[]).await.expect_err("no longer");
+        let error = error.as_db_error().expect("of the server");
+        assert_eq!(
+            (error.code().code(), error.message()),
+            ("42P01", "table 'fairlane.shop.orders' not found")
+        );
+    });
+}
+
+#[test]
+fn a_hidden_keyspace_is_no_database() {
+    let door = filled();
+    door.client(async {
+        let _admin = sessions(&door).await;
+        let path = async |(user, password): (&str, &str), database: &str| {
+            let mut config = tokio_postgres::Config::new();
+            config.host("127.0.0.1").port(door.at.port()).user(user).password(password).dbname(database);
+            let (client, connection) = config.connect(NoTls).await.expect("a session");
+            tokio::spawn(connection);
+            rows(&client, "SHOW search_path").await
+        };
+        assert_eq!(path(ANN, "tenant").await, path(ANN, "nowhere").await);
+        assert_ne!(path(ADMIN, "tenant").await, path(ADMIN, "nowhere").await);
+        assert_ne!(path(ANN, "shop").await, path(ANN, "nowhere").await);
+    });
+}
