@@ -100,12 +100,13 @@ impl Embedded {
             .await;
         }
         // A counter that is named twice counts twice: its second step has to see the first one.
-        let is_atomic = job.is_atomic && !job.parts.iter().any(|part| part.plan().counts());
+        let counts = job.parts.iter().any(|part| part.plan().counts());
+        let is_atomic = job.is_atomic;
         let (steps, plain) = self.steps(job, times).await?;
         let several =
             steps.iter().map(Vec::len).sum::<usize>() + plain.iter().map(Vec::len).sum::<usize>() > 1;
-        if is_atomic && several {
-            return self.modify_together(steps, plain).await;
+        if several && !counts {
+            return self.modify_together(steps, plain, is_atomic).await;
         }
         if plain.iter().any(|part| !part.is_empty()) {
             let plain = plain.into_iter().map(by_partition).collect();
@@ -115,8 +116,7 @@ impl Embedded {
     }
 
     /// The statements as steps of their partitions' cores, and the effect of those that need not
-    /// read. Without conditions each statement has its own step, and sees what the one before it
-    /// wrote.
+    /// read. Without conditions each statement has its own step.
     async fn steps(&self, job: Job, times: Times) -> Result<(Vec<Vec<Step>>, Vec<Vec<Mutation>>), Error> {
         let cores = self.sharding.shards as usize;
         let (mut steps, mut plain) = (vec![Vec::new(); cores], vec![Vec::new(); cores]);
@@ -232,12 +232,13 @@ impl Embedded {
         Ok(changes)
     }
 
-    /// Runs steps, and applies mutations beside them, all or none. Every statement reads what was there
-    /// before all of them, as in Cassandra.
+    /// Runs steps, and applies mutations beside them; all or none if `is_atomic`. Every statement reads
+    /// what was there before all of them, as in Cassandra.
     async fn modify_together(
         &self,
         steps: Vec<Vec<Step>>,
         mut changed: Vec<Vec<Mutation>>,
+        is_atomic: bool,
     ) -> Result<Outcome, Error> {
         let engine = self.rc();
         // A task of its own: other cores keep turns for it.
@@ -250,7 +251,7 @@ impl Embedded {
                 held.push(HeldTurns { core, number });
                 changed[core].extend(mutations);
             }
-            let spread = async move { Spread::of(changed.into_iter().map(by_partition).collect(), true) };
+            let spread = async move { Spread::of(changed.into_iter().map(by_partition).collect(), is_atomic) };
             engine.apply_spread(heavy(spread).await).await?;
             drop(held);
             Ok(Outcome::Void)

@@ -36,6 +36,22 @@ fn elements_are_added_and_taken() {
 }
 
 #[test]
+fn statements_of_a_batch_read_the_list_before_it() {
+    for kind in ["", "UNLOGGED "] {
+        let batch = format!(
+            "BEGIN {kind}BATCH USING TIMESTAMP 9 UPDATE t SET l = ['p', 'q'] WHERE k = 1; \
+             UPDATE t SET l[1] = 'x' WHERE k = 1; UPDATE t SET l[0] = null WHERE k = 1 APPLY BATCH"
+        );
+        check(&[
+            ("CREATE TABLE t (k int PRIMARY KEY, l list<text>)", "CREATED t"),
+            ("INSERT INTO t (k, l) VALUES (1, ['a', 'b', 'c']) USING TIMESTAMP 1", "void"),
+            (&batch, "void"),
+            ("SELECT l FROM t", "['x', 'p', 'q']"),
+        ]);
+    }
+}
+
+#[test]
 fn each_element_has_a_timestamp_and_may_expire() {
     check(&[
         TABLE,
