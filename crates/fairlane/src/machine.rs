@@ -83,15 +83,20 @@ fn kib(text: &str) -> Option<u64> {
 const SEGMENT_BYTES_MIN: u64 = 128 << 10;
 const SEGMENT_BYTES_MAX: u64 = 32 << 20;
 
+/// The largest memtable of a shard, bytes. A row of a memtable is then well below what a table file
+/// holds (1 GiB or 2^26 elements of one column), so that a flush never meets one that it cannot write.
+const MEMTABLE_BYTES_MAX: usize = 256 << 20;
+
 /// Sizes memtables, log segments and cache of one shard by the memory it may have.
 ///
 /// Up to three memtables exist at once, so a sixteenth each is under a fifth together; a quarter is cache. The rest is for
 /// connections, requests and what the allocator keeps. `memtables_bytes` is another size of all memtables together.
 pub(crate) fn size(options: &mut Options, memory_bytes: u64, memtables_bytes: Option<u64>) {
     let own = (memory_bytes / u64::from(options.shards)) as usize;
-    options.memtable_bytes_max = (own / 16).clamp(4 << 20, 256 << 20);
+    options.memtable_bytes_max = (own / 16).clamp(4 << 20, MEMTABLE_BYTES_MAX);
     if let Some(bytes) = memtables_bytes {
-        options.memtable_bytes_max = (bytes / 3 / u64::from(options.shards)).max(1 << 20) as usize;
+        let own = (bytes / 3 / u64::from(options.shards)) as usize;
+        options.memtable_bytes_max = own.clamp(1 << 20, MEMTABLE_BYTES_MAX);
     }
     options.cache_bytes = (own / 4).max(8 << 20);
     // The log is then under four memtables.
@@ -165,6 +170,8 @@ mod tests {
         assert_eq!((options.memtable_bytes_max, options.cache_bytes), (4 << 20, 8 << 20));
         size(&mut options, 64 << 20, Some(960 << 20));
         assert_eq!((options.memtable_bytes_max, options.cache_bytes), (80 << 20, 8 << 20));
+        size(&mut options, 64 << 20, Some(96 << 30));
+        assert_eq!(options.memtable_bytes_max, 256 << 20);
         size(&mut options, 64 << 30, None);
         assert_eq!((options.memtable_bytes_max, options.segment_bytes), (256 << 20, 32 << 20));
     }

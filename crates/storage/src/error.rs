@@ -68,6 +68,11 @@ pub enum StorageError {
         /// The limit in bytes.
         limit: usize,
     },
+    /// A row, or the static cells and deletions of a partition, are larger than a table file holds.
+    RowTooLarge {
+        /// The token of the partition.
+        token: i64,
+    },
     /// More writes wait for the log than it holds in memory; try again.
     Overloaded,
     /// An earlier write failed, so further writes are refused, until a restart or, where the disk is full, until there is
@@ -158,6 +163,11 @@ impl fmt::Display for StorageError {
                 "the data folder {} cannot be split over {asked} cores: {needed} files would be open at once, and \
                  the limit is {limit}; raise it with `ulimit -n` or LimitNOFILE=, or start with --cores {folder}",
                 path.display()
+            ),
+            StorageError::RowTooLarge { token } => write!(
+                f,
+                "a row of the partition with token {token} takes more than 1 GiB, or has a collection of more \
+                 than 67108864 elements, which no table file holds; delete elements of it, or drop the table"
             ),
             StorageError::TooLarge { bytes, limit } => {
                 write!(

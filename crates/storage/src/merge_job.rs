@@ -164,6 +164,7 @@ impl Job {
             count += 1 + piece.partition.row_count() as u32 / ROWS_A_PARTITION;
             self.add(&mut writer, piece);
             if writer.pending() >= CHUNK {
+                writer.check()?;
                 let (offset, bytes) = writer.take_whole(WRITE_UNIT);
                 taken += bytes.len() as u64;
                 file.write(offset, Bytes::from(bytes)).await.map_err(io)?;
@@ -181,7 +182,7 @@ impl Job {
         if writer.partitions() == 0 {
             return Ok(Sealed { file: None, next });
         }
-        writer.finish();
+        writer.finish()?;
         let (offset, bytes) = writer.take();
         file.write(offset, Bytes::from(bytes)).await.map_err(io)?;
         file.sync().await.map_err(io)?;

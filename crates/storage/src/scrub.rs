@@ -341,6 +341,7 @@ async fn save(
             }
         }
         if writer.pending() >= CHUNK {
+            writer.check()?;
             let (offset, bytes) = writer.take_whole(4096);
             out.write(offset, Bytes::from(bytes)).await.map_err(io)?;
         }
@@ -355,7 +356,7 @@ async fn save(
         let _ = world.remove(&path).await;
         return Ok(saved);
     }
-    writer.finish();
+    writer.finish()?;
     let (offset, bytes) = writer.take();
     out.write(offset, Bytes::from(bytes)).await.map_err(io)?;
     out.sync().await.map_err(io)?;

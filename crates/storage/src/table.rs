@@ -21,8 +21,11 @@ use bytes::Bytes;
 use crate::bloom;
 use crate::codec::{Malformed, Reader, put_bytes, put_i64, put_u32, put_u64};
 use crate::columnar::layout::ColumnLayout;
+#[cfg(test)]
+use crate::columnar::region::RegionMax;
 use crate::columnar::region::{Packing, crc};
 use crate::columnar::{self, BlockBuilder, HeadRef};
+use crate::error::StorageError;
 use crate::part::Block;
 use crate::partition::Partition;
 use crate::row::Row;
@@ -99,6 +102,8 @@ pub(crate) struct TableWriter {
     statistics: Statistics,
     out: Vec<u8>,
     taken: u64,
+    /// The token of a partition that no file holds.
+    too_large: Option<i64>,
 }
 
 impl TableWriter {
@@ -117,6 +122,7 @@ impl TableWriter {
             statistics: Statistics::default(),
             out: Vec::new(),
             taken: 0,
+            too_large: None,
         }
     }
 
@@ -128,6 +134,12 @@ impl TableWriter {
     /// The same with what is known of the columns, ascending by column, and another compression.
     pub(crate) fn with(self, layouts: Arc<[ColumnLayout]>, packing: Packing) -> TableWriter {
         TableWriter { layouts, packing, ..self }
+    }
+
+    /// The same with other limits of a region.
+    #[cfg(test)]
+    pub(crate) fn with_max(self, max: RegionMax) -> TableWriter {
+        TableWriter { block: BlockBuilder::with_max(max), ..self }
     }
 
     /// The number of partitions so far.
@@ -236,13 +248,26 @@ impl TableWriter {
         let mut bounds = Vec::new();
         finished.bounds.put(&mut bounds);
         put_bytes(index, &bounds);
+        if finished.is_too_large {
+            // A block ends behind the row that fills it.
+            self.too_large = self.too_large.or(self.tokens.last().copied());
+        }
+    }
+
+    /// Returns an error once a row exceeds what a file holds: the file must not be used then.
+    pub(crate) fn check(&self) -> Result<(), StorageError> {
+        self.too_large.map_or(Ok(()), |token| Err(StorageError::RowTooLarge { token }))
     }
 
     /// Ends the file; take the rest of the bytes after this.
-    pub(crate) fn finish(&mut self) -> Written {
+    ///
+    /// # Errors
+    /// [`StorageError::RowTooLarge`]
+    pub(crate) fn finish(&mut self) -> Result<Written, StorageError> {
         if !self.block.is_empty() {
             self.close_block();
         }
+        self.check()?;
         let filter = bloom::build(&self.tokens);
         let mut footer = Vec::with_capacity(FOOTER_MAX);
         for section in [&filter, &self.index] {
@@ -262,7 +287,7 @@ impl TableWriter {
         put_u32(&mut footer, sum);
         put_u64(&mut footer, MAGIC);
         self.out.extend_from_slice(&footer);
-        Written { bytes: self.taken + self.out.len() as u64, partitions: self.tokens.len() as u64 }
+        Ok(Written { bytes: self.taken + self.out.len() as u64, partitions: self.tokens.len() as u64 })
     }
 }
 

@@ -205,7 +205,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "memtable_memory",
         value: "SIZE|auto",
         default: "auto",
-        help: "Memory for memtables of all cores together; auto is three sixteenths of --memory.",
+        help: "Memory for memtables of all cores together, at most 768MiB for each core; auto is three sixteenths of --memory.",
         set: |s, text| {
             put(
                 &mut s.memtable_memory_bytes,

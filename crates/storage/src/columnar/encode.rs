@@ -5,7 +5,7 @@ use crate::columnar::bounds::BlockBounds;
 use crate::columnar::ints::Ints;
 use crate::columnar::layout::{ColumnLayout, encoding_of};
 use crate::columnar::marks::{MarksBuilder, State};
-use crate::columnar::region::{Kind, Packing, RegionsBuilder, Room};
+use crate::columnar::region::{Kind, Packing, RegionMax, RegionsBuilder, Room};
 use crate::columnar::values::{Lie, ValuesBuilder};
 use crate::model::{CellRef, CellValue, Deletion};
 use crate::ranges::Ranges;
@@ -116,6 +116,9 @@ pub(crate) struct BlockBuilder {
     bytes: usize,
     raw: Vec<u8>,
     room: Room,
+    max: RegionMax,
+    /// A row, or the head of a partition, was left out because no region holds it.
+    is_too_large: bool,
 }
 
 /// What the index says of a finished block.
@@ -125,9 +128,17 @@ pub(crate) struct Finished {
     pub(crate) crc: u32,
     pub(crate) rows: u32,
     pub(crate) bounds: BlockBounds,
+    /// Something was left out because it exceeds the limits of a region: the block must not be used.
+    pub(crate) is_too_large: bool,
 }
 
 impl BlockBuilder {
+    /// A builder with limits of its own.
+    #[cfg(test)]
+    pub(crate) fn with_max(max: RegionMax) -> BlockBuilder {
+        BlockBuilder { max, ..BlockBuilder::default() }
+    }
+
     /// About how many bytes have been gathered.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -168,10 +179,16 @@ impl BlockBuilder {
             put_ranges(&mut self.heads, ranges);
         }
         self.bytes += self.heads.len() - before;
+        self.is_too_large |= self.heads.len() > self.max.raw;
     }
 
     /// Adds a row to the partition started last, and counts it in what is known of the file.
     pub(crate) fn push_row(&mut self, row: &Row, statistics: &mut Statistics) {
+        if row.bytes() > self.max.raw {
+            // Offsets have 32 bits: it must not even be gathered.
+            self.is_too_large = true;
+            return;
+        }
         let (head, cells) = row.open();
         statistics.add_row(&head);
         let (index, timestamp) = (self.timestamps.len(), head.timestamp);
@@ -215,7 +232,7 @@ impl BlockBuilder {
         out: &mut Vec<u8>,
     ) -> Finished {
         let (parts, rows) = (self.tokens.len(), self.timestamps.len());
-        let mut regions = RegionsBuilder::new(file, packing, &mut self.room);
+        let mut regions = RegionsBuilder::new(file, packing, &mut self.room, self.max);
         let raw = &mut self.raw;
 
         raw.clear();
@@ -251,14 +268,15 @@ impl BlockBuilder {
             );
             put_column(&mut regions, raw, column, rows, number);
         }
+        let is_too_large = self.is_too_large || regions.is_too_large();
         let (directory, crc) = regions.finish(out, (self.continued, self.more), parts, rows);
         self.clear();
-        Finished { directory, crc, rows: rows as u32, bounds }
+        Finished { directory, crc, rows: rows as u32, bounds, is_too_large }
     }
 
     fn clear(&mut self) {
         if self.bytes > KEPT_BYTES {
-            return *self = BlockBuilder::default();
+            return *self = BlockBuilder { max: self.max, ..BlockBuilder::default() };
         }
         let BlockBuilder {
             tokens,
@@ -276,13 +294,15 @@ impl BlockBuilder {
             bytes,
             raw: _,
             room: _,
+            max: _,
+            is_too_large,
         } = self;
         [tokens, firsts, timestamps].into_iter().for_each(Vec::clear);
         [keys, clustering].into_iter().for_each(ValuesBuilder::clear);
         [markers, deletions].into_iter().for_each(MarksBuilder::clear);
         heads.clear();
         columns.iter_mut().for_each(ColumnBuilder::clear);
-        (*continued, *more) = (false, false);
+        (*continued, *more, *is_too_large) = (false, false, false);
         (*heads_count, *bytes) = (0, 0);
     }
 }

@@ -23,10 +23,25 @@ use crate::columnar::values::Lie;
 const DIRECTORY: usize = 13;
 /// A place.
 const PLACE: usize = 24;
-/// A region is never larger: it holds a part of a block, and one row at most beyond the block's size.
+/// The largest region, bytes. A region holds a part of a block, and of one row beyond the block's size.
 const RAW_MAX: u32 = 1 << 30;
-/// Slots of a region: elements of one row more than a block holds, at most.
+/// The slots of the largest region: cells of a block, and elements of one row beyond the block's size.
 pub(crate) const SLOTS_MAX: u32 = 1 << 26;
+
+/// The limits of a region. Writers keep what readers check. Tests write with smaller ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionMax {
+    /// Bytes before compression.
+    pub(crate) raw: usize,
+    /// Slots.
+    pub(crate) slots: usize,
+}
+
+impl Default for RegionMax {
+    fn default() -> RegionMax {
+        RegionMax { raw: RAW_MAX as usize, slots: SLOTS_MAX as usize }
+    }
+}
 
 const RAW: u8 = 0;
 const LZ4: u8 = 1;
@@ -102,6 +117,9 @@ pub(crate) struct RegionsBuilder<'a> {
     packing: Packing,
     room: &'a mut Room,
     count: u32,
+    max: RegionMax,
+    /// A region was left out because it exceeds `max`.
+    is_too_large: bool,
 }
 
 /// Memory that regions are built in, block after block.
@@ -117,14 +135,18 @@ fn align(out: &mut Vec<u8>) {
 }
 
 impl RegionsBuilder<'_> {
-    pub(crate) fn new(file: u64, packing: Packing, room: &mut Room) -> RegionsBuilder<'_> {
+    pub(crate) fn new(file: u64, packing: Packing, room: &mut Room, max: RegionMax) -> RegionsBuilder<'_> {
         room.places.clear();
         room.regions.clear();
-        RegionsBuilder { file, packing, room, count: 0 }
+        RegionsBuilder { file, packing, room, count: 0, max, is_too_large: false }
     }
 
-    /// Adds a region; they come in the order of column and kind.
+    /// Adds a region; they come in the order of column and kind. Leaves out one that no reader would accept.
     pub(crate) fn push(&mut self, kind: Kind, column: u32, slots: usize, lie: Lie, raw: &[u8]) {
+        if raw.len() > self.max.raw || slots > self.max.slots {
+            self.is_too_large = true;
+            return;
+        }
         let Room { places, regions, packed: room } = &mut *self.room;
         align(regions);
         let start = regions.len();
@@ -148,6 +170,11 @@ impl RegionsBuilder<'_> {
         put_u32(places, raw.len() as u32);
         put_u32(places, crc(self.file, stored));
         self.count += 1;
+    }
+
+    /// Returns true if a region was left out: the block must not be used.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.is_too_large
     }
 
     /// Appends the block; returns the bytes of its directory, and their checksum.

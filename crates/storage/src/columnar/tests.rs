@@ -5,12 +5,14 @@ use bytes::Bytes;
 use crate::codec::Malformed;
 use crate::columnar::encode::Finished;
 use crate::columnar::layout::{ColumnEncoding, ColumnLayout};
-use crate::columnar::region::{Packing, crc};
+use crate::columnar::region::{Packing, RegionMax, crc};
 use crate::columnar::{Block, BlockBuilder, HeadRef};
 use crate::model::{CellRef, Deletion, Expiry, Liveness};
+use crate::partition::Partition;
 use crate::ranges::{Position, Ranges};
 use crate::row::{Row, RowBuilder};
 use crate::statistics::Statistics;
+use crate::table::TableWriter;
 use lanes::sim::Random;
 
 const FILE: u64 = 77;
@@ -254,4 +256,37 @@ fn check_damaged(seed: u64) {
 #[test]
 fn damage_with_right_checksums_does_no_harm() {
     (0..300).for_each(check_damaged);
+}
+
+#[test]
+fn rows_beyond_the_limits_of_a_region_are_not_written() {
+    let row = |elements: u32, value: &[u8]| {
+        let mut row = RowBuilder::new(&[], &[], 1);
+        for element in 0..elements {
+            row.push(CellRef::live(0, 1, value).at(&element.to_be_bytes()));
+        }
+        row.finish()
+    };
+    let max = RegionMax { raw: 4096, slots: 100 };
+    let statics = |bytes: usize| {
+        let statics = Some(row(1, &vec![7; bytes]));
+        Partition::Full(std::sync::Arc::new(crate::partition::Full { statics, ..Default::default() }))
+    };
+    let write = |large: Partition| {
+        let mut writer = TableWriter::new(FILE, 1 << 10).with_max(max);
+        for (token, partition) in [(1, Partition::Single(row(9, &[1]))), (2, large)] {
+            writer.begin(token, &Bytes::from_static(b"k"), &partition);
+            writer.rows(&partition);
+            writer.end();
+        }
+        writer.finish().map(drop).map_err(|error| error.to_string())
+    };
+    let single = |elements, value: &[u8]| Partition::Single(row(elements, value));
+    for fits in [single(91, &[1]), single(1, &[7; 4000]), statics(4000)] {
+        assert_eq!(write(fits), Ok(()));
+    }
+    for refused in [single(101, &[]), single(92, &[1]), single(1, &[7; 4200]), statics(4200)] {
+        let error = write(refused).expect_err("it would not be readable");
+        assert!(error.contains("a row of the partition with token 2 takes more than"), "{error}");
+    }
 }
