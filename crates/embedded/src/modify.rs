@@ -251,7 +251,8 @@ impl Embedded {
                 held.push(HeldTurns { core, number });
                 changed[core].extend(mutations);
             }
-            let spread = async move { Spread::of(changed.into_iter().map(by_partition).collect(), is_atomic) };
+            let spread =
+                async move { Spread::of(changed.into_iter().map(by_partition).collect(), is_atomic) };
             engine.apply_spread(heavy(spread).await).await?;
             drop(held);
             Ok(Outcome::Void)

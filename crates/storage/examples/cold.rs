@@ -1,5 +1,5 @@
 //! The CPU time of point reads that are mostly not in memory:
-//! `cargo run --release -p storage --example cold [random|text|wide] [ROWS] [BLOCK_BYTES]`.
+//! `cargo run --release -p storage --example cold [random|text|wide] [ROWS] [BLOCK_BYTES] [FILE_BYTES]`.
 //!
 //! Rows of five values go to a temporary folder and are compacted: random bytes, or text that compresses to about half.
 //! Those of `wide` are in partitions of 1,000. The cache then has a quarter of the files' size. 64 readers read whole
@@ -169,13 +169,15 @@ fn main() {
         _ => Data::Random,
     };
     let rows = std::env::args().nth(2).map_or(1_500_000, |rows| rows.parse().expect("a number of rows"));
-    let block_bytes = std::env::args().nth(3).map(|bytes| bytes.parse().expect("a number of bytes"));
+    let number = |at| std::env::args().nth(at).map(|text| text.parse::<u64>().expect("a number of bytes"));
+    let (block_bytes, file_bytes) = (number(3), number(4));
     let dir = std::env::temp_dir().join(format!("fairlane-storage-cold-{}", std::process::id()));
     let lanes = Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
     let folder = dir.clone();
     lanes.block_on(0, Group::CONTROL, move || async move {
         let mut table = TableOptions::default();
-        table.block_bytes = block_bytes.unwrap_or(table.block_bytes);
+        table.block_bytes = block_bytes.map_or(table.block_bytes, |bytes| bytes as usize);
+        table.fragment_bytes = file_bytes.unwrap_or(table.fragment_bytes);
         let options = |cache_bytes| Options { table, cache_bytes, ..Options::in_dir(folder.clone(), 0, 1) };
         let shard = Shard::open(options(16 << 20)).await.expect("opens");
         fill(&shard, data, rows).await;
