@@ -47,7 +47,7 @@ const STEPS: [Step; 11] = [
     Step { name: "language", what: "comments follow the rules of writing", run: language::check },
     Step {
         name: "clients",
-        what: "cqlsh, Python and README's examples against the built server",
+        what: "cqlsh, Python and the examples of the documents against the built server",
         run: clients::check,
     },
     Step {

@@ -1,5 +1,5 @@
-//! README's Rust example: what follows the attribute is in README.md letter for letter, which `tests/clients/readme.py`
-//! checks before it runs this.
+//! The Rust example of docs/getting-started.md. The page has the text behind the attribute letter for
+//! letter: `tests/clients/getting_started.py` checks that, and runs it.
 #![expect(clippy::disallowed_methods, reason = "a client, which stands outside the lanes")]
 
 use scylla::client::session_builder::SessionBuilder;

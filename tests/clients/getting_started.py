@@ -1,7 +1,8 @@
-"""README's examples, as they are written there: the cqlsh session, the Python block, the psql session (where psql is installed), and the Rust block, which is the example
-`orders` of the crate `fairlane`, built beforehand and found in the folder `FAIRLANE_EXAMPLES`.
+"""The examples of docs/getting-started.md, as they are written there: the cqlsh session, the Python block, the psql
+session (where psql is installed), the SQL block in cqlsh, and the Rust block, which is the example `orders` of the crate
+`fairlane`, built beforehand and found in the folder `FAIRLANE_EXAMPLES`.
 
-The server is started as README says, but for its ports; so 9042 and 5432 are replaced by its ports.
+The server is started as the page says, except for its ports: 9042 and 5432 are replaced.
 """
 
 import os
@@ -18,10 +19,10 @@ PROMPT = "admin@cqlsh> "
 PATIENCE_S = 120
 
 
-def block(readme, language):
+def block(page, language):
     """The only block of this language."""
-    found = re.findall(rf"^```{language}\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
-    assert len(found) == 1, f"README has {len(found)} blocks of {language}"
+    found = re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(found) == 1, f"the page has {len(found)} blocks of {language}"
     return found[0]
 
 
@@ -34,24 +35,24 @@ def run(command, server, text=None, **options):
     return done.stdout
 
 
-def cqlsh(readme, server):
-    session = re.search(r"^```\n\$ (cqlsh .*?)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+def cqlsh(page, server):
+    session = re.search(r"^```\n\$ (cqlsh .*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     command, lines = session[1].replace("9042", str(server.port)), session[2].splitlines()
     typed = [line.removeprefix(PROMPT) for line in lines if line.startswith(PROMPT)]
     shown = [line for line in lines if line and not line.startswith(PROMPT)]
     assert typed and shown, session[0]
-    # Time enough for a busy machine, which is not README's business.
+    # Time enough for a busy machine, which is not the page's business.
     options = " --no-color --request-timeout 60 --connect-timeout 60"
     printed = run(command + options, server, "\n".join(typed) + "\n", shell=True).splitlines()
     for line in shown:
         assert line in printed, f"{line!r} is not in what cqlsh printed: {printed}"
 
 
-def psql(readme, server):
+def psql(page, server):
     if shutil.which("psql") is None:
         print("      psql is not installed: not tried")
         return
-    session = re.search(r"^```\n\$ (PGPASSWORD=.*?)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    session = re.search(r"^```\n\$ (PGPASSWORD=.*?)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     command, lines = session[1].replace("5432", str(server.sql_port)), session[2].splitlines()
     typed = [line.removeprefix("shop=> ") for line in lines if line.startswith("shop=> ")]
     shown = [line for line in lines if line and not line.startswith("shop=> ")]
@@ -61,25 +62,34 @@ def psql(readme, server):
         assert line in printed, f"{line!r} is not in what psql printed: {printed}"
 
 
-def python(readme, server):
-    program = block(readme, "python").replace("9042", str(server.port))
+def levels(page, server):
+    session = re.search(r"^```\n\$ (cqlsh .*?)\n", page, re.MULTILINE)
+    command = session[1].replace("9042", str(server.port)) + " --no-color --request-timeout 60 --connect-timeout 60"
+    run(command, server, block(page, "sql"), shell=True)
+    shown = run(command, server, "LIST ALL SERVICE LEVELS;\n", shell=True)
+    assert "oltp" in shown and "olap" in shown, shown
+
+
+def python(page, server):
+    program = block(page, "python").replace("9042", str(server.port))
     assert run([sys.executable, "-c", program], server).splitlines() == ["bread", "salt"]
 
 
-def rust(readme, server):
+def rust(page, server):
     source = (ROOT / "crates/fairlane/examples/orders.rs").read_text()
-    assert source.endswith("\n\n" + block(readme, "rust")), "README's Rust block differs from the example's source"
+    assert source.endswith("\n\n" + block(page, "rust")), "the page's Rust block differs from the example's source"
     example = pathlib.Path(os.environ["FAIRLANE_EXAMPLES"], "orders")
     assert run([example, f"{server.host}:{server.port}"], server).splitlines() == ["milk", "honey"]
 
 
 def main():
-    readme = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs/getting-started.md").read_text()
     with Server(password=None) as server:
-        cqlsh(readme, server)
-        python(readme, server)
-        psql(readme, server)
-        rust(readme, server)
+        cqlsh(page, server)
+        python(page, server)
+        psql(page, server)
+        levels(page, server)
+        rust(page, server)
 
 
 if __name__ == "__main__":
