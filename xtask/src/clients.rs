@@ -3,9 +3,9 @@
 //! installed once.
 //!
 //! A script is a test by itself: it starts the server named in `FAIRLANE_BIN` on ports and a folder
-//! of its own, and ends with 0 when it passes. The Rust example of docs/getting-started.md is one of
-//! the programs in `FAIRLANE_EXAMPLES`. Files whose names start with `_` are shared between scripts
-//! and not run.
+//! of its own, and ends with 0 when it passes. The Rust example of docs/getting-started.md is one
+//! of the programs in `FAIRLANE_EXAMPLES`. Files whose names start with `_` are shared between
+//! scripts and not run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
