@@ -1,7 +1,8 @@
 //! `compaction` and `compression` of a table: checked as Cassandra checks them, and put into storage's terms.
 //!
-//! Strategies by their Cassandra or ScyllaDB names. The unified strategy has no counterpart; it becomes the incremental one, which
-//! is the default too. Sub-options that mean nothing here (`bucket_high`, say) are accepted, shown, and not acted upon.
+//! Strategies and compressors have the names of Cassandra or ScyllaDB. One that does something else than its name says
+//! would mislead: those without a counterpart are refused, with the names of what is there. Sub-options without a meaning
+//! in this storage, such as `bucket_high`, are accepted, shown, and have no effect.
 
 use cql::ast::OptionValue;
 use engine::Error;
@@ -39,39 +40,38 @@ const OF_WINDOWS: &[&str] = &[
 ];
 const OF_INCREMENTS: &[&str] =
     &["bucket_high", "bucket_low", "min_sstable_size", "space_amplification_goal", "sstable_size_in_mb"];
-const OF_UNIFIED: &[&str] = &[
-    "base_shard_count",
-    "expired_sstable_check_frequency_seconds",
-    "flush_size_override",
-    "max_sstables_to_compact",
-    "min_sstable_size",
-    "overlap_inclusion_method",
-    "parallelize_output_shards",
-    "scaling_parameters",
-    "sstable_growth",
-    "target_sstable_size",
-    "unsafe_aggressive_sstable_expiration",
-];
-
 /// The strategies: name, what else it takes, and what it is here.
 const STRATEGIES: &[(&str, &[&str], Strategy)] = &[
     ("SizeTieredCompactionStrategy", OF_TIERS, Strategy::SizeTiered),
     ("LeveledCompactionStrategy", OF_LEVELS, Strategy::Leveled),
     ("TimeWindowCompactionStrategy", OF_WINDOWS, Strategy::TimeWindow { window_s: 24 * 3600 }),
     ("IncrementalCompactionStrategy", OF_INCREMENTS, Strategy::Incremental),
-    ("UnifiedCompactionStrategy", OF_UNIFIED, Strategy::Incremental),
 ];
 
-/// The compressors; those that storage does not have become the nearest that it has.
+/// The compressors.
 const COMPRESSORS: &[(&str, Compression)] = &[
     ("LZ4Compressor", Compression::Lz4),
-    ("SnappyCompressor", Compression::Lz4),
     ("ZstdCompressor", Compression::Zstd),
-    ("DeflateCompressor", Compression::Zstd),
     ("NoopCompressor", Compression::None),
 ];
 
+/// Classes of Cassandra and ScyllaDB that are not implemented, and the nearest that are.
+const ABSENT: [(&str, &str); 4] = [
+    ("UnifiedCompactionStrategy", "IncrementalCompactionStrategy"),
+    ("DateTieredCompactionStrategy", "TimeWindowCompactionStrategy"),
+    ("SnappyCompressor", "LZ4Compressor"),
+    ("DeflateCompressor", "ZstdCompressor"),
+];
+
 type Pairs = [(String, OptionValue)];
+
+/// Refuses a class that is not implemented.
+fn absent(class: &str) -> Result<(), Error> {
+    match ABSENT.iter().find(|(absent, _)| *absent == class) {
+        Some((_, nearest)) => config(format!("{class} is not implemented; the nearest class is {nearest}")),
+        None => Ok(()),
+    }
+}
 
 fn config<T>(text: String) -> Result<T, Error> {
     Err(Error::Config(text))
@@ -141,6 +141,7 @@ fn compaction(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     };
     let short = class.strip_prefix(COMPACTION_PACKAGE).unwrap_or(&class);
     let Some((name, own, strategy)) = STRATEGIES.iter().find(|(name, ..)| *name == short) else {
+        absent(short)?;
         return config(format!("Unable to find compaction strategy class '{COMPACTION_PACKAGE}{short}'"));
     };
     let unknown: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
@@ -325,6 +326,7 @@ fn compression(pairs: &Pairs, out: &mut TableOptions) -> Result<(), Error> {
     match COMPRESSORS.iter().find(|(name, _)| *name == short) {
         Some((_, compression)) => out.compression = *compression,
         None => {
+            absent(short)?;
             return config(format!("Could not create Compression for type {COMPRESSION_PACKAGE}{short}"));
         }
     }
@@ -428,10 +430,6 @@ mod tests {
                 ..default
             }),
         );
-        check(
-            "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'T4'}",
-            Ok(TableOptions { strategy: Strategy::Incremental, ..default }),
-        );
     }
 
     #[test]
@@ -441,6 +439,10 @@ mod tests {
         check(
             "{'class': 'Nope'}",
             "Unable to find compaction strategy class 'org.apache.cassandra.db.compaction.Nope'",
+        );
+        check(
+            "{'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'T4'}",
+            "UnifiedCompactionStrategy is not implemented; the nearest class is IncrementalCompactionStrategy",
         );
         check(
             "{'class': 'LeveledCompactionStrategy', 'bucket_low': 1}",
@@ -493,6 +495,10 @@ mod tests {
         check(
             "{'class': 'Nope'}",
             Err("Could not create Compression for type org.apache.cassandra.io.compress.Nope"),
+        );
+        check(
+            "{'class': 'SnappyCompressor'}",
+            Err("SnappyCompressor is not implemented; the nearest class is LZ4Compressor"),
         );
         check("{'chunk_length_in_kb': 4}", Err("Missing sub-option 'class' for the 'compression' option."));
         check("{'class': 'LZ4Compressor', 'nope': 4}", Err("Unknown compression options (nope)"));
