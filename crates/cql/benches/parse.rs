@@ -1,21 +1,21 @@
-//! What it costs to parse the statements that clients send unprepared: `cargo bench -p cql`.
-//! Each figure is the best of several rounds, so that a busy machine disturbs it little.
+//! Costs of parsing statements that clients send unprepared: `cargo bench -p cql`. Each result is
+//! the best of 30 rounds, so that other load on the machine disturbs it little.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 const ROUNDS: u32 = 30;
-const PARSES_A_ROUND: u32 = 20_000;
+const PARSES_PER_ROUND: u32 = 20_000;
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock itself")]
 fn best_ns(mut work: impl FnMut()) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        for _ in 0..PARSES_A_ROUND {
+        for _ in 0..PARSES_PER_ROUND {
             work();
         }
-        best = best.min(start.elapsed().as_nanos() as f64 / f64::from(PARSES_A_ROUND));
+        best = best.min(start.elapsed().as_nanos() as f64 / f64::from(PARSES_PER_ROUND));
     }
     best
 }
@@ -28,7 +28,8 @@ fn main() {
         (
             "write, stress row",
             format!(
-                r#"INSERT INTO "standard1" (key,"C0","C1","C2","C3","C4") VALUES ({key},{value},{value},{value},{value},{value})"#
+                "INSERT INTO \"standard1\" (key,\"C0\",\"C1\",\"C2\",\"C3\",\"C4\") \
+                 VALUES ({key},{value},{value},{value},{value},{value})"
             ),
         ),
         ("read with markers", "SELECT a, b, c FROM ks.t WHERE pk = ? AND ck > ? LIMIT 10".to_owned()),
@@ -41,7 +42,7 @@ fn main() {
     ];
     println!("{:22} {:>6} {:>10} {:>10}", "statement", "bytes", "parse, ns", "print, ns");
     for (name, text) in &statements {
-        let Ok(tree) = cql::parse(text) else { panic!("{text} is no statement") };
+        let Ok(tree) = cql::parse(text) else { panic!("expected a statement, got {text}") };
         let parse = best_ns(|| {
             let _ = black_box(cql::parse(black_box(text)));
         });

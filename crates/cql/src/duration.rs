@@ -1,4 +1,4 @@
-//! Durations as text: `1y2mo3w4d5h6m7s8ms9us10ns`, and the three ISO 8601 forms.
+//! Parser and printer of durations: `1y2mo3w4d5h6m7s8ms9us10ns`, and the three ISO 8601 forms.
 
 use std::fmt;
 
@@ -10,7 +10,8 @@ const SECOND_NS: i64 = 1_000_000_000;
 const MINUTE_NS: i64 = 60 * SECOND_NS;
 const HOUR_NS: i64 = 60 * MINUTE_NS;
 
-/// Units with their length, largest first; `m` comes after the units that begin with it.
+/// Units with their part and their length in it. `mo` and `ms` come before `m`, so that the longest
+/// unit matches.
 const UNITS: [(&str, Part, i64); 11] = [
     ("mo", Part::Months, 1),
     ("ms", Part::Nanoseconds, MILLISECOND_NS),
@@ -33,7 +34,8 @@ enum Part {
 }
 
 impl Duration {
-    /// Reads a duration in any of the forms of CQL; `None` if the text is none, or one too long to be held.
+    /// Parses a duration in any form of CQL. Returns `None` if the text is not a duration or a part
+    /// overflows.
     pub fn parse(text: &str) -> Option<Duration> {
         let (negative, unsigned) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -46,9 +48,9 @@ impl Duration {
         Some(if negative { duration.negated() } else { duration })
     }
 
-    /// The same length, backwards.
+    /// Returns the duration with its sign inverted.
     pub fn negated(self) -> Duration {
-        // No parsed part is the most negative number, so this loses nothing; a made-up one stays in range.
+        // Parsed parts are never `MIN`, so that no value is lost. Other values saturate.
         Duration {
             months: self.months.saturating_neg(),
             days: self.days.saturating_neg(),
@@ -56,7 +58,7 @@ impl Duration {
         }
     }
 
-    /// Whether a part is below zero.
+    /// True if any part is negative.
     pub fn is_negative(self) -> bool {
         self.months < 0 || self.days < 0 || self.nanoseconds < 0
     }
@@ -72,7 +74,7 @@ impl Duration {
     }
 }
 
-/// How many bytes at the start of the text are digits and units in turn: how much a lexer takes.
+/// Returns the length in bytes of the alternating digits and units at the start of the text.
 pub(crate) fn units_length(text: &str) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -103,7 +105,7 @@ fn parse_units(text: &str) -> Option<Duration> {
     (!text.is_empty()).then_some(duration)
 }
 
-/// What follows the `P`: `1Y2M3DT4H5M6S`, `4W` or `0001-02-03T04:05:06`.
+/// Parses the text after the `P`: `1Y2M3DT4H5M6S`, `4W` or `0001-02-03T04:05:06`.
 fn parse_iso(text: &str) -> Option<Duration> {
     let mut duration = Duration::default();
     if text.as_bytes().get(4) == Some(&b'-') {
@@ -167,7 +169,7 @@ fn number(text: &str) -> Option<(i64, &str)> {
 }
 
 impl fmt::Display for Duration {
-    /// The canonical text: units in falling order, none that is zero; `0s` for nothing.
+    /// Writes the canonical text: non-zero units from the largest to the smallest, or `0s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Duration::default() {
             return f.write_str("0s");
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_a_duration() {
+    fn durations_of_every_form_parse_and_print() {
         check("1h30m", Some((0, 0, HOUR_NS + 30 * MINUTE_NS)));
         check("1Y2MO3W4D", Some((14, 25, 0)));
         check("5ms6us7µs8ns", Some((0, 0, 5 * MILLISECOND_NS + 13 * MICROSECOND_NS + 8)));

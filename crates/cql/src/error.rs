@@ -1,20 +1,20 @@
-//! What is wrong with a text that is no CQL.
+//! Syntax errors with their positions.
 
 use std::fmt;
 
-/// A syntax error, and where it is.
+/// A syntax error and its position.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SyntaxError {
-    /// What is wrong, in the words drivers' users know from Cassandra.
+    /// The problem, worded as in Cassandra, because users know those messages.
     pub message: String,
-    /// The line, from 1.
+    /// The line, counted from 1.
     pub line: u32,
-    /// The character in the line, from 0, as Cassandra counts.
+    /// The character in the line, counted from 0, like Cassandra.
     pub column: u32,
 }
 
 impl SyntaxError {
-    /// An error at a byte of the text.
+    /// Creates an error at byte `offset` of the text.
     pub(crate) fn at(text: &str, offset: usize, message: impl Into<String>) -> SyntaxError {
         let before = &text[..offset];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);

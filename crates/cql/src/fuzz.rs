@@ -1,16 +1,16 @@
-//! What must hold of any bytes at all, for fuzzers and the seeded test.
+//! Properties that hold for any input, for fuzzers and the seeded test.
 
-/// Parses the bytes as a statement. Whatever they are, nothing panics; and where they are one, its text parses to
-/// the same tree, and its markers are numbered from 0.
+/// Parses the bytes as a statement and checks that parsing does not panic. If the bytes are a
+/// statement, its printed text parses to the same tree, and its markers are numbered from 0.
 ///
 /// # Panics
-/// Where one of these does not hold.
+/// Panics if one of these properties does not hold.
 pub fn fuzz(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let statement = match crate::parse(text) {
         Ok(statement) => statement,
         Err(error) => {
-            assert!(error.line >= 1 && !error.message.is_empty(), "an error says where and what");
+            assert!(error.line >= 1 && !error.message.is_empty(), "an error has a position and a message");
             return;
         }
     };
@@ -22,6 +22,6 @@ pub fn fuzz(data: &[u8]) {
     let markers = statement.bind_markers();
     assert_eq!(markers.len(), statement.bind_marker_count());
     for (i, marker) in markers.iter().enumerate() {
-        assert_eq!(usize::from(marker.index), i, "{text:?} has all its markers, once each");
+        assert_eq!(usize::from(marker.index), i, "{text:?} returns each marker once");
     }
 }

@@ -1,25 +1,25 @@
-//! Text to tokens, one at a time, each a slice of the text: nothing is copied or unescaped here.
+//! Lexer: returns one token at a time, each a slice of the text. It copies and unescapes nothing.
 //!
-//! A word is a word: whether it is a keyword is for the parser to say, since almost every keyword of CQL may also
-//! name a column. What cannot be a token becomes one of the kind `Error`, so that the lexer never fails and
-//! only an error that the parser reaches is reported.
+//! Keywords are plain words here. Only the parser can tell them from names, because almost every
+//! keyword of CQL may name a column. Invalid input becomes a token of kind `Error`. The lexer
+//! therefore never fails, and only an error that the parser reaches is reported.
 
 use crate::duration::units_length;
 
-/// A piece of the text.
+/// A token: a slice of the text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind,
-    /// The bytes as they stand in the text, quotes included.
+    /// The unmodified bytes, quotes included.
     pub(crate) text: &'a str,
-    /// Where it begins in the text, in bytes.
+    /// Offset of the first byte in the text.
     pub(crate) start: usize,
 }
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// A bare word.
+    /// An unquoted word.
     Word,
     /// `"…"`.
     QuotedName,
@@ -62,60 +62,61 @@ pub(crate) enum Kind {
     Greater,
     GreaterEqual,
     End,
-    /// No token of CQL, with what is wrong.
+    /// Invalid input, with the error message.
     Error(&'static str),
 }
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, Copy)]
 pub(crate) struct Lexer<'a> {
     text: &'a str,
-    at: usize,
+    position: usize,
 }
 
 impl<'a> Lexer<'a> {
     pub(crate) fn new(text: &'a str) -> Lexer<'a> {
-        Lexer { text, at: 0 }
+        Lexer { text, position: 0 }
     }
 
     pub(crate) fn text(&self) -> &'a str {
         self.text
     }
 
-    /// The next token; `End` for ever after the last.
+    /// Returns the next token. Returns `End` for every call after the last token.
     pub(crate) fn next(&mut self) -> Token<'a> {
         if let Some(start) = self.skip_blanks() {
             let rest = &self.text[start..];
-            self.at = self.text.len();
-            return Token { kind: Kind::Error("comment without an end"), text: rest, start };
+            self.position = self.text.len();
+            return Token { kind: Kind::Error("unterminated comment"), text: rest, start };
         }
-        let start = self.at;
+        let start = self.position;
         let (kind, length) = match self.text.as_bytes().get(start) {
             None => (Kind::End, 0),
             Some(&byte) => self.scan(byte),
         };
-        self.at = start + length;
-        Token { kind, text: &self.text[start..self.at], start }
+        self.position = start + length;
+        Token { kind, text: &self.text[start..self.position], start }
     }
 
-    /// Takes a token of a known end, for what only the parser can tell apart (durations of ISO 8601).
-    pub(crate) fn jump(&mut self, end: usize) {
-        self.at = end;
+    /// Moves to the byte offset `end`. Only the parser can recognize ISO 8601 durations and find
+    /// their end.
+    pub(crate) fn seek(&mut self, end: usize) {
+        self.position = end;
     }
 
-    /// Skips blanks and comments; gives the start of a comment that does not end.
+    /// Skips blanks and comments. Returns the start of an unterminated comment.
     fn skip_blanks(&mut self) -> Option<usize> {
         let bytes = self.text.as_bytes();
         loop {
-            match bytes[self.at..] {
-                [b' ' | b'\t' | b'\n' | b'\r', ..] => self.at += 1,
+            match bytes[self.position..] {
+                [b' ' | b'\t' | b'\n' | b'\r', ..] => self.position += 1,
                 [b'-', b'-', ..] | [b'/', b'/', ..] => {
-                    let line = bytes[self.at..].iter().position(|&b| b == b'\n');
-                    self.at = line.map_or(bytes.len(), |newline| self.at + newline + 1);
+                    let line = bytes[self.position..].iter().position(|&b| b == b'\n');
+                    self.position = line.map_or(bytes.len(), |newline| self.position + newline + 1);
                 }
-                [b'/', b'*', ..] => match self.text[self.at + 2..].find("*/") {
-                    Some(length) => self.at += length + 4,
-                    None => return Some(self.at),
+                [b'/', b'*', ..] => match self.text[self.position + 2..].find("*/") {
+                    Some(length) => self.position += length + 4,
+                    None => return Some(self.position),
                 },
                 _ => return None,
             }
@@ -123,7 +124,7 @@ impl<'a> Lexer<'a> {
     }
 
     fn scan(&self, byte: u8) -> (Kind, usize) {
-        let rest = &self.text.as_bytes()[self.at..];
+        let rest = &self.text.as_bytes()[self.position..];
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' => {
                 if byte.is_ascii_hexdigit() && is_uuid(rest) {
@@ -132,16 +133,16 @@ impl<'a> Lexer<'a> {
                 (Kind::Word, rest.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count())
             }
             b'0'..=b'9' => self.scan_number(rest),
-            b'\'' => scan_quoted(rest, Kind::String, "string without an end"),
-            b'"' => scan_quoted(rest, Kind::QuotedName, "quoted name without an end"),
-            b'$' => match self.text[self.at..].strip_prefix("$$").map(|inner| inner.find("$$")) {
+            b'\'' => scan_quoted(rest, Kind::String, "unterminated string"),
+            b'"' => scan_quoted(rest, Kind::QuotedName, "unterminated quoted name"),
+            b'$' => match self.text[self.position..].strip_prefix("$$").map(|inner| inner.find("$$")) {
                 Some(Some(length)) => (Kind::DollarString, length + 4),
-                Some(None) => (Kind::Error("$$ string without an end"), rest.len()),
-                None => (Kind::Error("no CQL"), 1),
+                Some(None) => (Kind::Error("unterminated $$ string"), rest.len()),
+                None => (Kind::Error("unexpected character"), 1),
             },
             _ => scan_symbol(rest).unwrap_or_else(|| {
-                let length = self.text[self.at..].chars().next().map_or(1, char::len_utf8);
-                (Kind::Error("no CQL"), length)
+                let length = self.text[self.position..].chars().next().map_or(1, char::len_utf8);
+                (Kind::Error("unexpected character"), length)
             }),
         }
     }
@@ -171,20 +172,20 @@ impl<'a> Lexer<'a> {
                 end = exponent;
             }
         }
-        // Bytes from 0x80 up are letters here, as in `µs`.
+        // Treat bytes from 0x80 up as letters, because of `µs`.
         let continues =
             |end: usize| rest.get(end).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_' || *b >= 0x80);
         if !continues(end) {
             return (kind, end);
         }
         if kind == Kind::Integer
-            && let Some(length) = units_length(&self.text[self.at..])
+            && let Some(length) = units_length(&self.text[self.position..])
             && !continues(length)
         {
             return (Kind::Duration, length);
         }
         let tail =
-            self.text[self.at..].find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            self.text[self.position..].find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
         (Kind::Error("malformed number"), tail.max(end))
     }
 }
@@ -201,8 +202,8 @@ fn is_uuid(rest: &[u8]) -> bool {
         && !rest.get(UUID_BYTES).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_')
 }
 
-/// A token from one quote to the next that is not doubled.
-fn scan_quoted(rest: &[u8], kind: Kind, endless: &'static str) -> (Kind, usize) {
+/// Scans from a quote to the next quote that is not doubled.
+fn scan_quoted(rest: &[u8], kind: Kind, unterminated: &'static str) -> (Kind, usize) {
     let quote = rest[0];
     let mut at = 1;
     while let Some(length) = rest[at..].iter().position(|&b| b == quote) {
@@ -212,7 +213,7 @@ fn scan_quoted(rest: &[u8], kind: Kind, endless: &'static str) -> (Kind, usize) 
         }
         at += 1;
     }
-    (Kind::Error(endless), rest.len())
+    (Kind::Error(unterminated), rest.len())
 }
 
 fn scan_symbol(rest: &[u8]) -> Option<(Kind, usize)> {

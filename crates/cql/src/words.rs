@@ -1,17 +1,18 @@
-//! Which words are no identifiers, and how an identifier is written.
+//! Reserved words, constants, and quoting of identifiers and strings.
 
 use std::fmt;
 
 /// The longest reserved word, in bytes.
 const RESERVED_BYTES_MAX: usize = 12;
 
-/// Whether a bare word cannot be an identifier. The list is Cassandra's; every other keyword may name a column.
+/// True if an unquoted word cannot be an identifier. The list is Cassandra's. Every other keyword
+/// may name a column.
 pub(crate) fn is_reserved(word: &str) -> bool {
     let mut buffer = [0u8; RESERVED_BYTES_MAX];
     let Some(lower) = buffer.get_mut(..word.len()) else { return false };
     lower.copy_from_slice(word.as_bytes());
     lower.make_ascii_lowercase();
-    // By first letter: most identifiers are decided by one or two comparisons.
+    // Branch on the first letter: most identifiers then need one or two comparisons.
     match lower.first() {
         Some(b'a') => {
             matches!(&*lower, b"add" | b"allow" | b"alter" | b"and" | b"apply" | b"asc" | b"authorize")
@@ -41,9 +42,9 @@ pub(crate) fn is_reserved(word: &str) -> bool {
     }
 }
 
-/// Whether a bare word is a constant where a term is expected.
+/// True if an unquoted word is a constant where a term is expected.
 pub(crate) fn is_constant(word: &str) -> bool {
-    // Bare identifiers are mostly of other lengths or first letters, so this is decided at once.
+    // Check the length first: it rules out most identifiers.
     match word.len() {
         3 => word.eq_ignore_ascii_case("nan"),
         4 => word.eq_ignore_ascii_case("true") || word.eq_ignore_ascii_case("null"),
@@ -53,7 +54,7 @@ pub(crate) fn is_constant(word: &str) -> bool {
     }
 }
 
-/// An identifier, in double quotes where it needs them.
+/// Display of an identifier, quoted if necessary.
 pub(crate) struct Identifier<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Identifier<'_> {
@@ -67,7 +68,7 @@ impl fmt::Display for Identifier<'_> {
     }
 }
 
-/// A string constant, in single quotes.
+/// Display of a string constant in single quotes.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Quoted<'_> {

@@ -1,4 +1,4 @@
-//! Definitions as statements, for DESCRIBE: the layout, and that they make what they describe.
+//! Definitions as statements, for DESCRIBE: their layout, and that the statements parse.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn table(columns: Vec<ColumnDef>, options: TableOptions) -> TableDef {
 }
 
 #[test]
-fn a_table_with_everything() {
+fn create_table_prints_every_kind_of_column() {
     let address = UdtType { keyspace: "ks".to_owned(), name: "table".to_owned(), fields: vec![] };
     let udt = CqlType::Frozen(Box::new(CqlType::Udt(Arc::new(address))));
     let mut options = TableOptions { comment: "it's".to_owned(), ..TableOptions::default() };
@@ -57,7 +57,7 @@ fn a_table_with_everything() {
 }
 
 #[test]
-fn a_table_with_a_single_key() {
+fn create_table_prints_a_single_key_inline() {
     let def = table(
         vec![
             column("key", CqlType::Blob, ColumnKind::PartitionKey(0)),
@@ -73,7 +73,7 @@ fn a_table_with_a_single_key() {
 }
 
 #[test]
-fn keyspaces_and_types() {
+fn keyspaces_and_types_print_as_create_statements() {
     let replication = [("a", "1"), ("class", "NetworkTopologyStrategy")];
     let def = KeyspaceDef {
         name: "ks".to_owned(),
@@ -83,7 +83,8 @@ fn keyspaces_and_types() {
             .collect::<BTreeMap<_, _>>(),
         durable_writes: true,
     };
-    let expected = "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'a': '1'} AND durable_writes = true;";
+    let expected = "CREATE KEYSPACE ks WITH replication = {'class': 'NetworkTopologyStrategy', 'a': '1'} \
+                    AND durable_writes = true;";
     assert_eq!(cql::create_keyspace(&def), expected);
     assert!(cql::parse(expected).is_ok());
 

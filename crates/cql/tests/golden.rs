@@ -1,9 +1,9 @@
-//! Statements of the golden files: what they mean, as their canonical text shows, or what is wrong with them.
+//! Statements of the golden files, with their canonical text or their error.
 
 mod common;
 
 #[test]
-fn every_statement_of_the_golden_files() {
+fn statements_match_the_golden_files() {
     let cases = common::cases();
     assert!(cases.len() > 150, "only {} cases were read", cases.len());
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! What is bounded: length, nesting, operations, markers; and that a tree within the bounds needs little stack.
+//! Limits of length, nesting, operations and markers. Trees within the limits need little stack.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ const DEPTH: usize = cql::DEPTH_MAX as usize;
 
 #[expect(clippy::disallowed_methods, reason = "a thread of its own, to bound the stack; no lanes here")]
 fn check(text: &str, expected: Result<(), &str>) {
-    // An eighth of a thread's usual stack, or half of it in a debug build.
+    // 1/8 of the default stack of a thread (2 MiB), or half of it in a debug build.
     const STACK_BYTES: usize = if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 };
     let text = text.to_owned();
     let outcome = thread::Builder::new()
@@ -41,7 +41,7 @@ fn around(open: &str, close: &str, times: usize) -> String {
 }
 
 #[test]
-fn nesting() {
+fn nesting_beyond_the_limit_is_rejected() {
     const TOO_DEEP: Result<(), &str> = Err("nested more than 64 deep");
     for (open, close) in [("[", "]"), ("{", "}"), ("(", ")"), ("f(", ")"), ("{1: ", "}"), ("{a: ", "}")] {
         check(&insert(&around(open, close, DEPTH - 1)), Ok(()));
@@ -60,40 +60,40 @@ fn nesting() {
 }
 
 #[test]
-fn operations() {
+fn operations_beyond_the_limit_are_rejected() {
     const TOO_MANY: Result<(), &str> = Err("more than 64 operations in one expression");
     check(&insert(&format!("1{}", " + 1".repeat(DEPTH))), Ok(()));
     check(&insert(&format!("1{}", " + 1".repeat(DEPTH + 1))), TOO_MANY);
     check(&format!("SELECT a{} FROM t", ".b".repeat(DEPTH)), Ok(()));
     check(&format!("SELECT a{} FROM t", ".b".repeat(100_000)), TOO_MANY);
     check(&format!("SELECT a{} FROM t", " * 2".repeat(100_000)), TOO_MANY);
-    // Each value of a list is an expression of its own, so a long one is no deep one.
+    // Each value of a list is its own expression. A long list is therefore not deep.
     let sums =
         format!("INSERT INTO t ({}) VALUES ({})", "a, ".repeat(199) + "a", "1 + 1, ".repeat(199) + "1");
     check(&sums, Ok(()));
 }
 
 #[test]
-fn markers() {
+fn markers_beyond_the_limit_are_rejected() {
     let with = |count: usize| insert(&format!("[{}?]", "?, ".repeat(count - 1)));
     check(&with(65_535), Ok(()));
     check(&with(65_536), Err("more than 65535 bind markers"));
 }
 
 #[test]
-fn length() {
+fn length_beyond_the_limit_is_rejected() {
     let long = |bytes: usize| {
         let head = "USE a";
         format!("{head}{}", " ".repeat(bytes - head.len()))
     };
     check(&long(cql::TEXT_BYTES_MAX), Ok(()));
-    check(&long(cql::TEXT_BYTES_MAX + 1), Err("the most is 16777216"));
+    check(&long(cql::TEXT_BYTES_MAX + 1), Err("expected a statement of at most 16777216 bytes"));
 }
 
 #[test]
-fn markers_are_numbered_in_the_order_of_the_text() {
-    let text = "BEGIN BATCH USING TIMESTAMP :ts UPDATE t USING TTL ? SET a = :a, m[?] = {:k: [?]} WHERE k = :a IF b = ? \
-                DELETE m[?] FROM t USING TIMESTAMP ? WHERE (c, d) IN (?, ?) AND token(k) > f(?); APPLY BATCH";
+fn markers_are_numbered_in_text_order() {
+    let text = "BEGIN BATCH USING TIMESTAMP :ts UPDATE t USING TTL ? SET a = :a, m[?] = {:k: [?]} WHERE k = :a \
+                IF b = ? DELETE m[?] FROM t USING TIMESTAMP ? WHERE (c, d) IN (?, ?) AND token(k) > f(?); APPLY BATCH";
     let statement = cql::parse(text).expect("a statement");
     let names: Vec<Option<&str>> = statement.bind_markers().iter().map(|m| m.name.as_deref()).collect();
     let mut expected = vec![None; 13];
@@ -109,7 +109,7 @@ fn markers_are_numbered_in_the_order_of_the_text() {
 }
 
 #[test]
-fn tokens_are_bounded() {
+fn tokens_beyond_the_limit_are_rejected() {
     let of = |terms: usize| format!("SELECT a FROM t WHERE a IN ({}1)", "'',".repeat(terms));
     let (_, tokens) = cql::parse_counted(&of(65_535)).expect("as many terms as there are bind markers");
     assert_eq!(tokens, 2 * 65_535 + 10);

@@ -1,5 +1,5 @@
-//! Random trees: printed, then parsed, they are what they were. Trees are of the shape the parser makes (its documents
-//! say which that is). Seeded: a failure names the seed.
+//! Random trees: a printed and parsed tree equals the original. The trees have the shapes that the
+//! parser produces, as `ast` documents. The test is seeded, and a failure names the seed.
 
 #[path = "common/generate.rs"]
 mod generate;
@@ -10,17 +10,17 @@ use cql::Statement;
 use generate::Generator;
 use random::Random;
 
-/// About two seconds in a debug build.
+/// Number of trees: about 2 s in a debug build.
 const TREES: u64 = 20_000;
 
 #[test]
-fn random_trees() {
+fn random_trees_survive_printing_and_parsing() {
     let mut kinds = std::collections::BTreeSet::new();
     for seed in 0..TREES {
         let tree: Statement = Generator::new(Random(seed)).statement();
         let text = tree.to_cql_with_secrets();
         match cql::parse(&text) {
-            Ok(parsed) => assert_eq!(without_numbers(&parsed), without_numbers(&tree), "seed {seed}: {text}"),
+            Ok(parsed) => assert_eq!(without_indexes(&parsed), without_indexes(&tree), "seed {seed}: {text}"),
             Err(error) => panic!("seed {seed}: {text}: {error}\n{tree:?}"),
         }
         cql::fuzz::fuzz(text.as_bytes());
@@ -29,10 +29,10 @@ fn random_trees() {
     assert_eq!(kinds.len(), generate::KINDS, "every kind of statement was generated: {kinds:?}");
 }
 
-/// The tree as Rust shows it, without the numbers of its markers.
-fn without_numbers(tree: &Statement) -> String {
+/// Formats the tree with Debug, without the indexes of its markers.
+fn without_indexes(tree: &Statement) -> String {
     let debug = format!("{tree:?}");
-    let mut pieces = debug.split("BindMarker { index: ");
-    let first = pieces.next().unwrap_or_default().to_owned();
-    pieces.fold(first, |text, piece| text + piece.trim_start_matches(|c: char| c.is_ascii_digit()))
+    let mut parts = debug.split("BindMarker { index: ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.trim_start_matches(|c: char| c.is_ascii_digit()))
 }

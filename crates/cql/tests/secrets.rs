@@ -1,4 +1,4 @@
-//! Passwords do not reach a log: neither in a statement's text nor in an error's.
+//! Passwords do not reach a log, neither in the text of a statement nor in that of an error.
 
 fn check(text: &str) {
     match cql::parse(text) {
@@ -18,7 +18,7 @@ fn passwords_are_masked() {
         "ALTER ROLE r WITH HASHED PASSWORD = 'hunter2'",
         "CREATE USER u WITH PASSWORD 'hunter2' SUPERUSER",
         "ALTER USER u WITH HASHED PASSWORD 'hunter2'",
-        // Mistakes.
+        // Malformed statements.
         "CREATE ROLE r WITH PASSWORD 'hunter2'",
         "CREATE ROLE r WITH PASSWORD = 'hunter2",
         "CREATE ROLE r WITH PASSWORD = $$hunter2",

@@ -1,4 +1,4 @@
-//! Roles, users and permissions.
+//! Statements about roles, users and permissions.
 
 use super::{Options, QualifiedName, TableName, TypeName};
 
@@ -33,7 +33,7 @@ pub struct DropRole {
     pub name: String,
 }
 
-/// The options of a role; `None` where the text says nothing.
+/// Options of a role. `None` if the text does not set the option.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct RoleOptions {
     /// `PASSWORD = '…'`. Display shows it as `*****`.
@@ -50,7 +50,7 @@ pub struct RoleOptions {
     pub datacenters: Option<Datacenters>,
 }
 
-/// Where a role may log in.
+/// Datacenters in which a role may log in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Datacenters {
     /// `ACCESS TO ALL DATACENTERS`.
@@ -70,7 +70,7 @@ pub struct CreateUser {
     pub password: Option<String>,
     /// `WITH HASHED PASSWORD '…'`. Display shows it as `*****`.
     pub hashed_password: Option<String>,
-    /// `SUPERUSER`; `NOSUPERUSER` and nothing are the same.
+    /// `SUPERUSER`. False for `NOSUPERUSER` and by default.
     pub superuser: bool,
 }
 
@@ -92,20 +92,20 @@ pub struct AlterUser {
 /// `GRANT role TO role`, or `REVOKE role FROM role`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GrantRole {
-    /// What is granted or revoked.
+    /// The role to grant or revoke.
     pub role: String,
-    /// Who gets or loses it.
+    /// The role that gains or loses it.
     pub grantee: String,
 }
 
 /// `GRANT permissions ON resource TO role`, or `REVOKE … FROM role`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// What is granted or revoked.
+    /// The permissions to grant or revoke.
     pub permissions: Permissions,
-    /// On what.
+    /// The resource of the permissions.
     pub resource: Resource,
-    /// Who gets or loses it.
+    /// The role that gains or loses them.
     pub grantee: String,
 }
 
@@ -135,7 +135,7 @@ pub enum Permission {
 }
 
 impl Permission {
-    /// Every permission, in the order in which they are listed.
+    /// Every permission, in the order of `LIST PERMISSIONS`.
     pub const ALL: [Permission; 10] = [
         Permission::Create,
         Permission::Alter,
@@ -149,7 +149,7 @@ impl Permission {
         Permission::SelectMasked,
     ];
 
-    /// Its name, as the permission tables and listings write it.
+    /// Returns the name, as in the permission tables and in listings.
     pub fn name(self) -> &'static str {
         match self {
             Permission::Create => "CREATE",
@@ -166,7 +166,7 @@ impl Permission {
     }
 }
 
-/// What a permission is about.
+/// Resource of a permission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Resource {
     /// `ALL KEYSPACES`.
@@ -209,7 +209,7 @@ pub struct ListRoles {
 /// `LIST ALL PERMISSIONS`, `LIST SELECT ON t OF r`, ….
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListPermissions {
-    /// Which.
+    /// The permissions to list.
     pub permissions: Permissions,
     /// `ON resource`.
     pub resource: Option<Resource>,

@@ -1,4 +1,4 @@
-//! SELECT, INSERT, UPDATE, DELETE and BATCH.
+//! Statements about data: SELECT, INSERT, UPDATE, DELETE and BATCH.
 
 use ::schema::ClusteringOrder;
 
@@ -11,15 +11,15 @@ pub struct Select {
     pub distinct: bool,
     /// `SELECT JSON`.
     pub json: bool,
-    /// What is asked for.
+    /// The expressions to return.
     pub selection: Selection,
     /// The table.
     pub from: TableName,
-    /// Joined by AND; empty without a WHERE.
+    /// `WHERE`, joined by AND. Empty without a WHERE.
     pub relations: Vec<Relation>,
-    /// Columns, or functions of columns.
+    /// `GROUP BY`: columns, or functions of columns.
     pub group_by: Vec<SelectExpr>,
-    /// Columns and their order.
+    /// `ORDER BY`: columns and their order.
     pub order_by: Vec<(String, ClusteringOrder)>,
     /// `PER PARTITION LIMIT`.
     pub per_partition_limit: Option<Term>,
@@ -29,11 +29,11 @@ pub struct Select {
     pub allow_filtering: bool,
     /// `BYPASS CACHE`.
     pub bypass_cache: bool,
-    /// `USING TIMEOUT … AND SERVICE LEVEL …`; the parser lets no timestamp and no TTL in here.
+    /// `USING TIMEOUT … AND SERVICE LEVEL …`. The parser rejects TIMESTAMP and TTL here.
     pub using: Using,
 }
 
-/// What a SELECT asks for.
+/// Result columns of a SELECT.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Selection {
     /// `*`.
@@ -42,10 +42,10 @@ pub enum Selection {
     Selectors(Vec<Selector>),
 }
 
-/// One column of the result.
+/// One result column.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Selector {
-    /// What is computed.
+    /// The expression to compute.
     pub expr: SelectExpr,
     /// `AS alias`.
     pub alias: Option<String>,
@@ -56,15 +56,17 @@ pub struct Selector {
 pub enum SelectExpr {
     /// A column.
     Column(String),
-    /// A constant, a bind marker, a collection or tuple of such, or a hint about one; columns are never inside.
+    /// A constant, a bind marker, a collection or tuple of these, or a type hint for one of them. A
+    /// term never contains a column.
     Term(Term),
     /// `count(*)` or `count(1)`.
     CountRows,
-    /// A function or an aggregate. `token(…)`, `writetime(c)` and `ttl(c)` are here too, under those names.
+    /// A function or an aggregate. Includes `token(…)`, `writetime(c)` and `ttl(c)`.
     Function(SelectCall),
     /// `CAST(e AS t)`.
     Cast(Box<SelectExpr>, TypeName),
-    /// `(t) e`: a hint about an expression with columns or functions in it; one about a constant is a `Term`.
+    /// `(t) e`: a type hint for an expression with columns or functions. A hint for a constant is a
+    /// `Term`.
     TypeHint(TypeName, Box<SelectExpr>),
     /// `e[key]`.
     Element(Box<SelectExpr>, Term),
@@ -78,7 +80,7 @@ pub enum SelectExpr {
     Negate(Box<SelectExpr>),
 }
 
-/// A call in a selection.
+/// A function call in a selection.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SelectCall {
     /// The function.
@@ -89,7 +91,7 @@ pub struct SelectCall {
 
 /// A comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "the variants are the signs")]
+#[expect(missing_docs, reason = "the variants are the operators")]
 pub enum CompareOp {
     Eq,
     NotEq,
@@ -99,7 +101,7 @@ pub enum CompareOp {
     GreaterEq,
 }
 
-/// What follows IN.
+/// Operand of IN.
 #[derive(Clone, PartialEq, Debug)]
 pub enum InValues {
     /// `(a, b)`; may be empty.
@@ -205,7 +207,7 @@ pub struct Using {
 }
 
 impl Using {
-    /// Whether there is no USING clause.
+    /// True without a USING clause.
     pub fn is_empty(&self) -> bool {
         *self == Using::default()
     }
@@ -216,9 +218,9 @@ impl Using {
 pub struct Insert {
     /// The table.
     pub table: TableName,
-    /// The columns; empty for INSERT JSON.
+    /// The columns. Empty for INSERT JSON.
     pub columns: Vec<String>,
-    /// One value a column: the parser checks that they are as many.
+    /// The values. The parser checks that there is one value per column.
     pub values: Vec<Term>,
     /// `INSERT … JSON`.
     pub json: Option<InsertJson>,
@@ -228,12 +230,12 @@ pub struct Insert {
     pub using: Using,
 }
 
-/// The JSON of an INSERT.
+/// JSON of an INSERT.
 #[derive(Clone, PartialEq, Debug)]
 pub struct InsertJson {
     /// A string or a marker.
     pub value: Term,
-    /// `DEFAULT UNSET`: columns that are not named are left alone.
+    /// `DEFAULT UNSET`: keep the values of columns that the JSON does not name.
     pub default_unset: bool,
 }
 
@@ -255,13 +257,13 @@ pub struct Update {
 /// One assignment of an UPDATE.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Assignment {
-    /// What is assigned to.
+    /// The column or part that changes.
     pub target: Target,
-    /// What is done to it.
+    /// The change.
     pub change: Change,
 }
 
-/// A column, or a part of one.
+/// A column, or a part of it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Target {
     /// `c`.
@@ -273,7 +275,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The column.
+    /// Returns the column.
     pub fn column(&self) -> &str {
         match self {
             Target::Column(column) | Target::Element(column, _) | Target::Field(column, _) => column,
@@ -281,7 +283,7 @@ impl Target {
     }
 }
 
-/// What an assignment does.
+/// Change of one assignment.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Change {
     /// `c = v`.
@@ -297,7 +299,7 @@ pub enum Change {
 /// `IF` of an UPDATE or a DELETE.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub enum IfClause {
-    /// Unconditional.
+    /// No condition.
     #[default]
     None,
     /// `IF EXISTS`.
@@ -309,13 +311,13 @@ pub enum IfClause {
 /// One condition of an IF.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Condition {
-    /// What is looked at.
+    /// The column or part to check.
     pub target: Target,
-    /// What must hold.
+    /// The condition on it.
     pub test: Test,
 }
 
-/// What must hold of a value.
+/// Condition on a value.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Test {
     /// `< v`.
@@ -333,11 +335,11 @@ pub enum Test {
 /// `DELETE`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Delete {
-    /// The columns or parts of them; empty for whole rows.
+    /// The columns or parts of columns. Empty to delete whole rows.
     pub targets: Vec<Target>,
     /// The table.
     pub table: TableName,
-    /// `USING`; the parser lets no TTL in here.
+    /// `USING`. The parser rejects TTL here.
     pub using: Using,
     /// `WHERE`, at least one.
     pub relations: Vec<Relation>,
@@ -350,16 +352,16 @@ pub struct Delete {
 pub struct Batch {
     /// Its kind.
     pub kind: BatchKind,
-    /// `USING`; the parser lets no TTL in here.
+    /// `USING`. The parser rejects TTL here.
     pub using: Using,
-    /// Only `Insert`, `Update` and `Delete`; may be empty.
+    /// The statements. Only `Insert`, `Update` and `Delete`. May be empty.
     pub statements: Vec<Statement>,
 }
 
 /// The kind of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BatchKind {
-    /// `BEGIN BATCH`: all or nothing.
+    /// `BEGIN BATCH`: atomic.
     Logged,
     /// `BEGIN UNLOGGED BATCH`.
     Unlogged,

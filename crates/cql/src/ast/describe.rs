@@ -1,17 +1,17 @@
-//! `DESCRIBE`, which cqlsh leaves to the server.
+//! `DESCRIBE`, which cqlsh sends to the server.
 
 use super::QualifiedName;
 
 /// `DESCRIBE`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Describe {
-    /// What is asked for.
+    /// The object to describe.
     pub target: DescribeTarget,
     /// `WITH INTERNALS`.
     pub with_internals: bool,
 }
 
-/// What a DESCRIBE asks for.
+/// Object of a DESCRIBE.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DescribeTarget {
     /// `[FULL] SCHEMA`.
@@ -25,9 +25,9 @@ pub enum DescribeTarget {
     Keyspaces,
     /// `[ONLY] KEYSPACE [k]`.
     Keyspace {
-        /// `ONLY`: without what is in it.
+        /// `ONLY`: the keyspace without the objects in it.
         only: bool,
-        /// Its name; the session's without one.
+        /// The name. `None`: the keyspace of the session.
         name: Option<String>,
     },
     /// `TABLES`.
@@ -50,6 +50,6 @@ pub enum DescribeTarget {
     Index(QualifiedName),
     /// `MATERIALIZED VIEW v`.
     MaterializedView(QualifiedName),
-    /// A bare name: whichever keyspace, table, view or index has it.
+    /// `name`: a keyspace, table, view or index of that name.
     Named(QualifiedName),
 }

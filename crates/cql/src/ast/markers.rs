@@ -1,12 +1,12 @@
-//! The bind markers of a statement, found by walking its tree.
+//! Bind markers of a statement, found by a walk of its tree.
 //!
-//! A walk, rather than a list kept beside the tree: the tree stays the only truth (two equal trees have equal
-//! markers), and statements without markers pay nothing for the list.
+//! A separate list would duplicate the tree and cost statements without markers. With a walk, equal
+//! trees always have equal markers.
 
 use super::*;
 
 impl Statement {
-    /// The bind markers, by index. Their number is at most 65,535; index `i` is at place `i`.
+    /// Returns the bind markers, sorted by index: marker `i` is at position `i`. At most 65,535.
     pub fn bind_markers(&self) -> Vec<&BindMarker> {
         let mut markers = Vec::new();
         self.for_each_marker(&mut |marker| markers.push(marker));
@@ -14,7 +14,7 @@ impl Statement {
         markers
     }
 
-    /// The number of bind markers.
+    /// Returns the number of bind markers.
     pub fn bind_marker_count(&self) -> usize {
         let mut count = 0;
         self.for_each_marker(&mut |_| count += 1);
@@ -48,7 +48,7 @@ impl Statement {
                     statement.for_each_marker(f);
                 }
             }
-            // The parser lets no marker into any other statement.
+            // The parser rejects markers in every other statement.
             _ => {}
         }
     }

@@ -1,8 +1,9 @@
-//! The syntax tree: one struct a statement, owned, comparable, and free of meaning.
+//! Syntax tree: one struct per statement, owned and comparable.
 //!
-//! Nothing here is resolved: a name is what the text said (folded to lower case unless it was quoted), a number
-//! is still its digits, and an option is a name with a value that somebody else checks. That keeps the tree the
-//! same for both engines, and lets the printer give back text that parses to an equal tree.
+//! The tree is unresolved. A name is the text of the statement, folded to lower case unless it is
+//! quoted. A number is a string of digits. An option is a name with an unchecked value. Both
+//! engines therefore share one tree, and the printer can return a text that parses to an equal
+//! tree.
 
 mod access;
 mod data;
@@ -77,25 +78,25 @@ pub enum Statement {
     AlterServiceLevel(AlterServiceLevel),
     DropServiceLevel(DropServiceLevel),
     AttachServiceLevel(AttachServiceLevel),
-    /// The role that loses its level.
+    /// The role that is detached from its level.
     DetachServiceLevel(String),
     ListServiceLevels(ListServiceLevels),
-    /// The id of a statement that runs.
+    /// The id of a running statement.
     CancelStatement(String),
     /// The id of a session.
     CancelSession(String),
-    // The schema as text, asked by cqlsh.
+    // Schema as text, for cqlsh.
     Describe(Describe),
 }
 
-/// A name that may say its keyspace: of a table, a type, a function, an index.
+/// Name of a table, a type, a function or an index, with an optional keyspace.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct QualifiedName {
-    /// The keyspace, where the text names it.
+    /// The keyspace, if the text names it.
     pub keyspace: Option<String>,
-    /// The name itself.
+    /// The name in the keyspace.
     pub name: String,
 }
 
-/// A table's name.
+/// Name of a table.
 pub type TableName = QualifiedName;

@@ -1,8 +1,8 @@
-//! Options: `name = value`, whose meaning somebody else checks.
+//! Options, `name = value`. The code that executes the statement checks their names and values.
 
 use super::Duration;
 
-/// Options in the order of the text; names are in lower case. The parser refuses a name given twice.
+/// Options in the order of the text. Names are in lower case. The parser rejects repeated names.
 pub type Options = Vec<(String, OptionValue)>;
 
 /// The value of an option.
@@ -10,16 +10,16 @@ pub type Options = Vec<(String, OptionValue)>;
 pub enum OptionValue {
     /// `null`.
     Null,
-    /// A whole number; one that needs more than 64 bits is a syntax error.
+    /// An integer. Integers of more than 64 bits are syntax errors.
     Integer(i64),
-    /// Any other number; finite.
+    /// Any other number. Always finite.
     Float(f64),
     /// `true` or `false`.
     Boolean(bool),
-    /// A string; a bare word (`= batch`), in lower case; a UUID.
+    /// A string, an unquoted word in lower case (`= batch`), or a UUID.
     String(String),
     /// A duration.
     Duration(Duration),
-    /// `{'k': v, …}`, in the order of the text; `{}` too. Values are no maps.
+    /// `{'k': v, …}` or `{}`, in the order of the text. Values are not maps.
     Map(Vec<(String, OptionValue)>),
 }

@@ -53,7 +53,7 @@ pub struct CreateTable {
     pub table: TableName,
     /// The columns, in the order of the text.
     pub columns: Vec<ColumnDefinition>,
-    /// The partition key; empty where the text gives no primary key.
+    /// The partition key. Empty without a primary key.
     pub partition_key: Vec<String>,
     /// The clustering columns.
     pub clustering: Vec<String>,
@@ -77,7 +77,7 @@ pub struct ColumnDefinition {
 pub struct TableProperties {
     /// `name = value`; `ID = '…'` is the option `id`.
     pub options: Options,
-    /// `CLUSTERING ORDER BY`; empty without one.
+    /// `CLUSTERING ORDER BY`. Empty without the clause.
     pub clustering_order: Vec<(String, ClusteringOrder)>,
     /// `COMPACT STORAGE`.
     pub compact_storage: bool,
@@ -90,25 +90,25 @@ pub struct AlterTable {
     pub if_exists: bool,
     /// The table.
     pub table: TableName,
-    /// What changes.
+    /// The change.
     pub change: TableChange,
 }
 
-/// What an ALTER TABLE changes.
+/// Change of an ALTER TABLE.
 #[derive(Clone, PartialEq, Debug)]
 pub enum TableChange {
     /// `ADD c t, …`.
     Add {
         /// `IF NOT EXISTS`.
         if_not_exists: bool,
-        /// At least one.
+        /// At least one column.
         columns: Vec<ColumnDefinition>,
     },
     /// `DROP c, …`.
     Drop {
         /// `IF EXISTS`.
         if_exists: bool,
-        /// At least one.
+        /// At least one column.
         columns: Vec<String>,
         /// `USING TIMESTAMP`, in microseconds.
         timestamp: Option<Term>,
@@ -151,11 +151,11 @@ pub struct AlterType {
     pub if_exists: bool,
     /// Its name.
     pub name: QualifiedName,
-    /// What changes.
+    /// The change.
     pub change: TypeChange,
 }
 
-/// What an ALTER TYPE changes.
+/// Change of an ALTER TYPE.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TypeChange {
     /// `ADD f t`.
@@ -190,11 +190,11 @@ pub struct CreateIndex {
     pub custom: bool,
     /// `IF NOT EXISTS`.
     pub if_not_exists: bool,
-    /// Its name, where it has one.
+    /// Its name. `None`: the text has none.
     pub name: Option<QualifiedName>,
     /// The table.
     pub table: TableName,
-    /// What is indexed; may be empty for a custom index.
+    /// The indexed columns. May be empty for a custom index.
     pub targets: Vec<IndexTarget>,
     /// `USING 'class'`.
     pub class: Option<String>,
@@ -202,7 +202,7 @@ pub struct CreateIndex {
     pub options: Options,
 }
 
-/// What an index looks at.
+/// Indexed column, or the indexed part of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum IndexTarget {
     /// `c`.
@@ -224,9 +224,9 @@ pub struct CreateMaterializedView {
     pub if_not_exists: bool,
     /// Its name.
     pub name: QualifiedName,
-    /// What it shows.
+    /// The columns of the view.
     pub selection: Selection,
-    /// The table it shows.
+    /// The base table.
     pub from: TableName,
     /// `WHERE`.
     pub relations: Vec<Relation>,
@@ -262,7 +262,7 @@ pub struct CreateFunction {
     pub arguments: Vec<(String, TypeName)>,
     /// `CALLED ON NULL INPUT`; otherwise `RETURNS NULL ON NULL INPUT`.
     pub called_on_null_input: bool,
-    /// Its result.
+    /// Its result type.
     pub returns: TypeName,
     /// `LANGUAGE`.
     pub language: String,
@@ -277,7 +277,7 @@ pub struct DropFunction {
     pub if_exists: bool,
     /// Its name.
     pub name: QualifiedName,
-    /// Its argument types, where the text gives them.
+    /// Its argument types. `None`: the text has no argument list.
     pub arguments: Option<Vec<TypeName>>,
 }
 

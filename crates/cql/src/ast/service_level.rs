@@ -1,4 +1,4 @@
-//! Service levels.
+//! Statements about service levels.
 
 use super::Options;
 
@@ -9,7 +9,7 @@ pub struct CreateServiceLevel {
     pub if_not_exists: bool,
     /// Its name.
     pub name: String,
-    /// `WITH`; may be empty.
+    /// `WITH`. May be empty.
     pub options: Options,
 }
 
@@ -18,7 +18,7 @@ pub struct CreateServiceLevel {
 pub struct AlterServiceLevel {
     /// Its name.
     pub name: String,
-    /// `WITH`, at least one.
+    /// `WITH`, at least one option.
     pub options: Options,
 }
 

@@ -1,11 +1,11 @@
-//! Terms: what stands where a value is wanted. Also type names, which terms need for casts.
+//! Terms, and type names, which casts need. A term stands for a value.
 
 use schema::CqlType;
 use uuid::Uuid;
 
 use super::QualifiedName;
 
-/// A value, or what will become one.
+/// A value, or an expression that evaluates to one.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Term {
     /// A constant.
@@ -14,11 +14,11 @@ pub enum Term {
     Marker(BindMarker),
     /// `[a, b]`.
     List(Vec<Term>),
-    /// `{a, b}`; `{}` too, which may also mean an empty map: the column's type decides.
+    /// `{a, b}` or `{}`. The column type decides if `{}` is an empty set or an empty map.
     Set(Vec<Term>),
     /// `{k: v, …}`, at least one entry.
     Map(Vec<(Term, Term)>),
-    /// `(a, b)`; at least one component.
+    /// `(a, b)`, at least one component.
     Tuple(Vec<Term>),
     /// `{field: value, …}`, at least one field.
     Udt(Vec<(String, Term)>),
@@ -28,18 +28,19 @@ pub enum Term {
     TypeHint(Box<TypeHint>),
     /// `a + b`.
     Arithmetic(Box<Arithmetic<Term>>),
-    /// `-term`, where the term is no number literal.
+    /// `-term`, unless the term is a number literal.
     Negate(Box<Term>),
 }
 
-/// A constant, as written.
+/// A constant, as in the text.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Literal {
     /// Decimal digits with an optional `-`.
     Integer(String),
-    /// A number with a fraction or an exponent, or `NaN`, `-NaN`, `Infinity`, `-Infinity`; `f64::from_str` reads it.
+    /// A number with a fraction or an exponent, or `NaN`, `-NaN`, `Infinity`, `-Infinity`.
+    /// `f64::from_str` accepts all of them.
     Float(String),
-    /// A string, with its quotes undone.
+    /// An unescaped string.
     String(String),
     /// `true` or `false`.
     Boolean(bool),
@@ -53,7 +54,8 @@ pub enum Literal {
     Null,
 }
 
-/// A duration: three parts of one sign, because a month has no fixed number of days, nor a day of hours.
+/// A duration. Its three parts have the same sign. They stay separate, because months have
+/// different numbers of days, and days different numbers of hours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Duration {
     /// Months.
@@ -64,10 +66,11 @@ pub struct Duration {
     pub nanoseconds: i64,
 }
 
-/// A place for a value that comes with the request. Every occurrence has its own number, also of the same name.
+/// Placeholder of a value that the request carries. Every occurrence has its own index, even if
+/// names repeat.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BindMarker {
-    /// Its number in the statement (in the whole batch, for a batch), in the order of the text, from 0.
+    /// Index in the statement, or in the whole batch, in the order of the text, from 0.
     pub index: u16,
     /// The name of a `:name`; `None` for `?`.
     pub name: Option<String>,
@@ -91,10 +94,10 @@ pub struct TypeHint {
     pub term: Term,
 }
 
-/// Two operands and the sign between them.
+/// Two operands and their operator.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Arithmetic<T> {
-    /// The sign.
+    /// The operator.
     pub op: ArithmeticOp,
     /// The left operand.
     pub left: T,
@@ -102,9 +105,9 @@ pub struct Arithmetic<T> {
     pub right: T,
 }
 
-/// The sign of an arithmetic operation.
+/// Arithmetic operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "the variants are the signs")]
+#[expect(missing_docs, reason = "the variants are the operators")]
 pub enum ArithmeticOp {
     Add,
     Subtract,
@@ -113,7 +116,7 @@ pub enum ArithmeticOp {
     Remainder,
 }
 
-/// A type as written: user types are only named.
+/// A type as in the text. User types are names only.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TypeName {
     /// A scalar.

@@ -1,4 +1,4 @@
-//! Roles, users and permissions.
+//! Parser of statements about roles, users and permissions.
 
 use super::{Parser, Result};
 use crate::ast::{
@@ -8,7 +8,7 @@ use crate::ast::{
 use crate::lexer::Kind;
 
 impl Parser<'_> {
-    /// After CREATE ROLE.
+    /// Parses the rest of CREATE ROLE.
     pub(super) fn create_role(&mut self) -> Result<Statement> {
         let if_not_exists = self.if_not_exists()?;
         let name = self.role_name()?;
@@ -16,7 +16,7 @@ impl Parser<'_> {
         Ok(Statement::CreateRole(CreateRole { if_not_exists, name, options }))
     }
 
-    /// After ALTER ROLE.
+    /// Parses the rest of ALTER ROLE.
     pub(super) fn alter_role(&mut self) -> Result<Statement> {
         let if_exists = self.if_exists()?;
         let name = self.role_name()?;
@@ -24,7 +24,7 @@ impl Parser<'_> {
         Ok(Statement::AlterRole(AlterRole { if_exists, name, options }))
     }
 
-    /// After DROP ROLE or DROP USER.
+    /// Parses the rest of DROP ROLE or DROP USER.
     pub(super) fn drop_role(&mut self) -> Result<DropRole> {
         let if_exists = self.if_exists()?;
         Ok(DropRole { if_exists, name: self.role_name()? })
@@ -42,8 +42,8 @@ impl Parser<'_> {
     }
 
     fn role_option(&mut self, options: &mut RoleOptions) -> Result<()> {
-        let at = *self;
-        let again = if self.eat_word("PASSWORD") {
+        let start = *self;
+        let is_repeated = if self.eat_word("PASSWORD") {
             self.expect(Kind::Equal, "'='")?;
             options.password.replace(self.string()?).is_some()
         } else if self.eat_hashed()? {
@@ -64,14 +64,15 @@ impl Parser<'_> {
         } else {
             return Err(self.expected("PASSWORD, HASHED PASSWORD, LOGIN, SUPERUSER, OPTIONS or ACCESS TO"));
         };
-        if again {
-            let name = at.current.text.to_uppercase();
-            return Err(at.error(format!("{name} is given twice")));
+        if is_repeated {
+            let name = start.current.text.to_uppercase();
+            return Err(start.error(format!("{name} is given twice")));
         }
         Ok(())
     }
 
-    /// `HASHED PASSWORD`, or `SALTED HASH` as ScyllaDB says.
+    /// Skips `HASHED PASSWORD`, or `SALTED HASH` in ScyllaDB's syntax. Returns false if neither is
+    /// next.
     fn eat_hashed(&mut self) -> Result<bool> {
         if self.eat_word("HASHED") {
             self.expect_word("PASSWORD")?;
@@ -106,7 +107,7 @@ impl Parser<'_> {
         Ok(Datacenters::Only(names))
     }
 
-    /// After CREATE USER.
+    /// Parses the rest of CREATE USER.
     pub(super) fn create_user(&mut self) -> Result<Statement> {
         let if_not_exists = self.if_not_exists()?;
         let name = self.role_name()?;
@@ -115,7 +116,7 @@ impl Parser<'_> {
         Ok(Statement::CreateUser(CreateUser { if_not_exists, name, password, hashed_password, superuser }))
     }
 
-    /// After ALTER USER.
+    /// Parses the rest of ALTER USER.
     pub(super) fn alter_user(&mut self) -> Result<Statement> {
         let if_exists = self.if_exists()?;
         let name = self.role_name()?;
@@ -175,7 +176,7 @@ impl Parser<'_> {
         Ok(Grant { permissions, resource, grantee: self.role_name()? })
     }
 
-    /// Whether permissions stand here rather than a role of such a name.
+    /// True if permissions follow. Otherwise a role with the name of a permission may follow.
     fn permissions_follow(&self) -> bool {
         let mut ahead = *self;
         ahead.permissions().is_ok() && ahead.at_word("ON")
@@ -210,7 +211,7 @@ impl Parser<'_> {
         if self.eat_word("TABLE") || self.eat_word("COLUMNFAMILY") {
             return Ok(Resource::Table(self.qualified()?));
         }
-        // These words may also name a table, which is then followed by TO, FROM or OF.
+        // These words may also name a table. TO, FROM or OF then follows.
         let next = self.peek();
         let named = self.peek_is_name() || next.kind == Kind::String;
         if named && self.eat_word("ROLE") {
@@ -249,7 +250,7 @@ impl Parser<'_> {
         }
     }
 
-    /// After LIST: roles, users or permissions.
+    /// Parses the rest of LIST: roles, users or permissions.
     pub(super) fn list_access(&mut self) -> Result<Statement> {
         if self.eat_word("ROLES") {
             let of = if self.eat_word("OF") { Some(self.role_name()?) } else { None };

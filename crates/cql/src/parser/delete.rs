@@ -1,4 +1,4 @@
-//! DELETE.
+//! Parser of DELETE.
 
 use super::using::UsingScope;
 use super::{Parser, Result};

@@ -1,11 +1,11 @@
-//! DESCRIBE.
+//! Parser of DESCRIBE.
 
 use super::{Parser, Result};
 use crate::ast::{Describe, DescribeTarget, Statement};
 use crate::lexer::Kind;
 
 impl Parser<'_> {
-    /// `DESCRIBE …` or `DESC …`.
+    /// Parses `DESCRIBE …` or `DESC …`.
     pub(super) fn describe(&mut self) -> Result<Statement> {
         self.advance();
         let target = self.describe_target()?;
@@ -56,7 +56,7 @@ impl Parser<'_> {
         } else if self.at_name() {
             Ok(DescribeTarget::Named(self.qualified()?))
         } else {
-            Err(self.expected("what to describe"))
+            Err(self.expected("an object to describe"))
         }
     }
 

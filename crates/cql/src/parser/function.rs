@@ -1,11 +1,11 @@
-//! User-defined functions and aggregates.
+//! Parser of statements about user-defined functions and aggregates.
 
 use super::{Parser, Result};
 use crate::ast::{CreateAggregate, CreateFunction, DropFunction, Statement};
 use crate::lexer::Kind;
 
 impl Parser<'_> {
-    /// After CREATE FUNCTION.
+    /// Parses the rest of CREATE FUNCTION.
     pub(super) fn create_function(&mut self, or_replace: bool) -> Result<Statement> {
         let if_not_exists = self.if_not_exists()?;
         let name = self.qualified()?;
@@ -32,7 +32,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// After CREATE AGGREGATE.
+    /// Parses the rest of CREATE AGGREGATE.
     pub(super) fn create_aggregate(&mut self, or_replace: bool) -> Result<Statement> {
         let if_not_exists = self.if_not_exists()?;
         let name = self.qualified()?;
@@ -55,7 +55,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// After DROP FUNCTION or DROP AGGREGATE.
+    /// Parses the rest of DROP FUNCTION or DROP AGGREGATE.
     pub(super) fn drop_function(&mut self) -> Result<DropFunction> {
         let if_exists = self.if_exists()?;
         let name = self.qualified()?;

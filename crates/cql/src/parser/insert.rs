@@ -1,4 +1,4 @@
-//! INSERT and BATCH.
+//! Parser of INSERT and BATCH.
 
 use super::using::UsingScope;
 use super::{Parser, Result};
@@ -15,10 +15,10 @@ impl Parser<'_> {
         } else {
             columns = self.parenthesized(Parser::identifier)?;
             self.expect_word("VALUES")?;
-            let at = *self;
+            let start = *self;
             values = self.parenthesized(Parser::term)?;
             if columns.len() != values.len() {
-                return Err(at.error(format!(
+                return Err(start.error(format!(
                     "Unmatched column names/values: {} names, {} values",
                     columns.len(),
                     values.len()

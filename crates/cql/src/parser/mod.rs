@@ -1,8 +1,8 @@
-//! Tokens to a tree, by recursive descent with one token of look-ahead (two where CQL needs them).
+//! Recursive-descent parser with one token of look-ahead, or two where CQL needs them.
 //!
-//! Every rule is a method that reads its phrase and leaves the token after it in `current`. Two counters bound the
-//! tree, so that neither parsing nor anything that walks the tree later can run out of stack: `depth` for
-//! nesting, `operations` for what is built in a loop (`a + b + c`, `u.f.g`).
+//! Each rule is a method. It consumes its phrase and leaves the next token in `current`. Two
+//! counters bound the tree, so that neither the parser nor a later walk overflows the stack.
+//! `depth` counts nesting. `operations` counts nodes added in a loop (`a + b + c`, `u.f.g`).
 
 mod access;
 mod delete;
@@ -26,16 +26,16 @@ use crate::lexer::{Kind, Lexer, Token};
 use crate::words::is_reserved;
 use crate::{DEPTH_MAX, MARKERS_MAX, TEXT_BYTES_MAX, TOKENS_MAX};
 
-/// The reason why a statement of more than [`TOKENS_MAX`] tokens is refused.
+/// Message for statements of more than [`TOKENS_MAX`] tokens.
 const TOO_MANY_TOKENS: &str =
     "more than 262144 words, values and signs: send values as bind markers, or several statements";
 
 type Result<T> = std::result::Result<T, SyntaxError>;
 
-/// Reads one statement, with or without a `;` at its end.
+/// Parses one statement, with or without a `;` at its end, and counts its tokens.
 pub(crate) fn parse(text: &str) -> Result<(Statement, u32)> {
     if text.len() > TEXT_BYTES_MAX {
-        let message = format!("statement of {} bytes; the most is {TEXT_BYTES_MAX}", text.len());
+        let message = format!("expected a statement of at most {TEXT_BYTES_MAX} bytes, got {}", text.len());
         return Err(SyntaxError { message, line: 1, column: 0 });
     }
     let mut parser = Parser::new(text);
@@ -50,7 +50,7 @@ pub(crate) fn parse(text: &str) -> Result<(Statement, u32)> {
     Ok((statement, parser.tokens))
 }
 
-/// Reads tokens only.
+/// Counts the tokens of a text without parsing it.
 pub(crate) fn count_tokens(text: &str) -> Result<u32> {
     let mut lexer = Lexer::new(text);
     let mut tokens = 0;
@@ -75,7 +75,7 @@ fn takes_markers(statement: &Statement) -> bool {
     )
 }
 
-/// A place in the text to which the parser can return.
+/// State of the parser. A copy serves for look-ahead and for error positions.
 #[derive(Clone, Copy)]
 struct Parser<'a> {
     lexer: Lexer<'a>,
@@ -96,7 +96,7 @@ impl<'a> Parser<'a> {
     fn statement(&mut self) -> Result<Statement> {
         let word = if self.current.kind == Kind::Word { self.current.text } else { "" };
         let is = |keyword: &str| word.eq_ignore_ascii_case(keyword);
-        // The usual ones first.
+        // Frequent statements first.
         if is("SELECT") {
             self.select()
         } else if is("INSERT") {
@@ -163,7 +163,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    /// The token after the current one.
+    /// Returns the token after the current one.
     fn peek(&self) -> Token<'a> {
         let mut lexer = self.lexer;
         lexer.next()
@@ -227,7 +227,7 @@ impl<'a> Parser<'a> {
 
     // Names.
 
-    /// Whether the current token can be a name.
+    /// True if the current token can be a name.
     fn at_name(&self) -> bool {
         is_name(&self.current)
     }
@@ -236,7 +236,7 @@ impl<'a> Parser<'a> {
         is_name(&self.peek())
     }
 
-    /// A name of anything but a role or a level; folded to lower case unless quoted.
+    /// Parses a name, except of a role or a level. Folds it to lower case unless it is quoted.
     fn identifier(&mut self) -> Result<String> {
         if !self.at_name() {
             return Err(self.expected("a name"));
@@ -244,7 +244,7 @@ impl<'a> Parser<'a> {
         self.any_word()
     }
 
-    /// A name, also one that is a reserved word.
+    /// Parses a name. Accepts reserved words.
     fn any_word(&mut self) -> Result<String> {
         match self.current.kind {
             Kind::Word => Ok(self.advance().text.to_ascii_lowercase()),
@@ -267,7 +267,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A role's or a level's name: an identifier or a string.
+    /// Parses the name of a role or a level: an identifier or a string.
     fn role_name(&mut self) -> Result<String> {
         match self.current.kind {
             Kind::String if self.current.text.len() > 2 => self.string(),
@@ -284,14 +284,14 @@ impl<'a> Parser<'a> {
                 Ok(text[2..text.len() - 2].to_owned())
             }
             Kind::Error(_) if self.current.text.starts_with(['\'', '$']) => Err(self.expected("a string")),
-            // What stands here may be a password without its quotes: it is not shown.
+            // Do not show the token: it may be an unquoted password.
             _ => Err(self.error("expecting a string in single quotes")),
         }
     }
 
     // Phrases.
 
-    /// One phrase or more, with commas between.
+    /// Parses one or more phrases with commas between them.
     fn comma_separated<T>(&mut self, mut phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut phrases = Vec::with_capacity(4);
         phrases.push(phrase(self)?);
@@ -301,7 +301,7 @@ impl<'a> Parser<'a> {
         Ok(phrases)
     }
 
-    /// One phrase or more, with AND between.
+    /// Parses one or more phrases with AND between them.
     fn and_separated<T>(&mut self, mut phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut phrases = Vec::with_capacity(2);
         phrases.push(phrase(self)?);
@@ -311,7 +311,7 @@ impl<'a> Parser<'a> {
         Ok(phrases)
     }
 
-    /// `(a, b)`, at least one.
+    /// Parses `(a, b)`, at least one phrase.
     fn parenthesized<T>(&mut self, phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         self.expect(Kind::LeftParen, "'('")?;
         let phrases = self.comma_separated(phrase)?;
@@ -319,7 +319,7 @@ impl<'a> Parser<'a> {
         Ok(phrases)
     }
 
-    /// `(a, b)` or `()`.
+    /// Parses `(a, b)` or `()`.
     fn parenthesized_or_empty<T>(&mut self, phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         if self.at(Kind::LeftParen) && self.peek().kind == Kind::RightParen {
             self.advance();
@@ -331,8 +331,8 @@ impl<'a> Parser<'a> {
 
     // Limits.
 
-    /// Goes one level further in; who calls it takes the level off `depth` when it is through. After an error
-    /// nobody goes on, so that is left out there.
+    /// Enters a nesting level. The caller decrements `depth` afterwards. It need not do so after an
+    /// error, because parsing then ends.
     fn enter(&mut self) -> Result<()> {
         if self.depth == DEPTH_MAX {
             return Err(self.error(format!("nested more than {DEPTH_MAX} deep")));
@@ -341,7 +341,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Reads a phrase one level further in.
+    /// Parses a phrase one nesting level deeper.
     fn nested<T>(&mut self, phrase: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.enter()?;
         let result = phrase(self);
@@ -349,7 +349,7 @@ impl<'a> Parser<'a> {
         result
     }
 
-    /// Counts what makes a tree deeper without nesting in the text.
+    /// Counts an operation, which makes the tree deeper without nesting in the text.
     fn count_operation(&mut self) -> Result<()> {
         if self.operations == DEPTH_MAX {
             return Err(self.error(format!("more than {DEPTH_MAX} operations in one expression")));
@@ -362,7 +362,7 @@ impl<'a> Parser<'a> {
         if self.markers == MARKERS_MAX {
             return Err(self.error(format!("more than {MARKERS_MAX} bind markers")));
         }
-        // MARKERS_MAX is the largest u16, and a number starts at 0.
+        // MARKERS_MAX is `u16::MAX`, and indexes start at 0.
         let index = self.markers as u16;
         self.markers += 1;
         Ok(index)
@@ -370,18 +370,18 @@ impl<'a> Parser<'a> {
 
     // Errors.
 
-    /// An error at the current token.
+    /// Returns an error at the current token.
     fn error(&self, message: impl Into<String>) -> SyntaxError {
         SyntaxError::at(self.lexer.text(), self.current.start, message)
     }
 
-    /// The current token is not what should stand here.
+    /// Returns an error: the current token is not `what`.
     fn expected(&self, what: &str) -> SyntaxError {
         if let Kind::Error(reason) = self.current.kind {
-            return self.error(format!("{reason}: {}", shown(self.current.text)));
+            return self.error(format!("{reason}: {}", quote_token(self.current.text)));
         }
         let found = if self.at(Kind::End) { "<EOF>" } else { self.current.text };
-        self.error(format!("mismatched input {} expecting {what}", shown(found)))
+        self.error(format!("mismatched input {} expecting {what}", quote_token(found)))
     }
 }
 
@@ -397,15 +397,15 @@ fn is_name(token: &Token<'_>) -> bool {
     }
 }
 
-/// The text between the quotes, with doubled quotes made single.
+/// Removes the quotes and replaces doubled quotes by single ones.
 fn unquote(text: &str, doubled: &str, single: &str) -> String {
     let inner = &text[1..text.len() - 1];
     if inner.contains(doubled) { inner.replace(doubled, single) } else { inner.to_owned() }
 }
 
-/// A token in a message: in quotes, and not long. What follows PASSWORD is no identifier, so a message may show
-/// it; a string is therefore never shown.
-fn shown(text: &str) -> String {
+/// Formats a token for a message: quoted, and at most 40 characters long. Never shows a string,
+/// because it may be a password. `Parser::string` hides unquoted passwords.
+fn quote_token(text: &str) -> String {
     const CHARS_MAX: usize = 40;
     if text.starts_with('\'') || text.starts_with("$$") {
         return "a string".to_owned();

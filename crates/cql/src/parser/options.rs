@@ -1,16 +1,16 @@
-//! `WITH name = value AND …`.
+//! Parser of `WITH name = value AND …`.
 
 use super::{Parser, Result};
 use crate::ast::{Duration, OptionValue, Options, TableProperties};
 use crate::lexer::Kind;
 
 impl Parser<'_> {
-    /// `WITH …`, if it stands here.
+    /// Parses an optional `WITH …`.
     pub(super) fn with_options(&mut self) -> Result<Options> {
         if self.at_word("WITH") { self.required_options() } else { Ok(Options::new()) }
     }
 
-    /// `WITH …`, which must stand here.
+    /// Parses a mandatory `WITH …`.
     pub(super) fn required_options(&mut self) -> Result<Options> {
         self.expect_word("WITH")?;
         let mut options = Options::new();
@@ -22,12 +22,12 @@ impl Parser<'_> {
     }
 
     fn option(&mut self, options: &mut Options) -> Result<()> {
-        let at = *self;
-        // An option's name is in lower case even where it is quoted, as the tree says.
+        let start = *self;
+        // Fold quoted names to lower case too, as the tree documents.
         let name = self.any_word()?.to_ascii_lowercase();
         self.expect(Kind::Equal, "'='")?;
         if options.iter().any(|(other, _)| *other == name) {
-            return Err(at.error(format!("Multiple definitions for property '{name}'")));
+            return Err(start.error(format!("Multiple definitions for property '{name}'")));
         }
         let value = if self.at(Kind::LeftBrace) {
             OptionValue::Map(self.option_map()?)
@@ -38,16 +38,16 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `WITH …` of a table or a view, which must stand here.
+    /// Parses a mandatory `WITH …` of a table or a view.
     pub(super) fn table_properties(&mut self) -> Result<TableProperties> {
         self.expect_word("WITH")?;
         let mut properties = TableProperties::default();
         loop {
             if self.at_word("CLUSTERING") && self.peek_is_word("ORDER") {
-                let at = *self;
+                let start = *self;
                 self.expect_words(&["CLUSTERING", "ORDER", "BY"])?;
                 if !properties.clustering_order.is_empty() {
-                    return Err(at.error("CLUSTERING ORDER BY is given twice"));
+                    return Err(start.error("CLUSTERING ORDER BY is given twice"));
                 }
                 properties.clustering_order =
                     self.parenthesized(|p| Ok((p.identifier()?, p.clustering_order()?)))?;
@@ -63,7 +63,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `{k: v, …}`.
+    /// Parses `{k: v, …}`.
     pub(super) fn option_map(&mut self) -> Result<Vec<(String, OptionValue)>> {
         self.expect(Kind::LeftBrace, "'{'")?;
         if self.eat(Kind::RightBrace) {
@@ -82,7 +82,7 @@ impl Parser<'_> {
         Ok(entries)
     }
 
-    /// A value that is no map.
+    /// Parses a value that is not a map.
     fn option_value(&mut self) -> Result<OptionValue> {
         let negative = self.eat(Kind::Minus);
         let text = self.current.text;

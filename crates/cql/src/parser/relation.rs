@@ -1,11 +1,11 @@
-//! WHERE and IF.
+//! Parser of WHERE and IF.
 
 use super::{Parser, Result};
 use crate::ast::{CompareOp, Condition, IfClause, InValues, Relation, Target, Test};
 use crate::lexer::Kind;
 
 impl Parser<'_> {
-    /// `WHERE …`, which must stand here.
+    /// Parses a mandatory `WHERE …`.
     pub(super) fn where_clause(&mut self) -> Result<Vec<Relation>> {
         self.expect_word("WHERE")?;
         self.and_separated(Parser::relation)
@@ -49,12 +49,12 @@ impl Parser<'_> {
         Ok(Relation::Compare { column, op, value: self.term()? })
     }
 
-    /// KEY of CONTAINS KEY, unless it begins a function's qualified name.
+    /// Skips KEY of CONTAINS KEY, unless it starts the qualified name of a function.
     fn eat_key(&mut self) -> bool {
         self.at_word("KEY") && self.peek().kind != Kind::Dot && self.eat_word("KEY")
     }
 
-    /// `(a, b) > …`, `(a, b) IN …`, or a whole relation in parentheses.
+    /// Parses `(a, b) > …`, `(a, b) IN …`, or a relation in parentheses.
     fn relation_in_parentheses(&mut self) -> Result<Relation> {
         let mut ahead = *self;
         ahead.advance();
@@ -95,7 +95,7 @@ impl Parser<'_> {
         Ok(op)
     }
 
-    /// `IF …` of an UPDATE or a DELETE, if it stands here.
+    /// Parses an optional `IF …` of an UPDATE or a DELETE.
     pub(super) fn if_clause(&mut self) -> Result<IfClause> {
         if !self.eat_word("IF") {
             return Ok(IfClause::None);
@@ -137,7 +137,7 @@ impl Parser<'_> {
         Ok(Condition { target, test })
     }
 
-    /// `c`, `c[k]` or `c.f`.
+    /// Parses `c`, `c[k]` or `c.f`.
     pub(super) fn target(&mut self) -> Result<Target> {
         let column = self.identifier()?;
         if self.eat(Kind::LeftBracket) {

@@ -1,4 +1,4 @@
-//! CREATE, ALTER and DROP: which, and those that are short.
+//! Parser of CREATE, ALTER and DROP. Dispatches by object, and parses the short statements.
 
 use super::{Parser, Result};
 use crate::ast::{
@@ -54,7 +54,8 @@ impl Parser<'_> {
             self.create_trigger()
         } else {
             Err(self.expected(
-                "KEYSPACE, TABLE, TYPE, INDEX, MATERIALIZED VIEW, FUNCTION, AGGREGATE, TRIGGER, ROLE, USER or SERVICE LEVEL",
+                "KEYSPACE, TABLE, TYPE, INDEX, MATERIALIZED VIEW, FUNCTION, AGGREGATE, TRIGGER, ROLE, USER \
+                 or SERVICE LEVEL",
             ))
         }
     }
@@ -119,7 +120,8 @@ impl Parser<'_> {
             Ok(Statement::DropUser(self.drop_role()?))
         } else {
             Err(self.expected(
-                "KEYSPACE, TABLE, TYPE, INDEX, MATERIALIZED VIEW, FUNCTION, AGGREGATE, TRIGGER, ROLE, USER or SERVICE LEVEL",
+                "KEYSPACE, TABLE, TYPE, INDEX, MATERIALIZED VIEW, FUNCTION, AGGREGATE, TRIGGER, ROLE, USER \
+                 or SERVICE LEVEL",
             ))
         }
     }
@@ -163,7 +165,7 @@ impl Parser<'_> {
         Ok(Statement::AlterType(AlterType { if_exists, name, change }))
     }
 
-    /// `a TO b`.
+    /// Parses `a TO b`.
     pub(super) fn renaming(&mut self) -> Result<(String, String)> {
         let old = self.identifier()?;
         self.expect_word("TO")?;
@@ -211,7 +213,7 @@ impl Parser<'_> {
         Ok(make(column))
     }
 
-    /// After CREATE MATERIALIZED.
+    /// Parses the rest of CREATE MATERIALIZED VIEW, from VIEW on.
     fn create_view(&mut self) -> Result<Statement> {
         self.expect_word("VIEW")?;
         let if_not_exists = self.if_not_exists()?;

@@ -1,4 +1,4 @@
-//! SELECT.
+//! Parser of SELECT.
 
 use schema::ClusteringOrder;
 
@@ -54,7 +54,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// `ALLOW FILTERING`, `BYPASS CACHE` and USING, each at most once, in any order.
+    /// Parses `ALLOW FILTERING`, `BYPASS CACHE` and USING, each at most once, in any order.
     fn select_end(&mut self) -> Result<(bool, bool, Using)> {
         let (mut allow_filtering, mut bypass_cache, mut using) = (false, false, Using::default());
         loop {
@@ -72,7 +72,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A word between SELECT and the columns, unless it is a column itself: `json['k']`, `distinct.f`, `json, a`.
+    /// Skips JSON or DISTINCT, unless it is a column: `json['k']`, `distinct.f`, `json, a`.
     fn eat_modifier(&mut self, keyword: &str) -> bool {
         if !self.at_word(keyword) {
             return false;
@@ -149,7 +149,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `-e`.
+    /// Parses `-e`.
     fn expr_negated(&mut self) -> Result<SelectExpr> {
         self.advance();
         Ok(match self.nested(Parser::expr_unary)? {
@@ -161,7 +161,7 @@ impl Parser<'_> {
         })
     }
 
-    /// What follows `(type)`.
+    /// Parses the expression after `(type)`.
     fn expr_hinted(&mut self, ty: TypeName) -> Result<SelectExpr> {
         Ok(match self.nested(Parser::expr_unary)? {
             SelectExpr::Term(term) => SelectExpr::Term(Term::TypeHint(Box::new(TypeHint { ty, term }))),
@@ -169,9 +169,9 @@ impl Parser<'_> {
         })
     }
 
-    /// `(e)`, or a tuple of terms.
+    /// Parses `(e)`, or a tuple of terms.
     fn expr_group(&mut self) -> Result<SelectExpr> {
-        let at = *self;
+        let start = *self;
         let mut exprs = self.parenthesized(Parser::expression)?;
         if exprs.len() == 1 {
             return Ok(exprs.remove(0));
@@ -180,13 +180,13 @@ impl Parser<'_> {
         for expr in exprs {
             match expr {
                 SelectExpr::Term(term) => terms.push(term),
-                _ => return Err(at.error("a tuple in a selection may hold constants only")),
+                _ => return Err(start.error("a tuple in a selection may hold constants only")),
             }
         }
         Ok(SelectExpr::Term(Term::Tuple(terms)))
     }
 
-    /// A column or a call.
+    /// Parses a column or a call.
     fn expr_named(&mut self) -> Result<SelectExpr> {
         let next = self.peek().kind;
         if next == Kind::LeftParen && self.at(Kind::Word) {
@@ -218,7 +218,7 @@ impl Parser<'_> {
         Ok(SelectExpr::Cast(Box::new(expr), ty))
     }
 
-    /// At `count`: takes `count(*)` or `count(1)`, if that is what stands here.
+    /// Skips `count(*)` or `count(1)` if it follows. The current token is `count`.
     fn counts_rows(&mut self) -> bool {
         let mut ahead = *self;
         ahead.advance();
@@ -232,7 +232,7 @@ impl Parser<'_> {
         false
     }
 
-    /// At `a.`: whether `a.b(` stands here.
+    /// True if `a.b(` follows. The current token is `a`.
     fn qualified_call_follows(&self) -> bool {
         let mut ahead = *self;
         ahead.advance();
@@ -267,10 +267,10 @@ impl Parser<'_> {
         }
     }
 
-    /// At `(`: takes `(type)`, if an expression follows that it can be a hint for.
+    /// Skips `(type)` if it is a type hint. The current token is `(`.
     ///
-    /// `(a)` alone may be a type or a column; what comes next decides: a sign or a bracket goes on with a column,
-    /// unless the type can be no column.
+    /// `(a)` may be a type or a column. The next token decides: a minus or a bracket continues a
+    /// column, unless the type is not a plain name.
     fn eat_type_hint(&mut self) -> Option<TypeName> {
         let mut ahead = *self;
         ahead.advance();

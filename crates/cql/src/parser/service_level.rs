@@ -1,4 +1,5 @@
-//! Service levels, statements that run, and what LIST lists. `SERVICE LEVEL`, `SERVICE_LEVEL` and their plurals are the same everywhere.
+//! Parser of statements about service levels and running statements, and of LIST. `SERVICE LEVEL`,
+//! `SERVICE_LEVEL` and their plurals are synonyms everywhere.
 
 use super::{Parser, Result};
 use crate::ast::{
@@ -6,7 +7,7 @@ use crate::ast::{
 };
 
 impl Parser<'_> {
-    /// Whether `SERVICE LEVEL` stands here.
+    /// True if `SERVICE LEVEL` follows.
     pub(super) fn at_service_level(&self) -> bool {
         self.at_word("SERVICE_LEVEL")
             || self.at_word("SERVICE_LEVELS")
@@ -25,7 +26,7 @@ impl Parser<'_> {
         if self.eat_service_level() { Ok(()) } else { Err(self.expected("SERVICE LEVEL")) }
     }
 
-    /// After CREATE SERVICE LEVEL.
+    /// Parses the rest of CREATE SERVICE LEVEL.
     pub(super) fn create_service_level(&mut self) -> Result<Statement> {
         let if_not_exists = self.if_not_exists()?;
         let name = self.role_name()?;
@@ -33,14 +34,14 @@ impl Parser<'_> {
         Ok(Statement::CreateServiceLevel(CreateServiceLevel { if_not_exists, name, options }))
     }
 
-    /// After ALTER SERVICE LEVEL.
+    /// Parses the rest of ALTER SERVICE LEVEL.
     pub(super) fn alter_service_level(&mut self) -> Result<Statement> {
         let name = self.role_name()?;
         let options = self.required_options()?;
         Ok(Statement::AlterServiceLevel(AlterServiceLevel { name, options }))
     }
 
-    /// After DROP SERVICE LEVEL.
+    /// Parses the rest of DROP SERVICE LEVEL.
     pub(super) fn drop_service_level(&mut self) -> Result<Statement> {
         let if_exists = self.if_exists()?;
         let name = self.role_name()?;
@@ -72,7 +73,7 @@ impl Parser<'_> {
         Ok(Statement::CancelStatement(self.string()?))
     }
 
-    /// `LIST …`, of anything.
+    /// Parses `LIST …` of any kind.
     pub(super) fn list(&mut self) -> Result<Statement> {
         self.expect_word("LIST")?;
         if self.eat_service_level() {

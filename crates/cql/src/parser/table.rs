@@ -1,11 +1,11 @@
-//! CREATE TABLE and ALTER TABLE.
+//! Parser of CREATE TABLE and ALTER TABLE.
 
 use super::{Parser, Result};
 use crate::ast::{AlterTable, ColumnDefinition, CreateTable, Statement, TableChange, TableProperties};
 use crate::lexer::Kind;
 
 impl Parser<'_> {
-    /// After CREATE TABLE.
+    /// Parses the rest of CREATE TABLE.
     pub(super) fn create_table(&mut self) -> Result<Statement> {
         let if_not_exists = self.if_not_exists()?;
         let table = self.qualified()?;
@@ -31,9 +31,9 @@ impl Parser<'_> {
         Ok(Statement::CreateTable(created))
     }
 
-    /// A column, or `PRIMARY KEY (…)`.
+    /// Parses a column, or `PRIMARY KEY (…)`.
     fn table_element(&mut self, table: &mut CreateTable) -> Result<()> {
-        let at = *self;
+        let start = *self;
         let (partition_key, clustering) = if self.eat_word("PRIMARY") {
             self.expect_word("KEY")?;
             self.primary_key()?
@@ -48,7 +48,7 @@ impl Parser<'_> {
             (vec![name], Vec::new())
         };
         if !table.partition_key.is_empty() {
-            return Err(at.error("Multiple PRIMARY KEYs specified (exactly one required)"));
+            return Err(start.error("Multiple PRIMARY KEYs specified (exactly one required)"));
         }
         (table.partition_key, table.clustering) = (partition_key, clustering);
         Ok(())
@@ -61,7 +61,7 @@ impl Parser<'_> {
         Ok(ColumnDefinition { name, ty, is_static })
     }
 
-    /// `(a, b)` or `((a, b), c)`: partition key and clustering columns.
+    /// Parses `(a, b)` or `((a, b), c)`. Returns the partition key and the clustering columns.
     pub(super) fn primary_key(&mut self) -> Result<(Vec<String>, Vec<String>)> {
         self.expect(Kind::LeftParen, "'('")?;
         let partition_key = if self.at(Kind::LeftParen) {
@@ -74,7 +74,7 @@ impl Parser<'_> {
         Ok((partition_key, clustering))
     }
 
-    /// After ALTER TABLE.
+    /// Parses the rest of ALTER TABLE.
     pub(super) fn alter_table(&mut self) -> Result<Statement> {
         let if_exists = self.if_exists()?;
         let table = self.qualified()?;
@@ -114,7 +114,7 @@ impl Parser<'_> {
         Ok(TableChange::Drop { if_exists, columns, timestamp })
     }
 
-    /// `a, b` or `(a, b)`.
+    /// Parses `a, b` or `(a, b)`.
     fn one_or_several<T>(&mut self, phrase: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         if self.at(Kind::LeftParen) { self.parenthesized(phrase) } else { self.comma_separated(phrase) }
     }

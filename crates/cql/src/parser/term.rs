@@ -1,4 +1,4 @@
-//! Terms.
+//! Parser of terms.
 
 use uuid::Uuid;
 
@@ -10,14 +10,14 @@ use crate::lexer::Kind;
 use crate::words::is_constant;
 
 impl Parser<'_> {
-    /// Any term.
+    /// Parses any term.
     pub(super) fn term(&mut self) -> Result<Term> {
-        // `SET c = [1] + c`: what follows is the column, which is the assignment's business.
+        // In `SET c = [1] + c`, the term ends before the column. The assignment parses the rest.
         self.sum(Parser::unary, arithmetic, Parser::column_follows)
     }
 
-    /// Sums and products of operands, in one loop rather than a call for each strength: nesting costs less stack that way.
-    /// A `+` at which `ends` holds is not taken.
+    /// Parses sums and products of operands. One loop handles both precedences, because a call per
+    /// precedence would cost more stack. Stops at a `+` for which `ends` is true.
     pub(super) fn sum<T>(
         &mut self,
         operand: fn(&mut Self) -> Result<T>,
@@ -39,7 +39,7 @@ impl Parser<'_> {
         join: fn(T, ArithmeticOp, T) -> T,
         ends: fn(&Self) -> bool,
     ) -> Result<T> {
-        // What stands left of the last `+` or `-`, while the product to its right is being read.
+        // Operand left of the last `+` or `-`, while the product to its right is parsed.
         let mut sum: Option<(T, ArithmeticOp)> = None;
         let mut product = operand(self)?;
         loop {
@@ -111,7 +111,7 @@ impl Parser<'_> {
         Ok(Term::TypeHint(Box::new(TypeHint { ty, term })))
     }
 
-    /// A term that needs no look at a name: a literal, a marker, a list, a set or a map.
+    /// Parses a term that does not start with a name: a literal, a marker, a list, a set or a map.
     pub(super) fn literal_or_marker(&mut self) -> Result<Option<Term>> {
         match self.current.kind {
             Kind::Question | Kind::Colon => self.marker().map(Some),
@@ -144,7 +144,7 @@ impl Parser<'_> {
             Kind::String | Kind::DollarString => return Ok(Term::Literal(Literal::String(self.string()?))),
             Kind::Integer => Literal::Integer(text.to_owned()),
             Kind::Float => Literal::Float(text.to_owned()),
-            // The lexer checked the shape of both.
+            // The lexer has checked both formats.
             Kind::Uuid => Literal::Uuid(Uuid::try_parse(text).map_err(|_| self.expected("a UUID"))?),
             Kind::Blob => Literal::Blob(unhex(&text.as_bytes()[2..])),
             Kind::Duration => match Duration::parse(text) {
@@ -163,7 +163,7 @@ impl Parser<'_> {
         Ok(Term::Literal(literal))
     }
 
-    /// A set, a map or a value of a user type.
+    /// Parses a set, a map or a value of a user type.
     fn braced(&mut self) -> Result<Term> {
         self.expect(Kind::LeftBrace, "'{'")?;
         if self.eat(Kind::RightBrace) {
@@ -203,7 +203,7 @@ impl Parser<'_> {
     }
 
     fn function_call(&mut self) -> Result<Term> {
-        // A bare name where a term should be: say that, rather than that a parenthesis is missing.
+        // For an unquoted name, report that a term is missing. "Missing parenthesis" would mislead.
         let bare = !matches!(self.peek().kind, Kind::LeftParen | Kind::Dot);
         if bare {
             return Err(self.expected("a term"));
@@ -213,7 +213,7 @@ impl Parser<'_> {
         Ok(Term::Function(FunctionCall { name, arguments }))
     }
 
-    /// A function's name; `token` is one, although it is reserved.
+    /// Parses the name of a function. Accepts `token`, although it is reserved.
     pub(super) fn function_name(&mut self) -> Result<QualifiedName> {
         if self.at_word("TOKEN") {
             self.advance();
@@ -228,12 +228,13 @@ impl Parser<'_> {
         let length =
             rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != ':').unwrap_or(rest.len());
         let Some(duration) = Duration::parse(&rest[..length]) else { return Err(self.expected("a term")) };
-        self.lexer.jump(start + length);
+        self.lexer.seek(start + length);
         self.advance();
         Ok(Term::Literal(Literal::Duration(duration)))
     }
 
-    /// At `(`: whether it opens a type hint. In a term a name is otherwise a function's, with a `(` after it.
+    /// True if the current `(` starts a type hint. Any other name in a term is a function, followed
+    /// by `(`.
     fn type_hint_follows(&self) -> bool {
         let mut ahead = *self;
         ahead.advance();
@@ -247,7 +248,7 @@ impl Parser<'_> {
         matches!(ahead.current.kind, Kind::RightParen | Kind::Less)
     }
 
-    /// At `+`: whether a bare column follows.
+    /// True if a column follows the current `+`.
     fn column_follows(&self) -> bool {
         let mut ahead = *self;
         ahead.advance();
@@ -264,7 +265,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A whole number or a marker.
+    /// Parses an integer or a marker.
     pub(super) fn integer_or_marker(&mut self) -> Result<Term> {
         match self.current.kind {
             Kind::Integer => self.literal(),
@@ -274,7 +275,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `?` or `:name`.
+    /// Parses `?` or `:name`.
     pub(super) fn marker(&mut self) -> Result<Term> {
         let named = self.at(Kind::Colon);
         if !named && !self.at(Kind::Question) {
@@ -291,7 +292,8 @@ fn arithmetic(left: Term, op: ArithmeticOp, right: Term) -> Term {
     Term::Arithmetic(Box::new(Arithmetic { op, left, right }))
 }
 
-/// The literal with its sign turned, where it is a number without one; otherwise the term back.
+/// Returns a literal with its sign inverted if it is a number without a sign. Otherwise returns the
+/// term as the error.
 pub(super) fn negated(term: Term) -> std::result::Result<Term, Term> {
     match term {
         Term::Literal(Literal::Integer(digits)) if !digits.starts_with('-') => {
@@ -307,7 +309,7 @@ pub(super) fn negated(term: Term) -> std::result::Result<Term, Term> {
     }
 }
 
-/// Bytes from an even number of hexadecimal digits.
+/// Decodes an even number of hexadecimal digits.
 fn unhex(digits: &[u8]) -> Vec<u8> {
     let value = |digit: u8| match digit {
         b'0'..=b'9' => digit - b'0',

@@ -1,4 +1,4 @@
-//! Type names.
+//! Parser of type names.
 
 use schema::CqlType;
 
@@ -8,7 +8,7 @@ use crate::lexer::Kind;
 use crate::words::is_constant;
 
 impl Parser<'_> {
-    /// A type.
+    /// Parses a type.
     pub(super) fn type_name(&mut self) -> Result<TypeName> {
         self.nested(|p| match p.current.kind {
             Kind::String => Ok(TypeName::Custom(p.string()?)),
@@ -24,7 +24,8 @@ impl Parser<'_> {
         })
     }
 
-    /// Whether a type can begin here, where a term may stand as well: `set` is reserved, and `true` is no type.
+    /// True if a type can start here, where a term can start too. `set` is reserved, and `true` is
+    /// not a type.
     pub(super) fn at_type_start(&self) -> bool {
         let constant = self.at(Kind::Word) && is_constant(self.current.text);
         (self.at_name() && !constant) || self.at_word("SET")

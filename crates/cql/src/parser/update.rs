@@ -1,4 +1,4 @@
-//! UPDATE.
+//! Parser of UPDATE.
 
 use super::using::UsingScope;
 use super::{Parser, Result};
@@ -42,7 +42,7 @@ impl Parser<'_> {
         Ok(Assignment { target, change })
     }
 
-    /// What follows `column =`: `column + v`, `column - v`, `v + column`, or just `v`.
+    /// Parses the text after `column =`: `column + v`, `column - v`, `v + column`, or `v`.
     fn change_of(&mut self, column: &str) -> Result<Change> {
         let named = self.at_name() && !(self.at(Kind::Word) && is_constant(self.current.text));
         let sign = if named { self.peek().kind } else { Kind::End };
@@ -61,11 +61,13 @@ impl Parser<'_> {
     }
 
     fn same_column(&mut self, column: &str) -> Result<()> {
-        let at = *self;
+        let start = *self;
         if self.identifier()? == column {
             Ok(())
         } else {
-            Err(at.error("Only expressions of the form X = X + <value>, X = X - <value> and X = <value> + X are supported"))
+            Err(start.error(
+                "Only expressions of the form X = X + <value>, X = X - <value> and X = <value> + X are supported",
+            ))
         }
     }
 }

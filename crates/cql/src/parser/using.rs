@@ -1,10 +1,10 @@
-//! `USING`.
+//! Parser of `USING`.
 
 use super::{Parser, Result};
 use crate::ast::{Duration, Literal, Term, Using};
 use crate::lexer::Kind;
 
-/// What a statement may say in its USING, beside TIMEOUT and SERVICE LEVEL, which every one may.
+/// Parts of USING that a statement accepts. Every statement accepts TIMEOUT and SERVICE LEVEL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum UsingScope {
     /// INSERT and UPDATE: TIMESTAMP and TTL.
@@ -16,7 +16,7 @@ pub(super) enum UsingScope {
 }
 
 impl Parser<'_> {
-    /// `USING … AND …`, if it stands here.
+    /// Parses an optional `USING … AND …`.
     pub(super) fn using(&mut self, scope: UsingScope) -> Result<Using> {
         let mut using = Using::default();
         if self.eat_word("USING") {
@@ -29,8 +29,8 @@ impl Parser<'_> {
     }
 
     fn using_part(&mut self, using: &mut Using, scope: UsingScope) -> Result<()> {
-        let at = *self;
-        let again = if scope != UsingScope::Read && self.eat_word("TIMESTAMP") {
+        let start = *self;
+        let is_repeated = if scope != UsingScope::Read && self.eat_word("TIMESTAMP") {
             using.timestamp.replace(self.integer_or_marker()?).is_some()
         } else if scope == UsingScope::Write && self.eat_word("TTL") {
             using.ttl.replace(self.integer_or_marker()?).is_some()
@@ -45,8 +45,8 @@ impl Parser<'_> {
                 UsingScope::Read => "TIMEOUT or SERVICE LEVEL",
             }));
         };
-        if again {
-            Err(at.error(format!("USING {} is given twice", at.current.text.to_uppercase())))
+        if is_repeated {
+            Err(start.error(format!("USING {} is given twice", start.current.text.to_uppercase())))
         } else {
             Ok(())
         }

@@ -1,4 +1,5 @@
-//! Roles, permissions and service levels. Passwords are shown only to who asks for them.
+//! Printer of statements about roles, permissions and service levels. Passwords are masked by
+//! default.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -10,7 +11,7 @@ use crate::ast::{
 };
 use crate::words::{Identifier, Quoted};
 
-/// Any statement that is neither about data nor about the schema.
+/// Writes any statement that is not about data or the schema.
 pub(super) fn statement(f: &mut Formatter<'_>, statement: &Statement, secrets: Secrets) -> fmt::Result {
     match statement {
         Statement::CreateRole(s) => {
@@ -60,7 +61,7 @@ pub(super) fn statement(f: &mut Formatter<'_>, statement: &Statement, secrets: S
     }
 }
 
-/// A secret in single quotes, or what stands for it.
+/// Display of a secret: the secret in single quotes, or asterisks.
 struct Secret<'a>(&'a str, Secrets);
 
 impl Display for Secret<'_> {

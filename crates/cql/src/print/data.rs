@@ -1,4 +1,4 @@
-//! SELECT, INSERT, UPDATE, DELETE and BATCH.
+//! Printer of SELECT, INSERT, UPDATE, DELETE and BATCH.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -38,7 +38,7 @@ impl Display for Select {
     }
 }
 
-/// `a ASC, b DESC`.
+/// Writes `a ASC, b DESC`.
 pub(super) fn ordering(f: &mut Formatter<'_>, columns: &[(String, ClusteringOrder)]) -> fmt::Result {
     joined(f, columns, ", ", |f, (column, order)| {
         let order = match order {
@@ -112,7 +112,7 @@ impl Display for Batch {
 }
 
 impl Display for Using {
-    /// ` USING … AND …`, or nothing.
+    /// Writes ` USING … AND …`, or nothing.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut before = " USING";
         for (name, term) in [("TIMESTAMP", &self.timestamp), ("TTL", &self.ttl), ("TIMEOUT", &self.timeout)] {
@@ -139,7 +139,7 @@ impl Display for Target {
 }
 
 impl Display for IfClause {
-    /// ` IF …`, or nothing.
+    /// Writes ` IF …`, or nothing.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             IfClause::None => Ok(()),
@@ -190,7 +190,7 @@ impl Display for InValues {
     }
 }
 
-/// ` WHERE …`, or nothing.
+/// Writes ` WHERE …`, or nothing.
 pub(super) fn where_clause(f: &mut Formatter<'_>, relations: &[Relation]) -> fmt::Result {
     if relations.is_empty() {
         return Ok(());

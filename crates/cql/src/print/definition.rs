@@ -1,4 +1,4 @@
-//! Definitions as the statements that would make them, laid out as `DESCRIBE` shows them.
+//! Printer of schema definitions as CREATE statements, in the layout of `DESCRIBE`.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter, Write};
@@ -10,22 +10,22 @@ use super::schema::primary_key;
 use crate::ast::TypeName;
 use crate::words::{Identifier, Quoted};
 
-/// `CREATE TABLE …;` on several lines. The options' texts in `other` are taken as they are.
+/// Returns `CREATE TABLE …;` on several lines. Copies the options in `other` unmodified.
 pub fn create_table(def: &TableDef) -> String {
     AsCql(|f: &mut Formatter<'_>| table(f, def)).to_string()
 }
 
-/// `CREATE KEYSPACE …;` on one line.
+/// Returns `CREATE KEYSPACE …;` on one line.
 pub fn create_keyspace(def: &KeyspaceDef) -> String {
     AsCql(|f: &mut Formatter<'_>| keyspace(f, def)).to_string()
 }
 
-/// `CREATE TYPE …;` on several lines.
+/// Returns `CREATE TYPE …;` on several lines.
 pub fn create_type(def: &UdtType) -> String {
     AsCql(|f: &mut Formatter<'_>| user_type(f, def)).to_string()
 }
 
-/// What a function writes.
+/// Display of the text that a function writes.
 struct AsCql<F>(F);
 
 impl<F: Fn(&mut Formatter<'_>) -> fmt::Result> Display for AsCql<F> {
@@ -85,7 +85,7 @@ fn table_options(f: &mut Formatter<'_>, def: &TableDef) -> fmt::Result {
 
 fn keyspace(f: &mut Formatter<'_>, def: &KeyspaceDef) -> fmt::Result {
     write!(f, "CREATE KEYSPACE {} WITH replication = {{", Identifier(&def.name))?;
-    // The class comes first, as everybody writes it.
+    // Write the class first, by convention.
     let class = def.replication.get_key_value("class");
     let others = def.replication.iter().filter(|(name, _)| *name != "class");
     for (i, (name, value)) in class.into_iter().chain(others).enumerate() {

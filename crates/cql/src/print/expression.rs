@@ -1,4 +1,4 @@
-//! Expressions of a selection, with the parentheses they need.
+//! Printer of expressions in a selection, with the necessary parentheses.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -9,13 +9,13 @@ use crate::ast::{
 };
 use crate::words::Identifier;
 
-/// How tightly an expression holds together: what stands where a tighter one must needs parentheses.
+/// Precedence of an expression. An operand of a lower precedence needs parentheses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Strength {
     Sum,
     Product,
     Unary,
-    /// What `[…]` and `.f` may follow.
+    /// Operand that `[…]` or `.f` may follow.
     Primary,
 }
 
@@ -56,7 +56,7 @@ impl Display for SelectExpr {
             SelectExpr::Cast(expr, ty) => write!(f, "CAST({expr} AS {ty})"),
             SelectExpr::TypeHint(ty, expr) => {
                 write!(f, "({ty}) ")?;
-                let signed = matches!(**expr, SelectExpr::Negate(_)) && needs_care(ty);
+                let signed = matches!(**expr, SelectExpr::Negate(_)) && needs_parentheses(ty);
                 if signed { write!(f, "({expr})") } else { at_least(f, expr, Strength::Unary) }
             }
             SelectExpr::Element(expr, key) => {
@@ -90,7 +90,7 @@ impl Display for SelectExpr {
     }
 }
 
-/// A column: these three words mean something else in some places of a selection.
+/// Writes a column. Quotes three words that are keywords in some positions of a selection.
 fn column(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
     if matches!(name, "json" | "distinct" | "as") { write!(f, "\"{name}\"") } else { Identifier(name).fmt(f) }
 }
@@ -98,7 +98,7 @@ fn column(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
 fn function(f: &mut Formatter<'_>, call: &SelectCall) -> fmt::Result {
     let SelectCall { name, arguments } = call;
     let one = SelectExpr::Term(Term::Literal(Literal::Integer("1".to_owned())));
-    // `"cast"(c)` is a function, and `"count"(1)` is not `count(1)`.
+    // `"cast"(c)` is a function, and `"count"(1)` differs from `count(1)`.
     let quoted = match name.name.as_str() {
         "cast" | "as" | "json" | "distinct" => true,
         "count" => *arguments == [one],
@@ -114,10 +114,10 @@ fn function(f: &mut Formatter<'_>, call: &SelectCall) -> fmt::Result {
     f.write_char(')')
 }
 
-/// A constant, whose parts are read by the rules of a selection as long as they are not in a collection.
+/// Writes a constant. Outside of collections, its parts follow the grammar of a selection.
 fn constant(f: &mut Formatter<'_>, term: &Term) -> fmt::Result {
     match term {
-        // After DISTINCT, a bare bracket would make that word a column.
+        // DISTINCT followed by `[` would be a column.
         Term::List(_) => write!(f, "({term})"),
         Term::Tuple(components) => {
             f.write_char('(')?;
@@ -129,7 +129,8 @@ fn constant(f: &mut Formatter<'_>, term: &Term) -> fmt::Result {
     }
 }
 
-/// `(t) -1` would be a column `t` less one.
+/// Writes a constant with a type hint. Adds parentheses, because `(t) -1` is the column `t` minus
+/// one.
 fn hinted_constant(f: &mut Formatter<'_>, hint: &TypeHint) -> fmt::Result {
     let TypeHint { ty, term } = hint;
     write!(f, "({ty}) ")?;
@@ -138,9 +139,9 @@ fn hinted_constant(f: &mut Formatter<'_>, hint: &TypeHint) -> fmt::Result {
         Term::Literal(Literal::Duration(duration)) => duration.is_negative(),
         _ => false,
     };
-    if signed && needs_care(ty) { write!(f, "({term})") } else { constant(f, term) }
+    if signed && needs_parentheses(ty) { write!(f, "({term})") } else { constant(f, term) }
 }
 
-fn needs_care(ty: &TypeName) -> bool {
+fn needs_parentheses(ty: &TypeName) -> bool {
     matches!(ty, TypeName::User(_))
 }

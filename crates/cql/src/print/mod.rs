@@ -1,7 +1,8 @@
-//! A tree as text: canonical CQL that parses to an equal tree, on one line.
+//! Printer: writes a tree as canonical CQL on one line.
 //!
-//! That holds for every tree that came from a text. A tree made by hand may say what no text can (a sum inside a
-//! product of terms, a map with no entries); its text is then a different statement's.
+//! The text of a parsed tree parses to an equal tree. A tree built by hand may have no text (a sum
+//! inside a product of terms, a map without entries). Its printed text then parses to a different
+//! tree.
 
 mod access;
 mod data;
@@ -18,7 +19,7 @@ use crate::words::{Identifier, Quoted};
 
 pub use definition::{create_keyspace, create_table, create_type};
 
-/// Whether passwords are shown.
+/// Display of passwords.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Secrets {
     Shown,
@@ -26,18 +27,19 @@ enum Secrets {
 }
 
 impl Display for Statement {
-    /// The statement as CQL, with `*****` for passwords: fit for a log.
+    /// Writes the statement as CQL with `*****` for passwords, for logs.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         statement(f, self, Secrets::Masked)
     }
 }
 
 thread_local! {
-    /// Whether literals are printed as `?`.
+    /// True while literals are printed as `?`.
     static MASKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A statement as CQL without its data: `?` for each literal and `*****` for passwords. For logs.
+/// Display of a statement without its data, for logs: `?` for each literal and `*****` for
+/// passwords.
 #[derive(Debug)]
 pub struct Masked<'a>(pub &'a Statement);
 
@@ -54,13 +56,13 @@ impl Display for Masked<'_> {
     }
 }
 
-/// Whether a [`Masked`] statement is being printed.
+/// True while a [`Masked`] statement is printed.
 fn masks_literals() -> bool {
     MASKS.get()
 }
 
 impl Statement {
-    /// The statement as CQL, passwords included: not for a log.
+    /// Returns the statement as CQL with its passwords. Not for logs.
     pub fn to_cql_with_secrets(&self) -> String {
         struct Shown<'a>(&'a Statement);
         impl Display for Shown<'_> {
@@ -122,7 +124,7 @@ impl Display for QualifiedName {
     }
 }
 
-/// Items with something between them.
+/// Writes items with a separator between them.
 fn joined<T>(
     f: &mut Formatter<'_>,
     items: &[T],
@@ -146,7 +148,7 @@ fn identifiers(f: &mut Formatter<'_>, names: &[String]) -> fmt::Result {
     joined(f, names, ", ", |f, name| Identifier(name).fmt(f))
 }
 
-/// `IF NOT EXISTS `, or nothing.
+/// Display of `IF NOT EXISTS `, or of nothing.
 struct IfNotExists(bool);
 
 impl Display for IfNotExists {
@@ -155,7 +157,7 @@ impl Display for IfNotExists {
     }
 }
 
-/// `IF EXISTS `, or nothing.
+/// Display of `IF EXISTS `, or of nothing.
 struct IfExists(bool);
 
 impl Display for IfExists {
@@ -164,7 +166,7 @@ impl Display for IfExists {
     }
 }
 
-/// ` WITH a = b AND …`, or nothing.
+/// Writes ` WITH a = b AND …`, or nothing.
 fn with_options(f: &mut Formatter<'_>, options: &[(String, OptionValue)]) -> fmt::Result {
     if options.is_empty() {
         return Ok(());
@@ -182,7 +184,7 @@ impl Display for OptionValue {
         match self {
             OptionValue::Null => f.write_str("null"),
             OptionValue::Integer(number) => number.fmt(f),
-            // Debug always shows a point or an exponent, so that it stays no integer.
+            // Debug always writes a point or an exponent. The text therefore stays a float.
             OptionValue::Float(number) => write!(f, "{number:?}"),
             OptionValue::Boolean(value) => value.fmt(f),
             OptionValue::String(text) => Quoted(text).fmt(f),
@@ -222,7 +224,7 @@ fn describe(f: &mut Formatter<'_>, describe: &Describe) -> fmt::Result {
         DescribeTarget::MaterializedView(name) => write!(f, "MATERIALIZED VIEW {name}")?,
         DescribeTarget::Named(name) => match &name.keyspace {
             Some(_) => name.fmt(f)?,
-            // In quotes, because a bare `tables` would ask for something else.
+            // Quote the name: `tables` without quotes is a keyword here.
             None => write!(f, "\"{}\"", name.name.replace('"', "\"\""))?,
         },
     }

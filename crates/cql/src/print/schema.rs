@@ -1,4 +1,4 @@
-//! Statements that change the schema.
+//! Printer of statements that change the schema.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -48,7 +48,7 @@ impl Display for ColumnDefinition {
     }
 }
 
-/// `PRIMARY KEY (a, b)`, with inner parentheses only where the partition key has several columns.
+/// Writes `PRIMARY KEY (a, b)`. Adds inner parentheses if the partition key has several columns.
 pub(super) fn primary_key(
     f: &mut Formatter<'_>,
     partition_key: &[String],
@@ -67,7 +67,7 @@ pub(super) fn primary_key(
 }
 
 impl Display for TableProperties {
-    /// ` WITH …`, or nothing.
+    /// Writes ` WITH …`, or nothing.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut before = " WITH ";
         if !self.clustering_order.is_empty() {
@@ -117,7 +117,7 @@ fn renamings(f: &mut Formatter<'_>, pairs: &[(String, String)]) -> fmt::Result {
     joined(f, pairs, " AND ", |f, (old, new)| write!(f, "{} TO {}", Identifier(old), Identifier(new)))
 }
 
-/// `a int, b text`.
+/// Writes `a int, b text`.
 fn typed(f: &mut Formatter<'_>, pairs: &[(String, TypeName)]) -> fmt::Result {
     joined(f, pairs, ", ", |f, (name, ty)| write!(f, "{} {ty}", Identifier(name)))
 }

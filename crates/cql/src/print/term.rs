@@ -1,4 +1,4 @@
-//! Terms and types.
+//! Printer of terms and types.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -37,7 +37,7 @@ impl Display for Term {
                 let Arithmetic { op, left, right } = &**operation;
                 write!(f, "{left} {op} {right}")
             }
-            // With a blank: two signs in a row would begin a comment.
+            // Write a blank: two minus signs in a row would start a comment.
             Term::Negate(term) => write!(f, "- {term}"),
         }
     }
@@ -49,7 +49,8 @@ fn bracketed(f: &mut Formatter<'_>, open: char, terms: &[Term], close: char) -> 
     f.write_char(close)
 }
 
-/// A function's name: `token` is reserved, yet stands bare before its arguments; `key` would go with a CONTAINS.
+/// Writes the name of a function. `token` is reserved but stays unquoted. `key` needs quotes,
+/// because it would continue a CONTAINS.
 pub(super) fn function_name(f: &mut Formatter<'_>, name: &QualifiedName) -> fmt::Result {
     match (&name.keyspace, name.name.as_str()) {
         (None, "token") => f.write_str("token"),
@@ -111,7 +112,7 @@ impl Display for TypeName {
             }
             TypeName::Vector(element, dimension) => write!(f, "vector<{element}, {dimension}>"),
             TypeName::Frozen(inner) => write!(f, "frozen<{inner}>"),
-            // A user type may be called `int`, but only in quotes.
+            // A user type named like a scalar, such as `int`, needs quotes.
             TypeName::User(QualifiedName { keyspace: None, name }) if CqlType::scalar(name).is_some() => {
                 write!(f, "\"{name}\"")
             }
@@ -122,7 +123,7 @@ impl Display for TypeName {
 }
 
 impl From<&CqlType> for TypeName {
-    /// The type's name; user types without their keyspace.
+    /// Converts a type to its name. User types lose their keyspace.
     fn from(ty: &CqlType) -> TypeName {
         let boxed = |inner: &CqlType| Box::new(TypeName::from(inner));
         match ty {

@@ -6,10 +6,11 @@ use schema::{ClusteringOrder, CqlType};
 
 use crate::random::Random;
 
-/// How many kinds of statement there are.
+/// Number of statement kinds.
 pub(crate) const KINDS: usize = 52;
 
-/// Names that are hard somewhere: reserved, keywords of some place, constants, types, upper case, blanks, quotes.
+/// Names that are special in some position: reserved words, keywords, constants, types, upper case,
+/// blanks, quotes.
 const NAMES: [&str; 40] = [
     "a",
     "b",
@@ -88,7 +89,7 @@ impl Generator {
         if self.chance() { Some(make(self)) } else { None }
     }
 
-    /// At least `least`, at most three more.
+    /// Returns `least` to `least + 3` items.
     fn some<T>(&mut self, least: usize, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
         let count = least + self.random.below(3);
         (0..count).map(|_| make(self)).collect()
@@ -99,7 +100,7 @@ impl Generator {
             0 => self.data(),
             1 => self.schema(),
             2 => self.access(),
-            _ => self.schema_of_later(),
+            _ => self.other_schema(),
         }
     }
 
@@ -179,7 +180,7 @@ impl Generator {
             5 => SelectExpr::Field(Box::new(self.expr(inner)), self.name()),
             6 => SelectExpr::Term(self.constant(inner)),
             7 => match self.expr(inner) {
-                // The parser makes `-5` a literal.
+                // The parser folds `-5` into a literal.
                 SelectExpr::Term(Term::Literal(literal)) => SelectExpr::Term(Term::Literal(literal)),
                 other => SelectExpr::Negate(Box::new(other)),
             },
@@ -193,7 +194,7 @@ impl Generator {
     fn call(&mut self, depth: usize) -> SelectCall {
         let name = self.qualified();
         let arguments = self.some(0, |g| g.expr(depth));
-        // `count(*)` and `count(1)` have an expression of their own.
+        // `count(*)` and `count(1)` have their own expression.
         let counts = name.keyspace.is_none() && name.name == "count";
         SelectCall { name, arguments: if counts { Vec::new() } else { arguments } }
     }
@@ -212,7 +213,8 @@ impl Generator {
         Term::TypeHint(Box::new(TypeHint { ty: self.hint_type(), term }))
     }
 
-    /// A hint's type is no string, which would be the beginning of a tuple, nor `true` or the like.
+    /// Returns a type for a hint. Excludes strings, which would start a tuple, and `true` and
+    /// similar words.
     fn hint_type(&mut self) -> TypeName {
         loop {
             match self.type_name(2) {
@@ -222,7 +224,7 @@ impl Generator {
         }
     }
 
-    /// What a selection takes for a constant: no function and no arithmetic outside of collections.
+    /// Returns a constant of a selection: no function, and arithmetic only inside of collections.
     fn constant(&mut self, depth: usize) -> Term {
         if depth == 0 {
             return if self.chance() { self.marker() } else { Term::Literal(self.literal()) };
@@ -246,7 +248,7 @@ impl Generator {
         }
     }
 
-    /// Any term: a sum of products.
+    /// Returns any term: a sum of products.
     fn term(&mut self, depth: usize) -> Term {
         let mut sum = self.product(depth);
         while depth > 0 && self.random.below(8) == 0 {
@@ -290,7 +292,8 @@ impl Generator {
     }
 
     fn marker(&mut self) -> Term {
-        // Trees are not made in the order of their text, so the test compares them without the numbers.
+        // The generator does not number markers in text order. The test compares trees without
+        // indexes.
         Term::Marker(BindMarker { index: 0, name: self.maybe(Generator::name) })
     }
 
@@ -593,7 +596,7 @@ impl Generator {
         }
     }
 
-    fn schema_of_later(&mut self) -> Statement {
+    fn other_schema(&mut self) -> Statement {
         let (flag, name, table) = (self.chance(), self.qualified(), self.qualified());
         match self.random.below(11) {
             0 => Statement::CreateIndex(CreateIndex {
@@ -616,7 +619,7 @@ impl Generator {
             }),
             1 => Statement::DropIndex(self.drop_object()),
             2 => {
-                // A view takes no markers, so its terms are simple here.
+                // A view takes no markers, so that its terms are simple.
                 let column = self.name();
                 Statement::CreateMaterializedView(CreateMaterializedView {
                     if_not_exists: flag,

@@ -1,5 +1,5 @@
-//! The golden files: a statement (of any number of lines), then `=>` and its canonical text, or `!!` and its error.
-//! A blank line ends a case; `--` before a statement begins a remark.
+//! Golden files. A case is a statement of one or more lines, then `=>` and its canonical text, or
+//! `!!` and its error. A blank line ends a case. `--` before a statement starts a comment.
 
 #![allow(dead_code, reason = "each test uses its part of this module")]
 
@@ -11,7 +11,7 @@ pub(crate) struct Case {
     pub(crate) place: String,
     /// The statement.
     pub(crate) text: String,
-    /// Its canonical text, or its error.
+    /// Its canonical text, or its error message.
     pub(crate) expected: Result<String, String>,
 }
 
@@ -24,12 +24,12 @@ const FILES: [(&str, &str); 5] = [
     ("service_levels.cql", include_str!("../golden/service_levels.cql")),
 ];
 
-/// Every case of every golden file.
+/// Returns every case of every golden file.
 pub(crate) fn cases() -> Vec<Case> {
     FILES.iter().flat_map(|(name, content)| cases_of(name, content)).collect()
 }
 
-/// The texts of all cases, good and bad.
+/// The texts of all cases, valid and invalid.
 pub(crate) fn statements() -> Vec<String> {
     cases().into_iter().map(|case| case.text).collect()
 }

@@ -1,4 +1,4 @@
-//! A small seeded generator of random numbers (SplitMix64): the same seed gives the same test on every machine.
+//! A small seeded random generator (SplitMix64): a seed gives the same test on every machine.
 
 pub(crate) struct Random(pub(crate) u64);
 
@@ -11,7 +11,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
