@@ -1,4 +1,5 @@
-//! What every request pays here: looking up its level, admission, counting, and rights. `cargo bench -p access`.
+//! Costs of this crate per request: level lookup, admission, metrics and rights. Run with
+//! `cargo bench -p access`.
 
 #[path = "../tests/access/common.rs"]
 mod common;
@@ -41,17 +42,17 @@ fn main() {
             begin.elapsed().as_micros() as f64 / 100.0
         );
         let login: Login = access.authenticate("ann", PASSWORD).await.expect("logs in");
-        let door = Admission::new(0);
+        let admission = Admission::new(0);
         let target = [Target { keyspace: "ks".into(), table: Some("t".into()), action: Action::Select }];
-        measure("effective: look-up of the level", || drop(std::hint::black_box(access.effective(&login))));
-        measure("authorize: one table, no superuser", || access.authorize(&login, &target).expect("may"));
+        measure("effective: level lookup", || drop(std::hint::black_box(access.effective(&login))));
+        measure("authorize: one table, not a superuser", || access.authorize(&login, &target).expect("may"));
         let mut ns = 0;
         measure("effective, admit, end, record", || {
             let effective = access.effective(&login);
-            let inside = door.admit(&effective);
+            let admitted = admission.admit(&effective);
             ns = (ns + 977) % 10_000;
             effective.level.record(0, Kind::Read, ns, 100, false);
-            drop(inside);
+            drop(admitted);
         });
     });
     server.stop();

@@ -1,5 +1,5 @@
-//! The face of this room on one core: logging in, looking up a session's level, checking its
-//! rights, and statements about roles and levels.
+//! Entry point of the crate on one core: opens sessions, returns their levels, checks their rights,
+//! and runs statements about roles and levels.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -18,13 +18,13 @@ use crate::attempts::Attempts;
 use crate::cancel::Target;
 use crate::change::{Job, Writer};
 use crate::login::{Identity, Login, Rights, View, ended};
-use crate::plan::{Actor, EMPTY_PASSWORD, denied, missing};
+use crate::plan::{Actor, EMPTY_PASSWORD, denied, missing_level};
 use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
 use crate::scram::{ITERATIONS, Key, PASSWORD_BYTES_MAX, Verifier};
 use crate::store::Store;
 
-/// The first superuser, made when there is no superuser at all.
+/// The first superuser. The server creates it if there is no superuser that can log in.
 pub struct Admin {
     /// Its name.
     pub name: String,
@@ -38,15 +38,16 @@ impl fmt::Debug for Admin {
     }
 }
 
-/// What all cores share.
+/// State that all cores share.
 pub struct Shared {
     pub(crate) levels: Arc<Levels>,
     pub(crate) current: ArcSwap<Snapshot>,
-    /// Raised after every change, so that cores look again.
+    /// Increments after every change. Cores then drop their cached views.
     pub(crate) version: AtomicU64,
-    /// Derives the verifiers that stand in for names without one.
+    /// Secret from which decoy verifiers are derived, for names without a verifier.
     pub(crate) decoy_secret: Key,
-    /// Stands in for a new password until the statement is known to be allowed and well-formed.
+    /// Verifier used while a statement with a new password is checked. The password is hashed only
+    /// if the statement is permitted and valid.
     pub(crate) placeholder: Arc<Verifier>,
 }
 
@@ -56,28 +57,28 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Roles and levels, on one core.
+/// Roles and levels on one core.
 pub struct Access {
     pub(crate) engine: Rc<dyn Engine>,
     pub(crate) shared: Arc<Shared>,
-    /// On core 0 only.
+    /// The writer of the tables. `Some` on core 0 only.
     pub(crate) writer: Option<Writer>,
-    /// What was looked up, by role.
+    /// Cached views, by role.
     views: RefCell<HashMap<RoleName, Rc<View>>>,
-    /// The number given to rights last.
-    numbers: Cell<u64>,
+    /// The number that the latest rights have.
+    last_number: Cell<u64>,
     /// The sessions of each role on this core.
     pub(crate) logins: RefCell<HashMap<RoleName, Vec<Weak<Identity>>>>,
     pub(crate) attempts: Attempts,
 }
 
 impl Access {
-    /// On core 0, once the engine is open on every core, and before the others attach: makes
-    /// keyspaces and tables where they are missing, reads them, gives the levels to `levels`, and
-    /// makes the superuser `admin` if there is no superuser.
+    /// Opens the tables on core 0. Call it after the engine is open on every core, and before the
+    /// other cores attach. Creates missing keyspaces and tables, loads them, passes the levels to
+    /// `levels`, and creates the superuser `admin` if there is none.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Returns the errors of the engine.
     pub async fn open(
         engine: Rc<dyn Engine>,
         levels: Arc<Levels>,
@@ -108,13 +109,13 @@ impl Access {
         Ok(access)
     }
 
-    /// What the other cores attach to.
+    /// Returns the state for the other cores to attach to.
     #[must_use]
     pub fn shared(&self) -> Arc<Shared> {
         self.shared.clone()
     }
 
-    /// On any other core.
+    /// Attaches a core other than core 0.
     #[must_use]
     pub fn attach(engine: Rc<dyn Engine>, shared: Arc<Shared>) -> Rc<Access> {
         let access = Rc::new(Access::new(engine, shared, None));
@@ -128,7 +129,7 @@ impl Access {
             shared,
             writer,
             views: RefCell::default(),
-            numbers: Cell::new(0),
+            last_number: Cell::new(0),
             logins: RefCell::default(),
             attempts: Attempts::default(),
         }
@@ -138,76 +139,77 @@ impl Access {
         self.shared.current.load_full()
     }
 
-    /// Changes with every change of roles, grants or levels, so that what was looked up may be kept
-    /// until then. One atomic load.
+    /// Returns the version of roles, grants and levels. Results of checks may be cached until it
+    /// changes. Costs one atomic load.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.shared.version.load(Ordering::Acquire)
     }
 
-    /// The levels.
+    /// Returns the service levels.
     #[must_use]
     pub fn levels(&self) -> &Arc<Levels> {
         &self.shared.levels
     }
 
-    /// Whether there is a superuser who can log in: if not, [`Access::open`] makes one.
+    /// True if a superuser can log in. Otherwise [`Access::open`] creates one.
     #[must_use]
     pub fn has_superuser(&self) -> bool {
         self.snapshot().roles.iter().any(|(_, role)| role.is_superuser && role.can_login)
     }
 
-    /// A session without authentication: it is called `anonymous`, is in level `default`, and may
-    /// do everything.
+    /// Opens a session without authentication. Its role is `anonymous`, its level is `default`, and
+    /// it may do everything.
     #[must_use]
     pub fn anonymous(&self) -> Login {
         self.log_in(Actor { role: "anonymous".into(), id: 0, anonymous: true }, None)
     }
 
-    /// Opens a session. `verifier` is the one that its password was checked against.
+    /// Opens a session. `verifier` is the one that the password was checked against.
     pub(crate) fn log_in(&self, actor: Actor, verifier: Option<Arc<Verifier>>) -> Login {
         let levels = self.shared.levels.catalogue();
-        // Replaced when it is first looked at: no version is 0.
-        let unseen = Rc::new(View::without_role(self.next_number(), actor.anonymous, &levels));
-        let login = Login::new(actor, verifier, self.shared.clone(), (0, unseen));
+        // Version 0 is never current, so that the first use replaces this view.
+        let stale = Rc::new(View::without_role(self.next_number(), actor.anonymous, &levels));
+        let login = Login::new(actor, verifier, self.shared.clone(), (0, stale));
         if !login.actor().anonymous {
             self.remember(&login);
         }
         login
     }
 
-    /// What holds for a session now.
+    /// Returns the level and the limits of a session.
     #[must_use]
     pub fn effective(&self, login: &Login) -> Rc<Effective> {
         let version = self.version();
-        let seen = login.seen.borrow();
-        if seen.0 == version {
-            return seen.1.effective.clone();
+        let cached_view = login.cached_view.borrow();
+        if cached_view.0 == version {
+            return cached_view.1.effective.clone();
         }
-        drop(seen);
+        drop(cached_view);
         self.view(login).effective.clone()
     }
 
-    /// Returns the number of the rights that a session has now, so that a permitted statement need
-    /// not be checked again while they are the same. Other rights never have the same number on
-    /// this core. One atomic load while nothing changed anywhere.
+    /// Returns the number of the session's current rights. While it stays the same, a permitted
+    /// statement needs no new check. Different rights never have the same number on this core.
+    /// Costs one atomic load while nothing changes anywhere.
     #[must_use]
     pub fn rights(&self, login: &Login) -> u64 {
         self.view(login).rights.number
     }
 
-    /// What holds until a connection has authenticated: level `driver`.
+    /// Returns the settings of a connection before authentication: those of level `driver`.
     #[must_use]
     pub fn handshake(&self) -> Rc<Effective> {
         Rc::new(Effective::of(self.shared.levels.catalogue().driver_level()))
     }
 
-    /// What holds for a statement with USING SERVICE LEVEL.
+    /// Returns the settings of a statement with USING SERVICE LEVEL.
     ///
     /// # Errors
-    /// The role may not use the level, or may and there is none of that name.
+    /// Returns an error if the role may not use the level. Returns an error if the level does not
+    /// exist and the role may use it.
     pub fn effective_using(&self, login: &Login, level: &str) -> Result<Rc<Effective>, Error> {
-        let catalogue = self.shared.levels.catalogue();
+        let catalog = self.shared.levels.catalogue();
         let (view, roles) = (self.view(login), &self.snapshot().roles);
         let role = login.role();
         let resource = Resource::ServiceLevel(level.to_owned());
@@ -218,21 +220,21 @@ impl Access {
         if !may {
             return Err(denied(role, Permission::Execute, &resource));
         }
-        let entry = catalogue.get(level).ok_or_else(|| missing(level))?;
+        let entry = catalog.get(level).ok_or_else(|| missing_level(level))?;
         Ok(Rc::new(Effective::of(entry)))
     }
 
-    /// The session's view, looked up again if anything has changed.
+    /// Returns the session's view. Refreshes it if anything has changed.
     pub(crate) fn view(&self, login: &Login) -> Rc<View> {
         let version = self.version();
-        if login.seen.borrow().0 != version {
-            *login.seen.borrow_mut() = (version, self.look(login));
+        if login.cached_view.borrow().0 != version {
+            *login.cached_view.borrow_mut() = (version, self.refresh_view(login));
         }
-        login.seen.borrow().1.clone()
+        login.cached_view.borrow().1.clone()
     }
 
     #[cold]
-    fn look(&self, login: &Login) -> Rc<View> {
+    fn refresh_view(&self, login: &Login) -> Rc<View> {
         let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalogue());
         let (roles, role) = (&snapshot.roles, login.role());
         if login.actor().anonymous || !login.identity.is_current(roles) {
@@ -250,28 +252,29 @@ impl Access {
         view
     }
 
-    /// Lets go of the view of a role that was dropped.
+    /// Drops the view of a dropped role.
     pub(crate) fn forget_view(&self, role: &RoleName) {
         self.views.borrow_mut().remove(role);
     }
 
     fn next_number(&self) -> u64 {
-        self.numbers.set(self.numbers.get() + 1);
-        self.numbers.get()
+        self.last_number.set(self.last_number.get() + 1);
+        self.last_number.get()
     }
 
-    /// Returns true for the session of a superuser. An anonymous session is none, though it may do everything.
+    /// True for the session of a superuser. False for an anonymous session, although it may do
+    /// everything.
     #[must_use]
     pub fn is_superuser(&self, login: &Login) -> bool {
         !login.actor().anonymous && self.view(login).rights.is_superuser
     }
 
-    /// Whether the session is of a superuser, or of nobody because nobody has to log in.
+    /// True for the session of a superuser, and for an anonymous session.
     pub(crate) fn may_everything(&self, login: &Login) -> bool {
         self.view(login).rights.is_superuser
     }
 
-    /// Whether a keyspace or table is there, virtual ones included.
+    /// True if a keyspace or table exists, virtual ones included.
     pub(crate) fn has_data(&self, resource: &Resource) -> bool {
         match resource {
             Resource::Keyspace(keyspace) | Resource::AllTables(keyspace) => {
@@ -284,8 +287,8 @@ impl Access {
         }
     }
 
-    /// Returns the identity of the table of that name. Virtual tables of the server count before
-    /// they are registered: roles are read at start before that.
+    /// Returns the identity of the table with that name. Finds virtual tables of the server before
+    /// they are registered, because roles are loaded earlier at start.
     pub(crate) fn table_id(&self, keyspace: &str, table: &str) -> Option<u128> {
         let schema = self.engine.schema();
         let id = match schema.table(keyspace, table) {
@@ -298,7 +301,7 @@ impl Access {
         Some(id.as_u128())
     }
 
-    /// Whether a statement is one of those that [`Access::execute`] runs.
+    /// True for a statement that [`Access::execute`] runs.
     #[must_use]
     pub fn handles(statement: &cql::Statement) -> bool {
         use cql::Statement::*;
@@ -328,12 +331,13 @@ impl Access {
         )
     }
 
-    /// Runs a statement about roles, grants or levels. `keyspace` is the session's. What it changes
-    /// is in the tables and holds on all cores when this returns.
+    /// Runs a statement about roles, grants or levels. `keyspace` is that of the session. When this
+    /// returns, changes are in the tables and visible on all cores.
     ///
     /// # Errors
-    /// As the statement says; nothing was changed then. Also what the engine says: then what is in
-    /// the tables holds.
+    /// Returns the errors of the statement, which then changes nothing. Also returns the errors of
+    /// the engine. The tables may then have part of the change, and the state in memory follows the
+    /// tables.
     pub async fn execute(
         &self,
         login: &Login,
@@ -349,10 +353,10 @@ impl Access {
             _ => {}
         }
         let actor = login.actor();
-        // Planned here first, against a verifier that will not be used: whoever may not, or is
-        // wrong, causes no hashing.
-        let answer = self.with_world(actor, keyspace, Some(&self.shared.placeholder), |world| {
-            world.list(statement).or_else(|| world.plan(statement).err().map(Err))
+        // Plan with a placeholder verifier first. Statements that are forbidden or invalid then
+        // cause no hashing.
+        let answer = self.with_planner(actor, keyspace, Some(&self.shared.placeholder), |planner| {
+            planner.list(statement).or_else(|| planner.plan(statement).err().map(Err))
         });
         if let Some(answer) = answer {
             return answer;
@@ -361,7 +365,7 @@ impl Access {
             Some(password) => Some(hash(password).await?),
             None => None,
         };
-        if let Some(given) = hashed_password_of(statement).and_then(Verifier::given) {
+        if let Some(given) = hashed_password_of(statement).and_then(Verifier::from_statement) {
             let accepts_empty = async move { given.accepts("").await };
             if lanes::heavy_urgent(lanes::current_group(), accepts_empty).await {
                 return Err(Error::Invalid(EMPTY_PASSWORD.to_owned()));
@@ -372,37 +376,38 @@ impl Access {
         Ok(Outcome::Void)
     }
 
-    /// Runs a text if it is a statement about roles, grants or levels, for a front door that speaks
-    /// another language besides. There is no keyspace for names without one.
+    /// Parses and runs a statement about roles, grants or levels. For listeners with a language
+    /// other than CQL. Names without a keyspace have none.
     ///
     /// # Errors
-    /// As [`Access::execute`]; [`Error::Invalid`] for a text that is none of these statements.
+    /// Returns the errors of [`Access::execute`], and [`Error::Invalid`] for any other text.
     pub async fn execute_text(&self, login: &Login, text: &str) -> Result<Outcome, Error> {
         let statement = cql::parse(text).map_err(|error| Error::Invalid(error.to_string()))?;
         if !Access::handles(&statement) {
             return Err(Error::Invalid(
-                "This is no statement about roles, grants or service levels".to_owned(),
+                "expected a statement about roles, grants or service levels".to_owned(),
             ));
         }
         self.execute(login, &statement, None).await
     }
 
-    /// To be called after a session changed the schema: who made a keyspace or table gets all
-    /// permissions on it, and grants on what was dropped go.
+    /// Follows a schema change of a session. The creator of a keyspace or table gets all
+    /// permissions on it. Grants on dropped objects are removed. Callers call this after every
+    /// schema change.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Returns the errors of the engine.
     pub async fn schema_changed(&self, login: &Login, change: &SchemaChange) -> Result<(), Error> {
         self.change(login.actor().clone(), Job::SchemaChange(change.clone())).await
     }
 }
 
-/// Whether a keyspace is the server's own.
+/// True for keyspaces of the server.
 pub(crate) fn is_system(keyspace: &str) -> bool {
     keyspace == "system" || keyspace.starts_with("system_")
 }
 
-/// The password in a statement.
+/// Returns the password in a statement.
 fn password_of(statement: &cql::Statement) -> Option<&str> {
     use cql::Statement::{AlterRole, AlterUser, CreateRole, CreateUser};
     match statement {
@@ -414,7 +419,7 @@ fn password_of(statement: &cql::Statement) -> Option<&str> {
     }
 }
 
-/// The verifier in a statement.
+/// Returns the verifier in a statement.
 fn hashed_password_of(statement: &cql::Statement) -> Option<&str> {
     use cql::Statement::{AlterRole, AlterUser, CreateRole, CreateUser};
     match statement {

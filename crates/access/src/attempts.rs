@@ -1,23 +1,23 @@
-//! Limits on password checks, on one core. A check costs CPU before the client is known, so that
-//! clients without an account could otherwise keep everybody from logging in.
+//! Limits on password checks, on one core. A check costs CPU before the client is known. Without
+//! limits, clients without an account could prevent all logins.
 //!
 //! ```text
-//!   places    0 ............ 128 ............ 192 ...... 224 ...... 256      one for each 4096 iterations
+//!   slots     0 ............ 128 ............ 192 ...... 224 ...... 256      one for each 4096 iterations
 //!             one name ──────┘                │          │          │
 //!             one address ────────────────────┘          │          │
 //!             all roles ─────────────────────────────────┘          │
 //!             superusers ───────────────────────────────────────────┘
 //! ```
 //!
-//! 1. A check takes as many places as its verifier has iterations, in units of 4096. One name gets
-//!    fewer places than one address, and one address fewer than all. So an attack on one role
-//!    leaves places to every other role, also behind the same address. The last places are for
-//!    superusers, whom the bound on an address does not concern.
-//! 2. A failed login charges the pair of name and address. A pair that failed too often is refused
-//!    before anything is hashed, until time has repaid the charge. The pair is charged and not the
-//!    name alone: otherwise anybody could lock a role out.
+//! 1. A check takes one slot per 4096 iterations of its verifier. One name gets fewer slots than
+//!    one address, and one address fewer than all together. An attack on one role therefore leaves
+//!    slots to every other role, even at the same address. The last slots are reserved for
+//!    superusers. The bound on an address does not apply to them.
+//! 2. A failed login charges the pair of name and address. A pair with too many failures is
+//!    rejected before any hashing, until time has repaid the charge. Charging the name alone would
+//!    let any client lock a role out.
 //!
-//! All bounds hold for names that do not exist too, so that a refusal tells nothing about a name.
+//! All bounds apply to unknown names too, so that a rejection does not reveal if a name exists.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,25 +26,25 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::scram::ITERATIONS;
 
-/// Places for password checks on a core, one for each 4096 iterations. At a millisecond each, the
-/// last check waits a quarter of a second.
+/// Slots for password checks on a core, one for each 4096 iterations. At 1 ms per slot, the last
+/// check waits about 256 ms.
 pub const CHECKS_MAX: u32 = 256;
-/// Places without those reserved for superusers.
+/// Slots that are not reserved for superusers.
 const GENERAL_MAX: u32 = 224;
-/// Places of one address, superusers excepted.
+/// Slots of one address, except for superusers.
 const ADDRESS_MAX: u32 = 192;
-/// Places of one name. Less than those of one address, or an attack on one role would fill its
-/// address.
+/// Slots of one name. Fewer than those of one address, because otherwise an attack on one role
+/// would use all slots of its address.
 const NAME_MAX: u32 = 128;
 const _: () = assert!(NAME_MAX < ADDRESS_MAX && ADDRESS_MAX < GENERAL_MAX && GENERAL_MAX < CHECKS_MAX);
 
-/// Failed logins that a pair of name and address may have at once: retries of a person, and of a
-/// pool of connections with an old password.
+/// Burst of failed logins that a pair of name and address may have: retries of a person, or of a
+/// connection pool with an old password.
 const FAILURES_BURST: u64 = 20;
-/// Time that repays one failure, ns. A guesser gets one guess a second on each core.
+/// Time that repays one failure, in ns. A guesser gets one guess per second and core.
 const FAILURE_NS: u64 = 1_000_000_000;
-/// Pairs with failures that a core remembers, 16 bytes each. Beyond it the pair with the least
-/// charge is forgotten.
+/// Most pairs with failures that a core remembers, at 16 bytes each. Above that, the pair with the
+/// least charge is evicted.
 const PAIRS_MAX: usize = 4096;
 
 /// Limits on password checks, on one core.
@@ -59,12 +59,12 @@ struct State {
     taken: u32,
     by_name: HashMap<u64, u32>,
     by_address: HashMap<u64, u32>,
-    /// By name and address, the time at which all failures are repaid, ns of the monotonic clock
-    /// (GCRA).
+    /// Time at which all failures of a pair are repaid, in ns of the monotonic clock (GCRA). Keyed
+    /// by the hash of name and address.
     repaid_ns: HashMap<u64, u64>,
 }
 
-/// The name and address of a login, hashed with a key that clients do not know.
+/// Hashes of the name and address of a login, with a key that clients do not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Attempt {
     name: u64,
@@ -72,24 +72,24 @@ pub(crate) struct Attempt {
     pair: u64,
 }
 
-/// Why a password is not checked now.
+/// Reason for not checking a password now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// Too many places are taken.
+    /// Too many slots are taken.
     Full,
-    /// The pair failed too often. One more try is admitted after that many seconds.
+    /// The pair failed too often. One more attempt is admitted after `retry_s` seconds.
     Failures { retry_s: u64 },
 }
 
-/// Places that a check holds until it is dropped.
-pub(crate) struct Places<'a> {
+/// Slots that a check holds until it is dropped.
+pub(crate) struct Slots<'a> {
     attempts: &'a Attempts,
     attempt: Attempt,
     weight: u32,
 }
 
 impl Attempts {
-    /// Names a login. `address` is `None` for callers inside the server.
+    /// Returns the hashes for a login. `address` is `None` for callers inside the server.
     pub(crate) fn attempt(&self, name: &str, address: Option<IpAddr>) -> Attempt {
         let address = address.map(network);
         Attempt { name: self.hash(name), address: self.hash(address), pair: self.hash((name, address)) }
@@ -99,7 +99,7 @@ impl Attempts {
         self.hasher.hash_one(value)
     }
 
-    /// Checks the failures of a pair, before anything is hashed.
+    /// Checks the failures of a pair before any hashing.
     pub(crate) fn check_failures(&self, attempt: Attempt, now_ns: u64) -> Result<(), Refusal> {
         let repaid_ns = self.state.borrow().repaid_ns.get(&attempt.pair).copied().unwrap_or(0);
         let allowed_ns = now_ns.saturating_add((FAILURES_BURST - 1) * FAILURE_NS);
@@ -125,14 +125,14 @@ impl Attempts {
         *repaid_ns = (*repaid_ns).max(now_ns).saturating_add(FAILURE_NS);
     }
 
-    /// Takes the places of a check.
+    /// Takes the slots of a check.
     pub(crate) fn take(
         &self,
         attempt: Attempt,
         iterations: u32,
         is_superuser: bool,
-    ) -> Result<Places<'_>, Refusal> {
-        // A verifier of version 0.1.0 may have more iterations than one name has places.
+    ) -> Result<Slots<'_>, Refusal> {
+        // A verifier of version 0.1.0 may have more iterations than the slots of one name cover.
         let weight = iterations.div_ceil(ITERATIONS).clamp(1, NAME_MAX);
         let state = &mut *self.state.borrow_mut();
         let of = |map: &HashMap<u64, u32>, key| map.get(&key).copied().unwrap_or(0) + weight;
@@ -146,11 +146,11 @@ impl Attempts {
         state.taken += weight;
         *state.by_name.entry(attempt.name).or_default() += weight;
         *state.by_address.entry(attempt.address).or_default() += weight;
-        Ok(Places { attempts: self, attempt, weight })
+        Ok(Slots { attempts: self, attempt, weight })
     }
 }
 
-impl Drop for Places<'_> {
+impl Drop for Slots<'_> {
     fn drop(&mut self) {
         let state = &mut *self.attempts.state.borrow_mut();
         state.taken -= self.weight;
@@ -167,7 +167,8 @@ impl Drop for Places<'_> {
     }
 }
 
-/// The part of an address that one client cannot choose: of IPv6 the first 64 bits.
+/// Returns the part of an address that a client cannot choose: the first 64 bits of IPv6, or the
+/// whole IPv4 address.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
@@ -185,17 +186,17 @@ mod tests {
         Some(IpAddr::from([192, 0, 2, last]))
     }
 
-    /// Takes places of one iteration unit each until refused.
-    fn fill<'a>(attempts: &'a Attempts, attempt: Attempt, is_superuser: bool) -> Vec<Places<'a>> {
+    /// Takes slots of 4096 iterations each until one is rejected.
+    fn fill<'a>(attempts: &'a Attempts, attempt: Attempt, is_superuser: bool) -> Vec<Slots<'a>> {
         std::iter::from_fn(|| attempts.take(attempt, ITERATIONS, is_superuser).ok()).collect()
     }
 
     #[test]
-    fn attack_on_one_role_leaves_places_to_the_others() {
+    fn attack_on_one_role_leaves_slots_to_other_roles() {
         let attempts = Attempts::default();
         let attack = fill(&attempts, attempts.attempt("victim", from(1)), false);
         assert_eq!(attack.len(), NAME_MAX as usize);
-        for (name, address) in [("other", 1), ("other", 2), ("nobody", 1)] {
+        for (name, address) in [("other", 1), ("other", 2), ("unknown", 1)] {
             assert!(
                 attempts.take(attempts.attempt(name, from(address)), ITERATIONS, false).is_ok(),
                 "{name}"
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn superuser_has_places_when_all_others_are_taken() {
+    fn superuser_has_slots_when_all_others_are_taken() {
         let attempts = Attempts::default();
         let attack: Vec<_> = (0..4_u8)
             .flat_map(|i| fill(&attempts, attempts.attempt(&format!("name {i}"), from(i)), false))
@@ -215,7 +216,7 @@ mod tests {
             attempts.take(attempts.attempt("other", from(9)), ITERATIONS, false).err(),
             Some(Refusal::Full)
         );
-        // From an attacker's address too.
+        // Also from the attacker's address.
         assert!(attempts.take(attempts.attempt("admin", from(1)), 8 * ITERATIONS, true).is_ok());
         drop(attack);
         let state = attempts.state.borrow();
@@ -223,19 +224,19 @@ mod tests {
     }
 
     #[test]
-    fn places_are_weighed_by_iterations() {
+    fn check_takes_slots_by_its_iterations() {
         let attempts = Attempts::default();
         let attempt = attempts.attempt("heavy", from(1));
         let mut held = Vec::new();
-        while let Ok(places) = attempts.take(attempt, 65_536, false) {
-            held.push(places);
+        while let Ok(slots) = attempts.take(attempt, 65_536, false) {
+            held.push(slots);
         }
         assert_eq!(held.len(), 8);
         assert!(attempts.take(attempts.attempt("old", from(2)), 1_000_000, true).is_ok());
     }
 
     #[test]
-    fn failures_refuse_only_their_name_at_their_address() {
+    fn failures_block_only_their_name_at_their_address() {
         let attempts = Attempts::default();
         let guesser = attempts.attempt("admin", from(1));
         for _ in 0..FAILURES_BURST {
@@ -246,13 +247,13 @@ mod tests {
         for (name, address) in [("admin", 2), ("other", 1)] {
             assert_eq!(attempts.check_failures(attempts.attempt(name, from(address)), 5 * SECOND), Ok(()));
         }
-        assert_eq!(attempts.check_failures(guesser, 6 * SECOND), Ok(()), "one try a second");
+        assert_eq!(attempts.check_failures(guesser, 6 * SECOND), Ok(()), "one attempt per second");
         attempts.failed(guesser, 6 * SECOND);
         assert!(attempts.check_failures(guesser, 6 * SECOND).is_err());
     }
 
     #[test]
-    fn remembered_failures_are_bounded_and_the_worst_stay() {
+    fn eviction_keeps_the_pairs_with_most_failures() {
         let attempts = Attempts::default();
         let worst = attempts.attempt("admin", from(1));
         (0..=FAILURES_BURST).for_each(|_| attempts.failed(worst, 0));
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn client_of_ipv6_is_its_network() {
+    fn ipv6_addresses_of_one_network_share_slots() {
         let attempts = Attempts::default();
         let of = |text: &str| attempts.attempt("a", Some(text.parse().expect("an address")));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));

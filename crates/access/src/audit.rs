@@ -1,9 +1,11 @@
-//! The audit log: one JSON object a line for each login and failed login, for each statement that changes roles, rights, levels or the
-//! schema, and, for keyspaces that a setting names, for each statement that reads or writes them.
+//! Audit log. It has one JSON object per line for each login, each failed login, and each statement
+//! that changes roles, permissions, levels or the schema. For configured keyspaces, it also has a
+//! line for each statement that reads or writes them.
 //!
-//! A lane never waits for it: lines go into a bounded queue, and a thread outside of the lanes writes them. A line that finds the queue
-//! full is counted, and the next line that gets in carries the count as `lost`. Passwords are never in a line, and literals only where
-//! a setting asks for them.
+//! Lanes never wait for the log. Lines go into a bounded queue, and a thread outside of the lanes
+//! writes them. If the queue is full, the line is dropped and counted. The next line in the queue
+//! carries the count as `lost`. Lines never contain passwords. They contain literals only if the
+//! configuration asks for them.
 
 use std::fmt::{Display, Write as _};
 use std::io::Write;
@@ -12,18 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Lines that wait to be written: about 1 MiB. One more is counted as lost.
+/// Most lines in the queue: about 1 MiB. Further lines are lost.
 const QUEUE_LINES_MAX: usize = 4096;
 
-/// Longest text of a statement in a line, bytes.
+/// Longest statement text in a line, in bytes.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// The kind of an event, by which lines are found.
+/// Kind of an event. Searches of the log filter by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuditKind {
     /// A client has authenticated.
     Login,
-    /// A client was refused.
+    /// A login failed.
     LoginFailed,
     /// A statement about roles, rights or service levels.
     Access,
@@ -48,7 +50,7 @@ impl AuditKind {
     }
 }
 
-/// One event.
+/// An audit event.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditEvent<'a> {
     /// Its kind.
@@ -57,42 +59,43 @@ pub struct AuditEvent<'a> {
     pub listener: &'static str,
     /// The client's address.
     pub client: SocketAddr,
-    /// The role, or the name that was tried.
+    /// The role, or the name of a failed login.
     pub role: &'a str,
-    /// The reason of a failure; `None` where all went well.
+    /// The error. `None` if the event succeeded.
     pub error: Option<&'a str>,
 }
 
-/// Takes events from any thread without waiting.
+/// Audit log. Accepts events from any thread without waiting.
 #[derive(Debug)]
 pub struct AuditLog {
     queue: SyncSender<String>,
     keyspaces: Vec<String>,
     with_literals: bool,
     lost: AtomicU64,
-    lost_in_all: AtomicU64,
+    lost_total: AtomicU64,
 }
 
-/// The lines to be written, for a thread outside of the lanes.
+/// Queued lines, for a writer thread outside of the lanes.
 #[derive(Debug)]
 pub struct AuditLines(Receiver<String>);
 
-/// Makes an audit log, and the lines that come out of it. `keyspaces` are those whose reads and writes are logged; `*` stands for all.
+/// Creates an audit log and the receiver of its lines. `keyspaces` lists the keyspaces whose reads
+/// and writes are logged. `*` means all.
 pub fn audit_log(keyspaces: Vec<String>, with_literals: bool) -> (Arc<AuditLog>, AuditLines) {
     let (queue, lines) = sync_channel(QUEUE_LINES_MAX);
-    let (lost, lost_in_all) = (AtomicU64::new(0), AtomicU64::new(0));
-    (Arc::new(AuditLog { queue, keyspaces, with_literals, lost, lost_in_all }), AuditLines(lines))
+    let (lost, lost_total) = (AtomicU64::new(0), AtomicU64::new(0));
+    (Arc::new(AuditLog { queue, keyspaces, with_literals, lost, lost_total }), AuditLines(lines))
 }
 
 impl AuditLines {
-    /// Writes lines to `out` as they come, until the last [`AuditLog`] is gone.
+    /// Writes lines to `out` until the last [`AuditLog`] is dropped.
     ///
     /// # Errors
-    /// `out` failed: lines from then on are lost, and counted.
+    /// Returns an error if `out` fails. Later lines are lost and counted.
     pub fn write_to(self, mut out: impl Write) -> std::io::Result<()> {
         for line in &self.0 {
             out.write_all(line.as_bytes())?;
-            // A burst is written as one.
+            // Write a burst with one flush.
             for line in self.0.try_iter() {
                 out.write_all(line.as_bytes())?;
             }
@@ -101,21 +104,21 @@ impl AuditLines {
         Ok(())
     }
 
-    /// The lines there are now.
+    /// Returns the lines that are queued now.
     pub fn take(&self) -> Vec<String> {
         self.0.try_iter().collect()
     }
 }
 
 impl AuditLog {
-    /// Whether statements that read or write a keyspace are logged.
+    /// True if statements that read or write the keyspace are logged.
     pub fn is_audited(&self, keyspace: &str) -> bool {
         self.keyspaces.iter().any(|audited| audited == keyspace || audited == "*")
     }
 
-    /// Lines lost since the start because the queue was full.
+    /// Returns the number of lines lost since the start because the queue was full.
     pub fn lost(&self) -> u64 {
-        self.lost_in_all.load(Relaxed)
+        self.lost_total.load(Relaxed)
     }
 
     /// Logs an event without a statement.
@@ -123,13 +126,14 @@ impl AuditLog {
         self.put(event, None);
     }
 
-    /// Logs a statement, without its literals unless they were asked for.
+    /// Logs a statement. Masks its literals unless the configuration asks for them.
     pub fn log_statement(&self, event: &AuditEvent<'_>, statement: &cql::Statement) {
-        let text = if self.with_literals { begin(statement) } else { begin(&cql::Masked(statement)) };
+        let text = if self.with_literals { start_of(statement) } else { start_of(&cql::Masked(statement)) };
         self.put(event, Some(&text));
     }
 
-    /// As [`AuditLog::log_statement`], for a caller that has the text only. A text that is no CQL is left out.
+    /// Logs a statement like [`AuditLog::log_statement`], from its text. Omits a text that is not
+    /// CQL.
     pub fn log_cql(&self, event: &AuditEvent<'_>, text: &str) {
         match cql::parse(text) {
             Ok(statement) => self.log_statement(event, &statement),
@@ -137,12 +141,12 @@ impl AuditLog {
         }
     }
 
-    /// Logs a statement of another language. `text` is printed up to a limit, so its caller leaves out literals.
+    /// Logs a statement of another language. Truncates `text`. The caller masks literals.
     pub fn log_text(&self, event: &AuditEvent<'_>, text: &dyn Display) {
-        self.put(event, Some(&begin(text)));
+        self.put(event, Some(&start_of(text)));
     }
 
-    /// Whether literals are to be in the lines.
+    /// True if lines contain literals.
     pub fn with_literals(&self) -> bool {
         self.with_literals
     }
@@ -168,20 +172,21 @@ impl AuditLog {
         line.push('\n');
         if self.queue.try_send(line).is_err() {
             self.lost.fetch_add(1 + lost, Relaxed);
-            self.lost_in_all.fetch_add(1, Relaxed);
+            self.lost_total.fetch_add(1, Relaxed);
         }
     }
 }
 
-/// The beginning of a printed statement.
-fn begin(statement: &dyn Display) -> String {
+/// Returns the start of a printed statement.
+fn start_of(statement: &dyn Display) -> String {
     beginning(statement, TEXT_BYTES_MAX)
 }
 
-/// Returns the first `bytes_max` bytes of a printed value, up to the end of a character. Printing ends there, however long the value is.
+/// Returns the first `bytes_max` bytes of a printed value, cut at a character boundary. Formatting
+/// stops there, however long the value is.
 pub fn beginning(value: &dyn Display, bytes_max: usize) -> String {
-    struct Begin(String, usize);
-    impl std::fmt::Write for Begin {
+    struct Truncated(String, usize);
+    impl std::fmt::Write for Truncated {
         fn write_str(&mut self, text: &str) -> std::fmt::Result {
             let left = self.1 - self.0.len();
             if text.len() <= left {
@@ -190,13 +195,13 @@ pub fn beginning(value: &dyn Display, bytes_max: usize) -> String {
             }
             let end = (0..=left).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
             self.0.push_str(&text[..end]);
-            // An error is the way to end the printing.
+            // An error stops the formatting.
             Err(std::fmt::Error)
         }
     }
-    let mut begin = Begin(String::new(), bytes_max);
-    let _ = write!(begin, "{value}");
-    begin.0
+    let mut truncated = Truncated(String::new(), bytes_max);
+    let _ = write!(truncated, "{value}");
+    truncated.0
 }
 
 #[cfg(test)]
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_counts_what_it_loses_and_says_so_later() {
+    fn full_queue_counts_lost_lines() {
         let (log, lines) = audit_log(Vec::new(), false);
         for _ in 0..QUEUE_LINES_MAX + 5 {
             log.log(&event(AuditKind::Login, None));
@@ -245,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn long_statements_are_cut() {
+    fn long_statements_are_truncated() {
         let (log, lines) = audit_log(vec!["*".into()], true);
         let text = format!("SELECT * FROM t WHERE a = '{}'", "é".repeat(100_000));
         log.log_statement(&event(AuditKind::Read, None), &cql::parse(&text).expect("the text is CQL"));

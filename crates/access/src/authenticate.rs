@@ -1,5 +1,5 @@
-//! Checking passwords that clients send in full. The hashing runs on the heavy lane, in the
-//! `driver` level. A name without a verifier is checked against a decoy, which takes as long.
+//! Checks of passwords that clients send in full. The hashing runs on the heavy lane, in the
+//! `driver` level. A name without a verifier is checked against a decoy, which takes the same time.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,15 +13,15 @@ use crate::login::Login;
 use crate::plan::Actor;
 use crate::scram::{PASSWORD_BYTES_MAX, Verifier};
 
-/// Characters of a user name that messages repeat.
-const NAME_SHOWN_CHARS_MAX: usize = 255;
+/// Longest part of a user name that messages repeat, in characters.
+const NAME_CHARS_MAX: usize = 255;
 
-/// Why a client was not let in. The text is for the client.
+/// Reason for rejecting a client. The text is for the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AuthError {
-    /// Wrong name or password, or the role may not log in: BadCredentials (0x0100).
+    /// Wrong name or password, or a role that may not log in: BadCredentials (0x0100).
     Refused(String),
-    /// Too many checks are in progress, or too many failed: Overloaded (0x1001).
+    /// Too many checks in progress, or too many failures: Overloaded (0x1001).
     Overloaded(String),
 }
 
@@ -35,20 +35,21 @@ impl fmt::Display for AuthError {
 impl std::error::Error for AuthError {}
 
 impl Access {
-    /// Checks a name and password, as [`Access::authenticate_from`] does, for callers inside the
+    /// Checks a name and password like [`Access::authenticate_from`], for callers inside the
     /// server.
     ///
     /// # Errors
-    /// [`AuthError`].
+    /// Returns the errors of [`Access::authenticate_from`].
     pub async fn authenticate(&self, user: &str, password: &str) -> Result<Login, AuthError> {
         self.authenticate_from(None, user, password).await
     }
 
-    /// Checks a name and password that a client at this address sent. Takes as long for a name that
-    /// does not exist.
+    /// Checks a name and password from a client at `address`. Takes the same time for unknown
+    /// names.
     ///
     /// # Errors
-    /// [`AuthError`].
+    /// Returns [`AuthError::Refused`] for a wrong name or password, or a role that may not log in.
+    /// Returns [`AuthError::Overloaded`] while the limits on checks are reached.
     pub async fn authenticate_from(
         &self,
         address: Option<IpAddr>,
@@ -62,21 +63,21 @@ impl Access {
         }
         let checked = self.verifier_of(user);
         let is_superuser = self.snapshot().roles.is_superuser(user);
-        let Ok(_places) = self.attempts.take(attempt, checked.verifier.iterations(), is_superuser) else {
+        let Ok(_slots) = self.attempts.take(attempt, checked.verifier.iterations(), is_superuser) else {
             return Err(AuthError::Overloaded(format!(
-                "The service level 'driver' is overloaded: too many passwords are being checked on this core, which \
-                 has {CHECKS_MAX} places. Try again in {CHECKS_MAX} ms."
+                "The service level 'driver' is overloaded: the {CHECKS_MAX} slots for password checks on this core \
+                 are taken. Try again in {CHECKS_MAX} ms."
             )));
         };
         let (verifier, password) = (checked.verifier.clone(), password.to_owned());
-        let checking = async move { verifier.accepts(&password).await };
-        let accepted = lanes::heavy_urgent(Group::DRIVER, checking).await;
+        let check = async move { verifier.accepts(&password).await };
+        let accepted = lanes::heavy_urgent(Group::DRIVER, check).await;
         self.admit(attempt, user, &checked, accepted)
     }
 
-    /// Opens a session of the role that a client's certificate names, which the listener has
-    /// checked. `None`: there is no such role, or it may not log in. The session ends, as others do,
-    /// when the role is dropped, loses LOGIN or gets another password.
+    /// Opens a session for the role in a client's certificate, which the listener has verified.
+    /// Returns `None` if the role does not exist or may not log in. The session ends, like any
+    /// other, when the role is dropped, loses LOGIN or gets another password.
     #[must_use]
     pub fn log_in_by_certificate(&self, name: &str) -> Option<Login> {
         let snapshot = self.snapshot();
@@ -85,12 +86,12 @@ impl Access {
         Some(self.log_in(actor, role.verifier.clone()))
     }
 
-    /// Refuses a login whose name failed too often at its address.
+    /// Rejects a login if its name failed too often at its address.
     pub(crate) fn check_failures(&self, attempt: Attempt, user: &str) -> Result<(), AuthError> {
         match self.attempts.check_failures(attempt, lanes::time::monotonic_ns()) {
             Err(Refusal::Failures { retry_s }) => Err(AuthError::Overloaded(format!(
                 "Too many logins of {} failed from this address. Try again in {retry_s} s.",
-                shown(user)
+                truncated_name(user)
             ))),
             _ => Ok(()),
         }
@@ -110,8 +111,8 @@ impl Access {
         }
     }
 
-    /// Opens a session after a check, or charges the failure. The role may have changed while the
-    /// password was checked.
+    /// Opens a session after a successful check, or charges a failure. Checks the role again,
+    /// because it may have changed during the check.
     pub(crate) fn admit(
         &self,
         attempt: Attempt,
@@ -136,18 +137,18 @@ impl Access {
     }
 }
 
-/// The verifier that a login is checked against.
+/// Verifier to check a login against.
 pub(crate) struct Checked {
     pub(crate) verifier: Arc<Verifier>,
-    /// Whether it is a role's, and not a decoy.
+    /// True for the verifier of a role, false for a decoy.
     is_known: bool,
 }
 
-fn shown(user: &str) -> String {
-    user.chars().take(NAME_SHOWN_CHARS_MAX).collect()
+fn truncated_name(user: &str) -> String {
+    user.chars().take(NAME_CHARS_MAX).collect()
 }
 
-/// The error for a wrong name or password.
+/// Returns the error for a wrong name or password.
 pub(crate) fn refused(user: &str) -> AuthError {
-    AuthError::Refused(format!("Provided username {} and/or password are incorrect", shown(user)))
+    AuthError::Refused(format!("Provided username {} and/or password are incorrect", truncated_name(user)))
 }

@@ -1,4 +1,4 @@
-//! Checking what a session may do with data.
+//! Checks of what a session may do with data.
 
 use cql::Statement;
 use cql::ast::{DescribeTarget, Permission, QualifiedName};
@@ -12,18 +12,18 @@ use crate::plan::denied;
 use crate::resource::{NO_TABLE, Resource};
 use crate::store::KEYSPACES;
 
-/// What every role may read, because drivers do when they connect.
+/// Keyspaces that every role may read, because drivers read them on connecting.
 const READABLE: [&str; 3] = ["system", "system_schema", "system_virtual_schema"];
 
-/// Tables that every role may read, as each role is shown rows about its own tables only.
+/// Tables that every role may read. Each role sees only rows about its own tables.
 const READABLE_TABLES: [(&str, &str); 1] = [("system_views", "sstable_tasks")];
 
 impl Access {
-    /// Checks whether the session may do what a statement does.
+    /// Checks that the session may perform the actions of a statement.
     ///
     /// # Errors
-    /// [`Error::Unauthorized`]. [`Error::Overloaded`] for a new keyspace while grants on an earlier
-    /// one of that name are still there.
+    /// Returns [`Error::Unauthorized`]. Returns [`Error::Overloaded`] for a new keyspace while
+    /// grants on an earlier one of that name still exist.
     pub fn authorize(&self, login: &Login, targets: &[Target]) -> Result<(), Error> {
         if !login.is_current() {
             return Err(ended(login.role()));
@@ -32,12 +32,13 @@ impl Access {
         targets.iter().try_for_each(|target| self.authorize_one(login, &view, target))
     }
 
-    /// Checks what a statement about data or the schema needs, by the names in it, before it is
-    /// planned: without rights, a role does not learn what exists. `keyspace` is the session's.
-    /// Statements about roles, grants and levels are checked by [`Access::execute`].
+    /// Checks the permissions that a statement about data or the schema needs, by the names in it.
+    /// This check precedes planning, so that a role without rights does not learn which objects
+    /// exist. `keyspace` is that of the session. [`Access::execute`] checks statements about roles,
+    /// grants and levels.
     ///
     /// # Errors
-    /// As [`Access::authorize`].
+    /// Returns the errors of [`Access::authorize`].
     pub fn authorize_statement(
         &self,
         login: &Login,
@@ -45,7 +46,7 @@ impl Access {
         keyspace: Option<&str>,
     ) -> Result<(), Error> {
         if let Statement::Batch(batch) = statement {
-            // Runs of statements of one kind on one table are checked once.
+            // Check consecutive statements of the same kind on the same table once.
             let mut checked = None;
             return batch.statements.iter().try_for_each(|part| {
                 let wanted = Some((Kind::of(part), named(part, keyspace)));
@@ -72,15 +73,15 @@ impl Access {
                 let action = action_of(permission);
                 self.authorize(login, &[Target { keyspace: keyspace.to_owned(), table, action }])
             }
-            Right::Holds => unreachable!("nothing is granted by a statement about data"),
+            Right::Holds => unreachable!("a statement about data grants nothing"),
         })
     }
 
-    /// Checks the same for a caller that returns the rows of virtual tables unfiltered: a role may
-    /// read them only if it is shown all rows.
+    /// Checks like [`Access::authorize`], for a caller that returns the rows of virtual tables
+    /// unfiltered. Such a role must have the right to see all rows.
     ///
     /// # Errors
-    /// As [`Access::authorize`].
+    /// Returns the errors of [`Access::authorize`].
     pub fn authorize_unfiltered(&self, login: &Login, targets: &[Target]) -> Result<(), Error> {
         self.authorize(login, targets)?;
         let viewer = self.viewer(login);
@@ -89,7 +90,7 @@ impl Access {
             if found.is_some_and(|table| !table.shows_all(&*viewer)) {
                 let table = table.as_deref().unwrap_or_default();
                 return Err(Error::Unauthorized(format!(
-                    "User {} is shown only rows of its own in {keyspace}.{table}: read it over CQL",
+                    "User {} may read only its own rows of {keyspace}.{table}: use CQL",
                     login.role()
                 )));
             }
@@ -120,7 +121,7 @@ impl Access {
         let resource = match (table, action) {
             (Some(table), action) if *action != Action::Create => {
                 let id = self.table_id(keyspace, table).unwrap_or(NO_TABLE);
-                // Nobody but superusers reads verifiers.
+                // Only superusers may read verifiers.
                 if !own && rights.may(role, permission, (keyspace, table, id), || self.snapshot()) {
                     return Ok(());
                 }
@@ -135,8 +136,8 @@ impl Access {
         if may { Ok(()) } else { Err(denied(role, permission, &resource)) }
     }
 
-    /// Refuses a new keyspace as long as grants on an earlier one of that name could not be
-    /// removed, and has them removed. Keyspaces have no identity that grants could be bound to.
+    /// Rejects a new keyspace while grants on an earlier one of that name exist, and starts their
+    /// removal. Keyspaces have no identity that grants could refer to.
     fn check_old_grants(&self, login: &Login, keyspace: &str) -> Result<(), Error> {
         if !self.snapshot().roles.have_grants_in(keyspace) {
             return Ok(());
@@ -159,7 +160,7 @@ impl Access {
     }
 }
 
-/// Actions of plans, and the permissions that they need.
+/// Actions of plans and their permissions.
 const ACTIONS: [(Action, Permission); 5] = [
     (Action::Select, Permission::Select),
     (Action::Modify, Permission::Modify),
@@ -176,8 +177,8 @@ fn action_of(permission: Permission) -> Action {
     ACTIONS.iter().find(|(_, of)| *of == permission).expect("statements about data need only these").0
 }
 
-/// The keyspace and table that a statement about data or the schema names; the session's keyspace
-/// where it names none.
+/// Returns the keyspace and table that a statement about data or the schema names. Names without a
+/// keyspace use `keyspace`, that of the session.
 fn named<'a>(statement: &'a Statement, keyspace: Option<&'a str>) -> Option<(&'a str, Option<&'a str>)> {
     let qualified =
         |name: &'a QualifiedName| Some((name.keyspace.as_deref().or(keyspace)?, Some(name.name.as_str())));

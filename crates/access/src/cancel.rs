@@ -1,8 +1,10 @@
-//! `CANCEL STATEMENT 'id'` and `CANCEL SESSION 'id'`: a statement that runs or waits, or a whole session, on any core and of any
-//! listener, is ended by its own role or by a superuser. `system.running_statements` and `system.connections` show the ids. Each
-//! listener registers how its own are ended.
+//! `CANCEL STATEMENT 'id'` and `CANCEL SESSION 'id'`. They end a running or waiting statement, or a
+//! session, on any core and of any listener. Its own role or a superuser may do so.
+//! `system.running_statements` and `system.connections` list the ids. Each listener registers a
+//! function that cancels its statements and sessions.
 //!
-//! A role that is no superuser gets the same answer for the id of another role and for one that does not exist.
+//! Roles without superuser status get the same response for an unknown id and for an id of another
+//! role.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +15,7 @@ use engine::{Error, Outcome};
 use crate::access::{Access, Shared};
 use crate::login::Login;
 
-/// Characters of an id that an answer repeats. Ids are shorter.
+/// Longest part of an id that a response repeats, in characters. Ids are shorter.
 const ID_CHARS_MAX: usize = 64;
 
 /// The target of a CANCEL.
@@ -25,60 +27,62 @@ pub enum Target {
     Session,
 }
 
-/// The outcome of a CANCEL on one core and listener.
+/// Result of a CANCEL on one core and listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cancelled {
-    /// There is no such statement or session here.
+    /// This core and listener have no such statement or session.
     Unknown,
-    /// It is another role's.
+    /// It belongs to another role.
     OfOther,
-    /// It ends.
+    /// It is ending.
     Done,
 }
 
-/// Ends the statement or session with that id, if it is on this core and of this listener, and of the role given (`None`: of any role).
-type Door = dyn Fn(Target, &str, Option<&str>) -> Cancelled;
+/// Function that cancels a statement or session of one listener on this core. Its last argument
+/// restricts it to one role. `None` permits any role.
+type CancelFn = dyn Fn(Target, &str, Option<&str>) -> Cancelled;
 
 thread_local! {
-    /// This core's listeners, each with the roles and levels that it belongs to: tests run several servers in one process.
-    static DOORS: RefCell<Vec<(usize, Rc<Door>)>> = const { RefCell::new(Vec::new()) };
+    /// Listeners of this core, by server. Tests run several servers in one process.
+    static LISTENERS: RefCell<Vec<(usize, Rc<CancelFn>)>> = const { RefCell::new(Vec::new()) };
 }
 
 fn key(shared: &Arc<Shared>) -> usize {
     Arc::as_ptr(shared) as usize
 }
 
-/// Asks this core's listeners.
+/// Asks the listeners of this core.
 fn ask(key: usize, target: Target, id: &str, role: Option<&str>) -> Cancelled {
-    let of_key = |(of, door): &(usize, Rc<Door>)| (*of == key).then(|| door.clone());
-    let doors: Vec<Rc<Door>> = DOORS.with_borrow(|doors| doors.iter().filter_map(of_key).collect());
-    let mut answers = doors.iter().map(|door| door(target, id, role));
+    let of_key = |(of, cancel): &(usize, Rc<CancelFn>)| (*of == key).then(|| cancel.clone());
+    let listeners: Vec<Rc<CancelFn>> =
+        LISTENERS.with_borrow(|listeners| listeners.iter().filter_map(of_key).collect());
+    let mut answers = listeners.iter().map(|cancel| cancel(target, id, role));
     answers.find(|answer| *answer != Cancelled::Unknown).unwrap_or(Cancelled::Unknown)
 }
 
 impl Access {
-    /// Registers how a listener's statements and sessions of this core are ended.
-    pub fn on_cancel(&self, door: impl Fn(Target, &str, Option<&str>) -> Cancelled + 'static) {
-        DOORS.with_borrow_mut(|doors| doors.push((key(&self.shared), Rc::new(door))));
+    /// Registers the function that cancels statements and sessions of a listener on this core.
+    pub fn on_cancel(&self, cancel: impl Fn(Target, &str, Option<&str>) -> Cancelled + 'static) {
+        LISTENERS.with_borrow_mut(|listeners| listeners.push((key(&self.shared), Rc::new(cancel))));
     }
 
-    /// Ends a statement or a session.
+    /// Cancels a statement or a session.
     pub(crate) async fn cancel(&self, login: &Login, target: Target, id: &str) -> Result<Outcome, Error> {
         let role = (!self.may_everything(login)).then(|| login.role().to_string());
         let key = key(&self.shared);
         for core in 0..lanes::cores() {
             let (id, role) = (id.to_owned(), role.clone());
-            let asked = lanes::call(core, move || async move { ask(key, target, &id, role.as_deref()) });
-            if asked.await == Cancelled::Done {
+            let answer = lanes::call(core, move || async move { ask(key, target, &id, role.as_deref()) });
+            if answer.await == Cancelled::Done {
                 return Ok(Outcome::Void);
             }
         }
-        Err(refusal(target, login.role(), id, role.is_some()))
+        Err(not_cancelled(target, login.role(), id, role.is_some()))
     }
 }
 
-/// The answer where nothing was ended.
-fn refusal(target: Target, role: &str, id: &str, is_restricted: bool) -> Error {
+/// Returns the error of a CANCEL that cancelled nothing.
+fn not_cancelled(target: Target, role: &str, id: &str, is_restricted: bool) -> Error {
     let (thing, listing) = match target {
         Target::Statement => ("statement", "SELECT id, statement FROM system.running_statements"),
         Target::Session => ("session", "SELECT id, role, address FROM system.connections"),
@@ -86,17 +90,19 @@ fn refusal(target: Target, role: &str, id: &str, is_restricted: bool) -> Error {
     let id: String = id.chars().take(ID_CHARS_MAX).collect();
     if is_restricted {
         return Error::Unauthorized(format!(
-            "User {role} may cancel a {thing} of its own only, and has no {thing} '{id}' now; a superuser may cancel any"
+            "User {role} may cancel a {thing} of its own only, and has no {thing} '{id}' now; \
+             a superuser may cancel any"
         ));
     }
-    Error::Invalid(format!("There is no {thing} '{id}' now: {listing} shows all"))
+    Error::Invalid(format!("no {thing} has the id '{id}': {listing} lists all"))
 }
 
 impl Drop for Access {
     fn drop(&mut self) {
         let own = key(&self.shared);
-        let gone = DOORS
-            .try_with(|doors| doors.borrow_mut().extract_if(.., |(of, _)| *of == own).collect::<Vec<_>>());
-        drop(gone);
+        let dropped = LISTENERS.try_with(|listeners| {
+            listeners.borrow_mut().extract_if(.., |(of, _)| *of == own).collect::<Vec<_>>()
+        });
+        drop(dropped);
     }
 }

@@ -1,14 +1,15 @@
-//! Changing roles and levels. Whichever core is asked, the change is made on core 0, one at a time:
+//! Changes of roles and levels. Core 0 makes all changes, one at a time:
 //!
-//! 1. A change waits for the guard, in order of arrival. One role has at most `JOBS_MAX` changes
-//!    waiting.
-//! 2. It is planned against what the change before it left, written to the tables, and published to
-//!    all cores.
-//! 3. The guard passes on. Sessions end whose role was dropped, lost LOGIN or got another password.
+//! 1. A change waits for the lock. The wait queue is first in, first out. Each role has at most
+//!    `JOBS_MAX` changes in flight.
+//! 2. The change is planned against the result of the previous change, written to the tables, and
+//!    published to all cores.
+//! 3. The lock passes to the next waiter. Sessions end if their role was dropped, lost LOGIN or got
+//!    another password.
 //!
-//! All of it runs in the group of the session that caused it, and to its end even if the client
-//! goes away. A level with few shares holds the guard for a few slices at most; whoever waits for
-//! it waits for `JOBS_MAX` changes of each role.
+//! A change runs in the group of its session. It completes even if the client disconnects. A level
+//! with few shares holds the lock for a few slices at most. A waiter waits for at most `JOBS_MAX`
+//! changes of each role.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -23,77 +24,77 @@ use workload::LevelSpec;
 use crate::Snapshot;
 use crate::access::Access;
 use crate::login::{Identity, Login, ended};
-use crate::plan::{Actor, World};
+use crate::plan::{Actor, Planner};
 use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
 use crate::scram::Verifier;
 use crate::store::Store;
 
-/// Changes of one role that wait or are made at a time, superusers excepted. One connection may
-/// have 2,048 requests in flight: without a bound, a change of an administrator would wait behind
-/// all of them.
+/// Most changes in flight per role, except for superusers. One connection may have 2,048 requests
+/// in flight. Without this bound, the change of an administrator would wait behind all of them.
 const JOBS_MAX: u32 = 16;
 
 thread_local! {
-    /// The server's face on this core: where changes that come from other cores find it.
-    static HERE: RefCell<Weak<Access>> = const { RefCell::new(Weak::new()) };
+    /// The `Access` of this core. Calls from other cores find it here.
+    static LOCAL: RefCell<Weak<Access>> = const { RefCell::new(Weak::new()) };
 }
 
-/// What only core 0 has.
+/// State of core 0 for changes.
 pub(crate) struct Writer {
     store: Store,
-    guard: Rc<Guard>,
+    lock: Rc<ChangeLock>,
     jobs: Jobs,
 }
 
-/// Jobs that wait or are made, by role.
+/// Number of changes in flight, by role.
 #[derive(Default)]
 struct Jobs(RefCell<HashMap<RoleName, u32>>);
 
-/// Lets one change be made at a time, in order of arrival.
+/// Lock of changes, with a first-in, first-out wait queue.
 #[derive(Default)]
-struct Guard {
-    taken: Cell<bool>,
-    waiting: RefCell<VecDeque<oneshot::Sender<Turn>>>,
+struct ChangeLock {
+    is_locked: Cell<bool>,
+    waiters: RefCell<VecDeque<oneshot::Sender<ChangeGuard>>>,
 }
 
-/// The guard, taken until it is dropped.
-struct Turn(Rc<Guard>);
+/// Guard of the lock. Releases it on drop.
+struct ChangeGuard(Rc<ChangeLock>);
 
-impl Guard {
-    async fn take(self: &Rc<Self>) -> Turn {
-        if !self.taken.replace(true) {
-            return Turn(self.clone());
+impl ChangeLock {
+    async fn take(self: &Rc<Self>) -> ChangeGuard {
+        if !self.is_locked.replace(true) {
+            return ChangeGuard(self.clone());
         }
         let (sender, receiver) = oneshot::channel();
-        self.waiting.borrow_mut().push_back(sender);
-        receiver.await.expect("waiters are not dropped but with the lanes")
+        self.waiters.borrow_mut().push_back(sender);
+        receiver.await.expect("only a shutdown of the lanes drops waiters")
     }
 }
 
-impl Drop for Turn {
+impl Drop for ChangeGuard {
     fn drop(&mut self) {
-        // Taken out first: a waiter that is gone gives its turn back, which comes here again.
-        let next = self.0.waiting.borrow_mut().pop_front();
+        // Remove the waiter first. If its receiver is gone, dropping the sent guard reenters this
+        // function.
+        let next = self.0.waiters.borrow_mut().pop_front();
         match next {
-            Some(sender) => drop(sender.send(Turn(self.0.clone()))),
-            None => self.0.taken.set(false),
+            Some(sender) => drop(sender.send(ChangeGuard(self.0.clone()))),
+            None => self.0.is_locked.set(false),
         }
     }
 }
 
-/// A job that counts for its role until it is dropped.
-struct Counted<'a>(&'a Jobs, Option<RoleName>);
+/// Counts as a change in flight of its role until it is dropped.
+struct JobSlot<'a>(&'a Jobs, Option<RoleName>);
 
 impl Writer {
     pub(crate) fn new(store: Store) -> Writer {
-        Writer { store, guard: Rc::default(), jobs: Jobs::default() }
+        Writer { store, lock: Rc::default(), jobs: Jobs::default() }
     }
 }
 
 impl Jobs {
     /// Counts a job. `role` is `None` for jobs without a bound.
-    fn count(&self, role: Option<&RoleName>) -> Result<Counted<'_>, Error> {
+    fn count(&self, role: Option<&RoleName>) -> Result<JobSlot<'_>, Error> {
         if let Some(role) = role {
             let mut jobs = self.0.borrow_mut();
             let count = jobs.entry(role.clone()).or_default();
@@ -105,11 +106,11 @@ impl Jobs {
             }
             *count += 1;
         }
-        Ok(Counted(self, role.cloned()))
+        Ok(JobSlot(self, role.cloned()))
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for JobSlot<'_> {
     fn drop(&mut self) {
         let Some(role) = &self.1 else { return };
         let mut jobs = self.0.0.borrow_mut();
@@ -122,18 +123,18 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// What to change.
+/// A change to make.
 pub(crate) enum Job {
-    /// What a statement says; its password is here as a verifier.
+    /// A statement. Its password is replaced by a verifier.
     Statement { statement: Box<cql::Statement>, keyspace: Option<String>, verifier: Option<Arc<Verifier>> },
-    /// What follows from a change of the schema.
+    /// The consequences of a schema change.
     SchemaChange(SchemaChange),
 }
 
 impl Access {
-    /// Makes this the one that changes and ends of sessions go to on this core.
+    /// Registers this value as the target of changes and of ended sessions on this core.
     pub(crate) fn register(self: &Rc<Self>) {
-        HERE.set(Rc::downgrade(self));
+        LOCAL.set(Rc::downgrade(self));
     }
 
     /// Makes a change on core 0.
@@ -141,40 +142,40 @@ impl Access {
         self.begin_change(actor, job).await
     }
 
-    /// The same, as a task of its own.
+    /// Makes a change on core 0, as a separate task.
     pub(crate) fn begin_change(
         &self,
         actor: Actor,
         job: Job,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         lanes::call(0, move || async move {
-            let closing = || Error::Server("The server is shutting down".to_owned());
-            let here = HERE.with_borrow(Weak::upgrade).ok_or_else(closing)?;
+            let shutdown = || Error::Server("The server is shutting down".to_owned());
+            let local = LOCAL.with_borrow(Weak::upgrade).ok_or_else(shutdown)?;
             let (sender, receiver) = oneshot::channel();
-            let making = async move { drop(sender.send(here.make(&actor, &job).await)) };
-            lanes::spawn(lanes::current_group(), making).detach();
-            receiver.await.unwrap_or_else(|_| Err(closing()))
+            let run = async move { drop(sender.send(local.run_job(&actor, &job).await)) };
+            lanes::spawn(lanes::current_group(), run).detach();
+            receiver.await.unwrap_or_else(|_| Err(shutdown()))
         })
     }
 
-    async fn make(&self, actor: &Actor, job: &Job) -> Result<(), Error> {
+    async fn run_job(&self, actor: &Actor, job: &Job) -> Result<(), Error> {
         let is_bounded = matches!(job, Job::Statement { .. })
             && !actor.anonymous
             && !self.snapshot().roles.is_superuser(&actor.role);
-        let _counted = self.writer().jobs.count(is_bounded.then_some(&actor.role))?;
-        let turn = self.writer().guard.take().await;
+        let _slot = self.writer().jobs.count(is_bounded.then_some(&actor.role))?;
+        let guard = self.writer().lock.take().await;
         let edits = self.plan(actor, job)?;
         if edits.is_empty() {
             return Ok(());
         }
         let before = self.snapshot();
         self.write(edits.clone()).await?;
-        drop(turn);
+        drop(guard);
         self.end_sessions(ended_by(&before.roles, &self.snapshot().roles, &edits)).await;
         Ok(())
     }
 
-    /// Ends the sessions of these roles that may not go on, on all cores.
+    /// Ends the sessions of these roles on all cores, unless they are still current.
     async fn end_sessions(&self, roles: Vec<RoleName>) {
         if roles.is_empty() {
             return;
@@ -182,8 +183,8 @@ impl Access {
         for core in 0..lanes::cores() {
             let roles = roles.clone();
             let end = move || async move {
-                if let Some(here) = HERE.with_borrow(Weak::upgrade) {
-                    roles.iter().for_each(|role| here.end_sessions_here(role));
+                if let Some(local) = LOCAL.with_borrow(Weak::upgrade) {
+                    roles.iter().for_each(|role| local.end_sessions_here(role));
                 }
             };
             lanes::call(core, end).await;
@@ -196,10 +197,10 @@ impl Access {
             self.forget_view(role);
         }
         let logins = self.logins.borrow_mut().remove(role).unwrap_or_default();
-        let (go_on, end): (Vec<Rc<Identity>>, Vec<_>) =
+        let (current, end): (Vec<Rc<Identity>>, Vec<_>) =
             logins.iter().filter_map(Weak::upgrade).partition(|login| login.is_current(&snapshot.roles));
-        if !go_on.is_empty() {
-            self.logins.borrow_mut().insert(role.clone(), go_on.iter().map(Rc::downgrade).collect());
+        if !current.is_empty() {
+            self.logins.borrow_mut().insert(role.clone(), current.iter().map(Rc::downgrade).collect());
         }
         end.iter().for_each(|login| login.end());
     }
@@ -209,7 +210,7 @@ impl Access {
         let mut logins = self.logins.borrow_mut();
         let of_role = logins.entry(login.role().clone()).or_default();
         if of_role.len() == of_role.capacity() {
-            // Each time the list would grow, so that this costs a constant for each login.
+            // Clean up only when the list would grow. The amortized cost of a login is constant.
             of_role.retain(|login| login.strong_count() > 0);
         }
         of_role.push(Rc::downgrade(&login.identity));
@@ -220,23 +221,23 @@ impl Access {
             Job::Statement { keyspace, verifier, .. } => (keyspace.as_deref(), verifier.as_ref()),
             Job::SchemaChange(_) => (None, None),
         };
-        self.with_world(actor, keyspace, verifier, |world| match job {
-            Job::Statement { .. } if !world.has_actor() => Err(ended(&actor.role)),
-            Job::Statement { statement, .. } => world.plan(statement),
-            Job::SchemaChange(change) => Ok(world.after_schema_change(change)),
+        self.with_planner(actor, keyspace, verifier, |planner| match job {
+            Job::Statement { .. } if !planner.has_actor() => Err(ended(&actor.role)),
+            Job::Statement { statement, .. } => planner.plan(statement),
+            Job::SchemaChange(change) => Ok(planner.after_schema_change(change)),
         })
     }
 
-    /// What statements are planned against, as it is now.
-    pub(crate) fn with_world<T>(
+    /// Calls `f` with the current roles, levels and schema.
+    pub(crate) fn with_planner<T>(
         &self,
         actor: &Actor,
         keyspace: Option<&str>,
         verifier: Option<&Arc<Verifier>>,
-        f: impl FnOnce(&World<'_>) -> T,
+        f: impl FnOnce(&Planner<'_>) -> T,
     ) -> T {
         let (snapshot, levels) = (self.snapshot(), self.shared.levels.catalogue());
-        f(&World {
+        f(&Planner {
             roles: &snapshot.roles,
             levels: &levels,
             has_data: &|resource| self.has_data(resource),
@@ -251,11 +252,11 @@ impl Access {
         self.writer.as_ref().expect("changes are made on core 0")
     }
 
-    /// Writes edits to the tables, then publishes them. If the engine fails, what is in the tables
-    /// holds.
+    /// Writes edits to the tables, then publishes them. If the engine fails, the tables decide:
+    /// they are loaded again.
     pub(crate) async fn write(&self, edits: Vec<Edit>) -> Result<(), Error> {
         if let Err(error) = self.writer().store.write(&edits).await {
-            // Some of it may have been written; if it cannot be read either, what was known before
+            // The engine may have written some edits. If loading fails too, the previous state
             // stays.
             let _ = self.reload().await;
             return Err(error);
@@ -263,7 +264,8 @@ impl Access {
         let mut roles = self.snapshot().roles.clone();
         let levels = &self.shared.levels;
         for edit in edits {
-            // Planned against these very levels, under this very guard, so none of these can fail.
+            // The edits were planned against these levels under the same guard, so that none can
+            // fail.
             match edit {
                 Edit::PutLevel(spec) if levels.catalogue().get(&spec.name).is_some() => {
                     levels.alter(spec).expect("the level is there");
@@ -277,7 +279,7 @@ impl Access {
         Ok(())
     }
 
-    /// Reads the tables anew and publishes what they say. Roles that were known keep their ids.
+    /// Loads the tables and publishes the result. Known roles keep their ids.
     pub(crate) async fn reload(&self) -> Result<(), Error> {
         let before = self.snapshot();
         let table_id = |keyspace: &str, table: &str| self.table_id(keyspace, table);
@@ -294,7 +296,7 @@ impl Access {
     }
 }
 
-/// Returns the roles some of whose sessions may have to end.
+/// Returns the roles with sessions that may have to end.
 fn ended_by(before: &Roles, after: &Roles, edits: &[Edit]) -> Vec<RoleName> {
     let lost = |role: &RoleName| {
         let Some(before) = before.get(role) else { return false };
@@ -312,27 +314,28 @@ fn ended_by(before: &Roles, after: &Roles, edits: &[Edit]) -> Vec<RoleName> {
     touched.filter(|role| lost(role)).cloned().collect()
 }
 
-impl World<'_> {
-    /// Grants to the maker of what is new, and the end of grants on what is gone.
+impl Planner<'_> {
+    /// Returns the edits that follow a schema change: grants to the creator of an object, and the
+    /// removal of grants on a dropped one.
     fn after_schema_change(&self, change: &SchemaChange) -> Vec<Edit> {
         let SchemaChange { keyspace, name, table_id, .. } = change;
         match (change.target, change.change) {
             (SchemaTarget::Keyspace, "CREATED") => {
-                // Grants on an earlier keyspace of that name, should they not have followed it.
-                let mut edits = self.forbid_gone(keyspace, true);
-                edits.extend(self.permit_maker(Resource::Keyspace(keyspace.clone())));
+                // Remove leftover grants on an earlier keyspace of that name.
+                let mut edits = self.forbid_dropped(keyspace, true);
+                edits.extend(self.permit_creator(Resource::Keyspace(keyspace.clone())));
                 edits
             }
             (SchemaTarget::Keyspace, "DROPPED") => {
-                // Where there is a new one already, its creation took away what was left.
-                let is_gone = !(self.has_data)(&Resource::Keyspace(keyspace.clone()));
-                self.forbid_gone(keyspace, is_gone)
+                // If a new keyspace exists, its creation has removed the leftover grants.
+                let is_dropped = !(self.has_data)(&Resource::Keyspace(keyspace.clone()));
+                self.forbid_dropped(keyspace, is_dropped)
             }
             (SchemaTarget::Table, _) => {
                 let Some(id) = table_id else { return Vec::new() };
                 let resource = Resource::Table(keyspace.clone(), name.clone(), id.as_u128());
                 match change.change {
-                    "CREATED" => self.permit_maker(resource).into_iter().collect(),
+                    "CREATED" => self.permit_creator(resource).into_iter().collect(),
                     "DROPPED" => self.forbid_all(&resource),
                     _ => Vec::new(),
                 }
@@ -349,29 +352,29 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     #[test]
-    fn guard_passes_on_in_order_of_arrival() {
-        let guard = Rc::new(Guard::default());
+    fn lock_serves_waiters_in_order_of_arrival() {
+        let lock = Rc::new(ChangeLock::default());
         let cx = &mut Context::from_waker(Waker::noop());
-        let Poll::Ready(first) = pin!(guard.take()).poll(cx) else { panic!("the guard is free") };
-        let (mut second, mut third) = (pin!(guard.take()), pin!(guard.take()));
+        let Poll::Ready(first) = pin!(lock.take()).poll(cx) else { panic!("the lock is free") };
+        let (mut second, mut third) = (pin!(lock.take()), pin!(lock.take()));
         assert!(second.as_mut().poll(cx).is_pending());
         {
-            let mut gone = pin!(guard.take());
-            assert!(gone.as_mut().poll(cx).is_pending());
-            // Replaced, and so dropped while it waits.
+            let mut dropped = pin!(lock.take());
+            assert!(dropped.as_mut().poll(cx).is_pending());
+            // Dropped while it waits.
         }
         assert!(third.as_mut().poll(cx).is_pending());
         drop(first);
         assert!(third.as_mut().poll(cx).is_pending());
-        let Poll::Ready(turn) = second.poll(cx) else { panic!("the second is next") };
-        drop(turn);
-        let Poll::Ready(turn) = third.poll(cx) else { panic!("the one that is gone is skipped") };
-        drop(turn);
-        assert!(!guard.taken.get());
+        let Poll::Ready(guard) = second.poll(cx) else { panic!("the second is next") };
+        drop(guard);
+        let Poll::Ready(guard) = third.poll(cx) else { panic!("the dropped waiter is skipped") };
+        drop(guard);
+        assert!(!lock.is_locked.get());
     }
 
     #[test]
-    fn role_has_a_bounded_number_of_jobs() {
+    fn jobs_beyond_the_bound_of_a_role_are_rejected() {
         let jobs = Jobs::default();
         let (ann, bob): (RoleName, RoleName) = ("ann".into(), "bob".into());
         let held: Vec<_> = (0..JOBS_MAX).map(|_| jobs.count(Some(&ann)).expect("within the bound")).collect();

@@ -1,18 +1,18 @@
-//! The server's side of a SCRAM-SHA-256 exchange (RFC 5802), for a front door that speaks SASL in
-//! two steps: the client never sends its password, the server never has it. Nothing here is slow:
-//! deriving keys is the client's work.
+//! Server side of a SCRAM-SHA-256 exchange (RFC 5802), for listeners that speak SASL in two steps.
+//! The client does not send its password, and the server does not have it. The client derives the
+//! keys, so that no step is slow here.
 //!
 //! ```text
 //!   client first   n,,n=user,r=<nonce>               server first   r=<nonce + ours>,s=<salt>,i=<iterations>
 //!   client final   c=biws,r=<both>,p=<proof>         server final   v=<signature>
 //! ```
 //!
-//! A name without a verifier is answered like one with a verifier: its decoy has a salt that is
-//! always the same, and the exchange fails at the end.
+//! A name without a verifier gets a decoy with a constant salt. Its exchange looks the same and
+//! fails at the end.
 //!
 //! Channel binding (`SCRAM-SHA-256-PLUS`, `tls-server-end-point` of RFC 5929) ties an exchange to
-//! the TLS connection that carries it, so that a server in between cannot pass it on. The listener
-//! gives the hash of its certificate.
+//! its TLS connection, so that a man in the middle cannot relay it. The listener supplies the hash
+//! of its certificate.
 
 use std::net::IpAddr;
 
@@ -24,27 +24,27 @@ use crate::attempts::Attempt;
 use crate::authenticate::{AuthError, Checked, refused};
 use crate::login::Login;
 
-/// Bytes of our part of the nonce.
+/// Length of the server's part of the nonce, in bytes.
 const NONCE_BYTES: usize = 18;
-/// Longest message of a client, bytes; real ones have some two hundred.
+/// Longest message of a client, in bytes. Real messages have about 200.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// The header of a client that binds the exchange to its TLS connection.
-const BOUND: &str = "p=tls-server-end-point";
+/// GS2 header flag of a client that uses channel binding.
+const BINDING_FLAG: &str = "p=tls-server-end-point";
 
-/// The first step of an exchange.
+/// Input of the first step.
 #[derive(Clone, Copy, Debug)]
 pub struct ScramStart<'a> {
     /// The client's address, for the limits on failures. `None` inside the server.
     pub address: Option<IpAddr>,
-    /// The role, whatever name the client's message may give, as in Postgres.
+    /// The role. As in Postgres, the name in the client's message is ignored.
     pub user: &'a str,
     /// The client's first message.
     pub client_first: &'a [u8],
-    /// Whether the client chose `SCRAM-SHA-256-PLUS`.
+    /// True if the client chose `SCRAM-SHA-256-PLUS`.
     pub is_bound: bool,
-    /// Hash of the listener's certificate, where the listener offered `SCRAM-SHA-256-PLUS` on this
-    /// connection.
+    /// Hash of the listener's certificate. `None` if the listener did not offer
+    /// `SCRAM-SHA-256-PLUS` on this connection.
     pub end_point: Option<&'a [u8]>,
 }
 
@@ -53,12 +53,12 @@ pub struct Exchange {
     user: String,
     attempt: Attempt,
     checked: Checked,
-    /// The client's header and, where it is bound, the hash of the certificate: the client repeats
-    /// both at the end.
+    /// The client's header, followed by the hash of the certificate with channel binding. The
+    /// client repeats both at the end.
     binding: Vec<u8>,
     nonce: String,
-    /// The messages so far, as both sides sign them.
-    said: String,
+    /// AuthMessage of RFC 5802 so far. Both sides sign it.
+    auth_message: String,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -68,22 +68,22 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Access {
-    /// Begins an exchange without channel binding. Returns it with the answer.
+    /// Starts an exchange without channel binding. Returns it with the server's first message.
     ///
     /// # Errors
-    /// As [`Access::start_scram`].
+    /// Returns the errors of [`Access::start_scram`].
     pub fn begin_scram(&self, user: &str, client_first: &[u8]) -> Result<(Exchange, String), AuthError> {
         self.start_scram(ScramStart { address: None, user, client_first, is_bound: false, end_point: None })
     }
 
-    /// Begins an exchange. Returns it with the answer.
+    /// Starts an exchange. Returns it with the server's first message.
     ///
     /// # Errors
-    /// The message is malformed, its channel binding does not fit what was offered, or the name
-    /// failed too often at its address.
+    /// Returns an error if the message is malformed, its channel binding does not match the offer,
+    /// or the name failed too often at its address.
     pub fn start_scram(&self, start: ScramStart<'_>) -> Result<(Exchange, String), AuthError> {
         let user = start.user;
-        let Some((header, bare, client_nonce)) = read_first(start.client_first) else {
+        let Some((header, bare, client_nonce)) = parse_first(start.client_first) else {
             return Err(AuthError::Refused("malformed SCRAM message".to_owned()));
         };
         let binding = binding_of(&header, start.is_bound, start.end_point)?;
@@ -94,21 +94,22 @@ impl Access {
         let nonce = format!("{client_nonce}{}", BASE64.encode(ours));
         let checked = self.verifier_of(user);
         let server_first = format!("r={nonce},{}", checked.verifier.challenge());
-        let said = format!("{bare},{server_first}");
-        Ok((Exchange { user: user.to_owned(), attempt, checked, binding, nonce, said }, server_first))
+        let auth_message = format!("{bare},{server_first}");
+        Ok((Exchange { user: user.to_owned(), attempt, checked, binding, nonce, auth_message }, server_first))
     }
 
-    /// Ends an exchange with the client's second message. Returns the session and the answer.
+    /// Ends an exchange with the client's final message. Returns the session and the server's final
+    /// message.
     ///
     /// # Errors
-    /// The proof is wrong, the role may not log in, or the name failed too often at its address
-    /// since the first step.
+    /// Returns an error if the proof is wrong, the role may not log in, or the name has failed too
+    /// often at its address since the first step.
     pub fn end_scram(&self, exchange: Exchange, client_final: &[u8]) -> Result<(Login, String), AuthError> {
-        let Exchange { user, attempt, checked, binding, nonce, said } = exchange;
-        // Again: many exchanges may have been begun at once.
+        let Exchange { user, attempt, checked, binding, nonce, auth_message } = exchange;
+        // Check again: a client may have started many exchanges at once.
         self.check_failures(attempt, &user)?;
-        let signature = read_final(client_final, &binding, &nonce).and_then(|(unproven, proof)| {
-            checked.verifier.check_proof(&format!("{said},{unproven}"), &proof)
+        let signature = parse_final(client_final, &binding, &nonce).and_then(|(unproven, proof)| {
+            checked.verifier.check_proof(&format!("{auth_message},{unproven}"), &proof)
         });
         let login = self.admit(attempt, &user, &checked, signature.is_some())?;
         let signature = signature.ok_or_else(|| refused(&user))?;
@@ -116,35 +117,35 @@ impl Access {
     }
 }
 
-/// Returns what the client has to repeat at the end: its header, and the hash of the certificate it
-/// is bound to.
+/// Returns the bytes that the client repeats at the end: its header, and the hash of the
+/// certificate with channel binding.
 fn binding_of(header: &str, is_bound: bool, end_point: Option<&[u8]>) -> Result<Vec<u8>, AuthError> {
     let refused = |text: &str| Err(AuthError::Refused(text.to_owned()));
     let flag = header.split(',').next().unwrap_or_default();
     match (flag, is_bound, end_point) {
-        (BOUND, true, Some(end_point)) => Ok([header.as_bytes(), end_point].concat()),
-        (BOUND, ..) => refused("channel binding was not offered on this connection"),
+        (BINDING_FLAG, true, Some(end_point)) => Ok([header.as_bytes(), end_point].concat()),
+        (BINDING_FLAG, ..) => refused("channel binding was not offered on this connection"),
         (_, true, _) => refused("SCRAM-SHA-256-PLUS needs channel binding of type tls-server-end-point"),
-        // The client could bind and saw no offer: somebody in between removed it.
+        // The client supports binding and saw no offer: a man in the middle removed it.
         ("y", false, Some(_)) => refused("the offer of channel binding did not reach the client"),
         _ => Ok(header.as_bytes().to_vec()),
     }
 }
 
-/// The header, the rest, and the nonce of a client's first message.
-fn read_first(message: &[u8]) -> Option<(String, &str, &str)> {
+/// Returns the header, the rest, and the nonce of a client's first message.
+fn parse_first(message: &[u8]) -> Option<(String, &str, &str)> {
     let text = std::str::from_utf8(message).ok().filter(|text| text.len() <= MESSAGE_BYTES_MAX)?;
     let mut parts = text.splitn(3, ',');
     let (flag, name, bare) = (parts.next()?, parts.next()?, parts.next()?);
-    if !matches!(flag, "n" | "y" | BOUND) {
+    if !matches!(flag, "n" | "y" | BINDING_FLAG) {
         return None;
     }
     let nonce = bare.split(',').nth(1)?.strip_prefix("r=").filter(|nonce| !nonce.is_empty())?;
     Some((format!("{flag},{name},"), bare, nonce))
 }
 
-/// What is signed and the proof of a client's final message, if it belongs to what was said.
-fn read_final<'a>(message: &'a [u8], binding: &[u8], nonce: &str) -> Option<(&'a str, Vec<u8>)> {
+/// Returns the signed part and the proof of a client's final message, if binding and nonce match.
+fn parse_final<'a>(message: &'a [u8], binding: &[u8], nonce: &str) -> Option<(&'a str, Vec<u8>)> {
     let text = std::str::from_utf8(message).ok().filter(|text| text.len() <= MESSAGE_BYTES_MAX)?;
     let (unproven, proof) = text.rsplit_once(",p=")?;
     let mut parts = unproven.split(',');
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn channel_binding_fits_the_offer_or_is_refused() {
+    fn channel_binding_without_an_offer_is_rejected() {
         let bound =
             |header: &str, is_bound, end_point: Option<&[u8]>| binding_of(header, is_bound, end_point).ok();
         let header = "p=tls-server-end-point,,";
@@ -169,21 +170,21 @@ mod tests {
         assert_eq!(bound("n,,", true, Some(b"hash")), None);
         assert_eq!(bound("n,,", false, Some(b"hash")), Some(b"n,,".to_vec()));
         assert_eq!(bound("y,,", false, None), Some(b"y,,".to_vec()));
-        assert_eq!(bound("y,,", false, Some(b"hash")), None, "the offer was removed on its way");
+        assert_eq!(bound("y,,", false, Some(b"hash")), None, "the offer was removed in transit");
     }
 
     #[test]
-    fn messages_are_read_or_refused() {
-        let first = read_first(b"n,,n=user,r=abc").unwrap();
+    fn malformed_messages_are_rejected() {
+        let first = parse_first(b"n,,n=user,r=abc").unwrap();
         assert_eq!(first, ("n,,".to_owned(), "n=user,r=abc", "abc"));
         for bad in ["", "n,,", "p=tls-unique,,n=,r=abc", "n,,n=user,r=", "n,,n=user"] {
-            assert!(read_first(bad.as_bytes()).is_none(), "{bad}");
+            assert!(parse_first(bad.as_bytes()).is_none(), "{bad}");
         }
-        let (unproven, proof) = read_final(b"c=biws,r=abcdef,p=AQI=", b"n,,", "abcdef").unwrap();
+        let (unproven, proof) = parse_final(b"c=biws,r=abcdef,p=AQI=", b"n,,", "abcdef").unwrap();
         assert_eq!((unproven, &proof[..]), ("c=biws,r=abcdef", &[1, 2][..]));
         for bad in ["c=biws,r=abc,p=AQI=", "c=eSws,r=abcdef,p=AQI=", "c=biws,r=abcdef", "c=biws,r=abcdef,p=*"]
         {
-            assert!(read_final(bad.as_bytes(), b"n,,", "abcdef").is_none(), "{bad}");
+            assert!(parse_final(bad.as_bytes(), b"n,,", "abcdef").is_none(), "{bad}");
         }
     }
 }

@@ -1,13 +1,14 @@
-//! Who may do what, and in which lane: roles, credentials, grants and the service-level catalogue, kept as CQL tables of
-//! the engine, so that one code path serves both engines.
+//! Roles, credentials, permissions and the catalog of service levels: who may do what, and in which
+//! level. CQL tables of the engine store them, so that one code path serves both engines.
 //!
 //! ```text
-//!   statement ──plan (pure)──▶ edits ──store──▶ tables of the engine         (core 0, one statement at a time)
-//!                                └──────publish──▶ Snapshot, Levels ──▶ every core looks again at its next request
+//!   statement ──plan (pure)──▶ edits ──store──▶ tables of the engine       (core 0, one statement at a time)
+//!                                └──────publish──▶ Snapshot, Levels ──▶ every core reloads at its next request
 //! ```
 //!
-//! What the tables say is held in memory as one immutable value, which all cores read without a lock. No password is
-//! kept, printed or sent anywhere: only verifiers (`scram`), made on the heavy lane.
+//! One immutable value in memory mirrors the tables. All cores read it without a lock. The crate
+//! stores SCRAM verifiers (`scram`), computed on the heavy lane. It never stores, prints or sends a
+//! password.
 
 mod access;
 mod attempts;
@@ -25,8 +26,8 @@ mod plan;
 mod resource;
 mod roles;
 mod scram;
-mod sight;
 mod store;
+mod visibility;
 
 pub use access::{Access, Admin, Shared};
 pub use attempts::CHECKS_MAX;
@@ -37,7 +38,7 @@ pub use exchange::{Exchange, ScramStart};
 pub use login::Login;
 pub use needs::{Kind, NEEDS, Need, On, Right, Unless};
 
-/// What the tables say about roles, at one time.
+/// Roles in the tables at one time.
 struct Snapshot {
     roles: roles::Roles,
 }

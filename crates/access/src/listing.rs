@@ -1,5 +1,5 @@
-//! LIST statements: roles, users, permissions and service levels as rows. Nothing is read but what
-//! is in memory.
+//! LIST statements: roles, users, permissions and service levels as rows. They read the state in
+//! memory only.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use schema::CqlType;
 use workload::Entry;
 
 use crate::options::OPTIONS;
-use crate::plan::{World, missing};
+use crate::plan::{Planner, missing_level};
 use crate::resource::{PermissionSet, Resource};
 use crate::roles::{Role, RoleName};
 
-/// Rows in the making.
+/// Builder of rows.
 struct Table(Rows);
 
 impl Table {
@@ -30,12 +30,12 @@ impl Table {
     }
 
     fn row(&mut self, cells: &[Option<&[u8]>]) {
-        assert_eq!(cells.len(), self.0.columns.len(), "a cell a column");
+        assert_eq!(cells.len(), self.0.columns.len(), "one cell per column");
         cells.iter().for_each(|cell| self.0.push(*cell));
         self.0.count += 1;
     }
 
-    fn done(self) -> Result<Outcome, Error> {
+    fn finish(self) -> Result<Outcome, Error> {
         Ok(Outcome::Rows(self.0))
     }
 }
@@ -44,8 +44,8 @@ fn truth(truth: bool) -> &'static [u8] {
     if truth { &[1] } else { &[0] }
 }
 
-impl World<'_> {
-    /// Answers a LIST statement; none for any other.
+impl Planner<'_> {
+    /// Runs a LIST statement. Returns `None` for any other statement.
     pub(crate) fn list(&self, statement: &Statement) -> Option<Result<Outcome, Error>> {
         match statement {
             Statement::ListRoles(s) => Some(self.list_roles(s, self.check(statement).is_ok())),
@@ -56,7 +56,7 @@ impl World<'_> {
         }
     }
 
-    /// The roles that a listing shows: all, or those of one role.
+    /// Returns the roles to list: all, or one role and those granted to it.
     fn listed(&self, of: Option<&str>, recursive: bool) -> Vec<(&RoleName, &Arc<Role>)> {
         let Some(of) = of else { return self.roles.iter().collect() };
         let mut roles = self.roles.with_granted(of);
@@ -96,10 +96,10 @@ impl World<'_> {
         );
         for (name, role) in self.listed(of, statement.recursive) {
             let (superuser, login) = (truth(role.is_superuser), truth(role.can_login));
-            // An empty map is its number of entries, zero.
+            // An empty map is serialized as its length, 0.
             table.row(&[Some(name.as_bytes()), Some(superuser), Some(login), Some(&[0; 4]), Some(b"ALL")]);
         }
-        table.done()
+        table.finish()
     }
 
     fn list_users(&self) -> Result<Outcome, Error> {
@@ -111,13 +111,15 @@ impl World<'_> {
         for (name, _) in users.into_iter().filter(|(_, role)| role.can_login) {
             table.row(&[Some(name.as_bytes()), Some(truth(self.roles.is_superuser(name))), Some(b"ALL")]);
         }
-        table.done()
+        table.finish()
     }
 
     fn list_permissions(&self, statement: &ListPermissions, may: bool) -> Result<Outcome, Error> {
         if !may {
-            let whose = statement.of.as_deref().unwrap_or("everyone");
-            return Err(Error::Unauthorized(format!("You are not authorized to view {whose}'s permissions")));
+            let subject = statement.of.as_deref().unwrap_or("everyone");
+            return Err(Error::Unauthorized(format!(
+                "You are not authorized to view {subject}'s permissions"
+            )));
         }
         let resource = statement.resource.as_ref();
         let resource = resource.map(|r| Resource::of(r, self.keyspace, self.table_id)).transpose()?;
@@ -131,7 +133,7 @@ impl World<'_> {
             Permissions::All => PermissionSet::of(&Permission::ALL),
             Permissions::Some(permissions) => PermissionSet::of(permissions),
         };
-        // NORECURSIVE leaves out granted roles and the resources above.
+        // NORECURSIVE excludes granted roles and the resources above.
         let above: Option<Vec<Resource>> = match (resource, statement.recursive) {
             (None, _) => None,
             (Some(resource), true) => Some(resource.chain().collect()),
@@ -159,13 +161,13 @@ impl World<'_> {
                 }
             }
         }
-        table.done()
+        table.finish()
     }
 
     fn list_levels(&self, statement: &ListServiceLevels) -> Result<Outcome, Error> {
         match statement {
             ListServiceLevels::One(level) => {
-                let entry = self.levels.get(level).ok_or_else(|| missing(level))?;
+                let entry = self.levels.get(level).ok_or_else(|| missing_level(level))?;
                 self.level_table(&[entry], None)
             }
             ListServiceLevels::All => {
@@ -182,7 +184,7 @@ impl World<'_> {
         }
     }
 
-    /// A row a level; `total` are the shares of all, where their percentage is wanted.
+    /// Lists one level per row. `total` is the sum of all shares, for the column with percentages.
     fn level_table(&self, entries: &[&Arc<Entry>], total: Option<u32>) -> Result<Outcome, Error> {
         let mut columns = vec![("service_level", CqlType::Text)];
         columns.extend(OPTIONS.iter().map(|option| (option.name, (option.ty)())));
@@ -197,7 +199,7 @@ impl World<'_> {
             }));
             table.row(&cells.iter().map(Option::as_deref).collect::<Vec<_>>());
         }
-        table.done()
+        table.finish()
     }
 
     fn attached_table<'a>(
@@ -211,7 +213,7 @@ impl World<'_> {
                 table.row(&[Some(name.as_bytes()), Some(level.as_bytes())]);
             }
         }
-        table.done()
+        table.finish()
     }
 
     fn effective_table(&self, role: &str) -> Result<Outcome, Error> {
@@ -228,6 +230,6 @@ impl World<'_> {
             let (level, value) = (level.map(str::as_bytes), value.as_deref().map(str::as_bytes));
             table.row(&[Some(option.name.as_bytes()), level, value]);
         }
-        table.done()
+        table.finish()
     }
 }

@@ -1,14 +1,14 @@
-//! A session's role, and what holds for it. What was looked up stays with the session until
-//! something changes that it depends on, so that looking again costs one atomic load.
+//! Session state: its role, rights and level. A session caches the results of its last lookup until
+//! something changes that they depend on. Checking that they are current costs one atomic load.
 //!
 //! ```text
-//!   Login ── Identity   role, its id and its verifier when the session began: whether the session may go on
+//!   Login ── Identity   role, its id and its verifier when the session began: decides if the session is current
 //!     └───── View ─┬─── Rights     of the role and all roles granted to it; new when one of them changes
 //!                  └─── Effective  level and limits; new when rights or levels change
 //! ```
 //!
-//! Views are shared by all sessions of a role on a core. A change of one role leaves the views of
-//! unrelated roles alone.
+//! All sessions of a role on a core share one view. A change of one role keeps the views of
+//! unrelated roles.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
@@ -26,23 +26,22 @@ use crate::plan::Actor;
 use crate::resource::{PermissionSet, Resource};
 use crate::roles::{Role, RoleName, Roles};
 use crate::scram::Verifier;
-use crate::sight::Sight;
+use crate::visibility::Visibility;
 
-/// Tables whose permissions a role's rights remember on a core. Beyond it, they begin anew.
+/// Most tables whose permissions are cached, per role and core. Above that, the cache is cleared.
 const TABLES_MAX: usize = 10_000;
 
-/// By the name of a table, its identity and the permissions on it.
+/// Identity of a table and the permissions on it, by table name.
 type ByTable = FxHashMap<String, (u128, PermissionSet)>;
 
-/// What a role may do, as of the roles it was derived from.
+/// Rights of a role, derived from itself and its granted roles.
 pub(crate) struct Rights {
     /// A number that no other rights have had on this core.
     pub(crate) number: u64,
     pub(crate) is_superuser: bool,
-    /// The role and all roles granted to it. None of a session that ended.
+    /// The role and all roles granted to it. Empty for a session without a role.
     roles: Vec<(RoleName, Arc<Role>)>,
-    /// Permissions by keyspace and table, with the identity of the table, as far as they were
-    /// needed.
+    /// Cached permissions, by keyspace and table, with the identity of the table.
     tables: RefCell<FxHashMap<String, ByTable>>,
 }
 
@@ -56,19 +55,19 @@ impl Rights {
         Rights::new(number, roles.is_superuser(role), own.collect())
     }
 
-    /// The role and all roles granted to it.
+    /// Returns the role and all roles granted to it.
     pub(crate) fn roles(&self) -> &[(RoleName, Arc<Role>)] {
         &self.roles
     }
 
-    /// Whether none of the roles changed that these rights come from.
+    /// True if none of the roles has changed since.
     fn is_current(&self, roles: &Roles) -> bool {
         let same =
             |(name, role): &(RoleName, Arc<Role>)| roles.get(name).is_some_and(|now| Arc::ptr_eq(now, role));
         self.roles.iter().all(same)
     }
 
-    /// Returns the permissions on a table, of which `roles` are asked once.
+    /// Returns the permissions on a table. Calls `roles` only if they are not cached.
     pub(crate) fn on_table(
         &self,
         role: &str,
@@ -89,7 +88,7 @@ impl Rights {
         permissions
     }
 
-    /// Whether a permission on a table is among these rights.
+    /// True if these rights include a permission on a table.
     pub(crate) fn may(
         &self,
         role: &str,
@@ -101,58 +100,58 @@ impl Rights {
     }
 }
 
-/// What holds for a role's sessions on a core.
+/// State that the sessions of a role on a core share.
 pub(crate) struct View {
     pub(crate) effective: Rc<Effective>,
     pub(crate) rights: Rc<Rights>,
     levels: Arc<Catalogue>,
-    /// What the role is shown; made when it is first needed.
-    sight: OnceCell<Arc<Sight>>,
+    /// Visibility of rows, derived on first use.
+    visibility: OnceCell<Arc<Visibility>>,
 }
 
 impl View {
-    /// The view of a role that can be given to its sessions.
+    /// Creates the view that the sessions of a role share.
     pub(crate) fn of(role: &str, rights: Rc<Rights>, roles: &Roles, levels: &Arc<Catalogue>) -> View {
         let effective = roles.effective(role, levels);
         let effective = Rc::new(effective.unwrap_or_else(|| Effective::of(levels.default_level())));
-        View { effective, rights, levels: levels.clone(), sight: OnceCell::new() }
+        View { effective, rights, levels: levels.clone(), visibility: OnceCell::new() }
     }
 
-    /// The view of a session without a role: of all rights where nobody has to log in, of none
-    /// where it ended.
+    /// Creates the view of a session without a role. It has all rights if authentication is off,
+    /// and none if the session ended.
     pub(crate) fn without_role(number: u64, may_everything: bool, levels: &Arc<Catalogue>) -> View {
         let rights = Rc::new(Rights::new(number, may_everything, Vec::new()));
         let effective = Rc::new(Effective::of(levels.default_level()));
-        View { effective, rights, levels: levels.clone(), sight: OnceCell::new() }
+        View { effective, rights, levels: levels.clone(), visibility: OnceCell::new() }
     }
 
-    /// What the role is shown.
-    pub(crate) fn sight(&self) -> Arc<Sight> {
-        let sight = || Arc::new(Sight::of(&self.rights, self.effective.level.name()));
-        self.sight.get_or_init(sight).clone()
+    /// Returns the visibility of rows.
+    pub(crate) fn visibility(&self) -> Arc<Visibility> {
+        let visibility = || Arc::new(Visibility::of(&self.rights, self.effective.level.name()));
+        self.visibility.get_or_init(visibility).clone()
     }
 
-    /// Whether its rights still hold.
+    /// True if its rights are current.
     pub(crate) fn has_current_rights(&self, roles: &Roles) -> bool {
         self.rights.is_current(roles)
     }
 
-    /// Whether its level still holds, if its rights do.
+    /// True if its level is current, provided that its rights are.
     pub(crate) fn has_current_level(&self, levels: &Arc<Catalogue>) -> bool {
         Arc::ptr_eq(&self.levels, levels)
     }
 }
 
-/// Who a session was when it began.
+/// Identity of a session when it began.
 pub(crate) struct Identity {
     pub(crate) actor: Actor,
     verifier: Option<Arc<Verifier>>,
-    /// Runs once, when the session may not go on.
+    /// Runs once, when the session ends.
     on_end: RefCell<Option<Box<dyn FnOnce()>>>,
 }
 
 impl Identity {
-    /// Whether the role is the one that logged in, may still log in, and has the same password.
+    /// True if the role is the one that logged in, may log in, and has the same password.
     pub(crate) fn is_current(&self, roles: &Roles) -> bool {
         if self.actor.anonymous {
             return true;
@@ -167,7 +166,7 @@ impl Identity {
             .is_some_and(|role| role.id == self.actor.id && role.can_login && same_password(&role.verifier))
     }
 
-    /// Tells the listener that the session ends.
+    /// Notifies the listener that the session ends.
     pub(crate) fn end(&self) {
         if let Some(on_end) = self.on_end.take() {
             on_end();
@@ -175,15 +174,15 @@ impl Identity {
     }
 }
 
-/// A session's role. It stays on its core; cheap to clone.
+/// Session of a role. It stays on its core. Clones are cheap.
 #[derive(Clone)]
 pub struct Login {
     pub(crate) identity: Rc<Identity>,
     shared: Arc<Shared>,
-    /// Whether the session may go on, and the version as of which that is known.
+    /// The latest version at which [`Login::is_current`] was checked, and its result.
     current: Cell<(u64, bool)>,
-    /// What was looked up last, and the version it holds for.
-    pub(crate) seen: RefCell<(u64, Rc<View>)>,
+    /// The cached view and its version.
+    pub(crate) cached_view: RefCell<(u64, Rc<View>)>,
 }
 
 impl Login {
@@ -191,13 +190,13 @@ impl Login {
         actor: Actor,
         verifier: Option<Arc<Verifier>>,
         shared: Arc<Shared>,
-        seen: (u64, Rc<View>),
+        cached_view: (u64, Rc<View>),
     ) -> Login {
         let identity = Rc::new(Identity { actor, verifier, on_end: RefCell::default() });
-        Login { identity, shared, current: Cell::new((0, true)), seen: RefCell::new(seen) }
+        Login { identity, shared, current: Cell::new((0, true)), cached_view: RefCell::new(cached_view) }
     }
 
-    /// The role.
+    /// Returns the role.
     #[must_use]
     pub fn role(&self) -> &RoleName {
         &self.identity.actor.role
@@ -207,9 +206,9 @@ impl Login {
         &self.identity.actor
     }
 
-    /// Whether the session may go on: its role still exists, is not another one of the same name,
-    /// may log in, and has the password that the session gave. One atomic load while nothing
-    /// changed anywhere.
+    /// True if the session may continue: its role still exists, is not a later one of the same
+    /// name, may log in, and has the password of the session. Costs one atomic load while nothing
+    /// changes anywhere.
     #[must_use]
     pub fn is_current(&self) -> bool {
         let version = self.shared.version.load(Ordering::Acquire);
@@ -222,8 +221,8 @@ impl Login {
         is_current
     }
 
-    /// Calls `end` once, on this core, soon after [`Login::is_current`] turned false, so that idle
-    /// sessions end too. A later call replaces an earlier one.
+    /// Registers `end`. It runs once, on this core, soon after [`Login::is_current`] turns false,
+    /// so that idle sessions end too. A later call replaces an earlier one.
     pub fn on_end(&self, end: impl FnOnce() + 'static) {
         *self.identity.on_end.borrow_mut() = Some(Box::new(end));
     }
@@ -235,7 +234,7 @@ impl fmt::Debug for Login {
     }
 }
 
-/// The error for a session that may not go on.
+/// Returns the error for a session that may not continue.
 pub(crate) fn ended(role: &str) -> Error {
     Error::Unauthorized(format!("Role {role} was dropped, lost LOGIN or got another password: log in again"))
 }

@@ -1,29 +1,28 @@
-//! Which permission each CQL statement needs, as one table. The code that checks rights reads it,
-//! and so does the test that tries every statement with every single permission.
+//! Table of the permissions that each CQL statement needs. The checks read it, and so does the test
+//! that tries every statement with every single permission.
 //!
-//! Beyond the table, some options need superuser status: they are checked where the statement is
-//! planned (`plan`). Superusers need no permission. Permissions on a resource hold for all below it
-//! (`resource`).
+//! Some options also need superuser status. The planner (`plan`) checks them. Superusers need no
+//! permission. A permission on a resource holds for every resource below it (`resource`).
 
 use cql::Statement;
 use cql::ast::{DescribeTarget, IfClause, ListServiceLevels, Permission};
 
-/// What a permission has to be on.
+/// Resource that a permission must be on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum On {
     /// The table that the statement names.
     Table,
-    /// The keyspace that the statement names, or that of what it names.
+    /// The keyspace that the statement names, or the keyspace of the object that it names.
     Keyspace,
     /// All keyspaces.
     AllKeyspaces,
-    /// The role that the statement is about, or that it grants.
+    /// The role that the statement changes, lists or grants.
     Role,
-    /// The role that gets or loses another role.
+    /// The role that gains or loses another role.
     Grantee,
     /// All roles.
     AllRoles,
-    /// The service level that the statement names, or that the role has which it names.
+    /// The service level that the statement names, or the level of the role that it names.
     Level,
     /// All service levels.
     AllLevels,
@@ -31,7 +30,7 @@ pub enum On {
     Granted,
 }
 
-/// One way to fulfil a need.
+/// One way to satisfy a need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {
     /// A permission.
@@ -42,7 +41,7 @@ pub enum Right {
     Any(On),
 }
 
-/// The actor that needs none of the permissions.
+/// Role that needs no permission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unless {
     /// Every role needs them.
@@ -53,20 +52,20 @@ pub enum Unless {
     Member,
 }
 
-/// What a statement needs.
+/// Permissions that a statement needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     /// The kind of statement.
     pub kind: Kind,
     /// A statement of that kind.
     pub example: &'static str,
-    /// All of these are needed, each in one of several ways.
+    /// All needs. Each is satisfied by any one of its rights.
     pub all_of: &'static [&'static [Right]],
-    /// Who needs none of it.
+    /// The role that needs no permission.
     pub unless: Unless,
 }
 
-/// Kinds of statements that need the same, in the order of [`NEEDS`].
+/// Kind of statement, by needs, in the order of [`NEEDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the variants are the statements; NEEDS has an example of each")]
 pub enum Kind {
@@ -126,7 +125,7 @@ const DESCRIBE_ROLES: &[Right] = &[May(Describe, On::AllRoles)];
 const DESCRIBE_LEVELS: &[Right] = &[May(Describe, On::AllLevels)];
 const GRANT: &[&[Right]] = &[&[May(Authorize, On::Granted)], &[Holds]];
 
-/// A need of every role.
+/// Creates a need without an exempt role.
 const fn need(kind: Kind, example: &'static str, all_of: &'static [&'static [Right]]) -> Need {
     Need { kind, example, all_of, unless: Unless::Never }
 }
@@ -137,14 +136,14 @@ impl Need {
     }
 }
 
-/// What every statement needs. Statements that are not here need nothing, and show or change only
-/// what is the role's own: USE, LIST ROLES, LIST USERS, CANCEL STATEMENT, CANCEL SESSION,
+/// Needs of every statement. Statements that are not listed need no permission. They show or change
+/// only objects of the role: USE, LIST ROLES, LIST USERS, CANCEL STATEMENT, CANCEL SESSION, and
 /// DESCRIBE of everything.
 #[rustfmt::skip]
 pub const NEEDS: [Need; 42] = [
     need(Kind::Select, "SELECT * FROM ks.t", &[SELECT]),
     need(Kind::Insert, "INSERT INTO ks.t (k, v) VALUES (1, 1)", &[MODIFY]),
-    // The answer to a condition shows what is stored.
+    // The response to a condition shows stored data.
     need(Kind::InsertIf, "INSERT INTO ks.t (k, v) VALUES (1, 1) IF NOT EXISTS", &[MODIFY, SELECT]),
     need(Kind::Update, "UPDATE ks.t SET v = 1 WHERE k = 1", &[MODIFY]),
     need(Kind::UpdateIf, "UPDATE ks.t SET v = 1 WHERE k = 1 IF v = 2", &[MODIFY, SELECT]),
@@ -164,7 +163,7 @@ pub const NEEDS: [Need; 42] = [
     need(Kind::CreateTable, "CREATE TABLE ks.new (k int PRIMARY KEY)", &[&[May(Create, On::Keyspace)]]),
     need(Kind::AlterTable, "ALTER TABLE ks.t WITH comment = 'x'", &[&[May(Alter, On::Table)]]),
     need(Kind::DropTable, "DROP TABLE ks.t", &[&[May(Drop, On::Table)]]),
-    // Rights on types are rights on their keyspace, as in Cassandra.
+    // Permissions on a type are those on its keyspace, as in Cassandra.
     need(Kind::CreateType, "CREATE TYPE ks.new (x int)", &[&[May(Create, On::Keyspace)]]),
     need(Kind::AlterType, "ALTER TYPE ks.ty RENAME x TO x", &[&[May(Alter, On::Keyspace)]]),
     need(Kind::DropType, "DROP TYPE ks.ty", &[&[May(Drop, On::Keyspace)]]),
@@ -182,7 +181,8 @@ pub const NEEDS: [Need; 42] = [
     need(Kind::ListPermissions, "LIST ALL PERMISSIONS", &[DESCRIBE_ROLES]),
     need(Kind::ListPermissionsOf, "LIST ALL PERMISSIONS OF someone", &[DESCRIBE_ROLES]).unless(Unless::Member),
     need(Kind::CreateLevel, "CREATE SERVICE LEVEL new", &[&[May(Create, On::AllLevels)]]),
-    // A guarantee takes from all other levels. The same holds for CREATE with a guarantee.
+    // A guarantee takes resources from all other levels. CREATE with a guarantee needs this right
+    // too.
     need(Kind::ReserveLevel, "ALTER SERVICE LEVEL lvl WITH cpu_min = '1%'", &[&[May(Alter, On::AllLevels)]]),
     need(Kind::AlterLevel, "ALTER SERVICE LEVEL lvl WITH shares = 7", &[&[May(Alter, On::Level)]]),
     need(Kind::DropLevel, "DROP SERVICE LEVEL lvl", &[&[May(Drop, On::Level)]]),
@@ -191,7 +191,7 @@ pub const NEEDS: [Need; 42] = [
     need(Kind::ListLevel, "LIST SERVICE LEVEL lvl", &[&[May(Describe, On::Level)]]),
     need(Kind::ListLevels, "LIST ALL SERVICE LEVELS", &[DESCRIBE_LEVELS]),
     need(Kind::ListAttachedOf, "LIST ATTACHED SERVICE LEVEL OF leveled", &[DESCRIBE_LEVELS]).unless(Unless::Member),
-    // Or the level is one of the role's own.
+    // The second right is not needed for a level of the role itself.
     need(Kind::UsingLevel, "SELECT * FROM ks.t USING SERVICE LEVEL lvl", &[SELECT, &[May(Execute, On::Level)]]),
 ];
 
@@ -204,14 +204,14 @@ const _: () = {
 };
 
 impl Kind {
-    /// What statements of this kind need.
+    /// Returns the needs of statements of this kind.
     #[must_use]
     pub fn need(self) -> &'static Need {
         &NEEDS[self as usize]
     }
 
-    /// The kind of a statement; `None` for those that need nothing. A batch is none itself: its
-    /// parts are.
+    /// Returns the kind of a statement. `None` for statements without needs, and for batches: check
+    /// each of their statements instead.
     pub(crate) fn of(statement: &Statement) -> Option<Kind> {
         let conditional =
             |clause: &IfClause, with, without| if *clause == IfClause::None { without } else { with };
@@ -238,7 +238,7 @@ impl Kind {
                 DescribeTarget::Keyspace { .. } | DescribeTarget::Table(_) | DescribeTarget::Type(_) => {
                     Kind::Describe
                 }
-                // A bare name is looked for among what the role is shown.
+                // The lookup of the name considers only objects that the role may see.
                 _ => return None,
             },
             Statement::CreateRole(_) | Statement::CreateUser(_) => Kind::CreateRole,
@@ -261,7 +261,7 @@ impl Kind {
                 ListServiceLevels::All | ListServiceLevels::AllAttached => Kind::ListLevels,
                 ListServiceLevels::AttachedTo(_) | ListServiceLevels::EffectiveOf(_) => Kind::ListAttachedOf,
             },
-            // Unsupported, and refused for every role.
+            // Unsupported, and rejected for every role.
             Statement::CreateIndex(_)
             | Statement::DropIndex(_)
             | Statement::CreateMaterializedView(_)

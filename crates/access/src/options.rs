@@ -1,5 +1,5 @@
-//! The options of service levels, each declared once: its name, what it takes, its column in listings, how it is set and
-//! shown. Statements, listings, messages and tests come from this table.
+//! Options of service levels. One table declares the name, the column type, the setter and the
+//! getter of each option. Statements, listings, messages and tests use this table.
 
 use std::time::Duration;
 
@@ -11,18 +11,19 @@ use workload::{Action, Effective, LevelSpec, QUEUE_SIZE_DEFAULT, QUEUE_SIZE_MAX,
 /// An option.
 pub(crate) struct LevelOption {
     pub(crate) name: &'static str,
-    /// The type of its column.
+    /// Type of its column in listings.
     pub(crate) ty: fn() -> CqlType,
-    /// Checks a value and puts it into a specification.
+    /// Checks a value and sets it in a specification.
     set: fn(&mut LevelSpec, &OptionValue) -> Result<(), Error>,
-    /// Its value, as it would be set; null where it is not.
+    /// Returns the value in the form that sets it. Null if it is not set.
     get: fn(&LevelSpec) -> OptionValue,
-    /// The level it comes from, for a role, where that is not the one that supplied `shares`.
+    /// Returns the level that supplies the value for a role. `None`: the level that supplied
+    /// `shares`.
     from: Option<fn(&Effective) -> Option<&str>>,
 }
 
 impl LevelOption {
-    /// Its value in a listing, serialized.
+    /// Returns the value in a listing, serialized.
     pub(crate) fn cell(&self, spec: &LevelSpec) -> Option<Vec<u8>> {
         Some(match (self.get)(spec) {
             OptionValue::Integer(number) => i32::try_from(number).unwrap_or(i32::MAX).to_be_bytes().into(),
@@ -36,7 +37,7 @@ impl LevelOption {
         })
     }
 
-    /// The level it comes from and its value as text, where it is set.
+    /// Returns the level that supplies the value, and the value as text. `None` if it is not set.
     pub(crate) fn effective<'a>(&self, effective: &'a Effective) -> Option<(&'a str, String)> {
         let value = (self.get)(&effective.spec);
         let from = self.from.map_or_else(|| Some(&**effective.level.name()), |from| from(effective))?;
@@ -44,7 +45,7 @@ impl LevelOption {
     }
 }
 
-/// In the order of the columns.
+/// Options in the order of the columns.
 pub(crate) const OPTIONS: [LevelOption; 14] = [
     LevelOption {
         name: "timeout",
@@ -153,10 +154,10 @@ pub(crate) const OPTIONS: [LevelOption; 14] = [
     },
 ];
 
-/// Options that will come.
-const NOT_YET: [&str; 2] = ["latency_target", "tag"];
+/// Options that are planned.
+const PLANNED: [&str; 2] = ["latency_target", "tag"];
 
-/// What Apache Doris calls its options, and their names here.
+/// Option names of Apache Doris and the closest names here.
 const DORIS: [(&str, &str); 12] = [
     ("cpu_share", "shares"),
     ("cpu_hard_limit", "cpu_limit"),
@@ -172,15 +173,15 @@ const DORIS: [(&str, &str); 12] = [
     ("scan_thread_num", "cpu_limit"),
 ];
 
-/// Longest timeout, some 24 days: what 32 bits of milliseconds hold.
+/// Longest timeout, about 24 days: `i32::MAX` milliseconds.
 const TIMEOUT_MS_MAX: i64 = i32::MAX as i64;
-/// Least traffic a level can be held to, bytes a second: 16 of the disk's smallest requests.
+/// Smallest I/O limit, in bytes per second: 16 of the disk's smallest requests.
 const IO_LIMIT_MIN: u64 = 64 << 10;
 
-/// Puts the options of a statement into a specification.
+/// Sets the options of a statement in a specification.
 ///
 /// # Errors
-/// An option that is none, or a value that cannot be.
+/// Returns an error for an unknown option and for an invalid value.
 pub(crate) fn set_all(spec: &mut LevelSpec, options: &[(String, OptionValue)]) -> Result<(), Error> {
     options.iter().try_for_each(|(name, value)| match OPTIONS.iter().find(|option| option.name == name) {
         Some(option) => (option.set)(spec, value),
@@ -189,12 +190,12 @@ pub(crate) fn set_all(spec: &mut LevelSpec, options: &[(String, OptionValue)]) -
 }
 
 fn unknown(name: &str) -> String {
-    if NOT_YET.contains(&name) {
-        return format!("The option '{name}' is not supported yet. Supported are: {}", names());
+    if PLANNED.contains(&name) {
+        return format!("the option '{name}' is not supported yet: expected one of {}", names());
     }
-    match DORIS.iter().find(|(theirs, _)| *theirs == name) {
-        Some((_, ours)) => format!("There is no option '{name}'; the one like it is '{ours}'"),
-        None => format!("There is no option '{name}'. The options of a service level are: {}", names()),
+    match DORIS.iter().find(|(other, _)| *other == name) {
+        Some((_, own)) => format!("unknown option '{name}': use '{own}'"),
+        None => format!("unknown option '{name}': expected one of {}", names()),
     }
 }
 
@@ -202,7 +203,7 @@ fn names() -> String {
     OPTIONS.map(|option| option.name).join(", ")
 }
 
-/// A time in whole milliseconds; `what` begins the messages about it.
+/// Parses a duration in whole milliseconds. Messages start with `what`.
 fn milliseconds(name: &str, what: &str, value: &OptionValue) -> Result<Option<Duration>, Error> {
     let wrong =
         |given: &str| Error::Invalid(format!("'{name}' takes a duration such as 50ms (given {given})"));
@@ -225,7 +226,7 @@ fn milliseconds(name: &str, what: &str, value: &OptionValue) -> Result<Option<Du
     Ok(Some(Duration::from_millis(ms.unsigned_abs())))
 }
 
-/// A number of statements.
+/// Parses a number of statements from `min` to `QUEUE_SIZE_MAX`.
 fn count(name: &str, min: u32, value: &OptionValue) -> Result<Option<u32>, Error> {
     let set = match value {
         OptionValue::Null => return Ok(None),
@@ -242,7 +243,7 @@ fn count(name: &str, min: u32, value: &OptionValue) -> Result<Option<u32>, Error
     }
 }
 
-/// A part of the whole, from so many millionths on.
+/// Parses a percentage of at least `min_ppm`. Returns ppm.
 fn percent(name: &str, min_ppm: u32, value: &OptionValue) -> Result<Option<u32>, Error> {
     match value {
         OptionValue::Null => Ok(None),
@@ -257,7 +258,7 @@ fn percent(name: &str, min_ppm: u32, value: &OptionValue) -> Result<Option<u32>,
     }
 }
 
-/// True unless it says false; null is true.
+/// Parses a boolean. Null is true.
 fn truth(name: &str, value: &OptionValue) -> Result<bool, Error> {
     match value {
         OptionValue::Null => Ok(true),
@@ -271,8 +272,8 @@ fn truth(name: &str, value: &OptionValue) -> Result<bool, Error> {
 fn set_query_limit(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
     let invalid = |why: String| {
         Err(Error::Invalid(format!(
-            "{why}; 'query_limit' takes {{'elapsed': '30s', 'rows': 1e9, 'bytes': '10GB', 'action': 'cancel'}}, with at \
-             least one limit, and 'cancel', 'demote:LEVEL' or 'log' as the action"
+            "{why}: 'query_limit' takes {{'elapsed': '30s', 'rows': 1e9, 'bytes': '10GB', 'action': 'cancel'}}, \
+             with at least one limit, and 'cancel', 'demote:LEVEL' or 'log' as the action"
         )))
     };
     let entries = match value {
@@ -308,20 +309,20 @@ fn set_query_limit(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Erro
                 }
                 None => false,
             },
-            _ => return invalid(format!("There is no '{name}' in 'query_limit'")),
+            _ => return invalid(format!("unknown key '{name}'")),
         };
         if !understood {
-            return invalid(format!("'{name}' cannot be {}", text_of(value)));
+            return invalid(format!("invalid value of '{name}': {}", text_of(value)));
         }
     }
     if limit.elapsed.is_none() && limit.rows.is_none() && limit.bytes.is_none() {
-        return invalid("There is no limit".to_owned());
+        return invalid("no limit".to_owned());
     }
     spec.query_limit = Some(limit);
     Ok(())
 }
 
-/// A positive whole number, also as `1e9` or in quotes.
+/// Parses a positive integer. Accepts `1e9` and strings.
 fn number(value: &OptionValue) -> Option<u64> {
     let float =
         |number: f64| (number.fract() == 0.0 && (1.0..=1e18).contains(&number)).then_some(number as u64);
@@ -333,7 +334,7 @@ fn number(value: &OptionValue) -> Option<u64> {
     }
 }
 
-/// A limit as it would be set.
+/// Returns a query limit in the form that sets it.
 fn query_limit(limit: &QueryLimit) -> OptionValue {
     let number = |number: u64| OptionValue::Integer(i64::try_from(number).unwrap_or(i64::MAX));
     let elapsed = limit.elapsed.map(|elapsed| string(Some(text_of(&duration(Some(elapsed))))));
@@ -386,7 +387,7 @@ fn set_shares(spec: &mut LevelSpec, value: &OptionValue) -> Result<(), Error> {
     Ok(())
 }
 
-/// `'50%'`, `'12.5%'` as millionths, up to 100 %; no more than four digits behind the point.
+/// Parses `'50%'` or `'12.5%'` as ppm, up to 100 %, with at most four digits of scale.
 pub(crate) fn parse_percent(text: &str) -> Option<u32> {
     let number = text.trim().strip_suffix('%')?.trim_end();
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
@@ -398,13 +399,13 @@ pub(crate) fn parse_percent(text: &str) -> Option<u32> {
     (ppm <= 1_000_000).then_some(ppm)
 }
 
-/// Millionths as percent.
+/// Formats ppm as a percentage.
 pub(crate) fn percent_text(ppm: u32) -> String {
     let text = format!("{}.{:04}", ppm / 10_000, ppm % 10_000);
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Units of bytes, the largest first.
+/// Units of bytes: binary units, then decimal units, each from the largest.
 const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -417,7 +418,7 @@ const UNITS: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-/// `'200MB'`, `'1.5GiB'`, `'1000'` as bytes; units in letters of any case.
+/// Parses `'200MB'`, `'1.5GiB'` or `'1000'` as bytes. Units are case-insensitive.
 fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -436,14 +437,14 @@ fn parse_bytes(text: &str) -> Option<u64> {
     u64::try_from(parts * u128::from(factor) / scale).ok().filter(|bytes| i64::try_from(*bytes).is_ok())
 }
 
-/// Bytes in the largest unit that leaves a whole number.
+/// Formats bytes in the largest unit that leaves an integer.
 fn bytes_text(bytes: u64) -> String {
     let whole = |unit: &&(&str, u64)| bytes > 0 && bytes.is_multiple_of(unit.1);
     let (name, factor) = UNITS.iter().filter(whole).max_by_key(|unit| unit.1).copied().unwrap_or(("B", 1));
     format!("{}{name}", bytes / factor)
 }
 
-/// A time as CQL's duration.
+/// Converts a time to a duration of CQL.
 fn duration(time: Option<Duration>) -> OptionValue {
     time.map_or(OptionValue::Null, |time| {
         let nanoseconds = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
@@ -459,14 +460,15 @@ fn integer(number: Option<u32>) -> OptionValue {
     number.map_or(OptionValue::Null, |number| OptionValue::Integer(number.into()))
 }
 
-/// All options as they would be set, for keeping: `shares = 1000 AND …`.
+/// Formats all options as CQL for storage: `shares = 1000 AND …`.
 pub(crate) fn to_text(spec: &LevelSpec) -> String {
     let set = OPTIONS.iter().map(|option| (option.name, (option.get)(spec)));
     let set = set.filter(|(_, value)| *value != OptionValue::Null);
     set.map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(" AND ")
 }
 
-/// A level from its name and [`to_text`]; none where that was not written by this server.
+/// Parses a level from its name and the text of [`to_text`]. `None` if this server did not write
+/// the text.
 pub(crate) fn of_text(name: &str, options: &str) -> Option<LevelSpec> {
     let parsed = cql::parse(&format!("ALTER SERVICE LEVEL x WITH {options}")).ok()?;
     let cql::Statement::AlterServiceLevel(alter) = parsed else { return None };
@@ -491,21 +493,22 @@ fn text_of(value: &OptionValue) -> String {
 mod tests {
     use super::*;
 
-    /// Sets options as in `CREATE SERVICE LEVEL x WITH …`: what they look like after that, or the message.
+    /// Sets options as in `CREATE SERVICE LEVEL x WITH …`, and compares the resulting specification
+    /// or the message.
     fn check(options: &str, expected: Result<&str, &str>) {
         let statement = cql::parse(&format!("CREATE SERVICE LEVEL x WITH {options}")).expect(options);
         let cql::Statement::CreateServiceLevel(create) = statement else { panic!("{options}") };
         let mut spec = LevelSpec::new("x");
-        let shown = set_all(&mut spec, &create.options).map(|()| {
+        let formatted = set_all(&mut spec, &create.options).map(|()| {
             let timeout_ms = spec.timeout.map(|timeout| timeout.as_millis());
             format!("{} {timeout_ms:?} {:?} {:?}", spec.shares, spec.workload_type, spec.cpu_limit_ppm)
         });
-        let message = shown.as_ref().map(String::as_str).map_err(ToString::to_string);
+        let message = formatted.as_ref().map(String::as_str).map_err(ToString::to_string);
         assert_eq!(message, expected.map_err(str::to_owned), "{options}");
     }
 
     #[test]
-    fn values_are_taken_in_bounds_and_refused_beyond_with_the_documented_words() {
+    fn values_out_of_bounds_return_the_documented_message() {
         let shares = |given: &str| format!("'SHARES' can only take values of 1-1000 (given {given})");
         check("shares = 1", Ok("1 None None None"));
         check("SHARES=1000", Ok("1000 None None None"));
@@ -532,7 +535,7 @@ mod tests {
         check("cpu_limit = '12.5%'", Ok("1000 None None Some(125000)"));
         check(
             "cpu_limit = '100%' AND cpu_limit_ = null",
-            Err(&format!("There is no option 'cpu_limit_'. The options of a service level are: {}", names())),
+            Err(&format!("unknown option 'cpu_limit_': expected one of {}", names())),
         );
         for bad in ["'0%'", "'0.9%'", "'101%'", "'50'", "50", "'%'", "'-5%'", "'5.%'", "'99999999999%'", "''"]
         {
@@ -543,38 +546,35 @@ mod tests {
     }
 
     #[test]
-    fn options_of_others_and_of_later_are_named() {
-        check("cpu_share = 10", Err("There is no option 'cpu_share'; the one like it is 'shares'"));
-        check(
-            "cpu_hard_limit = '10%'",
-            Err("There is no option 'cpu_hard_limit'; the one like it is 'cpu_limit'"),
-        );
-        for name in NOT_YET {
-            let message = format!("The option '{name}' is not supported yet. Supported are: {}", names());
+    fn unknown_options_return_a_remedy() {
+        check("cpu_share = 10", Err("unknown option 'cpu_share': use 'shares'"));
+        check("cpu_hard_limit = '10%'", Err("unknown option 'cpu_hard_limit': use 'cpu_limit'"));
+        for name in PLANNED {
+            let message = format!("the option '{name}' is not supported yet: expected one of {}", names());
             check(&format!("{name} = 1"), Err(&message));
         }
-        for (theirs, ours) in DORIS {
-            assert!(OPTIONS.iter().any(|option| option.name == ours) || NOT_YET.contains(&ours), "{theirs}");
+        for (other, own) in DORIS {
+            assert!(OPTIONS.iter().any(|option| option.name == own) || PLANNED.contains(&own), "{other}");
         }
     }
 
-    /// One option, set and then shown as it would be set again.
+    /// Sets one option, and compares it in the form that sets it again, or the message.
     fn check_one(option: &str, expected: Result<&str, &str>) {
         let statement = cql::parse(&format!("ALTER SERVICE LEVEL x WITH {option}")).expect(option);
         let cql::Statement::AlterServiceLevel(alter) = statement else { panic!("{option}") };
         let mut spec = LevelSpec::new("x");
         let name = &alter.options[0].0;
-        let shown = set_all(&mut spec, &alter.options).map(|()| {
-            assert_eq!(of_text("x", &to_text(&spec)).as_ref(), Some(&spec), "kept: {option}");
+        let formatted = set_all(&mut spec, &alter.options).map(|()| {
+            assert_eq!(of_text("x", &to_text(&spec)).as_ref(), Some(&spec), "stored: {option}");
             let option = OPTIONS.iter().find(|option| option.name == name).expect("it was set");
             (option.get)(&spec).to_string()
         });
-        let message = shown.as_ref().map(String::as_str).map_err(ToString::to_string);
+        let message = formatted.as_ref().map(String::as_str).map_err(ToString::to_string);
         assert_eq!(message, expected.map_err(str::to_owned), "{option}");
     }
 
     #[test]
-    fn slots_and_disk_traffic_have_their_bounds() {
+    fn slots_and_io_limits_have_bounds() {
         let counts = |name: &str, min: u32, given: &str| {
             format!("'{name}' can only take values of {min}-1000000 (given {given})")
         };
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_minimum_has_its_bounds() {
+    fn cpu_min_has_bounds() {
         check_one("cpu_min = '20%'", Ok("'20%'"));
         check_one("cpu_min = '100%'", Ok("'100%'"));
         check_one("cpu_min = '0%'", Ok("null"));
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_runaway_queries_have_their_bounds() {
+    fn memory_options_and_query_limit_have_bounds() {
         check_one("memory_min = '25%'", Ok("'25%'"));
         check_one("memory_min = '0%'", Ok("null"));
         check_one("memory_limit = '30%'", Ok("'30%'"));
@@ -632,19 +632,19 @@ mod tests {
         );
         check_one("query_limit = {'rows': 5}", Ok("{'rows': 5, 'action': 'cancel'}"));
         check_one("query_limit = null", Ok("null"));
-        let takes = "'query_limit' takes {'elapsed': '30s', 'rows': 1e9, 'bytes': '10GB', 'action': 'cancel'}, with at least \
-                     one limit, and 'cancel', 'demote:LEVEL' or 'log' as the action";
+        let takes = "'query_limit' takes {'elapsed': '30s', 'rows': 1e9, 'bytes': '10GB', 'action': 'cancel'}, \
+                     with at least one limit, and 'cancel', 'demote:LEVEL' or 'log' as the action";
         for (given, why) in [
-            ("{'action': 'log'}", "There is no limit"),
-            ("{'rows': 0}", "'rows' cannot be 0"),
-            ("{'rows': 1.5}", "'rows' cannot be 1.5"),
-            ("{'bytes': 'much'}", "'bytes' cannot be much"),
-            ("{'rows': 1, 'action': 'kill'}", "'action' cannot be kill"),
-            ("{'rows': 1, 'action': 'demote:'}", "'action' cannot be demote:"),
-            ("{'speed': 1}", "There is no 'speed' in 'query_limit'"),
+            ("{'action': 'log'}", "no limit"),
+            ("{'rows': 0}", "invalid value of 'rows': 0"),
+            ("{'rows': 1.5}", "invalid value of 'rows': 1.5"),
+            ("{'bytes': 'much'}", "invalid value of 'bytes': much"),
+            ("{'rows': 1, 'action': 'kill'}", "invalid value of 'action': kill"),
+            ("{'rows': 1, 'action': 'demote:'}", "invalid value of 'action': demote:"),
+            ("{'speed': 1}", "unknown key 'speed'"),
             ("5", "5 is not a map"),
         ] {
-            check_one(&format!("query_limit = {given}"), Err(&format!("{why}; {takes}")));
+            check_one(&format!("query_limit = {given}"), Err(&format!("{why}: {takes}")));
         }
     }
 

@@ -1,12 +1,12 @@
-//! What permissions are about, and sets of permissions. Resources form trees; a permission on one
-//! holds for all below it:
+//! Resources of permissions, and sets of permissions. Resources form trees. A permission on a
+//! resource holds for every resource below it:
 //!
 //! ```text
 //!   data ─ data/ks ─ data/ks/* ─ data/ks/table/id       roles ─ roles/r          service_levels ─ service_levels/s
 //! ```
 //!
-//! A table is known by its identity besides its name: what was granted on a table never holds for
-//! the next of that name.
+//! A table resource contains the identity of the table besides its name. A grant on a dropped table
+//! therefore never holds for a later table of the same name.
 
 use std::fmt;
 
@@ -45,19 +45,19 @@ impl PermissionSet {
         self.0 == 0
     }
 
-    /// In the order in which permissions are listed.
+    /// Iterates in the order of listings.
     pub(crate) fn iter(self) -> impl Iterator<Item = Permission> {
         Permission::ALL.into_iter().filter(move |&permission| self.contains(permission))
     }
 }
 
-/// What a permission is about.
+/// Resource of a permission.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Resource {
     AllKeyspaces,
     Keyspace(String),
     AllTables(String),
-    /// Keyspace, name and identity; [`NO_TABLE`] where there is no such table.
+    /// Keyspace, name and identity. [`NO_TABLE`] if the table does not exist.
     Table(String, String, u128),
     AllRoles,
     Role(String),
@@ -65,13 +65,14 @@ pub(crate) enum Resource {
     ServiceLevel(String),
 }
 
-/// The identity of no table.
+/// Identity of a table that does not exist.
 pub(crate) const NO_TABLE: u128 = 0;
 
 use Permission::{Alter, Authorize, Create, Describe, Drop, Execute, Modify, Select};
 
 impl Resource {
-    /// The resource of a statement; `keyspace` is the session's, `table_id` finds tables.
+    /// Resolves the resource of a statement. `keyspace` is that of the session. `table_id` looks up
+    /// tables.
     pub(crate) fn of(
         resource: &ast::Resource,
         keyspace: Option<&str>,
@@ -98,12 +99,12 @@ impl Resource {
                 ));
             }
             ast::Resource::AllMBeans | ast::Resource::MBeans(_) => {
-                return Err(Error::Invalid("There are no MBeans here, nor permissions on them".to_owned()));
+                return Err(Error::Invalid("MBeans are not supported, nor permissions on them".to_owned()));
             }
         })
     }
 
-    /// Whose permissions hold here too.
+    /// Returns the resource above. Its permissions hold here too.
     pub(crate) fn parent(&self) -> Option<Resource> {
         match self {
             Resource::AllKeyspaces | Resource::AllRoles | Resource::AllServiceLevels => None,
@@ -115,13 +116,13 @@ impl Resource {
         }
     }
 
-    /// The resource and all above it.
+    /// Returns the resource and all resources above it.
     pub(crate) fn chain(&self) -> impl Iterator<Item = Resource> {
         std::iter::successors(Some(self.clone()), Resource::parent)
     }
 
-    /// The permissions that mean something here. EXECUTE on a level is the right to run statements
-    /// under it.
+    /// Returns the permissions that apply to this resource. EXECUTE on a level is the right to run
+    /// statements in it.
     pub(crate) fn applicable(&self) -> PermissionSet {
         PermissionSet::of(match self {
             Resource::AllKeyspaces | Resource::Keyspace(_) | Resource::AllTables(_) => {
@@ -135,7 +136,7 @@ impl Resource {
         })
     }
 
-    /// The name under which it is kept.
+    /// Returns the name in the tables.
     pub(crate) fn to_name(&self) -> String {
         match self {
             Resource::AllKeyspaces => "data".to_owned(),
@@ -150,8 +151,8 @@ impl Resource {
         }
     }
 
-    /// Reads a name under which a resource is kept. Names of roles and levels may hold a `/`
-    /// themselves. Version 0.1.0 kept no identity of tables: theirs is [`NO_TABLE`].
+    /// Parses a name in the tables. Names of roles and levels may contain a `/`. Version 0.1.0
+    /// stored no identity of tables: they get [`NO_TABLE`].
     pub(crate) fn from_name(name: &str) -> Option<Resource> {
         let (root, rest) = name.split_once('/').map_or((name, None), |(root, rest)| (root, Some(rest)));
         Some(match (root, rest) {
@@ -176,7 +177,7 @@ impl Resource {
     }
 }
 
-/// What a statement without a keyspace gets in a session without one.
+/// Error for a name without a keyspace in a session without one. The text is Cassandra's.
 const NO_KEYSPACE: &str =
     "No keyspace has been specified. USE a keyspace, or explicitly specify keyspace.tablename";
 
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_as_the_resources_they_were() {
+    fn resources_survive_their_names() {
         let own = |text: &str| text.to_owned();
         for resource in [
             Resource::AllKeyspaces,
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_three_above_it() {
+    fn table_has_three_resources_above_it() {
         let chain: Vec<String> =
             Resource::Table("k".into(), "t".into(), 7).chain().map(|r| r.to_string()).collect();
         assert_eq!(chain, ["<table k.t>", "<all tables in k>", "<keyspace k>", "<all keyspaces>"]);

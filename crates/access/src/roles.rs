@@ -1,4 +1,4 @@
-//! Everything the tables say about roles, as one immutable value, and the changes it can undergo.
+//! Roles in memory, as one immutable value, and the edits that change them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use workload::{Catalogue, Effective};
 use crate::resource::{PermissionSet, Resource};
 use crate::scram::{self, Key, Verifier};
 
-/// A role's name.
+/// Name of a role.
 pub(crate) type RoleName = Arc<str>;
 
-/// A role with all that hangs on it.
+/// A role with its memberships, level and grants.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Role {
-    /// Tells it apart from earlier and later roles of its name, as long as the server runs.
+    /// Distinguishes the role from earlier and later roles of its name while the server runs.
     pub(crate) id: u64,
     pub(crate) can_login: bool,
     pub(crate) is_superuser: bool,
@@ -27,27 +27,27 @@ pub(crate) struct Role {
     pub(crate) grants: BTreeMap<Resource, PermissionSet>,
 }
 
-/// All roles. Cheap to clone but for one pointer a role.
+/// All roles. A clone copies one pointer per role.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roles {
     roles: BTreeMap<RoleName, Arc<Role>>,
-    /// The number of verifiers by their iterations, so that decoys have iterations like them.
+    /// The number of verifiers, by iterations. Decoys get iterations from the same distribution.
     iterations: BTreeMap<u32, usize>,
-    /// The id given last.
+    /// The latest id.
     last_id: u64,
 }
 
-/// One change, of memory and of tables alike.
+/// A change of the state in memory and of the tables.
 #[derive(Clone, Debug)]
 pub(crate) enum Edit {
-    /// Creates a role, or changes these three of one that exists.
+    /// Creates a role, or changes these three fields of an existing one.
     PutRole {
         role: RoleName,
         can_login: bool,
         is_superuser: bool,
         verifier: Option<Arc<Verifier>>,
     },
-    /// Drops a role and its grants, not what other roles have of it.
+    /// Drops a role and its grants. Memberships in it and grants on it stay.
     DropRole(RoleName),
     AddMember {
         role: RoleName,
@@ -79,13 +79,13 @@ pub(crate) enum Edit {
 }
 
 impl Roles {
-    /// No roles, before those are added that the tables hold. Ids continue after those of `before`.
+    /// Returns an empty set to load into. New ids follow those of `before`.
     pub(crate) fn before_loading(before: &Roles) -> Roles {
         Roles { last_id: before.last_id, ..Roles::default() }
     }
 
-    /// Gives roles that were known before the ids they had, and takes away memberships in roles
-    /// that do not exist: a later role of that name would be granted without anybody granting it.
+    /// Restores the ids of known roles, and removes memberships in missing roles. Otherwise a later
+    /// role of that name would be granted implicitly.
     pub(crate) fn after_loading(&mut self, before: &Roles) {
         let names: BTreeSet<RoleName> = self.roles.keys().cloned().collect();
         for (name, role) in &mut self.roles {
@@ -95,7 +95,7 @@ impl Roles {
         }
     }
 
-    /// Whether any role has grants on a keyspace or on what is in it.
+    /// True if any role has grants on a keyspace or on its tables.
     pub(crate) fn have_grants_in(&self, keyspace: &str) -> bool {
         let first = Resource::Keyspace(keyspace.to_owned());
         self.roles.values().any(|role| role.grants.keys().any(|on| on.chain().any(|above| above == first)))
@@ -105,20 +105,20 @@ impl Roles {
         self.roles.get(role)
     }
 
-    /// The role with its name as it is kept.
+    /// Returns a role with its shared name.
     pub(crate) fn get_key_value(&self, role: &str) -> Option<(&RoleName, &Arc<Role>)> {
         self.roles.get_key_value(role)
     }
 
-    /// Returns the iterations of the decoy of a name. Decoys are spread over the iterations that
-    /// verifiers have, by secret and name: neither the iterations nor the time of a check tells
-    /// whether a name exists.
+    /// Returns the iterations of the decoy of a name. Chooses from the iterations of the verifiers,
+    /// by secret and name. Neither the iterations nor the duration of a check then reveal if a name
+    /// exists.
     pub(crate) fn decoy_iterations(&self, secret: &Key, name: &str) -> u32 {
         let total: usize = self.iterations.values().sum();
-        let mut place = scram::spread(secret, name, total);
+        let mut rank = scram::spread(secret, name, total);
         for (iterations, count) in &self.iterations {
-            match place.checked_sub(*count) {
-                Some(rest) => place = rest,
+            match rank.checked_sub(*count) {
+                Some(rest) => rank = rest,
                 None => return *iterations,
             }
         }
@@ -139,13 +139,13 @@ impl Roles {
         }
     }
 
-    /// Every role, by name.
+    /// Iterates over all roles by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&RoleName, &Arc<Role>)> {
         self.roles.iter()
     }
 
-    /// The role itself, then all roles granted to it, directly or through others; the nearer ones
-    /// first, each once. A role that does not exist has none.
+    /// Returns the role and all roles granted to it, directly or indirectly. Nearer ones come
+    /// first, and each comes once. Returns an empty list for a missing role.
     pub(crate) fn with_granted(&self, role: &str) -> Vec<(&RoleName, &Arc<Role>)> {
         let mut found: Vec<_> = self.roles.get_key_value(role).into_iter().collect();
         let mut at = 0;
@@ -162,7 +162,7 @@ impl Roles {
         found
     }
 
-    /// The role, and every role it is granted to, directly or through others.
+    /// Returns the role, and every role that it is granted to, directly or indirectly.
     pub(crate) fn members_of(&self, role: &str) -> BTreeSet<&RoleName> {
         let mut found: BTreeSet<&RoleName> =
             self.roles.get_key_value(role).map(|(name, _)| name).into_iter().collect();
@@ -178,18 +178,18 @@ impl Roles {
         found
     }
 
-    /// Whether `role` is `other`, or `other` is granted to it.
+    /// True if `role` is `other`, or `other` is granted to it.
     pub(crate) fn has_role(&self, role: &str, other: &str) -> bool {
         self.with_granted(role).iter().any(|(name, _)| &***name == other)
     }
 
-    /// Whether the role or one granted to it is a superuser.
+    /// True if the role or one granted to it is a superuser.
     pub(crate) fn is_superuser(&self, role: &str) -> bool {
         self.with_granted(role).iter().any(|(_, role)| role.is_superuser)
     }
 
-    /// What the role may do with a resource, by its own grants and inherited ones, on the resource
-    /// and all above it.
+    /// Returns the permissions of the role on a resource. Includes grants of granted roles, and
+    /// grants on the resources above.
     pub(crate) fn permissions(&self, role: &str, resource: &Resource) -> PermissionSet {
         let roles = self.with_granted(role);
         let grants = resource.chain().flat_map(|resource| {
@@ -198,13 +198,13 @@ impl Roles {
         grants.fold(PermissionSet::NONE, PermissionSet::union)
     }
 
-    /// Whether the role may: superusers may everything.
+    /// True if the role has the permission. Superusers have every permission.
     pub(crate) fn may(&self, role: &str, permission: Permission, resource: &Resource) -> bool {
         self.is_superuser(role) || self.permissions(role, resource).contains(permission)
     }
 
-    /// What holds for a role's statements; none if no level is attached to it or to a role granted
-    /// to it.
+    /// Returns the effective settings of a role's statements. `None` if neither the role nor a role
+    /// granted to it has a level.
     pub(crate) fn effective(&self, role: &str, levels: &Catalogue) -> Option<Effective> {
         let roles = self.with_granted(role);
         let attached = roles.iter().filter_map(|(_, role)| levels.get(role.level.as_deref()?));
@@ -213,8 +213,7 @@ impl Roles {
         Some(workload::merge(attached.map(|entry| &**entry), levels.default_level()))
     }
 
-    /// Applies a change; those of levels are not for here. What is about a role that is not there
-    /// is passed over.
+    /// Applies an edit. Ignores edits of levels and of missing roles.
     pub(crate) fn apply(&mut self, edit: &Edit) {
         match edit {
             Edit::PutRole { role, can_login, is_superuser, verifier } => {
@@ -273,8 +272,8 @@ impl Roles {
 pub(crate) mod tests {
     use super::*;
 
-    /// Roles written as `name` or `name < granted granted …`, with `!` behind the names of
-    /// superusers.
+    /// Parses roles written as `name` or `name < granted granted …`. A `!` after the name marks a
+    /// superuser.
     pub(crate) fn roles(text: &[&str]) -> Roles {
         let mut roles = Roles::default();
         for line in text {
@@ -292,22 +291,22 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn granted_roles_are_found_once_even_in_a_circle() {
+    fn granted_roles_are_found_once_despite_a_cycle() {
         let roles = roles(&["a < b c", "b < d", "c < d", "d < a", "e!", "f < e"]);
         let names =
             |role| roles.with_granted(role).iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
         assert_eq!(names("a"), ["a", "b", "c", "d"]);
         assert_eq!(names("e"), ["e"]);
-        assert!(names("nobody").is_empty());
+        assert!(names("unknown").is_empty());
         let members = |role| roles.members_of(role).into_iter().map(|name| &**name).collect::<Vec<_>>();
         assert_eq!(members("d"), ["a", "b", "c", "d"]);
         assert_eq!(members("e"), ["e", "f"]);
-        assert!(members("nobody").is_empty());
-        assert!(roles.is_superuser("f") && !roles.is_superuser("a") && !roles.is_superuser("nobody"));
+        assert!(members("unknown").is_empty());
+        assert!(roles.is_superuser("f") && !roles.is_superuser("a") && !roles.is_superuser("unknown"));
     }
 
     #[test]
-    fn decoys_have_iterations_like_verifiers() {
+    fn decoys_have_the_iterations_of_verifiers() {
         let mut roles = Roles::default();
         let mut spread = |puts: &[(&str, u32)]| {
             for (role, iterations) in puts {
@@ -330,7 +329,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn grants_are_inherited_from_roles_and_from_resources_above() {
+    fn grants_are_inherited_from_roles_and_resources() {
         let mut roles = roles(&["ann < readers", "bob", "readers", "root!"]);
         let table = Resource::Table("k".into(), "t".into(), 1);
         let permit = |role: &str, resource: Resource, permission| Edit::Permit {

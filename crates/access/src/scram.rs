@@ -8,9 +8,9 @@
 //!   server key      = HMAC(salted password, "Server Key")
 //! ```
 //!
-//! One verifier serves SCRAM exchanges and, by deriving the keys anew, passwords sent in full (SASL
-//! PLAIN). Deriving takes about a millisecond, so it is done on the heavy lane and lets others run
-//! in between.
+//! One verifier serves SCRAM exchanges, and also passwords sent in full (SASL PLAIN), for which the
+//! server derives the keys. Deriving takes about 1 ms. It runs on the heavy lane and yields
+//! regularly.
 
 use std::fmt;
 
@@ -23,24 +23,24 @@ use subtle::ConstantTimeEq;
 type HmacSha256 = Hmac<Sha256>;
 pub(crate) type Key = [u8; 32];
 
-/// Iterations of verifiers made here: the default of Postgres and the minimum of RFC 7677. One
-/// check costs about 1 ms of a core.
+/// Iterations of new verifiers: the default of Postgres and the minimum of RFC 7677. One check
+/// costs about 1 ms of a core.
 pub(crate) const ITERATIONS: u32 = 4096;
-/// Bounds on the iterations of a verifier that a statement gives. The upper one is sixteen times
-/// the default, so that one check costs at most about 16 ms of a core.
+/// Bounds on the iterations of a verifier in a statement. The upper bound is 16 times the default,
+/// so that one check costs at most about 16 ms of a core.
 pub(crate) const ITERATIONS_GIVEN: std::ops::RangeInclusive<u32> = ITERATIONS..=65_536;
-/// Bounds on the iterations of a stored verifier: version 0.1.0 accepted more.
+/// Bounds on the iterations of a stored verifier. Version 0.1.0 accepted more iterations.
 const ITERATIONS_STORED: std::ops::RangeInclusive<u32> = ITERATIONS..=1_000_000;
 const SALT_BYTES: usize = 16;
 const SALT_BYTES_MAX: usize = 64;
-/// Longer passwords are refused.
+/// Longest password, in bytes.
 pub(crate) const PASSWORD_BYTES_MAX: usize = 1024;
-/// Iterations, each two compressions of some 100 ns, between looks at the scheduler: about 0.1 ms.
-const ITERATIONS_A_PIECE: u32 = 512;
+/// Iterations per task poll. An iteration has two SHA-256 compressions of about 100 ns, so that a
+/// poll takes about 0.1 ms.
+const ITERATIONS_PER_POLL: u32 = 512;
 const METHOD: &str = "SCRAM-SHA-256";
 
-/// What the server keeps of a password. It can neither be printed by accident nor compared
-/// otherwise than in constant time.
+/// Stored form of a password. `Debug` hides it, and comparisons take constant time.
 #[derive(Clone)]
 pub(crate) struct Verifier {
     iterations: u32,
@@ -56,7 +56,7 @@ impl fmt::Debug for Verifier {
 }
 
 impl Verifier {
-    /// The verifier of a password, with a new salt.
+    /// Derives the verifier of a password with a new salt.
     pub(crate) async fn of(password: &str) -> Verifier {
         let mut salt = vec![0; SALT_BYTES];
         lanes::random::fill(&mut salt);
@@ -64,62 +64,61 @@ impl Verifier {
         Verifier { iterations: ITERATIONS, salt, stored_key, server_key }
     }
 
-    /// Returns the verifier that stands in for a name without one. No password passes it, and a
-    /// check takes as long. Salt and keys follow from the secret and the name, so that they are the
-    /// same at every attempt and after a restart.
+    /// Returns the decoy of a name without a verifier. No password matches it, and a check takes
+    /// the same time. Salt and keys are derived from the secret and the name. They are therefore
+    /// the same at every attempt and after a restart.
     pub(crate) fn decoy(secret: &Key, name: &str, iterations: u32) -> Verifier {
         let derived = |label: &[u8]| hmac(secret, &[label, &[0], name.as_bytes()]);
         let salt = derived(b"salt")[..SALT_BYTES].to_vec();
         Verifier { iterations, salt, stored_key: derived(b"stored key"), server_key: derived(b"server key") }
     }
 
-    /// Iterations of one check.
+    /// Returns the iterations of one check.
     pub(crate) fn iterations(&self) -> u32 {
         self.iterations
     }
 
-    /// Whether both accept the same password by the same keys. Takes the same time wherever they
-    /// differ.
+    /// True if both have the same salt, iterations and keys. Compares the keys in constant time.
     pub(crate) fn is_same(&self, other: &Verifier) -> bool {
         let keys = self.stored_key.ct_eq(&other.stored_key) & self.server_key.ct_eq(&other.server_key);
         bool::from(keys) && self.salt == other.salt && self.iterations == other.iterations
     }
 
-    /// Whether this is the password.
+    /// True if `password` matches.
     pub(crate) async fn accepts(&self, password: &str) -> bool {
         let (stored_key, server_key) = keys(password, &self.salt, self.iterations).await;
         (stored_key.ct_eq(&self.stored_key) & server_key.ct_eq(&self.server_key)).into()
     }
 
-    /// What a client needs to derive its keys, as a SCRAM exchange says it.
+    /// Returns the salt and iterations for the client, in the format of a SCRAM exchange.
     pub(crate) fn challenge(&self) -> String {
         format!("s={},i={}", BASE64.encode(&self.salt), self.iterations)
     }
 
-    /// The server's signature of what was said, if the client's proof of it is right.
-    pub(crate) fn check_proof(&self, said: &str, proof: &[u8]) -> Option<Key> {
+    /// Returns the server's signature of `auth_message` if the client's proof is valid.
+    pub(crate) fn check_proof(&self, auth_message: &str, proof: &[u8]) -> Option<Key> {
         let mut client_key: Key = proof.try_into().ok()?;
-        let signature = hmac(&self.stored_key, &[said.as_bytes()]);
+        let signature = hmac(&self.stored_key, &[auth_message.as_bytes()]);
         client_key.iter_mut().zip(signature).for_each(|(key, byte)| *key ^= byte);
         let right: bool = Sha256::digest(client_key).as_slice().ct_eq(&self.stored_key).into();
-        right.then(|| hmac(&self.server_key, &[said.as_bytes()]))
+        right.then(|| hmac(&self.server_key, &[auth_message.as_bytes()]))
     }
 
-    /// The text form, to be kept and for `HASHED PASSWORD`. It is a secret.
+    /// Returns the text form, for storage and for `HASHED PASSWORD`. It is a secret.
     pub(crate) fn to_text(&self) -> String {
         let [salt, stored, server] =
             [&self.salt[..], &self.stored_key, &self.server_key].map(|bytes| BASE64.encode(bytes));
         format!("{METHOD}${}:{salt}${stored}:{server}", self.iterations)
     }
 
-    /// Reads the text form that a statement gives. `None`: it is malformed, or its iterations or
+    /// Parses the text form in a statement. Returns `None` if it is malformed, or its iterations or
     /// salt are out of bounds.
-    pub(crate) fn given(text: &str) -> Option<Verifier> {
+    pub(crate) fn from_statement(text: &str) -> Option<Verifier> {
         Verifier::parse(text).filter(|verifier| ITERATIONS_GIVEN.contains(&verifier.iterations))
     }
 
-    /// Reads the text form that the tables hold. `None`: it is malformed, or its iterations or salt
-    /// are out of bounds.
+    /// Parses the text form in the tables. Returns `None` if it is malformed, or its iterations or
+    /// salt are out of bounds.
     pub(crate) fn parse(text: &str) -> Option<Verifier> {
         let mut parts = text.split('$');
         let (method, salting, keys) = (parts.next()?, parts.next()?, parts.next()?);
@@ -135,7 +134,7 @@ impl Verifier {
     }
 }
 
-/// Returns a number below `count` that follows from the secret and the name; 0 where `count` is 0.
+/// Returns a number below `count`, derived from the secret and the name. Returns 0 if `count` is 0.
 pub(crate) fn spread(secret: &Key, name: &str, count: usize) -> usize {
     let [a, b, c, d, e, f, g, h, ..] = hmac(secret, &[b"iterations", &[0], name.as_bytes()]);
     let fraction = u128::from(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
@@ -148,17 +147,17 @@ fn hmac(key: &[u8], parts: &[&[u8]]) -> Key {
     mac.finalize().into_bytes().into()
 }
 
-/// Stored key and server key.
+/// Derives the stored key and the server key.
 async fn keys(password: &str, salt: &[u8], iterations: u32) -> (Key, Key) {
-    // A password that the RFC's preparation refuses is taken as it is, as Postgres does.
+    // Use a password unmodified if SASLprep rejects it, like Postgres.
     let prepared = stringprep::saslprep(password).unwrap_or(password.into());
     let salted = salted_password(prepared.as_bytes(), salt, iterations).await;
     let client_key = hmac(&salted, &[b"Client Key"]);
     (Sha256::digest(client_key).into(), hmac(&salted, &[b"Server Key"]))
 }
 
-/// One block of PBKDF2, which is all that is needed. Spelled out here because it must pause now and
-/// then.
+/// Computes one block of PBKDF2. No more is needed. Implemented here because it must yield
+/// regularly.
 async fn salted_password(password: &[u8], salt: &[u8], iterations: u32) -> Key {
     let keyed = HmacSha256::new_from_slice(password).expect("HMAC takes keys of any length");
     let next = |input: &[u8]| -> Key {
@@ -169,7 +168,7 @@ async fn salted_password(password: &[u8], salt: &[u8], iterations: u32) -> Key {
     let mut block = next(&[salt, &1_u32.to_be_bytes()].concat());
     let mut sum = block;
     for iteration in 1..iterations {
-        if iteration % ITERATIONS_A_PIECE == 0 {
+        if iteration % ITERATIONS_PER_POLL == 0 {
             lanes::heavy_yield().await;
         }
         block = next(&block);
@@ -183,8 +182,9 @@ mod tests {
     use super::*;
     use std::task::{Context, Poll, Waker};
 
-    /// Outside of lanes nothing is ever pending but `heavy_yield`, which wakes itself.
-    fn now<T>(future: impl Future<Output = T>) -> T {
+    /// Runs a future to its end. Outside of lanes only `heavy_yield` is ever pending, and it wakes
+    /// itself.
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         loop {
             if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -194,9 +194,9 @@ mod tests {
     }
 
     #[test]
-    fn the_exchange_of_rfc_7677_comes_out() {
+    fn exchange_of_rfc_7677_is_reproduced() {
         let salt = BASE64.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
-        let (stored_key, server_key) = now(keys("pencil", &salt, 4096));
+        let (stored_key, server_key) = block_on(keys("pencil", &salt, 4096));
         let message: &[u8] =
             b"n=user,r=rOprNGfwEbeRWgbNEkqO,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,\
             s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
@@ -207,49 +207,59 @@ mod tests {
         let signature = BASE64.encode(hmac(&server_key, &[message]));
         assert_eq!(signature, "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "the server's signature");
         let verifier = Verifier { iterations: 4096, salt, stored_key, server_key };
-        let said = std::str::from_utf8(message).unwrap();
+        let auth_message = std::str::from_utf8(message).unwrap();
         let proof = BASE64.decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=").unwrap();
-        assert_eq!(verifier.check_proof(said, &proof).map(|key| BASE64.encode(key)), Some(signature));
+        assert_eq!(verifier.check_proof(auth_message, &proof).map(|key| BASE64.encode(key)), Some(signature));
         assert_eq!(verifier.challenge(), "s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096");
-        assert!(verifier.check_proof(said, &proof[1..]).is_none());
-        assert!(verifier.check_proof(&format!("{said} "), &proof).is_none());
-        assert!(Verifier::decoy(&[7; 32], "user", 4096).check_proof(said, &proof).is_none());
+        assert!(verifier.check_proof(auth_message, &proof[1..]).is_none());
+        assert!(verifier.check_proof(&format!("{auth_message} "), &proof).is_none());
+        assert!(Verifier::decoy(&[7; 32], "user", 4096).check_proof(auth_message, &proof).is_none());
     }
 
     #[test]
-    fn a_verifier_accepts_its_password_and_survives_as_text() {
-        let verifier = now(Verifier::of("päss\u{ad}word"));
-        assert!(now(verifier.accepts("päss\u{ad}word")));
-        assert!(now(verifier.accepts("pa\u{308}ssword")), "the same password, prepared");
-        assert!(!now(verifier.accepts("password")) && !now(verifier.accepts("")));
+    fn verifier_accepts_its_password_after_a_round_trip() {
+        let verifier = block_on(Verifier::of("päss\u{ad}word"));
+        assert!(block_on(verifier.accepts("päss\u{ad}word")));
+        assert!(block_on(verifier.accepts("pa\u{308}ssword")), "the same password, prepared");
+        assert!(!block_on(verifier.accepts("password")) && !block_on(verifier.accepts("")));
         let again = Verifier::parse(&verifier.to_text()).unwrap();
-        assert!(now(again.accepts("pässword")));
+        assert!(block_on(again.accepts("pässword")));
         assert_eq!(again.to_text(), verifier.to_text());
-        assert_ne!(now(Verifier::of("x")).to_text(), now(Verifier::of("x")).to_text(), "salts differ");
-        assert!(verifier.is_same(&again) && !verifier.is_same(&now(Verifier::of("päss\u{ad}word"))));
+        assert_ne!(
+            block_on(Verifier::of("x")).to_text(),
+            block_on(Verifier::of("x")).to_text(),
+            "salts differ"
+        );
+        assert!(verifier.is_same(&again) && !verifier.is_same(&block_on(Verifier::of("päss\u{ad}word"))));
         assert_eq!(format!("{verifier:?}"), "Verifier(*****)");
     }
 
     #[test]
-    fn decoy_follows_from_secret_and_name() {
+    fn decoy_depends_on_secret_and_name_only() {
         let text = |secret, name| Verifier::decoy(secret, name, 4096).to_text();
         assert_eq!(text(&[7; 32], "ann"), text(&[7; 32], "ann"));
         assert_ne!(text(&[7; 32], "ann"), text(&[7; 32], "bob"));
         assert_ne!(text(&[7; 32], "ann"), text(&[8; 32], "ann"));
-        assert!(!now(Verifier::decoy(&[7; 32], "ann", 4096).accepts("")));
+        assert!(!block_on(Verifier::decoy(&[7; 32], "ann", 4096).accepts("")));
     }
 
     #[test]
-    fn statement_gives_at_most_65536_iterations() {
+    fn statements_accept_at_most_65536_iterations() {
         let key = BASE64.encode([7; 32]);
         let text = |iterations: u32| format!("SCRAM-SHA-256${iterations}:AAAA${key}:{key}");
-        assert!(Verifier::given(&text(4096)).is_some() && Verifier::given(&text(65_536)).is_some());
-        assert!(Verifier::given(&text(65_537)).is_none() && Verifier::given(&text(4095)).is_none());
+        assert!(
+            Verifier::from_statement(&text(4096)).is_some()
+                && Verifier::from_statement(&text(65_536)).is_some()
+        );
+        assert!(
+            Verifier::from_statement(&text(65_537)).is_none()
+                && Verifier::from_statement(&text(4095)).is_none()
+        );
         assert!(Verifier::parse(&text(1_000_000)).is_some(), "version 0.1.0 may have stored it");
     }
 
     #[test]
-    fn what_is_no_verifier_is_refused() {
+    fn malformed_verifiers_are_rejected() {
         let key = BASE64.encode([7; 32]);
         let good = format!("SCRAM-SHA-256$4096:AAAA${key}:{key}");
         assert!(Verifier::parse(&good).is_some());

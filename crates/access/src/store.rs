@@ -1,13 +1,14 @@
-//! Roles and levels as tables. Every column is a plain scalar, so that any engine can keep them:
+//! Storage of roles and levels in tables. Every column is a plain scalar, so that any engine can
+//! store them:
 //!
 //! ```text
 //!   system_auth.roles              role │ can_login  is_superuser  salted_hash
-//!   system_auth.role_members       role, member │                                 `member` was granted `role`
-//!   system_auth.role_permissions   role, resource, permission │                   a row a permission; tables with their identity
-//!   system_auth.role_attributes    role, name │ value                             name 'service_level': what is attached
-//!   system_auth.secrets            name │ value                                   name 'decoy': derives verifiers of unknown names
+//!   system_auth.role_members       role, member │                    `member` was granted `role`
+//!   system_auth.role_permissions   role, resource, permission │        one row per permission; tables with identity
+//!   system_auth.role_attributes    role, name │ value                  name 'service_level': the attached level
+//!   system_auth.secrets            name │ value                        name 'decoy': derives decoy verifiers
 //!   system_distributed.service_levels   service_level │ shares  timeout_ms  workload_type  cpu_limit  options
-//!                                                       options: all of them, as they are set; the columns before are for looking at
+//!                                                       options: all of them as CQL; the others are for reading
 //! ```
 //!
 //! The edits of one statement are written as one batch.
@@ -25,7 +26,7 @@ use crate::resource::{NO_TABLE, PermissionSet, Resource};
 use crate::roles::{Edit, Roles};
 use crate::scram::{Key, Verifier};
 
-/// Made at every start where they are missing.
+/// Keyspaces and tables. Every start creates the missing ones.
 const DEFINITIONS: [&str; 8] = [
     "CREATE KEYSPACE IF NOT EXISTS system_auth \
      WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
@@ -43,7 +44,7 @@ const DEFINITIONS: [&str; 8] = [
      (service_level text PRIMARY KEY, shares int, timeout_ms bigint, workload_type text, cpu_limit text, options text)",
 ];
 
-/// The keyspaces that only this room changes.
+/// The keyspaces that only this crate changes.
 pub(crate) const KEYSPACES: [&str; 2] = ["system_auth", "system_distributed"];
 
 const PUT_ROLE: &str =
@@ -63,13 +64,13 @@ const ATTACH: &str =
 const DETACH: &str = "DELETE FROM system_auth.role_attributes WHERE role = ? AND name = 'service_level'";
 const PUT_LEVEL: &str = "INSERT INTO system_distributed.service_levels \
      (service_level, shares, timeout_ms, workload_type, cpu_limit, options) VALUES (?, ?, ?, ?, ?, ?)";
-/// Where the table is of version 0.1.0.
+/// Upgrades a table of version 0.1.0.
 const ADD_OPTIONS: &str = "ALTER TABLE system_distributed.service_levels ADD options text";
 const DECOY_SECRET: &str = "SELECT value FROM system_auth.secrets WHERE name = 'decoy'";
 const PUT_DECOY_SECRET: &str = "INSERT INTO system_auth.secrets (name, value) VALUES ('decoy', ?)";
 const DROP_LEVEL: &str = "DELETE FROM system_distributed.service_levels WHERE service_level = ?";
 
-/// A row to write: a statement and its values, serialized.
+/// A row to write: a statement and its serialized values.
 type Row = (&'static str, Vec<Option<Vec<u8>>>);
 
 /// The tables, on core 0.
@@ -78,7 +79,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Makes keyspaces and tables where they are missing.
+    /// Creates missing keyspaces and tables.
     pub(crate) async fn open(engine: Rc<dyn Engine>) -> Result<Store, Error> {
         for definition in DEFINITIONS {
             run(&*engine, definition).await?;
@@ -91,8 +92,8 @@ impl Store {
         Ok(Store { engine })
     }
 
-    /// Returns the secret from which decoys are derived. Makes it at the first start: decoys that
-    /// changed with a restart would tell which names do not exist.
+    /// Returns the secret from which decoys are derived. Creates it at the first start. If decoys
+    /// changed with a restart, they would reveal which names do not exist.
     pub(crate) async fn decoy_secret(&self) -> Result<Key, Error> {
         if let Outcome::Rows(rows) = run(&*self.engine, DECOY_SECRET).await?
             && let Some(Some(secret)) = rows.decoded().first().map(|row| row[0])
@@ -108,8 +109,8 @@ impl Store {
         Ok(secret)
     }
 
-    /// Reads everything. `before` are the roles that were known, `table_id` finds tables. Grants on
-    /// tables that no longer exist are left out, and their rows removed: they hold for nothing.
+    /// Loads all tables. `before` has the known roles. `table_id` looks up tables. Skips grants on
+    /// tables that no longer exist, and deletes their rows.
     pub(crate) async fn load(
         &self,
         before: &Roles,
@@ -118,13 +119,13 @@ impl Store {
         let mut roles = Roles::before_loading(before);
         let mut read = Vec::new();
         let mut corrections = Vec::new();
-        for (columns, table, edit_of) in READS {
+        for (columns, table, decode) in TABLES {
             let rows = run(&*self.engine, &format!("SELECT {columns} FROM {table}")).await?;
             let Outcome::Rows(rows) = rows else { continue };
             for row in rows.decoded() {
-                read.extend(edit_of(&row).ok_or_else(|| {
+                read.extend(decode(&row).ok_or_else(|| {
                     Error::Server(format!(
-                        "A row of {table} cannot be understood: it was not written by this server"
+                        "cannot decode a row of {table}: restore or delete rows that this server did not write"
                     ))
                 })?);
             }
@@ -136,13 +137,13 @@ impl Store {
                 Edit::Permit { role, resource: Resource::Table(keyspace, table, id), permissions } => {
                     let now = table_id(&keyspace, &table);
                     let on = |id| Resource::Table(keyspace.clone(), table.clone(), id);
-                    let kept = now.filter(|now| *now == id || id == NO_TABLE);
-                    if let Some(now) = kept {
+                    let valid_id = now.filter(|now| *now == id || id == NO_TABLE);
+                    if let Some(now) = valid_id {
                         let permit = Edit::Permit { role: role.clone(), resource: on(now), permissions };
                         roles.apply(&permit);
                         corrections.extend((now != id).then_some(permit));
                     }
-                    if kept != Some(id) {
+                    if valid_id != Some(id) {
                         corrections.push(Edit::Forbid { role, resource: on(id), permissions });
                     }
                 }
@@ -150,8 +151,7 @@ impl Store {
             }
         }
         roles.after_loading(before);
-        // What cannot be written now is corrected at the next start: it holds for nothing until
-        // then.
+        // A failed correction is repeated at the next start. Until then its row has no effect.
         for edit in &corrections {
             if self.write(std::slice::from_ref(edit)).await.is_err() {
                 break;
@@ -160,8 +160,8 @@ impl Store {
         Ok((roles, levels))
     }
 
-    /// Writes edits as one batch. Its timestamp is the engine's, which rises across steps of the clock
-    /// and across restarts.
+    /// Writes edits as one batch. The engine assigns the timestamp. It increases even if the wall
+    /// clock steps back or the server restarts.
     pub(crate) async fn write(&self, edits: &[Edit]) -> Result<(), Error> {
         let rows: Vec<Row> = edits.iter().flat_map(rows).collect();
         let mut plans = Vec::with_capacity(rows.len());
@@ -187,7 +187,7 @@ impl Store {
 }
 
 fn prepare(engine: &dyn Engine, text: &str) -> Result<Rc<dyn Plan>, Error> {
-    let statement = cql::parse(text).expect("the statements of this room are well-formed");
+    let statement = cql::parse(text).expect("the statements of this crate are valid");
     engine.prepare(Rc::new(statement), None)
 }
 
@@ -196,7 +196,7 @@ async fn run(engine: &dyn Engine, text: &str) -> Result<Outcome, Error> {
     engine.execute(&plan, &Request::EMPTY).outcome(engine).await
 }
 
-/// The rows that an edit writes.
+/// Returns the rows that an edit writes.
 fn rows(edit: &Edit) -> Vec<Row> {
     let text = |text: &str| Some(text.as_bytes().to_vec());
     let truth = |truth: bool| Some(vec![u8::from(truth)]);
@@ -239,15 +239,15 @@ fn level_row(spec: &LevelSpec) -> Vec<Option<Vec<u8>>> {
     ]
 }
 
-/// Columns, table, and what a row means.
-type Read = (&'static str, &'static str, fn(&Cells<'_>) -> Option<Option<Edit>>);
-/// A row's cells.
+/// Columns, table, and row decoder.
+type TableReader = (&'static str, &'static str, fn(&Cells<'_>) -> Option<Option<Edit>>);
+/// Cells of a row.
 type Cells<'a> = [Option<&'a [u8]>];
 
-/// What is read: columns, table, and what a row means: none if that cannot be told, else an edit,
-/// if it means anything. Roles come before what hangs on them; what hangs on a role that is not
-/// there (a crash between two rows of an engine that cannot batch) means nothing.
-const READS: [Read; 5] = [
+/// Tables to load, with a row decoder. `None`: the row is corrupt. `Some(None)`: ignore it.
+/// `Some(Some(edit))`: apply it. Roles come before the rows that refer to them. A crash between two
+/// rows of an engine without batches may leave rows of a missing role. They are ignored.
+const TABLES: [TableReader; 5] = [
     ("role, can_login, is_superuser, salted_hash", "system_auth.roles", |row| {
         let verifier = match row[3] {
             Some(hash) => Some(Arc::new(Verifier::parse(text(Some(hash))?)?)),
@@ -273,7 +273,7 @@ const READS: [Read; 5] = [
             ("service_level", value @ Some(_)) => {
                 Some(Some(Edit::Attach { role, level: text(value)?.into() }))
             }
-            // Other attributes, of later versions, are left alone.
+            // Ignore attributes of later versions.
             _ => Some(None),
         }
     }),
@@ -292,7 +292,7 @@ fn read_level(row: &Cells<'_>) -> Option<LevelSpec> {
     if row[5].is_some() {
         return options::of_text(text(row[0])?, text(row[5])?);
     }
-    // Written by version 0.1.0.
+    // A row of version 0.1.0.
     let mut spec = LevelSpec::new(text(row[0])?);
     if let Some(shares) = row[1] {
         spec.shares = u16::try_from(i32::from_be_bytes(shares.try_into().ok()?)).ok()?;
@@ -315,14 +315,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_statement_of_this_room_is_well_formed_and_has_a_marker_a_value() {
+    fn statements_parse_and_have_one_marker_per_value() {
         for text in DEFINITIONS {
             cql::parse(text).expect(text);
         }
         for text in [ADD_OPTIONS, DECOY_SECRET, PUT_DECOY_SECRET] {
             cql::parse(text).expect(text);
         }
-        for (columns, table, _) in READS {
+        for (columns, table, _) in TABLES {
             cql::parse(&format!("SELECT {columns} FROM {table}")).expect(table);
         }
         let role: Arc<str> = "r".into();
@@ -348,14 +348,14 @@ mod tests {
     }
 
     #[test]
-    fn a_level_comes_back_from_its_row() {
+    fn level_survives_its_row() {
         let mut spec = LevelSpec::new("olap");
         let check = |spec: &LevelSpec| {
             let row = level_row(spec);
             let cells: Vec<_> = row.iter().map(|cell| cell.as_deref()).collect();
             assert_eq!(read_level(&cells).as_ref(), Some(spec));
             let old = [cells[0], cells[1], cells[2], cells[3], cells[4], None];
-            assert_eq!(read_level(&old).as_ref(), Some(spec), "as version 0.1.0 wrote it");
+            assert_eq!(read_level(&old).as_ref(), Some(spec), "a row of version 0.1.0");
         };
         check(&spec);
         spec.shares = 7;

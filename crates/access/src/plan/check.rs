@@ -1,21 +1,22 @@
-//! Checking what a statement about roles, grants or levels needs, by the table of needs.
+//! Checks of the permissions that statements about roles, grants or levels need, by the table of
+//! needs.
 
 use cql::Statement;
 use cql::ast::{ListServiceLevels, Permissions};
 use engine::Error;
 
-use super::{World, denied};
+use super::{Planner, denied};
 use crate::needs::{Kind, Need, On, Right, Unless};
 use crate::resource::{PermissionSet, Resource};
 
-impl World<'_> {
-    /// Checks the permissions that a statement needs. Comes before everything else: without them,
-    /// the answer does not tell what exists.
+impl Planner<'_> {
+    /// Checks the permissions that a statement needs. This check comes first: without permissions,
+    /// the response must not reveal which objects exist.
     pub(crate) fn check(&self, statement: &Statement) -> Result<(), Error> {
         Kind::of(statement).map_or(Ok(()), |kind| self.check_kind(kind, statement))
     }
 
-    /// Checks the permissions of a kind of statements that also depends on roles and levels.
+    /// Checks the permissions of `kind`. For kinds that the statement alone does not determine.
     pub(crate) fn check_kind(&self, kind: Kind, statement: &Statement) -> Result<(), Error> {
         if self.is_superuser() {
             return Ok(());
@@ -30,7 +31,7 @@ impl World<'_> {
             return Ok(());
         }
         all_of.iter().try_for_each(|ways| {
-            // The error names the last way.
+            // The error names the last alternative.
             let mut refusal = Ok(());
             for way in *ways {
                 refusal = self.check_right(*way, statement);
@@ -46,7 +47,7 @@ impl World<'_> {
         let (permissions, on) = match right {
             Right::May(permission, on) => (PermissionSet::of(&[permission]), on),
             Right::Holds => (granted_by(statement, &self.resource_of(On::Granted, statement)?), On::Granted),
-            Right::Any(_) => unreachable!("only statements about data need any permission"),
+            Right::Any(_) => unreachable!("only statements about data need `Any`"),
         };
         let resource = self.resource_of(on, statement)?;
         permissions.iter().try_for_each(|permission| match self.may(permission, &resource) {
@@ -60,7 +61,9 @@ impl World<'_> {
         Ok(match (on, statement) {
             (On::AllRoles, _) => Resource::AllRoles,
             (On::AllLevels, _) => Resource::AllServiceLevels,
-            (On::Role, _) => Resource::Role(role_of(statement).expect("it names a role").to_owned()),
+            (On::Role, _) => {
+                Resource::Role(role_of(statement).expect("the statement names a role").to_owned())
+            }
             (On::Grantee, Statement::GrantRole(s) | Statement::RevokeRole(s)) => {
                 Resource::Role(s.grantee.clone())
             }
@@ -74,14 +77,14 @@ impl World<'_> {
                 }
             }
             (On::Level, _) => {
-                Resource::ServiceLevel(level_of(statement).expect("it names a level").to_owned())
+                Resource::ServiceLevel(level_of(statement).expect("the statement names a level").to_owned())
             }
-            _ => unreachable!("{on:?} is not of a statement about roles or levels"),
+            _ => unreachable!("{on:?} is not a resource of statements about roles or levels"),
         })
     }
 }
 
-/// The role that a statement is about.
+/// Returns the role that a statement is about.
 fn role_of(statement: &Statement) -> Option<&str> {
     Some(match statement {
         Statement::AlterRole(s) => &s.name,
@@ -99,7 +102,7 @@ fn role_of(statement: &Statement) -> Option<&str> {
     })
 }
 
-/// The level that a statement names.
+/// Returns the level that a statement names.
 fn level_of(statement: &Statement) -> Option<&str> {
     Some(match statement {
         Statement::CreateServiceLevel(s) => &s.name,
@@ -111,7 +114,7 @@ fn level_of(statement: &Statement) -> Option<&str> {
     })
 }
 
-/// The permissions that a statement grants or revokes.
+/// Returns the permissions that a statement grants or revokes.
 fn granted_by(statement: &Statement, resource: &Resource) -> PermissionSet {
     match statement {
         Statement::Grant(s) | Statement::Revoke(s) => match &s.permissions {

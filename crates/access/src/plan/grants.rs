@@ -1,14 +1,14 @@
-//! GRANT and REVOKE of permissions. Who grants needs AUTHORIZE on the resource and whatever is
-//! granted.
+//! GRANT and REVOKE of permissions. The actor needs AUTHORIZE on the resource and every permission
+//! that it grants or revokes.
 
 use cql::ast::{Grant, Permission, Permissions};
 use engine::Error;
 
-use super::World;
+use super::Planner;
 use crate::resource::{PermissionSet, Resource};
 use crate::roles::Edit;
 
-impl World<'_> {
+impl Planner<'_> {
     pub(super) fn grant(&self, statement: &Grant) -> Result<Vec<Edit>, Error> {
         let (resource, permissions) = self.check_grant(statement)?;
         Ok(vec![Edit::Permit { role: statement.grantee.as_str().into(), resource, permissions }])
@@ -32,7 +32,7 @@ impl World<'_> {
         if let Some(permission) = permissions.without(resource.applicable()).iter().next() {
             let (permission, applicable) = (permission.name(), names(resource.applicable()));
             return Err(Error::Invalid(format!(
-                "{permission} is no permission on {resource}; those are {applicable}"
+                "expected one of {applicable} on {resource}, got {permission}"
             )));
         }
         Ok((resource, permissions))

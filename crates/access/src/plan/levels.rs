@@ -5,18 +5,18 @@ use cql::ast::{AlterServiceLevel, AttachServiceLevel, CreateServiceLevel, DropSe
 use engine::Error;
 use workload::{DEFAULT_LEVEL, DRIVER_LEVEL, LevelError, LevelSpec};
 
-use super::{World, check_name};
+use super::{Planner, check_name};
 use crate::needs::Kind;
 use crate::options;
 use crate::resource::Resource;
 use crate::roles::Edit;
 
-/// The error for a level that is not there.
-pub(crate) fn missing(level: &str) -> Error {
+/// Returns the error for a level that does not exist.
+pub(crate) fn missing_level(level: &str) -> Error {
     Error::Invalid(LevelError::Missing(level.into()).to_string())
 }
 
-/// `default` may not be touched.
+/// Rejects a change of `default`.
 fn not_default(level: &str, refusal: &str) -> Result<(), Error> {
     if level == DEFAULT_LEVEL {
         return Err(Error::Invalid(format!("The default service level, {level}, {refusal}")));
@@ -24,7 +24,7 @@ fn not_default(level: &str, refusal: &str) -> Result<(), Error> {
     Ok(())
 }
 
-impl World<'_> {
+impl Planner<'_> {
     pub(super) fn create_level(
         &self,
         statement: &CreateServiceLevel,
@@ -49,10 +49,10 @@ impl World<'_> {
         if self.levels.is_full() {
             return Err(Error::Invalid(LevelError::Full.to_string()));
         }
-        self.may_reserve(None, &spec, whole)?;
+        self.check_reserve(None, &spec, whole)?;
         self.levels.check(&spec).map_err(Error::Invalid)?;
-        let maker = self.permit_maker(Resource::ServiceLevel(name.clone()));
-        Ok([Edit::PutLevel(spec)].into_iter().chain(maker).collect())
+        let grant = self.permit_creator(Resource::ServiceLevel(name.clone()));
+        Ok([Edit::PutLevel(spec)].into_iter().chain(grant).collect())
     }
 
     pub(super) fn alter_level(
@@ -62,10 +62,10 @@ impl World<'_> {
     ) -> Result<Vec<Edit>, Error> {
         let name = &statement.name;
         not_default(name, "cannot be altered")?;
-        let Some(entry) = self.levels.get(name) else { return Err(missing(name)) };
+        let Some(entry) = self.levels.get(name) else { return Err(missing_level(name)) };
         let mut spec = entry.spec.clone();
         options::set_all(&mut spec, &statement.options)?;
-        self.may_reserve(Some(&entry.spec), &spec, whole)?;
+        self.check_reserve(Some(&entry.spec), &spec, whole)?;
         self.levels.check(&spec).map_err(Error::Invalid)?;
         Ok(vec![Edit::PutLevel(spec)])
     }
@@ -78,7 +78,7 @@ impl World<'_> {
             return Err(Error::Invalid(LevelError::BuiltIn(name.as_str().into()).to_string()));
         }
         if self.levels.get(name).is_none() {
-            return if statement.if_exists { Ok(Vec::new()) } else { Err(missing(name)) };
+            return if statement.if_exists { Ok(Vec::new()) } else { Err(missing_level(name)) };
         }
         let attached = self.roles.iter().filter(|(_, role)| role.level.as_deref() == Some(name));
         let mut edits: Vec<Edit> = attached.map(|(role, _)| Edit::Detach { role: role.clone() }).collect();
@@ -89,32 +89,32 @@ impl World<'_> {
 
     pub(super) fn attach_level(&self, statement: &AttachServiceLevel) -> Result<Vec<Edit>, Error> {
         let AttachServiceLevel { level, role } = statement;
-        self.may_move(role)?;
+        self.check_move(role)?;
         not_default(
             level,
             "cannot be attached to a role. If you want to detach an attached service level, \
              use the DETACH SERVICE LEVEL statement",
         )?;
-        let Some(entry) = self.levels.get(level) else { return Err(missing(level)) };
+        let Some(entry) = self.levels.get(level) else { return Err(missing_level(level)) };
         self.require_role(role)?;
         if has_guarantee(&entry.spec) {
-            self.may_guarantee(role, level)?;
+            self.check_guarantee(role, level)?;
         }
         Ok(vec![Edit::Attach { role: role.as_str().into(), level: level.as_str().into() }])
     }
 
     pub(super) fn detach_level(&self, role: &str) -> Result<Vec<Edit>, Error> {
-        self.may_move(role)?;
+        self.check_move(role)?;
         let attached = self.roles.get(role).and_then(|role| role.level.clone());
         self.require_role(role)?;
         Ok(attached.map(|_| Edit::Detach { role: role.into() }).into_iter().collect())
     }
 
-    /// Checks the right to move a role to another level. The statements of the role, and of every
-    /// role that it is granted to, will have other shares and limits. So each of them must be one
-    /// that the actor may alter or authorize, and only superusers move superusers: anybody else
-    /// could leave an administrator a level of 1 ms.
-    pub(super) fn may_move(&self, role: &str) -> Result<(), Error> {
+    /// Checks the right to change the level of a role. The change affects the statements of the
+    /// role and of every role that it is granted to. The actor therefore needs ALTER or AUTHORIZE
+    /// on each of them. Only superusers may change the level of superusers. Otherwise another role
+    /// could give an administrator a level with a timeout of 1 ms.
+    pub(super) fn check_move(&self, role: &str) -> Result<(), Error> {
         if self.is_superuser() {
             return Ok(());
         }
@@ -124,13 +124,13 @@ impl World<'_> {
                     "Only superusers can change the service level of {member}, a role with superuser status"
                 )));
             }
-            self.require_over(member)?;
+            self.require_control(member)?;
         }
         Ok(())
     }
 
     /// Requires ALTER or AUTHORIZE on a role.
-    fn require_over(&self, role: &str) -> Result<(), Error> {
+    fn require_control(&self, role: &str) -> Result<(), Error> {
         let resource = Resource::Role(role.to_owned());
         match self.may(Permission::Authorize, &resource) {
             true => Ok(()),
@@ -138,8 +138,8 @@ impl World<'_> {
         }
     }
 
-    /// Checks that a level with a guarantee is not given to the role that gives it.
-    pub(super) fn may_guarantee(&self, role: &str, level: &str) -> Result<(), Error> {
+    /// Checks that the actor does not give itself a level with a guarantee.
+    pub(super) fn check_guarantee(&self, role: &str, level: &str) -> Result<(), Error> {
         if self.is_superuser() || !self.roles.has_role(&self.actor.role, role) {
             return Ok(());
         }
@@ -148,9 +148,10 @@ impl World<'_> {
         )))
     }
 
-    /// Checks the right to raise the guarantees of a level, which all other levels pay for: ALTER
-    /// on all levels, and on a level that the actor's own statements may have, superuser status.
-    fn may_reserve(
+    /// Checks the right to raise the guarantees of a level, which reduce the entitlement of all
+    /// other levels. The actor needs ALTER on all levels. It needs superuser status if its own
+    /// statements may run in the level.
+    fn check_reserve(
         &self,
         old: Option<&LevelSpec>,
         new: &LevelSpec,
@@ -164,13 +165,14 @@ impl World<'_> {
         self.check_kind(Kind::ReserveLevel, statement)?;
         let own = self.roles.with_granted(&self.actor.role);
         match own.iter().find(|(_, role)| role.level.as_deref() == Some(&*new.name)) {
-            Some((role, _)) => self.may_guarantee(role, &new.name),
+            Some((role, _)) => self.check_guarantee(role, &new.name),
             None => Ok(()),
         }
     }
 }
 
-/// Parts of CPU and of query memory that a level has even if all others want them, ppm.
+/// Returns the guaranteed parts of CPU and of query memory, in ppm. The level gets them even if all
+/// other levels compete.
 fn guarantees(spec: &LevelSpec) -> (u32, u32) {
     (spec.cpu_min_ppm, spec.memory.min_ppm)
 }

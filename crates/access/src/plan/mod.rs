@@ -1,6 +1,5 @@
-//! From a statement to the edits it means. Pure: it looks at roles, levels and schema as they are
-//! and either says what is wrong or what is to be changed; nothing is written here. No edits at all
-//! is a statement with nothing to do.
+//! Planner: converts a statement to edits. It is pure: it reads roles, levels and schema, and
+//! returns an error or the edits. It writes nothing. Without edits, there is nothing to do.
 
 mod check;
 mod grants;
@@ -18,38 +17,38 @@ use crate::resource::Resource;
 use crate::roles::{Edit, RoleName, Roles};
 use crate::scram::Verifier;
 
-pub(crate) use levels::missing;
+pub(crate) use levels::missing_level;
 pub(crate) use roles::EMPTY_PASSWORD;
 
-/// Names of roles and levels are no longer, in bytes.
+/// Longest name of a role or level, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Who asks.
+/// The role that runs a statement.
 #[derive(Clone, Debug)]
 pub(crate) struct Actor {
     pub(crate) role: RoleName,
-    /// The role's id: a later role of that name has another.
+    /// The role's id. A later role of the same name has another id.
     pub(crate) id: u64,
-    /// Authentication is off: everything is allowed.
+    /// True if authentication is off. Everything is then permitted.
     pub(crate) anonymous: bool,
 }
 
-/// What a statement is planned against.
-pub(crate) struct World<'a> {
+/// Planner: the state against which it plans a statement.
+pub(crate) struct Planner<'a> {
     pub(crate) roles: &'a Roles,
     pub(crate) levels: &'a Catalogue,
-    /// Whether a keyspace or table is there.
+    /// Returns true if a keyspace or table exists.
     pub(crate) has_data: &'a dyn Fn(&Resource) -> bool,
-    /// The identity of the table of that name, virtual ones included.
+    /// Returns the identity of the table with that name, virtual tables included.
     pub(crate) table_id: &'a dyn Fn(&str, &str) -> Option<u128>,
     pub(crate) actor: &'a Actor,
-    /// The session's.
+    /// The keyspace of the session.
     pub(crate) keyspace: Option<&'a str>,
-    /// The verifier of the password in the statement, if there is one.
+    /// The verifier of the password in the statement, if it has one.
     pub(crate) verifier: Option<&'a Arc<Verifier>>,
 }
 
-impl World<'_> {
+impl Planner<'_> {
     /// Plans a statement.
     pub(crate) fn plan(&self, statement: &Statement) -> Result<Vec<Edit>, Error> {
         self.check(statement)?;
@@ -68,11 +67,11 @@ impl World<'_> {
             Statement::DropServiceLevel(s) => self.drop_level(s),
             Statement::AttachServiceLevel(s) => self.attach_level(s),
             Statement::DetachServiceLevel(role) => self.detach_level(role),
-            _ => Err(Error::Invalid("This statement changes neither roles nor service levels".to_owned())),
+            _ => Err(Error::Invalid("expected a statement that changes roles or service levels".to_owned())),
         }
     }
 
-    /// Whether the role that asks is still there, and not another of the same name.
+    /// True if the actor's role still exists and is not a later one of the same name.
     pub(crate) fn has_actor(&self) -> bool {
         self.actor.anonymous || self.roles.get(&self.actor.role).is_some_and(|role| role.id == self.actor.id)
     }
@@ -100,21 +99,21 @@ impl World<'_> {
         }
     }
 
-    /// Everything that can be done with a new resource is given to its maker.
-    pub(crate) fn permit_maker(&self, resource: Resource) -> Option<Edit> {
+    /// Grants every permission on a new resource to its creator.
+    pub(crate) fn permit_creator(&self, resource: Resource) -> Option<Edit> {
         let role = self.actor.role.clone();
         let permissions = resource.applicable();
         (!self.actor.anonymous && self.has_actor()).then_some(Edit::Permit { role, resource, permissions })
     }
 
-    /// Takes away every grant on a resource that goes, and on what is in it.
-    pub(crate) fn forbid_all(&self, gone: &Resource) -> Vec<Edit> {
-        self.forbid_where(|resource| resource.chain().any(|above| above == *gone))
+    /// Removes every grant on a dropped resource and on the resources below it.
+    pub(crate) fn forbid_all(&self, dropped: &Resource) -> Vec<Edit> {
+        self.forbid_where(|resource| resource.chain().any(|above| above == *dropped))
     }
 
-    /// Takes away every grant in a keyspace on what no longer exists. With `keyspace_too`, those on
-    /// the keyspace itself too, whether or not there is one of that name now.
-    pub(crate) fn forbid_gone(&self, keyspace: &str, keyspace_too: bool) -> Vec<Edit> {
+    /// Removes every grant in a keyspace on tables that no longer exist. With `keyspace_too`, also
+    /// removes grants on the keyspace itself, even if a keyspace of that name exists now.
+    pub(crate) fn forbid_dropped(&self, keyspace: &str, keyspace_too: bool) -> Vec<Edit> {
         self.forbid_where(|resource| match resource {
             Resource::Keyspace(of) | Resource::AllTables(of) => of == keyspace && keyspace_too,
             Resource::Table(of, table, id) => of == keyspace && (self.table_id)(of, table) != Some(*id),
@@ -122,10 +121,10 @@ impl World<'_> {
         })
     }
 
-    fn forbid_where(&self, is_gone: impl Fn(&Resource) -> bool) -> Vec<Edit> {
+    fn forbid_where(&self, is_dropped: impl Fn(&Resource) -> bool) -> Vec<Edit> {
         let mut edits = Vec::new();
         for (name, role) in self.roles.iter() {
-            for (resource, &permissions) in role.grants.iter().filter(|(resource, _)| is_gone(resource)) {
+            for (resource, &permissions) in role.grants.iter().filter(|(resource, _)| is_dropped(resource)) {
                 edits.push(Edit::Forbid { role: name.clone(), resource: resource.clone(), permissions });
             }
         }
@@ -133,7 +132,7 @@ impl World<'_> {
     }
 }
 
-/// The error for who may not.
+/// Returns the error for a missing permission.
 pub(crate) fn denied(role: &str, permission: Permission, resource: &Resource) -> Error {
     let permission = permission.name();
     Error::Unauthorized(format!(

@@ -1,4 +1,4 @@
-//! CREATE, ALTER and DROP ROLE or USER, and roles granted to roles.
+//! CREATE, ALTER and DROP of roles and users, and GRANT and REVOKE of roles.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use cql::ast::{AlterUser, CreateUser, Datacenters, DropRole, GrantRole, RoleOpti
 use engine::Error;
 
 use super::levels::has_guarantee;
-use super::{World, check_name};
+use super::{Planner, check_name};
 use crate::needs::Kind;
 use crate::resource::Resource;
 use crate::roles::Edit;
 use crate::scram::Verifier;
 
-/// The options of the older spelling, which means a role that may log in.
+/// Converts the options of CREATE USER. A user is a role that may log in.
 pub(super) fn of_create_user(user: &CreateUser) -> RoleOptions {
     RoleOptions {
         password: user.password.clone(),
@@ -33,8 +33,9 @@ pub(super) fn of_alter_user(user: &AlterUser) -> RoleOptions {
     }
 }
 
-/// Refusal of an empty password, which clients send where none is configured.
-pub(crate) const EMPTY_PASSWORD: &str = "The password must not be empty: give at least one character, or leave the option out for a role without a password";
+/// Error for an empty password. Clients send an empty one if none is configured.
+pub(crate) const EMPTY_PASSWORD: &str = "The password must not be empty: give at least one character, or leave the \
+                                         option out for a role without a password";
 
 fn invalid<T>(message: &str) -> Result<T, Error> {
     Err(Error::Invalid(message.to_owned()))
@@ -44,7 +45,7 @@ fn unauthorized<T>(message: &str) -> Result<T, Error> {
     Err(Error::Unauthorized(message.to_owned()))
 }
 
-/// Refuses what cannot be kept.
+/// Rejects unsupported options.
 fn check_options(options: &RoleOptions) -> Result<(), Error> {
     if options.options.as_ref().is_some_and(|options| !options.is_empty()) {
         return invalid("OPTIONS of roles are not supported");
@@ -61,11 +62,11 @@ fn check_options(options: &RoleOptions) -> Result<(), Error> {
     Ok(())
 }
 
-impl World<'_> {
-    /// The verifier that a statement's options give, if they do.
+impl Planner<'_> {
+    /// Returns the verifier that the options specify, if any.
     fn new_verifier(&self, options: &RoleOptions) -> Result<Option<Arc<Verifier>>, Error> {
         if let Some(text) = &options.hashed_password {
-            return match Verifier::given(text) {
+            return match Verifier::from_statement(text) {
                 Some(verifier) => Ok(Some(Arc::new(verifier))),
                 None => invalid(
                     "The hashed password must be a SCRAM-SHA-256 verifier: \
@@ -96,7 +97,7 @@ impl World<'_> {
             is_superuser: options.superuser.unwrap_or(false),
             verifier: self.new_verifier(options)?,
         };
-        Ok([role].into_iter().chain(self.permit_maker(Resource::Role(name.to_owned()))).collect())
+        Ok([role].into_iter().chain(self.permit_creator(Resource::Role(name.to_owned()))).collect())
     }
 
     pub(super) fn alter_role(
@@ -108,7 +109,7 @@ impl World<'_> {
         if *options == RoleOptions::default() {
             return invalid("ALTER [ROLE|USER] can't be empty");
         }
-        self.may_alter(name, options)?;
+        self.check_alter(name, options)?;
         check_options(options)?;
         let Some(role) = self.roles.get(name) else {
             return if if_exists { Ok(Vec::new()) } else { invalid(&format!("{name} doesn't exist")) };
@@ -121,7 +122,7 @@ impl World<'_> {
         }])
     }
 
-    fn may_alter(&self, name: &str, options: &RoleOptions) -> Result<(), Error> {
+    fn check_alter(&self, name: &str, options: &RoleOptions) -> Result<(), Error> {
         let own = &self.actor.role;
         if options.superuser.is_some() {
             if !self.actor.anonymous && self.roles.has_role(own, name) {
@@ -169,7 +170,7 @@ impl World<'_> {
             edits.push(Edit::RemoveMember { role: role.clone(), member: member.clone() });
         }
         let mut forbidden = self.forbid_all(&resource);
-        // The role's own grants go with it, as a whole.
+        // Dropping the role removes its own grants.
         forbidden.retain(|edit| !matches!(edit, Edit::Forbid { role: of, .. } if of == role));
         edits.append(&mut forbidden);
         edits.push(Edit::DropRole(role.clone()));
@@ -183,7 +184,7 @@ impl World<'_> {
         if self.roles.is_superuser(role) && !self.is_superuser() {
             return unauthorized("Only superusers can grant a role with superuser status");
         }
-        self.may_give_levels_of(role, grantee, whole)?;
+        self.check_granted_levels(role, grantee, whole)?;
         if self.roles.has_role(grantee, role) {
             return invalid(&format!("{grantee} is a member of {role}"));
         }
@@ -193,19 +194,18 @@ impl World<'_> {
         Ok(vec![Edit::AddMember { role: role.as_str().into(), member: grantee.as_str().into() }])
     }
 
-    /// Checks the rights that ATTACH would need, where a granted role brings a service level to the
-    /// grantee.
-    fn may_give_levels_of(&self, role: &str, grantee: &str, statement: &Statement) -> Result<(), Error> {
+    /// Checks the rights that ATTACH would need, if the granted role has a service level.
+    fn check_granted_levels(&self, role: &str, grantee: &str, statement: &Statement) -> Result<(), Error> {
         let granted = self.roles.with_granted(role);
         let brought: Vec<&str> = granted.iter().filter_map(|(_, role)| role.level.as_deref()).collect();
         if brought.is_empty() {
             return Ok(());
         }
         self.check_kind(Kind::GrantRoleWithLevel, statement)?;
-        self.may_move(grantee)?;
+        self.check_move(grantee)?;
         let entries = brought.iter().filter_map(|level| self.levels.get(level));
         match entries.into_iter().find(|entry| has_guarantee(&entry.spec)) {
-            Some(entry) => self.may_guarantee(grantee, &entry.spec.name),
+            Some(entry) => self.check_guarantee(grantee, &entry.spec.name),
             None => Ok(()),
         }
     }

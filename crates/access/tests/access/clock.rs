@@ -1,4 +1,4 @@
-//! A wall clock that steps back over a restart takes no change of roles and levels back.
+//! Changes of roles and levels survive a restart with a wall clock that steps back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
@@ -9,7 +9,7 @@ use embedded::WallClock;
 const HOUR_US: i64 = 3_600_000_000;
 
 #[test]
-fn changes_of_roles_stay_after_a_step_back() {
+fn role_changes_survive_a_clock_step_back() {
     let dir = std::env::temp_dir().join(format!("fairlane-access-clock-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir);
     let now_us = Arc::new(AtomicI64::new(1_800_000_000_000_000));

@@ -1,4 +1,5 @@
-//! A server without sockets: two cores, each with an engine and its `Access`, and sessions by role name.
+//! A server without sockets: two cores, each with an engine and its `Access`, and sessions by role
+//! name.
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
 use std::cell::RefCell;
@@ -22,7 +23,7 @@ thread_local! {
     static ACCESS: RefCell<Option<Rc<Access>>> = const { RefCell::new(None) };
 }
 
-/// This core's.
+/// Returns the `Access` of this core.
 pub(crate) fn access() -> Rc<Access> {
     ACCESS.with_borrow(|access| access.clone().expect("open"))
 }
@@ -32,12 +33,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// In memory, or in a folder.
+    /// Starts a server in memory, or in a directory.
     pub(crate) fn start(dir: Option<PathBuf>) -> Server {
         Server::start_at(dir, WallClock::default())
     }
 
-    /// The same, with another clock.
+    /// Starts a server with another clock.
     pub(crate) fn start_at(dir: Option<PathBuf>, clock: WallClock) -> Server {
         let config = Config { cores: (0..CORES).collect(), pin: false, ..Config::detect() };
         let lanes = Lanes::start(config).expect("lanes start");
@@ -67,7 +68,7 @@ impl Server {
         Server { lanes }
     }
 
-    /// Runs something on a core.
+    /// Runs a function on a core.
     pub(crate) fn on<T: Send + 'static, F: Future<Output = T> + 'static>(
         &self,
         core: usize,
@@ -76,7 +77,8 @@ impl Server {
         self.lanes.block_on(core, Group::DEFAULT, move || run(access()))
     }
 
-    /// Runs a statement in the role's session on a core (`role!`: in a new one): `ok`, rows as text, or the error.
+    /// Runs a statement in the role's session on a core. `role!` means a new session. Returns `ok`,
+    /// the rows as text, or the error.
     pub(crate) fn run(&self, core: usize, role: &str, text: &str) -> String {
         let (role, text) = (role.to_owned(), text.to_owned());
         self.on(core, |access| async move {
@@ -88,7 +90,7 @@ impl Server {
                 Ok(login) => login,
                 Err(error) => return format!("BadCredentials: {error}"),
             };
-            shown(statement(&access, &login, &text).await)
+            format_result(statement(&access, &login, &text).await)
         })
     }
 
@@ -103,7 +105,8 @@ impl Server {
     }
 }
 
-/// The role's session on this core. Hashing is slow without optimisation, so there is one for all.
+/// Returns the role's session on this core. Sessions are shared, because hashing is slow in a debug
+/// build.
 pub(crate) async fn open_session(access: &Rc<Access>, role: &str) -> Result<Login, AuthError> {
     let known = SESSIONS.with_borrow(|sessions| sessions.get(role).cloned());
     if let Some(login) = known.filter(Login::is_current) {
@@ -114,7 +117,7 @@ pub(crate) async fn open_session(access: &Rc<Access>, role: &str) -> Result<Logi
     Ok(login)
 }
 
-/// Runs a statement of the engine as nobody, without what follows from it.
+/// Runs a statement on the engine without a role. Does not follow schema changes.
 pub(crate) async fn engine_alone(text: &str) -> Result<Outcome, Error> {
     let engine = ENGINE.with_borrow(|engine| engine.clone().expect("open"));
     let statement = cql::parse(text).expect(text);
@@ -122,7 +125,7 @@ pub(crate) async fn engine_alone(text: &str) -> Result<Outcome, Error> {
     engine.execute(&plan, &Request::EMPTY).outcome(&*engine).await
 }
 
-/// Runs a statement as the server does: rights, then whoever handles it.
+/// Runs a statement like the server: checks the rights, then dispatches it.
 pub(crate) async fn statement(access: &Rc<Access>, login: &Login, text: &str) -> Result<Outcome, Error> {
     let statement = cql::parse(text).map_err(|error| Error::Invalid(format!("syntax: {error}")))?;
     if Access::handles(&statement) {
@@ -147,7 +150,7 @@ pub(crate) async fn statement(access: &Rc<Access>, login: &Login, text: &str) ->
     Ok(outcome)
 }
 
-pub(crate) fn shown(result: Result<Outcome, Error>) -> String {
+pub(crate) fn format_result(result: Result<Outcome, Error>) -> String {
     match result {
         Ok(Outcome::Rows(rows)) => {
             let names: Vec<&str> = rows.columns.iter().map(|column| column.name.as_str()).collect();

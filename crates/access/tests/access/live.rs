@@ -1,9 +1,9 @@
-//! Changes act at once, on live sessions of every core, and are there after a restart.
+//! Changes apply at once to open sessions on every core, and survive a restart.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::common::{CORES, PASSWORD, Server, open_session, shown, statement};
+use crate::common::{CORES, PASSWORD, Server, format_result, open_session, statement};
 use access::{Access, AuthError, Login};
 use engine::{Action, Target};
 use workload::{Kind, WorkloadType};
@@ -12,7 +12,7 @@ async fn log_in(access: &Rc<Access>, role: &str) -> Login {
     open_session(access, role).await.expect("logs in")
 }
 
-/// Runs statements as `admin` on core 0, all of which must succeed.
+/// Runs statements as `admin` on core 0. All of them must succeed.
 fn prepare(server: &Server, statements: &[&str]) {
     for text in statements {
         assert_eq!(server.run(0, "admin", text), "ok", "{text}");
@@ -22,7 +22,7 @@ fn prepare(server: &Server, statements: &[&str]) {
 const ANN: &str = "CREATE ROLE ann WITH PASSWORD = 'secret' AND LOGIN = true";
 
 #[test]
-fn a_session_sees_what_another_core_changes_at_its_next_request() {
+fn session_sees_changes_of_another_core_at_once() {
     let server = Server::start(None);
     prepare(
         &server,
@@ -47,7 +47,7 @@ fn a_session_sees_what_another_core_changes_at_its_next_request() {
             let change = move || async move {
                 let access = crate::common::access();
                 let admin = log_in(&access, "admin").await;
-                shown(statement(&access, &admin, text).await)
+                format_result(statement(&access, &admin, text).await)
             };
             let before = access.version();
             assert_eq!(lanes::call(0, change).await, "ok", "{text}");
@@ -60,7 +60,7 @@ fn a_session_sees_what_another_core_changes_at_its_next_request() {
 }
 
 #[test]
-fn a_dropped_role_may_nothing_from_its_next_request_on() {
+fn dropped_role_loses_its_rights_at_once() {
     let server = Server::start(None);
     prepare(&server, &[ANN, "GRANT SELECT ON ALL KEYSPACES TO ann"]);
     server.on(0, |access| async move {
@@ -68,7 +68,7 @@ fn a_dropped_role_may_nothing_from_its_next_request_on() {
         let target = Target { keyspace: "ks".into(), table: Some("t".into()), action: Action::Select };
         let may = |login: &Login| access.authorize(login, std::slice::from_ref(&target)).is_ok();
         assert!(may(&login) && may(&login) && may(&access.anonymous()));
-        assert_eq!(shown(statement(&access, &admin, "DROP ROLE ann").await), "ok");
+        assert_eq!(format_result(statement(&access, &admin, "DROP ROLE ann").await), "ok");
         assert!(!may(&login));
         assert!(may(&admin));
     });
@@ -76,7 +76,7 @@ fn a_dropped_role_may_nothing_from_its_next_request_on() {
 }
 
 #[test]
-fn another_level_for_one_statement_needs_a_grant_on_it() {
+fn using_service_level_needs_execute() {
     let server = Server::start(None);
     prepare(&server, &[ANN, "CREATE SERVICE LEVEL a WITH shares = 7", "CREATE SERVICE LEVEL b"]);
     prepare(&server, &["GRANT EXECUTE ON SERVICE LEVEL a TO ann", "ATTACH SERVICE LEVEL b TO ann"]);
@@ -89,7 +89,11 @@ fn another_level_for_one_statement_needs_a_grant_on_it() {
             let message = format!(
                 "User ann has no EXECUTE permission on <service level {level}> or any of its parents"
             );
-            assert_eq!(using(level).unwrap_err().to_string(), message, "whether or not it exists");
+            assert_eq!(
+                using(level).unwrap_err().to_string(),
+                message,
+                "the error is the same for a missing level"
+            );
         }
         let admin = log_in(&access, "admin").await;
         let missing = access.effective_using(&admin, "d").unwrap_err().to_string();
@@ -99,7 +103,7 @@ fn another_level_for_one_statement_needs_a_grant_on_it() {
 }
 
 #[test]
-fn changes_from_all_cores_at_once_are_all_made() {
+fn concurrent_changes_of_all_cores_succeed() {
     const EACH: usize = 20;
     let server = Server::start(None);
     std::thread::scope(|scope| {
@@ -110,8 +114,8 @@ fn changes_from_all_cores_at_once_are_all_made() {
                     let admin = log_in(&access, "admin").await;
                     for i in 0..EACH {
                         let text = format!("CREATE SERVICE LEVEL l{core}_{i} WITH shares = {}", i + 1);
-                        assert_eq!(shown(statement(&access, &admin, &text).await), "ok");
-                        let same = shown(
+                        assert_eq!(format_result(statement(&access, &admin, &text).await), "ok");
+                        let same = format_result(
                             statement(&access, &admin, "CREATE SERVICE LEVEL IF NOT EXISTS same").await,
                         );
                         assert_eq!(same, "ok");
@@ -121,17 +125,17 @@ fn changes_from_all_cores_at_once_are_all_made() {
             scope.spawn(create);
         }
     });
-    let catalogue = server.on(1, |access| async move { access.levels().catalogue() });
-    assert_eq!(catalogue.entries().count(), CORES * EACH + 3);
+    let catalog = server.on(1, |access| async move { access.levels().catalogue() });
+    assert_eq!(catalog.entries().count(), CORES * EACH + 3);
     let listed = server.run(1, "admin", "LIST ALL SERVICE LEVELS");
     assert_eq!(listed.lines().count(), 1 + CORES * EACH + 3);
-    let kept = server.run(1, "admin", "SELECT service_level FROM system_distributed.service_levels");
-    assert_eq!(kept.lines().count(), 1 + CORES * EACH + 1, "{kept}");
+    let stored = server.run(1, "admin", "SELECT service_level FROM system_distributed.service_levels");
+    assert_eq!(stored.lines().count(), 1 + CORES * EACH + 1, "{stored}");
     server.stop();
 }
 
 #[test]
-fn roles_and_levels_are_there_after_a_restart() {
+fn roles_and_levels_survive_a_restart() {
     let dir = std::env::temp_dir().join(format!("fairlane-access-{}", std::process::id()));
     let server = Server::start(Some(dir.clone()));
     prepare(
@@ -140,7 +144,8 @@ fn roles_and_levels_are_there_after_a_restart() {
             ANN,
             "CREATE ROLE people",
             "GRANT people TO ann",
-            "CREATE SERVICE LEVEL a WITH shares = 7 AND timeout = 1500ms AND cpu_limit = '12.5%' AND max_concurrency = 4",
+            "CREATE SERVICE LEVEL a WITH shares = 7 AND timeout = 1500ms AND cpu_limit = '12.5%' \
+             AND max_concurrency = 4",
             "CREATE SERVICE LEVEL b WITH workload_type = 'batch'",
             "CREATE SERVICE LEVEL gone",
             "ALTER SERVICE LEVEL driver WITH shares = 77",
@@ -155,7 +160,7 @@ fn roles_and_levels_are_there_after_a_restart() {
     let server = Server::start(Some(dir.clone()));
     let refused = server.on(1, |access| async move { access.authenticate("admin", PASSWORD).await.err() });
     let text = "Provided username admin and/or password are incorrect".to_owned();
-    assert_eq!(refused, Some(AuthError::Refused(text)), "the first password is for the first start only");
+    assert_eq!(refused, Some(AuthError::Refused(text)), "later starts ignore the first password");
     server.on(1, |access| async move {
         let effective = access.effective(&log_in(&access, "ann").await);
         assert_eq!((effective.spec.shares, &**effective.level.name()), (7, "a"));
@@ -164,10 +169,10 @@ fn roles_and_levels_are_there_after_a_restart() {
         assert_eq!(effective.spec.cpu_limit_ppm, Some(125_000));
         assert_eq!(effective.spec.slots.max_concurrency, Some(4));
     });
-    let catalogue = server.on(1, |access| async move { access.levels().catalogue() });
-    let names: Vec<&str> = catalogue.entries().map(|entry| &*entry.spec.name).collect();
+    let catalog = server.on(1, |access| async move { access.levels().catalogue() });
+    let names: Vec<&str> = catalog.entries().map(|entry| &*entry.spec.name).collect();
     assert_eq!(names, ["a", "b", "default", "driver"]);
-    assert_eq!(catalogue.driver_level().spec.shares, 77);
+    assert_eq!(catalog.driver_level().spec.shares, 77);
     let permissions = server.run(0, "ann", "LIST ALL PERMISSIONS OF ann");
     assert_eq!(permissions.lines().last(), Some("'people' | 'people' | '<keyspace system_auth>' | 'SELECT'"));
     server.stop();
@@ -175,13 +180,13 @@ fn roles_and_levels_are_there_after_a_restart() {
 }
 
 #[test]
-fn what_a_level_was_served_is_in_the_metrics() {
+fn metrics_count_the_requests_of_a_level() {
     let server = Server::start(None);
     prepare(&server, &["CREATE SERVICE LEVEL 'a\"b' WITH shares = 7"]);
     for core in 0..CORES {
         server.on(core, move |access| async move {
-            let catalogue = access.levels().catalogue();
-            let level = &catalogue.get("a\"b").expect("it is there").level;
+            let catalog = access.levels().catalogue();
+            let level = &catalog.get("a\"b").expect("it is there").level;
             level.record(core, Kind::Read, 2_000, 500, false);
             level.record(core, Kind::Write, 4_000_000, 500, true);
         });
@@ -205,23 +210,23 @@ fn what_a_level_was_served_is_in_the_metrics() {
     }
     assert!(
         text.contains("fairlane_cpu_seconds_total{level=\"driver\",lane=\"heavy\"} 0."),
-        "hashing was in driver"
+        "hashing ran in driver"
     );
     server.stop();
 }
 
 #[test]
-fn a_name_that_is_not_there_is_hashed_for_all_the_same() {
+fn login_of_an_unknown_name_is_hashed_too() {
     let server = Server::start(None);
     prepare(&server, &["CREATE ROLE no_password WITH LOGIN = true"]);
-    for (user, password) in [("admin", "wrong"), ("nobody", "secret"), ("no_password", "x"), ("", "x")] {
+    for (user, password) in [("admin", "wrong"), ("unknown", "secret"), ("no_password", "x"), ("", "x")] {
         server.on(1, move |access| async move {
             let hashed = || lanes::handle().core_usage(1, lanes::Group::DRIVER).heavy_dispatches;
             let before = hashed();
             let refused = access.authenticate(user, password).await.err();
             let text = format!("Provided username {user} and/or password are incorrect");
             assert_eq!(refused, Some(AuthError::Refused(text)));
-            // Counts of a turn that has just ended come with the next one at the latest.
+            // Metrics of a time slice appear with the next slice at the latest.
             let _ = access.authenticate("admin", PASSWORD).await;
             assert!(hashed() > before, "{user}");
         });
@@ -234,7 +239,7 @@ fn address(last: u8) -> Option<std::net::IpAddr> {
 }
 
 #[test]
-fn attack_on_one_role_keeps_no_other_out() {
+fn attack_on_one_role_does_not_block_others() {
     let server = Server::start(None);
     prepare(&server, &[ANN]);
     server.on(1, |access| async move {
@@ -243,13 +248,16 @@ fn attack_on_one_role_keeps_no_other_out() {
             let checking = async move { access.authenticate_from(address(last), user, "x").await.err() };
             lanes::spawn(lanes::Group::DRIVER, checking)
         };
-        // From two addresses, and as many as fit.
+        // Use two addresses, and as many checks as there are slots.
         let attack: Vec<_> = (0..access::CHECKS_MAX).map(|i| try_one("admin", (i % 2) as u8)).collect();
         lanes::yield_now().await;
         let Some(AuthError::Overloaded(text)) = try_one("admin", 3).await else { panic!("beyond the limit") };
-        assert!(text.contains("256 places. Try again in 256 ms"), "{text}");
+        assert!(
+            text.contains("the 256 slots for password checks on this core are taken. Try again in 256 ms"),
+            "{text}"
+        );
         assert!(access.authenticate_from(address(1), "ann", PASSWORD).await.is_ok());
-        // Clients that go away leave places to others.
+        // Clients that disconnect release their slots.
         for check in attack {
             check.cancel().await;
         }
@@ -259,12 +267,12 @@ fn attack_on_one_role_keeps_no_other_out() {
 }
 
 #[test]
-fn names_that_fail_too_often_are_refused_alike_and_unhashed() {
+fn names_with_many_failures_are_rejected_unhashed() {
     let server = Server::start(None);
     prepare(&server, &[ANN]);
     server.on(1, |access| async move {
         let first = format!("n,,n=,r={}", "x".repeat(24));
-        for user in ["ann", "nobody"] {
+        for user in ["ann", "unknown"] {
             let mut refused = 0;
             for _ in 0..100 {
                 let (exchange, _) = match access.start_scram(start(user, first.as_bytes())) {
@@ -284,7 +292,7 @@ fn names_that_fail_too_often_are_refused_alike_and_unhashed() {
             let right = access.authenticate_from(address(1), user, PASSWORD).await.err();
             assert!(matches!(right, Some(AuthError::Overloaded(_))), "{user}: {right:?}");
         }
-        assert!(access.authenticate_from(address(2), "ann", PASSWORD).await.is_ok(), "from elsewhere");
+        assert!(access.authenticate_from(address(2), "ann", PASSWORD).await.is_ok(), "from another address");
         assert!(access.authenticate_from(address(1), "admin", PASSWORD).await.is_ok(), "as another role");
     });
     server.stop();
@@ -295,7 +303,7 @@ fn start<'a>(user: &'a str, client_first: &'a [u8]) -> access::ScramStart<'a> {
 }
 
 #[test]
-fn decoys_are_the_same_after_a_restart() {
+fn decoys_survive_a_restart() {
     let dir = std::env::temp_dir().join(format!("fairlane-decoys-{}", std::process::id()));
     let challenge = |dir: &std::path::PathBuf, user: &'static str| {
         let server = Server::start(Some(dir.clone()));
@@ -306,8 +314,8 @@ fn decoys_are_the_same_after_a_restart() {
         server.stop();
         text
     };
-    let (first, again) = (challenge(&dir, "nobody"), challenge(&dir, "nobody"));
-    let other = challenge(&dir, "somebody");
+    let (first, again) = (challenge(&dir, "unknown"), challenge(&dir, "unknown"));
+    let other = challenge(&dir, "other");
     let _ = std::fs::remove_dir_all(dir);
     assert_eq!(first, again);
     assert_ne!(first, other);
@@ -315,12 +323,13 @@ fn decoys_are_the_same_after_a_restart() {
 }
 
 #[test]
-fn empty_password_is_refused_everywhere() {
+fn empty_passwords_are_rejected() {
     let server = Server::start(None);
     let refusal = "Invalid: The password must not be empty: give at least one character, or leave the option out for \
                    a role without a password";
-    // The verifier of the empty password, with sixteen zero bytes of salt.
-    let hashed = "SCRAM-SHA-256$4096:AAAAAAAAAAAAAAAAAAAAAA==$0xMhqAK40OCOdYhojcLUZeSMUOEvuUTKEl4DUl9gtuY=:T91QzwAuamaQklxzLHUAx6O/tGW9Dmx80uUBuGnEIjo=";
+    // Verifier of the empty password, with a salt of 16 zero bytes.
+    let hashed = "SCRAM-SHA-256$4096:AAAAAAAAAAAAAAAAAAAAAA==$0xMhqAK40OCOdYhojcLUZeSMUOEvuUTKEl4DUl9gtuY=\
+                  :T91QzwAuamaQklxzLHUAx6O/tGW9Dmx80uUBuGnEIjo=";
     prepare(&server, &["CREATE ROLE ann WITH LOGIN = true"]);
     for text in [
         "CREATE ROLE bob WITH PASSWORD = ''".to_owned(),

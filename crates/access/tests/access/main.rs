@@ -1,4 +1,4 @@
-//! Roles, rights and service levels over an engine in memory, by statements and by sessions.
+//! Roles, permissions and service levels on an engine in memory, through statements and sessions.
 
 mod clock;
 mod common;

@@ -1,12 +1,12 @@
-//! Tries every statement of the table of needs with every single permission on every resource, and
-//! with exactly what it needs.
+//! Runs every statement of the table of needs with every single permission on every resource, and
+//! with exactly the permissions that it needs.
 
 use crate::common::Server;
 use access::{NEEDS, Need, On, Right};
 use cql::ast::Permission;
 
-/// What the examples name. Run before each of them, whatever became of it before; some fail because
-/// nothing is to do.
+/// Objects that the examples use. Runs before each example and restores the objects, whatever the
+/// last example changed. Some statements fail if there is nothing to restore.
 const FIXTURE: [&str; 24] = [
     "CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     "CREATE TABLE IF NOT EXISTS ks.t (k int PRIMARY KEY, v int)",
@@ -28,14 +28,14 @@ const FIXTURE: [&str; 24] = [
     "REVOKE leveled FROM friend",
     "GRANT granted TO friend",
     "REVOKE ALL ON ks.t FROM friend",
-    // Some examples need a right on a table besides what they are about.
+    // Some examples need a permission on another table.
     "CREATE TABLE IF NOT EXISTS ks.u (k int PRIMARY KEY)",
     "CREATE ROLE IF NOT EXISTS ann WITH PASSWORD = 'secret' AND LOGIN = true",
     "TRUNCATE ks.t",
     "TRUNCATE ks.u",
 ];
 
-/// Every resource, with those above it.
+/// Every resource, followed by the resources above it.
 const RESOURCES: [&[&str]; 11] = [
     &["ALL KEYSPACES"],
     &["KEYSPACE ks", "ALL KEYSPACES"],
@@ -60,7 +60,7 @@ fn reset(server: &Server) {
     }
 }
 
-/// The resource that a right of an example is on.
+/// Returns the resource of a right, for an example.
 fn resource(need: &Need, on: On) -> &'static str {
     let role = ["someone", "leveled", "granted"].into_iter().find(|role| need.example.contains(role));
     match on {
@@ -79,7 +79,7 @@ fn resource(need: &Need, on: On) -> &'static str {
     }
 }
 
-/// Whether a grant fulfils a right.
+/// True if a grant satisfies a right.
 fn fulfils(need: &Need, right: Right, (permission, on): (Permission, &str)) -> bool {
     let above = |resource| {
         RESOURCES.iter().find(|chain| chain[0] == resource).is_some_and(|chain| chain.contains(&on))
@@ -97,7 +97,7 @@ fn fulfilled(need: &Need, grants: &[(Permission, &str)]) -> bool {
     need.all_of.iter().all(|ways| ways.iter().any(one))
 }
 
-/// Runs an example as `ann`, who has these grants and no others.
+/// Runs an example as `ann`, who has exactly these grants.
 fn check(server: &Server, need: &Need, grants: &[(Permission, &str)]) {
     for (permission, on) in grants {
         let grant = format!("GRANT {} ON {on} TO ann", permission.name());
@@ -111,12 +111,12 @@ fn check(server: &Server, need: &Need, grants: &[(Permission, &str)]) {
         reset(server);
     }
     for (permission, on) in grants {
-        // Some went with what they were on.
+        // Dropping a resource removed its grants.
         server.run(0, "admin", &format!("REVOKE {} ON {on} FROM ann", permission.name()));
     }
 }
 
-/// Every grant that there can be.
+/// Returns every valid grant.
 fn grants(server: &Server) -> Vec<(Permission, &'static str)> {
     let mut all = Vec::new();
     let resources = RESOURCES.iter().copied().flatten().copied();
@@ -134,7 +134,7 @@ fn grants(server: &Server) -> Vec<(Permission, &'static str)> {
 }
 
 #[test]
-fn every_statement_takes_the_permissions_of_the_table_and_no_others() {
+fn every_statement_needs_exactly_its_permissions() {
     let server = Server::start(None);
     reset(&server);
     let all = grants(&server);
@@ -144,7 +144,7 @@ fn every_statement_takes_the_permissions_of_the_table_and_no_others() {
         for grant in &all {
             check(&server, need, std::slice::from_ref(grant));
         }
-        // Exactly what it needs, each way in turn, and then without one of it.
+        // Try exactly the needed permissions, for each alternative, and then all but one of them.
         let ways = need.all_of.iter().map(|ways| ways.len()).max().unwrap_or(0);
         for way in 0..ways {
             let exact: Vec<(Permission, &str)> = need
@@ -169,7 +169,7 @@ fn every_statement_takes_the_permissions_of_the_table_and_no_others() {
 }
 
 #[test]
-fn roles_need_nothing_for_what_is_their_own() {
+fn roles_need_no_permission_on_themselves() {
     let server = Server::start(None);
     reset(&server);
     for text in ["GRANT leveled TO ann", "GRANT SELECT ON ks.t TO leveled"] {
@@ -197,7 +197,7 @@ fn roles_need_nothing_for_what_is_their_own() {
 }
 
 #[test]
-fn nothing_is_told_without_rights() {
+fn errors_without_rights_reveal_no_objects() {
     let server = Server::start(None);
     reset(&server);
     for (there, not_there) in [

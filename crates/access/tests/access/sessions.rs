@@ -1,9 +1,9 @@
-//! Sessions end with their role, and grants with what they were granted on.
+//! Sessions end with their role, and grants end with their resource.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::common::{PASSWORD, Server, engine_alone, open_session, shown, statement};
+use crate::common::{PASSWORD, Server, engine_alone, format_result, open_session, statement};
 use access::{Access, Login};
 use engine::{Action, Error, Outcome, SchemaChange, Target};
 
@@ -22,7 +22,7 @@ async fn as_admin(text: &str) -> String {
     let run = move || async move {
         let access = crate::common::access();
         let admin = open_session(&access, "admin").await.expect("logs in");
-        shown(statement(&access, &admin, &text).await)
+        format_result(statement(&access, &admin, &text).await)
     };
     lanes::call(0, run).await
 }
@@ -36,7 +36,7 @@ fn select(table: &str) -> [Target; 1] {
 }
 
 #[test]
-fn session_ends_with_its_role_its_login_and_its_password() {
+fn session_ends_with_its_role_login_or_password() {
     let server = Server::start(None);
     prepare(&server, &["CREATE ROLE readers"]);
     server.on(1, |access| async move {
@@ -63,7 +63,7 @@ fn session_ends_with_its_role_its_login_and_its_password() {
             let refusal = "Role ann was dropped, lost LOGIN or got another password: log in again";
             let refused = Err(Error::Unauthorized(refusal.to_owned()));
             assert_eq!(access.authorize(&login, &[]), if ends { refused } else { Ok(()) }, "{text}");
-            let listed = shown(statement(&access, &login, "LIST ROLES").await);
+            let listed = format_result(statement(&access, &login, "LIST ROLES").await);
             assert_eq!(listed == format!("Unauthorized: {refusal}"), ends, "{text}: {listed}");
             assert_eq!(as_admin("DROP ROLE IF EXISTS ann").await, "ok");
         }
@@ -72,7 +72,7 @@ fn session_ends_with_its_role_its_login_and_its_password() {
 }
 
 #[test]
-fn later_role_of_a_name_leaves_earlier_sessions_without_rights() {
+fn later_role_of_a_name_ends_earlier_sessions() {
     let server = Server::start(None);
     prepare(&server, &[KS, "CREATE TABLE ks.t (k int PRIMARY KEY)", ANN]);
     server.on(1, |access| async move {
@@ -84,14 +84,15 @@ fn later_role_of_a_name_leaves_earlier_sessions_without_rights() {
         assert!(access.authorize(&later, &select("t")).is_ok());
         assert!(access.authorize(&earlier, &select("t")).is_err());
         assert_ne!(access.rights(&earlier), access.rights(&later));
-        let statement = shown(statement(&access, &earlier, "ALTER ROLE ann WITH PASSWORD = 'mine'").await);
+        let statement =
+            format_result(statement(&access, &earlier, "ALTER ROLE ann WITH PASSWORD = 'mine'").await);
         assert!(statement.starts_with("Unauthorized: Role ann was dropped"), "{statement}");
     });
     server.stop();
 }
 
 #[test]
-fn rights_stay_known_while_other_roles_change() {
+fn rights_stay_cached_while_other_roles_change() {
     let server = Server::start(None);
     prepare(
         &server,
@@ -121,7 +122,7 @@ fn rights_stay_known_while_other_roles_change() {
 }
 
 #[test]
-fn role_change_runs_in_the_level_of_its_role() {
+fn role_change_runs_in_the_level_of_the_session() {
     const CHANGES: u64 = 40;
     let server = Server::start(None);
     prepare(&server, &[ANN, "CREATE ROLE r", "GRANT ALL ON ROLE r TO ann"]);
@@ -134,7 +135,7 @@ fn role_change_runs_in_the_level_of_its_role() {
         let own = async move {
             for i in 0..CHANGES {
                 let text = format!("ALTER ROLE r WITH LOGIN = {}", i % 2 == 0);
-                assert_eq!(shown(statement(&access, &login, &text).await), "ok");
+                assert_eq!(format_result(statement(&access, &login, &text).await), "ok");
             }
         };
         lanes::spawn(group, own).await;
@@ -145,7 +146,7 @@ fn role_change_runs_in_the_level_of_its_role() {
 }
 
 #[test]
-fn grant_never_holds_for_the_next_table_of_its_name() {
+fn grant_does_not_hold_for_a_later_table_of_its_name() {
     let dir = std::env::temp_dir().join(format!("fairlane-grants-{}", std::process::id()));
     let server = Server::start(Some(dir.clone()));
     prepare(
@@ -162,7 +163,7 @@ fn grant_never_holds_for_the_next_table_of_its_name() {
         assert_eq!(server.on(1, may), expected);
     };
     check(&server, [true, true]);
-    // As if the grants could not follow.
+    // Simulate a server that could not remove the grants.
     server.on(0, |_| async {
         for text in ["DROP TABLE ks.t", "CREATE TABLE ks.t (k int PRIMARY KEY)"] {
             engine_alone(text).await.expect(text);
@@ -172,9 +173,10 @@ fn grant_never_holds_for_the_next_table_of_its_name() {
     server.stop();
     let server = Server::start(Some(dir.clone()));
     check(&server, [false, true]);
-    let kept = server.run(0, "admin", "SELECT resource FROM system_auth.role_permissions WHERE role = 'ann'");
-    assert_eq!(kept.lines().count(), 3, "what holds for nothing is gone after a start: {kept}");
-    assert!(kept.contains("data/system_views/clients/"), "{kept}");
+    let stored =
+        server.run(0, "admin", "SELECT resource FROM system_auth.role_permissions WHERE role = 'ann'");
+    assert_eq!(stored.lines().count(), 3, "a restart removes grants on dropped tables: {stored}");
+    assert!(stored.contains("data/system_views/clients/"), "{stored}");
     prepare(&server, &["GRANT SELECT ON ks.t TO ann"]);
     check(&server, [true, true]);
     server.stop();
@@ -196,14 +198,15 @@ fn grant_of_version_0_1_0_is_bound_to_its_table() {
     let may = server
         .on(1, |access| async move { access.authorize(&log_in(&access, "ann").await, &select("t")).is_ok() });
     assert!(may);
-    let kept = server.run(0, "admin", "SELECT resource FROM system_auth.role_permissions WHERE role = 'ann'");
-    assert_eq!((kept.lines().count(), kept.matches("data/ks/t/").count()), (2, 1), "{kept}");
+    let stored =
+        server.run(0, "admin", "SELECT resource FROM system_auth.role_permissions WHERE role = 'ann'");
+    assert_eq!((stored.lines().count(), stored.matches("data/ks/t/").count()), (2, 1), "{stored}");
     server.stop();
     let _ = std::fs::remove_dir_all(dir);
 }
 
 #[test]
-fn late_follower_of_a_table_grants_nothing_on_the_next() {
+fn late_schema_change_grants_nothing_on_the_next_table() {
     let server = Server::start(None);
     prepare(&server, &[KS, ANN, "CREATE ROLE bob WITH PASSWORD = 'secret' AND LOGIN = true"]);
     server.on(0, |access| async move {
@@ -226,7 +229,7 @@ fn late_follower_of_a_table_grants_nothing_on_the_next() {
 }
 
 #[test]
-fn keyspace_waits_until_grants_on_an_earlier_one_are_gone() {
+fn keyspace_waits_until_earlier_grants_are_removed() {
     let server = Server::start(None);
     prepare(&server, &[KS, ANN, "GRANT SELECT ON KEYSPACE ks TO ann"]);
     server.on(0, |_| async {
@@ -250,7 +253,7 @@ fn keyspace_waits_until_grants_on_an_earlier_one_are_gone() {
 }
 
 #[test]
-fn unfiltered_rows_are_for_roles_that_are_shown_all() {
+fn unfiltered_rows_need_the_right_to_see_all() {
     let server = Server::start(None);
     prepare(&server, &[KS, "CREATE TABLE ks.t (k int PRIMARY KEY)", ANN, "GRANT SELECT ON ks.t TO ann"]);
     server.on(1, |access| async move {

@@ -1,5 +1,6 @@
-//! Golden files: each `role> statement` (`role!> statement`: in a new session) in `tests/golden/*.txt` is run in order, in turn on every core, and followed by what it
-//! must answer. With GOLDEN=write the files are written anew, to be read before they are committed.
+//! Golden files `tests/golden/*.txt`. A line `role> statement` runs a statement, and
+//! `role!> statement` runs it in a new session. Statements run in order and alternate between the
+//! cores. The expected response follows each of them. GOLDEN=write rewrites the files for review.
 #![expect(clippy::disallowed_methods, reason = "golden files are read and written outside of lanes")]
 
 use crate::common::{CORES, Server};
@@ -26,26 +27,26 @@ fn check(name: &str) {
     for (number, (got, expected)) in got.lines().zip(expected.lines()).enumerate() {
         assert_eq!(got, expected, "{name}.txt:{}", number + 1);
     }
-    assert_eq!(got.len(), expected.len(), "{name}.txt: as many lines");
-    assert!(count > 10, "{name}.txt is there");
+    assert_eq!(got.len(), expected.len(), "{name}.txt: the same length");
+    assert!(count > 10, "{name}.txt has statements");
 }
 
 #[test]
-fn service_levels() {
+fn service_level_statements_match_the_golden_file() {
     check("service_levels");
 }
 
 #[test]
-fn roles() {
+fn role_statements_match_the_golden_file() {
     check("roles");
 }
 
 #[test]
-fn permissions() {
+fn permission_statements_match_the_golden_file() {
     check("permissions");
 }
 
 #[test]
-fn level_rights() {
+fn level_rights_match_the_golden_file() {
     check("level_rights");
 }

@@ -1,15 +1,18 @@
-//! What a role is shown of virtual tables and by DESCRIBE: facts about what it has any right on.
+//! Visibility of rows in virtual tables and in DESCRIBE. A role sees facts about objects on which
+//! it has a right.
 //!
-//! | about | shown to |
-//! |---|---|
-//! | a keyspace | roles with any permission on it, above it, or on a table in it; the server's own keyspaces to all |
-//! | a table | roles with any permission on it or above it |
-//! | what is in a table | roles with SELECT on it or above it; of the server's own keyspaces superusers |
-//! | a role | the role itself and all it is granted to; roles with DESCRIBE on all roles |
-//! | a service level | roles whose statements have it, or with a permission on it; roles with DESCRIBE on all levels |
+//! - A keyspace is visible to roles with any permission on it, above it, or on a table in it. The
+//!   server's own keyspaces are visible to all roles.
+//! - A table is visible to roles with any permission on it or above it.
+//! - Data of a table is visible to roles with SELECT on it or above it. In the server's own
+//!   keyspaces, it is visible to superusers only.
+//! - A role is visible to itself and to every role that it is granted to, and to roles with
+//!   DESCRIBE on all roles.
+//! - A service level is visible to roles whose statements run in it, to roles with a permission on
+//!   it, and to roles with DESCRIBE on all levels.
 //!
-//! Superusers are shown everything. Cassandra and Postgres show every role the names of all
-//! keyspaces; both hide the statements of others.
+//! Superusers see everything. Cassandra and Postgres show the names of all keyspaces to every role.
+//! Both hide the statements of other roles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,18 +25,19 @@ use crate::login::{Login, Rights};
 use crate::resource::Resource;
 use crate::roles::RoleName;
 
-/// The rights of a role, as far as they decide what it is shown.
+/// Rights of a role that decide visibility.
 #[derive(Debug)]
-pub(crate) struct Sight {
+pub(crate) struct Visibility {
     is_superuser: bool,
-    /// Has a permission on all keyspaces.
+    /// True with a permission on all keyspaces.
     has_all_keyspaces: bool,
     keyspaces: BTreeSet<String>,
-    /// Has SELECT on all keyspaces.
+    /// True with SELECT on all keyspaces.
     selects_all: bool,
-    /// Keyspaces with a permission on all of their tables, and whether SELECT is among them.
-    wholes: BTreeMap<String, bool>,
-    /// Likewise, tables by keyspace, name and identity.
+    /// Keyspaces with a permission on all of their tables. The value is true if SELECT is one.
+    whole_keyspaces: BTreeMap<String, bool>,
+    /// Tables with a permission, by keyspace, name and identity. The value is true if SELECT is
+    /// one.
     tables: BTreeMap<(String, String, u128), bool>,
     describes_roles: bool,
     roles: BTreeSet<RoleName>,
@@ -41,15 +45,15 @@ pub(crate) struct Sight {
     levels: BTreeSet<String>,
 }
 
-impl Sight {
-    /// What a role with these rights is shown, whose statements have that level.
-    pub(crate) fn of(rights: &Rights, level: &str) -> Sight {
-        let mut sight = Sight {
+impl Visibility {
+    /// Derives the visibility for a role with these rights. `level` is that of its statements.
+    pub(crate) fn of(rights: &Rights, level: &str) -> Visibility {
+        let mut visibility = Visibility {
             is_superuser: rights.is_superuser,
             has_all_keyspaces: false,
             keyspaces: BTreeSet::new(),
             selects_all: false,
-            wholes: BTreeMap::new(),
+            whole_keyspaces: BTreeMap::new(),
             tables: BTreeMap::new(),
             describes_roles: false,
             roles: rights.roles().iter().map(|(name, _)| name.clone()).collect(),
@@ -57,44 +61,44 @@ impl Sight {
             levels: BTreeSet::from([level.to_owned()]),
         };
         for (_, role) in rights.roles() {
-            sight.levels.extend(role.level.as_deref().map(str::to_owned));
+            visibility.levels.extend(role.level.as_deref().map(str::to_owned));
             for (resource, permissions) in &role.grants {
                 let describes = permissions.contains(Permission::Describe);
                 let selects = permissions.contains(Permission::Select);
                 match resource {
                     Resource::Keyspace(keyspace) | Resource::AllTables(keyspace) => {
-                        *sight.wholes.entry(keyspace.clone()).or_default() |= selects;
+                        *visibility.whole_keyspaces.entry(keyspace.clone()).or_default() |= selects;
                     }
                     Resource::Table(keyspace, table, id) => {
                         let table = (keyspace.clone(), table.clone(), *id);
-                        *sight.tables.entry(table).or_default() |= selects;
+                        *visibility.tables.entry(table).or_default() |= selects;
                     }
                     _ => {}
                 }
                 match resource {
                     Resource::AllKeyspaces => {
-                        sight.has_all_keyspaces = true;
-                        sight.selects_all |= selects;
+                        visibility.has_all_keyspaces = true;
+                        visibility.selects_all |= selects;
                     }
                     Resource::Keyspace(keyspace)
                     | Resource::AllTables(keyspace)
                     | Resource::Table(keyspace, ..) => {
-                        if !sight.keyspaces.contains(keyspace) {
-                            sight.keyspaces.insert(keyspace.clone());
+                        if !visibility.keyspaces.contains(keyspace) {
+                            visibility.keyspaces.insert(keyspace.clone());
                         }
                     }
-                    Resource::AllRoles => sight.describes_roles |= describes,
-                    Resource::AllServiceLevels => sight.describes_levels |= describes,
-                    Resource::ServiceLevel(level) => drop(sight.levels.insert(level.clone())),
+                    Resource::AllRoles => visibility.describes_roles |= describes,
+                    Resource::AllServiceLevels => visibility.describes_levels |= describes,
+                    Resource::ServiceLevel(level) => drop(visibility.levels.insert(level.clone())),
                     Resource::Role(_) => {}
                 }
             }
         }
-        sight
+        visibility
     }
 }
 
-impl Viewer for Sight {
+impl Viewer for Visibility {
     fn sees(&self, about: About<'_>) -> bool {
         self.is_superuser
             || match about {
@@ -118,31 +122,32 @@ impl Viewer for Sight {
     }
 }
 
-impl Sight {
-    /// Whether there is a permission on a table, or on all tables of its keyspace: `Some(true)` if SELECT is among them.
+impl Visibility {
+    /// Returns `Some` if there is a permission on the table or on all tables of its keyspace. The
+    /// value is true if SELECT is one.
     fn right_on(&self, keyspace: &str, table: &str, id: u128) -> Option<bool> {
-        let whole = self.wholes.get(keyspace).copied();
+        let whole = self.whole_keyspaces.get(keyspace).copied();
         let table = self.tables.get(&(keyspace.to_owned(), table.to_owned(), id)).copied();
         whole.max(table)
     }
 }
 
-/// Whether the tables of a keyspace are the same in every server, and so no secret.
+/// True for keyspaces whose tables are the same in every server, and therefore not secret.
 fn is_public(keyspace: &str) -> bool {
     is_system(keyspace) || engine::system_schema::VIRTUAL_KEYSPACES.contains(&keyspace)
 }
 
 impl Access {
-    /// Returns what decides which rows of virtual tables the session is shown.
+    /// Returns the visibility of rows in virtual tables for a session.
     #[must_use]
     pub fn viewer(&self, login: &Login) -> Arc<dyn Viewer> {
-        self.view(login).sight()
+        self.view(login).visibility()
     }
 
-    /// Checks whether the session is shown a keyspace, whether or not there is one of that name.
+    /// Checks that the session may see a keyspace. Does not check that it exists.
     ///
     /// # Errors
-    /// [`Error::Unauthorized`].
+    /// Returns [`Error::Unauthorized`].
     pub fn authorize_sight(&self, login: &Login, keyspace: &str) -> Result<(), Error> {
         if self.viewer(login).sees(About::Keyspace(keyspace)) {
             return Ok(());
