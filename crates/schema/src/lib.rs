@@ -1,5 +1,5 @@
-//! Types, values, table definitions, key order and tokens: what every other room means by "a column"
-//! and "a key". Nothing here knows storage or protocols.
+//! CQL types, values, table definitions, key order and tokens. Defines columns and keys for all
+//! other crates. It knows no storage and no protocol.
 
 pub mod names;
 pub mod table;

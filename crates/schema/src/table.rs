@@ -1,4 +1,4 @@
-//! Definitions of keyspaces and tables. A definition is immutable; a change makes a new one.
+//! Definitions of keyspaces and tables. A definition is immutable. A change creates a new one.
 
 mod validate;
 
@@ -11,20 +11,20 @@ use crate::CqlType;
 
 pub use validate::{DefinitionError, NAME_CHARS_MAX};
 
-/// What a column is for.
+/// Role of a column in its table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ColumnKind {
-    /// Component `0..` of the partition key.
+    /// Component of the partition key, from 0.
     PartitionKey(usize),
-    /// Component `0..` of the clustering key, and its order on disk.
+    /// Component of the clustering key, from 0, and its order on disk.
     Clustering(usize, ClusteringOrder),
-    /// One value a partition.
+    /// One value per partition.
     Static,
-    /// One value a row.
+    /// One value per row.
     Regular,
 }
 
-/// The order of a clustering column.
+/// Order of a clustering column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ClusteringOrder {
     /// Ascending.
@@ -36,26 +36,28 @@ pub enum ClusteringOrder {
 /// A column.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ColumnDef {
-    /// Its number in the table: never used again after DROP, so that cells of a dropped column stay hidden.
+    /// Number of the column in its table. It is not reused after DROP, so that cells of a dropped
+    /// column stay hidden.
     pub id: u32,
     /// Its name.
     pub name: String,
     /// Its type.
     pub ty: CqlType,
-    /// What it is for.
+    /// Role in the table.
     pub kind: ColumnKind,
 }
 
-/// A table's options. Times are in seconds.
+/// Options of a table.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TableOptions {
     /// Free text.
     pub comment: String,
-    /// TTL of rows written without one; 0 is none.
+    /// TTL in seconds of rows that are written without one. 0: none.
     pub default_time_to_live: u32,
-    /// How long tombstones are kept.
+    /// Time in seconds for which tombstones are kept.
     pub gc_grace_seconds: u32,
-    /// Options that are accepted and shown, not acted upon (`compaction`, `caching`, …), as CQL text.
+    /// Options that are stored and shown but have no effect (`compaction`, `caching`, …), as CQL
+    /// text.
     pub other: BTreeMap<String, String>,
 }
 
@@ -73,48 +75,50 @@ impl Default for TableOptions {
 /// A table.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TableDef {
-    /// Its identity: a table dropped and made again is another table.
+    /// Identity. A table that is dropped and created again has a new one.
     pub id: Uuid,
     /// Its keyspace.
     pub keyspace: String,
     /// Its name.
     pub name: String,
-    /// Its columns, in the order CQL shows them: partition key, clustering, then the others by name.
+    /// Columns in the order that CQL shows: partition key, clustering key, static, then regular
+    /// columns. Static and regular columns are sorted by name.
     pub columns: Vec<ColumnDef>,
-    /// The first column number never used.
+    /// Next column number: above all numbers that were ever used.
     pub next_column_id: u32,
     /// Its options.
     pub options: TableOptions,
-    /// The identity of its data, once that was replaced as a whole (TRUNCATE, a restore): see [`TableDef::data_id`].
+    /// Identity of the data after it was replaced as a whole (TRUNCATE, restore). See
+    /// [`TableDef::data_id`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Uuid>,
 }
 
 impl TableDef {
-    /// The identity under which storage keeps its data. A new one empties the table in one step, and leaves the
-    /// table what it is for clients, rights and rows of the schema.
+    /// Returns the identity under which storage keeps the data. A new one empties the table in one
+    /// step. Clients, permissions and schema rows still refer to [`TableDef::id`].
     pub fn data_id(&self) -> Uuid {
         self.data.unwrap_or(self.id)
     }
 
-    /// The columns of the partition key, in order. Costs the columns of the key, not those of the
-    /// table: `columns` is in order.
+    /// Returns the partition key columns in order. Visits only these, because `columns` is sorted.
     pub fn partition_key(&self) -> impl Iterator<Item = &ColumnDef> {
         self.columns.iter().take_while(|c| matches!(c.kind, ColumnKind::PartitionKey(_)))
     }
 
-    /// The clustering columns, in order. Costs the columns of the primary key.
+    /// Returns the clustering columns in order. Visits only the columns of the primary key.
     pub fn clustering(&self) -> impl Iterator<Item = &ColumnDef> {
-        let behind = self.columns.iter().skip_while(|c| matches!(c.kind, ColumnKind::PartitionKey(_)));
-        behind.take_while(|c| matches!(c.kind, ColumnKind::Clustering(..)))
+        let after_partition_key =
+            self.columns.iter().skip_while(|c| matches!(c.kind, ColumnKind::PartitionKey(_)));
+        after_partition_key.take_while(|c| matches!(c.kind, ColumnKind::Clustering(..)))
     }
 
-    /// The column of that name, and its place in `columns`.
+    /// Returns the index in `columns`, and the column of this name.
     pub fn column(&self, name: &str) -> Option<(usize, &ColumnDef)> {
         self.columns.iter().enumerate().find(|(_, c)| c.name == name)
     }
 
-    /// Puts the columns into the order that `columns` documents.
+    /// Sorts the columns into the order of [`TableDef::columns`].
     pub fn sort_columns(&mut self) {
         self.columns.sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name)));
     }
@@ -134,8 +138,8 @@ fn rank(column: &ColumnDef) -> (u8, usize) {
 pub struct KeyspaceDef {
     /// Its name.
     pub name: String,
-    /// Its replication options, accepted and shown; one copy satisfies all.
+    /// Replication options, stored and shown. They have no effect: there is one replica.
     pub replication: BTreeMap<String, String>,
-    /// `durable_writes`.
+    /// The option `durable_writes`, stored and shown.
     pub durable_writes: bool,
 }

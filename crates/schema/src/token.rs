@@ -1,29 +1,31 @@
-//! Tokens: Cassandra's Murmur3 of the partition key, and ScyllaDB's rule that gives a token to a shard.
-//! The partition key itself, as both of them serialize it, is composed and split here too, because the
-//! token is defined over exactly those bytes.
+//! Tokens: Cassandra's Murmur3 hash of the partition key, and ScyllaDB's mapping of tokens to
+//! shards. This module also serializes and splits partition keys, because a token is the hash of
+//! exactly these bytes.
 
 use std::fmt;
 
-/// A partition's token. `i64::MIN` is no partition's: the hash of it is moved to `i64::MAX`, as in Cassandra.
+/// Token of a partition. No partition has `i64::MIN`: that hash is changed to `i64::MAX`, as in
+/// Cassandra.
 pub type Token = i64;
 
-/// The most bytes a component, and the whole of a partition key, may have: Cassandra writes both lengths as `u16`.
+/// Most bytes of a component, and of a whole partition key. Cassandra writes both lengths as `u16`.
 pub const PARTITION_KEY_BYTES_MAX: usize = u16::MAX as usize;
 
-/// How tokens go to shards: "biased-token-round-robin" of ScyllaDB.
+/// Mapping of tokens to shards: "biased-token-round-robin" of ScyllaDB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sharding {
-    /// The number of shards, at least 1.
+    /// Number of shards, at least 1.
     pub shards: u32,
-    /// How many of the token's most significant bits are ignored, so that a shard's range is cut fine.
+    /// Number of the token's most significant bits to ignore. A shard then owns many small ranges
+    /// instead of one.
     pub ignore_msb: u32,
 }
 
 impl Sharding {
-    /// The shard that owns `token`: `0..shards`.
+    /// Returns the shard that owns `token`, in `0..shards`.
     ///
-    /// The token is moved to the unsigned range, its ignored bits are shifted out, and what is left, read as
-    /// a fraction of 2⁶⁴, is scaled to the number of shards.
+    /// Maps the token to the unsigned range and shifts out the ignored bits. The rest, as a
+    /// fraction of 2⁶⁴, is scaled to the number of shards.
     pub fn shard_of(self, token: Token) -> u32 {
         let biased = (token as u64) ^ (1 << 63);
         let fraction = biased.checked_shl(self.ignore_msb).unwrap_or(0);
@@ -31,12 +33,13 @@ impl Sharding {
     }
 }
 
-/// What is wrong with the bytes or the components of a partition key.
+/// Error in the bytes or components of a partition key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyError {
-    /// The key, or a component, has more than [`PARTITION_KEY_BYTES_MAX`] bytes; the field is how many.
+    /// The key or a component has more than [`PARTITION_KEY_BYTES_MAX`] bytes. The field is its
+    /// length.
     TooLong(usize),
-    /// The bytes of a composite key do not hold the components it should have.
+    /// The bytes of a composite key do not contain the expected components.
     Malformed,
 }
 
@@ -53,8 +56,9 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Appends the serialized partition key to `out`: the raw bytes of a single component; of several, each as
-/// length (`u16`), bytes and a zero byte. On an error `out` holds what it held.
+/// Appends the serialized partition key to `out`. A single component is written as its raw bytes.
+/// Each of several components is written as its length (`u16`), its bytes and a zero byte. On an
+/// error, `out` is unchanged.
 pub fn compose_partition_key<'a>(
     components: impl ExactSizeIterator<Item = &'a [u8]>,
     out: &mut Vec<u8>,
@@ -83,18 +87,18 @@ pub fn compose_partition_key<'a>(
     Ok(())
 }
 
-/// The components of a serialized partition key of `count` components, in order, without allocating.
-/// A malformed key ends with an error.
+/// Iterates over the `count` components of a serialized partition key in order, without allocating.
+/// A malformed key yields an error, then ends.
 pub fn partition_key_components(count: usize, key: &[u8]) -> PartitionKeyComponents<'_> {
     PartitionKeyComponents { left: count, single: count == 1, rest: key }
 }
 
-/// The components of a serialized partition key, in a `Vec`.
+/// Returns the components of a serialized partition key in a `Vec`.
 pub fn split_partition_key(count: usize, key: &[u8]) -> Result<Vec<&[u8]>, KeyError> {
     partition_key_components(count, key).collect()
 }
 
-/// See [`partition_key_components`].
+/// Iterator of [`partition_key_components`].
 #[derive(Clone, Debug)]
 pub struct PartitionKeyComponents<'a> {
     left: usize,
@@ -116,8 +120,8 @@ impl<'a> Iterator for PartitionKeyComponents<'a> {
         let component = self.rest.split_first_chunk::<2>().and_then(|(length, rest)| {
             let (component, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
             let (&end, rest) = rest.split_first()?;
-            let sound = end == 0 && (self.left > 0 || rest.is_empty());
-            sound.then_some((component, rest))
+            let is_valid = end == 0 && (self.left > 0 || rest.is_empty());
+            is_valid.then_some((component, rest))
         });
         let Some((component, rest)) = component else {
             self.left = 0;
@@ -128,10 +132,11 @@ impl<'a> Iterator for PartitionKeyComponents<'a> {
     }
 }
 
-/// The token of a serialized partition key. The empty key, which no partition has, is given `i64::MIN`.
+/// Returns the token of a serialized partition key. The empty key, which no partition has, gets
+/// `i64::MIN`.
 ///
-/// It is the first half of MurmurHash3 x64-128 with seed 0, but for one slip that Cassandra made and everyone
-/// since has had to keep: the bytes of the last, incomplete block are sign-extended, not zero-extended.
+/// The token is the first half of MurmurHash3 x64-128 with seed 0, with one deviation. Cassandra
+/// sign-extends the bytes of the last, incomplete block instead of zero-extending them.
 pub fn token(key: &[u8]) -> Token {
     if key.is_empty() {
         return i64::MIN;
@@ -167,7 +172,8 @@ fn murmur3(key: &[u8]) -> u64 {
     final_mix(h1).wrapping_add(final_mix(h2))
 }
 
-/// Up to 8 bytes, little-endian, each sign-extended before it is mixed in: the slip that `token` tells of.
+/// Returns up to 8 bytes, little-endian, each sign-extended before it is mixed in: the deviation
+/// that [`token`] describes.
 fn signed_tail(bytes: &[u8]) -> u64 {
     bytes.iter().enumerate().fold(0, |k, (i, &byte)| k ^ ((i64::from(byte as i8) as u64) << (8 * i)))
 }
@@ -191,13 +197,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_cassandras() {
+    fn tokens_match_cassandra() {
         let check = |key: &[u8], expected: Token| assert_eq!(token(key), expected, "{key:02x?}");
         check(&0_i32.to_be_bytes(), -3_485_513_579_396_041_028);
         check(&1_i32.to_be_bytes(), -4_069_959_284_402_364_209);
         check(&2_i32.to_be_bytes(), -3_248_873_570_005_575_792);
         check(b"", i64::MIN);
-        // Vectors of Cassandra's own drivers: plain ASCII, and bytes above 0x7f in the tail.
+        // Test vectors of Cassandra's drivers: plain ASCII, and bytes above 0x7f in the tail.
         check(b"123", -7_468_325_962_851_647_638);
         check(&b"\x00\xff\x10\xfa\x99".repeat(10), 5_837_342_703_291_459_765);
         check(b"\xfe\xfe\xfe\xfe\xfe\xfe\xfe\xfe", -8_927_430_733_708_461_935);
@@ -206,8 +212,8 @@ mod tests {
     }
 
     #[test]
-    fn tail_bytes_are_signed_in_both_halves() {
-        // With zero extension these would be the plain hash; a sign-extended byte reaches every bit above it.
+    fn tail_bytes_are_sign_extended_in_both_halves() {
+        // Zero extension would give the plain hash. A sign-extended byte changes all bits above it.
         assert_eq!(signed_tail(&[0x80]), 0xffff_ffff_ffff_ff80);
         assert_eq!(signed_tail(&[0x00, 0x80, 0x01]), 0xffff_ffff_ffff_8000 ^ 0x01_0000);
         assert_eq!(signed_tail(&[0x7f, 0x01]), 0x017f);
@@ -233,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn partition_keys_split_into_what_was_composed() {
+    fn partition_keys_split_into_their_components() {
         let check = |components: &[&[u8]], expected: &[u8]| {
             let mut key = Vec::new();
             compose_partition_key(components.iter().copied(), &mut key).unwrap();
@@ -246,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_partition_keys_are_errors() {
+    fn malformed_partition_keys_are_rejected() {
         let whole = b"\0\x01a\0\0\x02bc\0";
         for cut in 0..whole.len() {
             assert_eq!(split_partition_key(2, &whole[..cut]), Err(KeyError::Malformed), "{cut}");

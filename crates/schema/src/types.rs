@@ -1,4 +1,5 @@
-//! The types of CQL. `Frozen` marks a collection that is one cell; on the wire it is transparent.
+//! CQL types. `Frozen` marks a collection or user type that is stored as one cell. The protocol
+//! does not show it.
 
 mod parse;
 
@@ -9,26 +10,27 @@ use serde::{Deserialize, Serialize};
 
 pub use parse::TypeError;
 
-/// How deep types may be nested: what recurses over a type recurses no deeper.
+/// Highest nesting depth of a type. It bounds every recursion over a type.
 pub const TYPE_DEPTH_MAX: usize = 16;
 
-/// How many types a type may be made of, itself and user types' fields included, so that user types within
-/// user types cannot multiply without end.
+/// Most types in one type, including itself and the fields of user types. It bounds the growth by
+/// user types that contain user types.
 pub const TYPE_PARTS_MAX: usize = 4096;
 
-/// A user-defined type: a named list of named fields.
+/// A user-defined type: a name and named fields.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct UdtType {
-    /// The keyspace it belongs to.
+    /// The keyspace of the type.
     pub keyspace: String,
-    /// Its name in that keyspace.
+    /// Its name in the keyspace.
     pub name: String,
     /// Its fields, in order.
     pub fields: Vec<(String, CqlType)>,
 }
 
 impl UdtType {
-    /// The type with `altered` in place of the user type of the same keyspace and name inside its fields.
+    /// Returns the type with `altered` in place of each user type of the same keyspace and name in
+    /// its fields.
     pub fn with_user_type(&self, altered: &Arc<UdtType>) -> UdtType {
         let fields = self.fields.iter().map(|(name, ty)| (name.clone(), ty.with_user_type(altered)));
         UdtType { keyspace: self.keyspace.clone(), name: self.name.clone(), fields: fields.collect() }
@@ -68,7 +70,8 @@ pub enum CqlType {
 }
 
 impl CqlType {
-    /// The type of a scalar by its CQL name (any case; `varchar` is `text`), or `None`.
+    /// Returns the scalar type with this CQL name in any case. `varchar` is `text`. `None`: no
+    /// scalar type has this name.
     pub fn scalar(name: &str) -> Option<CqlType> {
         Some(match name.to_ascii_lowercase().as_str() {
             "ascii" => CqlType::Ascii,
@@ -95,12 +98,14 @@ impl CqlType {
         })
     }
 
-    /// The type that `text` writes, as [`Display`](fmt::Display) does; `find_udt` finds user types by name.
+    /// Parses the notation of [`Display`](fmt::Display). `find_udt` returns the user type of a
+    /// name.
     pub fn parse(text: &str, find_udt: &dyn Fn(&str) -> Option<Arc<UdtType>>) -> Result<CqlType, TypeError> {
         parse::parse(text, find_udt)
     }
 
-    /// How many levels of types the type has (a scalar has one), and how many types it is made of.
+    /// Returns the nesting depth of the type (1 for a scalar) and the number of types in it,
+    /// including itself.
     pub fn size(&self) -> (usize, usize) {
         self.inner().into_iter().map(CqlType::size).fold(
             (1, 1),
@@ -110,18 +115,19 @@ impl CqlType {
         )
     }
 
-    /// Whether this type, or one inside it, is `wanted`.
+    /// Returns true if this type or a type inside it is `wanted`.
     pub fn mentions(&self, wanted: &CqlType) -> bool {
         self == wanted || self.inner().into_iter().any(|inner| inner.mentions(wanted))
     }
 
-    /// Whether this type is the user type of that keyspace and name, or one inside it is.
+    /// Returns true if this type or a type inside it is the user type of this keyspace and name.
     pub fn mentions_user_type(&self, keyspace: &str, name: &str) -> bool {
         let is_it = matches!(self, CqlType::Udt(udt) if udt.keyspace == keyspace && udt.name == name);
         is_it || self.inner().into_iter().any(|inner| inner.mentions_user_type(keyspace, name))
     }
 
-    /// The type with `altered` in place of the user type of the same keyspace and name, however deep inside.
+    /// Returns the type with `altered` in place of each user type of the same keyspace and name, at
+    /// any depth.
     pub fn with_user_type(&self, altered: &Arc<UdtType>) -> CqlType {
         let boxed = |inner: &CqlType| Box::new(inner.with_user_type(altered));
         match self {
@@ -138,7 +144,7 @@ impl CqlType {
         }
     }
 
-    /// The type without an outer `frozen<>`.
+    /// Returns the type without its outer `frozen<>`.
     pub fn thawed(&self) -> &CqlType {
         match self {
             CqlType::Frozen(inner) => inner.thawed(),
@@ -146,7 +152,7 @@ impl CqlType {
         }
     }
 
-    /// The bytes every value of the type has, or `None` where values differ.
+    /// Returns the length in bytes of all values of the type. `None`: the length varies.
     pub fn fixed_len(&self) -> Option<usize> {
         match self {
             CqlType::Boolean | CqlType::TinyInt => Some(1),
@@ -161,7 +167,8 @@ impl CqlType {
         }
     }
 
-    /// The type's bare name: `int`, `list`, `tuple`; `frozen` is looked through, a user type is `udt`.
+    /// Returns the name without parameters, such as `int`, `list` or `tuple`. For `frozen<>` it is
+    /// the name of the inner type, for a user type it is `udt`.
     pub fn kind_name(&self) -> &'static str {
         match self {
             CqlType::Ascii => "ascii",
@@ -193,17 +200,18 @@ impl CqlType {
         }
     }
 
-    /// Whether the type is a collection (list, set or map), frozen or not.
+    /// Returns true for a list, set or map, frozen or not.
     pub fn is_collection(&self) -> bool {
         matches!(self.thawed(), CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..))
     }
 
-    /// Whether values of the type are kept as several cells: a collection or user type that is not frozen.
+    /// Returns true if values of the type are stored as several cells: for collections and user
+    /// types that are not frozen.
     pub fn is_multi_cell(&self) -> bool {
         matches!(self, CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..) | CqlType::Udt(_))
     }
 
-    /// The types directly inside this one, in order.
+    /// Returns the types directly inside this one, in order.
     pub fn inner(&self) -> Vec<&CqlType> {
         match self {
             CqlType::List(e) | CqlType::Set(e) | CqlType::Frozen(e) => vec![e],
@@ -216,7 +224,7 @@ impl CqlType {
 }
 
 impl fmt::Display for CqlType {
-    /// The type as CQL writes it, as in `system_schema.columns.type`.
+    /// Writes the type as CQL does, and as `system_schema.columns.type` shows it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CqlType::List(e) => write!(f, "list<{e}>"),

@@ -1,8 +1,8 @@
-//! Values as CQL serializes them: checks, comparison, an order-preserving encoding for keys, and text.
+//! Serialized CQL values: checks, comparison, an order-preserving encoding for keys, and text.
 //!
-//! A value is its serialized bytes, as drivers send them and as files keep them: nothing here makes a tree of
-//! objects out of it. A null is no bytes at all and never comes here. Of Cassandra's legacy, one thing is left
-//! out on purpose: the *empty* value of types other than `text`, `ascii` and `blob` is refused.
+//! A value is its serialized bytes, as drivers send them and files store them. No tree of objects
+//! is built. A null has no bytes and is never passed to this module. Unlike Cassandra, this module
+//! rejects *empty* values of types other than `text`, `ascii` and `blob`.
 
 mod calendar;
 mod check;

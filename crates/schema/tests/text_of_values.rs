@@ -1,9 +1,9 @@
-//! Constants and values, side by side: what CQL may write for a value, and how we write it.
+//! CQL constants and the text of their values.
 
 use schema::value::{self, Duration, Literal, from_literal, parse_text, to_text};
 use schema::{CqlType, UdtType};
 
-/// `text` of type `ty` must be read, and written as `expected`.
+/// Checks that `text` is a value of type `ty` whose text is `expected`.
 fn check(ty: &CqlType, text: &str, expected: &str) {
     let bytes = parse_text(ty, text).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(to_text(ty, &bytes), expected, "{text}");
@@ -17,7 +17,7 @@ fn check_refused(ty: &CqlType, texts: &[&str]) {
 }
 
 #[test]
-fn integers() {
+fn integers_parse_within_their_range() {
     check(&CqlType::TinyInt, "-128", "-128");
     check(&CqlType::SmallInt, "32767", "32767");
     check(&CqlType::Int, "+7", "7");
@@ -35,7 +35,7 @@ fn integers() {
 }
 
 #[test]
-fn fractions() {
+fn fractions_parse_and_print() {
     check(&CqlType::Double, "1", "1.0");
     check(&CqlType::Double, "-0.0", "-0.0");
     check(&CqlType::Double, "1e300", "1e300");
@@ -53,7 +53,7 @@ fn fractions() {
 }
 
 #[test]
-fn instants() {
+fn timestamps_dates_and_times_parse_and_print() {
     let shown = "'2011-02-03 04:05:00.000Z'";
     for text in [
         "2011-02-03 04:05+0000",
@@ -100,7 +100,7 @@ fn instants() {
 }
 
 #[test]
-fn durations() {
+fn durations_parse_and_print() {
     let full = "1y2mo3d4h5m6s7ms8us9ns";
     check(&CqlType::Duration, full, full);
     check(&CqlType::Duration, "12h30m", "12h30m");
@@ -134,14 +134,14 @@ fn durations() {
     let least = Duration { months: i32::MIN, days: i32::MIN, nanoseconds: i64::MIN };
     assert_eq!(Duration::from_bytes(&least.to_bytes()), Ok(least));
     assert_eq!(Duration::parse(&least.to_string()), Some(least));
-    // Cassandra's own bytes: zigzag 2, 4 and 2,000,000 (which needs three bytes).
+    // Bytes from Cassandra: zigzag 2, 4 and 2,000,000. The last needs three bytes.
     let known = Duration { months: 1, days: 2, nanoseconds: 1_000_000 };
     assert_eq!(known.to_bytes(), [0x02, 0x04, 0xde, 0x84, 0x80]);
     assert!(Duration::from_bytes(&[0x02, 0x03, 0x00]).is_err(), "signs differ");
 }
 
 #[test]
-fn other_scalars() {
+fn other_scalars_parse_and_print() {
     check(&CqlType::Text, "it's 漢", "'it''s 漢'");
     check(&CqlType::Ascii, "", "''");
     check_refused(&CqlType::Ascii, &["é"]);
@@ -164,7 +164,7 @@ fn other_scalars() {
 }
 
 #[test]
-fn constants_of_the_wrong_kind() {
+fn constants_of_the_wrong_kind_are_rejected() {
     let check = |ty: &CqlType, literal: Literal<'_>, expected: &str| {
         assert_eq!(from_literal(ty, literal).unwrap_err().for_column("age"), expected);
     };
@@ -181,7 +181,7 @@ fn constants_of_the_wrong_kind() {
 }
 
 #[test]
-fn values_of_the_wrong_length() {
+fn values_of_the_wrong_length_are_rejected() {
     let check = |ty: CqlType, bytes: &[u8], expected: &str| {
         assert_eq!(value::check(&ty, bytes).unwrap_err().to_string(), expected);
     };
@@ -204,7 +204,7 @@ fn values_of_the_wrong_length() {
 }
 
 #[test]
-fn nested_values() {
+fn nested_values_print_as_constants() {
     let find = |name: &str| {
         let fields = vec![("a".to_owned(), CqlType::Int), ("B c".to_owned(), CqlType::Text)];
         Some(std::sync::Arc::new(UdtType { keyspace: "ks".into(), name: name.into(), fields }))
@@ -223,7 +223,7 @@ fn nested_values() {
 }
 
 #[test]
-fn sets_and_maps_are_put_into_order_once() {
+fn canonical_form_sorts_sets_and_maps() {
     let check = |ty: &str, input: Vec<u8>, expected: &str| {
         let ty = CqlType::parse(ty, &|_| None).unwrap();
         assert_eq!(to_text(&ty, &value::canonical(&ty, &input).unwrap()), expected);
@@ -239,7 +239,7 @@ fn sets_and_maps_are_put_into_order_once() {
 }
 
 #[test]
-fn time_uuids_bound_their_millisecond() {
+fn min_and_max_timeuuid_bound_their_millisecond() {
     let ms = 1_296_705_900_123;
     let (least, most) = (value::min_timeuuid(ms), value::max_timeuuid(ms));
     let order = |a: &[u8], b: &[u8]| value::compare(&CqlType::TimeUuid, a, b);
@@ -250,7 +250,7 @@ fn time_uuids_bound_their_millisecond() {
         assert!(order(&least, &within).is_lt() && order(&within, &most).is_le(), "{low:x}");
         assert!(order(&most, &value::timeuuid((ms + 1) * 10_000, low)).is_lt());
     }
-    // The instant of a well-known uuid, and the least uuid of 1970.
+    // The time of a well-known UUID, and the lowest UUID of 1970.
     let known = parse_text(&CqlType::TimeUuid, "50554d6e-29bb-11e5-b345-feff819cdc9f").unwrap();
     assert_eq!(value::unix_ms_of_timeuuid(&known), Some(1_436_832_018_805));
     assert_eq!(to_text(&CqlType::TimeUuid, &value::min_timeuuid(0)), "13814000-1dd2-11b2-8080-808080808080");

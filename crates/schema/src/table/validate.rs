@@ -1,4 +1,5 @@
-//! Which definitions make sense. Whoever makes or reads one validates it; everything else may then rely on it.
+//! Validation of definitions. The code that creates or reads a definition validates it once. All
+//! other code relies on that.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,18 +8,18 @@ use super::{ColumnDef, ColumnKind, KeyspaceDef, TableDef};
 use crate::types::{TYPE_DEPTH_MAX, TYPE_PARTS_MAX};
 use crate::{CqlType, UdtType};
 
-/// The most characters of a keyspace's or table's name.
+/// Most characters of the name of a keyspace, table or type.
 pub const NAME_CHARS_MAX: usize = 48;
 
-/// The most bytes of a column's or field's name: the protocol writes their length as `u16`.
+/// Most bytes of the name of a column or field. The protocol writes the length as `u16`.
 const COLUMN_NAME_BYTES_MAX: usize = u16::MAX as usize;
 
-/// The longest default time to live: 20 years of 365 days.
+/// Longest default TTL: 20 years of 365 days, as in Cassandra.
 const TTL_SECONDS_MAX: u32 = 20 * 365 * 24 * 60 * 60;
 
-/// Why a definition makes no sense.
+/// Reason for rejecting a definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "each variant's message says it; fields are what the message names")]
+#[expect(missing_docs, reason = "the message of each variant describes it and its fields")]
 pub enum DefinitionError {
     BadName { what: &'static str, name: String },
     BadColumnName { length: usize },
@@ -88,14 +89,14 @@ impl fmt::Display for DefinitionError {
 impl std::error::Error for DefinitionError {}
 
 impl KeyspaceDef {
-    /// Whether the definition makes sense.
+    /// Checks the definition.
     pub fn validate(&self) -> Result<(), DefinitionError> {
         validate_name("Keyspace", &self.name)
     }
 }
 
 impl UdtType {
-    /// Whether the definition makes sense. The user types it contains must have been validated before.
+    /// Checks the definition. The user types in it must have been validated before.
     pub fn validate(&self) -> Result<(), DefinitionError> {
         validate_name("Type", &self.name)?;
         let mut seen = HashSet::new();
@@ -121,7 +122,7 @@ impl UdtType {
 }
 
 impl TableDef {
-    /// Whether the definition makes sense. Error texts are Cassandra's where it has them.
+    /// Checks the definition. Error texts are those of Cassandra where it has them.
     pub fn validate(&self) -> Result<(), DefinitionError> {
         validate_name("Keyspace", &self.keyspace)?;
         validate_name("Table", &self.name)?;
@@ -152,7 +153,7 @@ impl TableDef {
         }
     }
 
-    /// Whether the table holds counters, and so nothing else beside its key.
+    /// Returns true for a counter table, which has only counters beside its key.
     pub fn is_counter(&self) -> bool {
         self.columns.iter().any(|c| c.ty == CqlType::Counter)
     }
@@ -171,7 +172,8 @@ impl TableDef {
         Ok(())
     }
 
-    /// What no statement could bring about: only a fault, or damage to what was kept.
+    /// Returns an inconsistency that no statement can cause. It is due to a bug or to damaged
+    /// storage.
     fn inconsistency(&self) -> Option<&'static str> {
         let mut ids = HashSet::new();
         if !self.columns.iter().all(|c| c.id < self.next_column_id && ids.insert(c.id)) {
@@ -190,9 +192,9 @@ impl TableDef {
 }
 
 fn validate_name(what: &'static str, name: &str) -> Result<(), DefinitionError> {
-    let sound = (1..=NAME_CHARS_MAX).contains(&name.len())
+    let is_valid = (1..=NAME_CHARS_MAX).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if sound {
+    if is_valid {
         return Ok(());
     }
     Err(DefinitionError::BadName { what, name: name.chars().take(2 * NAME_CHARS_MAX).collect() })
@@ -228,7 +230,7 @@ fn validate_column(column: &ColumnDef) -> Result<(), DefinitionError> {
     validate_type(ty)
 }
 
-/// What may be inside of what. Inside `frozen<>` and tuples everything is frozen.
+/// Checks which types are inside which. Types inside `frozen<>` and tuples count as frozen.
 fn validate_type(ty: &CqlType) -> Result<(), DefinitionError> {
     let is_open = matches!(ty, CqlType::List(_) | CqlType::Set(_) | CqlType::Map(..));
     if is_open && let Some(inner) = ty.inner().into_iter().find(|inner| inner.is_multi_cell()) {
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn sensible_tables_pass() {
+    fn valid_tables_are_accepted() {
         check(&[("k", "blob", PK)], "");
         check(
             &[
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_tables_are_refused() {
+    fn invalid_tables_are_rejected() {
         check(&[], "Missing partition keys for table ks.t");
         check(
             &[("k", "int", PK), ("k", "int", Regular)],
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_options_are_bounded() {
+    fn names_and_options_beyond_bounds_are_rejected() {
         let mut def = table(&[("k", "int", PK)]);
         def.name = "x".repeat(48);
         assert_eq!(def.validate(), Ok(()));
@@ -389,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn user_types_within_user_types_stay_small() {
+    fn nesting_of_user_types_is_bounded() {
         let wrap = |inner: CqlType, copies: usize| {
             let fields =
                 (0..copies).map(|i| (format!("f{i}"), CqlType::Frozen(Box::new(inner.clone())))).collect();
@@ -397,12 +399,12 @@ mod tests {
         };
         for copies in [1, 8] {
             let mut ty = CqlType::Int;
-            let refused = (0..20).find_map(|_| {
+            let rejected = (0..20).find_map(|_| {
                 let udt = wrap(ty.clone(), copies);
                 ty = CqlType::Udt(udt.clone());
                 udt.validate().err()
             });
-            assert!(matches!(refused, Some(DefinitionError::TypeTooBig { .. })), "{copies}");
+            assert!(matches!(rejected, Some(DefinitionError::TypeTooBig { .. })), "{copies}");
         }
         let bad = |ty| UdtType { fields: vec![("f".into(), ty)], ..(*user_type()).clone() }.validate();
         assert_eq!(bad(CqlType::Counter), Err(DefinitionError::UdtField { what: "counters" }));
@@ -413,11 +415,11 @@ mod tests {
     }
 
     #[test]
-    fn definitions_survive_being_kept() {
+    fn definitions_survive_serialization() {
         let mut def =
             table(&[("k", "frozen<u>", PK), ("c", "tuple<int, text>", CK), ("v", "map<int, text>", Regular)]);
         def.options.other.insert("compaction".into(), "{'class': 'x'}".into());
-        let kept = serde_json::to_string(&def).unwrap();
-        assert_eq!(serde_json::from_str::<TableDef>(&kept).unwrap(), def);
+        let text = serde_json::to_string(&def).unwrap();
+        assert_eq!(serde_json::from_str::<TableDef>(&text).unwrap(), def);
     }
 }

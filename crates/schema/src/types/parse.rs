@@ -1,18 +1,18 @@
-//! Types from text: how `system_schema` and the engine's own records write them, back into types.
+//! Parser of types in the notation of CQL, for `system_schema` and the engine's own records.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::{CqlType, TYPE_DEPTH_MAX, UdtType};
 
-/// Why a text is no type.
+/// Error of [`CqlType::parse`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TypeError {
-    /// The text does not follow the grammar.
+    /// The text violates the grammar. Holds its first 200 characters.
     Syntax(String),
-    /// A name is neither a type of CQL nor a known user type.
+    /// A name that is neither a CQL type nor a known user type.
     Unknown(String),
-    /// Types within types, deeper than [`TYPE_DEPTH_MAX`].
+    /// Nesting deeper than [`TYPE_DEPTH_MAX`].
     TooDeep,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for TypeError {
 
 impl std::error::Error for TypeError {}
 
-/// Finds a user type by its name, without quotes.
+/// Lookup of a user type by its name without quotes.
 pub(super) type FindUdt<'f> = &'f dyn Fn(&str) -> Option<Arc<UdtType>>;
 
 pub(super) fn parse(text: &str, find_udt: FindUdt<'_>) -> Result<CqlType, TypeError> {
@@ -45,7 +45,7 @@ struct Parser<'a> {
     find_udt: FindUdt<'a>,
 }
 
-/// An error; `None` is one of syntax, told with the whole text by `parse`.
+/// Error inside the parser. `None` is a syntax error, which `parse` reports with the whole text.
 type Failure = Option<TypeError>;
 
 impl Parser<'_> {
@@ -56,7 +56,7 @@ impl Parser<'_> {
         found.is_some()
     }
 
-    /// A name, and whether it was in quotes.
+    /// Reads a name, and returns true with it if it was in quotes.
     fn name(&mut self) -> Result<(String, bool), Failure> {
         if self.eat('"') {
             let mut name = String::new();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn types_read_back_as_they_are_written() {
+    fn types_parse_from_their_own_text() {
         let check = |text: &str, written: &str| assert_eq!(parsed(text).unwrap().to_string(), written);
         check("int", "int");
         check(" VarChar ", "text");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_types_are_errors() {
+    fn invalid_types_are_rejected() {
         let check = |text: &str, expected: &str| assert_eq!(parsed(text).unwrap_err().to_string(), expected);
         check("integer", "Unknown type integer");
         check("vector<int, 3>", "Unknown type 3");

@@ -1,13 +1,14 @@
-//! Days, times and instants as text. The calendar is the proleptic Gregorian one, zones are offsets from UTC,
-//! and text without a zone is UTC (Cassandra takes the server's own zone there, so that it depends on the server).
+//! Dates, times and timestamps as text, in the proleptic Gregorian calendar. Time zones are offsets
+//! from UTC. Text without a zone is UTC. Cassandra uses the time zone of the server there, so that
+//! its result depends on the server.
 
 use std::fmt::Write;
 
 const DAY_MS: i64 = 86_400_000;
-/// A `date` counts days from 2³¹ days before 1970-01-01.
+/// Value of a `date` on 1970-01-01: a `date` counts days from 2³¹ days before it.
 const DATE_OF_EPOCH: i64 = 1 << 31;
 
-/// Reads text from its front, a byte or a number at a time.
+/// Cursor over text.
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
 }
@@ -25,7 +26,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// A number of `least..=most` (at most 9) digits.
+    /// Reads a number of `least..=most` digits. `most` is at most 9.
     pub(super) fn number(&mut self, least: usize, most: usize) -> Option<i64> {
         let digits = self.rest.iter().take(most).take_while(|b| b.is_ascii_digit()).count();
         if digits < least {
@@ -40,7 +41,7 @@ impl<'a> Cursor<'a> {
         self.rest.is_empty()
     }
 
-    /// The fraction of a second in nanoseconds, if a point follows.
+    /// Reads the fraction of a second, if a point follows. Returns nanoseconds.
     fn fraction(&mut self) -> Option<i64> {
         if !self.eat(b'.') {
             return Some(0);
@@ -51,7 +52,7 @@ impl<'a> Cursor<'a> {
         Some(number * 10_i64.pow(9 - digits))
     }
 
-    /// `[+-]YYYY-MM-DD`, as days from 1970-01-01.
+    /// Reads `[+-]YYYY-MM-DD`. Returns days from 1970-01-01.
     fn date(&mut self) -> Option<i64> {
         let negative = self.eat(b'-');
         if !negative {
@@ -65,20 +66,21 @@ impl<'a> Cursor<'a> {
         (day >= 1 && date_of(days) == (year, month, day)).then_some(days)
     }
 
-    /// `HH:MM[:SS[.fraction]]`, as nanoseconds of the day.
-    fn time(&mut self, seconds_needed: bool) -> Option<i64> {
+    /// Reads `HH:MM[:SS[.fraction]]`. Returns nanoseconds of the day.
+    fn time(&mut self, needs_seconds: bool) -> Option<i64> {
         let hours = self.number(1, 2)?;
         let minutes = self.eat(b':').then(|| self.number(1, 2))??;
         let (seconds, fraction) = match self.eat(b':') {
             true => (self.number(1, 2)?, self.fraction()?),
-            false if seconds_needed => return None,
+            false if needs_seconds => return None,
             false => (0, 0),
         };
-        let sound = hours < 24 && minutes < 60 && seconds < 60;
-        sound.then_some(((hours * 60 + minutes) * 60 + seconds) * 1_000_000_000 + fraction)
+        let is_valid = hours < 24 && minutes < 60 && seconds < 60;
+        is_valid.then_some(((hours * 60 + minutes) * 60 + seconds) * 1_000_000_000 + fraction)
     }
 
-    /// A zone, if there is one: `Z`, `UTC`, `GMT`, `±HH`, `±HHMM` or `±HH:MM`, as minutes to take away.
+    /// Reads the optional time zone at the end: `Z`, `UTC`, `GMT`, `±HH`, `±HHMM` or `±HH:MM`.
+    /// Returns the offset in minutes, to be subtracted.
     fn zone(&mut self) -> Option<i64> {
         while self.eat(b' ') {}
         if self.is_done() {
@@ -100,8 +102,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Milliseconds from 1970 of a `timestamp`'s text: `YYYY-MM-DD`, then perhaps a time and a zone; or the
-/// milliseconds themselves.
+/// Parses a `timestamp`: `YYYY-MM-DD` with an optional time and zone, or a number of milliseconds.
+/// Returns milliseconds from 1970.
 pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
     let text = text.trim();
     if let Ok(milliseconds) = text.parse() {
@@ -121,7 +123,7 @@ pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
     days.checked_mul(DAY_MS)?.checked_add(nanoseconds / 1_000_000 - offset * 60_000)
 }
 
-/// The `timestamp`'s text: `2011-02-03 04:05:00.000Z`.
+/// Returns the text of a `timestamp`, such as `2011-02-03 04:05:00.000Z`.
 pub(super) fn timestamp_text(milliseconds: i64) -> String {
     let mut text = day_text(milliseconds.div_euclid(DAY_MS));
     let of_day = milliseconds.rem_euclid(DAY_MS);
@@ -131,7 +133,7 @@ pub(super) fn timestamp_text(milliseconds: i64) -> String {
     text
 }
 
-/// A `date` from its text: `YYYY-MM-DD`, or the raw unsigned number.
+/// Parses a `date`: `YYYY-MM-DD`, or its unsigned number.
 pub(super) fn parse_date(text: &str) -> Option<u32> {
     let text = text.trim();
     if let Ok(raw) = text.parse() {
@@ -142,12 +144,13 @@ pub(super) fn parse_date(text: &str) -> Option<u32> {
     cursor.is_done().then(|| u32::try_from(days + DATE_OF_EPOCH).ok())?
 }
 
-/// The `date`'s text: `2011-02-03`.
+/// Returns the text of a `date`, such as `2011-02-03`.
 pub(super) fn date_text(date: u32) -> String {
     day_text(i64::from(date) - DATE_OF_EPOCH)
 }
 
-/// Nanoseconds of the day from a `time`'s text: `HH:MM:SS[.fraction]`, or the nanoseconds themselves.
+/// Parses a `time`: `HH:MM:SS[.fraction]`, or a number of nanoseconds. Returns nanoseconds of the
+/// day.
 pub(super) fn parse_time(text: &str) -> Option<i64> {
     let text = text.trim();
     if let Ok(nanoseconds) = text.parse() {
@@ -158,7 +161,7 @@ pub(super) fn parse_time(text: &str) -> Option<i64> {
     cursor.is_done().then_some(nanoseconds)
 }
 
-/// The `time`'s text: `04:05:06.000000000`.
+/// Returns the text of a `time`, such as `04:05:06.000000000`.
 pub(super) fn time_text(nanoseconds: i64) -> String {
     let (seconds, fraction) = (nanoseconds.div_euclid(1_000_000_000), nanoseconds.rem_euclid(1_000_000_000));
     format!("{:02}:{:02}:{:02}.{fraction:09}", seconds / 3600, seconds / 60 % 60, seconds % 60)
@@ -172,21 +175,22 @@ fn day_text(days: i64) -> String {
     }
 }
 
-/// Days of 400 years, after which the calendar repeats.
+/// Days of an era of 400 years, after which the calendar repeats.
 const ERA_DAYS: i64 = 146_097;
-/// From 0000-03-01, where our eras begin (so that a leap day ends its year), to 1970-01-01.
+/// Days from 0000-03-01 to 1970-01-01. Eras begin in March, so that a leap day is the last of its
+/// year.
 const ERA_TO_EPOCH_DAYS: i64 = 719_468;
 
-/// Days from 1970-01-01 to a day.
+/// Returns the days from 1970-01-01 to a date.
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    // Months from March have 153 days every five.
+    // From March on, each five months have 153 days.
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     era * ERA_DAYS + of_era * 365 + of_era / 4 - of_era / 100 + of_year - ERA_TO_EPOCH_DAYS
 }
 
-/// Year, month and day of a day counted from 1970-01-01.
+/// Returns year, month and day of a number of days from 1970-01-01.
 fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + ERA_TO_EPOCH_DAYS;
     let (era, day) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));

@@ -1,6 +1,6 @@
-//! Is this a value of that type? Everything a client binds passes here before anything else reads it.
+//! Check of values against their type. All values from clients pass this check first.
 //!
-//! The recursion follows the type, whose depth is bounded, never the data.
+//! The recursion follows the type, whose depth is bounded, and never the data.
 
 use std::borrow::Cow;
 
@@ -9,14 +9,15 @@ use super::duration::Duration;
 use super::{ValueError, compare};
 use crate::CqlType;
 
-/// The most bytes of the integer of a `varint` or a `decimal`. Turning it into digits takes time that grows
-/// with the square of its length; 1024 bytes, some 2,466 digits, still take only microseconds.
+/// Most bytes of the integer in a `varint` or `decimal`. Conversion to digits takes time quadratic
+/// in the length. 1024 bytes, about 2,466 digits, take only microseconds.
 pub const NUMBER_BYTES_MAX: usize = 1024;
 
-/// Nanoseconds of a day: the first `time` that is none.
+/// Nanoseconds of a day, the exclusive upper bound of `time`.
 pub(super) const DAY_NANOSECONDS: i64 = 86_400_000_000_000;
 
-/// Whether `bytes` are a value of type `ty`. Empty bytes are a value of `text`, `ascii` and `blob` only.
+/// Checks that `bytes` are a value of type `ty`. Empty bytes are valid for `text`, `ascii` and
+/// `blob` only.
 pub fn check(ty: &CqlType, bytes: &[u8]) -> Result<(), ValueError> {
     let malformed = |why| Err(ValueError::malformed(ty.kind_name(), why));
     match ty {
@@ -90,8 +91,8 @@ fn fields<'t>(
     Ok(())
 }
 
-/// The value with its sets and maps in order and without repetitions: how a frozen one is kept. Clients
-/// may send them in any order. Of a key given twice, the last value stays, as in Cassandra.
+/// Returns the value with sorted sets and maps without duplicates, as frozen values are stored.
+/// Clients may send them in any order. For a duplicate key the last value is kept, as in Cassandra.
 pub fn canonical<'a>(ty: &CqlType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, ValueError> {
     Ok(match ty {
         CqlType::Frozen(inner) => return canonical(inner, bytes),
@@ -116,7 +117,8 @@ pub fn canonical<'a>(ty: &CqlType, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, Val
             };
             let mut parts: Vec<_> = pairs(bytes).map(part).collect::<Result<_, ValueError>>()?;
             parts.sort_by(|a, b| compare(key, &a.0, &b.0));
-            // The sort is stable: of equal keys the later is to the right, and takes the place of the earlier.
+            // The sort is stable, so that the later of two equal keys is on the right. It replaces
+            // the earlier.
             parts.dedup_by(|later, kept| {
                 let same = compare(key, &later.0, &kept.0).is_eq();
                 if same {

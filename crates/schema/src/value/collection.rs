@@ -1,43 +1,45 @@
-//! Collections, tuples and user types: bytes to parts and back.
+//! Serialized collections, tuples and user types: iterators and encoders.
 //!
 //! ```text
 //! list, set   i32 count, then each element as i32 length and bytes
-//! map         i32 count, then each key and value so
+//! map         i32 count, then each key and value as i32 length and bytes
 //! tuple, udt  each field as i32 length and bytes; length −1 is null; trailing fields may be missing
 //! ```
 //!
-//! The iterators trust nothing: a malformed value yields one error and ends. They allocate nothing.
+//! The iterators accept any input: a malformed value yields one error and ends. They do not
+//! allocate.
 
 use super::ValueError;
 
-/// The elements of a serialized list or set, in order.
+/// Iterator over the elements of a serialized list or set.
 #[derive(Clone, Debug)]
 pub struct Elements<'a> {
     left: u64,
     rest: &'a [u8],
 }
 
-/// The keys and values of a serialized map, in order.
+/// Iterator over the keys and values of a serialized map.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a>(Elements<'a>);
 
-/// The fields of a serialized tuple or user type, in order, as many as there are; `None` is null.
+/// Iterator over the fields of a serialized tuple or user type. `None` is null. Trailing fields may
+/// be missing.
 #[derive(Clone, Debug)]
 pub struct Components<'a> {
     rest: &'a [u8],
 }
 
-/// The elements of a serialized list or set.
+/// Iterates over the elements of a serialized list or set.
 pub fn elements(bytes: &[u8]) -> Elements<'_> {
     counted(bytes, 1)
 }
 
-/// The keys and values of a serialized map.
+/// Iterates over the keys and values of a serialized map.
 pub fn pairs(bytes: &[u8]) -> Pairs<'_> {
     Pairs(counted(bytes, 2))
 }
 
-/// The fields of a serialized tuple or user type.
+/// Iterates over the fields of a serialized tuple or user type.
 pub fn components(bytes: &[u8]) -> Components<'_> {
     Components { rest: bytes }
 }
@@ -47,13 +49,15 @@ fn counted(bytes: &[u8], parts: u64) -> Elements<'_> {
         Some((count, rest)) if count[0] < 0x80 => {
             Elements { left: u64::from(u32::from_be_bytes(*count)) * parts, rest }
         }
-        // No count, or a negative one: as if an element were missing, so that the iterator reports it.
+        // The count is missing or negative. Pretend that an element is missing, so that the
+        // iterator reports an error.
         _ => Elements { left: 1, rest: &[] },
     }
 }
 
 impl Elements<'_> {
-    /// How many elements the value says it has; a malformed value may hold fewer.
+    /// Returns the number of remaining elements according to the count. A malformed value may have
+    /// fewer.
     pub fn count_left(&self) -> u64 {
         self.left
     }
@@ -113,7 +117,8 @@ impl<'a> Iterator for Components<'a> {
     }
 }
 
-/// One `[length][bytes]` off the front: `None` when cut short, `Some((None, …))` for a null.
+/// Splits a `[length][bytes]` off the front. `None`: the bytes are truncated. `Some((None, …))`:
+/// null.
 fn split_value(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     match usize::try_from(i32::from_be_bytes(*length)) {
@@ -122,10 +127,11 @@ fn split_value(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     }
 }
 
-/// Serializes a list, or a set whose elements the caller gives in order and once.
+/// Serializes a list, or a set whose elements the caller passes in order and without duplicates.
 ///
 /// # Panics
-/// If a length or the count does not fit an `i32`; frames are far smaller than that.
+/// Panics if a length or the count does not fit an `i32`. The protocol bounds values far below
+/// that.
 pub fn encode_list<'a>(elements: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut out = Vec::new();
     push_length(elements.len(), &mut out);
@@ -135,10 +141,10 @@ pub fn encode_list<'a>(elements: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec
     out
 }
 
-/// Serializes a map whose keys the caller gives in order and once.
+/// Serializes a map whose keys the caller passes in order and without duplicates.
 ///
 /// # Panics
-/// As [`encode_list`].
+/// Panics like [`encode_list`].
 pub fn encode_map<'a>(pairs: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>) -> Vec<u8> {
     let mut out = Vec::new();
     push_length(pairs.len(), &mut out);
@@ -152,7 +158,7 @@ pub fn encode_map<'a>(pairs: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>
 /// Serializes a tuple or a user type; `None` is null.
 ///
 /// # Panics
-/// As [`encode_list`].
+/// Panics like [`encode_list`].
 pub fn encode_tuple<'a>(fields: impl Iterator<Item = Option<&'a [u8]>>) -> Vec<u8> {
     let mut out = Vec::new();
     for field in fields {

@@ -1,38 +1,41 @@
-//! Decimal numbers of any size: digits and an exponent, in one form for equal numbers.
+//! Decimal numbers of any size: digits and an exponent. Equal numbers have one canonical form.
 //!
-//! Serialized: `i32` scale, then the unscaled integer in two's complement; the number is unscaled · 10^−scale.
-//! 1.0 and 1.00 are different bytes and the same number, hence the same clustering key. So a key keeps the
-//! *number*: in a key, 1.00 is read back as 1, and 1E+2 as 100 (whole numbers of up to [`PLAIN_DIGITS_MAX`]
-//! digits come back without exponent). Regular columns keep the bytes they were given.
+//! A serialized decimal is the scale (`i32`), then the unscaled integer in two's complement. The
+//! number is unscaled · 10^−scale.
+//!
+//! 1.0 and 1.00 differ in bytes but are the same number, and hence the same clustering key. A key
+//! therefore stores the number: it returns 1.00 as 1, and 1E+2 as 100. Whole numbers of up to
+//! [`PLAIN_DIGITS_MAX`] digits are returned without an exponent. Regular columns keep their bytes.
 
 use std::cmp::Ordering;
 
 use num_bigint::{BigInt, Sign};
 
 use super::check::NUMBER_BYTES_MAX;
-use super::key::NotAKey;
+use super::key::InvalidKey;
 use super::order;
 
-/// Whole numbers of up to so many digits are given back with scale 0.
+/// Most digits of a whole number that a key returns with scale 0.
 const PLAIN_DIGITS_MAX: i64 = 38;
 
-/// The most digits that a number read from text may have, its trailing zeros included: what surely fits
-/// [`NUMBER_BYTES_MAX`] bytes, at 2.4 digits a byte.
+/// Most digits of a number in text, including trailing zeros. At 2.4 digits per byte, they fit
+/// [`NUMBER_BYTES_MAX`] bytes.
 pub(super) const DIGITS_MAX: usize = NUMBER_BYTES_MAX * 24 / 10;
 
-/// ± 0.d₁d₂d₃… · 10^exponent with no zero first or last; zero has no digits and exponent 0.
+/// The number ± 0.d₁d₂d₃… · 10^exponent. The first and the last digit are not zero. Zero has no
+/// digits and exponent 0.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Digits {
-    /// Whether the number is below zero.
+    /// True if the number is below zero.
     pub(super) negative: bool,
-    /// The power of ten.
+    /// Power of ten.
     pub(super) exponent: i64,
-    /// The digits, each `0..10`.
+    /// Digits, each in `0..10`.
     pub(super) digits: Vec<u8>,
 }
 
 impl Digits {
-    /// The number that serialized bytes hold; too few bytes are zero.
+    /// Parses a serialized number. Too few bytes give zero.
     pub(super) fn from_bytes(bytes: &[u8]) -> Digits {
         let (scale, unscaled) = bytes.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
         let (sign, mut digits) = BigInt::from_signed_bytes_be(unscaled).to_radix_be(10);
@@ -46,29 +49,29 @@ impl Digits {
         Digits { negative: sign == Sign::Minus, exponent, digits }
     }
 
-    /// The number, serialized in its one form. An exponent no `i32` scale reaches is an error.
-    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, NotAKey> {
+    /// Returns the canonical serialized form. Fails if the scale does not fit an `i32`.
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, InvalidKey> {
         let mut digits = self.digits.clone();
         let mut scale = digits.len() as i64 - self.exponent;
-        // Trailing zeros come back where the number is plain with them, or where without them the scale
-        // is below the least there is.
+        // Restore trailing zeros if the number is plain with them, or if the scale would be below
+        // the minimum of an `i32` without them.
         let plain =
             if scale < 0 && self.exponent <= PLAIN_DIGITS_MAX { scale } else { scale - i64::from(i32::MIN) };
         if plain < 0 && !digits.is_empty() {
             let zeros = usize::try_from(-plain).unwrap_or(usize::MAX);
             if zeros > DIGITS_MAX * 2 {
-                return Err(NotAKey);
+                return Err(InvalidKey);
             }
             digits.resize(digits.len() + zeros, 0);
             scale -= plain;
         }
-        let scale = i32::try_from(scale).map_err(|_| NotAKey)?;
+        let scale = i32::try_from(scale).map_err(|_| InvalidKey)?;
         let sign = match (digits.is_empty(), self.negative) {
             (true, _) => Sign::NoSign,
             (false, true) => Sign::Minus,
             (false, false) => Sign::Plus,
         };
-        let unscaled = BigInt::from_radix_be(sign, &digits, 10).ok_or(NotAKey)?;
+        let unscaled = BigInt::from_radix_be(sign, &digits, 10).ok_or(InvalidKey)?;
         let mut bytes = scale.to_be_bytes().to_vec();
         bytes.extend_from_slice(&unscaled.to_signed_bytes_be());
         Ok(bytes)
@@ -96,7 +99,7 @@ pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
     a.sign().cmp(&b.sign()).then(magnitude)
 }
 
-/// The number as Java's `BigDecimal` writes it: plain where the exponent is small, else with `E`.
+/// Returns the text of Java's `BigDecimal`: without exponent if it is small, else with `E`.
 pub(super) fn to_text(bytes: &[u8]) -> String {
     let (scale, unscaled) = bytes.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
     let scale = i64::from(i32::from_be_bytes(*scale));
@@ -121,8 +124,8 @@ pub(super) fn to_text(bytes: &[u8]) -> String {
     format!("{sign}{first}{point}{others}E{adjusted:+}")
 }
 
-/// The serialized decimal of `[+-]digits[.digits][e[+-]digits]`, its scale as written; `None` if it is not one
-/// or is too big.
+/// Parses `[+-]digits[.digits][e[+-]digits]`. Keeps the scale of the text. `None`: invalid, or too
+/// large.
 pub(super) fn parse(text: &str) -> Option<Vec<u8>> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().ok()?),
@@ -131,9 +134,9 @@ pub(super) fn parse(text: &str) -> Option<Vec<u8>> {
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = format!("{whole}{fraction}");
     let unsigned = digits.strip_prefix(['+', '-']).unwrap_or(&digits);
-    let sound =
+    let is_valid =
         !unsigned.is_empty() && unsigned.len() <= DIGITS_MAX && unsigned.bytes().all(|b| b.is_ascii_digit());
-    if !sound {
+    if !is_valid {
         return None;
     }
     let scale = i32::try_from((fraction.len() as i64).checked_sub(exponent)?).ok()?;

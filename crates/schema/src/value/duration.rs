@@ -1,12 +1,13 @@
-//! Durations: months, days and nanoseconds, which have no fixed ratio to one another. Serialized as three
-//! variable-length integers; written `1y2mo3d4h5m6s7ms8us9ns`, or in ISO 8601's `P…` forms.
+//! Durations: months, days and nanoseconds, which have no fixed ratio. They are serialized as three
+//! variable-length integers. Their text is `1y2mo3d4h5m6s7ms8us9ns`, or one of the `P…` forms of
+//! ISO 8601.
 
 use std::fmt;
 
 use super::ValueError;
 use super::calendar::Cursor;
 
-/// A duration. All three parts have one sign, or are zero.
+/// A duration. All three fields have the same sign or are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Duration {
     /// Months.
@@ -19,7 +20,7 @@ pub struct Duration {
 
 const SECOND: i64 = 1_000_000_000;
 
-/// What each unit is made of, in the order they are written: its name, how many months, days, nanoseconds.
+/// Units in the order of the text: name, months, days, nanoseconds.
 const UNITS: [(&str, i64, i64, i64); 10] = [
     ("y", 12, 0, 0),
     ("mo", 1, 0, 0),
@@ -34,7 +35,7 @@ const UNITS: [(&str, i64, i64, i64); 10] = [
 ];
 
 impl Duration {
-    /// The duration that serialized bytes hold.
+    /// Parses a serialized duration.
     pub fn from_bytes(bytes: &[u8]) -> Result<Duration, ValueError> {
         let malformed = |why| ValueError::malformed("duration", why);
         let mut rest = bytes;
@@ -53,7 +54,7 @@ impl Duration {
         Ok(Duration { months, days, nanoseconds })
     }
 
-    /// The duration, serialized.
+    /// Returns the serialized duration.
     pub fn to_bytes(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(8);
         push_vint(self.months.into(), &mut out);
@@ -62,8 +63,8 @@ impl Duration {
         out
     }
 
-    /// The duration that `text` writes: `[-]1h30m`, `P1Y2M3DT4H5M6S`, `P3W` or `P0001-02-03T04:05:06`.
-    /// Units come in order and once each.
+    /// Parses `[-]1h30m`, `P1Y2M3DT4H5M6S`, `P3W` or `P0001-02-03T04:05:06`. Each unit may occur
+    /// once, in descending order. `None`: invalid text, or a value out of range.
     pub fn parse(text: &str) -> Option<Duration> {
         let (negative, text) = match text.strip_prefix('-') {
             Some(text) => (true, text),
@@ -80,8 +81,8 @@ impl Duration {
     }
 }
 
-/// A sum of parts, each of which must fit; subtracted where the whole is negative, so that the least
-/// number of each width can be written.
+/// Sum of the units of a duration. For a negative one, units are subtracted, so that the minimum of
+/// each integer type can be written.
 struct Sum {
     negative: bool,
     months: i32,
@@ -99,7 +100,7 @@ impl Sum {
         Some(())
     }
 
-    /// Adds `count unit` pairs, at least one, in the order of `units`.
+    /// Adds pairs of count and unit in the order of `units`. There must be at least one.
     fn add_units(&mut self, text: &str, mut units: &[(&str, i64, i64, i64)]) -> Option<()> {
         let mut rest = text;
         while !rest.is_empty() || units.len() == UNITS.len() {
@@ -107,17 +108,17 @@ impl Sum {
             let (count, after) = rest.split_at(digits);
             let end = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
             let (name, after) = after.split_at(end);
-            let place = units.iter().position(|unit| unit.0 == name)?;
-            let (_, months, days, nanoseconds) = units[place];
+            let position = units.iter().position(|unit| unit.0 == name)?;
+            let (_, months, days, nanoseconds) = units[position];
             self.add(count.parse().ok()?, months, days, nanoseconds)?;
-            units = &units[place + 1..];
+            units = &units[position + 1..];
             rest = after;
         }
         Some(())
     }
 
-    /// ISO 8601's form with designators, in lower case and without its `p`. There `m` is months before the
-    /// `t` and minutes after it.
+    /// Adds the ISO 8601 form with designators, in lower case and without `p`. Before `t`, `m` is
+    /// months. After it, `m` is minutes.
     fn add_iso(&mut self, iso: &str) -> Option<()> {
         let (date, time) = match iso.split_once('t') {
             Some((_, "")) => return None,
@@ -137,7 +138,7 @@ impl Sum {
         Some(())
     }
 
-    /// ISO 8601's alternative form, in lower case and without its `p`.
+    /// Adds the alternative form of ISO 8601, in lower case and without `p`.
     fn add_iso_date(&mut self, iso: &str) -> Option<()> {
         let mut cursor = Cursor::new(iso);
         let mut field = |digits, end: u8| {
@@ -187,11 +188,13 @@ impl fmt::Display for Duration {
     }
 }
 
-/// Appends a signed integer, zigzag, in 1 to 9 bytes: the leading ones of the first byte count the others.
+/// Appends a signed integer in zigzag form, in 1 to 9 bytes. The leading ones of the first byte are
+/// the number of further bytes.
 fn push_vint(value: i64, out: &mut Vec<u8>) {
     let zigzag = ((value << 1) ^ (value >> 63)) as u64;
     let bits = 64 - (zigzag | 1).leading_zeros();
-    // Each byte gives up one bit to the count of bytes, until nine have room for all.
+    // Each byte has 7 bits for the value, because one is used for the length. Nine bytes hold all
+    // 64.
     let others = if bits > 56 { 8 } else { (bits - 1) / 7 };
     let bytes = u128::from(zigzag).to_be_bytes();
     let start = out.len();

@@ -1,48 +1,48 @@
-//! What can be wrong with a value, in Cassandra's words where it has them.
+//! Errors of values, in Cassandra's words where it has them.
 
 use std::fmt;
 
 use crate::CqlType;
 
-/// The most characters of a refused constant that a message repeats.
+/// Most characters of a rejected constant that a message repeats.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// What is wrong with a value.
+/// Error of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ValueError {
-    /// A value has the wrong number of bytes.
+    /// Wrong number of bytes.
     Length {
-        /// The type's bare name.
+        /// Name of the type without parameters.
         ty: &'static str,
-        /// How many there should be, in words: `4`, `4 or 16`.
+        /// Expected number in words: `4`, `4 or 16`.
         expected: &'static str,
-        /// How many there are.
+        /// Actual number.
         actual: usize,
     },
-    /// A value's bytes are not what its type asks for.
+    /// Bytes that are invalid for the type.
     Malformed {
-        /// The type's bare name.
+        /// Name of the type without parameters.
         ty: &'static str,
-        /// What is wrong, as a clause.
+        /// Reason, as a clause.
         why: &'static str,
     },
-    /// A constant of a kind that its type does not take.
+    /// Constant of a kind that the type does not accept.
     Mismatch {
-        /// The kind of constant, as Cassandra calls it: `STRING`, `INTEGER`, …
+        /// Kind of the constant in Cassandra's words: `STRING`, `INTEGER`, …
         constant: &'static str,
-        /// The constant as it was written.
+        /// Text of the constant.
         text: String,
-        /// The type, in CQL.
+        /// The type in CQL.
         ty: String,
     },
-    /// A constant of the right kind that its type cannot hold.
+    /// Constant of an accepted kind that the type cannot represent.
     Unparsable {
-        /// The type's bare name.
+        /// Name of the type without parameters.
         ty: &'static str,
-        /// The constant.
+        /// Text of the constant.
         text: String,
     },
-    /// Bytes that should be an encoded key part are not.
+    /// Bytes that are not an encoded key part.
     Key,
 }
 
@@ -59,7 +59,8 @@ impl ValueError {
         ValueError::Unparsable { ty, text: shortened(text) }
     }
 
-    /// The message for the user, naming the column (or marker) the value was meant for where that helps.
+    /// Returns the message for the client. A mismatch names `column`, the column or bind marker of
+    /// the value.
     pub fn for_column(&self, column: &str) -> String {
         match self {
             ValueError::Mismatch { constant, text, ty } => {

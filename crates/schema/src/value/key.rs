@@ -1,31 +1,34 @@
-//! Keys as bytes whose plain order is the order of the values: what the memtable and the table files compare.
+//! Order-preserving encoding of keys: byte order is the order of the values. The memtable and the
+//! table files compare these bytes.
 //!
-//! A key is its parts one after the other. No part's encoding is the beginning of another's of the same type, so
-//! that parts need no separators, order is decided by the first part that differs, and the keys that begin with
-//! certain parts are exactly those whose bytes begin with these parts' bytes.
+//! A key is the concatenation of its parts. No encoding of a type is a prefix of another of that
+//! type. Hence parts need no separators, and the first part that differs decides the order. The
+//! keys that begin with given parts are exactly those whose bytes begin with the bytes of these
+//! parts.
 //!
 //! ```text
-//! integers, time, timestamp   big-endian, sign bit turned
-//! float, double               bits turned (order.rs); every NaN is one
-//! boolean, date               as they are (true is 1)
+//! integers, time, timestamp   big-endian, sign bit inverted
+//! float, double               order-preserving bits (order.rs); all NaNs are equal
+//! boolean, date               unchanged (true is 1)
 //! uuid, timeuuid              version or time first (order.rs)
-//! text, ascii, blob,          the bytes, 00 as 00 FF, then 00 00; so that '' is 00 00
+//! text, ascii, blob,          the bytes with 00 as 00 FF, then 00 00; '' is 00 00
 //!   inet, duration
-//! varint                      80+length (FF and u32 if over 126), then the shortest two's complement;
+//! varint                      80+length (FF and u32 above 126), then the shortest two's complement;
 //!                             a negative one 7F−length (00 and the inverted u32)
 //! decimal                     00 negative, 01 zero, 02 positive; exponent in 5 bytes; digits in pairs, each
 //!                             pair + 1; 00. Exponent and digits of a negative number are inverted
-//! list, set, map              before each element (or key and value) 01; at the end 00
+//! list, set, map              01 before each element (or key and value); 00 at the end
 //! tuple, user type            each field: 00 null or missing, 01 and the value
 //! ```
 //!
-//! A descending part is all of this with every byte inverted. Values that compare as equal encode alike and
-//! come back in one form: see `decimal` for numbers; short tuples come back with nulls in full length.
+//! A descending part has every byte inverted. Equal values have equal encodings and are decoded to
+//! one canonical form: see `decimal` for numbers. Short tuples are decoded in full length, with
+//! nulls.
 
 use super::collection::{components, elements, pairs};
 use super::decimal::Digits;
 use super::order::{
-    double_rank, float_rank, stripped, timeuuid_of_rank, timeuuid_rank, truth, uuid_of_rank, uuid_rank,
+    double_rank, float_rank, is_true, timeuuid_of_rank, timeuuid_rank, trimmed, uuid_of_rank, uuid_rank,
 };
 use super::{ValueError, decimal};
 use crate::CqlType;
@@ -37,16 +40,18 @@ const NEXT: u8 = 0x01;
 const NEGATIVE: u8 = 0;
 const ZERO: u8 = 1;
 const POSITIVE: u8 = 2;
-/// Moves every exponent of ten above zero, in five bytes: exponents have little more than 32 bits.
+/// Offset that makes every exponent of ten positive, in five bytes. Exponents have little more than
+/// 32 bits.
 const EXPONENT_BIAS: i64 = 1 << 39;
 
-/// The longest varint whose length is in its first byte.
-const SHORT_VARINT: usize = 126;
+/// Most bytes of a varint whose length fits the first byte.
+const SHORT_VARINT_BYTES_MAX: usize = 126;
 
-/// Appends the part for `value`, which must have passed `check`.
+/// Appends the encoding of `value`, which must have passed `check`.
 ///
 /// # Panics
-/// If a value of a type of fixed length has another one, so that the key would be no key.
+/// Panics if the type has a fixed length and the value another one, because the key would be
+/// invalid.
 pub fn encode_key_part(ty: &CqlType, value: &[u8], descending: bool, out: &mut Vec<u8>) {
     let start = out.len();
     encode(ty, value, out);
@@ -55,22 +60,22 @@ pub fn encode_key_part(ty: &CqlType, value: &[u8], descending: bool, out: &mut V
     }
 }
 
-/// Takes one part off the front of `input` and appends its value to `out`. On an error, `input` and `out` are
-/// of no more use.
+/// Decodes the first part of `input`, removes it, and appends its value to `out`. After an error,
+/// `input` and `out` are undefined.
 pub fn decode_key_part(
     ty: &CqlType,
     descending: bool,
     input: &mut &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), ValueError> {
-    let mut source = Source { rest: input, turned: if descending { 0xff } else { 0 } };
-    decode(ty, &mut source, out).map_err(|NotAKey| ValueError::Key)?;
+    let mut source = Source { rest: input, mask: if descending { 0xff } else { 0 } };
+    decode(ty, &mut source, out).map_err(|InvalidKey| ValueError::Key)?;
     *input = source.rest;
     Ok(())
 }
 
-/// The smallest bytes that are greater than every key beginning with `prefix`; `None` if there are none, that is
-/// if `prefix` is nothing but FF (or empty): then the range has no upper bound.
+/// Returns the smallest bytes above every key that begins with `prefix`. `None`: the range has no
+/// upper bound, because `prefix` is empty or consists of FF.
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut end = prefix[..=last].to_vec();
@@ -100,7 +105,7 @@ fn encode(ty: &CqlType, value: &[u8], out: &mut Vec<u8>) {
             out.extend_from_slice(&(u16::from_be_bytes(fixed(ty, value)) ^ (1 << 15)).to_be_bytes())
         }
         CqlType::TinyInt => out.push(fixed::<1>(ty, value)[0] ^ (1 << 7)),
-        CqlType::Boolean => out.push(u8::from(truth(&fixed::<1>(ty, value)))),
+        CqlType::Boolean => out.push(u8::from(is_true(&fixed::<1>(ty, value)))),
         CqlType::Date => out.extend_from_slice(&fixed::<4>(ty, value)),
         CqlType::Float => {
             out.extend_from_slice(&float_rank(u32::from_be_bytes(fixed(ty, value))).to_be_bytes())
@@ -110,7 +115,7 @@ fn encode(ty: &CqlType, value: &[u8], out: &mut Vec<u8>) {
         }
         CqlType::Uuid => out.extend_from_slice(&uuid_rank(fixed(ty, value)).to_be_bytes()),
         CqlType::TimeUuid => out.extend_from_slice(&timeuuid_rank(fixed(ty, value)).to_be_bytes()),
-        CqlType::Varint => encode_varint(stripped(value), out),
+        CqlType::Varint => encode_varint(trimmed(value), out),
         CqlType::Decimal => encode_decimal(value, out),
         CqlType::List(element) | CqlType::Set(element) => {
             for value in elements(value).map_while(Result::ok) {
@@ -160,13 +165,13 @@ fn escape(value: &[u8], out: &mut Vec<u8>) {
 
 fn encode_varint(value: &[u8], out: &mut Vec<u8>) {
     let negative = value.first().is_some_and(|&byte| byte >= 0x80);
-    let turned = if negative { 0xff } else { 0 };
-    if value.len() <= SHORT_VARINT {
-        out.push((0x80 + value.len() as u8) ^ turned);
+    let mask = if negative { 0xff } else { 0 };
+    if value.len() <= SHORT_VARINT_BYTES_MAX {
+        out.push((0x80 + value.len() as u8) ^ mask);
     } else {
         let length = u32::try_from(value.len()).expect("a checked varint is short");
-        out.push(0xff ^ turned);
-        out.extend(length.to_be_bytes().map(|byte| byte ^ turned));
+        out.push(0xff ^ mask);
+        out.extend(length.to_be_bytes().map(|byte| byte ^ mask));
     }
     out.extend_from_slice(value);
 }
@@ -177,66 +182,66 @@ fn encode_decimal(value: &[u8], out: &mut Vec<u8>) {
         out.push(ZERO);
         return;
     }
-    let turned = if number.negative { 0xff } else { 0 };
+    let mask = if number.negative { 0xff } else { 0 };
     out.push(if number.negative { NEGATIVE } else { POSITIVE });
     let exponent = (number.exponent + EXPONENT_BIAS).to_be_bytes();
-    out.extend(exponent[3..].iter().map(|byte| byte ^ turned));
+    out.extend(exponent[3..].iter().map(|byte| byte ^ mask));
     for pair in number.digits.chunks(2) {
         let hundredth = pair[0] * 10 + pair.get(1).copied().unwrap_or(0);
-        out.push((hundredth + 1) ^ turned);
+        out.push((hundredth + 1) ^ mask);
     }
-    out.push(END ^ turned);
+    out.push(END ^ mask);
 }
 
-/// Bytes that are no encoded key. Without fields, so that a part is decoded without passing errors about.
-pub(super) struct NotAKey;
+/// Error of invalid encoded bytes. It has no fields, so that decoding does not move large errors.
+pub(super) struct InvalidKey;
 
-/// Encoded bytes, read from the front; those of a descending part are turned back while they are read.
+/// Cursor over encoded bytes. XORs the bytes with `mask`, which is FF for a descending part.
 struct Source<'a> {
     rest: &'a [u8],
-    turned: u8,
+    mask: u8,
 }
 
 impl<'a> Source<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], NotAKey> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or(NotAKey)?;
+    fn take(&mut self, count: usize) -> Result<&'a [u8], InvalidKey> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(InvalidKey)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], NotAKey> {
-        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(NotAKey)?;
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], InvalidKey> {
+        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(InvalidKey)?;
         self.rest = rest;
-        // A loop in place, which becomes one instruction; `map` goes byte by byte.
+        // This loop compiles to one instruction. `map` processes byte by byte.
         let mut taken = *taken;
-        taken.iter_mut().for_each(|byte| *byte ^= self.turned);
+        taken.iter_mut().for_each(|byte| *byte ^= self.mask);
         Ok(taken)
     }
 
-    fn byte(&mut self) -> Result<u8, NotAKey> {
+    fn byte(&mut self) -> Result<u8, InvalidKey> {
         Ok(self.array::<1>()?[0])
     }
 
-    fn append(&mut self, count: usize, out: &mut Vec<u8>) -> Result<(), NotAKey> {
+    fn append(&mut self, count: usize, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
         let taken = self.take(count)?;
-        match self.turned {
+        match self.mask {
             0 => out.extend_from_slice(taken),
-            turned => out.extend(taken.iter().map(|byte| byte ^ turned)),
+            mask => out.extend(taken.iter().map(|byte| byte ^ mask)),
         }
         Ok(())
     }
 
-    /// Whether an element or a value follows; the end or a null does otherwise.
-    fn next_follows(&mut self) -> Result<bool, NotAKey> {
+    /// Returns true if an element or a value follows, and false at the end or for a null.
+    fn next_follows(&mut self) -> Result<bool, InvalidKey> {
         match self.byte()? {
             NEXT => Ok(true),
             END => Ok(false),
-            _ => Err(NotAKey),
+            _ => Err(InvalidKey),
         }
     }
 }
 
-fn decode(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), NotAKey> {
+fn decode(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
     match ty {
         CqlType::Text | CqlType::Ascii | CqlType::Blob | CqlType::Inet | CqlType::Duration => {
             unescape(source, out)?
@@ -272,9 +277,9 @@ fn decode(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
-/// Apart from the scalars, whose code stays small and quick without it.
+/// Decodes types with inner types. Outlined, so that the code for scalars stays small and fast.
 #[inline(never)]
-fn decode_nested(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), NotAKey> {
+fn decode_nested(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
     match ty {
         CqlType::List(element) | CqlType::Set(element) => {
             decode_counted(source, out, |source, out| sized(out, |out| decode(element, source, out)))
@@ -285,7 +290,7 @@ fn decode_nested(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Re
         }),
         CqlType::Tuple(types) => decode_fields(types.iter(), source, out),
         CqlType::Udt(udt) => decode_fields(udt.fields.iter().map(|(_, ty)| ty), source, out),
-        // A frozen type: its inner one is a type that `decode` knows, or one of the above.
+        // Here the type is frozen. The inner type may be any type, also a scalar.
         other => decode(other.thawed(), source, out),
     }
 }
@@ -293,14 +298,14 @@ fn decode_nested(ty: &CqlType, source: &mut Source<'_>, out: &mut Vec<u8>) -> Re
 fn decode_counted(
     source: &mut Source<'_>,
     out: &mut Vec<u8>,
-    mut one: impl FnMut(&mut Source<'_>, &mut Vec<u8>) -> Result<(), NotAKey>,
-) -> Result<(), NotAKey> {
+    mut one: impl FnMut(&mut Source<'_>, &mut Vec<u8>) -> Result<(), InvalidKey>,
+) -> Result<(), InvalidKey> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     let mut count = 0_i32;
     while source.next_follows()? {
         one(source, out)?;
-        count = count.checked_add(1).ok_or(NotAKey)?;
+        count = count.checked_add(1).ok_or(InvalidKey)?;
     }
     out[start..start + 4].copy_from_slice(&count.to_be_bytes());
     Ok(())
@@ -310,7 +315,7 @@ fn decode_fields<'t>(
     types: impl Iterator<Item = &'t CqlType>,
     source: &mut Source<'_>,
     out: &mut Vec<u8>,
-) -> Result<(), NotAKey> {
+) -> Result<(), InvalidKey> {
     for ty in types {
         if source.next_follows()? {
             sized(out, |out| decode(ty, source, out))?;
@@ -321,58 +326,61 @@ fn decode_fields<'t>(
     Ok(())
 }
 
-/// Appends what `write` writes, its length before it.
-fn sized(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Result<(), NotAKey>) -> Result<(), NotAKey> {
+/// Appends the output of `write`, preceded by its length.
+fn sized(
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), InvalidKey>,
+) -> Result<(), InvalidKey> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     write(out)?;
-    let length = i32::try_from(out.len() - start - 4).map_err(|_| NotAKey)?;
+    let length = i32::try_from(out.len() - start - 4).map_err(|_| InvalidKey)?;
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
     Ok(())
 }
 
-fn unescape(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), NotAKey> {
+fn unescape(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
     loop {
-        let zero = memchr::memchr(source.turned, source.rest).ok_or(NotAKey)?;
+        let zero = memchr::memchr(source.mask, source.rest).ok_or(InvalidKey)?;
         source.append(zero, out)?;
         source.take(1)?;
         match source.byte()? {
             END => return Ok(()),
             ESCAPED => out.push(0),
-            _ => return Err(NotAKey),
+            _ => return Err(InvalidKey),
         }
     }
 }
 
-fn decode_varint(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), NotAKey> {
+fn decode_varint(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
     let first = source.byte()?;
-    let turned = if first < 0x80 { 0xff } else { 0 };
-    let length = match first ^ turned {
-        0xff => u32::from_be_bytes(source.array::<4>()?.map(|byte| byte ^ turned)) as usize,
+    let mask = if first < 0x80 { 0xff } else { 0 };
+    let length = match first ^ mask {
+        0xff => u32::from_be_bytes(source.array::<4>()?.map(|byte| byte ^ mask)) as usize,
         short => usize::from(short - 0x80),
     };
     source.append(length, out)
 }
 
-fn decode_decimal(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), NotAKey> {
+fn decode_decimal(source: &mut Source<'_>, out: &mut Vec<u8>) -> Result<(), InvalidKey> {
     let sign = source.byte()?;
     if sign > POSITIVE {
-        return Err(NotAKey);
+        return Err(InvalidKey);
     }
     let mut number = Digits { negative: sign == NEGATIVE, exponent: 0, digits: Vec::new() };
     if sign != ZERO {
-        let turned = if number.negative { 0xff } else { 0 };
+        let mask = if number.negative { 0xff } else { 0 };
         let mut exponent = [0; 8];
-        exponent[3..].copy_from_slice(&source.array::<5>()?.map(|byte| byte ^ turned));
+        exponent[3..].copy_from_slice(&source.array::<5>()?.map(|byte| byte ^ mask));
         number.exponent = i64::from_be_bytes(exponent) - EXPONENT_BIAS;
         loop {
-            match source.byte()? ^ turned {
+            match source.byte()? ^ mask {
                 END => break,
                 pair @ 1..=100 => number.digits.extend([(pair - 1) / 10, (pair - 1) % 10]),
-                _ => return Err(NotAKey),
+                _ => return Err(InvalidKey),
             }
             if number.digits.len() > decimal::DIGITS_MAX * 2 {
-                return Err(NotAKey);
+                return Err(InvalidKey);
             }
         }
         if number.digits.last() == Some(&0) {

@@ -1,4 +1,5 @@
-//! Constants of CQL into values: which kinds of constant a type takes, and how their text is read.
+//! Conversion of CQL constants to values: the kinds of constant that a type accepts, and their
+//! text.
 
 use std::net::IpAddr;
 
@@ -10,27 +11,27 @@ use super::decimal;
 use super::{Duration, ValueError, check};
 use crate::CqlType;
 
-/// A constant as the parser finds it.
+/// A constant from the parser.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Literal<'a> {
-    /// Digits, perhaps with a sign.
+    /// Digits with an optional sign.
     Integer(&'a str),
-    /// A number with a point or an exponent, `NaN` or `Infinity`, perhaps with a sign.
+    /// Number with a decimal point or an exponent, `NaN` or `Infinity`, with an optional sign.
     Float(&'a str),
-    /// What is between the quotes, doubled quotes undone.
+    /// Text between the quotes, with doubled quotes replaced by single ones.
     String(&'a str),
     /// `true` or `false`.
     Boolean(bool),
-    /// A uuid without quotes.
+    /// UUID without quotes.
     Uuid(&'a str),
-    /// The bytes of a `0x…` constant.
+    /// Bytes of a `0x…` constant.
     Blob(&'a [u8]),
-    /// A duration without quotes.
+    /// Duration without quotes.
     Duration(&'a str),
 }
 
 impl Literal<'_> {
-    /// What Cassandra calls this kind of constant.
+    /// Returns Cassandra's name of the kind of constant.
     pub fn kind(&self) -> &'static str {
         match self {
             Literal::Integer(_) => "INTEGER",
@@ -43,8 +44,8 @@ impl Literal<'_> {
         }
     }
 
-    /// Whether a type takes this kind of constant.
-    fn suits(&self, ty: &CqlType) -> bool {
+    /// Returns true if the type accepts this kind of constant.
+    fn is_accepted_by(&self, ty: &CqlType) -> bool {
         use CqlType as T;
         match self {
             Literal::Integer(_) => matches!(
@@ -73,7 +74,7 @@ impl Literal<'_> {
         }
     }
 
-    /// The constant as it was written.
+    /// Returns the text of the constant.
     fn written(&self) -> String {
         match self {
             Literal::Integer(text) | Literal::Float(text) | Literal::Uuid(text) | Literal::Duration(text) => {
@@ -86,10 +87,10 @@ impl Literal<'_> {
     }
 }
 
-/// The value of type `ty` that a constant writes.
+/// Converts a constant to a value of type `ty`.
 pub fn from_literal(ty: &CqlType, literal: Literal<'_>) -> Result<Vec<u8>, ValueError> {
     let ty = ty.thawed();
-    if !literal.suits(ty) {
+    if !literal.is_accepted_by(ty) {
         return Err(ValueError::mismatch(literal.kind(), literal.written(), ty));
     }
     match literal {
@@ -103,8 +104,8 @@ pub fn from_literal(ty: &CqlType, literal: Literal<'_>) -> Result<Vec<u8>, Value
     }
 }
 
-/// The value of a scalar type that a text writes, whichever kind of constant CQL would ask for; a blob as `0x…`.
-/// Collections, tuples and user types are refused: their constants are the parser's to take apart.
+/// Parses the text of a scalar value, whichever kind of constant CQL requires. A blob is `0x…`.
+/// Rejects collections, tuples and user types, because the CQL parser splits their constants.
 pub fn parse_text(ty: &CqlType, text: &str) -> Result<Vec<u8>, ValueError> {
     let bytes = match ty {
         CqlType::Ascii if text.is_ascii() => Some(text.as_bytes().to_vec()),
@@ -143,10 +144,10 @@ pub fn parse_text(ty: &CqlType, text: &str) -> Result<Vec<u8>, ValueError> {
 
 fn varint(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let sound = !digits.is_empty()
+    let is_valid = !digits.is_empty()
         && digits.len() <= decimal::DIGITS_MAX
         && digits.bytes().all(|b| b.is_ascii_digit());
-    if !sound {
+    if !is_valid {
         return None;
     }
     Some(text.parse::<BigInt>().ok()?.to_signed_bytes_be())
@@ -160,7 +161,7 @@ fn float<F: std::str::FromStr>(text: &str) -> Option<F> {
 }
 
 fn uuid(text: &str) -> Option<Vec<u8>> {
-    // Only the form with hyphens: the library takes more, such as braces.
+    // Accept the form with hyphens only. The library accepts more, such as braces.
     let uuid = if text.len() == 36 { Uuid::try_parse(text).ok()? } else { return None };
     Some(uuid.as_bytes().to_vec())
 }

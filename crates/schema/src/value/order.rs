@@ -1,7 +1,7 @@
-//! Which of two values comes first: Cassandra's order, type by type. Elements of collections, rows of a
-//! partition and conditions of a query all follow it, and so does the encoding in `key`.
+//! Comparison of values in Cassandra's order of each type. Elements of collections, rows of a
+//! partition and conditions of a query follow this order, and so does the encoding in `key`.
 //!
-//! Both values should have passed `check`. If one has not, the answer is of no use but still is one.
+//! Both values should have passed `check`. Otherwise the result has no meaning, but nothing panics.
 
 use std::cmp::Ordering;
 
@@ -11,9 +11,14 @@ use crate::CqlType;
 
 /// Compares two values of type `ty`.
 ///
-/// Not plain: floating-point numbers as Java has them (−0.0 before 0.0, NaN after all, one NaN like another);
-/// `uuid` by version, then time or bytes; `timeuuid` by time; `decimal` by number, so that 1.0 equals 1.00;
-/// a missing field of a tuple like a null one, before every value.
+/// These types deviate from the plain order:
+///
+/// - `float` and `double` compare as in Java: −0.0 is below 0.0, and NaN is above all. All NaNs are
+///   equal.
+/// - `uuid` compares by version, then by time (version 1) or bytes.
+/// - `timeuuid` compares by time, then by its other bytes as signed numbers.
+/// - `decimal` compares by number: 1.0 equals 1.00.
+/// - A missing field of a tuple equals null, which is below every value.
 pub fn compare(ty: &CqlType, a: &[u8], b: &[u8]) -> Ordering {
     match ty {
         CqlType::Text
@@ -29,7 +34,7 @@ pub fn compare(ty: &CqlType, a: &[u8], b: &[u8]) -> Ordering {
         | CqlType::Counter
         | CqlType::Time
         | CqlType::Timestamp => signed(a, b),
-        CqlType::Boolean => truth(a).cmp(&truth(b)),
+        CqlType::Boolean => is_true(a).cmp(&is_true(b)),
         CqlType::Float => by_rank(a, b, |bytes| float_rank(u32::from_be_bytes(bytes))),
         CqlType::Double => by_rank(a, b, |bytes| double_rank(u64::from_be_bytes(bytes))),
         CqlType::Uuid => by_rank(a, b, uuid_rank),
@@ -55,8 +60,8 @@ fn signed(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-/// Any byte but zero is true, as in Cassandra.
-pub(super) fn truth(bytes: &[u8]) -> bool {
+/// Returns true if a byte is not zero: the meaning of `boolean` in Cassandra.
+pub(super) fn is_true(bytes: &[u8]) -> bool {
     bytes.iter().any(|&byte| byte != 0)
 }
 
@@ -70,20 +75,21 @@ fn by_rank<const N: usize, R: Ord>(a: &[u8], b: &[u8], rank: impl Fn([u8; N]) ->
 const FLOAT_NAN: u32 = 0x7fc0_0000;
 const DOUBLE_NAN: u64 = 0x7ff8_0000_0000_0000;
 
-/// The bits of a `float`, turned so that unsigned order is its order; every NaN becomes one and the same.
+/// Returns an order-preserving form of the bits of a `float`: unsigned order is the order of the
+/// numbers. All NaNs give one value.
 pub(super) fn float_rank(bits: u32) -> u32 {
     let bits = if f32::from_bits(bits).is_nan() { FLOAT_NAN } else { bits };
     if bits >> 31 == 1 { !bits } else { bits ^ (1 << 31) }
 }
 
-/// As [`float_rank`], for a `double`.
+/// Returns the same as [`float_rank`] for a `double`.
 pub(super) fn double_rank(bits: u64) -> u64 {
     let bits = if f64::from_bits(bits).is_nan() { DOUBLE_NAN } else { bits };
     if bits >> 63 == 1 { !bits } else { bits ^ (1 << 63) }
 }
 
-/// A `uuid`, turned so that unsigned order is its order: version, then the time of version 1 or the
-/// remaining bytes of another.
+/// Returns an order-preserving form of a `uuid`: its version, then the time of version 1 or the
+/// other bytes of other versions.
 pub(super) fn uuid_rank(bytes: [u8; 16]) -> u128 {
     let both = u128::from_be_bytes(bytes);
     let high = (both >> 64) as u64;
@@ -96,7 +102,7 @@ pub(super) fn uuid_rank(bytes: [u8; 16]) -> u128 {
     (u128::from(high) << 64) | u128::from(both as u64)
 }
 
-/// The `uuid` of that rank.
+/// Returns the `uuid` of a [`uuid_rank`].
 pub(super) fn uuid_of_rank(rank: u128) -> [u8; 16] {
     let high = (rank >> 64) as u64;
     let version = high >> 60;
@@ -108,22 +114,23 @@ pub(super) fn uuid_of_rank(rank: u128) -> [u8; 16] {
     ((u128::from(high) << 64) | u128::from(rank as u64)).to_be_bytes()
 }
 
-/// Each byte's sign bit: Cassandra compares the low half of a `timeuuid` as signed bytes.
+/// Sign bit of each byte. Cassandra compares the low half of a `timeuuid` as signed bytes.
 const SIGN_OF_EACH_BYTE: u64 = 0x8080_8080_8080_8080;
 
-/// A `timeuuid`, turned so that unsigned order is its order: time, then the other half as signed bytes.
+/// Returns an order-preserving form of a `timeuuid`: its time, then the other half as signed bytes.
 pub(super) fn timeuuid_rank(bytes: [u8; 16]) -> u128 {
     let both = u128::from_be_bytes(bytes);
     (u128::from(time_first((both >> 64) as u64)) << 64) | u128::from(both as u64 ^ SIGN_OF_EACH_BYTE)
 }
 
-/// The `timeuuid` of that rank.
+/// Returns the `timeuuid` of a [`timeuuid_rank`].
 pub(super) fn timeuuid_of_rank(rank: u128) -> [u8; 16] {
     let high = time_last((rank >> 64) as u64);
     ((u128::from(high) << 64) | u128::from(rank as u64 ^ SIGN_OF_EACH_BYTE)).to_be_bytes()
 }
 
-/// From `time_low time_mid version+time_high` (32, 16 and 16 bits) to the reverse.
+/// Reverses the order of the fields `time_low`, `time_mid`, `version+time_high` (32, 16 and 16
+/// bits).
 fn time_first(high: u64) -> u64 {
     (high << 48) | ((high << 16) & 0xffff_0000_0000) | (high >> 32)
 }
@@ -132,11 +139,12 @@ fn time_last(high: u64) -> u64 {
     (high << 32) | ((high >> 16) & 0xffff_0000) | (high >> 48)
 }
 
-/// A two's-complement integer without the leading bytes that say nothing; at least one byte if there was one.
-pub(super) fn stripped(mut bytes: &[u8]) -> &[u8] {
+/// Returns a two's-complement integer without redundant leading bytes. At least one byte remains if
+/// there was one.
+pub(super) fn trimmed(mut bytes: &[u8]) -> &[u8] {
     while let [first, second, ..] = bytes {
-        let idle = (*first == 0 && *second < 0x80) || (*first == 0xff && *second >= 0x80);
-        if !idle {
+        let is_redundant = (*first == 0 && *second < 0x80) || (*first == 0xff && *second >= 0x80);
+        if !is_redundant {
             break;
         }
         bytes = &bytes[1..];
@@ -145,7 +153,7 @@ pub(super) fn stripped(mut bytes: &[u8]) -> &[u8] {
 }
 
 pub(super) fn varint(a: &[u8], b: &[u8]) -> Ordering {
-    let (a, b) = (stripped(a), stripped(b));
+    let (a, b) = (trimmed(a), trimmed(b));
     let negative = |bytes: &[u8]| bytes.first().is_some_and(|&byte| byte >= 0x80);
     match (negative(a), negative(b)) {
         (true, false) => Ordering::Less,

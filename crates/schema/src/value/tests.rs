@@ -1,4 +1,4 @@
-//! Properties of values over random and hostile bytes, for every type.
+//! Property tests of values with random and invalid bytes, for every type.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ const SCALARS: [CqlType; 20] = [
     CqlType::Varint,
 ];
 
-/// Bytes that often meet the borders: zeros, ones, sign bits.
-fn edgy_byte() -> impl Strategy<Value = u8> + Clone {
+/// Bytes that are often edge cases: zeros, ones, sign bits.
+fn edge_case_byte() -> impl Strategy<Value = u8> + Clone {
     prop_oneof![Just(0_u8), Just(0xff), Just(0x80), Just(0x7f), Just(1), any::<u8>()]
 }
 
@@ -41,10 +41,12 @@ fn scalar_value(ty: &CqlType) -> BoxedStrategy<Vec<u8>> {
     match ty {
         CqlType::Ascii => "[\\x00-\\x02a-b]{0,6}".prop_map(String::into_bytes).boxed(),
         CqlType::Text => "[\\x00-\\x02a-bé漢]{0,6}".prop_map(String::into_bytes).boxed(),
-        CqlType::Blob => vec(edgy_byte(), 0..8).boxed(),
+        CqlType::Blob => vec(edge_case_byte(), 0..8).boxed(),
         CqlType::Boolean => (0_u8..2).prop_map(|b| vec![b]).boxed(),
-        CqlType::Inet => prop_oneof![vec(edgy_byte(), 4..5), vec(edgy_byte(), 16..17)].boxed(),
-        CqlType::Varint => prop_oneof![4 => vec(edgy_byte(), 1..6), 1 => vec(edgy_byte(), 120..140)].boxed(),
+        CqlType::Inet => prop_oneof![vec(edge_case_byte(), 4..5), vec(edge_case_byte(), 16..17)].boxed(),
+        CqlType::Varint => {
+            prop_oneof![4 => vec(edge_case_byte(), 1..6), 1 => vec(edge_case_byte(), 120..140)].boxed()
+        }
         CqlType::Decimal => decimal_value(),
         CqlType::Duration => (any::<u16>(), any::<i32>(), any::<i64>(), any::<bool>())
             .prop_map(|(months, days, nanoseconds, negative)| {
@@ -58,16 +60,16 @@ fn scalar_value(ty: &CqlType) -> BoxedStrategy<Vec<u8>> {
             })
             .boxed(),
         CqlType::Time => (0_i64..86_400_000_000_000).prop_map(|t| t.to_be_bytes().to_vec()).boxed(),
-        CqlType::TimeUuid => vec(edgy_byte(), 16..17)
+        CqlType::TimeUuid => vec(edge_case_byte(), 16..17)
             .prop_map(|mut v| {
                 v[6] = v[6] & 0xf | 0x10;
                 v
             })
             .boxed(),
         CqlType::Uuid => {
-            // Half of version 1, so that its own order is met.
+            // Many values have version 1, which has an order of its own.
             let version = prop_oneof![Just(Some(1_u8)), Just(Some(4)), Just(None)];
-            let uuid = (vec(edgy_byte(), 16..17), version).prop_map(|(mut v, version)| {
+            let uuid = (vec(edge_case_byte(), 16..17), version).prop_map(|(mut v, version)| {
                 if let Some(version) = version {
                     v[6] = v[6] & 0xf | version << 4;
                 }
@@ -77,12 +79,12 @@ fn scalar_value(ty: &CqlType) -> BoxedStrategy<Vec<u8>> {
         }
         fixed => {
             let length = fixed.fixed_len().unwrap();
-            vec(edgy_byte(), length..=length).boxed()
+            vec(edge_case_byte(), length..=length).boxed()
         }
     }
 }
 
-/// Numbers close to one another, written in several ways, and some at the ends of the scale.
+/// Numbers close to each other in several notations, some with an extreme scale.
 fn decimal_value() -> BoxedStrategy<Vec<u8>> {
     let scale = prop_oneof![8 => -4_i32..5, 1 => Just(i32::MIN), 1 => Just(i32::MAX), 1 => any::<i32>()];
     let unscaled = prop_oneof![(-3_i64..4).prop_map(|n| n * 1000), -1200_i64..1200, any::<i64>()];
@@ -99,7 +101,7 @@ fn user_type(fields: Vec<(String, CqlType)>) -> CqlType {
     CqlType::Udt(Arc::new(UdtType { keyspace: "ks".into(), name: "u".into(), fields }))
 }
 
-/// A type of up to two levels, and a strategy for its values, sets and maps in order.
+/// Types of up to `depth` levels.
 fn typed(depth: u32) -> BoxedStrategy<CqlType> {
     let scalar = proptest::sample::select(SCALARS.to_vec());
     if depth == 0 {
@@ -157,7 +159,7 @@ fn check_pair(ty: &CqlType, a: &[u8], b: &[u8]) {
         let (x, y) = (encoded(ty, a, descending), encoded(ty, b, descending));
         let expected = if descending { order.reverse() } else { order };
         assert_eq!(x.cmp(&y), expected, "{ty} {a:02x?} {b:02x?}");
-        assert!(order.is_eq() || !x.starts_with(&y), "{ty} {a:02x?} {b:02x?}: one begins with the other");
+        assert!(order.is_eq() || !x.starts_with(&y), "{ty} {a:02x?} {b:02x?}: one is a prefix of the other");
 
         let mut input = [x.as_slice(), b"after"].concat();
         let mut decoded = b"before".to_vec();
@@ -173,11 +175,12 @@ fn check_pair(ty: &CqlType, a: &[u8], b: &[u8]) {
         }
         input.truncate(x.len() - 1);
         let cut = decode_key_part(ty, descending, &mut input.as_slice(), &mut Vec::new());
-        assert!(cut.is_err(), "{ty} {a:02x?}: cut short, and read all the same");
+        assert!(cut.is_err(), "{ty} {a:02x?}: a truncated part was decoded");
     }
 }
 
-/// Whether a value comes back from a key byte for byte: not where several are equal.
+/// Returns true if decoding a key returns the same bytes. Equal values of some types differ in
+/// bytes.
 fn is_exact(ty: &CqlType) -> bool {
     use CqlType as T;
     match ty {
@@ -196,20 +199,20 @@ fn config(cases: u32) -> ProptestConfig {
 }
 
 #[test]
-fn scalars_keep_their_order_in_keys() {
+fn encoding_preserves_the_order_of_scalars() {
     for ty in SCALARS {
         proptest!(config(400), |(a in value_of(&ty), b in value_of(&ty))| check_pair(&ty, &a, &b));
     }
 }
 
 #[test]
-fn nested_types_keep_their_order_in_keys() {
+fn encoding_preserves_the_order_of_nested_types() {
     let values = typed(2).prop_flat_map(|ty| (value_of(&ty), value_of(&ty), Just(ty)));
     proptest!(config(600), |((a, b, ty) in values)| check_pair(&ty, &a, &b));
 }
 
 #[test]
-fn composite_keys_keep_their_order_and_their_prefixes_bound_them() {
+fn encoding_preserves_the_order_of_composite_keys() {
     let keys = vec((typed(1), any::<bool>()), 1..4).prop_flat_map(|parts| {
         let key = parts.iter().map(|(ty, _)| value_of(ty)).collect::<Vec<_>>();
         (key.clone(), key, 0..=parts.len(), Just(parts))
@@ -240,7 +243,7 @@ fn composite_keys_keep_their_order_and_their_prefixes_bound_them() {
 }
 
 #[test]
-fn the_end_of_a_prefix_is_the_least_bytes_beyond_it() {
+fn prefix_end_is_the_lowest_key_above_the_prefix() {
     let check = |prefix: &[u8], expected: Option<&[u8]>| assert_eq!(prefix_end(prefix).as_deref(), expected);
     check(b"", None);
     check(&[0xff, 0xff], None);
@@ -250,15 +253,15 @@ fn the_end_of_a_prefix_is_the_least_bytes_beyond_it() {
 }
 
 #[test]
-fn garbage_never_panics() {
-    let input = (typed(2), vec(edgy_byte(), 0..40), vec(edgy_byte(), 0..40), ".{0,20}");
+fn invalid_bytes_and_text_never_panic() {
+    let input = (typed(2), vec(edge_case_byte(), 0..40), vec(edge_case_byte(), 0..40), ".{0,20}");
     proptest!(config(1500), |((ty, a, b, text) in input)| {
-        let sound = check(&ty, &a).is_ok();
+        let is_valid = check(&ty, &a).is_ok();
         compare(&ty, &a, &b);
         let decoded = decode_key_part(&ty, a.len() % 2 == 0, &mut a.as_slice(), &mut Vec::new());
         let shown = to_text(&ty, &a);
-        prop_assert!(sound || shown.starts_with("0x"));
-        if sound {
+        prop_assert!(is_valid || shown.starts_with("0x"));
+        if is_valid {
             encoded(&ty, &a, false);
             prop_assert!(canonical(&ty, &a).is_ok());
         }
@@ -273,7 +276,7 @@ fn garbage_never_panics() {
 }
 
 #[test]
-fn nearly_right_text_never_panics() {
+fn almost_valid_text_never_panics() {
     let text = "-?[+P0-9][-:. TZeEymodhnsµ0-9]{0,24}";
     proptest!(config(4000), |(ty in typed(0), text in text)| {
         if let Ok(bytes) = parse_text(&ty, &text) {
@@ -283,7 +286,7 @@ fn nearly_right_text_never_panics() {
 }
 
 #[test]
-fn scalars_read_back_what_they_write() {
+fn scalars_parse_from_their_own_text() {
     for ty in SCALARS {
         proptest!(config(300), |(value in value_of(&ty))| {
             let text = to_text(&ty, &value);

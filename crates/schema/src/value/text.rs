@@ -1,4 +1,4 @@
-//! Values as CQL writes them: for DESCRIBE, logs and messages. What is written here, CQL reads back.
+//! Values as CQL constants, for DESCRIBE, logs and messages. The CQL parser reads back all of them.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::collection::{components, elements, pairs};
 use super::{Duration, decimal, order};
 use crate::{CqlType, names};
 
-/// The value as a CQL constant. Bytes that are no value of the type are written as a blob.
+/// Returns the value as a CQL constant. Bytes that are invalid for the type become a blob.
 pub fn to_text(ty: &CqlType, bytes: &[u8]) -> String {
     let mut out = String::new();
     if super::check(ty, bytes).is_ok() {
@@ -22,7 +22,7 @@ pub fn to_text(ty: &CqlType, bytes: &[u8]) -> String {
     out
 }
 
-/// The bytes as a blob constant.
+/// Returns the bytes as a blob constant.
 pub(super) fn hex(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(2 + 2 * bytes.len());
     out.push_str("0x");
@@ -33,12 +33,12 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     out
 }
 
-/// `bytes` have passed the check, so that every read of the right width succeeds.
+/// Appends the value. `bytes` have passed the check, so that their length is valid.
 fn write(ty: &CqlType, bytes: &[u8], out: &mut String) {
     match ty {
         CqlType::Ascii | CqlType::Text => quote(&String::from_utf8_lossy(bytes), out),
         CqlType::Blob => out.push_str(&hex(bytes)),
-        CqlType::Boolean => out.push_str(if order::truth(bytes) { "true" } else { "false" }),
+        CqlType::Boolean => out.push_str(if order::is_true(bytes) { "true" } else { "false" }),
         CqlType::TinyInt | CqlType::SmallInt | CqlType::Int | CqlType::BigInt | CqlType::Counter => {
             push(out, integer(bytes));
         }
@@ -116,13 +116,13 @@ fn quote(text: &str, out: &mut String) {
     out.push('\'');
 }
 
-/// A two's-complement integer of up to 8 bytes.
+/// Returns a two's-complement integer of up to 8 bytes.
 fn integer(bytes: &[u8]) -> i64 {
     let sign = if bytes.first().is_some_and(|&byte| byte >= 0x80) { -1 } else { 0 };
     bytes.iter().fold(sign, |number, &byte| (number << 8) | i64::from(byte))
 }
 
-/// The shortest digits that read back as the same number, with a point or an exponent.
+/// Appends the shortest digits that parse to the same number, with a decimal point or an exponent.
 fn float<F: std::fmt::Debug + Into<f64> + Copy>(number: F, out: &mut String) {
     let wide: f64 = number.into();
     if wide.is_infinite() {

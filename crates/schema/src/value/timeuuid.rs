@@ -1,32 +1,34 @@
-//! Version 1 uuids: an instant in ticks of 100 ns, then a clock sequence and a node that keep them apart.
+//! UUIDs of version 1: a time in ticks of 100 ns, and a clock sequence and node that make it
+//! unique.
 
-/// Ticks from 1582-10-15, where version 1 uuids begin, to 1970-01-01.
+/// Ticks from 1582-10-15, the epoch of version 1 UUIDs, to 1970-01-01.
 const TICKS_TO_EPOCH: i64 = 0x01b2_1dd2_1381_4000;
-/// A uuid has 60 bits of ticks.
+/// Highest time in ticks: a UUID has 60 bits for it.
 const TICKS_MAX: i64 = (1 << 60) - 1;
 const TICKS_PER_MS: i64 = 10_000;
 
-/// The least and the most of the low half, in the order of `timeuuid`: its bytes compare as signed.
+/// Lowest and highest low half in the order of `timeuuid`, which compares its bytes as signed.
 const LOW_MIN: u64 = 0x8080_8080_8080_8080;
 const LOW_MAX: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 
-/// A fresh `timeuuid`: `unix_ticks` are 100 ns each since 1970, which the caller never uses twice with one
-/// `clock_and_node` (its top two bits are overwritten). Instants that a uuid cannot hold are moved to the nearest.
+/// Creates a `timeuuid`. `unix_ticks` are units of 100 ns since 1970. The caller uses each value
+/// once per `clock_and_node`, whose top two bits are overwritten. Times that a UUID cannot
+/// represent are clamped.
 pub fn timeuuid(unix_ticks: i64, clock_and_node: u64) -> [u8; 16] {
     compose(unix_ticks, clock_and_node & (u64::MAX >> 2) | (1 << 63))
 }
 
-/// The least `timeuuid` of a millisecond since 1970, as CQL's `minTimeuuid`.
+/// Returns the lowest `timeuuid` of a millisecond since 1970: `minTimeuuid` of CQL.
 pub fn min_timeuuid(unix_ms: i64) -> [u8; 16] {
     compose(unix_ms.saturating_mul(TICKS_PER_MS), LOW_MIN)
 }
 
-/// The greatest `timeuuid` of a millisecond since 1970, as CQL's `maxTimeuuid`.
+/// Returns the highest `timeuuid` of a millisecond since 1970: `maxTimeuuid` of CQL.
 pub fn max_timeuuid(unix_ms: i64) -> [u8; 16] {
     compose(unix_ms.saturating_mul(TICKS_PER_MS).saturating_add(TICKS_PER_MS - 1), LOW_MAX)
 }
 
-/// Milliseconds since 1970 of a version 1 uuid, rounded down; `None` for other bytes.
+/// Returns the milliseconds since 1970 of a version 1 UUID, rounded down. `None`: other bytes.
 pub fn unix_ms_of_timeuuid(bytes: &[u8]) -> Option<i64> {
     let bytes: [u8; 16] = bytes.try_into().ok()?;
     let high = (u128::from_be_bytes(bytes) >> 64) as u64;
