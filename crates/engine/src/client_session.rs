@@ -1,8 +1,9 @@
-//! `system.connections`: the connections of all listeners, before and after login. A role is shown its own sessions; roles that may
-//! DESCRIBE ALL ROLES see all. `CANCEL SESSION` ends one by its id.
+//! `system.connections`: connections of all listeners, before and after login. A role sees its own
+//! sessions. A role that may DESCRIBE ALL ROLES sees all. `CANCEL SESSION` ends a session by its
+//! id.
 //!
-//! There may be as many rows as connections, so they are made in chunks: a session is looked at when its row is made, and one that
-//! has ended by then has none.
+//! There may be as many rows as connections, so rows are created in chunks. Each row shows its
+//! session at the time when the row is created. A session that has ended by then has no row.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -15,10 +16,10 @@ use crate::{About, LaterRows, Subject, Viewer, VirtualRow, VirtualTable};
 
 /// Work units of one row: two dozen cells, about 2 µs.
 const ROW_UNITS: u32 = 20;
-/// Sessions that are listed for one work unit.
+/// Sessions listed per work unit.
 const LISTED_PER_UNIT: usize = 16;
 
-/// The stage that a session is in.
+/// Stage of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SessionStage {
     /// The client has not authenticated.
@@ -26,7 +27,7 @@ pub enum SessionStage {
     Login,
     /// Statements are accepted.
     Ready,
-    /// The session ends; no further statements are accepted.
+    /// The session is ending and accepts no statements.
     Draining,
 }
 
@@ -40,50 +41,51 @@ impl SessionStage {
     }
 }
 
-/// A connection of a client.
+/// Connection of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientSession {
-    /// Names the session. No other session of the server has this id while it lasts.
+    /// Identifier, unique in the server while the session lasts.
     pub id: String,
-    /// Its core.
+    /// Core of the session.
     pub core: u32,
-    /// The listener: `cql` or `sql`.
+    /// Listener: `cql` or `sql`.
     pub protocol: &'static str,
-    /// The client's address.
+    /// Address of the client.
     pub client: SocketAddr,
-    /// Its role, once it has authenticated.
+    /// Role, after authentication.
     pub role: Option<Arc<str>>,
-    /// The service level of its next statement, once it has authenticated.
+    /// Service level of the next statement, after authentication.
     pub service_level: Option<Arc<str>>,
-    /// Its stage.
+    /// Stage.
     pub stage: SessionStage,
-    /// The version of the protocol, once it is agreed on.
+    /// Version of the protocol, after negotiation.
     pub protocol_version: Option<String>,
-    /// The name of the client's driver, if it gave one.
+    /// Name of the driver, if the client sent it.
     pub driver_name: Option<String>,
-    /// The version of the client's driver, if it gave one.
+    /// Version of the driver, if the client sent it.
     pub driver_version: Option<String>,
-    /// The name of the application, if the client gave one.
+    /// Name of the application, if the client sent it.
     pub application_name: Option<String>,
-    /// The keyspace of names without one.
+    /// Keyspace of names without one.
     pub keyspace: Option<String>,
-    /// The connection is encrypted.
+    /// True if the connection is encrypted.
     pub is_encrypted: bool,
-    /// The subject of the client's certificate.
+    /// Subject of the client's certificate.
     pub certificate_subject: Option<String>,
-    /// Requests that are not answered yet.
+    /// Requests not answered yet.
     pub in_flight: u32,
-    /// Requests so far, after login.
+    /// Requests since login.
     pub requests: u64,
-    /// Bytes of its requests, and of answers that it has not read.
+    /// Bytes of its requests, and of answers that the client has not read.
     pub bytes: u64,
-    /// When it connected, milliseconds since 1970.
+    /// Time of connection, milliseconds since 1970.
     pub connected_ms: i64,
-    /// Time since the client last sent something, microseconds; 0 while requests are in flight.
+    /// Time in microseconds since the client last sent data. 0 while requests are in flight.
     pub idle_us: u64,
 }
 
-/// Returns the beginning of a name that a client gave, of at most `bytes_max` bytes and whole characters.
+/// Returns the first characters of a client's name, at most `bytes_max` bytes, without splitting a
+/// character.
 #[must_use]
 pub fn shortened(name: &str, bytes_max: usize) -> &str {
     let end = (0..=bytes_max.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
@@ -110,12 +112,13 @@ fn inet(client: SocketAddr) -> Option<Bytes> {
 }
 
 impl ClientSession {
-    /// The table, for a core's registry, which adds up those of several listeners. `list` lists the core's sessions, `role` returns the
-    /// role of one, and `look` describes one unless it has ended.
+    /// Creates the table for the registry of a core, which concatenates the rows of several
+    /// listeners. `list` returns the sessions of the core, `role` the role of a session. `describe`
+    /// describes a session, or returns `None` if it has ended.
     pub fn table<T: 'static>(
         list: impl Fn() -> Vec<T> + 'static,
         role: impl Fn(&T) -> Option<Arc<str>> + 'static,
-        look: impl Fn(&T) -> Option<ClientSession> + 'static,
+        describe: impl Fn(&T) -> Option<ClientSession> + 'static,
     ) -> VirtualTable {
         use CqlType::{BigInt, Boolean, Inet, Int, Text, Timestamp};
         let columns = [
@@ -140,7 +143,7 @@ impl ClientSession {
             ("connected_at", Timestamp),
             ("idle_us", BigInt),
         ];
-        let rows = session_rows(list, role, move |session| look(session).map(|session| session.row()));
+        let rows = session_rows(list, role, move |session| describe(session).map(|session| session.row()));
         VirtualTable::new("system", "connections", 1, 0, &columns, Vec::new)
             .in_chunks(rows)
             .of_every_core()
@@ -174,8 +177,9 @@ impl ClientSession {
     }
 }
 
-/// Rows about a core's sessions, in chunks, for [`VirtualTable::in_chunks`]. `list` lists the sessions, `role` returns the role of one,
-/// and `row` makes its row unless it has ended. Sessions of roles that the viewer is not shown cost next to nothing.
+/// Creates the rows about a core's sessions in chunks, for [`VirtualTable::in_chunks`]. `list`
+/// returns the sessions, `role` the role of a session. `row` returns its row, or `None` if it has
+/// ended. Sessions that the viewer may not see cost almost nothing.
 pub fn session_rows<T: 'static>(
     list: impl Fn() -> Vec<T> + 'static,
     role: impl Fn(&T) -> Option<Arc<str>> + 'static,
@@ -209,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// Sees the role `ann`.
+    /// Viewer that sees the role `ann`.
     #[derive(Debug)]
     struct Ann;
 
@@ -243,22 +247,22 @@ mod tests {
         }
     }
 
-    /// One session in four has not logged in, one is ann's.
+    /// Returns the role: one session in four has not logged in, one is of `ann`.
     fn role(number: &usize) -> Option<Arc<str>> {
         [None, Some("ann"), Some("bob"), Some("bob")][number % 4].map(Arc::from)
     }
 
     #[test]
-    fn sixteen_thousand_rows_are_made_in_bounded_polls() {
+    fn rows_are_created_in_bounded_task_polls() {
         const SESSIONS: usize = 16_384;
         let lanes =
             Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
         let rows = |viewer: Option<Arc<dyn Viewer>>| {
             lanes.block_on(0, Group::CONTROL, || async move {
                 let list = || (0..SESSIONS).collect();
-                // The last one has ended since it was listed.
-                let look = |number: &usize| (*number != SESSIONS - 1).then(|| session(*number));
-                let table = ClientSession::table(list, role, look);
+                // The last session has ended since it was listed.
+                let describe = |number: &usize| (*number != SESSIONS - 1).then(|| session(*number));
+                let table = ClientSession::table(list, role, describe);
                 let rows = table.rows(viewer).await;
                 assert!(rows.iter().all(|row| row.len() == table.def.columns.len()));
                 rows.len()
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_add_their_rows_to_one_table() {
+    fn rows_of_several_listeners_are_one_table() {
         let lanes =
             Lanes::start(Config { cores: vec![0], pin: false, ..Config::detect() }).expect("lanes start");
         let rows = lanes.block_on(0, Group::CONTROL, || async {
@@ -291,7 +295,7 @@ mod tests {
                 registry.add_rows(ClientSession::table(list, role, |number| Some(session(*number))));
             }
             let table = registry.get("system", "connections").expect("added");
-            assert!(table.rows_at_once().is_none(), "made in chunks");
+            assert!(table.rows_at_once().is_none(), "rows are created in chunks");
             table.rows(None).await.len()
         });
         assert_eq!(rows, 6);

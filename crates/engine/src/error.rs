@@ -1,32 +1,33 @@
-//! What can go wrong with a statement, by the kinds that CQL clients tell apart.
+//! Errors of statements, by the kinds that CQL clients distinguish.
 
 use std::fmt;
 
-/// An error to answer a client with. The texts are for people and say what would be right.
+/// Error for a client. Its text names the problem and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// The statement cannot be: InvalidRequest (0x2200).
+    /// The statement is invalid: InvalidRequest (0x2200).
     Invalid(String),
-    /// A setting of a keyspace or table cannot be: ConfigError (0x2300).
+    /// An option of a keyspace or table is invalid: ConfigError (0x2300).
     Config(String),
-    /// The thing to create is there: AlreadyExists (0x2400). `table` is empty for a keyspace.
+    /// The object to create exists: AlreadyExists (0x2400).
     AlreadyExists {
         /// The keyspace.
         keyspace: String,
-        /// The table, or empty.
+        /// The table. Empty for a keyspace.
         table: String,
     },
-    /// The role may not: Unauthorized (0x2100).
+    /// The role lacks a permission: Unauthorized (0x2100).
     Unauthorized(String),
-    /// Too much waits already: Overloaded (0x1001).
+    /// Too many requests are waiting: Overloaded (0x1001).
     Overloaded(String),
-    /// The read did not end in time: ReadTimeout (0x1200).
+    /// The read exceeded its timeout: ReadTimeout (0x1200).
     ReadTimeout(String),
-    /// The write did not end in time: WriteTimeout (0x1100).
+    /// The write exceeded its timeout: WriteTimeout (0x1100).
     WriteTimeout(String),
-    /// The plan is older than the schema: prepare again (0x2500, or silently for unprepared statements).
+    /// The schema changed after the plan was prepared. Prepare it again (0x2500, or silently for
+    /// unprepared statements).
     Stale,
-    /// The server's own trouble, such as a disk that fails: ServerError (0x0000).
+    /// Internal error such as a failing disk: ServerError (0x0000).
     Server(String),
 }
 

@@ -1,7 +1,9 @@
-//! Guardrails: one table of the limits that a client can run into, each with a threshold that warns and one that refuses,
-//! as in Cassandra 4.1. Both listeners, the engine, the settings, `/metrics` and `system.guardrails` read this table.
+//! Guardrails: one table of the limits that a client can exceed. As in Cassandra 4.1, each has a
+//! threshold that warns and one that fails. Both listeners, the engine, the settings, `/metrics`
+//! and `system.guardrails` read this table.
 //!
-//! A check costs one atomic load. Thresholds are settings and may change while the server runs. 0 switches a threshold off.
+//! A check costs one or two atomic loads. Thresholds are settings and may change while the server
+//! runs. The value 0 disables a threshold.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -23,7 +25,7 @@ pub enum Guardrail {
     InValues,
     /// Combinations of the values of all `IN`s of a statement: partitions or rows that it names.
     InProduct,
-    /// Bytes of the keys that those combinations come to.
+    /// Bytes of the keys of all these combinations.
     InProductBytes,
     /// Bytes of values that one statement writes, over all partitions and rows that it names.
     WriteBytes,
@@ -37,7 +39,7 @@ pub enum Guardrail {
     PageRows,
     /// Bytes of one answer without pages.
     UnpagedBytes,
-    /// Tombstones and dead rows that one page of a read goes through.
+    /// Tombstones and dead rows read for one page.
     Tombstones,
     /// Tables of all keyspaces.
     Tables,
@@ -87,15 +89,15 @@ const fn spec(
 
 const MIB: u64 = 1 << 20;
 
-/// Every guardrail, in the order of the enum.
+/// All guardrails, in the order of the enum.
 #[rustfmt::skip]
 pub const GUARDRAILS: [GuardrailSpec; 21] = [
     spec(Guardrail::StatementBytes, "statement_bytes", "bytes of statement text", 64 << 10, 16 * MIB,
         "send values as bind markers, or several statements"),
     spec(Guardrail::StatementTerms, "statement_terms", "terms in one statement", 10_000, 66_000,
         "send several statements, or one bound list"),
-    spec(Guardrail::StatementRelations, "statement_relations", "relations or assignments in one statement", 1_000, 4_000,
-        "name each column once"),
+    spec(Guardrail::StatementRelations, "statement_relations", "relations or assignments in one statement",
+        1_000, 4_000, "name each column once"),
     spec(Guardrail::InValues, "in_values", "values in one IN", 1_000, 10_000,
         "send several statements"),
     spec(Guardrail::InProduct, "in_product", "combinations of IN values", 1_000, 10_000,
@@ -135,7 +137,7 @@ pub const GUARDRAILS: [GuardrailSpec; 21] = [
 ];
 
 impl Guardrail {
-    /// The guardrail's row of the table.
+    /// Returns the row of the guardrail in the table.
     pub fn spec(self) -> &'static GuardrailSpec {
         &GUARDRAILS[self as usize]
     }
@@ -156,7 +158,7 @@ struct State {
 pub enum Passed {
     /// Within both thresholds.
     Quietly,
-    /// Beyond the warn threshold; [`Guardrails::warning`] gives the text.
+    /// Above the warn threshold. [`Guardrails::warning`] returns the text.
     Warned,
 }
 
@@ -180,7 +182,8 @@ impl Guardrails {
         &self.0[guardrail as usize]
     }
 
-    /// Notes a value beyond the warn threshold for the client, where it was checked and counted on another core.
+    /// Records a warning for the client if `value` exceeds the warn threshold. For values that
+    /// another core has checked and counted.
     #[inline]
     pub fn note(&self, guardrail: Guardrail, value: u64) {
         let threshold = self.warn_threshold(guardrail);
@@ -189,16 +192,18 @@ impl Guardrails {
         }
     }
 
-    /// Checks a value and counts what happened. A warning is noted for the client ([`Warnings`]).
+    /// Checks a value and counts the outcome. Records a warning for the client ([`Warnings`]).
     ///
     /// # Errors
-    /// [`Error::Invalid`] beyond the fail threshold, with a message that names limit, value and remedy.
+    /// [`Error::Invalid`] above the fail threshold, with a message that names limit, value and
+    /// remedy.
     #[inline]
     pub fn check(&self, guardrail: Guardrail, value: u64) -> Result<(), Error> {
         self.passes(guardrail, value).map(drop)
     }
 
-    /// As [`Guardrails::check`], for callers that can pass a warning on to the client.
+    /// Does the same as [`Guardrails::check`], for callers that can pass a warning on to the
+    /// client.
     ///
     /// # Errors
     /// As [`Guardrails::check`].
@@ -221,8 +226,8 @@ impl Guardrails {
         Ok(Passed::Quietly)
     }
 
-    /// Checks a value that has grown, for callers that check it again and again while it does: it
-    /// warns once, and counts once.
+    /// Checks a value that grew from `before` to `value`. It warns and counts once, although the
+    /// caller checks repeatedly.
     ///
     /// # Errors
     /// As [`Guardrails::check`].
@@ -239,7 +244,7 @@ impl Guardrails {
         }
     }
 
-    /// The message of a refused value.
+    /// Returns the message of a refused value.
     #[cold]
     pub fn refusal(&self, guardrail: Guardrail, value: u64) -> String {
         let (spec, limit) = (guardrail.spec(), self.fail_threshold(guardrail));
@@ -247,7 +252,7 @@ impl Guardrails {
         format!("Guardrail {} violated: {text}", spec.name)
     }
 
-    /// The message of a warning.
+    /// Returns the message of a warning.
     #[cold]
     pub fn warning(&self, guardrail: Guardrail, value: u64) -> String {
         let (spec, limit) = (guardrail.spec(), self.warn_threshold(guardrail));
@@ -255,12 +260,12 @@ impl Guardrails {
         format!("Guardrail {} warning: {text}", spec.name)
     }
 
-    /// The threshold beyond which values are refused; 0 refuses none.
+    /// Returns the threshold above which values are refused. 0: none.
     pub fn fail_threshold(&self, guardrail: Guardrail) -> u64 {
         self.state(guardrail).fail.load(Relaxed)
     }
 
-    /// The threshold beyond which values are warned of; 0 warns of none.
+    /// Returns the threshold above which values cause a warning. 0: none.
     pub fn warn_threshold(&self, guardrail: Guardrail) -> u64 {
         self.state(guardrail).warn.load(Relaxed)
     }
@@ -271,10 +276,11 @@ impl Guardrails {
         self.state(guardrail).fail.store(fail, Relaxed);
     }
 
-    /// Sets thresholds from a text such as `in_values=100:1000, columns=0:500`: for each guardrail its warn and its fail threshold.
+    /// Sets thresholds from a text such as `in_values=100:1000, columns=0:500`: the warn and fail
+    /// threshold of each guardrail.
     ///
     /// # Errors
-    /// The part that is wrong, and the expected form. Nothing is set then.
+    /// The invalid part and the expected form. No threshold is changed then.
     pub fn set_all(&self, text: &str) -> Result<(), String> {
         let one = |part: &str| -> Option<(Guardrail, u64, u64)> {
             let (name, thresholds) = part.split_once('=')?;
@@ -294,7 +300,7 @@ impl Guardrails {
         Ok(())
     }
 
-    /// Checks that warned, and checks that failed, since the start.
+    /// Returns the numbers of checks that warned and that failed since the start.
     pub fn counts(&self, guardrail: Guardrail) -> (u64, u64) {
         let state = self.state(guardrail);
         (state.warned.load(Relaxed), state.failed.load(Relaxed))
@@ -320,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_in_the_order_of_the_enum() {
+    fn table_has_the_order_of_the_enum() {
         for (at, spec) in GUARDRAILS.iter().enumerate() {
             assert_eq!(spec.guardrail as usize, at, "{}", spec.name);
             assert!(spec.fail == 0 || spec.warn <= spec.fail, "{} warns after it fails", spec.name);
@@ -329,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_are_set_from_a_text() {
+    fn thresholds_parse_from_text() {
         let guardrails = Guardrails::default();
         let check = |text: &str, expected: Result<(u64, u64), &str>| {
             let set = guardrails.set_all(text).map(|()| {
@@ -351,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_warn_and_fail_and_are_counted() {
+    fn exceeded_thresholds_warn_fail_and_are_counted() {
         let guardrails = Guardrails::default();
         guardrails.set(Guardrail::InValues, 2, 4);
         let check = |value| guardrails.passes(Guardrail::InValues, value);
@@ -366,6 +372,6 @@ mod tests {
         );
         assert_eq!(guardrails.counts(Guardrail::InValues), (2, 1));
         guardrails.set(Guardrail::InValues, 0, 0);
-        assert_eq!(check(u64::MAX).unwrap(), Passed::Quietly, "0 switches a threshold off");
+        assert_eq!(check(u64::MAX).unwrap(), Passed::Quietly, "0 disables a threshold");
     }
 }

@@ -1,19 +1,19 @@
-//! Latencies of one table on one core, as cheap as they can be: an index, an addition and a comparison for each statement, in
-//! memory that is there from the start.
+//! Histogram of latencies of one table on one core. Recording a statement costs an index, an
+//! addition and a comparison, without allocation.
 //!
 //! ```text
 //!  bucket   0: below 1.25 µs   1: below 1.5 µs   …   4 buckets for each doubling   …   111: 240 s and above
 //! ```
 //!
-//! A value is known within a quarter of it.
+//! The error is at most a quarter of the value.
 
 use std::cell::Cell;
 
-/// 2^10 ns: the end of nothing, below which all is one bucket.
+/// Log2 of 1,024 ns. All shorter durations are in the first bucket.
 const FIRST_LOG2: u32 = 10;
-/// 2^2 buckets a doubling.
+/// 2^2 buckets per doubling.
 const SUB_LOG2: u32 = 2;
-/// 28 doublings of four: up to 2^38 ns.
+/// 28 doublings of four buckets: up to 2^38 ns.
 const BUCKETS: usize = 28 << SUB_LOG2;
 
 /// Latencies of one kind of statement.
@@ -30,7 +30,7 @@ impl Default for Latencies {
     }
 }
 
-/// The bucket of a duration.
+/// Returns the bucket of a duration.
 fn bucket_of(ns: u64) -> usize {
     let ns = ns.max(1 << FIRST_LOG2);
     let log2 = ns.ilog2();
@@ -38,14 +38,14 @@ fn bucket_of(ns: u64) -> usize {
     ((((log2 - FIRST_LOG2) as usize) << SUB_LOG2) + sub).min(BUCKETS - 1)
 }
 
-/// The least duration, ns, above every one in the bucket.
+/// Returns the exclusive upper bound of a bucket, ns.
 fn end_of(bucket: usize) -> u64 {
     let (doubling, sub) = (bucket as u32 >> SUB_LOG2, bucket as u64 & ((1 << SUB_LOG2) - 1));
     ((1 << SUB_LOG2) + sub + 1) << (FIRST_LOG2 - SUB_LOG2 + doubling)
 }
 
 impl Latencies {
-    /// Counts a statement.
+    /// Records the latency of a statement.
     #[inline]
     pub fn record(&self, ns: u64) {
         let bucket = &self.buckets[bucket_of(ns)];
@@ -57,21 +57,21 @@ impl Latencies {
     }
 }
 
-/// Latencies of several cores together.
+/// Sum of the latencies of several cores.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct LatencySummary {
-    /// Empty as long as nothing was added.
+    /// Empty until latencies are added.
     buckets: Vec<u64>,
-    /// Statements.
+    /// Number of statements.
     pub count: u64,
-    /// The sum of their latencies, ns.
+    /// Sum of the latencies, ns.
     pub sum_ns: u64,
-    /// The greatest latency, ns.
+    /// Highest latency, ns.
     pub max_ns: u64,
 }
 
 impl LatencySummary {
-    /// Those of one core.
+    /// Returns the latencies of one core.
     pub fn of(latencies: &Latencies) -> LatencySummary {
         let buckets: Vec<u64> = latencies.buckets.iter().map(Cell::get).collect();
         let count = buckets.iter().sum();
@@ -79,7 +79,7 @@ impl LatencySummary {
         LatencySummary { buckets, count, sum_ns: latencies.sum_ns.get(), max_ns: latencies.max_ns.get() }
     }
 
-    /// Adds those of another core.
+    /// Adds the latencies of another core.
     pub fn add(&mut self, other: &LatencySummary) {
         if other.buckets.is_empty() {
             return;
@@ -91,7 +91,8 @@ impl LatencySummary {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// An upper bound of the latency that `per_mille` of a thousand statements did not exceed, ns; `None` without statements.
+    /// Returns an upper bound of the latency that `per_mille` ‰ of the statements did not exceed,
+    /// ns. `None`: there are no statements.
     pub fn quantile_ns(&self, per_mille: u64) -> Option<u64> {
         let wanted = (u128::from(self.count) * u128::from(per_mille)).div_ceil(1000).max(1) as u64;
         let mut below = 0;
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_duration_is_in_a_bucket_no_wider_than_a_quarter_of_it() {
+    fn bucket_width_is_at_most_a_quarter_of_the_duration() {
         for ns in (1024..40_000).chain((11..38).flat_map(|e| [(1 << e) - 1, 1 << e, (1 << e) + (1 << e) / 3]))
         {
             let bucket = bucket_of(ns);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_all_cores() {
+    fn quantiles_include_all_cores() {
         let (one, other) = (Latencies::default(), Latencies::default());
         (0..99).for_each(|_| one.record(2_000));
         other.record(9_000_000);

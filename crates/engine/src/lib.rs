@@ -1,10 +1,15 @@
-//! The contract between the front doors and whatever holds the data: prepare, execute, scan, schema, virtual tables.
+//! Interface between the listeners and the engine that stores the data: prepare, execute, scan,
+//! schema and virtual tables.
 //!
-//! There is one engine object a core; it is used from that core's fast lane only, so nothing here is `Send` but the
-//! scans ([`scan`]) that it hands out for heavy lanes.
-//! What can be answered from memory on this core is answered at once, without a future. A write to this core is done at once too,
-//! and waits with others for the log ([`Execution::Written`]). An engine that needs another core or a cluster asks by message,
-//! and says so with [`Execution::Pending`].
+//! There is one engine object per core. Only the fast lane of that core uses it, so nothing here is
+//! `Send`, except for the scans ([`scan`]) that heavy lanes run.
+//!
+//! 1. A statement that needs only memory of this core is answered at once, without a future
+//!    ([`Execution::Ready`]).
+//! 2. A write to this core is applied at once. Then it waits with other writes for the log
+//!    ([`Execution::Written`]).
+//! 3. A statement that needs the disk, another core or a cluster is answered later
+//!    ([`Execution::Pending`]).
 
 mod client_session;
 mod error;
@@ -43,23 +48,24 @@ pub use virtual_table::{
 };
 pub use warnings::{Collect, Warnings, Within};
 
-/// A bound value of a request, as the client sent it.
+/// Bound value of a request, as sent by the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
-    /// CQL's null.
+    /// CQL null.
     Null,
-    /// Not set: the column stays as it is.
+    /// Unset: the column keeps its value.
     Unset,
     /// The serialized value.
     Bytes(&'a [u8]),
 }
 
-/// The most bytes of a page, where the caller does not want fewer.
+/// Most bytes of a page, unless the caller requests fewer.
 pub const PAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Gives memory to answers without pages.
+/// Source of memory for answers without pages.
 pub trait AnswerMemory {
-    /// Memory for one answer. Called for reads that may have many rows only, so that short ones cost nothing.
+    /// Opens the memory of one answer. Called only for reads that may return many rows, so that
+    /// short reads cost nothing.
     fn open(&self) -> Arc<dyn AnswerRoom>;
 }
 
@@ -69,40 +75,43 @@ impl AnswerMemory for Arc<dyn AnswerRoom> {
     }
 }
 
-/// Memory for one answer, granted as the answer grows.
+/// Memory of one answer, granted as the answer grows.
 pub trait AnswerRoom: std::fmt::Debug + Send + Sync {
-    /// Grants that the answer has `bytes` bytes in all.
+    /// Grants memory for an answer of `bytes` in total.
     ///
     /// # Errors
-    /// [`Error::Overloaded`]: there is no room for so many.
+    /// [`Error::Overloaded`] if that much memory is not available.
     fn grow(&self, bytes: u64) -> Result<(), Error>;
 }
 
-/// What comes with a statement beside its text.
+/// Parameters of a statement.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// The values of the bind markers, in their order. Named values are put into order by the caller.
+    /// Values of the bind markers in order. The caller resolves named values.
     pub values: &'a [Value<'a>],
-    /// Rows a page, at least 1; `None` is all.
+    /// Rows per page, at least 1. `None`: all rows, without pages.
     pub page_size: Option<u32>,
-    /// Bytes of cells after which a page ends, however many rows it has; a page has one row at least. Not for answers without pages.
+    /// A page ends after this many bytes of cells, but has at least one row. No effect without
+    /// pages.
     pub page_bytes_max: usize,
-    /// Memory for an answer without pages; `None` grants it all.
+    /// Memory for an answer without pages. `None`: unlimited.
     pub room: Option<&'a dyn AnswerMemory>,
-    /// Where the last page ended: what [`Rows::paging_state`] gave.
+    /// End of the last page, from [`Rows::paging_state`].
     pub paging_state: Option<&'a [u8]>,
-    /// The write time, microseconds since 1970, unless the statement says `USING TIMESTAMP`.
+    /// Write time in microseconds since 1970. `USING TIMESTAMP` in the statement has precedence.
     pub timestamp_us: Option<i64>,
-    /// "Now" for expiry, seconds since 1970, where the client says so (protocol v5).
+    /// Current time for TTLs in seconds since 1970, if the client specifies it (protocol v5).
     pub now_s: Option<u32>,
-    /// A read at SERIAL or LOCAL_SERIAL: it shows what is durable, so that no crash takes it back.
+    /// True for a read at SERIAL or LOCAL_SERIAL. It returns durable data only, so that no crash
+    /// takes back what it returned.
     pub serial: bool,
-    /// Decides which rows of virtual tables are returned; `None`, for the server itself, is all.
+    /// Rights of the role that reads virtual tables. `None` returns all rows and is for the server
+    /// itself.
     pub viewer: Option<&'a Arc<dyn Viewer>>,
 }
 
 impl Request<'_> {
-    /// No values, one page.
+    /// A request without values and pages.
     pub const EMPTY: Request<'static> = Request {
         values: &[],
         page_size: None,
@@ -116,18 +125,18 @@ impl Request<'_> {
     };
 }
 
-/// What a statement touches, so that the caller can check rights and route.
+/// Object of a statement, for the check of permissions and for routing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// The keyspace.
     pub keyspace: String,
-    /// The table; `None` for a statement about a keyspace.
+    /// Table. `None`: the statement refers to the keyspace.
     pub table: Option<String>,
-    /// What the statement does there.
+    /// Permission that the statement needs on it.
     pub action: Action,
 }
 
-/// The rights a statement needs on its target, by Cassandra's names.
+/// Permission needed on a target, by Cassandra's names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the variants are CQL's permissions")]
 pub enum Action {
@@ -138,44 +147,47 @@ pub enum Action {
     Drop,
 }
 
-/// A statement bound to a schema. It holds the engine's own plan inside.
+/// A statement bound to a schema, with the engine's plan inside.
 pub trait Plan {
-    /// The bind markers: name and type of each.
+    /// Returns the bind markers: name and type of each.
     fn binds(&self) -> &Columns;
-    /// For each partition-key column in order, the bind marker that gives it; empty where not all are given by markers.
+    /// Returns the bind marker of each partition key column in order. Empty if markers do not
+    /// supply all of them.
     fn partition_key_binds(&self) -> &[u16];
-    /// The result's columns, where the statement returns rows.
+    /// Returns the columns of the result, if the statement returns rows.
     fn result(&self) -> Option<&Columns>;
-    /// What the statement touches.
+    /// Returns the objects of the statement.
     fn targets(&self) -> &[Target];
-    /// Whether the definitions it was bound to still stand.
+    /// Returns true while the definitions that it was bound to are current.
     fn is_current(&self) -> bool;
-    /// Returns false if what it shows is the same for every [`Viewer`], so that none has to be looked up.
+    /// Returns false if its result is the same for every [`Viewer`], so that the caller need not
+    /// look up one.
     fn needs_viewer(&self) -> bool {
         true
     }
-    /// The latencies of its table and kind on this core, where it is about one table.
+    /// Returns the latencies of its table and kind on this core, if it is about one table.
     fn latencies(&self) -> Option<&Rc<Latencies>> {
         None
     }
-    /// For the engine that made it.
+    /// Returns itself, for the engine that prepared it.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// The answer of [`Engine::execute`]: at once, or later.
+/// Answer of [`Engine::execute`].
 pub enum Execution {
-    /// Answered from memory on this core.
+    /// Result from the memory of this core.
     Ready(Result<Outcome, Error>),
-    /// A write that was applied on this core and gives [`Outcome::Void`] once it counts; its number, to be asked for with
-    /// [`Engine::acks`]. Later writes of a core have no lower ones.
+    /// A write that was applied on this core. It gives [`Outcome::Void`] once it is acknowledged.
+    /// The field is its number for [`Engine::acks`]. Numbers of later writes on the core are not
+    /// lower.
     Written(u64),
-    /// Needs the disk, another core, or more than one piece of work. Dropping it abandons the wait;
-    /// a write that was applied stays applied.
+    /// Result that needs the disk, another core, or several task polls. Dropping it abandons the
+    /// wait. A write that was applied stays applied.
     Pending(Pin<Box<dyn Future<Output = Result<Outcome, Error>>>>),
 }
 
 impl Execution {
-    /// Waits for the outcome. `engine` is the one that gave it.
+    /// Waits for the outcome. `engine` must be the engine that executed the statement.
     pub async fn outcome(self, engine: &dyn Engine) -> Result<Outcome, Error> {
         match self {
             Execution::Ready(result) => result,
@@ -189,17 +201,18 @@ impl Execution {
     }
 }
 
-/// How far the writes of one writer (a session, say) have come.
+/// Acknowledgements of the writes of one writer, for instance a session.
 pub trait Acks {
-    /// Whether the write with this number counts. A writer asks for its oldest, and is woken when that one is done, which most
-    /// often means that many are: asking for those then costs little.
+    /// Returns ready once the write with this number is acknowledged. A writer polls its oldest
+    /// write, and is woken when that is done. Mostly several later writes are then done too, and
+    /// polling them is cheap.
     ///
     /// # Errors
-    /// This write may be lost. Others may still succeed.
+    /// Returned if this write may be lost. Other writes may still succeed.
     fn poll_acked(&mut self, write: u64, cx: &mut Context<'_>) -> Poll<Result<(), Error>>;
 }
 
-/// The kind of a BATCH.
+/// Kind of a BATCH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the variants are CQL's own")]
 pub enum BatchKind {
@@ -208,30 +221,31 @@ pub enum BatchKind {
     Counter,
 }
 
-/// Hears of a change of the schema. The change's statement is answered when the future is done.
+/// Called after a change of the schema. The statement is answered when the future is done.
 pub type SchemaListener = Rc<dyn Fn(&SchemaChange) -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// A statement that is being bound, with its plan.
+/// Future of a statement and its plan.
 pub type Prepared = Pin<Box<dyn Future<Output = (Rc<cql::Statement>, Result<Rc<dyn Plan>, Error>)>>>;
 
-/// An engine, on one core. Work is done in the group of the calling task.
+/// Engine of one core. Work runs in the group of the calling task.
 pub trait Engine {
-    /// Binds a statement to the schema. `keyspace` is the session's, for names without one.
-    /// Handles SELECT, INSERT, UPDATE, DELETE, BATCH, TRUNCATE, and the definition of keyspaces, tables and types;
-    /// anything else is [`Error::Invalid`].
+    /// Binds a statement to the schema. `keyspace` is that of the session, for names without one.
+    /// Supports SELECT, INSERT, UPDATE, DELETE, BATCH, TRUNCATE, and definitions of keyspaces,
+    /// tables and types. Any other statement is [`Error::Invalid`].
     fn prepare(&self, statement: Rc<cql::Statement>, keyspace: Option<&str>) -> Result<Rc<dyn Plan>, Error>;
 
-    /// As [`Engine::prepare`], for a statement so long that binding it would hold up the fast lane. Gives the statement back too.
+    /// Does the same as [`Engine::prepare`] for a long statement, which would block the fast lane
+    /// for too long. Returns the statement too.
     fn prepare_long(&self, statement: cql::Statement, keyspace: Option<&str>) -> Prepared {
         let statement = Rc::new(statement);
         let plan = self.prepare(statement.clone(), keyspace);
         Box::pin(std::future::ready((statement, plan)))
     }
 
-    /// Runs a plan that this engine made.
+    /// Executes a plan of this engine.
     fn execute(&self, plan: &Rc<dyn Plan>, request: &Request<'_>) -> Execution;
 
-    /// Runs several writes as one batch (the protocol's BATCH message).
+    /// Executes several writes as one batch (BATCH message of the protocol).
     fn execute_batch(
         &self,
         kind: BatchKind,
@@ -239,30 +253,32 @@ pub trait Engine {
         request: &Request<'_>,
     ) -> Execution;
 
-    /// For one who has writes in flight on this core ([`Execution::Written`]).
+    /// Creates the acknowledgements of a writer on this core ([`Execution::Written`]).
     fn acks(&self) -> Box<dyn Acks>;
 
-    /// The schema as it stands on this core.
+    /// Returns the current schema of this core.
     fn schema(&self) -> Arc<Schema>;
 
-    /// Called on this core after each change of the schema, with what changed, wherever it was made.
+    /// Registers a listener, called on this core after each change of the schema on any core.
     fn on_schema_change(&self, listener: SchemaListener);
 
-    /// The virtual tables of this core, to which the rooms above add theirs.
+    /// Returns the virtual tables of this core. Other crates add theirs.
     fn registry(&self) -> &Registry;
 
-    /// What this core has of a table, now: what is written later does not show. Taking it is quick.
+    /// Takes a snapshot of this core's part of a table. It does not contain later writes. Taking it
+    /// is cheap.
     ///
     /// # Errors
-    /// There is no such table, or the engine has no scans.
+    /// Returned if the table does not exist, or the engine has no scans.
     fn table_snapshot(&self, keyspace: &str, table: &str) -> Result<Box<dyn scan::TableSnapshot>, Error> {
         self.table_snapshot_for(keyspace, table, None)
     }
 
-    /// The same, for a role: of a virtual table, only the rows that it is shown.
+    /// Does the same for a role. The snapshot of a virtual table has only rows that are visible to
+    /// it.
     ///
     /// # Errors
-    /// As those of [`Engine::table_snapshot`].
+    /// Those of [`Engine::table_snapshot`].
     fn table_snapshot_for(
         &self,
         keyspace: &str,
@@ -273,26 +289,27 @@ pub trait Engine {
         Err(Error::Invalid(format!("This engine does not scan {keyspace}.{table} by columns")))
     }
 
-    /// A scan by columns of what this core has of a table, now.
+    /// Scans a new snapshot of this core's part of a table by columns.
     ///
     /// # Errors
-    /// As those of [`Engine::table_snapshot`] and [`scan::TableSnapshot::scan`].
+    /// Those of [`Engine::table_snapshot`] and [`scan::TableSnapshot::scan`].
     fn scan(&self, scan: &scan::TableScan) -> Result<Box<dyn scan::BatchSource>, Error> {
         self.table_snapshot(&scan.keyspace, &scan.table)?.scan(scan)
     }
 
-    /// What is roughly in a table on this core; `None` where there is no such table or nobody knows.
+    /// Returns estimates of the contents of a table on this core. `None`: the table does not exist,
+    /// or no estimates are available.
     fn statistics(&self, _keyspace: &str, _table: &str) -> Option<scan::TableStatistics> {
         None
     }
 
-    /// Returns true if this core refuses all writes, since one failed or until there is space on the disk.
+    /// Returns true if this core refuses all writes, because one failed or the disk is full.
     fn refuses_writes(&self) -> bool {
         false
     }
 
-    /// What this core's part of the engine counts about itself, always the same metrics in the same order. An engine that
-    /// counts nothing says nothing.
+    /// Returns the metrics of this core's part of the engine, always the same ones in the same
+    /// order. Empty for an engine without metrics.
     fn metrics(&self) -> Vec<Measure> {
         Vec::new()
     }

@@ -1,22 +1,23 @@
-//! `system.memory`: what each core holds memory for, in bytes. What queries compute with is by service level too, in
-//! `system.level_usage`.
+//! `system.memory`: memory of each core by purpose, in bytes. Query memory is listed by service
+//! level in `system.level_usage`.
 
 use ::schema::CqlType;
 use bytes::Bytes;
 
 use crate::virtual_table::VirtualTable;
 
-/// Memory that is held for something.
+/// Memory in use for one purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeldMemory {
-    /// What for.
+    /// Purpose.
     pub purpose: &'static str,
-    /// How much, bytes.
+    /// Bytes.
     pub bytes: u64,
 }
 
 impl HeldMemory {
-    /// The table, for the registry of that core, which adds up those of several front doors.
+    /// Creates the table for the registry of a core, which concatenates the rows of several
+    /// listeners.
     pub fn table(core: usize, held: impl Fn() -> Vec<HeldMemory> + 'static) -> VirtualTable {
         let columns = [("purpose", CqlType::Text), ("core", CqlType::Int), ("bytes", CqlType::BigInt)];
         let core = i32::try_from(core).unwrap_or(i32::MAX);

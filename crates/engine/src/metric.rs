@@ -1,17 +1,17 @@
-//! What is counted about a server, declared: name, kind and help of each metric stand in one place, and whoever counts and
-//! whoever shows them both refer to that. Nothing here knows a format.
+//! Declarations of metrics: name, kind and help of each are in one place, for the code that counts
+//! and the code that exports. This module knows no export format.
 
-/// How a metric moves.
+/// Kind of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MetricKind {
-    /// Only up, from 0 at start; its name ends in `_total`.
+    /// Rises from 0 at start. Its name ends in `_total`.
     Counter,
-    /// Up and down.
+    /// Rises and falls.
     Gauge,
 }
 
 impl MetricKind {
-    /// Its name in the format of Prometheus.
+    /// Returns the name in the format of Prometheus.
     pub fn name(self) -> &'static str {
         match self {
             MetricKind::Counter => "counter",
@@ -20,45 +20,45 @@ impl MetricKind {
     }
 }
 
-/// A metric. Units are in its name: bytes, seconds, or a number of what it is named after.
+/// A metric. Its name ends in the unit: bytes, seconds, or the counted objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metric {
-    /// In small letters, unique in a server.
+    /// Name in lower case, unique in a server.
     pub name: &'static str,
-    /// How it moves.
+    /// Kind.
     pub kind: MetricKind,
-    /// A sentence.
+    /// Help text: one sentence.
     pub help: &'static str,
 }
 
 impl Metric {
-    /// One that only goes up.
+    /// Declares a counter.
     pub const fn counter(name: &'static str, help: &'static str) -> Metric {
         Metric { name, kind: MetricKind::Counter, help }
     }
 
-    /// One that goes up and down.
+    /// Declares a gauge.
     pub const fn gauge(name: &'static str, help: &'static str) -> Metric {
         Metric { name, kind: MetricKind::Gauge, help }
     }
 }
 
-/// A metric and what it is now, on one core.
+/// Value of a metric on one core.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measure {
-    /// What.
+    /// Metric.
     pub metric: &'static Metric,
-    /// How much.
+    /// Value.
     pub value: f64,
 }
 
-/// Metrics of one table, summed over cores.
+/// Metrics of one table, summed over all cores.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableMeasures {
-    /// The keyspace.
+    /// Keyspace.
     pub keyspace: String,
-    /// The table.
+    /// Table.
     pub table: String,
-    /// The same metrics in the same order for every table.
+    /// Measures: the same metrics in the same order for every table.
     pub measures: Vec<Measure>,
 }

@@ -1,18 +1,18 @@
-//! What a statement gives back.
+//! Results of statements.
 
 use std::sync::Arc;
 
 use ::schema::CqlType;
 use uuid::Uuid;
 
-/// A column of a result or a bind marker.
+/// Column of a result, or bind marker.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ColumnSpec {
     /// The keyspace.
     pub keyspace: Arc<str>,
     /// The table.
     pub table: Arc<str>,
-    /// The name the client sees.
+    /// Name that the client sees.
     pub name: String,
     /// The type.
     pub ty: CqlType,
@@ -21,26 +21,27 @@ pub struct ColumnSpec {
 /// Columns, shared between a plan and its results.
 pub type Columns = Arc<[ColumnSpec]>;
 
-/// Rows, encoded as CQL's RESULT message wants them.
+/// Rows, encoded for the RESULT message of CQL.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rows {
     /// The columns.
     pub columns: Columns,
-    /// How many rows.
+    /// Number of rows.
     pub count: u32,
-    /// The cells, row by row, each as `[bytes]`: a big-endian `i32` length (-1 for null), then the value.
+    /// Cells, row by row, each as `[bytes]`: a big-endian `i32` length (−1 for null), then the
+    /// value.
     pub cells: Vec<u8>,
-    /// Where to go on, if there is more.
+    /// Start of the next page, if there are more rows.
     pub paging_state: Option<Vec<u8>>,
 }
 
 impl Rows {
-    /// No rows yet.
+    /// Creates a result without rows.
     pub fn new(columns: Columns) -> Rows {
         Rows { columns, count: 0, cells: Vec::new(), paging_state: None }
     }
 
-    /// Appends a cell; the caller counts rows.
+    /// Appends a cell. The caller updates `count`.
     pub fn push(&mut self, cell: Option<&[u8]>) {
         match cell {
             Some(value) => {
@@ -52,7 +53,7 @@ impl Rows {
         }
     }
 
-    /// The rows as cells, for callers inside the server.
+    /// Returns the rows as cells, for callers inside the server.
     pub fn decoded(&self) -> Vec<Vec<Option<&[u8]>>> {
         let mut at = 0;
         let mut rows = Vec::with_capacity(self.count as usize);
@@ -75,22 +76,23 @@ impl Rows {
     }
 }
 
-/// What a schema statement changed.
+/// Change by a schema statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SchemaChange {
     /// `CREATED`, `UPDATED` or `DROPPED`.
     pub change: &'static str,
-    /// What kind of thing.
+    /// Kind of the changed object.
     pub target: SchemaTarget,
-    /// Its keyspace.
+    /// Keyspace of the object.
     pub keyspace: String,
-    /// Its name; empty for a keyspace.
+    /// Name of the object. Empty for a keyspace.
     pub name: String,
-    /// The identity of a table that was created or dropped: a later table of that name has another.
+    /// Identity of a table that was created or dropped. A later table of the same name has another
+    /// one.
     pub table_id: Option<Uuid>,
 }
 
-/// The kinds of things in a schema.
+/// Kind of an object in the schema.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the variants are the protocol's own")]
 pub enum SchemaTarget {
@@ -99,12 +101,12 @@ pub enum SchemaTarget {
     Type,
 }
 
-/// The outcome of a statement.
+/// Outcome of a statement.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
-    /// Done.
+    /// Success without a result.
     Void,
-    /// Rows.
+    /// A result.
     Rows(Rows),
     /// The schema changed.
     SchemaChange(SchemaChange),

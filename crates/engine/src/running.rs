@@ -1,58 +1,59 @@
-//! `system.running_statements`: what waits for a slot, or takes longer than a piece of work, on
-//! whatever front door. What is answered at once is never here, nor is a write that only waits for
-//! the log. A role is shown its own statements; roles that may DESCRIBE ALL ROLES see all, so the
-//! table names what a statement touches and does, and not its text, which may hold values.
+//! `system.running_statements`: statements of all listeners that wait for a slot, or take longer
+//! than one task poll. Statements that are answered at once are never listed, nor are writes that
+//! only wait for the log. A role sees its own statements. A role that may DESCRIBE ALL ROLES sees
+//! all. The table shows the kind and the tables of a statement, but not its text, which may contain
+//! values.
 
 use bytes::Bytes;
 use schema::CqlType;
 
 use crate::{Subject, VirtualTable};
 
-/// What a statement is about.
+/// State of a statement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum StatementState {
-    /// It waits for a slot of its level.
+    /// Waiting for a slot of its level.
     Queued,
-    /// It runs.
+    /// Running.
     #[default]
     Running,
-    /// It waits for its client to ask for more rows.
+    /// Waiting for its client to request more rows.
     Suspended,
 }
 
-/// A statement that runs or waits.
+/// A running or waiting statement.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RunningStatement {
-    /// The level whose shares it has.
+    /// Level whose shares it uses.
     pub service_level: String,
-    /// Its name as long as it runs: no other of the server has it.
+    /// Identifier, unique in the server while the statement runs.
     pub id: String,
-    /// The core of its session.
+    /// Core of its session.
     pub core: u32,
-    /// Who asked.
+    /// Role of the session.
     pub role: String,
-    /// From where.
+    /// Address of the client.
     pub client: String,
-    /// What it is about.
+    /// State.
     pub state: StatementState,
-    /// Since it was read from its connection, microseconds.
+    /// Time since it was read from its connection, microseconds.
     pub elapsed_us: u64,
-    /// What it does, and to which tables.
+    /// Kind and tables of the statement.
     pub statement: String,
-    /// How far it has come; none for statements that are not followed.
+    /// Progress. `None`: statements of this kind do not report it.
     pub progress: Option<Progress>,
 }
 
-/// How far a query has come.
+/// Progress of a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
-    /// Query memory it has, bytes.
+    /// Query memory in use, bytes.
     pub memory_bytes: u64,
-    /// What it has put aside on disk so far, bytes.
+    /// Bytes spilled to disk so far.
     pub spilled_bytes: u64,
-    /// Rows that its scans have given.
+    /// Rows returned by its scans so far.
     pub rows_read: u64,
-    /// Rows that they will have given when they end, roughly.
+    /// Estimate of the rows that its scans return in total.
     pub rows_expected: u64,
 }
 
@@ -65,7 +66,8 @@ fn number(number: u64) -> Option<Bytes> {
 }
 
 impl RunningStatement {
-    /// The table, for a core's registry, which adds up those of several front doors.
+    /// Creates the table for the registry of a core, which concatenates the rows of several
+    /// listeners.
     pub fn table(statements: impl Fn() -> Vec<RunningStatement> + 'static) -> VirtualTable {
         use CqlType::{BigInt, Int, Text};
         let columns = [
@@ -89,7 +91,7 @@ impl RunningStatement {
     }
 
     fn row(&self) -> Vec<Option<Bytes>> {
-        let progress = |of: fn(&Progress) -> u64| self.progress.as_ref().and_then(|is| number(of(is)));
+        let progress = |field: fn(&Progress) -> u64| self.progress.as_ref().and_then(|it| number(field(it)));
         vec![
             text(&self.service_level),
             text(&self.id),
@@ -103,10 +105,10 @@ impl RunningStatement {
             }),
             number(self.elapsed_us),
             text(&self.statement),
-            progress(|is| is.memory_bytes),
-            progress(|is| is.spilled_bytes),
-            progress(|is| is.rows_read),
-            progress(|is| is.rows_expected),
+            progress(|it| it.memory_bytes),
+            progress(|it| it.spilled_bytes),
+            progress(|it| it.rows_read),
+            progress(|it| it.rows_expected),
         ]
     }
 }

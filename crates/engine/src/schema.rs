@@ -1,4 +1,4 @@
-//! The schema as one immutable value: a change makes a new one with a new version.
+//! The schema as one immutable value. A change creates a new value with a new version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,28 +6,28 @@ use std::sync::Arc;
 use ::schema::{KeyspaceDef, TableDef, UdtType};
 use uuid::Uuid;
 
-/// A keyspace with what is in it.
+/// A keyspace and its contents.
 #[derive(Clone, Debug)]
 pub struct Keyspace {
     /// Its definition.
     pub def: KeyspaceDef,
-    /// Its tables by name.
+    /// Tables by name.
     pub tables: BTreeMap<String, Arc<TableDef>>,
-    /// Its user types by name.
+    /// User types by name.
     pub types: BTreeMap<String, Arc<UdtType>>,
 }
 
-/// Every keyspace.
+/// All keyspaces.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
-    /// Changes with every change of the schema.
+    /// Version. Each change of the schema sets a new one.
     pub version: Uuid,
-    /// The keyspaces by name, virtual ones not included.
+    /// Keyspaces by name, without virtual ones.
     pub keyspaces: BTreeMap<String, Arc<Keyspace>>,
 }
 
 impl Schema {
-    /// The table of that name.
+    /// Returns the table of this name.
     pub fn table(&self, keyspace: &str, table: &str) -> Option<&Arc<TableDef>> {
         self.keyspaces.get(keyspace)?.tables.get(table)
     }

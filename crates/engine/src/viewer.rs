@@ -1,22 +1,23 @@
-//! Which rows of virtual tables a role is shown. A table declares what its rows are about; the
-//! caller of the engine knows what a role has rights on.
+//! Visibility of rows in virtual tables. A table declares the objects that its rows are about. The
+//! caller of the engine knows the permissions of a role on them.
 
 use std::fmt;
 
 use crate::{VirtualRow, VirtualTable};
 
-/// What a fact is about.
+/// Object that a row is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum About<'a> {
     /// A keyspace, or something in it.
     Keyspace(&'a str),
     /// All keyspaces.
     AllKeyspaces,
-    /// A table: its size, and what is done with it. With its identity, by which grants know it.
+    /// A table (keyspace, name, identity): its size and the statements on it. Permissions refer to
+    /// the identity.
     Table(&'a str, &'a str, u128),
-    /// What is in a table, such as keys.
+    /// Contents of a table (keyspace, name, identity), such as keys.
     Data(&'a str, &'a str, u128),
-    /// What is in all tables.
+    /// Contents of all tables.
     AllData,
     /// A role: its sessions and statements.
     Role(&'a str),
@@ -28,37 +29,37 @@ pub enum About<'a> {
     AllLevels,
 }
 
-/// The rights of a role, as far as they decide what it is shown.
+/// Rights of a role to see rows.
 pub trait Viewer: fmt::Debug + Send + Sync {
-    /// Whether the role is shown facts about that.
+    /// Returns true if the role may see rows about this object.
     fn sees(&self, about: About<'_>) -> bool;
 }
 
-/// What the rows of a virtual table are about. Columns are given by their place in a row, and hold
-/// text.
+/// Objects that the rows of a virtual table are about. Columns are given by their index in a row,
+/// and contain text.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Subject {
-    /// The server itself: every role is shown every row.
+    /// The server: every role sees every row.
     #[default]
     Server,
-    /// The keyspace that the column names.
+    /// The keyspace in this column.
     Keyspace(usize),
-    /// What is in tables of the keyspace that the column names. Makes its rows for a viewer, and leaves out tables that are
-    /// hidden from it.
+    /// Contents of tables of the keyspace in this column. The table creates its rows for a viewer,
+    /// and omits tables that are invisible to it.
     Data(usize),
-    /// The role that the column names.
+    /// The role in this column.
     Role(usize),
-    /// The service level that the column names.
+    /// The service level in column `name`.
     Level {
-        /// The column with the name.
+        /// Column of the level's name.
         name: usize,
-        /// A column that names other levels, and is null for roles that are not shown all levels.
+        /// Column with the names of other levels. Null for roles that may not see all levels.
         others: usize,
     },
 }
 
 impl VirtualTable {
-    /// Whether the viewer is shown every row, whatever they are.
+    /// Returns true if the viewer sees all rows of any content.
     #[must_use]
     pub fn shows_all(&self, viewer: &dyn Viewer) -> bool {
         match self.subject {
@@ -70,20 +71,21 @@ impl VirtualTable {
         }
     }
 
-    /// The same, where a role is shown only rows about what it has rights on.
+    /// Restricts the visible rows to those about objects on which the role has rights.
     #[must_use]
     pub fn about(self, subject: Subject) -> VirtualTable {
         VirtualTable { subject, ..self }
     }
 
-    /// As [`Subject::show`].
+    /// Removes invisible rows, as [`Subject::show`] does.
     pub fn show(&self, viewer: Option<&dyn Viewer>, rows: &mut Vec<VirtualRow>) {
         self.subject.show(viewer, rows);
     }
 }
 
 impl Subject {
-    /// Removes the rows, and cells, that the viewer is not shown. Without a viewer, for the server itself, all stay.
+    /// Removes rows and cells that the viewer may not see. `None` is for the server itself, which
+    /// sees all.
     pub fn show(self, viewer: Option<&dyn Viewer>, rows: &mut Vec<VirtualRow>) {
         let Some(viewer) = viewer else { return };
         let text = |row: &VirtualRow, column: usize| {
@@ -113,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Sees what is called `own`.
+    /// Viewer that sees objects named `own`.
     #[derive(Debug)]
     struct Own;
 
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn viewer_is_shown_rows_about_its_own_things() {
+    fn viewer_sees_rows_about_its_own_objects() {
         let columns = [("a", CqlType::Text), ("b", CqlType::Text)];
         let cell = |text: &str| (!text.is_empty()).then(|| Bytes::copy_from_slice(text.as_bytes()));
         let all: Vec<VirtualRow> =

@@ -1,5 +1,6 @@
-//! Virtual tables: rows made when asked for, such as `system.local`. One registry a core, filled at
-//! start. A table that may have many rows makes them in chunks and yields in between.
+//! Virtual tables: their rows are created on request, such as `system.local`. One registry per core
+//! is filled at start. A table that may have many rows creates them in chunks and yields in
+//! between.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -16,42 +17,43 @@ use crate::guardrails::Guardrails;
 use crate::metric::{Measure, TableMeasures};
 use crate::viewer::{Subject, Viewer};
 
-/// A row of a virtual table: a cell a column, in the order of the definition's `columns`.
+/// A row of a virtual table: one cell per column, in the order of the definition.
 pub type VirtualRow = Vec<Option<Bytes>>;
 
-/// Makes the rows of a virtual table.
+/// Function that creates the rows of a virtual table.
 pub type RowSource = dyn Fn() -> Vec<VirtualRow>;
 
-/// Rows that are being made in chunks.
+/// Future of rows that are created in chunks.
 pub type LaterRows = Pin<Box<dyn Future<Output = Vec<VirtualRow>>>>;
 
-/// Makes the rows of a virtual table in chunks, on a fast lane. May leave out rows that the viewer is not shown.
+/// Function that creates the rows of a virtual table in chunks, on a fast lane. It may omit rows
+/// that are invisible to the viewer.
 pub type ChunkedSource = dyn Fn(Option<Arc<dyn Viewer>>) -> LaterRows;
 
-/// The way in which a virtual table makes its rows.
+/// Source of the rows of a virtual table.
 #[derive(Clone)]
 pub enum Source {
-    /// In one go: few rows.
+    /// Creates all rows at once, for tables with few rows.
     AtOnce(Rc<RowSource>),
-    /// In chunks: as many rows as clients can cause.
+    /// Creates rows in chunks, for tables whose number of rows depends on clients.
     Chunked(Rc<ChunkedSource>),
 }
 
 /// A virtual table.
 #[derive(Clone)]
 pub struct VirtualTable {
-    /// Its definition. Rows need not be sorted.
+    /// Definition. Rows need not be sorted.
     pub def: Arc<TableDef>,
-    /// Makes its rows for every query.
+    /// Source of the rows for each query.
     pub source: Source,
-    /// Whether each core has rows of its own, and the table is all of them.
+    /// True if each core has rows of its own, and the table consists of the rows of all cores.
     pub of_every_core: bool,
-    /// What its rows are about, which decides to whom they are shown ([`VirtualTable::show`]).
+    /// Objects of the rows, which decide their visibility ([`VirtualTable::show`]).
     pub subject: Subject,
 }
 
 impl VirtualTable {
-    /// A virtual table with the columns given as (name, type): first `partition` partition-key
+    /// Creates a virtual table with `columns` as (name, type): first `partition` partition key
     /// columns, then `clustering` clustering columns, then regular ones. Key order is ascending.
     pub fn new(
         keyspace: &str,
@@ -94,19 +96,19 @@ impl VirtualTable {
         }
     }
 
-    /// Returns the identity of a virtual table of that name, whether or not it is registered.
+    /// Returns the identity of the virtual table of this name, registered or not.
     #[must_use]
     pub fn id_of(keyspace: &str, name: &str) -> Uuid {
         Uuid::from_u128(u128::from(fnv(keyspace)) << 64 | u128::from(fnv(name)))
     }
 
-    /// The same table with other rows, which are made in chunks.
+    /// Replaces the rows by rows that are created in chunks.
     #[must_use]
     pub fn in_chunks(self, rows: impl Fn(Option<Arc<dyn Viewer>>) -> LaterRows + 'static) -> VirtualTable {
         VirtualTable { source: Source::Chunked(Rc::new(rows)), ..self }
     }
 
-    /// This core's rows; `None` where they are made in chunks ([`VirtualTable::rows`]).
+    /// Returns this core's rows. `None`: they are created in chunks ([`VirtualTable::rows`]).
     #[must_use]
     pub fn rows_at_once(&self) -> Option<Vec<VirtualRow>> {
         match &self.source {
@@ -115,12 +117,13 @@ impl VirtualTable {
         }
     }
 
-    /// Makes this core's rows, on its fast lane. Rows that the viewer is not shown may be among them ([`VirtualTable::show`]).
+    /// Creates this core's rows on its fast lane. They may include rows that are invisible to the
+    /// viewer ([`VirtualTable::show`]).
     pub async fn rows(&self, viewer: Option<Arc<dyn Viewer>>) -> Vec<VirtualRow> {
         self.source.rows(viewer).await
     }
 
-    /// The same, where each core has rows of its own.
+    /// Declares that each core has rows of its own.
     #[must_use]
     pub fn of_every_core(self) -> VirtualTable {
         VirtualTable { of_every_core: true, ..self }
@@ -128,7 +131,7 @@ impl VirtualTable {
 }
 
 impl Source {
-    /// The rows of one source, then those of the other.
+    /// Returns a source of the rows of both.
     fn and(self, other: Source) -> Source {
         if let (Source::AtOnce(one), Source::AtOnce(other)) = (&self, &other) {
             let (one, other) = (one.clone(), other.clone());
@@ -152,21 +155,21 @@ impl Source {
     }
 }
 
-/// FNV-1a, so that a virtual table's id is the same on every start.
+/// Hashes a name with FNV-1a, so that the id of a virtual table is the same on every start.
 fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// Says what is counted now.
+/// Function that returns the current metrics.
 type MeasureSource = dyn Fn() -> Vec<Measure>;
 
-/// Metrics of tables that are being gathered.
+/// Future of the metrics of tables.
 pub type LaterMeasures = Pin<Box<dyn Future<Output = Vec<TableMeasures>>>>;
 
-/// Gathers the metrics of tables, of all cores.
+/// Function that collects the metrics of tables on all cores.
 type TableMeasureSource = dyn Fn() -> LaterMeasures;
 
-/// What the parts of a server show of themselves on one core: virtual tables, and counts.
+/// Virtual tables and metrics of all parts of the server, on one core.
 #[derive(Default)]
 pub struct Registry {
     tables: RefCell<BTreeMap<(String, String), VirtualTable>>,
@@ -176,13 +179,13 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Adds a table, in place of one of the same name.
+    /// Adds a table. Replaces one of the same name.
     pub fn add(&self, table: VirtualTable) {
         let name = (table.def.keyspace.clone(), table.def.name.clone());
         self.tables.borrow_mut().insert(name, table);
     }
 
-    /// Adds a table's rows to those of one of the same name and columns, if there is one.
+    /// Adds a table. If one of the same name and columns exists, the rows are concatenated.
     pub fn add_rows(&self, table: VirtualTable) {
         let table = match self.get(&table.def.keyspace, &table.def.name) {
             Some(old) => VirtualTable { source: old.source.and(table.source), ..table },
@@ -191,18 +194,18 @@ impl Registry {
         self.add(table);
     }
 
-    /// Adds a part's counts: always the same metrics in the same order, and on every core those of
-    /// the same parts.
+    /// Adds the metrics of a part of the server: always the same metrics in the same order. All
+    /// cores have the same parts.
     pub fn add_measures(&self, measures: impl Fn() -> Vec<Measure> + 'static) {
         self.measures.borrow_mut().push(Rc::new(measures));
     }
 
-    /// Sets the source of metrics of tables, for all cores.
+    /// Sets the source of the metrics of tables on all cores.
     pub fn set_table_measures(&self, measures: impl Fn() -> LaterMeasures + 'static) {
         *self.table_measures.borrow_mut() = Some(Rc::new(measures));
     }
 
-    /// Gathers the metrics of tables, of all cores.
+    /// Collects the metrics of tables on all cores.
     pub async fn table_measures(&self) -> Vec<TableMeasures> {
         let source = self.table_measures.borrow().clone();
         match source {
@@ -211,32 +214,32 @@ impl Registry {
         }
     }
 
-    /// The limits that statements are checked against.
+    /// Returns the limits for statements.
     pub fn guardrails(&self) -> &Arc<Guardrails> {
         self.guardrails.get_or_init(Arc::default)
     }
 
-    /// Shares the limits of a server, one value for all of its cores. Without it a registry has
-    /// defaults of its own.
+    /// Sets the limits, which all cores of a server share. Without this call, the registry has its
+    /// own default limits.
     ///
     /// # Panics
-    /// The limits have been used already.
+    /// Panics if the limits have been used already.
     pub fn set_guardrails(&self, guardrails: Arc<Guardrails>) {
         self.guardrails.set(guardrails).expect("guardrails are set before their first use");
     }
 
-    /// What all parts count.
+    /// Returns the metrics of all parts.
     pub fn measures(&self) -> Vec<Measure> {
         let sources = self.measures.borrow().clone();
         sources.iter().flat_map(|measures| measures()).collect()
     }
 
-    /// The table of that name.
+    /// Returns the table of this name.
     pub fn get(&self, keyspace: &str, table: &str) -> Option<VirtualTable> {
         self.tables.borrow().get(&(keyspace.to_owned(), table.to_owned())).cloned()
     }
 
-    /// Every table, by keyspace and name.
+    /// Returns all tables, sorted by keyspace and name.
     pub fn all(&self) -> Vec<VirtualTable> {
         self.tables.borrow().values().cloned().collect()
     }

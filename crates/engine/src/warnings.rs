@@ -1,11 +1,15 @@
-//! Warnings of guardrails on their way to the client. A check that warns notes it for the request that its thread works on; the
-//! listener takes the notes with the answer.
+//! Warnings of guardrails, on their way to the client. A check records its warning for the request
+//! that its thread works on. The listener sends the recorded warnings with the answer.
 //!
-//! 1. A listener begins a request with [`Warnings::begin`], and takes what was noted with [`Warnings::take`].
-//! 2. A request that goes on as a task is polled within [`Warnings::collect`], so that requests do not mix.
-//! 3. Work of a request that runs on another lane is wrapped in [`Warnings::collect`] there; its caller calls [`Warnings::give`].
+//! 1. A listener begins a request with [`Warnings::begin`], and takes its warnings with
+//!    [`Warnings::take`].
+//! 2. A request that continues as a task is polled within [`Warnings::collect`], so that requests
+//!    do not mix.
+//! 3. Work of a request on another lane is wrapped in [`Warnings::collect`] there. Its caller calls
+//!    [`Warnings::give`].
 //!
-//! Notes are bounded, and are texts only once they are sent: a request without warnings allocates nothing.
+//! The number of warnings is bounded. They become text only when they are sent, so that a request
+//! without warnings allocates nothing.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -16,74 +20,77 @@ use pin_project_lite::pin_project;
 
 use crate::{Guardrail, Guardrails};
 
-/// Guardrails that one answer warns of.
+/// Most warnings in one answer.
 const WARNINGS_MAX: usize = 3;
 
-/// Guardrails whose warn thresholds a request is beyond, each with the greatest value.
+/// Guardrails whose warn threshold a request exceeded, each with the highest value.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Warnings([Option<(Guardrail, u64)>; WARNINGS_MAX]);
 
 thread_local! {
-    /// Those of the request that is being worked on.
-    static NOTED: Cell<Warnings> = const { Cell::new(Warnings::NONE) };
+    /// Warnings of the request that this thread works on.
+    static RECORDED: Cell<Warnings> = const { Cell::new(Warnings::NONE) };
 }
 
 impl Warnings {
     /// No warnings.
     pub const NONE: Warnings = Warnings([None; WARNINGS_MAX]);
 
-    /// Begins with none for the request that is worked on next.
+    /// Starts a request without warnings.
     pub fn begin() {
-        NOTED.set(Warnings::NONE);
+        RECORDED.set(Warnings::NONE);
     }
 
-    /// Takes what was noted on this thread.
+    /// Takes the warnings recorded on this thread.
     #[must_use]
     pub fn take() -> Warnings {
-        NOTED.replace(Warnings::NONE)
+        RECORDED.replace(Warnings::NONE)
     }
 
-    /// Adds these to what is noted on this thread.
+    /// Adds these warnings to those recorded on this thread.
     pub fn give(self) {
         if !self.is_empty() {
-            let mut noted = NOTED.get();
-            self.0.iter().flatten().for_each(|(guardrail, value)| noted.add(*guardrail, *value));
-            NOTED.set(noted);
+            let mut recorded = RECORDED.get();
+            self.0.iter().flatten().for_each(|(guardrail, value)| recorded.add(*guardrail, *value));
+            RECORDED.set(recorded);
         }
     }
 
-    /// Polls a future with notes of its own, which begin with `before`. Returns its output and its notes.
+    /// Wraps a future that has warnings of its own, starting with `before`. It returns them with
+    /// its output.
     pub fn collect<F: Future>(before: Warnings, future: F) -> Collect<F> {
         Collect { future, own: before }
     }
 
-    /// As [`Warnings::collect`], where nobody asks for the notes at the end.
+    /// Does the same as [`Warnings::collect`], but discards the warnings at the end.
     pub fn within<F: Future>(before: Warnings, future: F) -> Within<F> {
         Within { collect: Warnings::collect(before, future) }
     }
 
-    /// Notes a value beyond a warn threshold. Of further guardrails than [`WARNINGS_MAX`] nothing is noted.
+    /// Records a value above a warn threshold. Ignored if [`WARNINGS_MAX`] other guardrails are
+    /// recorded.
     #[cold]
     pub(crate) fn note(guardrail: Guardrail, value: u64) {
-        let mut noted = NOTED.get();
-        noted.add(guardrail, value);
-        NOTED.set(noted);
+        let mut recorded = RECORDED.get();
+        recorded.add(guardrail, value);
+        RECORDED.set(recorded);
     }
 
     fn add(&mut self, guardrail: Guardrail, value: u64) {
-        let of_it = |noted: &Option<(Guardrail, u64)>| noted.is_none_or(|(of, _)| of == guardrail);
-        if let Some(place) = self.0.iter_mut().find(|noted| of_it(noted)) {
-            *place = Some((guardrail, place.map_or(value, |(_, known)| known.max(value))));
+        let is_free_or_same =
+            |recorded: &Option<(Guardrail, u64)>| recorded.is_none_or(|(of, _)| of == guardrail);
+        if let Some(entry) = self.0.iter_mut().find(|recorded| is_free_or_same(recorded)) {
+            *entry = Some((guardrail, entry.map_or(value, |(_, known)| known.max(value))));
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no warnings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0[0].is_none()
     }
 
-    /// The warnings in the words of the guardrails.
+    /// Returns the texts of the warnings.
     #[must_use]
     pub fn texts(&self, guardrails: &Guardrails) -> Vec<String> {
         self.0.iter().flatten().map(|(guardrail, value)| guardrails.warning(*guardrail, *value)).collect()
@@ -91,8 +98,8 @@ impl Warnings {
 }
 
 pin_project! {
-    /// A future with notes of its own: see [`Warnings::collect`]. It is no async function, as one
-    /// holds the future twice: tasks of requests would be copied with twice the bytes.
+    /// Future with warnings of its own: see [`Warnings::collect`]. It is not an async function,
+    /// because such a function stores the future twice. Tasks of requests would double in size.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless they are polled"]
     pub struct Collect<F> {
@@ -107,15 +114,15 @@ impl<F: Future> Future for Collect<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let outer = NOTED.replace(*this.own);
+        let outer = RECORDED.replace(*this.own);
         let polled = this.future.poll(cx);
-        *this.own = NOTED.replace(outer);
+        *this.own = RECORDED.replace(outer);
         polled.map(|output| (output, *this.own))
     }
 }
 
 pin_project! {
-    /// A future with notes of its own: see [`Warnings::within`].
+    /// Future with warnings of its own: see [`Warnings::within`].
     #[derive(Debug)]
     #[must_use = "futures do nothing unless they are polled"]
     pub struct Within<F> {
@@ -136,18 +143,18 @@ impl<F: Future> Future for Within<F> {
 mod tests {
     use super::*;
 
-    fn noted(values: &[(Guardrail, u64)]) -> Warnings {
+    fn recorded(values: &[(Guardrail, u64)]) -> Warnings {
         Warnings::begin();
         values.iter().for_each(|(guardrail, value)| Warnings::note(*guardrail, *value));
         Warnings::take()
     }
 
     #[test]
-    fn few_guardrails_are_noted_each_with_its_greatest_value() {
+    fn each_guardrail_is_recorded_with_its_highest_value() {
         let guardrails = Guardrails::default();
-        assert_eq!(noted(&[]).texts(&guardrails), [""; 0]);
+        assert_eq!(recorded(&[]).texts(&guardrails), [""; 0]);
         let same =
-            noted(&[(Guardrail::InValues, 2000), (Guardrail::InValues, 3000), (Guardrail::InValues, 1)]);
+            recorded(&[(Guardrail::InValues, 2000), (Guardrail::InValues, 3000), (Guardrail::InValues, 1)]);
         assert_eq!(
             same.texts(&guardrails),
             [
@@ -155,13 +162,13 @@ mod tests {
             ]
         );
         let many = crate::GUARDRAILS.map(|spec| (spec.guardrail, u64::MAX));
-        let texts = noted(&many).texts(&guardrails);
+        let texts = recorded(&many).texts(&guardrails);
         assert_eq!(texts.len(), WARNINGS_MAX);
         assert!(texts.iter().all(|text| text.len() < 500), "{texts:?}");
     }
 
     #[test]
-    fn collecting_adds_the_notes_alone_to_a_future() {
+    fn collecting_adds_only_the_warnings_to_a_future() {
         let future = async {
             let large = [0_u8; 1000];
             std::future::ready(()).await;
@@ -173,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn tasks_have_notes_of_their_own() {
-        let other = noted(&[(Guardrail::Columns, 300)]);
+    fn tasks_have_warnings_of_their_own() {
+        let other = recorded(&[(Guardrail::Columns, 300)]);
         Warnings::note(Guardrail::InValues, 2000);
         let lanes = lanes::Config { cores: vec![0], pin: false, ..lanes::Config::detect() };
         let lanes = lanes::Lanes::start(lanes).expect("lanes start");
@@ -190,6 +197,6 @@ mod tests {
         });
         lanes.shutdown();
         assert_eq!(outer, Warnings::NONE);
-        assert_eq!(inner, noted(&[(Guardrail::Columns, 300), (Guardrail::Tables, 700)]));
+        assert_eq!(inner, recorded(&[(Guardrail::Columns, 300), (Guardrail::Tables, 700)]));
     }
 }

@@ -1,8 +1,9 @@
-//! Scans: the rows of one table on one core, by columns, as Arrow record batches.
+//! Columnar scans: the rows of one table on one core, as Arrow record batches.
 //!
-//! [`Engine::table_snapshot`](crate::Engine::table_snapshot) is called on a core's fast lane, and so is [`TableSnapshot::scan`]; neither reads anything
-//! there. The scan may be sent anywhere; it is meant to be polled on a heavy lane of the same core, where it gives way to other work by
-//! itself. A query over a table asks every core: each row is on one of them.
+//! [`Engine::table_snapshot`](crate::Engine::table_snapshot) and [`TableSnapshot::scan`] are called
+//! on a core's fast lane, where they read nothing. The scan may be sent anywhere, but a heavy lane
+//! of the same core should poll it. It yields to other work by itself. A query of a table scans all
+//! cores: each row is on one of them.
 
 pub mod arrow;
 
@@ -20,57 +21,61 @@ use bytes::Bytes;
 
 use crate::Error;
 
-/// A scan of one table on one core, by columns.
+/// A columnar scan of one table on one core.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableScan {
     /// The keyspace.
     pub keyspace: String,
-    /// The table; a virtual one too.
+    /// The table, which may be virtual.
     pub table: String,
-    /// The columns of the batches, in this order: places in what [`columns_of`] gives. None at all still gives counted rows.
+    /// Columns of the batches, in this order, as indexes into [`columns_of`]. If empty, the batches
+    /// still count rows.
     pub columns: Vec<usize>,
-    /// Only partitions with these tokens. A virtual table has no tokens; this is not asked there.
+    /// Restricts the scan to partitions with these tokens. Ignored for virtual tables, which have
+    /// no tokens.
     pub tokens: RangeInclusive<i64>,
-    /// Conditions of which all hold for the rows wanted. Rows that cannot meet them *may* be left out: the caller asks again.
+    /// Conditions that all hold for the wanted rows. The scan *may* omit rows that violate them.
+    /// The caller checks them again.
     pub filters: Vec<Filter>,
-    /// So many rows are enough; not to be set by a caller that leaves rows out itself.
+    /// Number of rows after which the scan may end. A caller that filters rows must not set it.
     pub limit: Option<u64>,
-    /// About how many rows a batch has.
+    /// Approximate number of rows per batch.
     pub batch_rows: usize,
-    /// Digits behind the point of its `decimal`s: one that has more is an error.
+    /// Scale of `decimal` values. A value that needs a larger scale is an error.
     pub decimals: i8,
-    /// What earlier scans read of files is not looked for, and nothing is kept for later ones.
+    /// True if the scan neither uses nor fills the scan cache of data from files.
     pub bypass_cache: bool,
 }
 
-/// A condition on a column: its value is there and lies between these bounds. Equality is the same value included twice. Bounds are
-/// serialized CQL values in the order of CQL (`schema::value::compare`), which for some types is not Arrow's: see
-/// [`arrow::keeps_order`].
+/// Condition on a column: its value is not null and lies within these bounds. Equality has the same
+/// value as both included bounds. Bounds are serialized CQL values in the order of CQL
+/// (`schema::value::compare`). For some types it differs from Arrow's: see [`arrow::keeps_order`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter {
-    /// The column, by its place in what [`columns_of`] gives. It need not be among those of the batches.
+    /// Column, as index into [`columns_of`]. It need not be a column of the batches.
     pub column: usize,
-    /// The lower bound.
+    /// Lower bound.
     pub from: Bound<Bytes>,
-    /// The upper bound.
+    /// Upper bound.
     pub to: Bound<Bytes>,
-    /// The only values within the bounds that it can be, where so much is known: those of an `IN`.
+    /// Only possible values within the bounds, if known: those of an `IN`.
     pub values: Option<Vec<Bytes>>,
 }
 
 impl Filter {
-    /// The column has this value.
+    /// Creates the condition that the column has this value.
     pub fn equal(column: usize, value: Bytes) -> Filter {
         let (from, to) = (Bound::Included(value.clone()), Bound::Included(value.clone()));
         Filter { column, from, to, values: Some(vec![value]) }
     }
 
-    /// The column's value lies within these bounds.
+    /// Creates the condition that the column's value lies within these bounds.
     pub fn between(column: usize, from: Bound<Bytes>, to: Bound<Bytes>) -> Filter {
         Filter { column, from, to, values: None }
     }
 
-    /// What holds for the rows for which this holds or that, if they are about the same column, of this type, and it bounds it at all.
+    /// Returns a condition that holds if one of two conditions on a column of type `ty` holds.
+    /// `None`: the columns differ, or no bound remains.
     #[must_use]
     pub fn or(self, other: Filter, ty: &CqlType) -> Option<Filter> {
         let from = outer(ty, &self.from, &other.from, Ordering::Less);
@@ -89,7 +94,7 @@ impl Filter {
     }
 }
 
-/// Of two bounds the one that leaves more in, which lies there from the other.
+/// Returns the wider of two bounds. `there` is the order of the wider bound relative to the other.
 fn outer(ty: &CqlType, one: &Bound<Bytes>, other: &Bound<Bytes>, there: Ordering) -> Bound<Bytes> {
     let (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) = (one, other)
     else {
@@ -102,13 +107,13 @@ fn outer(ty: &CqlType, one: &Bound<Bytes>, other: &Bound<Bytes>, there: Ordering
     }
 }
 
-/// What a core had of a table when it was taken. It is to be scanned on that core's fast lane, any number of times; it may be dropped
-/// anywhere. While it is kept, so is what it is made of.
+/// Snapshot of a core's part of a table. It is scanned on that core's fast lane, any number of
+/// times, and may be dropped anywhere. It keeps its memory and files alive.
 pub trait TableSnapshot: Send {
-    /// A scan of it.
+    /// Starts a scan of the snapshot.
     ///
     /// # Errors
-    /// There is no such column, or a bound is no value of its column.
+    /// Returned if a column does not exist, or a bound is not a value of its column.
     fn scan(&self, scan: &TableScan) -> Result<Box<dyn BatchSource>, Error>;
 }
 
@@ -118,28 +123,30 @@ impl fmt::Debug for dyn TableSnapshot {
     }
 }
 
-/// What [`BatchSource::next`] returns.
+/// Future of [`BatchSource::next`].
 pub type NextBatch<'a> = Pin<Box<dyn Future<Output = Result<Option<RecordBatch>, Error>> + Send + 'a>>;
 
-/// A scan in progress. The snapshot was taken on the core's fast lane; batches are made wherever [`BatchSource::next`] is polled, which
-/// should be a heavy lane of that core. Dropping it ends it.
+/// A running scan. The snapshot was taken on the core's fast lane. Batches are created where
+/// [`BatchSource::next`] is polled, which should be a heavy lane of that core. Dropping it ends the
+/// scan.
 pub trait BatchSource: Send {
-    /// The columns asked for, in that order, named and typed as [`schema_of`] has them.
+    /// Returns the requested columns in order, with the names and types of [`schema_of`].
     fn schema(&self) -> SchemaRef;
 
-    /// The next batch, never an empty one; `None` at the end.
+    /// Returns the next batch, which is never empty. `None`: the scan has ended.
     fn next(&mut self) -> NextBatch<'_>;
 
-    /// From now on, rows that do not meet all of these *may* be left out too; instead of what was said here before, beside the filters of
-    /// the scan. Rows of batches that are being made may still come. By itself a source makes no use of it.
+    /// Pushes down dynamic filters. From now on the scan *may* also omit rows that violate one of
+    /// these. They replace earlier dynamic filters, and the filters of the scan stay. Batches being
+    /// created may still contain such rows. The default implementation ignores them.
     ///
     /// # Errors
-    /// A bound is no value of its column.
+    /// Returned if a bound is not a value of its column.
     fn narrow(&mut self, _filters: &[Filter]) -> Result<(), Error> {
         Ok(())
     }
 
-    /// How much is done, from 0 to 1; an estimate.
+    /// Returns the estimated progress, from 0 to 1.
     fn progress(&self) -> f64;
 }
 
@@ -149,29 +156,31 @@ impl fmt::Debug for dyn BatchSource {
     }
 }
 
-/// What is roughly in a table on one core, from the footers of its files and its memtables: rows that several of them have count
-/// several times, and so do deleted ones.
+/// Estimated contents of a table on one core, from its memtables and the footers of its files. Rows
+/// in several of them count several times, and deleted rows count too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableStatistics {
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Bytes, as they are kept: compressed in files, as they lie in memory.
+    /// Bytes: compressed size in files, size in memory of memtables.
     pub bytes: u64,
 }
 
-/// The columns of a table as scans number them: partition key, clustering columns, static ones, regular ones (of a virtual table, as
-/// they were declared).
+/// Returns the columns of a table in the numbering of scans: partition key, clustering, static,
+/// then regular columns. Those of a virtual table are in the order of their declaration.
 pub fn columns_of(def: &TableDef) -> &[ColumnDef] {
     &def.columns
 }
 
-/// The columns of a table as scans with so many [`TableScan::decimals`] give them, all of them. The metadata of a field says its CQL type under `cql_type`.
+/// Returns all columns of a table as scans with this scale ([`TableScan::decimals`]) return them.
+/// The field metadata `cql_type` is the CQL type.
 pub fn schema_of(def: &TableDef, decimals: i8) -> SchemaRef {
     let fields = columns_of(def).iter().map(|column| field_of(column, decimals));
     Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()))
 }
 
-/// A column as scans give it. Only the partition key is never null: a partition that has static columns alone shows as one row.
+/// Returns a column as scans return it. Only partition key columns are never null: a partition with
+/// static columns only is one row.
 pub(crate) fn field_of(column: &ColumnDef, decimals: i8) -> Field {
     let key = matches!(column.kind, ::schema::ColumnKind::PartitionKey(_));
     let metadata = [("cql_type".to_owned(), column.ty.to_string())];

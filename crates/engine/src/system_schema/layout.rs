@@ -1,16 +1,17 @@
-//! The columns of each table, keys first and the others by name, and the function that makes its rows.
+//! Columns of each table, and the function that creates its rows. Key columns are first, the others
+//! are sorted by name.
 
 use ::schema::CqlType;
 
 use super::{Chunks, Snapshot, options, rows};
 
-/// A table of the schema's schema. The partition key is always the first column.
+/// A table that shows the schema. Its partition key is the first column.
 pub(super) struct Layout {
     pub(super) keyspace: &'static str,
     pub(super) name: &'static str,
-    /// How many clustering columns.
+    /// Number of clustering columns.
     pub(super) clustering: usize,
-    /// Name and type, as CQL writes it.
+    /// Name and CQL type.
     pub(super) columns: Vec<(&'static str, &'static str)>,
     pub(super) rows: fn(&Snapshot) -> Chunks,
 }
@@ -29,12 +30,12 @@ const COLUMNS: [(&str, &str); 8] = [
     ("type", "text"),
 ];
 
-/// The type that a layout writes.
+/// Parses a type of a layout.
 pub(super) fn column_type(text: &str) -> CqlType {
     CqlType::parse(text, &|_| None).expect("the layouts name built-in types")
 }
 
-/// Every table.
+/// Returns all tables.
 pub(super) fn layouts() -> Vec<Layout> {
     let mut layouts = filled();
     layouts.extend(always_empty());
@@ -77,7 +78,7 @@ fn filled() -> Vec<Layout> {
     ]
 }
 
-/// Tables of things that are not there, or of which nothing is remembered.
+/// Returns tables of objects that do not exist here, or that are not recorded.
 fn always_empty() -> Vec<Layout> {
     let empty = |name, key: &[&'static str], others: &[(&'static str, &'static str)]| -> Layout {
         let mut columns = vec![("keyspace_name", "text")];
@@ -120,7 +121,7 @@ fn always_empty() -> Vec<Layout> {
     ]
 }
 
-/// A view has a table's options, but for the flags, and says what it looks at.
+/// Returns the columns of a view: the options of a table, except for its flags, and the base table.
 fn view_columns() -> Vec<(&'static str, &'static str)> {
     let mut columns = vec![
         ("base_table_id", "uuid"),

@@ -1,9 +1,11 @@
-//! `system_schema` and `system_virtual_schema`: the schema as tables, as drivers read it when they connect.
+//! `system_schema` and `system_virtual_schema`: the schema as tables. Drivers read them when they
+//! connect.
 //!
-//! Columns, types and keys are Cassandra 5.0's. As there, `system`, `system_schema` and their like count as real
-//! keyspaces with the replication class `LocalStrategy`, although their tables are made when asked for; only the
-//! keyspaces in [`VIRTUAL_KEYSPACES`] are shown as virtual. What this database does not have (functions, triggers,
-//! indexes, views, …) is an empty table, because drivers ask for it all the same.
+//! Columns, types and keys are those of Cassandra 5.0. As there, `system`, `system_schema` and
+//! similar keyspaces count as real, with the replication class `LocalStrategy`, although their rows
+//! are created on request. Only the keyspaces in [`VIRTUAL_KEYSPACES`] are shown as virtual.
+//! Features that this database lacks (functions, triggers, indexes, views, …) have an empty table,
+//! because drivers query it.
 
 mod layout;
 mod options;
@@ -18,35 +20,36 @@ use bytes::Bytes;
 
 use crate::{LaterRows, Schema, Subject, Viewer, VirtualTable};
 
-/// The keyspaces that clients are told are virtual; every other one is real to them.
+/// Keyspaces shown to clients as virtual. All others are shown as real.
 pub const VIRTUAL_KEYSPACES: [&str; 3] = ["fairlane", "system_views", "system_virtual_schema"];
 
-/// The place of `keyspace_name`, in every one of these tables.
+/// Index of the column `keyspace_name`, in each of these tables.
 const KEYSPACE_COLUMN: usize = 0;
 
-/// A row: a cell a column.
+/// A row: one cell per column.
 type Row = Vec<Option<Bytes>>;
 
-/// Rows of one definition after the other, each made when it is asked for.
+/// Iterator over the rows, one definition at a time, each created on request.
 type Chunks = Box<dyn Iterator<Item = Vec<Row>> + Send>;
 
-/// The definitions that rows are made of, taken anew for every query.
+/// Definitions for one query.
 #[derive(Clone)]
 struct Snapshot {
     schema: Arc<Schema>,
     registry_defs: Arc<[Arc<TableDef>]>,
-    /// What the options of `system_schema.tables` are where a table says nothing, in the order of [`options::ALL`].
+    /// Defaults of the options of `system_schema.tables`, in the order of [`options::ALL`].
     option_defaults: Arc<[Option<Bytes>]>,
 }
 
-/// Rows that are made on the fast lane; a heavy lane makes the rest. So clients read the schema of few tables without a lane switch.
+/// Rows created on the fast lane. A heavy lane creates the rest. Clients thus read a small schema
+/// without a lane switch.
 const ROWS_INLINE: usize = 100;
 
-/// Work units of making a row: eight cells, each with memory of its own.
+/// Work units of creating a row: eight cells, each with an allocation.
 const ROW_UNITS: u32 = 5;
 
-/// Makes the rows that the viewer is shown.
-async fn make(mut chunks: Chunks, subject: Subject, viewer: Option<Arc<dyn Viewer>>) -> Vec<Row> {
+/// Creates the rows visible to the viewer.
+async fn create_rows(mut chunks: Chunks, subject: Subject, viewer: Option<Arc<dyn Viewer>>) -> Vec<Row> {
     let mut rows = Vec::new();
     while rows.len() < ROWS_INLINE {
         let Some(chunk) = chunks.next() else { return rows };
@@ -64,8 +67,9 @@ async fn make(mut chunks: Chunks, subject: Subject, viewer: Option<Arc<dyn Viewe
     lanes::heavy(lanes::current_group(), rest).await
 }
 
-/// The tables of `system_schema` and `system_virtual_schema`. `schema` gives the engine's keyspaces,
-/// `registry_defs` the definitions of all virtual tables, these ones included once they are registered.
+/// Returns the tables of `system_schema` and `system_virtual_schema`. `schema` returns the
+/// keyspaces of the engine. `registry_defs` returns the definitions of all virtual tables,
+/// including these once they are registered.
 pub fn tables(
     schema: impl Fn() -> Arc<Schema> + Clone + 'static,
     registry_defs: impl Fn() -> Vec<Arc<TableDef>> + Clone + 'static,
@@ -82,8 +86,9 @@ pub fn tables(
             let columns: Vec<(&str, CqlType)> =
                 layout.columns.iter().map(|(name, ty)| (*name, layout::column_type(ty))).collect();
             let (snapshot, subject) = (snapshot.clone(), Subject::Keyspace(KEYSPACE_COLUMN));
-            let rows =
-                move |viewer| -> LaterRows { Box::pin(make((layout.rows)(&snapshot()), subject, viewer)) };
+            let rows = move |viewer| -> LaterRows {
+                Box::pin(create_rows((layout.rows)(&snapshot()), subject, viewer))
+            };
             VirtualTable::new(layout.keyspace, layout.name, 1, layout.clustering, &columns, Vec::new)
                 .in_chunks(rows)
                 .about(subject)

@@ -1,5 +1,5 @@
-//! The options of `system_schema.tables`: declared once with type and default, and read back from the CQL text in
-//! which a table keeps those that are only shown.
+//! Options of `system_schema.tables`: declared once with type and default. Options without effect
+//! are stored in a table as CQL text, which this module parses.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use cql::ast::OptionValue;
 use super::layout::column_type;
 use super::rows::text_map;
 
-/// An option: a column of `system_schema.tables`.
+/// An option: one column of `system_schema.tables`.
 pub(super) struct TableOption {
     pub(super) name: &'static str,
-    /// Its type, as CQL writes it.
+    /// CQL type.
     pub(super) ty: &'static str,
-    /// What it is where the table says nothing, as CQL writes it; `None` is null, as Cassandra has it for options
-    /// that are left at their default.
+    /// Value as CQL text if the table does not specify the option. `None`: null, which Cassandra
+    /// shows for options that are left at their default.
     default: Option<&'static str>,
 }
 
@@ -27,8 +27,9 @@ const fn option(name: &'static str, ty: &'static str, default: Option<&'static s
 
 const TEXT_MAP: &str = "frozen<map<text, text>>";
 
-/// Every option, by name. `comment`, `default_time_to_live`, `flags`, `gc_grace_seconds` and `id` are always taken
-/// from the definition. The two chances of read repair mean nothing any more, but drivers read them.
+/// All options, sorted by name. `comment`, `default_time_to_live`, `flags`, `gc_grace_seconds` and
+/// `id` always come from the definition. The two read repair chances have no meaning any more, but
+/// drivers read them.
 pub(super) const ALL: [TableOption; 23] = [
     option("additional_write_policy", "text", Some("'99p'")),
     option("allow_auto_snapshot", "boolean", None),
@@ -59,12 +60,12 @@ pub(super) const ALL: [TableOption; 23] = [
     option("speculative_retry", "text", Some("'99p'")),
 ];
 
-/// The defaults as cells, in the order of [`ALL`].
+/// Returns the defaults as cells, in the order of [`ALL`].
 pub(super) fn defaults() -> Vec<Option<Bytes>> {
     ALL.iter().map(|option| option.default.and_then(|text| cell(option, text))).collect()
 }
 
-/// The options of a table as cells, in the order of [`ALL`].
+/// Returns the options of a table as cells, in the order of [`ALL`].
 pub(super) fn cells<'a>(
     def: &'a TableDef,
     defaults: &'a [Option<Bytes>],
@@ -82,19 +83,20 @@ pub(super) fn cells<'a>(
     })
 }
 
-/// CQL's `int`; the definition's checks bound these options far below its maximum.
+/// Returns a CQL `int`. Validation bounds these options far below its maximum.
 fn seconds(seconds: u32) -> Bytes {
     Bytes::copy_from_slice(&i32::try_from(seconds).unwrap_or(i32::MAX).to_be_bytes())
 }
 
-/// What Cassandra says of every table made without COMPACT STORAGE, and of counter tables.
+/// Returns the flags that Cassandra shows for tables without COMPACT STORAGE, and for counter
+/// tables.
 fn flags(def: &TableDef) -> Bytes {
     let all: [&[u8]; 2] = [b"compound", b"counter"];
     let counter = def.columns.iter().any(|c| c.ty == CqlType::Counter);
     value::encode_list(all[..1 + usize::from(counter)].iter().copied()).into()
 }
 
-/// The option as its column has it, or `None` where the text is no value for it.
+/// Parses an option to a cell. `None`: the text is not a valid value.
 fn cell(option: &TableOption, text: &str) -> Option<Bytes> {
     let value = read(text);
     match (option.ty, &value) {
@@ -109,14 +111,14 @@ fn cell(option: &TableOption, text: &str) -> Option<Bytes> {
         }
         (TEXT_MAP, _) => None,
         (ty, value) => {
-            // A text that is no CQL constant, such as a bare 99p, stands for itself.
+            // Text that is not a CQL constant, such as `99p` without quotes, is used unchanged.
             let text = value.as_ref().map_or_else(|| Some(text.to_owned()), scalar)?;
             value::parse_text(&column_type(ty), &text).ok().map(Bytes::from)
         }
     }
 }
 
-/// Reads the value of an option with CQL's own parser.
+/// Parses the value of an option with the CQL parser.
 fn read(text: &str) -> Option<OptionValue> {
     match cql::parse(&format!("ALTER KEYSPACE k WITH o = {text}")).ok()? {
         Statement::AlterKeyspace(mut alter) if alter.options.len() == 1 => {
@@ -144,7 +146,8 @@ fn package(option: &str) -> &'static str {
     }
 }
 
-/// Class names with their package, as Cassandra shows them however short they were given: drivers compare them.
+/// Returns a class name with its package, as Cassandra always shows it. Drivers compare these
+/// names.
 pub(super) fn full_class(package: &str, class: &str) -> String {
     if class.contains('.') { class.to_owned() } else { format!("{package}.{class}") }
 }

@@ -1,4 +1,4 @@
-//! The rows of each table, made from the schema and the registry, a definition at a time.
+//! Rows of each table, created from the schema and the registry, one definition at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -28,12 +28,14 @@ pub(super) fn keyspaces(snapshot: &Snapshot) -> Chunks {
     };
     let local = BTreeMap::from([("class".to_owned(), format!("{LOCATOR}.LocalStrategy"))]);
     let names: BTreeSet<&str> = snapshot.registry_defs.iter().map(|def| def.keyspace.as_str()).collect();
-    let unseen = |name: &&str| !is_virtual(name) && !schema.keyspaces.contains_key(*name);
-    let of_server = names.into_iter().filter(unseen).map(|name| row(name, true, &local)).collect();
+    let is_only_in_registry = |name: &&str| !is_virtual(name) && !schema.keyspaces.contains_key(*name);
+    let of_server =
+        names.into_iter().filter(is_only_in_registry).map(|name| row(name, true, &local)).collect();
     Box::new(keyspaces.into_iter().map(of_engine).chain([of_server]))
 }
 
-/// The options with the class in full; one copy where no class is known.
+/// Returns the replication options with the full class name. Without a class, it is
+/// `SimpleStrategy` with one replica.
 fn replication(options: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut options = options.clone();
     if options.is_empty() {
@@ -97,16 +99,18 @@ fn virtual_defs(snapshot: &Snapshot) -> impl Iterator<Item = Arc<TableDef>> + us
     defs.into_iter()
 }
 
-/// The engine's tables, and those of the registry that count as real. A name in both is the engine's.
+/// Returns the tables of the engine and the registry's tables that count as real. For a name in
+/// both, the engine has precedence.
 fn real_defs(snapshot: &Snapshot) -> impl Iterator<Item = Arc<TableDef>> + use<> {
     let schema = &snapshot.schema;
-    let unseen =
+    let is_only_in_registry =
         |def: &&Arc<TableDef>| !is_virtual(&def.keyspace) && schema.table(&def.keyspace, &def.name).is_none();
-    let of_server: Vec<_> = snapshot.registry_defs.iter().filter(unseen).cloned().collect();
+    let of_server: Vec<_> = snapshot.registry_defs.iter().filter(is_only_in_registry).cloned().collect();
     of_keyspaces(schema, |keyspace| &keyspace.tables).chain(of_server)
 }
 
-/// The definitions of one kind in all keyspaces, each found when it is asked for: a client may have made thousands.
+/// Iterates over the definitions of one kind in all keyspaces. Each is looked up on request,
+/// because clients may create thousands.
 fn of_keyspaces<T: Send + Sync + 'static>(
     schema: &Schema,
     kind: fn(&Keyspace) -> &BTreeMap<String, Arc<T>>,
@@ -136,7 +140,7 @@ fn column_row(def: &TableDef, column: &ColumnDef) -> Row {
         ColumnKind::Static => ("static", None, "none"),
         ColumnKind::Regular => ("regular", None, "none"),
     };
-    // Columns outside the key have no position, which Cassandra writes as -1.
+    // Columns outside the key have no position. Cassandra shows −1.
     let position = position.map_or(-1, |at| i32::try_from(at).expect("a key has few columns"));
     vec![
         text(&def.keyspace),
@@ -150,7 +154,7 @@ fn column_row(def: &TableDef, column: &ColumnDef) -> Row {
     ]
 }
 
-/// The type as Cassandra shows it: a tuple, which is always one cell, as frozen.
+/// Returns the type as Cassandra shows it. A tuple is always one cell and shown as frozen.
 fn type_text(ty: &CqlType) -> String {
     match ty {
         CqlType::List(e) => format!("list<{}>", type_text(e)),
@@ -172,7 +176,7 @@ fn text(value: &str) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(value.as_bytes()))
 }
 
-/// A `map<text, text>`.
+/// Serializes a `map<text, text>`.
 pub(super) fn text_map(map: &BTreeMap<String, String>) -> Bytes {
     value::encode_map(map.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()))).into()
 }

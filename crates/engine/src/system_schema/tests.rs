@@ -11,7 +11,7 @@ fn ty(text: &str) -> CqlType {
     CqlType::parse(text, &|_| None).unwrap()
 }
 
-/// A keyspace `ks` with a user type `u` and a table `t`.
+/// Returns a schema of a keyspace `ks` with a user type `u` and a table `t`.
 fn schema() -> Arc<Schema> {
     let column =
         |id, name: &str, text, kind| ::schema::ColumnDef { id, name: name.into(), ty: ty(text), kind };
@@ -59,7 +59,8 @@ fn schema() -> Arc<Schema> {
     Arc::new(Schema { version: Uuid::nil(), keyspaces: BTreeMap::from([("ks".into(), Arc::new(keyspace))]) })
 }
 
-/// The tables over `schema()`, with a registry of themselves, `system.local` and `system_views.clients`.
+/// Returns the tables for `schema()`, with a registry of themselves, `system.local` and
+/// `system_views.clients`.
 fn tables() -> Vec<VirtualTable> {
     let other = |keyspace, name| {
         VirtualTable::new(keyspace, name, 1, 0, &[("key", CqlType::Text), ("n", CqlType::Int)], Vec::new).def
@@ -69,7 +70,7 @@ fn tables() -> Vec<VirtualTable> {
     super::tables(schema, move || defs.clone())
 }
 
-fn made(keyspace: &str, name: &str) -> Vec<Row> {
+fn created_rows(keyspace: &str, name: &str) -> Vec<Row> {
     let layout = layout::layouts().into_iter().find(|l| l.keyspace == keyspace && l.name == name).unwrap();
     let registry_defs = tables().into_iter().map(|table| table.def);
     let others = [("system", "local"), ("system_views", "clients")];
@@ -84,12 +85,12 @@ fn made(keyspace: &str, name: &str) -> Vec<Row> {
     (layout.rows)(&snapshot).flatten().collect()
 }
 
-/// The rows of a table as CQL text, `null` for a null.
+/// Returns the rows of a table as CQL text, with `null` for a null.
 fn rows(keyspace: &str, name: &str) -> Vec<BTreeMap<String, String>> {
     let tables = tables();
     let table = tables.iter().find(|t| t.def.keyspace == keyspace && t.def.name == name).unwrap();
     let mut rows = Vec::new();
-    for row in made(keyspace, name) {
+    for row in created_rows(keyspace, name) {
         assert_eq!(row.len(), table.def.columns.len());
         let cells = table.def.columns.iter().zip(row).map(|(column, cell)| {
             let Some(bytes) = cell else { return (column.name.clone(), "null".to_owned()) };
@@ -101,7 +102,7 @@ fn rows(keyspace: &str, name: &str) -> Vec<BTreeMap<String, String>> {
     rows
 }
 
-/// The one row whose cells include `key` has the cells `expected`.
+/// Checks that exactly one row has the cells `key`, and that it has the cells `expected`.
 fn check(table: (&str, &str), key: &[(&str, &str)], expected: &[(&str, &str)]) {
     let rows = rows(table.0, table.1);
     let found: Vec<_> =
@@ -113,7 +114,7 @@ fn check(table: (&str, &str), key: &[(&str, &str)], expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn definitions_are_sound_and_columns_in_order() {
+fn definitions_are_valid_and_columns_sorted() {
     let tables = tables();
     assert_eq!(tables.len(), 13);
     for table in tables {
@@ -125,7 +126,7 @@ fn definitions_are_sound_and_columns_in_order() {
 }
 
 #[test]
-fn keyspaces() {
+fn keyspaces_are_real_or_virtual() {
     let at = ("system_schema", "keyspaces");
     let simple = "{'class': 'org.apache.cassandra.locator.SimpleStrategy', 'replication_factor': '3'}";
     let local = "{'class': 'org.apache.cassandra.locator.LocalStrategy'}";
@@ -139,9 +140,10 @@ fn keyspaces() {
 }
 
 #[test]
-fn tables_and_their_options() {
+fn tables_show_their_options() {
     let at = ("system_schema", "tables");
-    let leveled = "{'class': 'org.apache.cassandra.db.compaction.LeveledCompactionStrategy', 'sstable_size_in_mb': '160'}";
+    let leveled = "{'class': 'org.apache.cassandra.db.compaction.LeveledCompactionStrategy', \
+        'sstable_size_in_mb': '160'}";
     check(
         at,
         &[("keyspace_name", "'ks'"), ("table_name", "'t'")],
@@ -173,7 +175,7 @@ fn tables_and_their_options() {
 }
 
 #[test]
-fn columns() {
+fn columns_show_kind_position_and_order() {
     let at = ("system_schema", "columns");
     let column = |name, kind, position, order, ty| {
         check(
@@ -203,7 +205,7 @@ fn columns() {
 }
 
 #[test]
-fn types() {
+fn types_show_their_fields() {
     check(
         ("system_schema", "types"),
         &[("keyspace_name", "'ks'"), ("type_name", "'u'")],
@@ -212,7 +214,7 @@ fn types() {
 }
 
 #[test]
-fn every_table_says_first_which_keyspace_its_rows_are_about() {
+fn first_column_of_each_table_is_the_keyspace() {
     for table in super::tables(Arc::default, Vec::new) {
         assert_eq!(table.subject, crate::Subject::Keyspace(0));
         assert_eq!(table.def.columns[0].name, "keyspace_name", "{}", table.def.name);

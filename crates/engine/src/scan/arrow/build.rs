@@ -1,4 +1,5 @@
-//! Arrow columns built from serialized values, one after the other. A value is read once, and checked while it is.
+//! Builder of Arrow columns from serialized values. Each value is read once, and checked at the
+//! same time.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,21 +21,21 @@ use uuid::Uuid;
 use super::{DIGITS, arrow_type, entries, entry_fields, item, tuple_fields};
 use crate::Error;
 
-/// 2³¹, where `date` has 1970-01-01, as a bit to be turned.
+/// Bit of 2³¹, the `date` of 1970-01-01. Inverting it gives signed days.
 const EPOCH_BIT: u32 = 1 << 31;
 
-/// A column being built.
+/// Builder of a column.
 #[derive(Debug)]
 pub struct ColumnBuilder {
     ty: CqlType,
-    /// Of numbers in it.
+    /// Scale of decimals in the column.
     decimals: i8,
-    out: Out,
+    out: Builder,
     rows: usize,
 }
 
 #[derive(Debug)]
-enum Out {
+enum Builder {
     Boolean(BooleanBuilder),
     Int8(Int8Builder),
     Int16(Int16Builder),
@@ -55,48 +56,48 @@ enum Out {
 }
 
 impl ColumnBuilder {
-    /// A column of [`arrow_type`]`(ty, decimals)`, with room for so many rows.
+    /// Creates a column of [`arrow_type`]`(ty, decimals)` with capacity for `rows` rows.
     pub fn new(ty: &CqlType, decimals: i8, rows: usize) -> ColumnBuilder {
         let ty = ty.thawed().clone();
         let inner = |ty: &CqlType| Box::new(ColumnBuilder::new(ty, decimals, rows));
         let out = match &ty {
-            CqlType::Boolean => Out::Boolean(BooleanBuilder::with_capacity(rows)),
-            CqlType::TinyInt => Out::Int8(Int8Builder::with_capacity(rows)),
-            CqlType::SmallInt => Out::Int16(Int16Builder::with_capacity(rows)),
-            CqlType::Int => Out::Int32(Int32Builder::with_capacity(rows)),
-            CqlType::BigInt | CqlType::Counter => Out::Int64(Int64Builder::with_capacity(rows)),
-            CqlType::Float => Out::Float32(Float32Builder::with_capacity(rows)),
-            CqlType::Double => Out::Float64(Float64Builder::with_capacity(rows)),
+            CqlType::Boolean => Builder::Boolean(BooleanBuilder::with_capacity(rows)),
+            CqlType::TinyInt => Builder::Int8(Int8Builder::with_capacity(rows)),
+            CqlType::SmallInt => Builder::Int16(Int16Builder::with_capacity(rows)),
+            CqlType::Int => Builder::Int32(Int32Builder::with_capacity(rows)),
+            CqlType::BigInt | CqlType::Counter => Builder::Int64(Int64Builder::with_capacity(rows)),
+            CqlType::Float => Builder::Float32(Float32Builder::with_capacity(rows)),
+            CqlType::Double => Builder::Float64(Float64Builder::with_capacity(rows)),
             CqlType::Ascii
             | CqlType::Text
             | CqlType::Varint
             | CqlType::Uuid
             | CqlType::TimeUuid
-            | CqlType::Inet => Out::Utf8(StringBuilder::with_capacity(rows, 0)),
-            CqlType::Blob => Out::Binary(BinaryBuilder::with_capacity(rows, 0)),
-            CqlType::Date => Out::Date(Date32Builder::with_capacity(rows)),
-            CqlType::Time => Out::Time(Time64NanosecondBuilder::with_capacity(rows)),
-            CqlType::Timestamp => Out::Timestamp(
+            | CqlType::Inet => Builder::Utf8(StringBuilder::with_capacity(rows, 0)),
+            CqlType::Blob => Builder::Binary(BinaryBuilder::with_capacity(rows, 0)),
+            CqlType::Date => Builder::Date(Date32Builder::with_capacity(rows)),
+            CqlType::Time => Builder::Time(Time64NanosecondBuilder::with_capacity(rows)),
+            CqlType::Timestamp => Builder::Timestamp(
                 TimestampMillisecondBuilder::with_capacity(rows).with_data_type(arrow_type(&ty, decimals)),
             ),
-            CqlType::Duration => Out::Interval(IntervalMonthDayNanoBuilder::with_capacity(rows)),
-            CqlType::Decimal => {
-                Out::Decimal(Decimal128Builder::with_capacity(rows).with_data_type(arrow_type(&ty, decimals)))
-            }
-            CqlType::List(element) | CqlType::Set(element) => Out::List(
+            CqlType::Duration => Builder::Interval(IntervalMonthDayNanoBuilder::with_capacity(rows)),
+            CqlType::Decimal => Builder::Decimal(
+                Decimal128Builder::with_capacity(rows).with_data_type(arrow_type(&ty, decimals)),
+            ),
+            CqlType::List(element) | CqlType::Set(element) => Builder::List(
                 item(element, decimals),
                 inner(element),
                 OffsetBufferBuilder::new(rows),
                 nulls(rows),
             ),
-            CqlType::Map(key, value) => Out::Map(
+            CqlType::Map(key, value) => Builder::Map(
                 entries(key, value, decimals),
                 entry_fields(key, value, decimals),
                 Box::new([key, value].map(|ty| *inner(ty))),
                 OffsetBufferBuilder::new(rows),
                 nulls(rows),
             ),
-            CqlType::Tuple(types) => Out::Struct(
+            CqlType::Tuple(types) => Builder::Struct(
                 tuple_fields(types, decimals),
                 types.iter().map(|ty| *inner(ty)).collect(),
                 nulls(rows),
@@ -105,27 +106,28 @@ impl ColumnBuilder {
                 let arrow_schema::DataType::Struct(fields) = arrow_type(&ty, decimals) else {
                     unreachable!("user types are structs")
                 };
-                Out::Struct(fields, udt.fields.iter().map(|(_, ty)| *inner(ty)).collect(), nulls(rows))
+                Builder::Struct(fields, udt.fields.iter().map(|(_, ty)| *inner(ty)).collect(), nulls(rows))
             }
-            CqlType::Frozen(_) => unreachable!("it was thawed"),
+            CqlType::Frozen(_) => unreachable!("frozen was removed above"),
         };
         ColumnBuilder { ty, decimals, out, rows: 0 }
     }
 
-    /// Rows so far.
+    /// Returns the number of rows so far.
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there are no rows yet.
+    /// Returns true if there are no rows yet.
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// Adds a value; `None` is null.
+    /// Adds a value. `None` is null.
     ///
     /// # Errors
-    /// The bytes are no value of the type, or one that the Arrow type cannot hold. The builder is of no more use then.
+    /// Returned if the bytes are not a value of the type, or the Arrow type cannot hold it. The
+    /// builder must not be used any more then.
     pub fn push(&mut self, value: Option<&[u8]>) -> Result<(), Error> {
         self.rows += 1;
         match value {
@@ -139,25 +141,25 @@ impl ColumnBuilder {
 
     fn push_null(&mut self) {
         match &mut self.out {
-            Out::Boolean(out) => out.append_null(),
-            Out::Int8(out) => out.append_null(),
-            Out::Int16(out) => out.append_null(),
-            Out::Int32(out) => out.append_null(),
-            Out::Int64(out) => out.append_null(),
-            Out::Float32(out) => out.append_null(),
-            Out::Float64(out) => out.append_null(),
-            Out::Utf8(out) => out.append_null(),
-            Out::Binary(out) => out.append_null(),
-            Out::Date(out) => out.append_null(),
-            Out::Time(out) => out.append_null(),
-            Out::Timestamp(out) => out.append_null(),
-            Out::Interval(out) => out.append_null(),
-            Out::Decimal(out) => out.append_null(),
-            Out::List(_, _, offsets, nulls) | Out::Map(_, _, _, offsets, nulls) => {
+            Builder::Boolean(out) => out.append_null(),
+            Builder::Int8(out) => out.append_null(),
+            Builder::Int16(out) => out.append_null(),
+            Builder::Int32(out) => out.append_null(),
+            Builder::Int64(out) => out.append_null(),
+            Builder::Float32(out) => out.append_null(),
+            Builder::Float64(out) => out.append_null(),
+            Builder::Utf8(out) => out.append_null(),
+            Builder::Binary(out) => out.append_null(),
+            Builder::Date(out) => out.append_null(),
+            Builder::Time(out) => out.append_null(),
+            Builder::Timestamp(out) => out.append_null(),
+            Builder::Interval(out) => out.append_null(),
+            Builder::Decimal(out) => out.append_null(),
+            Builder::List(_, _, offsets, nulls) | Builder::Map(_, _, _, offsets, nulls) => {
                 offsets.push_length(0);
                 nulls.append_null();
             }
-            Out::Struct(_, fields, nulls) => {
+            Builder::Struct(_, fields, nulls) => {
                 for field in fields {
                     field.rows += 1;
                     field.push_null();
@@ -170,29 +172,29 @@ impl ColumnBuilder {
     fn push_value(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let (ty, decimals) = (&self.ty, self.decimals);
         match &mut self.out {
-            Out::Boolean(out) => out.append_value(fixed::<1>(ty, bytes)? != [0]),
-            Out::Int8(out) => out.append_value(i8::from_be_bytes(fixed(ty, bytes)?)),
-            Out::Int16(out) => out.append_value(i16::from_be_bytes(fixed(ty, bytes)?)),
-            Out::Int32(out) => out.append_value(i32::from_be_bytes(fixed(ty, bytes)?)),
-            Out::Int64(out) => out.append_value(i64::from_be_bytes(fixed(ty, bytes)?)),
-            Out::Float32(out) => out.append_value(f32::from_be_bytes(fixed(ty, bytes)?)),
-            Out::Float64(out) => out.append_value(f64::from_be_bytes(fixed(ty, bytes)?)),
-            Out::Utf8(out) => push_text(ty, bytes, out)?,
-            Out::Binary(out) => out.append_value(bytes),
-            Out::Date(out) => {
+            Builder::Boolean(out) => out.append_value(fixed::<1>(ty, bytes)? != [0]),
+            Builder::Int8(out) => out.append_value(i8::from_be_bytes(fixed(ty, bytes)?)),
+            Builder::Int16(out) => out.append_value(i16::from_be_bytes(fixed(ty, bytes)?)),
+            Builder::Int32(out) => out.append_value(i32::from_be_bytes(fixed(ty, bytes)?)),
+            Builder::Int64(out) => out.append_value(i64::from_be_bytes(fixed(ty, bytes)?)),
+            Builder::Float32(out) => out.append_value(f32::from_be_bytes(fixed(ty, bytes)?)),
+            Builder::Float64(out) => out.append_value(f64::from_be_bytes(fixed(ty, bytes)?)),
+            Builder::Utf8(out) => push_text(ty, bytes, out)?,
+            Builder::Binary(out) => out.append_value(bytes),
+            Builder::Date(out) => {
                 out.append_value((u32::from_be_bytes(fixed(ty, bytes)?) ^ EPOCH_BIT).cast_signed());
             }
-            Out::Time(out) => {
+            Builder::Time(out) => {
                 value::check(ty, bytes).map_err(damaged)?;
                 out.append_value(i64::from_be_bytes(fixed(ty, bytes)?));
             }
-            Out::Timestamp(out) => out.append_value(i64::from_be_bytes(fixed(ty, bytes)?)),
-            Out::Interval(out) => {
+            Builder::Timestamp(out) => out.append_value(i64::from_be_bytes(fixed(ty, bytes)?)),
+            Builder::Interval(out) => {
                 let Duration { months, days, nanoseconds } = Duration::from_bytes(bytes).map_err(damaged)?;
                 out.append_value(IntervalMonthDayNanoType::make_value(months, days, nanoseconds));
             }
-            Out::Decimal(out) => out.append_value(decimal(ty, decimals, bytes)?),
-            Out::List(_, inner, offsets, nulls) => {
+            Builder::Decimal(out) => out.append_value(decimal(ty, decimals, bytes)?),
+            Builder::List(_, inner, offsets, nulls) => {
                 let before = inner.rows;
                 for element in value::elements(bytes) {
                     inner.push(Some(element.map_err(damaged)?))?;
@@ -200,7 +202,7 @@ impl ColumnBuilder {
                 offsets.push_length(inner.rows - before);
                 nulls.append_non_null();
             }
-            Out::Map(_, _, inner, offsets, nulls) => {
+            Builder::Map(_, _, inner, offsets, nulls) => {
                 let [keys, values] = &mut **inner;
                 let before = keys.rows;
                 for pair in value::pairs(bytes) {
@@ -211,7 +213,7 @@ impl ColumnBuilder {
                 offsets.push_length(keys.rows - before);
                 nulls.append_non_null();
             }
-            Out::Struct(_, fields, nulls) => {
+            Builder::Struct(_, fields, nulls) => {
                 push_fields(ty, bytes, fields)?;
                 nulls.append_non_null();
             }
@@ -219,34 +221,34 @@ impl ColumnBuilder {
         Ok(())
     }
 
-    /// The column; the builder is empty again.
+    /// Returns the column and clears the builder.
     pub fn finish(&mut self) -> ArrayRef {
         let rows = std::mem::take(&mut self.rows);
         match &mut self.out {
-            Out::Boolean(out) => Arc::new(out.finish()),
-            Out::Int8(out) => Arc::new(out.finish()),
-            Out::Int16(out) => Arc::new(out.finish()),
-            Out::Int32(out) => Arc::new(out.finish()),
-            Out::Int64(out) => Arc::new(out.finish()),
-            Out::Float32(out) => Arc::new(out.finish()),
-            Out::Float64(out) => Arc::new(out.finish()),
-            Out::Utf8(out) => Arc::new(out.finish()),
-            Out::Binary(out) => Arc::new(out.finish()),
-            Out::Date(out) => Arc::new(out.finish()),
-            Out::Time(out) => Arc::new(out.finish()),
-            Out::Timestamp(out) => Arc::new(out.finish()),
-            Out::Interval(out) => Arc::new(out.finish()),
-            Out::Decimal(out) => Arc::new(out.finish()),
-            Out::List(field, inner, offsets, nulls) => {
+            Builder::Boolean(out) => Arc::new(out.finish()),
+            Builder::Int8(out) => Arc::new(out.finish()),
+            Builder::Int16(out) => Arc::new(out.finish()),
+            Builder::Int32(out) => Arc::new(out.finish()),
+            Builder::Int64(out) => Arc::new(out.finish()),
+            Builder::Float32(out) => Arc::new(out.finish()),
+            Builder::Float64(out) => Arc::new(out.finish()),
+            Builder::Utf8(out) => Arc::new(out.finish()),
+            Builder::Binary(out) => Arc::new(out.finish()),
+            Builder::Date(out) => Arc::new(out.finish()),
+            Builder::Time(out) => Arc::new(out.finish()),
+            Builder::Timestamp(out) => Arc::new(out.finish()),
+            Builder::Interval(out) => Arc::new(out.finish()),
+            Builder::Decimal(out) => Arc::new(out.finish()),
+            Builder::List(field, inner, offsets, nulls) => {
                 let inner = inner.finish();
                 Arc::new(ListArray::new(field.clone(), taken(offsets), inner, nulls.finish()))
             }
-            Out::Map(field, fields, inner, offsets, nulls) => {
+            Builder::Map(field, fields, inner, offsets, nulls) => {
                 let inner = inner.iter_mut().map(ColumnBuilder::finish).collect();
                 let pairs = StructArray::new(fields.clone(), inner, None);
                 Arc::new(MapArray::new(field.clone(), taken(offsets), pairs, nulls.finish(), false))
             }
-            Out::Struct(fields, inner, nulls) => {
+            Builder::Struct(fields, inner, nulls) => {
                 let inner: Vec<ArrayRef> = inner.iter_mut().map(ColumnBuilder::finish).collect();
                 let nulls = nulls.finish();
                 debug_assert!(
@@ -278,7 +280,7 @@ fn push_text(ty: &CqlType, bytes: &[u8], out: &mut StringBuilder) -> Result<(), 
         }
         CqlType::Varint => {
             value::check(ty, bytes).map_err(damaged)?;
-            out.append_value(match small(bytes) {
+            out.append_value(match short_number(bytes) {
                 Some(number) => number.to_string(),
                 None => BigInt::from_signed_bytes_be(bytes).to_string(),
             });
@@ -299,7 +301,7 @@ fn push_text(ty: &CqlType, bytes: &[u8], out: &mut StringBuilder) -> Result<(), 
 fn push_fields(ty: &CqlType, bytes: &[u8], fields: &mut [ColumnBuilder]) -> Result<(), Error> {
     let mut parts = value::components(bytes);
     for field in fields.iter_mut() {
-        // Fields that were added later are missing at the end.
+        // Fields that ALTER TYPE added later are missing at the end.
         field.push(parts.next().transpose().map_err(damaged)?.flatten())?;
     }
     match parts.next() {
@@ -319,17 +321,17 @@ fn damaged(error: ValueError) -> Error {
     Error::Server(format!("A stored value is damaged: {error}"))
 }
 
-/// A two's-complement number of up to 16 bytes.
-fn small(bytes: &[u8]) -> Option<i128> {
+/// Returns a two's-complement number of up to 16 bytes. `None`: it is empty or longer.
+fn short_number(bytes: &[u8]) -> Option<i128> {
     let first = *bytes.first()?;
     let sign = if first >= 0x80 { -1 } else { 0 };
     (bytes.len() <= 16).then(|| bytes.iter().fold(sign, |number, byte| (number << 8) | i128::from(*byte)))
 }
 
-/// A column of decimals out of their serialized values, as [`ColumnBuilder`] builds it.
+/// Converts a column of serialized decimals, with the result of [`ColumnBuilder`].
 ///
 /// # Errors
-/// As of [`ColumnBuilder::push`].
+/// Those of [`ColumnBuilder::push`].
 pub fn decimal_column(from: &BinaryArray, decimals: i8) -> Result<ArrayRef, Error> {
     let mut numbers = Vec::with_capacity(from.len());
     for (row, ends) in from.value_offsets().windows(2).enumerate() {
@@ -344,7 +346,7 @@ pub fn decimal_column(from: &BinaryArray, decimals: i8) -> Result<ArrayRef, Erro
     Ok(Arc::new(array.with_data_type(arrow_type(&CqlType::Decimal, decimals))))
 }
 
-/// The powers of ten that a number of 64 bits can be multiplied by to have 38 digits at most.
+/// Powers of ten. The product of one of these with a 64-bit number has at most 38 digits.
 const UNITS: [i64; 19] = {
     let mut units = [1; 19];
     let mut power = 1;
@@ -355,8 +357,9 @@ const UNITS: [i64; 19] = {
     units
 };
 
-/// [`decimal`] of the first `len` bytes, if they are a number of up to eight bytes with no more decimals than are kept, as most are, and not
-/// the last ones: whatever comes behind the number is read with it and shifted out.
+/// Returns the [`decimal`] in the first `len` bytes, in the fast path for most numbers. `None`: the
+/// number has more than 8 bytes or a larger scale, or too few bytes follow. The read covers 8
+/// bytes, and the bytes after the number are shifted out.
 #[inline]
 fn short_decimal(bytes: &[u8], len: usize, decimals: i8) -> Option<i128> {
     let (scale, rest) = bytes.split_first_chunk::<4>()?;
@@ -367,19 +370,20 @@ fn short_decimal(bytes: &[u8], len: usize, decimals: i8) -> Option<i128> {
     Some(i128::from(number) * i128::from(*unit))
 }
 
-/// The number with so many decimals; exactly, or an error that says which number it is.
+/// Returns the number with scale `decimals`. It is exact, or an error with the number.
 fn decimal(ty: &CqlType, decimals: i8, bytes: &[u8]) -> Result<i128, Error> {
     value::check(ty, bytes).map_err(damaged)?;
-    let (scale, unscaled) = bytes.split_first_chunk::<4>().expect("it was checked");
+    let (scale, unscaled) = bytes.split_first_chunk::<4>().expect("checked above");
     let missing = i64::from(decimals) - i64::from(i32::from_be_bytes(*scale));
-    let number = match (small(unscaled), missing) {
+    let number = match (short_number(unscaled), missing) {
         (Some(0), _) => Some(0),
         (Some(number), 0..=38) => number.checked_mul(10_i128.pow(missing as u32)),
         (Some(number), -38..0) => {
             let unit = 10_i128.pow(missing.unsigned_abs() as u32);
             (number % unit == 0).then(|| number / unit)
         }
-        // What has more digits than that to lose is no number of 38 digits: a decimal has at most some 2,500.
+        // A number that would lose more digits than that does not fit 38 digits: a decimal has at
+        // most about 2,500.
         (None, -2600..0) => {
             let (number, unit) =
                 (BigInt::from_signed_bytes_be(unscaled), BigInt::from(10).pow(missing.unsigned_abs() as u32));
@@ -390,8 +394,8 @@ fn decimal(ty: &CqlType, decimals: i8, bytes: &[u8]) -> Result<i128, Error> {
     let most = 10_i128.pow(u32::from(DIGITS)) - 1;
     number.filter(|number| (-most..=most).contains(number)).ok_or_else(|| {
         Error::Invalid(format!(
-            "The decimal {} cannot be read as a number of {DIGITS} digits, {decimals} of them behind the point, as this \
-             server's --sql-decimals says; CQL reads it",
+            "expected a decimal that fits {DIGITS} digits with scale {decimals}, got {}: change --sql-decimals, or \
+             read it with CQL",
             value::to_text(ty, bytes)
         ))
     })

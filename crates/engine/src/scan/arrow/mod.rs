@@ -1,4 +1,5 @@
-//! CQL's types as Arrow's, and serialized values into Arrow columns and back.
+//! Mapping of CQL types to Arrow types, and conversion of serialized values to Arrow columns and
+//! back.
 //!
 //! ```text
 //! boolean                    Boolean
@@ -10,15 +11,16 @@
 //! time                       Time64(ns)
 //! timestamp                  Timestamp(ms, UTC)
 //! duration                   Interval(month, day, nano)
-//! decimal                    Decimal128(38, d)   another one is an error: there is no type for numbers of any size
-//! varint                     Utf8                digits: a number of any size, exact
-//! uuid, timeuuid, inet       Utf8                as CQL writes them: SQL clients compare them with plain constants
+//! decimal                    Decimal128(38, d)   other numbers are an error: no type holds any size
+//! varint                     Utf8                digits: any size, exact
+//! uuid, timeuuid, inet       Utf8                CQL text: SQL clients compare it with plain constants
 //! list, set                  List
 //! map                        Map
 //! tuple, user type           Struct              fields of tuples are f1, f2, …
 //! ```
 //!
-//! Six decimals (`d`) unless something else is said: a product of three such numbers has 18 and leaves 20 digits for a sum of it.
+//! The default scale (`d`) is 6. A product of three such numbers has scale 18, which leaves 20
+//! digits for a sum.
 
 mod build;
 mod serialize;
@@ -31,14 +33,15 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, IntervalUnit, TimeUnit};
 pub use build::{ColumnBuilder, decimal_column};
 pub use serialize::serialized;
 
-/// Digits of a CQL `decimal` as an Arrow number.
+/// Precision of a CQL `decimal` as an Arrow number, in digits.
 pub const DIGITS: u8 = 38;
-/// How many of them are behind the point, unless something else is said.
+/// Default scale.
 pub const DECIMALS: i8 = 6;
-/// The most that may be said: what is left is enough to count with.
+/// Largest scale. It leaves 8 digits before the decimal point.
 pub const DECIMALS_MAX: i8 = 30;
 
-/// The natural Arrow type of a CQL type, in which a `decimal` has so many digits behind the point, 0 to [`DECIMALS_MAX`].
+/// Returns the Arrow type of a CQL type. `decimals` is the scale of each `decimal`, 0 to
+/// [`DECIMALS_MAX`].
 pub fn arrow_type(ty: &CqlType, decimals: i8) -> DataType {
     match ty {
         CqlType::Boolean => DataType::Boolean,
@@ -70,8 +73,8 @@ pub fn arrow_type(ty: &CqlType, decimals: i8) -> DataType {
     }
 }
 
-/// Whether values of the type are in CQL's order (`schema::value::compare`) when they are in Arrow's. If not, a
-/// [`Filter`](super::Filter) can say equality at most.
+/// Returns true if Arrow orders values of the type as CQL does (`schema::value::compare`).
+/// Otherwise a [`Filter`](super::Filter) can only express equality.
 pub fn keeps_order(ty: &CqlType) -> bool {
     match ty {
         CqlType::Boolean

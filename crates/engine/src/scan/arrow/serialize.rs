@@ -1,4 +1,4 @@
-//! One value of an Arrow column as a serialized CQL value: for conditions that come from SQL.
+//! Conversion of one value of an Arrow column to a serialized CQL value, for conditions from SQL.
 
 use std::net::IpAddr;
 
@@ -15,11 +15,12 @@ use bytes::Bytes;
 
 use super::{DECIMALS, arrow_type};
 
-/// The value in `row` of a column of [`arrow_type`]`(ty, any)`, serialized. `None` where it is null, where the array has another type, where CQL has
-/// no such value (a text that is no uuid), and for collections, tuples and user types.
+/// Returns the serialized value in `row` of a column of [`arrow_type`]`(ty, any)`. `None`: the
+/// value is null, the array has another type, or CQL has no such value (for instance text that is
+/// not a UUID). Also `None` for collections, tuples and user types.
 ///
 /// # Panics
-/// If the array has no such row.
+/// Panics if the array has no such row.
 pub fn serialized(ty: &CqlType, array: &dyn Array, row: usize) -> Option<Bytes> {
     let ty = ty.thawed();
     let decimals = match array.data_type() {
@@ -61,9 +62,9 @@ pub fn serialized(ty: &CqlType, array: &dyn Array, row: usize) -> Option<Bytes> 
         CqlType::Decimal => {
             let unscaled = number::<Decimal128Type>(array, row).to_be_bytes();
             let sign = if unscaled[0] >= 0x80 { 0xff } else { 0 };
-            let spare =
+            let redundant =
                 unscaled.windows(2).take_while(|two| two[0] == sign && (two[1] ^ sign) < 0x80).count();
-            [&i32::from(decimals).to_be_bytes()[..], &unscaled[spare..]].concat()
+            [&i32::from(decimals).to_be_bytes()[..], &unscaled[redundant..]].concat()
         }
         _ => return None,
     };

@@ -1,4 +1,4 @@
-//! Every type with values at its borders, null and bytes that are no value; and back.
+//! Conversion of edge cases of every type, null and invalid bytes, in both directions.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ fn column(ty: &CqlType, values: &[Option<Vec<u8>>]) -> ArrayRef {
     array
 }
 
-/// Values of a scalar type by their texts: they and a null become a column of the right type, and come back.
+/// Converts the values with these texts, and a null, to a column, and checks the values converted
+/// back.
 #[track_caller]
 fn check(text: &str, texts: &[&str]) -> ArrayRef {
     let ty = ty(text);
@@ -49,7 +50,7 @@ fn check(text: &str, texts: &[&str]) -> ArrayRef {
 }
 
 #[test]
-fn numbers_and_texts_go_there_and_back() {
+fn scalars_survive_the_conversion() {
     check("boolean", &["true", "false"]);
     check("tinyint", &["-128", "0", "127"]);
     check("smallint", &["-32768", "-1", "32767"]);
@@ -66,7 +67,7 @@ fn numbers_and_texts_go_there_and_back() {
 }
 
 #[test]
-fn dates_count_from_1970() {
+fn dates_times_and_durations_are_converted() {
     let days = check("date", &["1970-01-01", "1969-12-31", "0", "4294967295"]);
     assert_eq!(days.as_primitive::<Date32Type>().values()[..4], [0, -1, i32::MIN, i32::MAX]);
     let times = check("time", &["00:00:00", "23:59:59.999999999"]);
@@ -77,7 +78,7 @@ fn dates_count_from_1970() {
 }
 
 #[test]
-fn what_sql_has_no_type_for_is_text() {
+fn types_unknown_to_sql_become_text() {
     let long = format!("-{}", "123456789".repeat(30));
     let check_texts = |text: &str, texts: &[&str]| {
         let array = check(text, texts);
@@ -91,7 +92,7 @@ fn what_sql_has_no_type_for_is_text() {
 }
 
 #[test]
-fn decimals_are_exact_or_an_error() {
+fn decimals_are_exact_or_rejected() {
     let array = check("decimal", &["1.5", "-0.000001", "100", "1e6", "1.500000000", "0e99", "0.0000000000"]);
     let found = &array.as_primitive::<Decimal128Type>().values()[..7];
     assert_eq!(found, [1_500_000, -1, 100_000_000, 1_000_000_000_000, 1_500_000, 0, 0]);
@@ -102,15 +103,15 @@ fn decimals_are_exact_or_an_error() {
     {
         let bytes = value::parse_text(&CqlType::Decimal, text).expect("a decimal");
         let error = ColumnBuilder::new(&CqlType::Decimal, DECIMALS, 1).push(Some(&bytes)).expect_err(text);
-        assert!(error.to_string().contains("cannot be read as a number of 38 digits"), "{error}");
+        assert!(error.to_string().contains("expected a decimal that fits 38 digits"), "{error}");
     }
 }
 
 #[test]
-fn decimals_have_as_many_digits_behind_the_point_as_is_asked_for() {
+fn decimals_have_the_configured_scale() {
     let texts = ["1.5", "0.000000000000000001", "-2", "99999999999999999999.5"];
     let ty = ty("map<text, frozen<list<decimal>>>");
-    assert!(format!("{:?}", arrow_type(&ty, 18)).contains("Decimal128(38, 18)"), "also within others");
+    assert!(format!("{:?}", arrow_type(&ty, 18)).contains("Decimal128(38, 18)"), "also inside other types");
     let bytes: Vec<_> =
         texts.iter().map(|text| value::parse_text(&CqlType::Decimal, text).expect("a decimal")).collect();
     let mut builder = ColumnBuilder::new(&CqlType::Decimal, 18, 1);
@@ -125,11 +126,11 @@ fn decimals_have_as_many_digits_behind_the_point_as_is_asked_for() {
     let back = serialized(&CqlType::Decimal, &built, 1).expect("a decimal");
     assert_eq!(value::to_text(&CqlType::Decimal, &back), "1E-18");
     let error = ColumnBuilder::new(&CqlType::Decimal, 0, 1).push(Some(&bytes[0])).expect_err("1.5");
-    assert!(error.to_string().contains("0 of them behind the point"), "{error}");
+    assert!(error.to_string().contains("digits with scale 0"), "{error}");
 }
 
 #[test]
-fn decimals_of_any_form_are_the_numbers_that_they_say() {
+fn decimals_of_any_form_keep_their_number() {
     let bytes = |scale: i32, unscaled: &[u8]| [&scale.to_be_bytes(), unscaled].concat();
     let most = i64::MIN.to_be_bytes();
     let cases: &[(i32, &[u8], Option<i128>)] = &[
@@ -153,7 +154,7 @@ fn decimals_of_any_form_are_the_numbers_that_they_say() {
     ];
     for (scale, unscaled, expected) in cases {
         let value = bytes(*scale, unscaled);
-        // Last, and with something behind it.
+        // The number is last in one row, and followed by other bytes in the other.
         let column = decimal_column(
             &BinaryArray::from_opt_vec(vec![None, Some(&value), None, Some(&value)]).slice(1, 3),
             DECIMALS,
@@ -170,14 +171,14 @@ fn decimals_of_any_form_are_the_numbers_that_they_say() {
 }
 
 #[test]
-fn collections_are_lists_maps_and_structs() {
+fn collections_become_lists_maps_and_structs() {
     let (one, two) = (1_i32.to_be_bytes(), 2_i32.to_be_bytes());
     let list = value::encode_list([&one[..], &two].into_iter());
     let lists = column(&ty("list<int>"), &[Some(list.clone()), None, Some(vec![0; 4])]);
     assert_eq!(*lists.data_type(), arrow_type(&ty("set<int>"), DECIMALS));
     let lists = lists.as_list::<i32>();
     assert_eq!((lists.value_length(0), lists.is_null(1), lists.value_length(2)), (2, true, 0));
-    assert!(!lists.is_null(2), "an empty frozen list is no null");
+    assert!(!lists.is_null(2), "an empty frozen list is not null");
 
     let map = value::encode_map([(&b"a"[..], &list[..])].into_iter());
     let maps = column(&ty("map<text, frozen<list<int>>>"), &[None, Some(map)]);
@@ -191,7 +192,7 @@ fn collections_are_lists_maps_and_structs() {
     assert_eq!(tuples.column_names(), ["f1", "f2"]);
     assert_eq!((tuples.column(1).is_null(0), tuples.is_null(0), tuples.is_null(1)), (true, false, true));
 
-    // Written before `number` was added to the type.
+    // A value written before ALTER TYPE added `number`.
     let short = value::encode_tuple([Some(&b"High"[..])].into_iter());
     let places = column(&ty("list<frozen<place>>"), &[Some(value::encode_list([&short[..]].into_iter()))]);
     let place = places.as_list::<i32>().value(0);
@@ -201,7 +202,7 @@ fn collections_are_lists_maps_and_structs() {
 }
 
 #[test]
-fn bytes_that_are_no_value_are_errors() {
+fn invalid_bytes_are_rejected() {
     let long = [0; 17];
     for text in [
         "boolean",
@@ -242,7 +243,7 @@ fn bytes_that_are_no_value_are_errors() {
 }
 
 #[test]
-fn what_is_no_value_of_the_type_is_not_serialized() {
+fn invalid_values_are_not_serialized() {
     let texts: ArrayRef = Arc::new(arrow_array::StringArray::from(vec!["nope", "é"]));
     for text in ["uuid", "inet", "varint", "int"] {
         assert_eq!(serialized(&ty(text), &texts, 0), None, "{text}");
