@@ -217,6 +217,7 @@ mod tests {
         assert_eq!((admission.in_flight(), level.level.in_flight(0)), (0, 0));
         assert!(admission.admit(&level).is_ok());
     }
+
     #[test]
     fn waiting_batch_session_resumes_when_a_request_ends() {
         use std::task::{Context, Waker};

@@ -54,11 +54,11 @@ pub fn merge<'a>(levels: impl IntoIterator<Item = &'a Entry>, default: &Entry) -
     let mut levels = levels.into_iter();
     let Some(first) = levels.next() else { return Effective::of(default) };
     let mut merged = Effective::of(first);
-    levels.for_each(|entry| take_in(&mut merged, entry));
+    levels.for_each(|entry| merge_into(&mut merged, entry));
     merged
 }
 
-fn take_in(merged: &mut Effective, Entry { level, spec }: &Entry) {
+fn merge_into(merged: &mut Effective, Entry { level, spec }: &Entry) {
     let LevelSpec { timeout, workload_type, .. } = merged.spec;
     if spec.shares < merged.spec.shares {
         merged.level = level.clone();
@@ -67,11 +67,11 @@ fn take_in(merged: &mut Effective, Entry { level, spec }: &Entry) {
     if spec.timeout.is_some_and(|new| timeout.is_none_or(|old| new < old)) {
         (merged.spec.timeout, merged.timeout_from) = (spec.timeout, Some(spec.name.clone()));
     }
-    let stronger = matches!(
+    let has_precedence = matches!(
         (workload_type, spec.workload_type),
         (None, Some(_)) | (Some(WorkloadType::Interactive), Some(WorkloadType::Batch))
     );
-    if stronger {
+    if has_precedence {
         (merged.spec.workload_type, merged.workload_type_from) =
             (spec.workload_type, Some(spec.name.clone()));
     }

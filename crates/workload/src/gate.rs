@@ -214,7 +214,8 @@ impl Waiting {
         let (reply, answer) = cross::oneshot();
         let waiter = Waiter { number, since_ns: lanes::time::monotonic_ns(), default_timeout, reply };
         level.at_home(&lanes, move |level, lanes| {
-            WAIT_QUEUES.with_borrow_mut(|lines| lines.entry(level.address()).or_default().queue.join(waiter));
+            WAIT_QUEUES
+                .with_borrow_mut(|queues| queues.entry(level.address()).or_default().queue.join(waiter));
             level.admit_waiters(lanes);
         });
         Waiting { entry: QueueEntry { level, lanes, number, ended: false }, answer }
@@ -239,8 +240,8 @@ impl Drop for QueueEntry {
         }
         let number = self.number;
         self.level.at_home(&self.lanes, move |level, lanes| {
-            let gone = WAIT_QUEUES.with_borrow_mut(|lines| {
-                lines.get_mut(&level.address()).and_then(|line| line.queue.remove(number))
+            let gone = WAIT_QUEUES.with_borrow_mut(|queues| {
+                queues.get_mut(&level.address()).and_then(|wait_queue| wait_queue.queue.remove(number))
             });
             // Otherwise the wait ended meanwhile. If it got a slot, dropping the ticket releases
             // the slot.
@@ -278,13 +279,13 @@ impl Level {
         self.at_home(lanes, |level, lanes| level.admit_waiters(lanes));
     }
 
-    /// On the home core: admits waiters while slots are free, refuses late ones, and sets the
-    /// timer.
+    /// Admits waiters while slots are free, refuses late ones, and sets the timer. Call it on the
+    /// home core.
     fn admit_waiters(self: &Arc<Self>, lanes: &Lanes) {
         let limits = self.gate.limits();
         let now_ns = lanes::time::monotonic_ns();
-        while let Some((waiter, grant_slot)) = self.next(now_ns, &limits) {
-            let answer = if grant_slot {
+        while let Some((waiter, gets_slot)) = self.next(now_ns, &limits) {
+            let answer = if gets_slot {
                 let waited_ns = now_ns.saturating_sub(waiter.since_ns);
                 self.gate.counts.waited.fetch_add(1, Relaxed);
                 self.gate.counts.waited_ns.fetch_add(waited_ns, Relaxed);
@@ -301,8 +302,8 @@ impl Level {
 
     /// Removes the next waiter to answer. `true`: it gets a slot. `false`: it waited too long.
     fn next(self: &Arc<Self>, now_ns: u64, limits: &SlotLimits) -> Option<(Waiter<ReplyChannel>, bool)> {
-        WAIT_QUEUES.with_borrow_mut(|lines| {
-            let queue = &mut lines.get_mut(&self.address())?.queue;
+        WAIT_QUEUES.with_borrow_mut(|queues| {
+            let queue = &mut queues.get_mut(&self.address())?.queue;
             if let Some(late) = queue.late(now_ns, limits) {
                 self.gate.change(|occupancy| Some(occupancy.give_up()));
                 return Some((late, false));
@@ -320,12 +321,12 @@ impl Level {
     }
 
     fn set_timer(self: &Arc<Self>, lanes: &Lanes, limits: &SlotLimits) {
-        let old = WAIT_QUEUES.with_borrow_mut(|lines| {
-            let line = lines.get_mut(&self.address())?;
-            let Some(at_ns) = line.queue.next_deadline_ns(limits) else {
-                return lines.remove(&self.address()).and_then(|line| line.timer);
+        let old = WAIT_QUEUES.with_borrow_mut(|queues| {
+            let wait_queue = queues.get_mut(&self.address())?;
+            let Some(at_ns) = wait_queue.queue.next_deadline_ns(limits) else {
+                return queues.remove(&self.address()).and_then(|wait_queue| wait_queue.timer);
             };
-            if line.timer.as_ref().is_some_and(|(set_ns, _)| *set_ns <= at_ns) {
+            if wait_queue.timer.as_ref().is_some_and(|(set_ns, _)| *set_ns <= at_ns) {
                 return None;
             }
             let (level, lanes) = (self.clone(), lanes.clone());
@@ -334,11 +335,11 @@ impl Level {
                 lanes::time::sleep(wait).await;
                 // Detach the timer's own task: dropping it would cancel it while it runs.
                 let timer =
-                    WAIT_QUEUES.with_borrow_mut(|lines| lines.get_mut(&level.address())?.timer.take());
+                    WAIT_QUEUES.with_borrow_mut(|queues| queues.get_mut(&level.address())?.timer.take());
                 timer.into_iter().for_each(|(_, task)| task.detach());
                 level.admit_waiters(&lanes);
             };
-            line.timer.replace((at_ns, lanes::spawn(Group::CONTROL, ring)))
+            wait_queue.timer.replace((at_ns, lanes::spawn(Group::CONTROL, ring)))
         });
         drop(old);
     }

@@ -178,6 +178,7 @@ impl Levels {
 
     /// Adds a level, usable on all cores when this returns.
     ///
+    /// # Errors
     /// [`LevelError::Exists`], [`LevelError::Full`].
     pub fn create(&self, spec: LevelSpec) -> Result<(), LevelError> {
         let mut catalogue = Catalogue::clone(&self.catalogue());
@@ -239,10 +240,10 @@ impl Levels {
             specs.push(LevelSpec::driver_level());
         }
         let before = self.catalogue();
-        let kept = |name: &str| name == DEFAULT_LEVEL || specs.iter().any(|spec| &*spec.name == name);
-        let gone: Vec<_> = before.entries.keys().filter(|name| !kept(name)).cloned().collect();
-        let gone = gone.into_iter().map(|name| self.drop_level(&name));
-        gone.for_each(|dropped| dropped.expect("the level exists, and changes are serialized"));
+        let is_wanted = |name: &str| name == DEFAULT_LEVEL || specs.iter().any(|spec| &*spec.name == name);
+        let unwanted: Vec<_> = before.entries.keys().filter(|name| !is_wanted(name)).cloned().collect();
+        let dropped = unwanted.into_iter().map(|name| self.drop_level(&name));
+        dropped.for_each(|result| result.expect("the level exists, and changes are serialized"));
         for spec in specs {
             let changed = match before.get(&spec.name) {
                 Some(entry) if entry.spec == spec => Ok(()),

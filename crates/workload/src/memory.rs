@@ -474,17 +474,17 @@ impl Account {
 
     /// Returns the memory in bytes that the statement may rely on. This is its part, among the
     /// statements of the level, of the entitlement, or of the memory available now if that is more.
-    /// Statements below it release_slot memory to the others.
+    /// A statement that stays below it leaves memory for the others.
     #[must_use]
     pub fn part(&self) -> u64 {
         let word = self.level.word.load(SeqCst);
         let request = self.memory.request(&self.level, word, 0, false);
         let free = request.total.saturating_sub(request.committed + request.total / RESERVED_PART);
-        let could_have = if request.others_lag { 0 } else { request.used.max(request.min) + free };
+        let available = if request.others_lag { 0 } else { request.used.max(request.min) + free };
         let most = if request.overcommit {
-            request.entitlement.max(could_have)
+            request.entitlement.max(available)
         } else {
-            request.entitlement.max(could_have.min(request.limit))
+            request.entitlement.max(available.min(request.limit))
         };
         most * PAGE_BYTES / u64::from(self.level.accounts.load(Relaxed).max(1))
     }

@@ -100,8 +100,8 @@ impl Levels {
                 last = name;
             }
             let of_levels = levels.iter().map(|(level, .., usage)| (level, usage));
-            for (whose, usage) in of_levels.chain(system.iter().map(|(group, usage)| (group, usage))) {
-                let _ = writeln!(out, "{name}{{{whose}{labels}}} {}", value(usage));
+            for (owner, usage) in of_levels.chain(system.iter().map(|(group, usage)| (group, usage))) {
+                let _ = writeln!(out, "{name}{{{owner}{labels}}} {}", value(usage));
             }
         }
         self.waits(out, &catalogue);
@@ -113,10 +113,10 @@ impl Levels {
         head(out, name, "counter", "Time that another group had the core while tasks were ready.");
         let names = Names::new(catalogue);
         let levels = catalogue.entries().map(|entry| ("level", &*entry.spec.name, entry.level.group()));
-        for (label, who, group) in levels.chain(SYSTEM.map(|(name, group)| ("group", name, group))) {
-            for (reply, ns) in names.waited_for(&self.lanes, group) {
-                let (who, reply) = (escaped(who), escaped(&reply));
-                let _ = writeln!(out, "{name}{{{label}=\"{who}\",reply=\"{reply}\"}} {}", seconds(ns));
+        for (label, waiter, group) in levels.chain(SYSTEM.map(|(name, group)| ("group", name, group))) {
+            for (holder, ns) in names.waited_for(&self.lanes, group) {
+                let (waiter, holder) = (escaped(waiter), escaped(&holder));
+                let _ = writeln!(out, "{name}{{{label}=\"{waiter}\",reply=\"{holder}\"}} {}", seconds(ns));
             }
         }
     }

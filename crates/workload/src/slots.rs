@@ -80,7 +80,7 @@ impl Occupancy {
     /// Counts the end of a running statement.
     #[must_use]
     pub fn release_slot(self) -> Occupancy {
-        let running = self.running.checked_sub(1).expect("only running statements release_slot");
+        let running = self.running.checked_sub(1).expect("only running statements release slots");
         Occupancy { running, ..self }
     }
 

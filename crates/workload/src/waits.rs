@@ -24,8 +24,8 @@ impl Names {
     /// Returns the groups that `group` waited for on all cores, with the time in ns.
     pub(crate) fn waited_for(&self, lanes: &Lanes, group: Group) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
-        for (reply, ns) in lanes.waited_for(group) {
-            let name = reply.and_then(|reply| self.0.get(&reply)).map_or(OTHERS, String::as_str);
+        for (holder, ns) in lanes.waited_for(group) {
+            let name = holder.and_then(|holder| self.0.get(&holder)).map_or(OTHERS, String::as_str);
             *sums.entry(name.to_owned()).or_default() += ns;
         }
         sums

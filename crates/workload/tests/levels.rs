@@ -57,7 +57,7 @@ fn replace_changes_only_levels_that_differ() {
 }
 
 #[test]
-fn thousand_levels_can_exist() {
+fn server_supports_a_thousand_levels() {
     with_levels(|levels, lanes| {
         for i in 0..1000 {
             levels.create(spec(&format!("l{i}"), 1 + i % 1000)).expect("new");
@@ -97,9 +97,9 @@ fn usage_names_the_levels_that_delayed_a_level() {
             }
         });
         let usage = levels.usage();
-        let waited_us = |who: &str, reply: &str| {
-            let level = usage.iter().find(|level| &*level.name == who).expect("a level");
-            level.waited_for.get(reply).map_or(0, |ns| ns / 1000)
+        let waited_us = |waiter: &str, holder: &str| {
+            let level = usage.iter().find(|level| &*level.name == waiter).expect("a level");
+            level.waited_for.get(holder).map_or(0, |ns| ns / 1000)
         };
         assert!(waited_us("a", "b") > 10_000 && waited_us("b", "a") > 10_000, "{usage:?}");
         assert_eq!((waited_us("a", "a"), waited_us("b", "b")), (0, 0), "no level waits for itself");

@@ -70,7 +70,11 @@ impl Model {
             let Some(occupancy) = self.occupancy.grant_slot(limits) else { break };
             self.occupancy = occupancy;
             let first = self.queue.first().expect("a statement waits");
-            assert_eq!(Some(first.reply), self.waiting.pop_front().map(|(number, ..)| number), "first come");
+            assert_eq!(
+                Some(first.reply),
+                self.waiting.pop_front().map(|(number, ..)| number),
+                "the first waiter is admitted first"
+            );
             self.running += 1;
         }
         let longest =
@@ -111,7 +115,7 @@ impl Model {
         assert_eq!(self.occupancy, expected);
         if max == limits.max_concurrency {
             let most = max.map_or(usize::MAX, |max| max as usize);
-            assert!(self.running <= most.max(before), "more than there are slots");
+            assert!(self.running <= most.max(before), "more statements run than there are slots");
         }
     }
 }
@@ -121,9 +125,9 @@ fn slots_match_the_model() {
     let one = std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok());
     for seed in one.map_or(0..200, |seed| seed..seed + 1) {
         let steps = std::panic::catch_unwind(|| {
-            let (mut random, mut world) = (Random(seed), Model::default());
+            let (mut random, mut model) = (Random(seed), Model::default());
             let mut limits = SlotLimits { max_concurrency: Some(3), max_queue_size: 5, queue_timeout: None };
-            (0..2000).for_each(|_| world.step(&mut random, &mut limits));
+            (0..2000).for_each(|_| model.step(&mut random, &mut limits));
         });
         assert!(steps.is_ok(), "SEED={seed} cargo test --release -p workload --test slots");
     }
