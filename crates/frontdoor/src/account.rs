@@ -144,7 +144,7 @@ impl Account {
             return Err(Full { name: self.name, limit_bytes: self.limit_bytes });
         }
         let above = self.above.as_ref().map_or(Ok(()), |above| above.add(bytes));
-        above.inspect_err(|_| self.give_back(bytes))
+        above.inspect_err(|_| self.release(bytes))
     }
 
     /// Returns the bytes charged now.
@@ -159,7 +159,7 @@ impl Account {
         self.refused.load(Relaxed)
     }
 
-    fn give_back(&self, bytes: u64) {
+    fn release(&self, bytes: u64) {
         self.used_bytes.fetch_sub(bytes, Relaxed);
     }
 }
@@ -187,7 +187,7 @@ impl Drop for Charge {
         let bytes = *self.bytes.get_mut();
         let mut next = Some(&self.account).filter(|_| bytes > 0);
         while let Some(account) = next {
-            account.give_back(bytes);
+            account.release(bytes);
             next = account.above.as_ref();
         }
     }
@@ -205,7 +205,7 @@ mod tests {
         let first = a.charge(25).expect("a quarter");
         assert_eq!(used(), [25, 25, 0, 0]);
         assert_eq!(a.charge(1).expect_err("a connection has a quarter").name, "this connection");
-        let others = [b.charge(25).expect("below the limit"), c.charge(25).expect("room")];
+        let others = [b.charge(25).expect("below the limit"), c.charge(25).expect("below the limit")];
         let full = accounts.connection("bob").charge(1).expect_err("a role has half");
         assert_eq!((full.name, full.limit_bytes), ("the connections of this role", 50));
         let last = accounts.connection("cid").charge(25).expect("the last quarter");

@@ -2,7 +2,8 @@
 //! common name of its subject, and the hash for channel binding.
 //!
 //! ```text
-//!   Certificate  SEQUENCE ── to be signed  SEQUENCE ── [0] version, serial number, algorithm, issuer, validity, subject …
+//!   Certificate  SEQUENCE ── to be signed  SEQUENCE ── [0] version, serial number, algorithm, issuer,
+//!                         │                            validity, subject …
 //!                         ├─ algorithm     SEQUENCE ── object identifier, parameters
 //!                         └─ signature
 //!   subject      SEQUENCE ── SET ── SEQUENCE ── object identifier, value

@@ -26,9 +26,8 @@ const RESERVED: usize = 8;
 const LOGINS_MIN: usize = 64;
 
 impl Limits {
-    /// Derives limits from the number of sessions. A quarter of that number, and at least
-    /// 64, may be logging in, half of them from one address. One address and one role
-    /// may use all sessions.
+    /// Derives limits from the number of sessions. A quarter of that number, and at least 64, may
+    /// be logging in, half of them from one address. One address and one role may use all sessions.
     #[must_use]
     pub fn of_sessions(sessions_max: usize) -> Limits {
         let logins_max = (sessions_max / 4).max(LOGINS_MIN);

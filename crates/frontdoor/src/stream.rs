@@ -87,10 +87,10 @@ impl Stream {
         tls: &Tls,
         certificates: ClientCertificates,
     ) -> io::Result<Stream> {
-        let certificate = tls.current();
+        let server = tls.current();
         let config = match certificates {
-            ClientCertificates::Asked => certificate.config.clone(),
-            ClientCertificates::Ignored => certificate.anonymous.clone(),
+            ClientCertificates::Asked => server.config.clone(),
+            ClientCertificates::Ignored => server.anonymous.clone(),
         };
         let mut session = Box::new(ServerConnection::new(config).map_err(io::Error::other)?);
         session.set_buffer_limit(Some(RECORDS_BYTES_MAX));
@@ -121,14 +121,14 @@ impl Stream {
                 return Err(io::Error::new(ErrorKind::InvalidData, error));
             }
         }
-        let proof = session.peer_certificates().and_then(|chain| chain.first()).cloned();
-        let client = match proof {
-            Some(proof) => {
-                lanes::heavy_urgent(Group::DRIVER, async move { common_name(&proof) }).await.map(Arc::from)
-            }
+        let certificate = session.peer_certificates().and_then(|chain| chain.first()).cloned();
+        let client = match certificate {
+            Some(certificate) => lanes::heavy_urgent(Group::DRIVER, async move { common_name(&certificate) })
+                .await
+                .map(Arc::from),
             None => None,
         };
-        let end_point = certificate.end_point.clone();
+        let end_point = server.end_point.clone();
         Ok(Stream::Encrypted(Box::new(Encrypted {
             tcp,
             session,

@@ -113,13 +113,13 @@ impl Certificate {
         let build = |verifier: Option<Arc<dyn ClientCertVerifier>>| {
             let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
                 .with_safe_default_protocol_versions()?;
-            let asks_clients = verifier.is_some();
+            let requests_certificates = verifier.is_some();
             let builder = match verifier {
                 Some(verifier) => builder.with_client_cert_verifier(verifier),
                 None => builder.with_no_client_auth(),
             };
             let mut config = builder.with_single_cert(chain.clone(), key.clone_key())?;
-            if asks_clients {
+            if requests_certificates {
                 // Session resumption would skip the verification of the client's certificate.
                 config.session_storage = Arc::new(NoServerSessionStorage {});
                 config.send_tls13_tickets = 0;

@@ -1,5 +1,5 @@
 //! Connections with real lanes and loopback sockets.
-#![expect(clippy::disallowed_methods, reason = "the clients stand outside of the lanes")]
+#![expect(clippy::disallowed_methods, reason = "the clients run outside of the lanes")]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering::SeqCst;

@@ -1,5 +1,5 @@
 //! TLS with real lanes and loopback sockets. The client runs outside of the lanes.
-#![expect(clippy::disallowed_methods, reason = "the clients stand outside of the lanes")]
+#![expect(clippy::disallowed_methods, reason = "the clients run outside of the lanes")]
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -192,7 +192,7 @@ fn slow_reader_receives_all_bytes() {
         assert!(begun.elapsed() < TIMEOUT, "{written} were sent and {} came back", back.len());
         let mut has_waited = false;
         while written < BYTES && !has_waited {
-            written += session.writer().write(&sent[written..]).expect("room or none");
+            written += session.writer().write(&sent[written..]).expect("written, or the buffer is full");
             match session.write_tls(&mut socket) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => has_waited = true,
                 other => drop(other.expect("sent")),
@@ -203,9 +203,9 @@ fn slow_reader_receives_all_bytes() {
             Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
             read => {
                 assert!(read.expect("read") > 0, "closed early");
-                let state = session.process_new_packets().expect("right records");
+                let state = session.process_new_packets().expect("valid records");
                 let mut bytes = vec![0; state.plaintext_bytes_to_read()];
-                session.reader().read_exact(&mut bytes).expect("so many");
+                session.reader().read_exact(&mut bytes).expect("as many as announced");
                 back.extend_from_slice(&bytes);
             }
         }
