@@ -1,8 +1,9 @@
-//! How much one generator core can send: prepared reads, 16 connections × 16 in flight, against a server that
-//! answers every EXECUTE with the same canned row. The figure that counts is requests for each second of the
-//! generator's own CPU; the wall figure depends on what else the machine does.
+//! Request rate of one generator core: prepared reads over 16 connections with 16 in flight each,
+//! against a server that answers every EXECUTE with the same row. The relevant result is requests
+//! per second of generator CPU. The rate by wall clock depends on other work of the machine.
 //!
-//! Then open loops: how late the generator itself sends, which is part of every latency it reports.
+//! Open loops then show the delay by the generator itself, which is part of every latency it
+//! reports.
 //!
 //! `cargo bench -p load`
 #![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
@@ -27,8 +28,8 @@ fn main() {
         let report = load::run(&spec, &StopFlag::new(), |_| {}).expect("it runs");
         let step = &report.steps[0];
         println!(
-            "{workload:?}, 16 connections, {in_flight} in flight: {:.0} a second on the wall, {:.2} µs of generator CPU \
-             each, so {:.0} a second from one core ({:.0} % of it used)",
+            "{workload:?}, 16 connections, {in_flight} in flight: {:.0} a second by wall clock, \
+             {:.2} µs of generator CPU each, so {:.0} a second from one core ({:.0} % of it used)",
             step.throughput_per_s,
             step.generator_us_per_request,
             1e6 / step.generator_us_per_request,
@@ -46,8 +47,8 @@ fn main() {
         let step = &report.steps[0];
         let latency = step.reads.clone().unwrap_or_default().latency;
         println!(
-            "open loop, {rate_per_s:.0} a second: p50 {:.0} µs, p99 {:.0} µs, p99.9 {:.0} µs; 99 % left within {:.0} µs \
-             of their time; {:.0} % of a core",
+            "open loop, {rate_per_s:.0} a second: p50 {:.0} µs, p99 {:.0} µs, p99.9 {:.0} µs; 99 % were sent \
+             within {:.0} µs of their due time; {:.0} % of a core",
             latency.p50_us,
             latency.p99_us,
             latency.p999_us,

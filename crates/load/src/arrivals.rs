@@ -1,34 +1,34 @@
-//! When requests are due in an open loop: a Poisson process whose rate changes from step to step.
+//! Arrival times of an open loop: a Poisson process whose rate changes at each step.
 //!
-//! The gaps of a Poisson process are exponential and independent, and the sum of independent processes is
-//! one again; so each of T threads draws its own at 1/T of the rate. The schedule depends on the seed alone,
-//! never on when the server answers.
+//! Gaps of a Poisson process are independent and exponential, and a sum of such processes is again
+//! a Poisson process. So each of T threads draws its own arrivals at 1/T of the rate. The schedule
+//! depends on the seed alone, never on the answers.
 
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution as _, Exp1};
 
-/// A stretch of time at one rate.
+/// An interval of constant rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Stretch {
-    /// When it begins, nanoseconds since the run began.
+    /// Begin, nanoseconds since the run began.
     pub(crate) begin_ns: u64,
-    /// When it ends.
+    /// End, nanoseconds since the run began.
     pub(crate) end_ns: u64,
-    /// Arrivals a second; zero for a pause.
+    /// Arrivals a second. Zero for a pause.
     pub(crate) rate_per_s: f64,
 }
 
-/// The arrivals of one thread, in order.
+/// Arrivals of one thread, in order.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     stretches: Vec<Stretch>,
     at: usize,
-    /// The next arrival; fractions are kept, or a high rate would drift.
+    /// Next arrival. Fractions are kept, since rounding would drift at high rates.
     next_ns: f64,
 }
 
 impl Arrivals {
-    /// The arrivals over these stretches, which follow one another.
+    /// Returns the arrivals over these consecutive stretches.
     pub(crate) fn new(stretches: Vec<Stretch>, rng: &mut SmallRng) -> Arrivals {
         let begin = stretches.first().map_or(0.0, |first| first.begin_ns as f64);
         let mut arrivals = Arrivals { stretches, at: 0, next_ns: begin };
@@ -36,13 +36,13 @@ impl Arrivals {
         arrivals
     }
 
-    /// When the next request is due and in which stretch; nothing after the last.
+    /// Returns the time of the next arrival and its stretch. `None`: after the last.
     pub(crate) fn peek(&self) -> Option<(u64, usize)> {
         (self.at < self.stretches.len()).then_some((self.next_ns as u64, self.at))
     }
 
-    /// Moves on to the arrival after [`Arrivals::peek`]'s. The process has no memory, so a gap that reaches
-    /// past the end of a stretch is drawn anew from there at the next rate.
+    /// Moves to the next arrival. The process has no memory, so that a gap across the end of a
+    /// stretch is drawn anew from there, at the next rate.
     pub(crate) fn advance(&mut self, rng: &mut SmallRng) {
         while let Some(stretch) = self.stretches.get(self.at) {
             if stretch.rate_per_s > 0.0 {
@@ -76,13 +76,13 @@ mod tests {
         out
     }
 
-    /// The count of a Poisson process of mean m has deviation √m: five of those are allowed.
+    /// Accepts five standard deviations: the count of a Poisson process of mean m has deviation √m.
     fn check_count(count: usize, mean: f64) {
-        assert!((count as f64 - mean).abs() < 5.0 * mean.sqrt(), "{count} arrivals where {mean} were due");
+        assert!((count as f64 - mean).abs() < 5.0 * mean.sqrt(), "got {count} arrivals, expected {mean}");
     }
 
     #[test]
-    fn counts_gaps_and_steps() {
+    fn counts_and_gaps_follow_the_rate_of_each_step() {
         let steps = [
             Stretch { begin_ns: 0, end_ns: 10 * SECOND, rate_per_s: 1000.0 },
             Stretch { begin_ns: 10 * SECOND, end_ns: 12 * SECOND, rate_per_s: 0.0 },
@@ -98,7 +98,8 @@ mod tests {
             }
             check_count(inside.len(), seconds * step.rate_per_s);
             assert!(inside.iter().all(|at| (step.begin_ns..step.end_ns).contains(at)));
-            // Exponential gaps: the deviation equals the mean, and e⁻² of them are over twice the mean.
+            // Exponential gaps: the deviation equals the mean, and e⁻² of the gaps exceed twice the
+            // mean.
             let gaps: Vec<f64> = inside.windows(2).map(|w| (w[1] - w[0]) as f64).collect();
             let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
             let long = gaps.iter().filter(|gap| **gap > 2.0 * mean).count() as f64 / gaps.len() as f64;
@@ -108,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_alone_decides() {
+    fn equal_seeds_give_equal_arrivals() {
         let steps = [Stretch { begin_ns: 0, end_ns: SECOND, rate_per_s: 500.0 }];
         assert_eq!(all(&steps, 1), all(&steps, 1));
         assert_ne!(all(&steps, 1), all(&steps, 2));
     }
 
     #[test]
-    fn no_stretches_no_arrivals() {
+    fn zero_rate_gives_no_arrivals() {
         assert!(all(&[], 1).is_empty());
         assert!(all(&[Stretch { begin_ns: 0, end_ns: 9, rate_per_s: 0.0 }], 1).is_empty());
     }

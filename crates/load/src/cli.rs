@@ -1,5 +1,5 @@
-//! The command line: flags to a spec, a run with its progress on standard error, the report on standard
-//! output and into files.
+//! Command line of `fairlane load`: parses flags into a spec and runs it. Progress goes to standard
+//! error, the report to standard output and to files.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use serde::Serialize;
 
 use crate::LoadError;
 use crate::flags::{Options, help, parse};
-use crate::ladder::{RUNGS, ladder};
+use crate::ladder::{CONCURRENCIES, ladder};
 use crate::merge::{self, merge};
 use crate::run::{StopFlag, run};
 use crate::spec::Workload;
 use crate::text::progress;
 use crate::timeline::Second;
 
-/// Runs `fairlane load` with what follows the word `load`; returns the exit code: 0 when measured, 1 when it
-/// could not be, 2 for a wrong command line, 3 when the figures are invalid.
+/// Runs `fairlane load` with the arguments after the word `load`. Returns the exit code: 0 for a
+/// valid measurement, 1 if none was possible, 2 for a wrong command line, 3 for invalid results.
 pub fn cli(args: &[String]) -> i32 {
     match dispatch(args) {
         Ok(code) => code,
@@ -40,23 +40,23 @@ fn dispatch(args: &[String]) -> Result<i32, LoadError> {
     }
     let (command, rest) = match words.split_first() {
         Some((command, rest)) => (command.as_str(), rest),
-        None => return Err(LoadError::Usage("What to run? See `fairlane load --help`.".into())),
+        None => return Err(LoadError::Usage("expected a workload; see `fairlane load --help`".into())),
     };
     if command == "merge" {
         return merge_files(rest, &options);
     }
     let (command, rest) = match (command, rest) {
         ("usl", []) => ("usl", &[][..]),
-        ("usl", [workload]) => return climb(&options, named(workload)?),
+        ("usl", [workload]) => return run_ladder(&options, workload_by_name(workload)?),
         other => other,
     };
     if let Some(word) = rest.first() {
-        return Err(LoadError::Usage(format!("What is `{word}` for? See `fairlane load --help`.")));
+        return Err(LoadError::Usage(format!("unexpected word `{word}`; see `fairlane load --help`")));
     }
     if command == "usl" {
-        return climb(&options, Workload::Read);
+        return run_ladder(&options, Workload::Read);
     }
-    let spec = options.spec(named(command)?)?;
+    let spec = options.spec(workload_by_name(command)?)?;
     let stop = stop_on_signals()?;
     let report = run(&spec, &stop, observer(&options))?;
     if options.common.json.as_deref() != Some("-") {
@@ -69,9 +69,9 @@ fn dispatch(args: &[String]) -> Result<i32, LoadError> {
     Ok(if report.invalid { 3 } else { 0 })
 }
 
-fn named(word: &str) -> Result<Workload, LoadError> {
+fn workload_by_name(word: &str) -> Result<Workload, LoadError> {
     let found = Workload::ALL.iter().find(|(_, name, _)| *name == word);
-    let unknown = || LoadError::Usage(format!("There is no workload `{word}`; see `fairlane load --help`."));
+    let unknown = || LoadError::Usage(format!("unknown workload `{word}`; see `fairlane load --help`"));
     found.map(|(workload, ..)| *workload).ok_or_else(unknown)
 }
 
@@ -84,11 +84,11 @@ fn observer(options: &Options) -> impl FnMut(&Second) + use<> {
     }
 }
 
-fn climb(options: &Options, workload: Workload) -> Result<i32, LoadError> {
+fn run_ladder(options: &Options, workload: Workload) -> Result<i32, LoadError> {
     let spec = options.spec(workload)?;
     let stop = stop_on_signals()?;
-    let rungs = options.ladder.clone().unwrap_or(RUNGS.to_vec());
-    let found = ladder(&spec, &rungs, &stop, observer(options))?;
+    let concurrencies = options.ladder.clone().unwrap_or(CONCURRENCIES.to_vec());
+    let found = ladder(&spec, &concurrencies, &stop, observer(options))?;
     if options.common.json.as_deref() != Some("-") {
         print!("{}", found.text());
     }
@@ -98,7 +98,7 @@ fn climb(options: &Options, workload: Workload) -> Result<i32, LoadError> {
 
 fn merge_files(paths: &[String], options: &Options) -> Result<i32, LoadError> {
     if paths.is_empty() {
-        return Err(LoadError::Usage("`merge` wants the files written by --hdr.".into()));
+        return Err(LoadError::Usage("`merge` expects at least one file written by --hdr".into()));
     }
     let mut files = Vec::new();
     for path in paths {
@@ -129,7 +129,7 @@ pub(crate) fn write_file(path: &str, text: &str) -> Result<(), LoadError> {
         .map_err(|error| LoadError::File { path: path.to_string(), reason: error.to_string() })
 }
 
-/// A flag that SIGINT and SIGTERM set; a second signal ends the process at once.
+/// Returns a flag that SIGINT and SIGTERM set. A second signal ends the process at once.
 pub(crate) fn stop_on_signals() -> Result<StopFlag, LoadError> {
     let stop = StopFlag::new();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -1,43 +1,43 @@
-//! Flags that several command lines of `fairlane load` have in common.
+//! Flags shared by the commands of `fairlane load`.
 
 use crate::LoadError;
 use crate::flags::{Flag, flag, password_file as read_password};
 
-/// What these flags set.
+/// Values of the shared flags.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Common {
-    /// Servers, where they were given.
+    /// Servers. `None`: the default.
     pub(crate) hosts: Option<Vec<String>>,
     /// User to log in as.
     pub(crate) user: Option<String>,
-    /// Their password, where it was given.
+    /// Password of the user. `None`: the environment's.
     pub(crate) password: Option<String>,
-    /// Where the report goes as JSON.
+    /// File for the report as JSON.
     pub(crate) json: Option<String>,
-    /// No progress on standard error.
+    /// True to print no progress on standard error.
     pub(crate) quiet: bool,
-    /// Print the help and leave.
+    /// True to print the help and exit.
     pub(crate) help: bool,
 }
 
 impl Common {
-    /// The servers, or the one that is usual.
-    pub(crate) fn hosts(&self, usual: &str) -> Vec<String> {
-        self.hosts.clone().unwrap_or_else(|| vec![usual.to_string()])
+    /// Returns the servers, or `default` if none were given.
+    pub(crate) fn hosts(&self, default: &str) -> Vec<String> {
+        self.hosts.clone().unwrap_or_else(|| vec![default.to_string()])
     }
 
-    /// The password that was given, or the environment's.
+    /// Returns the given password, or that of the variable FAIRLANE_PASSWORD.
     pub(crate) fn password(&self) -> Option<String> {
         self.password.clone().or_else(|| std::env::var("FAIRLANE_PASSWORD").ok())
     }
 }
 
-fn given(place: &mut Option<String>, value: &str) -> Result<(), LoadError> {
+fn set_text(place: &mut Option<String>, value: &str) -> Result<(), LoadError> {
     *place = Some(value.to_string());
     Ok(())
 }
 
-fn switched_on(place: &mut bool) -> Result<(), LoadError> {
+fn switch_on(place: &mut bool) -> Result<(), LoadError> {
     *place = true;
     Ok(())
 }
@@ -51,17 +51,17 @@ pub(crate) const fn hosts<O: AsMut<Common>>(default: &'static str) -> Flag<O> {
 }
 
 pub(crate) const fn user<O: AsMut<Common>>(default: &'static str) -> Flag<O> {
-    flag!("user", "NAME", default, "user to log in as", |o: &mut O, v| given(&mut o.as_mut().user, v))
+    flag!("user", "NAME", default, "user to log in as", |o: &mut O, v| set_text(&mut o.as_mut().user, v))
 }
 
 pub(crate) const fn password<O: AsMut<Common>>() -> Flag<O> {
-    let help = "their password (others on this machine may see it)";
-    flag!("password", "WORD", "FAIRLANE_PASSWORD", help, |o: &mut O, v| given(&mut o.as_mut().password, v))
+    let help = "password of the user (other users of this machine may see it)";
+    flag!("password", "WORD", "FAIRLANE_PASSWORD", help, |o: &mut O, v| set_text(&mut o.as_mut().password, v))
 }
 
 pub(crate) const fn password_file<O: AsMut<Common>>() -> Flag<O> {
     let help = "file whose first line is the password";
-    flag!("password-file", "FILE", "none", help, |o: &mut O, v| given(
+    flag!("password-file", "FILE", "none", help, |o: &mut O, v| set_text(
         &mut o.as_mut().password,
         &read_password(v)?
     ))
@@ -69,15 +69,15 @@ pub(crate) const fn password_file<O: AsMut<Common>>() -> Flag<O> {
 
 pub(crate) const fn json<O: AsMut<Common>>() -> Flag<O> {
     let help = "write the report as JSON (`-` for standard output)";
-    flag!("json", "FILE", "none", help, |o: &mut O, v| given(&mut o.as_mut().json, v))
+    flag!("json", "FILE", "none", help, |o: &mut O, v| set_text(&mut o.as_mut().json, v))
 }
 
 pub(crate) const fn quiet<O: AsMut<Common>>() -> Flag<O> {
-    flag!("quiet", "", "off", "no progress on standard error", |o: &mut O, _| switched_on(
+    flag!("quiet", "", "off", "print no progress on standard error", |o: &mut O, _| switch_on(
         &mut o.as_mut().quiet
     ))
 }
 
 pub(crate) const fn help<O: AsMut<Common>>() -> Flag<O> {
-    flag!("help", "", "", "this text", |o: &mut O, _| switched_on(&mut o.as_mut().help))
+    flag!("help", "", "", "print this text", |o: &mut O, _| switch_on(&mut o.as_mut().help))
 }

@@ -1,5 +1,5 @@
-//! One non-blocking socket of the load: what is to be sent, what has arrived, and who waits for an answer on
-//! which stream.
+//! A non-blocking socket of the load with its output buffer, its input buffer, and the request in
+//! flight on each stream.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -11,30 +11,31 @@ use crate::reply::{self, Reply};
 use crate::spec::STREAMS_MAX;
 use crate::statement::RowId;
 
-/// Where the read buffer begins; it grows to the longest answer, which the protocol bounds.
+/// Initial size of the read buffer, bytes. It grows to the longest answer, which the protocol
+/// bounds.
 const INPUT_BYTES: usize = 128 << 10;
 
-/// The stream on which a statement is prepared again: above all that requests use.
+/// Stream for preparing statements again. Above all streams of requests.
 pub(crate) const PREPARE_STREAM: u16 = STREAMS_MAX as u16 + 1;
 
 /// A request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    /// From when its latency counts, nanoseconds since the run began.
+    /// Start of its latency, nanoseconds since the run began: due time or send time.
     pub(crate) from_ns: u64,
-    /// When it was sent.
+    /// Time it was sent, nanoseconds since the run began.
     pub(crate) sent_ns: u64,
     pub(crate) row: RowId,
     pub(crate) kind: OpKind,
-    /// The stretch of the run it belongs to.
+    /// Stretch of the run that it is counted in.
     pub(crate) stretch: u32,
 }
 
-/// A connection is of no more use; says why.
+/// Reason why a connection can no longer be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Broken(pub(crate) String);
 
-/// A socket that is ready for statements.
+/// A socket that is logged in and ready for statements.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
@@ -44,14 +45,14 @@ pub(crate) struct Connection {
     written: usize,
     slots: Vec<Option<Slot>>,
     free: Vec<u16>,
-    /// Whether the poller was asked to tell when the socket can be written.
+    /// True while the poller reports when the socket becomes writable.
     pub(crate) awaits_writable: bool,
-    /// Whether preparing again is under way.
+    /// True while statements are being prepared again.
     pub(crate) preparing: bool,
 }
 
 impl Connection {
-    /// Takes over a stream that is logged in, for at most `quota` requests in flight.
+    /// Takes over a logged-in stream for at most `quota` requests in flight.
     pub(crate) fn new(stream: TcpStream, quota: usize) -> Result<Connection, std::io::Error> {
         stream.set_nonblocking(true)?;
         let quota = quota.min(STREAMS_MAX);
@@ -72,24 +73,24 @@ impl Connection {
         &self.stream
     }
 
-    /// Whether another request may be sent here.
+    /// Returns true if a stream is free for another request.
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Takes a free stream for a request, if there is one; its frame is appended to `output` by the caller.
+    /// Reserves a free stream for a request, if any. The caller appends the frame to `output`.
     pub(crate) fn take(&mut self, slot: Slot) -> Option<u16> {
         let stream = self.free.pop()?;
         self.slots[stream as usize] = Some(slot);
         Some(stream)
     }
 
-    /// What is in flight, as it is lost with the connection.
+    /// Removes and returns the requests in flight.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Slot> + '_ {
         self.slots.iter_mut().filter_map(Option::take)
     }
 
-    /// Sends what is waiting; says whether all of it went.
+    /// Writes the output buffer. Returns true if all of it was written.
     pub(crate) fn flush(&mut self) -> Result<bool, Broken> {
         while self.written < self.output.len() {
             match self.stream.write(&self.output[self.written..]) {
@@ -105,7 +106,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Reads once what has arrived. The poller is level-triggered: more is reported again.
+    /// Reads once. The poller is level-triggered, so that unread bytes are reported again.
     pub(crate) fn fill(&mut self) -> Result<(), Broken> {
         match self.stream.read(&mut self.input[self.filled..]) {
             Ok(0) => Err(Broken("the server closed the connection".into())),
@@ -118,7 +119,7 @@ impl Connection {
         }
     }
 
-    /// Hands every whole answer in the buffer to `each`, with the request it answers.
+    /// Calls `each` with every complete answer in the buffer and the request it belongs to.
     pub(crate) fn answers(&mut self, mut each: impl FnMut(Slot, Reply)) -> Result<(), Broken> {
         let malformed = |error: wire::Error| Broken(error.to_string());
         let mut at = 0;
@@ -139,7 +140,7 @@ impl Connection {
                     let slot = self.slots.get_mut(header.stream as u16 as usize).and_then(Option::take);
                     let Some(slot) = slot else {
                         return Err(Broken(format!(
-                            "an answer on stream {}, where nothing was asked",
+                            "got an answer on stream {} without a request",
                             header.stream
                         )));
                     };

@@ -1,66 +1,66 @@
-//! Why a load could not be run. Errors of single requests are results, not failures: they are counted.
+//! Errors that prevent a load. Failures of single requests are results: they are counted.
 
 use std::fmt;
 
-/// Why a load could not be run, or a statement of set-up not be executed.
+/// Reason why a load, or a statement of its set-up, could not run.
 #[derive(Debug)]
 pub enum LoadError {
-    /// A flag, or a value of one, makes no sense; says which and why.
+    /// A flag or its value is invalid. The text names the flag and the reason.
     Usage(String),
-    /// No connection to this address.
+    /// Connecting to this address failed, or the connection was lost.
     Connect {
         /// HOST:PORT.
         address: String,
-        /// What the operating system said.
+        /// Reason, such as the error of the operating system.
         reason: String,
     },
-    /// The server refused user and password.
+    /// The server rejected user and password.
     Credentials {
         /// HOST:PORT.
         address: String,
-        /// What the server said.
+        /// Message of the server.
         reason: String,
     },
-    /// The server answered a statement of set-up with an error.
+    /// The server answered a statement of the set-up with an error.
     Statement {
         /// The statement, shortened.
         statement: String,
-        /// The protocol's error code.
+        /// Error code of the protocol.
         code: i32,
-        /// What the server said.
+        /// Message of the server.
         reason: String,
     },
-    /// No connection to the Postgres door of this address.
+    /// Connecting to the Postgres listener of this address failed.
     Postgres {
         /// HOST:PORT.
         address: String,
-        /// What the client library or the server said.
+        /// Message of the client library or of the server.
         reason: String,
     },
-    /// The server refused a statement that every SQL connection begins with.
+    /// The server rejected a statement that initializes every SQL connection.
     Refused {
         /// The statement.
         statement: String,
-        /// What the server said.
+        /// Message of the server.
         reason: String,
     },
-    /// The table is not there, and it was not to be created.
+    /// The table does not exist, and `--no-create` is set.
     NoTable(String),
-    /// The server's bytes are not the native protocol.
+    /// The server does not follow the native protocol.
     Protocol {
         /// HOST:PORT.
         address: String,
-        /// What was wrong.
+        /// Fault found.
         reason: String,
     },
-    /// A file cannot be read or written, or does not hold histograms.
+    /// A file cannot be read or written, or contains no histograms.
     File {
-        /// Its path.
+        /// Path of the file.
         path: String,
-        /// What was wrong.
+        /// Fault found.
         reason: String,
     },
-    /// The operating system refused something the generator needs.
+    /// A thread, a system call or an encoder failed.
     System(String),
 }
 
@@ -71,35 +71,37 @@ impl fmt::Display for LoadError {
             LoadError::Connect { address, reason } => {
                 write!(
                     f,
-                    "Cannot connect to {address}: {reason}. Is the server running, and is this its CQL port?"
+                    "cannot connect to {address}: {reason}; check that the server runs and that this is its \
+                     CQL port"
                 )
             }
             LoadError::Credentials { address, reason } => {
                 write!(
                     f,
-                    "{address} refused the user or password ({reason}). Give --user and --password-file."
+                    "{address} rejected the user or password ({reason}); give --user and --password-file"
                 )
             }
             LoadError::Statement { statement, code, reason } => {
-                write!(f, "The server refused `{statement}`: {reason} (code 0x{code:04X})")
+                write!(f, "the server rejected `{statement}`: {reason} (code 0x{code:04X})")
             }
             LoadError::Postgres { address, reason } => {
                 write!(
                     f,
-                    "Cannot connect to {address}: {reason}. Is the server running, and is this its Postgres port?"
+                    "cannot connect to {address}: {reason}; check that the server runs and that this is its \
+                     Postgres port"
                 )
             }
             LoadError::Refused { statement, reason } => {
-                write!(f, "The server refused `{statement}`: {reason}")
+                write!(f, "the server rejected `{statement}`: {reason}")
             }
             LoadError::NoTable(table) => {
-                write!(f, "The table {table} does not exist; leave out --no-create, or run `prefill` first.")
+                write!(f, "table {table} does not exist; omit --no-create, or run `prefill` first")
             }
             LoadError::Protocol { address, reason } => {
-                write!(f, "What {address} sends is not the CQL native protocol v4: {reason}")
+                write!(f, "expected the CQL native protocol v4 from {address}: {reason}")
             }
             LoadError::File { path, reason } => write!(f, "{path}: {reason}"),
-            LoadError::System(reason) => write!(f, "The operating system refused: {reason}"),
+            LoadError::System(reason) => write!(f, "system error: {reason}"),
         }
     }
 }

@@ -1,24 +1,24 @@
-//! The command line of `fairlane load`, declared once: parsing, help and the tests read the same table.
+//! Command line of `fairlane load`. Parsing, help and tests read one table of flags.
 
 use crate::common::{self, Common};
 use crate::spec::{Pacing, Spec, Step, Workload};
 use crate::{Distribution, LoadError};
 
-/// A flag: its name without dashes, what it takes (nothing for a switch), the default in words, what it
-/// does, and how it acts.
+/// A flag of the command line.
 pub(crate) struct Flag<O> {
-    /// The name, without dashes.
+    /// Name without dashes.
     pub(crate) name: &'static str,
-    /// What its value is called; empty for a switch.
+    /// Name of the value in the help. Empty for a switch.
     pub(crate) value: &'static str,
-    /// The default, in words.
+    /// Default, as text for the help.
     pub(crate) default: &'static str,
-    /// What it does.
+    /// Effect, as text for the help.
     pub(crate) help: &'static str,
+    /// Parses a value into the options.
     pub(crate) set: fn(&mut O, &str) -> Result<(), LoadError>,
 }
 
-/// What the command line said. Pacing and shape are settled in [`Options::spec`], after the last flag.
+/// Parsed flags. [`Options::spec`] derives pacing and row layout after the last flag.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     spec: Spec,
@@ -29,9 +29,9 @@ pub(crate) struct Options {
     value_bytes: Option<usize>,
     rows_per_partition: Option<u64>,
     pub(crate) common: Common,
-    /// Where the raw histograms go.
+    /// File for the raw histograms.
     pub(crate) hdr: Option<String>,
-    /// Concurrency steps of the ladder.
+    /// Numbers of requests in flight that `usl` tries.
     pub(crate) ladder: Option<Vec<usize>>,
 }
 
@@ -46,10 +46,10 @@ pub(crate) fn usage(reason: String) -> LoadError {
 }
 
 pub(crate) fn number<T: std::str::FromStr>(text: &str) -> Result<T, LoadError> {
-    text.parse().map_err(|_| usage(format!("`{text}` is no number it could be.")))
+    text.parse().map_err(|_| usage(format!("expected a number, got `{text}`")))
 }
 
-/// Reads a time: `60s`, `5m`, `1h`, `250ms`; a bare number is seconds.
+/// Parses a duration: `60s`, `5m`, `1h`, `250ms`. A bare number is in seconds.
 pub(crate) fn seconds(text: &str) -> Result<f64, LoadError> {
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
@@ -57,11 +57,11 @@ pub(crate) fn seconds(text: &str) -> Result<f64, LoadError> {
         unit.map_or((text, 1.0), |(unit, scale)| (&text[..text.len() - unit.len()], *scale));
     match digits.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value * scale),
-        _ => Err(usage(format!("`{text}` is no time: give 60s, 5m, 1h or 250ms."))),
+        _ => Err(usage(format!("expected a duration such as 60s, 5m, 1h or 250ms, got `{text}`"))),
     }
 }
 
-/// Reads a count: `100000`, `40k`, `10M`, `1G`.
+/// Parses a count: `100000`, `40k`, `10M`, `1G`.
 pub(crate) fn count(text: &str) -> Result<f64, LoadError> {
     let units = [("k", 1e3), ("M", 1e6), ("G", 1e9)];
     let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
@@ -69,7 +69,7 @@ pub(crate) fn count(text: &str) -> Result<f64, LoadError> {
         unit.map_or((text, 1.0), |(unit, scale)| (&text[..text.len() - unit.len()], *scale));
     match digits.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value * scale),
-        _ => Err(usage(format!("`{text}` is no count: give 100000, 40k or 10M."))),
+        _ => Err(usage(format!("expected a count such as 100000, 40k or 10M, got `{text}`"))),
     }
 }
 
@@ -89,8 +89,9 @@ pub(crate) fn rates(text: &str) -> Result<Vec<(f64, Option<f64>)>, LoadError> {
 }
 
 fn slice(text: &str) -> Result<(u64, u64), LoadError> {
-    let parts =
-        text.split_once('/').ok_or_else(|| usage(format!("`{text}` is no slice: give I/N, as 1/4.")))?;
+    let parts = text
+        .split_once('/')
+        .ok_or_else(|| usage(format!("expected a slice I/N such as 1/4, got `{text}`")))?;
     Ok((number(parts.0)?, number(parts.1)?))
 }
 
@@ -107,7 +108,7 @@ macro_rules! flag {
 }
 pub(crate) use flag;
 
-/// Every flag, in the order of the help.
+/// All flags, in the order of the help.
 static FLAGS: &[Flag<Options>] = &[
     common::hosts("127.0.0.1:9042"),
     common::user("none"),
@@ -117,7 +118,7 @@ static FLAGS: &[Flag<Options>] = &[
         "rate",
         "RATE[:TIME],…",
         "closed loop",
-        "open loop: Poisson arrivals a second, step after step",
+        "open loop: requests a second with Poisson arrivals, step after step",
         |o, v| {
             o.rate = Some(rates(v)?);
             Ok(())
@@ -127,7 +128,7 @@ static FLAGS: &[Flag<Options>] = &[
         o.in_flight = Some(whole(v)? as usize);
         Ok(())
     }),
-    flag!("duration", "TIME", "30s", "how long to measure (each step without a time of its own)", |o, v| {
+    flag!("duration", "TIME", "30s", "time to measure (each step without a time of its own)", |o, v| {
         o.duration_s = Some(seconds(v)?);
         Ok(())
     }),
@@ -143,7 +144,7 @@ static FLAGS: &[Flag<Options>] = &[
         o.spec.connections = whole(v)? as usize;
         Ok(())
     }),
-    flag!("streams", "N", "1024", "requests in flight on one connection, at most", |o, v| {
+    flag!("streams", "N", "1024", "most requests in flight on one connection", |o, v| {
         o.spec.streams = whole(v)? as usize;
         Ok(())
     }),
@@ -151,13 +152,13 @@ static FLAGS: &[Flag<Options>] = &[
         "max-in-flight",
         "N",
         "10000",
-        "requests in flight altogether, at most; reaching it is reported",
+        "most requests in flight over all connections; reaching it is reported",
         |o, v| {
             o.spec.max_in_flight = whole(v)? as usize;
             Ok(())
         }
     ),
-    flag!("threads", "N", "1", "event loops, a core each", |o, v| {
+    flag!("threads", "N", "1", "event loops, one core each", |o, v| {
         o.spec.threads = whole(v)? as usize;
         Ok(())
     }),
@@ -181,7 +182,7 @@ static FLAGS: &[Flag<Options>] = &[
         o.value_bytes = Some(whole(v)? as usize);
         Ok(())
     }),
-    flag!("compressibility", "0..1", "0", "share of a value's bytes that compress to nothing", |o, v| {
+    flag!("compressibility", "0..1", "0", "share of each value that is one repeated byte", |o, v| {
         o.spec.rows.compressibility = number(v)?;
         Ok(())
     }),
@@ -195,7 +196,7 @@ static FLAGS: &[Flag<Options>] = &[
             Ok(())
         }
     ),
-    flag!("slice-rows", "N", "100", "rows a slice reads at most", |o, v| {
+    flag!("slice-rows", "N", "100", "most rows a slice reads", |o, v| {
         o.spec.rows.slice_rows = whole(v)?;
         Ok(())
     }),
@@ -223,7 +224,7 @@ static FLAGS: &[Flag<Options>] = &[
         o.spec.route = false;
         Ok(())
     }),
-    flag!("seed", "N", "1", "everything random follows from it", |o, v| {
+    flag!("seed", "N", "1", "seed of keys, values and arrival times", |o, v| {
         o.spec.seed = whole(v)?;
         Ok(())
     }),
@@ -244,15 +245,15 @@ static FLAGS: &[Flag<Options>] = &[
     common::help(),
 ];
 
-/// The help, from the table.
+/// Returns the help, generated from the table.
 pub(crate) fn help() -> String {
     let mut out = String::from(
         "fairlane load: open- and closed-loop load over the CQL native protocol\n\n\
          fairlane load WORKLOAD [flags]\n\
-         fairlane load usl [flags]                 closed loops of growing concurrency, and what they say of scaling\n\
+         fairlane load usl [flags]                 closed loops of growing concurrency, fitted to the scalability law\n\
          fairlane load merge FILES… [--json FILE]  one report from the raw histograms of several generators\n\
          fairlane load tpch [flags]                writes the tables of TPC-H, through CQL or as CSV\n\
-         fairlane load hits [flags]                writes a made-up table in the shape of ClickBench's `hits`\n\
+         fairlane load hits [flags]                writes a synthetic table with the columns of ClickBench's `hits`\n\
          fairlane load sql [flags]                 queries over the Postgres protocol, open or closed loop\n\n\
          Workloads\n",
     );
@@ -262,7 +263,7 @@ pub(crate) fn help() -> String {
     out + &list(&FLAGS.iter().collect::<Vec<_>>())
 }
 
-/// The flags of a table, a line each.
+/// Formats the flags of a table, one a line.
 pub(crate) fn list<O>(flags: &[&Flag<O>]) -> String {
     let mut out = String::from("\nFlags\n");
     for flag in flags {
@@ -273,15 +274,15 @@ pub(crate) fn list<O>(flags: &[&Flag<O>]) -> String {
     out
 }
 
-/// Reads flags, as `--name value` or `--name=value`; returns what is no flag, in order.
+/// Parses flags given as `--name value` or `--name=value`. Returns the other words, in order.
 ///
 /// # Errors
-/// [`LoadError::Usage`] for what is unknown, lacks its value or has a wrong one.
+/// [`LoadError::Usage`] for a flag that is unknown, lacks its value or has a wrong one.
 pub(crate) fn parse(args: &[String], options: &mut Options) -> Result<Vec<String>, LoadError> {
     read(args, options, &FLAGS.iter().collect::<Vec<_>>(), "fairlane load")
 }
 
-/// As [`parse`], by any table; `command` is what has the help.
+/// Parses as [`parse`] does, with any table. `command` is the command whose help errors mention.
 pub(crate) fn read<O>(
     args: &[String],
     options: &mut O,
@@ -300,15 +301,14 @@ pub(crate) fn read<O>(
             None => (name, None),
         };
         let flag = flags.iter().find(|flag| flag.name == name);
-        let flag =
-            flag.ok_or_else(|| usage(format!("There is no flag --{name}; see `{command} --help`.")))?;
+        let flag = flag.ok_or_else(|| usage(format!("unknown flag --{name}; see `{command} --help`")))?;
         let value = match (flag.value.is_empty(), inline) {
             (true, None) => String::new(),
-            (true, Some(_)) => return Err(usage(format!("--{name} takes no value."))),
+            (true, Some(_)) => return Err(usage(format!("--{name} takes no value"))),
             (false, Some(value)) => value,
             (false, None) => match args.next() {
                 Some(value) => value.clone(),
-                None => return Err(usage(format!("--{name} wants {}.", flag.value))),
+                None => return Err(usage(format!("--{name} expects {}", flag.value))),
             },
         };
         (flag.set)(options, &value).map_err(|error| match error {
@@ -319,7 +319,7 @@ pub(crate) fn read<O>(
     Ok(words)
 }
 
-/// An open loop of these rates a second, each for its own time or for the one given.
+/// Returns an open loop of these rates a second. A rate without a time lasts `duration_s`.
 pub(crate) fn open_loop(rates: &[(f64, Option<f64>)], duration_s: f64) -> Pacing {
     let step =
         |(rate, time): &(f64, Option<f64>)| Step { rate_per_s: *rate, seconds: time.unwrap_or(duration_s) };
@@ -327,7 +327,7 @@ pub(crate) fn open_loop(rates: &[(f64, Option<f64>)], duration_s: f64) -> Pacing
 }
 
 impl Options {
-    /// The load these options ask for, checked.
+    /// Returns the checked spec that these options describe.
     ///
     /// # Errors
     /// [`LoadError::Usage`].
@@ -341,7 +341,7 @@ impl Options {
         spec.pacing = match (&self.rate, self.in_flight) {
             (Some(_), Some(_)) => {
                 return Err(usage(
-                    "--rate is an open loop and --in-flight a closed one: give one of them.".into(),
+                    "--rate is an open loop and --in-flight a closed loop; give one of them".into(),
                 ));
             }
             (Some(rates), None) => open_loop(rates, duration),
@@ -353,7 +353,7 @@ impl Options {
         spec.rows.columns = self.columns.unwrap_or(if alone { 1 } else { 5 });
         spec.rows.value_bytes = self.value_bytes.unwrap_or(34);
         if clustered && spec.rows.columns != 1 {
-            return Err(usage("The table `slices` has one column; leave out --columns.".into()));
+            return Err(usage("table `slices` has one column; omit --columns".into()));
         }
         spec.check()?;
         Ok(spec)
@@ -373,13 +373,13 @@ mod tests {
         options.spec(found.expect("a workload").0)
     }
 
-    fn refused(line: &str, expected: &str) {
+    fn check_error(line: &str, expected: &str) {
         let error = spec(line).expect_err(line).to_string();
         assert!(error.contains(expected), "{error}");
     }
 
     #[test]
-    fn every_flag_is_in_the_help_and_takes_what_it_says() {
+    fn help_lists_every_flag_with_its_value() {
         let help = help();
         for flag in FLAGS {
             assert!(help.contains(&format!("--{}", flag.name)) && help.contains(flag.help), "{}", flag.name);
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn defaults_in_the_help_are_those_of_the_spec() {
-        let plain = spec("read").expect("no flags at all");
+        let plain = spec("read").expect("no flags");
         let values = [
             "keys",
             "connections",
@@ -416,13 +416,13 @@ mod tests {
         ];
         for name in values {
             let flag = FLAGS.iter().find(|flag| flag.name == name).expect("a flag");
-            let given = spec(&format!("read --{name} {}", flag.default)).expect("its own default");
+            let given = spec(&format!("read --{name} {}", flag.default)).expect("the default parses");
             assert_eq!(given, plain, "--{name}");
         }
     }
 
     #[test]
-    fn rates_and_times() {
+    fn rates_and_durations_become_pacing() {
         let open = spec("read --rate 4000:60s,40k:1m,0:500ms,7 --duration=2s").expect("four steps");
         let step = |rate_per_s, seconds| Step { rate_per_s, seconds };
         let steps = vec![step(4000.0, 60.0), step(40_000.0, 60.0), step(0.0, 0.5), step(7.0, 2.0)];
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes() {
+    fn row_flags_choose_the_layout() {
         let rows =
             |line| spec(line).map(|spec| (spec.rows.columns, spec.rows.value_bytes, spec.rows.per_partition));
         assert_eq!(rows("read").ok(), Some((5, 34, 0)));
@@ -443,17 +443,17 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_its_name() {
-        refused("read --frobnicate", "--frobnicate");
-        refused("read --rate", "RATE");
-        refused("read --rate fast", "--rate");
-        refused("read --rate 1 --in-flight 2", "give one");
-        refused("read --quiet=yes", "no value");
-        refused("read --duration -1s", "--duration");
-        refused("read --slice 2", "--slice");
-        refused("read --keys many", "--keys");
-        refused("prefill --rate 100", "prefill");
-        refused("slice --columns 2", "--columns");
-        refused("read --password-file /nonexistent/file", "/nonexistent/file");
+    fn errors_name_the_wrong_flag() {
+        check_error("read --frobnicate", "--frobnicate");
+        check_error("read --rate", "RATE");
+        check_error("read --rate fast", "--rate");
+        check_error("read --rate 1 --in-flight 2", "give one");
+        check_error("read --quiet=yes", "no value");
+        check_error("read --duration -1s", "--duration");
+        check_error("read --slice 2", "--slice");
+        check_error("read --keys many", "--keys");
+        check_error("prefill --rate 100", "prefill");
+        check_error("slice --columns 2", "--columns");
+        check_error("read --password-file /nonexistent/file", "/nonexistent/file");
     }
 }

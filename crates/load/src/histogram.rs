@@ -1,17 +1,17 @@
-//! Latency histograms: high dynamic range, three significant digits, so p99.99 of an hour and p50 of a
-//! microsecond come from the same counts. They are kept raw and merged as counts; percentiles are never
-//! averaged.
+//! Latency histograms with high dynamic range and three significant digits. One histogram covers
+//! microseconds to an hour. Merging adds raw counts, since percentiles cannot be averaged.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Smallest latency told apart, nanoseconds. Loopback answers take some 20 µs; 100 ns leaves room below.
+/// Smallest latency distinguished, nanoseconds. Answers over loopback take about 20 µs.
 const LOW_NS: u64 = 100;
-/// Largest latency recorded, nanoseconds: an hour. Longer ones are counted as an hour.
+/// Largest latency recorded, nanoseconds: one hour. Longer latencies count as one hour.
 pub(crate) const HIGH_NS: u64 = 3_600_000_000_000;
+/// Significant decimal digits.
 const DIGITS: u8 = 3;
 
-/// What an operation is, as far as reports keep them apart. Slices count as reads.
+/// Kind of an operation in reports. Slices count as reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OpKind {
@@ -22,10 +22,10 @@ pub enum OpKind {
 }
 
 impl OpKind {
-    /// Both kinds, by number.
+    /// Both kinds, in the order of their numbers.
     pub const ALL: [OpKind; 2] = [OpKind::Read, OpKind::Write];
 
-    /// `read` or `write`.
+    /// Returns `read` or `write`.
     pub fn name(self) -> &'static str {
         match self {
             OpKind::Read => "read",
@@ -34,7 +34,7 @@ impl OpKind {
     }
 }
 
-/// An empty histogram with this crate's bounds.
+/// Returns an empty histogram with this crate's bounds.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(LOW_NS, HIGH_NS, DIGITS).expect("the bounds are constants that fit")
 }
@@ -44,7 +44,7 @@ pub(crate) fn add(to: &mut Histogram<u64>, from: &Histogram<u64>) {
     to.add(from).expect("histograms of this crate share their bounds");
 }
 
-/// The histograms of both kinds.
+/// Histograms of both kinds.
 #[derive(Clone, Debug)]
 pub struct Latencies(pub(crate) [Histogram<u64>; 2]);
 
@@ -60,7 +60,7 @@ impl Latencies {
         self.0[kind as usize].saturating_record(ns);
     }
 
-    /// The raw histogram of one kind, in nanoseconds.
+    /// Returns the raw histogram of one kind, in nanoseconds.
     pub fn of(&self, kind: OpKind) -> &Histogram<u64> {
         &self.0[kind as usize]
     }
@@ -72,7 +72,7 @@ impl Latencies {
         }
     }
 
-    /// Reads and writes in one histogram.
+    /// Returns reads and writes in one histogram.
     pub(crate) fn both(&self) -> Histogram<u64> {
         let mut sum = self.0[0].clone();
         add(&mut sum, &self.0[1]);
@@ -80,7 +80,7 @@ impl Latencies {
     }
 }
 
-/// What is reported of a histogram; all in microseconds, zero when it is empty.
+/// Summary of a histogram in microseconds. All fields are zero if it is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Mean, µs.
@@ -95,12 +95,12 @@ pub struct Latency {
     pub p999_us: f64,
     /// 99.99th percentile, µs.
     pub p9999_us: f64,
-    /// The longest, µs.
+    /// Maximum, µs.
     pub max_us: f64,
 }
 
 impl Latency {
-    /// The figures of a histogram in nanoseconds.
+    /// Summarizes a histogram in nanoseconds.
     pub fn of(histogram: &Histogram<u64>) -> Latency {
         if histogram.is_empty() {
             return Latency::default();
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_within_a_thousandth() {
+    fn percentiles_are_exact_to_a_thousandth() {
         let mut histogram = histogram();
         for ns in (1..=10_000u64).map(|i| i * 1000) {
             histogram.saturating_record(ns);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_bounds_is_counted_not_lost() {
+    fn latencies_out_of_bounds_are_counted() {
         let mut latencies = Latencies::default();
         latencies.record(OpKind::Read, 0);
         latencies.record(OpKind::Write, u64::MAX);

@@ -1,5 +1,5 @@
-//! Which keys a load touches: numbers drawn from a distribution over the population (or a slice of it),
-//! written as eight big-endian bytes.
+//! Keys of a load: random numbers of the population or a slice of it, encoded as eight big-endian
+//! bytes.
 
 use rand::Rng as _;
 use rand::rngs::SmallRng;
@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::LoadError;
 
-/// The skew YCSB made customary.
+/// Default skew of YCSB.
 const ZIPFIAN_THETA: f64 = 0.99;
 
-/// How keys are chosen from the population.
+/// Distribution of keys over the population.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
-    /// Each as likely as any other.
+    /// Equal probability for each key.
     Uniform,
-    /// Normal around the middle, the ends three deviations away, as cassandra-stress does it.
+    /// Normal around the middle, with the ends three deviations away, as in cassandra-stress.
     Gaussian,
-    /// Rank k with probability ∝ 1 ⁄ k^theta; the first keys are the hot ones.
+    /// Rank k with probability ∝ 1 ⁄ k^theta. The first keys are the hot ones.
     Zipfian(
         /// The skew, above 0.
         f64,
     ),
-    /// One after the other, and again from the start.
+    /// All keys in order, again and again.
     Sequential,
 }
 
 impl Distribution {
-    /// Reads `uniform`, `gaussian`, `zipfian`, `zipfian:1.2` or `sequential`.
+    /// Parses `uniform`, `gaussian`, `zipfian`, `zipfian:1.2` or `sequential`.
     ///
     /// # Errors
     /// [`LoadError::Usage`].
     pub fn parse(text: &str) -> Result<Distribution, LoadError> {
         let usage = || {
             LoadError::Usage(format!(
-                "`{text}` is no distribution: give uniform, gaussian, zipfian, zipfian:THETA or sequential."
+                "expected uniform, gaussian, zipfian, zipfian:THETA or sequential, got `{text}`"
             ))
         };
         match text.split_once(':') {
@@ -72,14 +72,15 @@ enum Draw {
     Sequential { next: u64, step: u64 },
 }
 
-/// The part of `0..population` that is slice `index` of `of` (from 1), as begin and end.
+/// Returns slice `index` of `of` (from 1) of `0..population`, as begin and end.
 pub(crate) fn slice(population: u64, (index, of): (u64, u64)) -> (u64, u64) {
     let edge = |i: u64| (u128::from(population) * u128::from(i) / u128::from(of)) as u64;
     (edge(index - 1), edge(index))
 }
 
 impl KeySource {
-    /// Keys of `begin..end` (not empty) for thread `thread` of `threads`; sequential threads take turns.
+    /// Returns a source of keys in `begin..end` (not empty) for thread `thread` of `threads`.
+    /// Sequential threads interleave.
     pub(crate) fn new(
         distribution: Distribution,
         (begin, end): (u64, u64),
@@ -91,7 +92,7 @@ impl KeySource {
             Distribution::Gaussian => Draw::Gaussian,
             Distribution::Zipfian(theta) => match Zipf::new(count as f64, theta) {
                 Ok(zipf) => Draw::Zipfian(zipf),
-                // Not reached: count is at least 1 and theta was checked where it was read.
+                // Unreachable: count is at least 1, and `Distribution::parse` checks theta.
                 Err(_) => Draw::Uniform,
             },
             Distribution::Sequential => Draw::Sequential { next: thread, step: threads },
@@ -99,14 +100,14 @@ impl KeySource {
         KeySource { begin, count, draw }
     }
 
-    /// The next key.
+    /// Returns the next key.
     pub(crate) fn next(&mut self, rng: &mut SmallRng) -> u64 {
         let last = self.count - 1;
         let offset = match &mut self.draw {
             Draw::Uniform => rng.random_range(0..self.count),
             Draw::Gaussian => loop {
                 let deviations: f64 = StandardNormal.sample(rng);
-                // 0.3 % lie outside three deviations and are drawn again.
+                // 0.3 % fall outside three deviations and are drawn again.
                 if deviations.abs() < 3.0 {
                     let share = (deviations + 3.0) / 6.0;
                     break ((share * self.count as f64) as u64).min(last);
@@ -133,11 +134,11 @@ mod tests {
         let mut source = KeySource::new(distribution, range, (0, 1));
         let mut rng = SmallRng::seed_from_u64(42);
         let keys: Vec<u64> = (0..count).map(|_| source.next(&mut rng)).collect();
-        assert!(keys.iter().all(|key| (range.0..range.1).contains(key)), "a key outside its slice");
+        assert!(keys.iter().all(|key| (range.0..range.1).contains(key)), "a key outside its range");
         keys
     }
 
-    /// The share of keys below `below`.
+    /// Returns the share of keys below `below`.
     fn share(keys: &[u64], below: u64) -> f64 {
         keys.iter().filter(|key| **key < below).count() as f64 / keys.len() as f64
     }
@@ -149,10 +150,11 @@ mod tests {
     }
 
     #[test]
-    fn distributions_have_their_shapes() {
+    fn distributions_match_their_probabilities() {
         check("uniform", 100, 0.1);
         check("uniform", 500, 0.5);
-        // Middle ± one deviation of a normal cut at three: 0.6827 ⁄ 0.9973, half of it on each side.
+        // One deviation below the middle of a normal distribution cut at three deviations:
+        // half of 0.6827 ⁄ 0.9973.
         check("gaussian", 500, 0.5);
         check("gaussian", 333, 0.5 - 0.3423);
         // Harmonic sums H(1) ⁄ H(1000) and H(10) ⁄ H(1000) at theta 1.
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn sequential_visits_every_key_in_turn() {
+    fn sequential_threads_interleave_their_keys() {
         assert_eq!(draw("sequential", (10, 14), 6), [10, 11, 12, 13, 10, 11]);
         let mut second = KeySource::new(Distribution::Sequential, (0, 10), (1, 3));
         let mut rng = SmallRng::seed_from_u64(0);
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_populations_and_single_keys() {
+    fn largest_and_smallest_ranges_are_supported() {
         for distribution in ["uniform", "gaussian", "zipfian", "sequential"] {
             draw(distribution, (0, u64::MAX), 1000);
             assert!(draw(distribution, (7, 8), 10).iter().all(|key| *key == 7));
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn unknown_distributions_are_rejected() {
         for text in ["", "normal", "zipfian:", "zipfian:-1", "zipfian:inf", "uniform:3"] {
             assert!(Distribution::parse(text).is_err(), "{text}");
         }

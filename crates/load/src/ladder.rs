@@ -1,4 +1,4 @@
-//! A ladder of closed loops: the same load with more and more in flight, and the scalability law it obeys.
+//! Closed loops of growing concurrency, and the scalability law fitted to their throughput.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,49 +9,49 @@ use crate::spec::{Pacing, Spec, Workload};
 use crate::timeline::Second;
 use crate::usl::{Point, Usl, fit};
 
-/// The rungs climbed when none are given.
-pub(crate) const RUNGS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// Default numbers of requests in flight.
+pub(crate) const CONCURRENCIES: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
-/// What a ladder found.
+/// Results of a ladder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ladder {
-    /// In flight and throughput of each rung.
+    /// Requests in flight and throughput of each run.
     pub points: Vec<Point>,
-    /// The law, when the points determine one.
+    /// The fitted law. `None`: the points do not determine one.
     pub usl: Option<Usl>,
-    /// Each rung's report.
+    /// Report of each run.
     pub reports: Vec<Report>,
 }
 
-/// Runs the load once for each number in flight, for the duration its pacing gives; the rungs after a stop
-/// are left out.
+/// Runs the load once for each number of requests in flight, for the duration of its pacing. A stop
+/// skips the remaining runs.
 ///
 /// # Errors
-/// As [`run`]; and [`LoadError::Usage`] for a prefill.
+/// Those of [`run`], and [`LoadError::Usage`] for a prefill.
 pub fn ladder(
     spec: &Spec,
-    rungs: &[usize],
+    concurrencies: &[usize],
     stop: &StopFlag,
     mut observer: impl FnMut(&Second),
 ) -> Result<Ladder, LoadError> {
     if spec.workload == Workload::Prefill {
         return Err(LoadError::Usage(
-            "A prefill has no capacity to find; use read, write, mixed or slice.".into(),
+            "workload `prefill` has no capacity to find; use read, write, mixed or slice".into(),
         ));
     }
     let seconds = spec.steps().first().map_or(10.0, |step| step.seconds);
     let mut found = Ladder { points: Vec::new(), usl: None, reports: Vec::new() };
-    for &in_flight in rungs {
+    for &in_flight in concurrencies {
         if stop.is_set() {
             break;
         }
-        let rung = Spec {
+        let run_spec = Spec {
             pacing: Pacing::Closed { in_flight, seconds },
             connections: spec.connections.min(in_flight).max(1),
             threads: spec.threads.min(in_flight).max(1),
             ..spec.clone()
         };
-        let report = run(&rung, stop, &mut observer)?;
+        let report = run(&run_spec, stop, &mut observer)?;
         if let Some(step) = report.steps.first().filter(|_| !report.stopped) {
             found.points.push(Point { n: in_flight as f64, throughput_per_s: step.throughput_per_s });
         }
@@ -62,7 +62,7 @@ pub fn ladder(
 }
 
 impl Ladder {
-    /// The ladder as text.
+    /// Formats the ladder as text.
     pub fn text(&self) -> String {
         let mut out = format!("{:>10}{:>14}{:>14}\n", "in flight", "answers/s", "by the law");
         for point in &self.points {
@@ -70,7 +70,7 @@ impl Ladder {
             out.push_str(&format!("{:>10}{:>14.0}{law:>14}\n", point.n, point.throughput_per_s));
         }
         match self.usl {
-            None => out.push_str("These points determine no law.\n"),
+            None => out.push_str("the points determine no scalability law\n"),
             Some(usl) => {
                 out.push_str(&format!(
                     "USL: λ {:.0}/s, σ {:.4}, κ {:.6}, R² {:.3}",
@@ -81,14 +81,14 @@ impl Ladder {
                         "; highest at {best:.0} in flight: {:.0}/s\n",
                         usl.throughput(best)
                     )),
-                    None => out.push_str("; no retreat: it only flattens\n"),
+                    None => out.push_str("; throughput never falls\n"),
                 }
             }
         }
         for report in self.reports.iter().filter(|report| report.invalid) {
             if let Pacing::Closed { in_flight, .. } = report.spec.pacing {
                 out.push_str(&format!(
-                    "! The rung with {in_flight} in flight is invalid: {}\n",
+                    "! the run with {in_flight} in flight is invalid: {}\n",
                     report.warnings[0]
                 ));
             }

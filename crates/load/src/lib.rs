@@ -1,12 +1,14 @@
-//! `fairlane load`: open- and closed-loop load over the native protocol, and what it did to the server.
+//! Load generator behind `fairlane load`: open and closed loops over the CQL native protocol and
+//! over Postgres, with reports of latency, throughput and errors.
 //!
-//! It comes through the front door like any client: its own threads, its own sockets, no part of the
-//! server. A fault in the lanes can therefore not flatter its own measurement. What it promises:
+//! The generator is an ordinary client with threads and sockets of its own. It shares no code with
+//! the server's scheduler, so that a fault there cannot distort its own measurement. Guarantees:
 //!
-//! - In an open loop latency runs from the moment a request was *due*, not from the moment it was sent, so a
-//!   server that stalls is charged for every request that should have gone out meanwhile.
-//! - Nothing is hidden: requests held back by the limit on requests in flight, requests never answered,
-//!   connections lost and reads that found nothing are counted and shown.
+//! - In an open loop, latency starts at the time a request was *due*, not at the time it was sent.
+//!   A stalled server is charged for every request that should have been sent meanwhile.
+//! - Every problem is counted and reported: requests delayed by the limit on requests in flight,
+//!   requests without an answer, lost connections, and reads that returned no row.
+//! - The generator measures its own CPU. A run above 80 % of a core is marked invalid.
 //! - The generator measures itself: above 80 % of its core a run is marked invalid.
 //!
 //! ```text

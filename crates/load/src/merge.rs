@@ -1,12 +1,12 @@
-//! Raw histograms on disk, and several generators' made one. A line is a histogram:
+//! Raw histograms in files, and the merge of those of several generators. Each line is a histogram:
 //!
 //! ```text
 //! fairlane-load 1
 //! <step> <read|write> <begin, unix ms> <seconds> <V2 DEFLATE histogram of nanoseconds, base64>
 //! ```
 //!
-//! Percentiles of several generators cannot be computed from each one's percentiles; from their counts they
-//! can, exactly. Steps of the same number are merged: start generators together.
+//! Percentiles of several generators follow from their counts, not from their percentiles. Steps
+//! with the same number are merged, so that the generators must start together.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,27 +23,27 @@ use crate::report::Step;
 
 const FIRST_LINE: &str = "fairlane-load 1";
 
-/// One step and kind, over all files.
+/// Merged results of one step and kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Merged {
-    /// The step, from 0.
+    /// Number of the step, from 0.
     pub step: usize,
     /// Reads or writes.
     pub kind: OpKind,
-    /// Histograms merged into this.
+    /// Number of merged histograms.
     pub generators: usize,
     /// Requests answered.
     pub count: u64,
-    /// Answers a second over all generators: the sum of each one's.
+    /// Answers a second, summed over the generators.
     pub per_second: f64,
-    /// How long they took.
+    /// Latency.
     pub latency: Latency,
 }
 
-/// The raw histograms of a report's steps, as the text of a file.
+/// Encodes the raw histograms of a report's steps as the text of a file.
 ///
 /// # Errors
-/// [`LoadError::System`] when a histogram cannot be encoded.
+/// [`LoadError::System`] if a histogram cannot be encoded.
 pub(crate) fn log<'s>(steps: impl Iterator<Item = &'s Step>) -> Result<String, LoadError> {
     let mut out = format!("{FIRST_LINE}\n");
     let mut serializer = V2DeflateSerializer::new();
@@ -90,7 +90,7 @@ fn line(text: &str) -> Option<Line> {
     Some(Line { step, kind, seconds, histogram })
 }
 
-/// One step and kind while it is being summed up.
+/// Sum of one step and kind.
 struct Sum {
     kind: OpKind,
     generators: usize,
@@ -101,7 +101,7 @@ struct Sum {
 /// Merges files of raw histograms, given as path and text.
 ///
 /// # Errors
-/// [`LoadError::File`] for a text that holds none, naming the line.
+/// [`LoadError::File`] for an unreadable text, with the line.
 pub fn merge(files: &[(String, String)]) -> Result<Vec<Merged>, LoadError> {
     let mut sums: BTreeMap<(usize, &'static str), Sum> = BTreeMap::new();
     for (path, text) in files {
@@ -112,10 +112,10 @@ pub fn merge(files: &[(String, String)]) -> Result<Vec<Merged>, LoadError> {
         let mut lines = text.lines().enumerate();
         match lines.next() {
             Some((_, FIRST_LINE)) => {}
-            _ => return Err(wrong(1, "no raw histograms of `fairlane load --hdr`")),
+            _ => return Err(wrong(1, "expected raw histograms of `fairlane load --hdr`")),
         }
         for (number, text) in lines.filter(|(_, text)| !text.trim().is_empty()) {
-            let line = line(text).ok_or_else(|| wrong(number + 1, "no histogram"))?;
+            let line = line(text).ok_or_else(|| wrong(number + 1, "expected a histogram"))?;
             let sum = sums.entry((line.step, line.kind.name())).or_insert_with(|| Sum {
                 kind: line.kind,
                 generators: 0,
@@ -140,7 +140,7 @@ pub fn merge(files: &[(String, String)]) -> Result<Vec<Merged>, LoadError> {
     Ok(merged.collect())
 }
 
-/// Merged histograms as text.
+/// Formats merged histograms as text.
 pub(crate) fn text(merged: &[Merged]) -> String {
     let mut out = format!(
         "{:<6}{:<7}{:>6}{:>12}{:>12}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}\n",
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn two_generators_are_one_population() {
+    fn merged_percentiles_come_from_all_counts() {
         let logs =
             [step(1..1001), step(9001..10_001)].map(|step| log([&step].into_iter()).expect("it encodes"));
         let files: Vec<_> =
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!((reads.kind, reads.count, reads.generators), (OpKind::Read, 2000, 2));
         assert_eq!((writes.kind, writes.count), (OpKind::Write, 2));
         assert!((reads.per_second - 1000.0).abs() < 1e-9);
-        // The median lies between the two, where averaging medians would have put it at 5,000.
+        // The median is between the two populations. An average of medians would be 5,000.
         assert!((reads.latency.p50_us - 1000.0).abs() < 2.0, "{reads:?}");
         assert!((reads.latency.p95_us / 9900.0 - 1.0).abs() < 2e-3, "{reads:?}");
         assert!((reads.latency.mean_us / 5000.5 - 1.0).abs() < 2e-3, "{reads:?}");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused_by_line() {
+    fn unreadable_file_is_rejected_by_line() {
         let check = |text: &str, expected: &str| {
             let error = merge(&[("a.hdr".into(), text.into())]).expect_err(text).to_string();
             assert!(error.contains("a.hdr") && error.contains(expected), "{error}");

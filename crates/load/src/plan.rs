@@ -1,5 +1,5 @@
-//! What a worker is given: its part of the run, its connections with their statements, and the lines on
-//! which it talks to the rest.
+//! Input of a worker: its part of the run, its connections with their statements, and its channels
+//! to the other threads.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -17,55 +17,57 @@ use crate::spec::Spec;
 use crate::statement::Template;
 use crate::timeline::Message;
 
-/// What a worker is to do.
+/// Task of one worker.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) worker: usize,
     pub(crate) spec: Arc<Spec>,
     pub(crate) clock: Clock,
-    /// The run in stretches, at this worker's part of the rate.
+    /// Stretches of the run, at this worker's part of the rate.
     pub(crate) stretches: Vec<Stretch>,
+    /// True for an open loop.
     pub(crate) open: bool,
     /// This worker's part of the limit on requests in flight.
     pub(crate) in_flight_max: usize,
-    /// Reading and writing, for each host.
+    /// Statements, by host.
     pub(crate) templates: Vec<Templates>,
-    /// How keys go to shards; nothing when requests go to any connection.
+    /// Mapping of keys to shards. `None`: requests use any connection.
     pub(crate) sharding: Option<Sharding>,
     pub(crate) connections: Vec<Opened>,
 }
 
-/// The statements of one host.
+/// Statements of one host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Templates {
     pub(crate) read: Option<Template>,
     pub(crate) write: Option<Template>,
-    /// What to send to have them prepared again.
+    /// Frames that prepare these statements again.
     pub(crate) prepare: Vec<u8>,
 }
 
-/// A connection a worker begins with.
+/// A connection that a worker starts with.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) host: usize,
-    /// The shard it was opened for, to be opened for it again.
+    /// The shard it was opened for. A new connection is opened for the same shard.
     pub(crate) shard: Option<(Shards, u32)>,
-    /// The shard it belongs to.
+    /// The shard that the server assigned it to.
     pub(crate) owner: Option<u32>,
+    /// Most requests in flight.
     pub(crate) quota: usize,
     pub(crate) stream: TcpStream,
 }
 
-/// How a worker talks to the rest of the run.
+/// Channels between a worker and the rest of the run.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct Channels {
     pub(crate) messages: Sender<Message>,
     pub(crate) wanted: Sender<Wanted>,
     pub(crate) reopened: Receiver<(usize, TcpStream)>,
     pub(crate) stop: StopFlag,
 }
 
-/// The frame that has statements prepared again, on its reserved stream.
+/// Encodes frames that prepare `texts` again, on the reserved stream.
 pub(crate) fn prepare_frame(texts: &[String]) -> Result<Vec<u8>, wire::Error> {
     let mut encoder = wire::Encoder::new(wire::Direction::Request, wire::Version::V4);
     for text in texts {

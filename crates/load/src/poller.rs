@@ -1,5 +1,5 @@
-//! epoll with a timer of nanosecond resolution: epoll's own timeout counts milliseconds on older kernels and
-//! is stretched by the timer slack on all, while a `timerfd` fires when it is told to.
+//! epoll with a timer of nanosecond resolution. The timeout of epoll has milliseconds on older
+//! kernels, and timer slack delays it on all. A `timerfd` fires on time.
 
 use std::io;
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use crate::clock::SECOND_NS;
 
-/// The timer's place among the connections' numbers.
+/// Event number of the timer. Connections have smaller ones.
 const TIMER: u64 = u64::MAX;
 
-/// What happened to a connection.
+/// Event of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
     pub(crate) connection: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Ready {
 pub(crate) struct Poller {
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// When the timer fires, nanoseconds since the run began; zero when it is not set.
+    /// Time at which the timer fires, nanoseconds since the run began. Zero: not set.
     armed_ns: u64,
     events: Vec<epoll::Event>,
 }
@@ -41,7 +41,7 @@ impl Poller {
         Ok(epoll::add(&self.epoll, stream, EventData::new_u64(connection as u64), EventFlags::IN)?)
     }
 
-    /// Asks (or no longer asks) to be told when the socket can be written.
+    /// Starts or stops reporting when the socket becomes writable.
     pub(crate) fn set_writable(
         &self,
         stream: &TcpStream,
@@ -53,13 +53,13 @@ impl Poller {
     }
 
     pub(crate) fn remove(&self, stream: &TcpStream) {
-        // Closing the socket removes it as well; this only comes first.
+        // Closing the socket would remove it too.
         let _ = epoll::delete(&self.epoll, stream);
     }
 
-    /// Waits for something to happen, at most until `wake_ns`; not at all when that has passed. It may return
-    /// early: a timer set for an earlier time is left alone, because setting one costs a virtual machine an
-    /// exit to its host.
+    /// Waits for events until `wake_ns`. Does not wait if that time has passed. May return early: a
+    /// timer set for an earlier time is kept, since setting one costs a virtual machine an exit to
+    /// its host.
     pub(crate) fn wait(
         &mut self,
         now_ns: u64,
@@ -74,7 +74,7 @@ impl Poller {
         } else {
             let ns = wake_ns - now_ns;
             let value = Timespec { tv_sec: (ns / SECOND_NS) as i64, tv_nsec: (ns % SECOND_NS) as _ };
-            // Setting it anew also clears an earlier expiry, so the timer is never read.
+            // Setting the timer also clears an earlier expiry, so that it need not be read.
             let once = Itimerspec { it_interval: zero, it_value: value };
             rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
             self.armed_ns = wake_ns;
@@ -89,7 +89,7 @@ impl Poller {
             let connection = event.data.u64();
             if connection != TIMER {
                 let flags = event.flags;
-                // Errors and hang-ups are found out by reading.
+                // A read reports errors and hang-ups.
                 let readable = flags.intersects(EventFlags::IN | EventFlags::ERR | EventFlags::HUP);
                 ready.push(Ready { connection: connection as usize, readable });
             }

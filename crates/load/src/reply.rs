@@ -1,20 +1,19 @@
-//! What an answer says, read in place. The two answers a load sees a million times a second (nothing, and
-//! rows without column descriptions) are told by a few integers at the front of the body; everything else
-//! goes through the codec.
+//! Parser of answers. The two most frequent answers, void results and rows without column metadata,
+//! are recognized by a few integers at the start of the body. All others go through the codec.
 
 use bytes::Bytes;
 use wire::{Direction, Envelope, FailureKind, HEADER_BYTES, Header, Limits, Response};
 
-/// An answer.
+/// A parsed answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// It succeeded, with so many rows.
+    /// Success, with the number of rows.
     Done { rows: u64 },
-    /// It failed.
+    /// Error.
     Failed { code: i32, message: String },
-    /// The server no longer knows the statement.
+    /// The server no longer knows the prepared statement.
     Unprepared,
-    /// The answer to preparing it again.
+    /// The statement was prepared again.
     Prepared,
 }
 
@@ -23,7 +22,7 @@ const ROWS: i32 = 2;
 const MORE_PAGES: i32 = 2;
 const NO_METADATA: i32 = 4;
 
-/// The header of the answer at the front of `bytes`, when it is there whole.
+/// Parses the header at the start of `bytes`. `None`: incomplete.
 pub(crate) fn header(bytes: &[u8]) -> Result<Option<Header>, wire::Error> {
     match bytes.first_chunk::<HEADER_BYTES>() {
         Some(bytes) => Header::parse(bytes, Direction::Response, Limits::default()).map(Some),
@@ -31,11 +30,11 @@ pub(crate) fn header(bytes: &[u8]) -> Result<Option<Header>, wire::Error> {
     }
 }
 
-/// What the answer with this header and body says.
+/// Parses the answer with this header and body.
 pub(crate) fn read(header: &Header, body: &[u8]) -> Result<Reply, wire::Error> {
     if header.flags.0 == 0
         && header.opcode == wire::Opcode::Result
-        && let Some(rows) = quick(body)
+        && let Some(rows) = rows_of_frequent_result(body)
     {
         return Ok(Reply::Done { rows });
     }
@@ -57,8 +56,8 @@ pub(crate) fn read(header: &Header, body: &[u8]) -> Result<Reply, wire::Error> {
     })
 }
 
-/// The number of rows, when a few integers tell it.
-fn quick(body: &[u8]) -> Option<u64> {
+/// Returns the number of rows of a frequent result, or `None` for all other results.
+fn rows_of_frequent_result(body: &[u8]) -> Option<u64> {
     let int = |at: usize| body.get(at..at + 4)?.try_into().ok().map(i32::from_be_bytes);
     match int(0)? {
         VOID => Some(0),
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_every_kind() {
+    fn every_kind_of_answer_is_parsed() {
         let plain = Prelude::default();
         let warned = Prelude::with_warnings(vec!["one copy".into()]);
         let columns =
@@ -113,14 +112,14 @@ mod tests {
             |e| e.error(1, &overloaded, &plain).expect("fits"),
             Reply::Failed { code: 0x1001, message: "full".into() },
         );
-        let unprepared = Failure::new(FailureKind::Unprepared(vec![1]), "who?");
+        let unprepared = Failure::new(FailureKind::Unprepared(vec![1]), "unknown id");
         check(|e| e.error(1, &unprepared, &plain).expect("fits"), Reply::Unprepared);
     }
 
     #[test]
-    fn a_cut_header_is_waited_for() {
+    fn incomplete_header_is_not_an_error() {
         assert_eq!(header(&[0x84, 0, 0]), Ok(None));
         assert!(header(&[0x04; 9]).is_err());
-        assert_eq!(quick(&[0, 0, 0, 2, 0, 0]), None);
+        assert_eq!(rows_of_frequent_result(&[0, 0, 0, 2, 0, 0]), None);
     }
 }

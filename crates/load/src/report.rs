@@ -1,5 +1,5 @@
-//! What a run found, as data: for every step the latencies, throughput and everything that went wrong; the
-//! seconds on the wall clock's axis; and how far the generator itself may be believed.
+//! Results of a run as data: per step the latencies, throughput and failures, then the seconds by
+//! wall clock, and the CPU use of the generator itself.
 
 use std::collections::BTreeMap;
 
@@ -13,115 +13,117 @@ use crate::spec::{Pacing, Spec, Workload};
 use crate::tally::Tally;
 use crate::timeline::Second;
 
-/// A generator thread above this share of its core measures itself.
+/// Share of a core above which a generator thread distorts its own measurement.
 pub(crate) const GENERATOR_CPU_MAX: f64 = 0.8;
 
-/// A run's results.
+/// Results of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// What was run.
+    /// Spec of the run.
     pub spec: Spec,
-    /// When it began, milliseconds since 1970.
+    /// Start, milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// When it ended, milliseconds since 1970.
+    /// End, milliseconds since 1970.
     pub ended_unix_ms: u64,
-    /// Whether it was stopped before its time.
+    /// True if it was stopped early.
     pub stopped: bool,
     /// CPU of the busiest generator thread while measuring, as a share of its core.
     pub generator_cpu: f64,
-    /// Whether that was too much for the figures to be the server's.
+    /// True if the generator used more than 80 % of a core. The results then do not describe the
+    /// server.
     pub invalid: bool,
-    /// The steps.
+    /// Results of each step.
     pub steps: Vec<Step>,
-    /// The server's own service times while measuring, when it told them.
+    /// Service times measured by the server meanwhile, if its metrics were available.
     pub service: Vec<ServiceTime>,
-    /// What a reader must know before believing the figures, as sentences.
+    /// Reasons to doubt the results, as sentences.
     pub warnings: Vec<String>,
-    /// Second by second, warm-up included.
+    /// Results of each second, warm-up included.
     pub seconds: Vec<Second>,
 }
 
-/// One step's results.
+/// Results of one step.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Step {
-    /// Requests a second asked for; nothing in a closed loop.
+    /// Configured requests a second. `None`: closed loop.
     pub rate_per_s: Option<f64>,
-    /// When it began, milliseconds since 1970.
+    /// Start, milliseconds since 1970.
     pub begin_unix_ms: u64,
-    /// How long it lasted, seconds.
+    /// Duration, seconds.
     pub seconds: f64,
-    /// Requests that were due or begun: `sent` and `unsent` together.
+    /// Requests that became due: the sum of `sent` and `unsent`.
     pub due: u64,
     /// Requests sent.
     pub sent: u64,
-    /// Of these, answered without error.
+    /// Requests answered without error.
     pub answered: u64,
-    /// Answered with an error, all codes together.
+    /// Requests answered with an error, all codes together.
     pub errors: u64,
-    /// Of these, refused because the server was overloaded.
+    /// Errors because the server was overloaded.
     pub overloaded: u64,
-    /// Lost with their connection.
+    /// Requests lost with their connection.
     pub lost: u64,
-    /// Sent, but not answered when the run ended.
+    /// Requests sent but not answered by the end of the run.
     pub unanswered: u64,
-    /// Due, but not sent when the run ended, because a limit on requests in flight was reached.
+    /// Requests due but not sent by the end of the run: a limit was reached, or no connection was
+    /// open.
     pub unsent: u64,
-    /// Sent later than due because a limit on requests in flight was reached; their wait is in the latencies.
+    /// Requests delayed by a limit on requests in flight. Their wait is part of the latencies.
     pub held_back: u64,
-    /// The most in flight at once, summed over the threads.
+    /// Most requests in flight at once, summed over the threads.
     pub in_flight_max: usize,
-    /// Connections that broke.
+    /// Broken connections.
     pub connections_broken: u64,
     /// Errors by code.
     pub error_codes: Vec<ErrorCount>,
-    /// Requests answered a second while the step lasted.
+    /// Requests answered a second during the step.
     pub throughput_per_s: f64,
-    /// How late the generator itself sent, 99th percentile, µs; part of the latencies of an open loop.
+    /// Delay by the generator itself, 99th percentile, µs. Part of the latencies of an open loop.
     pub generator_lag_p99_us: f64,
-    /// How long requests of all kinds took from the moment they were sent. That is what tools without a schedule
-    /// report; it leaves out whatever kept a request from being sent, and so flatters a server that stalls.
+    /// Latency of all requests from the time they were sent. Tools without a schedule report this.
+    /// It omits the wait before sending, and so favours a server that stalls.
     #[serde(default)]
     pub from_sent: Latency,
     /// CPU of the busiest generator thread, as a share of its core.
     pub generator_cpu: f64,
-    /// Generator CPU for a request, all threads together, µs.
+    /// Generator CPU per request, all threads together, µs.
     pub generator_us_per_request: f64,
-    /// Reads, slices among them; nothing when there were none.
+    /// Reads, including slices. `None`: no reads.
     pub reads: Option<Operations>,
-    /// Writes; nothing when there were none.
+    /// Writes. `None`: no writes.
     pub writes: Option<Operations>,
-    /// The raw histograms.
+    /// Raw histograms.
     #[serde(skip)]
     pub latencies: Latencies,
 }
 
-/// Requests of one kind in one step.
+/// Results for one kind of request in one step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Operations {
-    /// Answered without error.
+    /// Requests answered without error.
     pub count: u64,
-    /// Rows they returned.
+    /// Rows returned.
     pub rows: u64,
-    /// Reads that found nothing.
+    /// Reads that returned no row.
     pub empty: u64,
-    /// How long they took.
+    /// Latency.
     pub latency: Latency,
 }
 
-/// One kind of error.
+/// Number of errors with one code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorCount {
-    /// The protocol's code.
+    /// Error code of the protocol.
     pub code: i32,
-    /// Its name.
+    /// Name of the code.
     pub name: String,
-    /// How often.
+    /// Number of errors.
     pub count: u64,
-    /// The first message of that code.
+    /// First message with this code.
     pub example: String,
 }
 
-/// Everything a report is made of.
+/// Input of a report.
 pub(crate) struct Measured<'a> {
     pub(crate) spec: &'a Spec,
     pub(crate) clock: Clock,
@@ -157,7 +159,7 @@ fn error_name(code: i32) -> &'static str {
     }
 }
 
-/// Puts a report together.
+/// Builds a report.
 pub(crate) fn build(measured: &Measured<'_>) -> Report {
     let steps: Vec<Step> = (measured.warmup..measured.stretches.len())
         .filter(|stretch| measured.tallies.iter().any(|worker| worker[*stretch].wall_ns > 0))
@@ -191,21 +193,21 @@ fn step(measured: &Measured<'_>, stretch: usize) -> Step {
     })
 }
 
-/// What a step is made of.
+/// Input of a step.
 pub(crate) struct Counted<'a> {
-    /// Each worker's.
+    /// Counts of each worker.
     pub(crate) tallies: Vec<&'a Tally>,
     pub(crate) clock: Clock,
     pub(crate) bounds: Stretch,
-    /// Whether it was an open loop.
+    /// True for an open loop.
     pub(crate) open: bool,
-    /// The name of an error's code.
+    /// Returns the name of an error code.
     pub(crate) name: fn(i32) -> String,
-    /// Whether a code says that the server was overloaded.
+    /// Returns true for an error code that means overload.
     pub(crate) overloaded: fn(i32) -> bool,
 }
 
-/// Adds up a step.
+/// Sums the counts of a step over the workers.
 pub(crate) fn counted(step: &Counted<'_>) -> Step {
     let Counted { tallies, clock, bounds, open, name, overloaded } = step;
     let sum = |field: fn(&Tally) -> u64| tallies.iter().map(|tally| field(tally)).sum::<u64>();
@@ -242,7 +244,7 @@ pub(crate) fn counted(step: &Counted<'_>) -> Step {
         lost: sum(|t| t.lost),
         unanswered: sum(|t| t.unanswered),
         unsent: sum(|t| t.unsent),
-        held_back: sum(|t| t.held_back),
+        held_back: sum(|t| t.delayed),
         in_flight_max: tallies.iter().map(|t| t.in_flight_max).sum(),
         connections_broken: sum(|t| t.connections_broken),
         error_codes: codes
@@ -260,37 +262,40 @@ pub(crate) fn counted(step: &Counted<'_>) -> Step {
     }
 }
 
-/// What a reader must know, worst first.
+/// Returns reasons to doubt the results, worst first.
 fn warnings(report: &Report, measured: &Measured<'_>) -> Vec<String> {
     let mut out = Vec::new();
     let total = |field: fn(&Step) -> u64| report.steps.iter().map(field).sum::<u64>();
     if report.invalid {
         out.push(format!(
-            "Invalid: a generator thread used {:.0} % of its core; above 80 % it measures itself. Use --threads or a lower rate.",
+            "Invalid: a generator thread used {:.0} % of its core; above 80 % it distorts its own \
+             measurement. Use --threads or a lower rate.",
             report.generator_cpu * 100.0
         ));
     }
     if report.stopped {
-        out.push("Stopped before its time; the figures are those until then.".to_string());
+        out.push("Stopped early; the results cover the time until then.".to_string());
     }
-    let mut say = |count: u64, what: &str| {
+    let mut warn = |count: u64, what: &str| {
         if count > 0 {
             out.push(format!("{count} {what}"));
         }
     };
-    say(
+    warn(
         total(|s| s.unsent),
-        "requests were due but never sent: a limit on requests in flight was reached, or no connection was open (--max-in-flight, --streams, --connections).",
+        "requests were due but never sent: a limit on requests in flight was reached, or no connection \
+         was open (--max-in-flight, --streams, --connections).",
     );
-    say(
+    warn(
         total(|s| s.held_back),
-        "requests were sent later than due: a limit on requests in flight was reached; their wait is part of the latencies.",
+        "requests were sent later than due: a limit on requests in flight was reached; their wait is \
+         part of the latencies.",
     );
-    say(total(|s| s.unanswered), "requests were never answered.");
-    say(total(|s| s.lost), "requests were lost with their connection.");
-    say(total(|s| s.overloaded), "requests were refused because the server was overloaded.");
-    say(total(|s| s.errors - s.overloaded), "requests failed with other errors.");
-    say(
+    warn(total(|s| s.unanswered), "requests were never answered.");
+    warn(total(|s| s.lost), "requests were lost with their connection.");
+    warn(total(|s| s.overloaded), "requests were refused because the server was overloaded.");
+    warn(total(|s| s.errors - s.overloaded), "requests failed with other errors.");
+    warn(
         total(|s| s.reads.as_ref().map_or(0, |reads| reads.empty)),
         "reads found nothing; was the key space filled (`prefill`, same --keys)?",
     );

@@ -1,5 +1,5 @@
-//! What a worker sends next: reads and writes of rows drawn at random, or each row of a prefill once, those
-//! that failed once more.
+//! Sequence of a worker's requests: random reads and writes, or each row of a prefill once. A
+//! prefill repeats failed rows.
 
 use rand::Rng as _;
 use rand::rngs::SmallRng;
@@ -9,23 +9,23 @@ use crate::keys::KeySource;
 use crate::spec::{Spec, Workload};
 use crate::statement::RowId;
 
-/// A prefill gives up after so many failures without a success.
+/// Consecutive failures after which a prefill gives up.
 const FAILURES_MAX: u64 = 1000;
 
-/// The requests of one worker.
+/// Requests of one worker.
 #[derive(Debug)]
 pub(crate) struct Requests {
     workload: Workload,
     write_ratio: f64,
     keys: KeySource,
-    /// The last clustering key a request may name.
+    /// Largest clustering key of a request.
     clustering_last: u64,
     prefill: Option<Remaining>,
-    /// Drawn, but not sent yet.
+    /// A request that was drawn but not sent yet.
     stash: Option<(RowId, OpKind)>,
 }
 
-/// The rows a prefill still has to write, numbered through; workers take turns.
+/// Rows that a prefill still has to write. Rows are numbered, and a worker takes every `step`-th.
 #[derive(Debug)]
 struct Remaining {
     key_first: u64,
@@ -33,13 +33,13 @@ struct Remaining {
     next: u64,
     end: u64,
     step: u64,
-    /// Failed, and to be written again: never more than are in flight.
-    again: Vec<RowId>,
+    /// Failed rows to write again. At most as many as were in flight.
+    retries: Vec<RowId>,
     failures: u64,
 }
 
 impl Requests {
-    /// The requests of worker `.0` of `.1`.
+    /// Returns the requests of worker `.0` of `.1`.
     pub(crate) fn new(spec: &Spec, (worker, workers): (u64, u64)) -> Requests {
         let range = spec.key_range();
         let rows_per_key = spec.rows.per_partition.max(1);
@@ -49,10 +49,10 @@ impl Requests {
             next: worker,
             end: (range.1 - range.0).saturating_mul(rows_per_key),
             step: workers,
-            again: Vec::new(),
+            retries: Vec::new(),
             failures: 0,
         });
-        // A slice begins where it can still find all its rows.
+        // Begin a slice early enough that the partition has `slice_rows` rows from there.
         let span = if spec.workload == Workload::Slice { spec.rows.slice_rows } else { 1 };
         Requests {
             workload: spec.workload,
@@ -64,7 +64,7 @@ impl Requests {
         }
     }
 
-    /// The next request; nothing when a prefill has none left to begin.
+    /// Returns the next request. `None`: all rows of a prefill were returned.
     pub(crate) fn next(&mut self, rng: &mut SmallRng) -> Option<(RowId, OpKind)> {
         if let Some(stashed) = self.stash.take() {
             return Some(stashed);
@@ -85,39 +85,41 @@ impl Requests {
         Some((RowId { key: self.keys.next(rng), clustering }, kind))
     }
 
-    /// Keeps a request that could not be sent for the next time, so that what is sent does not depend on how
-    /// quickly it is answered.
+    /// Keeps an unsent request for the next call, so that the sequence of requests does not depend
+    /// on the speed of answers.
     pub(crate) fn put_back(&mut self, row: RowId, kind: OpKind) {
         self.stash = Some((row, kind));
     }
 
-    /// A request succeeded.
+    /// Records a success.
     pub(crate) fn succeeded(&mut self) {
         if let Some(remaining) = &mut self.prefill {
             remaining.failures = 0;
         }
     }
 
-    /// A request failed; a prefill writes its row again.
+    /// Records a failure. A prefill writes the row again.
     pub(crate) fn failed(&mut self, row: RowId) {
         if let Some(remaining) = &mut self.prefill {
             remaining.failures += 1;
-            remaining.again.push(row);
+            remaining.retries.push(row);
         }
     }
 
-    /// Whether a prefill has written everything, or given up; `in_flight` are still on their way.
+    /// Returns true if a prefill has written everything or has given up. `in_flight` requests are
+    /// without an answer.
     pub(crate) fn over(&self, in_flight: usize) -> bool {
         self.prefill.as_ref().is_some_and(|remaining| {
-            let begun = remaining.next >= remaining.end && remaining.again.is_empty() && self.stash.is_none();
-            (begun && in_flight == 0) || remaining.failures >= FAILURES_MAX
+            let all_sent =
+                remaining.next >= remaining.end && remaining.retries.is_empty() && self.stash.is_none();
+            (all_sent && in_flight == 0) || remaining.failures >= FAILURES_MAX
         })
     }
 }
 
 impl Remaining {
     fn take(&mut self) -> Option<RowId> {
-        if let Some(row) = self.again.pop() {
+        if let Some(row) = self.retries.pop() {
             return Some(row);
         }
         if self.next >= self.end {
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_of_a_prefill_write_every_row_once_between_them() {
+    fn prefill_workers_write_every_row_once() {
         let spec = spec(Workload::Prefill, 10, 3);
         let mut rng = SmallRng::seed_from_u64(1);
         let mut rows = Vec::new();
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_or_was_put_back_comes_again() {
+    fn failed_or_unsent_rows_are_repeated() {
         let mut requests = Requests::new(&spec(Workload::Prefill, 2, 0), (0, 1));
         let mut rng = SmallRng::seed_from_u64(1);
         let (first, kind) = requests.next(&mut rng).expect("two keys");
@@ -172,11 +174,11 @@ mod tests {
         assert_eq!(requests.next(&mut rng).map(|(row, _)| row.key), Some(1));
         assert_eq!(requests.next(&mut rng), None);
         (0..FAILURES_MAX).for_each(|_| requests.failed(first));
-        assert!(requests.over(5), "it gives up");
+        assert!(requests.over(5), "the prefill gives up");
     }
 
     #[test]
-    fn slices_begin_where_they_find_all_their_rows() {
+    fn slices_begin_where_all_rows_exist() {
         let check = |per_partition: u64, slice_rows: u64, last: u64| {
             let mut spec = spec(Workload::Slice, 10, per_partition);
             spec.rows.slice_rows = slice_rows;

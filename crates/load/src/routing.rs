@@ -1,7 +1,7 @@
-//! Sending a request to the shard that owns its key. A server that says so in SUPPORTED cuts the tokens
-//! among its shards by ScyllaDB's rule; a connection belongs to one shard, chosen on the shard-aware port by
-//! the client's own port modulo the number of shards. Where any of this is missing, requests go to any
-//! connection, and the server passes them on.
+//! Routing of requests to the shard that owns their key. The server publishes its sharding in
+//! SUPPORTED, by ScyllaDB's rule. On the shard-aware port, the client's port modulo the number of
+//! shards chooses the shard of a connection. Otherwise requests use any connection, and the server
+//! forwards them.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -16,20 +16,21 @@ use crate::connector::HANDSHAKE;
 use crate::session::Session;
 use crate::spec::Spec;
 
-/// Local ports tried from: the dynamic range of IANA, apart from the one Linux hands out by itself.
+/// Local ports to bind: the dynamic range of IANA. It overlaps the range from which Linux assigns
+/// ports (32,768 to 60,999 by default), so that a port may be occupied.
 const PORTS: std::ops::Range<u32> = 49_152..65_536;
-/// Ports tried for one connection; so many taken ones in a row do not happen by chance.
+/// Most ports tried for one connection. More occupied ports in a row do not happen by chance.
 const PORTS_TRIED: u32 = 256;
 
-/// How one host is cut into shards.
+/// Sharding of one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shards {
     pub(crate) sharding: Sharding,
-    /// The port on which a client chooses its shard.
+    /// The shard-aware port.
     pub(crate) port: Option<u16>,
 }
 
-/// What SUPPORTED says of shards; nothing for one shard or another rule than the one known here.
+/// Parses the sharding in SUPPORTED. `None`: one shard, or an unknown algorithm.
 pub(crate) fn shards(supported: &[(String, Vec<String>)]) -> Option<Shards> {
     let value = |option: &str| {
         let (_, values) = supported.iter().find(|(name, _)| name == option)?;
@@ -43,13 +44,13 @@ pub(crate) fn shards(supported: &[(String, Vec<String>)]) -> Option<Shards> {
     (known && shards > 1).then_some(Shards { sharding: Sharding { shards, ignore_msb }, port })
 }
 
-/// The shard a connection belongs to.
+/// Returns the shard that the server assigned to a connection.
 pub(crate) fn shard_of(session: &Session) -> Option<u32> {
     let (_, values) = session.supported().iter().find(|(name, _)| name == "SCYLLA_SHARD")?;
     values.first()?.parse().ok()
 }
 
-/// Opens a connection to a host, to one of its shards where that can be chosen; otherwise to any.
+/// Opens a connection to a host. Uses the wanted shard if possible, otherwise any shard.
 pub(crate) fn open(spec: &Spec, host: usize, wanted: Option<(Shards, u32)>) -> Result<Session, LoadError> {
     let address = spec.hosts[host].as_str();
     let (user, password) = (spec.user.as_deref(), spec.password.as_deref());
@@ -62,11 +63,11 @@ pub(crate) fn open(spec: &Spec, host: usize, wanted: Option<(Shards, u32)>) -> R
     Session::connect(address, user, password, HANDSHAKE)
 }
 
-/// Connects from a local port that is `shard` modulo `shards`.
+/// Connects from a local port that equals `shard` modulo `shards`.
 fn to_shard(address: &str, port: u16, shards: u32, shard: u32) -> Result<TcpStream, io::Error> {
     let name = address.rsplit_once(':').map_or(address, |(name, _)| name).trim_matches(['[', ']']);
     let target = (name, port).to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
-    // Where to begin is unimportant but should differ from process to process and call to call.
+    // Start at a random port, so that processes and calls rarely collide.
     let spread: u32 = rand::RngCore::next_u32(&mut seed());
     let first = PORTS.start.next_multiple_of(shards) + shard;
     let candidates = (PORTS.end.saturating_sub(first)).div_ceil(shards).max(1);
@@ -87,7 +88,7 @@ fn to_shard(address: &str, port: u16, shards: u32, shard: u32) -> Result<TcpStre
     Err(last)
 }
 
-/// A generator seeded from the process and the time.
+/// Returns a random generator seeded from process id and time.
 fn seed() -> rand::rngs::SmallRng {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     rand::SeedableRng::seed_from_u64(now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32))
@@ -99,7 +100,7 @@ fn connect_from(local: u16, target: SocketAddr) -> Result<TcpStream, io::Error> 
         SocketAddr::V6(_) => (AddressFamily::INET6, SocketAddr::from((Ipv6Addr::UNSPECIFIED, local))),
     };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // On Linux the send timeout bounds connecting as well.
+    // On Linux the send timeout also bounds connecting.
     sockopt::set_socket_timeout(&socket, Timeout::Send, Some(Duration::from_secs(5)))?;
     rustix::net::bind(&socket, &any)?;
     rustix::net::connect(&socket, &target)?;
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_used_only_when_understood() {
+    fn unknown_sharding_is_ignored() {
         let sharding = Sharding { shards: 4, ignore_msb: 12 };
         let check = |changes: &[(&str, &str)], expected| assert_eq!(shards(&supported(changes)), expected);
         check(&[], Some(Shards { sharding, port: Some(19042) }));
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_local_port_names_the_shard() {
+    fn local_port_selects_the_shard() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         for (shards, shard) in [(2, 0), (2, 1), (3, 2), (7, 5)] {

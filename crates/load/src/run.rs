@@ -1,5 +1,5 @@
-//! A run from beginning to end: tables, statements, connections, workers, and the report of what they
-//! counted.
+//! A run from start to end: creates tables, prepares statements, opens connections, starts workers,
+//! and builds the report from their counts.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use crate::LoadError;
 use crate::arrivals::Stretch;
 use crate::clock::Clock;
 use crate::connector;
-use crate::plan::{Lines, Opened, Plan, Templates, prepare_frame};
+use crate::plan::{Channels, Opened, Plan, Templates, prepare_frame};
 use crate::report::{self, Report};
 use crate::routing::{self, Shards};
 use crate::scrape::Scraper;
@@ -20,40 +20,41 @@ use crate::statement::{self, Role, Template};
 use crate::timeline::{Message, Second, Timeline};
 use crate::worker::Worker;
 
-/// Handshakes under way at once while connecting: enough to hide round trips, few enough not to be an attack.
+/// Concurrent handshakes while connecting. Eight hide the round trips without overloading the
+/// server's log-in.
 const HANDSHAKES_MAX: usize = 8;
 
-/// Asks a run to stop early; what was measured until then is reported. Clones are the same flag.
+/// Request to stop a run early. Results until then are reported. Clones share one flag.
 #[derive(Clone, Debug, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 
 impl StopFlag {
-    /// A flag that is not set.
+    /// Returns a flag that is not set.
     pub fn new() -> StopFlag {
         StopFlag::default()
     }
 
-    /// Asks for the stop; the run ends within 0.1 s and the time it waits for answers.
+    /// Stops the run within 0.1 s plus its wait for answers.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was asked for.
+    /// Returns true after [`StopFlag::set`].
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The flag itself, for a signal handler.
+    /// Returns the inner flag, for a signal handler.
     pub(crate) fn shared(&self) -> Arc<AtomicBool> {
         self.0.clone()
     }
 }
 
-/// Runs a load. `observer` is called with each second once it is over, on the calling thread.
+/// Runs a load. Calls `observer` with each second after its end, on the calling thread.
 ///
 /// # Errors
-/// When the load cannot be begun: the spec makes no sense, a server cannot be reached or logged in to, the
-/// table cannot be created. Once requests flow, failures are counted and not returned.
+/// Fails if the load cannot start: the spec is invalid, a server is unreachable or rejects the
+/// log-in, or the table cannot be created. Later failures are counted and not returned.
 pub fn run(spec: &Spec, stop: &StopFlag, mut observer: impl FnMut(&Second)) -> Result<Report, LoadError> {
     spec.check()?;
     let spec = Arc::new(spec.clone());
@@ -74,13 +75,13 @@ pub fn run(spec: &Spec, stop: &StopFlag, mut observer: impl FnMut(&Second)) -> R
         scope.spawn(move || connector::serve(&connector, &wanted_out, &ready));
         let mut workers = Vec::new();
         for plan in plans {
-            let lines = Lines {
+            let channels = Channels {
                 messages: message_in.clone(),
                 wanted: wanted_in.clone(),
                 reopened: reopened.pop().expect("one channel for each plan"),
                 stop: stop.clone(),
             };
-            workers.push(scope.spawn(move || Worker::new(plan, lines)?.run()));
+            workers.push(scope.spawn(move || Worker::new(plan, channels)?.run()));
         }
         drop((message_in, wanted_in));
         let collected = collect(spec_ref, clock, warmup, stretches.len(), &message_out, &mut observer);
@@ -106,7 +107,8 @@ pub fn run(spec: &Spec, stop: &StopFlag, mut observer: impl FnMut(&Second)) -> R
     }))
 }
 
-/// Gathers seconds until every worker has ended, and the server's own figures around what is measured.
+/// Collects seconds until every worker has ended. Scrapes the server's metrics before and after
+/// the measured steps.
 fn collect(
     spec: &Spec,
     clock: Clock,
@@ -131,7 +133,7 @@ fn collect(
             if second.step >= 0 && !scraper.begun() {
                 scraper.begin();
             }
-            // Nothing happens in most of the wait for the last answers; no second is made of it.
+            // Skip the empty seconds while waiting for the last answers.
             if second.step != -2 || second.all.ops + second.errors > 0 {
                 observer(&second);
                 seconds.push(second);
@@ -142,7 +144,7 @@ fn collect(
     (seconds, scraper)
 }
 
-/// The run in stretches: the warm-up, if any, at the first rate, then the steps.
+/// Returns the stretches of the run: the warm-up, if any, at the first rate, then the steps.
 fn stretches(spec: &Spec) -> Vec<Stretch> {
     let mut at = 0;
     let mut out = Vec::new();
@@ -154,7 +156,7 @@ fn stretches(spec: &Spec) -> Vec<Stretch> {
         at = end;
     };
     if spec.workload == Workload::Prefill {
-        // It ends by itself; a century is as good as never.
+        // A prefill ends by itself. 3.2e9 s (a century) stand for "no end".
         push(0.0, 3.2e9);
         return out;
     }
@@ -167,7 +169,7 @@ fn stretches(spec: &Spec) -> Vec<Stretch> {
     out
 }
 
-/// Creates what is missing, prepares the statements on every host, and asks each how it is cut into shards.
+/// Creates missing tables, prepares the statements on every host, and reads the sharding of each.
 fn prepare_all(spec: &Spec) -> Result<(Vec<Templates>, Vec<Option<Shards>>), LoadError> {
     let mut out = Vec::new();
     let mut shards = Vec::new();
@@ -208,7 +210,7 @@ fn prepare_on(session: &mut Session, spec: &Spec) -> Result<Templates, LoadError
 
 fn prepare(session: &mut Session, spec: &Spec, text: &str) -> Result<Prepared, LoadError> {
     session.prepare(text).map_err(|error| match error {
-        // Servers word it differently; that it is invalid and not to be created is enough to tell.
+        // The text differs between servers. Code "invalid" without --create means a missing table.
         LoadError::Statement { code: 0x2200, .. } if !spec.create => {
             LoadError::NoTable(statement::table(&spec.rows))
         }
@@ -216,7 +218,7 @@ fn prepare(session: &mut Session, spec: &Spec, text: &str) -> Result<Prepared, L
     })
 }
 
-/// A connection, and where it leads.
+/// An open connection with its target.
 struct Socket {
     index: usize,
     host: usize,
@@ -225,17 +227,18 @@ struct Socket {
     stream: TcpStream,
 }
 
-/// The host and shard connection `index` is to lead to. The connections of each worker (index mod workers)
-/// take hosts and shards in turn, so that every worker reaches as many of them as it has connections.
+/// Returns host and shard for connection `index`. The connections of each worker (index modulo
+/// workers) rotate over hosts and shards, so that every worker reaches as many as possible.
 fn target(spec: &Spec, shards: &[Option<Shards>], index: usize) -> (usize, Option<(Shards, u32)>) {
-    let of_each = spec.connections.div_ceil(spec.threads);
-    let turn = (index % spec.threads) * of_each + index / spec.threads;
-    let host = turn % spec.hosts.len();
-    let shard = shards[host].map(|found| (found, (turn / spec.hosts.len()) as u32 % found.sharding.shards));
+    let per_worker = spec.connections.div_ceil(spec.threads);
+    let position = (index % spec.threads) * per_worker + index / spec.threads;
+    let host = position % spec.hosts.len();
+    let shard =
+        shards[host].map(|found| (found, (position / spec.hosts.len()) as u32 % found.sharding.shards));
     (host, shard)
 }
 
-/// Opens all connections, a few at a time.
+/// Opens all connections, [`HANDSHAKES_MAX`] at a time.
 fn connect_all(spec: &Spec, shards: &[Option<Shards>]) -> Result<Vec<Socket>, LoadError> {
     let next = AtomicUsize::new(0);
     let opened = Mutex::new(Vec::new());
@@ -249,7 +252,7 @@ fn connect_all(spec: &Spec, shards: &[Option<Shards>]) -> Result<Vec<Socket>, Lo
             let session = routing::open(spec, host, shard)?;
             let owner = routing::shard_of(&session);
             let socket = Socket { index, host, shard, owner, stream: session.into_stream() };
-            opened.lock().expect("no thread panics holding it").push(socket);
+            opened.lock().expect("no thread panics with the guard").push(socket);
         }
     };
     std::thread::scope(|scope| {
@@ -261,21 +264,22 @@ fn connect_all(spec: &Spec, shards: &[Option<Shards>]) -> Result<Vec<Socket>, Lo
         }
         Ok(())
     })?;
-    let mut opened = opened.into_inner().expect("no thread panicked holding it");
+    let mut opened = opened.into_inner().expect("no thread panicked with the guard");
     opened.sort_by_key(|socket| socket.index);
     Ok(opened)
 }
 
-/// Deals whole to parts as evenly as it goes: part `index` of `of`.
+/// Returns part `index` of `of` nearly equal parts of `whole`.
 fn share(whole: usize, index: usize, of: usize) -> usize {
     whole / of + usize::from(index < whole % of)
 }
 
-/// Deals connections, rates and limits to the workers: connection i to worker i mod workers.
+/// Distributes connections, rates and limits over the workers: connection i to worker i modulo
+/// workers.
 ///
-/// In a closed loop each connection gets its part of what is in flight, so that 16 connections with 256 in
-/// flight have 16 each. Where keys decide the connection that would pick keys, not send them; there the
-/// worker keeps count instead.
+/// In a closed loop each connection gets an equal part of the requests in flight: 256 in flight
+/// over 16 connections are 16 each. With routing by key, a quota per connection would bias the
+/// keys. The worker then limits the requests in flight instead.
 fn plans(
     spec: &Arc<Spec>,
     clock: Clock,
@@ -285,7 +289,7 @@ fn plans(
 ) -> Vec<Plan> {
     let workers = spec.threads;
     let open = matches!(spec.pacing, Pacing::Open(_));
-    // Hosts cut differently would need the ring as well; then any connection will do.
+    // Hosts with different sharding would need the token ring too. Use any connection then.
     let first = shards[0].map(|found| found.sharding);
     let sharding = first.filter(|_| shards.iter().all(|host| host.map(|found| found.sharding) == first));
     let in_flight = match spec.pacing {
@@ -324,7 +328,7 @@ mod tests {
     use crate::spec::Step;
 
     #[test]
-    fn shares_add_up() {
+    fn shares_sum_to_the_whole() {
         for (whole, of) in [(0, 3), (7, 3), (256, 16), (5, 16)] {
             let parts: Vec<usize> = (0..of).map(|index| share(whole, index, of)).collect();
             assert_eq!(parts.iter().sum::<usize>(), whole);
@@ -333,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_up_comes_first_at_the_first_rate() {
+    fn warm_up_uses_the_first_rate() {
         let steps = vec![Step { rate_per_s: 10.0, seconds: 1.0 }, Step { rate_per_s: 20.0, seconds: 2.0 }];
         let spec = Spec { pacing: Pacing::Open(steps), warmup_s: 0.5, ..Spec::default() };
         let found: Vec<_> = stretches(&spec).iter().map(|s| (s.begin_ns, s.end_ns, s.rate_per_s)).collect();

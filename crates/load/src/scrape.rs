@@ -1,5 +1,5 @@
-//! The server's own view of the same requests: its histograms of service time per level, read from its
-//! metrics before and after, so that a report shows S (what the server spent) beside R (what the client saw).
+//! Service times as the server measures them, by level, from its metrics before and after a run.
+//! The report shows them beside the response times that the client measures.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -8,43 +8,43 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The histogram's name, without `_bucket`, `_sum` and `_count`.
+/// Name of the histogram, without `_bucket`, `_sum` and `_count`.
 const METRIC: &str = "fairlane_service_time_seconds";
-/// How long a scrape may take.
+/// Longest time of a scrape.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest metrics page read, bytes.
+/// Most bytes read of a metrics page.
 const PAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// A Prometheus histogram, cumulative as it is exposed.
+/// A Prometheus histogram with cumulative buckets.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Exposed {
-    /// Upper bound in seconds and how many were at most that, ascending.
+    /// Upper bound in seconds and the count at or below it, ascending.
     buckets: Vec<(f64, f64)>,
     sum_s: f64,
     count: f64,
 }
 
-/// Time the server spent on a level's requests, without the time they queued.
+/// Time that the server spent on a level's requests, without queueing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceTime {
     /// The service level.
     pub level: String,
-    /// Requests.
+    /// Number of requests.
     pub count: u64,
     /// Mean, µs.
     pub mean_us: f64,
-    /// Median, µs, as finely as the buckets tell.
+    /// Median, µs, interpolated within its bucket.
     pub p50_us: f64,
     /// 99th percentile, µs.
     pub p99_us: f64,
 }
 
-/// The service-time histograms in a page of metrics, by level. What is not understood is passed over.
+/// Parses the service-time histograms of a metrics page, by level. Skips unknown lines.
 pub fn scrape(page: &str) -> BTreeMap<String, Exposed> {
     scrape_named(page, METRIC)
 }
 
-/// The same for any histogram by level, in seconds; `metric` is its name without `_bucket`, `_sum` and
+/// Parses any histogram in seconds, by level. `metric` is its name without `_bucket`, `_sum` and
 /// `_count`. Other labels are summed over.
 pub fn scrape_named(page: &str, metric: &str) -> BTreeMap<String, Exposed> {
     let mut levels: BTreeMap<String, Exposed> = BTreeMap::new();
@@ -78,7 +78,7 @@ pub fn scrape_named(page: &str, metric: &str) -> BTreeMap<String, Exposed> {
 }
 
 impl Exposed {
-    /// What came to `before` since.
+    /// Returns the difference to `before`.
     pub fn since(&self, before: &Exposed) -> Exposed {
         let earlier = |bound: f64| before.buckets.iter().find(|(b, _)| *b == bound).map_or(0.0, |(_, n)| *n);
         Exposed {
@@ -88,17 +88,17 @@ impl Exposed {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub fn count(&self) -> f64 {
         self.count
     }
 
-    /// Their mean in seconds; zero when there are none.
+    /// Returns the mean in seconds, or zero without values.
     pub fn mean_s(&self) -> f64 {
         if self.count > 0.0 { self.sum_s / self.count } else { 0.0 }
     }
 
-    /// A quantile (0 to 1) in seconds, linear within its bucket.
+    /// Returns a quantile (0 to 1) in seconds, interpolated linearly within its bucket.
     pub fn quantile_s(&self, quantile: f64) -> f64 {
         let wanted = quantile * self.count;
         let mut below = (0.0, 0.0);
@@ -116,13 +116,13 @@ impl Exposed {
     }
 }
 
-/// Reads the metrics before and after.
+/// Reads the metrics before and after the measured time.
 #[derive(Debug, Default)]
 pub(crate) struct Scraper {
     address: Option<String>,
     before: Option<BTreeMap<String, Exposed>>,
     after: BTreeMap<String, Exposed>,
-    /// Why there is nothing to report.
+    /// Reason for missing metrics.
     pub(crate) failure: Option<String>,
 }
 
@@ -151,7 +151,7 @@ impl Scraper {
         }
     }
 
-    /// The service times in between, for levels that did anything.
+    /// Returns the service times between the scrapes, for levels with requests.
     pub(crate) fn service_times(&self) -> Vec<ServiceTime> {
         let Some(before) = &self.before else { return Vec::new() };
         let mut out = Vec::new();
@@ -171,7 +171,7 @@ impl Scraper {
     }
 }
 
-/// GET /metrics, by hand: one request, one answer, the connection closed.
+/// Sends one GET /metrics and reads until the server closes the connection.
 fn fetch(address: &str) -> Result<String, std::io::Error> {
     let target = address.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::AddrNotAvailable)?;
     let mut stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_happened_in_between_counts() {
+    fn only_requests_between_scrapes_count() {
         let scraper = Scraper {
             address: Some("x".into()),
             before: Some(scrape(&page(1000.0, 0.0))),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_server_has_none() {
+    fn page_of_another_server_has_no_service_times() {
         assert!(scrape("up 1\n\n# nothing\n").is_empty());
         assert!(Scraper::new(None).service_times().is_empty());
     }

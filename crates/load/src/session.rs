@@ -1,6 +1,6 @@
-//! A plain, blocking client of the native protocol v4: connect, log in, run a statement, read its rows. The
-//! load uses it for set-up and for opening the connections it then takes over; the demo and tests use it for
-//! everything that need not be fast.
+//! Blocking client of the native protocol v4: connects, logs in, runs statements and returns rows.
+//! The load uses it for its set-up and to open connections. The demo and tests use it where speed
+//! does not matter.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -14,18 +14,18 @@ use wire::{
 
 use crate::LoadError;
 
-/// Rows asked for a page; pages are followed to the end.
+/// Rows requested per page. All pages are fetched.
 const PAGE_ROWS: i32 = 5000;
 
-/// One row: its cells, still encoded; nothing for null.
+/// One row: its encoded cells. `None` is null.
 pub type Row = Vec<Option<Vec<u8>>>;
 
-/// A statement the server has prepared.
+/// A prepared statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
-    /// Its id.
+    /// Statement id.
     pub id: Vec<u8>,
-    /// How many values it takes.
+    /// Number of bind markers.
     pub markers: usize,
 }
 
@@ -40,11 +40,11 @@ pub struct Session {
     supported: Vec<(String, Vec<String>)>,
 }
 
-/// Opens a TCP connection, trying each address a name has.
+/// Opens a TCP connection. Tries each address of a host name.
 fn open(address: &str, timeout: Duration) -> Result<TcpStream, LoadError> {
     let refused = |reason: String| LoadError::Connect { address: address.to_string(), reason };
     let candidates = address.to_socket_addrs().map_err(|error| refused(error.to_string()))?;
-    let mut last = "the name has no address".to_string();
+    let mut last = "the host name has no address".to_string();
     for candidate in candidates {
         match TcpStream::connect_timeout(&candidate, timeout) {
             Ok(stream) => return Ok(stream),
@@ -55,8 +55,8 @@ fn open(address: &str, timeout: Duration) -> Result<TcpStream, LoadError> {
 }
 
 impl Session {
-    /// Connects, asks what is supported, starts up and logs in where the server wants it. `timeout` bounds
-    /// each wait, here and later.
+    /// Connects, requests the supported options, starts up, and logs in if the server requires it.
+    /// `timeout` bounds each wait, here and later.
     ///
     /// # Errors
     /// [`LoadError::Connect`], [`LoadError::Credentials`], [`LoadError::Protocol`].
@@ -69,7 +69,7 @@ impl Session {
         Session::over(open(address, timeout)?, address, user, password, timeout)
     }
 
-    /// As [`Session::connect`], over a stream that is already open.
+    /// Starts a session as [`Session::connect`] does, over an open stream.
     ///
     /// # Errors
     /// As [`Session::connect`].
@@ -99,7 +99,8 @@ impl Session {
         Ok(session)
     }
 
-    /// 1. OPTIONS, to learn of shards. 2. STARTUP. 3. If asked, SASL PLAIN: `\0user\0password`.
+    /// 1. OPTIONS, to learn the sharding. 2. STARTUP. 3. On request, SASL PLAIN:
+    ///    `\0user\0password`.
     fn start_up(&mut self, user: Option<&str>, password: Option<&str>) -> Result<(), LoadError> {
         let envelope = self.ask(&Request::Options)?;
         if let Response::Supported(options) = self.decode(&envelope)? {
@@ -122,7 +123,7 @@ impl Session {
         self.decoder.set_framing(Framing::V4(Compression::None));
         let Some(class) = class else { return Ok(()) };
         let Some(user) = user else {
-            let reason = format!("it asks for one, by {class}");
+            let reason = format!("{class} requires a user");
             return Err(LoadError::Credentials { address: self.address.clone(), reason });
         };
         let token = format!("\0{user}\0{}", password.unwrap_or_default());
@@ -136,15 +137,16 @@ impl Session {
         }
     }
 
-    /// What the server said it supports: option and values.
+    /// Options that the server supports, each with its values.
     pub fn supported(&self) -> &[(String, Vec<String>)] {
         &self.supported
     }
 
-    /// Runs a statement and returns all its rows; none when it has no rows to return.
+    /// Runs a statement and returns all its rows. A statement without a result returns no rows.
     ///
     /// # Errors
-    /// [`LoadError::Statement`] when the server refuses it, [`LoadError::Connect`] when the connection is lost.
+    /// [`LoadError::Statement`] if the server rejects it, [`LoadError::Connect`] on a lost
+    /// connection.
     pub fn query(&mut self, text: &str) -> Result<Vec<Row>, LoadError> {
         self.pages(text, |encoder, params| encoder.request(0, &Request::Query(Query { text, params })))
     }
@@ -162,7 +164,7 @@ impl Session {
         }
     }
 
-    /// Runs a prepared statement with these values (nothing for null) and returns all its rows.
+    /// Runs a prepared statement with `values` (`None` is null) and returns all its rows.
     ///
     /// # Errors
     /// As [`Session::query`].
@@ -179,12 +181,12 @@ impl Session {
         })
     }
 
-    /// Gives up the session for its socket; nothing is buffered between requests.
+    /// Returns the socket and ends the session. Nothing is buffered between requests.
     pub fn into_stream(self) -> TcpStream {
         self.stream
     }
 
-    /// Asks for page after page; `append` encodes the request with the parameters of each.
+    /// Fetches all pages. `append` encodes the request with the parameters of a page.
     fn pages(
         &mut self,
         text: &str,
@@ -215,13 +217,13 @@ impl Session {
         }
     }
 
-    /// Sends a request and waits for its answer; events are passed over.
+    /// Sends a request and waits for its answer. Skips events.
     fn ask(&mut self, request: &Request<'_>) -> Result<Envelope, LoadError> {
         self.encoder.request(0, request).map_err(|error| LoadError::Usage(error.to_string()))?;
         self.exchange()
     }
 
-    /// Sends what is encoded and waits for the answer.
+    /// Sends the encoded request and waits for the answer.
     fn exchange(&mut self) -> Result<Envelope, LoadError> {
         let bytes = self.encoder.finish().split();
         self.stream.write_all(&bytes).map_err(|error| self.lost(&error))?;
@@ -252,8 +254,8 @@ impl Session {
 
     fn lost(&self, error: &std::io::Error) -> LoadError {
         let reason = match error.kind() {
-            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => "it does not answer".to_string(),
-            std::io::ErrorKind::UnexpectedEof => "it closed the connection".to_string(),
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => "no answer in time".to_string(),
+            std::io::ErrorKind::UnexpectedEof => "the server closed the connection".to_string(),
             _ => error.to_string(),
         };
         LoadError::Connect { address: self.address.clone(), reason }
@@ -268,7 +270,7 @@ impl Session {
                 };
             }
             Response::Error(failure) => failure.to_string(),
-            _ => "an answer of the wrong kind".to_string(),
+            _ => "got an answer of the wrong kind".to_string(),
         };
         LoadError::Protocol { address: self.address.clone(), reason }
     }

@@ -1,28 +1,28 @@
-//! What to run: everything a load is, as data. The command line builds one from flags, the demo builds its
-//! own, and the report carries it, so that a figure is never without its conditions.
+//! Description of a load as data. The command line builds one from flags, and the demo builds its
+//! own. Every report contains the spec, so that results always come with their conditions.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Distribution, LoadError};
 
-/// What is sent.
+/// Kind of requests sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
-    /// Rows by key.
+    /// Reads of single rows by key.
     Read,
-    /// Whole rows, written.
+    /// Writes of whole rows.
     Write,
-    /// Reads and writes by [`Spec::write_ratio`].
+    /// Reads and writes, mixed by [`Spec::write_ratio`].
     Mixed,
-    /// Many rows of one partition, read in key order.
+    /// Reads of many rows of one partition in key order.
     Slice,
-    /// Every row of the key space once, written; ends when all are there.
+    /// Writes of every row of the key space, each once. Ends after the last row.
     Prefill,
 }
 
 impl Workload {
-    /// Every workload, with the word that names it and what it does.
+    /// All workloads, each with its name and description on the command line.
     pub const ALL: [(Workload, &'static str, &'static str); 5] = [
         (Workload::Read, "read", "rows by key"),
         (Workload::Write, "write", "whole rows"),
@@ -32,104 +32,108 @@ impl Workload {
     ];
 }
 
-/// One rate for some time.
+/// One request rate for a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Requests a second, over all threads; zero for a pause.
+    /// Requests a second, over all threads. Zero for a pause.
     pub rate_per_s: f64,
-    /// How long, seconds.
+    /// Duration, seconds.
     pub seconds: f64,
 }
 
-/// What decides when a request is sent.
+/// Rule for the times at which requests are sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pacing {
-    /// Open loop: Poisson arrivals, whatever the server does; latency from the moment a request was due.
+    /// Open loop: Poisson arrivals, independent of the server. Latency starts when a request is
+    /// due.
     Open(
-        /// One after another.
+        /// Steps, one after another.
         Vec<Step>,
     ),
-    /// Closed loop: so many in flight over all connections, the next one sent when one is answered.
+    /// Closed loop: `in_flight` requests over all connections, each answer followed by a new
+    /// request.
     Closed {
         /// Requests in flight.
         in_flight: usize,
-        /// How long, seconds. A prefill ends by itself.
+        /// Duration, seconds. A prefill ends by itself.
         seconds: f64,
     },
 }
 
-/// Which keys.
+/// Key space of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Keys {
-    /// How many partitions there are.
+    /// Number of partitions.
     pub population: u64,
-    /// How they are chosen.
+    /// Distribution of the requested keys.
     pub distribution: Distribution,
     /// Slice `.0` of `.1` of the population, from 1.
     pub slice: (u64, u64),
 }
 
-/// What a row looks like.
+/// Layout of the rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rows {
     /// Keyspace of the tables.
     pub keyspace: String,
-    /// Blob columns of a row; five of them are cassandra-stress's `standard1`.
+    /// Blob columns of a row. Five columns are `standard1` of cassandra-stress.
     pub columns: usize,
     /// Bytes in each column.
     pub value_bytes: usize,
-    /// The share of a value's bytes that compress to nothing, 0 to 1.
+    /// Share of each value that is one repeated byte, 0 to 1. The rest is random.
     pub compressibility: f64,
-    /// Rows in a partition of the table `slices`; zero means rows by key alone, without clustering.
+    /// Rows in a partition of table `slices`. Zero: a table without a clustering key.
     pub per_partition: u64,
-    /// Rows a slice reads at most.
+    /// Most rows a slice reads.
     pub slice_rows: u64,
-    /// Replication factor, when the keyspace is created here.
+    /// Replication factor, if this load creates the keyspace.
     pub replication: u32,
 }
 
-/// A load.
+/// Description of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
-    /// What is sent.
+    /// Kind of requests.
     pub workload: Workload,
-    /// HOST:PORT of each server; connections are spread over them.
+    /// HOST:PORT of each server. Connections are spread over them.
     pub hosts: Vec<String>,
-    /// User, where the server asks for one.
+    /// User, if the server requires one.
     pub user: Option<String>,
-    /// Their password; not part of reports.
+    /// Password of the user. Not part of reports.
     #[serde(skip)]
     pub password: Option<String>,
-    /// When requests are sent.
+    /// Times at which requests are sent.
     pub pacing: Pacing,
-    /// Seconds at the first rate before measuring begins.
+    /// Warm-up at the first rate before measuring begins, seconds.
     pub warmup_s: f64,
     /// Connections, over all hosts and threads.
     pub connections: usize,
-    /// Requests in flight on one connection, at most; 1 to 32,000.
+    /// Most requests in flight on one connection, 1 to 32,000.
     pub streams: usize,
-    /// Requests in flight over all connections, at most. How often it held a request back is reported.
+    /// Most requests in flight over all connections. The report counts the requests it delayed.
     pub max_in_flight: usize,
-    /// Threads, each with an event loop; one is enough for hundreds of thousands of requests a second.
+    /// Threads, each with an event loop. One thread sends hundreds of thousands of requests a
+    /// second.
     pub threads: usize,
-    /// Which keys.
+    /// Key space.
     pub keys: Keys,
-    /// Which rows.
+    /// Layout of the rows.
     pub rows: Rows,
-    /// The share of writes in a mixed load, 0 to 1.
+    /// Share of writes in a mixed load, 0 to 1.
     pub write_ratio: f64,
-    /// Consistency level, by its CQL name.
+    /// CQL name of the consistency level.
     pub consistency: String,
-    /// Everything drawn at random follows from it.
+    /// Seed of keys, values and arrival times.
     pub seed: u64,
-    /// Create keyspace and table where they are missing.
+    /// True to create keyspace and table if they are missing.
     pub create: bool,
-    /// Send each request to the shard that owns its key, where the server tells how its keys are cut.
+    /// True to send each request to the shard that owns its key, if the server publishes its
+    /// sharding.
     pub route: bool,
-    /// HOST:PORT of the server's metrics, for its own service times.
+    /// HOST:PORT of the server's metrics, to report its service times.
     pub metrics: Option<String>,
-    /// Seconds to wait for answers after the last request was sent.
+    /// Time to wait for answers after the last request, seconds.
     pub drain_s: f64,
 }
 
@@ -167,21 +171,22 @@ impl Default for Spec {
     }
 }
 
-/// Streams are 15 bits; the uppermost are kept for preparing again.
+/// Most requests in flight on a connection. Stream ids have 15 bits (32,768). The ids above this
+/// bound are reserved for preparing statements again.
 pub(crate) const STREAMS_MAX: usize = 32_000;
 
 impl Spec {
-    /// Whether rows have a clustering key.
+    /// Returns true if rows have a clustering key.
     pub(crate) fn clustered(&self) -> bool {
         self.rows.per_partition > 0
     }
 
-    /// The keys of this load's slice, as begin and end.
+    /// Returns the keys of this load's slice, as begin and end.
     pub(crate) fn key_range(&self) -> (u64, u64) {
         crate::keys::slice(self.keys.population, self.keys.slice)
     }
 
-    /// Seconds measured, warm-up left out; a prefill has none.
+    /// Returns the measured steps, without the warm-up.
     pub(crate) fn steps(&self) -> Vec<Step> {
         match &self.pacing {
             Pacing::Open(steps) => steps.clone(),
@@ -189,44 +194,47 @@ impl Spec {
         }
     }
 
-    /// The consistency level.
+    /// Parses the consistency level.
     ///
     /// # Errors
-    /// [`LoadError::Usage`] for a name that is none.
+    /// [`LoadError::Usage`] for an unknown name.
     pub(crate) fn consistency_level(&self) -> Result<wire::Consistency, LoadError> {
         let wanted = self.consistency.to_ascii_uppercase();
         let found = wire::Consistency::ALL.into_iter().find(|level| level.to_string() == wanted);
-        found.ok_or_else(|| usage(format!("`{}` is no consistency level.", self.consistency)))
+        found.ok_or_else(|| usage(format!("unknown consistency level `{}`", self.consistency)))
     }
 
-    /// Checks everything that can be checked before connecting.
+    /// Checks everything that needs no connection.
     ///
     /// # Errors
     /// [`LoadError::Usage`], naming the flag.
     pub fn check(&self) -> Result<(), LoadError> {
         let refuse = |wrong: bool, reason: &str| if wrong { Err(usage(reason.to_string())) } else { Ok(()) };
         let share = |value: f64| (0.0..=1.0).contains(&value);
-        refuse(self.hosts.is_empty(), "--hosts names no server.")?;
-        refuse(self.threads == 0 || self.threads > 1024, "--threads must be 1 to 1024.")?;
-        refuse(self.connections < self.threads, "--connections must be at least --threads.")?;
-        refuse(self.connections > 100_000, "--connections must be at most 100000.")?;
-        refuse(self.streams == 0 || self.streams > STREAMS_MAX, "--streams must be 1 to 32000.")?;
-        refuse(self.max_in_flight < self.threads, "--max-in-flight must be at least --threads.")?;
-        refuse(self.keys.population == 0, "--keys must be at least 1.")?;
+        refuse(self.hosts.is_empty(), "--hosts names no server")?;
+        refuse(self.threads == 0 || self.threads > 1024, "--threads must be 1 to 1024")?;
+        refuse(self.connections < self.threads, "--connections must be at least --threads")?;
+        refuse(self.connections > 100_000, "--connections must be at most 100000")?;
+        refuse(self.streams == 0 || self.streams > STREAMS_MAX, "--streams must be 1 to 32000")?;
+        refuse(self.max_in_flight < self.threads, "--max-in-flight must be at least --threads")?;
+        refuse(self.keys.population == 0, "--keys must be at least 1")?;
         let (index, of) = self.keys.slice;
-        refuse(index == 0 || index > of, "--slice I/N wants I from 1 to N.")?;
+        refuse(index == 0 || index > of, "--slice I/N expects I from 1 to N")?;
         let (begin, end) = self.key_range();
-        refuse(begin == end, "--slice leaves no keys: there are fewer keys than slices.")?;
-        refuse(self.rows.columns == 0 || self.rows.columns > 1000, "--columns must be 1 to 1000.")?;
-        refuse(self.rows.value_bytes > 16 << 20, "--value-size must be at most 16777216 bytes.")?;
-        refuse(!share(self.rows.compressibility), "--compressibility must be 0 to 1.")?;
-        refuse(!share(self.write_ratio), "--write-ratio must be 0 to 1.")?;
-        refuse(self.rows.slice_rows == 0, "--slice-rows must be at least 1.")?;
-        refuse(!is_name(&self.rows.keyspace), "--keyspace must be letters, digits and underscores.")?;
-        refuse(!seconds_ok(self.warmup_s) || !seconds_ok(self.drain_s), "A time must be 0 s to 30 days.")?;
+        refuse(begin == end, "--slice leaves no keys: there are fewer keys than slices")?;
+        refuse(self.rows.columns == 0 || self.rows.columns > 1000, "--columns must be 1 to 1000")?;
+        refuse(self.rows.value_bytes > 16 << 20, "--value-size must be at most 16777216 bytes")?;
+        refuse(!share(self.rows.compressibility), "--compressibility must be 0 to 1")?;
+        refuse(!share(self.write_ratio), "--write-ratio must be 0 to 1")?;
+        refuse(self.rows.slice_rows == 0, "--slice-rows must be at least 1")?;
+        refuse(!is_name(&self.rows.keyspace), "--keyspace must be letters, digits and underscores")?;
+        refuse(
+            !seconds_ok(self.warmup_s) || !seconds_ok(self.drain_s),
+            "--warmup and --drain must be 0 s to 30 days",
+        )?;
         refuse(
             self.workload == Workload::Slice && !self.clustered(),
-            "A slice load wants --rows-per-partition of at least 1.",
+            "workload `slice` needs --rows-per-partition of at least 1",
         )?;
         self.check_pacing()?;
         self.consistency_level().map(|_| ())
@@ -237,20 +245,20 @@ impl Spec {
             Pacing::Open(steps) => {
                 if self.workload == Workload::Prefill {
                     return Err(usage(
-                        "A prefill runs as a closed loop; give --in-flight, not --rate.".into(),
+                        "workload `prefill` runs as a closed loop; give --in-flight, not --rate".into(),
                     ));
                 }
                 let ok = |step: &Step| (0.0..=1e9).contains(&step.rate_per_s) && seconds_ok(step.seconds);
                 if steps.is_empty() || !steps.iter().all(ok) {
                     return Err(usage(
-                        "--rate wants rates of 0 to 1e9 a second and times of 0 s to 30 days.".into(),
+                        "--rate expects rates of 0 to 1e9 a second and times of 0 s to 30 days".into(),
                     ));
                 }
             }
             Pacing::Closed { in_flight, seconds } => {
                 if *in_flight < self.threads || !seconds_ok(*seconds) {
                     return Err(usage(
-                        "--in-flight must be at least --threads, and --duration 0 s to 30 days.".into(),
+                        "--in-flight must be at least --threads, and --duration 0 s to 30 days".into(),
                     ));
                 }
             }
@@ -283,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_name() {
+    fn invalid_spec_is_rejected_by_flag() {
         check(|_| {}, "");
         check(|s| s.hosts.clear(), "--hosts");
         check(|s| s.keys.slice = (3, 2), "--slice");
@@ -301,8 +309,8 @@ mod tests {
     }
 
     #[test]
-    fn the_password_stays_out_of_reports() {
+    fn report_omits_the_password() {
         let spec = Spec { password: Some("secret".into()), ..Spec::default() };
-        assert!(!serde_json::to_string(&spec).expect("a spec is data").contains("secret"));
+        assert!(!serde_json::to_string(&spec).expect("a spec serializes").contains("secret"));
     }
 }

@@ -1,6 +1,6 @@
-//! The statements of a load: the tables they need, their text, and each as a whole EXECUTE frame encoded
-//! once. Sending one is a copy of the frame with the stream, the key and the values patched in; nothing is
-//! allocated or encoded per request.
+//! Statements of a load: their tables, their text, and each as one encoded EXECUTE frame. A request
+//! is a copy of the frame with stream, key and values replaced. Nothing else is allocated or
+//! encoded per request.
 
 use rand::RngCore as _;
 use rand::rngs::SmallRng;
@@ -9,24 +9,24 @@ use wire::{Direction, Encoder, Execute, QueryParams, Request, Value, ValuesBuf, 
 use crate::spec::{Rows, Spec, Workload};
 use crate::{LoadError, session::Prepared};
 
-/// Bytes of a key: its number, big-endian.
+/// Length of a key, bytes: its number, big-endian.
 const KEY_BYTES: usize = 8;
 
-/// What a statement does.
+/// Purpose of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Read,
     Write,
 }
 
-/// A row: its key's number and, in the table `slices`, its clustering key.
+/// A row: the number of its key and, in table `slices`, its clustering key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowId {
     pub(crate) key: u64,
     pub(crate) clustering: u64,
 }
 
-/// The table of a load, with its keyspace.
+/// Returns the table of a load, with its keyspace.
 pub(crate) fn table(rows: &Rows) -> String {
     match (rows.per_partition, rows.columns) {
         (0, 5) => format!("{}.standard1", rows.keyspace),
@@ -35,7 +35,7 @@ pub(crate) fn table(rows: &Rows) -> String {
     }
 }
 
-/// The statements that create keyspace and table where they are missing.
+/// Returns the statements that create keyspace and table if they are missing.
 pub(crate) fn definitions(rows: &Rows) -> [String; 2] {
     let keyspace = format!(
         "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {}}}",
@@ -53,7 +53,7 @@ pub(crate) fn definitions(rows: &Rows) -> [String; 2] {
     [keyspace, table]
 }
 
-/// The text of a statement.
+/// Returns the text of a statement.
 pub(crate) fn text(spec: &Spec, role: Role) -> String {
     let rows = &spec.rows;
     let table = table(rows);
@@ -72,26 +72,26 @@ pub(crate) fn text(spec: &Spec, role: Role) -> String {
     }
 }
 
-/// A whole EXECUTE frame to be copied and patched.
+/// An encoded EXECUTE frame to copy and patch.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     frame: Vec<u8>,
     key_at: usize,
     clustering_at: Option<usize>,
-    /// Where the blobs are that get fresh bytes, one after the other.
+    /// Offset of the blobs, which follow one another.
     values_at: usize,
     values: usize,
     value_bytes: usize,
-    /// How many bytes of each are random; the rest stays as it is in `frame`.
+    /// Random bytes of each blob. The rest keeps the bytes of `frame`.
     random_bytes: usize,
 }
 
 impl Template {
-    /// Encodes the frame. Protocol v4 puts nothing behind the values when none of the optional parameters
-    /// is set, so the places to patch are found by counting from the end.
+    /// Encodes the frame. Without optional parameters, nothing follows the values in protocol v4.
+    /// So the offsets to patch are computed from the end.
     ///
     /// # Errors
-    /// [`LoadError::Usage`] when the values do not fit a frame.
+    /// [`LoadError::Usage`] if the values do not fit a frame.
     pub(crate) fn new(spec: &Spec, role: Role, prepared: &Prepared) -> Result<Template, LoadError> {
         let rows = &spec.rows;
         let clustered = spec.clustered();
@@ -160,7 +160,7 @@ mod tests {
     /// Appends one request and returns its values as a server decodes them.
     fn check(spec: &Spec, role: Role, row: RowId) -> Vec<Vec<u8>> {
         let prepared = Prepared { id: b"an id".to_vec(), markers: 0 };
-        let template = Template::new(spec, role, &prepared).expect("it fits");
+        let template = Template::new(spec, role, &prepared).expect("the values fit");
         let mut out = b"before".to_vec();
         template.append(&mut out, 0x1234, row, &mut SmallRng::seed_from_u64(5));
         let mut decoder = Decoder::new(Direction::Request, Limits::default());
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_carry_their_row() {
+    fn request_contains_its_row() {
         let mut spec = Spec::default();
         let row = RowId { key: 0x0102_0304_0506_0708, clustering: 9 };
         assert_eq!(check(&spec, Role::Read, row), [vec![1, 2, 3, 4, 5, 6, 7, 8]]);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn compressible_bytes_are_all_the_same() {
+    fn compressible_bytes_are_equal() {
         let mut spec = Spec::default();
         spec.rows.compressibility = 0.5;
         let written = check(&spec, Role::Write, RowId { key: 1, clustering: 0 });
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_by_shape() {
+    fn layout_chooses_the_table() {
         let mut rows = Spec::default().rows;
         assert!(definitions(&rows)[1].contains("keyspace1.standard1 (key blob PRIMARY KEY, \"C0\" blob, "));
         rows.columns = 1;

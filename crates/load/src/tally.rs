@@ -1,5 +1,5 @@
-//! What one worker counts in one stretch of a run. The counts of all workers are added up for the report,
-//! so everything here is a sum, a maximum or a histogram.
+//! Counts of one worker in one stretch of a run. The report adds up the counts of all workers, so
+//! that every field is a sum, a maximum or a histogram.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use hdrhistogram::Histogram;
 
 use crate::histogram::{Latencies, histogram};
 
-/// What one worker counted in one stretch.
+/// Counts of one worker in one stretch.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) latencies: Latencies,
-    /// The same from the moment of sending.
+    /// Latencies from the time of sending.
     pub(crate) from_sent: Histogram<u64>,
-    /// How late requests left that no limit held back: the generator's own part in the latency.
+    /// Delay of requests that no limit delayed: the generator's own part of the latency.
     pub(crate) lag: Histogram<u64>,
     pub(crate) sent: u64,
     pub(crate) answered: u64,
-    /// Answers that came while the stretch lasted, whatever they answer.
+    /// Answers that arrived during the stretch, including those to requests of an earlier stretch.
     pub(crate) answered_within: u64,
     pub(crate) rows: u64,
     pub(crate) empty_reads: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Tally {
     /// Due, but never sent.
     pub(crate) unsent: u64,
     /// Sent later than due because a limit on requests in flight was reached.
-    pub(crate) held_back: u64,
+    pub(crate) delayed: u64,
     pub(crate) connections_broken: u64,
     pub(crate) broken_why: String,
     pub(crate) in_flight_max: usize,
@@ -51,7 +51,7 @@ impl Tally {
             lost: 0,
             unanswered: 0,
             unsent: 0,
-            held_back: 0,
+            delayed: 0,
             connections_broken: 0,
             broken_why: String::new(),
             in_flight_max: 0,

@@ -1,11 +1,11 @@
-//! A report for people: what was run, a table of latencies, and what is to be known before believing it.
+//! Report as text: the load, a table of latencies, and the warnings.
 
 use std::fmt::Write as _;
 
 use crate::report::{Operations, Report, Step};
 use crate::timeline::Second;
 
-/// A time in microseconds, in the unit that reads best.
+/// Formats a time given in microseconds, in a suitable unit.
 pub(crate) fn time(us: f64) -> String {
     match us {
         us if us < 1000.0 => format!("{us:.0} µs"),
@@ -15,7 +15,7 @@ pub(crate) fn time(us: f64) -> String {
 }
 
 impl Report {
-    /// The report as text, some twenty lines.
+    /// Formats the report as text of about twenty lines.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let spec = &self.spec;
@@ -52,15 +52,16 @@ impl Report {
     }
 }
 
-/// A step as lines; `labels` name what counts as reads and as writes.
+/// Formats a step. `labels` name the reads and the writes.
 pub(crate) fn step_text(out: &mut String, step: &Step, labels: [&str; 2]) {
-    let asked = match step.rate_per_s {
-        Some(rate) => format!("open loop, {rate:.0}/s asked"),
+    let pacing = match step.rate_per_s {
+        Some(rate) => format!("open loop, {rate:.0}/s configured"),
         None => "closed loop".to_string(),
     };
     let _ = writeln!(
         out,
-        "\n{asked}, {:.1} s: {:.0} answers/s; {} due, {} sent, {} answered, {} errors, {} lost, {} unanswered; at most {} in flight",
+        "\n{pacing}, {:.1} s: {:.0} answers/s; {} due, {} sent, {} answered, {} errors, {} lost, {} unanswered; \
+         at most {} in flight",
         step.seconds,
         step.throughput_per_s,
         step.due,
@@ -82,11 +83,10 @@ pub(crate) fn step_text(out: &mut String, step: &Step, labels: [&str; 2]) {
         }
     }
     if step.rate_per_s.is_some() {
-        let _ =
-            writeln!(out, "  the generator itself sent late by (p99): {}", time(step.generator_lag_p99_us));
+        let _ = writeln!(out, "  delay by the generator itself (p99): {}", time(step.generator_lag_p99_us));
     }
     for error in &step.error_codes {
-        // The native protocol's codes have names; of SQL the name is the code.
+        // CQL error codes have names. The name of a SQL error is its SQLSTATE.
         let code = if error.code < 1 << 16 { format!("0x{:04X} ", error.code) } else { String::new() };
         let _ =
             writeln!(out, "  error {code}({}): {} times, first: {}", error.name, error.count, error.example);
@@ -96,7 +96,7 @@ pub(crate) fn step_text(out: &mut String, step: &Step, labels: [&str; 2]) {
 fn operations_text(out: &mut String, name: &str, operations: &Operations) {
     let latency = &operations.latency;
     let _ = write!(out, "  {name:<7}{:>10}", operations.count);
-    let figures = [
+    let times_us = [
         latency.mean_us,
         latency.p50_us,
         latency.p95_us,
@@ -105,7 +105,7 @@ fn operations_text(out: &mut String, name: &str, operations: &Operations) {
         latency.p9999_us,
         latency.max_us,
     ];
-    for us in figures {
+    for us in times_us {
         let _ = write!(out, "{:>10}", time(us));
     }
     out.push('\n');
@@ -114,7 +114,7 @@ fn operations_text(out: &mut String, name: &str, operations: &Operations) {
     }
 }
 
-/// One second as a line of progress.
+/// Formats one second as a line of progress.
 pub(crate) fn progress(second: &Second) -> String {
     let phase = match second.step {
         -1 => "warm-up".to_string(),

@@ -1,5 +1,5 @@
-//! What happened second by second. Each worker hands in a window a second; the windows of all workers for
-//! the same second become one [`Second`], in order, as soon as no worker can add to it.
+//! Results by second. Each worker sends one window a second. The windows of all workers for the
+//! same second are merged into one [`Second`], in order, once no worker can add to it.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::histogram::{Latencies, OpKind};
 
-/// One worker's second (or the last part of a step).
+/// Counts of one worker in one second, or in the last part of a step.
 #[derive(Debug)]
 pub(crate) struct Window {
     pub(crate) index: u64,
     pub(crate) begin_ns: u64,
     pub(crate) end_ns: u64,
-    /// The stretch of the run; one past the last while only waiting for answers.
+    /// Stretch of the run. One past the last while only waiting for answers.
     pub(crate) stretch: usize,
     pub(crate) latencies: Latencies,
     pub(crate) sent: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Window {
     pub(crate) cpu_ns: u64,
 }
 
-/// What a worker says.
+/// Message of a worker to the collector.
 #[derive(Debug)]
 pub(crate) enum Message {
     Window(usize, Box<Window>),
@@ -40,7 +40,7 @@ pub struct Moment {
     pub p50_us: f64,
     /// 99th percentile, µs.
     pub p99_us: f64,
-    /// The longest, µs.
+    /// Maximum, µs.
     pub max_us: f64,
 }
 
@@ -58,13 +58,13 @@ impl Moment {
 /// One second of a run, over all workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// When it began, by the wall clock: milliseconds since 1970.
+    /// Start by wall clock, milliseconds since 1970.
     pub unix_ms: u64,
-    /// When it began, seconds since the run did.
+    /// Start, seconds since the run began.
     pub at_s: f64,
-    /// How long it was; the last of a step may be shorter than a second.
+    /// Duration, seconds. The last second of a step may be shorter.
     pub seconds: f64,
-    /// The step it belongs to, from 0; -1 in the warm-up, -2 while waiting for the last answers.
+    /// Step it belongs to, from 0. -1 in the warm-up, -2 while waiting for the last answers.
     pub step: i64,
     /// Requests sent.
     pub sent: u64,
@@ -72,7 +72,7 @@ pub struct Second {
     pub errors: u64,
     /// Requests in flight at its end.
     pub in_flight: usize,
-    /// The most in flight in it, summed over the threads.
+    /// Most requests in flight during it, summed over the threads.
     pub in_flight_max: usize,
     /// CPU of the busiest generator thread, as a share of its core.
     pub generator_cpu: f64,
@@ -85,16 +85,16 @@ pub struct Second {
 }
 
 impl Second {
-    /// Answers a second.
+    /// Returns the answers per second.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 { self.all.ops as f64 / self.seconds } else { 0.0 }
     }
 }
 
-/// Windows on their way to becoming seconds.
+/// Merges windows of workers into seconds.
 #[derive(Debug)]
 pub(crate) struct Timeline {
-    /// For each worker the windows it has handed in; all of them once it has ended.
+    /// Number of windows received from each worker. `u64::MAX` after its end.
     seen: Vec<u64>,
     waiting: BTreeMap<u64, (Box<Window>, f64)>,
 }
@@ -104,7 +104,7 @@ impl Timeline {
         Timeline { seen: vec![0; workers], waiting: BTreeMap::new() }
     }
 
-    /// Takes a message; what is complete by it comes out of [`Timeline::pop`].
+    /// Takes a message. [`Timeline::pop`] then returns the seconds it completed.
     pub(crate) fn push(&mut self, message: Message) {
         match message {
             Message::Ended(worker) => self.seen[worker] = u64::MAX,
@@ -130,7 +130,8 @@ impl Timeline {
         }
     }
 
-    /// The next second no worker can add to. `step` names the step of a stretch; `unix_ms` the wall clock.
+    /// Returns the next second that no worker can add to. `step` maps a stretch to its step,
+    /// `unix_ms` a time to the wall clock.
     pub(crate) fn pop(
         &mut self,
         step: impl Fn(usize) -> i64,
@@ -184,16 +185,16 @@ mod tests {
     }
 
     #[test]
-    fn seconds_come_in_order_and_only_when_complete() {
+    fn complete_seconds_are_returned_in_order() {
         let mut timeline = Timeline::new(2);
         let pop = |timeline: &mut Timeline| timeline.pop(|_| 0, |ns| ns / 1_000_000);
         timeline.push(window(0, 0, 3));
         timeline.push(window(0, 1, 4));
         assert_eq!(pop(&mut timeline), None);
         timeline.push(window(1, 0, 5));
-        let first = pop(&mut timeline).expect("both handed it in");
+        let first = pop(&mut timeline).expect("both workers sent it");
         assert_eq!((first.sent, first.all.ops, first.in_flight, first.unix_ms), (8, 8, 2, 0));
-        assert!((first.generator_cpu - 0.5).abs() < 1e-9, "the busiest counts, not the sum");
+        assert!((first.generator_cpu - 0.5).abs() < 1e-9, "the maximum, not the sum");
         assert_eq!(pop(&mut timeline), None);
         timeline.push(Message::Ended(1));
         assert_eq!(pop(&mut timeline).map(|second| (second.sent, second.unix_ms)), Some((4, 1000)));

@@ -1,4 +1,4 @@
-//! The Universal Scalability Law: throughput X of N requests in flight,
+//! The Universal Scalability Law: throughput X with N requests in flight,
 //!
 //! ```text
 //!              λ·N
@@ -6,12 +6,12 @@
 //!        1 + σ·(N−1) + κ·N·(N−1)
 //! ```
 //!
-//! λ is what one in flight achieves, σ the part that cannot run side by side (contention), κ the price of
-//! keeping each other informed (coherence). With κ > 0 there is a best N; beyond it more load means less work.
+//! λ is the throughput of one request in flight. σ is the serial part (contention), κ the cost of
+//! coordination (coherence). With κ > 0 there is a best N, beyond which throughput falls.
 
 use serde::{Deserialize, Serialize};
 
-/// One measurement: requests in flight, and answers a second.
+/// One measurement: requests in flight and answers a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Requests in flight.
@@ -23,23 +23,24 @@ pub struct Point {
 /// A fitted law.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Usl {
-    /// Answers a second at one in flight.
+    /// Answers a second with one request in flight.
     pub lambda: f64,
     /// Contention, 0 to 1.
     pub sigma: f64,
     /// Coherence, 0 or more.
     pub kappa: f64,
-    /// How much of the points' variance the law explains, 1 at best.
+    /// Share of the variance that the law explains, at most 1.
     pub r_squared: f64,
 }
 
 impl Usl {
-    /// Answers a second with `n` in flight.
+    /// Returns the answers a second with `n` requests in flight.
     pub fn throughput(&self, n: f64) -> f64 {
         self.lambda * n / (1.0 + self.sigma * (n - 1.0) + self.kappa * n * (n - 1.0))
     }
 
-    /// The number in flight with the highest throughput; nothing when throughput never falls.
+    /// Returns the number of requests in flight with the highest throughput. `None`: it never
+    /// falls.
     pub fn best(&self) -> Option<f64> {
         (self.kappa > 0.0).then(|| ((1.0 - self.sigma).max(0.0) / self.kappa).sqrt().max(1.0))
     }
@@ -47,12 +48,12 @@ impl Usl {
 
 /// Fits the law to measurements by least squares on relative errors.
 ///
-/// 1. N/X is linear in 1/λ, σ/λ and κ/λ: N/X = a + b·(N−1) + c·N·(N−1). Dividing by N/X makes every point's
-///    error relative, so that the many-in-flight points do not drown the few.
-/// 2. Solve the normal equations of that three-parameter linear problem.
-/// 3. σ and κ below zero mean nothing: such a term is left out and the rest fitted again.
+/// 1. N/X is linear in 1/λ, σ/λ and κ/λ: N/X = a + b·(N−1) + c·N·(N−1). Dividing by N/X makes the
+///    error of every point relative. Points with many requests in flight would dominate otherwise.
+/// 2. Solve the normal equations of that linear problem of three parameters.
+/// 3. Negative σ and κ have no meaning. Omit such a term and fit the rest again.
 ///
-/// Returns nothing for fewer than three points with positive figures, or points that determine no law.
+/// Returns `None` for fewer than three points with positive values, or points without a solution.
 pub fn fit(points: &[Point]) -> Option<Usl> {
     let points: Vec<Point> =
         points.iter().copied().filter(|p| p.n >= 1.0 && p.throughput_per_s > 0.0).collect();
@@ -61,7 +62,7 @@ pub fn fit(points: &[Point]) -> Option<Usl> {
     }
     let attempts = [[true, true], [true, false], [false, true], [false, false]];
     let fits = attempts.iter().filter_map(|terms| fit_terms(&points, *terms));
-    // All terms first; among laws that leave one out, the one with the smaller error.
+    // Prefer the law with all terms. Otherwise take the smallest error.
     let mut best: Option<(f64, Usl)> = None;
     for (index, usl) in fits.enumerate() {
         let error = relative_error(&points, &usl);
@@ -113,8 +114,8 @@ fn fit_terms(points: &[Point], [with_sigma, with_kappa]: [bool; 2]) -> Option<Us
     Some(usl)
 }
 
-/// Gaussian elimination with the largest pivot; nothing when the equations do not determine the unknowns.
-/// Each row is scaled by its diagonal first: the columns differ by N², which would look singular.
+/// Solves by Gaussian elimination with the largest pivot. `None`: the equations are singular.
+/// Scales each row by its diagonal first, since columns that differ by N² would look singular.
 fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     let scale: [f64; 3] = std::array::from_fn(|i| rows[i][i].sqrt());
     if scale.iter().any(|s| *s <= 0.0 || !s.is_finite()) {
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn laws_are_found_again() {
+    fn known_laws_are_recovered() {
         check(1000.0, 0.02, 0.0001);
         check(25_000.0, 0.1, 0.0);
         check(5.0, 0.0, 0.002);
@@ -179,20 +180,20 @@ mod tests {
     }
 
     #[test]
-    fn the_best_concurrency() {
+    fn best_concurrency_is_the_maximum() {
         let law = Usl { lambda: 1.0, sigma: 0.02, kappa: 0.0002, r_squared: 1.0 };
-        let best = law.best().expect("it retreats");
+        let best = law.best().expect("throughput falls");
         assert!((best - 70.0).abs() < 1e-9);
         assert!(law.throughput(best) > law.throughput(best - 5.0).max(law.throughput(best + 5.0)));
         assert_eq!(Usl { kappa: 0.0, ..law }.best(), None);
     }
 
     #[test]
-    fn nothing_from_nothing() {
+    fn too_few_points_determine_no_law() {
         let point = |n, throughput_per_s| Point { n, throughput_per_s };
         assert_eq!(fit(&[]), None);
         assert_eq!(fit(&[point(1.0, 5.0), point(2.0, 0.0), point(0.0, 7.0), point(4.0, 9.0)]), None);
-        // One concurrency measured three times says what one achieves, and nothing of scaling.
+        // Three measurements of one concurrency determine λ, but not the scaling.
         let same = fit(&[point(1.0, 5.0), point(1.0, 5.0), point(1.0, 5.0)]);
         assert!(same.is_none_or(|law| law.sigma == 0.0 && law.kappa == 0.0));
     }

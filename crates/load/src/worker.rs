@@ -1,12 +1,12 @@
-//! One thread of a load: an event loop over its connections.
+//! Worker thread of a load: an event loop over its connections.
 //!
-//! 1. Send what is due: in an open loop the arrivals whose time has come, in a closed loop as many as are
-//!    missing. Frames collect in each connection's buffer.
+//! 1. Send requests. In an open loop these are the arrivals whose time has come, in a closed loop
+//!    as many as fill the limit. Frames collect in the output buffer of each connection.
 //! 2. Write each buffer with one system call.
-//! 3. Sleep until an answer comes or the next arrival is due, by a timer of nanosecond resolution. Above
-//!    [`BATCH_ABOVE_PER_S`] arrivals are sent in batches of [`BATCH_NS`]; the delay counts as latency, since
-//!    latency runs from the intended time.
-//! 4. Read what has arrived and count it.
+//! 3. Sleep until an answer or the next arrival, by a timer of nanosecond resolution. Above
+//!    [`BATCH_ABOVE_PER_S`], arrivals are sent in batches at least [`BATCH_NS`] apart. That delay
+//!    is part of the latency, which starts at the due time.
+//! 4. Read answers and count them.
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
@@ -16,7 +16,7 @@ use crate::clock::{SECOND_NS, thread_cpu_ns};
 use crate::connection::{Broken, Connection, Slot};
 use crate::connector::Wanted;
 use crate::histogram::{Latencies, OpKind};
-use crate::plan::{Lines, Plan};
+use crate::plan::{Channels, Plan};
 use crate::poller::Poller;
 use crate::reply::Reply;
 use crate::requests::Requests;
@@ -25,16 +25,16 @@ use crate::statement::RowId;
 use crate::tally::Tally;
 use crate::timeline::{Message, Window};
 
-/// Above this rate a thread does not wake for every arrival.
+/// Arrivals a second above which a thread does not wake for every arrival.
 const BATCH_ABOVE_PER_S: f64 = 20_000.0;
-/// The shortest sleep then, nanoseconds: 50 µs, a tenth of the 99th percentile of a busy loopback server.
+/// Shortest sleep then, nanoseconds. 50 µs is a tenth of the p99 of a busy server on loopback.
 const BATCH_NS: u64 = 50_000;
-/// The longest sleep, so that the stop flag is seen.
+/// Longest sleep, nanoseconds. Bounds the reaction time to the stop flag.
 const SLEEP_NS_MAX: u64 = 100_000_000;
-/// Requests sent before answers are looked at again.
+/// Most requests sent before answers are read again.
 const SEND_MAX: usize = 512;
 
-/// A place for a connection, kept while it is down.
+/// A connection of the plan, kept while its socket is down.
 #[derive(Debug)]
 struct Place {
     host: usize,
@@ -45,21 +45,21 @@ struct Place {
 
 pub(crate) struct Worker {
     plan: Plan,
-    lines: Lines,
+    channels: Channels,
     poller: Poller,
     places: Vec<Place>,
-    /// Where the search for a free stream goes on.
-    turn: usize,
-    /// The places of each shard, and where the search goes on among them.
-    owners: Vec<(Vec<usize>, usize)>,
+    /// Next place to search for a free stream.
+    next_place: usize,
+    /// For each shard its places, and the next one to search.
+    places_by_shard: Vec<(Vec<usize>, usize)>,
     rng: SmallRng,
-    /// Apart from `rng`, so that arrivals do not depend on what is sent.
+    /// Separate from `rng`, so that arrival times do not depend on the requests.
     arrivals_rng: SmallRng,
     arrivals: Arrivals,
     requests: Requests,
     in_flight: usize,
     down: usize,
-    /// When a limit last held a request back.
+    /// Time at which a limit last delayed a request.
     blocked_ns: Option<u64>,
     tallies: Vec<Tally>,
     stretch: usize,
@@ -68,15 +68,16 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(mut plan: Plan, lines: Lines) -> Result<Worker, std::io::Error> {
+    pub(crate) fn new(mut plan: Plan, channels: Channels) -> Result<Worker, std::io::Error> {
         let poller = Poller::new()?;
         let mut places = Vec::new();
         let shards = plan.sharding.map_or(0, |sharding| sharding.shards as usize);
-        let mut owners = vec![(Vec::new(), 0); shards];
+        let mut places_by_shard = vec![(Vec::new(), 0); shards];
         for (index, opened) in std::mem::take(&mut plan.connections).into_iter().enumerate() {
             let connection = Connection::new(opened.stream, opened.quota)?;
             poller.add(connection.stream(), index)?;
-            if let Some((places, _)) = opened.owner.and_then(|owner| owners.get_mut(owner as usize)) {
+            let owner = opened.owner.and_then(|owner| places_by_shard.get_mut(owner as usize));
+            if let Some((places, _)) = owner {
                 places.push(index);
             }
             places.push(Place {
@@ -96,24 +97,24 @@ impl Worker {
             requests: Requests::new(spec, (worker, workers)),
             poller,
             places,
-            turn: 0,
-            owners,
+            next_place: 0,
+            places_by_shard,
             rng: SmallRng::seed_from_u64(seed + 1),
             arrivals_rng,
             in_flight: 0,
             down: 0,
             blocked_ns: None,
-            // One more for what is answered after the last stretch.
+            // One more for answers after the last stretch.
             tallies: vec![Tally::new(); plan.stretches.len() + 1],
             stretch: 0,
             window: window(0, 0, 0),
             window_cpu_ns: thread_cpu_ns(),
             plan,
-            lines,
+            channels,
         })
     }
 
-    /// Runs to the end; returns the counts of every stretch and of the wait after the last.
+    /// Runs to the end. Returns the counts of every stretch and of the wait after the last.
     pub(crate) fn run(mut self) -> Result<Vec<Tally>, std::io::Error> {
         let mut ready = Vec::with_capacity(256);
         let mut drain_until = None;
@@ -122,7 +123,7 @@ impl Worker {
         loop {
             let now = self.plan.clock.now_ns();
             let finished = self.stretch_end(now).is_none() || self.requests.over(self.in_flight);
-            if drain_until.is_none() && (finished || self.lines.stop.is_set()) {
+            if drain_until.is_none() && (finished || self.channels.stop.is_set()) {
                 self.count_unsent(now);
                 self.enter(self.plan.stretches.len(), now);
                 drain_until = Some(now + (self.plan.spec.drain_s * 1e9) as u64);
@@ -161,13 +162,13 @@ impl Worker {
             self.tallies[slot.stretch as usize].unanswered += 1;
         }
         self.close_window(now);
-        // A run whose collector has gone has nobody to tell.
-        drop(self.lines.messages.send(Message::Ended(self.plan.worker)));
+        // Without a receiver the run has failed, and its counts are unused.
+        drop(self.channels.messages.send(Message::Ended(self.plan.worker)));
     }
 
     // ---- time: windows and stretches ----
 
-    /// The end of the stretch `now` is in, moving on to it; nothing after the last.
+    /// Returns the end of the stretch that contains `now`, and enters it. `None`: after the last.
     fn stretch_end(&mut self, now: u64) -> Option<u64> {
         while let Some(stretch) = self.plan.stretches.get(self.stretch) {
             if now < stretch.end_ns {
@@ -179,7 +180,7 @@ impl Worker {
         None
     }
 
-    /// Ends the window and begins one in another stretch.
+    /// Closes the window and begins one in stretch `stretch`.
     fn enter(&mut self, stretch: usize, at: u64) {
         if self.stretch == stretch {
             return;
@@ -193,7 +194,7 @@ impl Worker {
         self.window.stretch = stretch;
     }
 
-    /// Windows are a second long, and never reach over the end of a stretch.
+    /// Returns the end of the window: after one second, or at the end of the stretch.
     fn window_end(&self) -> u64 {
         let end = self.plan.stretches.get(self.stretch).map_or(u64::MAX, |stretch| stretch.end_ns);
         (self.window.begin_ns + SECOND_NS).min(end)
@@ -218,13 +219,13 @@ impl Worker {
         let tally = &mut self.tallies[closed.stretch];
         tally.cpu_ns += closed.cpu_ns;
         tally.wall_ns += end - closed.begin_ns;
-        // As above: nobody to tell.
-        drop(self.lines.messages.send(Message::Window(self.plan.worker, Box::new(closed))));
+        // Without a receiver the run has failed.
+        drop(self.channels.messages.send(Message::Window(self.plan.worker, Box::new(closed))));
     }
 
     // ---- sending ----
 
-    /// Sends what is due; returns when to look again.
+    /// Sends requests. Returns the time to send again, or `None` if that depends on an answer.
     fn send(&mut self, now: u64) -> Option<u64> {
         if self.plan.open { self.send_open(now) } else { self.send_closed(now) }
     }
@@ -242,7 +243,7 @@ impl Worker {
             };
             let tally = &mut self.tallies[stretch];
             if self.blocked_ns.is_some_and(|blocked| due <= blocked) {
-                tally.held_back += 1;
+                tally.delayed += 1;
             } else {
                 tally.lag.saturating_record(now - due);
             }
@@ -260,9 +261,9 @@ impl Worker {
         Some(now)
     }
 
-    /// The next request and the connection to send it on; nothing when a limit is reached or a prefill has
-    /// nothing left. A row that found no connection is kept for the next time, so that what is sent does not
-    /// depend on how quickly it is answered.
+    /// Returns the next request and the connection for it. `None`: a limit is reached, or a prefill
+    /// has no rows left. A request without a free connection is kept for the next call, so that the
+    /// sequence of requests does not depend on the speed of answers.
     fn next_request(&mut self) -> Option<(usize, RowId, OpKind)> {
         if self.in_flight >= self.plan.in_flight_max {
             return None;
@@ -275,13 +276,13 @@ impl Worker {
         place.map(|place| (place, row, kind))
     }
 
-    /// A connection to the shard that owns the row, in turn, if one may take another request.
+    /// Returns a connection to the shard that owns the row, round-robin, if one has a free stream.
     fn owning_place(&mut self, row: RowId) -> Option<usize> {
         let shard = self.plan.sharding?.shard_of(schema::token::token(&row.key.to_be_bytes()));
-        let (places, turn) = self.owners.get_mut(shard as usize)?;
+        let (places, next) = self.places_by_shard.get_mut(shard as usize)?;
         for _ in 0..places.len() {
-            let index = places[*turn];
-            *turn = if *turn + 1 == places.len() { 0 } else { *turn + 1 };
+            let index = places[*next];
+            *next = if *next + 1 == places.len() { 0 } else { *next + 1 };
             if self.places[index].open.as_ref().is_some_and(Connection::has_room) {
                 return Some(index);
             }
@@ -289,11 +290,11 @@ impl Worker {
         None
     }
 
-    /// A connection that may take another request, in turn.
+    /// Returns a connection with a free stream, round-robin.
     fn free_place(&mut self) -> Option<usize> {
         for _ in 0..self.places.len() {
-            let index = self.turn;
-            self.turn = if index + 1 == self.places.len() { 0 } else { index + 1 };
+            let index = self.next_place;
+            self.next_place = if index + 1 == self.places.len() { 0 } else { index + 1 };
             if self.places[index].open.as_ref().is_some_and(Connection::has_room) {
                 return Some(index);
             }
@@ -352,7 +353,7 @@ impl Worker {
         }
     }
 
-    /// Whatever was due by `now` and never left is counted, arrival by arrival.
+    /// Counts every arrival that was due by `now` and never sent.
     fn count_unsent(&mut self, now: u64) {
         while let Some((due, stretch)) = self.arrivals.peek() {
             if due > now {
@@ -376,11 +377,12 @@ impl Worker {
     }
 
     fn read(&mut self, index: usize) -> Result<(), Broken> {
-        // Taken out, so that answers can be counted on `self` meanwhile.
+        // Move the connection out, so that the closure can borrow `self`.
         let Some(mut connection) = self.places[index].open.take() else { return Ok(()) };
         let mut unprepared = false;
         let outcome = connection.fill().and_then(|()| {
-            // Asked for each socket: the time of the wake-up would flatter what arrived since.
+            // Read the clock for each socket. The time of the wake-up would shorten the latency of
+            // later answers.
             let now = self.plan.clock.now_ns();
             connection.answers(|slot, reply| {
                 unprepared |= reply == Reply::Unprepared;
@@ -412,8 +414,8 @@ impl Worker {
                 return;
             }
             Reply::Failed { code, message } => (code, message),
-            Reply::Unprepared => (0x2500, "the server had forgotten the statement".to_string()),
-            Reply::Prepared => (0x000A, "an answer of the wrong kind".to_string()),
+            Reply::Unprepared => (0x2500, "the server no longer knows the statement".to_string()),
+            Reply::Prepared => (0x000A, "got an answer of the wrong kind".to_string()),
         };
         self.window.errors += 1;
         let tally = &mut self.tallies[slot.stretch as usize];
@@ -421,7 +423,7 @@ impl Worker {
         self.requests.failed(slot.row);
     }
 
-    // ---- connections that break ----
+    // ---- broken connections ----
 
     fn break_off(&mut self, index: usize, Broken(why): Broken) {
         let Some(mut connection) = self.places[index].open.take() else { return };
@@ -437,20 +439,20 @@ impl Worker {
             self.requests.failed(slot.row);
         }
         self.down += 1;
-        self.want(index);
+        self.request_reopen(index);
     }
 
-    fn want(&self, index: usize) {
+    fn request_reopen(&self, index: usize) {
         let Place { host, shard, .. } = self.places[index];
         // The connector outlives the workers.
-        drop(self.lines.wanted.send(Wanted { worker: self.plan.worker, connection: index, host, shard }));
+        drop(self.channels.wanted.send(Wanted { worker: self.plan.worker, connection: index, host, shard }));
     }
 
     fn take_reopened(&mut self) {
         if self.down == 0 {
             return;
         }
-        while let Ok((index, stream)) = self.lines.reopened.try_recv() {
+        while let Ok((index, stream)) = self.channels.reopened.try_recv() {
             self.down -= 1;
             let opened = Connection::new(stream, self.places[index].quota)
                 .and_then(|connection| self.poller.add(connection.stream(), index).map(|()| connection));
@@ -458,7 +460,7 @@ impl Worker {
                 Ok(connection) => self.places[index].open = Some(connection),
                 Err(_) => {
                     self.down += 1;
-                    self.want(index);
+                    self.request_reopen(index);
                 }
             }
         }

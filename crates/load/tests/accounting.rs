@@ -1,5 +1,5 @@
-//! Whatever the server does, every request is accounted for: due = sent + unsent, and
-//! sent = answered + errors + lost + unanswered. Nothing here asserts how long anything takes.
+//! Accounting of a load: due = sent + unsent, and sent = answered + errors + lost + unanswered,
+//! whatever the server does. No test asserts a duration.
 #![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
 
 mod fake;
@@ -26,15 +26,14 @@ fn open(rate_per_s: f64, seconds: f64) -> Pacing {
     Pacing::Open(vec![Step { rate_per_s, seconds }])
 }
 
-fn balanced(step: &StepReport) {
+fn check_balance(step: &StepReport) {
     assert_eq!(step.due, step.sent + step.unsent, "{step:?}");
     assert_eq!(step.sent, step.answered + step.errors + step.lost + step.unanswered, "{step:?}");
     let kinds = [&step.reads, &step.writes].map(|kind| kind.as_ref().map_or(0, |kind| kind.count));
     assert_eq!(step.answered, kinds[0] + kinds[1], "{step:?}");
 }
 
-/// Runs a load against a server with that script, checks that everything is accounted for, and returns the
-/// report.
+/// Runs a load against a scripted server, checks the accounting, and returns the report.
 fn check(script: Script, change: impl Fn(&mut Spec)) -> (Report, Fake) {
     let fake = Fake::start(script);
     let mut spec = spec(&fake);
@@ -42,22 +41,22 @@ fn check(script: Script, change: impl Fn(&mut Spec)) -> (Report, Fake) {
     let mut observed = Vec::new();
     let report = load::run(&spec, &StopFlag::new(), |second| observed.push(second.clone())).expect("it runs");
     assert_eq!(observed, report.seconds);
-    report.steps.iter().for_each(balanced);
+    report.steps.iter().for_each(check_balance);
     let total = |field: fn(&StepReport) -> u64| report.steps.iter().map(field).sum::<u64>();
     if spec.warmup_s == 0.0 {
         assert_eq!(report.seconds.iter().map(|second| second.sent).sum::<u64>(), total(|s| s.sent));
         assert_eq!(report.seconds.iter().map(|second| second.all.ops).sum::<u64>(), total(|s| s.answered));
     }
     assert!(report.seconds.windows(2).all(|w| w[0].unix_ms <= w[1].unix_ms));
-    let json = serde_json::to_string(&report).expect("a report is data");
-    let back: Report = serde_json::from_str(&json).expect("and back");
+    let json = serde_json::to_string(&report).expect("a report serializes");
+    let back: Report = serde_json::from_str(&json).expect("the JSON parses");
     assert_eq!(back.steps.len(), report.steps.len());
     assert!(report.text().contains("answers/s"));
     (report, fake)
 }
 
 #[test]
-fn a_closed_loop_keeps_its_number_in_flight() {
+fn closed_loop_keeps_its_number_in_flight() {
     let (report, fake) = check(Script { rows: 1, ..Script::default() }, |_| {});
     let step = &report.steps[0];
     assert!(step.answered > 0 && step.in_flight_max == 8, "{step:?}");
@@ -67,7 +66,7 @@ fn a_closed_loop_keeps_its_number_in_flight() {
 }
 
 #[test]
-fn an_open_loop_sends_what_is_due_whatever_the_server_does() {
+fn open_loop_arrivals_do_not_depend_on_the_server() {
     let due =
         |script: Script| check(script, |s| (s.pacing, s.drain_s) = (open(2000.0, 0.4), 0.1)).0.steps[0].due;
     let quick = due(Script::default());
@@ -77,7 +76,7 @@ fn an_open_loop_sends_what_is_due_whatever_the_server_does() {
 }
 
 #[test]
-fn steps_and_warm_up_are_apart() {
+fn steps_and_warm_up_are_reported_separately() {
     let (report, _fake) = check(Script::default(), |s| {
         s.warmup_s = 0.1;
         let step = |rate_per_s, seconds| Step { rate_per_s, seconds };
@@ -90,7 +89,7 @@ fn steps_and_warm_up_are_apart() {
 }
 
 #[test]
-fn the_limit_in_flight_is_kept_and_shown() {
+fn limit_on_requests_in_flight_is_kept_and_reported() {
     let (report, fake) = check(Script { silent_from: Some(1), ..Script::default() }, |s| {
         (s.pacing, s.max_in_flight, s.drain_s) = (open(1000.0, 0.3), 4, 0.1);
     });
@@ -102,19 +101,19 @@ fn the_limit_in_flight_is_kept_and_shown() {
 }
 
 #[test]
-fn requests_held_back_are_counted() {
+fn requests_delayed_by_the_limit_are_counted() {
     let slow = Script { delay: Duration::from_millis(10), rows: 1, ..Script::default() };
     let (report, _fake) = check(slow, |s| {
         (s.pacing, s.max_in_flight, s.streams, s.threads) = (open(2000.0, 0.3), 4, 1, 1);
     });
     let step = &report.steps[0];
-    // Four connections, one request each, at most 100 a second each: far fewer than were due.
+    // Four connections send at most 100 requests a second each, far fewer than were due.
     assert!(step.held_back > 0 && step.unsent > 0, "{step:?}");
     assert!(step.in_flight_max <= 4);
 }
 
 #[test]
-fn errors_are_counted_by_code_and_overload_apart() {
+fn errors_are_counted_by_code_and_overload_separately() {
     let (report, _fake) = check(Script { fail_every: Some(3), ..Script::default() }, |_| {});
     let step = &report.steps[0];
     assert!(step.overloaded > 0 && step.overloaded == step.errors, "{step:?}");
@@ -123,28 +122,28 @@ fn errors_are_counted_by_code_and_overload_apart() {
 }
 
 #[test]
-fn a_broken_connection_is_counted_and_opened_again() {
+fn broken_connection_is_counted_and_opened_again() {
     let fake = Fake::start(Script { drop_at: Some(20), ..Script::default() });
     let spec = Spec { pacing: Pacing::Closed { in_flight: 8, seconds: 60.0 }, ..spec(&fake) };
     let connections = || fake.seen.connections.load(Ordering::Relaxed);
     let stop = StopFlag::new();
-    // One connection for set-up, four to begin with, and one again: stop when that one is there.
+    // One connection for the set-up, four at the start, and one opened again. Stop after that.
     let report = load::run(&spec, &stop, |_| {
         if connections() == 6 {
             stop.set();
         }
     });
     let report = report.expect("it runs");
-    assert!(report.stopped, "the connection was not opened again in a minute");
+    assert!(report.stopped, "the connection was not opened again within a minute");
     let step = &report.steps[0];
-    balanced(step);
+    check_balance(step);
     assert!(step.connections_broken == 1 && step.lost > 0, "{step:?}");
     assert_eq!(connections(), 6);
     assert!(report.warnings.iter().any(|warning| warning.contains("opened again")), "{:?}", report.warnings);
 }
 
 #[test]
-fn a_forgotten_statement_is_prepared_again() {
+fn unprepared_statement_is_prepared_again() {
     let (report, fake) = check(Script { forget_at: Some(10), ..Script::default() }, |_| {});
     assert_eq!(report.steps[0].error_codes[0].code, 0x2500);
     assert_eq!((report.steps[0].errors, report.steps[0].lost), (1, 0));
@@ -152,7 +151,7 @@ fn a_forgotten_statement_is_prepared_again() {
 }
 
 #[test]
-fn requests_go_to_the_shard_that_owns_their_key() {
+fn requests_reach_the_shard_that_owns_their_key() {
     let check = |route: bool, pacing: Pacing, threads: usize| {
         let (report, fake) = check(Script { shards: Some(3), rows: 1, ..Script::default() }, |s| {
             (s.route, s.pacing, s.connections, s.threads) = (route, pacing.clone(), 12, threads);
@@ -171,7 +170,7 @@ fn requests_go_to_the_shard_that_owns_their_key() {
 }
 
 #[test]
-fn a_prefill_writes_every_row_once_although_some_fail() {
+fn prefill_writes_every_row_once_despite_errors() {
     for (per_partition, keys) in [(0, 500), (7, 60)] {
         let (report, fake) = check(Script { fail_every: Some(10), ..Script::default() }, |s| {
             (s.workload, s.keys.population, s.keys.slice) = (Workload::Prefill, keys, (2, 2));
@@ -183,7 +182,7 @@ fn a_prefill_writes_every_row_once_although_some_fail() {
         let found =
             written.keys().map(|(key, _)| u64::from_be_bytes(key[..].try_into().expect("eight bytes")));
         assert_eq!(found.collect::<std::collections::BTreeSet<u64>>(), wanted);
-        assert_eq!(written.values().sum::<u64>(), rows, "each row written once");
+        assert_eq!(written.values().sum::<u64>(), rows, "each row is written once");
         assert_eq!(report.steps[0].answered, rows);
         assert!(
             !report.warnings.iter().any(|warning| warning.contains("not written")),
@@ -194,7 +193,7 @@ fn a_prefill_writes_every_row_once_although_some_fail() {
 }
 
 #[test]
-fn a_prefill_that_cannot_succeed_ends_and_says_so() {
+fn prefill_gives_up_and_reports_missing_rows() {
     let (report, _fake) = check(Script { fail_every: Some(1), ..Script::default() }, |s| {
         s.workload = Workload::Prefill;
     });
@@ -202,7 +201,7 @@ fn a_prefill_that_cannot_succeed_ends_and_says_so() {
 }
 
 #[test]
-fn mixed_loads_and_slices() {
+fn mixed_and_slice_loads_send_their_requests() {
     let (report, _fake) = check(Script { rows: 1, ..Script::default() }, |s| {
         (s.workload, s.write_ratio, s.pacing) = (Workload::Mixed, 0.25, open(4000.0, 0.5));
     });
@@ -217,7 +216,7 @@ fn mixed_loads_and_slices() {
 }
 
 #[test]
-fn a_stop_reports_what_was_measured() {
+fn stopped_run_reports_its_results() {
     let fake = Fake::start(Script { rows: 1, ..Script::default() });
     let spec = Spec { pacing: Pacing::Closed { in_flight: 4, seconds: 3600.0 }, ..spec(&fake) };
     let stop = StopFlag::new();
@@ -228,21 +227,21 @@ fn a_stop_reports_what_was_measured() {
     });
     let report = report.expect("it runs");
     assert!(report.stopped && seconds >= 1 && report.steps[0].answered > 0);
-    assert!(report.steps[0].seconds < 600.0, "the time measured, not the time asked for");
-    balanced(&report.steps[0]);
+    assert!(report.steps[0].seconds < 600.0, "the measured time, not the configured time");
+    check_balance(&report.steps[0]);
 }
 
 #[test]
-fn what_cannot_begin_says_why() {
+fn failed_start_returns_the_reason() {
     let fake = Fake::start(Script { password: Some("right"), ..Script::default() });
-    let refused = |user: Option<&str>, password: Option<&str>| {
+    let start_error = |user: Option<&str>, password: Option<&str>| {
         let owned = |text: Option<&str>| text.map(str::to_string);
         let spec = Spec { user: owned(user), password: owned(password), ..spec(&fake) };
         load::run(&spec, &StopFlag::new(), |_| {}).err()
     };
-    assert!(refused(Some("tester"), Some("right")).is_none());
-    assert!(matches!(refused(Some("tester"), Some("wrong")), Some(LoadError::Credentials { .. })));
-    assert!(matches!(refused(None, None), Some(LoadError::Credentials { .. })));
+    assert!(start_error(Some("tester"), Some("right")).is_none());
+    assert!(matches!(start_error(Some("tester"), Some("wrong")), Some(LoadError::Credentials { .. })));
+    assert!(matches!(start_error(None, None), Some(LoadError::Credentials { .. })));
 
     let bare = Fake::start(Script { no_table: true, ..Script::default() });
     let missing = load::run(&Spec { create: false, ..spec(&bare) }, &StopFlag::new(), |_| {});
@@ -251,15 +250,15 @@ fn what_cannot_begin_says_why() {
         "{missing:?}"
     );
 
-    let nobody =
+    let unused =
         std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port");
-    let spec = Spec { hosts: vec![nobody.to_string()], ..spec(&bare) };
-    let error = load::run(&spec, &StopFlag::new(), |_| {}).expect_err("nobody listens").to_string();
-    assert!(error.contains(&nobody.to_string()) && error.contains("Cannot connect"), "{error}");
+    let spec = Spec { hosts: vec![unused.to_string()], ..spec(&bare) };
+    let error = load::run(&spec, &StopFlag::new(), |_| {}).expect_err("no listener").to_string();
+    assert!(error.contains(&unused.to_string()) && error.contains("cannot connect"), "{error}");
 }
 
 #[test]
-fn a_session_follows_pages_to_the_end() {
+fn session_reads_all_pages() {
     let fake = Fake::start(Script { rows: 25, page_rows: 10, password: Some("right"), ..Script::default() });
     let wait = Duration::from_secs(10);
     let session = Session::connect(&fake.address.to_string(), Some("tester"), Some("right"), wait);
@@ -276,7 +275,7 @@ fn a_session_follows_pages_to_the_end() {
 }
 
 #[test]
-fn the_command_line_writes_its_files_and_merges_them() {
+fn command_line_writes_and_merges_files() {
     let fake = Fake::start(Script { rows: 1, ..Script::default() });
     let folder = std::env::temp_dir().join(format!("fairlane-load-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the test");
@@ -288,7 +287,7 @@ fn the_command_line_writes_its_files_and_merges_them() {
             "read --hosts {} --rate 500 --duration 200ms --quiet --json {json} --hdr {hdr}",
             fake.address
         );
-        // 3 says that this machine was too busy for the figures to count; they are still written.
+        // 3 means that the machine was too busy for valid results. The files are still written.
         assert!([0, 3].contains(&run(&line)));
     }
     assert_eq!(run(&format!("merge {} {} --json {}", path("a.hdr"), path("b.hdr"), path("sum.json"))), 0);

@@ -1,5 +1,5 @@
-//! `fairlane load sql`: whatever the server does, every query is accounted for. The server here speaks just enough of the Postgres
-//! protocol to be asked; nothing asserts how long anything takes.
+//! Accounting of `fairlane load sql`: every query is counted, whatever the server does. The fake
+//! server speaks a minimum of the Postgres protocol. No test asserts a duration.
 #![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
 
 use std::io::{Read, Write};
@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// How the server behaves; counts are over all connections.
+/// Behaviour of the server. Query numbers are over all connections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Script {
-    /// Every so-many-th query fails for want of memory.
+    /// Every n-th query fails for lack of memory.
     fail_every: u64,
-    /// This query (from 1) and its connection are dropped.
+    /// This query (from 1) is lost together with its connection.
     drop_at: u64,
-    /// From this query on there are no answers.
+    /// Queries from this number on get no answer.
     silent_from: u64,
     delay: Duration,
 }
@@ -35,7 +35,7 @@ fn start(script: Script) -> (SocketAddr, Arc<Seen>) {
     let address = listener.local_addr().expect("bound");
     let seen = Arc::new(Seen::default());
     let counted = seen.clone();
-    // It ends with the test's process.
+    // The thread ends with the test process.
     std::thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
             let seen = counted.clone();
@@ -45,7 +45,7 @@ fn start(script: Script) -> (SocketAddr, Arc<Seen>) {
     (address, seen)
 }
 
-/// Appends a message: its kind, its length with itself, its body.
+/// Appends a message: kind, length including itself, body.
 fn message(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
     out.push(kind);
     out.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
@@ -91,7 +91,7 @@ fn serve(mut stream: TcpStream, script: Script, seen: &Seen) -> std::io::Result<
     }
 }
 
-/// Answers a query with two rows, or as the script says; says whether the connection stays.
+/// Answers a query with two rows, or as scripted. Returns false to close the connection.
 fn query(out: &mut Vec<u8>, script: Script, seen: &Seen) -> bool {
     let number = seen.queries.fetch_add(1, Ordering::Relaxed) + 1;
     std::thread::sleep(script.delay);
@@ -113,7 +113,7 @@ fn query(out: &mut Vec<u8>, script: Script, seen: &Seen) -> bool {
     true
 }
 
-/// Runs a load of two queries, checks that everything is accounted for, and returns the report.
+/// Runs a load of two queries, checks the accounting, and returns the report.
 fn check(name: &str, script: Script, flags: &str) -> (Value, Arc<Seen>) {
     let (address, seen) = start(script);
     let folder: PathBuf =
@@ -124,7 +124,8 @@ fn check(name: &str, script: Script, flags: &str) -> (Value, Arc<Seen>) {
     }
     let path = folder.display();
     let line = format!(
-        "sql --queries {path} --search-path tpch --hosts {address} --json {path}/report --hdr {path}/hdr --quiet {flags}"
+        "sql --queries {path} --search-path tpch --hosts {address} \
+         --json {path}/report --hdr {path}/hdr --quiet {flags}"
     );
     let code = load::cli(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>());
     let report: Value =
@@ -154,7 +155,7 @@ fn total(report: &Value, field: &str) -> u64 {
 }
 
 #[test]
-fn rounds_run_every_query_so_often() {
+fn rounds_limit_the_runs_of_every_query() {
     let (report, seen) = check("rounds", Script::default(), "--rounds 5 --concurrency 3");
     assert_eq!(seen.queries.load(Ordering::Relaxed), 10);
     let counts: Vec<(&str, u64, u64)> = report["steps"][0]["queries"]
@@ -164,11 +165,11 @@ fn rounds_run_every_query_so_often() {
         .filter_map(|q| Some((q["name"].as_str()?, q["count"].as_u64()?, q["rows"].as_u64()?)))
         .collect();
     assert_eq!(counts, [("q01", 5, 10), ("q02", 5, 10)]);
-    assert_eq!(seen.setups.load(Ordering::Relaxed), 3, "on every connection");
+    assert_eq!(seen.setups.load(Ordering::Relaxed), 3, "one on every connection");
 }
 
 #[test]
-fn a_closed_loop_fails_and_loses_and_goes_on() {
+fn closed_loop_continues_after_errors_and_losses() {
     let script = Script { fail_every: 3, drop_at: 20, delay: Duration::from_millis(1), ..Script::default() };
     let (report, _) = check("closed", script, "--duration 600ms --warmup 100ms --concurrency 4");
     assert!(total(&report, "answered") > 0 && total(&report, "overloaded") > 0, "{report}");
@@ -181,7 +182,7 @@ fn a_closed_loop_fails_and_loses_and_goes_on() {
 }
 
 #[test]
-fn an_open_loop_is_due_whatever_the_server_does() {
+fn open_loop_arrivals_do_not_depend_on_the_server() {
     let due = |name: &str, script: Script| {
         let (report, _) = check(name, script, "--rate 400:400ms,100:200ms --concurrency 2 --drain 100ms");
         (total(&report, "due"), report)
@@ -195,7 +196,7 @@ fn an_open_loop_is_due_whatever_the_server_does() {
 }
 
 #[test]
-fn what_is_never_answered_is_counted_and_cancelled() {
+fn unanswered_queries_are_counted_and_cancelled() {
     let script = Script { silent_from: 3, ..Script::default() };
     let (report, seen) = check("silent", script, "--duration 200ms --concurrency 2 --drain 50ms");
     assert_eq!((total(&report, "answered"), total(&report, "unanswered")), (2, 2), "{report}");
@@ -203,8 +204,8 @@ fn what_is_never_answered_is_counted_and_cancelled() {
 }
 
 #[test]
-fn an_open_loop_lasts_as_long_as_it_was_to_last() {
-    // It once ended with its last arrival, and reported a higher rate than there was.
+fn open_loop_lasts_its_full_time() {
+    // Ending with the last arrival would report too high a rate.
     let (report, _) = check("pause", Script::default(), "--rate 50:100ms,0:200ms");
     let seconds: Vec<f64> = report["steps"]
         .as_array()

@@ -1,4 +1,5 @@
-//! `fairlane load tpch` and `hits`: every row is written whatever the server refuses for a moment, and what is not whole is said so.
+//! Tests of `fairlane load tpch` and `hits`: every row is written despite temporary rejections, and
+//! incomplete tables are reported.
 #![expect(clippy::disallowed_methods, reason = "the load generator stands outside the lanes")]
 
 mod fake;
@@ -14,10 +15,10 @@ use arrow_schema::DataType;
 use fake::{Fake, Script};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-/// Rows of TPC-H's tables at a thousandth, which is the smallest scale.
+/// Rows of TPC-H's tables at scale 0.001, the smallest.
 const ROWS: [u64; 8] = [5, 25, 10, 200, 800, 150, 1500, 6005];
 
-/// A folder of this test's own, removed with it.
+/// A folder for one test, removed with it.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -38,14 +39,14 @@ impl Drop for Folder {
     }
 }
 
-/// Runs a command line; `@` is the folder. Returns the exit code.
+/// Runs a command line with `@` replaced by the folder. Returns the exit code.
 fn run(line: &str, folder: &Folder) -> i32 {
     let args: Vec<String> =
         line.split_whitespace().map(|word| word.replace('@', &folder.0.display().to_string())).collect();
     load::cli(&args)
 }
 
-/// Fills from a command line; returns its exit code, its report, and the server.
+/// Fills tables by a command line. Returns the exit code, the report and the server.
 fn fill(name: &str, line: &str, script: Script) -> (i32, serde_json::Value, Fake) {
     let fake = Fake::start(script);
     let folder = Folder::new(name);
@@ -55,7 +56,7 @@ fn fill(name: &str, line: &str, script: Script) -> (i32, serde_json::Value, Fake
 }
 
 #[test]
-fn every_row_is_written_once_also_where_some_are_refused_at_first() {
+fn rejected_rows_are_written_again() {
     let script = Script { fail_every: Some(500), ..Script::default() };
     let (code, report, fake) = fill("tpch", "tpch --scale 0.001 --connections 3 --in-flight 32", script);
     assert_eq!((code, &report["complete"]), (0, &serde_json::Value::Bool(true)));
@@ -65,10 +66,11 @@ fn every_row_is_written_once_also_where_some_are_refused_at_first() {
     let refused: u64 =
         report["tables"].as_array().expect("tables").iter().filter_map(|t| t["refused"].as_u64()).sum();
     assert!(refused > 0, "{report}");
-    // Rows are told apart by their first two values, which some lines of an order share; all together they are as many.
+    // Some lines of an order share their first two values, which identify a row here. Sum the
+    // counts.
     let written = fake.seen.written.lock().expect("no panic");
     assert_eq!(written.values().sum::<u64>(), rows.iter().sum::<u64>());
-    // The lines of an order and the suppliers of a part go together: far fewer requests than rows.
+    // The lines of an order and the suppliers of a part are sent in batches.
     assert!(fake.seen.executes.load(Ordering::Relaxed) < 5000);
     let queries = fake.seen.queries.lock().expect("no panic");
     assert!(queries[0].starts_with("CREATE KEYSPACE IF NOT EXISTS tpch "), "{queries:?}");
@@ -79,7 +81,7 @@ fn every_row_is_written_once_also_where_some_are_refused_at_first() {
 }
 
 #[test]
-fn a_server_filled_by_another_program() {
+fn fill_writes_every_row_for_another_program() {
     let fake = Fake::start(Script::default());
     let filling = load::Filling {
         tables: load::Tables::Hits { rows: 300 },
@@ -87,12 +89,12 @@ fn a_server_filled_by_another_program() {
         user: "admin".into(),
         password: "secret".into(),
     };
-    load::fill(&filling, &load::StopFlag::new(), |_, _, _| ()).expect("it is filled");
+    load::fill(&filling, &load::StopFlag::new(), |_, _, _| ()).expect("the server accepts all rows");
     assert_eq!(fake.seen.written.lock().expect("no panic").values().sum::<u64>(), 300);
 }
 
 #[test]
-fn hits_by_their_seed() {
+fn hits_depend_on_the_seed() {
     let rows = |seed: u64| {
         let (code, report, fake) =
             fill(&format!("hits{seed}"), &format!("hits --rows 300 --seed {seed}"), Script::default());
@@ -105,7 +107,7 @@ fn hits_by_their_seed() {
 }
 
 #[test]
-fn a_server_lost_half_way_is_an_error_and_the_rest_is_missing() {
+fn lost_server_is_reported_with_the_rows_written() {
     let script = Script { drop_at: Some(700), ..Script::default() };
     let (code, report, _fake) = fill("lost", "tpch --scale 0.001 --connections 1 --in-flight 8", script);
     assert_eq!((code, &report["complete"]), (1, &serde_json::Value::Bool(false)));
@@ -114,7 +116,7 @@ fn a_server_lost_half_way_is_an_error_and_the_rest_is_missing() {
 }
 
 #[test]
-fn files_for_other_databases() {
+fn csv_files_have_headers_and_a_schema() {
     let folder = Folder::new("csv");
     assert_eq!(
         run("tpch --scale 0.001 --tables nation,lineitem --csv @ --quiet --json @/report.json", &folder),
@@ -125,13 +127,14 @@ fn files_for_other_databases() {
     assert!(nations.contains("\n7,\"GERMANY\",3,\""), "{nations}");
     let lines = folder.read("lineitem.csv");
     assert_eq!(lines.lines().count(), 6006);
-    let first = "1,156,4,1,17.00,17954.55,0.04,0.02,\"N\",\"O\",1996-03-13,1996-02-12,1996-03-22,\"DELIVER IN PERSON\",\"TRUCK\",";
+    let first = "1,156,4,1,17.00,17954.55,0.04,0.02,\"N\",\"O\",\
+                 1996-03-13,1996-02-12,1996-03-22,\"DELIVER IN PERSON\",\"TRUCK\",";
     assert!(lines.lines().nth(1).is_some_and(|line| line.starts_with(first)), "{:?}", lines.lines().nth(1));
     let schema = folder.read("schema.sql");
     assert!(schema.contains("l_quantity DECIMAL(15, 2)") && !schema.contains("TABLE orders"), "{schema}");
 }
 
-/// The record batches of a table's file.
+/// Returns the record batches of a table's file.
 fn batches(folder: &Folder, table: &str) -> Vec<RecordBatch> {
     let file = File::open(folder.0.join(format!("{table}.parquet"))).expect("a file");
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).and_then(|builder| builder.build());
@@ -139,17 +142,17 @@ fn batches(folder: &Folder, table: &str) -> Vec<RecordBatch> {
 }
 
 #[test]
-fn parquet_files_hold_the_same_rows() {
+fn parquet_files_contain_all_rows() {
     let folder = Folder::new("parquet");
     let line = "tpch --scale 0.001 --parquet @ --quiet --json @/report.json";
     assert_eq!(run(line, &folder), 0);
     let report: serde_json::Value = serde_json::from_str(&folder.read("report.json")).expect("JSON");
-    for (told, expected) in report["tables"].as_array().expect("tables").iter().zip(ROWS) {
-        let name = told["table"].as_str().expect("a name");
+    for (reported, expected) in report["tables"].as_array().expect("tables").iter().zip(ROWS) {
+        let name = reported["table"].as_str().expect("a name");
         let found: usize = batches(&folder, name).iter().map(RecordBatch::num_rows).sum();
-        assert_eq!((found as u64, told["rows"].as_u64()), (expected, Some(expected)), "{name}");
+        assert_eq!((found as u64, reported["rows"].as_u64()), (expected, Some(expected)), "{name}");
         let bytes = std::fs::metadata(folder.0.join(format!("{name}.parquet"))).expect("a file").len();
-        assert_eq!(told["bytes"].as_u64(), Some(bytes), "{name}");
+        assert_eq!(reported["bytes"].as_u64(), Some(bytes), "{name}");
     }
     let lines = batches(&folder, "lineitem");
     let column = |name: &str| lines[0].column_by_name(name).expect(name);
@@ -162,18 +165,18 @@ fn parquet_files_hold_the_same_rows() {
 }
 
 #[test]
-fn parquet_files_are_not_written_over() {
+fn existing_parquet_files_are_kept() {
     let folder = Folder::new("again");
     std::fs::write(folder.0.join("orders.parquet"), "mine").expect("written");
     assert_eq!(run("tpch --scale 0.001 --parquet @ --quiet", &folder), 1);
     let left: Vec<_> = std::fs::read_dir(&folder.0).expect("the folder").flatten().collect();
-    assert_eq!((left.len(), folder.read("orders.parquet").as_str()), (1, "mine"), "nothing was begun");
+    assert_eq!((left.len(), folder.read("orders.parquet").as_str()), (1, "mine"), "no file was created");
     assert_eq!(run("tpch --scale 0.001 --parquet @ --tables nation --decimals double --quiet", &folder), 0);
     assert_eq!(batches(&folder, "nation")[0].num_rows(), 25);
 }
 
 #[test]
-fn hits_as_a_parquet_file() {
+fn hits_are_written_as_parquet() {
     let folder = Folder::new("hits-parquet");
     assert_eq!(run("hits --rows 20000 --parquet @ --quiet", &folder), 0);
     let found = batches(&folder, "hits");
@@ -184,7 +187,7 @@ fn hits_as_a_parquet_file() {
 }
 
 #[test]
-fn command_lines_that_make_no_sense() {
+fn invalid_command_lines_fail() {
     let folder = Folder::new("usage");
     for line in [
         "tpch --scale none",

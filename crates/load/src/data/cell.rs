@@ -1,27 +1,27 @@
-//! A value of a row on its way out: as CQL sends it, and as text.
+//! Values of rows, with their encodings for CQL and CSV.
 
 use std::fmt::Write as _;
 
-/// What a column holds.
+/// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Small,
     Int,
     Big,
-    /// Money and the like: two digits behind the point.
+    /// Number of scale 2, such as money.
     Hundredths,
     Date,
     Timestamp,
     Text,
 }
 
-/// How columns of hundredths are kept.
+/// Type that stores columns of hundredths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Decimals {
-    /// As `decimal`, exactly.
+    /// `decimal`, exact.
     #[default]
     Decimal,
-    /// As `double`: less to store and to compute with.
+    /// `double`, smaller and faster to compute with.
     Double,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Column {
 }
 
 impl Kind {
-    /// The CQL type.
+    /// Returns the CQL type.
     pub(crate) fn cql(self, decimals: Decimals) -> &'static str {
         match (self, decimals) {
             (Kind::Small, _) => "smallint",
@@ -47,7 +47,7 @@ impl Kind {
         }
     }
 
-    /// The type other databases know it by.
+    /// Returns the SQL type of other databases.
     pub(crate) fn sql(self, decimals: Decimals) -> &'static str {
         match (self, decimals) {
             (Kind::Small, _) => "SMALLINT",
@@ -68,7 +68,7 @@ pub(crate) enum Cell<'a> {
     Small(i16),
     Int(i32),
     Big(i64),
-    /// So many hundredths.
+    /// Number of hundredths.
     Hundredths(i64),
     /// Days since 1970.
     Date(i32),
@@ -78,7 +78,7 @@ pub(crate) enum Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// Whether it is of that kind.
+    /// Returns true if it has this type.
     #[cfg(test)]
     pub(crate) fn is(self, kind: Kind) -> bool {
         kind == match self {
@@ -92,13 +92,13 @@ impl Cell<'_> {
         }
     }
 
-    /// Appends the value as CQL sends it: its length in four bytes, then itself.
+    /// Appends the CQL encoding: four bytes of length, then the value.
     pub(crate) fn encode(self, decimals: Decimals, out: &mut Vec<u8>) {
         match (self, decimals) {
             (Cell::Small(value), _) => framed(out, &value.to_be_bytes()),
             (Cell::Int(value), _) => framed(out, &value.to_be_bytes()),
             (Cell::Big(value) | Cell::Timestamp(value), _) => framed(out, &value.to_be_bytes()),
-            // CQL puts 1970 in the middle of the unsigned numbers.
+            // CQL encodes 1970-01-01 as 2^31.
             (Cell::Date(days), _) => framed(out, &(days as u32 ^ (1 << 31)).to_be_bytes()),
             (Cell::Text(text), _) => framed(out, text.as_bytes()),
             (Cell::Hundredths(value), Decimals::Double) => framed(out, &(value as f64 / 100.0).to_be_bytes()),
@@ -112,7 +112,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Appends the value as a field of a CSV file; text always in quotes, so that an empty one is not taken for null.
+    /// Appends the value as a CSV field. Text is always quoted, so that an empty text is not null.
     pub(crate) fn print(self, out: &mut String) {
         // Writing to a String cannot fail.
         let _ = match self {
@@ -151,14 +151,15 @@ fn framed(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// How many leading bytes of a number in two's complement say nothing.
+/// Returns how many leading bytes of a two's complement number are redundant.
 fn spare_bytes(value: i64) -> usize {
     let magnitude = if value < 0 { !value } else { value };
-    // Of 64 bits one is kept for the sign.
+    // One of the 64 bits is the sign.
     (magnitude.leading_zeros() as usize - 1) / 8
 }
 
-/// Days since 1970 as a date of the Gregorian calendar. Years begin in March here, so that the leap day is the last of its year.
+/// Formats days since 1970 as a Gregorian date. Years begin in March in this computation, so that
+/// the leap day is the last day of its year.
 fn date(out: &mut String, days: i32) -> std::fmt::Result {
     let days = i64::from(days) + 719_468; // since 0000-03-01
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -175,20 +176,20 @@ mod tests {
     use super::*;
     use schema::CqlType;
 
-    /// Both forms of a value are those the rest of the house has for it.
-    fn check(cell: Cell<'_>, decimals: Decimals, ty: CqlType, printed: &str, house: &str) {
+    /// Checks both encodings against crate `schema`.
+    fn check(cell: Cell<'_>, decimals: Decimals, ty: CqlType, printed: &str, in_schema: &str) {
         let mut bytes = Vec::new();
         cell.encode(decimals, &mut bytes);
         assert_eq!(bytes[..4], (bytes.len() as i32 - 4).to_be_bytes());
         schema::value::check(&ty, &bytes[4..]).expect("a value of its type");
-        assert_eq!(schema::value::to_text(&ty, &bytes[4..]).trim_matches('\''), house);
+        assert_eq!(schema::value::to_text(&ty, &bytes[4..]).trim_matches('\''), in_schema);
         let mut text = String::new();
         cell.print(&mut text);
         assert_eq!(text, printed);
     }
 
     #[test]
-    fn values_of_every_kind() {
+    fn encodings_match_crate_schema() {
         let double = Decimals::Double;
         check(Cell::Small(-7), double, CqlType::SmallInt, "-7", "-7");
         check(Cell::Int(7), double, CqlType::Int, "7", "7");
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_take_as_few_bytes_as_they_can() {
+    fn decimals_use_the_fewest_bytes() {
         for (value, printed, bytes) in [
             (0, "0.00", 1),
             (127, "1.27", 1),

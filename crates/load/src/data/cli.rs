@@ -1,5 +1,5 @@
-//! `fairlane load tpch` and `fairlane load hits`: flags to a fill, progress on standard error, the report on standard output.
-
+//! Command lines of `fairlane load tpch` and `fairlane load hits`. Progress goes to standard error,
+//! the report to standard output.
 use super::fill::{Fill, Target};
 use super::flags::Options;
 use super::hits::Hits;
@@ -8,13 +8,14 @@ use super::{Source, flags};
 use crate::LoadError;
 use crate::cli::{stop_on_signals, write_json};
 
-/// From this scale on, with a hundred suppliers, the primary keys of TPC-H's rows are unique.
+/// Smallest scale with unique primary keys. It has a hundred suppliers.
 const UNIQUE_FROM: f64 = 0.01;
 
-/// Runs a workload with what follows its name; returns the exit code: 0 when every row was written, 1 when not.
+/// Runs a workload with the arguments after its name. Returns the exit code: 0 if every row was
+/// written, otherwise 1.
 ///
 /// # Errors
-/// [`LoadError`], when it could not be begun or failed on the way; what was written until then has been told.
+/// [`LoadError`] if it cannot start or fails later. The rows written until then are reported first.
 pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
     let options = flags::parse(workload, args)?;
     if options.common.help {
@@ -25,7 +26,8 @@ pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
     let source = source(workload, &options);
     if workload == "tpch" && options.scale < UNIQUE_FROM {
         eprintln!(
-            "fairlane load: below a scale of {UNIQUE_FROM} some parts have the same supplier twice: of those rows of partsupp CQL keeps one."
+            "fairlane load: below a scale of {UNIQUE_FROM} some rows of partsupp share a primary \
+             key; CQL keeps one of them"
         );
     }
     let tables = chosen(source.as_ref(), &options.only)?;
@@ -36,7 +38,7 @@ pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
     let (filled, failure) = fill.run(&stop, |table, rows, total| {
         second += 1;
         if !options.common.quiet && rows == 0 {
-            eprintln!("{second:>5} s  getting ready");
+            eprintln!("{second:>5} s  preparing");
         } else if !options.common.quiet {
             let share = (rows as f64 / total.max(1) as f64 * 100.0).min(100.0);
             eprintln!(
@@ -52,13 +54,13 @@ pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
     }
     write_json(options.common.json.as_deref(), &filled)?;
     if !filled.complete && !nothing {
-        let again = match fill.target {
-            Target::Cql(_) | Target::Csv(_) => "The same command again makes them so; nothing is doubled.",
+        let remedy = match fill.target {
+            Target::Cql(_) | Target::Csv(_) => "run the same command again to complete them",
             Target::Parquet(_) => {
-                "Those told above with rows are, and stay; --tables with the others makes these."
+                "tables reported with rows are complete; run again with --tables for the others"
             }
         };
-        eprintln!("fairlane load: the tables are not whole. {again}");
+        eprintln!("fairlane load: the tables are incomplete; {remedy}");
     }
     match failure {
         Some(error) => Err(error),
@@ -66,7 +68,7 @@ pub(crate) fn run(workload: &str, args: &[String]) -> Result<i32, LoadError> {
     }
 }
 
-/// What makes the tables of a workload.
+/// Returns the source of a workload's tables.
 pub(super) fn source(workload: &str, options: &Options) -> Box<dyn Source> {
     match workload {
         "tpch" => Box::new(Tpch::new(options.scale)),
@@ -74,17 +76,20 @@ pub(super) fn source(workload: &str, options: &Options) -> Box<dyn Source> {
     }
 }
 
-/// The places of the tables named; all when none is.
+/// Returns the indexes of the named tables, or of all tables without names.
 fn chosen(source: &dyn Source, only: &[String]) -> Result<Vec<usize>, LoadError> {
     let all = source.tables();
     if only.is_empty() {
         return Ok((0..all.len()).collect());
     }
-    let place = |name: &String| {
+    let index = |name: &String| {
         all.iter().position(|table| table.name == name).ok_or_else(|| {
             let names: Vec<&str> = all.iter().map(|table| table.name).collect();
-            LoadError::Usage(format!("--tables: there is no `{name}`; there are {}.", names.join(", ")))
+            LoadError::Usage(format!(
+                "--tables: unknown table `{name}`; expected one of {}",
+                names.join(", ")
+            ))
         })
     };
-    only.iter().map(place).collect()
+    only.iter().map(index).collect()
 }

@@ -1,5 +1,5 @@
-//! The same tables as files: `TABLE.csv`, with a header, and `schema.sql`, which creates and fills them in DuckDB when it is run in
-//! that folder. An empty text is a field in quotes, as there are no nulls.
+//! Tables as CSV files: `TABLE.csv` with a header, and `schema.sql`, which creates and fills the
+//! tables in DuckDB if run in that folder. There are no nulls. An empty text is a quoted field.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -7,18 +7,18 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use super::fill::Shared;
-use super::{Decimals, Source, Table, pieces};
+use super::{Decimals, Source, Table, chunks};
 use crate::LoadError;
 
-/// Bytes written at once.
+/// Write buffer, bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// That a file or folder failed.
+/// Returns the error for a failed file or folder.
 pub(crate) fn failed(path: &Path, error: &std::io::Error) -> LoadError {
     LoadError::File { path: path.display().to_string(), reason: error.to_string() }
 }
 
-/// `schema.sql`.
+/// Returns the contents of `schema.sql`.
 pub(crate) fn schema(tables: &[&Table], decimals: Decimals) -> String {
     let mut out = String::new();
     for table in tables {
@@ -53,9 +53,9 @@ pub(crate) fn write(
     let names: Vec<&str> = table.columns.iter().map(|column| column.name).collect();
     let mut outcome = writeln!(file, "{}", names.join(","));
     let mut line = String::new();
-    for piece in 0..pieces(table) {
+    for chunk in 0..chunks(table) {
         let (mut rows, mut bytes) = (0, 0);
-        source.make(index, piece, pieces(table), &mut |row| {
+        source.make(index, chunk, chunks(table), &mut |row| {
             line.clear();
             for cell in row {
                 cell.print(&mut line);

@@ -1,8 +1,8 @@
-//! Making the tables and writing them, from beginning to end.
+//! Generation and writing of tables, from start to end.
 //!
-//! 1. Create what is missing and prepare the INSERTs, or create the folder.
-//! 2. Cut the tables into pieces; threads take one after the other, each with a connection of its own.
-//! 3. Once a second, say how far it has come. A signal ends it between two rows.
+//! 1. Create missing tables and prepare the INSERTs, or create the folder.
+//! 2. Split the tables into chunks. Threads take one after another, each with its own connection.
+//! 3. Report the progress once a second. A signal ends the work between two rows.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -13,24 +13,24 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::writer::{Insert, Writer};
-use super::{Decimals, Source, Table, csv, parquet, pieces};
+use super::{Decimals, Source, Table, chunks, csv, parquet};
 use crate::LoadError;
 use crate::connector::HANDSHAKE;
 use crate::run::StopFlag;
 use crate::session::Session;
 
-/// Where the rows go.
+/// Destination of the rows.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// Through CQL into this keyspace.
+    /// CQL, into this keyspace.
     Cql(Cql),
-    /// Into files of this folder.
+    /// CSV files in this folder.
     Csv(PathBuf),
-    /// Into Parquet files of this folder.
+    /// Parquet files in this folder.
     Parquet(PathBuf),
 }
 
-/// How to reach a server.
+/// Connection parameters of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Cql {
     pub(crate) hosts: Vec<String>,
@@ -40,14 +40,14 @@ pub(crate) struct Cql {
     pub(crate) replication: u32,
     pub(crate) consistency: wire::Consistency,
     pub(crate) connections: usize,
-    pub(crate) window: usize,
+    pub(crate) in_flight_max: usize,
 }
 
-/// What to do.
+/// A task: tables to generate and their destination.
 #[derive(Debug)]
 pub(crate) struct Fill<'a> {
     pub(crate) source: &'a dyn Source,
-    /// Which of its tables.
+    /// Indexes of the tables to write.
     pub(crate) tables: Vec<usize>,
     pub(crate) target: Target,
     pub(crate) decimals: Decimals,
@@ -59,28 +59,28 @@ impl std::fmt::Debug for dyn Source + '_ {
     }
 }
 
-/// What was written of a table.
+/// Rows written of a table.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Written {
     pub(crate) table: &'static str,
     pub(crate) rows: u64,
-    /// Bytes sent for them, or in their file.
+    /// Bytes sent for these rows, or the size of their file.
     pub(crate) bytes: u64,
-    /// Refused for the moment by the server, and sent again.
+    /// Requests that the server rejected temporarily. They were sent again.
     pub(crate) refused: u64,
 }
 
-/// What was written.
+/// Rows written of all tables.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Filled {
-    /// Whether every row of every table was.
+    /// True if every row of every table was written.
     pub(crate) complete: bool,
     pub(crate) seconds: f64,
     pub(crate) rows_per_s: f64,
     pub(crate) tables: Vec<Written>,
 }
 
-/// What the threads share: counts, and whether to end.
+/// State shared by the threads: counts, and the request to end.
 pub(crate) struct Shared {
     stop: StopFlag,
     failed: AtomicBool,
@@ -93,21 +93,21 @@ impl Shared {
         Shared { stop: stop.clone(), failed: AtomicBool::new(false), counts }
     }
 
-    /// Whether to end early.
+    /// Returns true if the threads must end early.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.is_set() || self.failed.load(Ordering::Relaxed)
     }
 
-    /// Adds to what was done of a table.
+    /// Adds to the counts of a table.
     pub(crate) fn add(&self, table: usize, rows: u64, bytes: u64, refused: u64) {
         for (count, more) in self.counts[table].iter().zip([rows, bytes, refused]) {
             count.fetch_add(more, Ordering::Relaxed);
         }
     }
 
-    /// Takes back what was counted of a table: it is not there any more.
+    /// Resets the counts of a table whose file was removed.
     #[cfg(feature = "parquet")]
-    pub(crate) fn forget(&self, table: usize) {
+    pub(crate) fn reset(&self, table: usize) {
         self.counts[table].iter().for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
@@ -117,10 +117,12 @@ impl Shared {
 }
 
 impl Fill<'_> {
-    /// Does it. `observer` is called once a second with the table under way, the rows written and about how many there will be.
+    /// Writes the tables. Calls `observer` once a second with the current table, the rows written,
+    /// and the approximate total.
     ///
     /// # Errors
-    /// When it cannot be begun or a server or disk fails it, with what was written until then; a stop is no error.
+    /// Returns the error of the start, of a server or of a disk beside the rows written until then.
+    /// A stop is no error.
     pub(crate) fn run(
         &self,
         stop: &StopFlag,
@@ -131,11 +133,11 @@ impl Fill<'_> {
         let next = AtomicUsize::new(0);
         let work: Vec<(usize, u64)> = match &self.target {
             Target::Csv(_) | Target::Parquet(_) => self.tables.iter().map(|table| (*table, 0)).collect(),
-            Target::Cql(_) => self.tables.iter().flat_map(|table| self.pieces_of(*table)).collect(),
+            Target::Cql(_) => self.tables.iter().flat_map(|table| self.chunks_of(*table)).collect(),
         };
         let failure = match self.begin() {
             Err(error) => Some(error),
-            Ok(()) => self.all(&shared, &work, &next, &mut observer),
+            Ok(()) => self.run_threads(&shared, &work, &next, &mut observer),
         };
         let seconds = begun.elapsed().as_secs_f64();
         let written = |table: &usize| {
@@ -148,11 +150,11 @@ impl Fill<'_> {
         (Filled { complete, seconds, rows_per_s: rows as f64 / seconds.max(1e-9), tables }, failure)
     }
 
-    fn pieces_of(&self, table: usize) -> impl Iterator<Item = (usize, u64)> + use<> {
-        (0..pieces(&self.source.tables()[table])).map(move |piece| (table, piece))
+    fn chunks_of(&self, table: usize) -> impl Iterator<Item = (usize, u64)> + use<> {
+        (0..chunks(&self.source.tables()[table])).map(move |chunk| (table, chunk))
     }
 
-    /// Creates what is missing.
+    /// Creates missing tables or the folder.
     fn begin(&self) -> Result<(), LoadError> {
         let all = self.source.tables();
         let tables: Vec<&Table> = self.tables.iter().map(|table| &all[*table]).collect();
@@ -163,7 +165,8 @@ impl Fill<'_> {
         };
         let mut session = cql.connect(0)?;
         session.query(&format!(
-            "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': {}}}",
+            "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = \
+             {{'class': 'SimpleStrategy', 'replication_factor': {}}}",
             cql.keyspace, cql.replication
         ))?;
         for table in tables {
@@ -172,7 +175,7 @@ impl Fill<'_> {
         Ok(())
     }
 
-    /// The INSERTs, prepared on a server; nothing for tables left out.
+    /// Prepares the INSERTs on a server. `None` for tables that are not written.
     fn inserts(&self, session: &mut Session, cql: &Cql) -> Result<Vec<Option<Insert>>, LoadError> {
         let mut inserts = vec![None; self.source.tables().len()];
         for index in &self.tables {
@@ -181,7 +184,7 @@ impl Fill<'_> {
             inserts[*index] = Some(Insert {
                 table: *index,
                 id: prepared.id,
-                together: table.together,
+                batch_columns: table.batch_columns,
                 decimals: self.decimals,
                 consistency: cql.consistency,
             });
@@ -189,8 +192,8 @@ impl Fill<'_> {
         Ok(inserts)
     }
 
-    /// Runs the threads; returns the first failure.
-    fn all(
+    /// Runs the threads. Returns the first failure.
+    fn run_threads(
         &self,
         shared: &Shared,
         work: &[(usize, u64)],
@@ -206,16 +209,17 @@ impl Fill<'_> {
         let failure = Mutex::new(None);
         let fail = |error: LoadError| {
             shared.failed.store(true, Ordering::Relaxed);
-            failure.lock().expect("no thread panics holding it").get_or_insert(error);
+            failure.lock().expect("no thread panics with the guard").get_or_insert(error);
         };
         let running = AtomicUsize::new(threads);
         std::thread::scope(|scope| {
             for thread in 0..threads {
                 let (fail, running) = (&fail, &running);
                 scope.spawn(move || {
-                    // Counted down even if the thread panics, or nobody would ever end.
+                    // Decrement even if the thread panics. The loop below would never end
+                    // otherwise.
                     let _ended = Countdown(running);
-                    if let Err(error) = self.some(thread, shared, work, next) {
+                    if let Err(error) = self.run_thread(thread, shared, work, next) {
                         fail(error);
                     }
                 });
@@ -232,11 +236,11 @@ impl Fill<'_> {
                 }
             }
         });
-        failure.into_inner().expect("no thread panicked holding it")
+        failure.into_inner().expect("no thread panicked with the guard")
     }
 
-    /// What one thread does: piece after piece, until none is left.
-    fn some(
+    /// Runs one thread: takes chunks until none is left.
+    fn run_thread(
         &self,
         thread: usize,
         shared: &Shared,
@@ -263,29 +267,29 @@ impl Fill<'_> {
         let mut session = cql.connect(host)?;
         let inserts = self.inserts(&mut session, cql)?;
         let mut writer =
-            Writer::new(session.into_stream(), cql.hosts[host].clone(), cql.window, inserts.len())?;
-        while let Some((table, piece)) = take() {
+            Writer::new(session.into_stream(), cql.hosts[host].clone(), cql.in_flight_max, inserts.len())?;
+        while let Some((table, chunk)) = take() {
             let Some(insert) = &inserts[*table] else { continue };
-            self.write_piece(&mut writer, insert, *piece, shared)?;
+            self.write_chunk(&mut writer, insert, *chunk, shared)?;
         }
         let outcome = writer.finish();
         count(&mut writer, shared);
         outcome
     }
 
-    fn write_piece(
+    fn write_chunk(
         &self,
         writer: &mut Writer,
         insert: &Insert,
-        piece: u64,
+        chunk: u64,
         shared: &Shared,
     ) -> Result<(), LoadError> {
         let (mut outcome, mut rows) = (Ok(()), 0u64);
-        let pieces = pieces(&self.source.tables()[insert.table]);
-        self.source.make(insert.table, piece, pieces, &mut |row| {
+        let chunks = chunks(&self.source.tables()[insert.table]);
+        self.source.make(insert.table, chunk, chunks, &mut |row| {
             outcome = writer.row(insert, row);
             rows += 1;
-            // A thousand rows are some milliseconds.
+            // A thousand rows take a few milliseconds.
             if rows % 1000 == 0 {
                 count(writer, shared);
             }
@@ -295,7 +299,7 @@ impl Fill<'_> {
                 ControlFlow::Continue(())
             }
         });
-        outcome.and_then(|()| writer.end_piece(insert)).inspect_err(|_| count(writer, shared))
+        outcome.and_then(|()| writer.end_chunk(insert)).inspect_err(|_| count(writer, shared))
     }
 }
 
@@ -321,13 +325,13 @@ impl Cql {
 }
 
 impl Filled {
-    /// The report as text.
+    /// Formats the report as text.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         for table in &self.tables {
             let refused = match table.refused {
                 0 => String::new(),
-                refused => format!("   {refused} refused for the moment and sent again"),
+                refused => format!("   {refused} temporarily rejected and sent again"),
             };
             let megabytes = table.bytes as f64 / 1e6;
             out += &format!("  {:<10}{:>12} rows{megabytes:>10.1} MB{refused}\n", table.table, table.rows);

@@ -1,5 +1,5 @@
-//! Tables for another program of this house: a server filled as `fairlane load tpch` and `hits` do by default, without their output.
-
+//! Filling a server from another program, as `fairlane load tpch` and `hits` do by default, without
+//! their output.
 use super::cli::source;
 use super::fill::Fill;
 use super::flags::Options;
@@ -7,38 +7,39 @@ use crate::LoadError;
 use crate::common::Common;
 use crate::run::StopFlag;
 
-/// Which tables, in their usual keyspaces.
+/// Tables to write, in their default keyspaces.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tables {
-    /// Those of TPC-H at this scale, in `tpch`.
+    /// Tables of TPC-H, in `tpch`.
     Tpch {
-        /// 1 is about a gigabyte.
+        /// Scale factor. 1 is about 1 GB.
         scale: f64,
     },
-    /// One in the shape of ClickBench's, in `clickbench`.
+    /// A table with the columns of ClickBench's, in `clickbench`.
     Hits {
-        /// How many rows.
+        /// Number of rows.
         rows: u64,
     },
 }
 
-/// What to write, and where.
+/// Tables to write, and the server to write to.
 #[derive(Clone, Debug)]
 pub struct Filling {
-    /// The tables.
+    /// Tables to write.
     pub tables: Tables,
     /// HOST:PORT of the server's native protocol.
     pub host: String,
-    /// Who logs in.
+    /// User to log in as.
     pub user: String,
-    /// Their password.
+    /// Password of the user.
     pub password: String,
 }
 
-/// Writes the tables. `observer` is called once a second with the table under way, the rows written and about how many there will be.
+/// Writes the tables. Calls `observer` once a second with the current table, the rows written, and
+/// the approximate total.
 ///
 /// # Errors
-/// [`LoadError`], when it cannot be begun or fails on the way. A stop is no error, though not all rows may be there then.
+/// [`LoadError`] if it cannot start or fails later. A stop returns `Ok`, with rows missing.
 pub fn fill(
     filling: &Filling,
     stop: &StopFlag,

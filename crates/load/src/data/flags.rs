@@ -1,4 +1,4 @@
-//! The command lines of `fairlane load tpch` and `fairlane load hits`, declared once.
+//! Command lines of `fairlane load tpch` and `fairlane load hits`, as tables of flags.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use crate::LoadError;
 use crate::common::{self, Common};
 use crate::flags::{Flag, flag, list, number, usage, whole};
 
-/// Rows of a scale: beyond it, keys no longer fit what the generator counts with.
+/// Largest scale factor. Larger keys would overflow the generator's counters.
 const SCALE_MAX: f64 = 1000.0;
 
-/// What the command line said.
+/// Parsed flags.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) scale: f64,
@@ -56,7 +56,7 @@ impl AsMut<Common> for Options {
 }
 
 const TPCH: &[Flag<Options>] = &[
-    flag!("scale", "N", "1", "scale factor: 1 is about a gigabyte; fractions too", |o, v| {
+    flag!("scale", "N", "1", "scale factor, may be a fraction; 1 is about 1 GB", |o, v| {
         o.scale = number(v)?;
         Ok(())
     }),
@@ -64,33 +64,33 @@ const TPCH: &[Flag<Options>] = &[
         o.only = v.split(',').map(str::to_string).collect();
         Ok(())
     }),
-    flag!("decimals", "TYPE", "decimal", "money and percentages as `decimal`, or as `double`", |o, v| {
+    flag!("decimals", "TYPE", "decimal", "type of money and percentages: `decimal` or `double`", |o, v| {
         o.decimals = match v {
             "decimal" => Decimals::Decimal,
             "double" => Decimals::Double,
-            other => return Err(usage(format!("`{other}` is neither `decimal` nor `double`."))),
+            other => return Err(usage(format!("expected `decimal` or `double`, got `{other}`"))),
         };
         Ok(())
     }),
 ];
 
 const HITS: &[Flag<Options>] = &[
-    flag!("rows", "N", "1M", "how many rows", |o, v| {
+    flag!("rows", "N", "1M", "number of rows", |o, v| {
         o.rows = whole(v)?;
         Ok(())
     }),
-    flag!("seed", "N", "1", "what all rows follow from", |o, v| {
+    flag!("seed", "N", "1", "seed of all rows", |o, v| {
         o.seed = whole(v)?;
         Ok(())
     }),
 ];
 
 const BOTH: &[Flag<Options>] = &[
-    flag!("csv", "FOLDER", "off", "write files instead: a CSV for each table, and schema.sql", |o, v| {
+    flag!("csv", "FOLDER", "off", "write a CSV file for each table and schema.sql instead", |o, v| {
         o.csv = Some(PathBuf::from(v));
         Ok(())
     }),
-    flag!("parquet", "FOLDER", "off", "write Parquet files instead, over none that are there", |o, v| {
+    flag!("parquet", "FOLDER", "off", "write Parquet files instead; existing files are kept", |o, v| {
         o.parquet = Some(PathBuf::from(v));
         Ok(())
     }),
@@ -110,7 +110,7 @@ const BOTH: &[Flag<Options>] = &[
         o.consistency = v.to_string();
         Ok(())
     }),
-    flag!("connections", "N", "4", "connections, a thread each", |o, v| {
+    flag!("connections", "N", "4", "connections, one thread each", |o, v| {
         o.connections = whole(v)? as usize;
         Ok(())
     }),
@@ -128,7 +128,7 @@ fn table(workload: &str) -> impl Iterator<Item = &'static Flag<Options>> {
     own.iter().chain(BOTH)
 }
 
-/// Reads the flags of a workload.
+/// Parses the flags of a workload.
 ///
 /// # Errors
 /// [`LoadError::Usage`].
@@ -137,12 +137,12 @@ pub(crate) fn parse(workload: &str, args: &[String]) -> Result<Options, LoadErro
     let flags: Vec<&Flag<Options>> = table(workload).collect();
     let words = crate::flags::read(args, &mut options, &flags, &format!("fairlane load {workload}"))?;
     match words.first() {
-        Some(word) => Err(usage(format!("What is `{word}` for? See `fairlane load {workload} --help`."))),
+        Some(word) => Err(usage(format!("unexpected word `{word}`; see `fairlane load {workload} --help`"))),
         None => Ok(options),
     }
 }
 
-/// The help of a workload.
+/// Returns the help of a workload.
 pub(crate) fn help(workload: &str) -> String {
     let flags: Vec<&Flag<Options>> = table(workload).collect();
     let what = match workload {
@@ -151,28 +151,31 @@ pub(crate) fn help(workload: &str) -> String {
              The rows are those of the benchmark's own generator. The queries are in crates/load/queries/tpch.\n"
         }
         _ => {
-            "fairlane load hits: writes a table in the shape of ClickBench's `hits` into the keyspace `clickbench`, or as a file\n\n\
-             Its 105 columns and their skew are like the real ones, but the rows are made up from a seed: figures are comparable with\n\
-             each other, not with published results. Queries are in crates/load/queries/clickbench.\n"
+            "fairlane load hits: writes a table with the columns of ClickBench's `hits`\n\
+             into the keyspace `clickbench`, or as a file\n\n\
+             Its 105 columns and their skew resemble the real table, but the rows are generated from a seed.\n\
+             Compare results with each other, not with published ones.\n\
+             Queries are in crates/load/queries/clickbench.\n"
         }
     };
-    let again = "\nWhen it is stopped or fails, what was written stays; the same command again makes it whole, as rows are only written over.\n\
-         But Parquet files are not: those that are whole stay, one that is not is removed.\n";
+    let again = "\nRows written before a stop or a failure remain. Run the same command again to complete the\n\
+         tables: rows are overwritten.\n\
+         Complete Parquet files are kept, and an incomplete one is removed.\n";
     format!("{what}{again}{}", list(&flags))
 }
 
 impl Options {
-    /// Where to write to.
+    /// Returns the target to write to.
     ///
     /// # Errors
-    /// [`LoadError::Usage`] for flags that make no sense.
+    /// [`LoadError::Usage`] for invalid flags.
     pub(crate) fn target(&self, workload: &str) -> Result<Target, LoadError> {
         let refuse = |wrong: bool, reason: &str| if wrong { Err(usage(reason.into())) } else { Ok(()) };
-        refuse(!(self.scale > 0.0 && self.scale <= SCALE_MAX), "--scale must be above 0, and at most 1000.")?;
-        refuse(self.rows == 0, "--rows must be at least 1.")?;
+        refuse(!(self.scale > 0.0 && self.scale <= SCALE_MAX), "--scale must be above 0 and at most 1000")?;
+        refuse(self.rows == 0, "--rows must be at least 1")?;
         refuse(
             self.csv.is_some() && self.parquet.is_some(),
-            "--csv and --parquet are two kinds of files: give one of them.",
+            "--csv and --parquet exclude each other; give one of them",
         )?;
         if let Some(folder) = &self.csv {
             return Ok(Target::Csv(folder.clone()));
@@ -186,15 +189,15 @@ impl Options {
             (None, _) => "clickbench".to_string(),
         };
         let hosts = self.common.hosts("127.0.0.1:9042");
-        refuse(hosts.is_empty(), "--hosts names no server.")?;
-        refuse(!crate::spec::is_name(&keyspace), "--keyspace must be letters, digits and underscores.")?;
-        refuse(self.replication == 0, "--replication must be at least 1.")?;
-        refuse(!(1..=256).contains(&self.connections), "--connections must be 1 to 256.")?;
-        refuse(!(1..=32_000).contains(&self.in_flight), "--in-flight must be 1 to 32,000.")?;
+        refuse(hosts.is_empty(), "--hosts names no server")?;
+        refuse(!crate::spec::is_name(&keyspace), "--keyspace must be letters, digits and underscores")?;
+        refuse(self.replication == 0, "--replication must be at least 1")?;
+        refuse(!(1..=256).contains(&self.connections), "--connections must be 1 to 256")?;
+        refuse(!(1..=32_000).contains(&self.in_flight), "--in-flight must be 1 to 32,000")?;
         let wanted = self.consistency.to_ascii_uppercase();
         let level = wire::Consistency::ALL.into_iter().find(|level| level.to_string() == wanted);
         let consistency =
-            level.ok_or_else(|| usage(format!("`{}` is no consistency level.", self.consistency)))?;
+            level.ok_or_else(|| usage(format!("unknown consistency level `{}`", self.consistency)))?;
         Ok(Target::Cql(Cql {
             hosts,
             user: self.common.user.clone(),
@@ -203,7 +206,7 @@ impl Options {
             replication: self.replication,
             consistency,
             connections: self.connections,
-            window: self.in_flight,
+            in_flight_max: self.in_flight,
         }))
     }
 }
@@ -212,7 +215,7 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn refused(workload: &str, line: &str, expected: &str) {
+    fn check_error(workload: &str, line: &str, expected: &str) {
         let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
         let outcome = parse(workload, &args).and_then(|options| options.target(workload));
         let error = outcome.expect_err(line).to_string();
@@ -220,18 +223,18 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_its_name() {
-        refused("tpch", "--scale 0", "--scale");
-        refused("tpch", "--scale NaN", "--scale");
-        refused("tpch", "--rows 5", "--rows");
-        refused("tpch", "--decimals float", "float");
-        refused("tpch", "--csv a --parquet b", "--parquet");
-        refused("tpch", "twice", "twice");
-        refused("hits", "--scale 1", "--scale");
-        refused("hits", "--rows 0", "--rows");
-        refused("hits", "--keyspace a;b", "--keyspace");
-        refused("hits", "--in-flight 0", "--in-flight");
-        refused("hits", "--consistency MOST", "MOST");
+    fn errors_name_the_wrong_flag() {
+        check_error("tpch", "--scale 0", "--scale");
+        check_error("tpch", "--scale NaN", "--scale");
+        check_error("tpch", "--rows 5", "--rows");
+        check_error("tpch", "--decimals float", "float");
+        check_error("tpch", "--csv a --parquet b", "--parquet");
+        check_error("tpch", "twice", "twice");
+        check_error("hits", "--scale 1", "--scale");
+        check_error("hits", "--rows 0", "--rows");
+        check_error("hits", "--keyspace a;b", "--keyspace");
+        check_error("hits", "--in-flight 0", "--in-flight");
+        check_error("hits", "--consistency MOST", "MOST");
     }
 
     #[test]

@@ -1,28 +1,30 @@
-//! A table in the shape of ClickBench's `hits`: its 105 columns with their names and types, and values as skewed as those of the real
-//! table. The rows are made up. The real table is 100 million page views of a web analytics service, a download of tens of gigabytes
-//! from a place that is not always within reach; figures over this one are comparable with each other, not with published results.
+//! Synthetic table with the 105 columns of ClickBench's `hits`, their types, and a similar skew.
+//! The real table has 100 million page views of a web analytics service, a download of tens of
+//! gigabytes. Compare results on this table with each other, not with published ones.
 //!
-//! What is like the real one, as far as its public queries tell: 13 % of rows carry a search phrase, 0.6 % come from an advertisement,
-//! 5 % from a named phone; the busiest user has one row in some thousands, the busiest counter and region about a tenth of all; titles
-//! and addresses are eighty bytes long, repeat, and now and then name Google; forty columns hardly say anything. A user keeps
-//! region, browser and screen from row to row.
+//! The real table's public queries give these properties. 13 % of rows have a search phrase, 0.6 %
+//! come from an advertisement, 5 % from a known phone. The most frequent user has one row in some
+//! thousands, the most frequent counter and region about 10 % each. Titles and addresses have about
+//! 80 bytes, repeat, and sometimes contain Google. Forty columns are nearly constant. A user keeps
+//! region, browser and screen in all rows.
 //!
-//! 1. A row is drawn from the seed and its number alone, so any stretch of the table can be made by itself.
-//! 2. Who it belongs to is drawn first; what stays with a user is drawn from the seed and the user.
-//! 3. Ranks are skewed as n·uᵏ for a uniform u: rank r then has a share of about r^(1/k − 1), Zipf's law with exponent 1 − 1/k; the
-//!    first has n^(−1/k) of all. Only multiplications, so every machine draws the same.
+//! 1. A row depends only on the seed and its number, so that any chunk can be computed alone.
+//! 2. The user of a row is drawn first. Columns of a user depend only on the seed and the user.
+//! 3. Ranks are skewed as n·uᵏ for a uniform u. Rank r then has a share of about r^(1/k − 1),
+//!    Zipf's law with exponent 1 − 1/k. The first rank has a share of n^(−1/k). The formula
+//!    multiplies only, so that every machine draws equal values.
 
-use super::hits_columns::{COLUMNS, DRAWS, Draw, KEY, MODELS, WORDS, What};
+use super::hits_columns::{COLUMNS, DRAWS, Draw, KEY, MODELS, RowValue, WORDS};
 use super::{Cell, Each, Kind, Source, Table};
 
-/// 1 July 2013, the first day of the table, in days since 1970; it has a month of them.
+/// First day of the table, 1 July 2013, in days since 1970. The table covers [`DAYS`] days.
 const FIRST_DAY: i64 = 15_887;
 const DAYS: u64 = 31;
 const DAY_MS: i64 = 86_400_000;
 
-/// Random numbers from a number: SplitMix64, whose every output depends on all bits of the seed.
+/// Random numbers by SplitMix64. Every output depends on all bits of the seed.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
 fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -30,10 +32,10 @@ fn mix(mut bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-impl Dice {
-    /// The dice of thing `number` among those of a kind.
-    fn of(seed: u64, kind: u64, number: u64) -> Dice {
-        Dice(mix(
+impl Rng {
+    /// Returns the generator of item `number` of a kind.
+    fn of(seed: u64, kind: u64, number: u64) -> Rng {
+        Rng(mix(
             mix(seed ^ kind.wrapping_mul(0xD6E8_FEB8_6659_FD93)) ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
         ))
     }
@@ -43,17 +45,17 @@ impl Dice {
         mix(self.0)
     }
 
-    /// 0 to `n` - 1, each as likely.
+    /// Returns a uniform number from 0 to `n` - 1.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
 
-    /// True in so many of a thousand.
+    /// Returns true with a probability of `n` thousandths.
     pub(crate) fn thousandths(&mut self, n: u64) -> bool {
         self.below(1000) < n
     }
 
-    /// 0 to `n` - 1, low ones the likelier the higher the power.
+    /// Returns a skewed number from 0 to `n` - 1. A higher power makes low numbers more likely.
     pub(crate) fn skewed(&mut self, n: u64, power: u32) -> u64 {
         let unit = (self.bits() >> 11) as f64 / (1u64 << 53) as f64;
         let skewed = (0..power).fold(1.0, |product, _| product * unit);
@@ -61,7 +63,7 @@ impl Dice {
     }
 }
 
-/// What kinds of things have dice of their own.
+/// Kinds of items with a generator of their own.
 mod kind {
     pub(super) const ROW: u64 = 1;
     pub(super) const USER: u64 = 2;
@@ -70,7 +72,7 @@ mod kind {
     pub(super) const ID: u64 = 5;
 }
 
-/// The table, made from a seed.
+/// The table of a seed.
 #[derive(Debug)]
 pub(crate) struct Hits {
     seed: u64,
@@ -79,30 +81,30 @@ pub(crate) struct Hits {
 
 impl Hits {
     pub(crate) fn new(rows: u64, seed: u64) -> Hits {
-        Hits { seed, tables: [Table { name: "hits", columns: COLUMNS, key: KEY, rows, together: 0 }] }
+        Hits { seed, tables: [Table { name: "hits", columns: COLUMNS, key: KEY, rows, batch_columns: 0 }] }
     }
 
     fn rows(&self) -> u64 {
         self.tables[0].rows
     }
 
-    /// A share of the rows, in thousandths: so many different users, phrases, pages there are to choose from.
+    /// Returns a share of the rows, in thousandths. Bounds the distinct users, phrases and pages.
     fn part(&self, thousandths: u64) -> u64 {
         (u128::from(self.rows()) * u128::from(thousandths) / 1000).max(1) as u64
     }
 }
 
-/// What is drawn for a row as a whole, before its columns.
+/// Values of a row that are drawn before its columns.
 struct Hit {
     number: u64,
     user: u64,
     counter: u64,
     time_ms: i64,
-    own: Dice,
-    users: Dice,
+    row_rng: Rng,
+    user_rng: Rng,
 }
 
-/// Texts of a row, kept from one to the next for their memory.
+/// Texts of a row, reused between rows to save allocations.
 #[derive(Default)]
 struct Texts {
     title: String,
@@ -116,10 +118,10 @@ impl Source for Hits {
         &self.tables
     }
 
-    fn make(&self, _table: usize, piece: u64, pieces: u64, each: Each<'_>) {
-        let begin = |piece: u64| (u128::from(self.rows()) * u128::from(piece) / u128::from(pieces)) as u64;
+    fn make(&self, _table: usize, chunk: u64, chunks: u64, each: Each<'_>) {
+        let begin = |chunk: u64| (u128::from(self.rows()) * u128::from(chunk) / u128::from(chunks)) as u64;
         let mut texts = Texts::default();
-        for number in begin(piece)..begin(piece + 1) {
+        for number in begin(chunk)..begin(chunk + 1) {
             let mut hit = self.hit(number);
             self.write_texts(&mut hit, &mut texts);
             let mut row = [Cell::Small(0); COLUMNS.len()];
@@ -135,105 +137,106 @@ impl Source for Hits {
 
 impl Hits {
     fn hit(&self, number: u64) -> Hit {
-        let mut own = Dice::of(self.seed, kind::ROW, number);
-        let user = own.skewed(self.part(180), 2);
-        let second = own.below(DAYS * 86_400) as i64;
+        let mut row_rng = Rng::of(self.seed, kind::ROW, number);
+        let user = row_rng.skewed(self.part(180), 2);
+        let second = row_rng.below(DAYS * 86_400) as i64;
         Hit {
             number,
             user,
-            counter: own.skewed(6500, 4),
+            counter: row_rng.skewed(6500, 4),
             time_ms: FIRST_DAY * DAY_MS + second * 1000,
-            users: Dice::of(self.seed, kind::USER, user),
-            own,
+            user_rng: Rng::of(self.seed, kind::USER, user),
+            row_rng,
         }
     }
 
-    /// A page of a site has an address and a title; a row may have come from another page, and from a search.
+    /// Draws address and title of the page, its referring page and its search phrase. The last two
+    /// may be empty.
     fn write_texts(&self, hit: &mut Hit, texts: &mut Texts) {
-        let page = hit.own.skewed(self.part(180), 2);
+        let page = hit.row_rng.skewed(self.part(180), 2);
         self.page(hit.counter, page, &mut texts.url, Some(&mut texts.title));
-        if hit.own.thousandths(150) {
+        if hit.row_rng.thousandths(150) {
             texts.title.clear();
         }
         texts.referer.clear();
-        if hit.own.thousandths(810) {
-            let (counter, page) = (hit.own.skewed(6500, 3), hit.own.skewed(self.part(200), 2));
+        if hit.row_rng.thousandths(810) {
+            let (counter, page) = (hit.row_rng.skewed(6500, 3), hit.row_rng.skewed(self.part(200), 2));
             self.page(counter, page, &mut texts.referer, None);
         }
         texts.phrase.clear();
-        if hit.own.thousandths(132) {
-            let phrase = hit.own.skewed(self.part(100), 3);
-            let mut dice = Dice::of(self.seed, kind::PHRASE, phrase);
-            let words = 1 + dice.below(4);
-            sentence(&mut texts.phrase, words, &mut dice);
+        if hit.row_rng.thousandths(132) {
+            let phrase = hit.row_rng.skewed(self.part(100), 3);
+            let mut rng = Rng::of(self.seed, kind::PHRASE, phrase);
+            let words = 1 + rng.below(4);
+            sentence(&mut texts.phrase, words, &mut rng);
         }
     }
 
     fn page(&self, counter: u64, page: u64, url: &mut String, title: Option<&mut String>) {
-        let mut dice = Dice::of(self.seed, kind::PAGE, page ^ counter << 40);
-        let google = dice.below(5000) == 0;
+        let mut rng = Rng::of(self.seed, kind::PAGE, page ^ counter << 40);
+        let google = rng.below(5000) == 0;
         url.clear();
         url.push_str("http://");
         let host = if google { ".google.com" } else { ".example" };
         // Writing to a String cannot fail.
         let _ = std::fmt::Write::write_fmt(url, format_args!("site{counter}{host}"));
-        for _ in 0..2 + dice.below(9) {
+        for _ in 0..2 + rng.below(9) {
             url.push('/');
-            url.push_str(WORDS[dice.below(WORDS.len() as u64) as usize]);
+            url.push_str(WORDS[rng.below(WORDS.len() as u64) as usize]);
         }
         let _ = std::fmt::Write::write_fmt(url, format_args!("?page={page}"));
-        if dice.thousandths(400) {
-            let _ = std::fmt::Write::write_fmt(url, format_args!("&session={:016x}", dice.bits()));
+        if rng.thousandths(400) {
+            let _ = std::fmt::Write::write_fmt(url, format_args!("&session={:016x}", rng.bits()));
         }
         let Some(title) = title else { return };
         title.clear();
-        let words = 6 + dice.below(20);
-        sentence(title, words, &mut dice);
-        if google || dice.below(2000) == 0 {
+        let words = 6 + rng.below(20);
+        sentence(title, words, &mut rng);
+        if google || rng.below(2000) == 0 {
             title.push_str(" - Google");
         }
     }
 
     fn cell<'t>(&self, hit: &mut Hit, texts: &'t Texts, kind: Kind, draw: Draw) -> Cell<'t> {
         let number = match draw {
-            Draw::Of(What::Title) => return Cell::Text(&texts.title),
-            Draw::Of(What::Url) => return Cell::Text(&texts.url),
-            Draw::Of(What::Referer) => return Cell::Text(&texts.referer),
-            Draw::Of(What::Phrase) => return Cell::Text(&texts.phrase),
-            Draw::Of(What::Model) => {
+            Draw::Of(RowValue::Title) => return Cell::Text(&texts.title),
+            Draw::Of(RowValue::Url) => return Cell::Text(&texts.url),
+            Draw::Of(RowValue::Referer) => return Cell::Text(&texts.referer),
+            Draw::Of(RowValue::Phrase) => return Cell::Text(&texts.phrase),
+            Draw::Of(RowValue::Model) => {
                 let phone = hit.user.is_multiple_of(18);
                 return Cell::Text(if phone {
-                    MODELS[hit.users.skewed(MODELS.len() as u64, 3) as usize]
+                    MODELS[hit.user_rng.skewed(MODELS.len() as u64, 3) as usize]
                 } else {
                     ""
                 });
             }
             Draw::OneOf(filled, list) => {
-                let filled = hit.own.thousandths(filled);
-                let at = hit.own.skewed(list.len() as u64, 3) as usize;
+                let filled = hit.row_rng.thousandths(filled);
+                let at = hit.row_rng.skewed(list.len() as u64, 3) as usize;
                 return Cell::Text(if filled { list[at] } else { "" });
             }
-            Draw::Of(What::Time { hours }) => return Cell::Timestamp(hit.time_ms + hours * 3_600_000),
-            Draw::Of(What::Date) => return Cell::Date((hit.time_ms / DAY_MS) as i32),
-            Draw::Of(What::Hit) => Dice::of(self.seed, kind::ID, hit.number).bits() as i64,
-            Draw::Of(What::User) => Dice::of(self.seed, kind::ID, !hit.user).bits() as i64,
-            Draw::Of(What::Counter) => hit.counter as i64 + 1,
-            // A phrase was typed into some engine.
-            Draw::Of(What::Engine) if texts.phrase.is_empty() => 0,
-            Draw::Of(What::Engine) => 2 + hit.own.skewed(90, 5) as i64,
-            Draw::Of(What::HashOf(text)) => {
+            Draw::Of(RowValue::Time { hours }) => return Cell::Timestamp(hit.time_ms + hours * 3_600_000),
+            Draw::Of(RowValue::Date) => return Cell::Date((hit.time_ms / DAY_MS) as i32),
+            Draw::Of(RowValue::Hit) => Rng::of(self.seed, kind::ID, hit.number).bits() as i64,
+            Draw::Of(RowValue::User) => Rng::of(self.seed, kind::ID, !hit.user).bits() as i64,
+            Draw::Of(RowValue::Counter) => hit.counter as i64 + 1,
+            // Only a row with a search phrase has a search engine.
+            Draw::Of(RowValue::Engine) if texts.phrase.is_empty() => 0,
+            Draw::Of(RowValue::Engine) => 2 + hit.row_rng.skewed(90, 5) as i64,
+            Draw::Of(RowValue::HashOf(text)) => {
                 let text = if text == "url" { &texts.url } else { &texts.referer };
                 text.bytes().fold(0u64, |hash, byte| mix(hash ^ u64::from(byte))) as i64
             }
             Draw::Always(number) => number,
-            Draw::Anything => hit.own.bits() as i64,
-            Draw::Flag(thousandths) => i64::from(hit.own.thousandths(thousandths)),
-            Draw::Skewed(values, power, from) => from + hit.own.skewed(values, power) as i64,
+            Draw::Anything => hit.row_rng.bits() as i64,
+            Draw::Flag(thousandths) => i64::from(hit.row_rng.thousandths(thousandths)),
+            Draw::Skewed(values, power, from) => from + hit.row_rng.skewed(values, power) as i64,
             Draw::Seldom(thousandths, values, power, from) => {
-                let drawn = from + hit.own.skewed(values, power) as i64;
-                if hit.own.thousandths(thousandths) { drawn } else { 0 }
+                let drawn = from + hit.row_rng.skewed(values, power) as i64;
+                if hit.row_rng.thousandths(thousandths) { drawn } else { 0 }
             }
-            Draw::OfUser(values, power, from) => from + hit.users.skewed(values, power) as i64,
+            Draw::OfUser(values, power, from) => from + hit.user_rng.skewed(values, power) as i64,
         };
         match kind {
             Kind::Small => Cell::Small(number as i16),
@@ -243,12 +246,12 @@ impl Hits {
     }
 }
 
-fn sentence(out: &mut String, words: u64, dice: &mut Dice) {
+fn sentence(out: &mut String, words: u64, rng: &mut Rng) {
     for word in 0..words {
         if word > 0 {
             out.push(' ');
         }
-        out.push_str(WORDS[dice.skewed(WORDS.len() as u64, 2) as usize]);
+        out.push_str(WORDS[rng.skewed(WORDS.len() as u64, 2) as usize]);
     }
 }
 
@@ -262,7 +265,7 @@ mod tests {
 
     const ROWS: u64 = 20_000;
 
-    /// The values of a column, as text.
+    /// Returns the values of a column, as text.
     fn column(source: &Hits, name: &str) -> Vec<String> {
         let at = COLUMNS.iter().position(|column| column.name == name).expect(name);
         let mut out = Vec::new();
@@ -275,7 +278,8 @@ mod tests {
         out
     }
 
-    /// Shares of values that are not empty or zero, of the most frequent among them, and of different ones, all of the rows.
+    /// Returns shares of all rows: non-empty values, the most frequent of them, and distinct
+    /// values.
     fn shares(source: &Hits, name: &str) -> (f64, f64, f64) {
         let mut counts: HashMap<String, usize> = HashMap::new();
         for value in column(source, name) {
@@ -291,14 +295,14 @@ mod tests {
 
     fn check(name: &str, filled: f64, top: std::ops::Range<f64>, different: std::ops::Range<f64>) {
         let found = shares(&Hits::new(ROWS, 7), name);
-        // Five deviations of a share of so many rows.
+        // Five standard deviations of a share of `ROWS` rows.
         let spread = 5.0 * (filled * (1.0 - filled) / ROWS as f64).sqrt() + 1e-9;
         assert!((found.0 - filled).abs() <= spread, "{name}: {found:?} filled");
         assert!(top.contains(&found.1) && different.contains(&found.2), "{name}: {found:?}");
     }
 
     #[test]
-    fn as_skewed_as_the_real_table() {
+    fn values_are_as_skewed_as_the_real_table() {
         check("WatchID", 1.0, 0.0..1e-4, 0.999..1.1);
         check("UserID", 1.0, 0.005..0.03, 0.08..0.18);
         check("CounterID", 1.0, 0.05..0.2, 0.02..0.33);
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_keeps_what_is_the_users() {
+    fn user_keeps_region_and_screen() {
         let source = Hits::new(ROWS, 7);
         let [users, regions, screens] =
             ["UserID", "RegionID", "ResolutionWidth"].map(|name| column(&source, name));
@@ -325,22 +329,22 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_alone_decides_and_pieces_are_the_whole() {
-        let of = |seed, pieces| checksum(&Hits::new(1000, seed), 0, pieces);
+    fn equal_seeds_give_equal_tables() {
+        let of = |seed, chunks| checksum(&Hits::new(1000, seed), 0, chunks);
         assert_eq!(
             of(1, 1),
             (1000, GOLDEN),
-            "the table of a seed changed: figures over it are no longer comparable"
+            "the table of a seed changed, so that results are no longer comparable"
         );
         assert_eq!(of(1, 7), of(1, 1));
         assert_ne!(of(2, 1), of(1, 1));
     }
 
-    /// Of 1000 rows with seed 1.
+    /// Checksum of 1000 rows with seed 1.
     const GOLDEN: u64 = 1_829_067_131_215_097_213;
 
     #[test]
-    fn columns_are_those_of_clickbench() {
+    fn columns_match_clickbench() {
         assert_eq!((COLUMNS.len(), DRAWS.len()), (105, 105));
         let texts = COLUMNS.iter().filter(|column| column.kind == Kind::Text).count();
         assert_eq!(texts, 28, "columns of text");

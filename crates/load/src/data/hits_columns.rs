@@ -1,11 +1,11 @@
-//! The columns of `hits`, and from what each is drawn. Names and types are those of ClickBench's public definition for databases without
-//! unsigned numbers; HitColor, there a single character, is text here.
+//! Columns of `hits` and their distributions. Names and types are those of ClickBench's public
+//! definition for databases without unsigned numbers. HitColor, a single character there, is text.
 
 use super::{Column, Kind};
 
-/// What is drawn for the row as a whole.
+/// Value drawn for the row as a whole.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum What {
+pub(crate) enum RowValue {
     Hit,
     User,
     Counter,
@@ -20,34 +20,37 @@ pub(crate) enum What {
     HashOf(&'static str),
 }
 
-/// What a column is drawn from. Thousandths come first, then how many values there are, the power of the skew, and the lowest value.
+/// Distribution of a column. The fields are, in order: thousandths of the rows, number of values,
+/// power of the skew, lowest value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Draw {
-    /// Something of the row as a whole.
-    Of(What),
+    /// Value of the row as a whole.
+    Of(RowValue),
+    /// The same number in every row.
     Always(i64),
-    /// All bits are as likely.
+    /// 64 uniform bits.
     Anything,
-    /// 1 in so many of a thousand rows, otherwise 0.
+    /// 1 in this many thousandths of the rows, otherwise 0.
     Flag(u64),
     Skewed(u64, u32, i64),
-    /// 0 but in so many of a thousand rows.
+    /// Skewed in this many thousandths of the rows, otherwise 0.
     Seldom(u64, u64, u32, i64),
     /// The same in every row of a user.
     OfUser(u64, u32, i64),
-    /// One of these in so many of a thousand rows, the first ones most often; otherwise empty.
+    /// One of these texts in this many thousandths of the rows, otherwise empty. The first texts
+    /// are the most frequent.
     OneOf(u64, &'static [&'static str]),
 }
 
-/// The views of a user lie together, in the order of time. ClickBench orders them by counter and date first; as a partition of CQL that
-/// would put a tenth of the table into one.
+/// Primary key. The rows of a user share a partition, ordered by time. ClickBench orders by counter
+/// and date first. As a CQL partition key, that would put a tenth of the table into one partition.
 pub(crate) const KEY: &str = "(UserID), EventTime, WatchID";
 
 const fn column(name: &'static str, kind: Kind) -> Column {
     Column { name, kind }
 }
 
-/// The columns.
+/// Columns of the table.
 pub(crate) const COLUMNS: &[Column] = &[
     column("WatchID", Kind::Big),
     column("JavaEnable", Kind::Small),
@@ -156,24 +159,24 @@ pub(crate) const COLUMNS: &[Column] = &[
     column("CLID", Kind::Int),
 ];
 
-/// From what each column is drawn, in the order of [`COLUMNS`].
+/// Distributions of the columns, in the order of [`COLUMNS`].
 #[rustfmt::skip]
 pub(crate) const DRAWS: &[Draw] = &[
-    Draw::Of(What::Hit),                                         // WatchID
+    Draw::Of(RowValue::Hit),                                     // WatchID
     Draw::OfUser(2, 1, 0),                                       // JavaEnable
-    Draw::Of(What::Title),                                       // Title
+    Draw::Of(RowValue::Title),                                   // Title
     Draw::Always(1),                                             // GoodEvent
-    Draw::Of(What::Time { hours: 0 }),                           // EventTime
-    Draw::Of(What::Date),                                        // EventDate
-    Draw::Of(What::Counter),                                     // CounterID
+    Draw::Of(RowValue::Time { hours: 0 }),                       // EventTime
+    Draw::Of(RowValue::Date),                                    // EventDate
+    Draw::Of(RowValue::Counter),                                 // CounterID
     Draw::OfUser(1 << 32, 1, -(1 << 31)),                        // ClientIP
     Draw::OfUser(9000, 5, 1),                                    // RegionID
-    Draw::Of(What::User),                                        // UserID
+    Draw::Of(RowValue::User),                                    // UserID
     Draw::Skewed(3, 3, -1),                                      // CounterClass
     Draw::OfUser(90, 4, 1),                                      // OS
     Draw::OfUser(80, 3, 1),                                      // UserAgent
-    Draw::Of(What::Url),                                         // URL
-    Draw::Of(What::Referer),                                     // Referer
+    Draw::Of(RowValue::Url),                                     // URL
+    Draw::Of(RowValue::Referer),                                 // Referer
     Draw::Flag(110),                                             // IsRefresh
     Draw::Seldom(400, 20_000, 2, 1),                             // RefererCategoryID
     Draw::Seldom(400, 3000, 3, 1),                               // RefererRegionID
@@ -193,18 +196,18 @@ pub(crate) const DRAWS: &[Draw] = &[
     Draw::Flag(995),                                             // JavascriptEnable
     Draw::Flag(60),                                              // IsMobile
     Draw::Seldom(55, 90, 3, 1),                                  // MobilePhone
-    Draw::Of(What::Model),                                       // MobilePhoneModel
+    Draw::Of(RowValue::Model),                                   // MobilePhoneModel
     Draw::OneOf(20, &["{}", "{\"a\":1}", "{\"order\":\"new\"}"]), // Params
     Draw::OfUser(4_000_000, 2, 1),                               // IPNetworkID
     Draw::Skewed(12, 3, -1),                                     // TraficSourceID
-    Draw::Of(What::Engine),                                        // SearchEngineID
-    Draw::Of(What::Phrase),                                      // SearchPhrase
+    Draw::Of(RowValue::Engine),                                    // SearchEngineID
+    Draw::Of(RowValue::Phrase),                                  // SearchPhrase
     Draw::Seldom(6, 18, 3, 2),                                   // AdvEngineID
     Draw::Flag(30),                                              // IsArtifical
     Draw::OfUser(1900, 1, 100),                                  // WindowClientWidth
     Draw::OfUser(1000, 1, 100),                                  // WindowClientHeight
     Draw::OfUser(14, 4, -2),                                     // ClientTimeZone
-    Draw::Of(What::Time { hours: 4 }),                           // ClientEventTime
+    Draw::Of(RowValue::Time { hours: 4 }),                       // ClientEventTime
     Draw::OfUser(6, 3, 0),                                       // SilverlightVersion1
     Draw::OfUser(2, 3, 0),                                       // SilverlightVersion2
     Draw::OfUser(60_000, 4, 0),                                  // SilverlightVersion3
@@ -223,7 +226,7 @@ pub(crate) const DRAWS: &[Draw] = &[
     Draw::Flag(45),                                              // DontCountHits
     Draw::Flag(25),                                              // WithHash
     Draw::OneOf(1000, &["5", "T", "g", "1", "0"]),               // HitColor
-    Draw::Of(What::Time { hours: 3 }),                           // LocalEventTime
+    Draw::Of(RowValue::Time { hours: 3 }),                       // LocalEventTime
     Draw::OfUser(56, 3, 0),                                      // Age
     Draw::OfUser(3, 2, 0),                                       // Sex
     Draw::OfUser(5, 3, 0),                                       // Income
@@ -261,12 +264,12 @@ pub(crate) const DRAWS: &[Draw] = &[
     Draw::OneOf(12, &["direct", "market", "metrika", "spring"]), // UTMTerm
     Draw::OneOf(10, &["direct", "market", "metrika", "spring"]), // FromTag
     Draw::Flag(6),                                               // HasGCLID
-    Draw::Of(What::HashOf("referer")),                           // RefererHash
-    Draw::Of(What::HashOf("url")),                               // URLHash
+    Draw::Of(RowValue::HashOf("referer")),                       // RefererHash
+    Draw::Of(RowValue::HashOf("url")),                           // URLHash
     Draw::Seldom(20, 200, 3, 1),                                 // CLID
 ];
 
-/// Phones.
+/// Phone models.
 pub(crate) const MODELS: &[&str] = &[
     "iPad",
     "iPhone",
@@ -290,7 +293,7 @@ pub(crate) const MODELS: &[&str] = &[
     "5230",
 ];
 
-/// What titles, addresses and phrases are made of.
+/// Words of titles, addresses and phrases.
 pub(crate) const WORDS: &[&str] = &[
     "about",
     "account",

@@ -1,11 +1,13 @@
-//! The same tables as Parquet files, `TABLE.parquet`, to compare with engines that read these.
+//! Tables as Parquet files, `TABLE.parquet`, for comparison with engines that read them.
 //!
-//! 1. Rows are gathered into columns, a batch of them at a time.
-//! 2. A full batch goes to the writer, which keeps it encoded and compressed until its row group is full.
-//! 3. A file is whole once its end is written, which is where its row groups are named. Whatever ends the writing before that
-//!    leaves nothing that can be read, so the file is removed.
+//! 1. Collect rows into columns, one batch at a time.
+//! 2. Pass a full batch to the writer. It keeps the batch encoded and compressed until its row
+//!    group is full.
+//! 3. Write the footer, which lists the row groups. A file without a footer is unreadable, so an
+//!    unfinished file is removed.
 //!
-//! No file is written over: who compares engines may have spent hours on one. No column has nulls, as the tables have none.
+//! Existing files are never overwritten: they may be part of an experiment that took hours. No
+//! column has nulls.
 
 use std::fs::File;
 use std::ops::ControlFlow;
@@ -25,22 +27,23 @@ use parquet::file::properties::WriterProperties;
 
 use super::csv::failed;
 use super::fill::Shared;
-use super::{Cell, Decimals, Kind, Source, Table, pieces};
+use super::{Cell, Decimals, Kind, Source, Table, chunks};
 use crate::LoadError;
 
-/// Rows handed over at once; between two such batches a stop is looked for, so some milliseconds' worth.
+/// Rows in a batch, a few milliseconds of work. The stop flag is checked between batches.
 const BATCH_ROWS: usize = 8192;
-/// Rows of a row group, which is what readers share out among threads: enough for columns to compress well, and at scale 1
-/// `lineitem` still has 46 of them. They wait in memory, encoded: some 10 MB of `lineitem`.
+/// Rows in a row group, the unit that readers distribute over threads. Columns compress well at
+/// this size, and at scale 1 `lineitem` has 46 groups. The encoded group stays in memory, about 10
+/// MB for `lineitem`.
 const GROUP_ROWS: usize = 16 * BATCH_ROWS;
-/// Digits of a decimal, and those behind the point: as TPC-H says, and as `schema.sql` has them.
+/// Precision and scale of decimals, as in TPC-H and in `schema.sql`.
 const DIGITS: (u8, i8) = (15, 2);
 
 fn path(folder: &Path, table: &Table) -> PathBuf {
     folder.join(format!("{}.parquet", table.name))
 }
 
-/// Creates the folder, and looks that no file of these tables is in it.
+/// Creates the folder, and checks that it has no file of these tables.
 ///
 /// # Errors
 /// [`LoadError::File`].
@@ -49,15 +52,14 @@ pub(crate) fn begin(folder: &Path, tables: &[&Table]) -> Result<(), LoadError> {
     match tables.iter().map(|table| path(folder, table)).find(|path| path.exists()) {
         Some(there) => Err(LoadError::File {
             path: there.display().to_string(),
-            reason:
-                "it is there already, and is not written over; remove it, or leave its table out (--tables)"
-                    .into(),
+            reason: "the file exists and is not overwritten; remove it, or leave out its table (--tables)"
+                .into(),
         }),
         None => Ok(()),
     }
 }
 
-/// Writes one table as a file of the folder; when it is stopped on the way there is no file, and nothing is counted.
+/// Writes one table as a file of the folder. A stop removes the file and its counts.
 ///
 /// # Errors
 /// [`LoadError::File`].
@@ -72,16 +74,16 @@ pub(crate) fn write(
     let file = File::create_new(&path).map_err(|error| failed(&path, &error))?;
     let written = write_rows(source, index, file, decimals, shared);
     if !matches!(written, Ok(true)) {
-        shared.forget(index);
-        // What made it fail is told; that its remains could not be removed follows from the same.
+        shared.reset(index);
+        // Report the first error. Failing to remove the file usually has the same cause.
         drop(std::fs::remove_file(&path));
     }
-    let told =
+    let file_error =
         |error: ParquetError| LoadError::File { path: path.display().to_string(), reason: error.to_string() };
-    written.map(|_whole| ()).map_err(told)
+    written.map(|_complete| ()).map_err(file_error)
 }
 
-/// Writes every row and says so, unless it is stopped before the last.
+/// Writes every row. Returns false if it was stopped before the last.
 fn write_rows(
     source: &dyn Source,
     index: usize,
@@ -97,9 +99,9 @@ fn write_rows(
         .build();
     let mut writer = ArrowWriter::try_new(file, batch.schema.clone(), Some(properties))?;
     shared.add(index, 0, writer.bytes_written() as u64, 0);
-    for piece in 0..pieces(table) {
+    for chunk in 0..chunks(table) {
         let mut outcome = Ok(());
-        source.make(index, piece, pieces(table), &mut |row| {
+        source.make(index, chunk, chunks(table), &mut |row| {
             batch.push(row);
             if batch.rows < BATCH_ROWS {
                 return ControlFlow::Continue(());
@@ -123,7 +125,7 @@ fn write_rows(
     Ok(true)
 }
 
-/// Rows on their way into a file, column by column.
+/// Rows for a file, column by column.
 struct Batch {
     schema: SchemaRef,
     columns: Vec<Values>,
@@ -143,7 +145,7 @@ impl Batch {
         self.rows += 1;
     }
 
-    /// Hands the rows over and counts them; begins anew.
+    /// Writes and counts the rows, and empties the batch.
     fn write(
         &mut self,
         writer: &mut ArrowWriter<File>,
@@ -159,7 +161,7 @@ impl Batch {
     }
 }
 
-/// The Arrow type of a column, which Parquet's follows from.
+/// Returns the Arrow type of a column. It determines the Parquet type.
 fn data_type(kind: Kind, decimals: Decimals) -> DataType {
     match (kind, decimals) {
         (Kind::Small, _) => DataType::Int16,
@@ -173,7 +175,7 @@ fn data_type(kind: Kind, decimals: Decimals) -> DataType {
     }
 }
 
-/// The values of a column, gathered.
+/// Collected values of a column.
 enum Values {
     Small(Vec<i16>),
     Int(Vec<i32>),
@@ -213,7 +215,7 @@ impl Values {
         }
     }
 
-    /// The column as Arrow has it; it is empty then.
+    /// Returns the column as an Arrow array, and empties it.
     fn take(&mut self) -> ArrayRef {
         use std::mem::take;
         match self {
@@ -222,7 +224,7 @@ impl Values {
             Values::Big(values) => Arc::new(Int64Array::from(take(values))),
             Values::Decimal(values) => {
                 let array = Decimal128Array::from(take(values)).with_precision_and_scale(DIGITS.0, DIGITS.1);
-                Arc::new(array.expect("a decimal may have 15 digits, 2 of them behind the point"))
+                Arc::new(array.expect("precision 15 and scale 2 are valid"))
             }
             Values::Double(values) => Arc::new(Float64Array::from(take(values))),
             Values::Date(values) => Arc::new(Date32Array::from(take(values))),
@@ -239,7 +241,7 @@ mod tests {
     use super::*;
     use crate::run::StopFlag;
 
-    /// A table that never ends, in which somebody asks for the end.
+    /// A table without an end, whose second row sets the stop flag.
     struct Endless {
         stop: StopFlag,
         tables: [Table; 1],
@@ -250,7 +252,7 @@ mod tests {
             &self.tables
         }
 
-        fn make(&self, _table: usize, _piece: u64, _pieces: u64, each: Each<'_>) {
+        fn make(&self, _table: usize, _chunk: u64, _chunks: u64, each: Each<'_>) {
             while each(&[Cell::Timestamp(0)]).is_continue() {
                 self.stop.set();
             }
@@ -258,10 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_not_finished_is_none() {
+    fn unfinished_file_is_removed() {
         let folder = std::env::temp_dir().join(format!("fairlane-unfinished-{}", std::process::id()));
         let columns = &[Column { name: "at", kind: Kind::Timestamp }];
-        let table = Table { name: "endless", columns, key: "at", rows: 1, together: 0 };
+        let table = Table { name: "endless", columns, key: "at", rows: 1, batch_columns: 0 };
         let source = Endless { stop: StopFlag::new(), tables: [table] };
         let target = Target::Parquet(folder.clone());
         let fill = Fill { source: &source, tables: vec![0], target, decimals: Decimals::default() };
@@ -269,6 +271,6 @@ mod tests {
         assert!(failure.is_none() && !filled.complete);
         assert_eq!((filled.tables[0].rows, filled.tables[0].bytes), (0, 0));
         assert_eq!(std::fs::read_dir(&folder).expect("the folder").count(), 0);
-        std::fs::remove_dir(&folder).expect("it is empty");
+        std::fs::remove_dir(&folder).expect("the folder is empty");
     }
 }

@@ -1,4 +1,4 @@
-//! The place of the Parquet writer in a build without the feature `parquet`: it refuses.
+//! Replacement of the Parquet writer in a build without feature `parquet`. Always fails.
 
 use std::path::Path;
 
@@ -7,8 +7,7 @@ use super::{Decimals, Source, Table};
 use crate::LoadError;
 
 fn refused<T>() -> Result<T, LoadError> {
-    let reason =
-        "--parquet is not part of this program: build it with the cargo feature `sql`, or write --csv";
+    let reason = "--parquet is not part of this program; build it with cargo feature `sql`, or use --csv";
     Err(LoadError::Usage(reason.to_owned()))
 }
 

@@ -1,7 +1,9 @@
-//! The eight tables of TPC-H, as the benchmark's own generator would make them (crate `tpchgen`), at any scale: 1 is about a gigabyte.
+//! The eight tables of TPC-H from crate `tpchgen`, equal to those of the official generator. Scale
+//! 1 is about 1 GB.
 //!
-//! Keys: each table is partitioned by its primary key, but `lineitem` and `partsupp` by the first part of it, so that the lines of an
-//! order lie together. All surrogate keys are `bigint`, dates are `date`; money and percentages see [`super::Decimals`].
+//! The partition key of a table is its primary key. For `lineitem` and `partsupp` it is the first
+//! key column, so that the lines of an order share a partition. Surrogate keys are `bigint`, dates
+//! are `date`. Money and percentages follow [`super::Decimals`].
 
 use std::fmt::Display;
 use std::ops::ControlFlow;
@@ -92,7 +94,7 @@ const LINEITEM: &[Column] = &[
     column("l_comment", Kind::Text),
 ];
 
-/// The tables at scale 1.
+/// Tables at scale 1.
 const TABLES: [Table; 8] = [
     table("region", REGION, "r_regionkey", 5, 0),
     table("nation", NATION, "n_nationkey", 25, 0),
@@ -109,12 +111,12 @@ const fn table(
     columns: &'static [Column],
     key: &'static str,
     rows: u64,
-    together: usize,
+    batch_columns: usize,
 ) -> Table {
-    Table { name, columns, key, rows, together }
+    Table { name, columns, key, rows, batch_columns }
 }
 
-/// Tables that are the same at every scale: the first two, the map of the world.
+/// Number of tables with the same rows at every scale: `region` and `nation`.
 const FIXED: usize = 2;
 
 /// TPC-H at one scale.
@@ -137,25 +139,25 @@ impl Source for Tpch {
         &self.tables
     }
 
-    fn make(&self, table: usize, piece: u64, pieces: u64, each: Each<'_>) {
-        // Callers cut tables of at most some billions of rows into thousands: far within what the crate counts pieces with.
-        let (piece, pieces) = (piece as i32 + 1, pieces as i32);
+    fn make(&self, table: usize, chunk: u64, chunks: u64, each: Each<'_>) {
+        // A table of a few billion rows has fewer chunks than `i32::MAX`.
+        let (chunk, chunks) = (chunk as i32 + 1, chunks as i32);
         let scale = self.scale;
-        // What each of them returns is whether its caller wanted it to end early; the piece is over either way.
+        // Ignore the result: it only says whether the consumer ended the chunk early.
         let _ = match table {
             0 => region(each),
             1 => nation(each),
-            2 => supplier(SupplierGenerator::new(scale, piece, pieces), each),
-            3 => part(PartGenerator::new(scale, piece, pieces), each),
-            4 => partsupp(PartSuppGenerator::new(scale, piece, pieces), each),
-            5 => customer(CustomerGenerator::new(scale, piece, pieces), each),
-            6 => orders(OrderGenerator::new(scale, piece, pieces), each),
-            _ => lineitem(LineItemGenerator::new(scale, piece, pieces), each),
+            2 => supplier(SupplierGenerator::new(scale, chunk, chunks), each),
+            3 => part(PartGenerator::new(scale, chunk, chunks), each),
+            4 => partsupp(PartSuppGenerator::new(scale, chunk, chunks), each),
+            5 => customer(CustomerGenerator::new(scale, chunk, chunks), each),
+            6 => orders(OrderGenerator::new(scale, chunk, chunks), each),
+            _ => lineitem(LineItemGenerator::new(scale, chunk, chunks), each),
         };
     }
 }
 
-/// The text of what the crate only prints.
+/// Formats a value that implements only `Display`.
 fn text<'b>(buffer: &'b mut String, value: &impl Display) -> Cell<'b> {
     use std::fmt::Write as _;
     buffer.clear();
@@ -295,7 +297,7 @@ mod tests {
     use crate::data::checksum;
 
     #[test]
-    fn rows_of_each_scale() {
+    fn row_counts_follow_the_scale() {
         for (scale, expected) in [
             (0.001, [5, 25, 10, 200, 800, 150, 1500, 6005]),
             (0.01, [5, 25, 100, 2000, 8000, 1500, 15_000, 60_175]),
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_the_whole() {
+    fn chunks_add_up_to_the_table() {
         let source = Tpch::new(0.01);
         for table in 2..8 {
             let whole = checksum(&source, table, 1);
@@ -318,14 +320,14 @@ mod tests {
         }
     }
 
-    /// At a scale of 0.001 they are not: ten suppliers are too few for four different ones of every part.
+    /// At scale 0.001, ten suppliers are too few for four different ones per part.
     #[test]
-    fn primary_keys_are_unique_from_a_hundredth_on() {
+    fn primary_keys_are_unique_from_scale_one_hundredth() {
         let source = Tpch::new(0.01);
-        for (table, places) in [(2, [0, 0]), (4, [0, 1])] {
+        for (table, key_columns) in [(2, [0, 0]), (4, [0, 1])] {
             let (mut keys, mut rows) = (std::collections::HashSet::new(), 0);
             source.make(table, 0, 1, &mut |row| {
-                keys.insert(places.map(|place| format!("{:?}", row[place])));
+                keys.insert(key_columns.map(|column| format!("{:?}", row[column])));
                 rows += 1;
                 ControlFlow::Continue(())
             });
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_have_the_columns_of_their_table() {
+    fn rows_match_the_columns_of_their_table() {
         let source = Tpch::new(0.001);
         for (index, table) in source.tables().iter().enumerate() {
             source.make(index, 0, 1, &mut |row| {

@@ -1,7 +1,8 @@
-//! One connection that rows are written over: requests in flight up to a window, and what the server refuses for now sent again.
+//! A connection that writes rows, with a bounded number of requests in flight. Temporarily rejected
+//! requests are sent again.
 //!
-//! Sending and reading take turns on one thread. Neither may block while the other could go on, or both ends would wait for each other
-//! with full buffers; so the socket does not block, and the thread sleeps until either is possible.
+//! One thread both sends and reads. If either blocked, client and server could wait for each other
+//! with full buffers. So the socket is non-blocking, and the thread sleeps until it can do either.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,20 +18,20 @@ use super::{Cell, Decimals};
 use crate::LoadError;
 use crate::reply::{self, Reply};
 
-/// Bytes collected before they are sent: a few hundred rows.
+/// Bytes collected before they are sent, a few hundred rows.
 const SEND_BYTES: usize = 64 << 10;
-/// Rows in one batch, at most. Servers warn of large batches; the lines of an order are seven.
+/// Most rows in one batch. Servers warn about large batches. An order has at most seven lines.
 const BATCH_ROWS_MAX: usize = 16;
-/// How long a server may say nothing while it owes answers.
+/// Longest time without an answer while requests are in flight.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Refusals of the same request before it counts as failed; at [`PAUSE`] apart, that is a minute.
+/// Rejections of a request before it counts as failed. At [`PAUSE`] each, 600 take a minute.
 const TRIES_MAX: u32 = 600;
-/// The pause after a refusal.
+/// Pause after a rejection.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Codes of what may succeed a moment later: overloaded, still starting, write timeout, rate limit.
-const FOR_NOW: [i32; 4] = [0x1001, 0x1002, 0x1100, 0xF000];
+/// Codes of temporary errors: overloaded, still starting, write timeout, rate limit.
+const RETRYABLE: [i32; 4] = [0x1001, 0x1002, 0x1100, 0xF000];
 
-/// A request on its way: its frame, kept to be sent again.
+/// A request in flight. Its frame is kept to be sent again.
 #[derive(Default)]
 struct Slot {
     frame: Vec<u8>,
@@ -44,13 +45,13 @@ struct Slot {
 pub(crate) struct Insert {
     pub(crate) table: usize,
     pub(crate) id: Vec<u8>,
-    /// The first columns that make rows of one batch.
-    pub(crate) together: usize,
+    /// Number of leading columns whose equality puts rows into one batch.
+    pub(crate) batch_columns: usize,
     pub(crate) decimals: Decimals,
     pub(crate) consistency: Consistency,
 }
 
-/// What has become of rows, to be added up by the caller.
+/// Counts of answered requests, to be summed by the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) rows: u64,
@@ -58,7 +59,7 @@ pub(crate) struct Progress {
     pub(crate) refused: u64,
 }
 
-/// A connection that rows go over.
+/// A connection that writes rows.
 pub(crate) struct Writer {
     stream: TcpStream,
     address: String,
@@ -69,23 +70,24 @@ pub(crate) struct Writer {
     filled: usize,
     slots: Vec<Slot>,
     free: Vec<u16>,
-    again: Vec<u16>,
-    /// Rows of one partition collected for a batch, and the key they share.
+    /// Streams of rejected requests.
+    retries: Vec<u16>,
+    /// Rows of one partition collected for a batch, and their common key.
     batch: BatchBuf,
     batched: u64,
     key: Vec<u8>,
     values: ValuesBuf,
     scratch: Vec<u8>,
-    /// Rows answered since they were last asked for, by table.
+    /// Counts by table since the last [`Writer::take_progress`].
     progress: Vec<Progress>,
 }
 
 impl Writer {
-    /// Takes over a stream that is logged in, for `window` requests in flight and `tables` tables.
+    /// Takes over a logged-in stream, for `in_flight_max` requests in flight and `tables` tables.
     pub(crate) fn new(
         stream: TcpStream,
         address: String,
-        window: usize,
+        in_flight_max: usize,
         tables: usize,
     ) -> Result<Writer, LoadError> {
         stream.set_nonblocking(true).map_err(|error| LoadError::System(error.to_string()))?;
@@ -97,9 +99,9 @@ impl Writer {
             sent: 0,
             input: vec![0; SEND_BYTES],
             filled: 0,
-            slots: (0..window).map(|_| Slot::default()).collect(),
-            free: (0..window as u16).rev().collect(),
-            again: Vec::new(),
+            slots: (0..in_flight_max).map(|_| Slot::default()).collect(),
+            free: (0..in_flight_max as u16).rev().collect(),
+            retries: Vec::new(),
             batch: BatchBuf::new(),
             batched: 0,
             key: Vec::new(),
@@ -109,10 +111,10 @@ impl Writer {
         })
     }
 
-    /// Sends a row, or keeps it for a batch with the next.
+    /// Sends a row, or collects it for a batch with the next rows.
     ///
     /// # Errors
-    /// When the connection is lost, the server falls silent, or it refuses a row for good.
+    /// Fails on a lost connection, a server without answers, or a row rejected permanently.
     pub(crate) fn row(&mut self, insert: &Insert, row: &[Cell<'_>]) -> Result<(), LoadError> {
         self.values.clear();
         let mut key_bytes = 0;
@@ -120,13 +122,13 @@ impl Writer {
         for (index, cell) in row.iter().enumerate() {
             let at = self.scratch.len();
             cell.encode(insert.decimals, &mut self.scratch);
-            // The value without its length, which the codec writes.
+            // The codec writes the length, so skip its four bytes.
             self.values.push(Value::Bytes(&self.scratch[at + 4..])).map_err(unsendable)?;
-            if index < insert.together {
+            if index < insert.batch_columns {
                 key_bytes = self.scratch.len();
             }
         }
-        if insert.together == 0 {
+        if insert.batch_columns == 0 {
             return self.execute(insert);
         }
         let ends = self.key != self.scratch[..key_bytes] || self.batched as usize >= BATCH_ROWS_MAX;
@@ -141,20 +143,20 @@ impl Writer {
         Ok(())
     }
 
-    /// Sends what was kept for a batch; to be called behind the last row of a table's piece.
-    pub(crate) fn end_piece(&mut self, insert: &Insert) -> Result<(), LoadError> {
+    /// Sends the collected batch. Call it after the last row of a chunk.
+    pub(crate) fn end_chunk(&mut self, insert: &Insert) -> Result<(), LoadError> {
         if self.batched > 0 { self.send_batch(insert) } else { Ok(()) }
     }
 
-    /// Waits until all has been answered.
+    /// Waits for all answers.
     pub(crate) fn finish(&mut self) -> Result<(), LoadError> {
         while self.free.len() < self.slots.len() {
-            self.turn(true)?;
+            self.exchange(true)?;
         }
         Ok(())
     }
 
-    /// Rows answered since this was last asked, by table.
+    /// Returns the counts since the last call, by table.
     pub(crate) fn take_progress(&mut self) -> impl Iterator<Item = (usize, Progress)> + '_ {
         self.progress.iter_mut().map(std::mem::take).enumerate()
     }
@@ -191,7 +193,7 @@ impl Writer {
         (slot.rows, slot.table, slot.tries) = (rows, table, 0);
         self.output.extend_from_slice(&slot.frame);
         while self.output.len() - self.sent >= SEND_BYTES {
-            self.turn(false)?;
+            self.exchange(false)?;
         }
         Ok(())
     }
@@ -200,16 +202,17 @@ impl Writer {
         loop {
             match self.free.pop() {
                 Some(stream) => return Ok(stream),
-                None => self.turn(true)?,
+                None => self.exchange(true)?,
             }
         }
     }
 
-    /// Sends and reads what can be; sleeps before when nothing can be sent, or when `wait` says that answers are wanted.
-    fn turn(&mut self, wait: bool) -> Result<(), LoadError> {
-        if !self.again.is_empty() {
+    /// Sends and reads as much as possible. Sleeps first if the socket is full, or if `wait` is
+    /// set.
+    fn exchange(&mut self, wait: bool) -> Result<(), LoadError> {
+        if !self.retries.is_empty() {
             std::thread::sleep(PAUSE);
-            for stream in std::mem::take(&mut self.again) {
+            for stream in std::mem::take(&mut self.retries) {
                 self.output.extend_from_slice(&self.slots[stream as usize].frame);
             }
         }
@@ -220,11 +223,11 @@ impl Writer {
         self.receive()
     }
 
-    /// Says whether something is left to be sent.
+    /// Sends the output. Returns true if some of it is left.
     fn send(&mut self) -> Result<bool, LoadError> {
         while self.sent < self.output.len() {
             match self.stream.write(&self.output[self.sent..]) {
-                Ok(0) => return Err(self.lost("it closed the connection")),
+                Ok(0) => return Err(self.lost("the server closed the connection")),
                 Ok(sent) => self.sent += sent,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -242,9 +245,9 @@ impl Writer {
         let asleep = Instant::now();
         loop {
             match poll(&mut [PollFd::new(&self.stream, wanted)], Some(&timeout)) {
-                Ok(0) => return Err(self.lost("it does not answer")),
+                Ok(0) => return Err(self.lost("no answer in time")),
                 Ok(_) => return Ok(()),
-                // A signal: whoever asked for the end is noticed between rows.
+                // A signal. The stop flag is checked between rows.
                 Err(rustix::io::Errno::INTR) if asleep.elapsed() < SILENCE_MAX => {}
                 Err(error) => return Err(self.lost(&error.to_string())),
             }
@@ -257,7 +260,7 @@ impl Writer {
                 self.input.resize(2 * self.filled, 0);
             }
             match self.stream.read(&mut self.input[self.filled..]) {
-                Ok(0) => return Err(self.lost("it closed the connection")),
+                Ok(0) => return Err(self.lost("the server closed the connection")),
                 Ok(read) => self.filled += read,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -283,7 +286,7 @@ impl Writer {
             let body = &self.input[at + HEADER_BYTES..end];
             let found = reply::read(&header, body).map_err(|error| malformed(error, &self.address))?;
             at = end;
-            // Events have streams below zero.
+            // Events have negative streams.
             if header.stream >= 0 {
                 self.answer(header.stream as u16, found)?;
             }
@@ -303,10 +306,10 @@ impl Writer {
                 self.free.push(stream);
                 Ok(())
             }
-            Reply::Failed { code, .. } if FOR_NOW.contains(&code) && slot.tries < TRIES_MAX => {
+            Reply::Failed { code, .. } if RETRYABLE.contains(&code) && slot.tries < TRIES_MAX => {
                 slot.tries += 1;
                 progress.refused += 1;
-                self.again.push(stream);
+                self.retries.push(stream);
                 Ok(())
             }
             Reply::Failed { code, message } => {
@@ -314,7 +317,7 @@ impl Writer {
             }
             Reply::Unprepared | Reply::Prepared => Err(LoadError::Protocol {
                 address: self.address.clone(),
-                reason: "it no longer knows a statement it has prepared; was it restarted?".into(),
+                reason: "the server no longer knows a prepared statement; check whether it restarted".into(),
             }),
         }
     }

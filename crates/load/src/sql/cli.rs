@@ -1,5 +1,5 @@
-//! `fairlane load sql`: flags to a load, progress on standard error, the report on standard output and into files.
-
+//! Command line of `fairlane load sql`. Progress goes to standard error, the report to standard
+//! output and to files.
 use super::flags;
 use super::run::run as run_load;
 use crate::LoadError;
@@ -7,10 +7,11 @@ use crate::cli::{stop_on_signals, write_file, write_json};
 use crate::merge;
 use crate::text::progress;
 
-/// Runs with what follows the word `sql`; returns the exit code: 0 when measured, 3 when the figures are invalid.
+/// Runs with the arguments after the word `sql`. Returns the exit code: 0 for a valid measurement,
+/// 3 for invalid results.
 ///
 /// # Errors
-/// [`LoadError`], when the load could not be begun or its report not be written.
+/// [`LoadError`] if the load cannot start or its report cannot be written.
 pub(crate) fn run(args: &[String]) -> Result<i32, LoadError> {
     let options = flags::parse(args)?;
     if options.common.help {

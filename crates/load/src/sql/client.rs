@@ -1,4 +1,4 @@
-//! A connection to the Postgres door: opened, prepared for its load, and asked one query at a time.
+//! Client connection to the Postgres listener: log-in, set-up, and one query at a time.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, NoTls, SimpleQueryMessage};
 
-use super::book::Outcome;
+use super::accounting::Outcome;
 use super::spec::SqlSpec;
 use crate::LoadError;
 use crate::connector::HANDSHAKE;
@@ -18,7 +18,7 @@ pub(crate) struct Client {
 }
 
 fn config(spec: &SqlSpec, host: &str) -> Result<Config, LoadError> {
-    let wrong = || LoadError::Usage(format!("--hosts: `{host}` is not HOST:PORT."));
+    let wrong = || LoadError::Usage(format!("--hosts: expected HOST:PORT, got `{host}`"));
     let (name, port) = host.rsplit_once(':').ok_or_else(wrong)?;
     let mut config = Config::new();
     config.host(name.trim_matches(['[', ']'])).port(port.parse().map_err(|_| wrong())?);
@@ -31,8 +31,8 @@ fn config(spec: &SqlSpec, host: &str) -> Result<Config, LoadError> {
     Ok(config)
 }
 
-/// An error with everything the server said of it.
-pub(crate) fn told(error: &tokio_postgres::Error) -> String {
+/// Formats an error with the server's hint, or with all its causes.
+pub(crate) fn error_text(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(error) => match error.hint() {
             Some(hint) => format!("{} ({hint})", error.message()),
@@ -51,44 +51,45 @@ pub(crate) fn told(error: &tokio_postgres::Error) -> String {
 }
 
 impl Client {
-    /// Connects, logs in and runs the statements that every connection begins with.
+    /// Connects, logs in and runs the statements of the set-up.
     ///
     /// # Errors
-    /// [`LoadError::Connect`], [`LoadError::Credentials`]; [`LoadError::Refused`] for a statement.
+    /// [`LoadError::Postgres`], [`LoadError::Credentials`], or [`LoadError::Refused`] for a
+    /// statement.
     pub(crate) async fn open(spec: &SqlSpec, host: &str) -> Result<Client, LoadError> {
         let config = config(spec, host)?;
         let address = host.to_string();
         let opened = tokio::time::timeout(HANDSHAKE, config.connect(NoTls)).await;
         let opened = opened.map_err(|_| LoadError::Postgres {
             address: address.clone(),
-            reason: "it does not answer".into(),
+            reason: "no answer in time".into(),
         })?;
         let (client, connection) = opened.map_err(|error| match error.code() {
             Some(code) if code.code().starts_with("28") => {
-                LoadError::Credentials { address: address.clone(), reason: told(&error) }
+                LoadError::Credentials { address: address.clone(), reason: error_text(&error) }
             }
-            _ => LoadError::Postgres { address: address.clone(), reason: told(&error) },
+            _ => LoadError::Postgres { address: address.clone(), reason: error_text(&error) },
         })?;
-        // Ends with the client; what breaks it is told by the query under way.
+        // Ends with the client. The query in flight reports an error of the connection.
         tokio::task::spawn_local(async move { drop(connection.await) });
         for statement in &spec.setup {
-            client
-                .batch_execute(statement)
-                .await
-                .map_err(|error| LoadError::Refused { statement: statement.clone(), reason: told(&error) })?;
+            client.batch_execute(statement).await.map_err(|error| LoadError::Refused {
+                statement: statement.clone(),
+                reason: error_text(&error),
+            })?;
         }
         Ok(Client { client })
     }
 
-    /// Runs a query and counts its rows as they come.
+    /// Runs a query and counts its rows without storing them.
     pub(crate) async fn run(&self, text: &str) -> Outcome {
         match self.rows(text).await {
             Ok(rows) => Outcome::Done { rows },
             Err(error) => match error.code() {
-                // An error of the session as a whole ends it.
-                Some(_) if self.client.is_closed() => Outcome::Lost { why: told(&error) },
-                Some(code) => Outcome::Failed { state: code.code().to_string(), message: told(&error) },
-                None => Outcome::Lost { why: told(&error) },
+                // The error ended the session.
+                Some(_) if self.client.is_closed() => Outcome::Lost { reason: error_text(&error) },
+                Some(code) => Outcome::Failed { state: code.code().to_string(), message: error_text(&error) },
+                None => Outcome::Lost { reason: error_text(&error) },
             },
         }
     }
@@ -102,10 +103,10 @@ impl Client {
         Ok(rows)
     }
 
-    /// Asks the server to cancel what is under way, so that it does not work on for nobody.
+    /// Asks the server to cancel the query in flight, so that it does no useless work.
     pub(crate) async fn cancel(&self) {
         let token = self.client.cancel_token();
-        // It is a courtesy; whether it arrives changes nothing here.
+        // Best effort: the run does not depend on it.
         drop(tokio::time::timeout(Duration::from_secs(1), token.cancel_query(NoTls)).await);
     }
 }

@@ -1,4 +1,4 @@
-//! The command line of `fairlane load sql`, declared once.
+//! Command line of `fairlane load sql`, as one table of flags.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use crate::common::{self, Common};
 use crate::flags::{Flag, flag, list, open_loop, rates, seconds, usage, whole};
 use crate::spec::{Pacing, is_name, seconds_ok};
 
-/// Connections, at most: each is a socket and a client.
+/// Most connections. Each is a socket and a client.
 const CONCURRENCY_MAX: usize = 20_000;
 
-/// What the command line said.
+/// Parsed flags.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     database: Option<String>,
@@ -38,15 +38,15 @@ impl AsMut<Common> for Options {
 }
 
 const FLAGS: &[Flag<Options>] = &[
-    flag!("queries", "PATH", "none", "a .sql file, or a folder of them: a statement each", |o, v| {
+    flag!("queries", "PATH", "none", "a .sql file, or a folder of them, with one statement each", |o, v| {
         o.queries = Some(PathBuf::from(v));
         Ok(())
     }),
-    flag!("only", "NAME,…", "all", "of the folder only these, as q03", |o, v| {
+    flag!("only", "NAME,…", "all", "run only these queries of the folder, such as q03", |o, v| {
         o.only = v.split(',').map(str::to_string).collect();
         Ok(())
     }),
-    flag!("search-path", "SCHEMA", "none", "where plain table names are looked up, as tpch", |o, v| {
+    flag!("search-path", "SCHEMA", "none", "schema of unqualified table names, such as tpch", |o, v| {
         o.search_path = Some(v.to_string());
         Ok(())
     }),
@@ -54,13 +54,13 @@ const FLAGS: &[Flag<Options>] = &[
         "setup",
         "STATEMENT",
         "none",
-        "run first on every connection; may be given several times",
+        "statement to run first on every connection; may be repeated",
         |o, v| {
             o.setup.push(v.to_string());
             Ok(())
         }
     ),
-    flag!("concurrency", "N", "1", "connections, each with one query under way", |o, v| {
+    flag!("concurrency", "N", "1", "connections, each with one query in flight", |o, v| {
         o.concurrency = Some(whole(v)? as usize);
         Ok(())
     }),
@@ -68,7 +68,7 @@ const FLAGS: &[Flag<Options>] = &[
         "rate",
         "RATE[:TIME],…",
         "closed loop",
-        "open loop: Poisson arrivals a second, step after step",
+        "open loop: queries a second with Poisson arrivals, step after step",
         |o, v| {
             o.rate = Some(rates(v)?);
             Ok(())
@@ -78,13 +78,13 @@ const FLAGS: &[Flag<Options>] = &[
         "rounds",
         "N",
         "0",
-        "closed loop: end when every query was run so often (0: when the time is up)",
+        "closed loop: end after N runs of every query (0: when the time is up)",
         |o, v| {
             o.rounds = whole(v)?;
             Ok(())
         }
     ),
-    flag!("duration", "TIME", "30s", "how long to measure (each step without a time of its own)", |o, v| {
+    flag!("duration", "TIME", "30s", "time to measure (each step without a time of its own)", |o, v| {
         o.duration_s = Some(seconds(v)?);
         Ok(())
     }),
@@ -92,7 +92,7 @@ const FLAGS: &[Flag<Options>] = &[
         o.warmup_s = seconds(v)?;
         Ok(())
     }),
-    flag!("drain", "TIME", "5s", "wait for answers at the end, then cancel what is under way", |o, v| {
+    flag!("drain", "TIME", "5s", "wait for answers at the end, then cancel queries in flight", |o, v| {
         o.drain_s = Some(seconds(v)?);
         Ok(())
     }),
@@ -104,7 +104,7 @@ const FLAGS: &[Flag<Options>] = &[
         o.database = Some(v.to_string());
         Ok(())
     }),
-    flag!("seed", "N", "1", "what arrivals follow from", |o, v| {
+    flag!("seed", "N", "1", "seed of the arrival times", |o, v| {
         o.seed = Some(whole(v)?);
         Ok(())
     }),
@@ -117,7 +117,7 @@ const FLAGS: &[Flag<Options>] = &[
     common::help(),
 ];
 
-/// The help.
+/// Returns the help.
 pub(crate) fn help() -> String {
     let what = "fairlane load sql: queries over the Postgres protocol, open or closed loop\n\n\
         fairlane load sql --queries crates/load/queries/tpch --search-path tpch --concurrency 4 --duration 60s\n\n\
@@ -125,7 +125,7 @@ pub(crate) fn help() -> String {
     format!("{what}{}", list(&FLAGS.iter().collect::<Vec<_>>()))
 }
 
-/// Reads the flags.
+/// Parses the flags.
 ///
 /// # Errors
 /// [`LoadError::Usage`].
@@ -134,29 +134,29 @@ pub(crate) fn parse(args: &[String]) -> Result<Options, LoadError> {
     let flags: Vec<&Flag<Options>> = FLAGS.iter().collect();
     let words = crate::flags::read(args, &mut options, &flags, "fairlane load sql")?;
     match words.first() {
-        Some(word) => Err(usage(format!("What is `{word}` for? See `fairlane load sql --help`."))),
+        Some(word) => Err(usage(format!("unexpected word `{word}`; see `fairlane load sql --help`"))),
         None => Ok(options),
     }
 }
 
 impl Options {
-    /// The load these options ask for, checked.
+    /// Returns the checked spec that these options describe.
     ///
     /// # Errors
-    /// [`LoadError::Usage`]; [`LoadError::File`] for queries that are not there.
+    /// [`LoadError::Usage`], or [`LoadError::File`] for missing query files.
     pub(crate) fn spec(&self) -> Result<SqlSpec, LoadError> {
         let refuse = |wrong: bool, reason: &str| if wrong { Err(usage(reason.into())) } else { Ok(()) };
         let hosts = self.common.hosts("127.0.0.1:5432");
         let concurrency = self.concurrency.unwrap_or(1);
         let duration = self.duration_s.unwrap_or(30.0);
         let drain_s = self.drain_s.unwrap_or(5.0);
-        refuse(hosts.is_empty(), "--hosts names no server.")?;
-        refuse(!(1..=CONCURRENCY_MAX).contains(&concurrency), "--concurrency must be 1 to 20,000.")?;
+        refuse(hosts.is_empty(), "--hosts names no server")?;
+        refuse(!(1..=CONCURRENCY_MAX).contains(&concurrency), "--concurrency must be 1 to 20,000")?;
         refuse(
             self.search_path.as_deref().is_some_and(|name| !is_name(name)),
-            "--search-path must be letters, digits and underscores.",
+            "--search-path must be letters, digits and underscores",
         )?;
-        refuse(self.rate.is_some() && self.rounds > 0, "--rounds is of a closed loop: give it or --rate.")?;
+        refuse(self.rate.is_some() && self.rounds > 0, "--rounds needs a closed loop; give it or --rate")?;
         let pacing = match &self.rate {
             None => Pacing::Closed { in_flight: concurrency, seconds: duration },
             Some(rates) => open_loop(rates, duration),
@@ -167,7 +167,7 @@ impl Options {
         let path = self
             .queries
             .as_ref()
-            .ok_or_else(|| usage("--queries says what to run: a folder or a file.".into()))?;
+            .ok_or_else(|| usage("expected --queries with a folder or a file".into()))?;
         let spec = SqlSpec {
             hosts,
             user: self.common.user.clone().unwrap_or_else(|| "admin".to_string()),
@@ -186,8 +186,11 @@ impl Options {
             .steps()
             .iter()
             .all(|step| seconds_ok(step.seconds) && (0.0..=1e6).contains(&step.rate_per_s));
-        refuse(!times, "--rate wants rates of 0 to 1e6 a second, and every time must be 0 s to 30 days.")?;
-        refuse(!seconds_ok(spec.warmup_s) || !seconds_ok(drain_s), "A time must be 0 s to 30 days.")?;
+        refuse(!times, "--rate expects rates of 0 to 1e6 a second and times of 0 s to 30 days")?;
+        refuse(
+            !seconds_ok(spec.warmup_s) || !seconds_ok(drain_s),
+            "--warmup and --drain must be 0 s to 30 days",
+        )?;
         Ok(spec)
     }
 }
@@ -203,27 +206,27 @@ mod tests {
         parse(&args)?.spec()
     }
 
-    fn refused(line: &str, expected: &str) {
+    fn check_error(line: &str, expected: &str) {
         let error = spec(line).expect_err(line).to_string();
         assert!(error.contains(expected), "{error}");
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_name() {
-        refused("", "--queries");
-        refused("--queries @/tpch --concurrency 0", "--concurrency");
-        refused("--queries @/tpch --rate 5 --rounds 2", "--rounds");
-        refused("--queries @/tpch --search-path a;b", "--search-path");
-        refused("--queries @/tpch --rate 5:x", "--rate");
-        refused("--queries @/tpch --only q23", "q23");
-        refused("--queries @/nowhere", "nowhere");
-        refused("--queries @/tpch twice", "twice");
+    fn errors_name_the_wrong_flag() {
+        check_error("", "--queries");
+        check_error("--queries @/tpch --concurrency 0", "--concurrency");
+        check_error("--queries @/tpch --rate 5 --rounds 2", "--rounds");
+        check_error("--queries @/tpch --search-path a;b", "--search-path");
+        check_error("--queries @/tpch --rate 5:x", "--rate");
+        check_error("--queries @/tpch --only q23", "q23");
+        check_error("--queries @/nowhere", "nowhere");
+        check_error("--queries @/tpch twice", "twice");
     }
 
     #[test]
-    fn a_spec_from_flags() {
+    fn flags_become_a_spec() {
         let open = spec("--queries @/tpch --only q03,q07 --search-path tpch --rate 2:10s,4 --duration 5s")
-            .expect("it is fine");
+            .expect("the flags are valid");
         let step = |rate_per_s, seconds| Step { rate_per_s, seconds };
         assert_eq!(open.pacing, Pacing::Open(vec![step(2.0, 10.0), step(4.0, 5.0)]));
         assert_eq!(open.setup, ["SET search_path TO tpch"]);

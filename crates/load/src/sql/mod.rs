@@ -1,11 +1,13 @@
-//! `fairlane load sql`: queries over the Postgres protocol, through a client library, with the same account of it as the native protocol's:
-//! latency from the moment a query was due, everything late, failed, lost or unanswered counted.
+//! `fairlane load sql`: queries over the Postgres protocol through a client library. The accounting
+//! is that of the CQL load: latency starts when a query is due, and every query that is late,
+//! failed, lost or unanswered is counted.
 //!
-//! One thread drives all connections; each has one query under way. In a closed loop every connection runs one query after the other,
-//! the files in turn over all connections. In an open loop a free connection takes the next arrival and waits for its moment; an
-//! arrival that found none free is late, and its wait is part of its latency.
+//! One thread drives all connections, each with one query in flight. In a closed loop all
+//! connections together cycle through the queries. In an open loop a free connection takes the next
+//! arrival and waits until it is due. An arrival without a free connection is late, and its wait is
+//! part of its latency.
 
-mod book;
+mod accounting;
 mod cli;
 mod client;
 mod flags;

@@ -1,11 +1,11 @@
-//! What a SQL load found, as data and as text.
+//! Report of a SQL load, as data and as text.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::book::state;
-use super::run::Books;
+use super::accounting::state;
+use super::run::Totals;
 use super::spec::SqlSpec;
 use crate::arrivals::Stretch;
 use crate::histogram::Latency;
@@ -14,83 +14,85 @@ use crate::spec::Pacing;
 use crate::text::{step_text, time};
 use crate::timeline::Second;
 
-/// A run's results; as those of the native protocol, and each query by itself.
+/// Results of a run: those of a CQL load, and those of each query.
 #[derive(Clone, Debug, Serialize)]
 pub struct SqlReport {
-    /// What was run.
+    /// Spec of the run.
     pub spec: SqlSpec,
-    /// When it began, milliseconds since 1970.
+    /// Start, milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// When it ended, milliseconds since 1970.
+    /// End, milliseconds since 1970.
     pub ended_unix_ms: u64,
-    /// Whether it was stopped before its time.
+    /// True if it was stopped early.
     pub stopped: bool,
     /// CPU of the generator while measuring, as a share of its core.
     pub generator_cpu: f64,
-    /// Whether that was too much for the figures to be the server's.
+    /// True if the generator used more than 80 % of its core. The results then do not describe the
+    /// server.
     pub invalid: bool,
-    /// The steps.
+    /// Results of each step.
     pub steps: Vec<SqlStep>,
-    /// What a reader must know before believing the figures, as sentences.
+    /// Reasons to doubt the results, as sentences.
     pub warnings: Vec<String>,
-    /// Second by second, warm-up included.
+    /// Results of each second, warm-up included.
     pub seconds: Vec<Second>,
 }
 
-/// One step's results. In `error_codes` a code is the SQLSTATE read in base 36, and the name the SQLSTATE itself.
+/// Results of one step. In `error_codes`, the name is the SQLSTATE, and the code the SQLSTATE read
+/// in base 36.
 #[derive(Clone, Debug, Serialize)]
 pub struct SqlStep {
-    /// All of them together.
+    /// Results of all queries together.
     #[serde(flatten)]
     pub all: Step,
-    /// Each query that was sent, in the order of the files.
+    /// Results of each query that was sent, in the order of the files.
     pub queries: Vec<QueryFigures>,
 }
 
-/// What became of one query in one step.
+/// Results of one query in one step.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueryFigures {
-    /// The query.
+    /// Name of the query.
     pub name: String,
-    /// Answered without error.
+    /// Runs answered without error.
     pub count: u64,
-    /// Failed, or lost with their connection.
+    /// Runs that failed or were lost with their connection.
     pub failed: u64,
-    /// Rows they returned, all together.
+    /// Rows returned by all runs.
     pub rows: u64,
-    /// How long it took.
+    /// Latency.
     pub latency: Latency,
 }
 
-/// Puts a report together.
+/// Builds a report.
 pub(crate) fn build(
     spec: &SqlSpec,
-    books: &Books,
+    totals: &Totals,
     stretches: &[Stretch],
     warmup: usize,
     seconds: Vec<Second>,
     stopped: bool,
 ) -> SqlReport {
     let steps: Vec<SqlStep> = (warmup..stretches.len())
-        .filter(|stretch| books.tallies[*stretch].wall_ns > 0)
+        .filter(|stretch| totals.tallies[*stretch].wall_ns > 0)
         .map(|stretch| SqlStep {
             all: counted(&Counted {
-                tallies: vec![&books.tallies[stretch]],
-                clock: books.clock,
+                tallies: vec![&totals.tallies[stretch]],
+                clock: totals.clock,
                 bounds: stretches[stretch],
                 open: matches!(spec.pacing, Pacing::Open(_)),
                 name: state,
-                // Class 53 is for what there is not enough of.
+                // Class 53 is "insufficient resources".
                 overloaded: |code| state(code).starts_with("53"),
             }),
-            queries: figures(spec, books, stretch),
+            queries: query_results(spec, totals, stretch),
         })
         .collect();
     let generator_cpu = steps.iter().map(|step| step.all.generator_cpu).fold(0.0, f64::max);
     let mut report = SqlReport {
         spec: spec.clone(),
-        started_unix_ms: books.clock.unix_ms(0),
-        ended_unix_ms: books.clock.unix_ms(books.ended_ns),
+        started_unix_ms: totals.clock.unix_ms(0),
+        ended_unix_ms: totals.clock.unix_ms(totals.ended_ns),
         stopped,
         generator_cpu,
         invalid: generator_cpu > GENERATOR_CPU_MAX,
@@ -98,57 +100,57 @@ pub(crate) fn build(
         warnings: Vec::new(),
         seconds,
     };
-    report.warnings = warnings(&report, books);
+    report.warnings = warnings(&report, totals);
     report
 }
 
-fn figures(spec: &SqlSpec, books: &Books, stretch: usize) -> Vec<QueryFigures> {
-    let named = spec.queries.iter().zip(&books.queries[stretch]);
-    let figures = named.map(|(query, counted)| QueryFigures {
+fn query_results(spec: &SqlSpec, totals: &Totals, stretch: usize) -> Vec<QueryFigures> {
+    let named = spec.queries.iter().zip(&totals.queries[stretch]);
+    let results = named.map(|(query, counted)| QueryFigures {
         name: query.name.clone(),
         count: counted.latencies.len(),
         failed: counted.failed,
         rows: counted.rows,
         latency: Latency::of(&counted.latencies),
     });
-    figures.filter(|figures| figures.count + figures.failed > 0).collect()
+    results.filter(|result| result.count + result.failed > 0).collect()
 }
 
-/// What a reader must know, worst first.
-fn warnings(report: &SqlReport, books: &Books) -> Vec<String> {
+/// Returns reasons to doubt the results, worst first.
+fn warnings(report: &SqlReport, totals: &Totals) -> Vec<String> {
     let mut out = Vec::new();
     let total = |field: fn(&Step) -> u64| report.steps.iter().map(|step| field(&step.all)).sum::<u64>();
     if report.invalid {
         out.push(format!(
-            "Invalid: the generator used {:.0} % of its core; above 80 % it measures itself.",
+            "Invalid: the generator used {:.0} % of its core; above 80 % it distorts its own measurement.",
             report.generator_cpu * 100.0
         ));
     }
     if report.stopped {
-        out.push("Stopped before its time; the figures are those until then.".to_string());
+        out.push("Stopped early; the results cover the time until then.".to_string());
     }
-    let mut say = |count: u64, what: &str| {
+    let mut warn = |count: u64, what: &str| {
         if count > 0 {
             out.push(format!("{count} {what}"));
         }
     };
-    say(total(|s| s.unsent), "queries were due but never sent: no connection was free (--concurrency).");
-    say(
+    warn(total(|s| s.unsent), "queries were due but never sent: no connection was free (--concurrency).");
+    warn(
         total(|s| s.held_back),
         "queries were sent later than due: no connection was free; their wait is part of the latencies.",
     );
-    say(total(|s| s.unanswered), "queries were not answered before the end, and cancelled.");
-    say(total(|s| s.lost), "queries were lost with their connection.");
-    say(total(|s| s.overloaded), "queries were refused for want of resources (SQLSTATE 53…).");
-    say(total(|s| s.errors - s.overloaded), "queries failed with other errors.");
-    if let Some(broken) = books.tallies.iter().find(|tally| tally.connections_broken > 0) {
+    warn(total(|s| s.unanswered), "queries were not answered before the end, and cancelled.");
+    warn(total(|s| s.lost), "queries were lost with their connection.");
+    warn(total(|s| s.overloaded), "queries were refused for lack of resources (SQLSTATE 53…).");
+    warn(total(|s| s.errors - s.overloaded), "queries failed with other errors.");
+    if let Some(broken) = totals.tallies.iter().find(|tally| tally.connections_broken > 0) {
         out.push(format!("Connections broke and were opened again ({}).", broken.broken_why));
     }
     out
 }
 
 impl SqlReport {
-    /// The report as text.
+    /// Formats the report as text.
     pub(crate) fn text(&self) -> String {
         let spec = &self.spec;
         let mut out = format!(

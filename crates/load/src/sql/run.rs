@@ -1,4 +1,4 @@
-//! A SQL load from beginning to end: connections, the clients' loops on one thread, and the books they keep.
+//! A SQL load from start to end: opens connections and runs the loops of all clients on one thread.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::task::LocalSet;
 
-use super::book::{Book, Outcome};
+use super::accounting::{Accounting, Outcome, QueryTally};
 use super::client::Client;
 use super::report::{self, SqlReport};
 use super::spec::SqlSpec;
@@ -20,18 +20,18 @@ use crate::run::StopFlag;
 use crate::spec::Pacing;
 use crate::timeline::{Message, Second, Timeline};
 
-/// How often the end, a stop and the turn of a second are looked for.
-const TICK: Duration = Duration::from_millis(20);
-/// Handshakes under way at once.
+/// Interval at which the end, a stop and the end of a second are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Concurrent handshakes while connecting.
 const HANDSHAKES_MAX: usize = 8;
-/// Between attempts to open a connection again.
-const AGAIN: Duration = Duration::from_millis(500);
+/// Wait between attempts to open a connection again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Runs a load. `observer` is called with each second once it is over, on the calling thread.
+/// Runs a load. Calls `observer` with each second after its end, on the calling thread.
 ///
 /// # Errors
-/// When it cannot be begun: a server cannot be reached or logged in to, a statement of set-up fails. Once queries flow, failures are
-/// counted and not returned.
+/// Fails if the load cannot start: a server is unreachable or rejects the log-in, or a statement of
+/// the set-up fails. Later failures are counted and not returned.
 pub fn run(
     spec: &SqlSpec,
     stop: &StopFlag,
@@ -47,23 +47,23 @@ pub fn run(
             scope.spawn(move || drive(spec, stop, stretches, messages, &started))
         };
         let mut seconds = Vec::new();
-        // Nothing comes when the load could not be begun.
+        // An error means that the load could not start. `outcome` then has the reason.
         if let Ok(clock) = starting.recv() {
             seconds = collect(&received, clock, warmup, stretches.len(), &mut observer);
         }
         let outcome =
             generator.join().map_err(|_| LoadError::System("the generator's thread failed".into()))?;
-        let book = outcome?;
-        Ok(report::build(spec, &book, &stretches, warmup, seconds, stop.is_set()))
+        let totals = outcome?;
+        Ok(report::build(spec, &totals, &stretches, warmup, seconds, stop.is_set()))
     })
 }
 
-/// What the generator hands back.
-pub(crate) struct Books {
+/// Counts of a finished run.
+pub(crate) struct Totals {
     pub(crate) clock: Clock,
     pub(crate) ended_ns: u64,
     pub(crate) tallies: Vec<crate::tally::Tally>,
-    pub(crate) queries: Vec<Vec<super::book::OfQuery>>,
+    pub(crate) queries: Vec<Vec<QueryTally>>,
 }
 
 fn collect(
@@ -91,7 +91,7 @@ fn collect(
     seconds
 }
 
-/// The run in stretches: the warm-up, if any, at the first rate, then the steps.
+/// Returns the stretches of the run: the warm-up, if any, at the first rate, then the steps.
 fn stretches(spec: &SqlSpec) -> Vec<Stretch> {
     let steps = spec.steps();
     let first_rate = steps.first().map_or(0.0, |step| step.rate_per_s);
@@ -106,21 +106,21 @@ fn stretches(spec: &SqlSpec) -> Vec<Stretch> {
     parts.map(stretch).collect()
 }
 
-/// The generator's thread.
+/// Runs the generator's thread.
 fn drive(
     spec: &SqlSpec,
     stop: &StopFlag,
     stretches: Vec<Stretch>,
     messages: Sender<Message>,
     started: &Sender<Clock>,
-) -> Result<Books, LoadError> {
+) -> Result<Totals, LoadError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| LoadError::System(error.to_string()))?;
     let local = LocalSet::new();
     local.block_on(&runtime, async {
         let clients = open_all(spec).await?;
         let clock = Clock::start();
-        // Whoever waits for it lives as long as this thread.
+        // The receiver lives until this thread has ended.
         let _ = started.send(clock);
         clock.wait_for_zero();
         let open = matches!(spec.pacing, Pacing::Open(_));
@@ -130,9 +130,9 @@ fn drive(
         let load = Rc::new(Load {
             spec: spec.clone(),
             open,
-            book: RefCell::new(Book::new(clock, stretches, spec.queries.len(), messages)),
+            accounting: RefCell::new(Accounting::new(clock, stretches, spec.queries.len(), messages)),
             arrivals: RefCell::new((arrivals, rng)),
-            turn: Cell::new(0),
+            taken: Cell::new(0),
             over: Cell::new(false),
             abandon: tokio::sync::Notify::new(),
         });
@@ -145,18 +145,18 @@ fn drive(
         for task in tasks {
             task.await.map_err(|_| LoadError::System("a client of the generator failed".into()))?;
         }
-        let mut book = load.book.borrow_mut();
-        book.end();
-        Ok(Books {
+        let mut accounting = load.accounting.borrow_mut();
+        accounting.end();
+        Ok(Totals {
             clock,
-            ended_ns: book.now(),
-            tallies: std::mem::take(&mut book.tallies),
-            queries: std::mem::take(&mut book.queries),
+            ended_ns: accounting.now(),
+            tallies: std::mem::take(&mut accounting.tallies),
+            queries: std::mem::take(&mut accounting.queries),
         })
     })
 }
 
-/// Opens all connections, a few at a time.
+/// Opens all connections, [`HANDSHAKES_MAX`] at a time.
 async fn open_all(spec: &SqlSpec) -> Result<Vec<Client>, LoadError> {
     let mut clients = Vec::with_capacity(spec.concurrency);
     while clients.len() < spec.concurrency {
@@ -169,21 +169,21 @@ async fn open_all(spec: &SqlSpec) -> Result<Vec<Client>, LoadError> {
     Ok(clients)
 }
 
-/// What the clients share; all on one thread.
+/// State shared by the clients, all on one thread.
 struct Load {
     spec: SqlSpec,
     open: bool,
-    book: RefCell<Book>,
+    accounting: RefCell<Accounting>,
     arrivals: RefCell<(Arrivals, SmallRng)>,
-    /// Queries taken, all clients together.
-    turn: Cell<u64>,
-    /// Nothing more is to be sent.
+    /// Queries started by all clients together.
+    taken: Cell<u64>,
+    /// True once no more queries may be sent.
     over: Cell<bool>,
-    /// What is under way is to be given up.
+    /// Notified to abandon the queries in flight.
     abandon: tokio::sync::Notify,
 }
 
-/// A query a client is to run, when, and whether that is past.
+/// The next query of a client: when it is due, and whether it is late.
 struct Next {
     query: usize,
     stretch: usize,
@@ -192,51 +192,51 @@ struct Next {
 }
 
 impl Load {
-    /// Waits for the end or a stop, then for the last answers, and then has the rest given up.
+    /// Waits for the end or a stop, then for the last answers. Then abandons the other queries.
     async fn supervise(&self, stop: &StopFlag, tasks: &[tokio::task::JoinHandle<()>]) {
         let all_ended = || tasks.iter().all(tokio::task::JoinHandle::is_finished);
-        // Behind its last arrival an open loop still lasts as long as it was to last.
+        // An open loop lasts for its full time, even after its last arrival.
         while !self.over.get() && (self.open || !all_ended()) {
-            tokio::time::sleep(TICK).await;
-            self.book.borrow_mut().roll();
-            if stop.is_set() || self.book.borrow().stretch().is_none() {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            self.accounting.borrow_mut().roll();
+            if stop.is_set() || self.accounting.borrow().stretch().is_none() {
                 self.over.set(true);
             }
         }
         self.over.set(true);
         self.count_unsent();
         let wait_from = {
-            let mut book = self.book.borrow_mut();
-            book.wait_only();
-            book.now()
+            let mut accounting = self.accounting.borrow_mut();
+            accounting.wait_only();
+            accounting.now()
         };
         let until = wait_from + (self.spec.drain_s * 1e9) as u64;
-        while !all_ended() && self.book.borrow().now() < until {
-            tokio::time::sleep(TICK).await;
-            self.book.borrow_mut().roll();
+        while !all_ended() && self.accounting.borrow().now() < until {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            self.accounting.borrow_mut().roll();
         }
         self.abandon.notify_waiters();
         while !all_ended() {
-            tokio::time::sleep(TICK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             self.abandon.notify_waiters();
         }
     }
 
-    /// Whatever was due by now and never left is counted, arrival by arrival.
+    /// Counts every arrival that is due by now and was never sent.
     fn count_unsent(&self) {
-        let mut book = self.book.borrow_mut();
-        let now = book.now();
+        let mut accounting = self.accounting.borrow_mut();
+        let now = accounting.now();
         let (arrivals, rng) = &mut *self.arrivals.borrow_mut();
         while let Some((due, stretch)) = arrivals.peek() {
             if due > now {
                 return;
             }
-            book.unsent(stretch);
+            accounting.unsent(stretch);
             arrivals.advance(rng);
         }
     }
 
-    /// One connection's loop.
+    /// Runs the loop of one connection.
     async fn client(&self, index: usize, client: Client) {
         let host = self.spec.hosts[index % self.spec.hosts.len()].clone();
         let mut client = Some(client);
@@ -244,12 +244,12 @@ impl Load {
             let Some(open) = &client else {
                 match Client::open(&self.spec, &host).await {
                     Ok(opened) => client = Some(opened),
-                    Err(_) => tokio::time::sleep(AGAIN).await,
+                    Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
                 }
                 continue;
             };
             let Some(next) = self.next().await else { return };
-            let sent = self.book.borrow_mut().sent(next.query, next.stretch, next.due_ns, next.late);
+            let sent = self.accounting.borrow_mut().sent(next.query, next.stretch, next.due_ns, next.late);
             let outcome = tokio::select! {
                 outcome = open.run(&self.spec.queries[next.query].text) => outcome,
                 () = self.abandon.notified() => {
@@ -258,28 +258,28 @@ impl Load {
                 }
             };
             let lost = matches!(outcome, Outcome::Lost { .. });
-            self.book.borrow_mut().ended(sent, outcome);
+            self.accounting.borrow_mut().ended(sent, outcome);
             if lost {
                 client = None;
             }
         }
     }
 
-    /// The next query for a client that is free, once it is due; nothing when the run is over.
+    /// Returns the next query for a free client once it is due. `None`: the run is over.
     async fn next(&self) -> Option<Next> {
         if !self.open {
-            let turn = self.turn.get();
+            let number = self.taken.get();
             let queries = self.spec.queries.len() as u64;
-            self.turn.set(turn + 1);
-            if self.spec.rounds > 0 && turn >= self.spec.rounds * queries {
+            self.taken.set(number + 1);
+            if self.spec.rounds > 0 && number >= self.spec.rounds * queries {
                 return None;
             }
             let (stretch, _) = {
-                let mut book = self.book.borrow_mut();
-                book.roll();
-                book.stretch()?
+                let mut accounting = self.accounting.borrow_mut();
+                accounting.roll();
+                accounting.stretch()?
             };
-            return Some(Next { query: (turn % queries) as usize, stretch, due_ns: None, late: false });
+            return Some(Next { query: (number % queries) as usize, stretch, due_ns: None, late: false });
         }
         let (due, stretch) = {
             let (arrivals, rng) = &mut *self.arrivals.borrow_mut();
@@ -287,18 +287,18 @@ impl Load {
             arrivals.advance(rng);
             next
         };
-        let turn = self.turn.replace(self.turn.get() + 1);
-        let query = (turn % self.spec.queries.len() as u64) as usize;
-        let late = self.book.borrow().now() > due;
+        let number = self.taken.replace(self.taken.get() + 1);
+        let query = (number % self.spec.queries.len() as u64) as usize;
+        let late = self.accounting.borrow().now() > due;
         loop {
-            let now = self.book.borrow().now();
+            let now = self.accounting.borrow().now();
             if now >= due {
                 return Some(Next { query, stretch, due_ns: Some(due), late });
             }
             if self.over.get() {
                 return None;
             }
-            tokio::time::sleep(Duration::from_nanos(due - now).min(TICK)).await;
+            tokio::time::sleep(Duration::from_nanos(due - now).min(CHECK_INTERVAL)).await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a SQL load is, as data; the report carries it.
+//! Description of a SQL load as data. Part of its report.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,35 +8,35 @@ use crate::spec::{Pacing, Step};
 /// A load of queries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SqlSpec {
-    /// HOST:PORT of each server; connections are spread over them.
+    /// HOST:PORT of each server. Connections are spread over them.
     pub hosts: Vec<String>,
-    /// Who logs in.
+    /// User to log in as.
     pub user: String,
-    /// Not part of reports.
+    /// Password of the user. Not part of reports.
     #[serde(skip)]
     pub password: Option<String>,
-    /// The database to connect to.
+    /// Database to connect to.
     pub database: String,
-    /// What is run, in turn.
+    /// Queries, run in turn.
     pub queries: Vec<Query>,
-    /// Statements that every connection begins with.
+    /// Statements run first on every connection.
     pub setup: Vec<String>,
-    /// When queries are sent. In a closed loop what is in flight is the number of connections.
+    /// Times at which queries are sent. A closed loop has one query in flight per connection.
     pub pacing: Pacing,
-    /// Every query so many times and then the end, before the time is up; zero for as long as the time lasts.
+    /// Runs of every query after which the load ends early. Zero: run until the time is up.
     pub rounds: u64,
-    /// Connections.
+    /// Number of connections.
     pub concurrency: usize,
-    /// Seconds at the first rate before measuring begins.
+    /// Warm-up at the first rate before measuring begins, seconds.
     pub warmup_s: f64,
-    /// Seconds to wait for answers at the end; what is still under way then is cancelled.
+    /// Time to wait for answers at the end, seconds. Queries still in flight are then cancelled.
     pub drain_s: f64,
-    /// Arrivals follow from it.
+    /// Seed of the arrival times.
     pub seed: u64,
 }
 
 impl SqlSpec {
-    /// Seconds measured, warm-up left out.
+    /// Returns the measured steps, without the warm-up.
     pub fn steps(&self) -> Vec<Step> {
         match &self.pacing {
             Pacing::Open(steps) => steps.clone(),

@@ -1,5 +1,5 @@
-//! A server that speaks just enough of the native protocol to be loaded: it logs in, prepares, answers
-//! EXECUTE with canned rows, and misbehaves as told. A thread a connection, blocking.
+//! Fake server for load tests with a minimum of the native protocol. It logs in, prepares, answers
+//! EXECUTE with fixed rows, and fails as scripted. Each connection has a blocking thread.
 
 #![allow(dead_code, reason = "each test binary and the benchmark use a part of it")]
 
@@ -17,27 +17,28 @@ use wire::{
     PreparedHead, Request, RowsHead, Value, Version,
 };
 
-/// How the server behaves; counts are over all connections.
+/// Behaviour of the server. Request numbers are over all connections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Script {
     /// Rows in the answer to a SELECT by key.
     pub(crate) rows: usize,
-    /// Rows of a page; all in one when zero.
+    /// Rows of a page. Zero: all rows in one page.
     pub(crate) page_rows: usize,
     pub(crate) password: Option<&'static str>,
-    /// Every so-many-th EXECUTE fails as overloaded.
+    /// Every n-th EXECUTE fails as overloaded.
     pub(crate) fail_every: Option<u64>,
-    /// This EXECUTE (from 1) and its whole connection are dropped.
+    /// This EXECUTE (from 1) is lost together with its connection.
     pub(crate) drop_at: Option<u64>,
-    /// From this EXECUTE on (from 1) there are no answers.
+    /// EXECUTEs from this number (from 1) on get no answer.
     pub(crate) silent_from: Option<u64>,
     /// This EXECUTE (from 1) is answered as unprepared.
     pub(crate) forget_at: Option<u64>,
-    /// Wait before each answer.
+    /// Delay of each answer.
     pub(crate) delay: Duration,
-    /// How many shards it says it has, if more than one; its own port is the shard-aware one.
+    /// Number of shards published, if more than one. The server's port is then the shard-aware
+    /// port.
     pub(crate) shards: Option<u32>,
-    /// No table exists.
+    /// True to answer PREPARE as if no table existed.
     pub(crate) no_table: bool,
 }
 
@@ -49,11 +50,11 @@ pub(crate) struct Seen {
     pub(crate) connections: AtomicU64,
     pub(crate) executes: AtomicU64,
     pub(crate) prepares: AtomicU64,
-    /// EXECUTEs whose key belongs to the connection's shard, and to another.
+    /// EXECUTEs on a connection to the shard that owns the key, and on others.
     pub(crate) owned: AtomicU64,
     pub(crate) foreign: AtomicU64,
     pub(crate) queries: Mutex<Vec<String>>,
-    /// First values of successful INSERTs, with how often.
+    /// First values of successful INSERTs, with their number.
     pub(crate) written: Mutex<BTreeMap<FirstValues, u64>>,
 }
 
@@ -121,12 +122,12 @@ fn serve(mut stream: TcpStream, script: &Script, seen: &Seen) -> std::io::Result
     }
 }
 
-/// The shard of a connection, by the client's and the server's port.
+/// Returns the shard of a connection, given the ports of client and server.
 fn shard(script: &Script, (client, _): (u16, u16)) -> u32 {
     u32::from(client) % script.shards.unwrap_or(1)
 }
 
-/// Answers a request; says whether the connection stays.
+/// Answers a request. Returns false to close the connection.
 fn answer(
     encoder: &mut Encoder,
     stream: i16,
@@ -206,7 +207,7 @@ fn answer(
                 return true;
             }
             if script.forget_at == Some(number) {
-                fail(encoder, FailureKind::Unprepared(execute.id.to_vec()), "who?");
+                fail(encoder, FailureKind::Unprepared(execute.id.to_vec()), "unknown id");
             } else if script.fail_every.is_some_and(|every| number.is_multiple_of(every)) {
                 fail(encoder, FailureKind::Overloaded, "too much");
             } else if execute.id == b"w" {
@@ -228,12 +229,12 @@ fn answer(
             batch.iter().for_each(|entry| wrote(seen, entry.values.iter()));
             encoder.void(stream, &plain).expect("fits");
         }
-        _ => fail(encoder, FailureKind::Protocol, "not here"),
+        _ => fail(encoder, FailureKind::Protocol, "unsupported request"),
     }
     true
 }
 
-/// Notes a row by its first two values.
+/// Records a row by its first two values.
 fn wrote<'v>(seen: &Seen, values: impl Iterator<Item = Value<'v>>) {
     let mut values = values.map(|value| match value {
         Value::Bytes(bytes) => bytes.to_vec(),
@@ -253,7 +254,7 @@ fn rows(encoder: &mut Encoder, stream: i16, count: usize, columns: &Columns, nex
     writer.end().expect("fits");
 }
 
-/// The paging state is the number of rows already given.
+/// Answers one page. The length of the paging state is the number of rows already returned.
 fn page(encoder: &mut Encoder, stream: i16, script: &Script, columns: &Columns, state: Option<&[u8]>) {
     let given = state.map_or(0, |state| state.len());
     let left = script.rows - given.min(script.rows);
@@ -262,16 +263,16 @@ fn page(encoder: &mut Encoder, stream: i16, script: &Script, columns: &Columns, 
     rows(encoder, stream, now, columns, (now < left).then_some(&next));
 }
 
-/// A server that does as little as can be done for an EXECUTE, so that the load is what is measured: the
-/// answer is a canned frame with the stream patched in, and frames are told apart by their lengths alone.
+/// Serves with the least work per EXECUTE, so that the load is measured. The answer is a fixed
+/// frame with the stream replaced, and other requests are recognized by their opcode.
 pub(crate) fn serve_fast(listener: &TcpListener) {
     let script = Script { rows: 1, ..Script::default() };
     let columns = columns();
     let mut encoder = Encoder::new(Direction::Response, Version::V4);
     rows(&mut encoder, 0, 1, &columns, None);
-    let canned = encoder.finish().split();
+    let fixed = encoder.finish().split();
     while let Ok((mut socket, _)) = listener.accept() {
-        let (canned, columns, script) = (canned.clone(), columns.clone(), script.clone());
+        let (fixed, columns, script) = (fixed.clone(), columns.clone(), script.clone());
         std::thread::spawn(move || -> std::io::Result<()> {
             socket.set_nodelay(true)?;
             let seen = Seen::default();
@@ -293,7 +294,7 @@ pub(crate) fn serve_fast(listener: &TcpListener) {
                     }
                     if input[at + 4] == wire::Opcode::Execute as u8 {
                         let start = out.len();
-                        out.extend_from_slice(&canned);
+                        out.extend_from_slice(&fixed);
                         out[start + 2..start + 4].copy_from_slice(&input[at + 2..at + 4]);
                     } else {
                         let mut decoder = Decoder::new(Direction::Request, Limits::default());

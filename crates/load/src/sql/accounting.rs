@@ -1,4 +1,4 @@
-//! The books of a SQL load: what was due, sent and answered, in the stretch and the second it belongs to, and for each query by itself.
+//! Accounting of a SQL load: counts of queries per stretch, per second and per query.
 
 use std::sync::mpsc::Sender;
 
@@ -10,15 +10,15 @@ use crate::histogram::{OpKind, histogram};
 use crate::tally::Tally;
 use crate::timeline::{Message, Window};
 
-/// What was counted of one query in one stretch.
+/// Counts of one query in one stretch.
 #[derive(Clone, Debug)]
-pub(crate) struct OfQuery {
+pub(crate) struct QueryTally {
     pub(crate) latencies: Histogram<u64>,
     pub(crate) rows: u64,
     pub(crate) failed: u64,
 }
 
-/// A query under way.
+/// A query in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) query: usize,
@@ -27,40 +27,40 @@ pub(crate) struct Sent {
     pub(crate) sent_ns: u64,
 }
 
-/// How a query ended.
+/// Outcome of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// With so many rows.
+    /// Success, with the number of rows.
     Done { rows: u64 },
-    /// With this SQLSTATE and message.
+    /// Error with this SQLSTATE and message.
     Failed { state: String, message: String },
-    /// With the connection.
-    Lost { why: String },
-    /// Not before the end of the run.
+    /// Lost with the connection.
+    Lost { reason: String },
+    /// Not answered by the end of the run.
     Unanswered,
 }
 
-/// The books.
-pub(crate) struct Book {
+/// Accounting of a run.
+pub(crate) struct Accounting {
     clock: Clock,
     stretches: Vec<Stretch>,
     stretch: usize,
-    /// For each stretch, and for the wait after the last.
+    /// Counts of each stretch, and of the wait after the last.
     pub(crate) tallies: Vec<Tally>,
-    /// For each stretch and query, as `tallies`.
-    pub(crate) queries: Vec<Vec<OfQuery>>,
+    /// Counts of each query, by stretch as in `tallies`.
+    pub(crate) queries: Vec<Vec<QueryTally>>,
     in_flight: usize,
     window: Window,
     window_cpu_ns: u64,
     messages: Sender<Message>,
 }
 
-/// An error's number for a tally: its SQLSTATE read in base 36.
+/// Encodes a SQLSTATE as an error number for a tally: its text read in base 36.
 pub(crate) fn number(state: &str) -> i32 {
     i32::from_str_radix(state, 36).unwrap_or(0)
 }
 
-/// The SQLSTATE of [`number`].
+/// Decodes the SQLSTATE from a number of [`number`].
 pub(crate) fn state(number: i32) -> String {
     let digit = |place: u32| char::from_digit(number as u32 / 36u32.pow(place) % 36, 36);
     (0..5).rev().filter_map(digit).collect::<String>().to_ascii_uppercase()
@@ -81,16 +81,16 @@ fn window(index: u64, begin_ns: u64, stretch: usize) -> Window {
     }
 }
 
-impl Book {
+impl Accounting {
     pub(crate) fn new(
         clock: Clock,
         stretches: Vec<Stretch>,
         queries: usize,
         messages: Sender<Message>,
-    ) -> Book {
+    ) -> Accounting {
         let counted = stretches.len() + 1;
-        let of_query = OfQuery { latencies: histogram(), rows: 0, failed: 0 };
-        Book {
+        let of_query = QueryTally { latencies: histogram(), rows: 0, failed: 0 };
+        Accounting {
             clock,
             stretches,
             stretch: 0,
@@ -107,12 +107,13 @@ impl Book {
         self.clock.now_ns()
     }
 
-    /// The stretch it is in, and when that ends; nothing after the last.
+    /// Returns the current stretch and its end, nanoseconds since the run began. `None`: after the
+    /// last.
     pub(crate) fn stretch(&self) -> Option<(usize, u64)> {
         self.stretches.get(self.stretch).map(|stretch| (self.stretch, stretch.end_ns))
     }
 
-    /// Closes the windows and stretches that are over.
+    /// Closes the windows and stretches that have ended.
     pub(crate) fn roll(&mut self) {
         let now = self.now();
         while now >= self.window_end() {
@@ -125,7 +126,7 @@ impl Book {
         }
     }
 
-    /// Ends all stretches: from now on there is only waiting.
+    /// Ends all stretches. From now on the run only waits for answers.
     pub(crate) fn wait_only(&mut self) {
         self.roll();
         if self.stretch < self.stretches.len() {
@@ -151,18 +152,18 @@ impl Book {
         let tally = &mut self.tallies[closed.stretch];
         tally.cpu_ns += closed.cpu_ns;
         tally.wall_ns += end - closed.begin_ns;
-        // A run whose collector has gone has nobody to tell.
+        // Without a receiver the run has failed.
         drop(self.messages.send(Message::Window(0, Box::new(closed))));
     }
 
-    /// Closes the last window; nothing is counted afterwards.
+    /// Closes the last window. Nothing may be counted afterwards.
     pub(crate) fn end(&mut self) {
         self.roll();
         self.close_window(self.now());
         drop(self.messages.send(Message::Ended(0)));
     }
 
-    /// Counts a query as sent. `late` says that it was due before a connection was free for it.
+    /// Counts a query as sent. `late`: it was due before a connection was free.
     pub(crate) fn sent(&mut self, query: usize, stretch: usize, due_ns: Option<u64>, late: bool) -> Sent {
         let now = self.now();
         self.in_flight += 1;
@@ -172,14 +173,14 @@ impl Book {
         tally.sent += 1;
         tally.in_flight_max = tally.in_flight_max.max(self.in_flight);
         if late {
-            tally.held_back += 1;
+            tally.delayed += 1;
         } else if let Some(due) = due_ns {
             tally.lag.saturating_record(now.saturating_sub(due));
         }
         Sent { query, stretch, from_ns: due_ns.unwrap_or(now), sent_ns: now }
     }
 
-    /// Counts how it ended.
+    /// Counts the outcome of a query.
     pub(crate) fn ended(&mut self, sent: Sent, outcome: Outcome) {
         self.roll();
         self.in_flight -= 1;
@@ -203,10 +204,10 @@ impl Book {
                 tally.errors.entry(number(&state)).or_insert((0, message)).0 += 1;
                 true
             }
-            Outcome::Lost { why } => {
+            Outcome::Lost { reason } => {
                 tally.lost += 1;
                 tally.connections_broken += 1;
-                tally.broken_why = why;
+                tally.broken_why = reason;
                 true
             }
             Outcome::Unanswered => {
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_and_back() {
+    fn sqlstates_survive_the_encoding() {
         for text in ["53200", "57014", "0A000", "XX000", "42P01"] {
             assert_eq!(state(number(text)), text);
         }
