@@ -1,5 +1,6 @@
-//! The administrator: once a second a new login that alters a level, over CQL; a new login and a query, over
-//! SQL; and a health check, over HTTP. Each runs on a thread of its own, so that one cannot hide another.
+//! The administrator. Once a second: a login that alters a level over CQL, a login and a query over
+//! SQL, and a health check over HTTP. Each has a thread of its own, so that a slow one does not
+//! delay the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,25 +16,25 @@ use crate::native::Native;
 use crate::postgres::Postgres;
 use crate::target::{ADMIN, PASSWORD, Target};
 
-/// Between two rounds.
+/// Interval between two rounds.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A round that takes longer has failed.
+/// Longest accepted round.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One way in: its name, and a round on it.
+/// A way of access: its name, and the function that makes one round.
 type Way = (&'static str, fn(&Target) -> Result<(), Answer>);
 
-/// The administrator's ways in.
+/// All ways of access.
 const WAYS: [Way; 3] = [("CQL", over_cql), ("SQL", over_sql), ("health", over_http)];
 
-/// Logs in, alters the level `dial`.
+/// Logs in and alters level `dial`.
 fn over_cql(target: &Target) -> Result<(), Answer> {
     let mut native = Native::open_for(target, FRIEND, PATIENCE)?;
     native.log_in(ADMIN, Compression::None)?;
     native.must("ALTER SERVICE LEVEL dial WITH shares = 200")
 }
 
-/// Logs in, runs a query.
+/// Logs in and runs a query.
 fn over_sql(target: &Target) -> Result<(), Answer> {
     let mut postgres = Postgres::open_for(target, FRIEND, PATIENCE)?;
     postgres.log_in(ADMIN, PASSWORD)?;
@@ -41,13 +42,13 @@ fn over_sql(target: &Target) -> Result<(), Answer> {
     if answer.is_error() { Err(answer) } else { Ok(()) }
 }
 
-/// Asks whether the server lives.
+/// Checks that the server reports itself alive.
 fn over_http(target: &Target) -> Result<(), Answer> {
     let answer = http::get(target, FRIEND, "/health/live", PATIENCE)?;
     if answer.label == "200" { Ok(()) } else { Err(answer) }
 }
 
-/// One round on each way, one after the other; the first failure with its way.
+/// Makes one round by each way of access. Returns the first failure with its way.
 pub(crate) fn once(target: &Target) -> Result<(), String> {
     for (way, run) in WAYS {
         run(target).map_err(|answer| format!("{way}: {} {}", answer.label, answer.text))?;
@@ -55,7 +56,7 @@ pub(crate) fn once(target: &Target) -> Result<(), String> {
     Ok(())
 }
 
-/// The results of one way.
+/// Results of one way of access.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Visits {
     pub(crate) max_ms: f64,
@@ -63,7 +64,7 @@ pub(crate) struct Visits {
     pub(crate) failures: Answers,
 }
 
-/// The administrator at work.
+/// A running administrator.
 #[derive(Debug)]
 pub(crate) struct Admin {
     stops: Arc<AtomicBool>,
@@ -97,7 +98,7 @@ impl Admin {
         Admin { stops, threads }
     }
 
-    /// Ends the rounds; the results by way.
+    /// Ends the rounds. Returns the results by way of access.
     pub(crate) fn stop(self) -> Vec<(&'static str, Visits)> {
         self.stops.store(true, Ordering::Relaxed);
         let join =

@@ -1,23 +1,24 @@
-//! Answers that a client saw, counted by label. A label is short and stable, so that the table of attacks
-//! can list the accepted ones: `rows`, `error 0x2100` (CQL), `error 54001` (SQLSTATE), `closed`, `silence`.
+//! Answers that a client received, counted by label. A label is short and stable, so that the table
+//! of attacks can list accepted ones: `rows`, `error 0x2100` (CQL), `error 54001` (SQLSTATE),
+//! `closed`, `silence`.
 
 use std::collections::BTreeMap;
 
 /// The peer closed or reset the connection.
 pub(crate) const CLOSED: &str = "closed";
-/// No answer came within the client's patience.
+/// No answer came within the client's time limit.
 pub(crate) const SILENCE: &str = "silence";
 /// The connection was refused, or not accepted in time.
 pub(crate) const REFUSED: &str = "refused";
 
-/// Longest text of an error that is kept, characters.
+/// Longest error text that is kept, characters.
 const TEXT_MAX: usize = 160;
 
 /// One answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) label: String,
-    /// The text of an error; empty otherwise.
+    /// Text of an error. Empty for other answers.
     pub(crate) text: String,
 }
 
@@ -30,7 +31,7 @@ impl Answer {
         Answer { label: format!("error {code}"), text: text.chars().take(TEXT_MAX).collect() }
     }
 
-    /// Whether the connection is of no more use.
+    /// Returns true if the connection can no longer be used.
     pub(crate) fn ends(&self) -> bool {
         [CLOSED, SILENCE, REFUSED].contains(&self.label.as_str())
     }
@@ -40,7 +41,7 @@ impl Answer {
     }
 }
 
-/// How often each answer was seen, with one text for each label.
+/// Count of each answer, with one text for each label.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answers(BTreeMap<String, (u64, String)>);
 
@@ -61,26 +62,26 @@ impl Answers {
         self.0.keys().map(String::as_str)
     }
 
-    /// `rows ×12, error 0x2100 ×3`.
+    /// Formats the counts, such as `rows ×12, error 0x2100 ×3`.
     pub(crate) fn summary(&self) -> String {
         let parts: Vec<String> =
             self.0.iter().map(|(label, (count, _))| format!("{label} ×{count}")).collect();
         if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
     }
 
-    /// Calls `each` as often as answers were counted.
+    /// Calls `each` once for every counted answer.
     pub(crate) fn each(self, mut each: impl FnMut(Answer)) {
         for (label, (count, text)) in self.0 {
             (0..count).for_each(|_| each(Answer { label: label.clone(), text: text.clone() }));
         }
     }
 
-    /// The text of an answer with this label.
+    /// Returns the text of an answer with this label.
     pub(crate) fn text(&self, label: &str) -> &str {
         self.0.get(label).map_or("", |(_, text)| text)
     }
 
-    /// One line for each label, to be read by [`Answers::parse`] in another process.
+    /// Formats one line for each label, for [`Answers::parse`] in another process.
     pub(crate) fn lines(&self) -> String {
         let line = |(label, (count, text)): (&String, &(u64, String))| {
             format!("answer\t{count}\t{label}\t{}\n", text.replace(['\t', '\n', '\r'], " "))
@@ -88,7 +89,7 @@ impl Answers {
         self.0.iter().map(line).collect()
     }
 
-    /// Adds a line of [`Answers::lines`]; ignores any other.
+    /// Adds a line of [`Answers::lines`]. Ignores any other.
     pub(crate) fn parse(&mut self, line: &str) {
         let mut fields = line.splitn(4, '\t');
         if fields.next() != Some("answer") {
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_bring_answers_to_another_process() {
+    fn answers_survive_the_way_to_another_process() {
         let mut sent = Answers::default();
         sent.add(Answer::new("rows"));
         sent.add(Answer::error("0x2100", "no\tright\nat all"));

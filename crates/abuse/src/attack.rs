@@ -1,4 +1,4 @@
-//! An attack as data, and the frame it runs in: bounds in time and count, and the answers it saw.
+//! Description of an attack, and its execution: bounds in time and count, and the answers received.
 
 use std::io::Write;
 use std::sync::Mutex;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use crate::answers::{Answer, Answers};
 use crate::target::{Role, Target};
 
-/// The line in which an attack's process reports that its traffic has begun, or that what it holds is in
-/// place.
+/// Line by which an attack's process reports that its traffic has begun, or that everything it
+/// holds is in place.
 pub(crate) const READY: &str = "ready";
 
-/// How often a holding attack checks whether it should end.
+/// Interval at which a holding attack checks whether to end.
 const HOLD_POLL: Duration = Duration::from_millis(20);
 
 /// A listener of the server.
@@ -44,11 +44,11 @@ pub(crate) struct Attack {
     pub(crate) needs: Role,
     /// The traffic, for the table of results.
     pub(crate) sends: &'static str,
-    /// Labels of the answers that a hardened server gives. Any other label fails the attack.
+    /// Accepted labels: the answers of a hardened server. Any other label fails the attack.
     pub(crate) expected: &'static [&'static str],
-    /// Rounds of the short form; what a round is depends on the attack.
+    /// Rounds of the short form. Each attack defines its round.
     pub(crate) rounds: u64,
-    /// Whether the attack holds sockets, frames or answers instead of sending all the time.
+    /// True if the attack holds sockets, frames or answers instead of sending continuously.
     pub(crate) holds: bool,
     pub(crate) run: fn(&Run) -> Result<(), Answer>,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// An attack that ends after `time` or `rounds_max` rounds, whichever comes first.
+    /// Returns an attack that ends after `time` or `rounds_max` rounds, whichever comes first.
     pub(crate) fn new(attack: &Attack, target: Target, time: Duration, rounds_max: u64) -> Run {
         Run {
             target,
@@ -83,12 +83,13 @@ impl Run {
         }
     }
 
-    /// A part of another attack, which reports for it.
+    /// Returns a part of another attack. That attack reports readiness.
     pub(crate) fn quiet(attack: &Attack, target: Target, time: Duration, rounds_max: u64) -> Run {
         Run { reported: AtomicBool::new(true), ..Run::new(attack, target, time, rounds_max) }
     }
 
-    /// Takes one round, unless time or count are used up. Threads share the rounds.
+    /// Starts a round and returns true, unless time or rounds are used up. Threads share the
+    /// rounds.
     pub(crate) fn round(&self) -> bool {
         if !self.holds {
             self.report_ready();
@@ -104,8 +105,8 @@ impl Run {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Reports that everything is in place, and waits until the attack is released or its time is over.
-    /// `each` runs meanwhile, every 20 ms.
+    /// Reports that everything is in place. Then waits until the attack is released or its time is
+    /// over, and calls `each` every 20 ms meanwhile.
     pub(crate) fn hold(&self, mut each: impl FnMut()) {
         self.report_ready();
         while self.has_time() {
@@ -124,21 +125,21 @@ impl Run {
     fn report_ready(&self) {
         if !self.reported.swap(true, Ordering::Relaxed) {
             let mut out = std::io::stdout().lock();
-            // The parent may be gone; then the time limit ends the attack.
+            // Without a parent, the time limit ends the attack.
             let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
         }
     }
 
     /// Counts an answer.
-    pub(crate) fn saw(&self, answer: Answer) {
+    pub(crate) fn record(&self, answer: Answer) {
         self.answers.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(answer);
     }
 
-    /// Counts the outcome of an exchange; returns whether the connection is still of use.
+    /// Counts the outcome of an exchange. Returns true if the connection can still be used.
     pub(crate) fn count(&self, outcome: Result<Answer, Answer>) -> bool {
         let usable = outcome.as_ref().is_ok_and(|answer| !answer.ends());
         let (Ok(answer) | Err(answer)) = outcome;
-        self.saw(answer);
+        self.record(answer);
         usable
     }
 

@@ -1,5 +1,5 @@
-//! An attack in a process of its own: `abuse attack NAME TARGET SECONDS ROUNDS`. Low priority, so that its
-//! CPU time weighs little beside the server's and the probes'. Its memory is its own as well.
+//! An attack in a process of its own: `abuse attack NAME TARGET SECONDS ROUNDS`. Its low priority
+//! keeps its effect on server and probes small. Its memory is separate too.
 //!
 //! ```text
 //!   parent                                child
@@ -21,31 +21,31 @@ use crate::attack::{Attack, READY, Run};
 use crate::target::Target;
 use crate::{cpu, table};
 
-/// Added to the niceness of the attacker's process: as little of a shared core as the kernel gives, since in the
-/// field an attacker has cores of its own.
+/// Added to the niceness of the attacker's process. 19 gives it the least share of a common core,
+/// since a real attacker has cores of its own.
 const NICE: i32 = 19;
-/// How long an attack may go on after its time: silence of the server, once for a connection and once for
-/// what is in flight there, and sockets closed.
+/// Time an attack may take beyond its limit: two waits for a silent server (one for a connection,
+/// one for requests in flight), and closing sockets.
 pub(crate) const GRACE: Duration = Duration::from_secs(45);
 
-/// Runs one attack and prints the answers that it saw.
+/// Runs one attack and prints the answers it received.
 pub(crate) fn main(words: &[String]) -> ExitCode {
     let [name, target, seconds, rounds] = words else { return ExitCode::from(2) };
     let (Some(attack), Some(target)) = (table::find(name), Target::parse(target)) else {
         return ExitCode::from(2);
     };
     let (Ok(seconds), Ok(rounds)) = (seconds.parse(), rounds.parse()) else { return ExitCode::from(2) };
-    // Without it the measurement is a little worse; the attack is the same.
+    // A failure makes the measurement slightly worse, but not the attack.
     let _ = rustix::process::nice(NICE);
     let run = Arc::new(Run::new(attack, target, Duration::from_secs_f64(seconds), rounds));
     let released = Arc::clone(&run);
     std::thread::spawn(move || {
-        // The parent writes nothing: this ends when it closes the pipe, or dies.
+        // The parent writes nothing. The read ends when it closes the pipe or dies.
         drop(std::io::stdin().read_to_end(&mut Vec::new()));
         released.release();
     });
     if let Err(answer) = (attack.run)(&run) {
-        run.saw(Answer { label: format!("gave up: {}", answer.label), text: answer.text });
+        run.record(Answer { label: format!("gave up: {}", answer.label), text: answer.text });
     }
     print!("{}", run.answers().lines());
     ExitCode::SUCCESS
@@ -69,7 +69,7 @@ impl Attacker {
         time: Duration,
         rounds: u64,
     ) -> Result<Attacker, String> {
-        let failed = |error: std::io::Error| format!("{} could not be started: {error}", attack.name);
+        let failed = |error: std::io::Error| format!("starting {} failed: {error}", attack.name);
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = Command::new(program);
         command.args(["attack", attack.name, &target.text(), &time.as_secs_f64().to_string()]);
@@ -100,11 +100,11 @@ impl Attacker {
         self.run_out()
     }
 
-    /// Waits until the attack's time is over; returns the answers seen and the CPU used, seconds. An attack that
-    /// does not end is killed.
+    /// Waits until the attack's time is over. Returns the answers and the CPU time used, seconds.
+    /// Kills an attack that does not end.
     pub(crate) fn run_out(mut self) -> (Answers, f64) {
         while self.next().is_some() {}
-        // Before the process is waited for: its counters go with it.
+        // Read the counters before waiting for the process, which removes them.
         let cpu_s = cpu::of_process(self.child.id());
         if !matches!(self.child.try_wait(), Ok(Some(_))) && Instant::now() >= self.ends {
             self.answers.add(Answer::new("attack did not end"));
@@ -112,7 +112,7 @@ impl Attacker {
         (std::mem::take(&mut self.answers), cpu_s)
     }
 
-    /// The next line; `None` at the end or when the time is over.
+    /// Returns the next line. `None`: the attack has ended, or its time is over.
     fn next(&mut self) -> Option<String> {
         let left = self.ends.saturating_duration_since(Instant::now());
         match self.lines.recv_timeout(left) {
@@ -127,16 +127,16 @@ impl Attacker {
 
 impl Drop for Attacker {
     fn drop(&mut self) {
-        // It has ended, or is to end now.
+        // It has ended, or must end now.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// The server's program beside this one, unless another is named.
+/// Returns the named program of the server, by default the one beside this program.
 pub(crate) fn server_program(named: Option<&str>) -> Result<std::path::PathBuf, String> {
     if let Some(path) = named {
-        // The server is started in a folder of its own, where a relative path leads nowhere.
+        // The server runs in a folder of its own, where relative paths are wrong.
         return Path::new(path).canonicalize().map_err(|error| format!("{path}: {error}"));
     }
     let own = std::env::current_exe().map_err(|error| error.to_string())?;

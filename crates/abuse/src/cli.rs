@@ -1,4 +1,4 @@
-//! The command line. `cargo xtask abuse` and `cargo xtask fuzz` pass their flags on to it.
+//! Command line. `cargo xtask abuse` and `cargo xtask fuzz` pass their flags to it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,8 +39,8 @@ pub fn main() -> ExitCode {
         "attack" => return child::main(rest),
         "run" => options(rest).and_then(|options| run::run(&options)),
         "overload" => options(rest).and_then(|options| overload(&options, rest)),
-        "report" => again(rest),
-        "fuzz" => fuzzing(rest).and_then(|options| fuzz::run(&options)),
+        "report" => rewrite_report(rest),
+        "fuzz" => fuzz_options(rest).and_then(|options| fuzz::run(&options)),
         "list" => {
             ATTACKS.iter().for_each(|attack| {
                 println!(
@@ -67,7 +67,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// How long each overload lasts unless a flag specifies it.
+/// Default duration of each overload.
 const OVERLOAD: Duration = Duration::from_secs(120);
 const OVERLOAD_SHORT: Duration = Duration::from_secs(10);
 
@@ -80,13 +80,13 @@ fn overload(options: &Options, words: &[String]) -> Result<(), String> {
 }
 
 /// Writes a report from the results of a run.
-fn again(words: &[String]) -> Result<(), String> {
+fn rewrite_report(words: &[String]) -> Result<(), String> {
     let [file] = words else { return Err("expected one file of results".to_owned()) };
     let file = PathBuf::from(file);
     report::write(&Results::read(&file)?, &file.with_extension("html"))
 }
 
-/// The value behind a flag.
+/// Returns the value after a flag.
 fn value<'w>(flag: &str, words: &mut impl Iterator<Item = &'w String>) -> Result<&'w str, String> {
     words.next().map(String::as_str).ok_or_else(|| format!("expected a value after {flag}"))
 }
@@ -124,7 +124,7 @@ fn options(words: &[String]) -> Result<Options, String> {
     Ok(options)
 }
 
-fn fuzzing(words: &[String]) -> Result<fuzz::Options, String> {
+fn fuzz_options(words: &[String]) -> Result<fuzz::Options, String> {
     let (mut server, mut words) = (None, words.iter());
     let mut options = fuzz::Options {
         server: PathBuf::new(),

@@ -1,24 +1,25 @@
-//! CPU of processes and of the machine, from `/proc`. It tells which part of a missed figure may be due to the
-//! tool itself, to other programs or to the host.
+//! CPU time of processes and of the machine, from `/proc`. It shows whether the tool, other
+//! programs or the host may explain a missed bound.
 
 use crate::results::Cpu;
 
-/// Ticks of `/proc` a second: USER_HZ, which is 100 on every architecture that the server runs on.
+/// Ticks of `/proc` per second: USER_HZ, which is 100 on every supported architecture.
 const TICKS: f64 = 100.0;
 
-/// CPU that a process has used, seconds, also after its end until its parent waits for it; zero when it is gone.
+/// Returns the CPU time of a process, seconds. Available until its parent waits for it, then zero.
 pub(crate) fn of_process(pid: u32) -> f64 {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|stat| process(&stat)).unwrap_or(0.0)
 }
 
-/// `pid (name) state …`: user and system time are the 12th and 13th fields after the name, which may hold spaces.
+/// Parses `pid (name) state …`. User and system time are the 12th and 13th fields after the name,
+/// which may contain spaces.
 fn process(stat: &str) -> Option<f64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     Some((ticks()? + ticks()?) / TICKS)
 }
 
-/// `cpu user nice system idle iowait irq softirq steal …`: busy and stolen seconds.
+/// Parses `cpu user nice system idle iowait irq softirq steal …`. Returns busy and stolen seconds.
 fn machine(stat: &str) -> Option<(f64, f64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<f64> = line.split_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
@@ -28,7 +29,7 @@ fn machine(stat: &str) -> Option<(f64, f64)> {
     Some(((user + nice + system + irq + softirq) / TICKS, steal / TICKS))
 }
 
-/// The counters at the beginning of a phase.
+/// Counters at the beginning of a phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Phase {
     server: u32,
@@ -47,10 +48,10 @@ impl Phase {
         Phase { server, began: std::time::Instant::now(), server_s, tool_s, busy_s, stolen_s }
     }
 
-    /// The CPU since the beginning. `attacker_s` is the attacker's, whose process has ended.
+    /// Returns the CPU time since the beginning. `attacker_s` is that of the ended attacker.
     pub(crate) fn end(self, attacker_s: f64) -> Cpu {
         let now = Phase::begin(self.server);
-        // A server that died has no counter any more.
+        // A dead server has no counter.
         let server_s = (now.server_s - self.server_s).max(0.0);
         let tool_s = now.tool_s - self.tool_s;
         Cpu {
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_read_behind_any_name() {
+    fn ticks_are_read_after_any_name() {
         let stat = "7 (a b) c) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0";
         assert_eq!(process(stat), Some(2.0));
         assert_eq!(machine("cpu  100 200 300 9 9 50 50 70 0 0\ncpu0 1"), Some((7.0, 0.7)));

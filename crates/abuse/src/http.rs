@@ -1,4 +1,4 @@
-//! The smallest HTTP client: one GET on one connection.
+//! Minimal HTTP client: one GET on one connection.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -9,15 +9,15 @@ use crate::dial::dial;
 use crate::native::{lost, refused};
 use crate::target::Target;
 
-/// Longest response that is read, bytes.
+/// Longest response read, bytes.
 const RESPONSE_BYTES_MAX: u64 = 16 << 20;
 
-/// A connection without a word.
+/// Opens a connection without sending anything.
 pub(crate) fn open(target: &Target, from: Ipv4Addr, patience: Duration) -> Result<TcpStream, Answer> {
     dial(target.http, from, patience).map_err(|error| refused(&error))
 }
 
-/// Sends a GET; returns the status code as label and the body as text.
+/// Sends a GET. Returns the status code as label and the body as text.
 pub(crate) fn get(target: &Target, from: Ipv4Addr, path: &str, patience: Duration) -> Result<Answer, Answer> {
     let mut stream = open(target, from, patience)?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -30,7 +30,7 @@ pub(crate) fn get(target: &Target, from: Ipv4Addr, path: &str, patience: Duratio
     Ok(Answer { label: status.to_owned(), text: body.to_owned() })
 }
 
-/// The value of a metric without labels, or the largest over all its labels.
+/// Returns the value of a metric without labels, or the largest over all its labels.
 pub(crate) fn metric(body: &str, name: &str) -> Option<f64> {
     let values = body.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;

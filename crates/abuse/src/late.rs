@@ -1,18 +1,18 @@
-//! Time in which the tool's own threads waited for a core. On a machine whose cores serve the tool as well, a
-//! read can be late because its client was. The probes' senders and a witness report each late wake-up; reads
-//! are then shown with and without that time.
+//! Times in which the tool's own threads waited for a core. The tool shares the machine with the
+//! server, so that a read can be late because its client was. Probes and a monitor record each late
+//! wake-up. Reads are then reported with and without that time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Wake-ups that are late by less are the timer's, microseconds.
+/// Smallest delay recorded as a span, microseconds. Smaller delays come from the timer.
 const SPAN_MIN_US: u64 = 200;
-/// How long the witness sleeps at a time.
+/// Sleep of the monitor between wake-ups.
 const PERIOD: Duration = Duration::from_micros(500);
 
-/// Microseconds since the first call, at least 1.
+/// Returns microseconds since the first call, at least 1.
 pub(crate) fn now_us() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_micros() as u64 + 1
@@ -22,12 +22,12 @@ pub(crate) fn now_us() -> u64 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Late {
     delays_us: Vec<u64>,
-    /// From the time a thread wanted to wake up to the time it did.
+    /// Due time and actual time of each late wake-up.
     spans: Vec<(u64, u64)>,
 }
 
 impl Late {
-    pub(crate) fn woke(&mut self, due_us: u64, now_us: u64) {
+    pub(crate) fn record(&mut self, due_us: u64, now_us: u64) {
         let delay = now_us.saturating_sub(due_us);
         self.delays_us.push(delay);
         if delay >= SPAN_MIN_US {
@@ -40,7 +40,7 @@ impl Late {
         self.spans.extend(other.spans);
     }
 
-    /// Makes spans disjoint and ascending.
+    /// Makes spans disjoint and ascending, and sorts the delays.
     pub(crate) fn merged(mut self) -> Late {
         self.delays_us.sort_unstable();
         self.spans.sort_unstable();
@@ -54,29 +54,30 @@ impl Late {
         Late { delays_us: self.delays_us, spans: merged }
     }
 
-    /// How long of `from..to` a thread of the tool waited, microseconds. Takes merged spans.
+    /// Returns how long a thread of the tool waited within `from..to`, microseconds. Needs merged
+    /// spans.
     pub(crate) fn within(&self, from: u64, to: u64) -> u64 {
         let first = self.spans.partition_point(|span| span.1 <= from);
         let spans = self.spans[first..].iter().take_while(|span| span.0 < to);
         spans.map(|span| span.1.min(to) - span.0.max(from)).sum()
     }
 
-    /// The delay that `part` of the wake-ups do not exceed, milliseconds. Takes merged delays.
+    /// Returns the quantile `part` of the delays, milliseconds. Needs merged delays.
     pub(crate) fn quantile_ms(&self, part: f64) -> f64 {
         let last = self.delays_us.len().saturating_sub(1);
         self.delays_us.get((last as f64 * part).round() as usize).map_or(0.0, |us| *us as f64 / 1_000.0)
     }
 }
 
-/// A thread that only sleeps, and notes how late it woke up.
+/// A thread that only sleeps and records the delay of each wake-up.
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub(crate) struct LateMonitor {
     stops: Arc<AtomicBool>,
     thread: JoinHandle<Late>,
 }
 
-impl Witness {
-    pub(crate) fn start() -> Witness {
+impl LateMonitor {
+    pub(crate) fn start() -> LateMonitor {
         let stops = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&stops);
         let thread = std::thread::spawn(move || {
@@ -84,11 +85,11 @@ impl Witness {
             while !ends.load(Ordering::Relaxed) {
                 let due = now_us() + PERIOD.as_micros() as u64;
                 std::thread::sleep(PERIOD);
-                late.woke(due, now_us());
+                late.record(due, now_us());
             }
             late
         });
-        Witness { stops, thread }
+        LateMonitor { stops, thread }
     }
 
     pub(crate) fn stop(self) -> Late {
@@ -102,13 +103,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlap_counts_each_moment_once() {
+    fn overlapping_spans_are_counted_once() {
         let mut late = Late::default();
-        late.woke(1_000, 3_000);
+        late.record(1_000, 3_000);
         let mut other = Late::default();
-        other.woke(2_000, 4_000);
-        other.woke(9_000, 9_050);
-        other.woke(8_000, 8_500);
+        other.record(2_000, 4_000);
+        other.record(9_000, 9_050);
+        other.record(8_000, 8_500);
         late.add(other);
         let late = late.merged();
         assert_eq!(late.within(0, 10_000), 3_500);

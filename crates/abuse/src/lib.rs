@@ -1,9 +1,9 @@
-//! Rude clients against a real server, and probes that measure what other clients feel meanwhile.
+//! Hostile clients against a real server, and probes that measure what other clients see meanwhile.
 //!
-//! Each attack is one entry of one table ([`table`]): listener, rights, traffic, accepted answers. Attacks,
-//! probes and the administrator use plain sockets on threads of their own, outside `lanes`. A fault of the
-//! server therefore cannot hide from them. An attack runs in a child process of low priority, so that its own
-//! CPU time weighs little in what the probes measure.
+//! Each attack is one entry of one table ([`table`]): listener, rights, traffic, accepted answers.
+//! Attacks, probes and the administrator use plain sockets on threads of their own, outside
+//! `lanes`. A fault of the server therefore cannot hide from them. An attack runs in a child
+//! process of low priority, so that its own CPU time has little effect on the probes.
 //!
 //! ```text
 //!   main ── run ──┬─ server    a `fairlane serve` on a temporary folder; memory watch; stop by process id
@@ -17,8 +17,9 @@
 //!        ── fuzz ───── sessions of mutated frames and random statements, each from one seed
 //! ```
 //!
-//! The short form of a run decides by counts, bytes and answers alone: the process lives, its memory stays
-//! within a bound, every answer is an accepted one, the administrator logged in.
+//! The short form of a run decides by counts, bytes and answers alone. The server must live, its
+//! memory must stay within a bound, every answer must be accepted, and the administrator must be
+//! able to log in.
 #![expect(clippy::disallowed_methods, reason = "the attackers and probes stand outside the lanes")]
 
 mod admin;

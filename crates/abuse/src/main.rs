@@ -1,4 +1,4 @@
-//! The program behind `cargo xtask abuse` and `cargo xtask fuzz`. Everything is in the library.
+//! Program behind `cargo xtask abuse` and `cargo xtask fuzz`. The library contains everything.
 
 use std::process::ExitCode;
 

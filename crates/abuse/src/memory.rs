@@ -1,4 +1,4 @@
-//! The server's resident memory, from `/proc`, watched while attacks run.
+//! Resident memory of the server, sampled from `/proc` while attacks run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,21 +7,22 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Memory that the server is configured with.
+/// Configured memory of the server.
 pub(crate) const CONFIGURED: &str = "1GiB";
-/// The most resident memory in a run, bytes: what the server is configured with, and 256 MiB for code, stacks
-/// and sockets.
+/// Largest resident memory in a run, bytes: the configured memory, and 256 MiB for code, stacks and
+/// sockets.
 pub(crate) const RESIDENT_MAX: u64 = (1 << 30) + (256 << 20);
-/// The same beside several attacks on memory at once, bytes: 1.3 times what the server is configured with.
+/// Largest resident memory beside several attacks on memory at once, bytes: 1.3 times the
+/// configured memory.
 pub(crate) const TOGETHER_MAX: u64 = (13 << 30) / 10;
-/// Attacks that miss their bound, each with bytes that it takes at most today. The tests hold them to
-/// it, so that they get no worse; a measurement holds them to the bound. `docs/benchmarks.md` describes
-/// the misses.
+/// Attacks that exceed their bound, each with a higher bound, bytes. The tests check the higher
+/// bound, so that memory does not grow further. A measurement checks the regular bound.
+/// `docs/benchmarks.md` describes the misses.
 pub(crate) const MISSED: [(&str, u64); 2] = [("sql-long-results", 7 << 28), ("all-memory", 9 << 28)];
-/// The server is killed here, so that the machine stays usable, bytes.
+/// Resident memory at which the server is killed to keep the machine usable, bytes.
 const KILL: u64 = 4 << 30;
 
-/// Between two samples. The server may take 5 GB/s of fresh memory: 50 MB in this time.
+/// Interval between samples. A server that takes 5 GB/s grows by 50 MB meanwhile.
 const SAMPLE: Duration = Duration::from_millis(10);
 
 /// A thread that samples the memory of one process until it is dropped.
@@ -55,12 +56,12 @@ impl Watch {
         Watch { shared, thread: Some(thread) }
     }
 
-    /// The peak since the last call, bytes.
+    /// Returns the peak since the last call, bytes.
     pub(crate) fn take_peak(&self) -> u64 {
         self.shared.peak.swap(0, Ordering::Relaxed)
     }
 
-    /// Whether the process was killed for its memory.
+    /// Returns true if the process was killed for its memory.
     pub(crate) fn killed(&self) -> bool {
         self.shared.killed.load(Ordering::Relaxed)
     }
@@ -77,11 +78,11 @@ impl Drop for Watch {
 
 fn kill(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // It may have ended by itself.
+    // It may have ended already.
     let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
 }
 
-/// Resident memory of a process, bytes; `None` when it is gone.
+/// Returns the resident memory of a process, bytes. `None`: the process has ended.
 pub(crate) fn resident(pid: u32) -> Option<u64> {
     kib(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }

@@ -1,5 +1,5 @@
-//! A blocking CQL client that can also misbehave: frames of any content, requests without reading, a window
-//! of requests in flight.
+//! Blocking CQL client that can also misbehave: frames of any content, requests without reading the
+//! answers, and many requests in flight.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -16,7 +16,7 @@ use crate::answers::{Answer, CLOSED, REFUSED, SILENCE};
 use crate::dial::{RUDE, dial, timed_out};
 use crate::target::{PASSWORD, PATIENCE, Role, Target};
 
-/// The most a client reads at once.
+/// Most bytes read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// One connection.
@@ -26,17 +26,17 @@ pub(crate) struct Native {
     encoder: Encoder,
     decoder: Decoder,
     input: BytesMut,
-    /// The core that the server put this connection on.
+    /// Core that the server assigned the connection to.
     pub(crate) shard: Option<u32>,
 }
 
 impl Native {
-    /// Connects from `from`, without a word.
+    /// Connects from `from` without sending anything.
     pub(crate) fn open(target: &Target, from: Ipv4Addr) -> Result<Native, Answer> {
         Native::open_for(target, from, PATIENCE)
     }
 
-    /// As [`Native::open`], with another patience.
+    /// Connects as [`Native::open`] does, with time limit `patience` instead of [`PATIENCE`].
     pub(crate) fn open_for(target: &Target, from: Ipv4Addr, patience: Duration) -> Result<Native, Answer> {
         let stream = dial(target.cql, from, patience).map_err(|error| refused(&error))?;
         Ok(Native {
@@ -48,7 +48,7 @@ impl Native {
         })
     }
 
-    /// Sends STARTUP and switches to its framing. The answer is `authenticate` or `ready` when all is well.
+    /// Sends STARTUP and switches to its framing. Returns an error answer as `Err`.
     pub(crate) fn start(&mut self, compression: Compression) -> Result<(), Answer> {
         let mut options = vec![("CQL_VERSION", "3.0.0")];
         options.extend(compression.name().map(|name| ("COMPRESSION", name)));
@@ -67,14 +67,14 @@ impl Native {
         self.ask(&Request::AuthResponse(Some(token.as_bytes())))
     }
 
-    /// A connection that is logged in from the attacker's address.
+    /// Opens a connection from the attacker's address and logs in.
     pub(crate) fn login(target: &Target, role: Role, compression: Compression) -> Result<Native, Answer> {
         let mut native = Native::open(target, RUDE)?;
         native.log_in(role.name(), compression)?;
         Ok(native)
     }
 
-    /// STARTUP and credentials on an open connection.
+    /// Sends STARTUP and credentials on an open connection.
     pub(crate) fn log_in(&mut self, user: &str, compression: Compression) -> Result<(), Answer> {
         if let Ok(envelope) = self.exchange(&Request::Options) {
             self.shard = shard(&envelope);
@@ -84,7 +84,7 @@ impl Native {
         if answer.is_error() { Err(answer) } else { Ok(()) }
     }
 
-    /// As [`Native::log_in`], in protocol v5.
+    /// Logs in as [`Native::log_in`] does, in protocol v5.
     pub(crate) fn log_in_v5(&mut self, user: &str, lz4: bool) -> Result<(), Answer> {
         self.encoder.set_version(Version::V5);
         let mut options = vec![("CQL_VERSION", "3.0.0")];
@@ -99,7 +99,7 @@ impl Native {
         if answer.is_error() { Err(answer) } else { Ok(()) }
     }
 
-    /// Sends a request on stream 0 and returns its answer; errors of the server are answers.
+    /// Sends a request on stream 0 and returns its answer. An error of the server is an answer.
     pub(crate) fn ask(&mut self, request: &Request<'_>) -> Result<Answer, Answer> {
         let envelope = self.exchange(request)?;
         Ok(label(&envelope))
@@ -110,13 +110,13 @@ impl Native {
         self.ask(&query(text))
     }
 
-    /// Runs a statement that has to pass.
+    /// Runs a statement that must succeed.
     pub(crate) fn must(&mut self, text: &str) -> Result<(), Answer> {
         let answer = self.query(text)?;
         if answer.is_error() { Err(answer) } else { Ok(()) }
     }
 
-    /// Prepares a statement that has to be accepted; returns its id.
+    /// Prepares a statement that must be accepted. Returns its id.
     pub(crate) fn prepare(&mut self, text: &str) -> Result<Vec<u8>, Answer> {
         let envelope = self.exchange(&Request::Prepare(Prepare { text, keyspace: None }))?;
         match envelope.response() {
@@ -125,19 +125,20 @@ impl Native {
         }
     }
 
-    /// The bytes of a request on this connection.
+    /// Encodes a request for this connection.
     pub(crate) fn encode(&mut self, stream: i16, request: &Request<'_>) -> Vec<u8> {
         self.encoder.request(stream, request).expect("the attacks send requests that fit their fields");
         self.encoder.finish().split().to_vec()
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), Answer> {
         self.stream.write_all(bytes).map_err(|error| lost(&error))
     }
 
-    /// Sends a frame and returns the next answer. A server that closes while the frame is on its way has said
-    /// why before: that answer is read although sending failed, and is then the error.
+    /// Sends a frame and returns the next answer. A server that closes the connection during the
+    /// frame has sent the reason before. That answer is read although sending failed, and is then
+    /// the error.
     pub(crate) fn send_and_answer(&mut self, frame: &[u8]) -> Result<Answer, Answer> {
         match self.send(frame) {
             Ok(()) => self.answer(),
@@ -145,7 +146,7 @@ impl Native {
         }
     }
 
-    /// The next answer, whatever its stream.
+    /// Returns the next answer, on any stream.
     pub(crate) fn answer(&mut self) -> Result<Answer, Answer> {
         self.envelope().map(|envelope| label(&envelope))
     }
@@ -156,7 +157,7 @@ impl Native {
         self.envelope()
     }
 
-    /// The next envelope that is no event.
+    /// Returns the next envelope that is not an event.
     pub(crate) fn envelope(&mut self) -> Result<Envelope, Answer> {
         loop {
             match self.decoder.decode(&mut self.input) {
@@ -175,8 +176,8 @@ impl Native {
         }
     }
 
-    /// Keeps `window` requests in flight. `make` returns the frame of the next request on a stream, or `None`
-    /// to end the flood. Every answer goes to `each`.
+    /// Keeps `window` requests in flight. `make` returns the frame of the next request for a
+    /// stream, or `None` to end the flood. Every answer goes to `each`.
     pub(crate) fn flood(
         mut self,
         window: u16,
@@ -212,41 +213,41 @@ impl Native {
                     }
                 }
             });
-            let mut held = Vec::new();
+            let mut returned = Vec::new();
             while let Ok(stream) = streams.recv_timeout(PATIENCE) {
                 let frame = make(&mut self, stream);
                 if frame.is_none_or(|bytes| self.send(&bytes).is_err()) {
-                    held.push(stream);
+                    returned.push(stream);
                     break;
                 }
             }
-            // What is in flight is answered within the patience; then the reader ends with the socket.
-            while held.len() < usize::from(window) {
+            // Wait for the answers in flight. Then closing the socket ends the reader.
+            while returned.len() < usize::from(window) {
                 let Ok(stream) = streams.recv_timeout(PATIENCE) else { break };
-                held.push(stream);
+                returned.push(stream);
             }
             drop(self.stream.shutdown(std::net::Shutdown::Both));
         });
     }
 }
 
-/// A QUERY of this text, without parameters.
+/// Returns a QUERY of this text, without parameters.
 pub(crate) fn query(text: &str) -> Request<'_> {
     Request::Query(Query { text, params: QueryParams::default() })
 }
 
-/// Writes another stream into a frame of protocol v4. The stream is outside of what is compressed.
+/// Replaces the stream of a frame of protocol v4. The stream is not part of the compressed body.
 pub(crate) fn on_stream(mut frame: Vec<u8>, stream: i16) -> Vec<u8> {
     frame[2..4].copy_from_slice(&stream.to_be_bytes());
     frame
 }
 
-/// The answer that an I/O error stands for.
+/// Returns the answer that represents an I/O error.
 pub(crate) fn lost(error: &io::Error) -> Answer {
     if timed_out(error) { Answer::new(SILENCE) } else { Answer::new(CLOSED) }
 }
 
-/// The answer that a failed connection stands for.
+/// Returns the answer that represents a failed connection.
 pub(crate) fn refused(error: &io::Error) -> Answer {
     Answer { label: REFUSED.to_owned(), text: error.to_string() }
 }
@@ -257,7 +258,7 @@ fn shard(envelope: &Envelope) -> Option<u32> {
     values.first()?.parse().ok()
 }
 
-/// The label of a response.
+/// Returns the label of a response.
 pub(crate) fn label(envelope: &Envelope) -> Answer {
     let name = match envelope.response() {
         Ok(Response::Error(failure)) => {

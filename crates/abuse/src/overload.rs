@@ -1,14 +1,14 @@
-//! Overload: more requests than the server can answer, from `fairlane load`. A hardened server answers as many
-//! as at its best, refuses the rest in time, and lets the administrator in.
+//! Overload: more requests than the server can answer, from `fairlane load`. A hardened server
+//! answers as many as at its best, rejects the others in time, and lets the administrator log in.
 //!
-//! 1. Start a server on one core, so that the load generator has the other one.
+//! 1. Start a server on one core, so that the load generator has the other core.
 //! 2. Find the capacity: the best of closed loops with few to many requests in flight.
-//! 3. Closed loop with 8,192 requests in flight; then an open loop at ten times the capacity. Both beside the
-//!    administrator; then check the server.
-//! 4. Repeat the best closed loop, which shows recovery. The best of all counts as the capacity.
+//! 3. Run a closed loop with 8,192 requests in flight, then an open loop at ten times the capacity.
+//!    Both run beside the administrator. Then check the server.
+//! 4. Repeat the best closed loop, which shows recovery. The best of all runs is the capacity.
 //!
-//! Requests are slices of 100 rows. The generator takes a small part of its core for them, also at ten times
-//! the capacity, which it would not reach with reads of single rows.
+//! Requests are slices of 100 rows, so that the generator needs only a small part of its core even
+//! at ten times the capacity. With reads of single rows it could not reach that rate.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,37 +24,37 @@ use crate::setup;
 use crate::target::{ADMIN, PASSWORD};
 use crate::verdict::FOREIGN_MAX;
 
-/// Concurrencies whose best goodput is the capacity.
+/// Numbers of requests in flight whose best goodput is the capacity.
 const LADDER: [u32; 3] = [64, 256, 1_024];
 /// Requests in flight of the closed loop.
 const IN_FLIGHT: u32 = 8_192;
-/// The open loop's rate over the capacity.
+/// Rate of the open loop, as a multiple of the capacity.
 const RATE_FACTOR: f64 = 10.0;
-/// Goodput under overload over the best goodput, at least.
+/// Smallest accepted goodput under overload, as a fraction of the best goodput.
 const GOODPUT_MIN: f64 = 0.9;
-/// Partitions, of 100 rows each.
+/// Number of partitions, of 100 rows each.
 const KEYS: &str = "500";
-/// Bounds a run of the load generator beyond its own time.
+/// Time a run of the load generator may take beyond its duration.
 const GRACE: Duration = Duration::from_secs(60);
-/// Between two checks whether the generator has ended.
+/// Interval at which the end of the generator is checked.
 const CHILD_POLL: Duration = Duration::from_millis(20);
 
 /// Options of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) server: PathBuf,
-    /// How long each of the two overloads lasts.
+    /// Duration of each of the two overloads.
     pub(crate) time: Duration,
-    /// The report's page. Beside it go the results as JSON and the table as Markdown.
+    /// Page of the report. The results as JSON and the table as Markdown go beside it.
     pub(crate) report: Option<PathBuf>,
 }
 
-/// Measures; a missed criterion is the error.
+/// Runs the loads and prints their results. Returns missed criteria as an error.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let begun = Results::begin();
     let mut server = Server::start_on(&options.server, "0,", crate::memory::CONFIGURED)?;
     let file = std::env::temp_dir().join(format!("fairlane-overload-{}.json", std::process::id()));
-    // For the level that the administrator alters.
+    // Creates the level that the administrator alters.
     setup::make(&server.target)?;
     let outcome = measure(options, &mut server, &file);
     drop(std::fs::remove_file(&file));
@@ -125,7 +125,7 @@ fn judge(loads: &mut [Load]) {
     }
 }
 
-/// A load beside the administrator, and what became of the server.
+/// Runs a load beside the administrator, and checks the server afterwards.
 fn beside_admin(options: &Options, server: &mut Server, file: &Path, words: &[&str]) -> Result<Load, String> {
     let panics = server.panics().len();
     server.memory.take_peak();
@@ -156,7 +156,7 @@ fn load(
     words: &[&str],
     time: Option<Duration>,
 ) -> Result<Load, String> {
-    let failed = |error: std::io::Error| format!("the load generator could not be started: {error}");
+    let failed = |error: std::io::Error| format!("starting the load generator failed: {error}");
     let mut command = Command::new(&options.server);
     command.arg("load").args(words).args(["--keys", KEYS, "--user", ADMIN, "--quiet"]);
     command.args(["--hosts", &server.target.cql.to_string()]);
@@ -178,7 +178,7 @@ fn load(
             }
         }
     }
-    // An overloaded run ends with a warning and perhaps another exit status: the report decides.
+    // Ignore the exit status, which an overloaded run may change. The report decides.
     let text = std::fs::read_to_string(file).map_err(|error| {
         format!("`fairlane load {}` left no report in {}: {error}", words.join(" "), file.display())
     })?;
@@ -187,7 +187,7 @@ fn load(
     load.ok_or_else(|| format!("expected a report of `fairlane load`, got `{text:.200}`"))
 }
 
-/// Reads the report of `fairlane load`.
+/// Parses the report of `fairlane load`.
 fn parse(text: &str) -> Option<Load> {
     let report: serde_json::Value = serde_json::from_str(text).ok()?;
     let step = report.get("steps")?.get(0)?;
@@ -212,7 +212,7 @@ mod tests {
     use crate::results::Cpu;
 
     #[test]
-    fn report_of_the_generator_is_read() {
+    fn generator_report_is_parsed() {
         let text = r#"{"generator_cpu":0.5,"steps":[{"seconds":2.0,"sent":100,"answered":60,"errors":30,
             "overloaded":28,"lost":1,"unanswered":9,"unsent":4}]}"#;
         let load = parse(text).expect("a report");

@@ -1,5 +1,5 @@
-//! A blocking client of the Postgres protocol, written by hand so that it can send anything: message type,
-//! length and body are the caller's.
+//! Blocking client of the Postgres protocol, written by hand so that it can send any message type,
+//! length and body.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -14,12 +14,12 @@ use crate::target::{PASSWORD, PATIENCE, Role, Target};
 
 /// Protocol 3.0.
 const VERSION: i32 = 3 << 16;
-/// Request codes that take the place of a version.
+/// Request codes used in place of a version.
 pub(crate) const SSL_REQUEST: i32 = 80_877_103;
 pub(crate) const GSSENC_REQUEST: i32 = 80_877_104;
 pub(crate) const CANCEL_REQUEST: i32 = 80_877_102;
 
-/// Longest message that the client believes, bytes.
+/// Longest message that the client accepts, bytes.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
 /// One connection.
@@ -36,25 +36,25 @@ pub(crate) struct Message {
 }
 
 impl Postgres {
-    /// Connects from `from`, without a word.
+    /// Connects from `from` without sending anything.
     pub(crate) fn open(target: &Target, from: Ipv4Addr) -> Result<Postgres, Answer> {
         Postgres::open_for(target, from, PATIENCE)
     }
 
-    /// As [`Postgres::open`], with another patience.
+    /// Connects as [`Postgres::open`] does, with time limit `patience` instead of [`PATIENCE`].
     pub(crate) fn open_for(target: &Target, from: Ipv4Addr, patience: Duration) -> Result<Postgres, Answer> {
         let stream = dial(target.sql, from, patience).map_err(|error| refused(&error))?;
         Ok(Postgres { stream })
     }
 
-    /// A session of a role, from the attacker's address.
+    /// Opens a session of a role, from the attacker's address.
     pub(crate) fn login(target: &Target, role: Role) -> Result<Postgres, Answer> {
         let mut postgres = Postgres::open(target, RUDE)?;
         postgres.log_in(role.name(), PASSWORD)?;
         Ok(postgres)
     }
 
-    /// Startup message, SCRAM exchange, and everything up to the first ReadyForQuery.
+    /// Sends the startup message and logs in by SCRAM. Reads up to the first ReadyForQuery.
     pub(crate) fn log_in(&mut self, user: &str, password: &str) -> Result<(), Answer> {
         self.send(&startup(user))?;
         let mut scram = ScramSha256::new(password.as_bytes(), ChannelBinding::unsupported());
@@ -68,8 +68,8 @@ impl Postgres {
                     self.send(&framed(b'p', &body))?;
                 }
                 (b'R', 11) => {
-                    let odd = |error: std::io::Error| Answer::error("of SCRAM", &error.to_string());
-                    scram.update(&message.body[4..]).map_err(odd)?;
+                    let invalid = |error: std::io::Error| Answer::error("of SCRAM", &error.to_string());
+                    scram.update(&message.body[4..]).map_err(invalid)?;
                     self.send(&framed(b'p', scram.message()))?;
                 }
                 (b'E', _) => return Err(message.answer().unwrap_or_else(|| Answer::new(CLOSED))),
@@ -79,14 +79,14 @@ impl Postgres {
         }
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), Answer> {
         self.stream.write_all(bytes).map_err(|error| lost(&error))
     }
 
-    /// Sends messages and reads up to ReadyForQuery; every answer goes to `each`. A server that ends the session
-    /// while the messages are on their way has said why before: that answer is read although sending failed.
-    /// The end after it is the server's announced one, so it is not reported as `closed`.
+    /// Sends messages and reads up to ReadyForQuery. Every answer goes to `each`. A server that
+    /// ends the session during the messages has sent the reason before. That answer is read
+    /// although sending failed, and is then the error instead of `closed`.
     pub(crate) fn exchange(&mut self, messages: &[u8], mut each: impl FnMut(Answer)) -> Result<(), Answer> {
         let sent = self.send(messages);
         let mut reason = None;
@@ -95,7 +95,7 @@ impl Postgres {
             passed.into_iter().for_each(&mut each);
         });
         match (read, reason, sent) {
-            // The session is over, and the reason is the outcome.
+            // The session has ended for this reason.
             (Err(end), Some(reason), _) if end.label == CLOSED => Err(reason),
             (read, reason, sent) => {
                 reason.into_iter().for_each(each);
@@ -104,14 +104,14 @@ impl Postgres {
         }
     }
 
-    /// Runs a simple query up to ReadyForQuery; returns its last answer.
+    /// Runs a simple query up to ReadyForQuery. Returns its last answer.
     pub(crate) fn query(&mut self, text: &str) -> Result<Answer, Answer> {
         let mut last = Answer::new(SILENCE);
         self.exchange(&query(text), |answer| last = answer)?;
         Ok(last)
     }
 
-    /// Reads up to ReadyForQuery; every answer goes to `each`.
+    /// Reads up to ReadyForQuery. Every answer goes to `each`.
     pub(crate) fn until_ready(&mut self, mut each: impl FnMut(Answer)) -> Result<(), Answer> {
         loop {
             let message = self.message()?;
@@ -124,7 +124,7 @@ impl Postgres {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub(crate) fn message(&mut self) -> Result<Message, Answer> {
         let mut head = [0; 5];
         self.read(&mut head)?;
@@ -137,7 +137,7 @@ impl Postgres {
         Ok(Message { kind: head[0], body })
     }
 
-    /// Reads exactly this many bytes.
+    /// Reads exactly `into.len()` bytes.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<(), Answer> {
         match self.stream.read_exact(into) {
             Ok(()) => Ok(()),
@@ -148,12 +148,12 @@ impl Postgres {
 }
 
 impl Message {
-    /// The first four bytes as a number: which authentication message it is.
+    /// Returns the first four bytes as a number: the kind of an authentication message.
     fn code(&self) -> i32 {
         self.body.first_chunk().map_or(0, |bytes| i32::from_be_bytes(*bytes))
     }
 
-    /// The answer that this message is; `None` for rows, notices, parameters and the like.
+    /// Returns the answer in this message. `None` for rows, notices, parameters and others.
     pub(crate) fn answer(&self) -> Option<Answer> {
         let name = match self.kind {
             b'E' => return Some(Answer::error(&self.field(b'C'), &self.field(b'M'))),
@@ -166,14 +166,14 @@ impl Message {
         Some(Answer::new(name))
     }
 
-    /// A field of an ErrorResponse.
+    /// Returns a field of an ErrorResponse.
     fn field(&self, wanted: u8) -> String {
         let found = self.body.split(|byte| *byte == 0).find(|field| field.first() == Some(&wanted));
         found.map_or_else(String::new, |field| String::from_utf8_lossy(&field[1..]).into_owned())
     }
 }
 
-/// A message: type, length, body.
+/// Encodes a message: type, length, body.
 pub(crate) fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(body.len() + 5);
     bytes.push(kind);
@@ -182,7 +182,7 @@ pub(crate) fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A message without a type: length, code, rest.
+/// Encodes a message without a type: length, code, rest.
 pub(crate) fn untyped(code: i32, rest: &[u8]) -> Vec<u8> {
     let mut bytes = (rest.len() as u32 + 8).to_be_bytes().to_vec();
     bytes.extend_from_slice(&code.to_be_bytes());
@@ -190,33 +190,33 @@ pub(crate) fn untyped(code: i32, rest: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The startup message of a role.
+/// Encodes the startup message of a role.
 pub(crate) fn startup(user: &str) -> Vec<u8> {
     untyped(VERSION, format!("user\0{user}\0database\0yard\0\0").as_bytes())
 }
 
-/// A simple query.
+/// Encodes a simple query.
 pub(crate) fn query(text: &str) -> Vec<u8> {
     framed(b'Q', &[text.as_bytes(), b"\0"].concat())
 }
 
-/// Parse of `text` under `name`, without parameter types.
+/// Encodes Parse of `text` as statement `name`, without parameter types.
 pub(crate) fn parse(name: &str, text: &str) -> Vec<u8> {
     framed(b'P', &[name.as_bytes(), b"\0", text.as_bytes(), b"\0\0\0"].concat())
 }
 
-/// Bind of a statement without parameters to a portal.
+/// Encodes Bind of a statement without parameters to a portal.
 pub(crate) fn bind(portal: &str, statement: &str) -> Vec<u8> {
     let body = [portal.as_bytes(), b"\0", statement.as_bytes(), b"\0", &[0; 6]].concat();
     framed(b'B', &body)
 }
 
-/// Execute of a portal, for at most `rows` rows.
+/// Encodes Execute of a portal, for at most `rows` rows.
 pub(crate) fn execute(portal: &str, rows: i32) -> Vec<u8> {
     framed(b'E', &[portal.as_bytes(), b"\0", &rows.to_be_bytes()].concat())
 }
 
-/// Sync.
+/// Encodes Sync.
 pub(crate) fn sync() -> Vec<u8> {
     framed(b'S', b"")
 }
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// A client of a server that runs `serve` on its connection.
+    /// Returns a client connected to a server that runs `serve`.
     fn client(serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> Postgres {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let stream = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
@@ -242,7 +242,7 @@ mod tests {
         let mut postgres = client(|mut stream| {
             let mut head = [0; 100];
             stream.read_exact(&mut head).expect("the beginning of a message");
-            // The rest is never read, so closing resets the connection while the client sends.
+            // Unread bytes make closing reset the connection while the client sends.
             stream.write_all(&framed(b'E', b"SFATAL\0C53200\0Mmemory is full\0\0")).expect("an answer");
         });
         let mut others = Vec::new();

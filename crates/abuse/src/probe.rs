@@ -1,10 +1,10 @@
-//! A probe: prepared reads at a fixed rate on one connection to each core, of keys that the core owns. It
-//! measures what a polite client of one level feels.
+//! A probe: prepared reads at a fixed rate on one connection to each core, of keys that the core
+//! owns. It measures the latency of a well-behaved client of one level.
 //!
-//! 1. A sender sends each read at its time, whatever became of those before.
-//! 2. A receiver takes answers and the time that each read took.
-//! 3. A read counts from the time at which it was due, so that a sender held up by the server hides nothing.
-//! 4. A read without an answer counts with the time up to the end, so a frozen server cannot look fast.
+//! 1. A sender sends each read at its due time, independent of earlier answers.
+//! 2. A receiver takes the answers and their times.
+//! 3. Latency starts when a read was due, so that a sender delayed by the server hides nothing.
+//! 4. A read without an answer counts until the end, so that a frozen server does not look fast.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -26,18 +26,19 @@ use crate::target::Target;
 
 /// Cores of the server.
 pub(crate) const CORES: u32 = 2;
-/// The server's rule that gives tokens to cores.
+/// The server's mapping of tokens to cores.
 const SHARDING: Sharding = Sharding { shards: CORES, ignore_msb: 12 };
-/// Between two reads on one core: 1,000 a second.
+/// Interval between two reads on one core, for 1,000 a second.
 const PERIOD: Duration = Duration::from_millis(1);
-/// Streams used in turn; so many reads are in flight at most, 30 s of them.
+/// Streams used in turn. At most this many reads are in flight, sent within 30 s.
 const STREAMS: u64 = 30_000;
-/// The stream on which a statement that the server dropped is prepared again.
+/// Stream for preparing a statement again after the server evicted it.
 const PREPARE_STREAM: i16 = 30_001;
-/// Connections tried to reach a given core. The server hands them out in turn.
+/// Connections tried to reach a given core. The server assigns them round-robin.
 const TRIES: usize = 64;
-/// How long answers are waited for after the last read, and how long one wait lasts.
+/// Longest wait for answers after the last read.
 const DRAIN: Duration = Duration::from_secs(2);
+/// Longest single wait for an answer.
 const WAIT: Duration = Duration::from_millis(50);
 
 const TEXT: &str = "SELECT v FROM yard.t WHERE k = ?";
@@ -47,7 +48,7 @@ const TEXT: &str = "SELECT v FROM yard.t WHERE k = ?";
 pub(crate) struct Readings {
     /// End and duration of each read, microseconds.
     reads: Vec<(u64, u64)>,
-    /// Answers that were not rows.
+    /// Answers other than rows.
     failures: Answers,
     unanswered: u64,
     /// Late wake-ups of the senders.
@@ -62,7 +63,7 @@ impl Readings {
         self.late.add(other.late);
     }
 
-    /// The results, as they are and without what `late` explains. Takes merged spans.
+    /// Summarizes the reads with and without the delays in `late`, whose spans must be merged.
     pub(crate) fn summary(&self, late: &Late) -> Reads {
         let net = |&(end, us): &(u64, u64)| us - late.within(end.saturating_sub(us), end).min(us);
         let mut gross: Vec<u64> = self.reads.iter().map(|read| read.1).collect();
@@ -84,13 +85,13 @@ impl Readings {
     }
 }
 
-/// The time that `part` of ascending times do not exceed, milliseconds. Zero without times.
+/// Returns the quantile `part` of ascending times, milliseconds. Zero without times.
 fn quantile_ms(times_us: &[u64], part: f64) -> f64 {
     let last = times_us.len().saturating_sub(1);
     times_us.get((last as f64 * part).round() as usize).map_or(0.0, |us| *us as f64 / 1_000.0)
 }
 
-/// A probe at work.
+/// A running probe.
 #[derive(Debug)]
 pub(crate) struct Probe {
     stops: Arc<AtomicBool>,
@@ -98,7 +99,7 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Connects as `role` to every core and begins to read.
+    /// Connects as `role` to every core and starts reading.
     pub(crate) fn start(target: &Target, role: &str) -> Result<Probe, String> {
         let stops = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
@@ -110,7 +111,7 @@ impl Probe {
         Ok(Probe { stops, threads })
     }
 
-    /// Stops reading and returns what was measured.
+    /// Stops reading and returns the results.
     pub(crate) fn stop(self) -> Readings {
         self.stops.store(true, Ordering::Relaxed);
         let mut sum = Readings::default();
@@ -124,7 +125,7 @@ impl Probe {
     }
 }
 
-/// A connection to one core and the frames it sends in turn.
+/// A connection to one core, and the frames it sends in turn.
 struct Connection {
     native: Native,
     stream: TcpStream,
@@ -132,7 +133,7 @@ struct Connection {
     prepare: Vec<u8>,
 }
 
-/// Connects until the server puts the connection on this core.
+/// Connects until the server assigns a connection to this core.
 fn connect(target: &Target, role: &str, core: u32) -> Result<Connection, Answer> {
     let mut others = Vec::new();
     for _ in 0..TRIES {
@@ -141,7 +142,7 @@ fn connect(target: &Target, role: &str, core: u32) -> Result<Connection, Answer>
         if native.shard == Some(core) {
             return prepared(native, core);
         }
-        // Kept open, so that the server's turn goes on.
+        // Keep it open, so that the server assigns the next core.
         others.push(native);
     }
     Err(Answer::error("of the probe", &format!("no connection came to core {core}")))
@@ -164,7 +165,7 @@ fn prepared(mut native: Native, core: u32) -> Result<Connection, Answer> {
     Ok(Connection { native, stream, frames, prepare })
 }
 
-/// When each read in flight was due, by [`now_us`]; zero when there is none.
+/// Due time of the read in flight on each stream, by [`now_us`]. Zero: no read.
 type InFlight = Arc<Vec<AtomicU64>>;
 
 impl Connection {
@@ -181,9 +182,10 @@ impl Connection {
                 let due = start + PERIOD.as_micros() as u64 * n;
                 let before = now_us();
                 std::thread::sleep(Duration::from_micros(due.saturating_sub(before)));
-                // A sender that comes late because its last write waited was held up by the server.
+                // If `before` is past `due`, the server delayed the last write. That is no late
+                // wake-up.
                 if before <= due {
-                    late.woke(due, now_us());
+                    late.record(due, now_us());
                 }
                 if ends.load(Ordering::Relaxed) {
                     break;
@@ -231,12 +233,12 @@ fn receive(
         let answer = label(&envelope);
         if let Some(sent) = in_flight.get(envelope.stream as usize) {
             let (now, due) = (now_us(), sent.swap(0, Ordering::Relaxed));
-            // Zero: the answer to a PREPARE, or one that nothing asked for.
+            // Zero: the answer to a PREPARE, or one without a request.
             if due > 0 {
                 reads.push((now, now.saturating_sub(due)));
             }
         }
-        // A server may drop a prepared statement; a driver prepares it again and repeats the read.
+        // A server may evict a prepared statement. A driver then prepares it again.
         if answer.label == "error 0x2500"
             && let Some(writer) = &mut writer
         {
@@ -259,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_the_sorted_times() {
+    fn quantiles_come_from_the_sorted_times() {
         let reads = (1..=101).rev().map(|ms| (1_000_000, ms * 1_000)).collect();
         let readings = Readings { reads, unanswered: 2, ..Readings::default() };
         let reads = readings.summary(&Late::default());
@@ -270,10 +272,10 @@ mod tests {
     }
 
     #[test]
-    fn net_times_leave_out_late_wake_ups() {
+    fn net_times_exclude_late_wake_ups() {
         let readings = Readings { reads: vec![(50_000, 1_000), (90_000, 30_000)], ..Readings::default() };
         let mut late = Late::default();
-        late.woke(40_000, 85_000);
+        late.record(40_000, 85_000);
         let reads = readings.summary(&late.merged());
         assert_eq!((reads.max_ms, reads.net_max_ms), (30.0, 5.0));
     }

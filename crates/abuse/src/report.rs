@@ -1,14 +1,14 @@
-//! The results of a run: a line while it goes, a table in Markdown, and a page with a chart.
+//! Reports of a run: a line during it, a table in Markdown, and a page with a chart.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::results::{Entry, Load, Phases, Reads, Results, Timing};
 
-/// The first column is as wide as the longest name, characters.
+/// Width of the first column: the longest name, characters.
 const NAME_WIDTH: usize = 24;
 
-/// One line for the terminal, and one for each reason.
+/// Formats an entry for the terminal: one line, and one for each reason.
 pub(crate) fn line(entry: &Entry) -> String {
     let Entry { name, answers, resident_mib, .. } = entry;
     let mut line =
@@ -19,7 +19,7 @@ pub(crate) fn line(entry: &Entry) -> String {
     line
 }
 
-/// Reasons of a failure, and what is unclear with a mark.
+/// Returns the reasons of a failure, and unclear ones with a mark.
 fn all_reasons(entry: &Entry) -> impl Iterator<Item = (&'static str, &String)> {
     entry
         .reasons
@@ -28,7 +28,7 @@ fn all_reasons(entry: &Entry) -> impl Iterator<Item = (&'static str, &String)> {
         .chain(entry.unclear.iter().map(|what| ("unclear: ", what)))
 }
 
-/// `p50 / p99 / longest` in milliseconds.
+/// Formats reads as `p50 / p99 / longest`, milliseconds.
 fn times(reads: &Reads) -> String {
     if reads.reads == 0 {
         return "–".to_owned();
@@ -36,7 +36,7 @@ fn times(reads: &Reads) -> String {
     format!("{:.2} / {:.2} / {:.1}", reads.p50_ms, reads.p99_ms, reads.max_ms)
 }
 
-/// `p99 / longest` without the tool's own waiting.
+/// Formats reads as `p99 / longest` without delays of the tool, milliseconds.
 fn net(reads: &Reads) -> String {
     format!("{:.2} / {:.1}", reads.net_p99_ms, reads.net_max_ms)
 }
@@ -60,7 +60,7 @@ const HEADS: [&str; 16] = [
     "reasons",
 ];
 
-/// The cells of a row, as text.
+/// Returns the cells of a row, as text.
 fn cells(entry: &Entry) -> Vec<String> {
     let timed = |pick: fn(&Timing) -> String| entry.timing.as_ref().map_or_else(|| "–".to_owned(), pick);
     let reasons: Vec<String> = all_reasons(entry).map(|(mark, reason)| format!("{mark}{reason}")).collect();
@@ -123,10 +123,10 @@ fn load_cells(load: &Load) -> Vec<String> {
     ]
 }
 
-/// A table: heads, and rows with the class of each.
+/// A table: heads, and rows, each with its CSS class.
 struct Table(Vec<&'static str>, Vec<(&'static str, Vec<String>)>);
 
-/// The tables that a run has results for.
+/// Returns the tables that have results.
 fn tables(results: &Results) -> Vec<Table> {
     let class = |verdict: &str| match verdict {
         "withstood" => "good",
@@ -144,13 +144,13 @@ fn tables(results: &Results) -> Vec<Table> {
     all.into_iter().filter(|table| !table.1.is_empty()).collect()
 }
 
-/// Date, commit and command.
+/// Returns date, commit and command.
 fn origin(results: &Results) -> String {
     let Results { date, commit, command, cores, .. } = results;
     format!("{date}, commit {commit}, {cores} cores: `{command}`")
 }
 
-/// The tables as Markdown. Times are p50 / p99 / longest, net times p99 / longest.
+/// Formats the tables as Markdown. Times are p50 / p99 / longest, net times p99 / longest.
 pub(crate) fn markdown(results: &Results) -> String {
     let line = |cells: &[String]| {
         let safe: Vec<String> =
@@ -167,22 +167,23 @@ pub(crate) fn markdown(results: &Results) -> String {
     text
 }
 
-/// Writes the page, and beside it the table as Markdown.
+/// Writes the page, and the table as Markdown beside it.
 pub(crate) fn write(results: &Results, page: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{} cannot be written: {error}", page.display());
     std::fs::write(page, self::page(results)).map_err(failed)?;
     std::fs::write(page.with_extension("md"), markdown(results)).map_err(failed)
 }
 
-/// Text for HTML and SVG.
+/// Escapes text for HTML and SVG.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The page: chart and tables, readable in light and dark.
+/// Returns the page with chart and tables, readable in light and dark.
 pub(crate) fn page(results: &Results) -> String {
     let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Attacks</title>\n<style>{STYLE}</style></head><body>\n<h1>Attacks on a server with two cores</h1>\n<p>{}</p>\n",
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Attacks</title>\n\
+         <style>{STYLE}</style></head><body>\n<h1>Attacks on a server with two cores</h1>\n<p>{}</p>\n",
         escaped(&origin(results))
     );
     page.push_str(NOTE);
@@ -202,27 +203,29 @@ pub(crate) fn page(results: &Results) -> String {
     page
 }
 
-/// How to read the figures.
-const NOTE: &str = "<p>Times of reads: p50 / p99 / longest, from the moment each was due. Net: p99 / longest \
-without the moments in which a thread of the tool waited for a core, which it shares with the server. The server's part \
-lies between the two. An attack is unclear when only the tool's waiting explains a missed figure, or when other programs and \
+/// Explanation of the results.
+const NOTE: &str = "<p>Times of reads: p50 / p99 / longest, from the time each was due. Net: p99 / longest \
+without the times in which a thread of the tool waited for a core, which it shares with the server. The server's part \
+is between the two. An attack is unclear if only delays of the tool explain a missed bound, or if other programs and \
 the host took more than 5 % of the machine.</p>\n";
 
-const STYLE: &str = ":root{color-scheme:light dark;--ink:#1b1b1b;--ground:#fff;--bad:#b3261e;--good:#1b6e3c;--rule:#bbb}\
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ink:#1b1b1b;--ground:#fff;--bad:#b3261e;--good:#1b6e3c;--rule:#bbb}\
 @media(prefers-color-scheme:dark){:root{--ink:#eee;--ground:#141414;--bad:#ff8a80;--good:#7bd99b;--rule:#555}}\
 body{font:14px/1.4 system-ui,sans-serif;color:var(--ink);background:var(--ground);margin:1.5em}\
 .scroll{overflow-x:auto}table{border-collapse:collapse}td,th{border:1px solid var(--rule);padding:.2em .5em;\
-text-align:left;vertical-align:top}.bad td:nth-child(3){color:var(--bad)}.good td:nth-child(3){color:var(--good)}.net{fill:var(--ink)}\
+text-align:left;vertical-align:top}.bad td:nth-child(3){color:var(--bad)}.good td:nth-child(3){color:var(--good)}\
+.net{fill:var(--ink)}\
 svg{max-width:100%;height:auto}svg text{fill:var(--ink);font-size:12px}line{stroke:var(--rule)}\
 .other{stroke:var(--good);stroke-width:3}.same{stroke:var(--bad);stroke-width:3}\
 .alone{fill:none;stroke:var(--ink)}.limit{stroke-dasharray:4 3}";
 
-/// Units of the chart: where its bars begin and end, the height of one attack, the space above.
+/// Layout of the chart: begin and end of its bars, height of one attack, space above.
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 920.0;
 const STEP: f64 = 22.0;
 const TOP: f64 = 40.0;
-/// The axis in milliseconds, logarithmic.
+/// Ends of the logarithmic axis, milliseconds.
 const FROM_MS: f64 = 0.01;
 const TO_MS: f64 = 100_000.0;
 
@@ -231,8 +234,8 @@ fn x(ms: f64) -> f64 {
     LEFT + part * (RIGHT - LEFT)
 }
 
-/// Bars from the median to the longest read beside each attack. The circle is the p99 before, the dot the
-/// longest read without the tool's own waiting.
+/// Draws bars from the median to the longest read beside each attack. The circle is the p99 before,
+/// the dot the longest read without delays of the tool.
 fn chart(entries: &[Entry]) -> String {
     let timed: Vec<(&Entry, &Timing)> =
         entries.iter().filter_map(|entry| Some((entry, entry.timing.as_ref()?))).collect();
@@ -242,7 +245,8 @@ fn chart(entries: &[Entry]) -> String {
     let height = TOP + STEP * timed.len() as f64 + 10.0;
     let mut svg = format!(
         "<svg viewBox=\"0 0 940 {height:.0}\" role=\"img\" aria-label=\"Times of reads beside each attack\">\n\
-         <text x=\"0\" y=\"14\">Reads beside each attack, from the median to the longest: upper bar, other level; lower bar, same level; circle, p99 before; dot, longest net</text>\n"
+         <text x=\"0\" y=\"14\">Reads beside each attack, from the median to the longest: upper bar, other level; \
+         lower bar, same level; circle, p99 before; dot, longest net</text>\n"
     );
     for (ms, name) in
         [(0.1, "0.1"), (1.0, "1"), (20.0, "20 ms"), (50.0, "50"), (1_000.0, "1 s"), (10_000.0, "10 s")]
@@ -251,7 +255,8 @@ fn chart(entries: &[Entry]) -> String {
         let at = x(ms);
         let _ = writeln!(
             svg,
-            "<line{class} x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{height:.0}\"/><text x=\"{at:.1}\" y=\"34\" text-anchor=\"middle\">{name}</text>"
+            "<line{class} x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{height:.0}\"/>\
+             <text x=\"{at:.1}\" y=\"34\" text-anchor=\"middle\">{name}</text>"
         );
     }
     for (index, (entry, timing)) in timed.iter().enumerate() {
@@ -293,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn table_and_page_hold_every_attack_and_reason() {
+    fn table_and_page_contain_every_attack_and_reason() {
         let table = markdown(&results());
         assert_eq!(table.matches("| cql-x |").count(), 2);
         assert!(table.contains("a \\| b <c>"), "{table}");

@@ -1,4 +1,4 @@
-//! The results of a run as a file (JSON), with date, commit and command. Table and chart are made from it.
+//! Results of a run as a JSON file, with date, commit and command. Source of table and chart.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,12 +6,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// A run.
+/// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Results {
-    /// When it began, UTC.
+    /// Start, UTC.
     pub(crate) date: String,
-    /// The commit of the working folder, with `-dirty` when files differ from it; empty outside a repository.
+    /// Commit of the working folder, with `-dirty` if files differ from it. Empty outside a
+    /// repository.
     pub(crate) commit: String,
     pub(crate) command: String,
     pub(crate) cores: usize,
@@ -21,40 +22,40 @@ pub(crate) struct Results {
     pub(crate) loads: Vec<Load>,
 }
 
-/// One attack.
+/// Results of one attack.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) listener: String,
     pub(crate) needs: String,
     pub(crate) sends: String,
-    /// Why the server failed; none when it withstood the attack.
+    /// Reasons why the server failed. Empty: it withstood the attack.
     pub(crate) reasons: Vec<String>,
-    /// Missed figures that the tool or other programs may have caused.
+    /// Missed bounds that the tool or other programs may have caused.
     pub(crate) unclear: Vec<String>,
     pub(crate) resident_mib: u64,
     pub(crate) answers: String,
     pub(crate) poll_units: Option<f64>,
-    /// Nothing in the short form.
+    /// `None` in the short form.
     pub(crate) timing: Option<Timing>,
 }
 
-/// Results that take a clock.
+/// Results that need a clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Timing {
     pub(crate) other: Phases,
     pub(crate) same: Phases,
-    /// The longest round of the administrator on each way, milliseconds.
+    /// Longest round of the administrator by way of access, milliseconds.
     pub(crate) admin_ms: Vec<(String, f64)>,
-    /// CPU before the attack and beside it.
+    /// CPU before the attack, and beside it.
     pub(crate) cpu_before: Cpu,
     pub(crate) cpu_beside: Cpu,
-    /// Wake-ups of the tool's own threads after their time, beside the attack, milliseconds.
+    /// Delays of wake-ups of the tool's own threads beside the attack, milliseconds.
     pub(crate) late_p99_ms: f64,
     pub(crate) late_max_ms: f64,
 }
 
-/// A probe before, beside and after an attack.
+/// Reads of a probe before, beside and after an attack.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Phases {
     pub(crate) before: Reads,
@@ -62,12 +63,12 @@ pub(crate) struct Phases {
     pub(crate) after: Reads,
 }
 
-/// Reads of a probe, milliseconds. `net` is without the time in which a thread of the tool waited for a core:
-/// the server's part lies between the two.
+/// Reads of a probe, milliseconds. `net` excludes the time in which a thread of the tool waited for
+/// a core. The server's part is between the two.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Reads {
     pub(crate) reads: u64,
-    /// Answers that were not rows, with their counts; empty when there was none.
+    /// Answers other than rows, with their counts. Empty: none.
     pub(crate) failures: String,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
@@ -76,7 +77,7 @@ pub(crate) struct Reads {
     pub(crate) net_max_ms: f64,
 }
 
-/// CPU of a phase, seconds.
+/// CPU time of a phase, seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cpu {
     pub(crate) wall_s: f64,
@@ -84,38 +85,38 @@ pub(crate) struct Cpu {
     pub(crate) attacker_s: f64,
     /// Probes and administrator.
     pub(crate) tool_s: f64,
-    /// Other programs, the kernel's own threads among them.
+    /// Other programs, including the kernel's own threads.
     pub(crate) others_s: f64,
-    /// Taken by the host.
+    /// Stolen by the host.
     pub(crate) stolen_s: f64,
 }
 
-/// A run of the load generator.
+/// Results of a run of the load generator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Load {
     pub(crate) name: String,
     pub(crate) seconds: f64,
     pub(crate) sent_per_s: f64,
     pub(crate) goodput_per_s: f64,
-    /// Goodput over the best one.
+    /// Goodput divided by the best goodput.
     pub(crate) of_best: f64,
     pub(crate) overloaded: u64,
     pub(crate) other_errors: u64,
     pub(crate) lost: u64,
     pub(crate) unsent: u64,
-    /// Share of its core that the generator took.
+    /// Share of its core that the generator used.
     pub(crate) generator_cpu: f64,
     pub(crate) resident_mib: u64,
     pub(crate) admin_ms: Vec<(String, f64)>,
-    /// The generator counts as the attacker.
+    /// CPU time. The generator counts as the attacker.
     pub(crate) cpu: Cpu,
     pub(crate) reasons: Vec<String>,
-    /// Missed figures that other programs may have caused.
+    /// Missed bounds that other programs may have caused.
     pub(crate) unclear: Vec<String>,
 }
 
 impl Results {
-    /// The head of a run that begins now.
+    /// Returns the results of a run that begins now, without entries.
     pub(crate) fn begin() -> Results {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let git = Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output();
@@ -156,14 +157,14 @@ impl Entry {
 }
 
 impl Cpu {
-    /// The share of the machine that other programs and the host took.
+    /// Returns the share of the machine that other programs and the host took.
     pub(crate) fn foreign(&self, cores: usize) -> f64 {
         (self.others_s + self.stolen_s) / (self.wall_s * cores as f64).max(f64::MIN_POSITIVE)
     }
 }
 
 impl Load {
-    /// One line for the terminal.
+    /// Formats the results as one line for the terminal, and one for each reason.
     pub(crate) fn line(&self) -> String {
         let admin: Vec<String> = self.admin_ms.iter().map(|(way, ms)| format!("{way} {ms:.0} ms")).collect();
         let mut line = format!(
@@ -188,8 +189,8 @@ impl Load {
     }
 }
 
-/// `YYYY-MM-DD HH:MM UTC` of seconds since 1970, by Hinnant's `civil_from_days`: years begin in March, so that
-/// the leap day is the last one.
+/// Formats seconds since 1970 as `YYYY-MM-DD HH:MM UTC`, by Hinnant's `civil_from_days`. Years
+/// begin in March there, so that the leap day is the last day.
 fn date(seconds: u64) -> String {
     let (days, minutes) = (seconds / 86_400 + 719_468, seconds % 86_400 / 60);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -207,14 +208,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_follow_the_calendar() {
         assert_eq!(date(0), "1970-01-01 00:00 UTC");
         assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
         assert_eq!(date(1_764_000_000), "2025-11-24 16:00 UTC");
     }
 
     #[test]
-    fn file_brings_back_what_was_written() {
+    fn file_is_read_back_unchanged() {
         let entry = Entry { name: "a".to_owned(), timing: Some(Timing::default()), ..Entry::default() };
         let results = Results { entries: vec![entry], loads: vec![Load::default()], ..Results::begin() };
         let file = std::env::temp_dir().join(format!("fairlane-results-{}.json", std::process::id()));

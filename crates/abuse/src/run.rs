@@ -1,12 +1,13 @@
-//! A run over the table of attacks: the short form decides without a clock and is a step of the tests; the
-//! long form measures.
+//! A run over the table of attacks. The short form decides without a clock and is a step of the
+//! tests. The long form measures.
 //!
-//! 1. Start a server and set it up. The long form takes a fresh one for each attack, the short form goes on
-//!    with one that withstood the attack before.
-//! 2. Long form: measure both probes alone, here and after the attack.
-//! 3. Start the attack. The probes and the administrator go on beside it (long form), or the administrator
-//!    comes once, when the attack's traffic has begun or everything it holds is in place (short form).
-//! 4. When the attack has ended, the administrator comes once more.
+//! 1. Start a server and set it up. The long form starts one for each attack. The short form reuses
+//!    the server after an attack that it withstood.
+//! 2. Long form: measure both probes alone, before and after the attack.
+//! 3. Start the attack. In the long form, probes and administrator run beside it. In the short
+//!    form, the administrator makes one round when the attack's traffic has begun, or when
+//!    everything it holds is in place.
+//! 4. After the attack, the administrator makes one more round.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::attack::Attack;
 use crate::child::Attacker;
 use crate::cpu::Phase;
 use crate::dial::FRIEND;
-use crate::late::{Late, Witness};
+use crate::late::{Late, LateMonitor};
 use crate::probe::Probe;
 use crate::report;
 use crate::results::{Cpu, Entry, Phases, Reads, Results, Timing};
@@ -27,13 +28,13 @@ use crate::table::ATTACKS;
 use crate::verdict::{Bounds, Outcome, with_clock, without_clock};
 use crate::{admin, http};
 
-/// The most work units of one task poll: the bound that `lanes` documents as `UNITS_MAX`.
+/// Most work units of one task poll: the bound that `lanes` documents as `UNITS_MAX`.
 pub(crate) const POLL_UNITS_MAX: f64 = 2_000.0;
-/// The metric with the most work units of a task poll. A server without it is not judged by it.
+/// Metric with the most work units of a task poll. A server without it is not judged by it.
 pub(crate) const POLL_UNITS: &str = "fairlane_task_poll_units_max";
-/// How long the probes run alone in the long form.
+/// Duration of the probes' runs alone in the long form.
 const ALONE: Duration = Duration::from_secs(2);
-/// Bounds an attack of the short form, whose rounds end it much sooner.
+/// Longest duration of an attack in the short form. Its rounds end much sooner.
 const SHORT: Duration = Duration::from_secs(20);
 
 /// Options of a run.
@@ -41,21 +42,21 @@ const SHORT: Duration = Duration::from_secs(20);
 pub(crate) struct Options {
     pub(crate) server: PathBuf,
     pub(crate) short: bool,
-    /// Only attacks whose names contain this.
+    /// Text that the names of the attacks must contain.
     pub(crate) only: Option<String>,
-    /// How long each attack of the long form lasts.
+    /// Duration of each attack in the long form.
     pub(crate) time: Duration,
-    /// The report's page. Beside it go the results as JSON and the table as Markdown.
+    /// Page of the report. The results as JSON and the table as Markdown go beside it.
     pub(crate) report: Option<PathBuf>,
 }
 
-/// Runs the attacks; returns the failed ones as an error.
+/// Runs the attacks. Returns the failed ones as an error.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let chosen =
         |attack: &&Attack| options.only.as_ref().is_none_or(|only| attack.name.contains(only.as_str()));
     let attacks: Vec<&Attack> = ATTACKS.iter().filter(chosen).collect();
     if attacks.is_empty() {
-        return Err("no attack has such a name: `abuse list` prints all".to_owned());
+        return Err("no attack has such a name; `abuse list` prints all".to_owned());
     }
     let mut results = Results::begin();
     let mut server = None;
@@ -74,7 +75,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
             server = Some(current);
         }
         results.entries.push(entry);
-        // Written after each attack, so that a run which is stopped leaves what it found.
+        // Write after each attack, so that a stopped run leaves its results.
         if let Some(page) = &options.report {
             results.write(&page.with_extension("json"))?;
             report::write(&results, page)?;
@@ -91,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     Err(format!("{} of {} attacks succeeded: {}", failed.len(), entries.len(), failed.join(", ")))
 }
 
-/// A server with levels, roles and tables.
+/// Starts a server with levels, roles and tables.
 fn fresh(program: &Path) -> Result<Server, String> {
     let server = Server::start(program)?;
     setup::make(&server.target).map_err(|why| format!("{why}; its log: {}", server.log()))?;
@@ -108,7 +109,7 @@ fn short(server: &mut Server, attack: &'static Attack) -> Result<Entry, String> 
     let (answers, _) = attacker.finish();
     let mut outcome = Outcome { answers, ..Outcome::default() };
     outcome.admin = beside.err();
-    settle(server, &mut outcome, &panics);
+    check_server(server, &mut outcome, &panics);
     Ok(entry(attack, &outcome, true))
 }
 
@@ -129,7 +130,7 @@ fn long(server: &mut Server, attack: &'static Attack, time: Duration, cores: usi
         Ok(cpu_s)
     })?;
     let mut outcome = Outcome { answers, ..Outcome::default() };
-    settle(server, &mut outcome, &panics);
+    check_server(server, &mut outcome, &panics);
     let failures = visits.iter().filter(|(_, visits)| !visits.failures.is_empty());
     let failures: Vec<String> = failures
         .map(|(way, visits)| format!("administrator over {way}: {}", visits.failures.summary()))
@@ -140,7 +141,7 @@ fn long(server: &mut Server, attack: &'static Attack, time: Duration, cores: usi
     });
     let mut entry = entry(attack, &outcome, false);
     entry.reasons.extend(failures);
-    // A dead server is a reason already.
+    // The death of the server is already a reason.
     entry.reasons.extend(after.as_ref().err().filter(|_| outcome.died.is_none()).cloned());
     let after = after.unwrap_or_default();
     let timing = Timing {
@@ -159,7 +160,7 @@ fn long(server: &mut Server, attack: &'static Attack, time: Duration, cores: usi
     Ok(entry)
 }
 
-/// An entry without times.
+/// Returns an entry without times.
 fn entry(attack: &Attack, outcome: &Outcome, accepts_misses: bool) -> Entry {
     Entry {
         name: attack.name.to_owned(),
@@ -175,7 +176,7 @@ fn entry(attack: &Attack, outcome: &Outcome, accepts_misses: bool) -> Entry {
     }
 }
 
-/// A phase of both probes.
+/// Results of both probes in a phase.
 #[derive(Debug, Default)]
 struct Measured {
     other: Reads,
@@ -184,25 +185,25 @@ struct Measured {
     late: Late,
 }
 
-/// Measures while `each` runs, which returns the CPU of the attacker, seconds.
+/// Measures while `each` runs. `each` returns the CPU time of the attacker, seconds.
 fn measured(server: &Server, each: impl FnOnce() -> Result<f64, String>) -> Result<Measured, String> {
     let target = &server.target;
     let (other, same) = (Probe::start(target, WATCHER)?, Probe::start(target, NEIGHBOUR)?);
-    let witness = Witness::start();
+    let monitor = LateMonitor::start();
     let phase = Phase::begin(server.pid());
     let attacker_s = each()?;
     let (mut other, mut same) = (other.stop(), same.stop());
     let cpu = phase.end(attacker_s);
-    let mut late = witness.stop();
+    let mut late = monitor.stop();
     late.add(std::mem::take(&mut other.late));
     late.add(std::mem::take(&mut same.late));
     let late = late.merged();
     Ok(Measured { other: other.summary(&late), same: same.summary(&late), cpu, late })
 }
 
-/// What is found out when an attack has ended: whether the server lives and lets the administrator in, its
-/// memory, and its own count of long task polls.
-fn settle(server: &mut Server, outcome: &mut Outcome, panics: &[String]) {
+/// Completes the outcome after an attack: whether the server lives and the administrator can log
+/// in, its memory, and the longest task poll that it reports.
+fn check_server(server: &mut Server, outcome: &mut Outcome, panics: &[String]) {
     if outcome.admin.is_none() {
         outcome.admin = once(&server.target).err().map(|why| format!("{why} (after the attack)"));
     }

@@ -1,4 +1,4 @@
-//! A `fairlane serve` for a run: on a temporary folder and free ports, stopped by its process id.
+//! A `fairlane serve` for a run, on a temporary folder and free ports. Stopped by its process id.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -12,9 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::memory::{CONFIGURED, Watch};
 use crate::target::{PASSWORD, Target};
 
-/// How long a server may take to be ready on a fresh folder.
+/// Longest start of a server on a fresh folder.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long an orderly stop may take. A frozen server is then killed.
+/// Longest orderly stop. Then the server is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// A certificate and its key, for tests only.
 const CERTIFICATE: &str = include_str!("../../../tests/clients/tls/certificate.pem");
@@ -22,7 +22,7 @@ const KEY: &str = include_str!("../../../tests/clients/tls/key.pem");
 /// Numbers the folders of one process.
 static FOLDERS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
-/// A server that is ready.
+/// A running server that is ready.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -37,16 +37,16 @@ impl Server {
         Server::start_with(program, CONFIGURED)
     }
 
-    /// Starts `program` with two cores and this memory.
+    /// Starts `program` with two cores and `memory`.
     pub(crate) fn start_with(program: &Path, memory: &str) -> Result<Server, String> {
         Server::start_on(program, "2", memory)
     }
 
-    /// Starts `program` on these cores, in the words of `--cores`, and with this memory.
+    /// Starts `program` with `cores`, in the syntax of `--cores`, and with `memory`.
     pub(crate) fn start_on(program: &Path, cores: &str, memory: &str) -> Result<Server, String> {
         let number = FOLDERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("fairlane-abuse-{}-{number}", std::process::id()));
-        let failed = |error: std::io::Error| format!("the server could not be started: {error}");
+        let failed = |error: std::io::Error| format!("starting the server failed: {error}");
         std::fs::create_dir(&folder).map_err(failed)?;
         let log = File::create(folder.join("server.log")).map_err(failed)?;
         let mut command = Command::new(program);
@@ -68,13 +68,13 @@ impl Server {
         let stdout = child.stdout.take();
         let (sender, lines) = channel();
         std::thread::spawn(move || {
-            // Reads to the end, so that the server never waits for a reader of what it prints.
+            // Read to the end, so that the server never blocks on its output.
             for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines().map_while(Result::ok)) {
                 drop(sender.send(line));
             }
         });
-        let asked = Instant::now();
-        while let Some(left) = READY_TIMEOUT.checked_sub(asked.elapsed()) {
+        let started = Instant::now();
+        while let Some(left) = READY_TIMEOUT.checked_sub(started.elapsed()) {
             let Ok(line) = lines.recv_timeout(left) else { break };
             if let Some(target) = Target::ready(&line) {
                 let memory = Watch::start(child.id());
@@ -92,7 +92,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Whether the process lives; otherwise how it ended.
+    /// Checks that the process lives. The error is how it ended.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -102,20 +102,21 @@ impl Server {
         }
     }
 
-    /// The lines about panics that the server logged up to now, each with the next line, which holds the
-    /// message. A panic of a connection's task ends only that connection, so it shows nowhere else.
+    /// Returns the lines about panics in the log so far, each with the next line, which contains
+    /// the message. A panic in a connection's task ends only that connection, so the log is the
+    /// only sign.
     pub(crate) fn panics(&self) -> Vec<String> {
         let log = std::fs::read(self.folder.join("server.log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         panics(&log)
     }
 
-    /// Copies the log to `to`, since it goes with the server's folder.
+    /// Copies the log to `to`. The original is removed with the server's folder.
     pub(crate) fn keep_log(&self, to: &Path) -> std::io::Result<()> {
         std::fs::copy(self.folder.join("server.log"), to).map(drop)
     }
 
-    /// The last lines that the server logged.
+    /// Returns the last lines of the log.
     pub(crate) fn log(&self) -> String {
         tail(&self.folder.join("server.log"))
     }
@@ -125,8 +126,8 @@ impl Drop for Server {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let asked = Instant::now();
-        while asked.elapsed() < STOP_TIMEOUT && matches!(self.child.try_wait(), Ok(None)) {
+        let stopping = Instant::now();
+        while stopping.elapsed() < STOP_TIMEOUT && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(10));
         }
         drop(self.child.kill());
@@ -141,7 +142,7 @@ fn panics(log: &str) -> Vec<String> {
     pairs.map(|(line, next)| format!("{line} {next}").trim_end().to_owned()).collect()
 }
 
-/// The last lines of a file.
+/// Returns the last three lines of a file.
 fn tail(path: &Path) -> String {
     let text = std::fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text[text.len().saturating_sub(4 << 10)..]).into_owned();

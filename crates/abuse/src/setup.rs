@@ -1,4 +1,4 @@
-//! Levels, roles and tables of a run, made by the administrator on a fresh server.
+//! Levels, roles and tables of a run, created by the administrator on a fresh server.
 
 use wire::{Compression, Execute, QueryParams, Request, Value, ValuesBuf};
 
@@ -7,20 +7,21 @@ use crate::dial::FRIEND;
 use crate::native::Native;
 use crate::target::{ADMIN, PASSWORD, Target};
 
-/// The role of the probe in another level than the attackers'.
+/// Role of the probe in another level than the attackers'.
 pub(crate) const WATCHER: &str = "watcher";
-/// The role of the probe in the attackers' level.
+/// Role of the probe in the attackers' level.
 pub(crate) const NEIGHBOUR: &str = "neighbour";
-/// Rows that the probes read.
+/// Number of rows that the probes read.
 pub(crate) const PROBE_ROWS: i32 = 1_000;
 
 /// Rows of the wide partition, 1 KB each: 20 MB.
 const WIDE_ROWS: i32 = 20_000;
 /// Rows of the table for large answers, 64 KB each: 20 MB.
 const BIG_ROWS: i32 = 320;
+/// Requests in flight while inserting rows.
 const WINDOW: u16 = 128;
 
-/// The level `dial` is the one that the administrator alters.
+/// Statements of the set-up. The administrator alters level `dial` during a run.
 const STATEMENTS: &[&str] = &[
     "CREATE SERVICE LEVEL calm WITH shares = 1000",
     "CREATE SERVICE LEVEL rude WITH shares = 1000",
@@ -35,7 +36,7 @@ const STATEMENTS: &[&str] = &[
     "CREATE TABLE yard.maps (k int PRIMARY KEY, m map<int, text>)",
 ];
 
-/// Each role with its level and its grants.
+/// Roles, each with its level and its grants.
 const ROLES: &[(&str, &str, &[&str])] = &[
     (WATCHER, "calm", &["SELECT"]),
     (NEIGHBOUR, "rude", &["SELECT"]),
@@ -44,11 +45,11 @@ const ROLES: &[(&str, &str, &[&str])] = &[
     ("nobody", "rude", &[]),
     ("forger", "rude", &[]),
     ("changer", "rude", &[]),
-    // Failing logins make the server refuse the role for a time, so it is no other attack's.
+    // Failing logins make the server reject the role for a time, so no other attack uses it.
     ("stormed", "rude", &[]),
 ];
 
-/// Makes everything.
+/// Creates levels, roles and tables, and fills the tables.
 pub(crate) fn make(target: &Target) -> Result<(), String> {
     let mut admin = admin(target).map_err(|answer| failed("the administrator's login", &answer))?;
     let mut run = |text: &str| admin.must(text).map_err(|answer| failed(text, &answer));
@@ -63,7 +64,7 @@ pub(crate) fn make(target: &Target) -> Result<(), String> {
     fill(target, "INSERT INTO yard.big (k, v) VALUES (?, ?)", None, BIG_ROWS, 64_000)
 }
 
-/// A session of the administrator.
+/// Opens a session of the administrator.
 pub(crate) fn admin(target: &Target) -> Result<Native, Answer> {
     let mut native = Native::open(target, FRIEND)?;
     native.log_in(ADMIN, Compression::None)?;
@@ -74,7 +75,7 @@ fn failed(what: &str, answer: &Answer) -> String {
     format!("setting up the server failed at `{what}`: {} {}", answer.label, answer.text)
 }
 
-/// Inserts rows 0 to `rows` with a text of `bytes` bytes.
+/// Inserts rows 0 to `rows` - 1 with a text of `bytes` bytes.
 fn fill(target: &Target, text: &str, key: Option<i32>, rows: i32, bytes: usize) -> Result<(), String> {
     let mut admin = admin(target).map_err(|answer| failed(text, &answer))?;
     let id = admin.prepare(text).map_err(|answer| failed(text, &answer))?;

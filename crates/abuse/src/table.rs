@@ -1,5 +1,5 @@
-//! The table of attacks. An attack's accepted answers are its entry in the test; a change of what the server
-//! should answer is a change of one line here.
+//! Table of attacks. Each entry contains the accepted answers, so that a new rule of the server
+//! changes one line here.
 
 use crate::answers::Answer;
 use crate::attack::{Attack, Listener, Run};
@@ -9,10 +9,10 @@ use crate::attacks::{
 };
 use crate::target::Role;
 
-/// Answers to an SQL statement that may run, or may be refused for its size, depth, time or memory:
-/// statement too complex, limit exceeded, out of memory, spill limit, cancelled, invalid argument, number out
-/// of range, syntax, unsupported, unknown function.
-const RUNS_OR_IS_REFUSED: &[&str] = &[
+/// Answers to a SQL statement that may run, or may be rejected for its size, depth, time or memory:
+/// statement too complex, limit exceeded, out of memory, spill limit, cancelled, invalid argument,
+/// number out of range, syntax, unsupported, unknown function.
+const RUNS_OR_IS_REJECTED: &[&str] = &[
     "complete",
     "error 54001",
     "error 54000",
@@ -27,7 +27,7 @@ const RUNS_OR_IS_REFUSED: &[&str] = &[
     "error 42883",
 ];
 
-/// One row of the table.
+/// Returns one row of the table.
 const fn attack(
     name: &'static str,
     (listener, needs): (Listener, Role),
@@ -39,12 +39,12 @@ const fn attack(
     Attack { name, listener, needs, sends, expected, rounds, holds, run }
 }
 
-/// The attack goes on by itself for its time or its rounds.
+/// The attack sends continuously for its time or its rounds.
 const SENDS: bool = false;
-/// The attack puts something in place and keeps it.
+/// The attack builds up a state and holds it.
 const HOLDS: bool = true;
 
-/// Every attack, by listener and by the rights it takes.
+/// All attacks, by listener and by the rights they need.
 #[rustfmt::skip]
 pub(crate) const ATTACKS: &[Attack] = &[
     attack("cql-control", (Listener::Cql, Role::Stranger),
@@ -83,37 +83,37 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack("cql-verifier", (Listener::Cql, Role::Forger),
         "a verifier of 1,000,000 iterations for itself, then failing logins",
         &["error 0x2200", "error 0x0100", "error 0x1001", "closed"], (300, SENDS), cql_login::verifier),
-    attack("cql-many-bounds", (Listener::Cql, Role::Nobody),
+    attack("cql-many-bounds", (Listener::Cql, Role::LoginOnly),
         "78,000 and 60,000 bounds on one column of a table without rights, 1.25 MB",
         &["error 0x2100", "error 0x2200", "error 0x2000"], (2, SENDS), cql_frames::many_bounds),
-    attack("cql-named-values", (Listener::Cql, Role::Nobody),
+    attack("cql-named-values", (Listener::Cql, Role::LoginOnly),
         "65,535 markers and as many named values",
         &["rows", "error 0x2200", "error 0x2000"], (2, SENDS), cql_frames::named_values),
-    attack("cql-in-values", (Listener::Cql, Role::Nobody),
+    attack("cql-in-values", (Listener::Cql, Role::LoginOnly),
         "a bound list of 2 million empty texts after IN, 8 MB",
         &["error 0x2200"], (1, SENDS), cql_frames::in_values),
-    attack("cql-in-text", (Listener::Cql, Role::Nobody),
+    attack("cql-in-text", (Listener::Cql, Role::LoginOnly),
         "5 million terms after IN as text, 15 MiB in 64 KB of LZ4",
         &["error 0x2200", "error 0x2000"], (2, SENDS), cql_frames::in_text),
-    attack("cql-prepare-comments", (Listener::Cql, Role::Nobody),
+    attack("cql-prepare-comments", (Listener::Cql, Role::LoginOnly),
         "PREPARE with another comment of 15 MiB each time",
         &["error 0x2200", "error 0x1001"], (20, SENDS), cql_frames::prepare_comments),
-    attack("cql-prepare-terms", (Listener::Cql, Role::Nobody),
+    attack("cql-prepare-terms", (Listener::Cql, Role::LoginOnly),
         "PREPARE of 5 million terms",
         &["error 0x2200", "error 0x2000"], (2, SENDS), cql_frames::prepare_terms),
-    attack("cql-prepare-flood", (Listener::Cql, Role::Nobody),
+    attack("cql-prepare-flood", (Listener::Cql, Role::LoginOnly),
         "PREPARE of other short texts, 256 at once",
         &["prepared", "error 0x1001"], (12000, SENDS), cql_statements::prepare_flood),
     attack("cql-deep", (Listener::Cql, Role::Rude),
         "literals, calls, types and signs 100,000 deep",
         &["error 0x2000", "error 0x2200"], (5, SENDS), cql_frames::deep),
-    attack("cql-unknown-ids", (Listener::Cql, Role::Nobody),
+    attack("cql-unknown-ids", (Listener::Cql, Role::LoginOnly),
         "EXECUTE of ids that were never prepared",
         &["error 0x2500"], (200, SENDS), cql_statements::unknown_ids),
     attack("cql-alter-role", (Listener::Cql, Role::Changer),
         "ALTER ROLE of its own password, 64 at once",
         &["void", "error 0x1001"], (300, SENDS), cql_statements::alter_role),
-    attack("cql-answers-unread", (Listener::Cql, Role::Nobody),
+    attack("cql-answers-unread", (Listener::Cql, Role::LoginOnly),
         "2,048 reads of system_schema.columns on each of 8 connections, never read",
         &[], (8, HOLDS), cql_load::answers_unread),
     attack("cql-batches", (Listener::Cql, Role::Rude),
@@ -179,57 +179,59 @@ pub(crate) const ATTACKS: &[Attack] = &[
     attack("sql-cancel-storm", (Listener::Sql, Role::Stranger),
         "cancel requests with guessed secrets",
         &["closed", "refused"], (500, SENDS), sql_login::cancel_storm),
-    attack("sql-or-chain", (Listener::Sql, Role::Nobody),
+    attack("sql-or-chain", (Listener::Sql, Role::LoginOnly),
         "chains of 2,000 to 200,000 OR and AND",
-        RUNS_OR_IS_REFUSED, (6, SENDS), sql_statements::or_chain),
-    attack("sql-plus-chain", (Listener::Sql, Role::Nobody),
+        RUNS_OR_IS_REJECTED, (6, SENDS), sql_statements::or_chain),
+    attack("sql-plus-chain", (Listener::Sql, Role::LoginOnly),
         "chains of 2,000 to 200,000 + and ||",
-        RUNS_OR_IS_REFUSED, (6, SENDS), sql_statements::plus_chain),
-    attack("sql-cast-chain", (Listener::Sql, Role::Nobody),
+        RUNS_OR_IS_REJECTED, (6, SENDS), sql_statements::plus_chain),
+    attack("sql-cast-chain", (Listener::Sql, Role::LoginOnly),
         "chains of 2,000 to 200,000 ::int, NOT and -",
-        RUNS_OR_IS_REFUSED, (9, SENDS), sql_statements::cast_chain),
-    attack("sql-union-chain", (Listener::Sql, Role::Nobody),
+        RUNS_OR_IS_REJECTED, (9, SENDS), sql_statements::cast_chain),
+    attack("sql-union-chain", (Listener::Sql, Role::LoginOnly),
         "chains of 2,000 to 200,000 UNION ALL",
-        RUNS_OR_IS_REFUSED, (3, SENDS), sql_statements::union_chain),
-    attack("sql-nested", (Listener::Sql, Role::Nobody),
+        RUNS_OR_IS_REJECTED, (3, SENDS), sql_statements::union_chain),
+    attack("sql-nested", (Listener::Sql, Role::LoginOnly),
         "parentheses, subqueries, CASE, calls and arrays up to 20,000 deep",
-        RUNS_OR_IS_REFUSED, (18, SENDS), sql_statements::nested),
-    attack("sql-long-results", (Listener::Sql, Role::Nobody),
+        RUNS_OR_IS_REJECTED, (18, SENDS), sql_statements::nested),
+    attack("sql-long-results", (Listener::Sql, Role::LoginOnly),
         "repeat, lpad, range and array_repeat of billions",
-        RUNS_OR_IS_REFUSED, (11, SENDS), sql_statements::long_results),
-    attack("sql-wide-values", (Listener::Sql, Role::Nobody),
+        RUNS_OR_IS_REJECTED, (11, SENDS), sql_statements::long_results),
+    attack("sql-wide-values", (Listener::Sql, Role::LoginOnly),
         "constants, joined values and types of fixed size, a megabyte in each row",
-        RUNS_OR_IS_REFUSED, (6, SENDS), sql_statements::wide_values),
-    attack("sql-long-functions", (Listener::Sql, Role::Nobody),
+        RUNS_OR_IS_REJECTED, (6, SENDS), sql_statements::wide_values),
+    attack("sql-long-functions", (Listener::Sql, Role::LoginOnly),
         "levenshtein, regexp_replace and array_distinct of long values",
-        RUNS_OR_IS_REFUSED, (3, SENDS), sql_statements::long_functions),
-    attack("sql-long-text", (Listener::Sql, Role::Nobody),
+        RUNS_OR_IS_REJECTED, (3, SENDS), sql_statements::long_functions),
+    attack("sql-long-text", (Listener::Sql, Role::LoginOnly),
         "queries of 16 MiB of text",
-        RUNS_OR_IS_REFUSED, (6, SENDS), sql_statements::long_text),
-    attack("sql-sorted-union", (Listener::Sql, Role::Nobody),
+        RUNS_OR_IS_REJECTED, (6, SENDS), sql_statements::long_text),
+    attack("sql-sorted-union", (Listener::Sql, Role::LoginOnly),
         "UNION ALL of 50 to 3,000 sorted subqueries",
-        RUNS_OR_IS_REFUSED, (3, SENDS), sql_statements::sorted_union),
-    attack("sql-endless", (Listener::Sql, Role::Nobody),
+        RUNS_OR_IS_REJECTED, (3, SENDS), sql_statements::sorted_union),
+    attack("sql-endless", (Listener::Sql, Role::LoginOnly),
         "recursion and products that do not end, with a time limit of 1 s",
-        RUNS_OR_IS_REFUSED, (3, SENDS), sql_statements::endless),
-    attack("sql-answers-unread", (Listener::Sql, Role::Nobody),
+        RUNS_OR_IS_REJECTED, (3, SENDS), sql_statements::endless),
+    attack("sql-answers-unread", (Listener::Sql, Role::LoginOnly),
         "answers of 1 TB on 32 sessions, never read",
         &[], (32, HOLDS), sql_statements::answers_unread),
-    attack("sql-long-parses", (Listener::Sql, Role::Nobody),
+    attack("sql-long-parses", (Listener::Sql, Role::LoginOnly),
         "Parse of 15 MiB texts, kept",
         &["parsed", "error 53200", "error 54000", "error 54001"], (32, HOLDS), sql_sessions::long_parses),
-    attack("sql-open-portals", (Listener::Sql, Role::Nobody),
+    attack("sql-open-portals", (Listener::Sql, Role::LoginOnly),
         "256 open portals on each of 16 sessions",
-        &["suspended", "error 53200", "error 54000", "error 54001", "error 53400"], (32, HOLDS), sql_sessions::open_portals),
-    attack("sql-small-messages", (Listener::Sql, Role::Nobody),
+        &["suspended", "error 53200", "error 54000", "error 54001", "error 53400"],
+        (32, HOLDS), sql_sessions::open_portals),
+    attack("sql-small-messages", (Listener::Sql, Role::LoginOnly),
         "Sync, Flush, Close, SHOW and empty queries without end",
         &["complete", "empty"], (20, SENDS), sql_sessions::small_messages),
-    attack("sql-idle-sessions", (Listener::Sql, Role::Nobody),
+    attack("sql-idle-sessions", (Listener::Sql, Role::LoginOnly),
         "1,024 sessions that do nothing",
         &["error 53300", "closed", "refused"], (1024, HOLDS), sql_sessions::idle_sessions),
-    attack("sql-odd-messages", (Listener::Sql, Role::Nobody),
-        "Bind, Parse and Describe with lengths that lie",
-        &["error 08P01", "error 26000", "error 34000", "error 22P02", "closed", "complete"], (12, SENDS), sql_sessions::odd_messages),
+    attack("sql-odd-messages", (Listener::Sql, Role::LoginOnly),
+        "Bind, Parse and Describe with false lengths",
+        &["error 08P01", "error 26000", "error 34000", "error 22P02", "closed", "complete"],
+        (12, SENDS), sql_sessions::odd_messages),
     attack("http-slow-header", (Listener::Http, Role::Stranger),
         "64 requests whose header never ends",
         &["closed"], (64, HOLDS), http::slow_header),
@@ -241,7 +243,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         &[together::ACCEPTED], (20, HOLDS), together::memory),
 ];
 
-/// The attack of this name.
+/// Returns the attack with this name.
 pub(crate) fn find(name: &str) -> Option<&'static Attack> {
     ATTACKS.iter().find(|attack| attack.name == name)
 }
@@ -251,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_say_the_listener() {
+    fn names_are_unique_and_begin_with_the_listener() {
         for (index, attack) in ATTACKS.iter().enumerate() {
             let listener = attack.listener.name().to_lowercase();
             assert!(attack.name.starts_with(&format!("{listener}-")), "{}", attack.name);

@@ -1,18 +1,18 @@
-//! The server under attack, as its clients know it: addresses and passwords.
+//! Addresses and passwords of the server under attack.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The superuser.
+/// Name of the superuser.
 pub(crate) const ADMIN: &str = "admin";
-/// The password of every role of a run. The server lives on loopback and for minutes only.
+/// Password of every role of a run. The server listens on loopback and for minutes only.
 pub(crate) const PASSWORD: &str = "password of a run";
 
-/// How long a client waits for an answer before it reports silence. Longer than any bounded statement should
-/// take, short enough that a frozen server ends an attack.
+/// Longest wait of a client for an answer before it reports silence. Longer than any bounded
+/// statement, short enough that an attack on a frozen server ends.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Where the listeners are.
+/// Addresses of the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) cql: SocketAddr,
@@ -21,7 +21,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// `CQL,HTTP,SQL`, to be read by [`Target::parse`] in another process.
+    /// Formats the addresses as `CQL,HTTP,SQL`, for [`Target::parse`] in another process.
     pub(crate) fn text(&self) -> String {
         format!("{},{},{}", self.cql, self.http, self.sql)
     }
@@ -32,7 +32,7 @@ impl Target {
         Some(Target { cql: next()?, http: next()?, sql: next()? })
     }
 
-    /// Reads the line in which the server reports that it is ready.
+    /// Parses the line by which the server reports that it is ready. `None`: another line.
     pub(crate) fn ready(line: &str) -> Option<Target> {
         let address = |mark: &str| {
             let rest = line.split(mark).nth(1)?;
@@ -43,20 +43,21 @@ impl Target {
     }
 }
 
-/// Whose password and rights an attack uses. Roles are made by `setup`.
+/// Role whose password and rights an attack uses. Module `setup` creates them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// No login at all.
+    /// No login.
     Stranger,
     /// May log in, and nothing else.
-    Nobody,
+    LoginOnly,
     /// May read, write and change the tables of the keyspace `yard`.
     Rude,
     /// May read the keyspace `yard`, in a level of one statement at a time.
     Narrow,
-    /// As [`Role::Nobody`], apart from it because its password is destroyed by the attack.
+    /// As [`Role::LoginOnly`]. Separate, because the attack destroys its password.
     Forger,
-    /// As [`Role::Nobody`], apart from it because it changes its password, and must not be locked out.
+    /// As [`Role::LoginOnly`]. Separate, because it changes its password and must not be locked
+    /// out.
     Changer,
 }
 
@@ -64,7 +65,7 @@ impl Role {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Role::Stranger => "stranger",
-            Role::Nobody => "nobody",
+            Role::LoginOnly => "nobody",
             Role::Rude => "rude",
             Role::Narrow => "narrow",
             Role::Forger => "forger",
@@ -72,11 +73,11 @@ impl Role {
         }
     }
 
-    /// The rights, for the table of results.
+    /// Returns the rights, for the table of results.
     pub(crate) fn needs(self) -> &'static str {
         match self {
             Role::Stranger => "nothing",
-            Role::Nobody | Role::Forger | Role::Changer => "a login",
+            Role::LoginOnly | Role::Forger | Role::Changer => "a login",
             Role::Rude => "rights on one keyspace",
             Role::Narrow => "SELECT, level with one slot",
         }
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ready_line_names_all_listeners() {
+    fn ready_line_names_all_listeners() {
         let line = "fairlane 0.1.0 is ready: CQL 127.0.0.1:1, HTTP 127.0.0.1:2, SQL 127.0.0.1:3.";
         let target = Target::ready(line).expect("three addresses");
         assert_eq!(target.text(), "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3");

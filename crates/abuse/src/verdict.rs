@@ -1,52 +1,53 @@
-//! Decides whether a server withstood an attack. Pure: it takes results and returns the reasons of a failure.
+//! Decision whether a server withstood an attack. Maps results to the reasons of a failure, and
+//! does no I/O.
 
 use crate::answers::{Answers, SILENCE};
 use crate::attack::{Attack, Listener};
 use crate::memory::{MISSED, RESIDENT_MAX, TOGETHER_MAX};
 use crate::results::Timing;
 
-/// The 99th percentile of another level may be this many times the one alone.
+/// Largest p99 of another level beside an attack, as a multiple of its p99 alone.
 const OTHER_P99_FACTOR: f64 = 2.0;
-/// The longest read in another level, milliseconds.
+/// Longest accepted read in another level, milliseconds.
 const OTHER_MAX_MS: f64 = 20.0;
-/// The longest read in the attackers' own level, milliseconds.
+/// Longest accepted read in the attackers' own level, milliseconds.
 const SAME_MAX_MS: f64 = 50.0;
-/// The longest round of the administrator, milliseconds.
+/// Longest accepted round of the administrator, milliseconds.
 const ADMIN_MAX_MS: f64 = 1_000.0;
 
-/// The share of the machine that other programs and the host may take in a valid measurement.
+/// Share of the machine that other programs and the host may take in a valid measurement.
 pub(crate) const FOREIGN_MAX: f64 = 0.05;
 
-/// Answers that a busy machine causes: none within the tool's patience, and the server's time limit of reads.
+/// Answers that a busy machine causes: no answer in time, and the server's time limit of reads.
 const CLOCKED_ANSWERS: [&str; 2] = [SILENCE, "error 0x1200"];
 
-/// What can be decided without a clock.
+/// Results that need no clock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) answers: Answers,
-    /// How the process ended; `None`: it lives.
+    /// Exit status of the process, or the reason of its end. `None`: it lives.
     pub(crate) died: Option<String>,
     /// A line of the server's log about a new panic.
     pub(crate) panicked: Option<String>,
     /// Peak of resident memory, bytes.
     pub(crate) resident: u64,
-    /// The most work units of one task poll, where the server exports them.
+    /// Most work units of one task poll, if the server exports them.
     pub(crate) poll_units: Option<f64>,
-    /// Why the administrator could not work; `None`: he could.
+    /// Failure of the administrator. `None`: all rounds succeeded.
     pub(crate) admin: Option<String>,
 }
 
-/// Bounds of an attack that take no clock.
+/// Bounds of an attack that need no clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// On [`Outcome::poll_units`].
+    /// Largest [`Outcome::poll_units`].
     pub(crate) poll_units: f64,
-    /// Takes the bounds of [`MISSED`] for the attacks there.
+    /// True to accept the higher bounds of [`MISSED`] for the attacks there.
     pub(crate) accepts_misses: bool,
 }
 
 impl Bounds {
-    /// On the resident memory beside an attack, bytes.
+    /// Returns the largest resident memory beside an attack, bytes.
     fn resident(self, attack: &Attack) -> u64 {
         let missed = MISSED.iter().find(|(name, _)| self.accepts_misses && *name == attack.name);
         match (missed, attack.listener) {
@@ -57,7 +58,7 @@ impl Bounds {
     }
 }
 
-/// The reasons why the server failed; none when it withstood the attack.
+/// Returns the reasons why the server failed. Empty: it withstood the attack.
 pub(crate) fn without_clock(attack: &Attack, outcome: &Outcome, bounds: Bounds) -> Vec<String> {
     let mut reasons = Vec::new();
     reasons.extend(outcome.died.iter().map(|how| format!("the server died: {how}")));
@@ -82,29 +83,29 @@ pub(crate) fn without_clock(attack: &Attack, outcome: &Outcome, bounds: Bounds) 
     reasons
 }
 
-/// The further reasons that take a clock.
+/// Further reasons, from times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clocked {
     pub(crate) reasons: Vec<String>,
-    /// Missed figures that the tool's own waiting explains, or that were taken beside other programs.
+    /// Missed bounds that the tool's own delays or other programs may explain.
     pub(crate) unclear: Vec<String>,
 }
 
-/// Judges times. A read that was long only while a thread of the tool waited for a core is unclear; so is all
-/// when other programs or the host took more than [`FOREIGN_MAX`] of the machine.
+/// Judges times. A read that was slow only while a thread of the tool waited for a core is unclear.
+/// All times are unclear if other programs or the host took more than [`FOREIGN_MAX`] of the
+/// machine.
 pub(crate) fn with_clock(timing: &Timing, cores: usize) -> Clocked {
     let mut clocked = Clocked::default();
     let Timing { other, same, .. } = timing;
     let p99_max = other.before.p99_ms * OTHER_P99_FACTOR;
-    let figures = [
+    let limits = [
         ("other level: p99", other.beside.p99_ms, other.beside.net_p99_ms, p99_max),
         ("other level: longest read", other.beside.max_ms, other.beside.net_max_ms, OTHER_MAX_MS),
         ("same level: longest read", same.beside.max_ms, same.beside.net_max_ms, SAME_MAX_MS),
     ];
-    for (what, gross, net, max) in figures {
+    for (what, gross, net, max) in limits {
         if gross > max {
-            let text =
-                format!("{what} {gross:.2} ms, at most {max:.2}; {net:.2} without the tool's own waiting");
+            let text = format!("{what} {gross:.2} ms, at most {max:.2}; {net:.2} without delays of the tool");
             if net > max { clocked.reasons.push(text) } else { clocked.unclear.push(text) }
         }
     }
@@ -144,7 +145,7 @@ mod tests {
     const BOUNDS: Bounds = Bounds { poll_units: 100.0, accepts_misses: false };
 
     #[test]
-    fn known_misses_are_held_to_what_they_take_today() {
+    fn known_misses_have_their_own_bounds() {
         let tests = Bounds { accepts_misses: true, ..BOUNDS };
         for (name, bytes) in MISSED {
             let attack = find(name).expect("in the table");
@@ -163,7 +164,7 @@ mod tests {
     fn each_fault_is_a_reason() {
         let check = |change: fn(&mut Outcome), part: &str| {
             let found = reasons(change);
-            assert!(found.len() == 1 && found[0].contains(part), "{found:?} does not say {part}");
+            assert!(found.len() == 1 && found[0].contains(part), "expected {part}, got {found:?}");
         };
         check(|outcome| outcome.died = Some("signal: 6".into()), "died: signal: 6");
         check(|outcome| outcome.panicked = Some("at a.rs".into()), "panicked: at a.rs");

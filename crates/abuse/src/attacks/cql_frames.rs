@@ -1,4 +1,4 @@
-//! Frames of a role that may log in: many values, long texts, long lists.
+//! Frames of a role with a login only: many values, long texts, long lists.
 
 use wire::{
     Batch, BatchBuf, BatchEntry, BatchKind, BatchParams, Compression, Execute, Prepare, Query, QueryParams,
@@ -10,25 +10,26 @@ use crate::answers::Answer;
 use crate::attack::Run;
 use crate::native::{Native, query};
 
-/// The most values that a request can hold.
+/// Most values in a request.
 const VALUES_MAX: usize = 65_535;
-/// Elements of a bound list, some 8 MB.
+/// Elements of a bound list, about 8 MB.
 const LIST_ELEMENTS: usize = 2_000_000;
-/// Terms of a list as text, some 15 MB.
+/// Terms of a list as text, about 15 MB.
 const TERMS: usize = 5_000_000;
-/// Statements of a batch, in turn: too many for the memory of one connection, and as many as fit.
+/// Statements of a batch, in turn: too many for the memory of one connection, and the most that
+/// fit.
 const STATEMENTS: [usize; 2] = [60_000, 6_000];
-/// Bounds of a relation, in turn: too many for one statement, and as many as the parser accepts.
+/// Bounds of a relation, in turn: too many for one statement, and the most that the parser accepts.
 const BOUNDS: [usize; 2] = [78_000, 60_000];
 
-/// A value of `list<text>` of empty texts.
+/// Encodes a `list<text>` of empty texts.
 fn empty_texts(count: usize) -> Vec<u8> {
     let mut value = (count as u32).to_be_bytes().to_vec();
     value.resize(4 + 4 * count, 0);
     value
 }
 
-/// A value of `list<int>`: 0 to `count`.
+/// Encodes a `list<int>` of 0 to `count` - 1.
 pub(super) fn ints(count: u32) -> Vec<u8> {
     let mut value = count.to_be_bytes().to_vec();
     for n in 0..count {
@@ -38,7 +39,7 @@ pub(super) fn ints(count: u32) -> Vec<u8> {
     value
 }
 
-/// QUERY of `text` with these values.
+/// Encodes a QUERY of `text` with these values.
 pub(super) fn bound(native: &mut Native, text: &str, values: &[&[u8]]) -> Vec<u8> {
     let mut buffer = ValuesBuf::new();
     for value in values {
@@ -48,7 +49,7 @@ pub(super) fn bound(native: &mut Native, text: &str, values: &[&[u8]]) -> Vec<u8
     native.encode(0, &Request::Query(Query { text, params }))
 }
 
-/// A relation with some ten thousand bounds on one clustering column of a table without rights.
+/// Sends a relation with 60,000 or more bounds on one clustering column of a table without rights.
 pub(crate) fn many_bounds(run: &Run) -> Result<(), Answer> {
     let texts = BOUNDS.map(|count| {
         let bounds = " AND resource>''".repeat(count);
@@ -57,23 +58,23 @@ pub(crate) fn many_bounds(run: &Run) -> Result<(), Answer> {
     cql_rounds(run, Compression::Lz4, |native, n| native.encode(0, &query(&texts[n as usize % texts.len()])))
 }
 
-/// 65,535 bind markers, executed with as many named values.
+/// Executes a statement of 65,535 bind markers with as many named values.
 pub(crate) fn named_values(run: &Run) -> Result<(), Answer> {
     let markers = vec!["?"; VALUES_MAX].join(",");
     let text = format!("SELECT key FROM system.local WHERE key IN ({markers})");
     let mut values = ValuesBuf::new();
     for n in 0..VALUES_MAX {
-        // The marker's own name comes last, so that a search goes through all.
+        // Put the marker's name last, so that a search visits all values.
         let name = if n + 1 == VALUES_MAX { "key".to_owned() } else { format!("v{n}") };
         values.push_named(&name, Value::Bytes(b"local")).expect("65,535 values fit");
     }
     let mut native = Native::login(&run.target, run.role, Compression::Lz4)?;
     let id = match native.prepare(&text) {
         Ok(id) => id,
-        // Refused for its number of markers: nothing is left to execute.
+        // Rejected for its number of markers. There is nothing to execute.
         Err(answer) => {
             run.round();
-            run.saw(answer);
+            run.record(answer);
             return Ok(());
         }
     };
@@ -87,14 +88,14 @@ pub(crate) fn named_values(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// A bound list of 2 million empty texts after IN.
+/// Sends a bound list of 2 million empty texts after IN.
 pub(crate) fn in_values(run: &Run) -> Result<(), Answer> {
     let value = empty_texts(LIST_ELEMENTS);
     let text = "SELECT column_name FROM system_schema.columns WHERE column_name IN ? ALLOW FILTERING";
     cql_rounds(run, Compression::Lz4, |native, _| bound(native, text, &[&value]))
 }
 
-/// A statement of 15 MiB as text, some 64 KB in LZ4.
+/// Sends a statement of 15 MiB as text, about 64 KB in LZ4.
 pub(crate) fn in_text(run: &Run) -> Result<(), Answer> {
     let text = list_text();
     cql_rounds(run, Compression::Lz4, |native, _| native.encode(0, &query(&text)))
@@ -104,7 +105,7 @@ fn list_text() -> String {
     format!("SELECT key FROM system.local WHERE key IN ({}'')", "'',".repeat(TERMS))
 }
 
-/// PREPARE of texts that differ in a comment of 15 MiB.
+/// Prepares texts that differ in a comment of 15 MiB.
 pub(crate) fn prepare_comments(run: &Run) -> Result<(), Answer> {
     let filling = "a".repeat(LONG_TEXT_BYTES);
     cql_rounds(run, Compression::Lz4, |native, n| {
@@ -113,7 +114,7 @@ pub(crate) fn prepare_comments(run: &Run) -> Result<(), Answer> {
     })
 }
 
-/// PREPARE of statements of 5 million terms.
+/// Prepares statements of 5 million terms.
 pub(crate) fn prepare_terms(run: &Run) -> Result<(), Answer> {
     let text = list_text();
     cql_rounds(run, Compression::Lz4, |native, n| {
@@ -122,7 +123,7 @@ pub(crate) fn prepare_terms(run: &Run) -> Result<(), Answer> {
     })
 }
 
-/// Nested literals, selectors and parentheses.
+/// Sends nested literals, selectors, signs, types and parentheses.
 pub(crate) fn deep(run: &Run) -> Result<(), Answer> {
     let depth = 100_000;
     let texts = [
@@ -148,7 +149,7 @@ fn batch(native: &mut Native, kind: BatchKind, statements: usize, condition: &st
     native.encode(0, &Request::Batch(Batch::new(kind, &entries, BatchParams::default())))
 }
 
-/// Batches of up to 60,000 statements as text, two of each length.
+/// Sends batches of 60,000 and 6,000 statements as text, two of each size.
 pub(crate) fn batches(run: &Run) -> Result<(), Answer> {
     cql_rounds(run, Compression::Lz4, |native, n| {
         let kind = if n % 2 == 0 { BatchKind::Unlogged } else { BatchKind::Logged };
@@ -156,7 +157,7 @@ pub(crate) fn batches(run: &Run) -> Result<(), Answer> {
     })
 }
 
-/// Conditional batches of up to 60,000 statements over as many partitions.
+/// Sends conditional batches of up to 60,000 statements over as many partitions.
 pub(crate) fn conditional_batches(run: &Run) -> Result<(), Answer> {
     cql_rounds(run, Compression::Lz4, |native, n| {
         batch(native, BatchKind::Unlogged, STATEMENTS[n as usize % STATEMENTS.len()], " IF NOT EXISTS")

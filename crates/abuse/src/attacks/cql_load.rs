@@ -1,25 +1,25 @@
-//! Many requests at once, and answers that nobody reads.
+//! Many requests at once, and answers that are not read.
 
 use std::time::Duration;
 
 use wire::Compression;
 
-use super::{LONG_TEXT_BYTES, crowd};
+use super::{LONG_TEXT_BYTES, on_threads};
 use crate::answers::Answer;
 use crate::attack::Run;
 use crate::dial::RUDE;
 use crate::native::{Native, on_stream, query};
 
-/// Connections, each with its requests in flight.
+/// Number of connections, each with its requests in flight.
 const CONNECTIONS: usize = 4;
-/// Requests in flight on each connection: together 8,192.
+/// Requests in flight on each connection, together 8,192.
 const IN_FLIGHT: u16 = 2_048;
-/// Statements that wait for the one slot of their level, on each connection: together 1,024.
+/// Statements on each connection that wait for the one slot of their level, together 1,024.
 const QUEUED: u16 = 256;
 
 /// Reads in a closed loop with 8,192 requests in flight.
 pub(crate) fn closed_loop(run: &Run) -> Result<(), Answer> {
-    crowd(CONNECTIONS, |_| {
+    on_threads(CONNECTIONS, |_| {
         let native = Native::login(&run.target, run.role, Compression::None)?;
         let mut key = 0;
         native.flood(
@@ -31,7 +31,7 @@ pub(crate) fn closed_loop(run: &Run) -> Result<(), Answer> {
             },
             |answer| {
                 if !answer.ends() {
-                    run.saw(answer);
+                    run.record(answer);
                 }
             },
         );
@@ -39,12 +39,12 @@ pub(crate) fn closed_loop(run: &Run) -> Result<(), Answer> {
     })
 }
 
-/// Large answers on all streams, never read.
+/// Requests large answers on all streams and never reads them.
 pub(crate) fn answers_unread(run: &Run) -> Result<(), Answer> {
     unread(run, "SELECT * FROM system_schema.columns")
 }
 
-/// Unpaged answers of 20 MB on all streams, never read.
+/// Requests unpaged answers of 20 MB on all streams and never reads them.
 pub(crate) fn big_answers_unread(run: &Run) -> Result<(), Answer> {
     unread(run, "SELECT * FROM yard.big")
 }
@@ -56,7 +56,7 @@ fn unread(run: &Run, text: &str) -> Result<(), Answer> {
         native.log_in(run.role.name(), Compression::None)?;
         let frame = native.encode(0, &query(text));
         for stream in 0..IN_FLIGHT as i16 {
-            // A server that stops reading lets this time out, which is what it should do.
+            // A server that stops reading, as it should, lets this time out.
             if native.send(&on_stream(frame.clone(), stream)).is_err() {
                 break;
             }
@@ -67,7 +67,7 @@ fn unread(run: &Run, text: &str) -> Result<(), Answer> {
     Ok(())
 }
 
-/// Answers read a few bytes at a time.
+/// Reads answers a few bytes at a time.
 pub(crate) fn slow_reader(run: &Run) -> Result<(), Answer> {
     let mut held = Vec::new();
     while run.round() && held.len() < 16 {
@@ -86,10 +86,10 @@ pub(crate) fn slow_reader(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// 1,024 statements with comments of 15 MiB, 64 KB in LZ4, behind one slot.
+/// Queues 1,024 statements with comments of 15 MiB (64 KB in LZ4) behind one slot.
 pub(crate) fn queued_comments(run: &Run) -> Result<(), Answer> {
     let text = format!("SELECT k FROM yard.w LIMIT 100 /* {} */", "a".repeat(LONG_TEXT_BYTES));
-    crowd(CONNECTIONS, |_| {
+    on_threads(CONNECTIONS, |_| {
         let mut native = Native::login(&run.target, run.role, Compression::Lz4)?;
         let frame = native.encode(0, &query(&text));
         native.flood(
@@ -97,7 +97,7 @@ pub(crate) fn queued_comments(run: &Run) -> Result<(), Answer> {
             |_, stream| run.round().then(|| on_stream(frame.clone(), stream)),
             |answer| {
                 if !answer.ends() {
-                    run.saw(answer);
+                    run.record(answer);
                 }
             },
         );

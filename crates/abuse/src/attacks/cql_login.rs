@@ -1,24 +1,24 @@
-//! CQL before login: whatever reaches the port.
+//! CQL before login: anything that can reach the port.
 
 use std::io::{Read, Write};
 use std::time::Duration;
 
 use wire::{Compression, Request};
 
-use super::crowd;
+use super::on_threads;
 use crate::answers::{Answer, CLOSED};
 use crate::attack::Run;
 use crate::dial::{RUDE, reset_on_close};
 use crate::native::{Native, lost};
 use crate::target::PASSWORD;
 
-/// Empty event types in one REGISTER: its body then just fits what is accepted before login, 64 KiB.
+/// Empty event types in one REGISTER. Its body then just fits the 64 KiB accepted before login.
 const EVENT_TYPES: usize = 32_766;
-/// Connections of one client that hold something.
+/// Connections that one client holds.
 const HELD: usize = 1_024;
-/// Threads that log in or connect, so that the server's side is the limit.
+/// Threads that log in or connect. Enough to make the server the limit.
 const STORMERS: usize = 16;
-/// OPTIONS in one write: 32 KiB of frames of 9 bytes.
+/// OPTIONS frames in one write: 32 KiB of frames of 9 bytes.
 const OPTIONS_AT_ONCE: usize = 32 * 1024 / 9;
 
 /// A ClientHello of TLS 1.2 and 1.3, as OpenSSL sends it.
@@ -42,23 +42,23 @@ const CLIENT_HELLO: [u8; 241] = [
     0x1e,
 ];
 
-/// TLS handshakes that are begun, answered with a signature, and left.
+/// Begins TLS handshakes, waits for the server's signature, and abandons them.
 pub(crate) fn tls_hellos(run: &Run) -> Result<(), Answer> {
-    crowd(STORMERS, |_| {
+    on_threads(STORMERS, |_| {
         while run.round() {
             let Ok(mut native) = Native::open(&run.target, RUDE) else { continue };
             reset_on_close(&native.stream).map_err(|error| lost(&error))?;
             let sent = native.send(&CLIENT_HELLO);
-            // The server's part of the handshake, or an error if it takes no TLS.
+            // Read the server's part of the handshake, or an error if it accepts no TLS.
             if sent.is_ok() && !matches!(native.stream.read(&mut [0; 4096]), Ok(1..)) {
-                run.saw(Answer::new(CLOSED));
+                run.record(Answer::new(CLOSED));
             }
         }
         Ok(())
     })
 }
 
-/// TLS handshakes that come byte by byte and never end.
+/// Sends TLS handshakes byte by byte that never end.
 pub(crate) fn tls_halves(run: &Run) -> Result<(), Answer> {
     let mut held = Vec::new();
     while run.round() && held.len() < HELD / 4 {
@@ -76,7 +76,8 @@ pub(crate) fn tls_halves(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// REGISTER frames of some 290 bytes that each inflate to 64 KiB, without pause, before login.
+/// Sends REGISTER frames of about 290 bytes that each inflate to 64 KiB, without pause, before
+/// login.
 pub(crate) fn register(run: &Run) -> Result<(), Answer> {
     while run.round() {
         let mut native = Native::open(&run.target, RUDE)?;
@@ -85,7 +86,7 @@ pub(crate) fn register(run: &Run) -> Result<(), Answer> {
         let mut sends = native.stream.try_clone().map_err(|error| lost(&error))?;
         std::thread::scope(|scope| {
             let sender = scope.spawn(move || {
-                // Ends with the connection: the server closes it, or the reader does.
+                // Ends when the server or the reader closes the connection.
                 while run.round() && sends.write_all(&frame).is_ok() {}
                 drop(sends.shutdown(std::net::Shutdown::Write));
             });
@@ -97,7 +98,7 @@ pub(crate) fn register(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// OPTIONS in bulk on many connections, whose answers are never read.
+/// Sends OPTIONS in bulk on many connections and never reads the answers.
 pub(crate) fn options_unread(run: &Run) -> Result<(), Answer> {
     let mut held = Vec::new();
     while run.round() && held.len() < HELD / 4 {
@@ -105,7 +106,7 @@ pub(crate) fn options_unread(run: &Run) -> Result<(), Answer> {
             continue;
         };
         let frame = native.encode(0, &Request::Options);
-        // A server that stops reading lets this write time out, which is what it should do.
+        // A server that stops reading, as it should, lets this write time out.
         let _ = native.send(&frame.repeat(OPTIONS_AT_ONCE));
         held.push(native);
     }
@@ -113,20 +114,20 @@ pub(crate) fn options_unread(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// Connections that say nothing.
+/// Opens connections and sends nothing.
 pub(crate) fn idle(run: &Run) -> Result<(), Answer> {
     let mut held = Vec::new();
     while run.round() && held.len() < HELD {
         match Native::open(&run.target, RUDE) {
             Ok(native) => held.push(native),
-            Err(answer) => run.saw(answer),
+            Err(answer) => run.record(answer),
         }
     }
     run.hold(|| {});
     Ok(())
 }
 
-/// Frames begun and not finished, a byte more now and then.
+/// Begins frames and never finishes them, with one more byte every 20 ms.
 pub(crate) fn half_frames(run: &Run) -> Result<(), Answer> {
     let mut held = Vec::new();
     while run.round() && held.len() < HELD / 4 {
@@ -139,7 +140,7 @@ pub(crate) fn half_frames(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// Bytes of other protocols, and headers that cannot be.
+/// Sends bytes of other protocols, and impossible headers.
 pub(crate) fn garbage(run: &Run) -> Result<(), Answer> {
     const WORDS: [&[u8]; 7] = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -165,10 +166,10 @@ pub(crate) fn garbage(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// Compressed bodies that claim what they cannot hold, and bodies that inflate as far as they can.
+/// Sends compressed bodies with false lengths, and bodies that inflate to the limit.
 pub(crate) fn bombs(run: &Run) -> Result<(), Answer> {
     // LZ4: a length of 256 MiB over four bytes. Snappy: a length of 4 GiB over one.
-    let lies: [(Compression, &[u8]); 2] = [
+    let false_lengths: [(Compression, &[u8]); 2] = [
         (Compression::Lz4, &[0x10, 0, 0, 0, 0x1F, 0, 1, 0]),
         (Compression::Snappy, &[0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 0]),
     ];
@@ -176,7 +177,7 @@ pub(crate) fn bombs(run: &Run) -> Result<(), Answer> {
         if !run.round() {
             break;
         }
-        let (compression, body) = lies[n % 2];
+        let (compression, body) = false_lengths[n % 2];
         let mut native = Native::open(&run.target, RUDE)?;
         reset_on_close(&native.stream).map_err(|error| lost(&error))?;
         native.start(compression)?;
@@ -184,8 +185,8 @@ pub(crate) fn bombs(run: &Run) -> Result<(), Answer> {
         let mut frame = vec![4, 1, 0, 0, 0x0F];
         frame.extend_from_slice(&(body.len() as u32).to_be_bytes());
         frame.extend_from_slice(body);
-        let lie = native.send(&frame).and_then(|()| native.answer());
-        if run.count(lie) {
+        let outcome = native.send(&frame).and_then(|()| native.answer());
+        if run.count(outcome) {
             let zeros = vec![0; 60_000];
             let token = native.ask(&Request::AuthResponse(Some(&zeros)));
             run.count(token);
@@ -194,14 +195,14 @@ pub(crate) fn bombs(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// As many failing logins as the server takes.
+/// Sends as many failing logins as the server accepts.
 pub(crate) fn login_storm(run: &Run) -> Result<(), Answer> {
-    crowd(STORMERS, |thread| {
+    on_threads(STORMERS, |thread| {
         while run.round() {
             let outcome = Native::open(&run.target, RUDE).and_then(|mut native| {
                 reset_on_close(&native.stream).map_err(|error| lost(&error))?;
                 native.start(Compression::None)?;
-                // Names that are there and names that are not.
+                // Names that exist and one that does not.
                 native.authenticate(["admin", "stormed", "nowhere"][thread % 3], "wrong")
             });
             run.count(outcome);
@@ -210,9 +211,9 @@ pub(crate) fn login_storm(run: &Run) -> Result<(), Answer> {
     })
 }
 
-/// Connections that are closed as soon as they are open.
+/// Opens connections and closes them at once.
 pub(crate) fn connect_storm(run: &Run) -> Result<(), Answer> {
-    crowd(STORMERS, |_| {
+    on_threads(STORMERS, |_| {
         while run.round() {
             if let Ok(native) = Native::open(&run.target, RUDE) {
                 reset_on_close(&native.stream).map_err(|error| lost(&error))?;
@@ -222,7 +223,7 @@ pub(crate) fn connect_storm(run: &Run) -> Result<(), Answer> {
     })
 }
 
-/// Gives the role a verifier that is expensive to check, then fails to log in as it.
+/// Sets a verifier for the role that is expensive to check, then fails to log in as it.
 pub(crate) fn verifier(run: &Run) -> Result<(), Answer> {
     let mut native = Native::open(&run.target, RUDE)?;
     native.log_in(run.role.name(), Compression::None)?;
@@ -233,11 +234,11 @@ pub(crate) fn verifier(run: &Run) -> Result<(), Answer> {
         run.role.name()
     );
     run.count(native.query(&text));
-    crowd(STORMERS, |_| {
+    on_threads(STORMERS, |_| {
         while run.round() {
             let mut native = Native::open(&run.target, RUDE)?;
             native.start(Compression::None)?;
-            // The answer is not waited for: all places for password checks fill up.
+            // Do not wait for the answer, so that all slots for password checks are occupied.
             let token = format!("\0{}\0not {PASSWORD}", run.role.name());
             let frame = native.encode(0, &Request::AuthResponse(Some(token.as_bytes())));
             native.send(&frame)?;

@@ -1,24 +1,25 @@
-//! Statements of a role with rights on one keyspace: products of lists, dead rows, DDL and roles in a loop.
+//! Statements of a role with rights on one keyspace: products of lists, deleted rows, and DDL and
+//! roles in a loop.
 
 use wire::{Compression, Execute, QueryParams, Request, Value, ValuesBuf};
 
 use super::cql_frames::{bound, ints};
-use super::{cql_rounds, crowd};
+use super::{cql_rounds, on_threads};
 use crate::answers::Answer;
 use crate::attack::Run;
 use crate::native::{Native, query};
 use crate::target::PASSWORD;
 
-/// Values of one list, as many as one request could name before lists were limited.
+/// Values of one list. Requests could have this many before lists were limited.
 const KEYS: u32 = 10_000;
-/// Connections that send the same at once.
+/// Connections that send the same request at once.
 const CLIENTS: usize = 4;
 
 /// Reads 10,000 keys that do not exist, again and again.
 pub(crate) fn absent_keys(run: &Run) -> Result<(), Answer> {
     let keys = ints(KEYS);
     let text = "SELECT * FROM yard.absent WHERE k IN ?";
-    crowd(CLIENTS, |_| cql_rounds(run, Compression::Lz4, |native, _| bound(native, text, &[&keys])))
+    on_threads(CLIENTS, |_| cql_rounds(run, Compression::Lz4, |native, _| bound(native, text, &[&keys])))
 }
 
 /// Deletes 10,000 × 10,000 rows by two lists.
@@ -44,7 +45,7 @@ pub(crate) fn map_append(run: &Run) -> Result<(), Answer> {
     })
 }
 
-/// Deletes rows of one partition and reads over what is left of them.
+/// Deletes the rows of one partition and reads across their tombstones.
 pub(crate) fn tombstones(run: &Run) -> Result<(), Answer> {
     let native = Native::login(&run.target, run.role, Compression::None)?;
     let mut rows = 0..60_000;
@@ -55,7 +56,7 @@ pub(crate) fn tombstones(run: &Run) -> Result<(), Answer> {
             let text = format!("DELETE FROM yard.w WHERE k = 7 AND c = {}", rows.next()?);
             Some(native.encode(stream, &query(&text)))
         },
-        // Only what fails is of interest here; the end of the flood closes the connection.
+        // Record only errors. The end of the flood closes the connection.
         |answer| {
             if answer.label.starts_with("error") {
                 *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(answer);
@@ -63,21 +64,21 @@ pub(crate) fn tombstones(run: &Run) -> Result<(), Answer> {
         },
     );
     if let Some(answer) = failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
-        run.saw(answer);
+        run.record(answer);
     }
     let text = "SELECT * FROM yard.w WHERE k = 7 LIMIT 1";
-    crowd(CLIENTS, |_| cql_rounds(run, Compression::None, |native, _| native.encode(0, &query(text))))
+    on_threads(CLIENTS, |_| cql_rounds(run, Compression::None, |native, _| native.encode(0, &query(text))))
 }
 
 /// Reads one row of a wide partition by a scan.
 pub(crate) fn wide_scan(run: &Run) -> Result<(), Answer> {
     let text = "SELECT k FROM yard.w LIMIT 1";
-    crowd(CLIENTS, |_| cql_rounds(run, Compression::None, |native, _| native.encode(0, &query(text))))
+    on_threads(CLIENTS, |_| cql_rounds(run, Compression::None, |native, _| native.encode(0, &query(text))))
 }
 
-/// Asks for a table of 20 MB without pages.
+/// Reads a table of 20 MB without paging.
 pub(crate) fn unpaged(run: &Run) -> Result<(), Answer> {
-    crowd(CLIENTS, |_| {
+    on_threads(CLIENTS, |_| {
         cql_rounds(run, Compression::Lz4, |native, _| native.encode(0, &query("SELECT * FROM yard.big")))
     })
 }
@@ -85,7 +86,7 @@ pub(crate) fn unpaged(run: &Run) -> Result<(), Answer> {
 /// Creates, alters and drops tables, with comments of 1 MB.
 pub(crate) fn ddl(run: &Run) -> Result<(), Answer> {
     let comment = "c".repeat(1_000_000);
-    crowd(2, |thread| {
+    on_threads(2, |thread| {
         cql_rounds(run, Compression::Lz4, |native, n| {
             let text = match n % 4 {
                 0 => format!("CREATE TABLE IF NOT EXISTS yard.loop{thread} (k int PRIMARY KEY, v text)"),
@@ -98,7 +99,7 @@ pub(crate) fn ddl(run: &Run) -> Result<(), Answer> {
     })
 }
 
-/// Sets its own password, 64 times at once, without end.
+/// Sets its own password, with 64 statements in flight, without end.
 pub(crate) fn alter_role(run: &Run) -> Result<(), Answer> {
     let native = Native::login(&run.target, run.role, Compression::None)?;
     let text = format!("ALTER ROLE {} WITH PASSWORD = '{PASSWORD}'", run.role.name());
@@ -107,14 +108,14 @@ pub(crate) fn alter_role(run: &Run) -> Result<(), Answer> {
         |native, stream| run.round().then(|| native.encode(stream, &query(&text))),
         |answer| {
             if !answer.ends() {
-                run.saw(answer);
+                run.record(answer);
             }
         },
     );
     Ok(())
 }
 
-/// Prepares other texts all the time, more than the server keeps.
+/// Prepares new texts continuously, more than the server caches.
 pub(crate) fn prepare_flood(run: &Run) -> Result<(), Answer> {
     let native = Native::login(&run.target, run.role, Compression::None)?;
     let mut n = 0u64;
@@ -128,14 +129,14 @@ pub(crate) fn prepare_flood(run: &Run) -> Result<(), Answer> {
         },
         |answer| {
             if !answer.ends() {
-                run.saw(answer);
+                run.record(answer);
             }
         },
     );
     Ok(())
 }
 
-/// Executes ids that were never prepared, with values that fit nothing.
+/// Executes ids that were never prepared, with values that match no statement.
 pub(crate) fn unknown_ids(run: &Run) -> Result<(), Answer> {
     let mut values = ValuesBuf::new();
     for _ in 0..1_000 {

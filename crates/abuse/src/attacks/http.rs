@@ -1,8 +1,8 @@
-//! HTTP: slow and many requests. Health checks have to pass meanwhile.
+//! HTTP: slow and many requests. Health checks must succeed meanwhile.
 
 use std::io::Write;
 
-use super::{crowd, is_closed};
+use super::{is_closed, on_threads};
 use crate::answers::{Answer, CLOSED};
 use crate::attack::Run;
 use crate::dial::RUDE;
@@ -10,10 +10,10 @@ use crate::http::{get, open};
 use crate::native::lost;
 use crate::target::PATIENCE;
 
-/// Twice as many as the listener serves at once.
+/// Number of connections, twice as many as the listener serves at once.
 const CONNECTIONS: usize = 64;
 
-/// Requests whose header never ends.
+/// Sends requests whose header never ends.
 pub(crate) fn slow_header(run: &Run) -> Result<(), Answer> {
     let mut held = Vec::new();
     while run.round() && held.len() < CONNECTIONS {
@@ -25,7 +25,7 @@ pub(crate) fn slow_header(run: &Run) -> Result<(), Answer> {
         held.retain_mut(|stream| {
             let open = !is_closed(stream) && stream.write_all(b"x").is_ok();
             if !open {
-                run.saw(Answer::new(CLOSED));
+                run.record(Answer::new(CLOSED));
             }
             open
         });
@@ -33,9 +33,9 @@ pub(crate) fn slow_header(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// Metrics on all connections, without pause.
+/// Requests the metrics on all connections, without pause.
 pub(crate) fn metrics(run: &Run) -> Result<(), Answer> {
-    crowd(CONNECTIONS, |_| {
+    on_threads(CONNECTIONS, |_| {
         while run.round() {
             let answer = get(&run.target, RUDE, "/metrics", PATIENCE);
             run.count(answer.map(|answer| Answer::new(answer.label)));

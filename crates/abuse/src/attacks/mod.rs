@@ -1,4 +1,4 @@
-//! The attacks by listener and subject. [`crate::table`] lists them.
+//! Attacks by listener and subject. [`crate::table`] lists them.
 
 pub(crate) mod cql_frames;
 pub(crate) mod cql_load;
@@ -20,14 +20,14 @@ use crate::dial::timed_out;
 use crate::native::Native;
 use crate::postgres::Postgres;
 
-/// Statements of up to this length are sent in the tests of compressed requests: just under the longest body
-/// that the server accepts, bytes.
+/// Length of long statements, bytes. Just below the longest body that the server accepts after
+/// decompression.
 const LONG_TEXT_BYTES: usize = 15 << 20;
 
-/// Keeps as many client threads busy as the loudest attacks do, and sends nothing. What the probes feel beside
-/// it is the machine's share of what they feel beside any attack.
+/// Keeps as many client threads busy as the largest attacks do, and sends nothing. The latency of
+/// the probes beside it is the machine's share of their latency beside any attack.
 pub(crate) fn control(run: &Run) -> Result<(), Answer> {
-    crowd(16, |_| {
+    on_threads(16, |_| {
         while run.round() {
             std::hint::spin_loop();
         }
@@ -35,8 +35,8 @@ pub(crate) fn control(run: &Run) -> Result<(), Answer> {
     })
 }
 
-/// Runs `each` on `threads` threads of this process; the first failure is the outcome.
-fn crowd(threads: usize, each: impl Fn(usize) -> Result<(), Answer> + Sync) -> Result<(), Answer> {
+/// Runs `each` on `threads` threads of this process. Returns the first failure.
+fn on_threads(threads: usize, each: impl Fn(usize) -> Result<(), Answer> + Sync) -> Result<(), Answer> {
     let each = &each;
     std::thread::scope(|scope| {
         let all: Vec<_> = (0..threads).map(|thread| scope.spawn(move || each(thread))).collect();
@@ -46,8 +46,8 @@ fn crowd(threads: usize, each: impl Fn(usize) -> Result<(), Answer> + Sync) -> R
     })
 }
 
-/// Sends one frame a round on one connection, each after the answer to the one before. A connection that was
-/// lost is replaced.
+/// Sends one frame per round on one connection, each after the answer to the frame before. Replaces
+/// a lost connection.
 fn cql_rounds(
     run: &Run,
     compression: Compression,
@@ -67,7 +67,7 @@ fn cql_rounds(
     Ok(())
 }
 
-/// Runs one simple query a round on one SQL session, which is replaced when it is lost.
+/// Runs one simple query per round on one SQL session. Replaces a lost session.
 fn sql_rounds(run: &Run, first: &[&str], texts: &[String]) -> Result<(), Answer> {
     let login = || {
         let mut postgres = Postgres::login(&run.target, run.role)?;
@@ -86,7 +86,7 @@ fn sql_rounds(run: &Run, first: &[&str], texts: &[String]) -> Result<(), Answer>
     Ok(())
 }
 
-/// Counts how a silent connection stands: `closed` when the server has closed it, nothing while it is open.
+/// Returns true if the server has closed a silent connection.
 fn is_closed(stream: &TcpStream) -> bool {
     if stream.set_nonblocking(true).is_err() {
         return true;

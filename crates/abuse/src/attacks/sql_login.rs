@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::crowd;
+use super::on_threads;
 use crate::answers::{Answer, CLOSED};
 use crate::attack::Run;
 use crate::dial::{RUDE, reset_on_close};
@@ -11,16 +11,17 @@ use crate::postgres::{CANCEL_REQUEST, GSSENC_REQUEST, Postgres, SSL_REQUEST, fra
 
 /// Requests for encryption in one write.
 const AT_ONCE: usize = 4_096;
-/// As many as the listener holds.
+/// Connections held, as many as the listener accepts.
 const HELD: usize = 1_024;
+/// Threads that log in or send cancel requests.
 const STORMERS: usize = 16;
 
-/// Requests for GSSAPI encryption without end.
+/// Requests GSSAPI encryption without end.
 pub(crate) fn gssenc(run: &Run) -> Result<(), Answer> {
     encryption(run, GSSENC_REQUEST)
 }
 
-/// Requests for TLS without end.
+/// Requests TLS without end.
 pub(crate) fn tls(run: &Run) -> Result<(), Answer> {
     encryption(run, SSL_REQUEST)
 }
@@ -44,19 +45,19 @@ fn encryption(run: &Run, code: i32) -> Result<(), Answer> {
                     Ok(()) => break Answer::new("FATAL"),
                     Err(answer) => break answer,
                 }
-                // A hardened server declines a few times and closes.
+                // A hardened server declines a few times and closes the connection.
                 if declined > 100_000 {
                     break Answer::new("declined for ever");
                 }
             };
-            run.saw(end);
+            run.record(end);
             drop(postgres.stream.shutdown(std::net::Shutdown::Both));
         });
     }
     Ok(())
 }
 
-/// Messages of a session before login, with and without a body.
+/// Sends messages of a session before login, with and without a body.
 pub(crate) fn early_messages(run: &Run) -> Result<(), Answer> {
     let kinds = *b"DECPBQSHXFdcf\0~";
     for n in 0.. {
@@ -68,7 +69,7 @@ pub(crate) fn early_messages(run: &Run) -> Result<(), Answer> {
         postgres.send(&startup("nobody"))?;
         let body: &[u8] = if n < kinds.len() { b"" } else { b"\xFF\xFF\xFF\xFF" };
         postgres.send(&framed(kinds[n % kinds.len()], body))?;
-        // The server may first ask for a password.
+        // The server may first request a password.
         let answer = loop {
             match postgres.message() {
                 Ok(message) => match message.answer() {
@@ -78,27 +79,27 @@ pub(crate) fn early_messages(run: &Run) -> Result<(), Answer> {
                 Err(answer) => break answer,
             }
         };
-        // Terminate ends a connection without a word.
-        let polite = kinds[n % kinds.len()] == b'X' && answer.label == CLOSED;
-        run.saw(if polite { Answer::error("08P01", "") } else { answer });
+        // Terminate ends a connection without an answer.
+        let terminated = kinds[n % kinds.len()] == b'X' && answer.label == CLOSED;
+        run.record(if terminated { Answer::error("08P01", "") } else { answer });
     }
     Ok(())
 }
 
-/// Connections that say nothing.
+/// Opens connections and sends nothing.
 pub(crate) fn idle(run: &Run) -> Result<(), Answer> {
     let mut held = Vec::new();
     while run.round() && held.len() < HELD {
         match Postgres::open(&run.target, RUDE) {
             Ok(postgres) => held.push(postgres),
-            Err(answer) => run.saw(answer),
+            Err(answer) => run.record(answer),
         }
     }
     run.hold(|| {});
     Ok(())
 }
 
-/// Startup messages that come a byte at a time.
+/// Sends startup messages one byte at a time.
 pub(crate) fn half_startup(run: &Run) -> Result<(), Answer> {
     let mut held = Vec::new();
     while run.round() && held.len() < HELD / 4 {
@@ -111,9 +112,9 @@ pub(crate) fn half_startup(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// As many failing logins as the server takes.
+/// Sends as many failing logins as the server accepts.
 pub(crate) fn login_storm(run: &Run) -> Result<(), Answer> {
-    crowd(STORMERS, |thread| {
+    on_threads(STORMERS, |thread| {
         while run.round() {
             let outcome = Postgres::open(&run.target, RUDE).and_then(|mut postgres| {
                 reset_on_close(&postgres.stream).map_err(|error| lost(&error))?;
@@ -126,9 +127,9 @@ pub(crate) fn login_storm(run: &Run) -> Result<(), Answer> {
     })
 }
 
-/// Cancel requests with guessed secrets.
+/// Sends cancel requests with guessed secrets.
 pub(crate) fn cancel_storm(run: &Run) -> Result<(), Answer> {
-    crowd(STORMERS, |thread| {
+    on_threads(STORMERS, |thread| {
         for guess in 0u64.. {
             if !run.round() {
                 break;

@@ -1,4 +1,4 @@
-//! SQL sessions that keep statements and portals, or never stop to send small messages.
+//! SQL sessions that keep statements and portals, or send small messages without end.
 
 use std::io::Write;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::native::lost;
 use crate::postgres::{Postgres, bind, execute, framed, parse, sync};
 use crate::target::PASSWORD;
 
-/// Sessions that hold something.
+/// Number of sessions held.
 const SESSIONS: usize = 16;
 /// Statements and portals that one session may keep.
 const KEPT: usize = 256;
 
-/// Statements of 15 MiB, kept.
+/// Parses statements of 15 MiB and keeps them.
 pub(crate) fn long_parses(run: &Run) -> Result<(), Answer> {
     let filling = "a".repeat(LONG_TEXT_BYTES);
     let mut held = Vec::new();
@@ -31,10 +31,10 @@ pub(crate) fn long_parses(run: &Run) -> Result<(), Answer> {
             let mut refused = false;
             let outcome = postgres.exchange(&messages, |answer| {
                 refused |= answer.is_error();
-                run.saw(answer);
+                run.record(answer);
             });
             if let Err(answer) = outcome {
-                run.saw(answer);
+                run.record(answer);
                 continue 'sessions;
             }
             if refused {
@@ -47,7 +47,7 @@ pub(crate) fn long_parses(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// Portals fetched from once and never closed.
+/// Fetches once from portals and never closes them.
 pub(crate) fn open_portals(run: &Run) -> Result<(), Answer> {
     let mut held = Vec::new();
     'sessions: for _ in 0..SESSIONS {
@@ -62,7 +62,7 @@ pub(crate) fn open_portals(run: &Run) -> Result<(), Answer> {
                 break 'sessions;
             }
             let portal = format!("p{n}");
-            // Flush instead of Sync: the transaction goes on.
+            // Flush instead of Sync, to stay in the transaction.
             let messages = [bind(&portal, "s"), execute(&portal, 1), framed(b'H', b"")].concat();
             postgres.send(&messages)?;
             let answer = loop {
@@ -76,7 +76,7 @@ pub(crate) fn open_portals(run: &Run) -> Result<(), Answer> {
                 }
             };
             let over = answer.is_error();
-            run.saw(answer);
+            run.record(answer);
             if over {
                 break;
             }
@@ -87,7 +87,7 @@ pub(crate) fn open_portals(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// Sync, Flush, Close and an empty query, without end, with the answers read.
+/// Sends Sync, Flush, Close, SHOW and empty queries without end, and reads the answers.
 pub(crate) fn small_messages(run: &Run) -> Result<(), Answer> {
     let close = framed(b'C', b"Snothing\0");
     let show = crate::postgres::query("SHOW service_level");
@@ -104,13 +104,13 @@ pub(crate) fn small_messages(run: &Run) -> Result<(), Answer> {
             match postgres.message() {
                 Ok(message) => {
                     if let Some(answer) = message.answer() {
-                        run.saw(answer);
+                        run.record(answer);
                     }
                 }
                 // The end of the flood closes the connection.
                 Err(answer) if answer.label == crate::answers::CLOSED => break,
                 Err(answer) => {
-                    run.saw(answer);
+                    run.record(answer);
                     break;
                 }
             }
@@ -119,7 +119,7 @@ pub(crate) fn small_messages(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// Sessions that log in and then do nothing, as many as there are places.
+/// Opens sessions that do nothing, as many as the server allows.
 pub(crate) fn idle_sessions(run: &Run) -> Result<(), Answer> {
     let mut held = Vec::new();
     while run.round() && held.len() < 4 * KEPT {
@@ -127,7 +127,7 @@ pub(crate) fn idle_sessions(run: &Run) -> Result<(), Answer> {
         match postgres.log_in(run.role.name(), PASSWORD) {
             Ok(()) => held.push(postgres),
             Err(answer) => {
-                run.saw(answer);
+                run.record(answer);
                 break;
             }
         }
@@ -136,11 +136,11 @@ pub(crate) fn idle_sessions(run: &Run) -> Result<(), Answer> {
     Ok(())
 }
 
-/// Binds and executes what was never parsed, with lengths that lie.
+/// Binds and executes statements that were never parsed, with false lengths.
 pub(crate) fn odd_messages(run: &Run) -> Result<(), Answer> {
     let odd: [Vec<u8>; 6] = [
         [bind("p", "nothing"), execute("p", 0), sync()].concat(),
-        // Parameter counts of 32,767 with nothing behind them.
+        // Parameter counts of 32,767 without parameters.
         [framed(b'B', b"\0\0\0\0\x7F\xFF"), sync()].concat(),
         [framed(b'P', b"\0SELECT 1\0\x7F\xFF"), sync()].concat(),
         // Texts without an end.
@@ -153,10 +153,10 @@ pub(crate) fn odd_messages(run: &Run) -> Result<(), Answer> {
         let mut postgres = Postgres::login(&run.target, run.role)?;
         postgres.send(&odd[n % odd.len()])?;
         n += 1;
-        // Some end the session, some only the statement.
-        let outcome = postgres.until_ready(|answer| run.saw(answer));
+        // Some messages end the session, others only the statement.
+        let outcome = postgres.until_ready(|answer| run.record(answer));
         if let Err(answer) = outcome {
-            run.saw(answer);
+            run.record(answer);
         }
     }
     Ok(())

@@ -1,34 +1,35 @@
-//! SQL statements: deep, long, and with functions whose result or cost their arguments decide.
+//! SQL statements: deep ones, long ones, and functions whose arguments set the size or cost of
+//! their results.
 
-use super::{crowd, sql_rounds};
+use super::{on_threads, sql_rounds};
 use crate::answers::Answer;
 use crate::attack::Run;
 use crate::postgres::{Postgres, query};
 
-/// Links of a chain, from what a BI tool writes to what only an attacker writes.
+/// Lengths of a chain, from what BI tools write to what only an attacker writes.
 const LINKS: [usize; 3] = [2_000, 20_000, 200_000];
-/// The time limit that sessions set themselves, so that a statement which can be cancelled ends.
+/// Time limit of the sessions. It ends any statement that can be cancelled.
 const TIMEOUT: &str = "SET statement_timeout = 1000";
 
 fn chains(make: impl Fn(usize) -> String) -> Vec<String> {
     LINKS.into_iter().map(make).collect()
 }
 
-/// `a OR b OR …`, and AND.
+/// Runs `a OR b OR …`, and the same with AND.
 pub(crate) fn or_chain(run: &Run) -> Result<(), Answer> {
     let mut texts = chains(|n| format!("SELECT 1 WHERE 1 = 2{}", " OR 1 = 3".repeat(n)));
     texts.extend(chains(|n| format!("SELECT 1 WHERE 1 = 1{}", " AND 1 = 1".repeat(n))));
     sql_rounds(run, &[TIMEOUT], &texts)
 }
 
-/// `1 + 1 + …`, and `||`.
+/// Runs `1 + 1 + …`, and the same with `||`.
 pub(crate) fn plus_chain(run: &Run) -> Result<(), Answer> {
     let mut texts = chains(|n| format!("SELECT 1{}", " + 1".repeat(n)));
     texts.extend(chains(|n| format!("SELECT 'a'{}", " || 'a'".repeat(n))));
     sql_rounds(run, &[TIMEOUT], &texts)
 }
 
-/// `1::int::int…`, signs and negations.
+/// Runs `1::int::int…`, and chains of signs and negations.
 pub(crate) fn cast_chain(run: &Run) -> Result<(), Answer> {
     let mut texts = chains(|n| format!("SELECT 1{}", "::int".repeat(n)));
     texts.extend(chains(|n| format!("SELECT {}true", "NOT ".repeat(n))));
@@ -36,12 +37,12 @@ pub(crate) fn cast_chain(run: &Run) -> Result<(), Answer> {
     sql_rounds(run, &[TIMEOUT], &texts)
 }
 
-/// `SELECT 1 UNION ALL SELECT 1 …`.
+/// Runs `SELECT 1 UNION ALL SELECT 1 …`.
 pub(crate) fn union_chain(run: &Run) -> Result<(), Answer> {
     sql_rounds(run, &[TIMEOUT], &chains(|n| format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(n))))
 }
 
-/// Parentheses, subqueries, CASE and function calls inside each other.
+/// Runs nested parentheses, subqueries, CASE, function calls and arrays.
 pub(crate) fn nested(run: &Run) -> Result<(), Answer> {
     let around = |left: &str, middle: &str, right: &str, n: usize| {
         format!("SELECT {}{middle}{}", left.repeat(n), right.repeat(n))
@@ -58,7 +59,7 @@ pub(crate) fn nested(run: &Run) -> Result<(), Answer> {
     sql_rounds(run, &[TIMEOUT], &texts)
 }
 
-/// Functions whose result is as long as an argument says.
+/// Runs functions whose arguments set the length of the result.
 pub(crate) fn long_results(run: &Run) -> Result<(), Answer> {
     let texts = [
         "SELECT length(repeat(arrow_cast('x','LargeUtf8'), 4000000000000000000))",
@@ -76,7 +77,8 @@ pub(crate) fn long_results(run: &Run) -> Result<(), Answer> {
     sql_rounds(run, &[TIMEOUT], &texts.map(str::to_owned))
 }
 
-/// Constants, joined values and types of fixed size that are small once and huge in every row of a batch.
+/// Runs constants, joined values and types of fixed size. They are small once, but huge if repeated
+/// in every row of a batch.
 pub(crate) fn wide_values(run: &Run) -> Result<(), Answer> {
     let one = "(SELECT repeat('x', CAST(value * 1000000 AS int)) AS a FROM generate_series(1, 1)) AS l";
     let texts = [
@@ -94,17 +96,17 @@ pub(crate) fn wide_values(run: &Run) -> Result<(), Answer> {
     sql_rounds(run, &[TIMEOUT], &texts)
 }
 
-/// Functions whose cost grows with the square of their arguments.
+/// Runs functions whose cost grows with the square of their arguments.
 pub(crate) fn long_functions(run: &Run) -> Result<(), Answer> {
     let texts = [
         "SELECT levenshtein(repeat('a',150000), repeat('b',150000))",
         "SELECT length(regexp_replace(repeat('ab', 500000), '(a|b)+?c', '', 'g'))",
         "SELECT cardinality(array_distinct(array_repeat(repeat('a', 1000), 100000)))",
     ];
-    crowd(4, |_| sql_rounds(run, &[TIMEOUT], &texts.map(str::to_owned)))
+    on_threads(4, |_| sql_rounds(run, &[TIMEOUT], &texts.map(str::to_owned)))
 }
 
-/// Queries of 16 MiB of text.
+/// Runs queries of 16 MiB of text.
 pub(crate) fn long_text(run: &Run) -> Result<(), Answer> {
     let length = (16 << 20) - 100;
     let texts = [
@@ -118,24 +120,25 @@ pub(crate) fn long_text(run: &Run) -> Result<(), Answer> {
     sql_rounds(run, &[TIMEOUT], &texts)
 }
 
-/// UNION ALL of thousands of sorted subqueries, each with operators of its own.
+/// Runs UNION ALL of up to 3,000 sorted subqueries, each with its own operators.
 pub(crate) fn sorted_union(run: &Run) -> Result<(), Answer> {
     let branch = "(SELECT x FROM generate_series(1, 100000) AS t(x) ORDER BY x DESC)";
     let text = |n: usize| vec![branch; n].join(" UNION ALL ");
     sql_rounds(run, &[TIMEOUT], &[text(50), text(300), text(3_000)])
 }
 
-/// Queries that never end by themselves.
+/// Runs queries without an end.
 pub(crate) fn endless(run: &Run) -> Result<(), Answer> {
     let texts = [
         "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t",
-        "SELECT count(*) FROM generate_series(1, 10000000) AS a(x), generate_series(1, 10000000) AS b(y) WHERE x + y = 0",
+        "SELECT count(*) FROM generate_series(1, 10000000) AS a(x), \
+         generate_series(1, 10000000) AS b(y) WHERE x + y = 0",
         "SELECT sum(x) FROM generate_series(1, 100000000000) AS t(x)",
     ];
-    crowd(4, |_| sql_rounds(run, &[TIMEOUT], &texts.map(str::to_owned)))
+    on_threads(4, |_| sql_rounds(run, &[TIMEOUT], &texts.map(str::to_owned)))
 }
 
-/// Large answers that are never read.
+/// Requests large answers and never reads them.
 pub(crate) fn answers_unread(run: &Run) -> Result<(), Answer> {
     let mut held = Vec::new();
     while run.round() && held.len() < 32 {

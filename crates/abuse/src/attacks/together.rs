@@ -1,4 +1,4 @@
-//! Many attacks at once, each as its entry of the table has it.
+//! Many attacks at once, each as specified by its entry of the table.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::answers::{Answer, REFUSED};
 use crate::attack::Run;
 use crate::table::find;
 
-/// The attacks on memory.
+/// Attacks on memory.
 const MEMORY: [&str; 20] = [
     "cql-register",
     "cql-options-unread",
@@ -29,18 +29,18 @@ const MEMORY: [&str; 20] = [
     "sql-long-parses",
     "sql-open-portals",
 ];
-/// Refusals of a full server, which each attack may get because of the others: overloaded, out of memory, too
-/// many connections, limit exceeded, time limit.
+/// Rejections by a full server, which each attack may get because of the others: overloaded, out of
+/// memory, too many connections, limit exceeded, time limit.
 const FULL: [&str; 5] = ["error 0x1001", "error 53200", "error 53300", "error 53400", "error 57014"];
-/// Bounds the attacks of a run, of which some end only with their time.
+/// Longest duration of one attack. Some attacks end only with their time.
 const TIME_MAX: Duration = Duration::from_secs(8);
-/// How long the attacks go on before the administrator comes.
-const UNDER_WAY: Duration = Duration::from_secs(3);
-/// The label of an answer that its attack's entry accepts, and of a refusal of a full server.
+/// Time between the start of the attacks and the administrator's round.
+const BEFORE_READY: Duration = Duration::from_secs(3);
+/// Label of an answer that the attack's entry accepts, and of a rejection by a full server.
 pub(crate) const ACCEPTED: &str = "accepted";
 
-/// All attacks on memory at once, each with the rounds of its short form again and again. Any answer that its
-/// entry does not accept is counted under the attack's name.
+/// Runs all attacks on memory at once, each repeatedly with the rounds of its short form. Any other
+/// answer is counted under the attack's name.
 pub(crate) fn memory(run: &Run) -> Result<(), Answer> {
     std::thread::scope(|scope| {
         for name in MEMORY {
@@ -53,15 +53,15 @@ pub(crate) fn memory(run: &Run) -> Result<(), Answer> {
                     let accepted = |label: &str| {
                         attack.expected.contains(&label) || FULL.contains(&label) || label == REFUSED
                     };
-                    one.answers().each(|answer| run.saw(renamed(name, accepted(&answer.label), answer)));
+                    one.answers().each(|answer| run.record(renamed(name, accepted(&answer.label), answer)));
                     if let Some(answer) = gave_up {
                         // Without a login there is nothing to attack with.
-                        run.saw(renamed(name, accepted(&answer.label), answer));
+                        run.record(renamed(name, accepted(&answer.label), answer));
                     }
                 }
             });
         }
-        std::thread::sleep(UNDER_WAY);
+        std::thread::sleep(BEFORE_READY);
         run.hold(|| {});
     });
     Ok(())

@@ -1,18 +1,19 @@
-//! The checks between two sessions.
+//! Checks of the server between two sessions.
 
 use crate::dial::FRIEND;
 use crate::run::{POLL_UNITS, POLL_UNITS_MAX};
 use crate::server::Server;
 use crate::{admin, http};
 
-/// The most resident memory, bytes: as configured, and as much again for code, stacks, sockets and the rows
-/// of the set-up.
+/// Largest resident memory, bytes: 256 MiB as configured, and as much for code, stacks, sockets and
+/// the rows of the set-up.
 const RESIDENT_MAX: u64 = 512 << 20;
 
-/// Returns what is wrong with the server. A `full` check lets the administrator in on every way and reads the
-/// metrics.
+/// Returns a fault of the server, if any. A `full` check also makes a round of the administrator
+/// and reads the metrics.
 pub(super) fn fault(server: &mut Server, full: bool) -> Option<String> {
-    // A process that was killed by a signal needs a moment to be reaped; the administrator takes longer.
+    // A process killed by a signal is reaped after a moment. The administrator's round takes
+    // longer.
     let admin = if full { admin::once(&server.target).err() } else { None };
     if let Err(how) = server.check() {
         return Some(format!("the server died: {how}"));
@@ -34,7 +35,8 @@ pub(super) fn fault(server: &mut Server, full: bool) -> Option<String> {
     None
 }
 
-/// A server without the metric cannot be judged, which is a fault of the search.
+/// Returns a fault for a long task poll. A missing metric is a fault too, since it hides long
+/// polls.
 fn units_fault(metrics: &str) -> Option<String> {
     match http::metric(metrics, POLL_UNITS) {
         Some(units) if units <= POLL_UNITS_MAX => None,

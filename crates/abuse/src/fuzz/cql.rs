@@ -1,4 +1,4 @@
-//! Random CQL statements over the tables of a run: mostly valid ones, so that they reach execution.
+//! Random CQL statements over the tables of a run. Most are valid, so that they reach execution.
 
 use super::random::Random;
 
@@ -31,7 +31,7 @@ const TYPES: [&str; 14] = [
 ];
 const OPERATORS: [&str; 8] = ["=", "<", ">", "<=", ">=", "!=", "IN", "CONTAINS"];
 
-/// A term, at most `depth` deep.
+/// Returns a term, nested at most `depth` deep.
 fn term(random: &mut Random, depth: usize) -> String {
     match random.below(if depth == 0 { 9 } else { 14 }) {
         0 | 1 => random.below(50).to_string(),
@@ -71,7 +71,7 @@ fn relation(random: &mut Random) -> String {
 }
 
 fn relations(random: &mut Random) -> String {
-    // The partition key comes first in most, so that a read finds rows.
+    // Most statements restrict the partition key first, so that a read finds rows.
     let first = *random.pick(&["k = 1", "k = ?", "k IN (1, 2, 3)", "id = 4", "key = 'local'"]);
     let more: Vec<String> = (0..random.length(20)).map(|_| relation(random)).collect();
     std::iter::once(first.to_owned()).chain(more).collect::<Vec<_>>().join(" AND ")
@@ -167,7 +167,8 @@ fn schema(random: &mut Random) -> String {
             let columns: Vec<String> =
                 (0..random.length(20)).map(|n| format!("{column}{n} {}, ", random.pick(&TYPES))).collect();
             format!(
-                "CREATE TABLE IF NOT EXISTS yard.fuzz (k int, c int, v text, l list<int>, s text STATIC, {}PRIMARY KEY (k, c))",
+                "CREATE TABLE IF NOT EXISTS yard.fuzz (k int, c int, v text, l list<int>, s text STATIC, \
+                 {}PRIMARY KEY (k, c))",
                 columns.concat()
             )
         }
@@ -198,7 +199,7 @@ fn access(random: &mut Random) -> String {
     (*random.pick(&texts)).to_owned()
 }
 
-/// A statement.
+/// Returns a statement.
 pub(super) fn statement(random: &mut Random) -> String {
     match random.below(12) {
         0..=4 => select(random),

@@ -1,4 +1,4 @@
-//! Random HTTP requests: mostly whole ones, some mutated, several in one write.
+//! Random HTTP requests. Most are complete, some are mutated, and one write has several.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -27,7 +27,7 @@ const HEADERS: [&str; 9] = [
 ];
 /// Longest value of a header, path or body, bytes.
 const VALUE_BYTES_MAX: usize = 20_000;
-/// How long an answer is waited for.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Runs a session of at most `actions` writes.

@@ -1,10 +1,10 @@
-//! Seeded sessions at all listeners: random statements out of a grammar, and frames that were mutated. The
-//! server has little memory and is watched. A crash, a panic, a frozen listener, a task poll beyond its bound
-//! or memory beyond its bound is a fault, reported with the seed that replays the session.
+//! Seeded sessions at all listeners: random statements from a grammar, and mutated frames. The
+//! server has little memory and is watched. Faults are a crash, a panic, a frozen listener, and a
+//! task poll or memory beyond its bound. Each is reported with the seed that replays the session.
 //!
-//! A session depends on its seed and on the server's answers only. Earlier sessions leave tables and rows, so
-//! a replay of one seed alone starts from another state; the report therefore names the first seed of the
-//! server's life as well.
+//! A session depends only on its seed and on the server's answers. Earlier sessions leave tables
+//! and rows, so that a replay of one seed alone starts from another state. The report therefore
+//! also names the first seed that this server ran.
 
 mod check;
 mod cql;
@@ -21,14 +21,14 @@ use crate::attack::Listener;
 use crate::server::Server;
 use crate::setup;
 
-/// Memory that the server is configured with: little, so that what is not accounted shows soon.
+/// Configured memory of the server. It is small, so that unaccounted memory is found soon.
 const MEMORY: &str = "256MiB";
-/// A progress line after so many sessions.
+/// Sessions between two progress lines.
 const PROGRESS: u64 = 200;
-/// Sessions between two checks that need connections of their own. Death, panics and memory are checked after
-/// each session.
+/// Sessions between two full checks, which open connections. Death, panics and memory are checked
+/// after each session.
 const FULL_CHECK: u64 = 8;
-/// Faults after which a run that goes on ends: by then the server has one fault many times over.
+/// Faults after which a run with `--go-on` ends. By then it finds one fault again and again.
 const FAULTS_MAX: usize = 200;
 
 /// Options of a run.
@@ -36,21 +36,21 @@ const FAULTS_MAX: usize = 200;
 pub(crate) struct Options {
     pub(crate) server: PathBuf,
     pub(crate) time: Duration,
-    /// The seed of the first session; the next ones count up from it.
+    /// Seed of the first session. The next ones count up from it.
     pub(crate) seed: u64,
     pub(crate) sessions: u64,
-    /// Sessions at this listener alone.
+    /// Listener of all sessions. `None`: a random listener for each.
     pub(crate) listener: Option<Listener>,
-    /// Starts another server after a fault, instead of ending.
+    /// True to start another server after a fault, instead of ending.
     pub(crate) goes_on: bool,
 }
 
-/// A seed that differs from run to run.
+/// Returns a seed that differs from run to run.
 pub(crate) fn seed_of_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() * 1_000_000)
 }
 
-/// Work of sessions.
+/// Work of one or more sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) actions: u64,
@@ -86,8 +86,8 @@ impl Tally {
     }
 }
 
-/// Runs sessions until the time is over. A fault ends the run, or is printed when the run goes on; faults are
-/// the error.
+/// Runs sessions until the time is over. The first fault is the error. With `goes_on`, faults are
+/// printed and their number is the error.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     println!("sessions from seed {}", options.seed);
     let started = Instant::now();
@@ -132,8 +132,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(format!("{} faults", faults.len())) }
 }
 
-/// A fault with the commands that replay it: sessions of the server's life, and the first one after its last
-/// full check.
+/// Formats a fault with the commands that replay it: the last session, the sessions since the last
+/// full check, and all sessions of this server.
 fn report(options: &Options, fault: &str, life: std::ops::Range<u64>, checked: u64) -> String {
     let listener =
         options.listener.map(|of| format!(" --listener {}", of.name().to_lowercase())).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Mutations of bytes: of a frame, a message, or a statement's text.
+//! Mutations of bytes: of a frame, a message, or the text of a statement.
 
 use super::random::Random;
 
-/// Numbers that lengths and counts go wrong with.
+/// Numbers that are frequent causes of wrong lengths and counts.
 const NUMBERS: [u32; 8] = [0, 1, 0x7F, 0xFFFF, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFE, 0xFFFF_FFFF];
 
 /// Changes `bytes` in one to four places.
@@ -39,7 +39,7 @@ pub(super) fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Changes a text now and then; it stays a text.
+/// Changes one text in six. The result is valid UTF-8.
 pub(super) fn mutate_text(random: &mut Random, text: String) -> String {
     if !random.once_in(6) {
         return text;

@@ -1,5 +1,6 @@
-//! Seeded random numbers (SplitMix64): the same seed gives the same session on every machine.
+//! Seeded random numbers by SplitMix64. Equal seeds give equal numbers on every machine.
 
+/// A generator of random numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -16,12 +17,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is at least 1.
+    /// Returns a number below `bound`, which must be at least 1.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
-    /// True once in `times`.
+    /// Returns true with a probability of 1/`times`.
     pub(super) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -30,7 +31,7 @@ impl Random {
         &from[self.below(from.len())]
     }
 
-    /// A length: mostly short, now and then up to `most`.
+    /// Returns a length of at most `most`. Most lengths are short.
     pub(super) fn length(&mut self, most: usize) -> usize {
         let bound = match self.below(8) {
             0 => most,

@@ -1,7 +1,7 @@
 //! One session from one seed: a listener, a role, and up to 40 actions.
 //!
-//! The number of actions and the listener are drawn first. A session at a listener that the caller demands
-//! therefore draws them as well.
+//! Number of actions and listener are drawn first. A session at a configured listener draws both as
+//! well, so that the rest of its random numbers is unchanged.
 
 use std::time::Duration;
 
@@ -20,13 +20,14 @@ use crate::native::Native;
 use crate::postgres::{self, Postgres};
 use crate::target::{PASSWORD, Role, Target};
 
+/// Most actions of a session.
 const ACTIONS_MAX: usize = 40;
-/// How long an answer is waited for. Much may be answered by silence: half a frame, for example.
+/// Longest wait for an answer. Silence is correct for half a frame, for example.
 const PATIENCE: Duration = Duration::from_millis(300);
-const ROLES: [Role; 4] = [Role::Stranger, Role::Nobody, Role::Rude, Role::Rude];
+const ROLES: [Role; 4] = [Role::Stranger, Role::LoginOnly, Role::Rude, Role::Rude];
 const NAMES: [&str; 3] = ["", "a", "b"];
 
-/// Listeners by how often they are drawn.
+/// Listeners, each as often as its relative frequency.
 const LISTENERS: [Listener; 9] = [
     Listener::Cql,
     Listener::Cql,
@@ -39,13 +40,13 @@ const LISTENERS: [Listener; 9] = [
     Listener::Http,
 ];
 
-/// Runs the session of a seed, at `demanded` if that is a listener; returns its listener and work.
-pub(super) fn run(target: &Target, seed: u64, demanded: Option<Listener>) -> (Listener, Counts) {
+/// Runs the session of a seed, at listener `configured` if set. Returns its listener and work.
+pub(super) fn run(target: &Target, seed: u64, configured: Option<Listener>) -> (Listener, Counts) {
     let mut random = Random::new(seed);
     let actions = 1 + random.below(ACTIONS_MAX);
     let drawn = *random.pick(&LISTENERS);
-    let listener = demanded.unwrap_or(drawn);
-    // The end of a connection ends the session: what the server closed is answered.
+    let listener = configured.unwrap_or(drawn);
+    // The end of a connection ends the session, since closing it is a valid answer.
     let counts = match listener {
         Listener::Cql => over_cql(target, &mut random, actions),
         Listener::Sql => over_sql(target, &mut random, actions),
@@ -81,7 +82,7 @@ fn over_cql(target: &Target, random: &mut Random, actions: usize) -> Counts {
         }
         counts.add(Counts { actions: 1, bytes: bytes.len() as u64 });
         if random.once_in(5) {
-            // The answer is read with one of the next.
+            // A later action reads this answer.
             continue;
         }
         match native.answer() {
@@ -93,7 +94,7 @@ fn over_cql(target: &Target, random: &mut Random, actions: usize) -> Counts {
     counts
 }
 
-/// The bytes of a random request.
+/// Returns the bytes of a random request.
 fn request(native: &mut Native, random: &mut Random, ids: &mut Vec<Vec<u8>>) -> Vec<u8> {
     let stream = random.below(4) as i16;
     let text = cql::statement(random);
@@ -172,10 +173,10 @@ fn over_sql(target: &Target, random: &mut Random, actions: usize) -> Counts {
             return counts;
         }
         counts.add(Counts { actions: 1, bytes: bytes.len() as u64 });
-        // Whatever the answer is, it is read up to silence or to the end of the statement.
+        // Read until silence or the end of the statement.
         match postgres.until_ready(|_: Answer| {}) {
             Ok(()) => {}
-            // A reader that gave up in the middle of a message cannot find the next one.
+            // After a timeout within a message, the next message cannot be found.
             Err(answer) if answer.label == SILENCE => return counts,
             Err(_) => return counts,
         }
@@ -183,7 +184,7 @@ fn over_sql(target: &Target, random: &mut Random, actions: usize) -> Counts {
     counts
 }
 
-/// The bytes of random messages, mostly up to a Sync.
+/// Returns the bytes of random messages, mostly up to a Sync.
 fn message(random: &mut Random) -> Vec<u8> {
     let text = sql::statement(random);
     let text = mutate_text(random, text).replace('\0', " ");

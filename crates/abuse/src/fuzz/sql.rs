@@ -1,4 +1,4 @@
-//! Random SQL statements over the same tables.
+//! Random SQL statements over the tables of a run.
 
 use super::random::Random;
 
@@ -43,7 +43,7 @@ const TYPES: [&str; 10] =
 const OPERATORS: [&str; 16] =
     ["+", "-", "*", "/", "%", "=", "<", ">=", "<>", "AND", "OR", "||", "LIKE", "~", "IS DISTINCT FROM", "^"];
 
-/// An expression, at most `depth` deep.
+/// Returns an expression, nested at most `depth` deep.
 fn expression(random: &mut Random, depth: usize) -> String {
     if depth == 0 {
         return match random.below(7) {
@@ -120,7 +120,7 @@ fn query(random: &mut Random, depth: usize) -> String {
     text
 }
 
-/// A statement.
+/// Returns a statement.
 pub(super) fn statement(random: &mut Random) -> String {
     let texts = [
         "BEGIN",
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statements_depend_on_the_seed_alone_and_end() {
+    fn statements_depend_on_the_seed_and_are_finite() {
         let text = |seed| statement(&mut Random::new(seed));
         assert!((0..500).all(|seed| text(seed) == text(seed) && text(seed).len() < 1 << 20));
     }
