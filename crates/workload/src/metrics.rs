@@ -116,7 +116,7 @@ impl Levels {
         for (label, waiter, group) in levels.chain(SYSTEM.map(|(name, group)| ("group", name, group))) {
             for (holder, ns) in names.waited_for(&self.lanes, group) {
                 let (waiter, holder) = (escaped(waiter), escaped(&holder));
-                let _ = writeln!(out, "{name}{{{label}=\"{waiter}\",reply=\"{holder}\"}} {}", seconds(ns));
+                let _ = writeln!(out, "{name}{{{label}=\"{waiter}\",whom=\"{holder}\"}} {}", seconds(ns));
             }
         }
     }

@@ -105,6 +105,6 @@ fn usage_names_the_levels_that_delayed_a_level() {
         assert_eq!((waited_us("a", "a"), waited_us("b", "b")), (0, 0), "no level waits for itself");
         let mut text = String::new();
         levels.metrics_text(&mut text);
-        assert!(text.contains("fairlane_waited_for_seconds_total{level=\"a\",reply=\"b\"} 0."), "{text}");
+        assert!(text.contains("fairlane_waited_for_seconds_total{level=\"a\",whom=\"b\"} 0."), "{text}");
     });
 }
