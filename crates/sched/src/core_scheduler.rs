@@ -1,6 +1,6 @@
-//! The scheduler of one core: which group runs next, on which lane, for how long, and when the core
-//! polls the network. It is pure: the caller measures, keeps the run queues, and reports what
-//! happened.
+//! Scheduler of one core: decides which group runs next, on which lane, for how long, and when the
+//! core polls the network. It is pure. The caller measures, keeps the run queues, and reports
+//! events.
 //!
 //! ```text
 //!   woke(leaf)          ─┐                        ┌─▶ Sleep               no leaf may run
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! While heavy work has the core, [`CoreScheduler::preempts`] decides which wake-ups take it back,
-//! and [`CoreScheduler::poll_after_ns`] when the network is polled. The rules and their bounds
-//! stand in `docs/scheduler.md`.
+//! and [`CoreScheduler::poll_after_ns`] when the network is polled. `docs/scheduler.md` gives the
+//! rules and their bounds.
 
 use crate::cap::{self, Cap};
 use crate::policy::Policy;
@@ -64,9 +64,9 @@ pub struct Queued {
 pub enum Decision {
     /// No leaf may run.
     Sleep,
-    /// Run the leaf's fast-lane tasks for at most so long, ns.
+    /// Run the leaf's fast-lane tasks for at most this long, ns.
     Run(NodeId, u64),
-    /// Give the core to the leaf's heavy work, for at most this long, ns.
+    /// Yield the core to the leaf's heavy work, for at most this long, ns.
     Yield(NodeId, u64),
     /// Take this much CPU, ns, from the budget of the leaf's cap; then call
     /// [`CoreScheduler::granted`] or [`CoreScheduler::throttle`], and ask again.
@@ -80,13 +80,13 @@ pub enum Decision {
 pub struct Yielded {
     /// The leaf that has it.
     pub leaf: NodeId,
-    /// Since when, ns.
+    /// Start of its time, ns.
     pub began_ns: u64,
-    /// Until when at most, ns.
+    /// Latest end of its time, ns.
     pub until_ns: u64,
     /// No other leaf was eligible: one that wakes takes the core back.
     pub alone: bool,
-    /// The leaf had no fast-lane work: when it gets some, that takes the core back.
+    /// The leaf had no fast-lane work. Fast-lane work of its own takes the core back.
     pub own_preempts: bool,
 }
 
@@ -101,17 +101,17 @@ struct Leaf {
     fast_since_heavy_ns: u64,
 }
 
-/// See the head of this file.
+/// Scheduler of one core. The head of this file gives the rules.
 #[derive(Debug)]
 pub struct CoreScheduler {
     policy: Policy,
     tree: Tree,
-    /// By node.
+    /// Indexed by node.
     leaves: Vec<Option<Leaf>>,
     parents: [NodeId; 2],
-    /// Throttled leaves, and until when, ns.
+    /// Throttled leaves, each with the end of its throttle, ns.
     throttled: Vec<(NodeId, u64)>,
-    /// The leaf that has the core, and since when, ns.
+    /// The leaf that has the core, and the start of its slice, ns.
     slice: Option<(NodeId, u64)>,
     polls: PollBudget,
 }
@@ -133,7 +133,7 @@ impl CoreScheduler {
         }
     }
 
-    /// A new leaf, idle.
+    /// Adds a leaf, idle.
     pub fn add(&mut self, parent: Parent, spec: LeafSpec) -> NodeId {
         let node = self.tree.add(self.parents[parent as usize], spec.node);
         let at = node.0 as usize;
@@ -146,15 +146,15 @@ impl CoreScheduler {
         node
     }
 
-    /// Changes what a leaf may have, at once. A throttled one asks for its new limit at the next
-    /// decision.
+    /// Changes the entitlement and the limit of a leaf at once. A throttled leaf asks for its new
+    /// limit at the next decision.
     pub fn set(&mut self, leaf: NodeId, spec: LeafSpec) {
         self.leaf_mut(leaf).spec = spec;
         self.throttled.iter_mut().filter(|(throttled, _)| *throttled == leaf).for_each(|entry| entry.1 = 0);
         self.tree.set(leaf, spec.node);
     }
 
-    /// Changes what a parent may have.
+    /// Changes the entitlement of a parent.
     pub fn set_parent(&mut self, parent: Parent, spec: NodeSpec) {
         self.tree.set(self.parents[parent as usize], spec);
     }
@@ -167,7 +167,7 @@ impl CoreScheduler {
         self.leaves[leaf.0 as usize] = None;
     }
 
-    /// The leaf has something to run. Returns whether it was idle; that ends the running slice.
+    /// Marks a leaf as having work. Returns true if it was idle, which also ends the running slice.
     pub fn woke(&mut self, leaf: NodeId) -> bool {
         if self.tree.is_awake(leaf) {
             return false;
@@ -177,8 +177,8 @@ impl CoreScheduler {
         true
     }
 
-    /// The leaf has nothing to run. Returns the unused rest of its lease, ns, which goes back to
-    /// its cap's budget.
+    /// Marks a leaf as having no work. Returns the unused rest of its lease, ns, which goes back to
+    /// the budget of its cap.
     pub fn mark_idle(&mut self, leaf: NodeId) -> u64 {
         let local = self.leaf_mut(leaf);
         local.heavy = false;
@@ -193,8 +193,8 @@ impl CoreScheduler {
         self.tree.charge(leaf, cpu_ns);
     }
 
-    /// Charges CPU time that was no slice of the fast lane: heavy work, a poll, kernel work found
-    /// later.
+    /// Charges CPU time that was not a slice of the fast lane: heavy work, a poll, kernel work
+    /// found later.
     pub fn used(&mut self, leaf: NodeId, lane: Lane, cpu_ns: u64) {
         self.account(leaf, lane, cpu_ns);
         self.tree.charge_exact(leaf, cpu_ns);
@@ -209,25 +209,25 @@ impl CoreScheduler {
         }
     }
 
-    /// A poll that took the core from `had_core`'s heavy work, which cost `cost_ns` and found
-    /// fast-lane work of `found`.
+    /// Records a poll that took the core from the heavy work of `had_core`, cost `cost_ns` and
+    /// found fast-lane work of `found`.
     pub fn polled(&mut self, now_ns: u64, cost_ns: u64, found: NodeId, had_core: Option<NodeId>) {
         let lagging = had_core.is_some_and(|had_core| self.lags_beside(found, had_core));
         self.polls.polled(now_ns, cost_ns, lagging, &self.policy);
     }
 
-    /// The budget of the leaf's cap granted `cpu_ns` of CPU.
+    /// Adds `cpu_ns` of CPU that the budget of the leaf's cap granted.
     pub fn granted(&mut self, leaf: NodeId, cpu_ns: u64) {
         self.leaf_mut(leaf).cap.grant(cpu_ns);
     }
 
-    /// Keeps a leaf from being picked until then, ns.
+    /// Keeps a leaf from being picked until `until_ns`.
     pub fn throttle(&mut self, leaf: NodeId, until_ns: u64) {
         self.tree.throttle(leaf, true);
         self.throttled.push((leaf, until_ns));
     }
 
-    /// Lets a leaf run again whose throttle has ended. To be called until it returns `None`, before
+    /// Ends the throttle of one leaf whose time has come. Call it until it returns `None`, before
     /// [`CoreScheduler::next`].
     pub fn unthrottle(&mut self, now_ns: u64) -> Option<NodeId> {
         let at = self.throttled.iter().position(|&(_, until_ns)| until_ns <= now_ns)?;
@@ -236,7 +236,7 @@ impl CoreScheduler {
         Some(leaf)
     }
 
-    /// When the first throttled leaf may run again, ns.
+    /// Returns the time at which the first throttled leaf may run again, ns.
     #[must_use]
     pub fn next_unthrottle_ns(&self) -> Option<u64> {
         self.throttled.iter().map(|&(_, until_ns)| until_ns).min()
@@ -251,16 +251,16 @@ impl CoreScheduler {
         let limit_ppm = local.spec.cpu_limit_ppm;
         if limit_ppm > 0 && local.cap.exhausted() {
             let lease_ns = if queued.fast {
-                cap::PIECE_NS
+                cap::LEASE_NS
             } else {
-                cap::long_piece_ns(limit_ppm).min(self.policy.long_lease_ns.max(cap::PIECE_NS))
+                cap::long_lease_ns(limit_ppm).min(self.policy.long_lease_ns.max(cap::LEASE_NS))
             };
             return Decision::Lease(leaf, local.cap.want_ns(lease_ns));
         }
         let budget_ns = match limit_ppm {
             0 => u64::MAX,
-            // A slice shorter than a lane switch would never end the lease. What it is too long is
-            // debt.
+            // A slice shorter than a lane switch would never end the lease. Time beyond the lease
+            // becomes debt.
             _ => local.cap.remaining_ns().unsigned_abs().max(self.policy.latency_slice_ns),
         };
         let heavy_waits = queued.heavy && local.fast_since_heavy_ns >= self.policy.fast_before_heavy_ns;
@@ -274,8 +274,8 @@ impl CoreScheduler {
         }
     }
 
-    /// Returns the leaf whose slice goes on. At its end, and after a leaf has woken, the pick
-    /// of the tree: a new slice.
+    /// Returns the leaf whose slice goes on. Picks a new leaf at the end of a slice and after a
+    /// leaf has woken.
     fn pick(&mut self, now_ns: u64) -> Option<NodeId> {
         if let Some((leaf, since_ns)) = self.slice
             && now_ns.saturating_sub(since_ns) < self.tree.slice_ns()
@@ -288,7 +288,7 @@ impl CoreScheduler {
         picked
     }
 
-    /// Gives the core to the heavy work of a leaf, which may use `budget_ns` of it. `fast`: it has
+    /// Yields the core to the heavy work of a leaf for at most `budget_ns`. `fast`: the leaf has
     /// fast-lane work as well. `in_reach`: any wake-up can take the core back at once.
     #[must_use]
     pub fn yield_core(
@@ -305,8 +305,8 @@ impl CoreScheduler {
         Yielded { leaf, began_ns: now_ns, until_ns, alone, own_preempts: !fast }
     }
 
-    /// Decides whether a leaf that has something to run takes the core back from heavy work.
-    /// `woke`: it was idle before; `fast`: it has fast-lane work.
+    /// Returns true if a leaf with work takes the core back from heavy work. `woke`: it was idle
+    /// before. `fast`: it has fast-lane work.
     #[must_use]
     pub fn preempts(&self, leaf: NodeId, woke: bool, fast: bool, yielded: &Yielded) -> bool {
         if leaf == yielded.leaf {
@@ -315,15 +315,15 @@ impl CoreScheduler {
         (woke && yielded.alone) || self.tree.precedes(leaf, yielded.leaf)
     }
 
-    /// Returns until when the network need not be polled, ns, while heavy work has the core.
-    /// `None`: poll at each event.
+    /// Returns the time until which the network need not be polled while heavy work has the core,
+    /// ns. `None`: poll at each event.
     #[must_use]
     pub fn poll_after_ns(&self, now_ns: u64) -> Option<u64> {
         self.polls.not_before_ns(now_ns, &self.policy)
     }
 
-    /// Returns whether a level lags beside another one, which had the core: its events are then
-    /// polled for sooner. Not beside flushes and compactions, which must keep up.
+    /// Returns true if a level lags beside another one that had the core. Its events are then
+    /// polled for sooner. False beside flushes and compactions, which must keep up.
     #[must_use]
     pub fn lags_beside(&self, leaf: NodeId, had_core: NodeId) -> bool {
         leaf != had_core && self.is_level(had_core) && self.is_level(leaf) && self.tree.lag_ns(leaf) > 0
@@ -343,25 +343,25 @@ impl CoreScheduler {
         leaf.filter(|leaf| self.known(*leaf).is_some_and(|local| local.spec.cpu_limit_ppm > 0))
     }
 
-    /// Number of leaves that may be picked.
+    /// Returns the number of leaves that may be picked.
     #[must_use]
     pub fn eligible(&self) -> u32 {
         self.tree.eligible()
     }
 
-    /// Returns whether a leaf other than `leaf` may be picked.
+    /// Returns true if a leaf other than `leaf` may be picked.
     #[must_use]
     pub fn backlogged_beside(&self, leaf: NodeId) -> bool {
         self.tree.backlogged_beside(leaf)
     }
 
-    /// Returns whether the leaf has something to run, throttled or not.
+    /// Returns true if the leaf has work, throttled or not.
     #[must_use]
     pub fn is_awake(&self, leaf: NodeId) -> bool {
         self.tree.is_awake(leaf)
     }
 
-    /// Returns whether the leaf is kept from being picked.
+    /// Returns true if the leaf is throttled.
     #[must_use]
     pub fn is_throttled(&self, leaf: NodeId) -> bool {
         self.tree.is_throttled(leaf)

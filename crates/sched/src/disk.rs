@@ -1,75 +1,74 @@
-//! What a request costs a disk, and when the disk can take it. A disk has four maxima: bytes and
-//! operations a second, for reads and for writes. The model is additive: a mix is within the disk's
-//! means as long as
+//! Cost of a request in disk time, and the time at which the disk can take it. A disk has four
+//! maxima: bytes and operations a second, for reads and for writes. The model is additive. The disk
+//! can serve a mix as long as
 //!
 //! ```text
 //!   Σ bytes ÷ bandwidth_max  +  Σ operations ÷ ops_max   ≤  1      (each kind by its own maxima, per second)
 //! ```
 //!
-//! so one request costs `bytes ÷ bandwidth_max + 1 ÷ ops_max` seconds *of the disk*. (Charging the
-//! larger of the two instead under-charges mixed load by up to half.) One bucket for the disk,
-//! shared by all cores, is filled with one second of disk for each second of time: the one `u64` of
+//! So a request costs `bytes ÷ bandwidth_max + 1 ÷ ops_max` seconds of *disk time*. (Charging the
+//! larger of the two instead under-charges a mixed load by up to half.) One bucket for the disk,
+//! shared by all cores, is filled with one second of disk time a second. It is the one `u64` of
 //! [`crate::gcra`], on which each core has a [`Claim`].
 //!
-//! A rate bounds what waits inside the disk only while the disk keeps to its model. So what is
-//! under way is bounded as well, in disk time ([`DiskModel::window_ns`]): a disk that does less
-//! than it once did is sent no more than it has done, and a request that comes next finds a short
-//! queue all the same. (Seastar's `fair_group` does both as well: tokens are only given back by
-//! completions.)
+//! A rate bounds the queue inside the disk only while the disk is as fast as its model. So disk
+//! time in flight is bounded too ([`DiskModel::window_ns`]). A disk that has become slower is sent
+//! no more than it completes, and a new request finds a short queue all the same. (Seastar's
+//! `fair_group` does both as well: only completions give tokens back.)
 
 use crate::io_claim::{Budget, Claim};
 
-/// How far ahead of the model requests may be sent, ns of disk: the queue that may build up inside
-/// the device, and so what a request that comes next waits there at most, if the maxima are right.
-/// It is also how late a core's timer may be at no loss.
+/// Disk time by which requests may run ahead of the model, ns. It bounds the queue inside the
+/// device, and so the wait of a new request there, if the maxima are right. A core's timer may be
+/// late by as much without loss.
 pub const BURST_NS: u64 = 500_000;
-/// Disk time that a core takes at once while the disk has enough to do, ns: so long it is, at most,
-/// before the next core's turn, and as often a core's timer goes off to send the next lot. A lot of
-/// some tens of small requests is sent with one system call; one by one they would take twice the
+/// Disk time that a core takes from the bucket at once while the disk is busy, ns. It bounds the
+/// wait for the next core's turn, and sets the interval of the timer that sends the next requests.
+/// Sending some tens of small requests takes one system call. One by one they would take twice the
 /// CPU.
-pub const PIECE_NS: u64 = 250_000;
-const _: () = assert!(PIECE_NS * 2 <= BURST_NS, "while a core's turn passes, the device has something to do");
-/// A group's own limit is handed to cores in pieces of so much time, ns.
-pub const LIMIT_PIECE_NS: u64 = 1_000_000;
+pub const LEASE_NS: u64 = 250_000;
+const _: () = assert!(LEASE_NS * 2 <= BURST_NS, "the device stays busy during the lease of one core");
+/// Length of a lease of a group's own limit, ns of wall time.
+pub const LIMIT_LEASE_NS: u64 = 1_000_000;
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// Reads and writes have maxima of their own.
+/// Direction of a request. Reads and writes have maxima of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Bytes from the disk.
     Read,
-    /// Bytes to the disk; a sync is a write of no bytes.
+    /// Bytes to the disk. A sync is a write of no bytes.
     Write,
 }
 
-/// A disk's measured maxima. Zero counts as one.
+/// Measured maxima of a disk. Zero counts as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskModel {
-    /// Bytes a second, reading in large requests.
+    /// Bytes a second of large reads.
     pub read_bandwidth_max: u64,
-    /// Bytes a second, writing in large requests.
+    /// Bytes a second of large writes.
     pub write_bandwidth_max: u64,
-    /// Operations a second, reading in small requests.
+    /// Small reads a second.
     pub read_ops_max: u64,
-    /// Operations a second, writing in small requests.
+    /// Small writes a second.
     pub write_ops_max: u64,
-    /// What a small read takes that finds nothing else under way, ns.
+    /// Latency of a small read with nothing else in flight, ns.
     pub latency_ns: u64,
 }
 
-/// What the disk is working on, in ns of disk; a request counts as at most a second.
+/// Requests in flight, in ns of disk time. A request counts as at most a second.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct UnderWay {
-    /// This core's requests.
+pub struct InFlight {
+    /// Requests of this core.
     pub own_ns: u64,
-    /// Those of all cores.
+    /// Requests of all cores.
     pub all_ns: u64,
 }
 
-/// Requests under way while a disk's operations are measured, on one core at least. With so many,
-/// by Little's law, each took this many times a second by operations: more than one alone does,
-/// which is taken for the latency where that was not measured.
+/// Requests in flight on each core while operations are measured. By Little's law each request then
+/// took this number divided by operations a second. That is longer than a lone request takes, and
+/// is used as the latency where that was not measured.
 pub const RANDOM_DEPTH: u64 = 64;
 
 /// Size of the requests that a disk's bandwidth is measured with, bytes.
@@ -77,36 +76,38 @@ pub const SEQUENTIAL_BYTES: u64 = 128 << 10;
 /// Size of the requests that a disk's operations are measured with, bytes.
 pub const RANDOM_BYTES: u64 = 4 << 10;
 
-/// What a disk was seen to do, with as many requests in flight as it takes. Zero counts as one.
+/// Measured speed of a disk, with as many requests in flight as it takes. Zero counts as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskSpeed {
-    /// Bytes a second, reading in order, [`SEQUENTIAL_BYTES`] at a time.
+    /// Bytes a second of sequential reads of [`SEQUENTIAL_BYTES`].
     pub read_bandwidth: u64,
-    /// Bytes a second, writing in order, [`SEQUENTIAL_BYTES`] at a time.
+    /// Bytes a second of sequential writes of [`SEQUENTIAL_BYTES`].
     pub write_bandwidth: u64,
-    /// Reads a second of [`RANDOM_BYTES`], anywhere.
+    /// Random reads of [`RANDOM_BYTES`] a second.
     pub read_ops: u64,
-    /// Writes a second of [`RANDOM_BYTES`], anywhere.
+    /// Random writes of [`RANDOM_BYTES`] a second.
     pub write_ops: u64,
-    /// A read of [`RANDOM_BYTES`], anywhere, with nothing else in flight, ns. Zero: not measured.
+    /// Latency of a random read of [`RANDOM_BYTES`] with nothing else in flight, ns. Zero: not
+    /// measured.
     pub read_latency_ns: u64,
 }
 
-/// The part of what a disk was seen to do that it is given to do, in percent. At all of it,
-/// whatever once waits inside it (after a hiccup, or beside another program) waits for good; and a
-/// kernel's I/O scheduler or a hypervisor's throttle that has something to choose from chooses by
-/// its own rules: `mq-deadline` then lets a single read wait behind a scan for up to half a second.
+/// Part of the measured speed that the model allows, in percent. At 100 %, a queue that once forms
+/// inside the disk (after a hiccup, or beside another program) never ends. A kernel's I/O scheduler
+/// or a hypervisor's throttle then orders it by its own rules: `mq-deadline` lets a single read
+/// wait behind a scan for up to half a second.
 const USED_PERCENT: u64 = 90;
 
 impl DiskSpeed {
-    /// The model in which the disk is given nearly all it was seen to do ([`USED_PERCENT`]). Each
-    /// request measured moved bytes *and* was an operation, so the two are told apart again
-    /// (`sequential = SEQUENTIAL_BYTES·x + y`, `random = RANDOM_BYTES·x + y`).
+    /// Returns the model with [`USED_PERCENT`] of the measured speed. Each measured request moved
+    /// bytes *and* was an operation, so the two costs are separated again (`sequential =
+    /// SEQUENTIAL_BYTES·x + y`, `random = RANDOM_BYTES·x + y`).
     #[must_use]
     pub fn model(&self) -> DiskModel {
-        let used = |seen: u64| (u128::from(seen) * u128::from(USED_PERCENT) / 100) as u64;
-        let (read_bandwidth_max, read_ops_max) = maxima(used(self.read_bandwidth), used(self.read_ops));
-        let (write_bandwidth_max, write_ops_max) = maxima(used(self.write_bandwidth), used(self.write_ops));
+        let allowed = |seen: u64| (u128::from(seen) * u128::from(USED_PERCENT) / 100) as u64;
+        let (read_bandwidth_max, read_ops_max) = maxima(allowed(self.read_bandwidth), allowed(self.read_ops));
+        let (write_bandwidth_max, write_ops_max) =
+            maxima(allowed(self.write_bandwidth), allowed(self.write_ops));
         let latency_ns = match self.read_latency_ns {
             0 => RANDOM_DEPTH * 1_000_000_000 / self.read_ops.max(1),
             measured => measured,
@@ -115,15 +116,16 @@ impl DiskSpeed {
     }
 }
 
-/// Bytes and operations a second that cost the whole disk, each on its own.
+/// Returns the bytes a second and the operations a second that each, on its own, take the whole
+/// disk.
 fn maxima(bandwidth: u64, ops: u64) -> (u64, u64) {
-    /// Times are in attoseconds, so that a byte of a fast disk is a number of some precision.
+    /// Attoseconds in a second, so that the time of a byte on a fast disk has enough digits.
     const UNIT: u128 = SECOND_NS * 1_000_000_000;
     let (large, small) = (u128::from(SEQUENTIAL_BYTES), u128::from(RANDOM_BYTES));
     let sequential = large * UNIT / u128::from(bandwidth.max(1));
     let random = UNIT / u128::from(ops.max(1));
-    // What takes no longer in large pieces (a turning disk's head that has arrived) tells nothing
-    // of how much of it is transfer: the bandwidth is taken as it was seen.
+    // If a large request takes no longer than a small one (seeks of a hard disk), its time does not
+    // show the part of the transfer. The measured bandwidth is used as it is.
     let byte = match sequential.checked_sub(random) {
         Some(longer @ 1..) => longer / (large - small),
         _ => sequential / large,
@@ -135,7 +137,7 @@ fn maxima(bandwidth: u64, ops: u64) -> (u64, u64) {
 }
 
 impl DiskModel {
-    /// What a request of `bytes` costs, ns of disk, rounded up, at least 1.
+    /// Returns the cost of a request of `bytes`, ns of disk time, rounded up, at least 1.
     #[must_use]
     pub fn cost_ns(&self, kind: Kind, bytes: u64) -> u64 {
         let (bandwidth, ops) = match kind {
@@ -147,50 +149,49 @@ impl DiskModel {
         u64::try_from(transfer + operation).unwrap_or(u64::MAX)
     }
 
-    /// Disk time that may be under way, ns. By Little's law a disk that is to be busy all the time
-    /// needs as much of it under way as a request takes: here twice that, since in a mix some take
-    /// twice as long, beside the burst. (Measured: docs/benchmarks.md, "The disk by shares": scans
-    /// lose nothing by it.)
+    /// Returns the disk time that may be in flight, ns: twice the latency and the burst. By
+    /// Little's law one latency keeps the disk busy. The second is for a mix in which some requests
+    /// take twice as long. (Measured: docs/benchmarks.md, "The disk by shares": scans lose nothing
+    /// by it.)
     #[must_use]
     pub fn window_ns(&self) -> u64 {
         self.latency_ns.saturating_mul(2).saturating_add(BURST_NS)
     }
 
-    /// Whether one of `cores` cores may send a request more. Nobody waits for others alone: each
-    /// may have its part of the window under way, whoever fills the rest, and one request always.
-    /// So who is refused hears of it by a completion of its own.
+    /// Returns true if one of `cores` cores may send another request. Each core may have its part
+    /// of the window in flight, beyond that what the others leave, and always one request. So a
+    /// refused core has a request in flight, whose completion wakes it.
     #[must_use]
-    pub fn has_room(&self, under_way: UnderWay, cores: usize) -> bool {
+    pub fn may_send(&self, in_flight: InFlight, cores: usize) -> bool {
         let window_ns = self.window_ns();
         let part_ns = window_ns / (cores as u64).max(1);
-        under_way.own_ns == 0 || under_way.own_ns < part_ns || under_way.all_ns < window_ns
+        in_flight.own_ns == 0 || in_flight.own_ns < part_ns || in_flight.all_ns < window_ns
     }
 }
 
-/// Asks the disk's bucket to take a request of `cost_ns`, for the core that has this claim on it.
+/// Asks the disk's bucket to take a request of `cost_ns`, for the core that owns `claim`.
 ///
-/// With nothing under way the answer is always yes, and earlier debt is forgotten: the disk has
-/// evidently done everything it was given, whatever the model thinks. (Two cores that both see
-/// nothing under way send one request each, and those who were in line keep their pieces; that is
-/// all the harm.)
+/// With nothing in flight the request is always granted, and earlier debt is forgiven: the disk has
+/// evidently done everything, whatever the model predicts. (Two cores that both see nothing in
+/// flight send one request each, and cores that wait keep their leases. No other harm is done.)
 ///
-/// # Errors
-/// The disk has enough to do: when to ask again, ns. A completion that leaves nothing under way is reason to ask earlier.
+/// # Errors The disk is busy: the time to ask again, ns. Ask earlier after a completion that leaves
+/// nothing in flight.
 pub fn ask(
     claim: &mut Claim,
     now_ns: u64,
     cost_ns: u64,
-    under_way: UnderWay,
+    in_flight: InFlight,
     bucket: &impl Budget,
 ) -> Result<(), u64> {
-    if under_way.all_ns == 0 {
-        claim.start_afresh(now_ns, cost_ns, bucket);
+    if in_flight.all_ns == 0 {
+        claim.reset(now_ns, cost_ns, bucket);
         return Ok(());
     }
-    claim.ask(now_ns, cost_ns, PIECE_NS, BURST_NS, bucket)
+    claim.ask(now_ns, cost_ns, LEASE_NS, BURST_NS, bucket)
 }
 
-/// What `bytes` cost a group that may move `bytes_per_second`, ns of time.
+/// Returns the cost of `bytes` for a group with a limit of `bytes_per_second`, ns of wall time.
 #[must_use]
 pub fn limit_cost_ns(bytes: u64, bytes_per_second: u64) -> u64 {
     let cost = (u128::from(bytes) * SECOND_NS).div_ceil(u128::from(bytes_per_second.max(1)));
@@ -220,13 +221,13 @@ mod tests {
         assert_eq!(unmeasured.cost_ns(Kind::Read, u64::MAX), u64::MAX);
     }
 
-    /// Half a percent, or a nanosecond of rounding.
+    /// Compares with a tolerance of half a percent and 2 ns of rounding.
     fn close(found: u64, expected: u64) -> bool {
         found.abs_diff(expected) <= expected / 200 + 2
     }
 
     #[test]
-    fn a_model_gives_nine_tenths_of_what_was_measured() {
+    fn model_allows_nine_tenths_of_the_measured_speed() {
         for (bandwidth, ops) in
             [(2_000_000_000, 150_000), (7_000_000_000, 1_200_000), (300_000_000, 3_000), (1 << 20, 200)]
         {
@@ -251,46 +252,50 @@ mod tests {
             assert!(close(model.cost_ns(Kind::Write, RANDOM_BYTES), 2 * measured_ns[1]));
             assert_eq!(model.latency_ns, read_latency_ns);
             let unmeasured = DiskSpeed { read_latency_ns: 0, ..speed }.model();
-            assert_eq!(unmeasured.latency_ns, 64_000_000_000 / ops, "rather too much: more is under way");
+            assert_eq!(
+                unmeasured.latency_ns,
+                64_000_000_000 / ops,
+                "too long rather than too short: more requests are in flight"
+            );
         }
     }
 
     #[test]
-    fn strange_measurements_give_a_model_all_the_same() {
+    fn implausible_measurements_give_a_model() {
         let seen = |bandwidth, ops| {
             let (read_bandwidth, write_bandwidth) = (bandwidth, bandwidth);
             DiskSpeed { read_bandwidth, read_ops: ops, write_bandwidth, write_ops: ops, read_latency_ns: 1 }
                 .model()
         };
-        // A turning disk: large pieces in order are cheaper than small ones anywhere.
-        let turning = seen(200_000_000, 120);
-        assert!(close(turning.cost_ns(Kind::Read, RANDOM_BYTES), 1_000_000_000 / 108), "{turning:?}");
-        assert!(close(turning.read_bandwidth_max, 180_000_000));
-        // Small pieces move more bytes than large ones.
-        let upside_down = seen(1_000_000, 1_000_000);
-        assert!(close(upside_down.cost_ns(Kind::Read, RANDOM_BYTES), 1_111), "{upside_down:?}");
+        // A hard disk: sequential large requests are cheaper than random small ones.
+        let hard_disk = seen(200_000_000, 120);
+        assert!(close(hard_disk.cost_ns(Kind::Read, RANDOM_BYTES), 1_000_000_000 / 108), "{hard_disk:?}");
+        assert!(close(hard_disk.read_bandwidth_max, 180_000_000));
+        // Small requests move more bytes a second than large ones.
+        let inverted = seen(1_000_000, 1_000_000);
+        assert!(close(inverted.cost_ns(Kind::Read, RANDOM_BYTES), 1_111), "{inverted:?}");
         for (bandwidth, ops) in [(0, 0), (0, u64::MAX), (u64::MAX, 0), (u64::MAX, u64::MAX)] {
             assert!(seen(bandwidth, ops).cost_ns(Kind::Write, RANDOM_BYTES) > 0);
         }
     }
 
     #[test]
-    fn each_core_has_its_part_of_the_window_and_what_others_leave() {
+    fn each_core_has_its_part_of_the_window_and_free_space() {
         assert_eq!(DISK.window_ns(), 700_000);
-        let has_room = |own_ns, all_ns| DISK.has_room(UnderWay { own_ns, all_ns }, 4);
-        assert!(has_room(0, 0) && has_room(699_999, 699_999), "alone it may use all of it");
-        assert!(!has_room(700_000, 700_000));
-        assert!(has_room(174_999, 5_000_000), "its part, whoever has more than theirs");
-        assert!(!has_room(175_000, 700_000));
-        let boundless = DiskModel { latency_ns: u64::MAX, ..DISK };
-        assert!(boundless.has_room(UnderWay { own_ns: 1 << 60, all_ns: 1 << 62 }, 0));
+        let may_send = |own_ns, all_ns| DISK.may_send(InFlight { own_ns, all_ns }, 4);
+        assert!(may_send(0, 0) && may_send(699_999, 699_999), "alone it may use all of it");
+        assert!(!may_send(700_000, 700_000));
+        assert!(may_send(174_999, 5_000_000), "its part, although others exceed theirs");
+        assert!(!may_send(175_000, 700_000));
+        let endless_latency = DiskModel { latency_ns: u64::MAX, ..DISK };
+        assert!(endless_latency.may_send(InFlight { own_ns: 1 << 60, all_ns: 1 << 62 }, 0));
         assert!(
-            DiskModel { latency_ns: 0, ..DISK }.has_room(UnderWay { own_ns: 0, all_ns: 1 << 62 }, 1 << 40)
+            DiskModel { latency_ns: 0, ..DISK }.may_send(InFlight { own_ns: 0, all_ns: 1 << 62 }, 1 << 40)
         );
     }
 
     #[test]
-    fn a_limit_costs_the_time_it_takes() {
+    fn limit_cost_is_bytes_over_the_rate_rounded_up() {
         assert_eq!(limit_cost_ns(65_536, 10_000_000), 6_553_600);
         assert_eq!(limit_cost_ns(1, 3_000_000_000), 1, "rounded up: never above the limit");
         assert_eq!(limit_cost_ns(0, 1), 0);

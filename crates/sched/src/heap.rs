@@ -1,21 +1,21 @@
-//! The eligible children of one node, least virtual time first: a 4-ary heap that tells each child
-//! where it stands, so that moving or removing any of them is O(log n) and reading the least is
-//! O(1). Four children to a heap node halve the depth, and their keys lie side by side (two cache
-//! lines). Equal times are ordered by node, so that every history has one outcome.
+//! Eligible children of one node, least virtual time first: a 4-ary heap that reports the position
+//! of each child. Moving or removing a child is O(log n), reading the least is O(1). Four children
+//! to a heap node halve the depth, and their keys are adjacent (two cache lines). Equal times are
+//! ordered by node, so that every history has one outcome.
 
 const ARITY: usize = 4;
 
 /// Position of a node that is in no heap.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// One child: its virtual time is copied here, so that comparing touches no node.
+/// Child with a copy of its virtual time, so that a comparison touches no node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Entry {
     pub(crate) time: u128,
     pub(crate) node: u32,
 }
 
-/// Told of every move: `(node, position)`.
+/// Receiver of every move: `(node, position)`.
 pub(crate) trait Positions {
     fn moved(&mut self, node: u32, position: u32);
 }
@@ -34,13 +34,13 @@ impl Heap {
         self.entries.is_empty()
     }
 
-    /// Room for `count` children, so that no later `insert` allocates.
-    pub(crate) fn make_room(&mut self, count: usize) {
+    /// Reserves capacity for `count` children, so that no later `insert` allocates.
+    pub(crate) fn reserve(&mut self, count: usize) {
         self.entries.reserve(count.saturating_sub(self.entries.len()));
     }
 
     #[cfg(test)]
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.entries.capacity()
     }
 
@@ -54,11 +54,11 @@ impl Heap {
         let gone = self.entries.swap_remove(at);
         positions.moved(gone.node, NOWHERE);
         if at < self.entries.len() {
-            self.settle(at, positions);
+            self.restore_order(at, positions);
         }
     }
 
-    /// The child at `position` now stands at `time`.
+    /// Moves the child at `position` to `time`.
     pub(crate) fn update(&mut self, position: u32, time: u128, positions: &mut impl Positions) {
         let at = position as usize;
         let later = time >= self.entries[at].time;
@@ -66,7 +66,7 @@ impl Heap {
         if later { self.down(at, positions) } else { self.up(at, positions) }
     }
 
-    fn settle(&mut self, at: usize, positions: &mut impl Positions) {
+    fn restore_order(&mut self, at: usize, positions: &mut impl Positions) {
         if at > 0 && self.entries[at] < self.entries[(at - 1) / ARITY] {
             self.up(at, positions);
         } else {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn any_child_may_move_or_leave() {
+    fn order_and_positions_hold_after_random_changes() {
         const CHILDREN: u64 = 400;
         let (mut heap, mut positions) = (Heap::default(), vec![NOWHERE; CHILDREN as usize]);
         let mut state = 7_u64;

@@ -1,86 +1,88 @@
-//! How cores share one budget: the disk itself, or what a group may move. The budget is the one
-//! `u64` of [`crate::gcra`]; each core has a [`Claim`] on it.
+//! Sharing of one budget among cores: the disk itself, or the limit of a group. The budget is the
+//! one `u64` of [`crate::gcra`]. Each core has a [`Claim`] on it.
 //!
-//! 1. While the budget has room, a core takes what its request costs, and no more: one core alone
-//!    may use all of it.
-//! 2. If it has none, the core takes a *piece* all the same, in advance, and is told from when on
-//!    it may use it. Whoever comes next finds that piece taken and is told a later time: the cores
-//!    stand in line, and each gets a piece in turn, however often it asks and however large its
-//!    requests are.
-//! 3. When its time has come the core sends what is worth the piece, the then best request first.
-//!    What its last request costs beyond the piece is its debt: it stands in line again, and again,
-//!    until that is paid. So however large a core's requests are, each core in line gets the same.
-//! 4. Once nothing is queued any more, what is left is given back, and a debt becomes everybody's.
+//! 1. While the budget is not exhausted, a core takes the cost of its request and no more. One core
+//!    alone may use all of it.
+//! 2. If it is exhausted, the core takes a *lease* in advance, and the time from which it may use
+//!    it. The next core finds that lease taken and gets a later time. So cores wait in a queue, and
+//!    each gets a lease in turn, however often it asks and however large its requests are.
+//! 3. At its time the core sends requests worth the lease, in the order of that moment. The cost of
+//!    the last request beyond the lease is debt. The core queues again until it is paid. So each
+//!    waiting core gets the same time, however large its requests are.
+//! 4. Once the core has nothing queued, it gives the rest of its lease back. A debt goes to the
+//!    budget, so all cores pay it.
 //!
 //! ```text
-//!   paid ──▶ time         │ core 0 │ core 1 │ core 2 │ core 0 │ …        a piece each
+//!   paid ──▶ time         │ core 0 │ core 1 │ core 2 │ core 0 │ …        a lease each
 //!              now + burst ──┘
 //! ```
 //!
-//! So over any interval `T` all cores together get at most `T + burst`, a piece and a request each.
+//! So over any interval `T` all cores together get at most `T + burst`, plus a lease and a request
+//! for each core.
 
 use crate::gcra;
 
-/// The state of a budget, shared by all cores.
+/// State of a budget that all cores share.
 pub trait Budget {
-    /// Changes the state in one step, whoever else does so at the same time, and gives what it was.
-    /// `change` may be called more than once, the last time with what is given.
+    /// Changes the state atomically and returns the old one. `change` may be called more than once.
+    /// The last call is with the returned state.
     fn update(&self, change: impl Fn(u64) -> u64) -> u64;
 }
 
-/// One core's claim on a budget.
+/// Claim of one core on a budget.
 #[derive(Debug, Default)]
 pub struct Claim {
-    /// Negative is debt.
+    /// Unused rest of the lease, ns; negative is debt.
     granted_ns: i64,
-    /// When that may be used.
+    /// Time from which it may be used, ns.
     from_ns: u64,
 }
 
 impl Claim {
-    /// No claim yet.
+    /// Returns a claim without a lease.
     #[must_use]
     pub const fn new() -> Claim {
         Claim { granted_ns: 0, from_ns: 0 }
     }
 
-    /// Whether a request of `cost_ns` may be sent now. If so, [`Claim::spend`] follows, or the
-    /// claim stays for the next one. `piece_ns` is what is taken at once while the budget is
-    /// exhausted, `burst_ns` how far it may be used ahead of time.
+    /// Asks to send a request of `cost_ns` now. After `Ok`, call [`Claim::spend`], or keep the
+    /// grant for the next request. `lease_ns` is taken at once while the budget is exhausted.
+    /// Grants may run ahead of payment by `burst_ns`.
     ///
-    /// # Errors
-    /// Not yet: when to ask again, ns, always later than `now_ns`.
+    /// # Errors Not yet: the time to ask again, ns, always later than `now_ns`.
     pub fn ask(
         &mut self,
         now_ns: u64,
         cost_ns: u64,
-        piece_ns: u64,
+        lease_ns: u64,
         burst_ns: u64,
         budget: &impl Budget,
     ) -> Result<(), u64> {
         if self.from_ns <= now_ns && self.granted_ns <= 0 {
-            let has_room = |paid_until_ns: u64| paid_until_ns <= now_ns.saturating_add(burst_ns);
+            let is_free = |paid_until_ns: u64| paid_until_ns <= now_ns.saturating_add(burst_ns);
             let wanted_ns = cost_ns.saturating_add(self.granted_ns.unsigned_abs());
-            let takes_ns = |paid| if has_room(paid) { wanted_ns } else { piece_ns };
+            let takes_ns = |paid| if is_free(paid) { wanted_ns } else { lease_ns };
             let before = budget.update(|paid| gcra::debt(paid, now_ns, takes_ns(paid)));
             self.granted_ns = self.granted_ns.saturating_add_unsigned(takes_ns(before));
-            self.from_ns = if has_room(before) { now_ns } else { before - burst_ns };
+            self.from_ns = if is_free(before) { now_ns } else { before - burst_ns };
         }
         if self.from_ns <= now_ns { Ok(()) } else { Err(self.from_ns) }
     }
 
-    /// As [`Claim::ask`] where the answer is always yes, and what is owed is forgotten, by all.
-    pub fn start_afresh(&mut self, now_ns: u64, cost_ns: u64, budget: &impl Budget) {
+    /// Takes `cost_ns` as [`Claim::ask`] does, but always succeeds and forgives all debt of the
+    /// budget.
+    pub fn reset(&mut self, now_ns: u64, cost_ns: u64, budget: &impl Budget) {
         budget.update(|_| now_ns.saturating_add(cost_ns));
         *self = Claim { granted_ns: i64::try_from(cost_ns).unwrap_or(i64::MAX), from_ns: now_ns };
     }
 
-    /// A request was sent.
+    /// Charges a request that was sent.
     pub fn spend(&mut self, cost_ns: u64) {
         self.granted_ns = self.granted_ns.saturating_sub_unsigned(cost_ns);
     }
 
-    /// Nothing is queued any more.
+    /// Gives the rest of the lease back, or moves the debt to the budget. Call it when the core has
+    /// nothing queued.
     pub fn release(&mut self, now_ns: u64, budget: &impl Budget) {
         let Claim { granted_ns, .. } = std::mem::take(self);
         match granted_ns {

@@ -1,8 +1,8 @@
-//! One core's disk requests: first in, first out within a group, and among groups in the order of a
-//! [`Tree`] of their own, charged with disk time instead of CPU time. Whether the disk can take
-//! another request is the window's and the shared bucket's to say ([`DiskModel::has_room`],
-//! [`crate::disk::ask`]), and whether the group may have more, its limit's, which all cores share
-//! as well; which request it is, is said here.
+//! Disk requests of one core. Requests of one group are first in, first out. Groups are ordered by
+//! a [`Tree`] of their own, which is charged with disk time instead of CPU time. The window and the
+//! shared bucket decide whether the disk takes another request ([`DiskModel::may_send`],
+//! [`crate::disk::ask`]). The limit of a group, also shared by all cores, decides whether that
+//! group may send one. This queue decides which request it is.
 //!
 //! ```text
 //!   push ──▶ group 3 │▒▒▒▒▒│ ─┐
@@ -10,37 +10,37 @@
 //!   push ──▶ group 7 │▒▒▒│   ─┘                      throttled              Pop::Wait
 //! ```
 //!
-//! Each group waits in a queue of bounded length; a request that finds its queue full is handed
-//! back. One group's backlog can therefore neither take another's room nor its turn.
+//! The queue of each group has a bounded length, and a full queue rejects the request. So the
+//! backlog of one group takes neither space nor turns of another.
 
 use std::collections::VecDeque;
 
-use crate::disk::{self, BURST_NS, DiskModel, Kind, LIMIT_PIECE_NS, UnderWay};
+use crate::disk::{self, BURST_NS, DiskModel, InFlight, Kind, LIMIT_LEASE_NS};
 use crate::io_claim::{Budget, Claim};
 use crate::tree::{NodeId, NodeSpec, Tree};
 
-/// What [`IoQueue::pop`] found.
+/// Result of [`IoQueue::pop`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pop<T> {
     /// Send this one now.
     Ready {
-        /// Whose request it is.
+        /// Group of the request.
         group: NodeId,
-        /// What it was charged, ns of disk.
+        /// Disk time charged, ns.
         cost_ns: u64,
-        /// What was pushed.
+        /// The item that was pushed.
         item: T,
     },
-    /// Something is queued that may not be sent before this time, ns.
+    /// Requests are queued, but none may be sent before this time, ns.
     Wait {
-        /// When to call again.
+        /// Time to call again, ns.
         until_ns: u64,
-        /// It is the disk's turn that is waited for, and not only a group's limit: when the disk
-        /// has done everything, call again before that time.
+        /// The queue waits for the disk, and not only for the limit of a group. Call again earlier
+        /// when nothing is in flight any more.
         for_disk: bool,
     },
-    /// Something is queued, and as much is under way as may be: call again once a request of this
-    /// core has ended.
+    /// Requests are queued, but the window is full: call again once a request of this core has
+    /// ended.
     Full,
     /// Nothing is queued.
     Empty,
@@ -56,43 +56,43 @@ struct Request<T> {
 #[derive(Debug)]
 struct Group<T, B> {
     waiting: VecDeque<Request<T>>,
-    /// None is no limit.
+    /// `None`: no limit.
     limit: Option<Box<Limit<B>>>,
-    /// While throttled by it, when it may be asked again; else 0.
+    /// Time at which a group that its limit throttles may be asked again, ns; else 0.
     throttled_until_ns: u64,
 }
 
 #[derive(Debug)]
 struct Limit<B> {
     bytes_per_second: u64,
-    /// The group's, on all cores.
+    /// Budget of the group on all cores.
     budget: B,
     claim: Claim,
 }
 
-/// One core's disk requests in the order of their groups' shares; `B` is how it reaches budgets
-/// that all cores share.
+/// Disk requests of one core in the order of their groups' shares. `B` is a handle of a budget that
+/// all cores share.
 #[derive(Debug)]
 pub struct IoQueue<T, B: Budget> {
     model: DiskModel,
-    /// Cores that use the disk.
+    /// Number of cores that use the disk.
     cores: usize,
-    /// The disk's bucket.
+    /// Bucket of the disk.
     bucket: B,
     claim: Claim,
-    /// Longest queue of one group.
+    /// Most requests queued by one group.
     depth_max: usize,
     tree: Tree,
-    /// By node of the tree.
+    /// Indexed by node of the tree.
     groups: Vec<Group<T, B>>,
-    /// No group's limit can be asked again before this time, ns.
+    /// Earliest time at which the limit of a throttled group may be asked again, ns.
     unthrottle_at_ns: u64,
     len: usize,
 }
 
 impl<T, B: Budget> IoQueue<T, B> {
-    /// A queue without groups, for a disk with these maxima and this bucket, which `cores` cores
-    /// use; it holds at most `depth_max` requests a group.
+    /// Creates a queue without groups, for a disk with these maxima and this bucket, which `cores`
+    /// cores use. It holds at most `depth_max` requests of each group.
     #[must_use]
     pub fn new(model: DiskModel, cores: usize, bucket: B, depth_max: usize) -> IoQueue<T, B> {
         let (groups, claim) = (vec![Group::new()], Claim::new());
@@ -110,8 +110,8 @@ impl<T, B: Budget> IoQueue<T, B> {
         }
     }
 
-    /// Adds a group. Its id is the one a [`Tree`] with the same history of additions and removals
-    /// gives, so a core's CPU tree and its queue agree on ids if both are told everything.
+    /// Adds a group. Its id is that of a [`Tree`] with the same history of additions and removals.
+    /// So the CPU tree of a core and its queue agree on ids if both get every change.
     pub fn add(&mut self, parent: NodeId, spec: NodeSpec) -> NodeId {
         let id = self.tree.add(parent, spec);
         let at = id.0 as usize;
@@ -123,24 +123,24 @@ impl<T, B: Budget> IoQueue<T, B> {
         id
     }
 
-    /// Removes a leaf: what it still had queued, in order, to be refused by the caller.
+    /// Removes a leaf. Returns its queued items in order, so that the caller can reject them.
     pub fn remove(&mut self, group: NodeId, now_ns: u64) -> Vec<T> {
         self.tree.remove(group);
         let mut gone = std::mem::replace(&mut self.groups[group.0 as usize], Group::new());
         gone.release(now_ns);
         self.len -= gone.waiting.len();
-        self.settle(now_ns);
+        self.release_if_empty(now_ns);
         gone.waiting.into_iter().map(|request| request.item).collect()
     }
 
-    /// Changes a group's shares and class at once.
+    /// Changes the shares and the class of a group at once.
     pub fn set(&mut self, group: NodeId, spec: NodeSpec) {
         self.tree.set(group, spec);
     }
 
-    /// Limits a group to so many bytes a second, on all cores that have the same budget for it;
-    /// none lifts the limit. A new limit wants its budget made anew: what was granted at the old
-    /// rate is forgotten. Whether it is a new limit.
+    /// Limits a group to the given bytes a second, on all cores that pass the same budget. `None`
+    /// lifts the limit. A new limit needs a new budget: what was granted at the old rate is
+    /// forgotten. Returns true if the limit changed.
     pub fn set_io_limit(&mut self, group: NodeId, limit: Option<(u64, B)>) -> bool {
         let old = self.groups[group.0 as usize].limit.as_ref().map(|old| old.bytes_per_second);
         if old == limit.as_ref().map(|new| new.0) {
@@ -154,24 +154,24 @@ impl<T, B: Budget> IoQueue<T, B> {
         true
     }
 
-    /// Changes the disk's maxima; requests already queued keep their cost.
+    /// Changes the maxima of the disk. Queued requests keep their cost.
     pub fn set_model(&mut self, model: DiskModel) {
         self.model = model;
     }
 
-    /// Requests queued.
+    /// Returns the number of queued requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing is queued.
+    /// Returns true if nothing is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Requests queued by one group.
+    /// Returns the number of requests that one group has queued.
     #[must_use]
     pub fn depth(&self, group: NodeId) -> usize {
         self.groups[group.0 as usize].waiting.len()
@@ -179,8 +179,7 @@ impl<T, B: Budget> IoQueue<T, B> {
 
     /// Queues a request of a group.
     ///
-    /// # Errors
-    /// The group's queue is full: the item, back.
+    /// # Errors The queue of the group is full: returns the item.
     pub fn push(&mut self, group: NodeId, kind: Kind, bytes: u64, item: T) -> Result<(), T> {
         let queue = &mut self.groups[group.0 as usize].waiting;
         if queue.len() >= self.depth_max {
@@ -193,9 +192,9 @@ impl<T, B: Budget> IoQueue<T, B> {
         Ok(())
     }
 
-    /// The next request, if the disk takes it.
-    pub fn pop(&mut self, now_ns: u64, under_way: UnderWay) -> Pop<T> {
-        if self.len > 0 && !self.model.has_room(under_way, self.cores) {
+    /// Returns the next request, if the disk takes it.
+    pub fn pop(&mut self, now_ns: u64, in_flight: InFlight) -> Pop<T> {
+        if self.len > 0 && !self.model.may_send(in_flight, self.cores) {
             return Pop::Full;
         }
         if self.unthrottle_at_ns <= now_ns {
@@ -211,12 +210,12 @@ impl<T, B: Budget> IoQueue<T, B> {
                 self.tree.throttle(id, true);
                 continue;
             }
-            if let Err(until_ns) = disk::ask(&mut self.claim, now_ns, cost_ns, under_way, &self.bucket) {
+            if let Err(until_ns) = disk::ask(&mut self.claim, now_ns, cost_ns, in_flight, &self.bucket) {
                 return Pop::Wait { until_ns: until_ns.min(self.unthrottle_at_ns), for_disk: true };
             }
             self.claim.spend(cost_ns);
             group.spend(bytes);
-            let item = group.waiting.pop_front().expect("seen above").item;
+            let item = group.waiting.pop_front().expect("checked above").item;
             let drained = group.waiting.is_empty();
             self.tree.charge_exact(id, cost_ns);
             if drained {
@@ -224,10 +223,10 @@ impl<T, B: Budget> IoQueue<T, B> {
                 self.tree.idle(id);
             }
             self.len -= 1;
-            self.settle(now_ns);
+            self.release_if_empty(now_ns);
             return Pop::Ready { group: id, cost_ns, item };
         }
-        // Nobody here may use it now.
+        // No group of this core may use the lease now.
         self.claim.release(now_ns, &self.bucket);
         if self.len == 0 {
             Pop::Empty
@@ -236,8 +235,8 @@ impl<T, B: Budget> IoQueue<T, B> {
         }
     }
 
-    /// Gives back what no request here needs.
-    fn settle(&mut self, now_ns: u64) {
+    /// Gives the lease back if no request is queued.
+    fn release_if_empty(&mut self, now_ns: u64) {
         if self.len == 0 {
             self.claim.release(now_ns, &self.bucket);
         }
@@ -248,14 +247,14 @@ impl<T, B: Budget> IoQueue<T, B> {
         self.tree.throttle(group, false);
     }
 
-    /// Lifts what is due. Linear in the number of groups, at most once each time some group's limit
-    /// comes due.
+    /// Unthrottles the groups whose time has come. Linear in the number of groups, at most once for
+    /// each such time.
     fn unthrottle_due(&mut self, now_ns: u64) {
         self.unthrottle_at_ns = u64::MAX;
         for at in 0..self.groups.len() {
             match self.groups[at].throttled_until_ns {
                 0 => {}
-                due if due <= now_ns => self.unthrottle(NodeId(at as u32)),
+                until_ns if until_ns <= now_ns => self.unthrottle(NodeId(at as u32)),
                 later => self.unthrottle_at_ns = self.unthrottle_at_ns.min(later),
             }
         }
@@ -267,11 +266,13 @@ impl<T, B: Budget> Group<T, B> {
         Group { waiting: VecDeque::new(), limit: None, throttled_until_ns: 0 }
     }
 
-    /// Whether its limit lets it move so many bytes; else from when on.
+    /// Asks the limit of the group to move `bytes`.
+    ///
+    /// # Errors Not yet: the time to ask again, ns.
     fn ask(&mut self, now_ns: u64, bytes: u64) -> Result<(), u64> {
         let Some(limit) = &mut self.limit else { return Ok(()) };
         let cost_ns = disk::limit_cost_ns(bytes, limit.bytes_per_second);
-        limit.claim.ask(now_ns, cost_ns, LIMIT_PIECE_NS, BURST_NS, &limit.budget)
+        limit.claim.ask(now_ns, cost_ns, LIMIT_LEASE_NS, BURST_NS, &limit.budget)
     }
 
     fn spend(&mut self, bytes: u64) {
@@ -292,9 +293,9 @@ impl<T, B: Budget> Group<T, B> {
 mod tests {
     use super::*;
 
-    struct Nobody;
+    struct NoBudget;
 
-    impl Budget for Nobody {
+    impl Budget for NoBudget {
         fn update(&self, change: impl Fn(u64) -> u64) -> u64 {
             change(0)
         }
@@ -302,11 +303,11 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn a_group_takes_as_many_bytes_as_the_documentation_says() {
-        assert_eq!(size_of::<Group<Box<u8>, Nobody>>(), 48);
-        let stated = include_str!("../../../docs/scheduler.md");
+    fn group_size_matches_the_documentation() {
+        assert_eq!(size_of::<Group<Box<u8>, NoBudget>>(), 48);
+        let documented = include_str!("../../../docs/scheduler.md");
         assert!(
-            stated.contains("48 bytes for its queue: 168"),
+            documented.contains("48 bytes for its queue: 168"),
             "docs/scheduler.md states the bytes of a group"
         );
     }

@@ -1,20 +1,20 @@
-//! Scheduling as arithmetic. Everything here takes numbers (nanoseconds, bytes) and returns
-//! decisions; there is no clock, thread, lock or I/O, so that every rule is tested with integers
-//! and simulated time. `docs/scheduler.md` derives the rules and proves their bounds.
+//! Scheduling rules as pure arithmetic. Every function takes numbers (nanoseconds, bytes) and
+//! returns decisions. The crate has no clock, thread, lock or I/O, so tests check each rule with
+//! integers and simulated time. `docs/scheduler.md` derives the rules and proves their bounds.
 //!
-//! - [`Tree`]: one core's groups in virtual time: which group runs next, and for how long.
-//! - [`cap`]: a hard limit on the CPU of a group, one for all cores, whose state is a single `u64`.
-//! - [`disk`]: what a request costs the disk, and when the disk can take it; again one `u64` for
+//! - [`Tree`]: picks the group that runs next on one core, by virtual time.
+//! - [`cap`]: limits the CPU of a group on all cores together, with one `u64` of state.
+//! - [`disk`]: computes the cost of a request, and when the disk can take it, with one `u64` for
 //!   all cores.
-//! - [`Claim`]: how cores share that, and any other budget, in turn.
-//! - [`IoQueue`]: one core's disk requests, ordered by the same tree.
-//! - [`CoreScheduler`]: one core: which group runs next, on which lane, for how long, and when the
-//!   core polls.
-//! - [`Starvation`]: whether another program keeps heavy work from its CPU.
-//! - [`Policy`]: the numbers of these rules.
-//! - [`control`]: how fast background work goes, and when writes are slowed for it.
+//! - [`Claim`]: lets cores share a budget, such as that of the disk, in turn.
+//! - [`IoQueue`]: orders the disk requests of one core by the same tree.
+//! - [`CoreScheduler`]: decides for one core which group runs next, on which lane, for how long,
+//!   and when the core polls.
+//! - [`Starvation`]: detects another program that keeps the CPU from heavy work.
+//! - [`Policy`]: holds the numbers of these rules.
+//! - [`control`]: sets the pace of background work, and the delay of writes.
 //!
-//! This crate does not measure, wait, or know what a group stands for.
+//! This crate does not measure or wait, and does not know the meaning of a group.
 
 pub mod cap;
 pub mod control;
@@ -34,7 +34,7 @@ mod virtual_time;
 
 pub use cap::Cap;
 pub use core_scheduler::{CoreScheduler, Decision, Lane, LeafSpec, Parent, Queued, Yielded};
-pub use disk::{DiskModel, DiskSpeed, Kind, UnderWay};
+pub use disk::{DiskModel, DiskSpeed, InFlight, Kind};
 pub use io_claim::{Budget, Claim};
 pub use io_queue::{IoQueue, Pop};
 pub use policy::Policy;

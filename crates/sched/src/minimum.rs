@@ -1,6 +1,6 @@
-//! The least that a node is to have of its parent's CPU: *served first; the rest goes by shares*.
-//! It is a second clock for each node that has a minimum, which counts not its own CPU but its
-//! parent's: the point up to which it has had its minimum.
+//! Minimum of a node: the part of its parent's CPU that is *served first; the rest goes by shares*.
+//! Each node with a minimum has a second clock. It counts not the CPU of the node but that of its
+//! parent: the point up to which the node has had its minimum.
 //!
 //! ```text
 //!            paid               used
@@ -8,112 +8,113 @@
 //!             └── owed: this far × minimum    └ paid: has had its minimum, and more is by shares
 //! ```
 //!
-//! 1. *Pick*: an eligible child that is not ahead of `used` goes before all that go by shares; of
-//!    several, the one that is furthest behind.
+//! 1. *Pick*: an eligible child that is not ahead of `used` goes before all children that go by
+//!    shares. Of several, the one furthest behind goes first.
 //! 2. *Charge*: `used` moves by the time. If the charged child was not ahead, its `paid` moves by
-//!    time ÷ minimum, and its clock of virtual time stays: so the minimum is on top of its shares.
-//!    If it was ahead, its clock moves, as everyone's does.
-//! 3. *Wake*: a child that becomes eligible stands at max(own, `used` − [`SAVED_NS_MAX`] ÷
+//!    time ÷ minimum, and its clock of virtual time stays. So the minimum comes on top of its
+//!    shares. If it was ahead, its clock of virtual time moves, as that of any child.
+//! 3. *Wake*: a child that becomes eligible starts at max(own, `used` − [`SAVED_NS_MAX`] ÷
 //!    minimum). While eligible it loses nothing.
 //!
 //! Both are the clocks of [`crate::virtual_time`], with millionths of the parent's CPU for shares.
-//! A piece that overran moved `paid` that much further: it is repaid by waiting for one's turn by
-//! shares.
+//! A slice that overran moved `paid` that much further. The child repays it by waiting for its turn
+//! by shares.
 //!
-//! Sums above the whole are not refused here: those with minimums then divide the parent's CPU by
-//! them, and the others get nothing. Who sets them sees to it that they are less.
+//! Sums above the whole are not rejected here. Children with minimums then divide the parent's CPU
+//! by them, and the others get nothing. The caller keeps the sum below.
 
 use crate::heap::{Entry, Heap, NOWHERE, Positions};
 use crate::tree::SLICE_NS;
 use crate::virtual_time::{CHARGE_MIN_NS, Clock, UNITS_LOG2};
 
-/// All of a parent's CPU, in millionths.
+/// CPU of a parent, in millionths.
 pub(crate) const WHOLE_PPM: u32 = 1_000_000;
-const _: () = assert!(CHARGE_MIN_NS << UNITS_LOG2 >= WHOLE_PPM as u64, "a dispatch must move every clock");
+const _: () = assert!(CHARGE_MIN_NS << UNITS_LOG2 >= WHOLE_PPM as u64, "a charge must move every clock");
 
-/// What a node may have saved up of its minimum when it wakes, ns: as much as of its shares, and
-/// for every class, since a minimum is asked for by name.
+/// Most that a node may have saved up of its minimum when it wakes, ns. It is the credit of shares,
+/// and for every class, since the user asked for the minimum.
 pub(crate) const SAVED_NS_MAX: u64 = SLICE_NS;
 
-/// A node's part in minimums: as a child that has one, as a parent of such, or both.
+/// Minimum of a node as a child. A node that is only a parent has an unused one.
 #[derive(Debug)]
-struct Part {
-    /// As a child: 0 for none.
+struct ChildState {
+    /// The minimum in millionths; 0 for none.
     ppm: u32,
-    /// Where it stands among its siblings that have one; in their heap if and only if eligible.
+    /// Position in the heap of siblings with a minimum, or [`NOWHERE`] unless eligible.
     position: u32,
     paid: Clock,
 }
 
-/// What a parent keeps of its children's minimums.
+/// State of a parent for the minimums of its children.
 #[derive(Debug, Default)]
-struct Fund {
-    /// What its children were charged while any of them had one, in units at [`WHOLE_PPM`].
+struct ParentState {
+    /// CPU charged to its children while any of them had a minimum, in units at [`WHOLE_PPM`].
     used: Clock,
-    /// Children with a minimum.
+    /// Number of children with a minimum.
     children: u32,
-    /// The eligible ones, by `paid`.
+    /// The eligible children with a minimum, by `paid`.
     waiting: Heap,
 }
 
-/// The minimums of one tree. Nodes without any part in them have no entry here.
+/// Minimums of one tree. Nodes without a minimum, and without children that have one, have no entry
+/// here.
 #[derive(Debug, Default)]
 pub(crate) struct Minimums {
-    /// Nodes that have one.
+    /// Number of nodes with a minimum.
     count: u32,
-    /// By node, up to the last that has an entry: where its entry is.
+    /// Index of each node's entry, up to the last node that has one.
     entries: Vec<u32>,
-    parts: Vec<Part>,
-    /// Beside `parts`.
-    funds: Vec<Fund>,
+    children: Vec<ChildState>,
+    /// Parallel to `children`.
+    parents: Vec<ParentState>,
     free: Vec<u32>,
 }
 
-/// Where the heap leaves word.
+/// Receiver of positions from the heap.
 struct Places<'a> {
     entries: &'a [u32],
-    parts: &'a mut [Part],
+    children: &'a mut [ChildState],
 }
 
 impl Positions for Places<'_> {
     fn moved(&mut self, node: u32, position: u32) {
-        self.parts[self.entries[node as usize] as usize].position = position;
+        self.children[self.entries[node as usize] as usize].position = position;
     }
 }
 
 impl Minimums {
-    /// Whether there is any: the one question in the way of those who have none.
+    /// Returns true if any node has a minimum. Trees without minimums pay only for this check.
     pub(crate) fn any(&self) -> bool {
         self.count > 0
     }
 
-    /// The minimum of a node, 0 for none.
+    /// Returns the minimum of a node, 0 for none.
     pub(crate) fn of(&self, node: u32) -> u32 {
-        self.entry(node).map_or(0, |at| self.parts[at].ppm)
+        self.entry(node).map_or(0, |at| self.children[at].ppm)
     }
 
-    /// The eligible child that is owed its minimum, of several the one furthest behind.
+    /// Returns the eligible child that is owed its minimum, of several the one furthest behind.
     pub(crate) fn first(&self, parent: u32) -> Option<u32> {
-        let fund = &self.funds[self.entry(parent)?];
-        fund.waiting.least().filter(|least| least.time <= fund.used.time).map(|least| least.node)
+        let above = &self.parents[self.entry(parent)?];
+        above.waiting.least().filter(|least| least.time <= above.used.time).map(|least| least.node)
     }
 
-    /// Where a child stands that is eligible and owed its minimum: the less, the sooner it is
-    /// served.
+    /// Returns the `paid` clock of a child that is eligible and owed its minimum. The least is
+    /// served first.
     pub(crate) fn owed(&self, parent: u32, child: u32) -> Option<u128> {
-        let (fund, part) = (&self.funds[self.entry(parent)?], &self.parts[self.entry(child)?]);
-        (part.position != NOWHERE && part.paid.time <= fund.used.time).then_some(part.paid.time)
+        let (above, part) = (&self.parents[self.entry(parent)?], &self.children[self.entry(child)?]);
+        (part.position != NOWHERE && part.paid.time <= above.used.time).then_some(part.paid.time)
     }
 
-    /// A child of the parent was charged. Whether its minimum pays for it.
+    /// Charges a child of the parent. Returns true if its minimum pays for the charge.
     pub(crate) fn pays(&mut self, parent: u32, child: u32, ns: u64) -> bool {
-        let Some(fund) = self.entry(parent).filter(|&fund| self.funds[fund].children > 0) else {
+        let Some(above) = self.entry(parent).filter(|&above| self.parents[above].children > 0) else {
             return false;
         };
-        let used = self.funds[fund].used.time;
-        self.funds[fund].used.advance(ns, WHOLE_PPM);
-        let Some(own) = self.entry(child).filter(|&own| self.parts[own].ppm > 0) else { return false };
-        let Part { ppm, position, ref mut paid } = self.parts[own];
+        let used = self.parents[above].used.time;
+        self.parents[above].used.advance(ns, WHOLE_PPM);
+        let Some(own) = self.entry(child).filter(|&own| self.children[own].ppm > 0) else { return false };
+        let ChildState { ppm, position, ref mut paid } = self.children[own];
         if position == NOWHERE {
             paid.wake(used, SAVED_NS_MAX, 0, ppm);
         }
@@ -123,38 +124,38 @@ impl Minimums {
         paid.advance(ns, ppm);
         if position != NOWHERE {
             let time = paid.time;
-            let mut places = Places { entries: &self.entries, parts: &mut self.parts };
-            self.funds[fund].waiting.update(position, time, &mut places);
+            let mut places = Places { entries: &self.entries, children: &mut self.children };
+            self.parents[above].waiting.update(position, time, &mut places);
         }
         true
     }
 
-    /// The child became eligible.
+    /// Adds a child that became eligible.
     pub(crate) fn enter(&mut self, parent: u32, child: u32) {
         if self.of(child) == 0 {
             return;
         }
-        let (fund, own) = (self.known(parent), self.known(child));
-        let used = self.funds[fund].used.time;
-        let part = &mut self.parts[own];
+        let (above, own) = (self.entry_of(parent), self.entry_of(child));
+        let used = self.parents[above].used.time;
+        let part = &mut self.children[own];
         part.paid.wake(used, SAVED_NS_MAX, 0, part.ppm);
         let entry = Entry { time: part.paid.time, node: child };
-        let mut places = Places { entries: &self.entries, parts: &mut self.parts };
-        self.funds[fund].waiting.insert(entry, &mut places);
+        let mut places = Places { entries: &self.entries, children: &mut self.children };
+        self.parents[above].waiting.insert(entry, &mut places);
     }
 
-    /// The child is no longer eligible.
+    /// Removes a child that is no longer eligible.
     pub(crate) fn leave(&mut self, parent: u32, child: u32) {
         let Some(own) = self.entry(child) else { return };
-        let position = self.parts[own].position;
+        let position = self.children[own].position;
         if position != NOWHERE {
-            let fund = self.known(parent);
-            let mut places = Places { entries: &self.entries, parts: &mut self.parts };
-            self.funds[fund].waiting.remove(position, &mut places);
+            let above = self.entry_of(parent);
+            let mut places = Places { entries: &self.entries, children: &mut self.children };
+            self.parents[above].waiting.remove(position, &mut places);
         }
     }
 
-    /// Gives the child a minimum, another one, or none (0). What it is owed or owes stays the same
+    /// Sets, changes or removes (0) the minimum of a child. Its distance to `used` stays the same
     /// CPU time.
     pub(crate) fn set(&mut self, parent: u32, child: u32, ppm: u32, eligible: bool) {
         let before = self.of(child);
@@ -162,28 +163,28 @@ impl Minimums {
             return;
         }
         self.leave(parent, child);
-        let (fund, own) = (self.make(parent), self.make(child));
-        let (fund, part) = (&mut self.funds[fund], &mut self.parts[own]);
+        let (above, own) = (self.make(parent), self.make(child));
+        let (above, part) = (&mut self.parents[above], &mut self.children[own]);
         part.ppm = ppm;
         if ppm == 0 {
-            fund.children -= 1;
+            above.children -= 1;
             self.count -= 1;
             return;
         }
         if before == 0 {
-            part.paid = Clock::at(fund.used.time);
-            fund.children += 1;
-            fund.waiting.make_room(fund.children as usize);
+            part.paid = Clock::at(above.used.time);
+            above.children += 1;
+            above.waiting.reserve(above.children as usize);
             self.count += 1;
         } else {
-            part.paid.reshare(fund.used.time, before, ppm);
+            part.paid.reshare(above.used.time, before, ppm);
         }
         if eligible {
             self.enter(parent, child);
         }
     }
 
-    /// The child is gone; it has no children itself.
+    /// Removes a child that has no children itself.
     pub(crate) fn remove(&mut self, parent: u32, child: u32) {
         let Some(own) = self.entry(child) else { return };
         self.set(parent, child, 0, false);
@@ -195,8 +196,8 @@ impl Minimums {
         self.entries.get(node as usize).filter(|&&entry| entry != NOWHERE).map(|&entry| entry as usize)
     }
 
-    fn known(&self, node: u32) -> usize {
-        self.entry(node).expect("whoever has a minimum has an entry, and so has its parent")
+    fn entry_of(&self, node: u32) -> usize {
+        self.entry(node).expect("a node with a minimum and its parent have entries")
     }
 
     fn make(&mut self, node: u32) -> usize {
@@ -206,16 +207,17 @@ impl Minimums {
         if self.entries.len() <= node as usize {
             self.entries.resize(node as usize + 1, NOWHERE);
         }
-        let (part, fund) = (Part { ppm: 0, position: NOWHERE, paid: Clock::at(0) }, Fund::default());
+        let (part, above) =
+            (ChildState { ppm: 0, position: NOWHERE, paid: Clock::at(0) }, ParentState::default());
         let at = match self.free.pop() {
             Some(free) => {
-                (self.parts[free as usize], self.funds[free as usize]) = (part, fund);
+                (self.children[free as usize], self.parents[free as usize]) = (part, above);
                 free as usize
             }
             None => {
-                self.parts.push(part);
-                self.funds.push(fund);
-                self.parts.len() - 1
+                self.children.push(part);
+                self.parents.push(above);
+                self.children.len() - 1
             }
         };
         self.entries[node as usize] = at as u32;
@@ -229,18 +231,18 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn a_minimum_takes_as_many_bytes_as_the_documentation_says() {
-        assert_eq!(size_of::<Part>() + size_of::<Fund>() + size_of::<Entry>(), 120);
-        let stated = include_str!("../../../docs/scheduler.md");
-        assert!(stated.contains("120 bytes more"), "docs/scheduler.md states the bytes of a minimum");
+    fn minimum_size_matches_the_documentation() {
+        assert_eq!(size_of::<ChildState>() + size_of::<ParentState>() + size_of::<Entry>(), 120);
+        let documented = include_str!("../../../docs/scheduler.md");
+        assert!(documented.contains("120 bytes more"), "docs/scheduler.md states the bytes of a minimum");
     }
 
     #[test]
-    fn running_allocates_nothing_and_slots_are_used_again() {
+    fn charges_do_not_allocate_and_slots_are_reused() {
         let mut minimums = Minimums::default();
         for _ in 0..3 {
             (1..=300).for_each(|child| minimums.set(0, child, 1_000, false));
-            let room = minimums.funds[0].waiting.room();
+            let capacity = minimums.parents[0].waiting.capacity();
             for _ in 0..5 {
                 (1..=300).for_each(|child| minimums.enter(0, child));
                 (0..500).for_each(|n| {
@@ -249,10 +251,10 @@ mod tests {
                 });
                 (1..=300).for_each(|child| minimums.leave(0, child));
             }
-            assert_eq!(minimums.funds[0].waiting.room(), room);
+            assert_eq!(minimums.parents[0].waiting.capacity(), capacity);
             (1..=300).for_each(|child| minimums.remove(0, child));
             assert!(!minimums.any());
         }
-        assert_eq!(minimums.parts.len(), 301, "each child's once, and the parent's");
+        assert_eq!(minimums.children.len(), 301, "one for each child, and the parent's");
     }
 }

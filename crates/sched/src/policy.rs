@@ -1,17 +1,17 @@
-//! The numbers of the scheduler's rules, one field for each decision that could be made
-//! differently. A rule is switched off by the value that its field names, so that a simulation can
-//! compare the core with and without it.
+//! Numbers of the scheduler's rules, one field for each decision with alternatives. The doc comment
+//! of a field names the value that switches its rule off, so that a simulation can compare the core
+//! with and without it.
 
 use crate::virtual_time::Class;
 
-/// Numbers of the rules. [`Policy::DEFAULT`] is what servers run with.
+/// Numbers of the rules. Servers use [`Policy::DEFAULT`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// Length of a time slice, ns.
     pub slice_ns: u64,
-    /// Length of a time slice while a latency-class leaf is eligible beside others, and the time
-    /// between two polls while another leaf may want the core soon, ns. `slice_ns` switches the
-    /// rule off.
+    /// Length of a time slice while a latency-class leaf is eligible beside others, ns. It is also
+    /// the time between two polls while another leaf may want the core soon. `slice_ns` switches
+    /// the rule off.
     pub latency_slice_ns: u64,
     /// CPU time that a waking leaf may have saved up, ns. 0: none.
     pub credit_ns: u64,
@@ -22,24 +22,23 @@ pub struct Policy {
     pub keep_slices: bool,
     /// CPU time of others during which a leaf that went idle counts as active, ns. 0: none.
     pub recently_active_ns: u64,
-    /// While heavy work has the core, polls take at most one part in `poll_part` of it. 0: no
-    /// bound.
+    /// Polls take at most one part in `poll_part` of the core while heavy work has it. 0: no bound.
     pub poll_part: u64,
     /// The same for events of a level that lags behind the level that has the core.
     pub poll_part_lagging: u64,
-    /// Polls of this cost are free after a while without any, ns.
+    /// Cost of polls that is free after a while without any, ns.
     pub poll_free_ns: u64,
     /// Fast-lane time of a leaf, while it has heavy work too, after which the heavy work gets the
     /// core, ns. `u64::MAX`: never.
     pub fast_before_heavy_ns: u64,
     /// Longest lease of heavy work, ns.
     pub long_lease_ns: u64,
-    /// A lane whose heavy work gets nearly no CPU for so long counts as starved by another program,
-    /// ns. `u64::MAX`: never.
+    /// Time with nearly no CPU for heavy work after which a lane counts as starved by another
+    /// program, ns. `u64::MAX`: never.
     pub starved_ns: u64,
-    /// Heavy work offers its CPU to other threads this often, ns. `u64::MAX`: never.
+    /// Interval at which heavy work offers its CPU to other threads, ns. `u64::MAX`: never.
     pub offer_cpu_ns: u64,
-    /// Answers are deferred for at most so long, ns. 0: not at all.
+    /// Longest time that answers are deferred, ns. 0: not at all.
     pub defer_ns: u64,
 }
 
@@ -56,13 +55,13 @@ impl Policy {
         poll_part_lagging: crate::poll_budget::PART_LAGGING,
         poll_free_ns: crate::poll_budget::FREE_NS,
         fast_before_heavy_ns: 4 * crate::SLICE_NS,
-        long_lease_ns: crate::cap::LONG_PIECE_NS,
+        long_lease_ns: crate::cap::LONG_LEASE_NS,
         starved_ns: 50_000_000,
         offer_cpu_ns: 100_000,
         defer_ns: 100_000,
     };
 
-    /// CPU time that a waking leaf of this class may have saved up, ns.
+    /// Returns the CPU time that a waking leaf of this class may have saved up, ns.
     #[must_use]
     pub const fn credit_ns(&self, class: Class) -> u64 {
         match class {
@@ -71,7 +70,7 @@ impl Policy {
         }
     }
 
-    /// Most lag beyond the credit that a leaf of this class repays, ns.
+    /// Returns the most lag beyond the credit that a leaf of this class repays, ns.
     #[must_use]
     pub const fn lag_max_ns(&self, class: Class) -> u32 {
         match class {

@@ -1,9 +1,11 @@
-//! Poll coalescing: how often a core polls the network while heavy work has it. Each such poll
-//! takes the core from the heavy lane and gives it back, two lane switches that cost as much as
-//! several requests. With a poll for each of thousands of events a second they would take a third
-//! of the core. As network cards do with interrupts, a few events in a row are seen at once, and a
-//! steady stream is polled for so rarely that polls cost one part in [`Policy::poll_part`], or in
-//! [`Policy::poll_part_lagging`] for a level that lags behind the one that has the core.
+//! Poll coalescing: limits how often a core polls the network while heavy work has it. Each such
+//! poll takes the core from the heavy lane and gives it back: two lane switches, which cost as much
+//! as several requests. With a poll for each of thousands of events a second, polls would take a
+//! third of the core.
+//!
+//! The solution is that of network cards for interrupts: a few events in a row are seen at once,
+//! and a steady stream is polled rarely. Polls then cost one part in [`Policy::poll_part`], or one
+//! in [`Policy::poll_part_lagging`] for a level that lags behind the level that has the core.
 //!
 //! ```text
 //!   events      x   x    xx  x    x  x xx   x xx   x  xx
@@ -17,33 +19,34 @@ use crate::policy::Policy;
 
 /// Default of [`Policy::poll_part`].
 pub(crate) const PART: u64 = 10;
-/// Default of [`Policy::poll_part_lagging`]. At 17 µs a poll this is one every 68 µs, a wait of 34
-/// µs more on average: about what it costs to wake a core that sleeps.
+/// Default of [`Policy::poll_part_lagging`]. At 17 µs a poll this is one every 68 µs, a mean wait
+/// of 34 µs more: about the cost of waking a core that sleeps.
 pub(crate) const PART_LAGGING: u64 = 4;
 /// Default of [`Policy::poll_free_ns`]: five polls or more in a row.
 pub(crate) const FREE_NS: u64 = 1_000_000;
-/// No event waits longer than this for a poll, ns, however much polls cost.
+/// Longest time that an event waits for a poll, ns, whatever the cost of polls.
 pub const POLL_EVERY_NS: u64 = 200_000;
 
-/// The poll budget of one core.
+/// Poll budget of one core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PollBudget {
     paid_until_ns: u64,
 }
 
 impl PollBudget {
-    /// A poll that took the core from heavy work cost `cost_ns`, and found something to do on the
-    /// fast lane: for a group that is `lagging` behind the one that had the core, or not. A poll
-    /// that finds only heavy work was caused by no event, and must not delay one.
+    /// Charges a poll that took the core from heavy work, cost `cost_ns`, and found work on the
+    /// fast lane. `lagging`: the group of that work lags behind the group that had the core. Polls
+    /// that find only heavy work are not charged: no event caused them, and they must not delay
+    /// one.
     pub(crate) fn polled(&mut self, now_ns: u64, cost_ns: u64, lagging: bool, policy: &Policy) {
         let part = if lagging { policy.poll_part_lagging } else { policy.poll_part };
-        let most_ns = now_ns.saturating_add(policy.poll_free_ns + POLL_EVERY_NS);
+        let latest_ns = now_ns.saturating_add(policy.poll_free_ns + POLL_EVERY_NS);
         let paid_until_ns = gcra::debt(self.paid_until_ns, now_ns, cost_ns.saturating_mul(part));
-        self.paid_until_ns = paid_until_ns.min(most_ns);
+        self.paid_until_ns = paid_until_ns.min(latest_ns);
     }
 
-    /// Returns until when the network need not be polled, ns: at most [`POLL_EVERY_NS`] from now.
-    /// `None`: poll at each event.
+    /// Returns the time until which the network need not be polled, ns: at most [`POLL_EVERY_NS`]
+    /// from now. `None`: poll at each event.
     pub(crate) fn not_before_ns(&self, now_ns: u64, policy: &Policy) -> Option<u64> {
         let at_ns = self.paid_until_ns.saturating_sub(policy.poll_free_ns);
         let at_ns = at_ns.min(now_ns.saturating_add(POLL_EVERY_NS));
@@ -58,8 +61,8 @@ mod tests {
     const US: u64 = 1_000;
     const POLICY: Policy = Policy::DEFAULT;
 
-    /// Polls for an event every `event_every_ns` for a second, each for `cost_ns`: polls, and the
-    /// longest wait.
+    /// Polls for an event every `event_every_ns` for a second, each for `cost_ns`. Returns the
+    /// number of polls and the longest wait.
     fn second_of(event_every_ns: u64, cost_ns: u64, lagging: bool) -> (u64, u64) {
         let (mut budget, mut polls, mut longest_ns) = (PollBudget::default(), 0, 0);
         let (mut now_ns, mut event_ns) = (5_000_000_000, 5_000_000_000);
@@ -91,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_costs_less_is_polled_event_by_event() {
+    fn cheap_stream_is_polled_event_by_event() {
         for (event_every_ns, cost_ns) in [(200 * US, 17 * US), (25 * US, 2 * US)] {
             let (polls, longest_ns) = second_of(event_every_ns, cost_ns, false);
             assert!((1_000_000_000 / event_every_ns).abs_diff(polls) <= 1, "{polls} polls");
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_events_in_a_row_are_polled_at_once() {
+    fn few_events_in_a_row_are_polled_at_once() {
         let mut budget = PollBudget::default();
         let mut now_ns = 5_000_000_000;
         let at_once = std::iter::from_fn(|| {
@@ -109,7 +112,11 @@ mod tests {
             budget.not_before_ns(now_ns, &POLICY).is_none().then_some(())
         });
         assert_eq!(at_once.count(), 6);
-        assert_eq!(budget.not_before_ns(now_ns + 1_000_000, &POLICY), None, "after a while it is so again");
+        assert_eq!(
+            budget.not_before_ns(now_ns + 1_000_000, &POLICY),
+            None,
+            "after a while polls are free again"
+        );
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Starvation of a heavy lane by another program. Its workers are of the kernel's idle class, so a
 //! program that keeps the CPU busy leaves them next to nothing. Once that has lasted for
-//! [`Policy::starved_ns`], urgent work goes to a worker of normal priority, and now and then a
-//! trial shows whether the idle class gets CPU again.
+//! [`Policy::starved_ns`], urgent work goes to a worker of normal priority. A trial each second
+//! shows whether the idle class gets CPU again.
 
 use crate::policy::Policy;
 
-/// A lane found to be starved counts as starved this long, ns; then a slice of the idle class is a
-/// trial. (That it ran for a moment is no sign: a busy program leaves the idle class a slice of a
-/// few ms in each second.)
+/// Time for which a starved lane counts as starved, ns. Then a slice of the idle class is a trial.
+/// (A moment of CPU is no sign of recovery: a busy program leaves the idle class a slice of a few
+/// ms in each second.)
 const STARVED_FOR_NS: u64 = 1_000_000_000;
 
 /// The worker that gets the core.
@@ -15,23 +15,23 @@ const STARVED_FOR_NS: u64 = 1_000_000_000;
 pub enum WorkerKind {
     /// The active worker of the idle class.
     IdleClass,
-    /// The same, to see whether it gets any CPU again.
+    /// The active worker of the idle class, to test whether it gets CPU again.
     Trial,
     /// The worker of normal priority, for urgent work.
     Normal,
 }
 
-/// The heavy work of one group: since when it got nearly no CPU although it had the core, ns; 0 if
-/// it did.
+/// Start of the time in which heavy work of one group had the core and got nearly no CPU, ns. 0 if
+/// it got CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Starving(u64);
 
-/// Success of heavy work while it had the core.
+/// Result of heavy work after it had the core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// It got CPU, or had the core too briefly to tell.
     Ran,
-    /// It got nearly none: others come first for a slice.
+    /// It got nearly none. Others come first for a slice.
     Waited,
     /// It got nearly none for so long that the lane counts as starved.
     Starved,
@@ -41,12 +41,12 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug)]
 pub struct Starvation {
     policy: Policy,
-    /// Until when the lane counts as starved, ns; 0 if it does not.
+    /// End of the time in which the lane counts as starved, ns; 0 if it does not.
     until_ns: u64,
 }
 
 impl Starvation {
-    /// A lane that is not starved.
+    /// Creates the detector of a lane that is not starved.
     #[must_use]
     pub const fn new(policy: Policy) -> Starvation {
         Starvation { policy, until_ns: 0 }
@@ -62,20 +62,20 @@ impl Starvation {
         }
     }
 
-    /// A trial has ended after `lasted_ns`, in which the worker ran or not. Returns whether the
+    /// Records a trial that ended after `lasted_ns`. `ran`: the worker got CPU. Returns true if the
     /// lane is still starved.
     pub fn tried(&mut self, ran: bool, lasted_ns: u64, now_ns: u64) -> bool {
         let slice_ns = self.policy.slice_ns;
         self.until_ns = match ran {
             true => 0,
-            false if lasted_ns < slice_ns / 2 => now_ns + 10 * slice_ns, // too short to tell: again soon
+            false if lasted_ns < slice_ns / 2 => now_ns + 10 * slice_ns, // too short to tell: try again soon
             false => now_ns + STARVED_FOR_NS,
         };
         !ran
     }
 
-    /// A group's heavy work, of which more is left, had the core from `began_ns` until now, and
-    /// used `used_ns` of it.
+    /// Records that heavy work of a group, not yet finished, had the core from `began_ns` until
+    /// `now_ns` and used `used_ns` of it.
     pub fn returned(&mut self, group: &mut Starving, began_ns: u64, used_ns: u64, now_ns: u64) -> Outcome {
         let had_ns = now_ns.saturating_sub(began_ns);
         if used_ns.saturating_mul(10) >= had_ns {
@@ -103,7 +103,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn starved_lane_is_noticed_and_tried_out_each_second() {
+    fn starved_lane_is_detected_and_tried_each_second() {
         let (mut lane, mut group) = (Starvation::new(Policy::DEFAULT), Starving::default());
         let mut returned =
             |at_ms: u64, used_ns| lane.returned(&mut group, at_ms * MS, used_ns, (at_ms + 1) * MS);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn core_taken_back_at_once_proves_nothing() {
+    fn core_taken_back_at_once_is_no_starvation() {
         let (mut lane, mut group) = (Starvation::new(Policy::DEFAULT), Starving::default());
         let short = |at: u64| (at * MS, at * MS + 100_000);
         for (began_ns, now_ns) in (1_000..2_000).map(short) {

@@ -1,4 +1,4 @@
-//! One core's groups as a tree, and the choice among them: hierarchical weighted fair sharing by
+//! Tree of the groups of one core, and the choice among them: hierarchical weighted fair sharing by
 //! virtual time.
 //!
 //! ```text
@@ -11,19 +11,19 @@
 //!
 //! 1. *Pick*: from the root, go to the eligible child with the least virtual time, until a leaf is
 //!    reached. A child that is owed its minimum goes first (`minimum.rs`).
-//! 2. *Charge*: the CPU time it used moves its clock and that of every ancestor below the root,
+//! 2. *Charge*: the CPU time used moves the clock of the leaf and of every ancestor below the root,
 //!    each by time ÷ shares.
-//! 3. *Wake*: a node that becomes eligible stands at max(own, parent's virtual time − credit), and
-//!    so does every ancestor that becomes eligible through it. Its lag before that, up to a bound,
+//! 3. *Wake*: a node that becomes eligible starts at max(own, parent's virtual time − credit), and
+//!    so does every ancestor that becomes eligible with it. Its lag before that, up to a bound,
 //!    pays for half of its next charges.
 //!
-//! A parent's virtual time is the clock of its least eligible child, and never goes back. It is
-//! brought up to date before each change among the children: a group that wakes while another runs
-//! must not be placed by where the core stood before that one was picked, or the runner's use of
-//! idle time would be held against it.
+//! The virtual time of a parent is the clock of its least eligible child, and never goes back. It
+//! is brought up to date before each change among the children. Otherwise a group that wakes while
+//! another runs would start where the core stood before that slice, and the use of idle time would
+//! become debt.
 //!
-//! A piece that overran its slice needs no rule: its group's clock stands that much further on, and
-//! the others run until theirs have caught up.
+//! A task poll that overruns its slice needs no rule. The clock of its group is ahead by the
+//! overrun, and the others run until their clocks have reached it.
 
 use crate::heap::{Entry, Heap, NOWHERE, Positions};
 use crate::minimum::{Minimums, WHOLE_PPM};
@@ -31,14 +31,13 @@ use crate::policy::Policy;
 use crate::recently_active::RecentlyActive;
 use crate::virtual_time::{CHARGE_MIN_NS, Class, Clock, SHARES_MAX, SHARES_MIN};
 
-/// Slice while no other latency-sensitive group waits, ns. A hand-over between lanes and back costs
-/// about 17 µs: 3.4 %.
+/// Slice while no latency-class group waits, ns. A lane switch costs about 17 µs: 3.4 %.
 pub const SLICE_NS: u64 = 500_000;
-/// Slice while a latency-sensitive group is waiting or may wake, ns: the bound on a fast-lane
-/// piece.
+/// Slice while a latency-class group is waiting, and the time between polls while one may wake, ns.
+/// It bounds a task poll of the fast lane.
 pub const LATENCY_SLICE_NS: u64 = 50_000;
 
-/// Index of a node in one tree (a group on one core). Slots are re-used after removal.
+/// Index of a node in one tree (a group on one core). Slots are reused after removal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
@@ -49,27 +48,27 @@ pub struct NodeSpec {
     pub shares: u32,
     /// Wake-up credit, lag, and slice length.
     pub class: Class,
-    /// Served first, in millionths of what its parent's children use together; 0 for none. See
-    /// `minimum.rs`.
+    /// Minimum, served first, in millionths of the CPU that the children of its parent use
+    /// together; 0 for none. See `minimum.rs`.
     pub min_ppm: u32,
 }
 
 impl NodeSpec {
-    /// Without a minimum.
+    /// Returns a specification without a minimum.
     #[must_use]
     pub const fn new(shares: u32, class: Class) -> NodeSpec {
         NodeSpec { shares, class, min_ppm: 0 }
     }
 }
 
-/// Numbers kept for every node, 64 bytes: one cache line.
+/// State of a node, 64 bytes: one cache line.
 #[derive(Debug)]
 struct Node {
     clock: Clock,
     /// Virtual time among this node's children.
     now: u128,
     parent: u32,
-    /// Where this node stands in its parent's heap; in a heap if and only if eligible.
+    /// Position in the heap of the parent, or [`NOWHERE`] unless eligible.
     position: u32,
     children: u32,
     depth: u16,
@@ -90,18 +89,18 @@ impl Positions for Vec<Node> {
 
 const ROOT: u32 = 0;
 
-/// One core's groups. See the head of this file for the rules.
+/// Groups of one core. The head of this file gives the rules.
 #[derive(Debug)]
 pub struct Tree {
     policy: Policy,
     nodes: Vec<Node>,
-    /// By node: its eligible children.
+    /// Eligible children of each node.
     heaps: Vec<Heap>,
     minimums: Minimums,
     free: Vec<u32>,
     eligible_leaves: u32,
     eligible_latency_leaves: u32,
-    /// All CPU time charged so far, ns: the clock of `recently_active`.
+    /// CPU time charged so far, ns. It is the clock of `recently_active`.
     charged_ns: u64,
     recently_active: RecentlyActive,
 }
@@ -116,17 +115,17 @@ impl Tree {
     /// The root, which stands for the core and cannot be removed.
     pub const ROOT: NodeId = NodeId(ROOT);
 
-    /// Bytes kept for each node, beside the allocator's and growth slack: the node, its heap, its
-    /// entry in its parent's.
+    /// Bytes for each node without allocator overhead and growth slack: the node, its heap, its
+    /// entry in the heap of its parent.
     pub const NODE_BYTES: usize = size_of::<Node>() + size_of::<Heap>() + size_of::<Entry>();
 
-    /// A tree of a root only.
+    /// Creates a tree with only a root.
     #[must_use]
     pub fn new() -> Tree {
         Tree::with_policy(Policy::DEFAULT)
     }
 
-    /// A tree of a root only, under this policy.
+    /// Creates a tree with only a root, under this policy.
     #[must_use]
     pub fn with_policy(policy: Policy) -> Tree {
         let root = Node::new(ROOT, 0, 1, Class::Normal, 0);
@@ -143,8 +142,8 @@ impl Tree {
         }
     }
 
-    /// A new child of `parent`, idle, owed nothing. Asserts that `parent` exists and is not itself
-    /// awake or throttled (work is at the leaves only), and that the shares are in range.
+    /// Adds an idle child of `parent` without lag. Panics unless `parent` exists, is neither awake
+    /// nor throttled itself (only leaves have work), and the shares are in range.
     pub fn add(&mut self, parent: NodeId, spec: NodeSpec) -> NodeId {
         let shares = shares_of(spec);
         let above = &mut self.nodes[parent.0 as usize];
@@ -152,8 +151,8 @@ impl Tree {
         above.children += 1;
         above.clock.lag_ns = 0;
         let (depth, siblings) = (above.depth + 1, above.children as usize);
-        let now = self.catch_up(parent.0);
-        self.heaps[parent.0 as usize].make_room(siblings);
+        let now = self.update_virtual_time(parent.0);
+        self.heaps[parent.0 as usize].reserve(siblings);
         let node = Node::new(parent.0, depth, shares, spec.class, now);
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -170,7 +169,7 @@ impl Tree {
         NodeId(slot)
     }
 
-    /// Removes a leaf, made idle first. Asserts that it is neither the root nor a parent.
+    /// Marks a leaf as idle and removes it. Panics on the root and on a node with children.
     pub fn remove(&mut self, node: NodeId) {
         let gone = self.live(node);
         assert!(node != Tree::ROOT && gone.children == 0, "{node:?} is the root or has children");
@@ -184,9 +183,8 @@ impl Tree {
         self.free.push(node.0);
     }
 
-    /// Changes shares, class and minimum at once, also of a node that is waiting. Its debt or
-    /// credit stays the same CPU time. Asserts that the node exists, is not the root, and that the
-    /// shares are in range.
+    /// Changes shares, class and minimum at once, also of a waiting node. Its debt or credit stays
+    /// the same CPU time. Panics on a removed node, on the root, and on shares out of range.
     pub fn set(&mut self, node: NodeId, spec: NodeSpec) {
         let shares = shares_of(spec);
         let old = self.live(node);
@@ -194,7 +192,7 @@ impl Tree {
         let (parent, position, before, class) = (old.parent, old.position, old.shares, old.class);
         let leaf = old.children == 0;
         self.minimums.set(parent, node.0, spec.min_ppm, position != NOWHERE);
-        let now = self.catch_up(parent);
+        let now = self.update_virtual_time(parent);
         let changed = &mut self.nodes[node.0 as usize];
         changed.shares = shares;
         changed.class = spec.class;
@@ -215,13 +213,13 @@ impl Tree {
         }
     }
 
-    /// The leaf has runnable work. Does nothing if it already had.
+    /// Marks the leaf as having runnable work. Does nothing if it already had some.
     pub fn wake(&mut self, leaf: NodeId) {
         self.leaf_mut(leaf).awake = true;
         self.enter(leaf.0);
     }
 
-    /// The leaf has no runnable work. Does nothing if it had none.
+    /// Marks the leaf as having no runnable work. Does nothing if it had none.
     pub fn idle(&mut self, leaf: NodeId) {
         let node = self.leaf_mut(leaf);
         if !node.awake {
@@ -234,32 +232,33 @@ impl Tree {
         self.leave(leaf.0);
     }
 
-    /// Returns whether the leaf has runnable work, throttled or not.
+    /// Returns true if the leaf has runnable work, throttled or not.
     #[must_use]
     pub fn is_awake(&self, leaf: NodeId) -> bool {
         self.live(leaf).awake
     }
 
-    /// Returns whether the leaf may be picked: it is awake and not throttled.
+    /// Returns true if the leaf may be picked: it is awake and not throttled.
     #[must_use]
     pub fn is_eligible(&self, leaf: NodeId) -> bool {
         self.live(leaf).position != NOWHERE
     }
 
-    /// While on, the leaf is not picked although awake. Switched off, an awake leaf is treated as
-    /// one that wakes.
+    /// Throttles a leaf: it is not picked although awake. Switching this off treats an awake leaf
+    /// as one that wakes.
     pub fn throttle(&mut self, leaf: NodeId, on: bool) {
         self.leaf_mut(leaf).throttled = on;
         if on { self.leave(leaf.0) } else { self.enter(leaf.0) }
     }
 
-    /// Returns whether the leaf is throttled.
+    /// Returns true if the leaf is throttled.
     #[must_use]
     pub fn is_throttled(&self, leaf: NodeId) -> bool {
         self.live(leaf).throttled
     }
 
-    /// The eligible leaf that is owed the most. It stays where it is: charge it after it ran.
+    /// Returns the eligible leaf that runs next. Does not move its clock: charge the leaf after it
+    /// ran.
     #[must_use]
     pub fn pick(&self) -> Option<NodeId> {
         let mut node = self.first(ROOT)?;
@@ -269,7 +268,7 @@ impl Tree {
         Some(NodeId(node))
     }
 
-    /// The child whose turn it is: one that is owed its minimum, else the one with the least
+    /// Returns the child that runs next: one that is owed its minimum, else the one with the least
     /// virtual time.
     fn first(&self, parent: u32) -> Option<u32> {
         if self.minimums.any()
@@ -280,9 +279,9 @@ impl Tree {
         self.heaps[parent as usize].least().map(|least| least.node)
     }
 
-    /// Returns whether `candidate` would be picked before `running` as both stand now: compared
-    /// where their paths meet. True if only `candidate` is eligible. What `running` used since it
-    /// was picked counts only once it has been charged.
+    /// Returns true if `candidate` would be picked before `running`, comparing clocks where their
+    /// paths meet. True if only `candidate` is eligible. CPU time that `running` used since its
+    /// pick counts only once it has been charged.
     #[must_use]
     pub fn precedes(&self, candidate: NodeId, running: NodeId) -> bool {
         let (mut a, mut b) = (candidate.0, running.0);
@@ -302,11 +301,11 @@ impl Tree {
             }
         }
         let parent = self.nodes[a as usize].parent;
-        let turn = |at: u32| match self.minimums.owed(parent, at) {
+        let order = |at: u32| match self.minimums.owed(parent, at) {
             Some(paid) => (false, paid, at),
             None => (true, self.nodes[at as usize].clock.time, at),
         };
-        turn(a) < turn(b)
+        order(a) < order(b)
     }
 
     /// Returns the lag (ns) that a node repays beside its siblings; 0 above leaves.
@@ -315,15 +314,14 @@ impl Tree {
         self.live(node).clock.lag_ns.into()
     }
 
-    /// Charges a dispatch: the measured CPU time, at least [`CHARGE_MIN_NS`], to the leaf and all
-    /// above it. Also right for a leaf that was idle or not picked: it is charged from where it
-    /// would have woken.
+    /// Charges the CPU time of a slice, at least [`CHARGE_MIN_NS`], to the leaf and all its
+    /// ancestors. A leaf that was idle or not picked is charged from where it would have woken.
     pub fn charge(&mut self, leaf: NodeId, ran_ns: u64) {
         self.charge_exact(leaf, ran_ns.max(CHARGE_MIN_NS));
     }
 
-    /// Charges time that is not a dispatch (the rest of a piece charged before, kernel work found
-    /// later): no minimum.
+    /// Charges time that was not a slice, without the minimum charge: the rest of a task poll
+    /// charged before, or kernel work found later.
     pub fn charge_exact(&mut self, leaf: NodeId, ran_ns: u64) {
         assert!(self.live(leaf).children == 0, "{leaf:?} is not a leaf");
         self.charged_ns = self.charged_ns.saturating_add(ran_ns);
@@ -338,7 +336,7 @@ impl Tree {
     }
 
     fn charge_shares(&mut self, at: u32, parent: u32, ran_ns: u64) {
-        let now = self.catch_up(parent);
+        let now = self.update_virtual_time(parent);
         let node = &mut self.nodes[at as usize];
         if node.position == NOWHERE {
             node.wake(now, &self.policy);
@@ -348,22 +346,22 @@ impl Tree {
         if position != NOWHERE {
             self.heaps[parent as usize].update(position, time, &mut self.nodes);
         }
-        self.catch_up(parent);
+        self.update_virtual_time(parent);
     }
 
-    /// Returns the length of the picked leaf's slice, ns: [`LATENCY_SLICE_NS`] while a
-    /// latency leaf is eligible and not alone, else [`SLICE_NS`].
+    /// Returns the slice length of the picked leaf, ns: [`LATENCY_SLICE_NS`] while a latency-class
+    /// leaf is eligible beside others, else [`SLICE_NS`].
     #[must_use]
     pub fn slice_ns(&self) -> u64 {
         let contended = self.eligible_latency_leaves > 0 && self.eligible_leaves > 1;
         if contended { self.policy.latency_slice_ns } else { self.policy.slice_ns }
     }
 
-    /// Returns how long `running` may run before the next poll, ns: [`LATENCY_SLICE_NS`] while
-    /// another latency leaf is eligible, or another leaf that is no batch leaf went idle within the
-    /// last [`crate::RECENTLY_ACTIVE_NS`] of CPU time: its next event should be found soon. Else
-    /// [`SLICE_NS`]. Only work that keeps the lane from seeing events needs this; a lane that
-    /// sleeps in its poller sees them anyway.
+    /// Returns the time that `running` may run before the next poll, ns. It is [`LATENCY_SLICE_NS`]
+    /// while another latency-class leaf is eligible. It is so too while another leaf, not of the
+    /// batch class, went idle within the last [`crate::RECENTLY_ACTIVE_NS`] of CPU time: its next
+    /// event should be found soon. Otherwise it is [`SLICE_NS`]. Only work that keeps the lane from
+    /// polling needs this: a lane that sleeps in its poller sees events at once.
     #[must_use]
     pub fn poll_ns(&self, running: NodeId) -> u64 {
         let node = self.live(running);
@@ -373,20 +371,19 @@ impl Tree {
         if waiting || active { self.policy.latency_slice_ns } else { self.policy.slice_ns }
     }
 
-    /// Leaves that are eligible.
+    /// Returns the number of eligible leaves.
     #[must_use]
     pub fn eligible(&self) -> u32 {
         self.eligible_leaves
     }
 
-    /// Returns whether a leaf other than `leaf` is eligible.
+    /// Returns true if a leaf other than `leaf` is eligible.
     #[must_use]
     pub fn backlogged_beside(&self, leaf: NodeId) -> bool {
         self.eligible_leaves > u32::from(self.is_eligible(leaf))
     }
 
-    /// Puts an eligible leaf, and every ancestor that becomes eligible with it, where the wake-up
-    /// rule says.
+    /// Makes a leaf eligible, and every ancestor with it, at the clock that the wake-up rule gives.
     fn enter(&mut self, leaf: u32) {
         let node = &self.nodes[leaf as usize];
         if !node.awake || node.throttled || node.position != NOWHERE {
@@ -397,7 +394,7 @@ impl Tree {
         let mut at = leaf;
         while at != ROOT && self.nodes[at as usize].position == NOWHERE {
             let parent = self.nodes[at as usize].parent;
-            let now = self.catch_up(parent);
+            let now = self.update_virtual_time(parent);
             let node = &mut self.nodes[at as usize];
             node.wake(now, &self.policy);
             let entry = Entry { time: node.clock.time, node: at };
@@ -407,8 +404,7 @@ impl Tree {
         }
     }
 
-    /// Takes a leaf, and every ancestor left without eligible children, out of the running. Clocks
-    /// stay as they are.
+    /// Makes a leaf ineligible, and every ancestor without eligible children. Their clocks stay.
     fn leave(&mut self, leaf: u32) {
         let node = &self.nodes[leaf as usize];
         if node.position == NOWHERE {
@@ -419,15 +415,16 @@ impl Tree {
         let mut at = leaf;
         while at != ROOT && self.heaps[at as usize].is_empty() {
             let Node { parent, position, .. } = self.nodes[at as usize];
-            self.catch_up(parent);
+            self.update_virtual_time(parent);
             self.heaps[parent as usize].remove(position, &mut self.nodes);
             self.minimums.leave(parent, at);
             at = parent;
         }
     }
 
-    /// Virtual time among the children of `parent`: at least the least of the eligible ones.
-    fn catch_up(&mut self, parent: u32) -> u128 {
+    /// Updates and returns the virtual time among the children of `parent`: at least the least
+    /// clock of the eligible ones.
+    fn update_virtual_time(&mut self, parent: u32) -> u128 {
         let least = self.heaps[parent as usize].least().map_or(0, |entry| entry.time);
         let above = &mut self.nodes[parent as usize];
         above.now = above.now.max(least);
@@ -448,8 +445,8 @@ impl Tree {
 }
 
 impl Node {
-    /// The wake-up rule. Only leaves repay lag: `system` would on behalf of flushes, whose class
-    /// renounces it.
+    /// Applies the wake-up rule. Only leaves repay lag: `system` would repay it to flushes, whose
+    /// class has none.
     fn wake(&mut self, now: u128, policy: &Policy) {
         let Node { class, shares, children, .. } = *self;
         let lag_max_ns = if children == 0 { policy.lag_max_ns(class) } else { 0 };
@@ -485,25 +482,25 @@ mod tests {
 
     #[test]
     #[cfg(target_pointer_width = "64")]
-    fn a_level_takes_as_many_bytes_as_the_documentation_says() {
+    fn node_size_matches_the_documentation() {
         assert_eq!(size_of::<Node>(), 64, "one cache line");
         assert_eq!((size_of::<Heap>(), size_of::<Entry>()), (24, 32));
         assert_eq!(Tree::NODE_BYTES, 120);
-        let stated = include_str!("../../../docs/scheduler.md");
-        assert!(stated.contains("120 bytes"), "docs/scheduler.md states the bytes of a level");
+        let documented = include_str!("../../../docs/scheduler.md");
+        assert!(documented.contains("120 bytes"), "docs/scheduler.md states the bytes of a level");
     }
 
     #[test]
-    fn running_allocates_nothing() {
+    fn pick_charge_wake_and_idle_do_not_allocate() {
         let mut tree = Tree::new();
         let spec = NodeSpec::new(10, Class::Normal);
         let leaves: Vec<NodeId> = (0..300).map(|_| tree.add(Tree::ROOT, spec)).collect();
-        let room = tree.heaps[0].room();
+        let capacity = tree.heaps[0].capacity();
         for round in 0..20 {
             leaves.iter().for_each(|&leaf| tree.wake(leaf));
             (0..500).for_each(|n| tree.charge(tree.pick().expect("all are awake"), n));
             leaves.iter().skip(round).for_each(|&leaf| tree.idle(leaf));
         }
-        assert_eq!(tree.heaps[0].room(), room);
+        assert_eq!(tree.heaps[0].capacity(), capacity);
     }
 }

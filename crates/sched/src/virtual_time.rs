@@ -1,75 +1,74 @@
-//! Virtual time: CPU time divided by shares. A group's clock runs slower the more shares it has;
-//! the group with the least clock runs, which gives each group CPU in proportion to its shares.
-//! This file is the arithmetic of one clock: how a charge moves it, where it stands after a sleep,
-//! and what a change of shares does to it.
+//! Virtual time is CPU time divided by shares. The clock of a group runs slower the more shares it
+//! has, and the group with the least clock runs. So each group gets CPU in proportion to its
+//! shares. This file is the arithmetic of one clock: a charge, a wake-up, a change of shares.
 //!
-//! One unit is 1/1024 ns of CPU at one share. Since shares are at most 1000, a nanosecond always
-//! moves a clock by at least one unit, and what a division leaves over is kept and added to the
-//! next charge: clocks are exact, however small the pieces. (A precomputed reciprocal, as in Linux,
-//! saves the division, about 5 ns, and drifts.)
+//! One unit is 1/1024 ns of CPU at one share. Shares are at most 1000, so a nanosecond moves every
+//! clock by at least one unit. The remainder of a division is kept and added to the next charge, so
+//! clocks are exact for charges of any size. (A precomputed reciprocal, as in Linux, saves the
+//! division, about 5 ns, and drifts.)
 //!
-//! Overflow: a core's clocks move by at most 1024 units for each nanosecond charged. In 100 years
-//! (2^61.5 ns) that is less than 2^72, and the largest product below multiplies it by 1000: less
-//! than 2^82 of the 2^128 there are.
+//! Overflow: the clocks of a core move by at most 1024 units for each nanosecond charged. In 100
+//! years (2^61.5 ns) that is less than 2^72. The largest product below multiplies it by 1000: less
+//! than 2^82, and clocks have 128 bits.
 
 /// Smallest number of shares.
 pub const SHARES_MIN: u32 = 1;
 /// Largest number of shares.
 pub const SHARES_MAX: u32 = 1000;
 
-/// Minimum charge of a dispatch, ns: about what choosing a group, reading the CPU clock twice and
-/// switching to it cost, and 2 % of the shortest slice. Without it a group that yields after a few
-/// nanoseconds is all but free, while the others pay for the switches it causes.
+/// Minimum charge of a slice, ns. It is about the cost of picking a group, reading the CPU clock
+/// twice and switching to the group, and 2 % of the shortest slice. Without it a group that yields
+/// after a few nanoseconds would cost almost nothing, and the others would pay for its switches.
 pub const CHARGE_MIN_NS: u64 = 1_000;
 
 /// Most lag that a group repays after it slept, ns. A query of 20 to 50 ms leaves a core for 2 to 5
 /// ms at a time, while its answer is on the way or another core works for it. Its level lags by
-/// that times its shares over the others': 20 ms at 4:1. A group that slept overnight has at most
-/// twice its shares for 40 ms of CPU.
+/// that time, multiplied by its shares over those of the others: 20 ms at 4:1. A group that slept
+/// overnight has at most twice its shares for 40 ms of CPU.
 pub const LAG_NS_MAX: u32 = 20_000_000;
 
 /// Units of virtual time in one nanosecond of CPU at one share, as a power of two.
 pub(crate) const UNITS_LOG2: u32 = 10;
 const _: () = assert!(1 << UNITS_LOG2 >= SHARES_MAX, "one nanosecond must move every clock");
 
-/// The purpose of a group: how soon it wants to run after waking, and what it may save up while
-/// asleep.
+/// Purpose of a group. It decides how soon the group runs after waking, and what it may save up
+/// while asleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Class {
-    /// Answers people: slices are short while it is ready. It earns wake-up credit and repays lag.
+    /// Answers people. Slices are short while it is ready. It earns wake-up credit and repays lag.
     Latency,
-    /// Works through a backlog: earns no wake-up credit and has no lag.
+    /// Works through a backlog. It earns no wake-up credit and has no lag.
     Batch,
-    /// The default: earns wake-up credit, repays lag, is polled for soon, and leaves slices as they
-    /// are.
+    /// The default. It earns wake-up credit, repays lag, is polled for soon, and does not shorten
+    /// slices.
     #[default]
     Normal,
 }
 
-/// One group's clock: `time + left_over / shares` units, where `left_over < shares`. (For a
+/// Clock of one group: `time + remainder / shares` units, where `remainder < shares`. (For a
 /// minimum, shares are millionths of the parent's CPU.) Packed to 24 bytes rather than 32, so that
 /// a node of the tree is one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(Rust, packed(8))]
 pub(crate) struct Clock {
     pub(crate) time: u128,
-    left_over: u32,
-    /// Entitlement while asleep, beyond the credit, that is repaid at half price: ns, at most
+    remainder: u32,
+    /// Entitlement while asleep beyond the credit, repaid at half price, ns. At most
     /// [`LAG_NS_MAX`].
     pub(crate) lag_ns: u32,
 }
 
 impl Clock {
     pub(crate) fn at(time: u128) -> Clock {
-        Clock { time, left_over: 0, lag_ns: 0 }
+        Clock { time, remainder: 0, lag_ns: 0 }
     }
 
-    /// `ns` of CPU at `shares`. Lag pays for half of it, as long as there is any.
+    /// Charges `ns` of CPU at `shares`. Lag pays for half of it while there is any.
     pub(crate) fn advance(&mut self, ns: u64, shares: u32) {
-        let caught_up = (ns / 2).min(self.lag_ns.into());
-        self.lag_ns -= caught_up as u32; // at most lag_ns
-        let ns = ns - caught_up;
-        let over = u64::from(self.left_over);
+        let repaid_ns = (ns / 2).min(self.lag_ns.into());
+        self.lag_ns -= repaid_ns as u32; // at most lag_ns
+        let ns = ns - repaid_ns;
+        let over = u64::from(self.remainder);
         // The first arm holds for charges below 208 days, and is a single hardware division.
         let (whole, rest) = match ns.checked_mul(1 << UNITS_LOG2).and_then(|units| units.checked_add(over)) {
             Some(units) => (u128::from(units / u64::from(shares)), units % u64::from(shares)),
@@ -79,23 +78,23 @@ impl Clock {
             }
         };
         self.time += whole;
-        self.left_over = rest as u32; // < shares
+        self.remainder = rest as u32; // < shares
     }
 
-    /// The wake-up rule: max(own, `now` - credit), and of what lies before that up to `lag_max_ns`
-    /// is repaid by and by. Time asleep beyond both is forfeited; debt is kept.
+    /// Applies the wake-up rule: max(own, `now` − credit). Time before that becomes lag, up to
+    /// `lag_max_ns`. Time asleep beyond both is forfeited. Debt is kept.
     pub(crate) fn wake(&mut self, now: u128, credit_ns: u64, lag_max_ns: u32, shares: u32) {
         let floor = now.saturating_sub(units(credit_ns, shares));
         if self.time < floor {
-            let missed = ((floor - self.time) * u128::from(shares)) >> UNITS_LOG2;
-            let lag_ns = (missed + u128::from(self.lag_ns)).min(lag_max_ns.into()) as u32;
+            let asleep_ns = ((floor - self.time) * u128::from(shares)) >> UNITS_LOG2;
+            let lag_ns = (asleep_ns + u128::from(self.lag_ns)).min(lag_max_ns.into()) as u32;
             *self = Clock { lag_ns, ..Clock::at(floor) };
         }
     }
 
-    /// A change of shares keeps the distance to `now` in CPU time (not in virtual time): a debt of
-    /// 1 ms stays one of 1 ms, and so does a credit. Otherwise a group raised from 1 share to 1000
-    /// would sit out a thousandfold debt.
+    /// Changes shares and keeps the distance to `now` in CPU time, not in virtual time: a debt of 1
+    /// ms stays 1 ms, and so does a credit. Otherwise a group raised from 1 share to 1000 would
+    /// repay a thousand times its debt.
     pub(crate) fn reshare(&mut self, now: u128, from: u32, to: u32) {
         let scale = |distance: u128| distance * u128::from(from) / u128::from(to);
         let time = if self.time >= now {
@@ -107,7 +106,7 @@ impl Clock {
     }
 }
 
-/// `ns` of CPU at `shares`, in units, rounded down.
+/// Returns `ns` of CPU at `shares` in units, rounded down.
 pub(crate) fn units(ns: u64, shares: u32) -> u128 {
     (u128::from(ns) << UNITS_LOG2) / u128::from(shares)
 }
@@ -118,7 +117,7 @@ mod tests {
 
     impl Clock {
         fn parts(self) -> (u128, u32) {
-            (self.time, self.left_over)
+            (self.time, self.remainder)
         }
     }
 
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_century_in_one_charge_fits() {
+    fn clock_holds_a_century_in_one_charge() {
         let mut clock = Clock::default();
         let century_ns = 100 * 365 * 86_400 * 1_000_000_000_u64;
         clock.advance(century_ns, 1);
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_shares_keeps_debt_and_credit_in_cpu_time() {
+    fn change_of_shares_keeps_debt_and_credit_in_cpu_time() {
         let now = units(1_000_000, 1);
         let mut debtor = Clock::at(now + units(9_000, 10));
         debtor.reshare(now, 10, 900);
@@ -164,21 +163,22 @@ mod tests {
     #[test]
     fn lag_pays_for_half_of_a_charge() {
         let (now, shares) = (units(1_000_000, 1), 4);
-        // A nap that ends at `now` and `slept_ns` of this clock's due, its most lag being 5 µs.
+        // Wakes the clock when virtual time is `slept_ns` of its entitlement after `now`. The most
+        // lag is 5 µs.
         let wake = |clock: &mut Clock, slept_ns| clock.wake(now + units(slept_ns, 8), 1_000, 5_000, 8);
         let state = |clock: Clock| (clock.time as i128 - now as i128, { clock.lag_ns });
-        let due = |ns| units(ns, 8) as i128;
+        let entitled = |ns| units(ns, 8) as i128;
         let mut clock = Clock::at(now - units(9_000, shares));
         clock.wake(now, 1_000, 5_000, shares);
         clock.reshare(now, shares, 8);
-        assert_eq!(state(clock), (-due(1_000), 5_000), "the credit, and of 8 µs no more than the most");
+        assert_eq!(state(clock), (-entitled(1_000), 5_000), "the credit, and at most 5 of the other 8 µs");
         clock.advance(8_000, 8);
-        assert_eq!(state(clock), (due(3_000), 1_000));
+        assert_eq!(state(clock), (entitled(3_000), 1_000));
         wake(&mut clock, 6_000);
-        assert_eq!(state(clock), (due(5_000), 3_000), "2 µs more");
+        assert_eq!(state(clock), (entitled(5_000), 3_000), "2 µs more");
         clock.advance(8_000, 8);
-        assert_eq!(state(clock), (due(10_000), 0));
+        assert_eq!(state(clock), (entitled(10_000), 0));
         wake(&mut clock, 6_000);
-        assert_eq!(state(clock), (due(10_000), 0), "a clock that is ahead has no lag");
+        assert_eq!(state(clock), (entitled(10_000), 0), "a clock that is ahead has no lag");
     }
 }

@@ -1,42 +1,42 @@
-//! The hard cap in simulated time: cores that take pieces, overrun them, come late, fall asleep and
-//! give back.
+//! Hard cap in simulated time. Cores take leases, overrun them, come late, fall asleep and give
+//! time back.
 
 mod common;
 
 use common::{Random, config};
 use proptest::prelude::*;
-use sched::cap::{self, BURST_NS, Cap, PERIOD_NS, PIECE_NS};
+use sched::cap::{self, BURST_NS, Cap, LEASE_NS, PERIOD_NS};
 
 #[derive(Clone, Copy, Debug)]
 struct Server {
     limit_ppm: u32,
-    /// Cores of the machine, and those on which the group has work.
+    /// Cores of the machine.
     cores: u32,
     busy_cores: u32,
-    /// Longest overrun of a slice, and latest arrival after the time to ask again, ns.
+    /// Longest overrun of a slice, ns.
     overrun_ns: u64,
     late_ns: u64,
-    /// One slice in so many is followed by sleep; 0 is never.
+    /// One slice in this many is followed by sleep; 0 is never.
     sleeps_one_in: u64,
-    /// Takes long pieces.
+    /// Takes long leases.
     long: bool,
 }
 
 impl Server {
-    fn piece_ns(self) -> u64 {
-        if self.long { cap::long_piece_ns(self.limit_ppm) } else { PIECE_NS }
+    fn lease_ns(self) -> u64 {
+        if self.long { cap::long_lease_ns(self.limit_ppm) } else { LEASE_NS }
     }
 }
 
 struct Use {
     /// CPU time used, ns.
     used_ns: u64,
-    /// Most that any interval exceeded `rate × interval` by, CPU ns.
+    /// Most by which any interval exceeded `rate × interval`, ns of CPU.
     excess_ns: i128,
 }
 
-/// Runs the group for `for_ns`. Each core is its own time line; the earliest acts next, as on a
-/// shared clock.
+/// Runs the group for `for_ns`. Each core is its own time line. The earliest core acts next, as on
+/// a shared clock.
 fn simulate(server: Server, for_ns: u64, seed: u64) -> Use {
     let Server { limit_ppm, cores, .. } = server;
     let mut random = Random::new(seed);
@@ -52,7 +52,7 @@ fn simulate(server: Server, for_ns: u64, seed: u64) -> Use {
             match cap::take(
                 paid_until_ns,
                 *now_ns,
-                cap.want_ns(server.piece_ns()),
+                cap.want_ns(server.lease_ns()),
                 limit_ppm,
                 cores,
                 BURST_NS,
@@ -63,13 +63,13 @@ fn simulate(server: Server, for_ns: u64, seed: u64) -> Use {
                 }
                 Ok(paid) => {
                     paid_until_ns = paid;
-                    cap.grant(cap.want_ns(server.piece_ns()));
+                    cap.grant(cap.want_ns(server.lease_ns()));
                 }
             }
             continue;
         }
-        // What was used against what time allowed, before the slice and after it: its least and
-        // most so far.
+        // Used time less allowed time, before and after the slice: its least and its greatest so
+        // far.
         let allowed = i128::from(*now_ns) * i128::from(limit_ppm) * i128::from(cores) / 1_000_000;
         least = least.min(i128::from(used_ns) - allowed);
         let slice = cap.remaining_ns().unsigned_abs().min(500_000) + random.within(0, server.overrun_ns + 1);
@@ -84,14 +84,14 @@ fn simulate(server: Server, for_ns: u64, seed: u64) -> Use {
     }
 }
 
-/// Over no interval more than rate × (interval + burst), one piece for each core, and what the last
-/// slices overran by.
-fn check_never_exceeded(server: Server, seed: u64) {
+/// Checks that no interval uses more than rate × (interval + burst), one lease for each core, and
+/// the overrun of the last slices.
+fn check_excess(server: Server, seed: u64) {
     let used = simulate(server, 5 * PERIOD_NS, seed);
     let rate = i128::from(server.limit_ppm) * i128::from(server.cores);
     let burst = rate * i128::from(BURST_NS) / 1_000_000;
-    let piece = i128::from(server.piece_ns() + 2 * server.overrun_ns);
-    let bound = burst + i128::from(server.busy_cores) * piece + 1_000;
+    let lease = i128::from(server.lease_ns() + 2 * server.overrun_ns);
+    let bound = burst + i128::from(server.busy_cores) * lease + 1_000;
     assert!(used.excess_ns <= bound, "{} > {bound}: {server:?}", used.excess_ns);
 }
 
@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(config(300))]
 
     #[test]
-    fn never_exceeded_but_by_a_piece(
+    fn cap_is_exceeded_by_at_most_a_lease(
         seed: u64,
         limit_ppm in prop_oneof![Just(500_000), Just(1_000_000), 1_000_u32..=1_000_000],
         cores in 1_u32..=16,
@@ -110,11 +110,12 @@ proptest! {
         long: bool,
     ) {
         let busy_cores = busy.min(cores);
-        check_never_exceeded(Server { limit_ppm, cores, busy_cores, overrun_ns, late_ns, sleeps_one_in, long }, seed);
+        check_excess(Server { limit_ppm, cores, busy_cores, overrun_ns, late_ns, sleeps_one_in, long }, seed);
     }
 }
 
-/// An idle machine and a group that always has work: what it gets, in millionths of the machine.
+/// Checks the CPU that a group with endless work gets on an idle machine, in millionths of the
+/// machine.
 fn check_reached(
     limit_ppm: u32,
     cores: u32,
@@ -134,7 +135,7 @@ fn check_reached(
 }
 
 #[test]
-fn what_is_allowed_is_reached_within_a_thousandth() {
+fn busy_group_reaches_its_cap_within_a_thousandth() {
     check_reached(500_000, 1, 1, 0, 0, 500_000);
     check_reached(500_000, 1, 1, 50_000, 100_000, 500_000);
     check_reached(500_000, 2, 2, 50_000, 2_000_000, 500_000);
@@ -144,35 +145,36 @@ fn what_is_allowed_is_reached_within_a_thousandth() {
 }
 
 #[test]
-fn half_of_two_cores_lets_one_core_be_used_in_full() {
+fn half_of_two_cores_is_all_of_one_core() {
     check_reached(500_000, 2, 1, 0, 0, 500_000);
     check_reached(750_000, 2, 1, 0, 0, 500_000);
 }
 
-/// After a long sleep there is a burst and a piece to be had at once, however long it was.
+/// A burst and a lease can be had at once after a sleep of any length.
 #[test]
-fn sleep_saves_nothing_up() {
+fn sleep_saves_a_burst_and_a_lease() {
     let mut paid = 0;
     let mut granted = 0;
-    while let Ok(next) = cap::take(paid, 3_600_000_000_000, PIECE_NS, 500_000, 1, BURST_NS) {
-        (paid, granted) = (next, granted + PIECE_NS);
+    while let Ok(next) = cap::take(paid, 3_600_000_000_000, LEASE_NS, 500_000, 1, BURST_NS) {
+        (paid, granted) = (next, granted + LEASE_NS);
     }
-    assert_eq!(granted, BURST_NS / 2 + PIECE_NS);
+    assert_eq!(granted, BURST_NS / 2 + LEASE_NS);
 }
 
-/// An overrun told to the budget itself delays everyone's next piece by what it takes to pay.
+/// An overrun charged to the budget delays the next lease of every core by the time that it takes
+/// to pay.
 #[test]
-fn an_overrun_is_debt_of_the_budget() {
+fn overrun_is_debt_of_the_budget() {
     let now = 1_000_000_000;
     let paid = cap::overrun(0, now, 10_000_000, 500_000, 1);
-    assert_eq!(cap::take(paid, now, PIECE_NS, 500_000, 1, BURST_NS), Err(now + 20_000_000 - BURST_NS));
+    assert_eq!(cap::take(paid, now, LEASE_NS, 500_000, 1, BURST_NS), Err(now + 20_000_000 - BURST_NS));
 }
 
-/// A lowered limit applies from the next piece on.
+/// A lowered limit applies from the next lease on.
 #[test]
-fn a_new_limit_acts_with_the_next_piece() {
+fn new_limit_acts_with_the_next_lease() {
     let now = 1_000_000_000;
-    let paid = cap::take(0, now, PIECE_NS, 500_000, 1, 0).unwrap();
-    assert_eq!(paid, now + 2 * PIECE_NS);
-    assert_eq!(cap::take(paid, paid, PIECE_NS, 100_000, 1, 0), Ok(paid + 10 * PIECE_NS));
+    let paid = cap::take(0, now, LEASE_NS, 500_000, 1, 0).unwrap();
+    assert_eq!(paid, now + 2 * LEASE_NS);
+    assert_eq!(cap::take(paid, paid, LEASE_NS, 100_000, 1, 0), Ok(paid + 10 * LEASE_NS));
 }

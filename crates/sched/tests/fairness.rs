@@ -1,5 +1,5 @@
-//! The bounds that `docs/scheduler.md` proves, over random trees, shares, pieces, sleeps and share
-//! changes.
+//! Tests of the bounds that `docs/scheduler.md` proves, over random trees, shares, slices, sleeps
+//! and share changes.
 
 mod common;
 
@@ -7,10 +7,10 @@ use common::{Random, Record, Recorded, SAVED_NS, config};
 use proptest::prelude::*;
 use sched::{CHARGE_MIN_NS, Class, LAG_NS_MAX, NodeSpec, Policy, SLICE_NS, Tree};
 
-/// Rounding of clocks, in ns at one share.
+/// Rounding of clocks, ns at one share.
 const ROUNDING: f64 = 1.0;
 
-/// Something happens to a node that is not in `spared`, nor above or below one that is.
+/// Changes a random node, unless it is in `spared` or above a node that is.
 fn disturb(recorded: &mut Recorded, random: &mut Random, spared: &[usize]) {
     let at = random.within(1, recorded.nodes.len() as u64) as usize;
     if spared.iter().any(|&kept| recorded.path(kept).any(|above| above == at)) {
@@ -35,16 +35,15 @@ fn leaf_below(recorded: &Recorded, at: usize) -> usize {
     recorded.leaves().into_iter().find(below).expect("every node has a leaf below or is one")
 }
 
-/// Two siblings anywhere in a random tree, both backlogged from some moment on: at no time, over no
-/// interval, may their CPU time ÷ shares differ by more than their longest pieces, their credits
-/// and their lag.
+/// Checks two siblings in a random tree that are backlogged from some moment on. Over no interval
+/// may their CPU time ÷ shares differ by more than their longest slices, credits and lag.
 fn check_shares_exact(seed: u64, nodes: usize) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::random(&mut random, nodes);
     let longest = random.of(&[5_000, 500_000, 20_000_000]);
     for _ in 0..random.within(0, 300) {
         disturb(&mut recorded, &mut random, &[]);
-        let ran_ns = random.piece_ns(longest);
+        let ran_ns = random.slice_ns(longest);
         recorded.run_while(ran_ns, |recorded| disturb(recorded, &mut random, &[]));
     }
 
@@ -67,7 +66,7 @@ fn check_shares_exact(seed: u64, nodes: usize) {
     let (served_a, served_b) = (recorded.served(a), recorded.served(b));
     for _ in 0..1_000 {
         disturb(&mut recorded, &mut random, &kept);
-        let ran_ns = random.piece_ns(longest);
+        let ran_ns = random.slice_ns(longest);
         let ran = recorded.run_while(ran_ns, |recorded| disturb(recorded, &mut random, &kept));
         assert!(ran.is_some(), "two leaves are awake");
         let ahead = (recorded.served(a) - served_a) - (recorded.served(b) - served_b);
@@ -77,10 +76,9 @@ fn check_shares_exact(seed: u64, nodes: usize) {
     }
 }
 
-/// A group that sleeps and wakes as it likes, for as long as it likes, beside one that is always
-/// backlogged: over no part of the history does it get ahead of it by more than its longest piece,
-/// what it may have saved up, and the other's piece; and from the beginning on by no more than the
-/// pieces, since it repays what it was entitled to.
+/// Checks a group that sleeps and wakes at will, beside one that is always backlogged. Over any
+/// part of the history it gets ahead by at most its longest slice, its saved time, and the other's
+/// slice. Since the beginning it gets ahead by at most the slices, since it repays its entitlement.
 fn check_naps_gain_at_most_what_was_saved(seed: u64, napper: NodeSpec, worker_shares: u32) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::new();
@@ -98,23 +96,23 @@ fn check_naps_gain_at_most_what_was_saved(seed: u64, napper: NodeSpec, worker_sh
         };
         toggle(&mut recorded, random.one_in(nap));
         since.push(recorded.served(sleeper) - recorded.served(worker));
-        let ran_ns = random.piece_ns(700_000);
+        let ran_ns = random.slice_ns(700_000);
         recorded.run_while(ran_ns, |recorded| toggle(recorded, random.one_in(nap)));
     }
     let saved = Policy::DEFAULT.credit_ns(napper.class) + u64::from(Policy::DEFAULT.lag_max_ns(napper.class));
-    let pieces = recorded.reach(sleeper, 0) + recorded.reach(worker, 0) + ROUNDING;
-    let bound = pieces + saved as f64 / f64::from(napper.shares);
+    let slices = recorded.reach(sleeper, 0) + recorded.reach(worker, 0) + ROUNDING;
+    let bound = slices + saved as f64 / f64::from(napper.shares);
     let mut least = f64::MAX;
     for ahead in since {
-        assert!(ahead <= pieces, "ahead by {ahead} > {pieces} since the beginning");
+        assert!(ahead <= slices, "ahead by {ahead} > {slices} since the beginning");
         least = least.min(ahead);
         assert!(ahead - least <= bound, "gained {} > {bound}", ahead - least);
     }
 }
 
-/// While a leaf waits, its siblings together get at most what brings each clock up to its own, what
-/// they saved and one piece, whatever they do.
-fn check_no_one_starves(seed: u64, siblings: u32) {
+/// Checks that the siblings of a waiting leaf together get at most what brings their clocks up to
+/// its clock, their saved time, and one slice each.
+fn check_no_group_starves(seed: u64, siblings: u32) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::new();
     let waiting = recorded.add(0, NodeSpec::new(1, Class::Batch));
@@ -148,7 +146,7 @@ proptest! {
     #![proptest_config(config(200))]
 
     #[test]
-    fn shares_are_exact_within_a_piece_and_what_was_saved(seed: u64, nodes in 2_usize..40) {
+    fn shares_are_exact_within_a_slice_and_saved_time(seed: u64, nodes in 2_usize..40) {
         check_shares_exact(seed, nodes);
     }
 
@@ -163,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cheap_yielder_pays_the_minimum(shares in 1_u32..=1000, ran_ns in 0_u64..CHARGE_MIN_NS) {
+    fn group_that_yields_at_once_pays_the_minimum_charge(shares in 1_u32..=1000, ran_ns in 0_u64..CHARGE_MIN_NS) {
         let mut recorded = Recorded::new();
         let yielder = recorded.add(0, NodeSpec::new(shares, Class::Latency));
         let worker = recorded.add(0, NodeSpec::new(shares, Class::Batch));
@@ -174,7 +172,7 @@ proptest! {
             recorded.run(if picked == recorded.nodes[yielder].id { ran_ns } else { 50_000 }).unwrap();
         }
         let (yields, works) = (recorded.nodes[yielder].picks, recorded.nodes[worker].picks);
-        prop_assert!(works >= yields / 50 - 1, "{works} dispatches beside {yields} that did nothing");
+        prop_assert!(works >= yields / 50 - 1, "{works} slices beside {yields} empty ones");
     }
 }
 
@@ -183,12 +181,12 @@ proptest! {
 
     #[test]
     fn no_group_starves(seed: u64, siblings in 1_u32..5) {
-        check_no_one_starves(seed, siblings);
+        check_no_group_starves(seed, siblings);
     }
 }
 
 #[test]
-fn a_thousand_to_one_is_exact() {
+fn shares_of_a_thousand_to_one_are_exact() {
     let mut recorded = Recorded::new();
     let heavy = recorded.add(0, NodeSpec::new(1000, Class::Normal));
     let light = recorded.add(0, NodeSpec::new(1, Class::Normal));
@@ -200,15 +198,15 @@ fn a_thousand_to_one_is_exact() {
     assert_eq!((recorded.nodes[heavy].picks, recorded.nodes[light].picks), (100_000, 100));
 }
 
-/// An overrun of 10 ms is debt: the other group gets its 40 ms before this one runs again.
+/// An overrun of 10 ms is debt: the other group gets its 40 ms before the first runs again.
 #[test]
-fn an_overrun_is_repaid_before_the_group_runs_again() {
+fn overrun_is_repaid_before_the_group_runs_again() {
     let mut recorded = Recorded::new();
     let olap = recorded.add(0, NodeSpec::new(100, Class::Batch));
     let oltp = recorded.add(0, NodeSpec::new(400, Class::Normal));
     recorded.tree.wake(recorded.nodes[olap].id);
     assert_eq!(recorded.run(10_000_000), Some(olap));
-    // It is a newcomer that owes and is owed nothing: it starts level with where the core stands.
+    // A new group has neither debt nor lag and starts at the virtual time of the core.
     recorded.tree.wake(recorded.nodes[oltp].id);
     recorded.run(100);
     recorded.run(10_000_000);
@@ -219,10 +217,10 @@ fn an_overrun_is_repaid_before_the_group_runs_again() {
     assert!(recorded.served(oltp) + 1e-6 >= recorded.served(olap) - 105_000.0);
 }
 
-/// Work done in a group's name while it is idle is debt when it wakes, from where it would have
-/// woken: an old clock must not swallow it.
+/// Work charged to an idle group is debt from the point where the group would have woken. An old
+/// clock must not swallow it.
 #[test]
-fn work_charged_while_idle_is_paid_for() {
+fn idle_group_pays_for_work_charged_to_it() {
     let mut tree = Tree::new();
     let spec = NodeSpec::new(100, Class::Batch);
     let (busy, quiet) = (tree.add(Tree::ROOT, spec), tree.add(Tree::ROOT, spec));
@@ -238,7 +236,7 @@ fn work_charged_while_idle_is_paid_for() {
     assert_eq!(before_quiet_ns, 5_000_000 + 100_000, "the tie goes to the older node");
 }
 
-/// A share change acts on a backlogged group at once: the ratio from here on is the new one.
+/// A share change acts on a backlogged group at once: from then on the ratio is the new one.
 #[test]
 fn new_shares_act_at_once() {
     let mut recorded = Recorded::new();
@@ -254,11 +252,11 @@ fn new_shares_act_at_once() {
     assert!((49..=51).contains(&picks), "{picks} of 100 at equal shares");
 }
 
-/// Regression: a group that wakes in the middle of another's piece was placed by where the core
-/// stood before that piece, so that time used while others slept piled up as debt, and was held
-/// against its user once they were backlogged.
+/// Regression: a group that woke during a slice of another was placed by where the core stood
+/// before that slice. Time used while others slept became debt, which the user of that time had to
+/// repay once the others were backlogged.
 #[test]
-fn using_idle_time_is_not_held_against_anyone() {
+fn use_of_idle_time_is_no_debt() {
     let mut recorded = Recorded::new();
     let napper = recorded.add(0, NodeSpec::new(100, Class::Normal));
     let worker = recorded.add(0, NodeSpec::new(100, Class::Normal));
@@ -275,8 +273,8 @@ fn using_idle_time_is_not_held_against_anyone() {
     assert!(gained <= 4 * SLICE_NS, "{gained}");
 }
 
-/// A client that asks one thing after another is away for a moment after each: two such clients get
-/// what their shares say all the same, and those of batch levels do not.
+/// A client that sends one request after another leaves the core for a moment after each. Two such
+/// clients still get CPU by their shares, and those of batch levels do not.
 #[test]
 fn short_naps_cost_no_share() {
     const BETWEEN_NAPS_NS: u64 = 20_000_000;
@@ -305,8 +303,8 @@ fn short_naps_cost_no_share() {
     assert!(batch < 1.9, "{batch}");
 }
 
-/// Lag is repaid in the end, but not at once: whoever was there meanwhile still gets a third at
-/// equal shares.
+/// Lag is repaid in the end, but not at once: at equal shares the other group still gets a third
+/// meanwhile.
 #[test]
 fn lag_is_repaid_at_half_price() {
     let mut recorded = Recorded::new();
@@ -319,10 +317,10 @@ fn lag_is_repaid_at_half_price() {
         (0..runs).for_each(|_| assert!(recorded.run(SLICE_NS).is_some()));
         (recorded.nodes[sleeper].charged_ns - before) as f64 / (runs * SLICE_NS) as f64
     };
-    let catches_up = part(&mut recorded, 3 * u64::from(LAG_NS_MAX) / SLICE_NS);
-    assert!((0.65..=0.70).contains(&catches_up), "{catches_up}");
-    let then = part(&mut recorded, 1_000);
-    assert!((0.495..=0.51).contains(&then), "{then}");
+    let repaying = part(&mut recorded, 3 * u64::from(LAG_NS_MAX) / SLICE_NS);
+    assert!((0.65..=0.70).contains(&repaying), "{repaying}");
+    let repaid = part(&mut recorded, 1_000);
+    assert!((0.495..=0.51).contains(&repaid), "{repaid}");
 }
 
 #[test]
@@ -340,9 +338,9 @@ fn two_thousand_levels_share_one_core() {
     let mut ran_ns = vec![0_u64; recorded.nodes.len()];
     for _ in 0..200_000 {
         let picked = recorded.tree.pick().unwrap();
-        let piece = random.within(CHARGE_MIN_NS, SLICE_NS);
-        recorded.tree.charge(picked, piece);
-        ran_ns[picked.0 as usize] += piece;
+        let ran = random.within(CHARGE_MIN_NS, SLICE_NS);
+        recorded.tree.charge(picked, ran);
+        ran_ns[picked.0 as usize] += ran;
     }
     let served = |level: usize| ran_ns[level] as f64 / f64::from(recorded.nodes[level].spec.shares);
     let clock = levels.iter().map(|&level| served(level)).fold(f64::MAX, f64::min);

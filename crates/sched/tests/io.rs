@@ -1,4 +1,4 @@
-//! The I/O queue beside a simulated disk that does what the model says, or less.
+//! Tests of the I/O queue with a simulated disk that is as fast as its model, or slower.
 
 mod common;
 
@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 
 use common::{Random, Shared, config};
 use proptest::prelude::*;
-use sched::disk::{BURST_NS, LIMIT_PIECE_NS, PIECE_NS};
-use sched::{Class, DiskModel, IoQueue, Kind, NodeId, NodeSpec, Pop, SLICE_NS, Tree, UnderWay};
+use sched::disk::{BURST_NS, LEASE_NS, LIMIT_LEASE_NS};
+use sched::{Class, DiskModel, InFlight, IoQueue, Kind, NodeId, NodeSpec, Pop, SLICE_NS, Tree};
 
 const DISK: DiskModel = DiskModel {
     read_bandwidth_max: 2_000_000_000,
@@ -17,22 +17,22 @@ const DISK: DiskModel = DiskModel {
     latency_ns: 100_000,
 };
 
-const IDLE: UnderWay = UnderWay { own_ns: 0, all_ns: 0 };
-/// Others have something under way, and little.
-const BUSY: UnderWay = UnderWay { own_ns: 0, all_ns: 1 };
+const IDLE: InFlight = InFlight { own_ns: 0, all_ns: 0 };
+/// Another core has a small request in flight.
+const BUSY: InFlight = InFlight { own_ns: 0, all_ns: 1 };
 
 fn spec(shares: u32, class: Class) -> NodeSpec {
     NodeSpec::new(shares, class)
 }
 
-/// A disk that works on one request after another, for one core.
+/// Disk that serves one request after another, for one core.
 struct Disk {
     free_at_ns: u64,
-    /// When requests under way will be done, and what they cost.
+    /// Requests in flight: the time at which each ends, and its cost, ns.
     in_flight: VecDeque<(u64, u64)>,
-    /// How many times longer it takes than its model says.
+    /// Factor by which it is slower than its model.
     slower: u64,
-    /// What it takes beyond its work to say that a request is done, ns.
+    /// Time from the end of a request to its completion, ns.
     latency_ns: u64,
 }
 
@@ -43,12 +43,12 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// Pops at `now_ns`; what is sent is done one cost after all that was sent before.
+    /// Pops at `now_ns`. A sent request ends one cost after all earlier ones.
     fn pop<T>(&mut self, queue: &mut Queue<T>, now_ns: u64) -> Pop<T> {
         while self.in_flight.front().is_some_and(|&(done, _)| done <= now_ns) {
             self.in_flight.pop_front();
         }
-        let popped = queue.pop(now_ns, self.under_way());
+        let popped = queue.pop(now_ns, self.in_flight());
         if let Pop::Ready { cost_ns, .. } = popped {
             self.free_at_ns = self.free_at_ns.max(now_ns) + cost_ns * self.slower;
             self.in_flight.push_back((self.free_at_ns + self.latency_ns, cost_ns));
@@ -56,9 +56,9 @@ impl Disk {
         popped
     }
 
-    fn under_way(&self) -> UnderWay {
+    fn in_flight(&self) -> InFlight {
         let all_ns = self.in_flight.iter().map(|(_, cost_ns)| cost_ns).sum();
-        UnderWay { own_ns: all_ns, all_ns }
+        InFlight { own_ns: all_ns, all_ns }
     }
 }
 
@@ -68,9 +68,9 @@ fn queue<T>(depth_max: usize) -> Queue<T> {
     IoQueue::new(DISK, 1, Shared::default(), depth_max)
 }
 
-/// Groups with full queues of random requests, kept full: disk time ÷ shares stays within the
-/// longest requests and the credit, and the queue inside the disk within the burst, a piece and one
-/// request.
+/// Checks groups whose queues of random requests are kept full. Disk time ÷ shares stays within the
+/// longest requests and the credit. The queue inside the disk stays within the burst, a lease and
+/// one request.
 fn check_disk_time_follows_shares(seed: u64, shares: &[u32]) {
     let mut random = Random::new(seed);
     let mut queue = queue(4);
@@ -92,14 +92,12 @@ fn check_disk_time_follows_shares(seed: u64, shares: &[u32]) {
                 assert!(until_ns > now_ns);
                 now_ns = until_ns;
             }
-            Pop::Full => {
-                now_ns = disk.in_flight.front().expect("a core that has nothing under way may send").0
-            }
+            Pop::Full => now_ns = disk.in_flight.front().expect("a core with nothing in flight may send").0,
             Pop::Ready { group, cost_ns, .. } => {
                 used_ns[groups.iter().position(|&known| known == group).unwrap()] += cost_ns;
                 longest_ns = longest_ns.max(cost_ns);
                 assert!(
-                    disk.free_at_ns - now_ns <= BURST_NS + PIECE_NS + longest_ns,
+                    disk.free_at_ns - now_ns <= BURST_NS + LEASE_NS + longest_ns,
                     "the disk's own queue is bounded"
                 );
             }
@@ -123,17 +121,18 @@ proptest! {
     }
 }
 
-/// A reader that has one small request under way at a time is served less than its share beside a
-/// full queue, however soon each is sent. When it wants more it catches up on some of that, with
-/// twice what the other one gets, and then has its share.
+/// A reader with one small request in flight at a time gets less than its share beside a full
+/// queue, however soon each is sent. When it wants more, it repays part of that lag, with twice
+/// what the other group gets. Then it has its share.
 #[test]
-fn who_read_less_than_its_share_catches_up_for_a_while() {
+fn reader_repays_lag_and_then_gets_its_share() {
     let (mut queue, mut disk) = (queue(4), Disk::default());
     let [reader, scan] = [100, 100].map(|shares| queue.add(Tree::ROOT, spec(shares, Class::Normal)));
     let mut now_ns = 0;
-    // The part that the reader gets of what the disk does until then, a request every so often.
+    // Runs until `until_ns` with one request of the reader every `every_ns`. Returns the reader's
+    // part of the disk time.
     let mut part = |until_ns: u64, every_ns: u64| {
-        let (mut got_ns, mut all_ns, mut next_ns) = (0, 0, now_ns);
+        let (mut used_ns, mut all_ns, mut next_ns) = (0, 0, now_ns);
         while now_ns < until_ns {
             while queue.push(scan, Kind::Read, 131_072, ()).is_ok() {}
             while now_ns >= next_ns && queue.push(reader, Kind::Read, 4_096, ()).is_ok() {
@@ -142,39 +141,39 @@ fn who_read_less_than_its_share_catches_up_for_a_while() {
             match disk.pop(&mut queue, now_ns) {
                 Pop::Empty => panic!("the scan's queue is full"),
                 Pop::Wait { until_ns, .. } => now_ns = until_ns,
-                Pop::Full => now_ns = disk.in_flight.front().expect("something is under way").0,
+                Pop::Full => now_ns = disk.in_flight.front().expect("a request is in flight").0,
                 Pop::Ready { group, cost_ns, .. } => {
                     all_ns += cost_ns;
-                    got_ns += if group == reader { cost_ns } else { 0 };
+                    used_ns += if group == reader { cost_ns } else { 0 };
                 }
             }
         }
-        got_ns as f64 / all_ns as f64
+        used_ns as f64 / all_ns as f64
     };
     let alone = part(200_000_000, 1_000_000);
     assert!(alone < 0.01, "{alone}");
-    let catches_up = part(250_000_000, 1);
-    assert!((0.62..0.70).contains(&catches_up), "{catches_up}");
-    let then = part(600_000_000, 1);
-    assert!((0.49..0.52).contains(&then), "{then}");
+    let repaying = part(250_000_000, 1);
+    assert!((0.62..0.70).contains(&repaying), "{repaying}");
+    let repaid = part(600_000_000, 1);
+    assert!((0.49..0.52).contains(&repaid), "{repaid}");
 }
 
 #[test]
-fn a_full_queue_hands_the_item_back() {
+fn full_queue_returns_the_item() {
     let mut queue = queue(2);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     let b = queue.add(Tree::ROOT, spec(100, Class::Normal));
     assert_eq!(queue.push(a, Kind::Read, 1, 'x'), Ok(()));
     assert_eq!(queue.push(a, Kind::Read, 1, 'y'), Ok(()));
     assert_eq!(queue.push(a, Kind::Read, 1, 'z'), Err('z'));
-    assert_eq!(queue.push(b, Kind::Read, 1, 'b'), Ok(()), "another group's room is its own");
+    assert_eq!(queue.push(b, Kind::Read, 1, 'b'), Ok(()), "another group has a queue of its own");
     assert_eq!((queue.len(), queue.depth(a), queue.depth(b)), (3, 2, 1));
     assert_eq!(queue.remove(a, 0), vec!['x', 'y']);
     assert_eq!(queue.len(), 1);
 }
 
 #[test]
-fn a_group_is_served_in_order() {
+fn requests_of_a_group_are_sent_in_order() {
     let mut queue = queue(8);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     (0..8).for_each(|n| queue.push(a, Kind::Write, 4_096, n).unwrap());
@@ -184,8 +183,7 @@ fn a_group_is_served_in_order() {
     assert_eq!(queue.pop(0, IDLE), Pop::Empty);
 }
 
-/// Depth one, on a disk a hundred times faster than its model: the model must not hold a request
-/// back.
+/// Depth one, on a disk a hundred times faster than its model: the model must not delay a request.
 #[test]
 fn one_request_at_a_time_never_waits() {
     let bucket = Shared::default();
@@ -197,35 +195,27 @@ fn one_request_at_a_time_never_waits() {
         assert!(matches!(queue.pop(round * 10_000, IDLE), Pop::Ready { .. }));
     }
     let ahead_ns = bucket.paid_until_ns() - 999 * 10_000;
-    assert_eq!(ahead_ns, DISK.cost_ns(Kind::Write, 1 << 20), "and no debt is left for those who come next");
+    assert_eq!(ahead_ns, DISK.cost_ns(Kind::Write, 1 << 20), "no debt is left for the next request");
 }
 
 #[test]
-fn a_refusal_keeps_the_request_and_its_turn() {
+fn refusal_keeps_the_request_and_one_lease() {
     let bucket = Shared::default();
     let mut queue = IoQueue::new(DISK, 1, bucket.clone(), 8);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     queue.push(a, Kind::Read, 4_096, 'r').unwrap();
     bucket.set(BURST_NS + 77);
     assert_eq!(queue.pop(5, BUSY), Pop::Wait { until_ns: 77, for_disk: true });
-    assert_eq!(
-        queue.pop(76, BUSY),
-        Pop::Wait { until_ns: 77, for_disk: true },
-        "it stands in line only once"
-    );
-    assert_eq!(bucket.paid_until_ns(), BURST_NS + 77 + PIECE_NS);
+    assert_eq!(queue.pop(76, BUSY), Pop::Wait { until_ns: 77, for_disk: true }, "it takes one lease only");
+    assert_eq!(bucket.paid_until_ns(), BURST_NS + 77 + LEASE_NS);
     assert_eq!(queue.len(), 1);
     assert!(matches!(queue.pop(77, BUSY), Pop::Ready { item: 'r', .. }));
     let cost_ns = DISK.cost_ns(Kind::Read, 4_096);
-    assert_eq!(
-        bucket.paid_until_ns(),
-        BURST_NS + 77 + cost_ns,
-        "what was not used of the piece is given back"
-    );
+    assert_eq!(bucket.paid_until_ns(), BURST_NS + 77 + cost_ns, "the unused part of the lease is given back");
 }
 
 #[test]
-fn when_the_disk_has_done_everything_those_in_line_need_not_wait() {
+fn idle_disk_ends_the_wait_for_a_lease() {
     let bucket = Shared::default();
     let mut queue = IoQueue::new(DISK, 1, bucket.clone(), 8);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
@@ -236,17 +226,17 @@ fn when_the_disk_has_done_everything_those_in_line_need_not_wait() {
     assert_eq!(bucket.paid_until_ns(), 6 + DISK.cost_ns(Kind::Read, 4_096));
 }
 
-/// Beside a scan that always wants more, every so often one small read of another group: how long
-/// it waits at most, from when it is asked for, and how long the disk had nothing to do, ns.
+/// Runs a scan with endless requests and one small read of another group every millisecond. Returns
+/// the longest latency of a read and the time that the disk was idle, ns.
 fn lone_reads(disk: &mut Disk, model: DiskModel, scan_bytes: u64) -> (u64, u64) {
     let mut queue = IoQueue::new(model, 1, Shared::default(), 8);
     let scan = queue.add(Tree::ROOT, spec(100, Class::Batch));
     let reader = queue.add(Tree::ROOT, spec(1000, Class::Latency));
-    let (mut now_ns, mut asked_ns, mut longest_ns, mut idle_ns) = (0, 0, 0, 0);
+    let (mut now_ns, mut pushed_ns, mut longest_ns, mut idle_ns) = (0, 0, 0, 0);
     while now_ns < 1_000_000_000 {
         while queue.push(scan, Kind::Read, scan_bytes, false).is_ok() {}
-        if queue.depth(reader) == 0 && now_ns >= asked_ns {
-            asked_ns = now_ns;
+        if queue.depth(reader) == 0 && now_ns >= pushed_ns {
+            pushed_ns = now_ns;
             queue.push(reader, Kind::Read, 4_096, true).unwrap();
         }
         let free_at_ns = disk.free_at_ns;
@@ -257,32 +247,30 @@ fn lone_reads(disk: &mut Disk, model: DiskModel, scan_bytes: u64) -> (u64, u64) 
                 }
                 if item {
                     let done_ns = disk.in_flight.back().expect("just sent").0;
-                    longest_ns = longest_ns.max(done_ns - asked_ns);
-                    asked_ns = done_ns + 1_000_000;
+                    longest_ns = longest_ns.max(done_ns - pushed_ns);
+                    pushed_ns = done_ns + 1_000_000;
                 }
             }
             Pop::Wait { until_ns, .. } => {
                 let done_ns = disk.in_flight.front().map_or(u64::MAX, |&(done_ns, _)| done_ns);
                 now_ns = until_ns.min(done_ns);
             }
-            Pop::Full => {
-                now_ns = disk.in_flight.front().expect("a core that has nothing under way may send").0
-            }
+            Pop::Full => now_ns = disk.in_flight.front().expect("a core with nothing in flight may send").0,
             Pop::Empty => unreachable!("the scan's queue is full"),
         }
     }
     (longest_ns, idle_ns)
 }
 
-/// A model that says too much of a disk (another program uses it, or its host has fallen back) must
-/// not fill it up.
+/// A model that is too fast for the disk (another program uses it, or its host has slowed it down)
+/// must not fill it up.
 #[test]
-fn a_disk_slower_than_its_model_is_not_filled_up() {
+fn slow_disk_is_not_filled_up() {
     for slower in [1, 2, 10] {
         for scan_bytes in [4_096, 131_072, 1 << 20] {
             let mut disk = Disk { slower, latency_ns: DISK.latency_ns, ..Disk::default() };
             let (longest_ns, _) = lone_reads(&mut disk, DISK, scan_bytes);
-            // The window, the scan's request that went over it, and the one that has to end first.
+            // The window, the scan's request that exceeded it, and the one that has to end first.
             let scan_ns = DISK.cost_ns(Kind::Read, scan_bytes);
             let bound_ns = slower * (DISK.window_ns() + 2 * scan_ns + 2 * DISK.cost_ns(Kind::Read, 4_096))
                 + 2 * DISK.latency_ns;
@@ -291,88 +279,87 @@ fn a_disk_slower_than_its_model_is_not_filled_up() {
     }
 }
 
-/// Little's law: with twice its latency under way a disk that takes so long to answer has always
-/// something to do.
+/// Little's law: a disk with twice its latency in flight always has work.
 #[test]
-fn the_window_keeps_a_disk_busy() {
+fn window_keeps_a_disk_busy() {
     for (slower, latency_ns) in [(1, 100_000), (3, 100_000), (1, 5_000_000), (2, 5_000_000)] {
         for scan_bytes in [4_096, 131_072, 1 << 20] {
             let mut disk = Disk { slower, latency_ns, ..Disk::default() };
             let (_, idle_ns) = lone_reads(&mut disk, DiskModel { latency_ns, ..DISK }, scan_bytes);
-            let allowed_ns = latency_ns + 5_000_000; // at the beginning it waits for the first answer
+            let allowed_ns = latency_ns + 5_000_000; // at the start it waits for the first completion
             assert!(idle_ns < allowed_ns, "{idle_ns} ns, {slower} x slower, {latency_ns}, {scan_bytes}");
         }
     }
 }
 
-/// One core has filled the window: each other may have its part under way all the same.
+/// One core has filled the window. Each other core may still have its part in flight.
 #[test]
-fn no_core_waits_for_others_to_make_room() {
+fn no_core_waits_for_requests_of_others() {
     let mut queue = IoQueue::new(DISK, 4, Shared::default(), 100);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
     (0..100).for_each(|_| queue.push(a, Kind::Read, 4_096, ()).unwrap());
-    let (mut under_way, mut sent) = (UnderWay { own_ns: 0, all_ns: DISK.window_ns() }, 0);
-    while let Pop::Ready { cost_ns, .. } = queue.pop(0, under_way) {
-        under_way = UnderWay { own_ns: under_way.own_ns + cost_ns, all_ns: under_way.all_ns + cost_ns };
+    let (mut in_flight, mut sent) = (InFlight { own_ns: 0, all_ns: DISK.window_ns() }, 0);
+    while let Pop::Ready { cost_ns, .. } = queue.pop(0, in_flight) {
+        in_flight = InFlight { own_ns: in_flight.own_ns + cost_ns, all_ns: in_flight.all_ns + cost_ns };
         sent += 1;
     }
-    assert_eq!(queue.pop(0, under_way), Pop::Full);
+    assert_eq!(queue.pop(0, in_flight), Pop::Full);
     assert_eq!(sent, (DISK.window_ns() / 4).div_ceil(DISK.cost_ns(Kind::Read, 4_096)));
-    assert!(matches!(queue.pop(0, UnderWay { own_ns: 0, ..under_way }), Pop::Ready { .. }));
+    assert!(matches!(queue.pop(0, InFlight { own_ns: 0, ..in_flight }), Pop::Ready { .. }));
 }
 
-/// What one core has, and what it was given.
-struct CoreOf {
+/// One core, its load and its results.
+struct Core {
     queue: Queue<u64>,
     group: NodeId,
     bytes: u64,
     kind: Kind,
-    /// When it looks at its queue next.
-    looks_at_ns: u64,
-    got_ns: u64,
+    /// Time of its next pop, ns.
+    next_pop_ns: u64,
+    used_ns: u64,
 }
 
-/// Cores that always want more, each requests of its own size, look at their queues when told to,
-/// up to 50 µs late, or earlier. Together they get what the model says, and each the same time of
-/// the disk.
+/// Checks cores with endless requests, each of its own size. They pop at the time that the queue
+/// returned, up to 50 µs late, or earlier. Together they get the speed of the model, and each gets
+/// the same disk time.
 fn check_cores_share_one_bucket(seed: u64, cores: usize) {
     let mut random = Random::new(seed);
     let bucket = Shared::default();
-    let mut all: Vec<CoreOf> = (0..cores)
+    let mut all: Vec<Core> = (0..cores)
         .map(|_| {
             let mut queue = IoQueue::new(DISK, 1, bucket.clone(), 4);
             let group = queue.add(Tree::ROOT, spec(100, Class::Normal));
             let bytes = random.of(&[0, 512, 4_096, 65_536, 262_144]);
             let kind = random.of(&[Kind::Read, Kind::Write]);
-            CoreOf { queue, group, bytes, kind, looks_at_ns: 0, got_ns: 0 }
+            Core { queue, group, bytes, kind, next_pop_ns: 0, used_ns: 0 }
         })
         .collect();
     let (end_ns, mut now_ns) = (1_000_000_000, 0);
-    let longest_ns = all.iter().map(|core| DISK.cost_ns(core.kind, core.bytes)).max().unwrap().max(PIECE_NS);
+    let longest_ns = all.iter().map(|core| DISK.cost_ns(core.kind, core.bytes)).max().unwrap().max(LEASE_NS);
     while now_ns < end_ns {
-        let next = all.iter_mut().min_by_key(|core| core.looks_at_ns).expect("a core");
-        now_ns = next.looks_at_ns;
+        let next = all.iter_mut().min_by_key(|core| core.next_pop_ns).expect("a core");
+        now_ns = next.next_pop_ns;
         while next.queue.depth(next.group) < 4 {
             next.queue.push(next.group, next.kind, next.bytes, 0).unwrap();
         }
         match next.queue.pop(now_ns, BUSY) {
-            Pop::Ready { cost_ns, .. } => next.got_ns += cost_ns,
+            Pop::Ready { cost_ns, .. } => next.used_ns += cost_ns,
             Pop::Wait { until_ns, for_disk } => {
                 assert!(for_disk && until_ns > now_ns);
-                next.looks_at_ns =
+                next.next_pop_ns =
                     until_ns.min(now_ns + random.within(1, 1_000_000)) + random.within(0, 50_000);
             }
-            Pop::Full | Pop::Empty => panic!("the queues are full, and nothing of this core is under way"),
+            Pop::Full | Pop::Empty => panic!("the queues are full, and this core has nothing in flight"),
         }
-        let total_ns: u64 = all.iter().map(|core| core.got_ns).sum();
+        let total_ns: u64 = all.iter().map(|core| core.used_ns).sum();
         assert!(total_ns <= now_ns + BURST_NS + (cores as u64 + 1) * longest_ns, "{total_ns} at {now_ns}");
     }
-    let total_ns: u64 = all.iter().map(|core| core.got_ns).sum();
+    let total_ns: u64 = all.iter().map(|core| core.used_ns).sum();
     assert!(total_ns >= end_ns - cores as u64 * longest_ns, "all of the disk is used: {total_ns}");
     let fair_ns = end_ns / cores as u64;
     for core in &all {
-        let off_ns = core.got_ns.abs_diff(fair_ns);
-        assert!(off_ns <= fair_ns / 10 + 2 * longest_ns, "{} instead of {fair_ns}", core.got_ns);
+        let off_ns = core.used_ns.abs_diff(fair_ns);
+        assert!(off_ns <= fair_ns / 10 + 2 * longest_ns, "{} instead of {fair_ns}", core.used_ns);
     }
 }
 
@@ -385,10 +372,9 @@ proptest! {
     }
 }
 
-/// One budget for the server: a group that works on several cores moves no more than on one, and on
-/// one as much as on several.
+/// One budget serves all cores: a group moves as many bytes on several cores as on one.
 #[test]
-fn an_io_limit_holds_over_all_cores_together() {
+fn io_limit_holds_over_all_cores_together() {
     for cores in [1, 2, 5] {
         let budget = Shared::default();
         let mut queues: Vec<(Queue<()>, u64)> = (0..cores).map(|_| (queue(4), 0)).collect();
@@ -403,29 +389,29 @@ fn an_io_limit_holds_over_all_cores_together() {
         let (mut now_ns, mut moved) = (0, vec![0_u64; cores]);
         while now_ns < 1_000_000_000 {
             let next = (0..cores).min_by_key(|&at| queues[at].1).unwrap();
-            let (queue, looks_at_ns) = &mut queues[next];
-            now_ns = *looks_at_ns;
+            let (queue, next_pop_ns) = &mut queues[next];
+            now_ns = *next_pop_ns;
             while queue.push(group, Kind::Read, 10_000, ()).is_ok() {}
             match queue.pop(now_ns, IDLE) {
                 Pop::Ready { .. } => moved[next] += 10_000,
                 Pop::Wait { until_ns, for_disk } => {
                     assert!(!for_disk);
-                    *looks_at_ns = until_ns;
+                    *next_pop_ns = until_ns;
                 }
                 Pop::Full | Pop::Empty => unreachable!("its queue is full, and the disk idle"),
             }
         }
         let total: u64 = moved.iter().sum();
-        let pieces = (cores as u64 + 1) * 10_000.max(LIMIT_PIECE_NS / 100);
-        assert!((9_990_000 - pieces..=10_010_000 + pieces).contains(&total), "{total} on {cores} cores");
+        let leases = (cores as u64 + 1) * 10_000.max(LIMIT_LEASE_NS / 100);
+        assert!((9_990_000 - leases..=10_010_000 + leases).contains(&total), "{total} on {cores} cores");
         let fair = total / cores as u64;
         assert!(moved.iter().all(|bytes| bytes.abs_diff(fair) <= 20_000), "{moved:?}");
     }
 }
 
-/// A limit of a byte a second, once lifted or raised, must not be waited for for hours.
+/// No request waits for hours for a limit of a byte a second that was lifted or raised.
 #[test]
-fn a_new_limit_acts_at_once() {
+fn new_limit_acts_at_once() {
     let budget = Shared::default();
     let mut queue = queue(8);
     let a = queue.add(Tree::ROOT, spec(100, Class::Normal));
@@ -439,10 +425,9 @@ fn a_new_limit_acts_at_once() {
     assert!(matches!(queue.pop(5, IDLE), Pop::Ready { .. }));
 }
 
-/// A limited group waits for its own limit while others pass, and is not forgotten when it comes
-/// due.
+/// A limited group waits for its own limit while others pass, and resumes in time.
 #[test]
-fn an_io_limit_holds_one_group_only() {
+fn io_limit_throttles_one_group_only() {
     let mut queue = queue(100);
     let limited = queue.add(Tree::ROOT, spec(1000, Class::Latency));
     let free = queue.add(Tree::ROOT, spec(1, Class::Batch));
@@ -471,7 +456,7 @@ fn an_io_limit_holds_one_group_only() {
 }
 
 #[test]
-fn ids_are_those_of_a_tree_with_the_same_history() {
+fn ids_match_a_tree_with_the_same_history() {
     let (mut queue, mut tree) = (queue::<()>(1), Tree::new());
     let same = spec(5, Class::Normal);
     let users = queue.add(Tree::ROOT, same);

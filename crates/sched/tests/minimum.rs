@@ -1,6 +1,6 @@
-//! The bounds of minimums that `docs/scheduler.md` proves: the minimum and the share of the rest,
-//! exactly; nobody starves while less than all is set aside; a sleeper gains no more than the
-//! bound.
+//! Tests of the bounds of minimums that `docs/scheduler.md` proves. The minimum and the share of
+//! the rest are exact. No group starves while minimums are below 100 %. A sleeper gains no more
+//! than the bound.
 
 mod common;
 
@@ -8,14 +8,14 @@ use common::{Random, Recorded, SAVED_NS, config};
 use proptest::prelude::*;
 use sched::{Class, LAG_NS_MAX, NodeSpec, SLICE_NS, Tree};
 
-/// Rounding of one clock, in ns: a unit of a minimum's clock is 1 µs of its parent's CPU.
+/// Rounding of one clock, ns: a unit of a minimum's clock is 1 µs of its parent's CPU.
 const ROUNDING: f64 = 1_000.0;
 
 fn with_minimum(shares: u32, min_ppm: u32) -> NodeSpec {
     NodeSpec { min_ppm, ..NodeSpec::new(shares, Class::Normal) }
 }
 
-/// A parent with some children, each with a random specification, their minimums never more than
+/// Creates a parent and children with random specifications, whose minimums add up to at most
 /// `sum_ppm`.
 fn family(random: &mut Random, children: usize, sum_ppm: u32) -> Recorded {
     let mut recorded = Recorded::new();
@@ -30,7 +30,7 @@ fn family(random: &mut Random, children: usize, sum_ppm: u32) -> Recorded {
     recorded
 }
 
-/// Something happens to a child that is not spared; minimums stay.
+/// Changes a random child that is not in `spared`. Minimums stay.
 fn disturb(recorded: &mut Recorded, random: &mut Random, spared: &[usize]) {
     let at = random.within(2, recorded.nodes.len() as u64) as usize;
     if spared.contains(&at) {
@@ -49,15 +49,16 @@ fn disturb(recorded: &mut Recorded, random: &mut Random, spared: &[usize]) {
     }
 }
 
-/// CPU time by shares, ÷ shares: without what the minimum of the parent's CPU time is.
+/// Returns (CPU time − minimum of the parent's CPU time) ÷ shares.
 fn served_by_shares(recorded: &Recorded, at: usize) -> f64 {
     let node = &recorded.nodes[at];
     let minimum_ns = recorded.nodes[1].charged_ns as f64 * f64::from(node.spec.min_ppm) / 1e6;
     (node.charged_ns as f64 - minimum_ns) / f64::from(node.spec.shares)
 }
 
-/// How far that may stand from a sibling's: as without minimums, and what one may be owed and owe
-/// of its minimum; `lag_ns` is what it may catch up on.
+/// Returns the most by which [`served_by_shares`] may differ from that of a sibling: the bound
+/// without minimums, and the most that a node may be owed or be ahead of its minimum. `lag_ns` is
+/// the lag that it may repay.
 fn reach(recorded: &Recorded, at: usize, lag_ns: u64) -> f64 {
     let minimums = recorded.nodes.iter().filter(|node| node.spec.min_ppm > 0).count() as f64;
     let longest = recorded.nodes[1].longest_ns as f64;
@@ -69,8 +70,8 @@ fn reach(recorded: &Recorded, at: usize, lag_ns: u64) -> f64 {
     recorded.reach(at, SLICE_NS + lag_ns) + owed / f64::from(node.spec.shares)
 }
 
-/// Two siblings, both backlogged from some moment on, whatever the others do: each gets its
-/// minimum, and of the rest they get by shares, over any interval.
+/// Checks two siblings that are backlogged from some moment on, whatever the others do. Over any
+/// interval each gets its minimum, and both divide the rest by shares.
 fn check_exact(seed: u64, children: usize) {
     let mut random = Random::new(seed);
     let sum_ppm = random.of(&[1_000_000, 900_000, 300_000]);
@@ -78,7 +79,7 @@ fn check_exact(seed: u64, children: usize) {
     let longest = random.of(&[5_000, 500_000, 20_000_000]);
     for _ in 0..random.within(0, 300) {
         disturb(&mut recorded, &mut random, &[]);
-        let ran_ns = random.piece_ns(longest);
+        let ran_ns = random.slice_ns(longest);
         recorded.run_while(ran_ns, |recorded| disturb(recorded, &mut random, &[]));
     }
     let kept = [2, 3];
@@ -92,7 +93,7 @@ fn check_exact(seed: u64, children: usize) {
     let start = served_by_shares(&recorded, a) - served_by_shares(&recorded, b);
     for _ in 0..2_000 {
         disturb(&mut recorded, &mut random, &kept);
-        let ran_ns = random.piece_ns(longest);
+        let ran_ns = random.slice_ns(longest);
         recorded.run_while(ran_ns, |recorded| disturb(recorded, &mut random, &kept)).expect("two are awake");
         let ahead = served_by_shares(&recorded, a) - served_by_shares(&recorded, b) - start;
         (least, most) = (least.min(ahead), most.max(ahead));
@@ -101,9 +102,9 @@ fn check_exact(seed: u64, children: usize) {
     }
 }
 
-/// While a leaf without a minimum waits, the others get what is set aside, and what brings their
-/// clocks up to its own.
-fn check_no_one_starves(seed: u64, siblings: u32, sum_ppm: u32) {
+/// Checks that while a leaf without a minimum waits, the others get at most their minimums and what
+/// brings their clocks up to its clock.
+fn check_no_group_starves(seed: u64, siblings: u32, sum_ppm: u32) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::new();
     let waiting = recorded.add(0, NodeSpec::new(1, Class::Batch));
@@ -134,9 +135,9 @@ fn check_no_one_starves(seed: u64, siblings: u32, sum_ppm: u32) {
     }
 }
 
-/// A group with a minimum that sleeps and wakes as it likes beside one that is always backlogged:
-/// over the whole history it gets ahead of its minimum and its share by no more than the bounds of
-/// both, once.
+/// Checks a group with a minimum that sleeps and wakes at will beside one that is always
+/// backlogged. Over the whole history it gets ahead of its minimum and its share by at most the sum
+/// of both bounds.
 fn check_naps_gain_at_most_the_bound(seed: u64, napper: NodeSpec, worker_shares: u32) {
     let mut random = Random::new(seed);
     let mut recorded = Recorded::new();
@@ -155,7 +156,7 @@ fn check_naps_gain_at_most_the_bound(seed: u64, napper: NodeSpec, worker_shares:
     for _ in 0..2_000 {
         toggle(&mut recorded, random.one_in(nap));
         since.push(served_by_shares(&recorded, sleeper) - served_by_shares(&recorded, worker));
-        let ran_ns = random.piece_ns(700_000);
+        let ran_ns = random.slice_ns(700_000);
         recorded.run_while(ran_ns, |recorded| toggle(recorded, random.one_in(nap)));
     }
     let bound = reach(&recorded, sleeper, LAG_NS_MAX.into()) + reach(&recorded, worker, 0) + ROUNDING;
@@ -170,7 +171,7 @@ proptest! {
     #![proptest_config(config(300))]
 
     #[test]
-    fn a_minimum_and_the_share_of_the_rest_are_exact(seed: u64, children in 2_usize..12) {
+    fn minimum_and_share_of_the_rest_are_exact(seed: u64, children in 2_usize..12) {
         check_exact(seed, children);
     }
 
@@ -190,13 +191,13 @@ proptest! {
     #![proptest_config(config(12))]
 
     #[test]
-    fn no_group_starves_while_less_than_all_is_set_aside(seed: u64, siblings in 1_u32..5, sum_ppm in 1_u32..950_000) {
-        check_no_one_starves(seed, siblings, sum_ppm);
+    fn no_group_starves_while_minimums_are_below_the_whole(seed: u64, siblings in 1_u32..5, sum_ppm in 1_u32..950_000) {
+        check_no_group_starves(seed, siblings, sum_ppm);
     }
 }
 
-/// Levels `(shares, minimum in percent)` under `users`, all backlogged, for 20,000 pieces: percent
-/// of what users got.
+/// Runs levels `(shares, minimum in percent)` under `users`, all backlogged, for 20,000 slices.
+/// Returns each level's percentage of the CPU of all users.
 fn percent(levels: &[(u32, u32)]) -> Vec<f64> {
     let mut recorded = Recorded::new();
     let users = recorded.add(0, NodeSpec::new(1000, Class::Normal));
@@ -205,14 +206,14 @@ fn percent(levels: &[(u32, u32)]) -> Vec<f64> {
     let added: Vec<usize> = levels.iter().map(add).collect();
     recorded.leaves().iter().for_each(|&leaf| recorded.tree.wake(recorded.nodes[leaf].id));
     (0..24_000).for_each(|_| assert!(recorded.run(SLICE_NS).is_some()));
-    assert_eq!(recorded.nodes[system].picks, 4_000, "what is set aside is the users'");
+    assert_eq!(recorded.nodes[system].picks, 4_000, "minimums divide the CPU of the users only");
     let of =
         |&at: &usize| recorded.nodes[at].charged_ns as f64 * 100.0 / recorded.nodes[users].charged_ns as f64;
     added.iter().map(of).collect()
 }
 
 #[test]
-fn served_first_and_the_rest_by_shares() {
+fn minimums_are_served_first_and_the_rest_by_shares() {
     let check = |levels: &[(u32, u32)], expected: &[f64]| {
         for (got, expected) in percent(levels).into_iter().zip(expected) {
             assert!((got - expected).abs() <= 0.02, "{levels:?}: {got} % and not {expected} %");
@@ -226,13 +227,13 @@ fn served_first_and_the_rest_by_shares() {
     check(&[(100, 1), (100, 0)], &[50.5, 49.5]);
 }
 
-/// Whoever wakes and is owed its minimum goes before whoever runs by shares, however few shares it
-/// has.
+/// A level that wakes and is owed its minimum precedes levels that go by shares, however few shares
+/// it has.
 #[test]
-fn who_is_owed_a_minimum_precedes_and_who_has_had_it_does_not() {
+fn level_precedes_until_it_has_had_its_minimum() {
     let mut tree = Tree::new();
     let many = tree.add(Tree::ROOT, NodeSpec::new(1000, Class::Normal));
-    // A batch class: none of its precedence is a credit of shares.
+    // The batch class has no wake-up credit, so its precedence comes from the minimum alone.
     let few = tree.add(Tree::ROOT, NodeSpec { class: Class::Batch, ..with_minimum(1, 200_000) });
     tree.wake(few);
     (0..50).for_each(|_| tree.charge(few, SLICE_NS));
@@ -242,13 +243,13 @@ fn who_is_owed_a_minimum_precedes_and_who_has_had_it_does_not() {
     tree.wake(few);
     assert!(tree.precedes(few, many) && tree.pick() == Some(few));
     tree.charge(few, 2 * SLICE_NS);
-    assert!(tree.precedes(many, few), "its minimum is paid for 10 ticks in advance, and it has one share");
+    assert!(tree.precedes(many, few), "its minimum is paid 10 slices in advance, and it has one share");
     assert_eq!(tree.pick(), Some(many));
 }
 
-/// A minimum acts from the moment it is set, on those who wait too, and ends when it is taken away.
+/// A minimum acts as soon as it is set, also on waiting levels, and ends when it is removed.
 #[test]
-fn a_new_minimum_acts_at_once() {
+fn new_minimum_acts_at_once() {
     let mut recorded = Recorded::new();
     let few = recorded.add(0, NodeSpec::new(1, Class::Normal));
     let many = recorded.add(0, NodeSpec::new(1000, Class::Normal));
@@ -266,10 +267,9 @@ fn a_new_minimum_acts_at_once() {
     assert!((9..=11).contains(&picks_of_100(100_000)));
 }
 
-/// With nobody else there, having a minimum changes nothing, and is not held against its owner
-/// later.
+/// A minimum changes nothing for a level that is alone, and the CPU it used alone is no debt later.
 #[test]
-fn alone_it_has_everything_and_saves_nothing_up() {
+fn minimum_of_a_lone_level_changes_nothing() {
     let mut recorded = Recorded::new();
     let alone = recorded.add(0, with_minimum(100, 200_000));
     let other = recorded.add(0, NodeSpec::new(100, Class::Batch));

@@ -1,5 +1,6 @@
-//! The tree against a model that has no heaps, no counts and no caches: it looks at every node for
-//! every answer. Random histories of every operation; after each step every answer must agree.
+//! Comparison of the tree with a model without heaps, counts and caches, which visits every node
+//! for every answer. Random histories contain every operation. After each step every answer must
+//! agree.
 
 mod common;
 
@@ -13,19 +14,20 @@ use sched::{
 
 const UNIT: u128 = 1024;
 
-/// A clock as its definition: where it was last put, and everything charged since.
+/// Node whose clocks follow their definition: the point where they were last placed, and all
+/// charges since.
 #[derive(Debug)]
 struct Node {
     parent: NodeId,
     spec: NodeSpec,
     put_at: u128,
     charged_ns: u128,
-    /// Lag: it pays for half of each charge.
+    /// Lag, ns. It pays for half of each charge.
     lag_ns: u128,
-    /// The same of what its minimum paid.
+    /// Point where the clock of its minimum was last placed.
     paid_at: u128,
     paid_ns: u128,
-    /// What its children were charged while any of them had a minimum.
+    /// CPU charged to its children while any of them had a minimum, ns.
     used_ns: u128,
     /// Virtual time among its children.
     now: u128,
@@ -37,11 +39,11 @@ struct Node {
 #[derive(Default)]
 struct Model {
     nodes: BTreeMap<NodeId, Node>,
-    /// Of the root's children.
+    /// Virtual time among the root's children.
     root_now: u128,
     root_used_ns: u128,
     charged_ns: u64,
-    /// Latest time until which a leaf counts as active that was removed or is no longer a latency
+    /// Latest CPU total until which a leaf counts as active that was removed or became a batch
     /// leaf.
     gone_until_ns: u64,
 }
@@ -55,7 +57,7 @@ impl Node {
         (self.put_at, self.charged_ns) = (time, 0);
     }
 
-    /// How far it has had its minimum, as CPU time of its parent.
+    /// Returns the point up to which it has had its minimum, as CPU time of its parent.
     fn paid(&self) -> u128 {
         self.paid_at + self.paid_ns * UNIT / u128::from(self.spec.min_ppm)
     }
@@ -86,9 +88,9 @@ impl Model {
         eligible.min_by_key(|child| (self.nodes[child].time(), *child))
     }
 
-    /// Before its siblings the less this is: whoever is owed a minimum, and then everyone by
-    /// virtual time.
-    fn turn(&self, id: NodeId) -> (bool, u128, NodeId) {
+    /// Returns the order among siblings, least first: nodes that are owed a minimum, then all
+    /// others by virtual time.
+    fn order(&self, id: NodeId) -> (bool, u128, NodeId) {
         let node = &self.nodes[&id];
         let owed = self.eligible(id) && node.spec.min_ppm > 0 && node.paid() <= self.used(node.parent);
         (!owed, if owed { node.paid() } else { node.time() }, id)
@@ -96,7 +98,7 @@ impl Model {
 
     fn first(&self, parent: NodeId) -> Option<NodeId> {
         let eligible = self.children(parent).into_iter().filter(|&child| self.eligible(child));
-        eligible.min_by_key(|&child| self.turn(child))
+        eligible.min_by_key(|&child| self.order(child))
     }
 
     fn pick(&self) -> Option<NodeId> {
@@ -107,7 +109,7 @@ impl Model {
         Some(at)
     }
 
-    /// From the root's child down to the node.
+    /// Returns the path from the root's child down to the node.
     fn path(&self, id: NodeId) -> Vec<NodeId> {
         let mut path: Vec<NodeId> =
             std::iter::successors(Some(id), |at| self.nodes.get(at).map(|node| node.parent))
@@ -123,7 +125,7 @@ impl Model {
         }
         let (ours, theirs) = (self.path(candidate), self.path(running));
         let (a, b) = ours.iter().zip(&theirs).find(|(a, b)| a != b).expect("leaves differ");
-        self.turn(*a) < self.turn(*b)
+        self.order(*a) < self.order(*b)
     }
 
     fn used(&self, parent: NodeId) -> u128 {
@@ -131,8 +133,8 @@ impl Model {
         used_ns * UNIT / 1_000_000
     }
 
-    /// After a child was charged.
-    fn use_up(&mut self, parent: NodeId, ns: u64) {
+    /// Adds a charge of a child to the CPU that its minimums count.
+    fn add_used(&mut self, parent: NodeId, ns: u64) {
         if self.children(parent).iter().any(|child| self.nodes[child].spec.min_ppm > 0) {
             match self.nodes.get_mut(&parent) {
                 Some(node) => node.used_ns += u128::from(ns),
@@ -145,8 +147,9 @@ impl Model {
         if parent == Tree::ROOT { self.root_now } else { self.nodes[&parent].now }
     }
 
-    /// After each step: virtual time is the least eligible child's clock, and never goes back.
-    fn settle(&mut self) {
+    /// Updates virtual time after each step: the clock of the least eligible child, never going
+    /// back.
+    fn update_virtual_time(&mut self) {
         let parents: Vec<NodeId> = std::iter::once(Tree::ROOT).chain(self.nodes.keys().copied()).collect();
         for parent in parents {
             let least = self.least(parent).map_or(0, |least| self.nodes[&least].time());
@@ -158,7 +161,7 @@ impl Model {
         }
     }
 
-    fn lift(&mut self, id: NodeId) {
+    fn wake(&mut self, id: NodeId) {
         let (now, leaf) = (self.now(self.nodes[&id].parent), self.is_leaf(id));
         let node = self.nodes.get_mut(&id).unwrap();
         let credit = if node.spec.class == Class::Batch { 0 } else { u128::from(SLICE_NS) };
@@ -171,12 +174,12 @@ impl Model {
         }
     }
 
-    fn lift_paid(&mut self, id: NodeId) {
+    fn wake_minimum(&mut self, id: NodeId) {
         let used = self.used(self.nodes[&id].parent);
-        self.lift_paid_from(id, used);
+        self.wake_minimum_at(id, used);
     }
 
-    fn lift_paid_from(&mut self, id: NodeId, used: u128) {
+    fn wake_minimum_at(&mut self, id: NodeId, used: u128) {
         let node = self.nodes.get_mut(&id).unwrap();
         if node.spec.min_ppm > 0 {
             let floor = used.saturating_sub(u128::from(SLICE_NS) * UNIT / u128::from(node.spec.min_ppm));
@@ -186,14 +189,15 @@ impl Model {
         }
     }
 
-    /// Changes a leaf's flags; everyone on its path who becomes eligible is lifted.
+    /// Changes the flags of a leaf, and applies the wake-up rule to every node on its path that
+    /// becomes eligible.
     fn change(&mut self, leaf: NodeId, change: impl FnOnce(&mut Node)) {
         let before: Vec<NodeId> = self.path(leaf).into_iter().filter(|&at| !self.eligible(at)).collect();
         change(self.nodes.get_mut(&leaf).unwrap());
         for at in before {
             if self.eligible(at) {
-                self.lift(at);
-                self.lift_paid(at);
+                self.wake(at);
+                self.wake_minimum(at);
             }
         }
     }
@@ -212,12 +216,12 @@ impl Model {
         let (now, used) = (self.now(self.nodes[&id].parent), self.used(self.nodes[&id].parent));
         let node = self.nodes.get_mut(&id).unwrap();
         if spec.shares != node.spec.shares {
-            node.put(kept(now, node.time(), node.spec.shares, spec.shares));
+            node.put(reshared(now, node.time(), node.spec.shares, spec.shares));
         }
         match (node.spec.min_ppm, spec.min_ppm) {
             (before, after) if before == after || after == 0 => {}
             (0, _) => node.put_paid(used),
-            (before, after) => node.put_paid(kept(used, node.paid(), before, after)),
+            (before, after) => node.put_paid(reshared(used, node.paid(), before, after)),
         }
         let gets_minimum = node.spec.min_ppm != spec.min_ppm;
         node.spec = spec;
@@ -226,7 +230,7 @@ impl Model {
             self.gone_until_ns = self.gone_until_ns.max(std::mem::take(&mut node.active_until_ns));
         }
         if gets_minimum && self.eligible(id) {
-            self.lift_paid(id);
+            self.wake_minimum(id);
         }
     }
 
@@ -235,10 +239,10 @@ impl Model {
         for at in self.path(leaf) {
             let parent = self.nodes[&at].parent;
             let used = self.used(parent);
-            self.use_up(parent, ns);
+            self.add_used(parent, ns);
             if self.nodes[&at].spec.min_ppm > 0 {
                 if !self.eligible(at) {
-                    self.lift_paid_from(at, used);
+                    self.wake_minimum_at(at, used);
                 }
                 let node = self.nodes.get_mut(&at).unwrap();
                 if node.paid() <= used {
@@ -247,12 +251,12 @@ impl Model {
                 }
             }
             if !self.eligible(at) {
-                self.lift(at);
+                self.wake(at);
             }
             let node = self.nodes.get_mut(&at).unwrap();
-            let caught_up = node.lag_ns.min(u128::from(ns / 2));
-            node.lag_ns -= caught_up;
-            node.charged_ns += u128::from(ns) - caught_up;
+            let repaid_ns = node.lag_ns.min(u128::from(ns / 2));
+            node.lag_ns -= repaid_ns;
+            node.charged_ns += u128::from(ns) - repaid_ns;
         }
     }
 
@@ -279,13 +283,13 @@ impl Model {
     }
 }
 
-/// Where a clock at `time` stands, as far from `now` in CPU time as before.
-fn kept(now: u128, time: u128, from: u32, to: u32) -> u128 {
+/// Returns a clock as far from `now` in CPU time as before the change of shares.
+fn reshared(now: u128, time: u128, from: u32, to: u32) -> u128 {
     let scaled = |distance: u128| distance * u128::from(from) / u128::from(to);
     if time >= now { now + scaled(time - now) } else { now.saturating_sub(scaled(now - time)) }
 }
 
-/// An operation; the first number of each chooses the node, modulo how many there are.
+/// Operation on the tree. The first number of each chooses the node, modulo their count.
 #[derive(Clone, Debug)]
 enum Step {
     Add(usize, NodeSpec),
@@ -418,7 +422,7 @@ fn check_agreement(tree: &Tree, model: &Model) {
         }
     }
     if let Some(picked) = tree.pick() {
-        assert!(leaves.iter().all(|&leaf| !tree.precedes(leaf, picked)), "nobody precedes the picked");
+        assert!(leaves.iter().all(|&leaf| !tree.precedes(leaf, picked)), "no leaf precedes the picked one");
     }
 }
 
@@ -430,7 +434,7 @@ proptest! {
         let (mut tree, mut model) = (Tree::new(), Model::default());
         for step in &steps {
             apply(step, &mut tree, &mut model);
-            model.settle();
+            model.update_virtual_time();
             check_agreement(&tree, &model);
         }
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use sched::{Budget, DiskModel, IoQueue, Kind, NodeId, Pop, Tree, UnderWay};
+use sched::{Budget, DiskModel, InFlight, IoQueue, Kind, NodeId, Pop, Tree};
 
 use super::bucket::{Bucket, SharedBudget};
 use super::pool::Pool;
@@ -213,7 +213,7 @@ impl Service {
         self.retry_ns = None;
         while self.in_flight < IN_FLIGHT_MAX && !self.queue.is_empty() {
             let now_ns = sys::monotonic_ns();
-            let under_way = UnderWay { own_ns: self.in_flight_ns, all_ns: self.bucket.under_way_ns() };
+            let under_way = InFlight { own_ns: self.in_flight_ns, all_ns: self.bucket.under_way_ns() };
             match self.queue.pop(now_ns, under_way) {
                 Pop::Ready { item, cost_ns, .. } => {
                     let counters = self.counters(item.group);

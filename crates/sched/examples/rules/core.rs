@@ -1,11 +1,10 @@
-//! A simulated core under the scheduler: one thread of the fast lane, one heavy worker, a network
-//! that is seen only when it is polled, and costs of polls and lane switches. All times are
-//! simulated; the same seed gives the same numbers.
+//! Simulation of a core under the scheduler: one thread of the fast lane, one heavy worker, a
+//! network that is seen only when it is polled, and costs of polls and lane switches. All times are
+//! simulated. The same seed gives the same numbers.
 //!
 //! 1. Requests arrive at the network, each with a CPU cost, from open loops (Poisson), bursts or
 //!    closed loops of clients.
-//! 2. The fast lane works as `lanes` does: it polls, runs slices, and yields the core to heavy
-//!    work.
+//! 2. The fast lane works as in `lanes`: it polls, runs slices, and yields the core to heavy work.
 //! 3. While heavy work has the core, an arrival interrupts it, unless polls are coalesced until
 //!    later.
 
@@ -14,13 +13,13 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use sched::{Class, CoreScheduler, Decision, Lane, LeafSpec, NodeId, NodeSpec, Parent, Policy, Queued, cap};
 
-/// A poll of the network between slices, ns.
+/// Cost of a poll of the network between slices, ns.
 const POLL_NS: u64 = 1_500;
-/// Taking the core from heavy work and giving it back, ns: measured as 9 to 17 µs.
+/// Cost of taking the core from heavy work and giving it back, ns: measured as 9 to 17 µs.
 const SWITCH_NS: u64 = 17_000;
-/// A wake-up of a core that slept, ns.
+/// Cost of waking a core that slept, ns.
 const WAKE_NS: u64 = 5_000;
-/// Cold caches after a change from one group to another, ns: 8 % of a slice of 50 µs.
+/// Cost of cold caches after a change from one group to another, ns: 8 % of a slice of 50 µs.
 const COLD_NS: u64 = 4_000;
 /// Time after which heavy work of a group goes on with the group's next task, ns.
 const ROTATE_NS: u64 = 1_000_000;
@@ -36,7 +35,7 @@ pub(crate) enum Load {
     Open { per_second: u64, cpu_ns: u64 },
     /// Several requests at once, at fixed times.
     Bursts { every_ns: u64, requests: u64, cpu_ns: u64 },
-    /// Clients that send the next request a while after the answer.
+    /// Clients that send the next request `think_ns` after the answer.
     Closed { clients: u64, cpu_ns: u64, think_ns: u64 },
     /// Queries of the heavy lane, one after another for each client. Each leaves the core
     /// `absences` times for `away_ns`.
@@ -64,7 +63,7 @@ impl Group {
 /// Results of a group.
 #[derive(Default)]
 pub(crate) struct Results {
-    /// From arrival to the end of a request of the fast lane, ns.
+    /// Latencies of fast-lane requests from arrival to end, ns.
     pub(crate) latencies_ns: Vec<u64>,
     /// CPU charged, ns.
     pub(crate) cpu_ns: u64,
@@ -121,13 +120,13 @@ struct Local {
     heavy: VecDeque<Query>,
 }
 
-/// See the head of this file.
+/// Simulated core. The head of this file describes it.
 pub(crate) struct Core {
     now_ns: u64,
     scheduler: CoreScheduler,
     control: NodeId,
     locals: Vec<Local>,
-    /// By time: the sequence number, which finds the event.
+    /// Times of future events, each with the event's index.
     due: BinaryHeap<Reverse<(u64, u64)>>,
     events: Vec<Option<Event>>,
     random: u64,
@@ -170,11 +169,11 @@ impl Core {
         core
     }
 
-    /// Runs for so long.
+    /// Runs the core for `for_ns`.
     pub(crate) fn run(mut self, for_ns: u64) -> Totals {
         let began_ns = self.now_ns;
         while self.now_ns < began_ns + for_ns {
-            self.turn();
+            self.run_to_next_poll();
         }
         self.totals.lasted_ns = self.now_ns - began_ns;
         self.totals
@@ -205,7 +204,7 @@ impl Core {
         }
     }
 
-    /// The next request of a load.
+    /// Sends the next request of a load.
     fn send(&mut self, group: usize, load: Load, at_ns: u64) {
         match load {
             Load::Open { cpu_ns, .. } | Load::Bursts { cpu_ns, .. } | Load::Closed { cpu_ns, .. } => {
@@ -221,7 +220,7 @@ impl Core {
         }
     }
 
-    /// Takes in what has arrived by now; returns whether a wake-up takes the core back from heavy
+    /// Delivers the events that are due. Returns true if a wake-up takes the core back from heavy
     /// work.
     fn deliver(&mut self, yielded: Option<&sched::Yielded>) -> bool {
         let mut preempts = false;
@@ -269,8 +268,8 @@ impl Core {
         self.locals.iter().position(|local| local.leaf == leaf).expect("a group's leaf")
     }
 
-    /// From one poll of the network to the next.
-    fn turn(&mut self) {
+    /// Runs from one poll of the network to the next.
+    fn run_to_next_poll(&mut self) {
         self.now_ns += POLL_NS;
         self.scheduler.used(self.control, Lane::Fast, POLL_NS);
         self.totals.polls += 1;
@@ -337,7 +336,7 @@ impl Core {
         local.budget = cap::give_back(local.budget, unused_ns, local.limit_ppm, 1);
     }
 
-    /// Time lost because another group's data is in the caches.
+    /// Returns the time lost because another group's data is in the caches.
     fn warm_up(&mut self, group: usize) -> u64 {
         if std::mem::replace(&mut self.warm, group) == group { 0 } else { COLD_NS }
     }
@@ -367,8 +366,8 @@ impl Core {
         }
     }
 
-    /// Heavy work has the core until it ends, its slice does, or a wake-up takes it back. Returns
-    /// the group.
+    /// Runs heavy work until it ends, its slice ends, or a wake-up takes the core back. Returns the
+    /// group.
     fn run_heavy(&mut self, leaf: NodeId, budget_ns: u64) -> Option<usize> {
         let at = self.index(leaf);
         let fast = !self.locals[at].fast.is_empty();
@@ -382,7 +381,7 @@ impl Core {
             let until_ns = until_ns.min(poll_ns.unwrap_or(u64::MAX)).max(self.now_ns);
             let event_ns = match poll_ns {
                 None => self.due.peek().map(|&Reverse((at_ns, _))| at_ns),
-                // Only news of heavy work ends the wait.
+                // Only events of heavy work end the wait.
                 Some(_) => self.next_heavy_ns(until_ns),
             };
             let stop_ns = until_ns.min(event_ns.unwrap_or(u64::MAX)).max(self.now_ns);
@@ -410,7 +409,7 @@ impl Core {
         }
     }
 
-    /// When heavy work is due next, if before then.
+    /// Returns the time of the next event of heavy work, if before `before_ns`.
     fn next_heavy_ns(&self, before_ns: u64) -> Option<u64> {
         let due = self.due.iter().filter(|Reverse((at_ns, _))| *at_ns < before_ns);
         let heavy = due.filter(|Reverse((_, sequence))| {
@@ -419,7 +418,7 @@ impl Core {
         heavy.map(|&Reverse((at_ns, _))| at_ns).min()
     }
 
-    /// The group's heavy tasks run until then; returns whether there are no more.
+    /// Runs the group's heavy tasks until `stop_ns`. Returns true if none are left.
     fn work(&mut self, at: usize, cold_ns: &mut u64, stop_ns: u64) -> bool {
         let began_ns = self.now_ns;
         let mut drained = self.locals[at].heavy.is_empty();

@@ -1,4 +1,4 @@
-//! The loads that the rules are compared under: each is one core with two to five groups.
+//! Loads that the rules are compared under. Each is one core with one to five groups.
 
 use sched::Class;
 
@@ -7,11 +7,11 @@ use crate::core::{Group, Load, MS, US};
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) groups: Vec<Group>,
-    /// The group whose latencies are of interest.
+    /// Group whose latencies are reported.
     pub(crate) interactive: usize,
-    /// The group whose throughput is.
+    /// Group whose throughput is reported.
     pub(crate) batch: usize,
-    /// Two groups that are to have CPU by their shares.
+    /// Two groups whose CPU is compared with their shares.
     pub(crate) by_shares: Option<(usize, usize)>,
 }
 
@@ -25,12 +25,12 @@ fn closed(clients: u64, think_ns: u64) -> Load {
     Load::Closed { clients, cpu_ns: REQUEST_NS, think_ns }
 }
 
-/// Queries without end.
+/// Returns endless queries.
 fn queries(clients: u64) -> Load {
     Load::Queries { clients, cpu_ns: 20 * MS, absences: 0, away_ns: 0 }
 }
 
-/// Background work without end: jobs of 50 ms that wait for the disk now and then.
+/// Returns endless background work: jobs of 50 ms that wait for the disk now and then.
 fn jobs() -> Load {
     Load::Queries { clients: 2, cpu_ns: 50 * MS, absences: 20, away_ns: 300 * US }
 }

@@ -1,7 +1,7 @@
-//! Which rules of the scheduler earn their place: a simulated core under typical loads, with all
-//! rules, and with each one switched off in turn. `cargo run --release -p sched --example rules`;
-//! results of the last run stand in `docs/decisions/0003-scheduler-rules.md`. A word of a load's
-//! name as an argument selects the loads.
+//! Comparison of a simulated core under typical loads, with all rules and with each rule switched
+//! off in turn: `cargo run --release -p sched --example rules`.
+//! `docs/decisions/0003-scheduler-rules.md` has the results of the last run. An argument selects
+//! the loads whose names contain it.
 
 mod core;
 mod loads;
@@ -18,11 +18,11 @@ struct Row {
     p50_us: f64,
     p99_us: f64,
     max_us: f64,
-    /// Part of the core that requests and queries of the batch group took, in percent.
+    /// Part of the core that requests and queries of the batch group used, percent.
     batch: f64,
-    /// Part of the core spent on polls, lane switches and cold caches, in percent.
+    /// Part of the core spent on polls, lane switches and cold caches, percent.
     lost: f64,
-    /// Deviation from the ratio of shares, in percent.
+    /// Deviation from the ratio of shares, percent.
     share_error: Option<f64>,
     switches: u64,
     polls: u64,
@@ -45,7 +45,7 @@ fn measure(policy: Policy, scenario: &Scenario) -> Row {
     Row { p50_us, p99_us, max_us, batch, lost, share_error, switches, polls }
 }
 
-/// The rules, each switched off, by name.
+/// Returns the rules, each switched off in turn, with names.
 fn policies() -> Vec<(&'static str, Policy)> {
     let all = Policy::DEFAULT;
     vec![
@@ -109,9 +109,9 @@ mod tests {
         loads::all().into_iter().find(|scenario| scenario.name == name).expect("a load of this name")
     }
 
-    /// One load for each rule, in which the core is clearly worse off without it.
+    /// One load for each rule under which the core is clearly worse without it.
     #[test]
-    fn each_rule_earns_its_place() {
+    fn core_is_worse_without_each_rule() {
         let all = Policy::DEFAULT;
         let check = |name: &str, without: Policy, worse: fn(&Row, &Row) -> bool| {
             let scenario = load(name);
@@ -141,8 +141,8 @@ mod tests {
         check("queries capped at half, alone", Policy { long_lease_ns: 0, ..all }, batch);
     }
 
-    /// Heavy work with less of its lease left than a lane switch costs never ran, was never charged
-    /// and was picked for ever.
+    /// Regression: heavy work whose lease had less time left than a lane switch costs never ran,
+    /// was never charged and was picked for ever.
     #[test]
     fn rest_of_a_lease_is_used_up() {
         let scenario = load("reads | queries capped at half");
@@ -150,12 +150,12 @@ mod tests {
         assert!((48.0..50.1).contains(&row.batch), "{} %", row.batch);
     }
 
-    /// A group with fast work without end does not keep its own heavy work from running.
+    /// A group with endless fast-lane work does not keep its own heavy work from running.
     #[test]
     fn heavy_work_runs_beside_fast_work_of_its_group() {
         let scenario = load("closed reads and queries of one level");
         let queries = |policy| Core::new(policy, &scenario.groups, 7).run(RUN_NS).groups[0].queries;
-        assert!(queries(Policy::DEFAULT) >= 5, "a slice of five is a fifth of the core");
+        assert!(queries(Policy::DEFAULT) >= 5, "one slice in five is a fifth of the core");
         assert_eq!(queries(Policy { fast_before_heavy_ns: u64::MAX, ..Policy::DEFAULT }), 0);
     }
 }

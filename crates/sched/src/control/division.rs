@@ -1,6 +1,6 @@
-//! From weights to shares. The tree has two nodes under its root, `users` and `system`, and flush
-//! and compaction are children of the latter, beside the log and what else the server does for
-//! itself; shares end at 1000.
+//! Conversion of weights to shares. The tree has two nodes under its root, `users` and `system`.
+//! Flush and compaction are children of `system`, beside the log and other work of the server.
+//! Shares end at 1000.
 //!
 //! ```text
 //!                    root
@@ -10,32 +10,31 @@
 //!                   log  control   flush : compaction, as their weights
 //! ```
 //!
-//! `system` does not go under 200 for the sake of the log, whose latency is everybody's; unless a
-//! lower quota is asked for. A quota binds on a saturated core only, being shares like everything
-//! else here; flushes pass it when memory runs out, because the alternative is that nobody can
-//! write.
+//! `system` does not sink below 200, because every write waits for the log, unless a lower quota is
+//! configured. A quota is made of shares, so it binds on a saturated core only. Flushes exceed it
+//! when memory runs out, because otherwise no client could write.
 
 use super::{PPM, USERS_WEIGHT, scale};
 use crate::{SHARES_MAX, SHARES_MIN};
 
-/// What `system` weighs with nothing to do.
+/// Weight of `system` with no background work.
 const SYSTEM_WEIGHT_MIN: u64 = 200;
 
 /// Shares of the four groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Division {
-    /// Of the users' node.
+    /// Shares of the node `users`.
     pub users: u32,
-    /// Of the system's node.
+    /// Shares of the node `system`.
     pub system: u32,
-    /// Of the flush group within `system`.
+    /// Shares of the flush group within `system`.
     pub flush: u32,
-    /// Of the compaction group within `system`.
+    /// Shares of the compaction group within `system`.
     pub compaction: u32,
 }
 
 /// Divides by weights. `quota_ppm` is the most of a saturated core that background work may have,
-/// in millionths; with `urgent` the flush may pass it.
+/// in millionths. With `urgent` the flush may exceed it.
 #[must_use]
 pub fn divide(flush: u64, compaction: u64, urgent: bool, quota_ppm: u32) -> Division {
     let quota_ppm = u64::from(quota_ppm).clamp(1, PPM - 1);
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_urgent_flush_passes_the_quota_and_wins() {
+    fn urgent_flush_exceeds_the_quota() {
         check((9000, 50), true, 10, [111, 1000, 1000, 5]);
         check((9000, 50), false, 10, [1000, 111, 1000, 5]);
         check((0, 0), true, 0, [1000, 1, 1, 1]);
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_saturated_core_the_quota_is_what_it_says() {
+    fn quota_bounds_background_work_on_a_saturated_core() {
         for percent in 1..=90 {
             let d = divide(9000, 1000, false, percent * 10_000);
             let part = f64::from(d.system) / f64::from(d.system + d.users);

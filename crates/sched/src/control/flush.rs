@@ -1,51 +1,51 @@
-//! The pace of flushes: each is spread until the next is due, whatever the load does.
+//! Controller of the pace of flushes. Each flush is spread until the next is due, whatever the
+//! load.
 //!
 //! 1. *Rate.* With `left` bytes to flush and `room` bytes to fill until the next flush is due,
-//!    flushing `left / (room − reserve)` bytes for each byte written ends the flush as the reserve
-//!    is touched: a straight line from here to there, drawn anew with every decision. So an error
-//!    of the past (a load that changed, a core that was busy) is integrated in `left` and `room`,
-//!    and corrected by the end, without gains to tune.
-//! 2. *Weight.* The rate is an upper bound; that it is reached, the weight sees to. Rate times what
-//!    a byte was measured to cost is the part of the core (or of its part of the disk, whichever is
-//!    more) that the flush needs, and the weight is what gets that part of a saturated one. Where
-//!    this is not enough (another process, a byte that costs more), the line of 1 rises, and the
-//!    weight with it. Not for what a flush is late by at its end, while that is little beside a
-//!    memtable: then the line stands upright, and what is left is a part of the next one.
-//! 3. *Memory runs out*: `pressure` (see [`super::pressure_ppm`]) lifts the rate, and the weight
-//!    with its square up to [`WEIGHT_MAX`], where the flush wins.
-//! 4. *Nobody writes*: nobody is spared. The rate is lifted.
-//! 5. *Held back on purpose*: nothing is flushed. Afterwards what waited too long is left out of
-//!    the line of 1, and has a rate of its own on top ([`super::Hold`]).
+//!    flushing `left / (room − reserve)` bytes for each byte written ends the flush where the
+//!    reserve begins. This is a straight line, drawn anew with every decision. So past errors (a
+//!    load that changed, a busy core) are integrated in `left` and `room`, and corrected by the
+//!    end. There is no gain to tune.
+//! 2. *Weight.* The rate is an upper bound, and the weight makes the flush reach it. Rate times the
+//!    measured cost of a byte is the part of the core (or of its part of the disk, whichever is
+//!    more) that the flush needs. The weight gets that part of a saturated core. If this is not
+//!    enough (another process, a byte that costs more), the line of 1 rises, and the weight with
+//!    it. An exception is a flush that is a little late near its end. There the line is almost
+//!    vertical, and the rest is small beside the next memtable, so the weight ignores it.
+//! 3. *Memory runs out.* `pressure` (see [`super::pressure_ppm`]) lifts the rate. It raises the
+//!    weight with its square up to [`WEIGHT_MAX`], where the flush wins.
+//! 4. *No writers.* The rate is lifted, as no writer has to be spared.
+//! 5. *Pause.* Nothing is flushed. Afterwards the bytes that waited too long are left out of the
+//!    line of 1, and have a rate of their own on top ([`super::Hold`]).
 
 use super::{MILLI, PPM, SECOND_NS, UNLIMITED, WEIGHT_MAX, WEIGHT_MIN, scale, slew, smooth, weight_of_part};
 
-/// A flush ends when this part of the memtable that fills meanwhile is still free.
+/// Divisor of the reserve: a flush ends when one part in this many of the active memtable is free.
 const RESERVE_OF_MEMTABLE: u64 = 10;
-/// A flush that is late by this part of a memtable does not weigh more for it: half of where
+/// Divisor of the lateness that does not raise the weight: one memtable in this many, half of where
 /// pressure begins.
 const LATE_OF_MEMTABLE: u64 = 8;
-/// The longest a paced flush takes, s: a memtable's share of the log is kept as long.
+/// Longest paced flush, s. The memtable's part of the commit log is kept as long.
 const LONGEST_S: u64 = 30;
 /// Time constant of the measured rate of writes, ns.
-const FILL_OVER_NS: u64 = 500_000_000;
+const FILL_TIME_CONSTANT_NS: u64 = 500_000_000;
 /// Time constant of the measured rate of flushing, ns.
-const FLUSHED_OVER_NS: u64 = 100_000_000;
-/// Time constant at which the weight follows at most, ns: a flush that comes to its end too late is
-/// not felt as a step.
+const FLUSHED_TIME_CONSTANT_NS: u64 = 100_000_000;
+/// Time constant of the slew limit of the weight, ns, so that a flush that is late at its end does
+/// not act as a step.
 const SLEW_OVER_NS: u64 = 400_000_000;
-/// What the flush needs of a core is measured, and taken for so much more, per mille: the time that
-/// its waits and its end take.
+/// Factor on the measured need for CPU, per mille. The surplus covers the flush's waits and its
+/// end.
 const NEEDED_PER_MILLE: u64 = 1125;
-/// Without a write for so long, nobody writes, ns.
+/// Time without a write after which there are no writers, ns.
 const IDLE_NS: u64 = 250_000_000;
-/// Where the weight starts, and where running out of memory begins to raise it: a sixth of a
-/// saturated core.
+/// Initial weight, and the weight from which pressure raises it: a sixth of a saturated core.
 const WEIGHT_START: u64 = 200;
 
-/// What was measured since the last decision.
+/// Measurements since the last decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlushInput {
-    /// The time since then, ns.
+    /// Time since then, ns.
     pub interval_ns: u64,
     /// Bytes written to memtables since then.
     pub filled_bytes: u64,
@@ -55,30 +55,30 @@ pub struct FlushInput {
     pub left_bytes: u64,
     /// Bytes that can be written until the next memtable is due.
     pub room_bytes: u64,
-    /// The size at which a memtable is due.
+    /// Size at which a memtable is due, bytes.
     pub memtable_bytes: u64,
-    /// What flushing 1 MiB was measured to take of a core, or of its part of the disk if that is
-    /// more, ns.
+    /// Measured cost of flushing 1 MiB, in ns of a core, or of its part of the disk if that is
+    /// more.
     pub cost_ns_per_mib: u64,
-    /// How far memory has run out, from [`super::pressure_ppm`].
+    /// Pressure, from [`super::pressure_ppm`].
     pub pressure_ppm: u32,
-    /// Flushes are held back on purpose, until memory runs out.
+    /// Flushes are paused, until memory runs out.
     pub held: bool,
-    /// Of the bytes left, what may wait longer ([`super::Hold::may_wait`]), and by how many bytes a
-    /// second that shrinks.
+    /// Bytes of `left_bytes` that may wait longer ([`super::Hold::may_wait`]), and the bytes a
+    /// second by which they shrink.
     pub may_wait: (u64, u64),
 }
 
-/// How fast to flush.
+/// Rate and weight of the flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlushDecision {
-    /// Bytes of memtable a second at most; [`UNLIMITED`] for no bound.
+    /// Highest rate, bytes of memtable a second; [`UNLIMITED`] for no bound.
     pub rate: u64,
-    /// The weight of the flush group.
+    /// Weight of the flush group.
     pub weight: u64,
 }
 
-/// The controller's state.
+/// State of the controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flush {
     fill_rate: u64,
@@ -94,31 +94,32 @@ impl Default for Flush {
 }
 
 impl Flush {
-    /// Bytes written to memtables a second, smoothed.
+    /// Returns the bytes written to memtables a second, smoothed.
     #[must_use]
     pub fn fill_rate(&self) -> u64 {
         self.fill_rate
     }
 
-    /// Bytes flushed a second, smoothed.
+    /// Returns the bytes flushed a second, smoothed.
     #[must_use]
     pub fn flushed_rate(&self) -> u64 {
         self.flushed_rate
     }
 
-    /// Takes in what was measured, and decides.
+    /// Takes the measurements and returns the decision.
     pub fn decide(&mut self, input: FlushInput) -> FlushDecision {
         let interval_ns = input.interval_ns.clamp(1, 3600 * SECOND_NS);
         let a_second = |bytes: u64| scale(bytes, SECOND_NS, interval_ns);
-        self.fill_rate = smooth(self.fill_rate, a_second(input.filled_bytes), interval_ns, FILL_OVER_NS);
+        self.fill_rate =
+            smooth(self.fill_rate, a_second(input.filled_bytes), interval_ns, FILL_TIME_CONSTANT_NS);
         self.idle_ns = if input.filled_bytes > 0 { 0 } else { self.idle_ns.saturating_add(interval_ns) };
         if input.held && input.pressure_ppm == 0 {
             return FlushDecision { rate: 0, weight: self.weight_milli / MILLI };
         }
         let flushed = a_second(input.flushed_bytes);
         self.flushed_rate = match input.left_bytes > 0 || input.flushed_bytes > 0 {
-            true => smooth(self.flushed_rate, flushed, interval_ns, FLUSHED_OVER_NS),
-            // With nothing to do no writer waits for it: the next flush starts as if it had kept
+            true => smooth(self.flushed_rate, flushed, interval_ns, FLUSHED_TIME_CONSTANT_NS),
+            // With nothing to flush no writer waits for it. The next flush starts as if it had kept
             // its rate.
             false => self.flushed_rate.max(self.needed(&input, 0)),
         };
@@ -126,10 +127,10 @@ impl Flush {
         let spared = self.idle_ns < IDLE_NS && input.pressure_ppm == 0;
         let rate = if spared { needed } else { UNLIMITED };
         if input.left_bytes > 0 {
-            let at_leisure = self.needed(&input, input.memtable_bytes / LATE_OF_MEMTABLE);
+            let relaxed = self.needed(&input, input.memtable_bytes / LATE_OF_MEMTABLE);
             let steady = scale(self.fill_rate, RESERVE_OF_MEMTABLE, RESERVE_OF_MEMTABLE - 1);
-            let weighed = needed.min(at_leisure.max(steady));
-            let cost_ns = scale(weighed, input.cost_ns_per_mib.max(1), 1 << 20);
+            let rate_for_weight = needed.min(relaxed.max(steady));
+            let cost_ns = scale(rate_for_weight, input.cost_ns_per_mib.max(1), 1 << 20);
             let part_ppm = scale(cost_ns, PPM * NEEDED_PER_MILLE, SECOND_NS * 1000);
             let target = weight_of_part(part_ppm).clamp(WEIGHT_MIN * MILLI, WEIGHT_MAX * MILLI);
             self.weight_milli = slew(self.weight_milli, target, interval_ns, SLEW_OVER_NS);
@@ -141,20 +142,20 @@ impl Flush {
         FlushDecision { rate, weight }
     }
 
-    /// The rate that ends the flush in time, or late by so many bytes of writes.
+    /// Returns the rate that ends the flush in time, or late by at most `late_bytes` of writes.
     fn needed(&self, input: &FlushInput, late_bytes: u64) -> u64 {
         let floor = (input.memtable_bytes / LONGEST_S).max(1);
         let reserve = input.memtable_bytes / RESERVE_OF_MEMTABLE;
         let (may_wait, shrinks) = input.may_wait;
         let room = match may_wait {
             0 => input.room_bytes.saturating_sub(reserve),
-            // There always is something left, and being a little behind is no reason to hurry.
+            // Some bytes are always left, and a small delay is no reason to hurry.
             _ => input.room_bytes.max(reserve),
         };
-        let (now, later) = (input.left_bytes.saturating_sub(may_wait), input.left_bytes.min(may_wait));
-        let line = if now == 0 { 0 } else { scale(now, self.fill_rate, room.max(late_bytes)) };
-        let back = if later == 0 { 0 } else { scale(shrinks, later, may_wait) };
-        line.saturating_add(back).max(floor)
+        let (paced, waiting) = (input.left_bytes.saturating_sub(may_wait), input.left_bytes.min(may_wait));
+        let line = if paced == 0 { 0 } else { scale(paced, self.fill_rate, room.max(late_bytes)) };
+        let waiting_rate = if waiting == 0 { 0 } else { scale(shrinks, waiting, may_wait) };
+        line.saturating_add(waiting_rate).max(floor)
     }
 }
 
@@ -166,14 +167,15 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const MEMTABLE: u64 = 64 * MIB;
 
-    /// Memtables that fill at `fill` bytes a second, and a core that flushes `speed` bytes a second
-    /// when it does nothing else, of which users take all they are due with `busy`, else nothing.
+    /// Simulated memtables that fill at `fill` bytes a second, and a core that flushes `speed`
+    /// bytes a second when it does nothing else. With `busy`, users use their whole entitlement of
+    /// the core, else nothing.
     struct Plant {
         control: Flush,
-        /// The measured cost, of the true one, per mille.
+        /// Measured cost, per mille of the true one.
         measured: u64,
-        /// By how much the speed of a step is off, at most, per mille; it is random, and a step in
-        /// ten stands still.
+        /// Most random deviation of the speed of a step, per mille. One step in ten also stands
+        /// still.
         noise: u64,
         random: u64,
         active: u64,
@@ -182,7 +184,7 @@ mod tests {
         decision: FlushDecision,
         flushed: u64,
         filled: u64,
-        /// For each flush that ended: the fill of the next memtable then, per mille.
+        /// Fill of the active memtable at the end of each flush, per mille.
         ended_at: Vec<u64>,
         highest_pressure: u32,
         now_ns: u64,
@@ -194,7 +196,7 @@ mod tests {
             Plant::with(0)
         }
 
-        /// One in which so much may wait while flushes are held back.
+        /// Creates a plant in which `hold_bytes` may wait while flushes are paused.
         fn with(hold_bytes: u64) -> Plant {
             let control = Flush::default();
             let decision = FlushDecision { rate: UNLIMITED, weight: WEIGHT_START };
@@ -258,7 +260,7 @@ mod tests {
             flushed
         }
 
-        /// While users take all they are due.
+        /// Runs a step beside busy users.
         fn weight_after_a_step(&mut self, fill: u64, speed: u64) -> u64 {
             self.step(fill, speed, true);
             self.decision.weight
@@ -289,23 +291,23 @@ mod tests {
         }
     }
 
-    /// Every flush takes most of the time there is, ends in time, and runs evenly.
+    /// Checks that every flush takes most of the time that it has, ends in time, and runs evenly.
     fn check_spread(fill: u64, speed: u64, busy: bool) {
-        let what = format!("fill {fill}, speed {speed}, busy {busy}");
+        let case = format!("fill {fill}, speed {speed}, busy {busy}");
         let mut plant = Plant::new();
         plant.run(40, fill, speed, busy);
         plant.ended_at.clear();
         let flushed = plant.run(60, fill, speed, busy);
-        assert!(!plant.ended_at.is_empty(), "{what}");
-        assert!(plant.ended_at.iter().all(|at| (750..=960).contains(at)), "{what}: {:?}", plant.ended_at);
-        assert_eq!(plant.highest_pressure, 0, "{what}");
+        assert!(!plant.ended_at.is_empty(), "{case}");
+        assert!(plant.ended_at.iter().all(|at| (750..=960).contains(at)), "{case}: {:?}", plant.ended_at);
+        assert_eq!(plant.highest_pressure, 0, "{case}");
         let mean = flushed.iter().sum::<u64>() / flushed.len() as u64;
         let most = *flushed.iter().max().expect("steps");
-        assert!(most <= mean * 14 / 10, "{what}: at most {most} a step, {mean} on average");
+        assert!(most <= mean * 14 / 10, "{case}: at most {most} a step, {mean} on average");
     }
 
     #[test]
-    fn a_flush_ends_just_before_the_next_is_due_whatever_the_load() {
+    fn flush_ends_just_before_the_next_is_due() {
         for fill_mib in [4, 20, 60] {
             check_spread(fill_mib * MIB, 300 * MIB, false);
             check_spread(fill_mib * MIB, 300 * MIB, true);
@@ -314,18 +316,19 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_load_is_followed_without_running_out_of_memory() {
+    fn load_steps_do_not_exhaust_memory() {
         let mut plant = Plant::new();
         for fill_mib in [5, 50, 10, 80, 1, 60] {
             plant.run(20, fill_mib * MIB, 300 * MIB, true);
-            // A fifth of the way acknowledgements still flow at four times the rate of the flush.
+            // At a fifth of full pressure, acknowledgements still flow at four times the rate of
+            // the flush.
             assert!(plant.highest_pressure < 200_000, "{fill_mib} MiB/s: {} ppm", plant.highest_pressure);
         }
         assert!(plant.filled - plant.flushed < 2 * MEMTABLE);
     }
 
     #[test]
-    fn on_a_saturated_core_the_weight_settles_and_does_not_oscillate() {
+    fn weight_settles_on_a_saturated_core() {
         let mut plant = Plant::new();
         plant.run(120, 30 * MIB, 200 * MIB, true);
         let weights: Vec<u64> = (0..2000).map(|_| plant.weight_after_a_step(30 * MIB, 200 * MIB)).collect();
@@ -335,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_speed_that_varies_and_a_cost_that_is_off_neither_drive_the_weight_up_nor_make_a_writer_wait() {
+    fn varying_speed_and_wrong_cost_delay_no_writer() {
         // 30 of 200 MiB/s.
         let needed = 176;
         for (noise, measured) in [(0, 600), (500, 1000), (500, 700), (500, 1400)] {
@@ -344,15 +347,15 @@ mod tests {
             let steps = 200 * SECOND_NS / INTERVAL_NS;
             let weights: u64 = (0..steps).map(|_| plant.weight_after_a_step(30 * MIB, 200 * MIB)).sum();
             let mean = weights / steps;
-            let what = format!("noise {noise}, measured {measured}");
-            assert_eq!(plant.highest_pressure, 0, "{what}");
-            assert!(mean <= needed * measured.max(1000) * 2 / 1000, "{what}: {mean}");
+            let case = format!("noise {noise}, measured {measured}");
+            assert_eq!(plant.highest_pressure, 0, "{case}");
+            assert!(mean <= needed * measured.max(1000) * 2 / 1000, "{case}: {mean}");
         }
     }
 
-    /// A disk that stands still for a while at some place of a flush: the highest weight in the two
+    /// Stops the disk for 160 ms at a point of a flush. Returns the highest weight in the two
     /// seconds after.
-    fn highest_weight_after_a_pause(at_per_mille: u64) -> u64 {
+    fn highest_weight_after_a_stall(at_per_mille: u64) -> u64 {
         let (fill, speed) = (20 * MIB, 200 * MIB);
         let mut plant = Plant::new();
         plant.run(60, fill, speed, true);
@@ -369,33 +372,33 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_no_reason_to_hurry_wherever_in_a_flush_it_falls() {
-        // 20 of 200 MiB/s take a weight of 111; with reserve and surcharge 143.
+    fn disk_stall_at_any_point_of_a_flush_hardly_raises_the_weight() {
+        // 20 of 200 MiB/s take a weight of 111, and 143 with reserve and surplus.
         for at_per_mille in [100, 500, 700, 800, 850] {
-            let highest = highest_weight_after_a_pause(at_per_mille);
+            let highest = highest_weight_after_a_stall(at_per_mille);
             assert!(highest <= 220, "at {at_per_mille} per mille: {highest}");
         }
     }
 
     #[test]
-    fn what_a_hold_asked_for_is_forgotten_after_it() {
+    fn weight_returns_to_normal_after_a_pause() {
         let mut plant = Plant::with(2000 * MIB);
         for _ in 0..10 {
             plant.hold(true);
             plant.run(6, 40 * MIB, 210 * MIB, true);
             plant.hold(false);
             plant.run(6, 40 * MIB, 210 * MIB, true);
-            // 40 of 210 MiB/s take a weight of 235 (with reserve and surcharge 310), and twice as
-            // much 615.
+            // 40 of 210 MiB/s take a weight of 235 (310 with reserve and surplus), and twice as
+            // many 615.
             let weights: u64 = (0..300).map(|_| plant.weight_after_a_step(40 * MIB, 210 * MIB)).sum();
             assert!(weights / 300 <= 400, "{}", weights / 300);
         }
     }
 
     #[test]
-    fn as_memory_runs_out_the_flush_rises_until_it_wins() {
+    fn flush_wins_as_memory_runs_out() {
         let mut plant = Plant::new();
-        // Writes as fast as half the core can flush: only a weight of 1000 and more keeps up.
+        // Writes come as fast as half the core can flush. Only a weight of at least 1000 keeps up.
         plant.run(60, 100 * MIB, 190 * MIB, true);
         assert!(plant.decision.weight >= 1000, "{:?}", plant.decision);
         let mut control = Flush::default();
@@ -405,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn with_nobody_writing_nobody_is_spared() {
+    fn flush_is_unlimited_without_writers() {
         let mut plant = Plant::new();
         plant.run(20, 60 * MIB, 100 * MIB, true);
         plant.run(1, 0, 300 * MIB, false);
@@ -414,11 +417,11 @@ mod tests {
         assert_eq!(plant.left, 0);
     }
 
-    /// Phases of 30 s, every other one held back, of writes that leave a core more than half idle:
-    /// what was held back comes back evenly in the next phase, whatever the size of a memtable has
-    /// to do with its length.
+    /// Runs phases of 30 s, every other one paused, of writes that leave a core more than half
+    /// idle. Checks that the bytes of a pause are flushed evenly in the next phase, whatever the
+    /// ratio of memtable size and phase.
     fn check_hold(fill: u64, speed: u64, busy: bool) {
-        let what = format!("fill {fill}, speed {speed}, busy {busy}");
+        let case = format!("fill {fill}, speed {speed}, busy {busy}");
         let hold_bytes = 33 * fill;
         let mut plant = Plant::with(hold_bytes);
         plant.run(20, fill, speed, busy);
@@ -432,32 +435,32 @@ mod tests {
                     flushed
                 })
                 .collect();
-            assert_eq!(plant.highest_pressure, 0, "{what}, phase {phase}");
-            assert!(most <= hold_bytes + 2 * MEMTABLE, "{what}, phase {phase}: {most} bytes held");
+            assert_eq!(plant.highest_pressure, 0, "{case}, phase {phase}");
+            assert!(most <= hold_bytes + 2 * MEMTABLE, "{case}, phase {phase}: {most} bytes held");
             if phase % 2 == 0 {
                 assert!(
                     steps[1..].iter().all(|flushed| *flushed == 0),
-                    "{what}, phase {phase}: nothing is flushed"
+                    "{case}, phase {phase}: nothing is flushed"
                 );
                 continue;
             }
-            // Each second but the first, in which the weight finds its place.
+            // Every second but the first, in which the weight settles.
             let seconds: Vec<u64> = steps.chunks(50).map(|second| second.iter().sum()).collect();
             let mean = seconds.iter().sum::<u64>() / 30;
             let (least, most) = (seconds[1..].iter().min().expect("29"), seconds.iter().max().expect("30"));
             assert!(
                 *least >= mean * 75 / 100 && *most <= mean * 12 / 10,
-                "{what}, phase {phase}: {least} to {most} a second, {mean} on average"
+                "{case}, phase {phase}: {least} to {most} a second, {mean} on average"
             );
             assert!(
                 mean >= fill * 19 / 10 && mean <= fill * 21 / 10,
-                "{what}, phase {phase}: {mean} a second"
+                "{case}, phase {phase}: {mean} a second"
             );
         }
     }
 
     #[test]
-    fn what_was_held_back_comes_back_evenly_over_as_much_time() {
+    fn bytes_of_a_pause_are_flushed_evenly_over_its_length() {
         for fill_mib in [5, 20, 50] {
             check_hold(fill_mib * MIB, 300 * MIB, false);
         }
@@ -467,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_saturated_core_that_has_to_flush_for_a_third_of_it_writers_hardly_wait() {
+    fn writers_hardly_wait_after_a_pause_on_a_saturated_core() {
         let mut plant = Plant::with(2000 * MIB);
         plant.run(20, 50 * MIB, 300 * MIB, true);
         plant.hold(true);
@@ -475,26 +478,26 @@ mod tests {
         assert_eq!(plant.highest_pressure, 0);
         plant.hold(false);
         plant.run(30, 50 * MIB, 300 * MIB, true);
-        // While the weight rises, acknowledgements flow at nine times the rate of the flush at the
-        // least.
+        // While the weight rises, acknowledgements flow at no less than nine times the rate of the
+        // flush.
         assert!(plant.highest_pressure < 100_000, "{} ppm", plant.highest_pressure);
     }
 
     #[test]
-    fn where_memory_for_what_is_held_back_runs_out_flushes_go_on_without_a_cliff() {
+    fn flushes_resume_smoothly_when_memory_for_a_pause_ends() {
         let mut plant = Plant::with(400 * MIB);
         plant.run(20, 30 * MIB, 300 * MIB, true);
         plant.hold(true);
         let flushed = plant.run(60, 30 * MIB, 300 * MIB, true);
-        // As memory for what waits runs out after 15 s, it is flushed as fast as it is written, and
-        // no writer waits.
+        // Memory for waiting bytes runs out after 15 s. From then on bytes are flushed as fast as
+        // they are written, and no writer waits.
         assert!(plant.highest_pressure < 200_000, "{} ppm", plant.highest_pressure);
         let last: u64 = flushed[flushed.len() - 500..].iter().sum();
         assert!((270 * MIB..=330 * MIB).contains(&last), "{} MiB in 10 s", last / MIB);
     }
 
     #[test]
-    fn any_numbers_are_taken() {
+    fn extreme_inputs_give_a_decision_in_range() {
         let mut control = Flush::default();
         let most = FlushInput {
             interval_ns: u64::MAX,

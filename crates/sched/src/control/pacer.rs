@@ -1,60 +1,59 @@
-//! Work kept to a rate: what was done is paid for in time, and whoever does it asks between pieces
-//! how much is still owed.
+//! Pacer of work that has a rate limit. The worker reports its bytes, and asks between chunks how
+//! long to sleep until they are paid for in time.
 
 use super::{SECOND_NS, UNLIMITED, scale};
 
-/// Owed time under this is not worth a sleep, ns.
-const WORTH_A_SLEEP_NS: u64 = 1_000_000;
-/// The longest sleep without asking again, ns: a rate that was raised meanwhile takes effect within
-/// it.
-const SLEEP_MAX_NS: u64 = 20_000_000;
+/// Shortest sleep, ns. Less lag than this is not worth a sleep.
+const SLEEP_NS_MIN: u64 = 1_000_000;
+/// Longest sleep without asking again, ns. A raised rate takes effect within it.
+const SLEEP_NS_MAX: u64 = 20_000_000;
 
-/// How late a timer may be at no loss, ns.
+/// Lateness of a timer that costs no throughput, ns.
 const LATENESS_NS: u64 = 4_000_000;
 
-/// One piece of work that is kept to a rate, such as a flush.
+/// Pacer of one job with a rate limit, such as a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pacer {
-    owed_bytes: u64,
+    lag_bytes: u64,
     paid_at_ns: u64,
 }
 
 impl Pacer {
-    /// A pacer that owes nothing.
+    /// Creates a pacer without lag.
     #[must_use]
     pub fn new(now_ns: u64) -> Pacer {
-        Pacer { owed_bytes: 0, paid_at_ns: now_ns }
+        Pacer { lag_bytes: 0, paid_at_ns: now_ns }
     }
 
-    /// Counts what was done.
+    /// Counts bytes of finished work.
     pub fn worked(&mut self, bytes: u64) {
-        self.owed_bytes = self.owed_bytes.saturating_add(bytes);
+        self.lag_bytes = self.lag_bytes.saturating_add(bytes);
     }
 
-    /// How long to sleep before asking again, at `rate` bytes a second; none to go on. With a rate
-    /// of 0 never goes on; with [`UNLIMITED`] always does, and nothing is owed any more.
+    /// Returns the time to sleep before asking again, ns, at `rate` bytes a second. `None`: go on.
+    /// A rate of 0 never lets the job go on. [`UNLIMITED`] always does, and clears the lag.
     pub fn owed_ns(&mut self, now_ns: u64, rate: u64) -> Option<u64> {
         if rate == 0 {
             self.paid_at_ns = now_ns;
-            return Some(SLEEP_MAX_NS);
+            return Some(SLEEP_NS_MAX);
         }
         let paid = scale(now_ns.saturating_sub(self.paid_at_ns), rate, SECOND_NS);
         if rate == UNLIMITED {
             *self = Pacer::new(now_ns);
             return None;
         }
-        if paid >= self.owed_bytes {
-            // Of time that was not used no more is saved than makes up for a late timer.
-            let paid_until_ns = self.paid_at_ns.saturating_add(scale(self.owed_bytes, SECOND_NS, rate));
+        if paid >= self.lag_bytes {
+            // Unused time is saved only as far as it makes up for a late timer.
+            let paid_until_ns = self.paid_at_ns.saturating_add(scale(self.lag_bytes, SECOND_NS, rate));
             *self = Pacer::new(paid_until_ns.max(now_ns.saturating_sub(LATENESS_NS)));
             return None;
         }
         if paid > 0 {
-            self.owed_bytes -= paid;
+            self.lag_bytes -= paid;
             self.paid_at_ns = now_ns;
         }
-        let owed_ns = scale(self.owed_bytes, SECOND_NS, rate);
-        (owed_ns >= WORTH_A_SLEEP_NS).then_some(owed_ns.min(SLEEP_MAX_NS))
+        let sleep_ns = scale(self.lag_bytes, SECOND_NS, rate);
+        (sleep_ns >= SLEEP_NS_MIN).then_some(sleep_ns.min(SLEEP_NS_MAX))
     }
 }
 
@@ -64,7 +63,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Pieces of 64 KiB that take `work_ns` each, at a rate: MiB done in ten seconds.
+    /// Runs chunks of 64 KiB that take `work_ns` each, at a rate. Returns the MiB done in ten
+    /// seconds.
     fn run(work_ns: u64, rate: u64) -> u64 {
         let (mut pacer, mut now_ns, mut done) = (Pacer::new(5), 5, 0);
         while now_ns < 10 * SECOND_NS {
@@ -72,7 +72,7 @@ mod tests {
             done += 64 << 10;
             pacer.worked(64 << 10);
             while let Some(sleep_ns) = pacer.owed_ns(now_ns, rate) {
-                assert!(sleep_ns <= SLEEP_MAX_NS);
+                assert!(sleep_ns <= SLEEP_NS_MAX);
                 now_ns += sleep_ns + 700_000; // timers are late
             }
         }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_kept_over_any_work_and_late_timers() {
+    fn rate_holds_with_slow_work_and_late_timers() {
         for rate_mib in [1, 20, 100] {
             let done = run(300_000, rate_mib * MIB);
             assert!(
@@ -92,11 +92,11 @@ mod tests {
     }
 
     #[test]
-    fn held_work_goes_on_when_let_go() {
+    fn paused_job_resumes_at_an_unlimited_rate() {
         let mut pacer = Pacer::new(0);
         pacer.worked(1);
-        assert_eq!(pacer.owed_ns(SECOND_NS, 0), Some(SLEEP_MAX_NS));
-        assert_eq!(pacer.owed_ns(2 * SECOND_NS, 0), Some(SLEEP_MAX_NS));
+        assert_eq!(pacer.owed_ns(SECOND_NS, 0), Some(SLEEP_NS_MAX));
+        assert_eq!(pacer.owed_ns(2 * SECOND_NS, 0), Some(SLEEP_NS_MAX));
         assert_eq!(pacer.owed_ns(2 * SECOND_NS, UNLIMITED), None);
     }
 }

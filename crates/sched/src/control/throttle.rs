@@ -1,9 +1,9 @@
-//! Writes are slowed as memory for memtables runs out: a little each, growing smoothly, never
-//! refused.
+//! Delay of writes as memory for memtables runs out. The delay of each write grows smoothly, and no
+//! write is rejected.
 //!
-//! *Pressure* is how far memory has run out: what is held is the active memtable and what of frozen
-//! ones is not flushed yet, which in a flush that keeps its pace is always about one memtable, one
-//! filling as the other drains.
+//! *Pressure* is how far memory has run out. The memory held is the active memtable and the part of
+//! frozen ones that is not flushed yet. Beside a flush that keeps its pace this is always about one
+//! memtable: one fills as the other drains.
 //!
 //! ```text
 //!   held    1         1¼ memtables                       2
@@ -13,42 +13,42 @@
 //! ```
 //!
 //! Acknowledgements flow at `r(p)`, counted in bytes over all writers by the one clock of
-//! [`crate::gcra`]: so it does not matter how many there are, or how many writes each has in
-//! flight. Wherever writers want more than is flushed, pressure rises until `r(p)` is what is
-//! flushed, and stays: a loop of first order, with no cliff to fall off.
+//! [`crate::gcra`]. So the number of writers, and of writes that each has in flight, does not
+//! matter. If writers want more than is flushed, pressure rises until `r(p)` equals the rate of the
+//! flush, and stays. The loop is of first order, without a step to nothing.
 
 use super::{PPM, SECOND_NS, scale};
 
-/// Pressure begins at this many quarters of a memtable.
+/// Start of pressure, in quarters of a memtable.
 const SOFT_QUARTERS: u64 = 5;
-/// And is full at this many: with one memtable frozen and nothing flushed of it, and a full one.
+/// Full pressure, in quarters of a memtable: one full memtable, and a frozen one of which nothing
+/// is flushed.
 const HARD_QUARTERS: u64 = 8;
 
-/// The least rate of flushing that is believed, bytes a second: until one was measured, and beside
-/// a disk that stalls.
+/// Lowest rate of flushing that the delay assumes, bytes a second. It is used until a rate was
+/// measured, and while a disk stalls.
 const FLUSH_RATE_MIN: u64 = 1 << 20;
 
-/// The longest delay of one acknowledgement, ns: a client that waits this long is better off with
-/// its own limits.
+/// Longest delay of one acknowledgement, ns. A client that waits this long should limit itself.
 const DELAY_MAX_NS: u64 = SECOND_NS;
 
-/// How far memory has run out, in millionths, with so many bytes written and not flushed yet.
+/// Returns the pressure in millionths, with `held_bytes` written and not flushed yet.
 #[must_use]
 pub fn pressure_ppm(held_bytes: u64, memtable_bytes: u64) -> u32 {
     let quarter = (memtable_bytes / 4).max(1);
     let over = held_bytes.saturating_sub(SOFT_QUARTERS.saturating_mul(quarter));
-    let room = (HARD_QUARTERS - SOFT_QUARTERS).saturating_mul(quarter);
-    scale(over, PPM, room).min(PPM) as u32
+    let range = (HARD_QUARTERS - SOFT_QUARTERS).saturating_mul(quarter);
+    scale(over, PPM, range).min(PPM) as u32
 }
 
-/// The clock that acknowledgements wait for. One for each shard.
+/// Clock that delays acknowledgements, one for each shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Throttle {
     paid_until_ns: u64,
 }
 
 impl Throttle {
-    /// Counts a write. `flush_rate` is what is being flushed, bytes a second.
+    /// Counts a write of `bytes`. `flush_rate` is the current rate of the flush, bytes a second.
     pub fn write(&mut self, now_ns: u64, bytes: u64, pressure_ppm: u32, flush_rate: u64) {
         if pressure_ppm == 0 {
             return;
@@ -60,7 +60,7 @@ impl Throttle {
         self.paid_until_ns = self.paid_until_ns.max(now_ns).saturating_add(cost_ns).min(latest);
     }
 
-    /// How long an acknowledgement that could go now is to wait, ns; a second at most.
+    /// Returns the delay of an acknowledgement that could be sent now, ns; at most a second.
     #[must_use]
     pub fn delay_ns(&self, now_ns: u64) -> u64 {
         self.paid_until_ns.saturating_sub(now_ns).min(DELAY_MAX_NS)
@@ -75,26 +75,26 @@ mod tests {
     const MEMTABLE: u64 = 64 * MIB;
 
     #[test]
-    fn pressure_rises_from_a_memtable_and_a_quarter_to_two() {
+    fn pressure_rises_from_one_and_a_quarter_memtables_to_two() {
         let at = |quarters: u64| pressure_ppm(quarters * MEMTABLE / 4, MEMTABLE);
         assert_eq!([4, 5, 6, 7, 8, 100].map(at), [0, 0, 333_333, 666_666, 1_000_000, 1_000_000]);
         assert_eq!((pressure_ppm(0, 0), pressure_ppm(u64::MAX, u64::MAX)), (0, 0));
     }
 
-    /// Writers, each with one write in flight, beside a flush that does less than they want: what
-    /// they get in MiB a second, and between which pressures it went, once settled.
+    /// Runs writers, each with one write in flight, beside a flush slower than they want. Returns
+    /// their rate in MiB a second and the least and highest pressure, once settled.
     fn run(writers: usize, write_bytes: u64, flush_rate: u64) -> (u64, u32, u32) {
         let mut throttle = Throttle::default();
         let mut held = MEMTABLE;
-        let mut due_ns = vec![0_u64; writers];
+        let mut deadlines_ns = vec![0_u64; writers];
         let (mut written, mut least, mut most) = (0, u32::MAX, 0);
         const STEP_NS: u64 = 100_000;
         for now_ns in (0..40 * SECOND_NS).step_by(STEP_NS as usize) {
             let pressure = pressure_ppm(held, MEMTABLE);
-            for due in due_ns.iter_mut().filter(|due| **due <= now_ns) {
+            for deadline_ns in deadlines_ns.iter_mut().filter(|deadline_ns| **deadline_ns <= now_ns) {
                 throttle.write(now_ns, write_bytes, pressure, flush_rate);
                 held += write_bytes;
-                *due = now_ns + 100_000 + throttle.delay_ns(now_ns);
+                *deadline_ns = now_ns + 100_000 + throttle.delay_ns(now_ns);
                 if now_ns >= 20 * SECOND_NS {
                     written += write_bytes;
                     (least, most) = (least.min(pressure), most.max(pressure));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_settle_at_the_rate_of_the_flush_however_many_they_are() {
+    fn any_number_of_writers_settles_at_the_flush_rate() {
         for writers in [4, 64, 1000] {
             let (rate, least, most) = run(writers, 4096, 50 * MIB);
             assert!((49..=51).contains(&rate), "{writers} writers: {rate} MiB/s");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_smoothly_and_end_somewhere() {
+    fn delays_grow_smoothly_up_to_the_longest() {
         let delay = |pressure| {
             let mut throttle = Throttle::default();
             throttle.write(7, 1000, pressure, 50 * MIB);
@@ -124,10 +124,10 @@ mod tests {
         assert_eq!(delay(0), 0);
         let delays: Vec<u64> = (0..=1000).map(|p| delay(p * 1000)).collect();
         assert!(delays.is_sorted());
-        // Up to nine tenths of the way, a thousandth more pressure never adds more than a thirtieth
-        // of what the flush takes.
-        let a_flush_takes = scale(1000, SECOND_NS, 50 * MIB);
-        assert!(delays[..900].windows(2).all(|pair| pair[1] - pair[0] <= a_flush_takes / 5));
+        // Up to nine tenths of full pressure, a thousandth more pressure adds at most a fifth of
+        // the time that flushing the write takes.
+        let flush_ns = scale(1000, SECOND_NS, 50 * MIB);
+        assert!(delays[..900].windows(2).all(|pair| pair[1] - pair[0] <= flush_ns / 5));
         assert_eq!(delays[1000], DELAY_MAX_NS);
         let mut throttle = Throttle::default();
         (0..1000).for_each(|_| throttle.write(7, u64::MAX, u32::MAX, 0));

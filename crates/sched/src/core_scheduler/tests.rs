@@ -1,4 +1,4 @@
-//! Decisions of one core: time is what the test says, and so is what each leaf used.
+//! Decisions of one core. Each test provides the time and the CPU that each leaf used.
 
 use super::*;
 use crate::{Class, LATENCY_SLICE_NS, SLICE_NS};
@@ -69,7 +69,7 @@ fn heavy_work_of_a_leaf_is_not_starved_by_its_fast_work() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(lanes.iter().filter(|&&fast| !fast).count(), 2, "one of five: {lanes:?}");
+    assert_eq!(lanes.iter().filter(|&&fast| !fast).count(), 2, "one slice in five: {lanes:?}");
 }
 
 #[test]
@@ -77,21 +77,21 @@ fn capped_leaf_asks_for_a_lease_and_gives_back_the_rest() {
     let mut core = Core::new();
     let level = core.level(NORMAL, 500_000);
     core.scheduler.woke(level);
-    assert_eq!(core.next(0, FAST), Decision::Lease(level, cap::PIECE_NS));
-    assert_eq!(core.next(0, HEAVY), Decision::Lease(level, cap::LONG_PIECE_NS));
-    core.scheduler.granted(level, cap::PIECE_NS);
+    assert_eq!(core.next(0, FAST), Decision::Lease(level, cap::LEASE_NS));
+    assert_eq!(core.next(0, HEAVY), Decision::Lease(level, cap::LONG_LEASE_NS));
+    core.scheduler.granted(level, cap::LEASE_NS);
     assert_eq!(core.next(0, FAST), Decision::Run(level, SLICE_NS));
-    core.scheduler.ran(level, cap::PIECE_NS - 10_000);
+    core.scheduler.ran(level, cap::LEASE_NS - 10_000);
     assert_eq!(core.next(0, HEAVY), Decision::Yield(level, LATENCY_SLICE_NS), "more than 10 µs");
     core.scheduler.used(level, Lane::Heavy, 50_000);
-    assert_eq!(core.next(0, FAST), Decision::Lease(level, cap::PIECE_NS + 40_000));
+    assert_eq!(core.next(0, FAST), Decision::Lease(level, cap::LEASE_NS + 40_000));
     core.scheduler.throttle(level, 5_000);
     assert_eq!((core.next(0, FAST), core.scheduler.next_unthrottle_ns()), (Decision::Sleep, Some(5_000)));
     assert_eq!(core.scheduler.unthrottle(4_999), None);
     assert_eq!(core.scheduler.wake_up_payer(None, true, 5_000), Some(level));
     assert_eq!(core.scheduler.unthrottle(5_000), Some(level));
-    core.scheduler.granted(level, 2 * cap::PIECE_NS);
-    assert_eq!(core.scheduler.mark_idle(level), 2 * cap::PIECE_NS - 40_000);
+    core.scheduler.granted(level, 2 * cap::LEASE_NS);
+    assert_eq!(core.scheduler.mark_idle(level), 2 * cap::LEASE_NS - 40_000);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn new_limit_acts_on_a_throttled_leaf() {
 }
 
 #[test]
-fn waking_leaf_takes_the_core_back_if_it_is_behind_or_the_other_was_alone() {
+fn waking_leaf_preempts_a_leaf_that_is_ahead_or_was_alone() {
     let mut core = Core::new();
     let [query, reads] = [0, 0].map(|limit| core.level(NORMAL, limit));
     core.scheduler.woke(query);
@@ -120,24 +120,24 @@ fn waking_leaf_takes_the_core_back_if_it_is_behind_or_the_other_was_alone() {
     assert!(core.scheduler.preempts(reads, false, true, &beside), "it has used less");
     core.scheduler.ran(reads, 100 * SLICE_NS);
     assert!(!core.scheduler.preempts(reads, false, true, &beside));
-    assert!(core.scheduler.preempts(query, false, true, &beside), "its own requests");
+    assert!(core.scheduler.preempts(query, false, true, &beside), "the group's own requests");
     assert!(!core.scheduler.preempts(query, false, false, &beside));
 }
 
-/// A leaf that wakes for a moment now and then uses less than its entitlement, whatever its shares,
-/// until it wants more.
+/// A leaf that wakes for short moments uses less than its entitlement, whatever its shares, until
+/// it wants more.
 #[test]
 fn only_a_level_that_used_less_than_its_entitlement_lags() {
     let mut core = Core::new();
     let [light, heavy] = [0, 0].map(|limit| core.level(NORMAL, limit));
     let flush = core.background();
     core.scheduler.woke(heavy);
-    let mut round = |light_ns: u64, heavy_ticks: u64| {
+    let mut round = |light_ns: u64, heavy_slices: u64| {
         core.scheduler.woke(light);
         let lags = core.scheduler.lags_beside(light, heavy);
         core.scheduler.ran(light, light_ns);
         core.scheduler.mark_idle(light);
-        core.scheduler.used(heavy, Lane::Heavy, heavy_ticks * SLICE_NS);
+        core.scheduler.used(heavy, Lane::Heavy, heavy_slices * SLICE_NS);
         lags
     };
     assert!(!round(SLICE_NS, 4), "a newcomer");
@@ -147,8 +147,8 @@ fn only_a_level_that_used_less_than_its_entitlement_lags() {
     assert!(!scheduler.lags_beside(light, flush) && !scheduler.lags_beside(flush, heavy), "levels only");
 }
 
-/// The network is polled every 50 µs, yet of levels that always have more to do each keeps the core
-/// for a whole slice; one that wakes is picked at once.
+/// The core polls the network every 50 µs. Levels with endless work still keep the core for a whole
+/// slice each. A level that wakes is picked at once.
 #[test]
 fn slice_lasts_until_its_end_unless_a_leaf_wakes() {
     let mut core = Core::new();

@@ -1,4 +1,4 @@
-//! Random numbers with a seed, random trees, and a record of who was charged what.
+//! Seeded random numbers, random trees, and a record of the CPU charged to each node.
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(unreachable_pub, reason = "shared by several test binaries")]
 
@@ -8,10 +8,10 @@ use std::rc::Rc;
 use proptest::test_runner::{Config, RngSeed};
 use sched::{Budget, CHARGE_MIN_NS, Class, LAG_NS_MAX, NodeId, NodeSpec, SLICE_NS, Tree};
 
-/// Most that a group may have saved up, ns: its credit and its lag.
+/// Most CPU time that a group may have saved up, ns: its credit and its lag.
 pub const SAVED_NS: u64 = SLICE_NS + LAG_NS_MAX as u64;
 
-/// The same cases on every run; a failure prints the shrunk input.
+/// Returns a configuration with the same cases on every run. A failure prints the shrunk input.
 pub fn config(cases: u32) -> Config {
     Config {
         cases,
@@ -21,7 +21,7 @@ pub fn config(cases: u32) -> Config {
     }
 }
 
-/// A budget that cores share; all of them run in one thread here.
+/// Budget that cores share. All of them run in one thread here.
 #[derive(Clone, Default)]
 pub struct Shared(Rc<Cell<u64>>);
 
@@ -49,7 +49,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Uniform in `from..to`, near enough.
+    /// Returns a number in `from..to`, nearly uniform.
     pub fn within(&mut self, from: u64, to: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -65,7 +65,7 @@ impl Random {
         items[self.within(0, items.len() as u64) as usize]
     }
 
-    /// Often at the ends, where the trouble is.
+    /// Returns a random specification, often at the ends of the range, where errors are likely.
     pub fn spec(&mut self) -> NodeSpec {
         let shares = match self.within(0, 4) {
             0 => 1,
@@ -75,14 +75,14 @@ impl Random {
         NodeSpec::new(shares, self.of(&[Class::Latency, Class::Batch, Class::Normal]))
     }
 
-    /// Piece lengths over five decades, up to `longest`.
-    pub fn piece_ns(&mut self, longest: u64) -> u64 {
+    /// Returns a slice length over five decades, up to `longest`.
+    pub fn slice_ns(&mut self, longest: u64) -> u64 {
         let scale = self.of(&[1, 10, 100, 1_000, 10_000]);
         self.within(0, (longest / scale).max(1) + 1)
     }
 }
 
-/// A tree with the facts that the bounds speak of. Index 0 is the root.
+/// Tree with a record of the values in the proved bounds. Index 0 is the root.
 pub struct Recorded {
     pub tree: Tree,
     pub nodes: Vec<Record>,
@@ -93,11 +93,11 @@ pub struct Record {
     pub parent: usize,
     pub spec: NodeSpec,
     pub leaf: bool,
-    /// All it and those below it were charged, ns.
+    /// CPU charged to it and its descendants, ns.
     pub charged_ns: u64,
-    /// The longest such charge, ns.
+    /// Longest such charge, ns.
     pub longest_ns: u64,
-    /// Dispatches of it or of those below it.
+    /// Slices of it and its descendants.
     pub picks: u64,
 }
 
@@ -109,7 +109,7 @@ impl Recorded {
         Recorded { tree: Tree::new(), nodes: vec![root] }
     }
 
-    /// Up to `count` nodes, at most four deep.
+    /// Creates a random tree of `count` nodes, at most four deep.
     pub fn random(random: &mut Random, count: usize) -> Recorded {
         let mut recorded = Recorded::new();
         while recorded.nodes.len() <= count {
@@ -134,7 +134,7 @@ impl Recorded {
         self.nodes[at].spec = spec;
     }
 
-    /// The node and its ancestors, without the root.
+    /// Returns the node and its ancestors, without the root.
     pub fn path(&self, from: usize) -> impl Iterator<Item = usize> + '_ {
         std::iter::successors(Some(from), |&at| Some(self.nodes[at].parent)).take_while(|&at| at != 0)
     }
@@ -143,12 +143,12 @@ impl Recorded {
         (1..self.nodes.len()).filter(|&at| self.nodes[at].leaf).collect()
     }
 
-    /// Picks, runs for `ns` and charges: which leaf it was.
+    /// Picks a leaf, runs it for `ns` and charges it. Returns the leaf.
     pub fn run(&mut self, ns: u64) -> Option<usize> {
         self.run_while(ns, |_| {})
     }
 
-    /// The same, and something happens while it runs.
+    /// Does the same as [`Recorded::run`], and calls `happens` while the leaf runs.
     pub fn run_while(&mut self, ns: u64, happens: impl FnOnce(&mut Recorded)) -> Option<usize> {
         let id = self.tree.pick()?;
         let leaf = self.nodes.iter().position(|node| node.id == id).expect("known");
@@ -164,13 +164,13 @@ impl Recorded {
         Some(leaf)
     }
 
-    /// CPU time ÷ shares.
+    /// Returns CPU time ÷ shares.
     pub fn served(&self, at: usize) -> f64 {
         self.nodes[at].charged_ns as f64 / f64::from(self.nodes[at].spec.shares)
     }
 
-    /// Longest piece and what was saved up, ÷ shares: how far what a node was served may stand from
-    /// its siblings'.
+    /// Returns (longest slice + saved time) ÷ shares: the most by which a node's served time may
+    /// differ from that of its siblings.
     pub fn reach(&self, at: usize, saved_ns: u64) -> f64 {
         (self.nodes[at].longest_ns + saved_ns) as f64 / f64::from(self.nodes[at].spec.shares)
     }
