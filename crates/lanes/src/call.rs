@@ -1,5 +1,6 @@
-//! Calls from one core to another. A call is a message with a closure and the caller's group; the answer comes back through
-//! a lock-free cell whose waker puts the caller's task into its own lane's inbox.
+//! Calls from one core to another. A call is a message with a closure and the caller's group. The
+//! answer comes back through a lock-free cell, whose waker puts the caller's task into the inbox of
+//! its own lane.
 
 use std::fmt;
 use std::future::Future;
@@ -12,10 +13,10 @@ use crate::queue::Inbox;
 use crate::shared::{CoreShared, Message};
 use crate::sync::cross;
 
-/// Calls on the way from one core to another, at most; beyond it the caller waits.
+/// Largest number of calls in flight from one core to another. Beyond it the caller waits.
 pub const CALLS_MAX: u32 = 16 * 1024;
 
-/// The lane that was asked has ended, or is about to.
+/// The called lane has ended, or is about to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ended;
 
@@ -27,14 +28,15 @@ impl fmt::Display for Ended {
 
 impl std::error::Error for Ended {}
 
-/// A bounded number of permits, taken and given back from any lane without a lock.
+/// Bounded number of permits, taken and given back from any lane without a lock.
 pub(crate) struct Permits {
     taken: AtomicU32,
-    /// Tasks that found none; all are woken when one comes back, since a waiter may have been dropped since.
+    /// Tasks that found no permit. All are woken when one comes back, since a waiter may have been
+    /// dropped since.
     waiting: Inbox<Waker>,
 }
 
-/// A permit; given back when dropped.
+/// Permit, given back when dropped.
 struct Permit {
     shared: Arc<CoreShared>,
     to: usize,
@@ -57,7 +59,8 @@ impl Permit {
             if permits.try_take() {
                 return Poll::Ready(());
             }
-            // The inbox is never closed, so this cannot fail. Look again after: a permit may have come back between.
+            // The inbox is never closed, so this cannot fail. Check again after it: a permit may
+            // have come back in between.
             let _ = permits.waiting.push(cx.waker().clone());
             if permits.try_take() { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -76,10 +79,11 @@ impl Drop for Permit {
     }
 }
 
-/// Runs `f` on the fast lane of core `core`, in the caller's group, and gives what it gives. From a fast lane to itself it
-/// is run in place. If the caller goes away, what was begun there runs to its end. At most [`CALLS_MAX`] calls
-/// from one core to another are under way; beyond that the caller waits. Panics if the called side panicked. When the
-/// lanes are ended there may be no answer; the caller is dropped then, as all tasks are.
+/// Runs `f` on the fast lane of core `core`, in the caller's group, and returns its result. From a
+/// fast lane to itself it runs in place. If the caller is dropped, the called future still runs to
+/// its end. At most [`CALLS_MAX`] calls from one core to another are in flight; beyond that the
+/// caller waits. Panics if the called side panicked. While the lanes end there may be no answer;
+/// the caller is then dropped, as all tasks are.
 pub async fn call<T, Fut, F>(core: usize, f: F) -> T
 where
     F: FnOnce() -> Fut + Send + 'static,
@@ -89,14 +93,14 @@ where
     match try_call(core, f).await {
         Ok(answer) => answer,
         Err(Ended) if with_shared(|lanes, _| lanes.are_ending()) => std::future::pending().await,
-        Err(Ended) => panic!("core {core} has ended by itself"),
+        Err(Ended) => panic!("core {core} has ended although the lanes run"),
     }
 }
 
-/// As [`call`], for those who have something to do when there is no answer.
+/// Does the same as [`call`], for callers that handle a missing answer.
 ///
 /// # Errors
-/// That lane has ended, or is about to; what was asked may have been done or not.
+/// The lane has ended, or is about to. The closure may have run or not.
 pub async fn try_call<T, Fut, F>(core: usize, f: F) -> Result<T, Ended>
 where
     F: FnOnce() -> Fut + Send + 'static,
@@ -121,7 +125,7 @@ where
         };
         crate::spawn(current_group(), run).detach();
     };
-    // If that lane is gone, the message is dropped, and the sender with it.
+    // If that lane has ended, the message is dropped, and the sender with it.
     drop(target.send(Message::Start(group, Box::new(start))));
     match receiver.await {
         Ok(answer) => Ok(answer),
@@ -130,7 +134,7 @@ where
     }
 }
 
-/// Runs what a message says, in its group.
+/// Runs the job of a message, in its group.
 pub(crate) fn start(group: crate::Group, job: Box<dyn FnOnce() + Send>) {
     in_group(group, job);
 }

@@ -1,5 +1,5 @@
-//! What the server was given: which CPUs, and how much of them. Found once at start-up, printed,
-//! and overridden by `--cores` and `--overprovisioned`.
+//! Configuration of the lanes: the CPUs of the server, and how much of them. It is detected once at
+//! start-up, printed, and overridden by `--cores` and `--overprovisioned`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,34 +8,35 @@ use sched::{DiskModel, Policy};
 
 use crate::Reporter;
 
-/// How lanes are laid out on this machine.
+/// Configuration of the lanes on this machine.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// CPU numbers, one fast and one heavy lane for each. Without pinning only their count matters.
     pub cores: Vec<usize>,
     /// Pin each core's threads to its CPU.
     pub pin: bool,
-    /// Where the disk service is to try out whether io_uring works; none skips the trial.
+    /// Folder in which the disk service tests whether io_uring works; `None` skips the test.
     pub disk_dir: Option<PathBuf>,
-    /// Which way disk requests take.
+    /// Backend of disk requests.
     pub disk_backend: DiskBackend,
-    /// The disk's maxima.
+    /// Maxima of the disk.
     pub disk: DiskModel,
-    /// Has each lane measure at start how late it wakes, for [`crate::Lanes::wake_up`], and say so
-    /// when that is much: takes 50 ms at most. Nothing is measured without pinning.
+    /// True if each lane measures the delay of its wake-ups at start, for
+    /// [`crate::Lanes::wake_up`], and reports a long one. Takes 50 ms at most. Nothing is measured
+    /// without pinning.
     pub self_check: bool,
-    /// Takes what the lanes have to say; by default to standard error.
+    /// Receiver of reports; by default prints to standard error.
     pub reporter: Reporter,
     /// Numbers of the scheduler's rules. Other numbers than [`Policy::DEFAULT`] are for
     /// comparisons.
     pub policy: Policy,
-    /// CPUs this process may run on, as found.
+    /// Detected number of CPUs that this process may run on.
     pub affinity_cpus: usize,
-    /// The cgroup's quota in CPUs, as found; none is no quota.
+    /// Detected quota of the cgroup in CPUs; `None`: no quota.
     pub quota_cpus: Option<f64>,
 }
 
-/// Which way disk requests take.
+/// Backend of disk requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DiskBackend {
     /// io_uring where the kernel allows it, else threads.
@@ -43,12 +44,12 @@ pub enum DiskBackend {
     Auto,
     /// A small pool of threads.
     Threads,
-    /// An io_uring that may not write.
+    /// An io_uring without permission to write.
     #[cfg(test)]
     Restricted,
 }
 
-/// Bounds nothing but the number of requests: for whoever measures a disk, meanwhile.
+/// Model that bounds only the number of requests, for use while a disk is measured.
 pub const DISK_BOUNDLESS: DiskModel = DiskModel {
     read_bandwidth_max: 1 << 50,
     write_bandwidth_max: 1 << 50,
@@ -57,7 +58,8 @@ pub const DISK_BOUNDLESS: DiskModel = DiskModel {
     latency_ns: 1 << 30,
 };
 
-/// Assumed of a disk nobody has measured, deliberately high: what is under way bounds it then.
+/// Model of a disk that was not measured, deliberately fast: the window of requests in flight then
+/// bounds it.
 pub const DISK_UNMEASURED: DiskModel = DiskModel {
     read_bandwidth_max: 4_000_000_000,
     write_bandwidth_max: 4_000_000_000,
@@ -67,8 +69,8 @@ pub const DISK_UNMEASURED: DiskModel = DiskModel {
 };
 
 impl Config {
-    /// The CPU set of this process, and as many of its CPUs as the cgroup's quota holds whole (v1
-    /// and v2; at least one).
+    /// Detects the CPU set of this process, and uses as many of its CPUs as the cgroup's quota (v1
+    /// and v2) covers in full, at least one.
     #[must_use]
     pub fn detect() -> Config {
         let cpus = crate::sys::affinity().unwrap_or_else(|_| vec![0]);
@@ -101,13 +103,13 @@ impl fmt::Display for Config {
     }
 }
 
-/// Cores to use, from the CPU set's size and the quota.
+/// Returns the number of cores to use, from the CPU set's size and the quota.
 fn whole_cores(cpus: usize, quota_cpus: Option<f64>) -> usize {
     let quota = quota_cpus.map_or(usize::MAX, |quota| quota.floor().max(1.0) as usize);
     cpus.max(1).min(quota)
 }
 
-/// The least quota from this process's cgroup up to the root, in CPUs.
+/// Returns the least quota from this process's cgroup up to the root, in CPUs.
 #[expect(
     clippy::disallowed_methods,
     reason = "a few reads of /proc and /sys at start-up, before any lane runs"
@@ -132,7 +134,7 @@ fn quota() -> Option<f64> {
     least
 }
 
-/// Mount points and paths of the cgroups that may hold a CPU quota, from the text of
+/// Returns mount points and paths of the cgroups that may have a CPU quota, from the text of
 /// `/proc/self/cgroup`.
 fn cgroup_paths(text: &str) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
@@ -152,13 +154,13 @@ fn cgroup_paths(text: &str) -> Vec<(&'static str, String)> {
     found
 }
 
-/// `cpu.max` of cgroup v2: "max 100000" or "150000 100000".
+/// Parses `cpu.max` of cgroup v2: "max 100000" or "150000 100000".
 fn quota_v2(text: &str) -> Option<f64> {
     let mut words = text.split_whitespace();
     quota_v1(words.next()?, words.next()?)
 }
 
-/// Quota and period in microseconds; a quota that is no positive number is none.
+/// Parses a quota and a period in microseconds. `None` if the quota is not a positive number.
 fn quota_v1(quota: &str, period: &str) -> Option<f64> {
     let quota: u64 = quota.trim().parse().ok()?;
     let period: u64 = period.trim().parse().ok()?;
@@ -170,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotas_are_read_in_both_versions_and_rounded_to_whole_cores() {
+    fn quotas_of_both_versions_are_rounded_to_whole_cores() {
         assert_eq!(quota_v2("max 100000\n"), None);
         assert_eq!(quota_v2("150000 100000\n"), Some(1.5));
         assert_eq!(quota_v1("-1\n", "100000\n"), None);
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_cgroup_line_are_understood() {
+    fn both_kinds_of_cgroup_line_are_parsed() {
         let paths = cgroup_paths("4:memory:/a\n1:cpu,cpuacct:/b/c\n0::/d\nnonsense\n");
         assert!(paths.contains(&("/sys/fs/cgroup/cpu", "/b/c".into())));
         assert!(paths.contains(&("/sys/fs/cgroup", "/d".into())));

@@ -1,26 +1,27 @@
-//! The fast lane of a core: its run loop inside a tokio current-thread runtime. The loop is one
-//! tokio task, which returns to tokio to look at the poller, or to sleep there; and since it is a
-//! task and not the root future, local events wake it without a system call. The root future only
-//! passes on wake-ups from other threads.
+//! Fast lane of a core: its run loop inside a tokio current-thread runtime. The loop is one tokio
+//! task. It returns to tokio to poll for events, or to sleep in the poller. As a task, unlike the
+//! root future, it is woken by local events without a system call. The root future only forwards
+//! wake-ups from other threads.
 //!
-//! One turn:
-//! 1. charge what passed outside (tokio's poller) to `control`, and heavy workers' CPU to their
-//!    groups;
-//! 2. take messages, reap the disk;
-//! 3. choose: run a group's tasks for a slice, charge it, choose again, until it is time to look at
-//!    the poller; or hand the core to the heavy lane, or nothing: sleep in the poller.
+//! One iteration:
+//! 1. Charge the time spent outside (in tokio's poller) to `control`, and the CPU of heavy workers
+//!    to their groups.
+//! 2. Take messages, and reap completions of the disk.
+//! 3. Pick a group, run its tasks for a slice, charge it, and pick again until the next poll is
+//!    due. If heavy work is first, yield the core to the heavy lane. If nothing is ready, sleep in
+//!    the poller.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::task::{Context, Poll, Waker};
 
-use crate::context::{in_group, piece_begins};
+use crate::context::{in_group, poll_begins};
 use crate::disk::Service;
 use crate::groups::{Choice, Groups};
-use crate::handover::{Handed, Handover};
+use crate::heavy_control::{CoreYield, HeavyControl};
 use crate::lanes::Lanes;
-use crate::pause::PutOff;
+use crate::pause::Deferred;
 use crate::registry::{count, slot_of};
 use crate::shared::{CoreShared, Message};
 use crate::sys;
@@ -28,37 +29,37 @@ use crate::task::{self, Runnable};
 use crate::timer::Timer;
 use crate::{Group, Report};
 
-/// A fast-lane piece longer than this is a stall, ns.
+/// Length above which a fast-lane task poll is a stall, ns.
 const STALL_NS: u64 = 200_000;
-/// Of many stalls in this time one is reported, ns; all are counted.
+/// Interval between two reports of stalls, ns. All stalls are counted.
 const STALL_REPORT_EVERY_NS: u64 = 1_000_000_000;
-/// The same of a starved heavy lane.
+/// Interval between two reports of a starved heavy lane, ns.
 const STARVED_REPORT_EVERY_NS: u64 = 10_000_000_000;
-/// Dispatches shorter than this are charged by the monotonic clock, and the CPU clock makes up for
-/// the difference at its next reading: a reading is a system call, and would cost a tenth of so
-/// short a dispatch.
+/// Length below which a slice is charged by the monotonic clock, ns. The next reading of the CPU
+/// clock makes up for the difference. A reading is a system call, and would cost a tenth of so
+/// short a slice.
 const SHORT_NS: u64 = 10_000;
 
-/// A core's fast lane; reached from its own thread only.
+/// Fast lane of a core, used only on its own thread.
 pub(crate) struct Core {
     pub(crate) shared: Arc<CoreShared>,
     pub(crate) lanes: Lanes,
-    /// Never borrowed while foreign code (a task, a waker, a drop) runs.
+    /// Never borrowed while other code (a task, a waker, a drop) runs.
     groups: RefCell<Groups>,
-    handover: RefCell<Handover>,
-    handed: Cell<Option<Handed>>,
+    heavy_control: RefCell<HeavyControl>,
+    core_yield: Cell<Option<CoreYield>>,
     pub(crate) disk: RefCell<Service>,
-    pub(crate) put_off: PutOff,
-    /// Wakers of all tasks that are not done, by key.
+    pub(crate) deferred: Deferred,
+    /// Wakers of all unfinished tasks, by key.
     listed: RefCell<Listed>,
     /// Wakes the loop.
     waker: RefCell<Option<Waker>>,
-    /// The loop runs, or will.
+    /// True while the loop runs or is about to.
     awake: Cell<bool>,
-    in_turn: Cell<bool>,
-    /// Reading of this thread's CPU clock up to which all is charged, ns.
+    in_iteration: Cell<bool>,
+    /// Reading of this thread's CPU clock up to which all CPU is charged, ns.
     charged_cpu_ns: Cell<u64>,
-    /// When the next stall and the next starved heavy lane may be reported, ns.
+    /// Earliest time of the next report of a stall, ns.
     stall_next_report_ns: Cell<u64>,
     starved_next_report_ns: Cell<u64>,
 }
@@ -69,24 +70,24 @@ struct Listed {
     free: Vec<usize>,
 }
 
-/// A core that was handed over was taken back.
+/// Poll that took the core back from heavy work.
 #[derive(Clone, Copy)]
-struct Look {
+struct CorePoll {
     at_ns: u64,
-    /// The slot of the group whose heavy work had the core.
-    had_it: usize,
+    /// Slot of the group whose heavy work had the core.
+    had_core_slot: usize,
     cost_ns: u64,
 }
 
-/// How a turn ends.
+/// End of an iteration.
 enum Next {
-    /// Look at the poller, and come back.
-    Look,
-    /// Sleep in the poller until something happens, or until then (ns).
+    /// Poll for events without sleeping.
+    Poll,
+    /// Sleep in the poller until an event, or until this time (ns).
     Sleep(Option<u64>),
-    /// Leave the core to the heavy lane until then (ns) without looking at the poller, unless that
-    /// lane has nothing to do before.
-    LetRun(u64),
+    /// Leave the core to the heavy lane until this time (ns) without polling, unless that lane runs
+    /// out of work before.
+    SleepCoalesced(u64),
     Stop,
 }
 
@@ -98,21 +99,21 @@ impl Core {
             shared,
             lanes,
             groups: RefCell::new(groups),
-            handover: RefCell::new(Handover::new(policy)),
-            handed: Cell::new(None),
+            heavy_control: RefCell::new(HeavyControl::new(policy)),
+            core_yield: Cell::new(None),
             disk: RefCell::new(disk),
-            put_off: PutOff::default(),
+            deferred: Deferred::default(),
             listed: RefCell::default(),
             waker: RefCell::new(None),
             awake: Cell::new(true),
-            in_turn: Cell::new(false),
+            in_iteration: Cell::new(false),
             charged_cpu_ns: Cell::new(sys::thread_cpu_ns()),
             stall_next_report_ns: Cell::new(0),
             starved_next_report_ns: Cell::new(0),
         }
     }
 
-    /// See [`crate::disk::count_lookup`].
+    /// Counts a cache lookup, for [`crate::disk::count_lookup`].
     pub(crate) fn count_lookup(&self, group: Group, found: bool) {
         let registry = &self.shared.registry;
         if registry.get(group).is_some() {
@@ -141,62 +142,62 @@ impl Core {
         drop(gone);
     }
 
-    /// Wakes the loop, from this thread.
+    /// Wakes the loop from this thread.
     pub(crate) fn wake(&self) {
         if !self.awake.replace(true) {
             self.waker.borrow().iter().for_each(Waker::wake_by_ref);
         }
     }
 
-    /// A task of this core is ready.
+    /// Queues a task of this core that is ready.
     pub(crate) fn enqueue(&self, runnable: Runnable) {
-        let slot_and_fresh = self.groups.borrow_mut().push_only(runnable);
-        self.ready(slot_and_fresh);
+        let slot = self.groups.borrow_mut().queue_task(runnable);
+        self.ready(slot);
     }
 
-    /// A group's heavy work began or ended.
-    pub(crate) fn look(&self, group: Group) {
+    /// Checks the heavy work of a group after it began or ended.
+    pub(crate) fn check_heavy(&self, group: Group) {
         let slot = self.groups.borrow_mut().slot(group);
-        self.look_at(slot);
+        self.check_slot(slot);
     }
 
-    fn look_at(&self, slot: usize) {
+    fn check_slot(&self, slot: usize) {
         let heavy = {
             let mut groups = self.groups.borrow_mut();
-            groups.look(slot);
+            groups.check_heavy(slot);
             groups.local(slot).heavy
         };
         if heavy {
             self.ready(slot);
         } else {
-            self.groups.borrow_mut().settle(slot);
-            if self.handed.get().is_some() {
+            self.groups.borrow_mut().idle_if_empty(slot);
+            if self.core_yield.get().is_some() {
                 self.wake();
             }
         }
     }
 
-    /// A group has something to do: it is put in its place; and the loop is woken, unless the core
-    /// is handed over to a group that is owed more.
+    /// Marks a group as ready. Wakes the loop, unless the core was yielded to a group that comes
+    /// first.
     fn ready(&self, slot: usize) {
         let mut groups = self.groups.borrow_mut();
         let node = groups.local(slot).node;
-        let fresh = !groups.scheduler.is_awake(node);
-        if fresh {
-            if self.handed.get().is_some() {
-                // Charged first, so that the newcomer is placed by where the core stands now.
-                self.handover.borrow_mut().collect(&self.shared, &mut groups);
+        let was_idle = !groups.scheduler.is_awake(node);
+        if was_idle {
+            if self.core_yield.get().is_some() {
+                // Charge first, so that the woken group is placed by the current virtual time.
+                self.heavy_control.borrow_mut().collect(&self.shared, &mut groups);
             }
             groups.wake(slot, sys::monotonic_ns());
         }
         if self.awake.get() {
             return;
         }
-        let run = match self.handed.get() {
+        let run = match self.core_yield.get() {
             None => true,
-            Some(handed) => {
+            Some(core_yield) => {
                 let fast = !groups.local(slot).queue.is_empty();
-                groups.scheduler.preempts(node, fresh, fast, &handed.yielded)
+                groups.scheduler.preempts(node, was_idle, fast, &core_yield.yielded)
             }
         };
         drop(groups);
@@ -205,105 +206,105 @@ impl Core {
         }
     }
 
-    /// The loop, as a tokio task.
+    /// Polls the loop as a tokio task.
     pub(crate) fn poll(&self, cx: &mut Context<'_>, timer: &mut Timer) -> Poll<()> {
         if self.waker.borrow().as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             *self.waker.borrow_mut() = Some(cx.waker().clone());
         }
         self.shared.awake();
         let slept = !self.awake.replace(true);
-        self.in_turn.set(true);
+        self.in_iteration.set(true);
         timer.rest(cx);
-        let next = self.turn(cx, slept);
-        self.in_turn.set(false);
+        let next = self.iterate(cx, slept);
+        self.in_iteration.set(false);
         match next {
             Next::Stop => Poll::Ready(()),
-            Next::Look => {
-                look_at_poller(cx);
+            Next::Poll => {
+                poll_events(cx);
                 Poll::Pending
             }
             Next::Sleep(until_ns) => {
                 if !self.shared.announce_sleep() {
-                    look_at_poller(cx);
+                    poll_events(cx);
                     return Poll::Pending;
                 }
                 self.awake.set(false);
                 timer.arm(until_ns);
                 Poll::Pending
             }
-            Next::LetRun(until_ns) => {
-                self.shared.let_run(until_ns);
-                look_at_poller(cx);
+            Next::SleepCoalesced(until_ns) => {
+                self.shared.sleep_coalesced(until_ns);
+                poll_events(cx);
                 Poll::Pending
             }
         }
     }
 
-    fn turn(&self, cx: &mut Context<'_>, slept: bool) -> Next {
+    fn iterate(&self, cx: &mut Context<'_>, slept: bool) -> Next {
         let began_ns = sys::monotonic_ns();
-        let mut look = self.charge_outside(began_ns, slept);
-        self.take_back(began_ns);
-        self.disk_turn(Some(cx));
+        let mut core_poll = self.charge_outside(began_ns, slept);
+        self.charge_workers(began_ns);
+        self.run_disk(Some(cx));
         let mut now_ns = began_ns;
         loop {
             if self.shared.stop.load(Relaxed) {
                 break Next::Stop;
             }
             self.take_messages();
-            let choice = self.groups.borrow_mut().choose(now_ns);
+            let choice = self.groups.borrow_mut().pick(now_ns);
             if self.paused_before(&choice) {
                 now_ns = sys::monotonic_ns();
-                continue; // what was done has been charged, and may have made tasks ready
+                continue; // the deferred work may have made tasks ready
             }
             match choice {
                 Choice::Idle => {
-                    if self.disk_turn(None) {
+                    if self.run_disk(None) {
                         continue;
                     }
-                    self.handover.borrow_mut().revoke(&self.shared, now_ns);
-                    self.pay(look, None);
+                    self.heavy_control.borrow_mut().revoke(&self.shared, now_ns);
+                    self.pay(core_poll, None);
                     break Next::Sleep(self.next_event_ns(None));
                 }
                 Choice::Fast(slot, slice_ns) => {
-                    self.pay(look.take(), Some(slot));
+                    self.pay(core_poll.take(), Some(slot));
                     now_ns = self.run_slice(slot, slice_ns, now_ns);
                 }
                 Choice::Heavy(slot, budget_ns) => {
-                    if self.disk_turn(None) {
-                        continue; // who was answered may be owed more
+                    if self.run_disk(None) {
+                        continue; // a completion may have woken a group that comes first
                     }
-                    self.pay(look.take(), None);
+                    self.pay(core_poll.take(), None);
                     let mut groups = self.groups.borrow_mut();
-                    let mut handover = self.handover.borrow_mut();
-                    match handover.hand_over(&self.shared, &mut groups, slot, budget_ns, now_ns) {
-                        Some(handed) => {
-                            self.handed.set(Some(handed));
+                    let mut heavy_control = self.heavy_control.borrow_mut();
+                    match heavy_control.yield_core(&self.shared, &mut groups, slot, budget_ns, now_ns) {
+                        Some(core_yield) => {
+                            self.core_yield.set(Some(core_yield));
                             let poll_ns = groups.scheduler.poll_after_ns(now_ns);
-                            drop((groups, handover));
-                            let until_ns = self.next_event_ns(Some(handed.yielded.until_ns));
+                            drop((groups, heavy_control));
+                            let until_ns = self.next_event_ns(Some(core_yield.yielded.until_ns));
                             break match poll_ns {
-                                Some(poll_ns) => {
-                                    Next::LetRun(until_ns.map_or(poll_ns, |until_ns| until_ns.min(poll_ns)))
-                                }
+                                Some(poll_ns) => Next::SleepCoalesced(
+                                    until_ns.map_or(poll_ns, |until_ns| until_ns.min(poll_ns)),
+                                ),
                                 None => Next::Sleep(until_ns),
                             };
                         }
-                        // All workers are stuck in others' turns: ask again a tick later.
+                        // All workers are stuck in slices of other groups: ask again a slice later.
                         None => groups.throttle(slot, now_ns, now_ns + sched::SLICE_NS),
                     }
                 }
             }
             if now_ns.saturating_sub(began_ns) >= sched::LATENCY_SLICE_NS {
-                self.disk_turn(None);
-                break Next::Look;
+                self.run_disk(None);
+                break Next::Poll;
             }
         }
     }
 
-    /// Before a turn of another group, and before a sleep: does what the last group has put off.
-    /// Whether there was anything.
+    /// Runs the deferred work of the last group before a slice of another group or a sleep. Returns
+    /// true if there was any.
     fn paused_before(&self, choice: &Choice) -> bool {
-        let Some(group) = self.put_off.group() else { return false };
+        let Some(group) = self.deferred.group() else { return false };
         let slot = self.groups.borrow_mut().slot(group);
         if matches!(choice, Choice::Fast(next, _) if *next == slot) {
             return false;
@@ -314,24 +315,25 @@ impl Core {
         true
     }
 
-    /// The core is the fast lane's again: charge the workers.
-    fn take_back(&self, now_ns: u64) {
+    /// Charges the workers after the core came back to the fast lane.
+    fn charge_workers(&self, now_ns: u64) {
         let mut groups = self.groups.borrow_mut();
-        let mut handover = self.handover.borrow_mut();
-        handover.collect(&self.shared, &mut groups);
-        // Nobody's turn is the poller's, which is control's work.
-        let had_it = self.handed.get().map_or_else(|| groups.slot(Group::CONTROL), |handed| handed.slot);
-        groups.passed(had_it, now_ns);
-        if let Some(handed) = self.handed.take()
-            && handover.came_back(&self.shared, &mut groups, handed, now_ns)
+        let mut heavy_control = self.heavy_control.borrow_mut();
+        heavy_control.collect(&self.shared, &mut groups);
+        // Without a yield, the time was that of the poller, which is work of `control`.
+        let had_core_slot =
+            self.core_yield.get().map_or_else(|| groups.slot(Group::CONTROL), |core_yield| core_yield.slot);
+        groups.record_slice(had_core_slot, now_ns);
+        if let Some(core_yield) = self.core_yield.take()
+            && heavy_control.end_yield(&self.shared, &mut groups, core_yield, now_ns)
         {
-            let group = Group(groups.id(handed.slot));
-            drop((groups, handover));
+            let group = Group(groups.id(core_yield.slot));
+            drop((groups, heavy_control));
             self.starved(group, now_ns);
         }
     }
 
-    /// Heavy work of a group was owed the core for long and did not get it: said now and then.
+    /// Reports, at most once an interval, that heavy work of a group got nearly no CPU.
     #[cold]
     fn starved(&self, group: Group, now_ns: u64) {
         if now_ns < self.starved_next_report_ns.get() {
@@ -352,10 +354,10 @@ impl Core {
         [until_ns, unthrottle_ns, disk_ns].into_iter().flatten().min()
     }
 
-    /// What passed since the last reading was tokio's: `control` pays, or who woke the core. If the
-    /// core was handed over it may have been a look, which is to be paid once it shows whose event
-    /// it was for.
-    fn charge_outside(&self, now_ns: u64, slept: bool) -> Option<Look> {
+    /// Charges CPU time since the last reading to `control`, or to the group that woke the core.
+    /// After a yield the time may have been a poll. It is then returned, and charged once its
+    /// events show the group.
+    fn charge_outside(&self, now_ns: u64, slept: bool) -> Option<CorePoll> {
         let cpu_ns = sys::thread_cpu_ns();
         let cost_ns = cpu_ns.saturating_sub(self.charged_cpu_ns.get());
         if cost_ns == 0 {
@@ -363,39 +365,41 @@ impl Core {
         }
         self.charged_cpu_ns.set(cpu_ns);
         let mut groups = self.groups.borrow_mut();
-        let handed = self.handed.get();
-        let payer = groups.wake_up_payer(handed.as_ref().map(|handed| &handed.yielded), slept, now_ns);
-        let payer = match (payer, handed) {
+        let core_yield = self.core_yield.get();
+        let payer =
+            groups.wake_up_payer(core_yield.as_ref().map(|core_yield| &core_yield.yielded), slept, now_ns);
+        let payer = match (payer, core_yield) {
             (Some(payer), _) => payer,
-            (None, Some(handed)) => return Some(Look { at_ns: now_ns, had_it: handed.slot, cost_ns }),
+            (None, Some(core_yield)) => {
+                return Some(CorePoll { at_ns: now_ns, had_core_slot: core_yield.slot, cost_ns });
+            }
             (None, None) => groups.slot(Group::CONTROL),
         };
         groups.charge_fast(payer, cost_ns, false);
         None
     }
 
-    /// A look is paid by the group that it found something to do for; if there was none, by
-    /// `control`.
-    fn pay(&self, look: Option<Look>, found: Option<usize>) {
-        let Some(Look { at_ns, had_it, cost_ns }) = look else { return };
+    /// Charges a poll to the group whose event it found, or to `control` if it found none.
+    fn pay(&self, core_poll: Option<CorePoll>, found: Option<usize>) {
+        let Some(CorePoll { at_ns, had_core_slot, cost_ns }) = core_poll else { return };
         let mut groups = self.groups.borrow_mut();
         if let Some(slot) = found {
             let found = groups.local(slot).node;
-            let had_core = groups.has(had_it).then(|| groups.local(had_it).node);
+            let had_core = groups.has(had_core_slot).then(|| groups.local(had_core_slot).node);
             groups.scheduler.polled(at_ns, cost_ns, found, had_core);
         }
         let payer = found.unwrap_or_else(|| groups.slot(Group::CONTROL));
         groups.charge_fast(payer, cost_ns, false);
     }
 
-    /// CPU used for a group by threads of the disk pool.
+    /// Charges CPU that threads of the disk pool used for a group.
     pub(crate) fn charge_elsewhere(&self, group: Group, cpu_ns: u64) {
         let mut groups = self.groups.borrow_mut();
         let slot = groups.slot(group);
         groups.charge_fast(slot, cpu_ns, false);
     }
 
-    /// Runs tasks of a group for a slice: the time then, ns.
+    /// Runs tasks of a group for a slice. Returns the time at its end, ns.
     fn run_slice(&self, slot: usize, slice_ns: u64, began_ns: u64) -> u64 {
         let mut now_ns = began_ns;
         loop {
@@ -411,7 +415,7 @@ impl Core {
             };
             let header = runnable.metadata();
             let (group, spawned_at) = (Group(header.group.load(Relaxed)), header.spawned_at);
-            piece_begins(now_ns);
+            poll_begins(now_ns);
             in_group(group, || task::run(runnable));
             let after_ns = sys::monotonic_ns();
             let spent = crate::units::take();
@@ -422,7 +426,7 @@ impl Core {
                 self.maybe_stalled(slot, spawned_at, after_ns - now_ns, now_ns - began_ns, after_ns);
             }
             now_ns = after_ns;
-            if self.put_off.is_due(now_ns) {
+            if self.deferred.is_due(now_ns) {
                 self.pause();
                 now_ns = sys::monotonic_ns();
             }
@@ -434,8 +438,8 @@ impl Core {
         now_ns
     }
 
-    /// Charges a group for this thread's work since then, by the CPU clock if that is long enough
-    /// to be worth a reading.
+    /// Charges a group for the work of this thread since `began_ns`, by the CPU clock if it was
+    /// long enough to be worth a reading.
     fn charge(&self, slot: usize, began_ns: u64, now_ns: u64) {
         let wall_ns = now_ns.saturating_sub(began_ns);
         let used_ns = if wall_ns < SHORT_NS {
@@ -450,12 +454,12 @@ impl Core {
         let mut groups = self.groups.borrow_mut();
         if groups.has(slot) {
             groups.charge_fast(slot, used_ns, true);
-            groups.passed(slot, now_ns);
-            groups.settle(slot);
+            groups.record_slice(slot, now_ns);
+            groups.idle_if_empty(slot);
         }
     }
 
-    /// Remembers the task poll that spent the most work units, and reports one beyond the bound.
+    /// Records the most work units of a task poll, and reports a poll beyond the bound.
     #[cold]
     fn most_units(&self, slot: usize, spawned_at: &'static std::panic::Location<'static>, spent: u32) {
         self.shared.most_units.store(spent, Relaxed);
@@ -470,13 +474,14 @@ impl Core {
         }
     }
 
-    /// A long piece by the wall clock: a stall, unless the thread was merely off its CPU.
+    /// Counts and reports a task poll that was long by the wall clock, unless the thread was merely
+    /// off its CPU.
     #[cold]
     fn maybe_stalled(
         &self,
         slot: usize,
         spawned_at: &'static std::panic::Location<'static>,
-        piece_ns: u64,
+        poll_ns: u64,
         before_ns: u64,
         now_ns: u64,
     ) {
@@ -499,7 +504,7 @@ impl Core {
             core: self.shared.index,
             group: self.lanes.group_name(Group(id)),
             spawned_at,
-            piece_us: piece_ns / 1000,
+            poll_us: poll_ns / 1000,
         });
     }
 
@@ -508,14 +513,14 @@ impl Core {
             match message {
                 Message::Run(runnable) => self.enqueue(runnable),
                 Message::Start(group, job) => crate::call::start(group, job),
-                Message::Look(group) => self.look(group),
+                Message::CheckHeavy(group) => self.check_heavy(group),
                 Message::Refresh(group) => {
                     self.groups.borrow_mut().refresh(group);
                     self.disk.borrow_mut().refresh(group);
                 }
                 Message::Drop(group) => {
                     let left = self.groups.borrow_mut().end_group(group);
-                    left.into_iter().for_each(|slot| self.look_at(slot));
+                    left.into_iter().for_each(|slot| self.check_slot(slot));
                     self.disk.borrow_mut().drop_group(group);
                 }
                 Message::Disk(finished) => self.disk_finished(*finished),
@@ -525,10 +530,10 @@ impl Core {
         }
     }
 
-    /// The lane ends: every task is woken and dropped, here, where its future lives.
+    /// Ends the lane: wakes and drops every task on this thread, where its future lives.
     pub(crate) fn end(&self) {
         crate::disk::end(self);
-        self.put_off.clear();
+        self.deferred.clear();
         loop {
             let wakers: Vec<Waker> = self.listed.borrow().wakers.iter().flatten().cloned().collect();
             if wakers.is_empty() {
@@ -538,7 +543,7 @@ impl Core {
             for message in self.shared.take() {
                 match message {
                     Message::Run(runnable) => drop(runnable),
-                    // Jobs may hold what tasks wait for; dropped, they end the wait.
+                    // Jobs may hold values that tasks wait for. Dropping them ends the wait.
                     other => drop(other),
                 }
             }
@@ -552,11 +557,11 @@ impl Core {
     }
 }
 
-/// Has the poller looked at, without sleeping there, and this task polled again.
+/// Polls for events without sleeping, and has this task polled again.
 #[expect(clippy::disallowed_methods, reason = "this is the loop, a tokio task itself")]
-fn look_at_poller(cx: &mut Context<'_>) {
+fn poll_events(cx: &mut Context<'_>) {
     let mut again = std::pin::pin!(tokio::task::yield_now());
-    // Its first poll defers this task's waker until the poller was looked at.
+    // The first poll of `yield_now` defers this task's waker until the poller has run.
     let polled = std::future::Future::poll(again.as_mut(), cx);
     debug_assert!(polled.is_pending());
 }

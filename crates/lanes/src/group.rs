@@ -1,9 +1,9 @@
-//! What a group is to those outside: a name for a workload, what it may have, and what it has had.
+//! Public side of a group: a name for a workload, its specification, and its usage.
 
 use std::sync::Arc;
 
-/// A workload. Small, copied freely, and carried by every task, cross-core call and disk request. One that was dropped
-/// (or never was) counts as [`Group::DEFAULT`].
+/// Workload. Every task, cross-core call and disk request carries its group. A dropped or unknown
+/// group counts as [`Group::DEFAULT`].
 #[derive(Copy, Clone, Eq, PartialEq, Hash, Debug)]
 pub struct Group(pub(crate) u32);
 
@@ -12,7 +12,7 @@ impl Group {
     pub const USERS: Group = Group(0);
     /// Parent of the server's own work; holds no work itself.
     pub const SYSTEM: Group = Group(1);
-    /// Control plane, and whatever has no group; under `SYSTEM`.
+    /// Control plane, and all work without a group; under `SYSTEM`.
     pub const CONTROL: Group = Group(2);
     /// Commit log; under `SYSTEM`.
     pub const LOG: Group = Group(3);
@@ -20,34 +20,36 @@ impl Group {
     pub const FLUSH: Group = Group(4);
     /// Compaction; under `SYSTEM`.
     pub const COMPACTION: Group = Group(5);
-    /// The level of those who have no other; under `USERS`.
+    /// Level of users without another one; under `USERS`.
     pub const DEFAULT: Group = Group(6);
     /// Connections that have not authenticated yet; under `USERS`.
     pub const DRIVER: Group = Group(7);
 
-    /// Groups every server has; the first made by [`crate::Lanes::create_group`] comes after them.
+    /// Number of groups that every server has. Groups created by [`crate::Lanes::create_group`]
+    /// follow them.
     pub(crate) const BUILT_IN: u32 = 8;
 }
 
-/// What a group may have.
+/// Entitlement and limits of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
-    /// For reports; the first 48 bytes are kept.
+    /// Name for reports; the first 48 bytes are kept.
     pub name: Arc<str>,
-    /// Weight among its siblings, 1..=1000; what is outside is moved to the nearer end.
+    /// Weight among its siblings, clamped to 1..=1000.
     pub shares: u32,
-    /// How soon it wants to run after waking.
+    /// Class, which decides how soon it runs after waking.
     pub class: sched::Class,
-    /// Served before its siblings' shares count, on each core: in millionths of what they and it use there; 0 is none.
+    /// Minimum on each core, served before shares, in millionths of the CPU that it and its
+    /// siblings use there; 0 is none.
     pub cpu_min_ppm: u32,
-    /// Most CPU it may use, in millionths of all cores of this server; none is no limit.
+    /// CPU limit, in millionths of all cores of this server; `None`: no limit.
     pub cpu_limit_ppm: Option<u32>,
-    /// Most disk traffic, in bytes a second, on all cores of this server together; none is no limit.
+    /// I/O limit, in bytes a second on all cores of this server together; `None`: no limit.
     pub io_limit: Option<u64>,
 }
 
 impl GroupSpec {
-    /// A group with shares only.
+    /// Returns a group with shares only.
     #[must_use]
     pub fn new(name: &str, shares: u32) -> GroupSpec {
         GroupSpec {
@@ -61,18 +63,20 @@ impl GroupSpec {
     }
 }
 
-/// What a group has had since it was made. Sums of relaxed counters: read while it works, they are not of one instant.
+/// Resources that a group has used since it was created. Sums of relaxed counters: read while it
+/// works, they are not of one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// CPU time on fast lanes, ns.
     pub cpu_fast_ns: u64,
     /// CPU time on heavy lanes, ns.
     pub cpu_heavy_ns: u64,
-    /// Time it was ready to run and did not, ns; without what its CPU limit held it back.
+    /// Time it was ready to run and did not run, ns, without the time that its CPU limit throttled
+    /// it.
     pub wait_ns: u64,
-    /// Turns it got on fast lanes.
+    /// Slices on fast lanes.
     pub dispatches: u64,
-    /// Turns it got on heavy lanes.
+    /// Slices on heavy lanes.
     pub heavy_dispatches: u64,
     /// Bytes read.
     pub disk_read_bytes: u64,
@@ -82,19 +86,21 @@ pub struct Usage {
     pub disk_write_bytes: u64,
     /// Write, sync and metadata requests.
     pub disk_write_ops: u64,
-    /// Time its disk requests took from asking to completion, ns.
+    /// Time that its disk requests took from submission to completion, ns.
     pub disk_wait_ns: u64,
-    /// The part of that before they were sent, ns: their turn, the disk's bucket, the group's own limit. What it grew by, over the
-    /// time it took, is how many were queued on average; and the rest of `disk_wait_ns` likewise how many the disk had.
+    /// Part of `disk_wait_ns` before requests were sent, ns: waits for their turn, the disk's
+    /// bucket and the group's own limit. Its growth divided by the elapsed time is the mean number
+    /// of queued requests. The rest of `disk_wait_ns` likewise gives the mean number of requests
+    /// inside the disk.
     pub disk_queue_ns: u64,
-    /// Time of the disk they were charged, ns, as its maxima have it.
+    /// Disk time charged, ns, according to the disk's maxima.
     pub disk_ns: u64,
-    /// What a cache above the disk had when it was asked; see [`crate::disk::count_lookup`].
+    /// Hits of caches above the disk; see [`crate::disk::count_lookup`].
     pub cache_hits: u64,
-    /// What it had not.
+    /// Misses of caches above the disk.
     pub cache_misses: u64,
-    /// Time it was held back by its CPU limit, ns, summed over cores.
+    /// Time that its CPU limit throttled it, ns, summed over cores.
     pub throttled_ns: u64,
-    /// Fast-lane pieces longer than 200 µs.
+    /// Fast-lane task polls longer than 200 µs.
     pub stalls: u64,
 }

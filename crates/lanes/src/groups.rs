@@ -1,6 +1,6 @@
-//! One core's groups: their run queues, their accounting, and the leases of their CPU caps. Made
-//! when first needed on this core. `sched::CoreScheduler` decides; this file keeps what the
-//! decisions are about.
+//! Groups of one core: their run queues, their accounting, and the leases of their CPU caps. A
+//! group is added when first needed on this core. `sched::CoreScheduler` decides. This file keeps
+//! the state that the decisions are about.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use sched::{
 };
 
 use crate::Group;
-use crate::registry::{Counters, NOBODY, Registry, Slot, count, slot_of};
+use crate::registry::{Counters, NO_GROUP, Registry, Slot, count, slot_of};
 use crate::task::Runnable;
 use crate::waits::{Timeline, Waits, weighted};
 
-/// The scheduler's view of a group.
+/// Returns the scheduler's view of a group.
 fn leaf_spec(found: &Slot) -> LeafSpec {
     LeafSpec { node: found.cpu_spec(), cpu_limit_ppm: found.cpu_limit_ppm() }
 }
@@ -25,13 +25,13 @@ pub(crate) struct Local {
     pub(crate) id: u32,
     pub(crate) node: NodeId,
     pub(crate) queue: VecDeque<Runnable>,
-    /// There was heavy work when last looked.
+    /// There was heavy work when last checked.
     pub(crate) heavy: bool,
-    /// Since when it has waited for its turn, if it is ready, ns.
+    /// Start of its wait for the core, if it is ready, ns.
     ready_since_ns: u64,
     cpu_limit_ppm: u32,
     throttled_since_ns: u64,
-    /// Heavy CPU charged so far, on the scale of the workers' counter, ns.
+    /// Heavy CPU charged so far, as a reading of the workers' counter, ns.
     heavy_charged_ns: u64,
     pub(crate) starving: Starving,
     /// To be removed once its heavy work is done.
@@ -46,29 +46,29 @@ impl Local {
         &self.counters[self.core]
     }
 
-    /// Checks what it has to run.
+    /// Checks and returns its work.
     fn queued(&mut self) -> Queued {
         self.heavy = self.counters().heavy_pending.load(Acquire) > 0;
         Queued { fast: !self.queue.is_empty(), heavy: self.heavy }
     }
 }
 
-/// What to do next.
+/// Next thing to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
-    /// Nothing is ready, or may run.
+    /// Nothing is ready and may run.
     Idle,
-    /// Run fast-lane tasks of the group in this slot, for at most so long.
+    /// Run fast-lane tasks of the group in this slot for at most this long, ns.
     Fast(usize, u64),
-    /// Hand the core to the heavy lane for the group in this slot, which may use so much of it.
+    /// Yield the core to the heavy lane for the group in this slot, for at most this long, ns.
     Heavy(usize, u64),
 }
 
 pub(crate) struct Groups {
     pub(crate) scheduler: CoreScheduler,
-    /// By slot.
+    /// Indexed by slot.
     locals: Vec<Option<Local>>,
-    /// By node: slot.
+    /// Slot of each node.
     by_node: Vec<usize>,
     timeline: Timeline,
     registry: Arc<Registry>,
@@ -95,7 +95,7 @@ impl Groups {
         groups
     }
 
-    /// The slot of a group that is there; of [`Group::DEFAULT`] for one that is not.
+    /// Returns the slot of a group, or that of [`Group::DEFAULT`] if there is no such group.
     pub(crate) fn slot(&mut self, group: Group) -> usize {
         let slot = slot_of(group.0);
         match self.locals.get(slot) {
@@ -117,8 +117,8 @@ impl Groups {
         self.place(group, found, parent)
     }
 
-    /// A new group's books. Its slot is free: it was given away only after this core had let go of
-    /// it.
+    /// Adds the state of a new group. Its slot is free, because it is reused only after this core
+    /// has released it.
     fn place(&mut self, group: Group, found: &Slot, parent: Parent) -> usize {
         let slot = slot_of(group.0);
         if slot >= self.locals.len() {
@@ -160,7 +160,7 @@ impl Groups {
         self.locals.get(slot).is_some_and(Option::is_some)
     }
 
-    /// Takes in a changed specification.
+    /// Applies a changed specification.
     pub(crate) fn refresh(&mut self, group: Group) {
         let registry = self.registry.clone();
         let Some(found) = registry.get(group) else { return };
@@ -177,44 +177,44 @@ impl Groups {
         }
     }
 
-    /// Lets go of a group that was dropped, and tells the registry, which gives the slot away once
-    /// all cores have; its ready tasks go on in [`Group::DEFAULT`]. While heavy work of it is left,
-    /// it stays: its slot, to be looked at.
+    /// Releases a dropped group and reports this to the registry, which reuses the slot once all
+    /// cores have done so. Ready tasks of the group go on in [`Group::DEFAULT`]. A group with heavy
+    /// work left stays: returns its slot, to be checked again.
     ///
-    /// To be called once a core when the group is dropped; later calls are its own.
+    /// Call it once on each core when the group is dropped; it makes later calls itself.
     pub(crate) fn end_group(&mut self, group: Group) -> Option<usize> {
         let slot = slot_of(group.0);
         let registry = self.registry.clone();
         let here = matches!(self.locals.get(slot), Some(Some(local)) if local.id == group.0);
         if registry.counters(slot)[self.core].heavy_pending.load(SeqCst) > 0 {
             if !here {
-                // Its first work on this core was just coming. Whose child it was is forgotten:
-                // only users' groups end.
-                self.place(group, registry.gone(group), Parent::Users);
+                // The first work of the group on this core arrives just now. The parent is not
+                // known any more, but only groups of users are dropped.
+                self.place(group, registry.dropped_slot(group), Parent::Users);
             }
             self.local(slot).dropped = true;
             return Some(slot);
         }
         if here {
-            let gone = self.locals[slot].take().expect("seen above");
+            let gone = self.locals[slot].take().expect("checked above");
             self.scheduler.remove(gone.node);
             for runnable in gone.queue {
-                let slot = self.push_only(runnable);
+                let slot = self.queue_task(runnable);
                 self.wake(slot, self.timeline.now_ns());
             }
         }
-        registry.gone_from_a_core(group);
+        registry.release_from_core(group);
         None
     }
 
-    /// Queues a task: its group's slot, which is then to be woken.
-    pub(crate) fn push_only(&mut self, runnable: Runnable) -> usize {
+    /// Queues a task without waking its group. Returns the slot of the group.
+    pub(crate) fn queue_task(&mut self, runnable: Runnable) -> usize {
         let slot = self.slot(Group(runnable.metadata().group.load(Relaxed)));
         self.local(slot).queue.push_back(runnable);
         slot
     }
 
-    /// The group has something to run. Returns whether it was idle.
+    /// Marks a group as having work. Returns true if it was idle.
     pub(crate) fn wake(&mut self, slot: usize, now_ns: u64) -> bool {
         let node = self.local(slot).node;
         let woke = self.scheduler.woke(node);
@@ -224,14 +224,14 @@ impl Groups {
         woke
     }
 
-    /// Looks whether there is heavy work of a group.
-    pub(crate) fn look(&mut self, slot: usize) {
+    /// Checks whether a group has heavy work.
+    pub(crate) fn check_heavy(&mut self, slot: usize) {
         self.local(slot).queued();
     }
 
-    /// Makes a group idle that has nothing to do.
-    pub(crate) fn settle(&mut self, slot: usize) {
-        self.look(slot);
+    /// Marks a group as idle if it has nothing to run.
+    pub(crate) fn idle_if_empty(&mut self, slot: usize) {
+        self.check_heavy(slot);
         let cores = self.cores;
         let local = self.local(slot);
         if local.heavy || !local.queue.is_empty() {
@@ -248,13 +248,14 @@ impl Groups {
         }
         let (dropped, id) = (self.local(slot).dropped, Group(self.local(slot).id));
         if dropped && self.end_group(id).is_some() {
-            // Somebody came too late and is about to see it: settled again when it is chosen.
+            // A late task is about to see that the group was dropped. The group is checked again
+            // when it is picked.
             self.wake(slot, self.timeline.now_ns());
         }
     }
 
     /// Decides what runs next, and for how long.
-    pub(crate) fn choose(&mut self, now_ns: u64) -> Choice {
+    pub(crate) fn pick(&mut self, now_ns: u64) -> Choice {
         while let Some(leaf) = self.scheduler.unthrottle(now_ns) {
             let local = self.local(self.by_node[leaf.0 as usize]);
             count(&local.counters().throttled_ns, now_ns.saturating_sub(local.throttled_since_ns));
@@ -274,7 +275,7 @@ impl Groups {
                     continue;
                 }
                 Decision::Empty(leaf) => {
-                    self.settle(slot_of(leaf));
+                    self.idle_if_empty(slot_of(leaf));
                     continue;
                 }
                 Decision::Run(leaf, slice_ns) => {
@@ -284,13 +285,14 @@ impl Groups {
                 }
                 Decision::Yield(leaf, budget_ns) => (slot_of(leaf), Choice::Heavy(slot_of(leaf), budget_ns)),
             };
-            self.waited(slot, now_ns);
+            self.end_wait(slot, now_ns);
             return choice;
         }
     }
 
-    /// The group's wait ends: it is counted, and looked up whose turns it was for.
-    fn waited(&mut self, slot: usize, now_ns: u64) {
+    /// Ends and counts the wait of a group, and attributes it to the groups that had the core
+    /// meanwhile.
+    fn end_wait(&mut self, slot: usize, now_ns: u64) {
         let local = self.locals[slot].as_mut().expect("slots in use are filled");
         let since_ns = std::mem::replace(&mut local.ready_since_ns, now_ns);
         if since_ns >= now_ns {
@@ -299,30 +301,30 @@ impl Groups {
         count(&local.counters().wait_ns, now_ns - since_ns);
         let Some(weight) = self.timeline.weight(self.scheduler.eligible(), since_ns, now_ns) else { return };
         let waits = &local.waits[self.core];
-        self.timeline.look_back(since_ns, |group, ns| {
+        self.timeline.walk_back(since_ns, |group, ns| {
             if group != local.id {
                 waits.add(group, weighted(ns, weight));
             }
         });
     }
 
-    /// The core was the group's until now: what it has ready waits from now on.
-    pub(crate) fn passed(&mut self, slot: usize, now_ns: u64) {
+    /// Records that the group had the core until now. Its ready tasks wait from now on.
+    pub(crate) fn record_slice(&mut self, slot: usize, now_ns: u64) {
         let id = self.id(slot);
-        self.timeline.passed(id, now_ns);
-        if id != NOBODY {
+        self.timeline.record_slice(id, now_ns);
+        if id != NO_GROUP {
             self.local(slot).ready_since_ns = now_ns;
         }
     }
 
-    /// Takes CPU time from the budget of a group's cap, which all cores share; else throttles the
+    /// Takes CPU time from the budget of a group's cap, which all cores share, or throttles the
     /// group.
     fn take_lease(&mut self, slot: usize, cpu_ns: u64, now_ns: u64) {
         let cores = self.cores;
         let local = self.local(slot);
         let (id, node, ppm) = (Group(local.id), local.node, local.cpu_limit_ppm);
         let mut until_ns = 0;
-        // A group that is gone runs what is left of it without a limit.
+        // A dropped group runs its remaining tasks without a limit.
         let granted = self.registry.get(id).is_none_or(|found| {
             let take = |paid| {
                 let taken = cap::take(paid, now_ns, cpu_ns, ppm, cores, cap::BURST_NS);
@@ -337,9 +339,9 @@ impl Groups {
         }
     }
 
-    /// Keeps a group from being chosen until then.
+    /// Keeps a group from being picked until `until_ns`.
     pub(crate) fn throttle(&mut self, slot: usize, now_ns: u64, until_ns: u64) {
-        self.waited(slot, now_ns);
+        self.end_wait(slot, now_ns);
         let local = self.local(slot);
         local.throttled_since_ns = now_ns;
         let node = local.node;
@@ -354,18 +356,18 @@ impl Groups {
     }
 
     /// Charges fast-lane CPU.
-    pub(crate) fn charge_fast(&mut self, slot: usize, cpu_ns: u64, dispatch: bool) {
+    pub(crate) fn charge_fast(&mut self, slot: usize, cpu_ns: u64, is_slice: bool) {
         let local = self.local(slot);
         count(&local.counters().cpu_fast_ns, cpu_ns);
         let node = local.node;
-        if dispatch {
+        if is_slice {
             self.scheduler.ran(node, cpu_ns)
         } else {
             self.scheduler.used(node, Lane::Fast, cpu_ns)
         }
     }
 
-    /// Charges heavy CPU up to a total on the scale of the workers' counter: what was charged, ns.
+    /// Charges heavy CPU up to a reading of the workers' counter. Returns the CPU charged, ns.
     pub(crate) fn charge_heavy(&mut self, slot: usize, total_ns: u64) -> u64 {
         let local = self.local(slot);
         let cpu_ns = total_ns.saturating_sub(local.heavy_charged_ns);
@@ -379,14 +381,14 @@ impl Groups {
         cpu_ns
     }
 
-    /// All queued tasks, at the end of the lane.
+    /// Takes all queued tasks, at the end of the lane.
     pub(crate) fn take_all(&mut self) -> Vec<Runnable> {
         self.locals.iter_mut().flatten().flat_map(|local| local.queue.drain(..)).collect()
     }
 
-    /// Whether a slot holds a live group's id.
+    /// Returns the id of the group in a slot, or `NO_GROUP`.
     pub(crate) fn id(&mut self, slot: usize) -> u32 {
-        self.locals.get(slot).and_then(Option::as_ref).map_or(NOBODY, |local| local.id)
+        self.locals.get(slot).and_then(Option::as_ref).map_or(NO_GROUP, |local| local.id)
     }
 }
 

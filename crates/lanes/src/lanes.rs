@@ -1,4 +1,4 @@
-//! All lanes of the server: starting them, reaching them from outside, their groups and counts, and their end.
+//! All lanes of the server: start and end, access from outside, groups, and counters.
 #![expect(unsafe_code, reason = "the lane's loop is a tokio task that stays on its thread")]
 
 use std::fmt;
@@ -18,13 +18,13 @@ use crate::config::{Config, DiskBackend};
 use crate::context::{as_fast_lane, in_group, spawn_at, with_core};
 use crate::disk::{Bucket, KernelThreads, Pool, Ring, Service};
 use crate::executor::Core;
-use crate::heavy::{self, RESCUER, SEATS};
-use crate::registry::{NOBODY, Registry};
+use crate::heavy::{self, NORMAL_WORKER, SEATS};
+use crate::registry::{NO_GROUP, Registry};
 use crate::shared::{CoreShared, Message};
 use crate::timer::Timer;
 use crate::{Ended, Group, GroupSpec, Report, Usage, WakeUp, self_check, sys};
 
-/// The lanes of this server: a handle, cheap to clone, usable from any thread.
+/// Handle of the lanes of this server. It is cheap to clone and usable from any thread.
 #[derive(Clone)]
 pub struct Lanes(Arc<Server>);
 
@@ -32,23 +32,23 @@ struct Server {
     cores: Box<[Arc<CoreShared>]>,
     registry: Arc<Registry>,
     config: Config,
-    /// Taken by those who start and end lanes only.
+    /// Locked only to start and end lanes.
     threads: Mutex<Vec<JoinHandle<()>>>,
     pool: Arc<Pool>,
     bucket: Arc<Bucket>,
     uring: AtomicBool,
-    /// It was said that a file system knows no direct I/O.
+    /// A file system without direct I/O was reported.
     direct_refused: AtomicBool,
     ending: AtomicBool,
     kernel_threads: Mutex<KernelThreads>,
 }
 
-/// Why lanes could not be started.
+/// Reason why lanes could not be started.
 #[derive(Debug)]
 pub enum StartError {
-    /// No core was given.
+    /// The configuration has no core.
     NoCores,
-    /// A system call failed: what was being done, and how it failed.
+    /// A system call failed: the action and the error.
     Io(&'static str, io::Error),
 }
 
@@ -64,10 +64,11 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 impl Lanes {
-    /// Starts a fast and a heavy lane for each core of the configuration, and returns once they all run.
+    /// Starts a fast and a heavy lane for each core of the configuration. Returns once all of them
+    /// run.
     ///
     /// # Errors
-    /// No core, or a system call that failed; what was started is ended again.
+    /// There is no core, or a system call failed. Started lanes are ended again.
     pub fn start(config: Config) -> Result<Lanes, StartError> {
         let count = config.cores.len();
         if count == 0 {
@@ -100,7 +101,7 @@ impl Lanes {
         Ok(lanes)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the room that owns threads")]
+    #[expect(clippy::disallowed_methods, reason = "this crate owns the threads")]
     fn start_threads(&self) -> Result<(), StartError> {
         let (ready, readiness) = mpsc::channel();
         for index in 0..self.cores() {
@@ -111,12 +112,12 @@ impl Lanes {
             self.0.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
         for _ in 0..self.cores() {
-            readiness.recv().expect("every lane says how it went")?;
+            readiness.recv().expect("every lane reports its start")?;
         }
         Ok(())
     }
 
-    /// A fast lane's thread.
+    /// Runs the thread of a fast lane.
     fn fast_lane(&self, index: usize, ready: &mpsc::Sender<Result<(), StartError>>) {
         let shared = self.0.cores[index].clone();
         let fail = |what, error| drop(ready.send(Err(StartError::Io(what, error))));
@@ -125,7 +126,7 @@ impl Lanes {
         {
             return fail("pinning a lane to its CPU", error);
         }
-        sys::wake_in_time();
+        sys::disable_timer_slack();
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return fail("starting a lane's poller", error),
@@ -149,7 +150,7 @@ impl Lanes {
         shared.stop.store(true, SeqCst);
         shared.heavy.wake_all();
         for worker in workers {
-            drop(worker.join()); // a worker's panic has been reported where it happened
+            drop(worker.join()); // a panic of a worker was reported where it happened
         }
         shared.heavy.drain();
         shared.close().for_each(drop);
@@ -166,43 +167,44 @@ impl Lanes {
         ring
     }
 
-    /// From the fast lane's thread, so that workers are born on its CPU with its policy, which they lower themselves.
-    #[expect(clippy::disallowed_methods, reason = "the room that owns threads")]
+    /// Starts the workers from the fast lane's thread, so that they inherit its CPU and its policy,
+    /// which they lower themselves.
+    #[expect(clippy::disallowed_methods, reason = "this crate owns the threads")]
     fn start_workers(&self, shared: &Arc<CoreShared>) -> io::Result<Vec<JoinHandle<()>>> {
         let start = |worker| {
             let (lanes, shared) = (self.clone(), shared.clone());
-            let kind = if worker == RESCUER { "urgent" } else { "heavy" };
+            let kind = if worker == NORMAL_WORKER { "urgent" } else { "heavy" };
             let builder = std::thread::Builder::new().name(format!("{kind}-{}-{worker}", shared.index));
             builder.spawn(move || heavy::work(lanes, shared, worker))
         };
         (0..SEATS).map(start).collect()
     }
 
-    /// Number of cores.
+    /// Returns the number of cores.
     #[must_use]
     pub fn cores(&self) -> usize {
         self.0.cores.len()
     }
 
-    /// What the lanes were started with.
+    /// Returns the configuration that the lanes were started with.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.0.config
     }
 
-    /// Whether disk requests go through io_uring on every core.
+    /// Returns true if disk requests go through io_uring on every core.
     #[must_use]
     pub fn uses_io_uring(&self) -> bool {
         self.0.uring.load(Relaxed)
     }
 
-    /// The kernel refuses io_uring's work on a core.
+    /// Records and reports that the kernel rejects io_uring requests on a core.
     pub(crate) fn ring_refused(&self, core: usize, error: &io::Error) {
         self.0.uring.store(false, Relaxed);
         self.report(&Report::RingRefused { core, error: error.to_string() });
     }
 
-    /// A file system does not do direct I/O: said once.
+    /// Reports once that a file system does not support direct I/O.
     pub(crate) fn direct_refused(&self, path: &Path) {
         if !self.0.direct_refused.swap(true, Relaxed) {
             self.report(&Report::DirectRefused { path: path.to_owned() });
@@ -217,8 +219,8 @@ impl Lanes {
         &self.0.cores[core]
     }
 
-    /// Runs a future on a core's fast lane, from any thread outside of lanes, which waits for it. Panics if the future
-    /// panics or the lanes end first.
+    /// Runs a future on a core's fast lane and waits for it, from any thread outside of lanes.
+    /// Panics if the future panics or the lanes end first.
     #[track_caller]
     pub fn block_on<F, Fut, T>(&self, core: usize, group: Group, f: F) -> T
     where
@@ -229,10 +231,11 @@ impl Lanes {
         self.try_block_on(core, group, f).expect("lanes run until they are ended")
     }
 
-    /// As [`Lanes::block_on`], for those who may come while the lanes are ended. Panics if the future panics.
+    /// Does the same as [`Lanes::block_on`], for callers that may run while the lanes end. Panics
+    /// if the future panics.
     ///
     /// # Errors
-    /// The lanes ended first; what was asked may have been done or not.
+    /// The lanes ended first. The future may have run or not.
     #[track_caller]
     pub fn try_block_on<F, Fut, T>(&self, core: usize, group: Group, f: F) -> Result<T, Ended>
     where
@@ -255,8 +258,9 @@ impl Lanes {
         }
     }
 
-    /// Has the fast lane of a core do something short, of a few microseconds, in that group, and waits for nothing; from any
-    /// thread. On that very lane it is done at once; where the lane has ended, not at all.
+    /// Runs a closure of a few microseconds on the fast lane of a core, in this group, without
+    /// waiting for it; from any thread. On that very lane it runs at once. If the lane has ended,
+    /// it does not run.
     pub fn tell(&self, core: usize, group: Group, f: impl FnOnce() + Send + 'static) {
         let target = self.core(core);
         if with_core(|here| Arc::ptr_eq(&here.shared, target)) == Some(true) {
@@ -266,7 +270,7 @@ impl Lanes {
         }
     }
 
-    /// Whether [`Lanes::shutdown`] was called.
+    /// Returns true after [`Lanes::shutdown`] was called.
     pub(crate) fn are_ending(&self) -> bool {
         self.0.ending.load(SeqCst)
     }
@@ -275,102 +279,111 @@ impl Lanes {
         &self.0.kernel_threads
     }
 
-    /// A new group under [`Group::USERS`] or [`Group::SYSTEM`], usable at once. Panics for another parent, and
-    /// beyond a million groups.
+    /// Creates a group under [`Group::USERS`] or [`Group::SYSTEM`], usable at once. Panics for
+    /// another parent, and beyond a million groups.
     #[must_use]
     pub fn create_group(&self, parent: Group, spec: GroupSpec) -> Group {
         assert!(parent == Group::USERS || parent == Group::SYSTEM, "{parent:?} holds work, not groups");
         self.0.registry.create(parent, &spec).expect("fewer than a million groups")
     }
 
-    /// Changes what a group may have, at once, for tasks that run too. Does nothing if there is no such group.
+    /// Changes the specification of a group at once, also for its running tasks. Does nothing if
+    /// there is no such group.
     pub fn alter_group(&self, group: Group, spec: GroupSpec) {
         if let Some(slot) = self.0.registry.get(group) {
             slot.describe(&spec);
-            self.tell_all(|| Message::Refresh(group));
+            self.send_to_all(|| Message::Refresh(group));
         }
     }
 
-    /// Drops a group; what still runs in it goes on in [`Group::DEFAULT`]. The groups every server has stay.
+    /// Drops a group. Its running tasks go on in [`Group::DEFAULT`]. The groups that every server
+    /// has stay.
     pub fn drop_group(&self, group: Group) {
         if group.0 >= Group::BUILT_IN && self.0.registry.drop_group(group) {
-            self.tell_all(|| Message::Drop(group));
+            self.send_to_all(|| Message::Drop(group));
         }
     }
 
-    /// From now on the disk is taken to have these maxima, instead of those of [`Config::disk`]. Requests already queued keep
+    /// Replaces the maxima of the disk, at first those of [`Config::disk`]. Queued requests keep
     /// their cost.
     pub fn set_disk(&self, model: DiskModel) {
-        self.tell_all(|| Message::DiskModel(model));
+        self.send_to_all(|| Message::DiskModel(model));
     }
 
-    fn tell_all(&self, message: impl Fn() -> Message) {
+    fn send_to_all(&self, message: impl Fn() -> Message) {
         self.0.cores.iter().for_each(|core| drop(core.send(message())));
     }
 
-    /// What a group has had on all cores; nothing for one that is not there.
+    /// Returns the usage of a group on all cores; zeros for an unknown group.
     #[must_use]
     pub fn usage(&self, group: Group) -> Usage {
         self.0.registry.usage(group, None)
     }
 
-    /// What a group has had on one core.
+    /// Returns the usage of a group on one core.
     #[must_use]
     pub fn core_usage(&self, core: usize, group: Group) -> Usage {
         self.0.registry.usage(group, Some(core))
     }
 
-    /// Whom a group waited for on all cores: who had the core while it was ready and did not have it, and for how long, ns. Without a
-    /// group: what is not told apart. Exact or sampled, as `waits.rs` says.
+    /// Returns the waits of a group on all cores: each group that had the core while this one was
+    /// ready, and the time, ns. `None` stands for groups that are not counted individually.
+    /// `waits.rs` says when the times are exact and when sampled.
     #[must_use]
     pub fn waited_for(&self, group: Group) -> Vec<(Option<Group>, u64)> {
-        let named = |(id, ns)| ((id != NOBODY).then_some(Group(id)), ns);
+        let named = |(id, ns)| ((id != NO_GROUP).then_some(Group(id)), ns);
         self.0.registry.waited_for(group).into_iter().map(named).collect()
     }
 
-    /// Fast-lane pieces longer than 200 µs, on all cores, of all groups.
+    /// Returns the number of fast-lane task polls longer than 200 µs, on all cores and of all
+    /// groups.
     #[must_use]
     pub fn stalls(&self) -> u64 {
         self.0.cores.iter().map(|core| core.stalls.load(Relaxed)).sum()
     }
 
-    /// The most work units ([`crate::spend`]) that one task poll of the core's fast lane has spent since the start.
+    /// Returns the most work units ([`crate::spend`]) that one task poll of the core's fast lane
+    /// has spent since the start.
     #[must_use]
     pub fn most_units(&self, core: usize) -> u32 {
         self.core(core).most_units.load(Relaxed)
     }
 
-    /// Times a core's heavy lane was owed the core for 50 ms and got next to nothing: another busy process is on that CPU.
+    /// Returns how often a core's heavy lane had the core for 50 ms and got nearly no CPU: another
+    /// busy process is on that CPU.
     #[must_use]
     pub fn starved(&self, core: usize) -> u64 {
         self.core(core).starved.load(Relaxed)
     }
 
-    /// Turns that urgent heavy work got at normal priority because the core's heavy lane was starved.
+    /// Returns the number of slices that urgent heavy work got at normal priority because the
+    /// core's heavy lane was starved.
     #[must_use]
     pub fn rescues(&self, core: usize) -> u64 {
-        self.core(core).rescues.load(Relaxed)
+        self.core(core).promotions.load(Relaxed)
     }
 
-    /// How late the core's fast lane wakes, as measured at start; none if that was switched off or lanes are not pinned.
+    /// Returns the delay of wake-ups of the core's fast lane, as measured at start. `None`: the
+    /// measurement is switched off, or lanes are not pinned.
     #[must_use]
     pub fn wake_up(&self, core: usize) -> Option<WakeUp> {
         self.core(core).wake_up.get().copied()
     }
 
-    /// Heavy turns that overran by 10 ms while another group was owed, so that a spare was started, on all cores.
+    /// Returns the number of heavy slices, on all cores, that overran by 10 ms while another group
+    /// waited, so that a spare worker was started.
     #[must_use]
     pub fn overruns(&self) -> u64 {
         self.0.cores.iter().map(|core| core.overruns.load(Relaxed)).sum()
     }
 
-    /// Ends all lanes: every task is dropped, and every thread has ended when this returns. From a lane it only
-    /// begins that. A second time it does nothing.
+    /// Ends all lanes. Every task is dropped, and every thread has ended when this returns. Called
+    /// on a lane, it only begins the end. A second call does nothing.
     pub fn shutdown(&self) {
         self.0.ending.store(true, SeqCst);
         for core in &self.0.cores {
             core.stop.store(true, SeqCst);
-            core.rouse();
+            core.wake_from_any_sleep();
             core.heavy.wake_all();
         }
         let own = crate::context::with_core(|_| ()).is_some() || crate::on_heavy_lane();
@@ -385,7 +398,7 @@ impl Lanes {
         lanes.into_iter().for_each(|thread| drop(thread.join()));
         self.0.pool.stop();
         threads.into_iter().for_each(|thread| drop(thread.join()));
-        // What ended on one core may have woken tasks of another whose end was over.
+        // The end of tasks on one core may have woken tasks of another core that had already ended.
         while self.0.cores.iter().any(|core| core.heavy.drain()) {}
     }
 
@@ -393,7 +406,7 @@ impl Lanes {
         self.0.config.reporter.report(report);
     }
 
-    /// A group's name for reports; `?` for one that was dropped.
+    /// Returns a group's name for reports; `?` for a dropped group.
     pub(crate) fn group_name(&self, group: Group) -> String {
         self.0.registry.get(group).map_or_else(|| "?".into(), |slot| slot.name())
     }
@@ -409,11 +422,11 @@ impl fmt::Debug for Lanes {
     }
 }
 
-/// Keeps a value on its thread in places that ask for Send.
+/// Wrapper that makes a value `Send` which stays on its thread.
 struct Stays<T>(T);
 
-// SAFETY: used below only, for a task of a current-thread runtime, which is polled by `block_on` and dropped with the runtime,
-// both on the lane's thread.
+// SAFETY: used below only, for a task of a current-thread runtime, which is polled by `block_on`
+// and dropped with the runtime, both on the lane's thread.
 unsafe impl<T> Send for Stays<T> {}
 
 impl<T: Future + Unpin> Future for Stays<T> {
@@ -424,22 +437,23 @@ impl<T: Future + Unpin> Future for Stays<T> {
     }
 }
 
-/// Runs a core's loop until it is told to stop.
+/// Runs a core's loop until the core stops.
 async fn run_core(core: &Core, timer: Timer) {
     let (core_pointer, mut timer) = (std::ptr::from_ref(core), timer);
     let step = poll_fn(move |cx| {
-        // SAFETY: the loop is awaited to its end below, before the borrow of `core` ends; and if this future were dropped
-        // before, that would be with the runtime's thread on its way out, which polls no more tasks.
+        // SAFETY: the loop is awaited to its end below, before the borrow of `core` ends. If this
+        // future were dropped earlier, the runtime's thread would be ending and would poll no more
+        // tasks.
         let core = unsafe { &*core_pointer };
         core.poll(cx, &mut timer)
     });
-    let the_loop = Stays(Box::pin(tokio::task::unconstrained(step)));
+    let run_loop = Stays(Box::pin(tokio::task::unconstrained(step)));
     #[expect(clippy::disallowed_methods, reason = "the one task of this runtime")]
-    let mut the_loop = tokio::task::spawn(the_loop);
+    let mut run_loop = tokio::task::spawn(run_loop);
     poll_fn(|cx| {
         core.shared.set_waker(cx.waker());
         core.wake();
-        Pin::new(&mut the_loop).poll(cx).map(drop)
+        Pin::new(&mut run_loop).poll(cx).map(drop)
     })
     .await;
     core.end();

@@ -1,6 +1,7 @@
-//! Cores, and two lanes on each of them: a cooperative fast lane, which owns its shard of the data, and a heavy lane of the
-//! idle class for whatever computes long. One scheduler for each core (`sched`) governs both by CPU time measured, so that
-//! every group gets its share, and what waits for the disk is ordered by the same shares.
+//! Runtime of the server: on each core a cooperative fast lane, which owns its shard of the data,
+//! and a heavy lane of the kernel's idle class for long computations. One scheduler for each core
+//! (`sched`) governs both by measured CPU time, so that every group gets its shares. The same
+//! shares order requests to the disk.
 //!
 //! ```text
 //!   outside ──block_on──▶ fast lane ◀──call──▶ fast lane of another core
@@ -10,9 +11,10 @@
 //!                         heavy lane
 //! ```
 //!
-//! The group of a task rides with all it asks for: tasks it calls on other cores, its heavy tasks, its disk requests.
+//! The group of a task goes with its calls to other cores, its heavy tasks and its disk requests.
 //!
-//! Of the house's rooms this alone touches the clock, threads, the disk and random numbers, and this alone has `unsafe`.
+//! This crate alone uses the clock, threads, the disk and random numbers, and it alone has
+//! `unsafe`.
 
 pub mod disk;
 pub mod net;
@@ -27,8 +29,8 @@ mod context;
 mod executor;
 mod group;
 mod groups;
-mod handover;
 mod heavy;
+mod heavy_control;
 mod lanes;
 mod memory;
 mod memory_ahead;

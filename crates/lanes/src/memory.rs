@@ -1,4 +1,4 @@
-//! What the allocator does with freed memory, and what the processor should fetch from memory early.
+//! Control of freed memory in the allocator, and prefetching into the processor's cache.
 #![expect(unsafe_code, reason = "an option of a C library; an instruction of the processor")]
 
 use std::cell::Cell;
@@ -9,17 +9,19 @@ use std::time::Duration;
 
 use libmimalloc_sys::{mi_option_get, mi_option_set, mi_option_t};
 
-/// `mi_option_purge_delay` of mimalloc 2, which its binding does not name: after so many milliseconds freed memory goes back to
-/// the kernel; never, if negative.
+/// `mi_option_purge_delay` of mimalloc 2, which its binding does not name: the time in ms after
+/// which freed memory goes back to the kernel; never, if negative.
 const PURGE_DELAY: mi_option_t = 15;
-/// What it is if nobody has said otherwise, as by `MIMALLOC_PURGE_DELAY` in the environment.
+/// Default of that option, unless `MIMALLOC_PURGE_DELAY` is set in the environment.
 const PURGE_DELAY_DEFAULT_MS: std::ffi::c_long = 10;
 
-/// Has mimalloc, if it is the program's allocator, keep what is freed for what is allocated next: to be called once, before other
-/// threads are started. Memory that goes back to the kernel is cleared when it comes again, at the cost of page faults, in which
-/// a heavy lane's thread is not preempted. Who has set the delay in the environment gets that. Whether memory is kept.
+/// Configures mimalloc, if it is the program's allocator, to keep freed memory for later
+/// allocations. Call it once, before other threads are started. Memory that goes back to the kernel
+/// is cleared when it comes again, at the cost of page faults, in which a thread of a heavy lane is
+/// not preempted. A delay set in the environment has priority. Returns true if memory is kept.
 pub fn keep_freed_memory() -> bool {
-    // SAFETY: reading and writing an option, by a number that this version of the library knows, while no other thread does.
+    // SAFETY: reading and writing an option, by a number that this version of the library knows,
+    // while no other thread does.
     unsafe {
         if mi_option_get(PURGE_DELAY) == PURGE_DELAY_DEFAULT_MS {
             mi_option_set(PURGE_DELAY, -1);
@@ -28,8 +30,8 @@ pub fn keep_freed_memory() -> bool {
     }
 }
 
-/// Bounds the memory of the process, where [`keep_freed_memory`] has its way: beyond a limit, freed memory goes
-/// back to the kernel at once, and the page faults are paid.
+/// Bound on the memory of the process after [`keep_freed_memory`]. Beyond a limit, freed memory
+/// goes back to the kernel at once, and the page faults are paid.
 #[derive(Debug)]
 pub struct FreedMemory {
     /// `/proc/self/statm`.
@@ -39,14 +41,14 @@ pub struct FreedMemory {
     returns: Cell<bool>,
 }
 
-/// How often [`FreedMemory::look`] is to be called. Large answers take up to 1 GB/s.
+/// Interval at which to call [`FreedMemory::look`]. Large answers take up to 1 GB/s.
 pub const FREED_MEMORY_LOOK: Duration = Duration::from_millis(20);
 
 impl FreedMemory {
-    /// A bound of `limit` bytes of resident memory.
+    /// Creates a bound of `limit` bytes of resident memory.
     ///
     /// # Errors
-    /// `/proc` is not there.
+    /// `/proc` is not mounted.
     #[expect(clippy::disallowed_methods, reason = "a file of the kernel, which waits for no disk")]
     pub fn new(limit: u64) -> io::Result<FreedMemory> {
         let statm = File::open("/proc/self/statm")?;
@@ -54,7 +56,8 @@ impl FreedMemory {
         Ok(FreedMemory { statm, page_bytes, limit, returns: Cell::new(false) })
     }
 
-    /// Looks at the resident memory, in a few microseconds, and decides about what is freed from now on.
+    /// Reads the resident memory, in a few microseconds, and decides where memory that is freed
+    /// from now on goes.
     ///
     /// # Errors
     /// The file cannot be read: nothing changes.
@@ -63,15 +66,15 @@ impl FreedMemory {
         let length = self.statm.read_at(&mut text, 0)?;
         let resident = resident_pages(&text[..length]).map(|pages| pages * self.page_bytes);
         let resident = resident.ok_or(io::ErrorKind::InvalidData)?;
-        // Between the two nothing changes, so that it is not switched at every look.
+        // Between the two bounds nothing changes, so that the option is not switched at every call.
         let returns = match resident {
             _ if resident > self.limit => true,
             _ if resident < self.limit - self.limit / 16 => false,
             _ => return Ok(()),
         };
         if self.returns.replace(returns) != returns {
-            // SAFETY: writing an option that other threads only read, a word that the processor writes at once: they see one
-            // value or the other.
+            // SAFETY: writing an option that other threads only read, a word that the processor
+            // writes at once: they see one value or the other.
             unsafe { mi_option_set(PURGE_DELAY, if returns { 0 } else { -1 }) };
         }
         Ok(())
@@ -83,13 +86,13 @@ impl FreedMemory {
     }
 }
 
-/// The second number of `statm`.
+/// Returns the second number of `statm`.
 fn resident_pages(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Has the processor fetch the cache line where `place` begins, if it is far, while the program goes on: for what will be needed some
-/// hundred instructions later. On processors of other makes than x86-64 it does nothing.
+/// Has the processor fetch the cache line where `place` begins while the program goes on: for data
+/// needed some hundred instructions later. Does nothing on processors other than x86-64.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -106,9 +109,9 @@ pub fn prefetch<T>(place: &T) {
 mod tests {
     use super::*;
 
-    /// One test for both, as the option is the process's.
+    /// One test for both, as the option belongs to the process.
     #[test]
-    fn freed_memory_is_kept_and_goes_back_beyond_the_limit_only() {
+    fn freed_memory_goes_back_only_beyond_the_limit() {
         assert!(keep_freed_memory(), "the option has this number in the library that is linked");
         let mut freed = FreedMemory::new(u64::MAX).expect("procfs");
         for (limit, returns) in [(u64::MAX, false), (1 << 20, true), (u64::MAX, false)] {

@@ -1,16 +1,20 @@
-//! Memory made ready before the allocator takes it.
+//! Prefaulting of memory before the allocator takes it.
 //!
-//! Whoever first writes to memory the kernel gave waits while it is found and cleared: of a huge page 0.1 ms, and 5 to 10 where the
-//! host of a virtual machine has to find it first. A fast lane whose memtable grows must not meet that. So a thread of the idle class
-//! looks what mimalloc has taken, and keeps some more ready:
+//! The first write to memory from the kernel waits while the kernel finds and clears it: 0.1 ms for
+//! a huge page, and 5 to 10 ms if the host of a virtual machine has to find it first. A fast lane
+//! with a growing memtable must not wait for that. So a thread of the idle class checks how much
+//! mimalloc has taken, and keeps some more prefaulted:
 //!
 //! ```text
 //!   an arena:   │ taken │ taken │ taken │ ready │ ready │       │       │       blocks of 32 MiB, lowest first
 //! ```
 //!
-//! mimalloc begins each block that it takes with a header; before, a block is zero. Freed blocks are kept, and are ready as they are: so this is of
-//! use only where [`crate::keep_freed_memory`] has its way. What it cannot do: an arena (of 1 GiB at first) is reserved by who needs it, so the
-//! first of its blocks comes as it is; and while the kernel makes a huge page ready, others that map memory wait for that.
+//! mimalloc writes a header at the start of each block that it takes; until then a block is zero.
+//! Freed blocks are kept and stay mapped, so this is useful only after
+//! [`crate::keep_freed_memory`].
+//!
+//! Limits: the thread that needs an arena (1 GiB at first) reserves it, so its first block is not
+//! prefaulted. While the kernel prepares a huge page, other threads that map memory wait.
 #![expect(unsafe_code, reason = "memory that the allocator manages, and a call of the kernel about it")]
 
 use std::ffi::{c_int, c_void};
@@ -23,24 +27,27 @@ use std::time::Duration;
 
 use crate::sys;
 
-/// Of mimalloc 2: a segment, which is a block of an arena, bytes.
+/// Size of a block of an arena (a segment of mimalloc 2), bytes.
 const BLOCK: usize = 32 << 20;
-/// What is made ready at a time, bytes: a huge page.
+/// Memory prefaulted at a time, bytes: a huge page.
 const STEP: usize = 2 << 20;
-/// Of a block that is taken, some of these first words are not zero: where it lies, and in which arena, which are numbered from 1.
+/// Number of first words of a taken block some of which are not zero: its address, and the number
+/// of its arena, counted from 1.
 const HEADER_WORDS: usize = 8;
-/// Bytes whose state the kernel tells at a time.
+/// Bytes whose state the kernel reports at a time.
 const PAGE: usize = 4096;
-/// How often it is looked what was taken. A block in that time is 640 MB a second, more than a core writes to memory that it keeps.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Interval between two checks. One block in that time is 640 MB a second, more than a core writes
+/// to memory that it keeps.
+const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 unsafe extern "C" {
-    /// Of mimalloc 2, which its binding does not name: where an arena is, and its size in bytes. Null beyond the last one; they are
-    /// numbered from 1.
+    /// Returns the address of an arena of mimalloc 2, which its binding does not name, and stores
+    /// its size in bytes. Null beyond the last one. Arenas are numbered from 1.
     fn mi_arena_area(id: c_int, size: *mut usize) -> *mut c_void;
 }
 
-/// Keeps memory ready until it is dropped. Where mimalloc is not the program's allocator it does nothing.
+/// Thread that keeps memory prefaulted until this is dropped. It does nothing if mimalloc is not
+/// the program's allocator.
 #[derive(Debug)]
 pub struct MemoryAhead {
     stop: Arc<AtomicBool>,
@@ -48,21 +55,26 @@ pub struct MemoryAhead {
 }
 
 impl MemoryAhead {
-    /// Keeps `ahead` bytes ready beyond what is in use, of `limit` in all; both are rounded down to blocks of 32 MiB. Errors: no thread.
+    /// Keeps `ahead` bytes prefaulted beyond those in use, up to `limit` bytes in all. Both are
+    /// rounded down to blocks of 32 MiB.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
     pub fn start(ahead: u64, limit: u64) -> io::Result<MemoryAhead> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let work = move || {
-            // Refused, it competes with what the machine runs beside us; that is rare and short.
+            // If the kernel refuses, the thread competes with other work. That is rare and short.
             let _ = sys::become_idle_class();
-            let mut blocks = Blocks { found: Vec::new(), arenas: 0, ready: 0 };
+            let mut blocks = Blocks { found: Vec::new(), arenas: 0, mapped: 0 };
             while !stopped.load(Relaxed) {
-                let kept = blocks.keep_ready(ahead as usize / BLOCK, limit as usize / BLOCK, &stopped);
+                let kept = blocks.prefault(ahead as usize / BLOCK, limit as usize / BLOCK, &stopped);
                 match kept.map_err(|error| error.raw_os_error()) {
-                    // A kernel before 5.14, or memory that mimalloc was told not to commit: as ever, who uses it makes it ready.
+                    // A kernel before 5.14, or memory that mimalloc was configured not to commit:
+                    // the first use faults it in, as without this thread.
                     Err(Some(libc::EINVAL | libc::EFAULT)) => return,
-                    // There may be memory again.
-                    Ok(_) | Err(_) => park_timeout(LOOK_EVERY),
+                    // Memory may be available later.
+                    Ok(_) | Err(_) => park_timeout(CHECK_EVERY),
                 }
             }
         };
@@ -82,20 +94,20 @@ impl Drop for MemoryAhead {
     }
 }
 
-/// The allocator's blocks, in the order in which it takes them.
+/// Blocks of the allocator, in the order in which it takes them.
 struct Blocks {
     found: Vec<NonNull<c_void>>,
-    /// Those of so many arenas are found.
+    /// Number of arenas whose blocks are in `found`.
     arenas: c_int,
-    /// So many are taken or made ready.
-    ready: usize,
+    /// Number of blocks that are taken or prefaulted.
+    mapped: usize,
 }
 
 impl Blocks {
     fn find(&mut self) {
         loop {
             let mut size = 0;
-            // SAFETY: `size` is valid for writes; any number may be asked for.
+            // SAFETY: `size` is valid for writes, and any number is permitted.
             let begin = NonNull::new(unsafe { mi_arena_area(self.arenas + 1, &raw mut size) });
             let Some(begin) = begin else { return };
             self.arenas += 1;
@@ -104,50 +116,56 @@ impl Blocks {
         }
     }
 
-    /// Whether the allocator has taken a block.
+    /// Returns true if the allocator has taken a block.
     fn is_taken(&self, index: usize) -> bool {
-        // Reading what nobody has written to would map a page of zeros there, or fail where nothing is committed yet.
+        // Reading memory that was never written would map a page of zeros, or fail if nothing is
+        // committed yet.
         if !is_mapped(self.found[index]) {
             return false;
         }
-        // SAFETY: arenas stay mapped as long as the program runs, and are aligned to blocks; this page has been written to or made
-        // ready. The allocator may write a header just now: then some words are read before and some after that, and the block is
-        // seen to be taken now or the next time.
+        // SAFETY: arenas stay mapped as long as the program runs, and are aligned to blocks. This
+        // page has been written or prefaulted. If the allocator writes a header at this moment,
+        // some words are read before and some after, and the block is seen to be taken now or next
+        // time.
         let word = |at| unsafe { self.found[index].cast::<AtomicU64>().add(at).as_ref() };
         (0..HEADER_WORDS).any(|at| word(at).load(Relaxed) != 0)
     }
 
-    /// Makes blocks ready until there are so many beyond the last one taken, or so many in all. How many it made ready.
-    fn keep_ready(&mut self, ahead: usize, limit: usize, stopped: &AtomicBool) -> io::Result<usize> {
+    /// Prefaults blocks until `ahead` of them follow the last one taken, or `limit` in all are
+    /// mapped. Returns the number of blocks prefaulted.
+    fn prefault(&mut self, ahead: usize, limit: usize, stopped: &AtomicBool) -> io::Result<usize> {
         self.find();
         let taken = (0..self.found.len()).rfind(|&index| self.is_taken(index)).map_or(0, |last| last + 1);
-        // Who takes more at once than was ready makes it so.
-        self.ready = self.ready.max(taken);
-        let made_from = self.ready;
+        // If more blocks were taken at once than were prefaulted, their first use has faulted them
+        // in.
+        self.mapped = self.mapped.max(taken);
+        let before = self.mapped;
         let wanted = (taken + ahead).min(limit).min(self.found.len());
-        while self.ready < wanted && !stopped.load(Relaxed) {
-            populate(self.found[self.ready], stopped)?;
-            self.ready += 1;
+        while self.mapped < wanted && !stopped.load(Relaxed) {
+            populate(self.found[self.mapped], stopped)?;
+            self.mapped += 1;
         }
-        Ok(self.ready - made_from)
+        Ok(self.mapped - before)
     }
 }
 
-/// Whether a page is there already.
+/// Returns true if a page is mapped.
 fn is_mapped(page: NonNull<c_void>) -> bool {
-    let mut told = 0_u8;
-    // SAFETY: it is told of one page, in one byte, which is there; an address that is none is an error.
-    let known = unsafe { libc::mincore(page.as_ptr(), PAGE, &raw mut told) };
-    known == 0 && told & 1 == 1
+    let mut state = 0_u8;
+    // SAFETY: it is state of one page, in one byte, which is there; an address that is none is an
+    // error.
+    let known = unsafe { libc::mincore(page.as_ptr(), PAGE, &raw mut state) };
+    known == 0 && state & 1 == 1
 }
 
-/// Has the kernel map a block for writing. What is in it stays as it is.
+/// Has the kernel map a block for writing. Its contents stay.
 fn populate(block: NonNull<c_void>, stopped: &AtomicBool) -> io::Result<()> {
     for offset in (0..BLOCK).step_by(STEP) {
         if stopped.load(Relaxed) {
             break;
         }
-        // SAFETY: the range is within an arena, which stays mapped; mapping its pages changes nothing that is in them.
+        // SAFETY: the range is within an arena, which stays mapped. Mapping its pages does not
+        // change their contents.
         if unsafe { libc::madvise(block.byte_add(offset).as_ptr(), STEP, libc::MADV_POPULATE_WRITE) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -159,43 +177,44 @@ fn populate(block: NonNull<c_void>, stopped: &AtomicBool) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Whether the last page of a block is mapped.
-    fn is_ready(block: NonNull<c_void>) -> bool {
+    /// Returns true if the last page of a block is mapped.
+    fn is_prefaulted(block: NonNull<c_void>) -> bool {
         // SAFETY: within the block.
         is_mapped(unsafe { block.byte_add(BLOCK - PAGE) })
     }
 
     #[test]
-    fn blocks_are_made_ready_before_they_are_taken() {
+    fn blocks_are_prefaulted_before_they_are_taken() {
         let never = AtomicBool::new(false);
-        // Enough for blocks to be taken, and as a program does that allocates: never whole pages of it are touched.
+        // Allocates enough for blocks to be taken. As in a real program, whole pages of them are
+        // never touched.
         let take = || {
-            // SAFETY: memory is asked for, and left alone.
+            // SAFETY: the memory is allocated and never used.
             (0..40).for_each(|_| assert!(!unsafe { libmimalloc_sys::mi_malloc(1 << 20) }.is_null()));
         };
         take();
-        let mut blocks = Blocks { found: Vec::new(), arenas: 0, ready: 0 };
+        let mut blocks = Blocks { found: Vec::new(), arenas: 0, mapped: 0 };
         if blocks
-            .keep_ready(2, usize::MAX, &never)
+            .prefault(2, usize::MAX, &never)
             .is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
         {
-            return; // the kernel cannot
+            return; // the kernel does not support it
         }
-        // What is known of mimalloc: the size of blocks and where they lie.
+        // Assumptions about mimalloc: the size and the alignment of blocks.
         assert!(!blocks.found.is_empty() && blocks.found.iter().all(|block| block.addr().get() % BLOCK == 0));
         let taken = |blocks: &Blocks| (0..blocks.found.len()).filter(|&index| blocks.is_taken(index)).count();
         let before = taken(&blocks);
-        assert!(before > 0 && blocks.ready >= before + 2);
-        assert!(is_ready(blocks.found[before]) && is_ready(blocks.found[before + 1]));
-        assert!(!is_ready(blocks.found[blocks.ready]));
-        assert_eq!(blocks.keep_ready(2, usize::MAX, &never).expect("populated"), 0);
+        assert!(before > 0 && blocks.mapped >= before + 2);
+        assert!(is_prefaulted(blocks.found[before]) && is_prefaulted(blocks.found[before + 1]));
+        assert!(!is_prefaulted(blocks.found[blocks.mapped]));
+        assert_eq!(blocks.prefault(2, usize::MAX, &never).expect("populated"), 0);
         take();
         let more = taken(&blocks) - before;
         assert!(more > 0);
-        assert_eq!(blocks.keep_ready(2, usize::MAX, &never).expect("populated"), more);
+        assert_eq!(blocks.prefault(2, usize::MAX, &never).expect("populated"), more);
         take();
         assert_eq!(
-            blocks.keep_ready(2, blocks.ready, &never).expect("populated"),
+            blocks.prefault(2, blocks.mapped, &never).expect("populated"),
             0,
             "no more than the limit"
         );

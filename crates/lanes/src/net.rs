@@ -1,4 +1,4 @@
-//! Sockets of the fast lane: tokio's, which work inside it.
+//! Sockets of the fast lane. They are those of tokio, which work inside it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,14 +7,14 @@ pub use tokio::io::Interest;
 pub use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 pub use tokio::net::{TcpListener, TcpStream};
 
-/// Connections the kernel holds for us until they are accepted.
+/// Connections that the kernel holds until they are accepted.
 const BACKLOG: u32 = 4096;
 
-/// Listens on an address. With `reuse_port`, every core may listen on the same one, and the kernel spreads connections
-/// among them. On a fast lane only.
+/// Listens on an address, on a fast lane only. With `reuse_port`, every core may listen on the same
+/// address, and the kernel spreads connections among them.
 ///
 /// # Errors
-/// As the kernel says: in use, not ours, not permitted.
+/// Those of the kernel: the address is in use, not local, or not permitted.
 pub fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4()?,

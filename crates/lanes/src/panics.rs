@@ -1,5 +1,5 @@
-//! One way to catch a panic. A caller that goes on after one answers an error or reports it, and uses nothing more of what
-//! panicked. The panic itself is logged by the hook of the process, with its place.
+//! Single way to catch a panic. The caller then returns an error or reports it, and uses nothing
+//! more of the panicked work. The panic hook of the process logs the panic with its place.
 #![expect(unsafe_code, reason = "a future is pinned within its adaptor, which saves a box for each")]
 
 use std::fmt;
@@ -8,33 +8,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The work panicked and has no result.
+/// Error of work that panicked and has no result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Panicked;
 
 impl fmt::Display for Panicked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it panicked; the log has the place")
+        f.write_str("the work panicked: see the log for the place")
     }
 }
 
 impl std::error::Error for Panicked {}
 
-/// A future whose panic is an error: see [`catch_panic`].
+/// Future whose panic is an error: see [`catch_panic`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are polled"]
 pub struct CatchPanic<F>(F);
 
-/// Returns the output of `future`, or [`Panicked`] if a poll of it panics. It is not polled again then; its destructors run when
-/// the adaptor is dropped. Allocates nothing.
+/// Returns the output of `future`, or [`Panicked`] if a poll of it panics. It is not polled again
+/// then. Its destructors run when the adaptor is dropped. Allocates nothing.
 pub fn catch_panic<F: Future>(future: F) -> CatchPanic<F> {
     CatchPanic(future)
 }
 
-/// Runs `work`, and returns its result, or [`Panicked`].
+/// Runs `work` and returns its result.
 ///
 /// # Errors
-/// It panicked.
+/// [`Panicked`], if it panicked.
 pub fn catch_panic_in<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| Panicked)
 }
@@ -43,7 +43,8 @@ impl<F: Future> Future for CatchPanic<F> {
     type Output = Result<F::Output, Panicked>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // SAFETY: the field is never moved out of the adaptor, which has no `Drop`, and is `Unpin` only if the field is.
+        // SAFETY: the field is never moved out of the adaptor, which has no `Drop`, and is `Unpin`
+        // only if the field is.
         let future = unsafe { self.map_unchecked_mut(|adaptor| &mut adaptor.0) };
         match catch_panic_in(|| future.poll(cx)) {
             Ok(poll) => poll.map(Ok),

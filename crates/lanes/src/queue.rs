@@ -1,6 +1,7 @@
-//! An inbox: many producers on any thread, emptied whole by one consumer. A push is one compare-and-swap in a loop that
-//! another producer's success can repeat; emptying is one swap. Nobody ever waits for anybody: a consumer that
-//! would have to (as with a linked queue whose producer was preempted half-way) would stall its whole core.
+//! Inbox: many producers on any thread, emptied whole by one consumer. A push is a compare-and-swap
+//! in a loop, which the success of another producer can repeat. Emptying is one swap. No thread
+//! ever waits for another. A consumer that had to (as with a linked queue whose producer was
+//! preempted half-way) would stall its whole core.
 //!
 //! ```text
 //!   head ──▶ newest ──▶ … ──▶ oldest        take: swap head away, reverse: oldest first
@@ -15,7 +16,7 @@ struct Node<T> {
     value: T,
 }
 
-/// See the head of this file.
+/// Inbox. The head of this file describes it.
 pub(crate) struct Inbox<T> {
     head: AtomicPtr<Node<T>>,
 }
@@ -25,7 +26,7 @@ unsafe impl<T: Send> Send for Inbox<T> {}
 // SAFETY: as above; the list is only touched through the atomic head.
 unsafe impl<T: Send> Sync for Inbox<T> {}
 
-/// What a closed inbox's head holds: an address that no allocation has.
+/// Returns the head of a closed inbox: an address that no allocation has.
 fn closed<T>() -> *mut Node<T> {
     ptr::dangling_mut()
 }
@@ -35,7 +36,7 @@ impl<T> Inbox<T> {
         Inbox { head: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Adds a value. If the inbox is closed, it comes back.
+    /// Adds a value. Returns it if the inbox is closed.
     pub(crate) fn push(&self, value: T) -> Result<(), T> {
         let mut head = self.head.load(Ordering::Relaxed);
         if head == closed() {
@@ -47,9 +48,10 @@ impl<T> Inbox<T> {
                 // SAFETY: the node was never published.
                 return Err(unsafe { Box::from_raw(node) }.value);
             }
-            // SAFETY: as above: still this thread's alone.
+            // SAFETY: as above: only this thread has the node.
             unsafe { (*node).next = head };
-            // Sequentially consistent, since the consumer announces its sleep and then looks here (see `CoreShared::send`).
+            // Sequentially consistent, since the consumer announces its sleep and then checks the
+            // head (see `CoreShared::send`).
             match self.head.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return Ok(()),
                 Err(now) => head = now,
@@ -68,11 +70,11 @@ impl<T> Inbox<T> {
         if head.is_null() || head == closed() {
             return Taken { next: ptr::null_mut() };
         }
-        // Only the consumer closes, so what comes out is a list.
+        // Only the consumer closes the inbox, so the head is a list here.
         Taken::reversed(self.head.swap(ptr::null_mut(), Ordering::AcqRel))
     }
 
-    /// Takes everything and refuses what comes later. To be called by the consumer only.
+    /// Takes everything and closes the inbox. Only the consumer may call it.
     pub(crate) fn close(&self) -> Taken<T> {
         let head = self.head.swap(closed(), Ordering::AcqRel);
         if head == closed() { Taken { next: ptr::null_mut() } } else { Taken::reversed(head) }
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "producers on threads of their own")]
-    fn loses_nothing_and_keeps_each_producers_order() {
+    fn inbox_keeps_every_value_and_the_order_of_each_producer() {
         const EACH: u64 = 20_000;
         let inbox = Arc::new(Inbox::new());
         let producers: Vec<_> = (0..4)
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_it_hands_back_and_dropped_it_frees() {
+    fn closed_inbox_returns_values_and_drop_frees_them() {
         let value = Arc::new(());
         let inbox = Inbox::new();
         assert!(inbox.push(value.clone()).is_ok() && inbox.push(value.clone()).is_ok());

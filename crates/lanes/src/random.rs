@@ -1,13 +1,14 @@
-//! Random bytes from the kernel, and quick random numbers for whatever needs no secrecy.
+//! Random bytes from the kernel, and fast random numbers for purposes without secrecy.
 
 use std::cell::Cell;
 
-/// Fills `buffer` from the kernel's generator: fit for salts and passwords.
+/// Fills `buffer` from the kernel's generator. Suitable for salts and passwords.
 pub fn fill(buffer: &mut [u8]) {
     crate::sys::random(buffer);
 }
 
-/// A quick random number (splitmix64, seeded from the kernel for each thread): not for secrets.
+/// Returns a fast random number (splitmix64, seeded from the kernel for each thread). Not for
+/// secrets.
 #[must_use]
 pub fn u64() -> u64 {
     thread_local! {

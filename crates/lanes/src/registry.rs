@@ -1,6 +1,6 @@
-//! All groups of the server, readable from every thread without a lock: what each may have, the state of its CPU budget, and
-//! what it has had on each core. A group's number is a slot and a generation, so that one that was dropped is never taken
-//! for its successor in the slot.
+//! Registry of all groups of the server, readable from every thread without a lock: their
+//! specifications, the state of their CPU budgets, and their usage on each core. A group's id is a
+//! slot and a generation, so that a dropped group is never taken for its successor in the slot.
 //!
 //! ```text
 //!   Group = generation (12 bits) │ slot (20 bits)        chunk k holds 64·2^k slots, made when first needed
@@ -19,21 +19,21 @@ use crate::waits::Waits;
 use crate::{Group, GroupSpec, Usage};
 
 const SLOT_BITS: u32 = 20;
-/// Most groups at a time: about a million.
+/// Largest number of groups at a time: about a million.
 pub(crate) const GROUPS_MAX: u32 = 1 << SLOT_BITS;
 const FIRST_CHUNK: u32 = 64;
 const CHUNKS: usize = 15;
 const _: () = assert!(FIRST_CHUNK as u64 * ((1 << CHUNKS) - 1) >= GROUPS_MAX as u64);
-/// Not a group: a free slot, or nothing.
-pub(crate) const NOBODY: u32 = u32::MAX;
+/// Id that stands for no group, such as that of a free slot.
+pub(crate) const NO_GROUP: u32 = u32::MAX;
 
-/// Slot of a group's number.
+/// Returns the slot of a group's id.
 pub(crate) fn slot_of(group: u32) -> usize {
     (group & (GROUPS_MAX - 1)) as usize
 }
 
-/// What a group has had on one core. Each field has one writer, the core's fast lane, unless it says otherwise; on a
-/// cache line (two, for the prefetcher) of its own.
+/// Usage of a group on one core, on a cache line (two, for the prefetcher) of its own. Only the
+/// core's fast lane writes a field, unless the field names another writer.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
@@ -53,11 +53,11 @@ pub(crate) struct Counters {
     pub(crate) cache_misses: AtomicU64,
     pub(crate) throttled_ns: AtomicU64,
     pub(crate) stalls: AtomicU64,
-    /// CPU of ended turns of heavy workers, ns; written by them.
+    /// CPU of finished slices of heavy workers, ns. Written by the workers.
     pub(crate) heavy_closed_ns: AtomicU64,
-    /// Heavy tasks ready or running; written by anybody.
+    /// Number of heavy tasks that are ready or running. Written by any thread.
     pub(crate) heavy_pending: AtomicU32,
-    /// Urgent heavy tasks that wait for a worker; written by anybody.
+    /// Number of urgent heavy tasks that wait for a worker. Written by any thread.
     pub(crate) urgent_queued: AtomicU32,
 }
 
@@ -71,36 +71,37 @@ pub(crate) struct Slot {
     parent: AtomicU32,
     shares: AtomicU32,
     class: AtomicU32,
-    /// 0 is none.
+    /// Minimum in millionths; 0: none.
     cpu_min_ppm: AtomicU32,
     /// 0 is no limit.
     cpu_limit_ppm: AtomicU32,
     next_free: AtomicU32,
-    /// Of a dropped group: cores that have not let go of it.
+    /// Number of cores that have not released the dropped group.
     cores_left: AtomicU32,
     /// 0 is no limit.
     io_limit: AtomicU64,
-    /// State of what that leaves, shared by all cores.
+    /// State of the I/O budget, shared by all cores.
     io_budget: SharedBudget,
     /// State of the CPU budget, shared by all cores.
     pub(crate) budget: AtomicU64,
-    /// The first 48 bytes of the name. Words, not a string: a reader may meet a writer, and then reads a garbled name.
+    /// First 48 bytes of the name, in words: a reader may meet a writer, and then reads a garbled
+    /// name.
     name: [AtomicU64; 6],
     pub(crate) counters: Arc<[Counters]>,
-    /// By core, too.
+    /// Waits on each core.
     pub(crate) waits: Arc<[Waits]>,
 }
 
 pub(crate) struct Registry {
     cores: usize,
     chunks: [AtomicPtr<Slot>; CHUNKS],
-    /// Slots ever used.
+    /// Number of slots ever used.
     used: AtomicU32,
-    /// Head of the list of free slots: tag (against ABA) and slot + 1.
+    /// Head of the list of free slots: a tag (against ABA) and slot + 1.
     free: AtomicU64,
 }
 
-/// Chunk and place in it.
+/// Returns the chunk of a slot and the index in it.
 fn place(slot: u32) -> (usize, usize) {
     let chunk = (slot / FIRST_CHUNK + 1).ilog2();
     (chunk as usize, (slot - FIRST_CHUNK * ((1 << chunk) - 1)) as usize)
@@ -119,8 +120,8 @@ impl Registry {
             free: AtomicU64::new(0),
         };
         let built_in = [
-            (Group::USERS, NOBODY, "users", 1000, Class::Normal),
-            (Group::SYSTEM, NOBODY, "system", 200, Class::Normal),
+            (Group::USERS, NO_GROUP, "users", 1000, Class::Normal),
+            (Group::SYSTEM, NO_GROUP, "system", 200, Class::Normal),
             (Group::CONTROL, Group::SYSTEM.0, "control", 1000, Class::Latency),
             (Group::LOG, Group::SYSTEM.0, "log", 1000, Class::Latency),
             (Group::FLUSH, Group::SYSTEM.0, "flush", 200, Class::Batch),
@@ -135,11 +136,11 @@ impl Registry {
         registry
     }
 
-    /// A new group; none if there are [`GROUPS_MAX`] already.
+    /// Creates a group. `None`: there are [`GROUPS_MAX`] groups already.
     pub(crate) fn create(&self, parent: Group, spec: &GroupSpec) -> Option<Group> {
         let (slot_number, id) = match self.pop_free() {
             Some(slot) => {
-                let before = self.slot(slot).parent.load(Relaxed); // its last generation, kept here while free
+                let before = self.slot(slot).parent.load(Relaxed); // the last id, kept here while the slot is free
                 (slot, slot | ((before >> SLOT_BITS).wrapping_add(1) << SLOT_BITS))
             }
             None => {
@@ -161,7 +162,7 @@ impl Registry {
         Some(Group(id))
     }
 
-    /// The slot of a group that exists.
+    /// Returns the slot of an existing group.
     pub(crate) fn get(&self, group: Group) -> Option<&Slot> {
         let slot_number = slot_of(group.0) as u32;
         if slot_number >= self.used.load(Acquire) {
@@ -171,20 +172,20 @@ impl Registry {
         (slot.id.load(SeqCst) == group.0).then_some(slot)
     }
 
-    /// The slot that a group had which was dropped, until all cores have let go of it.
-    pub(crate) fn gone(&self, group: Group) -> &Slot {
+    /// Returns the slot of a dropped group, valid until all cores have released it.
+    pub(crate) fn dropped_slot(&self, group: Group) -> &Slot {
         self.slot(slot_of(group.0) as u32)
     }
 
-    /// Counts of whichever group is in the slot, by core.
+    /// Returns the counters of the group that is now in the slot, for each core.
     pub(crate) fn counters(&self, slot: usize) -> &[Counters] {
         &self.slot(slot as u32).counters
     }
 
-    /// Whether it was there to be dropped.
+    /// Drops a group. Returns true if it existed.
     pub(crate) fn drop_group(&self, group: Group) -> bool {
         let Some(slot) = self.get(group) else { return false };
-        if slot.id.compare_exchange(group.0, NOBODY, SeqCst, Relaxed).is_err() {
+        if slot.id.compare_exchange(group.0, NO_GROUP, SeqCst, Relaxed).is_err() {
             return false;
         }
         slot.parent.store(group.0, Relaxed);
@@ -192,8 +193,8 @@ impl Registry {
         true
     }
 
-    /// A core has let go of a dropped group. The last one makes its slot free.
-    pub(crate) fn gone_from_a_core(&self, group: Group) {
+    /// Releases a dropped group on one core. The last core frees its slot.
+    pub(crate) fn release_from_core(&self, group: Group) {
         let slot_number = slot_of(group.0) as u32;
         if self.slot(slot_number).cores_left.fetch_sub(1, AcqRel) == 1 {
             self.push_free(slot_number);
@@ -211,7 +212,8 @@ impl Registry {
         sum
     }
 
-    /// Whom a group waited for on all cores, ns, each named once; [`NOBODY`] for others.
+    /// Returns the waits of a group on all cores, ns, with each group once; [`NO_GROUP`] for
+    /// others.
     pub(crate) fn waited_for(&self, group: Group) -> BTreeMap<u32, u64> {
         let mut sums = BTreeMap::new();
         let all = self.get(group).into_iter().flat_map(|slot| slot.waits.iter().flat_map(Waits::all));
@@ -225,7 +227,8 @@ impl Registry {
         if first.is_null() {
             first = self.make_chunk(chunk);
         }
-        // SAFETY: a chunk holds `chunk_len` slots from `first` on, `at` is below that, and chunks live as long as `self`.
+        // SAFETY: a chunk holds `chunk_len` slots from `first` on, `at` is below that, and chunks
+        // live as long as `self`.
         unsafe { &*first.add(at) }
     }
 
@@ -278,8 +281,8 @@ impl Drop for Registry {
 impl Slot {
     fn new(cores: usize) -> Slot {
         Slot {
-            id: AtomicU32::new(NOBODY),
-            parent: AtomicU32::new(NOBODY),
+            id: AtomicU32::new(NO_GROUP),
+            parent: AtomicU32::new(NO_GROUP),
             shares: AtomicU32::new(1),
             class: AtomicU32::new(0),
             cpu_min_ppm: AtomicU32::new(0),
@@ -295,7 +298,7 @@ impl Slot {
         }
     }
 
-    /// Takes in a specification, moved into bounds.
+    /// Stores a specification, clamped to its bounds.
     pub(crate) fn describe(&self, spec: &GroupSpec) {
         self.shares.store(spec.shares.clamp(SHARES_MIN, SHARES_MAX), Relaxed);
         self.class.store(spec.class as u32, Relaxed);
@@ -315,7 +318,7 @@ impl Slot {
         Group(self.parent.load(Relaxed))
     }
 
-    /// Its place among its siblings at the disk, where nothing is set aside.
+    /// Returns its entitlement at the disk, where there are no minimums.
     pub(crate) fn disk_spec(&self) -> NodeSpec {
         let class = match self.class.load(Relaxed) {
             class if class == Class::Latency as u32 => Class::Latency,
@@ -325,7 +328,7 @@ impl Slot {
         NodeSpec::new(self.shares.load(Relaxed), class)
     }
 
-    /// The same for CPU.
+    /// Returns its entitlement to CPU.
     pub(crate) fn cpu_spec(&self) -> NodeSpec {
         NodeSpec { min_ppm: self.cpu_min_ppm.load(Relaxed), ..self.disk_spec() }
     }
@@ -334,7 +337,7 @@ impl Slot {
         self.cpu_limit_ppm.load(Relaxed)
     }
 
-    /// Bytes a second, and what is left of them.
+    /// Returns the I/O limit in bytes a second, and its budget.
     pub(crate) fn io_limit(&self) -> Option<(u64, SharedBudget)> {
         let limit = Some(self.io_limit.load(Relaxed)).filter(|&limit| limit > 0);
         limit.map(|limit| (limit, self.io_budget.clone()))
@@ -347,7 +350,8 @@ impl Slot {
 }
 
 impl Counters {
-    /// For the next group in the slot. What heavy workers count is left: lanes charge its growth only.
+    /// Resets the counters for the next group in the slot. Counts of heavy workers stay, because
+    /// lanes charge only their growth.
     fn reset(&self) {
         let fields = [
             &self.cpu_fast_ns,
@@ -398,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_slot_has_its_own_place() {
+    fn every_slot_has_a_place_of_its_own() {
         assert_eq!(place(0), (0, 0));
         assert_eq!(place(63), (0, 63));
         assert_eq!(place(64), (1, 0));
@@ -409,17 +413,17 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_group_is_not_taken_for_its_successor() {
+    fn dropped_group_is_not_taken_for_its_successor() {
         let registry = Registry::new(2);
         let spec = GroupSpec::new("olap", 5000);
         let first = registry.create(Group::USERS, &spec).unwrap();
         assert_eq!(registry.get(first).unwrap().cpu_spec().shares, SHARES_MAX);
         assert_eq!(registry.get(first).unwrap().name(), "olap");
         assert!(registry.drop_group(first) && !registry.drop_group(first));
-        registry.gone_from_a_core(first);
+        registry.release_from_core(first);
         let third = registry.create(Group::USERS, &spec).unwrap();
-        assert_ne!(slot_of(first.0), slot_of(third.0), "a core still has it");
-        registry.gone_from_a_core(first);
+        assert_ne!(slot_of(first.0), slot_of(third.0), "one core has not released it");
+        registry.release_from_core(first);
         let second = registry.create(Group::USERS, &spec).unwrap();
         assert_eq!(slot_of(first.0), slot_of(second.0));
         assert!(first != second && registry.get(first).is_none() && registry.get(second).is_some());

@@ -1,6 +1,7 @@
-//! A lane's look at itself when it starts: how late it wakes while its heavy lane computes. On a CPU of its own that is
-//! tens of microseconds; where other programs compute on the same CPU, or a hypervisor gives it to others, it is
-//! milliseconds, which nothing in this process can make good, so whoever runs it should know.
+//! Self-check of a lane at start: the delay of its wake-ups while its heavy lane computes. On a CPU
+//! of its own that is tens of microseconds. If other programs compute on the same CPU, or a
+//! hypervisor gives it to others, it is milliseconds. This process cannot make up for them, so the
+//! operator should know.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -11,23 +12,23 @@ use crate::shared::Message;
 use crate::timer::Timer;
 use crate::{Group, Lanes, Report, sys};
 
-/// Wake-ups measured: enough for a median, and the worst of them stands for the worst 1 %.
+/// Number of measured wake-ups: enough for a median. The latest of them stands for the worst 1 %.
 const SAMPLES: usize = 40;
-/// From one to the next, ns; with those that are late this many fit.
-const APART_NS: u64 = 1_000_000;
-/// Nothing is measured for longer, ns.
-const TIME_NS: u64 = 45_000_000;
-/// A median later than this is poor, µs: ten times that of a core of one's own.
+/// Interval between wake-ups, ns. Late ones included, this many fit into [`TIME_NS_MAX`].
+const INTERVAL_NS: u64 = 1_000_000;
+/// Longest time of the measurement, ns.
+const TIME_NS_MAX: u64 = 45_000_000;
+/// Median above which wake-ups are poor, µs: ten times that of a CPU without other programs.
 const POOR_US: u64 = 500;
 
-/// How late a fast lane wakes: from when its timer was to go off to the task's turn.
+/// Delay of a fast lane's wake-ups: from the time of its timer to the poll of the task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WakeUp {
     /// Number of wake-ups measured.
     pub samples: u32,
-    /// The median, µs.
+    /// Median, µs.
     pub p50_us: u64,
-    /// 99 of 100 are not later, µs.
+    /// 99th percentile, µs.
     pub p99_us: u64,
 }
 
@@ -44,7 +45,8 @@ impl WakeUp {
     }
 }
 
-/// Has all lanes measure themselves, at the same time; reports those that are poor. From outside of lanes.
+/// Has all lanes measure themselves at the same time, and reports poor ones. Called from outside of
+/// lanes.
 pub(crate) fn run(lanes: &Lanes) {
     let (sender, measured) = mpsc::channel();
     for core in 0..lanes.cores() {
@@ -68,7 +70,7 @@ pub(crate) fn run(lanes: &Lanes) {
     }
 }
 
-/// On a fast lane; none if there is no timer to be had.
+/// Measures on a fast lane. `None`: no timer is available.
 async fn measure() -> Option<WakeUp> {
     let mut timer = Timer::new().ok()?;
     let over = Arc::new(AtomicBool::new(false));
@@ -79,17 +81,17 @@ async fn measure() -> Option<WakeUp> {
             crate::heavy_yield().await;
         }
     });
-    crate::time::sleep(Duration::from_millis(1)).await; // until that computes
+    crate::time::sleep(Duration::from_millis(1)).await; // until the heavy task computes
     let began_ns = sys::monotonic_ns();
     let mut late_ns = Vec::with_capacity(SAMPLES);
     while late_ns.len() < SAMPLES {
         let now_ns = sys::monotonic_ns();
-        if now_ns - began_ns >= TIME_NS {
+        if now_ns - began_ns >= TIME_NS_MAX {
             break;
         }
-        let due_ns = now_ns + APART_NS;
-        timer.wait_until(due_ns).await;
-        late_ns.push(sys::monotonic_ns().saturating_sub(due_ns));
+        let deadline_ns = now_ns + INTERVAL_NS;
+        timer.wait_until(deadline_ns).await;
+        late_ns.push(sys::monotonic_ns().saturating_sub(deadline_ns));
     }
     over.store(true, Relaxed);
     Some(WakeUp::of(late_ns))
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_median_of_milliseconds_is_poor_and_one_hiccup_is_not() {
+    fn median_of_milliseconds_is_poor_and_one_hiccup_is_not() {
         let of_us = |late_us: &[u64]| WakeUp::of(late_us.iter().map(|us| us * 1000).collect());
         let mut good = vec![30; 39];
         good.push(9_000);

@@ -1,5 +1,6 @@
-//! Hand-offs between tasks. [`Notify`], [`oneshot`] and [`mpsc`] are for tasks of one fast lane: single-threaded, no
-//! atomics, not `Send`. [`cross`] carries one value from any lane to any other.
+//! Channels between tasks. [`Notify`], [`oneshot`] and [`mpsc`] connect tasks of one fast lane:
+//! single-threaded, without atomics, not `Send`. [`cross`] carries one value from any lane to any
+//! other.
 
 pub mod cross;
 pub mod mpsc;
@@ -8,7 +9,7 @@ pub mod oneshot;
 
 pub use notify::Notify;
 
-/// The other side is gone.
+/// The other side was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Closed;
 

@@ -1,5 +1,5 @@
-//! Every call into libc: clocks, affinity, policies, timers, random bytes, raw reads and writes. Thin and safe: each
-//! function takes owned or borrowed values that make its call sound.
+//! All calls of libc: clocks, affinity, policies, timers, random bytes, raw reads and writes. The
+//! functions are thin and safe: each takes owned or borrowed values that make its call sound.
 #![expect(unsafe_code, reason = "system calls through libc; each wrapper upholds its call's contract")]
 
 use std::fs::File;
@@ -8,20 +8,20 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Nanoseconds of `CLOCK_MONOTONIC`; about 25 ns to read.
+/// Returns nanoseconds of `CLOCK_MONOTONIC`; about 25 ns to read.
 pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// CPU time the calling thread has used, ns; a system call, about 250 ns.
+/// Returns the CPU time that the calling thread has used, ns; a system call, about 250 ns.
 pub(crate) fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Nanoseconds of a clock; 0 if there is no such clock (a thread that has ended).
+/// Returns nanoseconds of a clock; 0 if there is no such clock (a thread that has ended).
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid for writes, and any clock id may be asked.
+    // SAFETY: `time` is valid for writes, and any clock id is permitted.
     let status = unsafe { libc::clock_gettime(clock, &raw mut time) };
     if status != 0 {
         return 0;
@@ -29,12 +29,12 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The CPU clock of one thread, readable from others of the process.
+/// CPU clock of one thread, readable from other threads of the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadClock(libc::clockid_t);
 
 impl ThreadClock {
-    /// The clock of the calling thread.
+    /// Returns the clock of the calling thread.
     pub(crate) fn of_this_thread() -> io::Result<ThreadClock> {
         let mut clock = 0;
         // SAFETY: `pthread_self` is always valid, and `clock` is valid for writes.
@@ -42,7 +42,7 @@ impl ThreadClock {
         if status == 0 { Ok(ThreadClock(clock)) } else { Err(io::Error::from_raw_os_error(status)) }
     }
 
-    /// CPU time that thread has used, ns; 0 once it has ended.
+    /// Returns the CPU time that the thread has used, ns; 0 once it has ended.
     pub(crate) fn read_ns(self) -> u64 {
         clock_ns(self.0)
     }
@@ -65,7 +65,7 @@ pub(crate) fn random(buffer: &mut [u8]) {
     }
 }
 
-/// CPUs the calling thread may run on, in order.
+/// Returns the CPUs that the calling thread may run on, in order.
 pub(crate) fn affinity() -> io::Result<Vec<usize>> {
     // SAFETY: an all-zero `cpu_set_t` is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -77,7 +77,7 @@ pub(crate) fn affinity() -> io::Result<Vec<usize>> {
     Ok((0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
 }
 
-/// A kernel CPU set with these CPUs; those beyond its size are left out.
+/// Returns a kernel CPU set with these CPUs. Those beyond its size are left out.
 pub(crate) fn cpu_set(cpus: &[usize]) -> libc::cpu_set_t {
     // SAFETY: an all-zero `cpu_set_t` is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -98,7 +98,8 @@ pub(crate) fn pin_to(cpus: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the calling thread the `SCHED_IDLE` policy. One-way without privilege, and inherited by threads it starts.
+/// Gives the calling thread the `SCHED_IDLE` policy. Without privilege this cannot be undone, and
+/// threads that it starts inherit it.
 pub(crate) fn become_idle_class() -> io::Result<()> {
     let parameter = libc::sched_param { sched_priority: 0 };
     // SAFETY: `parameter` is valid for reads; 0 is the calling thread.
@@ -108,19 +109,21 @@ pub(crate) fn become_idle_class() -> io::Result<()> {
     Ok(())
 }
 
-/// Lets another thread that wants the CPU have it.
+/// Offers the CPU to another thread.
 pub(crate) fn yield_cpu() {
     // SAFETY: no arguments.
     unsafe { libc::sched_yield() };
 }
 
-/// From now on timeouts of the calling thread, and of threads it starts, are not put off to be handled together (by 50 µs as a rule).
-pub(crate) fn wake_in_time() {
-    // SAFETY: the option takes a number, ns. Where it is refused, wake-ups are that much later.
+/// Ends the delay (by default 50 µs) by which the kernel coalesces timeouts, for the calling thread
+/// and threads that it starts.
+pub(crate) fn disable_timer_slack() {
+    // SAFETY: the option takes a number, ns. If the kernel refuses it, wake-ups are later by the
+    // slack.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
-/// Reserves space for `len` bytes, where the file system can.
+/// Reserves space for `len` bytes, if the file system supports it.
 pub(crate) fn allocate(file: &std::fs::File, len: u64) -> io::Result<()> {
     let len = i64::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     if len == 0 {
@@ -134,15 +137,16 @@ pub(crate) fn allocate(file: &std::fs::File, len: u64) -> io::Result<()> {
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            Some(libc::EOPNOTSUPP) => return Ok(()), // zeros are written through it anyway
+            Some(libc::EOPNOTSUPP) => return Ok(()), // the caller writes zeros to all of it anyway
             _ => return Err(error),
         }
     }
 }
 
-/// From now on requests of this descriptor go through the page cache.
+/// Clears `O_DIRECT`: requests of this descriptor use the page cache from now on.
 pub(crate) fn clear_direct(file: &File) -> io::Result<()> {
-    // SAFETY: the descriptor is open as long as `file` is borrowed; the commands take and give flags.
+    // SAFETY: the descriptor is open as long as `file` is borrowed; the commands take and give
+    // flags.
     let status = unsafe {
         match libc::fcntl(file.as_raw_fd(), libc::F_GETFL) {
             -1 => -1,
@@ -152,7 +156,7 @@ pub(crate) fn clear_direct(file: &File) -> io::Result<()> {
     if status == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Bytes free for us, and all bytes, of the file system that holds `path`.
+/// Returns the bytes free for this process, and all bytes, of the file system that holds `path`.
 pub(crate) fn space(path: &Path) -> io::Result<(u64, u64)> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: all-zero is a valid `statvfs`.
@@ -164,7 +168,8 @@ pub(crate) fn space(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize))
 }
 
-/// Files that this process may have open at once; `u64::MAX` if there is no limit.
+/// Returns the number of files that this process may have open at once; `u64::MAX` if there is no
+/// limit.
 pub(crate) fn open_files_max() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid for writes.
@@ -174,7 +179,7 @@ pub(crate) fn open_files_max() -> u64 {
     }
 }
 
-/// A timer of the monotonic clock, as a file.
+/// Creates a timer of the monotonic clock, as a file.
 pub(crate) fn timer() -> io::Result<File> {
     // SAFETY: any arguments may be passed.
     let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK | libc::TFD_CLOEXEC) };
@@ -185,11 +190,11 @@ fn owned(fd: libc::c_int) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: the descriptor was just made and has no other owner.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// Sets a timer to go off once at this time of the monotonic clock, ns; at once if that is past.
+/// Sets a timer to expire once at this time of the monotonic clock, ns; at once if that is past.
 pub(crate) fn set_timer(timer: &File, at_ns: u64) {
     let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let at_ns = at_ns.max(1); // 0 would switch it off
@@ -198,7 +203,8 @@ pub(crate) fn set_timer(timer: &File, at_ns: u64) {
         tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
     };
     let setting = libc::itimerspec { it_interval: zero, it_value: at };
-    // SAFETY: the descriptor is open, `setting` valid for reads, and the old setting is not asked for.
+    // SAFETY: the descriptor is open, `setting` valid for reads, and the old setting is not
+    // requested.
     let status = unsafe {
         libc::timerfd_settime(
             timer.as_raw_fd(),
@@ -210,13 +216,13 @@ pub(crate) fn set_timer(timer: &File, at_ns: u64) {
     assert_eq!(status, 0, "a timer can be set: {}", io::Error::last_os_error());
 }
 
-/// A counter of jobs, as a file: each read takes one, and waits for it.
+/// Creates a counter of jobs, as a file. Each read waits for a job and takes one.
 pub(crate) fn job_counter() -> io::Result<File> {
     // SAFETY: any arguments may be passed.
     owned(unsafe { libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC) })
 }
 
-/// Bytes of a page of memory.
+/// Returns the bytes of a page of memory.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: it reads a constant of the system.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

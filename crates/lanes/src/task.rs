@@ -1,5 +1,5 @@
-//! A task: a future with a header that says whose it is. Waking a task puts it into its group's queue: directly if the
-//! waker is called on the task's own fast lane, else by way of that lane's inbox.
+//! Task: a future with a header that has its group. Waking a task puts it into its group's queue:
+//! directly if the waker is called on the task's own fast lane, else through that lane's inbox.
 #![expect(unsafe_code, reason = "futures that are not Send, kept to one thread by construction")]
 
 use std::cell::Cell;
@@ -16,15 +16,15 @@ use crate::Group;
 use crate::executor::Core;
 use crate::shared::{CoreShared, Message};
 
-/// What the lanes keep beside each future.
+/// State beside each future.
 pub(crate) struct Header {
-    /// Whose it is now; the task itself may change it.
+    /// Current group; the task itself may change it.
     pub(crate) group: AtomicU32,
-    /// Heavy tasks: the group whose count of ready tasks it was added to when it was queued.
+    /// Heavy tasks: the group in whose count of ready tasks it is.
     pub(crate) queued_as: AtomicU32,
-    /// Heavy tasks: it is not to wait for a starved heavy lane.
+    /// Heavy tasks: it must not wait for a starved heavy lane.
     pub(crate) urgent: bool,
-    /// Where it was spawned, for reports.
+    /// Source location of the spawn, for reports.
     pub(crate) spawned_at: &'static Location<'static>,
 }
 
@@ -38,42 +38,43 @@ impl Header {
 pub(crate) type Runnable = async_task::Runnable<Header>;
 
 thread_local! {
-    /// The header of the task being polled on this thread.
+    /// Header of the task that this thread polls.
     static RUNNING: Cell<*const Header> = const { Cell::new(ptr::null()) };
 }
 
-/// Polls a task, with its header at hand for [`switch`].
+/// Polls a task, with its header available to [`switch`].
 pub(crate) fn run(runnable: Runnable) {
     let outer = RUNNING.replace(ptr::from_ref(runnable.metadata()));
     runnable.run();
     RUNNING.set(outer);
 }
 
-/// Moves the task being polled to another group: whether there is one.
+/// Moves the task being polled to another group. Returns false if this thread polls no task.
 pub(crate) fn switch(group: Group) -> bool {
     let Some(header) = NonNull::new(RUNNING.get().cast_mut()) else { return false };
-    // SAFETY: set by `run` for as long as the poll lasts, during which the task, and its header with it, is alive: it is
-    // the task's own future that got us here.
+    // SAFETY: `run` sets it for the length of the poll. The task and its header are alive during
+    // that time, since the task's own future called this.
     unsafe { header.as_ref() }.group.store(group.0, Relaxed);
     true
 }
 
-/// A spawned task. Awaiting it gives its output (and passes on its panic); dropping it cancels.
+/// Handle of a spawned task. Awaiting it returns its output, or passes on its panic. Dropping it
+/// cancels the task.
 #[must_use = "a task that is dropped is cancelled: detach it, or await it"]
 pub struct Task<T>(async_task::Task<T, Header>);
 
 impl<T> Task<T> {
-    /// Lets it run on by itself.
+    /// Lets the task run on without the handle.
     pub fn detach(self) {
         self.0.detach();
     }
 
-    /// Cancels it and waits until it is gone: its output, if it was done before.
+    /// Cancels the task and waits for its end. Returns its output if it had finished before.
     pub async fn cancel(self) -> Option<T> {
         self.0.cancel().await
     }
 
-    /// Whether it is done or cancelled.
+    /// Returns true if the task has finished or was cancelled.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.0.is_finished()
@@ -94,7 +95,8 @@ impl<T> fmt::Debug for Task<T> {
     }
 }
 
-/// Takes a task's waker out of its lane's list when the future is gone, whichever way it went.
+/// Guard that removes a task's waker from its lane's list when the future is dropped, in whatever
+/// way.
 struct Listed {
     key: usize,
 }
@@ -105,7 +107,7 @@ impl Drop for Listed {
     }
 }
 
-/// A task on this thread's fast lane.
+/// Starts a task on this thread's fast lane.
 pub(crate) fn spawn_fast<F>(
     core: &Core,
     group: Group,
@@ -125,10 +127,11 @@ where
     let shared = core.shared.clone();
     let schedule = move |runnable: Runnable| schedule_fast(&shared, runnable);
     let builder = async_task::Builder::new().propagate_panic(true).metadata(Header::new(group, false, at));
-    // SAFETY: (1) the future is not Send: it is polled and dropped only where its Runnable is, and a Runnable gets from
-    // `schedule` only to this core's queues, which only this thread empties; when the lane ends, it wakes and drops every
-    // task in its list, so that none is left to be scheduled later (`schedule_fast` leaks a runnable that comes too late).
-    // (2) future and schedule are 'static. (3) schedule is Send and Sync: an Arc of a Sync value. (4) an output
+    // SAFETY: (1) the future is not Send: it is polled and dropped only where its Runnable is, and
+    // a Runnable gets from `schedule` only to this core's queues, which only this thread empties;
+    // when the lane ends, it wakes and drops every task in its list, so that none is left to be
+    // scheduled later (`schedule_fast` leaks a runnable that comes too late). (2) future and
+    // schedule are 'static. (3) schedule is Send and Sync: an Arc of a Sync value. (4) an output
     // that is not Send cannot leave the thread: Task<T> is Send only if T is.
     let (runnable, task) = unsafe { builder.spawn_unchecked(|_| wrapped, schedule) };
     core.list(key, runnable.waker());
@@ -146,12 +149,13 @@ fn schedule_fast(shared: &Arc<CoreShared>, runnable: Runnable) {
     if let Some(runnable) = runnable
         && let Err(Message::Run(late)) = shared.send(Message::Run(runnable))
     {
-        // The lane is gone, and with it every future; what is left of this task may not be touched by this thread.
+        // The lane has ended, and with it every future. This thread may not touch the rest of the
+        // task.
         std::mem::forget(late);
     }
 }
 
-/// A task on the heavy lane of `shared`'s core.
+/// Starts a task on the heavy lane of `shared`'s core.
 pub(crate) fn spawn_heavy<F>(
     shared: &Arc<CoreShared>,
     group: Group,

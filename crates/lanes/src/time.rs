@@ -1,5 +1,5 @@
-//! The clock, and waiting. Sleeping is to the millisecond (tokio's timer wheel); what must be finer is timed inside the
-//! lanes. A heavy task's sleep is kept by the fast lane of its core.
+//! Clock and sleeping. Sleeps have a precision of a millisecond (tokio's timer wheel). The lanes
+//! time shorter intervals internally. The fast lane of the core keeps the sleep of a heavy task.
 
 use std::future::Future;
 use std::task::Poll;
@@ -7,16 +7,16 @@ use std::time::{Duration, SystemTime};
 
 pub use std::time::Instant;
 
-/// Monotonic time.
+/// Returns the monotonic time.
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "the door through which others read the clock")]
+#[expect(clippy::disallowed_methods, reason = "other crates read the clock through this function")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Microseconds since 1970 UTC, by the wall clock (it may step).
+/// Returns the microseconds since 1970 UTC, by the wall clock (it may step).
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "the door through which others read the clock")]
+#[expect(clippy::disallowed_methods, reason = "other crates read the clock through this function")]
 pub fn unix_micros() -> i64 {
     match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
@@ -24,13 +24,13 @@ pub fn unix_micros() -> i64 {
     }
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
+/// Returns nanoseconds of `CLOCK_MONOTONIC`.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     crate::sys::monotonic_ns()
 }
 
-/// The time given to [`timeout`] was over first.
+/// Error of [`timeout`]: the time limit was reached first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Elapsed;
 
@@ -42,7 +42,7 @@ impl std::fmt::Display for Elapsed {
 
 impl std::error::Error for Elapsed {}
 
-/// Waits for at least this long. On a lane only.
+/// Waits for at least `duration`. On a lane only.
 pub async fn sleep(duration: Duration) {
     if crate::on_heavy_lane() {
         crate::call(crate::current_core(), move || tokio::time::sleep(duration)).await;
@@ -53,10 +53,11 @@ pub async fn sleep(duration: Duration) {
 
 /// Runs `future` for at most `duration`. On a lane only.
 ///
-/// Reads the clock before each poll of `future` but the first, so that a future that wakes itself at once for ever ends in time.
+/// Reads the clock before each poll of `future` but the first, so that a future that always wakes
+/// itself at once still ends in time.
 ///
 /// # Errors
-/// It was not done in time; it has been dropped.
+/// The limit was reached. The future has been dropped.
 pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, Elapsed> {
     let deadline_ns = monotonic_ns().saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     let mut future = std::pin::pin!(future);

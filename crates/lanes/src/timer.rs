@@ -1,4 +1,5 @@
-//! The lane's own timer, a `timerfd` in the poller: slices are tenths of milliseconds, which tokio's timers cannot tell apart.
+//! Timer of a lane, a `timerfd` in the poller. Slices are tenths of milliseconds, which tokio's
+//! timers cannot distinguish.
 #![expect(unsafe_code, reason = "registers a descriptor with the poller")]
 
 use std::fs::File;
@@ -8,24 +9,24 @@ use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Wakes the loop at a set time.
+/// Timer that wakes the loop at a set time.
 pub(crate) struct Timer {
     file: AsyncFd<File>,
-    /// What it is set to, ns; 0 if it is not, or has gone off.
+    /// Time it is set to, ns; 0 if it is not set, or has expired.
     armed_ns: u64,
 }
 
 impl Timer {
-    /// On a tokio runtime only.
+    /// Creates a timer. Needs a tokio runtime.
     pub(crate) fn new() -> io::Result<Timer> {
         // SAFETY: a File owns its descriptor and always names the same one.
         let file = unsafe { AsyncFd::register_with_interest(crate::sys::timer()?, Interest::READABLE) };
         Ok(Timer { file: file.map_err(|failed| failed.into_parts().1)?, armed_ns: 0 })
     }
 
-    /// To be called by each poll: has this task woken when the timer goes off.
+    /// Has this task woken when the timer expires. Every poll calls it.
     pub(crate) fn rest(&mut self, cx: &mut Context<'_>) {
-        // Edge-triggered, and set anew each time: it need not be read.
+        // The event is edge-triggered, and the timer is set anew each time, so it need not be read.
         while let Poll::Ready(Ok(mut guard)) = self.file.poll_read_ready(cx) {
             guard.clear_ready();
             self.armed_ns = 0;
@@ -42,7 +43,8 @@ impl Timer {
         .await;
     }
 
-    /// Sets it, by the monotonic clock. None leaves it as it is: to go off for nothing does no harm.
+    /// Sets the timer, by the monotonic clock. `None` leaves it as it is: a superfluous expiry is
+    /// harmless.
     pub(crate) fn arm(&mut self, until_ns: Option<u64>) {
         let Some(until_ns) = until_ns else { return };
         if until_ns != self.armed_ns {

@@ -1,4 +1,5 @@
-//! The disk service on both backends: what is written is read, by either lane, and ends are told from errors.
+//! Tests of the disk service on both backends: written data is read back, by either lane, and the
+//! end of a file is not taken for an error of the disk.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use lanes::disk::{self, AlignedBuf, BLOCK, OpenOptions};
 use lanes::{Config, DiskBackend, Group, GroupSpec, Lanes, Reporter};
 
-/// Runs one scenario in a fresh folder, on lanes of each backend.
+/// Runs one scenario in a new folder, on lanes of each backend.
 #[expect(clippy::disallowed_methods, reason = "makes and clears the folder from outside of lanes")]
 fn check<Fut>(name: &str, scenario: impl Fn(PathBuf) -> Fut + Copy + Send + 'static)
 where
@@ -39,7 +40,7 @@ const NEW: OpenOptions = OpenOptions {
 };
 
 #[test]
-fn what_is_written_is_read() {
+fn written_data_is_read_back() {
     check("round-trip", |folder| async move {
         let file = disk::open(&folder.join("a"), NEW).await.unwrap();
         let data: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
@@ -59,7 +60,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn direct_files_take_whole_blocks_and_give_any_range() {
+fn direct_file_writes_whole_blocks_and_reads_any_range() {
     check("direct", |folder| async move {
         let options = OpenOptions { direct: true, dsync: true, ..NEW };
         let file = disk::open(&folder.join("log"), options).await.unwrap();
@@ -75,9 +76,10 @@ fn direct_files_take_whole_blocks_and_give_any_range() {
     });
 }
 
-/// A direct file, written and read anywhere, is the same as bytes in memory; its length too.
+/// A direct file with reads and writes of any range has the same contents and length as bytes in
+/// memory.
 #[test]
-fn direct_files_take_and_give_any_range() {
+fn direct_file_reads_and_writes_any_range() {
     check("any-range", |folder| async move {
         let file = disk::open(&folder.join("a"), OpenOptions { direct: true, ..NEW }).await.unwrap();
         let direct = file.is_direct();
@@ -104,14 +106,14 @@ fn direct_files_take_and_give_any_range() {
                 }
             }
         }
-        // Memory that is aligned already is written from where it lies.
+        // Aligned memory is written without a copy.
         let aligned = Bytes::from(AlignedBuf::copy_of(&[9; 3 * BLOCK]));
         file.write_at(0, aligned.slice(..2 * BLOCK + 5)).await.unwrap();
         assert_eq!(file.read_at(BLOCK as u64, BLOCK + 5).await.unwrap(), vec![9; BLOCK + 5]);
         let misplaced = file.write_aligned(5, AlignedBuf::new(1)).await;
         assert_eq!(misplaced.unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(file.read_at(u64::MAX, 1).await.unwrap_err().kind(), ErrorKind::InvalidInput);
-        assert_eq!(file.is_direct(), direct, "a wrong request is not the file system's refusal");
+        assert_eq!(file.is_direct(), direct, "an invalid request is not a refusal by the file system");
     });
 }
 
@@ -128,10 +130,10 @@ impl Random {
 }
 
 #[test]
-fn a_file_system_without_direct_requests_is_used_without_and_it_is_said_once() {
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let hears = said.clone();
-    let reporter = Reporter::new(move |report| hears.lock().unwrap().push(report.to_string()));
+fn missing_direct_io_is_reported_once_and_files_work() {
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let sink = reports.clone();
+    let reporter = Reporter::new(move |report| sink.lock().unwrap().push(report.to_string()));
     let config = Config { cores: vec![0], pin: false, reporter, ..Config::detect() };
     let lanes = Lanes::start(config).expect("lanes start");
     lanes.block_on(0, Group::LOG, || async {
@@ -143,15 +145,15 @@ fn a_file_system_without_direct_requests_is_used_without_and_it_is_said_once() {
         }
     });
     lanes.shutdown();
-    let mut said = said.lock().unwrap();
-    // A busy machine may have something to say of its own.
-    said.retain(|report| !report.starts_with("stall"));
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].contains("/proc/self/status does not do direct I/O"), "{said:?}");
+    let mut reports = reports.lock().unwrap();
+    // A busy machine may report stalls.
+    reports.retain(|report| !report.starts_with("stall"));
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(reports[0].contains("/proc/self/status does not support direct I/O"), "{reports:?}");
 }
 
 #[test]
-fn a_large_file_is_removed_by_and_by_unless_it_has_another_name() {
+fn large_file_is_removed_in_steps_unless_it_has_another_name() {
     check("paced", |folder| async move {
         let len = 5 * disk::REMOVE_STEP_BYTES / 2;
         for names in [1, 2] {
@@ -163,7 +165,7 @@ fn a_large_file_is_removed_by_and_by_unless_it_has_another_name() {
             }
             disk::remove_paced(&path).await.unwrap();
             assert!(!disk::exists(&path).await.unwrap());
-            // Whoever still has it open sees how it was taken apart.
+            // An open handle shows that it was truncated in steps.
             assert_eq!(file.len().await.unwrap(), if names == 1 { 0 } else { len });
         }
         let missing = disk::remove_paced(&folder.join("large")).await;
@@ -174,10 +176,10 @@ fn a_large_file_is_removed_by_and_by_unless_it_has_another_name() {
     });
 }
 
-/// Files are closed by a thread of the pool: not at once, but soon.
+/// A thread of the pool closes files: not at once, but soon.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "looks at the process's open files")]
-fn files_that_nobody_has_any_more_are_closed() {
+#[expect(clippy::disallowed_methods, reason = "lists the process's open files")]
+fn dropped_files_are_closed() {
     check("closed", |folder| async move {
         let path = folder.join("a");
         let is_open = || {
@@ -197,10 +199,11 @@ fn files_that_nobody_has_any_more_are_closed() {
     });
 }
 
-/// One budget for the server: two cores are no faster than one; and a limit that is lifted is not waited for any more.
+/// One budget serves all cores: two cores are no faster than one. No request waits for a limit that
+/// was lifted.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "makes and clears the file from outside of lanes")]
-fn an_io_limit_is_one_for_all_cores() {
+fn io_limit_is_shared_by_all_cores() {
     const LIMIT: u64 = 20_000_000;
     const READS: u64 = 40;
     const LEN: u64 = 64 << 10;
@@ -236,7 +239,7 @@ fn an_io_limit_is_one_for_all_cores() {
     let began_ns = lanes::time::monotonic_ns();
     both(READS);
     let took_ns = lanes::time::monotonic_ns() - began_ns;
-    // All but the first requests, which are repaid afterwards, take as long as the limit says.
+    // All but the first requests, which are repaid afterwards, take as long as the limit requires.
     let least_ns = (2 * READS - 4) * LEN * 1_000_000_000 / LIMIT - 10_000_000;
     assert!(took_ns >= least_ns, "{took_ns} ns instead of {least_ns} at least");
     // At a byte a second this would take weeks.
@@ -257,7 +260,7 @@ fn an_io_limit_is_one_for_all_cores() {
 }
 
 #[test]
-fn many_requests_at_once_and_a_heavy_task_too() {
+fn many_requests_at_once_and_a_heavy_task_are_served() {
     check("many", |folder| async move {
         let file = disk::open(&folder.join("a"), NEW).await.unwrap();
         let tasks: Vec<_> = (0..500_u64)
@@ -274,14 +277,14 @@ fn many_requests_at_once_and_a_heavy_task_too() {
         }
         let read = lanes::heavy(Group::LOG, async move { file.read_at(100, 100).await.unwrap() }).await;
         assert_eq!(read, vec![1; 100]);
-        // Asked for and dropped: the request runs to its end by itself.
+        // A request of a dropped task runs to its end.
         let file = disk::open(&folder.join("a"), NEW).await.unwrap();
         drop(lanes::spawn(Group::LOG, async move { file.write_at(0, Bytes::from(vec![9; 1 << 20])).await }));
     });
 }
 
 #[test]
-fn folders_and_names() {
+fn folder_operations_match_the_file_system() {
     check("folders", |folder| async move {
         let inner = folder.join("x/y");
         disk::create_dir_all(&inner).await.unwrap();

@@ -1,4 +1,5 @@
-//! Ends that come at a bad moment, of lanes and of groups: whoever waits is told, and nothing that was begun is lost.
+//! Tests of lanes and groups that end at a bad moment. Callers that wait get an error, and no
+//! started work is lost.
 #![expect(clippy::disallowed_methods, reason = "waits and ends lanes from outside of them")]
 
 use std::pin::Pin;
@@ -15,7 +16,7 @@ fn start(cores: usize) -> Lanes {
 }
 
 #[test]
-fn who_waits_outside_for_lanes_that_end_is_told() {
+fn outside_caller_gets_an_error_when_lanes_end() {
     let lanes = start(1);
     let waiting = {
         let lanes = lanes.clone();
@@ -29,9 +30,10 @@ fn who_waits_outside_for_lanes_that_end_is_told() {
     assert_eq!(lanes.try_block_on(0, Group::DEFAULT, || async { 1 }), Err(Ended));
 }
 
-/// Tasks call another core while lanes end; each gets an answer, is told, or is dropped: none is left behind.
+/// Tasks call another core while lanes end. Each gets an answer or an error, or is dropped: none is
+/// left behind.
 #[test]
-fn calls_under_way_when_lanes_end_are_answered_or_dropped() {
+fn calls_in_flight_when_lanes_end_are_answered_or_dropped() {
     for round in 0..30 {
         let lanes = start(2);
         let alive = Arc::new(());
@@ -55,7 +57,8 @@ fn calls_under_way_when_lanes_end_are_answered_or_dropped() {
     }
 }
 
-/// Waits for ever beside others. Whoever of them is dropped wakes all of them, within the lock that all of them take.
+/// Future that waits for ever. Dropping one of them wakes all, while it holds the lock that all of
+/// them take.
 struct Waits(Arc<Mutex<Vec<Waker>>>);
 
 impl Future for Waits {
@@ -73,7 +76,7 @@ impl Drop for Waits {
     }
 }
 
-/// Wakes one of those that wait when it is dropped.
+/// Value that wakes one waiting future when it is dropped.
 struct WakesOne(Arc<Mutex<Vec<Waker>>>);
 
 impl Drop for WakesOne {
@@ -83,7 +86,8 @@ impl Drop for WakesOne {
     }
 }
 
-/// Futures wake others with locks held that the others' ends take (parts of a join do): no wake-up ends a task there and then.
+/// Futures wake others while they hold locks that the drop of the others takes (parts of a join
+/// do). So no wake-up may end a task in place.
 #[test]
 fn heavy_tasks_woken_by_the_end_of_others_are_dropped_too() {
     let lanes = start(2);
@@ -105,18 +109,18 @@ fn heavy_tasks_woken_by_the_end_of_others_are_dropped_too() {
     while waiting.lock().expect("no panic").len() < 6 {
         std::thread::yield_now();
     }
-    let (ended, told) = mpsc::channel();
+    let (ended, done_receiver) = mpsc::channel();
     std::thread::spawn(move || {
         lanes.shutdown();
         ended.send(())
     });
-    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()), "lanes do not end");
+    assert_eq!(done_receiver.recv_timeout(Duration::from_secs(60)), Ok(()), "lanes do not end");
     assert_eq!(Arc::strong_count(&waiting), 1);
 }
 
-/// Heavy tasks of a group wake on both cores, woken by a thread outside, while the group is dropped.
+/// Heavy tasks of a group wake on both cores while an outside thread drops the group.
 #[test]
-fn a_heavy_task_woken_while_its_group_is_dropped_runs_on() {
+fn heavy_task_woken_while_its_group_is_dropped_runs_on() {
     let lanes = start(2);
     let done = Arc::new(AtomicU64::new(0));
     let rounds = 300_u64;
@@ -124,7 +128,7 @@ fn a_heavy_task_woken_while_its_group_is_dropped_runs_on() {
         let group = lanes.create_group(Group::USERS, GroupSpec::new("brief", 100));
         for core in 0..2 {
             let done = done.clone();
-            // From here the group is dropped while, over there, its first heavy task is being queued.
+            // This thread drops the group while the core queues its first heavy task.
             lanes.block_on(core, Group::CONTROL, move || async move {
                 let work = async move {
                     for _ in 0..(round % 5) {

@@ -1,5 +1,6 @@
-//! Threads that the kernel adds for requests that would block: few, on their core's CPU, and counted.
-#![expect(clippy::disallowed_methods, reason = "looks at the process's threads from outside of lanes")]
+//! Test of the threads that the kernel adds for requests that would block: they are few, on their
+//! core's CPU, and counted.
+#![expect(clippy::disallowed_methods, reason = "lists the process's threads from outside of lanes")]
 
 use std::fs;
 
@@ -7,7 +8,7 @@ use bytes::Bytes;
 use lanes::disk::{self, OpenOptions};
 use lanes::{Config, Group, Lanes};
 
-/// CPUs that each of the kernel's workers of this process may use.
+/// Returns the CPUs that each of the kernel's workers of this process may use.
 fn cpus_of_workers() -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("/proc is there");
     let status = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok());
@@ -21,13 +22,13 @@ fn cpus_of_workers() -> Vec<String> {
 }
 
 #[test]
-fn are_few_and_on_their_cores_cpu() {
+fn kernel_workers_are_few_and_on_the_cpu_of_their_core() {
     let mut config = Config::detect();
     let cpu = config.cores.pop().expect("a CPU");
     config.cores = vec![cpu];
     let lanes = Lanes::start(config).expect("lanes start");
     if !lanes.uses_io_uring() {
-        return lanes.shutdown(); // then the kernel adds none
+        return lanes.shutdown(); // then the kernel adds no workers
     }
     let path = std::env::temp_dir().join(format!("lanes-workers-{}", std::process::id()));
     let used = lanes.block_on(0, Group::LOG, move || async move {
@@ -38,7 +39,7 @@ fn are_few_and_on_their_cores_cpu() {
                 let file = file.clone();
                 lanes::spawn(Group::LOG, async move {
                     file.write_at(n * 4096, Bytes::from(vec![7; 4096])).await.unwrap();
-                    file.sync_data().await.unwrap(); // always a worker's
+                    file.sync_data().await.unwrap(); // a worker always runs it
                 })
             })
             .collect();

@@ -1,5 +1,5 @@
-//! What lanes promise, as deterministic facts: nothing is lost, the group travels, what is dropped is cancelled, and the end
-//! is clean. No figures: those are the benchmark's.
+//! Tests of the guarantees of lanes that are deterministic: no wake-up is lost, the group goes with
+//! the work, dropped tasks are cancelled, and the end is clean. The benchmark measures times.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use lanes::{Config, Group, GroupSpec, Lanes};
 
-/// Lanes without pinning, so that tests run beside each other.
+/// Starts lanes without pinning, so that tests run beside each other.
 fn start(cores: usize) -> Lanes {
     let config = Config { cores: (0..cores).collect(), pin: false, ..Config::detect() };
     Lanes::start(config).expect("lanes start")
 }
 
-/// Runs one scenario on core 0 of fresh lanes and ends them.
+/// Runs one scenario on core 0 of new lanes and ends them.
 fn check<T, Fut>(cores: usize, expected: T, scenario: impl FnOnce() -> Fut + Send + 'static)
 where
     T: PartialEq + std::fmt::Debug + Send + 'static,
@@ -27,7 +27,7 @@ where
 }
 
 #[test]
-fn the_group_travels_with_calls_and_heavy_work() {
+fn group_goes_with_calls_and_heavy_work() {
     check(2, [Group::LOG; 5], || async {
         lanes::switch_group(Group::LOG).await;
         let here = lanes::current_group();
@@ -45,7 +45,7 @@ fn the_group_travels_with_calls_and_heavy_work() {
 }
 
 #[test]
-fn a_task_knows_its_core_on_both_lanes() {
+fn task_has_its_core_on_both_lanes() {
     check(2, vec![0, 0, 1, 1], || async {
         let mut cores =
             vec![lanes::current_core(), lanes::heavy(Group::DEFAULT, async { lanes::current_core() }).await];
@@ -116,7 +116,7 @@ fn no_wake_up_of_heavy_tasks_is_lost() {
 }
 
 #[test]
-fn heavy_work_that_never_yields_does_not_hold_up_fast_work_or_other_groups() {
+fn heavy_work_without_yields_does_not_block_other_work() {
     check(1, (), || async {
         let stop = Arc::new(AtomicU64::new(0));
         let seen = stop.clone();
@@ -133,7 +133,7 @@ fn heavy_work_that_never_yields_does_not_hold_up_fast_work_or_other_groups() {
 }
 
 #[test]
-fn heavy_work_that_gives_way_makes_room_for_its_own_group_and_can_be_cancelled() {
+fn heavy_work_yields_to_its_group_and_can_be_cancelled() {
     check(1, None, || async {
         let long = lanes::heavy(Group::DEFAULT, async {
             let began = lanes::time::now();
@@ -147,7 +147,7 @@ fn heavy_work_that_gives_way_makes_room_for_its_own_group_and_can_be_cancelled()
 }
 
 #[test]
-fn a_dropped_task_is_cancelled_and_a_detached_one_is_not() {
+fn dropped_task_is_cancelled_and_a_detached_one_is_not() {
     check(1, (0, 1), || async {
         let (cancelled, detached) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let seen = cancelled.clone();
@@ -196,7 +196,7 @@ fn shutdown_drops_every_task_and_joins() {
 }
 
 #[test]
-fn a_panic_reaches_who_awaits_it_and_nobody_else() {
+fn panic_reaches_only_the_task_that_awaits_it() {
     check(1, true, || async {
         let panicking = lanes::spawn(Group::DEFAULT, async { panic!("of the test") });
         let awaiting = lanes::spawn(Group::DEFAULT, async move {
@@ -209,7 +209,7 @@ fn a_panic_reaches_who_awaits_it_and_nobody_else() {
 }
 
 #[test]
-fn groups_come_change_and_go_while_their_tasks_run() {
+fn groups_are_created_altered_and_dropped_under_running_tasks() {
     check(2, 40, || async {
         let lanes = lanes::handle();
         let mut done = 0;
@@ -248,7 +248,7 @@ fn groups_come_change_and_go_while_their_tasks_run() {
 }
 
 #[test]
-fn use_is_counted_for_the_group_that_had_it() {
+fn usage_is_counted_for_the_group_that_ran() {
     let lanes = start(1);
     let group = lanes.create_group(Group::USERS, GroupSpec::new("counted", 10));
     lanes.block_on(0, group, move || async move {
@@ -267,7 +267,7 @@ fn use_is_counted_for_the_group_that_had_it() {
 }
 
 #[test]
-fn more_calls_than_may_be_under_way_wait_their_turn() {
+fn calls_beyond_the_limit_wait() {
     check(2, u64::from(lanes::CALLS_MAX) + 500, || async {
         let gate = Arc::new(AtomicU64::new(0));
         let mut tasks = Vec::new();
@@ -294,7 +294,7 @@ fn more_calls_than_may_be_under_way_wait_their_turn() {
 }
 
 #[test]
-fn a_time_limit_ends_what_takes_longer() {
+fn time_limit_ends_a_longer_future() {
     check(1, (true, Ok(7)), || async {
         let late = lanes::time::timeout(Duration::from_millis(2), std::future::pending::<()>()).await;
         let heavy = lanes::heavy(Group::DEFAULT, async {
@@ -309,9 +309,10 @@ fn a_time_limit_ends_what_takes_longer() {
 }
 
 #[test]
-fn a_time_limit_ends_a_future_that_never_waits() {
+fn time_limit_ends_a_future_that_never_waits() {
     check(1, true, || async {
-        // Wakes itself at each poll, as a reader whose socket is never empty does. Ready at the second poll, after the limit.
+        // The future wakes itself at each poll, as a reader whose socket is never empty does. It is
+        // ready at the second poll, after the limit.
         let mut polls = 0_u32;
         let busy = std::future::poll_fn(|cx| {
             polls += 1;
@@ -327,14 +328,15 @@ fn a_time_limit_ends_a_future_that_never_waits() {
 }
 
 #[test]
-fn no_cores_is_an_error_that_says_so() {
+fn start_without_cores_is_an_error() {
     let none = Lanes::start(Config { cores: Vec::new(), ..Config::detect() });
     assert!(none.is_err_and(|error| error.to_string().contains("at least one core")));
 }
 
-/// What a hard limit costs in changes from one lane to the other is on the account of who is limited, so that the limit holds for both.
+/// The lane switches that a hard limit causes are charged to the limited group, so that the limit
+/// covers both.
 #[test]
-fn a_limited_group_pays_for_waking_the_core() {
+fn limited_group_pays_for_wake_ups_of_the_core() {
     let lanes = start(1);
     let limited = GroupSpec { cpu_limit_ppm: Some(500_000), ..GroupSpec::new("limited", 100) };
     let (limited, free) = (
@@ -352,7 +354,7 @@ fn a_limited_group_pays_for_waking_the_core() {
             lanes::heavy(group, work).await;
         });
     }
-    // Neither has any work on the fast lane.
+    // Neither group has fast-lane work.
     let [limited, free] = [limited, free].map(|group| lanes.usage(group));
     assert!(limited.cpu_fast_ns > 0 && limited.cpu_heavy_ns > 0, "{limited:?}");
     assert!(free.cpu_fast_ns == 0 && free.cpu_heavy_ns > 0, "{free:?}");

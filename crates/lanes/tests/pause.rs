@@ -1,5 +1,5 @@
-//! What tasks put off is done when their group pauses: after its other ready tasks, before another group's, and soon even if
-//! it never pauses.
+//! Tests of deferred work. It is done when its group pauses: after the group's other ready tasks,
+//! before a slice of another group, and soon even if the group never pauses.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -7,13 +7,13 @@ use std::rc::Rc;
 use lanes::{AtPause, Config, Group, GroupSpec, Lanes};
 
 struct Note {
-    said: Rc<RefCell<Vec<&'static str>>>,
+    notes: Rc<RefCell<Vec<&'static str>>>,
     text: &'static str,
 }
 
 impl AtPause for Note {
     fn at_pause(self: Rc<Self>) {
-        self.said.borrow_mut().push(self.text);
+        self.notes.borrow_mut().push(self.text);
     }
 }
 
@@ -22,49 +22,49 @@ fn lanes() -> Lanes {
 }
 
 #[test]
-fn what_is_put_off_comes_after_the_groups_ready_tasks_and_in_order() {
+fn deferred_work_follows_the_ready_tasks_of_its_group_in_order() {
     let lanes = lanes();
-    let said = lanes.block_on(0, Group::DEFAULT, || async {
-        let said = Rc::new(RefCell::new(Vec::new()));
+    let notes = lanes.block_on(0, Group::DEFAULT, || async {
+        let notes = Rc::new(RefCell::new(Vec::new()));
         let tasks: Vec<_> = ["first", "second"]
             .into_iter()
             .map(|text| {
-                let said = said.clone();
+                let notes = notes.clone();
                 lanes::spawn(Group::DEFAULT, async move {
-                    said.borrow_mut().push("task");
-                    lanes::at_pause(Rc::new(Note { said, text }));
+                    notes.borrow_mut().push("task");
+                    lanes::at_pause(Rc::new(Note { notes, text }));
                 })
             })
             .collect();
         for task in tasks {
             task.await;
         }
-        // Everything is said by the time the group has slept once.
+        // All notes are there once the group has slept.
         lanes::time::sleep(std::time::Duration::from_millis(1)).await;
-        said.take()
+        notes.take()
     });
     lanes.shutdown();
-    assert_eq!(said, ["task", "task", "first", "second"]);
+    assert_eq!(notes, ["task", "task", "first", "second"]);
 }
 
 #[test]
-fn another_groups_turn_does_not_begin_before_it_is_done() {
+fn deferred_work_is_done_before_a_slice_of_another_group() {
     let lanes = lanes();
     let other = lanes.create_group(Group::USERS, GroupSpec::new("other", 1));
-    let said = lanes.block_on(0, Group::DEFAULT, move || async move {
-        let said = Rc::new(RefCell::new(Vec::new()));
-        let theirs = said.clone();
+    let notes = lanes.block_on(0, Group::DEFAULT, move || async move {
+        let notes = Rc::new(RefCell::new(Vec::new()));
+        let theirs = notes.clone();
         let task = lanes::spawn(other, async move { theirs.borrow_mut().push("other") });
-        lanes::at_pause(Rc::new(Note { said: said.clone(), text: "put off" }));
+        lanes::at_pause(Rc::new(Note { notes: notes.clone(), text: "deferred" }));
         task.await;
-        said.take()
+        notes.take()
     });
     lanes.shutdown();
-    assert_eq!(said, ["put off", "other"]);
+    assert_eq!(notes, ["deferred", "other"]);
 }
 
 #[test]
-fn a_group_that_never_pauses_does_it_all_the_same() {
+fn group_that_never_pauses_does_its_deferred_work() {
     struct Flag(Cell<bool>);
     impl AtPause for Flag {
         fn at_pause(self: Rc<Self>) {
@@ -75,7 +75,7 @@ fn a_group_that_never_pauses_does_it_all_the_same() {
     lanes.block_on(0, Group::DEFAULT, || async {
         let flag = Rc::new(Flag(Cell::new(false)));
         lanes::at_pause(flag.clone());
-        // Always ready: without a bound this would never end.
+        // The task is always ready, so without a bound this would never end.
         while !flag.0.get() {
             lanes::yield_now().await;
         }
@@ -84,7 +84,7 @@ fn a_group_that_never_pauses_does_it_all_the_same() {
 }
 
 #[test]
-fn what_it_costs_is_charged_to_who_put_it_off() {
+fn deferred_work_is_charged_to_the_group_that_deferred_it() {
     struct Work;
     impl AtPause for Work {
         fn at_pause(self: Rc<Self>) {
@@ -102,6 +102,7 @@ fn what_it_costs_is_charged_to_who_put_it_off() {
     });
     let (own, control) = (lanes.usage(Group::DRIVER), lanes.usage(Group::CONTROL));
     lanes.shutdown();
-    // The wall clock may run on while the thread is off its CPU; what it did get is the group's.
+    // The wall clock advances while the thread is off its CPU. The CPU it did get is charged to the
+    // group.
     assert!(own.cpu_fast_ns > control.cpu_fast_ns, "{own:?} {control:?}");
 }

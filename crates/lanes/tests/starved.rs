@@ -1,5 +1,6 @@
-//! Beside another program that computes on the same CPU, the kernel gives the idle class next to nothing. Urgent heavy
-//! work goes on all the same, and what happens is said. No figures: that it happens at all, in generous time.
+//! Tests beside another program that computes on the same CPU, where the kernel gives the idle
+//! class next to nothing. Urgent heavy work goes on all the same, and the starvation is reported.
+//! The tests check that this happens within generous time limits, not how fast.
 
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use lanes::{Config, Group, Lanes, Report, Reporter};
 
-/// Another program that computes on a CPU, until this is dropped; or for 60 s of CPU, should this test be killed.
+/// Program that computes on a CPU until this is dropped, or for 60 s of CPU if this test is killed.
 struct Foreign(Child);
 
 impl Foreign {
@@ -33,18 +34,18 @@ fn compute() {
 }
 
 #[test]
-fn urgent_work_goes_on_beside_another_program_and_other_heavy_work_is_said_to_be_starved() {
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let hears = said.clone();
+fn urgent_work_runs_and_starvation_is_reported() {
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let sink = reports.clone();
     let mut config = Config::detect();
     let cpu = config.cores.pop().expect("a CPU");
     config.cores = vec![cpu];
-    config.reporter = Reporter::new(move |report| hears.lock().unwrap().push(report.clone()));
+    config.reporter = Reporter::new(move |report| sink.lock().unwrap().push(report.clone()));
     let lanes = Lanes::start(config).expect("lanes start");
     let foreign = Foreign::on(cpu);
     let stop = Arc::new(AtomicBool::new(false));
-    let (seen, turns) = (stop.clone(), Arc::new(AtomicU64::new(0)));
-    let counted = turns.clone();
+    let (seen, rounds) = (stop.clone(), Arc::new(AtomicU64::new(0)));
+    let counted = rounds.clone();
     lanes.block_on(0, Group::COMPACTION, move || async move {
         let work = async move {
             while !seen.load(Relaxed) {
@@ -56,9 +57,9 @@ fn urgent_work_goes_on_beside_another_program_and_other_heavy_work_is_said_to_be
         lanes::heavy(Group::COMPACTION, work).detach();
     });
     let watched = lanes.clone();
-    let rescued = lanes.block_on(0, Group::DRIVER, move || async move {
+    let promoted = lanes.block_on(0, Group::DRIVER, move || async move {
         let until = async {
-            // Each of several pieces; alone in its group, as a login is.
+            // Each login has several task polls, and is alone in its group.
             while watched.rescues(0) < 20 {
                 let login = async {
                     for _ in 0..5 {
@@ -72,23 +73,24 @@ fn urgent_work_goes_on_beside_another_program_and_other_heavy_work_is_said_to_be
         };
         lanes::time::timeout(Duration::from_secs(50), until).await
     });
-    assert_eq!(rescued, Ok(()), "starved {} rescues {}", lanes.starved(0), lanes.rescues(0));
+    assert_eq!(promoted, Ok(()), "starved {} rescues {}", lanes.starved(0), lanes.rescues(0));
     assert!(lanes.starved(0) > 0 && lanes.usage(Group::DRIVER).cpu_heavy_ns > 0);
     {
-        let said = said.lock().unwrap();
+        let reports = reports.lock().unwrap();
         let starved = |report: &&Report| matches!(report, Report::Starved { core: 0, .. });
-        assert!(said.iter().any(|report| starved(&report)), "{said:?}");
+        assert!(reports.iter().any(|report| starved(&report)), "{reports:?}");
     }
-    // With the CPU to itself again, the heavy lane does what is left, urgent work too, without help.
+    // With the CPU to itself again, the heavy lane finishes the rest, urgent work too, without
+    // promotions.
     drop(foreign);
-    let before = turns.load(Relaxed);
+    let before = rounds.load(Relaxed);
     let watched = lanes.clone();
     let recovered = lanes.block_on(0, Group::DRIVER, move || async move {
         let until = async {
             loop {
                 let rescues = watched.rescues(0);
                 lanes::heavy_urgent(Group::DRIVER, async { compute() }).await;
-                if watched.rescues(0) == rescues && turns.load(Relaxed) > before {
+                if watched.rescues(0) == rescues && rounds.load(Relaxed) > before {
                     break;
                 }
                 lanes::time::sleep(Duration::from_millis(1)).await;
@@ -102,7 +104,7 @@ fn urgent_work_goes_on_beside_another_program_and_other_heavy_work_is_said_to_be
 }
 
 #[test]
-fn lanes_measure_their_wake_up_at_start_if_asked_to() {
+fn lanes_measure_wake_ups_at_start_if_configured() {
     let mut config = Config::detect();
     config.cores.truncate(1);
     let quiet = Lanes::start(config.clone()).expect("lanes start");

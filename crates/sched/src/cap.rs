@@ -49,7 +49,8 @@ pub fn long_lease_ns(limit_ppm: u32) -> u64 {
 ///
 /// `limit_ppm` is the limit in millionths of all `cores`; 0 counts as 1.
 ///
-/// # Errors The budget is exhausted: the time to ask again, ns.
+/// # Errors
+/// The budget is exhausted: the time to ask again, ns.
 pub fn take(
     paid_until_ns: u64,
     now_ns: u64,

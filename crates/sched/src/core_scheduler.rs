@@ -19,20 +19,20 @@ use crate::policy::Policy;
 use crate::poll_budget::PollBudget;
 use crate::tree::{NodeId, NodeSpec, Tree};
 
-/// The longest time that the core goes to heavy work while no other leaf is eligible, ns: a leaf
-/// that wakes ends it.
+/// Longest time that the core goes to heavy work while no other leaf is eligible, ns. A leaf that
+/// wakes ends it.
 const ALONE_NS: u64 = 10_000_000;
 
 /// One of the two nodes below the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parent {
-    /// The parent of service levels.
+    /// Parent of service levels.
     Users,
-    /// The parent of the server's own groups.
+    /// Parent of the server's own groups.
     System,
 }
 
-/// The lane that work runs on.
+/// Lane that work runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lane {
     /// Short tasks, on the thread that schedules.
@@ -50,7 +50,7 @@ pub struct LeafSpec {
     pub cpu_limit_ppm: u32,
 }
 
-/// The work of a leaf that is ready.
+/// Ready work of a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Queued {
     /// On the fast lane.
@@ -59,7 +59,7 @@ pub struct Queued {
     pub heavy: bool,
 }
 
-/// The next thing to do.
+/// Next thing to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
     /// No leaf may run.
@@ -68,14 +68,14 @@ pub enum Decision {
     Run(NodeId, u64),
     /// Yield the core to the leaf's heavy work, for at most this long, ns.
     Yield(NodeId, u64),
-    /// Take this much CPU, ns, from the budget of the leaf's cap; then call
+    /// Take this much CPU, ns, from the budget of the leaf's cap. Then call
     /// [`CoreScheduler::granted`] or [`CoreScheduler::throttle`], and ask again.
     Lease(NodeId, u64),
     /// The leaf has nothing to run: call [`CoreScheduler::mark_idle`], and ask again.
     Empty(NodeId),
 }
 
-/// The core while heavy work has it.
+/// State of the core while heavy work has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Yielded {
     /// The leaf that has it.
@@ -117,7 +117,7 @@ pub struct CoreScheduler {
 }
 
 impl CoreScheduler {
-    /// A core without leaves.
+    /// Creates the scheduler of a core without leaves.
     #[must_use]
     pub fn new(policy: Policy, users: NodeSpec, system: NodeSpec) -> CoreScheduler {
         let mut tree = Tree::with_policy(policy);

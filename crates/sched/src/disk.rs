@@ -175,8 +175,9 @@ impl DiskModel {
 /// evidently done everything, whatever the model predicts. (Two cores that both see nothing in
 /// flight send one request each, and cores that wait keep their leases. No other harm is done.)
 ///
-/// # Errors The disk is busy: the time to ask again, ns. Ask earlier after a completion that leaves
-/// nothing in flight.
+/// # Errors
+/// The disk is busy: the time to ask again, ns. Ask earlier after a completion that leaves nothing
+/// in flight.
 pub fn ask(
     claim: &mut Claim,
     now_ns: u64,

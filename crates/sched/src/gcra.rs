@@ -26,8 +26,9 @@
 
 /// Grants `cost_ns` at `now_ns`. Returns the new state.
 ///
-/// # Errors Earlier grants are not yet paid to within `burst_ns`: the time to ask again, ns, always
-/// later than `now_ns`.
+/// # Errors
+/// Earlier grants are not yet paid to within `burst_ns`: the time to ask again, ns, always later
+/// than `now_ns`.
 pub fn take(paid_until_ns: u64, now_ns: u64, cost_ns: u64, burst_ns: u64) -> Result<u64, u64> {
     if paid_until_ns > now_ns.saturating_add(burst_ns) {
         return Err(paid_until_ns - burst_ns);

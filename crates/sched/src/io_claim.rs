@@ -49,7 +49,8 @@ impl Claim {
     /// grant for the next request. `lease_ns` is taken at once while the budget is exhausted.
     /// Grants may run ahead of payment by `burst_ns`.
     ///
-    /// # Errors Not yet: the time to ask again, ns, always later than `now_ns`.
+    /// # Errors
+    /// Not yet: the time to ask again, ns, always later than `now_ns`.
     pub fn ask(
         &mut self,
         now_ns: u64,

@@ -179,7 +179,8 @@ impl<T, B: Budget> IoQueue<T, B> {
 
     /// Queues a request of a group.
     ///
-    /// # Errors The queue of the group is full: returns the item.
+    /// # Errors
+    /// The queue of the group is full: returns the item.
     pub fn push(&mut self, group: NodeId, kind: Kind, bytes: u64, item: T) -> Result<(), T> {
         let queue = &mut self.groups[group.0 as usize].waiting;
         if queue.len() >= self.depth_max {
@@ -268,7 +269,8 @@ impl<T, B: Budget> Group<T, B> {
 
     /// Asks the limit of the group to move `bytes`.
     ///
-    /// # Errors Not yet: the time to ask again, ns.
+    /// # Errors
+    /// Not yet: the time to ask again, ns.
     fn ask(&mut self, now_ns: u64, bytes: u64) -> Result<(), u64> {
         let Some(limit) = &mut self.limit else { return Ok(()) };
         let cost_ns = disk::limit_cost_ns(bytes, limit.bytes_per_second);

@@ -1,6 +1,8 @@
-//! The disk, past the page cache, on a file of 1 GiB in the current folder. First what it can do, as `fairlane probe-disk` would measure
-//! it; then two groups that both have hundreds of reads waiting; then a reader of one block at a time beside one that reads in order
-//! as fast as it may. Without a model, with the rate that was just measured, and with a bound on what is under way, too.
+//! Benchmark of the disk, without the page cache, on a file of 1 GiB in the current folder. First
+//! it measures the disk, as `fairlane probe-disk` does. Then two groups each have hundreds of
+//! queued reads. Then a reader of one block at a time runs beside a sequential scan at full speed.
+//! The models are: none, the measured rate, and the measured rate with a bound on requests in
+//! flight.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,17 +15,18 @@ use sched::disk::{RANDOM_BYTES, SEQUENTIAL_BYTES};
 use sched::{Class, DiskModel, DiskSpeed};
 
 const FILE_BYTES: u64 = 1 << 30;
-/// Reads that a backlogged group has waiting or under way: with two, more than a core may have under way.
+/// Reads that a backlogged group has queued or in flight. Two groups exceed the most that a core
+/// may have in flight.
 const DEPTH: usize = 512;
 
-/// Requests that some tasks of a group make, one after another each, until told to stop.
+/// Load of `depth` tasks of a group. Each makes one request after another until `stop`.
 #[derive(Clone)]
 struct Load {
     group: Group,
     file: File,
     bytes: u64,
     depth: usize,
-    in_order: bool,
+    is_sequential: bool,
     stop: Arc<AtomicBool>,
     begun: Arc<AtomicU64>,
 }
@@ -31,7 +34,7 @@ struct Load {
 impl Load {
     fn new(group: Group, file: &File, bytes: u64, depth: usize) -> Load {
         let (stop, begun) = (Arc::default(), Arc::default());
-        Load { group, file: file.clone(), bytes, depth, in_order: bytes > RANDOM_BYTES, stop, begun }
+        Load { group, file: file.clone(), bytes, depth, is_sequential: bytes > RANDOM_BYTES, stop, begun }
     }
 
     fn start(&self, lanes: &Lanes) {
@@ -45,8 +48,8 @@ impl Load {
 
     async fn run(self) {
         while !self.stop.load(Relaxed) {
-            let turn = self.begun.fetch_add(1, Relaxed);
-            let place = if self.in_order { turn } else { lanes::random::u64() };
+            let number = self.begun.fetch_add(1, Relaxed);
+            let place = if self.is_sequential { number } else { lanes::random::u64() };
             let offset = place % (FILE_BYTES / self.bytes) * self.bytes;
             self.file.read_at(offset, self.bytes as usize).await.expect("the file can be read");
         }
@@ -58,7 +61,7 @@ impl Load {
     }
 }
 
-/// Reads a second, alone.
+/// Returns the reads a second of a load that runs alone.
 fn rate(lanes: &Lanes, load: &Load, time: Duration) -> u64 {
     load.start(lanes);
     std::thread::sleep(time / 5);
@@ -74,7 +77,7 @@ fn measure(lanes: &Lanes, file: &File, time: Duration) -> DiskModel {
     let small = rate(lanes, &Load::new(Group::DEFAULT, file, RANDOM_BYTES, 128), time);
     let lone = rate(lanes, &Load::new(Group::DEFAULT, file, RANDOM_BYTES, 1), time);
     println!(
-        "  reads alone: in order {} MB/s, of 4 KiB anywhere {small}/s, one after another {lone}/s",
+        "  reads alone: sequential {} MB/s, random 4 KiB {small}/s, one at a time {lone}/s",
         large * SEQUENTIAL_BYTES / 1_000_000
     );
     let read_bandwidth = large * SEQUENTIAL_BYTES;
@@ -89,7 +92,7 @@ fn measure(lanes: &Lanes, file: &File, time: Duration) -> DiskModel {
     .model()
 }
 
-fn by_shares(lanes: &Lanes, file: &File, what: &str, time: Duration) {
+fn by_shares(lanes: &Lanes, file: &File, model_name: &str, time: Duration) {
     let groups = [100, 400].map(|shares| lanes.create_group(Group::USERS, GroupSpec::new("disk", shares)));
     let loads = groups.map(|group| Load::new(group, file, RANDOM_BYTES, DEPTH));
     loads.iter().for_each(|load| load.start(lanes));
@@ -102,7 +105,7 @@ fn by_shares(lanes: &Lanes, file: &File, what: &str, time: Duration) {
     let grown = |of: fn(&lanes::Usage) -> u64| [0, 1].map(|at| (of(&after[at]) - of(&before[at])) as f64);
     let (ops, disk) = (grown(|usage| usage.disk_read_ops), grown(|usage| usage.disk_ns));
     println!(
-        "  shares 1:4, {what:14} operations 1:{:.3}, disk time 1:{:.3}, {:.0} reads/s in all",
+        "  shares 1:4, {model_name:14} operations 1:{:.3}, disk time 1:{:.3}, {:.0} reads/s in all",
         ops[1] / ops[0],
         disk[1] / disk[0],
         (ops[0] + ops[1]) / time.as_secs_f64()
@@ -110,7 +113,7 @@ fn by_shares(lanes: &Lanes, file: &File, what: &str, time: Duration) {
     groups.into_iter().for_each(|group| lanes.drop_group(group));
 }
 
-/// One read after another: µs at the median and in the worst 1 %.
+/// Reads one block after another. Returns the median and the 99th percentile, µs.
 fn latency(lanes: &Lanes, file: &File, time: Duration) -> [u64; 2] {
     let spec = GroupSpec { class: Class::Latency, ..GroupSpec::new("reader", 1000) };
     let group = lanes.create_group(Group::USERS, spec);
@@ -134,9 +137,9 @@ fn latency(lanes: &Lanes, file: &File, time: Duration) -> [u64; 2] {
     [took.len() / 2, took.len() * 99 / 100].map(|at| took[at])
 }
 
-fn latencies(lanes: &Lanes, file: &File, what: &str, time: Duration) {
+fn latencies(lanes: &Lanes, file: &File, model_name: &str, time: Duration) {
     let alone = latency(lanes, file, time);
-    println!("  4 KiB alone, {what:14} p50 {:5} p99 {:5} us", alone[0], alone[1]);
+    println!("  4 KiB alone, {model_name:14} p50 {:5} p99 {:5} us", alone[0], alone[1]);
     for (bytes, depth) in [(SEQUENTIAL_BYTES, 32), (1 << 20, 8)] {
         let spec = GroupSpec { class: Class::Batch, ..GroupSpec::new("scan", 100) };
         let group = lanes.create_group(Group::USERS, spec);
@@ -171,7 +174,7 @@ async fn make(path: PathBuf) -> File {
     }
     file.sync_all().await.expect("written");
     if !file.is_direct() {
-        println!("  this folder knows no direct I/O: what follows is the page cache");
+        println!("  this folder has no direct I/O: the results are those of the page cache");
     }
     file
 }
@@ -182,9 +185,9 @@ pub(crate) fn all(lanes: &Lanes, time: Duration) {
     let measured = measure(lanes, &file, time);
     let rate_only = DiskModel { latency_ns: DISK_BOUNDLESS.latency_ns, ..measured };
     let models = [("no model", DISK_UNMEASURED), ("measured rate", rate_only), ("measured model", measured)];
-    for (what, model) in models {
+    for (model_name, model) in models {
         lanes.set_disk(model);
-        by_shares(lanes, &file, what, time);
-        latencies(lanes, &file, what, time);
+        by_shares(lanes, &file, model_name, time);
+        latencies(lanes, &file, model_name, time);
     }
 }

@@ -1,8 +1,8 @@
-//! What the lanes hold, measured on this machine on one pinned core: CPU by shares in every mix of
-//! lanes, wake-ups of the fast lane beside a heavy one, a cap, and the cost of a switch. `cargo
-//! bench -p lanes`, `-- --quick` for a tenth of the time; `-- shares`, `wake`, `urgent`, `cap`,
-//! `cost`, `log` or `disk` for one part; `-- --without RULE` switches a rule of the scheduler off
-//! (see `policy`).
+//! Benchmark of the lanes on one pinned core of this machine: CPU by shares in every mix of lanes,
+//! wake-ups of the fast lane beside a heavy one, a cap, and the cost of a switch. `cargo bench -p
+//! lanes`, with `-- --quick` for a tenth of the time. `-- shares`, `wake`, `urgent`, `cap`, `cost`,
+//! `log` or `disk` runs one part. `-- --without RULE` switches a rule of the scheduler off (see
+//! `policy`).
 #![expect(clippy::disallowed_methods, reason = "measures from outside of the lanes")]
 
 mod disk;
@@ -23,8 +23,7 @@ enum Lane {
     Heavy,
 }
 
-/// Computes for about this long, without asking the clock more often than every few hundred
-/// nanoseconds.
+/// Computes for about `for_ns`, and reads the clock every few hundred nanoseconds at most.
 fn spin(for_ns: u64) {
     let began = lanes::time::monotonic_ns();
     while lanes::time::monotonic_ns() - began < for_ns {
@@ -34,7 +33,7 @@ fn spin(for_ns: u64) {
     }
 }
 
-/// Two backlogged tasks of a group, until told to stop.
+/// Starts two backlogged tasks of a group, which run until `stop`.
 fn load(lanes: &Lanes, group: Group, lane: Lane, stop: &Arc<AtomicBool>) {
     for _ in 0..2 {
         let stop = stop.clone();
@@ -99,8 +98,8 @@ fn shares(lanes: &Lanes, parts: &[(u32, Lane)], time: Duration) {
     groups.into_iter().for_each(|group| lanes.drop_group(group));
 }
 
-/// Time from the moment a sleep was to end (by the timer's own clock) is the timer's; so a byte
-/// through a socket is used: from the write on another CPU's thread to the task's turn.
+/// Measures wake-ups by a byte through a socket: from the write on another CPU's thread to the poll
+/// of the task. The delay of a sleep, by the timer's own clock, would be that of the timer.
 fn wake_ups(lanes: &Lanes, what: &str, count: usize) {
     let group =
         lanes.create_group(Group::USERS, GroupSpec { class: Class::Latency, ..GroupSpec::new("wake", 1000) });
@@ -154,7 +153,7 @@ fn latencies(lanes: &Lanes, cpu: usize, count: usize) {
     let before = lanes.starved(0);
     let mut foreign = foreign_spinner(cpu);
     wake_ups(lanes, "heavy lane spins, and a foreign process", count);
-    println!("  (starved heavy lane noticed {} times)", lanes.starved(0) - before);
+    println!("  (starvation of the heavy lane detected {} times)", lanes.starved(0) - before);
     drop((foreign.kill(), foreign.wait()));
     stop.store(true, Relaxed);
     let calls = Arc::new(AtomicBool::new(false));
@@ -184,7 +183,8 @@ fn latencies(lanes: &Lanes, cpu: usize, count: usize) {
     drop((foreign.kill(), foreign.wait()));
 }
 
-/// A job of about 3 ms every 50 ms beside a foreign spinner, as a login is: from asking to its end.
+/// Measures a job of about 3 ms every 50 ms beside another program, such as a login: from its start
+/// to its end.
 fn beside_a_foreign_process(lanes: &Lanes, cpu: usize, count: usize) {
     let mut foreign = foreign_spinner(cpu);
     for urgent in [false, true] {
@@ -213,7 +213,7 @@ fn beside_a_foreign_process(lanes: &Lanes, cpu: usize, count: usize) {
             "  3 ms of heavy work, urgent: {urgent:5}  median {median:5} ms, worst of {count} {worst:5} ms"
         );
     }
-    println!("  (turns at normal priority: {})", lanes.rescues(0));
+    println!("  (slices at normal priority: {})", lanes.rescues(0));
     drop((foreign.kill(), foreign.wait()));
 }
 
@@ -268,10 +268,10 @@ fn switches(lanes: &Lanes, rounds: u64) {
         }
         (lanes::time::monotonic_ns() - began) as f64 / count as f64
     });
-    println!("  hand-over to the heavy lane and back {:.1} us", each / 1000.0);
+    println!("  lane switch to the heavy lane and back {:.1} us", each / 1000.0);
 }
 
-/// Log-like writes, one at a time, in a file in the current folder.
+/// Measures writes like those of the commit log, one at a time, in a file in the current folder.
 fn log_writes(lanes: &Lanes, count: u64) {
     let path = std::path::PathBuf::from("lanes-bench.log");
     let file = path.clone();
@@ -300,7 +300,7 @@ fn log_writes(lanes: &Lanes, count: u64) {
     drop(std::fs::remove_file(path));
 }
 
-/// The rules in force, but for one that `--without` names.
+/// Returns the default rules, without the one that `--without` names.
 fn policy() -> Policy {
     let all = Policy::DEFAULT;
     let Some(rule) = std::env::args().skip_while(|arg| arg != "--without").nth(1) else { return all };
@@ -346,7 +346,7 @@ fn main() {
         }
     }
     if wanted("wake") {
-        println!("wake-up of the fast lane, from another CPU's write to the task's turn");
+        println!("wake-up of the fast lane, from another CPU's write to the task poll");
         latencies(&lanes, cpu, 300 * scale as usize);
     }
     if wanted("urgent") {

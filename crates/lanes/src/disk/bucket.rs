@@ -1,12 +1,12 @@
-//! What all cores know of the disk together: its token bucket, what is under way, and which cores wait for that to end. All of it
-//! is atomics: nobody waits for anybody.
+//! State of the disk that all cores share: its token bucket, the requests in flight, and the cores
+//! that wait for them to end. All of it is atomic: no core blocks another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use sched::Budget;
 
-/// A budget's state. It guards nothing but itself.
+/// State of a budget. It guards no other data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedBudget(Arc<AtomicU64>);
 
@@ -14,61 +14,64 @@ impl Budget for SharedBudget {
     fn update(&self, change: impl Fn(u64) -> u64) -> u64 {
         self.0
             .fetch_update(Relaxed, Relaxed, |state| Some(change(state)))
-            .expect("there always is a new state")
+            .expect("an update always has a new state")
     }
 }
 
-/// See the head of this file.
+/// Shared state of the disk. The head of this file describes it.
 pub(crate) struct Bucket {
     budget: SharedBudget,
-    /// What requests under way cost, ns of disk. Each costs something, so that it is zero only if there are none.
-    under_way_ns: AtomicU64,
-    /// By core: it has requests that the bucket holds back.
-    held_back: Box<[AtomicBool]>,
+    /// Cost of requests in flight, ns of disk time. Each costs at least 1 ns, so it is zero only if
+    /// none are in flight.
+    in_flight_ns: AtomicU64,
+    /// True for each core whose requests wait for the bucket.
+    waiting: Box<[AtomicBool]>,
 }
 
 impl Bucket {
     pub(crate) fn new(cores: usize) -> Bucket {
-        let held_back = (0..cores).map(|_| AtomicBool::new(false)).collect();
-        Bucket { budget: SharedBudget::default(), under_way_ns: AtomicU64::new(0), held_back }
+        let waiting = (0..cores).map(|_| AtomicBool::new(false)).collect();
+        Bucket { budget: SharedBudget::default(), in_flight_ns: AtomicU64::new(0), waiting }
     }
 
     pub(super) fn budget(&self) -> SharedBudget {
         self.budget.clone()
     }
 
-    /// Cores that use the disk.
+    /// Returns the number of cores that use the disk.
     pub(super) fn cores(&self) -> usize {
-        self.held_back.len()
+        self.waiting.len()
     }
 
-    /// What the disk is working on, ns of disk.
-    pub(super) fn under_way_ns(&self) -> u64 {
-        self.under_way_ns.load(SeqCst)
+    /// Returns the cost of requests in flight, ns of disk time.
+    pub(super) fn in_flight_ns(&self) -> u64 {
+        self.in_flight_ns.load(SeqCst)
     }
 
     pub(super) fn sent(&self, cost_ns: u64) {
-        self.under_way_ns.fetch_add(cost_ns, SeqCst);
+        self.in_flight_ns.fetch_add(cost_ns, SeqCst);
     }
 
-    /// Whether the disk has nothing to do now, although somebody is held back.
+    /// Records the end of a request. Returns true if the disk is idle now and a core waits.
     pub(super) fn done(&self, cost_ns: u64) -> bool {
-        self.under_way_ns.fetch_sub(cost_ns, SeqCst) == cost_ns
-            && self.held_back.iter().any(|core| core.load(SeqCst))
+        self.in_flight_ns.fetch_sub(cost_ns, SeqCst) == cost_ns
+            && self.waiting.iter().any(|core| core.load(SeqCst))
     }
 
-    /// A core is held back. False if the disk has nothing to do by now: it is to ask again instead, for nobody may tell it.
+    /// Records that a core waits. Returns false if the disk is idle by now: the core must then ask
+    /// again, for no completion may wake it.
     ///
-    /// No end is missed: a core says that it is held back and then looks for requests under way, and the last of those ends
-    /// and then looks for cores held back; in the one order of sequentially consistent operations one of them sees the other.
-    pub(super) fn hold_back(&self, core: usize) -> bool {
-        self.held_back[core].store(true, SeqCst);
-        self.under_way_ns() > 0
+    /// No wake-up is lost. A core records that it waits and then checks for requests in flight. The
+    /// last of those ends and then checks for waiting cores. Both are sequentially consistent, so
+    /// one of them sees the other.
+    pub(super) fn wait_for_idle(&self, core: usize) -> bool {
+        self.waiting[core].store(true, SeqCst);
+        self.in_flight_ns() > 0
     }
 
-    /// Cores held back, each given to one caller only.
-    pub(super) fn take_held_back(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.held_back.len()).filter(|&core| self.held_back[core].swap(false, SeqCst))
+    /// Takes the waiting cores, each for one caller only.
+    pub(super) fn take_waiting(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.waiting.len()).filter(|&core| self.waiting[core].swap(false, SeqCst))
     }
 }
 
@@ -77,14 +80,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_request_to_end_tells_of_each_core_once() {
+    fn last_completion_returns_each_waiting_core_once() {
         let bucket = Bucket::new(3);
         [7, 5].into_iter().for_each(|cost_ns| bucket.sent(cost_ns));
-        assert!(bucket.hold_back(2) && bucket.hold_back(0));
-        assert!(!bucket.done(5), "one is under way");
+        assert!(bucket.wait_for_idle(2) && bucket.wait_for_idle(0));
+        assert!(!bucket.done(5), "one is in flight");
         assert!(bucket.done(7));
-        assert_eq!(bucket.take_held_back().collect::<Vec<_>>(), [0, 2]);
-        assert_eq!(bucket.take_held_back().count(), 0);
-        assert!(!bucket.hold_back(1), "nothing is under way: to be asked again");
+        assert_eq!(bucket.take_waiting().collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(bucket.take_waiting().count(), 0);
+        assert!(!bucket.wait_for_idle(1), "nothing is in flight: the core must ask again");
     }
 }

@@ -1,6 +1,7 @@
-//! Memory for direct I/O: the kernel wants address, offset and length in whole blocks. A buffer's memory, once it is
-//! dropped, is kept by its thread for the next: fresh memory would have to be mapped and zeroed by the kernel, which for
-//! a commit log's batch of some tens of KiB cost as much as writing it.
+//! Memory for direct I/O, for which the kernel requires address, offset and length in whole blocks.
+//! The thread that drops a buffer keeps its memory for the next buffer. The kernel would have to
+//! map and zero fresh memory, which for a batch of the commit log (some tens of KiB) cost as much
+//! as writing it.
 #![expect(unsafe_code, reason = "an allocation aligned to blocks, which Vec cannot give")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -14,19 +15,19 @@ use bytes::Bytes;
 /// Alignment and unit of direct I/O, bytes: the largest logical block of the disks in use.
 pub const BLOCK: usize = 4096;
 
-/// Pieces of memory that a thread keeps: log batches of one core are written one at a time, but blocks of tables are read by
-/// dozens.
-const KEPT_MAX: usize = 32;
-/// Larger ones are not kept, bytes.
+/// Most allocations that a thread keeps. Log batches of one core are written one at a time, but
+/// blocks of tables are read by dozens.
+const KEPT_COUNT_MAX: usize = 32;
+/// Largest allocation that is kept, bytes.
 const KEPT_BYTES_MAX: usize = 1 << 20;
-/// All that a thread keeps, bytes.
+/// Most memory that a thread keeps, bytes.
 const KEPT_SUM_MAX: usize = 4 << 20;
 
 thread_local! {
     static KEPT: RefCell<Vec<Arc<Memory>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Aligned memory, all of it initialised at all times.
+/// Aligned memory, always fully initialised.
 struct Memory {
     start: NonNull<u8>,
     bytes: usize,
@@ -38,7 +39,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Zeros; `bytes` is a positive number of blocks.
+    /// Allocates zeros; `bytes` is a positive number of blocks.
     fn zeroed(bytes: usize) -> Memory {
         let layout = layout(bytes);
         // SAFETY: the layout's size is not zero.
@@ -48,7 +49,7 @@ impl Memory {
     }
 }
 
-/// A kept piece that is large enough, and no more than four times as large.
+/// Takes a kept allocation that is large enough, and at most four times as large.
 fn kept(bytes: usize) -> Option<Arc<Memory>> {
     let take = |kept: &RefCell<Vec<Arc<Memory>>>| {
         let mut kept = kept.borrow_mut();
@@ -71,15 +72,15 @@ fn layout(bytes: usize) -> Layout {
 
 /// Bytes aligned to [`BLOCK`], a whole number of blocks.
 pub struct AlignedBuf {
-    /// Shared by parts that one buffer was cut into. None while being dropped only.
+    /// Shared by the chunks of one buffer. `None` only while it is being dropped.
     memory: Option<Arc<Memory>>,
-    /// Where in the memory it begins. No two buffers have bytes in common.
+    /// Offset in the memory. Buffers never overlap.
     from: usize,
     len: usize,
 }
 
 impl AlignedBuf {
-    /// At least `len` zero bytes, rounded up to blocks, and at least one block.
+    /// Returns at least `len` zero bytes, rounded up to blocks, and at least one block.
     #[must_use]
     pub fn new(len: usize) -> AlignedBuf {
         let mut buffer = AlignedBuf::stale(len);
@@ -87,7 +88,7 @@ impl AlignedBuf {
         buffer
     }
 
-    /// These bytes, and zeros up to the end of the last block.
+    /// Returns a copy of these bytes, with zeros up to the end of the last block.
     #[must_use]
     pub fn copy_of(bytes: &[u8]) -> AlignedBuf {
         let mut buffer = AlignedBuf::stale(bytes.len());
@@ -97,40 +98,42 @@ impl AlignedBuf {
         buffer
     }
 
-    /// As [`AlignedBuf::new`], holding whatever was in an earlier buffer: to be overwritten.
+    /// Does the same as [`AlignedBuf::new`], with the contents of an earlier buffer, which must be
+    /// overwritten.
     pub(super) fn stale(len: usize) -> AlignedBuf {
         let len = len.max(1).next_multiple_of(BLOCK);
         let memory = kept(len).unwrap_or_else(|| Arc::new(Memory::zeroed(len)));
         AlignedBuf { memory: Some(memory), from: 0, len }
     }
 
-    /// Parts of `bytes` (whole blocks) each, in order; the last may be shorter.
+    /// Cuts the buffer into chunks of `bytes` (whole blocks), in order. The last may be shorter.
     pub(super) fn cut(self, bytes: usize) -> Vec<AlignedBuf> {
-        assert!(bytes > 0 && bytes.is_multiple_of(BLOCK), "parts are whole blocks");
-        let part = |at: usize| {
+        assert!(bytes > 0 && bytes.is_multiple_of(BLOCK), "chunks are whole blocks");
+        let chunk = |at: usize| {
             let len = bytes.min(self.len - at);
             AlignedBuf { memory: self.memory.clone(), from: self.from + at, len }
         };
-        // The whole has no bytes any more once it is dropped, at the end of this: nobody else uses it meanwhile.
-        (0..self.len).step_by(bytes).map(part).collect()
+        // The whole buffer is dropped at the end of this function. Until then nothing else uses its
+        // bytes.
+        (0..self.len).step_by(bytes).map(chunk).collect()
     }
 
-    /// The whole again. Panics if the parts are not all of one buffer, in their order.
-    pub(super) fn join(parts: Vec<AlignedBuf>) -> AlignedBuf {
-        let mut parts = parts.into_iter();
-        let mut whole = parts.next().expect("a buffer has at least one part");
-        for part in parts {
+    /// Joins the chunks again. Panics if they are not all of one buffer, in their order.
+    pub(super) fn join(chunks: Vec<AlignedBuf>) -> AlignedBuf {
+        let mut chunks = chunks.into_iter();
+        let mut whole = chunks.next().expect("a buffer has at least one chunk");
+        for chunk in chunks {
             let same =
-                whole.memory.as_ref().zip(part.memory.as_ref()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
-            assert!(same && part.from == whole.from + whole.len, "a part comes behind the one before");
-            whole.len += part.len;
+                whole.memory.as_ref().zip(chunk.memory.as_ref()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
+            assert!(same && chunk.from == whole.from + whole.len, "a chunk follows the one before");
+            whole.len += chunk.len;
         }
         whole
     }
 
     fn start(&self) -> *mut u8 {
         let memory = self.memory.as_ref().expect("there until it is dropped");
-        // SAFETY: a buffer lies within its memory.
+        // SAFETY: a buffer is within its memory.
         unsafe { memory.start.as_ptr().add(self.from) }
     }
 }
@@ -139,7 +142,8 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory holds `len` initialised bytes from there on, as long as `self`, which nobody else has.
+        // SAFETY: the memory holds `len` initialised bytes from there on as long as `self` lives,
+        // and no other buffer has them.
         unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 }
@@ -151,7 +155,7 @@ impl DerefMut for AlignedBuf {
     }
 }
 
-/// The same memory, shared: [`super::File::write_at`] writes it without a copy.
+/// Shares the memory without a copy, for [`super::File::write_at`].
 impl From<AlignedBuf> for Bytes {
     fn from(buffer: AlignedBuf) -> Bytes {
         Bytes::from_owner(buffer)
@@ -173,7 +177,8 @@ impl std::fmt::Debug for AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
-        // The last part of a buffer keeps it, unless two are dropped at once: then nobody does.
+        // The last chunk of a buffer keeps the memory, unless two are dropped at once: then it is
+        // freed.
         if memory.bytes > KEPT_BYTES_MAX || Arc::strong_count(&memory) > 1 {
             return;
         }
@@ -181,7 +186,7 @@ impl Drop for AlignedBuf {
         let _ = KEPT.try_with(|kept| {
             let mut kept = kept.borrow_mut();
             let sum: usize = kept.iter().map(|memory| memory.bytes).sum();
-            if kept.len() < KEPT_MAX && sum + memory.bytes <= KEPT_SUM_MAX {
+            if kept.len() < KEPT_COUNT_MAX && sum + memory.bytes <= KEPT_SUM_MAX {
                 kept.push(memory);
             }
         });
@@ -193,38 +198,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_aligned_whole_and_zeroed() {
+    fn new_buffer_is_aligned_rounded_and_zeroed() {
         for (asked, given) in [(0, BLOCK), (1, BLOCK), (BLOCK, BLOCK), (BLOCK + 1, 2 * BLOCK)] {
             let mut buffer = AlignedBuf::new(asked);
             assert_eq!(buffer.len(), given);
             assert_eq!(buffer.as_ptr() as usize % BLOCK, 0);
             assert!(buffer.iter().all(|&byte| byte == 0));
-            buffer.fill(7); // the next one gets the same memory
+            buffer.fill(7); // the next buffer gets the same memory
         }
     }
 
     #[test]
-    fn a_buffer_is_cut_and_whole_again() {
+    fn buffer_is_cut_and_joined_in_place() {
         let mut whole = AlignedBuf::new(5 * BLOCK);
         let at = whole.as_ptr();
         whole.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / BLOCK) as u8);
-        let mut parts = whole.cut(2 * BLOCK);
-        assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [2 * BLOCK, 2 * BLOCK, BLOCK]);
-        assert_eq!([parts[0][0], parts[1][0], parts[2][0]], [0, 2, 4]);
-        parts[1].fill(9);
-        let whole = AlignedBuf::join(parts);
+        let mut chunks = whole.cut(2 * BLOCK);
+        assert_eq!(chunks.iter().map(|chunk| chunk.len()).collect::<Vec<_>>(), [2 * BLOCK, 2 * BLOCK, BLOCK]);
+        assert_eq!([chunks[0][0], chunks[1][0], chunks[2][0]], [0, 2, 4]);
+        chunks[1].fill(9);
+        let whole = AlignedBuf::join(chunks);
         assert_eq!((whole.as_ptr(), whole.len()), (at, 5 * BLOCK));
         assert_eq!([0, 1, 2, 3, 4].map(|block| whole[block * BLOCK]), [0, 1, 9, 9, 4]);
-        let mut parts = whole.cut(BLOCK);
-        drop(parts.remove(0));
+        let mut chunks = whole.cut(BLOCK);
+        drop(chunks.remove(0));
         let other = AlignedBuf::new(5 * BLOCK);
-        assert!(other.as_ptr() != at, "parts of it are in use");
-        drop(parts);
-        assert_eq!(AlignedBuf::new(5 * BLOCK).as_ptr(), at, "and it is used again");
+        assert!(other.as_ptr() != at, "chunks of it are in use");
+        drop(chunks);
+        assert_eq!(AlignedBuf::new(5 * BLOCK).as_ptr(), at, "the memory is reused");
     }
 
     #[test]
-    fn memory_is_used_again_and_nothing_old_shows() {
+    fn memory_is_reused_without_old_contents() {
         let mut old = AlignedBuf::new(3 * BLOCK);
         old.fill(7);
         let at = old.as_ptr();
@@ -236,7 +241,10 @@ mod tests {
         let many: Vec<AlignedBuf> = (0..40).map(|_| AlignedBuf::new(1)).collect();
         drop((large, many, copy));
         let kept = KEPT.with_borrow(|kept| kept.iter().map(|memory| memory.bytes).collect::<Vec<_>>());
-        assert!(kept.len() == KEPT_MAX && kept.iter().all(|&bytes| bytes <= KEPT_BYTES_MAX), "{kept:?}");
+        assert!(
+            kept.len() == KEPT_COUNT_MAX && kept.iter().all(|&bytes| bytes <= KEPT_BYTES_MAX),
+            "{kept:?}"
+        );
         KEPT.take();
         drop((0..10).map(|_| AlignedBuf::new(KEPT_BYTES_MAX)).collect::<Vec<_>>());
         assert_eq!(KEPT.with_borrow(Vec::len), KEPT_SUM_MAX / KEPT_BYTES_MAX);

@@ -1,5 +1,5 @@
-//! A file. What is opened as *direct* goes past the page cache: the kernel then wants memory, offset and length in whole blocks,
-//! and gets them whatever the caller asks for.
+//! File. A file opened as *direct* bypasses the page cache. The kernel then requires memory, offset
+//! and length in whole blocks. The caller may pass any range:
 //!
 //! ```text
 //!   block      │           │           │           │           │
@@ -9,16 +9,17 @@
 //!                      [░░░][▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒][░]             ▒ direct    ░ through the page cache
 //! ```
 //!
-//! The ends of a write that fill no block go through the page cache, by a second descriptor, rather than being read, changed and
-//! written back here, where two writers of one block would undo each other's bytes. The kernel keeps both views of a file the
-//! same: before a direct request it writes back what is dirty in that range, and drops it from the cache. So it is right whoever
-//! writes what, and fast for those who write whole blocks.
+//! The ends of a write that fill no block go through the page cache, by a second descriptor.
+//! Reading, changing and writing them back here would let two writers of one block undo each
+//! other's bytes. The kernel keeps both views of a file the same: before a direct request it writes
+//! back dirty pages of that range and drops them from the cache. So any mix of writes is correct,
+//! and writes of whole blocks are fast.
 //!
-//! What is longer than 128 KiB is cut into requests of that length, each of which waits for its own turn; they are under way
-//! together.
+//! Requests longer than 128 KiB are cut into chunks of that length. Each chunk waits for its own
+//! turn, and all are in flight together.
 //!
-//! A file system that knows no direct I/O says so at the open or at the first request. The file goes through the page cache
-//! then, as if nobody had asked for more, and it is reported once.
+//! A file system without direct I/O rejects it at the open or at the first request. The file then
+//! uses the page cache, and this is reported once.
 
 use std::fs;
 use std::future::{Future, poll_fn};
@@ -36,34 +37,35 @@ use super::service::{Failed, submit};
 use super::{Action, AlignedBuf, BLOCK, Buffer, FILE_MODE, Op, blocking, pool};
 use crate::sys;
 
-/// An open file. Clones share it; it is closed with the last one.
+/// Open file. Clones share it, and the last one closes it.
 #[derive(Clone, Debug)]
 pub struct File(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Direct, if `direct` says so.
+    /// Direct, if `direct` is true.
     handle: Arc<Handle>,
     direct: AtomicBool,
-    /// Of a direct file that is written to in parts of blocks: the same file, through the page cache.
+    /// Second descriptor of a direct file, through the page cache, for writes of parts of blocks.
     cached: OnceLock<Arc<Handle>>,
     dsync: bool,
-    /// For reports.
+    /// Path for reports.
     path: PathBuf,
 }
 
-/// How to open a file; reading is always allowed.
+/// Options for opening a file. Reading is always allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// Also for writing.
+    /// Allow writing.
     pub write: bool,
-    /// Make it if it is not there.
+    /// Create the file if it does not exist.
     pub create: bool,
-    /// Make it; fail if it is there.
+    /// Create the file, and fail if it exists.
     pub create_new: bool,
-    /// Empty it.
+    /// Truncate the file to no bytes.
     pub truncate: bool,
-    /// Past the page cache, where the file system can; where it cannot that is reported, once for the server.
+    /// Bypass the page cache, if the file system supports it. If not, that is reported once for the
+    /// server.
     pub direct: bool,
     /// Each write is durable when it returns.
     pub dsync: bool,
@@ -72,7 +74,7 @@ pub struct OpenOptions {
 /// Opens a file.
 ///
 /// # Errors
-/// As the kernel says.
+/// Those of the kernel.
 pub async fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
     let (path, pool) = (path.to_owned(), pool());
     let file = blocking(move || {
@@ -86,7 +88,7 @@ pub async fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
-/// The file, and whether it is direct.
+/// Opens a file. Returns it, and true if it is direct.
 #[expect(clippy::disallowed_methods, reason = "this is the disk service")]
 fn open_now(path: &Path, options: OpenOptions) -> io::Result<(fs::File, bool)> {
     let attempt = |direct: bool| {
@@ -102,17 +104,17 @@ fn open_now(path: &Path, options: OpenOptions) -> io::Result<(fs::File, bool)> {
             .open(path)
     };
     match attempt(options.direct) {
-        // Some file systems (tmpfs before Linux 6.6, some overlays) know no direct I/O.
+        // Some file systems (tmpfs before Linux 6.6, some overlays) have no direct I/O.
         Err(error) if options.direct && is_invalid(&error) => Ok((attempt(false)?, false)),
         opened => Ok((opened?, options.direct)),
     }
 }
 
-/// Takes the exclusive lock of a file, held as long as the returned file (and its clones) live; the file is made if it is
-/// not there.
+/// Takes the exclusive lock of a file, held as long as the returned file and its clones live.
+/// Creates the file if it does not exist.
 ///
 /// # Errors
-/// `WouldBlock` if another process holds it; else as the kernel says.
+/// `WouldBlock` if another process holds the lock; else those of the kernel.
 pub async fn lock_file(path: &Path) -> io::Result<File> {
     let path = path.to_owned();
     blocking(move || {
@@ -133,24 +135,24 @@ impl File {
         File(Arc::new(Inner { handle, direct, cached, dsync, path }))
     }
 
-    /// Whether requests go past the page cache.
+    /// Returns true if requests bypass the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.0.direct.load(Relaxed)
     }
 
-    /// Exactly `len` bytes from `offset`, both of them any number; on a direct file whole blocks around them are read, and
-    /// what is given back keeps those in memory. A scan is as fast as the disk can be with a megabyte at a time, and the next
-    /// one asked for meanwhile.
+    /// Reads exactly `len` bytes from `offset`, both of any value. On a direct file the whole
+    /// blocks around them are read, and the result keeps those in memory. A scan gets the full
+    /// speed of the disk with a megabyte at a time and the next one requested meanwhile.
     ///
     /// # Errors
-    /// `UnexpectedEof` if the file is shorter; else as the kernel says.
+    /// `UnexpectedEof` if the file is shorter; else those of the kernel.
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         check_range(offset, len)?;
         let direct = self.is_direct();
-        if !direct && len <= PART_BYTES {
+        if !direct && len <= CHUNK_BYTES {
             let buffer = Buffer::Bytes(vec![0; len]);
-            return match self.read_part(offset, buffer, len).await? {
+            return match self.read_chunk(offset, buffer, len).await? {
                 Buffer::Bytes(bytes) => Ok(Bytes::from(bytes)),
                 Buffer::None | Buffer::Aligned(_) | Buffer::Shared(_) => {
                     unreachable!("the same buffer comes back")
@@ -158,29 +160,29 @@ impl File {
             };
         }
         let skip = if direct { (offset % BLOCK64) as usize } else { 0 };
-        let parts = AlignedBuf::stale(skip + len).cut(PART_BYTES);
-        let read = |(at, part)| {
-            let at = at * PART_BYTES;
-            self.read_part(offset - skip as u64 + at as u64, Buffer::Aligned(part), skip + len - at)
+        let chunks = AlignedBuf::stale(skip + len).cut(CHUNK_BYTES);
+        let read = |(at, chunk)| {
+            let at = at * CHUNK_BYTES;
+            self.read_chunk(offset - skip as u64 + at as u64, Buffer::Aligned(chunk), skip + len - at)
         };
-        let parts = all(parts.into_iter().enumerate().map(read)).await?;
-        Ok(Bytes::from(joined(parts)).slice(skip..skip + len))
+        let chunks = all(chunks.into_iter().enumerate().map(read)).await?;
+        Ok(Bytes::from(joined(chunks)).slice(skip..skip + len))
     }
 
-    /// Fills a buffer, or as much of it as is wanted.
-    async fn read_part(&self, offset: u64, buffer: Buffer, wanted: usize) -> io::Result<Buffer> {
+    /// Fills the first `wanted` bytes of a buffer.
+    async fn read_chunk(&self, offset: u64, buffer: Buffer, wanted: usize) -> io::Result<Buffer> {
         let op = self.op(Action::Read, offset, buffer);
         let wanted = wanted.min(op.wanted);
         let op = self.submit(Op { wanted, ..op }).await?;
         if op.done < wanted { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(op.buffer) }
     }
 
-    /// Writes all of `data` at `offset`, both of them any. On a direct file, whole blocks that lie aligned in memory (as those of an
-    /// [`AlignedBuf`] do) are written from there, and others copied first, by the caller's lane; what fills no block goes
-    /// through the page cache.
+    /// Writes all of `data` at `offset`, both of any length. On a direct file, whole blocks that
+    /// are aligned in memory (as those of an [`AlignedBuf`] are) are written without a copy. Others
+    /// are copied first, by the caller's lane. Parts of blocks go through the page cache.
     ///
     /// # Errors
-    /// As the kernel says (`StorageFull` among them).
+    /// Those of the kernel (`StorageFull` among them).
     pub async fn write_at(&self, offset: u64, data: Bytes) -> io::Result<()> {
         check_range(offset, data.len())?;
         if !self.is_direct() {
@@ -205,41 +207,43 @@ impl File {
         Ok(())
     }
 
-    /// Writes a buffer in whole blocks and hands it back, to be used again: the way to write much, without a copy.
+    /// Writes a buffer in whole blocks and returns it for reuse. This writes large amounts without
+    /// a copy.
     ///
     /// # Errors
-    /// `InvalidInput` if `offset` is no multiple of [`BLOCK`]; else as the kernel says (`StorageFull` among them). The buffer is
-    /// gone then.
+    /// `InvalidInput` if `offset` is not a multiple of [`BLOCK`]; else those of the kernel
+    /// (`StorageFull` among them). The buffer is lost then.
     pub async fn write_aligned(&self, offset: u64, buffer: AlignedBuf) -> io::Result<AlignedBuf> {
         check_range(offset, buffer.len())?;
         if !offset.is_multiple_of(BLOCK64) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "an offset in whole blocks is wanted"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "expected an offset in whole blocks"));
         }
         self.write_blocks(offset, buffer).await
     }
 
     async fn write_blocks(&self, offset: u64, buffer: AlignedBuf) -> io::Result<AlignedBuf> {
-        let write = |(at, part)| {
-            let op = self.op(Action::Write, offset + (at * PART_BYTES) as u64, Buffer::Aligned(part));
+        let write = |(at, chunk)| {
+            let op = self.op(Action::Write, offset + (at * CHUNK_BYTES) as u64, Buffer::Aligned(chunk));
             async { written(self.submit(op).await?) }
         };
-        let parts = all(buffer.cut(PART_BYTES).into_iter().enumerate().map(write)).await?;
-        Ok(joined(parts))
+        let chunks = all(buffer.cut(CHUNK_BYTES).into_iter().enumerate().map(write)).await?;
+        Ok(joined(chunks))
     }
 
-    /// Through one of the file's descriptors; the first one may be direct.
+    /// Writes through one of the file's descriptors; the first one may be direct.
     async fn write_shared(&self, handle: &Arc<Handle>, offset: u64, data: Bytes) -> io::Result<()> {
         let direct = self.is_direct() && Arc::ptr_eq(handle, &self.0.handle);
         let write = |at: usize| {
-            let part = data.slice(at..data.len().min(at + PART_BYTES));
-            let op = self.op(Action::Write, offset + at as u64, Buffer::Shared(part));
+            let chunk = data.slice(at..data.len().min(at + CHUNK_BYTES));
+            let op = self.op(Action::Write, offset + at as u64, Buffer::Shared(chunk));
             let op = Op { file: Some(handle.clone()), direct, ..op };
             async { written(self.submit(op).await?) }
         };
-        all((0..data.len()).step_by(PART_BYTES).map(write)).await.map(drop)
+        all((0..data.len()).step_by(CHUNK_BYTES).map(write)).await.map(drop)
     }
 
-    /// Has a request done, without direct I/O if the file system, asked for it, does not know it.
+    /// Submits a request. Retries it without direct I/O if the file system turns out not to support
+    /// it.
     async fn submit(&self, op: Op) -> io::Result<Op> {
         match submit(op).await {
             Err(Failed { error, op: Some(op) }) if op.direct && is_invalid(&error) => {
@@ -250,7 +254,7 @@ impl File {
         }
     }
 
-    /// The descriptor that goes through the page cache.
+    /// Returns the descriptor that goes through the page cache.
     async fn cached(&self) -> io::Result<Arc<Handle>> {
         if !self.is_direct() {
             return Ok(self.0.handle.clone());
@@ -260,7 +264,7 @@ impl File {
         }
         let (file, pool) = (self.clone(), pool());
         blocking(move || {
-            // By descriptor: the file may have another name by now, or none.
+            // Open by descriptor: the file may have another name by now, or none.
             let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&*file.0.handle));
             let options = OpenOptions { write: true, dsync: file.0.dsync, ..OpenOptions::default() };
             let (again, _) = open_now(Path::new(&path), options)?;
@@ -269,7 +273,8 @@ impl File {
         .await
     }
 
-    /// The file system refuses direct requests, although it let the file be opened so.
+    /// Switches direct I/O off: the file system rejects direct requests, although it allowed the
+    /// open.
     fn stop_being_direct(&self) {
         if sys::clear_direct(&self.0.handle).is_ok() && self.0.direct.swap(false, Relaxed) {
             self.report_refusal();
@@ -280,45 +285,46 @@ impl File {
         crate::handle().direct_refused(&self.0.path);
     }
 
-    /// Makes what was written durable, without what only tells when.
+    /// Makes written data durable, without timestamps.
     ///
     /// # Errors
-    /// As the kernel says; what was written before may then be lost, whatever a second try says.
+    /// Those of the kernel. Earlier writes may then be lost, even if a second call succeeds.
     pub async fn sync_data(&self) -> io::Result<()> {
         let op = self.op(Action::Sync { all: false }, 0, Buffer::None);
         Ok(submit(op).await.map(drop)?)
     }
 
-    /// Makes everything durable.
+    /// Makes data and metadata durable.
     ///
     /// # Errors
-    /// As [`File::sync_data`].
+    /// Those of [`File::sync_data`].
     pub async fn sync_all(&self) -> io::Result<()> {
         let op = self.op(Action::Sync { all: true }, 0, Buffer::None);
         Ok(submit(op).await.map(drop)?)
     }
 
-    /// Bytes in the file.
+    /// Returns the length of the file, bytes.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// Those of the kernel.
     pub async fn len(&self) -> io::Result<u64> {
         let file = self.0.handle.clone();
         blocking(move || file.metadata().map(|found| found.len())).await
     }
 
-    /// Whether the file has no bytes.
+    /// Returns true if the file has no bytes.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// Those of the kernel.
     pub async fn is_empty(&self) -> io::Result<bool> {
         self.len().await.map(|len| len == 0)
     }
 
-    /// Makes the file `len` bytes of durable zeros, so that overwriting them needs no more metadata. What it held is lost.
+    /// Makes the file `len` bytes of durable zeros, so that overwriting them changes no metadata.
+    /// Its previous contents are lost.
     ///
     /// # Errors
-    /// As the kernel says (`StorageFull` among them).
+    /// Those of the kernel (`StorageFull` among them).
     pub async fn allocate(&self, len: u64) -> io::Result<()> {
         let file = self.0.handle.clone();
         blocking(move || allocate_now(&file, len)).await
@@ -327,7 +333,7 @@ impl File {
     /// Sets the length.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// Those of the kernel.
     pub async fn truncate(&self, len: u64) -> io::Result<()> {
         let file = self.0.handle.clone();
         blocking(move || file.set_len(len)).await
@@ -341,12 +347,15 @@ impl File {
 
 const BLOCK64: u64 = BLOCK as u64;
 
-/// What is longer goes as several requests at once, bytes: so a scan's megabyte is not in one piece before somebody else's block, and
-/// a disk is still as quick with it as it gets (its bandwidth is measured with requests of this size).
-const PART_BYTES: usize = 128 << 10;
-const _: () = assert!(PART_BYTES as u64 == sched::disk::SEQUENTIAL_BYTES && PART_BYTES.is_multiple_of(BLOCK));
+/// Length of a chunk, bytes; longer requests are sent as several chunks at once. So a megabyte of a
+/// scan does not go as a whole before a block of another group. The disk still reaches its full
+/// speed, because its bandwidth is measured with requests of this size.
+const CHUNK_BYTES: usize = 128 << 10;
+const _: () =
+    assert!(CHUNK_BYTES as u64 == sched::disk::SEQUENTIAL_BYTES && CHUNK_BYTES.is_multiple_of(BLOCK));
 
-/// Awaits all of these side by side: what they give, in order, or the first error once all are over.
+/// Awaits all requests concurrently. Returns their results in order, or the first error once all
+/// have ended.
 async fn all<T>(requests: impl Iterator<Item = impl Future<Output = io::Result<T>>>) -> io::Result<Vec<T>> {
     let mut requests: Vec<_> = requests.map(Box::pin).collect();
     if requests.len() == 1 {
@@ -367,15 +376,16 @@ async fn all<T>(requests: impl Iterator<Item = impl Future<Output = io::Result<T
     done.into_iter().map(|done| done.expect("all are over")).collect()
 }
 
-fn joined(parts: Vec<Buffer>) -> AlignedBuf {
-    let part = |part| match part {
-        Buffer::Aligned(part) => part,
+fn joined(chunks: Vec<Buffer>) -> AlignedBuf {
+    let chunk = |chunk| match chunk {
+        Buffer::Aligned(chunk) => chunk,
         Buffer::None | Buffer::Bytes(_) | Buffer::Shared(_) => unreachable!("the same buffers come back"),
     };
-    AlignedBuf::join(parts.into_iter().map(part).collect())
+    AlignedBuf::join(chunks.into_iter().map(chunk).collect())
 }
 
-/// Positions the kernel does not know are the caller's fault, and not to be taken for a file system that refuses direct I/O.
+/// Rejects positions that the kernel cannot represent. They are an error of the caller, and must
+/// not count as a file system that rejects direct I/O.
 fn check_range(offset: u64, len: usize) -> io::Result<()> {
     let end = offset.checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(BLOCK64));
     match end.filter(|&end| i64::try_from(end).is_ok()) {
@@ -388,7 +398,8 @@ fn is_invalid(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINVAL)
 }
 
-/// What comes before the first whole block, whole blocks, and what comes after the last one.
+/// Splits a range into the bytes before the first whole block, the whole blocks, and the bytes
+/// after the last one.
 fn around_blocks(offset: u64, len: usize) -> [std::ops::Range<usize>; 3] {
     let to_block = (offset.next_multiple_of(BLOCK64) - offset) as usize;
     if to_block >= len {
@@ -402,7 +413,8 @@ fn written(op: Op) -> io::Result<Buffer> {
     if op.done < op.wanted { Err(io::ErrorKind::WriteZero.into()) } else { Ok(op.buffer) }
 }
 
-/// Space, then zeros through it: allocated but unwritten space would cost a metadata update at each first write.
+/// Reserves space and writes zeros to it. Reserved but unwritten space would cost a metadata update
+/// at each first write.
 fn allocate_now(file: &fs::File, len: u64) -> io::Result<()> {
     sys::allocate(file, len)?;
     file.set_len(len)?;
@@ -410,7 +422,7 @@ fn allocate_now(file: &fs::File, len: u64) -> io::Result<()> {
     let mut at = 0;
     while at < len {
         let step = (len - at).min(zeros.len() as u64);
-        // A direct file takes whole blocks only; what is too long is cut off again below.
+        // A direct file takes whole blocks only. The excess is cut off again below.
         let step_whole = step.next_multiple_of(BLOCK64) as usize;
         file.write_all_at(&zeros[..step_whole], at)?;
         at += step;
@@ -424,7 +436,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_is_cut_at_the_first_and_last_whole_block() {
+    fn write_is_cut_at_the_first_and_last_whole_block() {
         let cases = [
             ((0, 0), [0, 0, 0]),
             ((0, 1), [0, 0, 1]),
@@ -436,14 +448,14 @@ mod tests {
             ((8192, 8195), [0, 8192, 3]),
         ];
         for ((offset, len), expected) in cases {
-            let parts = around_blocks(offset, len);
-            assert_eq!(parts.clone().map(|part| part.len()), expected, "{len} at {offset}");
-            assert!(parts[0].end == parts[1].start && parts[1].end == parts[2].start);
+            let chunks = around_blocks(offset, len);
+            assert_eq!(chunks.clone().map(|chunk| chunk.len()), expected, "{len} at {offset}");
+            assert!(chunks[0].end == chunks[1].start && chunks[1].end == chunks[2].start);
         }
     }
 
     #[test]
-    fn positions_beyond_any_file_are_refused() {
+    fn positions_beyond_any_file_are_rejected() {
         assert!(check_range(u64::MAX, 1).is_err() && check_range(i64::MAX as u64, 0).is_err());
         assert!(check_range(i64::MAX as u64 - 8192, 4096).is_ok());
     }

@@ -1,5 +1,6 @@
-//! An open descriptor. A thread of the pool closes it: closing the last one of a file whose name is gone gives all of its space
-//! back before the call returns, milliseconds for a large one, in which a fast lane would stand still.
+//! Open descriptor. A thread of the pool closes it: closing the last descriptor of a file without a
+//! name frees all of its space before the call returns. For a large file that takes milliseconds,
+//! in which a fast lane would stall.
 
 use std::fs;
 use std::ops::Deref;
@@ -8,22 +9,23 @@ use std::sync::Arc;
 
 use super::pool::Pool;
 
-/// See the head of this file.
+/// Open descriptor. The head of this file explains why the pool closes it.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    /// None while it is being dropped only.
+    /// `None` only while it is being dropped.
     file: Option<fs::File>,
-    /// Who closes it; none is whoever drops it.
+    /// Pool that closes it; `None`: it is closed where it is dropped.
     pool: Option<Arc<Pool>>,
 }
 
 impl Handle {
-    /// Closed by the pool.
+    /// Creates a handle that the pool closes.
     pub(crate) fn new(file: fs::File, pool: Arc<Pool>) -> Handle {
         Handle { file: Some(file), pool: Some(pool) }
     }
 
-    /// Closed where it is dropped, and at once: a lock, which somebody else may want the moment after.
+    /// Creates a handle that is closed where it is dropped, and at once: a lock, which another
+    /// process may want a moment later.
     pub(crate) fn closed_at_once(file: fs::File) -> Handle {
         Handle { file: Some(file), pool: None }
     }

@@ -1,34 +1,35 @@
-//! Threads that the kernel adds to this process for requests of io_uring that would block (`iou-wrk`). They are of normal
-//! priority and run beside the lanes, so each ring keeps its own to its core's CPU and to a few; their CPU time is in no
-//! lane's clock and is read here, from `/proc`, when somebody asks.
+//! Threads that the kernel adds to this process for io_uring requests that would block (`iou-wrk`).
+//! They have normal priority and run beside the lanes, so each ring limits them to its core's CPU
+//! and to a few. No clock of a lane has their CPU time. It is read here from `/proc`, on request.
 
 use std::fs;
 use std::io;
 
 use rustc_hash::FxHashMap;
 
-/// What they have used since the lanes were started.
+/// Usage of these threads since the lanes were started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelUse {
-    /// Threads there are now; the kernel ends idle ones after some seconds.
+    /// Number of threads now. The kernel ends idle ones after some seconds.
     pub threads: usize,
-    /// CPU time of all there have been, ns; of one that ended, up to the last time somebody asked.
+    /// CPU time of all threads so far, ns. For a thread that has ended, it is the time at the last
+    /// reading.
     pub cpu_ns: u64,
 }
 
-/// Books on them.
+/// Accounting of these threads.
 #[derive(Default)]
 pub(crate) struct KernelThreads {
-    /// CPU time of those there are, ns, by thread number.
+    /// CPU time of living threads, ns, by thread number.
     alive: FxHashMap<u32, u64>,
-    /// CPU time of those that ended, ns.
+    /// CPU time of threads that ended, ns.
     ended_ns: u64,
 }
 
 impl KernelThreads {
-    /// Blocking: for threads of the pool.
+    /// Reads the usage. It blocks, so it is for threads of the pool.
     #[expect(clippy::disallowed_methods, reason = "this is the disk service")]
-    pub(crate) fn look(&mut self) -> io::Result<KernelUse> {
+    pub(crate) fn read(&mut self) -> io::Result<KernelUse> {
         let mut found = FxHashMap::default();
         for entry in fs::read_dir("/proc/self/task")? {
             let path = entry?.path();
@@ -49,7 +50,7 @@ impl KernelThreads {
 
     fn update(&mut self, found: FxHashMap<u32, u64>) -> KernelUse {
         for (number, cpu_ns) in std::mem::take(&mut self.alive) {
-            // One with the number of one before has used less: another thread.
+            // Less CPU time under the same number means another thread.
             if found.get(&number).is_none_or(|&now_ns| now_ns < cpu_ns) {
                 self.ended_ns += cpu_ns;
             }
@@ -60,7 +61,7 @@ impl KernelThreads {
     }
 }
 
-/// The first number of a thread's `schedstat`: CPU time, ns.
+/// Returns the first number of a thread's `schedstat`: CPU time, ns.
 fn cpu_ns(schedstat: &str) -> Option<u64> {
     schedstat.split_whitespace().next()?.parse().ok()
 }
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ended_threads_have_used_stays_counted() {
+    fn cpu_of_ended_threads_stays_counted() {
         let mut threads = KernelThreads::default();
         let mut seen = |now: &[(u32, u64)]| {
             let used = threads.update(now.iter().copied().collect());
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(seen(&[]), (0, 0));
         assert_eq!(seen(&[(7, 100), (8, 50)]), (2, 150));
         assert_eq!(seen(&[(7, 130)]), (1, 180));
-        assert_eq!(seen(&[(7, 20)]), (1, 200), "the number 7 is another thread's now");
+        assert_eq!(seen(&[(7, 20)]), (1, 200), "number 7 is another thread now");
         assert_eq!(seen(&[]), (0, 200));
         assert_eq!(cpu_ns("123456 789 10\n"), Some(123_456));
         assert_eq!(cpu_ns(""), None);

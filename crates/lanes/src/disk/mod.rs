@@ -1,6 +1,7 @@
-//! The disk service: files, read and written by position, and the few operations on folders that a database needs. Every
-//! request takes the group of the task that makes it, waits its turn in the fair queue of its core, and is counted.
-//! A heavy task's requests are sent by its core's fast lane: a heavy lane never enters the file system itself.
+//! Disk service: files, read and written by position, and the few operations on folders that a
+//! database needs. Every request has the group of its task, waits its turn in the fair queue of its
+//! core, and is counted. The fast lane of a core sends the requests of its heavy tasks: a heavy
+//! lane never enters the file system itself.
 //!
 //! ```text
 //!   task ──▶ fair queue of the core ──▶ io_uring of the core ─────▶ completion wakes the task
@@ -40,29 +41,30 @@ pub(crate) use uring::Ring;
 
 use crate::context::with_core;
 
-/// Permissions of files: the server's user alone reads what its clients stored.
+/// Permissions of files: only the server's user may read the data of clients.
 const FILE_MODE: u32 = 0o600;
 /// Permissions of folders.
 const FOLDER_MODE: u32 = 0o700;
 
-/// Counts, for the current group, whether a cache above the disk had what it was asked for. On a fast lane; elsewhere nothing is counted.
+/// Counts a lookup in a cache above the disk, for the current group: a hit if `found`, else a miss.
+/// Counts nothing outside of fast lanes.
 pub fn count_lookup(found: bool) {
     let group = crate::current_group();
     with_core(|core| core.count_lookup(group, found));
 }
 
-/// Makes a folder and those above it; it may be there already.
+/// Creates a folder and its parents. It may exist already.
 ///
 /// # Errors
-/// As the kernel says.
+/// Those of the kernel.
 pub async fn create_dir_all(path: &Path) -> io::Result<()> {
     on_path(path, |path| fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)).await
 }
 
-/// Removes a file, in one go: a large one is [`remove_paced`]'s.
+/// Removes a file in one step. For large files use [`remove_paced`].
 ///
 /// # Errors
-/// As the kernel says.
+/// Those of the kernel.
 #[expect(clippy::disallowed_methods, reason = "this is the disk service")]
 pub async fn remove_file(path: &Path) -> io::Result<()> {
     on_path(path, fs::remove_file).await
@@ -71,35 +73,35 @@ pub async fn remove_file(path: &Path) -> io::Result<()> {
 /// Removes an empty folder.
 ///
 /// # Errors
-/// As the kernel says.
+/// Those of the kernel.
 pub async fn remove_dir(path: &Path) -> io::Result<()> {
     on_path(path, fs::remove_dir).await
 }
 
-/// Renames a file, over an existing one too.
+/// Renames a file, and replaces an existing one.
 ///
 /// # Errors
-/// As the kernel says.
+/// Those of the kernel.
 #[expect(clippy::disallowed_methods, reason = "this is the disk service")]
 pub async fn rename(from: &Path, to: &Path) -> io::Result<()> {
     let to = to.to_owned();
     on_path(from, move |from| fs::rename(from, to)).await
 }
 
-/// A second name for a file.
+/// Creates a second name for a file.
 ///
 /// # Errors
-/// As the kernel says.
+/// Those of the kernel.
 #[expect(clippy::disallowed_methods, reason = "this is the disk service")]
 pub async fn hard_link(from: &Path, to: &Path) -> io::Result<()> {
     let to = to.to_owned();
     on_path(from, move |from| fs::hard_link(from, to)).await
 }
 
-/// Names in a folder, sorted; those that are not UTF-8 are left out.
+/// Returns the names in a folder, sorted, without those that are not UTF-8.
 ///
 /// # Errors
-/// As the kernel says.
+/// Those of the kernel.
 #[expect(clippy::disallowed_methods, reason = "this is the disk service")]
 pub async fn list_dir(path: &Path) -> io::Result<Vec<String>> {
     on_path(path, |path| {
@@ -116,44 +118,46 @@ pub async fn list_dir(path: &Path) -> io::Result<Vec<String>> {
 /// Makes a folder's entries durable: renames, new and removed files.
 ///
 /// # Errors
-/// As the kernel says.
+/// Those of the kernel.
 #[expect(clippy::disallowed_methods, reason = "this is the disk service")]
 pub async fn sync_dir(path: &Path) -> io::Result<()> {
     on_path(path, |path| fs::File::open(path)?.sync_all()).await
 }
 
-/// Whether there is something of this name.
+/// Returns true if the path exists.
 ///
 /// # Errors
-/// As the kernel says, other than "not found".
+/// Those of the kernel, other than "not found".
 pub async fn exists(path: &Path) -> io::Result<bool> {
     on_path(path, |path| path.try_exists()).await
 }
 
-/// What the kernel's own threads for this process's disk requests (`iou-wrk`) have used. They belong to no group, and
-/// appear only where the file system makes a request wait. Reads `/proc`: for now and then.
+/// Returns the usage of the kernel's own threads for this process's disk requests (`iou-wrk`). They
+/// belong to no group, and appear only where the file system makes a request wait. Reads `/proc`,
+/// so it is for occasional calls.
 ///
 /// # Errors
-/// There is no `/proc`.
+/// `/proc` is not mounted.
 pub async fn kernel_use() -> io::Result<KernelUse> {
     let lanes = crate::handle();
     blocking(move || {
-        // Only ever locked here, by threads of the pool, so no lane waits.
+        // Locked only here, by threads of the pool, so no lane waits.
         let mut threads = lanes.kernel_threads().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        threads.look()
+        threads.read()
     })
     .await
 }
 
-/// Files that this process may have open at once; `u64::MAX` if there is no limit.
+/// Returns the number of files that this process may have open at once; `u64::MAX` if there is no
+/// limit.
 pub fn open_files_max() -> u64 {
     crate::sys::open_files_max()
 }
 
-/// Bytes free for us, and all bytes, of the file system that holds `path`.
+/// Returns the bytes free for this process, and all bytes, of the file system that holds `path`.
 ///
 /// # Errors
-/// As the kernel says.
+/// Those of the kernel.
 pub async fn space(path: &Path) -> io::Result<(u64, u64)> {
     on_path(path, |path| crate::sys::space(&path)).await
 }
@@ -175,7 +179,7 @@ async fn blocking<T: Send + 'static>(job: impl FnOnce() -> io::Result<T> + Send 
     receiver.await.unwrap_or_else(|_| Err(io::Error::other("the disk job did not finish")))
 }
 
-/// The server's pool.
+/// Returns the server's pool.
 fn pool() -> Arc<Pool> {
     crate::handle().pool().clone()
 }

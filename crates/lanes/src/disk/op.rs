@@ -1,4 +1,4 @@
-//! One request to the disk: what it is, what it costs, and doing it in a blocking way (the pool's part).
+//! Request to the disk: its kind, its cost, and its blocking execution, which the pool uses.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -10,16 +10,16 @@ use sched::Kind;
 use super::handle::Handle;
 use super::{AlignedBuf, BLOCK};
 
-/// Memory a request reads into or writes from; owned by the request until it is over.
+/// Memory that a request reads into or writes from. The request owns it until it ends.
 #[derive(Debug)]
 pub(crate) enum Buffer {
-    /// Nothing to move.
+    /// No data.
     None,
-    /// Read into.
+    /// Memory to read into.
     Bytes(Vec<u8>),
-    /// Read into or written from, for direct I/O.
+    /// Memory to read into or write from, for direct I/O.
     Aligned(AlignedBuf),
-    /// Written from.
+    /// Memory to write from.
     Shared(Bytes),
 }
 
@@ -42,41 +42,42 @@ impl Buffer {
     }
 }
 
-/// Whatever has no ring operation here: opens, renames, lists. Its result travels inside the closure.
+/// Operation without a ring opcode here: open, rename, list. Its result travels inside the closure.
 pub(crate) type Blocking = Box<dyn FnOnce() + Send>;
 
-/// What to do.
+/// Action of a request.
 pub(crate) enum Action {
-    /// Fill the buffer, from `done` on, until it is full or the file ends.
+    /// Fill the buffer from `done` on, until it is full or the file ends.
     Read,
-    /// Write the buffer, from `done` on.
+    /// Write the buffer from `done` on.
     Write,
     /// Make data (and, if `all`, everything else) durable.
     Sync {
-        /// Not only the data.
+        /// True for metadata as well.
         all: bool,
     },
-    /// Anything else.
+    /// Any other operation.
     Blocking(Option<Blocking>),
 }
 
-/// A request.
+/// Request to the disk.
 pub(crate) struct Op {
     pub(crate) action: Action,
-    /// None for `Blocking` only.
+    /// `None` only for `Blocking`.
     pub(crate) file: Option<Arc<Handle>>,
     pub(crate) offset: u64,
     pub(crate) buffer: Buffer,
-    /// Bytes from the start of the buffer that have to be moved; what lies behind them only fills a block.
+    /// Bytes from the start of the buffer that have to be moved. The bytes after them only fill a
+    /// block.
     pub(crate) wanted: usize,
-    /// In whole blocks.
+    /// True if it moves whole blocks only.
     pub(crate) direct: bool,
     /// Bytes moved so far.
     pub(crate) done: usize,
 }
 
 impl Op {
-    /// How it counts against the disk.
+    /// Returns the kind and the bytes that it is charged.
     pub(crate) fn cost(&self) -> (Kind, u64) {
         let bytes = self.buffer.as_slice().len() as u64;
         match self.action {
@@ -86,14 +87,14 @@ impl Op {
         }
     }
 
-    /// Takes in that a step moved so many bytes: whether the request is over.
+    /// Records that a step moved `moved` bytes. Returns true if the request is complete.
     pub(crate) fn advance(&mut self, moved: usize) -> bool {
         let before = self.done;
         self.done += moved;
         match self.action {
             Action::Read | Action::Write if self.done >= self.wanted => true,
-            // Where a direct file ends, or a step was cut short, there may be no whole block; the next one starts with one. If
-            // that brings nothing new, it was the end.
+            // At the end of a direct file, or after a short step, the last block may be incomplete.
+            // The next step starts at a whole block. If it brings nothing new, the file has ended.
             Action::Read | Action::Write if self.direct && !self.done.is_multiple_of(BLOCK) => {
                 let whole = self.done / BLOCK * BLOCK;
                 let over = whole <= before;
@@ -107,7 +108,7 @@ impl Op {
         }
     }
 
-    /// One step, blocking: bytes moved.
+    /// Runs one step, blocking. Returns the bytes moved.
     pub(crate) fn step(&mut self) -> io::Result<usize> {
         let at = self.offset + self.done as u64;
         let file = self.file.as_deref().map(std::ops::Deref::deref);
@@ -126,7 +127,7 @@ impl Op {
         }
     }
 
-    /// All of it, blocking.
+    /// Runs the whole request, blocking.
     pub(crate) fn perform(&mut self) -> io::Result<()> {
         loop {
             match self.step() {

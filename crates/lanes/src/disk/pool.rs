@@ -1,6 +1,7 @@
-//! Threads that do what would block: folders and opens always, and everything where io_uring is refused. Few, of
-//! normal priority, for the whole server. Fast lanes add jobs without a lock: a lock-free inbox, and a counter in the kernel
-//! that wakes one thread a job.
+//! Threads for operations that would block: folders and opens always, and all requests where
+//! io_uring is refused. They are few, of normal priority, and serve all cores. Fast lanes add jobs
+//! without a lock: through a lock-free inbox, and a counter in the kernel that wakes one thread for
+//! each job.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,17 +15,17 @@ use crate::queue::Inbox;
 use crate::shared::{CoreShared, Message};
 use crate::sys;
 
-/// Threads of the pool.
+/// Number of threads of the pool.
 const THREADS: usize = 4;
 
 enum Job {
-    /// Do this, and tell that core.
+    /// Perform this operation, and send the result to that core.
     Do { from: Arc<CoreShared>, token: usize, op: Op },
-    /// Nobody uses it any more.
+    /// Close a file that is no longer used.
     Close(File),
 }
 
-/// See the head of this file.
+/// Thread pool. The head of this file describes it.
 pub(crate) struct Pool {
     inbox: Inbox<Job>,
     /// Shared by the pool's threads only.
@@ -40,7 +41,7 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    #[expect(clippy::disallowed_methods, reason = "the room that owns threads")]
+    #[expect(clippy::disallowed_methods, reason = "this crate owns the threads")]
     pub(crate) fn start() -> io::Result<(Arc<Pool>, Vec<JoinHandle<()>>)> {
         let pool = Arc::new(Pool {
             inbox: Inbox::new(),
@@ -57,16 +58,16 @@ impl Pool {
         Ok((pool, threads))
     }
 
-    /// Has an operation done; the answer comes as a message to the core.
+    /// Queues an operation. The result comes as a message to the core.
     pub(crate) fn send(&self, from: &Arc<CoreShared>, token: usize, op: Op) {
         drop(self.inbox.push(Job::Do { from: from.clone(), token, op }));
         self.ring(1);
     }
 
-    /// Closes a file, some time soon.
+    /// Closes a file soon.
     pub(crate) fn close(&self, file: File) {
         if self.stop.load(SeqCst) {
-            return; // nobody left to do it, and no lane to be held up
+            return; // no thread is left to close it, and no lane to stall
         }
         drop(self.inbox.push(Job::Close(file)));
         self.ring(1);

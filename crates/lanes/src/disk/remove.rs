@@ -1,11 +1,12 @@
-//! Removing a large file bit by bit. A file system frees a file's space in one go, in the kernel, while everybody else waits
-//! for its journal, and for the disk to be told of what is free:
+//! Removal of a large file in steps. A file system frees the space of a file in one operation in
+//! the kernel. Meanwhile other users wait for its journal, and for discards on the disk. So:
 //!
-//! 1. the name goes, so that a crash from here on leaves nothing behind that somebody would have to clear away;
-//! 2. if the file has another name (a snapshot's), that is all;
-//! 3. else it is cut shorter by [`STEP_BYTES`], a request of the group like any other;
-//! 4. then it rests for [`REST`] times as long as that took, so that freeing has a fifth of the disk at most;
-//! 5. and so on from 3, until nothing is left.
+//! 1. Remove the name, so that a crash leaves nothing to clean up.
+//! 2. If the file has another name (of a snapshot), stop.
+//! 3. Otherwise truncate it by [`STEP_BYTES`], with a request of the group like any other.
+//! 4. Pause for [`REST`] times as long as that took, so that freeing uses at most a fifth of the
+//!    disk.
+//! 5. Repeat from 3 until nothing is left.
 
 use std::fs;
 use std::io;
@@ -18,19 +19,21 @@ use super::handle::Handle;
 use super::{blocking, pool};
 use crate::time;
 
-/// Freed at once, bytes. An ext4 on a virtual disk takes well under a millisecond for them.
+/// Bytes freed in one step. An ext4 on a virtual disk takes well under a millisecond for them.
 pub const STEP_BYTES: u64 = 32 << 20;
-/// Times as long as a step it rests after it.
+/// Length of the pause after a step, in lengths of that step.
 const REST: u32 = 4;
-/// Bounds of a rest. The shorter one is the grain of sleeping; with the longer one a TB takes an hour.
+/// Shortest pause: the precision of sleeping.
 const REST_MIN: Duration = Duration::from_millis(1);
+/// Longest pause: with it, a TB takes an hour.
 const REST_MAX: Duration = Duration::from_millis(100);
 
-/// Removes a file: its name at once, its space in steps. Nobody may be reading it any more: who has it open would find it
-/// shorter and shorter, unless it has another name. If the caller stops waiting, the rest is freed in one go.
+/// Removes a file: its name at once, its space in steps. It must have no readers, unless it has
+/// another name: a reader would see it shrink. If the caller stops waiting, the rest is freed in
+/// one step.
 ///
 /// # Errors
-/// As the kernel says. If the name went, the space follows in any case.
+/// Those of the kernel. If the name was removed, the space is freed in any case.
 pub async fn remove_paced(path: &Path) -> io::Result<()> {
     let (path, pool) = (path.to_owned(), pool());
     let unnamed = blocking(move || unlink(&path, pool)).await?;
@@ -48,7 +51,7 @@ pub async fn remove_paced(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Steps 1 and 2: the file and its length if there is something to be freed in steps.
+/// Runs steps 1 and 2. Returns the file and its length if there is space to be freed in steps.
 #[expect(clippy::disallowed_methods, reason = "this is the disk service")]
 fn unlink(path: &Path, pool: Arc<pool::Pool>) -> io::Result<Option<(Arc<Handle>, u64)>> {
     let found = fs::symlink_metadata(path)?;

@@ -1,4 +1,5 @@
-//! One core's side of the disk service: the fair queue, and the requests under way. All of it belongs to the fast lane.
+//! Disk service of one core: the fair queue, and the requests in flight. Only the fast lane uses
+//! it.
 
 use std::io;
 use std::sync::Arc;
@@ -18,15 +19,16 @@ use crate::shared::{CoreShared, Message};
 use crate::sync::cross;
 use crate::sys;
 
-/// Requests a group may have waiting on a core; the next ones wait in their tasks.
+/// Most requests that a group may have queued on a core. Further ones wait in their tasks.
 const DEPTH_MAX: usize = 4096;
-/// A request under way counts as no more than this, ns of disk, whatever a model says: sums stay sums.
+/// Most that a request in flight counts, ns of disk time, whatever the model. So sums do not
+/// overflow.
 const COST_MAX_NS: u64 = 1_000_000_000;
-/// Requests of a core under way at a time.
+/// Most requests of a core in flight.
 const IN_FLIGHT_MAX: usize = 128;
 const _: () = assert!(IN_FLIGHT_MAX < super::uring::ENTRIES as usize, "the ring is never full");
 
-/// A request done by the pool.
+/// Request that the pool has completed.
 pub(crate) struct Finished {
     pub(crate) token: usize,
     pub(crate) op: Op,
@@ -34,7 +36,7 @@ pub(crate) struct Finished {
     pub(crate) cpu_ns: u64,
 }
 
-/// A request that was not done, with what it was, if that came back.
+/// Request that failed, with its operation if that came back.
 pub(crate) struct Failed {
     pub(crate) error: io::Error,
     pub(crate) op: Option<Op>,
@@ -46,38 +48,38 @@ impl From<Failed> for io::Error {
     }
 }
 
-/// What a task gets: how it went, and the request with its buffer.
+/// Result for a task: the outcome, and the request with its buffer.
 type Outcome = (io::Result<()>, Op);
 
-/// An answer that is due: given once nothing is borrowed, since it wakes a task.
+/// Pending answer. It is sent once no state is borrowed, since it wakes a task.
 struct Answer(cross::Sender<Outcome>, Outcome);
 
 struct Waiting {
     op: Op,
     ticket: cross::Sender<Outcome>,
     group: Group,
-    asked_ns: u64,
+    submitted_ns: u64,
 }
 
 struct Sent {
-    /// With the ring; the pool has it itself.
+    /// The operation while the ring has it; the pool has its own.
     op: Option<Op>,
     ticket: cross::Sender<Outcome>,
     group: Group,
-    asked_ns: u64,
-    /// What it counts as while it is under way, ns of disk.
+    submitted_ns: u64,
+    /// Cost while it is in flight, ns of disk time.
     cost_ns: u64,
-    /// How the ring refused it, before the pool was asked.
+    /// Error of the ring, before the pool got the request.
     refused: Option<io::Error>,
 }
 
-/// A group in this core's queue.
+/// Group in this core's queue.
 struct Place {
     id: u32,
     node: NodeId,
 }
 
-/// See the head of this file.
+/// Disk service of one core. The head of this file describes it.
 pub(crate) struct Service {
     queue: IoQueue<Waiting, SharedBudget>,
     places: Vec<Option<Place>>,
@@ -86,20 +88,20 @@ pub(crate) struct Service {
     bucket: Arc<Bucket>,
     pool: Arc<Pool>,
     ring: Option<Ring>,
-    /// The kernel refused what the ring is for: no request goes there any more.
+    /// The kernel rejected requests of the ring: no further request goes there.
     ring_refused: bool,
-    /// The disk has nothing to do, and cores held back by its bucket are to be told.
+    /// The disk is idle, and cores that wait for its bucket have to be woken.
     disk_is_idle: bool,
-    /// The kernel's refusal, not reported yet.
+    /// Error of the kernel that was not reported yet.
     refusal: Option<io::Error>,
-    under_way: Vec<Option<Sent>>,
+    in_flight: Vec<Option<Sent>>,
     free: Vec<usize>,
-    in_flight: usize,
-    /// What they cost, ns of disk.
+    in_flight_count: usize,
+    /// Cost of the requests in flight, ns of disk time.
     in_flight_ns: u64,
     /// Tasks that found their group's queue full.
     full: Vec<Waker>,
-    /// When the queue may be asked again, ns.
+    /// Time at which the queue may be asked again, ns.
     retry_ns: Option<u64>,
     shared: Arc<CoreShared>,
 }
@@ -127,9 +129,9 @@ impl Service {
             ring_refused: false,
             disk_is_idle: false,
             refusal: None,
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             free: Vec::new(),
-            in_flight: 0,
+            in_flight_count: 0,
             in_flight_ns: 0,
             full: Vec::new(),
             retry_ns: None,
@@ -137,7 +139,7 @@ impl Service {
         }
     }
 
-    /// The place of a group that is there; of [`Group::DEFAULT`] for one that is not.
+    /// Returns the node of a group, or that of [`Group::DEFAULT`] if there is no such group.
     fn place(&mut self, group: Group) -> NodeId {
         let slot = slot_of(group.0);
         if let Some(Some(place)) = self.places.get(slot)
@@ -179,14 +181,15 @@ impl Service {
                 if self.queue.set_io_limit(node, limit)
                     && let Some(budget) = budget
                 {
-                    // By each core: those that come later may have charged something at the old rate until now.
+                    // Every core resets the budget: cores that come later may have charged it at
+                    // the old rate until now.
                     budget.update(|_| 0);
                 }
             }
         }
     }
 
-    /// Requests that a dropped group still has waiting go on in [`Group::DEFAULT`].
+    /// Moves the queued requests of a dropped group to [`Group::DEFAULT`].
     pub(crate) fn drop_group(&mut self, group: Group) {
         let slot = slot_of(group.0);
         let gone = self.places.get_mut(slot).and_then(|place| place.take_if(|place| place.id == group.0));
@@ -208,20 +211,20 @@ impl Service {
         self.retry_ns
     }
 
-    /// Sends what may be sent.
+    /// Sends the requests that the disk takes.
     fn dispatch(&mut self) {
         self.retry_ns = None;
-        while self.in_flight < IN_FLIGHT_MAX && !self.queue.is_empty() {
+        while self.in_flight_count < IN_FLIGHT_MAX && !self.queue.is_empty() {
             let now_ns = sys::monotonic_ns();
-            let under_way = InFlight { own_ns: self.in_flight_ns, all_ns: self.bucket.under_way_ns() };
-            match self.queue.pop(now_ns, under_way) {
+            let in_flight = InFlight { own_ns: self.in_flight_ns, all_ns: self.bucket.in_flight_ns() };
+            match self.queue.pop(now_ns, in_flight) {
                 Pop::Ready { item, cost_ns, .. } => {
                     let counters = self.counters(item.group);
                     count(&counters.disk_ns, cost_ns);
-                    count(&counters.disk_queue_ns, now_ns.saturating_sub(item.asked_ns));
+                    count(&counters.disk_queue_ns, now_ns.saturating_sub(item.submitted_ns));
                     self.send(item, cost_ns.min(COST_MAX_NS));
                 }
-                Pop::Wait { for_disk: true, .. } if !self.bucket.hold_back(self.shared.index) => {}
+                Pop::Wait { for_disk: true, .. } if !self.bucket.wait_for_idle(self.shared.index) => {}
                 Pop::Wait { until_ns, .. } => {
                     self.retry_ns = Some(until_ns);
                     break;
@@ -230,20 +233,21 @@ impl Service {
             }
         }
         let Some(ring) = &mut self.ring else { return };
-        // Once refused, what was put in before is not told any more, and goes the other way as well.
+        // After a rejection, earlier queued requests are not submitted any more, and go to the pool
+        // as well.
         let submitted =
             if self.ring_refused { Err(io::ErrorKind::Unsupported.into()) } else { ring.submit() };
         if let Err(error) = submitted {
-            for token in ring.take_untold() {
-                let under_way = self.under_way[token].as_mut().expect("in use until done");
-                let op = under_way.op.take().expect("with the ring");
+            for token in ring.take_unsubmitted() {
+                let in_flight = self.in_flight[token].as_mut().expect("in use until done");
+                let op = in_flight.op.take().expect("with the ring");
                 self.pool.send(&self.shared, token, op);
             }
             self.refuse(error);
         }
     }
 
-    /// From now on the pool does everything.
+    /// Switches to the pool for all further requests.
     fn refuse(&mut self, error: io::Error) {
         if !std::mem::replace(&mut self.ring_refused, true) {
             self.refusal = Some(error);
@@ -251,12 +255,12 @@ impl Service {
     }
 
     fn send(&mut self, waiting: Waiting, cost_ns: u64) {
-        let Waiting { mut op, ticket, group, asked_ns } = waiting;
+        let Waiting { mut op, ticket, group, submitted_ns } = waiting;
         let token = self.free.pop().unwrap_or_else(|| {
-            self.under_way.push(None);
-            self.under_way.len() - 1
+            self.in_flight.push(None);
+            self.in_flight.len() - 1
         });
-        self.in_flight += 1;
+        self.in_flight_count += 1;
         self.in_flight_ns += cost_ns;
         self.bucket.sent(cost_ns);
         let op = match &mut self.ring {
@@ -269,22 +273,22 @@ impl Service {
                 None
             }
         };
-        self.under_way[token] = Some(Sent { op, ticket, group, asked_ns, cost_ns, refused: None });
+        self.in_flight[token] = Some(Sent { op, ticket, group, submitted_ns, cost_ns, refused: None });
     }
 
-    /// Takes a request off the books: its answer.
+    /// Removes a completed request from the accounting. Returns its answer.
     fn finish(&mut self, token: usize, op: Op, result: io::Result<()>) -> Answer {
-        let done = self.under_way[token].take().expect("a token is in use until its request is done");
+        let done = self.in_flight[token].take().expect("a token is in use until its request is done");
         if let (Some(refused), Ok(())) = (done.refused, &result) {
-            self.refuse(refused); // it was not the request's fault
+            self.refuse(refused); // the pool succeeded, so the ring was at fault
         }
         self.free.push(token);
-        self.in_flight -= 1;
+        self.in_flight_count -= 1;
         self.in_flight_ns -= done.cost_ns;
         self.disk_is_idle |= self.bucket.done(done.cost_ns);
         let counters = self.counters(done.group);
         let (kind, bytes) = op.cost();
-        let waited_ns = sys::monotonic_ns().saturating_sub(done.asked_ns);
+        let waited_ns = sys::monotonic_ns().saturating_sub(done.submitted_ns);
         let (bytes_total, ops) = match kind {
             Kind::Read => (&counters.disk_read_bytes, &counters.disk_read_ops),
             Kind::Write => (&counters.disk_write_bytes, &counters.disk_write_ops),
@@ -300,16 +304,16 @@ impl Service {
         &self.registry.counters(slot_of(group.0))[self.shared.index]
     }
 
-    /// What the ring has done.
+    /// Reaps the completions of the ring.
     fn reap(&mut self) -> Vec<Answer> {
         let mut answers = Vec::new();
         let Some(ring) = &mut self.ring else { return answers };
         for (token, result) in ring.reap() {
-            let under_way = self.under_way[token].as_mut().expect("in use until done");
-            let mut op = under_way.op.take().expect("with the ring");
+            let in_flight = self.in_flight[token].as_mut().expect("in use until done");
+            let mut op = in_flight.op.take().expect("with the ring");
             let result = match result {
                 Ok(moved) if op.advance(moved) => Ok(()),
-                // The rest of a short read or write; or again, after an interruption.
+                // Continue a short read or write, or repeat after an interruption.
                 Ok(_) => {
                     self.again(token, op);
                     continue;
@@ -320,9 +324,9 @@ impl Service {
                     self.again(token, op);
                     continue;
                 }
-                // Is it the request, or the way it took? The pool will tell.
+                // The request or the ring may be at fault. The pool will show which.
                 Err(error) if may_be_refusal(&error) => {
-                    under_way.refused = Some(error);
+                    in_flight.refused = Some(error);
                     self.pool.send(&self.shared, token, op);
                     continue;
                 }
@@ -338,11 +342,12 @@ impl Service {
             return self.pool.send(&self.shared, token, op);
         }
         self.ring.as_mut().expect("it came from the ring").push(token, &mut op);
-        self.under_way[token].as_mut().expect("in use until done").op = Some(op);
+        self.in_flight[token].as_mut().expect("in use until done").op = Some(op);
     }
 }
 
-/// What an operation says that the kernel does not know, or a security module forbids; and what a wrong request may be told, too.
+/// Returns true for errors of operations that the kernel does not support or a security module
+/// forbids. Invalid requests may get them too.
 fn may_be_refusal(error: &io::Error) -> bool {
     let refusals = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EOPNOTSUPP, libc::EINVAL];
     error.raw_os_error().is_some_and(|code| refusals.contains(&code))
@@ -355,8 +360,8 @@ impl Answer {
 }
 
 impl Core {
-    /// Reaps and sends: whether that woke a task.
-    pub(crate) fn disk_turn(&self, cx: Option<&mut Context<'_>>) -> bool {
+    /// Reaps completions and sends requests. Returns true if that woke a task.
+    pub(crate) fn run_disk(&self, cx: Option<&mut Context<'_>>) -> bool {
         let mut disk = self.disk.borrow_mut();
         if let (Some(cx), Some(ring)) = (cx, disk.ring.as_mut()) {
             ring.rest(cx);
@@ -368,8 +373,8 @@ impl Core {
         let (bucket, idle) = (disk.bucket.clone(), std::mem::take(&mut disk.disk_is_idle));
         drop(disk);
         if idle {
-            // Not this core, which has just looked.
-            let others = bucket.take_held_back().filter(|&core| core != self.shared.index);
+            // This core has just checked its queue.
+            let others = bucket.take_waiting().filter(|&core| core != self.shared.index);
             others.for_each(|core| drop(self.lanes.core(core).send(Message::DiskIdle)));
         }
         refusal.into_iter().for_each(|error| self.lanes.ring_refused(self.shared.index, &error));
@@ -379,8 +384,9 @@ impl Core {
         any
     }
 
-    /// Queues a request; it comes back if its group's queue is full, and the task is woken when that may have changed.
-    fn ask_disk(&self, waiting: Waiting, cx: &Context<'_>) -> Option<Waiting> {
+    /// Queues a request. Returns it if its group's queue is full. The task is then woken when that
+    /// may have changed.
+    fn queue_request(&self, waiting: Waiting, cx: &Context<'_>) -> Option<Waiting> {
         let mut disk = self.disk.borrow_mut();
         let (kind, bytes) = waiting.op.cost();
         let node = disk.place(waiting.group);
@@ -396,7 +402,7 @@ impl Core {
     pub(crate) fn disk_finished(&self, finished: Finished) {
         let Finished { token, op, result, cpu_ns } = finished;
         let mut disk = self.disk.borrow_mut();
-        let group = disk.under_way[token].as_ref().map(|done| done.group);
+        let group = disk.in_flight[token].as_ref().map(|done| done.group);
         let answer = disk.finish(token, op, result);
         drop(disk);
         self.charge_elsewhere(group.unwrap_or(Group::CONTROL), cpu_ns);
@@ -404,7 +410,8 @@ impl Core {
     }
 }
 
-/// Sends a request of this task's group through the core's queue: the request with its buffer, done.
+/// Sends a request of this task's group through the core's queue. Returns the completed request
+/// with its buffer.
 pub(crate) async fn submit(op: Op) -> Result<Op, Failed> {
     if crate::on_heavy_lane() {
         let submitted = crate::try_call(crate::current_core(), move || submit_here(op)).await;
@@ -416,11 +423,11 @@ pub(crate) async fn submit(op: Op) -> Result<Op, Failed> {
 async fn submit_here(op: Op) -> Result<Op, Failed> {
     let (ticket, answer) = cross::oneshot();
     let group = current_group();
-    let mut unsent = Some(Waiting { op, ticket, group, asked_ns: sys::monotonic_ns() });
+    let mut unsent = Some(Waiting { op, ticket, group, submitted_ns: sys::monotonic_ns() });
     std::future::poll_fn(move |cx| {
         let Some(waiting) = unsent.take() else { return Poll::Ready(()) };
-        unsent =
-            crate::context::with_core(|core| core.ask_disk(waiting, cx)).expect("to be called on a lane");
+        unsent = crate::context::with_core(|core| core.queue_request(waiting, cx))
+            .expect("to be called on a lane");
         if unsent.is_none() { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
@@ -434,19 +441,19 @@ async fn submit_here(op: Op) -> Result<Op, Failed> {
     }
 }
 
-/// The lane ends: waits until the kernel is done with buffers of requests under way.
+/// Ends the service: waits until the kernel has finished with the buffers of requests in flight.
 pub(crate) fn end(core: &Core) {
     let mut disk = core.disk.borrow_mut();
     let Some(mut ring) = disk.ring.take() else { return };
-    // The last requests, to their end; if the kernel will not have them, it has not seen their buffers either.
-    while !disk.ring_refused && ring.submit().is_ok() && ring.has_untold() {}
-    for token in ring.take_untold() {
-        disk.under_way[token].as_mut().expect("in use until done").op = None;
+    // Submit the last requests. If the kernel rejects them, it has not seen their buffers either.
+    while !disk.ring_refused && ring.submit().is_ok() && ring.has_unsubmitted() {}
+    for token in ring.take_unsubmitted() {
+        disk.in_flight[token].as_mut().expect("in use until done").op = None;
     }
-    while disk.under_way.iter().flatten().any(|under_way| under_way.op.is_some()) {
+    while disk.in_flight.iter().flatten().any(|in_flight| in_flight.op.is_some()) {
         ring.wait();
         for (token, _) in ring.reap() {
-            disk.under_way[token].as_mut().expect("in use until done").op = None;
+            disk.in_flight[token].as_mut().expect("in use until done").op = None;
         }
     }
 }

@@ -1,5 +1,6 @@
-//! A core's io_uring: filled by the fast lane, told to the kernel once a turn, and seen in the poller when something is
-//! done. Made on the fast lane's thread, whose CPU its kernel threads are kept to.
+//! Ring (io_uring) of a core. The fast lane fills it, submits it to the kernel once an iteration,
+//! and sees completions in its poller. The fast lane's thread creates it, and its kernel threads
+//! stay on that thread's CPU.
 #![expect(unsafe_code, reason = "the kernel reads and writes the requests' buffers")]
 
 use std::collections::VecDeque;
@@ -14,33 +15,33 @@ use tokio::io::unix::AsyncFd;
 use super::{Action, Op};
 use crate::sys;
 
-/// Entries: twice the requests a core may have under way.
+/// Entries of the ring: twice the requests that a core may have in flight.
 pub(super) const ENTRIES: u32 = 256;
-/// The kernel's worker threads for one ring: those for files, and those for the rest.
+/// Most worker threads of the kernel for one ring: for files, and for other descriptors.
 const KERNEL_THREADS_MAX: [u32; 2] = [4, 2];
 
-/// See the head of this file.
+/// Ring of a core. The head of this file describes it.
 pub(crate) struct Ring {
-    /// Its descriptor is readable while something is done.
+    /// The ring. Its descriptor is readable while completions are pending.
     ring: AsyncFd<IoUring>,
-    /// Requests that the kernel was not told of yet, oldest first.
-    untold: VecDeque<usize>,
+    /// Requests that were not submitted to the kernel yet, oldest first.
+    unsubmitted: VecDeque<usize>,
 }
 
-/// What requests are made of.
+/// Operations that the requests use.
 const OPERATIONS: [u8; 3] = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE];
 
 impl Ring {
-    /// A ring whose kernel threads stay on these CPUs (empty: anywhere). On a tokio runtime only.
+    /// Creates a ring whose kernel threads stay on these CPUs (empty: any). Needs a tokio runtime.
     ///
     /// # Errors
-    /// The kernel refuses, or knows not all of what is needed.
+    /// The kernel refuses, or does not support all operations.
     pub(crate) fn new(cpus: &[usize]) -> io::Result<Ring> {
         let ring = IoUring::builder().setup_single_issuer().setup_coop_taskrun().build(ENTRIES)?;
         Ring::of(ring, cpus)
     }
 
-    /// One that may not write, as a kernel's security module would have it.
+    /// Creates a ring without permission to write, as a security module of the kernel may impose.
     #[cfg(test)]
     pub(crate) fn restricted() -> io::Result<Ring> {
         use io_uring::register::Restriction;
@@ -49,7 +50,7 @@ impl Ring {
         let allowed = [opcode::Read::CODE, opcode::Fsync::CODE];
         ring.submitter().register_restrictions(&mut allowed.map(Restriction::sqe_op))?;
         ring.submitter().register_enable_rings()?;
-        Ok(Ring { ring: watched(ring)?, untold: VecDeque::new() })
+        Ok(Ring { ring: watched(ring)?, unsubmitted: VecDeque::new() })
     }
 
     fn of(ring: IoUring, cpus: &[usize]) -> io::Result<Ring> {
@@ -62,10 +63,11 @@ impl Ring {
         if !cpus.is_empty() {
             ring.submitter().register_iowq_aff(&sys::cpu_set(cpus))?;
         }
-        Ok(Ring { ring: watched(ring)?, untold: VecDeque::new() })
+        Ok(Ring { ring: watched(ring)?, unsubmitted: VecDeque::new() })
     }
 
-    /// Puts a request in. The caller keeps it, unmoved in what its buffer owns, until it is reaped.
+    /// Queues a request. The caller keeps it, without moving the memory of its buffer, until it is
+    /// reaped.
     pub(crate) fn push(&mut self, token: usize, op: &mut Op) {
         let at = op.offset + op.done as u64;
         let file = types::Fd(op.file.as_ref().expect("ring requests have a file").as_raw_fd());
@@ -86,45 +88,47 @@ impl Ring {
             Action::Blocking(_) => unreachable!("goes to the pool"),
         };
         let entry = entry.user_data(token as u64);
-        // SAFETY: the buffer is owned by the request (a Vec, an AlignedBuf, or Bytes that nobody writes to), whose heap memory
-        // does not move with it; the service keeps request and file until the completion is reaped, also if the task that
-        // asked is gone, and waits for all completions before the lane ends.
+        // SAFETY: the request owns the buffer (a Vec, an AlignedBuf, or Bytes without a writer),
+        // whose heap memory does not move with it. The service keeps request and file until the
+        // completion is reaped, also if the task was dropped, and waits for all completions before
+        // the lane ends.
         let pushed = unsafe { self.ring.get_mut().submission().push(&entry) };
-        pushed.expect("there are more entries than requests under way");
-        self.untold.push_back(token);
+        pushed.expect("the ring has more entries than requests in flight");
+        self.unsubmitted.push_back(token);
     }
 
-    /// Tells the kernel of what was put in.
+    /// Submits the queued requests to the kernel.
     ///
     /// # Errors
-    /// The kernel does not let this process work with the ring: what it was not told of is [`Ring::take_untold`]'s, and
-    /// nothing may be put in any more.
+    /// The kernel does not let this process use the ring. [`Ring::take_unsubmitted`] returns the
+    /// requests it has not seen. No further request may be queued.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
-        if self.untold.is_empty() {
+        if self.unsubmitted.is_empty() {
             return Ok(());
         }
         match self.ring.get_ref().submit() {
             Ok(_) => {}
-            // Interrupted or busy: what is left is told the next time.
+            // Interrupted or busy: the rest is submitted next time.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
             Err(error) => return Err(error),
         }
         let left = self.ring.get_mut().submission().len();
-        self.untold.drain(..self.untold.len() - left);
+        self.unsubmitted.drain(..self.unsubmitted.len() - left);
         Ok(())
     }
 
-    /// Whether there is something that the kernel was not told of.
-    pub(crate) fn has_untold(&self) -> bool {
-        !self.untold.is_empty()
+    /// Returns true if requests were not submitted yet.
+    pub(crate) fn has_unsubmitted(&self) -> bool {
+        !self.unsubmitted.is_empty()
     }
 
-    /// Requests that the kernel was not told of, and will not be: after an error of [`Ring::submit`].
-    pub(crate) fn take_untold(&mut self) -> VecDeque<usize> {
-        std::mem::take(&mut self.untold)
+    /// Takes the requests that were not submitted and will not be, after an error of
+    /// [`Ring::submit`].
+    pub(crate) fn take_unsubmitted(&mut self) -> VecDeque<usize> {
+        std::mem::take(&mut self.unsubmitted)
     }
 
-    /// What is done: token, and bytes moved.
+    /// Returns the completions: token and bytes moved.
     pub(crate) fn reap(&mut self) -> Vec<(usize, io::Result<usize>)> {
         let done = self.ring.get_mut().completion().map(|entry| {
             let result =
@@ -134,21 +138,22 @@ impl Ring {
         done.collect()
     }
 
-    /// To be called by each poll: has this task woken when something is done.
+    /// Has this task woken at the next completion. Every poll calls it.
     pub(crate) fn rest(&mut self, cx: &mut Context<'_>) {
         while let Poll::Ready(Ok(mut guard)) = self.ring.poll_read_ready(cx) {
             guard.clear_ready();
         }
     }
 
-    /// Waits until something is done of what the kernel was told of.
+    /// Waits for a completion of a submitted request.
     #[expect(clippy::disallowed_methods, reason = "the lane has ended: nothing else runs on its thread")]
     pub(crate) fn wait(&mut self) {
         const GETEVENTS: u32 = 1;
-        // SAFETY: no argument is passed, and no new entry told.
+        // SAFETY: no argument is passed, and no new entry submitted.
         let waited = unsafe { self.ring.get_ref().submitter().enter::<()>(0, 1, GETEVENTS, None) };
         if waited.is_err() {
-            std::thread::sleep(std::time::Duration::from_millis(1)); // interrupted or refused: it is done anyway, some time
+            // Interrupted or refused: the request still completes.
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }
 }
@@ -160,5 +165,5 @@ fn watched(ring: IoUring) -> io::Result<AsyncFd<IoUring>> {
 }
 
 fn length(rest: &[u8]) -> u32 {
-    u32::try_from(rest.len()).unwrap_or(u32::MAX / 4096 * 4096) // the rest of it with the next step
+    u32::try_from(rest.len()).unwrap_or(u32::MAX / 4096 * 4096) // the next step moves the rest
 }

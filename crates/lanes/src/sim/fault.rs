@@ -1,10 +1,10 @@
-//! What can be made to go wrong, and the record of what happened.
+//! Faults that tests inject, and the record of steps.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The kinds of operations a fault can be about.
+/// Kind of operations that a fault hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Reading from a file.
@@ -17,35 +17,36 @@ pub enum Kind {
     Names,
 }
 
-/// What happens to an operation that a fault hits.
+/// Effect on an operation that a fault hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It fails with EIO. What a failed write leaves behind is left to chance; what a failed sync was to make durable is
-    /// lost at the next crash, or not, whatever later syncs say.
+    /// It fails with EIO. A failed write leaves a random part behind. Changes of a failed sync may
+    /// be lost at the next crash, even if later syncs succeed.
     Broken,
-    /// As [`Effect::Broken`], with ENOSPC: file systems that never overwrite in place may need space for any write.
+    /// It fails as with [`Effect::Broken`], but with ENOSPC: file systems that never overwrite in
+    /// place may need space for any write.
     Full,
-    /// It takes this many turns more.
+    /// It takes this many more polls.
     Stalled(u64),
 }
 
-/// A rule by which operations go wrong.
+/// Rule by which operations fail.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Which kind of operation.
+    /// Kind of operation.
     pub kind: Kind,
-    /// Only where the path contains this text.
+    /// Text that the path must contain.
     pub path: String,
-    /// What happens.
+    /// Effect on the operation.
     pub effect: Effect,
-    /// One operation of so many is hit, chosen by the seed; 1 hits each.
+    /// One operation in this many is hit, chosen by the seed; 1 hits each.
     pub one_in: u64,
-    /// So many are hit and no more.
+    /// Number of operations that are still to be hit.
     pub times: u64,
 }
 
 impl Fault {
-    /// Hits every operation of a kind.
+    /// Returns a fault that hits every operation of a kind.
     #[must_use]
     pub fn every(kind: Kind, effect: Effect) -> Fault {
         Fault { kind, path: String::new(), effect, one_in: 1, times: u64::MAX }
@@ -59,7 +60,7 @@ impl Fault {
 }
 
 impl Effect {
-    /// The error of an operation that fails.
+    /// Returns the error of an operation that fails.
     pub(super) fn error(self) -> Option<io::Error> {
         match self {
             Effect::Broken => Some(io::Error::from_raw_os_error(libc::EIO)),
@@ -69,13 +70,13 @@ impl Effect {
     }
 }
 
-/// One line of the record of what the disk did.
+/// One line of the record of steps.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) number: u64,
     pub(super) what: &'static str,
     pub(super) path: PathBuf,
-    /// Offset and bytes, where it has them.
+    /// Offset and length in bytes, if the operation has them.
     pub(super) range: Option<(u64, u64)>,
     pub(super) error: Option<io::ErrorKind>,
 }

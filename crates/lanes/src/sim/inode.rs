@@ -1,20 +1,21 @@
-//! The contents of one file: what is seen, what a crash certainly leaves, and what lies between.
+//! Contents of one file: the visible ones, those that certainly survive a crash, and the changes in
+//! between.
 
 use bytes::Bytes;
 
 use super::Random;
 
-/// The unit that a disk writes whole or not at all, in bytes.
+/// Unit that a disk writes whole or not at all, bytes.
 pub(super) const SECTOR: u64 = 512;
 
-/// A change to a file's contents.
+/// Change to a file's contents.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Write {
         offset: u64,
         data: Bytes,
     },
-    /// Cut off, or zeros added, to this length.
+    /// Truncated or extended with zeros to this length.
     Length(u64),
 }
 
@@ -26,7 +27,7 @@ impl Change {
         }
     }
 
-    /// Applies what chance leaves of the change: nothing, all, or any of its sectors.
+    /// Applies a random part of the change: nothing, all, or any of its sectors.
     fn apply_torn(&self, contents: &mut Vec<u8>, random: &mut Random) {
         match (random.below(3), self) {
             (0, _) => {}
@@ -61,27 +62,27 @@ fn put(contents: &mut Vec<u8>, offset: u64, data: &[u8]) {
     contents[start..end].copy_from_slice(data);
 }
 
-/// A file, whatever it is called.
+/// File, independent of its names.
 #[derive(Debug, Default)]
 pub(super) struct Inode {
-    /// What readers see.
+    /// Visible contents.
     pub(super) now: Vec<u8>,
-    /// What a crash certainly leaves.
+    /// Contents that certainly survive a crash.
     pub(super) durable: Vec<u8>,
-    /// Not synced, with the moment of each.
+    /// Changes that are not synced, each with its moment.
     unsynced: Vec<(u64, Change)>,
     /// Open handles.
     pub(super) handles: u32,
 }
 
 impl Inode {
-    /// A change that a crash may undo.
+    /// Applies a change that a crash may undo.
     pub(super) fn change(&mut self, moment: u64, change: Change) {
         change.apply(&mut self.now);
         self.unsynced.push((moment, change));
     }
 
-    /// A change that is durable at once, with whatever it lies upon.
+    /// Applies a change that is durable at once, along with earlier changes of the same bytes.
     pub(super) fn change_durably(&mut self, change: Change) {
         let (from, to) = match &change {
             Change::Write { offset, data } => (*offset, offset + data.len() as u64),
@@ -94,31 +95,32 @@ impl Inode {
         change.apply(&mut self.durable);
     }
 
-    /// A change that failed, of which chance decides what is there.
+    /// Applies a random part of a change that failed.
     pub(super) fn change_torn(&mut self, change: &Change, random: &mut Random) {
         let before = random.clone();
         change.apply_torn(&mut self.now, random);
         change.apply_torn(&mut self.durable, &mut before.clone());
     }
 
-    /// Makes durable what was changed before a moment.
+    /// Makes changes before a moment durable.
     pub(super) fn sync(&mut self, before: u64) {
         for (_, change) in self.unsynced.extract_if(.., |(moment, _)| *moment < before) {
             change.apply(&mut self.durable);
         }
     }
 
-    /// A sync that failed: of what was changed before, chance decides what reached the disk, and no later sync will help.
+    /// Fails a sync: a random part of the changes before it reaches the disk, and no later sync
+    /// repairs that.
     pub(super) fn sync_torn(&mut self, before: u64, random: &mut Random) {
         for (_, change) in self.unsynced.extract_if(.., |(moment, _)| *moment < before) {
             change.apply_torn(&mut self.durable, random);
         }
     }
 
-    /// The machine went down while `under_way` was being done.
-    pub(super) fn crash(&mut self, under_way: Vec<Change>, random: &mut Random) {
+    /// Crashes the machine while the changes `in_flight` are being made.
+    pub(super) fn crash(&mut self, in_flight: Vec<Change>, random: &mut Random) {
         self.sync_torn(u64::MAX, random);
-        for change in under_way {
+        for change in in_flight {
             change.apply_torn(&mut self.durable, random);
         }
         self.now.clone_from(&self.durable);

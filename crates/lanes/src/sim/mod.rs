@@ -1,17 +1,22 @@
-//! A simulated disk, for tests: in memory, deterministic by its seed, with every way of failing that a real one has. It has the
-//! operations of [`crate::disk`], needs no lanes, and uses neither clock nor real files.
+//! Simulated disk for tests: in memory, deterministic by its seed, with every failure that a real
+//! one has. It has the operations of [`crate::disk`], needs no lanes, and uses neither clock nor
+//! real files.
 //!
-//! 1. An operation comes *under way* when its future is first polled, waits a few turns (polls), and then takes effect:
-//!    one *step*, numbered from 1. Operations under way at the same time overtake each other.
-//! 2. A write is seen at once and *durable* when its file was synced after it; a new, renamed or removed name when its
-//!    folder was. A sync covers what had been done when it came under way. Writes to files opened with `dsync` are durable when
-//!    they return.
-//! 3. At a crash ([`Disk::crash`], or at a chosen step: [`Disk::crash_at`]) every change that was not durable is kept or lost by
-//!    itself, the writes also sector by sector, with those under way among them. So any order in which a
-//!    cache may have been written back can come out, but for names that build upon each other.
-//! 4. [`Fault`]s make chosen operations fail or stall. Space is bounded ([`Disk::set_capacity`]). Bits flip on demand.
+//! 1. An operation is *in flight* from the first poll of its future, waits a few polls, and then
+//!    takes effect: one *step*, numbered from 1. Operations in flight at the same time overtake
+//!    each other.
+//! 2. A write is visible at once, and *durable* when its file was synced after it. A new, renamed
+//!    or removed name is durable when its folder was synced. A sync covers the changes made before
+//!    it was in flight. Writes to files opened with `dsync` are durable when they return.
+//! 3. At a crash ([`Disk::crash`], or at a chosen step: [`Disk::crash_at`]) every change that is
+//!    not durable is kept or lost independently, writes also sector by sector, including those in
+//!    flight. So a cache may have been written back in any order, except that names which build
+//!    upon each other stay in order.
+//! 4. [`Fault`]s make chosen operations fail or stall. Space is bounded ([`Disk::set_capacity`]).
+//!    Bits flip on request.
 //!
-//! Where a test fails, [`Disk::record`] tells the last steps. Deliberately absent: permissions, and anything about time.
+//! When a test fails, [`Disk::record`] returns the last steps. Permissions and time are
+//! deliberately absent.
 
 mod fault;
 mod inode;
@@ -36,19 +41,19 @@ pub use fault::{Effect, Fault, Kind};
 pub use random::Random;
 use state::{Answer, Request, State};
 
-/// A simulated disk. Clones are the same disk.
+/// Simulated disk. Clones are the same disk.
 #[derive(Clone, Debug)]
 pub struct Disk(Arc<Mutex<State>>);
 
 impl Disk {
-    /// An empty disk without bounds or faults. All that is left to chance comes from the seed.
+    /// Creates an empty disk without bounds or faults. The seed decides all random choices.
     #[must_use]
     pub fn new(seed: u64) -> Disk {
         Disk(Arc::new(Mutex::new(State::new(seed))))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A test that failed elsewhere may still want to print the record.
+        // A test that has panicked may still print the record.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -57,7 +62,7 @@ impl Disk {
         Running { disk: self.clone(), life, request: Some(request), ticket: None }.await
     }
 
-    /// As [`crate::disk::open`].
+    /// Opens a file, as [`crate::disk::open`] does.
     ///
     /// # Errors
     /// `NotFound`, `AlreadyExists`, or a fault.
@@ -68,11 +73,11 @@ impl Disk {
                 let handle = Handle { disk: self.clone(), life, inode };
                 Ok(File { handle: Arc::new(handle), options })
             }
-            other => unreachable!("not an answer to this: {other:?}"),
+            other => unreachable!("expected the answer of another request, got {other:?}"),
         }
     }
 
-    /// As [`crate::disk::create_dir_all`].
+    /// Creates a folder and its parents, as [`crate::disk::create_dir_all`] does.
     ///
     /// # Errors
     /// A file is in the way, or a fault.
@@ -80,7 +85,7 @@ impl Disk {
         self.request(Request::MakeFolder { path: path.into() }).await.map(drop)
     }
 
-    /// As [`crate::disk::remove_file`].
+    /// Removes a file, as [`crate::disk::remove_file`] does.
     ///
     /// # Errors
     /// `NotFound`, or a fault.
@@ -88,7 +93,7 @@ impl Disk {
         self.request(Request::Remove { path: path.into() }).await.map(drop)
     }
 
-    /// As [`crate::disk::remove_dir`].
+    /// Removes an empty folder, as [`crate::disk::remove_dir`] does.
     ///
     /// # Errors
     /// `NotFound`, `DirectoryNotEmpty`, or a fault.
@@ -96,7 +101,7 @@ impl Disk {
         self.request(Request::RemoveFolder { path: path.into() }).await.map(drop)
     }
 
-    /// As [`crate::disk::rename`], of files only.
+    /// Renames a file, as [`crate::disk::rename`] does. Not for folders.
     ///
     /// # Errors
     /// `NotFound`, or a fault.
@@ -104,7 +109,7 @@ impl Disk {
         self.request(Request::Rename { from: from.into(), to: to.into() }).await.map(drop)
     }
 
-    /// As [`crate::disk::hard_link`].
+    /// Creates a second name for a file, as [`crate::disk::hard_link`] does.
     ///
     /// # Errors
     /// `NotFound`, `AlreadyExists`, or a fault.
@@ -112,26 +117,27 @@ impl Disk {
         self.request(Request::Link { from: from.into(), to: to.into() }).await.map(drop)
     }
 
-    /// As [`crate::disk::list_dir`].
+    /// Returns the names in a folder, as [`crate::disk::list_dir`] does.
     ///
     /// # Errors
     /// `NotFound`, or a fault.
     pub async fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
         match self.request(Request::List { path: path.into() }).await? {
             Answer::Names(names) => Ok(names),
-            other => unreachable!("not an answer to this: {other:?}"),
+            other => unreachable!("expected the answer of another request, got {other:?}"),
         }
     }
 
-    /// As [`crate::disk::sync_dir`].
+    /// Makes a folder's entries durable, as [`crate::disk::sync_dir`] does.
     ///
     /// # Errors
-    /// `NotFound`, or a fault; which of the changes are durable is unknown then.
+    /// `NotFound`, or a fault. After a fault it is unknown which changes are durable.
     pub async fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.request(Request::SyncFolder { path: path.into() }).await.map(drop)
     }
 
-    /// As [`crate::disk::lock_file`]; the lock is gone when the answer is, or the machine goes down.
+    /// Takes the exclusive lock of a file, as [`crate::disk::lock_file`] does, until the returned
+    /// value is dropped or the machine crashes.
     ///
     /// # Errors
     /// `WouldBlock` while it is held, or a fault.
@@ -141,53 +147,54 @@ impl Disk {
         Ok(Lock { disk: self.clone(), life, path: path.into() })
     }
 
-    /// Steps taken so far.
+    /// Returns the number of steps so far.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.state().steps
     }
 
-    /// The machine goes down in the midst of this step (the next, if it is past): see [`Disk::is_down`].
+    /// Crashes the machine during this step (or the next, if it is past): see [`Disk::is_down`].
     pub fn crash_at(&self, step: u64) {
         self.state().crash_at = Some(step);
     }
 
-    /// Whether the machine has gone down at the step chosen: nothing is answered until [`Disk::crash`] starts it again.
+    /// Returns true if the machine has crashed at the chosen step. Nothing is answered until
+    /// [`Disk::crash`] restarts it.
     #[must_use]
     pub fn is_down(&self) -> bool {
         self.state().down
     }
 
-    /// The machine goes down, if it has not yet, and starts again. What was opened before never answers any more; the tasks that
-    /// used it should be dropped.
+    /// Crashes the machine, if it has not crashed yet, and restarts it. Handles opened before never
+    /// answer any more. The tasks that used them should be dropped.
     pub fn crash(&self) {
         self.state().crash();
     }
 
-    /// Adds a rule.
+    /// Adds a fault.
     pub fn fault(&self, fault: Fault) {
         self.state().faults.push(fault);
     }
 
-    /// Removes all rules; what was stalled goes on.
+    /// Removes all faults. Stalled operations go on.
     pub fn heal(&self) {
         let mut state = self.state();
         state.faults.clear();
         state.resume();
     }
 
-    /// All files together take at most so many bytes; what exceeds it already stays.
+    /// Sets the most bytes that all files together may take. Excess bytes stay.
     pub fn set_capacity(&self, bytes: u64) {
         self.state().capacity = bytes;
     }
 
-    /// Bytes that all files together take.
+    /// Returns the bytes that all files together take.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.state().used()
     }
 
-    /// Changes a bit that is stored.
+    /// Flips a stored bit.
     ///
     /// # Panics
     /// There is no such file or byte.
@@ -201,7 +208,8 @@ impl Disk {
         }
     }
 
-    /// Changes a bit somewhere in the files whose path contains a text, each byte as likely as any other. Answers with the place.
+    /// Flips a random bit in the files whose path contains `in_path`, with the same probability for
+    /// each byte. Returns the file and the offset of the byte.
     pub fn flip_somewhere(&self, in_path: &str) -> Option<(PathBuf, u64)> {
         let mut files = self.files();
         files.retain(|path| path.to_string_lossy().contains(in_path));
@@ -219,7 +227,7 @@ impl Disk {
         None
     }
 
-    /// The files there are, sorted.
+    /// Returns the paths of all files, sorted.
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         let state = self.state();
@@ -227,14 +235,14 @@ impl Disk {
         files.map(|(path, _)| path.clone()).collect()
     }
 
-    /// The bytes of a file; 0 if there is none.
+    /// Returns the length of a file, bytes; 0 if there is none.
     #[must_use]
     pub fn size(&self, path: &Path) -> u64 {
         let state = self.state();
         state.names.file(path).map_or(0, |inode| state.inodes[&inode].now.len() as u64)
     }
 
-    /// The last steps, one a line.
+    /// Returns the last steps, one a line.
     #[must_use]
     pub fn record(&self) -> String {
         self.state().record()
@@ -257,7 +265,7 @@ impl Drop for Handle {
     }
 }
 
-/// An open file. Clones share it.
+/// Open file. Clones share it.
 #[derive(Clone, Debug)]
 pub struct File {
     handle: Arc<Handle>,
@@ -271,21 +279,21 @@ impl File {
         Running { disk: disk.clone(), life: *life, request, ticket: None }.await
     }
 
-    /// Exactly `len` bytes from `offset`.
+    /// Reads exactly `len` bytes from `offset`.
     ///
     /// # Errors
     /// `UnexpectedEof` if the file is shorter, or a fault.
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
         match self.request(|inode| Request::Read { inode, offset, len }).await? {
             Answer::Bytes(bytes) => Ok(bytes),
-            other => unreachable!("not an answer to this: {other:?}"),
+            other => unreachable!("expected the answer of another request, got {other:?}"),
         }
     }
 
-    /// Writes all of `data` at `offset`; durably, if the file was opened with `dsync`.
+    /// Writes all of `data` at `offset`, durably if the file was opened with `dsync`.
     ///
     /// # Errors
-    /// `StorageFull`, with as much written as there was room for, or a fault.
+    /// `StorageFull`, after writing as much as there was space for, or a fault.
     ///
     /// # Panics
     /// The file is direct, and offset or length are not in whole blocks.
@@ -296,26 +304,26 @@ impl File {
         self.request(|inode| Request::Write { inode, offset, data, durable }).await.map(drop)
     }
 
-    /// As [`crate::disk::File::sync_all`].
+    /// Makes the file durable, as [`crate::disk::File::sync_all`] does.
     ///
     /// # Errors
-    /// A fault; what was written is then lost at the next crash, or not, whatever a second try says.
+    /// A fault. Earlier writes may then be lost at the next crash, even if a second call succeeds.
     pub async fn sync_all(&self) -> io::Result<()> {
         self.request(|inode| Request::Sync { inode }).await.map(drop)
     }
 
-    /// Bytes in the file.
+    /// Returns the length of the file, bytes.
     ///
     /// # Errors
     /// A fault.
     pub async fn len(&self) -> io::Result<u64> {
         match self.request(|inode| Request::Length { inode }).await? {
             Answer::Length(bytes) => Ok(bytes),
-            other => unreachable!("not an answer to this: {other:?}"),
+            other => unreachable!("expected the answer of another request, got {other:?}"),
         }
     }
 
-    /// Whether the file has no bytes.
+    /// Returns true if the file has no bytes.
     ///
     /// # Errors
     /// A fault.
@@ -323,7 +331,7 @@ impl File {
         self.len().await.map(|len| len == 0)
     }
 
-    /// As [`crate::disk::File::allocate`]: `len` bytes of durable zeros.
+    /// Makes the file `len` bytes of durable zeros, as [`crate::disk::File::allocate`] does.
     ///
     /// # Errors
     /// `StorageFull`, or a fault.
@@ -340,7 +348,7 @@ impl File {
     }
 }
 
-/// A lock held.
+/// Held lock of a file.
 #[derive(Debug)]
 pub struct Lock {
     disk: Disk,
@@ -357,11 +365,12 @@ impl Drop for Lock {
     }
 }
 
-/// An operation, from asking to its answer. Dropped while under way, it takes effect all the same, as with a real disk.
+/// Operation, from its request to its answer. Dropped while in flight, it takes effect all the
+/// same, as with a real disk.
 struct Running {
     disk: Disk,
     life: u64,
-    /// Until it comes under way.
+    /// The request until it is in flight.
     request: Option<Request>,
     ticket: Option<u64>,
 }
@@ -379,7 +388,7 @@ impl Future for Running {
             self.ticket = Some(state.begin(request));
         }
         let Some(ticket) = self.ticket else { return Poll::Pending };
-        match state.turn(ticket) {
+        match state.poll(ticket) {
             Some(result) => {
                 self.ticket = None;
                 Poll::Ready(result)
@@ -397,7 +406,8 @@ impl Drop for Running {
         let Some(ticket) = self.ticket else { return };
         let mut state = self.disk.state();
         if state.life == self.life && !state.down {
-            // An answer that nobody waits for; if it opened a file, that stays open, which only keeps its bytes.
+            // No task waits for this answer. If it opened a file, the file stays open, which only
+            // keeps its bytes.
             let _ = state.finish(ticket);
         }
     }

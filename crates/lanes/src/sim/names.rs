@@ -1,4 +1,5 @@
-//! The names of files and folders: those seen, those a crash certainly leaves, and the changes between.
+//! Names of files and folders: the visible ones, those that certainly survive a crash, and the
+//! changes in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -6,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use super::Random;
 
-/// What a name stands for.
+/// Target of a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Node {
     Folder,
     File(u64),
 }
 
-/// A change to names: made (`to`), removed (`from`), or renamed (both).
+/// Change to names: created (`to`), removed (`from`), or renamed (both).
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) from: Option<PathBuf>,
@@ -42,12 +43,12 @@ impl Change {
     }
 }
 
-/// See the head of this file. The root folder is always there.
+/// Names of files and folders. The root folder always exists.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     pub(super) now: BTreeMap<PathBuf, Node>,
     durable: BTreeMap<PathBuf, Node>,
-    /// Not synced, with the moment of each.
+    /// Changes that are not synced, each with its moment.
     unsynced: Vec<(u64, Change)>,
 }
 
@@ -56,7 +57,7 @@ impl Names {
         self.now.get(path).copied()
     }
 
-    /// The file of a name.
+    /// Returns the file of a name.
     pub(super) fn file(&self, path: &Path) -> io::Result<u64> {
         match self.get(path) {
             Some(Node::File(inode)) => Ok(inode),
@@ -65,7 +66,7 @@ impl Names {
         }
     }
 
-    /// That there is such a folder.
+    /// Checks that a folder exists.
     pub(super) fn check_folder(&self, path: &Path) -> io::Result<()> {
         match self.get(path) {
             _ if path.parent().is_none() => Ok(()),
@@ -75,7 +76,7 @@ impl Names {
         }
     }
 
-    /// That a file may be made here.
+    /// Checks that a file may be created here.
     pub(super) fn check_parent(&self, path: &Path) -> io::Result<()> {
         path.parent().map_or(Ok(()), |parent| self.check_folder(parent))
     }
@@ -90,7 +91,7 @@ impl Names {
         self.unsynced.push((moment, change));
     }
 
-    /// Makes durable what was changed in a folder before a moment.
+    /// Makes changes in a folder before a moment durable.
     pub(super) fn sync(&mut self, folder: &Path, before: u64) {
         let synced = |(moment, change): &mut (u64, Change)| *moment < before && change.is_in(folder);
         for (_, change) in self.unsynced.extract_if(.., synced) {
@@ -98,15 +99,15 @@ impl Names {
         }
     }
 
-    /// A sync that failed: chance decides what reached the disk, and no later sync will help.
+    /// Fails a sync: a random part of the changes reaches the disk, and no later sync repairs that.
     pub(super) fn sync_torn(&mut self, folder: &Path, before: u64, random: &mut Random) {
         let synced = |(moment, change): &mut (u64, Change)| *moment < before && change.is_in(folder);
         let changes = self.unsynced.extract_if(.., synced).map(|(_, change)| change).collect();
         self.keep_some(changes, random);
     }
 
-    /// Makes some of the changes durable. One that builds upon another, of the same file or name, never outlives it; those
-    /// that have nothing to do with each other may be lost in any combination.
+    /// Makes a random part of the changes durable. A change that builds upon another, of the same
+    /// file or name, never outlives it. Independent changes may be lost in any combination.
     fn keep_some(&mut self, changes: Vec<Change>, random: &mut Random) {
         let (mut lost_nodes, mut lost_paths) = (BTreeSet::new(), BTreeSet::new());
         for change in changes {
@@ -122,11 +123,11 @@ impl Names {
         }
     }
 
-    /// The machine went down while `under_way` was being done.
-    pub(super) fn crash(&mut self, under_way: Vec<Change>, random: &mut Random) {
+    /// Crashes the machine while the changes `in_flight` are being made.
+    pub(super) fn crash(&mut self, in_flight: Vec<Change>, random: &mut Random) {
         let changes = std::mem::take(&mut self.unsynced).into_iter().map(|(_, change)| change);
-        self.keep_some(changes.chain(under_way).collect(), random);
-        // Whatever is in a folder that was lost is lost with it. Folders come before what is in them.
+        self.keep_some(changes.chain(in_flight).collect(), random);
+        // The contents of a lost folder are lost too. Folders sort before their contents.
         self.now.clear();
         for (path, node) in std::mem::take(&mut self.durable) {
             if self.check_parent(&path).is_ok() {
@@ -136,14 +137,14 @@ impl Names {
         self.durable.clone_from(&self.now);
     }
 
-    /// Whether a crash might bring this file back, or it is there.
+    /// Returns true if the file has a name, or may have one after a crash.
     pub(super) fn may_name(&self, inode: u64) -> bool {
         let node = Node::File(inode);
         self.now.values().chain(self.durable.values()).any(|named| *named == node)
             || self.unsynced.iter().any(|(_, change)| change.node == node)
     }
 
-    /// The files that have a name now.
+    /// Returns the files that have a name now.
     pub(super) fn files(&self) -> BTreeSet<u64> {
         let file = |node: &Node| if let Node::File(inode) = node { Some(*inode) } else { None };
         self.now.values().filter_map(file).collect()

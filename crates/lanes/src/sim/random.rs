@@ -1,17 +1,17 @@
-//! Random numbers that one seed decides.
+//! Random numbers from one seed.
 
-/// A small generator (splitmix64): the same seed, the same numbers.
+/// Small generator (splitmix64): the same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Starts at a seed.
+    /// Creates a generator with a seed.
     #[must_use]
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -19,12 +19,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `n`, which is above 0.
+    /// Returns a number below `n`, which must not be 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next_u64() % n
     }
 
-    /// True in one case of `n`.
+    /// Returns true in one case of `n`.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

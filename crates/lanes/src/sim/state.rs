@@ -1,4 +1,5 @@
-//! The disk as a state machine: operations come under way, wait their turns, and take effect one at a time.
+//! State machine of the disk: operations are in flight, wait for their polls, and take effect one
+//! at a time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -11,13 +12,13 @@ use super::inode::{self, Inode};
 use super::names::{self, Names, Node};
 use super::{OpenOptions, Random};
 
-/// Steps kept for printing.
+/// Number of steps kept for printing.
 const RECORD_MAX: usize = 200;
 
-/// Turns that an operation waits at most when nothing stalls it.
+/// Most polls that an operation waits when nothing stalls it.
 const WAIT_MAX: u64 = 2;
 
-/// An operation.
+/// Request of an operation.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Open { path: PathBuf, options: OpenOptions },
@@ -37,7 +38,7 @@ pub(super) enum Request {
     Lock { path: PathBuf },
 }
 
-/// What an operation answers.
+/// Answer to an operation.
 #[derive(Debug)]
 pub(super) enum Answer {
     Done,
@@ -65,7 +66,7 @@ impl Request {
             Request::Write { .. } => "write",
             Request::Allocate { .. } => "allocate",
             Request::Truncate { .. } => "truncate",
-            Request::Length { .. } => "ask the length of",
+            Request::Length { .. } => "get the length of",
             Request::Sync { .. } => "sync",
             Request::SyncFolder { .. } => "sync the folder",
             Request::MakeFolder { .. } => "make the folder",
@@ -99,7 +100,7 @@ impl Request {
         }
     }
 
-    /// The change to a file's contents that it makes.
+    /// Returns the change that it makes to a file's contents.
     fn contents(&self) -> Option<(u64, inode::Change)> {
         match self {
             Request::Write { inode, offset, data, .. } => {
@@ -113,25 +114,25 @@ impl Request {
     }
 }
 
-/// An operation under way.
+/// Operation in flight.
 #[derive(Debug)]
 struct Flight {
     request: Request,
-    turns: u64,
+    polls: u64,
     fails: Option<Effect>,
-    /// When it came under way: a sync covers what was done by then.
+    /// Start of the operation: a sync covers earlier changes.
     moment: u64,
 }
 
-/// See the head of this file.
+/// State of the disk. The head of this file describes it.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) random: Random,
-    /// How often the machine went down; what was opened in an earlier life never answers.
+    /// Number of crashes. Handles opened in an earlier life never answer.
     pub(super) life: u64,
     pub(super) steps: u64,
     pub(super) crash_at: Option<u64>,
-    /// It has gone down, and nothing answers until it is started again.
+    /// The machine has crashed, and nothing answers until it is restarted.
     pub(super) down: bool,
     pub(super) faults: Vec<Fault>,
     pub(super) capacity: u64,
@@ -164,39 +165,39 @@ impl State {
         }
     }
 
-    /// Takes an operation; answers with its ticket.
+    /// Starts an operation. Returns its ticket.
     pub(super) fn begin(&mut self, request: Request) -> u64 {
         let (kind, path) = (request.kind(), self.path_of(&request));
-        let mut turns = self.random.below(WAIT_MAX + 1);
+        let mut polls = self.random.below(WAIT_MAX + 1);
         let mut fails = None;
         for fault in &mut self.faults {
             if fault.is_about(kind, &path) && self.random.one_in(fault.one_in) {
                 fault.times -= 1;
                 match fault.effect {
-                    Effect::Stalled(more) => turns = turns.saturating_add(more),
+                    Effect::Stalled(more) => polls = polls.saturating_add(more),
                     effect => fails = Some(effect),
                 }
             }
         }
         self.moment += 1;
-        self.flights.insert(self.moment, Flight { request, turns, fails, moment: self.moment });
+        self.flights.insert(self.moment, Flight { request, polls, fails, moment: self.moment });
         self.moment
     }
 
-    /// Gives an operation a turn; its answer when that was the last it waited for.
-    pub(super) fn turn(&mut self, ticket: u64) -> Option<io::Result<Answer>> {
+    /// Polls an operation. Returns its answer if that was the last poll it waited for.
+    pub(super) fn poll(&mut self, ticket: u64) -> Option<io::Result<Answer>> {
         if self.down {
             return None;
         }
         let flight = self.flights.get_mut(&ticket).expect("an operation ends once");
-        if flight.turns > 0 {
-            flight.turns -= 1;
+        if flight.polls > 0 {
+            flight.polls -= 1;
             return None;
         }
         self.finish(ticket)
     }
 
-    /// Lets an operation take effect, unless the machine goes down at this very step.
+    /// Lets an operation take effect, unless the machine crashes at this very step.
     pub(super) fn finish(&mut self, ticket: u64) -> Option<io::Result<Answer>> {
         self.steps += 1;
         let step = self.steps;
@@ -210,7 +211,7 @@ impl State {
         self.moment += 1;
         let result = match flight.fails.and_then(Effect::error) {
             Some(error) => {
-                self.spoil(&flight);
+                self.apply_partly(&flight);
                 Err(error)
             }
             None => self.perform(&flight),
@@ -223,12 +224,12 @@ impl State {
         Some(result)
     }
 
-    /// Stalled operations go on.
+    /// Resumes stalled operations.
     pub(super) fn resume(&mut self) {
-        self.flights.values_mut().for_each(|flight| flight.turns = flight.turns.min(WAIT_MAX));
+        self.flights.values_mut().for_each(|flight| flight.polls = flight.polls.min(WAIT_MAX));
     }
 
-    /// The machine goes down, and is started again.
+    /// Crashes and restarts the machine.
     pub(super) fn crash(&mut self) {
         let (mut contents, mut renamed) = (BTreeMap::<u64, Vec<inode::Change>>::new(), Vec::new());
         for flight in std::mem::take(&mut self.flights).into_values() {
@@ -247,14 +248,14 @@ impl State {
         (self.down, self.crash_at) = (false, None);
     }
 
-    /// Bytes that files take.
+    /// Returns the bytes that files take.
     pub(super) fn used(&self) -> u64 {
         let named = self.names.files();
         let takes = |(id, inode): &(&u64, &Inode)| inode.handles > 0 || named.contains(id);
         self.inodes.iter().filter(takes).map(|(_, inode)| inode.now.len() as u64).sum()
     }
 
-    /// A handle is gone.
+    /// Drops a handle.
     pub(super) fn close(&mut self, inode: u64) {
         if let Some(inode) = self.inodes.get_mut(&inode) {
             inode.handles -= 1;
@@ -287,8 +288,8 @@ impl State {
         }
     }
 
-    /// What a failed operation leaves behind.
-    fn spoil(&mut self, flight: &Flight) {
+    /// Applies the partial effect of a failed operation.
+    fn apply_partly(&mut self, flight: &Flight) {
         match &flight.request {
             Request::Sync { inode } => {
                 let inode = self.inodes.get_mut(inode).expect("an open file");
@@ -352,7 +353,7 @@ impl State {
         Ok(Answer::Done)
     }
 
-    /// The change of names that an operation makes, if it can.
+    /// Returns the change of names that an operation makes, if it can.
     fn renaming(&self, request: &Request) -> io::Result<Option<names::Change>> {
         let (from, to) = match request {
             Request::Remove { path } => (Some(path), None),
@@ -405,8 +406,8 @@ impl State {
         Ok(id)
     }
 
-    /// Room for a file to grow to a length: as much of it as there is.
-    fn room(&self, inode: u64, len: u64) -> u64 {
+    /// Returns the length up to `len` that a file can grow to in the free space.
+    fn length_within_capacity(&self, inode: u64, len: u64) -> u64 {
         let has = self.inodes[&inode].now.len() as u64;
         let free = self.capacity.saturating_sub(self.used());
         len.min(has.saturating_add(free)).max(has.min(len))
@@ -414,7 +415,7 @@ impl State {
 
     fn write(&mut self, inode: u64, offset: u64, data: &Bytes, durable: bool) -> io::Result<Answer> {
         let end = offset + data.len() as u64;
-        let fits = self.room(inode, end);
+        let fits = self.length_within_capacity(inode, end);
         let written = data.slice(..fits.saturating_sub(offset) as usize);
         let file = self.inodes.get_mut(&inode).expect("an open file");
         if !written.is_empty() {
@@ -424,9 +425,9 @@ impl State {
         if fits < end { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(Answer::Done) }
     }
 
-    /// Durable zeros, as [`crate::disk::File::allocate`] makes them.
+    /// Allocates durable zeros, as [`crate::disk::File::allocate`] does.
     fn allocate(&mut self, inode: u64, len: u64) -> io::Result<()> {
-        if self.room(inode, len) < len {
+        if self.length_within_capacity(inode, len) < len {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
         let file = self.inodes.get_mut(&inode).expect("an open file");
@@ -447,7 +448,7 @@ impl State {
         Ok(())
     }
 
-    /// Forgets files that are neither open nor named, nor can be after a crash.
+    /// Removes files that are neither open nor named, and cannot be named after a crash.
     fn forget_files(&mut self) {
         let names = &self.names;
         self.inodes.retain(|id, inode| inode.handles > 0 || names.may_name(*id));

@@ -1,5 +1,5 @@
-//! What the simulated disk promises, looked at from both sides: what may happen happens under some seed, and nothing else does
-//! under any.
+//! Tests of the guarantees of the simulated disk from both sides: each permitted outcome occurs
+//! under some seed, and no other outcome under any.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -21,7 +21,7 @@ const NEW: OpenOptions = OpenOptions {
 };
 const LOG: OpenOptions = OpenOptions { direct: true, dsync: true, ..NEW };
 
-/// `None` when the machine goes down first.
+/// Runs a future. Returns `None` if the machine crashes first.
 fn run<T>(disk: &Disk, future: impl Future<Output = T>) -> Option<T> {
     let mut future = std::pin::pin!(future);
     let mut cx = Context::from_waker(Waker::noop());
@@ -50,7 +50,7 @@ fn contents(disk: &Disk, path: &str) -> Option<Vec<u8>> {
     run(disk, read).expect("up").ok().map(Vec::from)
 }
 
-/// What is left of `/f` after `work` and a crash, over many seeds.
+/// Returns the possible contents of `/f` after `work` and a crash, over many seeds.
 fn outcomes(work: impl AsyncFn(&Disk) -> io::Result<()>) -> BTreeSet<Option<Vec<u8>>> {
     let outcome = |seed| {
         let disk = Disk::new(seed);
@@ -62,7 +62,7 @@ fn outcomes(work: impl AsyncFn(&Disk) -> io::Result<()>) -> BTreeSet<Option<Vec<
 }
 
 #[test]
-fn what_was_synced_stays_and_the_rest_is_lost_in_any_combination() {
+fn synced_changes_stay_and_others_are_lost_in_any_combination() {
     let durable = outcomes(async |disk| {
         put(disk, "/f", b"all").await?.sync_all().await?;
         disk.sync_dir(Path::new("/")).await
@@ -79,11 +79,11 @@ fn what_was_synced_stays_and_the_rest_is_lost_in_any_combination() {
         }
         Ok(())
     });
-    assert_eq!(either.len(), 8, "each of three writes by itself: {either:?}");
+    assert_eq!(either.len(), 8, "each of three writes independently: {either:?}");
 }
 
 #[test]
-fn a_write_in_the_midst_is_torn_at_sectors() {
+fn write_at_a_crash_is_torn_at_sectors() {
     let mut seen = BTreeSet::new();
     for seed in 0..300 {
         let disk = Disk::new(seed);
@@ -111,7 +111,7 @@ fn a_write_in_the_midst_is_torn_at_sectors() {
 }
 
 #[test]
-fn a_rename_shows_the_old_or_the_new_file_whole() {
+fn rename_leaves_the_whole_old_or_new_file() {
     let left = outcomes(async |disk| {
         put(disk, "/f", b"old").await?.sync_all().await?;
         disk.sync_dir(Path::new("/")).await?;
@@ -122,7 +122,7 @@ fn a_rename_shows_the_old_or_the_new_file_whole() {
 }
 
 #[test]
-fn a_folder_that_was_not_synced_takes_along_what_is_in_it() {
+fn lost_folder_loses_its_contents() {
     let work = async |disk: &Disk, both: bool| {
         disk.create_dir_all(Path::new("/a/b")).await?;
         put(disk, "/a/b/f", b"x").await?.sync_all().await?;
@@ -143,7 +143,7 @@ fn a_folder_that_was_not_synced_takes_along_what_is_in_it() {
 }
 
 #[test]
-fn a_failed_sync_is_an_error_and_may_have_lost_what_came_before() {
+fn failed_sync_may_lose_earlier_writes() {
     let mut lost = 0;
     for seed in 0..50 {
         let disk = Disk::new(seed);
@@ -152,7 +152,7 @@ fn a_failed_sync_is_an_error_and_may_have_lost_what_came_before() {
         disk.fault(Fault { times: 1, ..Fault::every(Kind::Sync, Effect::Broken) });
         let failed = run(&disk, file.sync_all()).expect("up").expect_err("a fault");
         assert_eq!(failed.raw_os_error(), Some(libc::EIO));
-        run(&disk, file.sync_all()).expect("up").expect("the second claims success");
+        run(&disk, file.sync_all()).expect("up").expect("the second sync returns success");
         assert_eq!(contents(&disk, "/f").as_deref(), Some(&b"data"[..]), "the cache still has it");
         disk.crash();
         lost += u32::from(contents(&disk, "/f").as_deref() != Some(b"data"));
@@ -161,22 +161,22 @@ fn a_failed_sync_is_an_error_and_may_have_lost_what_came_before() {
 }
 
 #[test]
-fn a_full_disk_takes_what_fits_and_goes_on_when_there_is_room() {
+fn full_disk_takes_a_prefix_and_recovers_with_free_space() {
     let disk = Disk::new(1);
     disk.set_capacity(1000);
-    let kept = run(&disk, put(&disk, "/kept", &[1; 600])).expect("up").expect("there is room");
-    let full = run(&disk, put(&disk, "/f", &[2; 600])).expect("up").expect_err("no room");
+    let kept = run(&disk, put(&disk, "/kept", &[1; 600])).expect("up").expect("there is free space");
+    let full = run(&disk, put(&disk, "/f", &[2; 600])).expect("up").expect_err("no free space");
     assert_eq!(full.kind(), ErrorKind::StorageFull);
     assert_eq!((disk.size(Path::new("/f")), disk.used()), (400, 1000));
     run(&disk, kept.write_at(0, Bytes::from(vec![3; 600]))).expect("up").expect("no more space is needed");
     run(&disk, disk.remove_file(Path::new("/kept"))).expect("up").expect("no fault");
     assert_eq!(disk.used(), 1000, "it is still open");
     drop(kept);
-    run(&disk, put(&disk, "/f", &[2; 600])).expect("up").expect("there is room again");
+    run(&disk, put(&disk, "/f", &[2; 600])).expect("up").expect("there is free space again");
 }
 
 #[test]
-fn what_is_stalled_waits_and_others_pass() {
+fn stalled_operation_waits_while_others_pass() {
     let disk = Disk::new(1);
     disk.fault(Fault { path: "slow".into(), ..Fault::every(Kind::Write, Effect::Stalled(u64::MAX)) });
     let slow = run(&disk, disk.open(Path::new("/slow"), NEW)).expect("up").expect("no fault");
@@ -191,13 +191,13 @@ fn what_is_stalled_waits_and_others_pass() {
 }
 
 #[test]
-fn one_seed_is_one_history() {
+fn same_seed_gives_the_same_history() {
     let history = |seed| {
         let disk = Disk::new(seed);
         disk.fault(Fault { one_in: 3, ..Fault::every(Kind::Write, Effect::Broken) });
-        for turn in 0..40 {
-            let path = format!("/{}", turn % 5);
-            let _ = run(&disk, put(&disk, &path, &[turn; 1500])).expect("up");
+        for round in 0..40 {
+            let path = format!("/{}", round % 5);
+            let _ = run(&disk, put(&disk, &path, &[round; 1500])).expect("up");
         }
         let place = disk.flip_somewhere("/");
         disk.crash();
@@ -210,7 +210,7 @@ fn one_seed_is_one_history() {
 }
 
 #[test]
-fn a_lock_is_held_once() {
+fn lock_has_one_holder() {
     let disk = Disk::new(1);
     let path = Path::new("/LOCK");
     let lock = run(&disk, disk.lock_file(path)).expect("up").expect("free");

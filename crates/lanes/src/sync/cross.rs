@@ -1,4 +1,5 @@
-//! One value from any lane (or thread) to any other: lock-free, since fast lanes take no locks.
+//! Channel for one value from any lane (or thread) to any other. It is lock-free, since fast lanes
+//! take no locks.
 //!
 //! ```text
 //!   EMPTY ──receiver leaves its waker──▶ WAITING ──send──▶ SENT ──receiver takes the value──▶ DONE
@@ -17,7 +18,7 @@ use super::Closed;
 
 /// The receiver owns `waker`; the sender owns `value`.
 const EMPTY: u8 = 0;
-/// `waker` is set, and belongs to whoever swaps the state away; the sender owns `value`.
+/// `waker` is set, and belongs to the side that swaps the state away. The sender owns `value`.
 const WAITING: u8 = 1;
 /// The sender is done with both; the receiver owns both.
 const SENT: u8 = 2;
@@ -28,18 +29,19 @@ struct State<T> {
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: both cells are handed over by the state with release and acquire; T moves from one thread to another.
+// SAFETY: the state passes both cells from side to side with release and acquire. T moves from one
+// thread to another.
 unsafe impl<T: Send> Send for State<T> {}
 // SAFETY: as above; no two threads ever hold a reference into the same cell.
 unsafe impl<T: Send> Sync for State<T> {}
 
-/// Gives the value.
+/// Sending side.
 pub struct Sender<T>(Arc<State<T>>);
 
-/// Awaits the value.
+/// Receiving side.
 pub struct Receiver<T>(Arc<State<T>>);
 
-/// A pair for one value.
+/// Creates a channel for one value.
 #[must_use]
 pub fn oneshot<T: Send>() -> (Sender<T>, Receiver<T>) {
     let state = Arc::new(State {
@@ -51,14 +53,14 @@ pub fn oneshot<T: Send>() -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Gives the value. If the receiver is gone, the value is dropped with the last side.
+    /// Sends the value. If the receiver was dropped, the value is dropped with the last side.
     pub fn send(self, value: T) {
         // SAFETY: until the state is SENT, which only this side sets, `value` belongs to this side.
         unsafe { *self.0.value.get() = Some(value) };
-        // Drop says that it is there.
+        // Dropping this side publishes it.
     }
 
-    /// Whether the receiver is gone: what would be sent interests nobody.
+    /// Returns true if the receiver was dropped, so that a value would be lost.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         Arc::strong_count(&self.0) == 1
@@ -68,8 +70,8 @@ impl<T> Sender<T> {
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         if self.0.state.swap(SENT, Ordering::AcqRel) == WAITING {
-            // SAFETY: the waker was left for whoever takes WAITING away, and that was this swap; the receiver, finding
-            // SENT, does not touch the cell.
+            // SAFETY: the waker belongs to the side that swaps WAITING away, which was this swap;
+            // the receiver, finding SENT, does not touch the cell.
             let waker = unsafe { (*self.0.waker.get()).take() };
             waker.into_iter().for_each(Waker::wake);
         }
@@ -85,7 +87,7 @@ impl<T> Future for Receiver<T> {
             match shared.state.load(Ordering::Acquire) {
                 // SAFETY: SENT gives `value` to the receiver.
                 SENT => return Poll::Ready(unsafe { (*shared.value.get()).take() }.ok_or(Closed)),
-                // Take the old waker back first; failing that, the value has come.
+                // Take the old waker back first. If that fails, the value has arrived.
                 WAITING => {
                     let _ =
                         shared.state.compare_exchange(WAITING, EMPTY, Ordering::AcqRel, Ordering::Acquire);
@@ -111,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_the_value_or_says_that_nobody_will() {
+    fn receiver_gets_the_value_or_the_end_of_the_sender() {
         let mut cx = Context::from_waker(Waker::noop());
         let (sender, mut receiver) = oneshot();
         assert_eq!(Pin::new(&mut receiver).poll(&mut cx), Poll::Pending);

@@ -1,4 +1,5 @@
-//! A bounded queue from many tasks to one, all of the same fast lane. Full: the sender waits, or is told.
+//! Bounded queue from many tasks to one, all of the same fast lane. When it is full, `send` waits
+//! and `try_send` fails.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,30 +13,30 @@ struct State<T> {
     queue: VecDeque<T>,
     depth_max: usize,
     receiver: Option<Waker>,
-    /// Tasks waiting for room; bounded by their number.
+    /// Tasks that wait for free space. The number of senders bounds it.
     senders_waiting: VecDeque<Waker>,
     senders: usize,
     open: bool,
 }
 
-/// Puts values in. Clones share the queue.
+/// Sending side. Clones share the queue.
 #[derive(Debug)]
 pub struct Sender<T>(Rc<RefCell<State<T>>>);
 
-/// Takes values out, first in, first out.
+/// Receiving side, first in, first out.
 #[derive(Debug)]
 pub struct Receiver<T>(Rc<RefCell<State<T>>>);
 
-/// Why a value was not taken.
+/// Reason why a value was not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TrySendError<T> {
-    /// No room now.
+    /// The queue is full.
     Full(T),
-    /// The receiver is gone.
+    /// The receiver was dropped.
     Closed(T),
 }
 
-/// A queue of at most `depth_max` values (at least one).
+/// Creates a queue of at most `depth_max` values (at least one).
 #[must_use]
 pub fn channel<T>(depth_max: usize) -> (Sender<T>, Receiver<T>) {
     let state = Rc::new(RefCell::new(State {
@@ -50,10 +51,10 @@ pub fn channel<T>(depth_max: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Puts a value in if there is room.
+    /// Queues a value if the queue is not full.
     ///
     /// # Errors
-    /// Full or closed: the value, back.
+    /// Full or closed: returns the value.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         let mut state = self.0.borrow_mut();
         if !state.open {
@@ -69,10 +70,10 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Puts a value in, waiting for room.
+    /// Queues a value, waiting for free space.
     ///
     /// # Errors
-    /// The receiver is gone.
+    /// The receiver was dropped.
     pub async fn send(&self, value: T) -> Result<(), Closed> {
         let mut value = Some(value);
         std::future::poll_fn(|cx: &mut Context<'_>| {
@@ -90,7 +91,7 @@ impl<T> Sender<T> {
         .await
     }
 
-    /// Whether the receiver is gone.
+    /// Returns true if the receiver was dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         !self.0.borrow().open
@@ -115,23 +116,24 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next value; none once all senders are gone and the queue is empty.
+    /// Returns the next value; `None` once all senders are dropped and the queue is empty.
     pub async fn recv(&mut self) -> Option<T> {
         std::future::poll_fn(|cx| self.poll_recv(cx)).await
     }
 
-    /// The next value if there is one now.
+    /// Returns the next value if there is one now.
     pub fn try_recv(&mut self) -> Option<T> {
         let mut state = self.0.borrow_mut();
         let value = state.queue.pop_front()?;
-        // All that wait, not one: a waiter may have been dropped since, and its turn must not be lost.
+        // Wake all waiters, not one: a waiter may have been dropped since, and its turn must not be
+        // lost.
         let waiting = std::mem::take(&mut state.senders_waiting);
         drop(state);
         waiting.into_iter().for_each(Waker::wake);
         Some(value)
     }
 
-    /// As [`Receiver::recv`], for hand-written futures.
+    /// Does the same as [`Receiver::recv`], for hand-written futures.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         if let Some(value) = self.try_recv() {
             return Poll::Ready(Some(value));
@@ -162,7 +164,7 @@ mod tests {
     use std::future::Future;
 
     #[test]
-    fn is_bounded_in_order_and_ends() {
+    fn queue_is_bounded_ordered_and_ends() {
         let mut cx = Context::from_waker(Waker::noop());
         let (sender, mut receiver) = channel(2);
         assert_eq!((sender.try_send(1), sender.try_send(2)), (Ok(()), Ok(())));

@@ -1,44 +1,46 @@
-//! A bell for tasks of one fast lane: ring it, and whoever waits looks again.
+//! Notification between tasks of one fast lane: a notify wakes every waiter, which then checks its
+//! condition again.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Poll, Waker};
 
-/// Wakes tasks of one lane. A ring while nobody waits is remembered, once, for [`Notify::notified`].
+/// Notification between tasks of one lane. A notify without a waiter is remembered, once, for
+/// [`Notify::notified`].
 #[derive(Debug, Default)]
 pub struct Notify {
-    rung: Cell<bool>,
-    /// Counts rings of everybody, so that a waiter knows its own has come.
+    notified: Cell<bool>,
+    /// Number of notifies, by which a waiter detects one since it began to wait.
     round: Cell<u64>,
-    /// One for each waiting task; bounded by their number.
+    /// One waker for each waiting task. The number of tasks bounds it.
     waiting: RefCell<Vec<Waker>>,
 }
 
 impl Notify {
-    /// A bell that has not been rung.
+    /// Creates a notification without a remembered notify.
     #[must_use]
     pub fn new() -> Notify {
         Notify::default()
     }
 
-    /// Wakes everybody who waits now; if nobody does, the next one to wait does not wait.
+    /// Wakes all waiters. If there are none, the next call of [`Notify::notified`] returns at once.
     pub fn notify(&self) {
         let waiting = self.waiting.take();
-        self.rung.set(waiting.is_empty());
+        self.notified.set(waiting.is_empty());
         self.round.set(self.round.get() + 1);
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes everybody who waits now; remembers nothing.
+    /// Wakes all waiters. Remembers nothing if there are none.
     pub fn notify_waiters(&self) {
         self.round.set(self.round.get() + 1);
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Waits for the next ring (or a remembered one). May return early only if rung.
+    /// Waits for the next notify, or a remembered one.
     pub async fn notified(&self) {
         let round = self.round.get();
         std::future::poll_fn(|cx| {
-            if self.rung.take() || self.round.get() != round {
+            if self.notified.take() || self.round.get() != round {
                 return Poll::Ready(());
             }
             let mut waiting = self.waiting.borrow_mut();
@@ -58,15 +60,15 @@ mod tests {
     use std::task::Context;
 
     #[test]
-    fn a_ring_is_remembered_once_and_reaches_all_who_wait() {
-        let (bell, mut cx) = (Notify::new(), Context::from_waker(Waker::noop()));
-        bell.notify();
-        bell.notify();
-        assert!(std::pin::pin!(bell.notified()).poll(&mut cx).is_ready());
-        let (mut a, mut b) = (Box::pin(bell.notified()), Box::pin(bell.notified()));
+    fn notify_is_remembered_once_and_wakes_all_waiters() {
+        let (notify, mut cx) = (Notify::new(), Context::from_waker(Waker::noop()));
+        notify.notify();
+        notify.notify();
+        assert!(std::pin::pin!(notify.notified()).poll(&mut cx).is_ready());
+        let (mut a, mut b) = (Box::pin(notify.notified()), Box::pin(notify.notified()));
         assert!(a.as_mut().poll(&mut cx).is_pending() && b.as_mut().poll(&mut cx).is_pending());
-        bell.notify();
+        notify.notify();
         assert!(a.as_mut().poll(&mut cx).is_ready() && b.as_mut().poll(&mut cx).is_ready());
-        assert!(std::pin::pin!(bell.notified()).poll(&mut cx).is_pending());
+        assert!(std::pin::pin!(notify.notified()).poll(&mut cx).is_pending());
     }
 }

@@ -1,4 +1,4 @@
-//! One value from one task to another of the same fast lane.
+//! Channel for one value between tasks of the same fast lane.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -16,15 +16,15 @@ struct State<T> {
     sender: bool,
 }
 
-/// Gives the value.
+/// Sending side.
 #[derive(Debug)]
 pub struct Sender<T>(Rc<RefCell<State<T>>>);
 
-/// Awaits the value.
+/// Receiving side.
 #[derive(Debug)]
 pub struct Receiver<T>(Rc<RefCell<State<T>>>);
 
-/// A pair for one value.
+/// Creates a channel for one value.
 #[must_use]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let state = Rc::new(RefCell::new(State { value: None, waker: None, receiver: true, sender: true }));
@@ -32,10 +32,10 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// Gives the value.
+    /// Sends the value.
     ///
     /// # Errors
-    /// The receiver is gone: the value, back.
+    /// The receiver was dropped: returns the value.
     pub fn send(self, value: T) -> Result<(), T> {
         let mut state = self.0.borrow_mut();
         if !state.receiver {
@@ -45,7 +45,7 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Whether the receiver is gone.
+    /// Returns true if the receiver was dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         !self.0.borrow().receiver
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_the_value_or_says_that_nobody_will() {
+    fn receiver_gets_the_value_or_the_end_of_the_sender() {
         let mut cx = Context::from_waker(Waker::noop());
         let (sender, mut receiver) = channel();
         assert_eq!(Pin::new(&mut receiver).poll(&mut cx), Poll::Pending);

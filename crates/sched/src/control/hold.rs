@@ -63,8 +63,8 @@ impl Hold {
     }
 
     /// Ends the pause. `left_bytes` are in frozen memtables, and `room_bytes` are free in the
-    /// active one. Of the former, as many as the latter are due in the normal way, until the active
-    /// memtable is full.
+    /// active one. Bytes of the former up to the latter are due in the normal way, until the active
+    /// memtable is full. The rest may wait.
     pub fn let_go(&mut self, now_ns: u64, left_bytes: u64, room_bytes: u64) {
         let State::Paused { since_ns } = self.state else { return };
         let bytes = left_bytes.saturating_sub(room_bytes).min(self.most_bytes);

@@ -1,4 +1,4 @@
-//! What a kernel refuses of a ring is done by threads.
+//! Threads serve requests that the kernel rejects in a ring.
 
 use std::sync::Mutex;
 
@@ -7,14 +7,14 @@ use crate::disk::{OpenOptions, open, remove_file};
 use crate::{Config, DiskBackend, Lanes, Report, Reporter};
 
 #[test]
-fn operations_that_the_kernel_refuses_are_done_by_threads_and_it_is_said_once() {
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let hears = said.clone();
+fn threads_serve_rejected_requests_with_one_report() {
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let sink = reports.clone();
     let config = Config {
         cores: vec![0],
         pin: false,
         disk_backend: DiskBackend::Restricted,
-        reporter: Reporter::new(move |report| hears.lock().unwrap().push(report.clone())),
+        reporter: Reporter::new(move |report| sink.lock().unwrap().push(report.clone())),
         ..Config::detect()
     };
     let lanes = Lanes::start(config).expect("lanes start");
@@ -28,21 +28,21 @@ fn operations_that_the_kernel_refuses_are_done_by_threads_and_it_is_said_once() 
             file.sync_data().await.unwrap();
             assert_eq!(file.read_at(u64::from(n), 1).await.unwrap(), [n][..]);
         }
-        // A request that is wrong by itself gets its own error.
+        // An invalid request gets its own error.
         let read_only = open(&path, OpenOptions::default()).await.unwrap();
         assert!(read_only.write_at(0, bytes::Bytes::from_static(b"x")).await.is_err());
         remove_file(&path).await.unwrap();
     });
     assert!(!lanes.uses_io_uring());
     lanes.shutdown();
-    let mut said = said.lock().unwrap();
-    // A busy machine may have something to say of its own.
-    said.retain(|report| !matches!(report, Report::Stall { .. }));
-    assert!(matches!(said[..], [Report::RingRefused { core: 0, .. }]), "{said:?}");
+    let mut reports = reports.lock().unwrap();
+    // A busy machine may report stalls.
+    reports.retain(|report| !matches!(report, Report::Stall { .. }));
+    assert!(matches!(reports[..], [Report::RingRefused { core: 0, .. }]), "{reports:?}");
 }
 
 #[test]
-fn operations_put_in_beside_a_refused_one_are_done_too() {
+fn requests_beside_a_rejected_one_are_served_too() {
     let config = Config {
         cores: vec![0],
         pin: false,
@@ -63,7 +63,7 @@ fn operations_put_in_beside_a_refused_one_are_done_too() {
         let writes: Vec<_> = (0..16).map(write).collect();
         for write in writes {
             let ended = crate::time::timeout(std::time::Duration::from_secs(20), write).await;
-            ended.expect("it ends").expect("it is done");
+            ended.expect("the write ends").expect("the write succeeds");
         }
         remove_file(&path).await.unwrap();
     });
