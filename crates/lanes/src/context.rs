@@ -160,10 +160,10 @@ pub fn on_lane() -> bool {
     !CORE.get().is_null() || on_heavy_lane()
 }
 
-/// Returns true if the running task should yield: on a heavy lane if its group's slice is over or
-/// it has run for 1 ms, on a fast lane if it has used its 50 µs. For code that is polled; code that
-/// can await calls [`heavy_yield`]. Takes about 25 ns. On a heavy lane it also makes a system call
-/// at most ten times a millisecond, to offer the CPU to a fast lane that is ready.
+/// Returns true if the running task should yield. On a heavy lane, its group's slice is over or it
+/// has run for 1 ms. On a fast lane, it has used its 50 µs. For code that is polled; code that can
+/// await calls [`heavy_yield`]. Takes about 25 ns. On a heavy lane it also makes a system call at
+/// most ten times a millisecond, to offer the CPU to a fast lane that is ready.
 #[must_use]
 pub fn turn_is_over() -> bool {
     SEAT.with_borrow(|seat| match seat {
@@ -177,9 +177,10 @@ pub fn turn_is_over() -> bool {
 }
 
 /// Offers the CPU of this heavy worker to other threads, every `every_ns`. The kernel takes the CPU
-/// from the idle class for a fast lane that wakes. But it also gives the idle class its entitlement
-/// (3 parts of 1,027 beside one thread, and a turn to a thread that has just woken) until its next
-/// tick. That is up to 4 ms in which a fast lane that is ready does not run.
+/// from the idle class for a fast lane that wakes. But it also gives the idle class its
+/// entitlement: 3 parts of 1,027 beside one thread, and a turn to a thread that has just woken.
+/// Such a turn lasts until the next tick, up to 4 ms in which a fast lane that is ready does not
+/// run.
 fn offer_cpu(now_ns: u64, every_ns: u64) {
     if now_ns.saturating_sub(YIELDED.get()) >= every_ns {
         YIELDED.set(now_ns);

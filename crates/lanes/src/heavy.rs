@@ -1,4 +1,4 @@
-//! Heavy lane of a core: one running worker and spares, all of the kernel's idle class, so that the
+//! Heavy lane of a core: one running worker and spares, all of the kernel's idle class. So the
 //! kernel takes the CPU from them the moment the fast lane wakes. The fast lane grants a worker the
 //! group that it may run. Workers check their grant between tasks and at yield points.
 //!

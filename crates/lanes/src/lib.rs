@@ -1,4 +1,4 @@
-//! Runtime of the server: on each core a cooperative fast lane, which owns its shard of the data,
+//! Runtime of the server. Each core has a cooperative fast lane, which owns its shard of the data,
 //! and a heavy lane of the kernel's idle class for long computations. One scheduler for each core
 //! (`sched`) governs both by measured CPU time, so that every group gets its shares. The same
 //! shares order requests to the disk.

@@ -17,8 +17,9 @@ const PURGE_DELAY_DEFAULT_MS: std::ffi::c_long = 10;
 
 /// Configures mimalloc, if it is the program's allocator, to keep freed memory for later
 /// allocations. Call it once, before other threads are started. Memory that goes back to the kernel
-/// is cleared when it comes again, at the cost of page faults, in which a thread of a heavy lane is
-/// not preempted. A delay set in the environment has priority. Returns true if memory is kept.
+/// is cleared when it comes again, at the cost of page faults. During a page fault, a thread of a
+/// heavy lane is not preempted. A delay set in the environment has priority. Returns true if memory
+/// is kept.
 pub fn keep_freed_memory() -> bool {
     // SAFETY: reading and writing an option, by a number that this version of the library knows,
     // while no other thread does.

@@ -1,9 +1,9 @@
 //! Prefaulting of memory before the allocator takes it.
 //!
-//! The first write to memory from the kernel waits while the kernel finds and clears it: 0.1 ms for
-//! a huge page, and 5 to 10 ms if the host of a virtual machine has to find it first. A fast lane
-//! with a growing memtable must not wait for that. So a thread of the idle class checks how much
-//! mimalloc has taken, and keeps some more prefaulted:
+//! The first write to memory from the kernel waits while the kernel finds and clears it. That takes
+//! 0.1 ms for a huge page, and 5 to 10 ms if the host of a virtual machine has to find it first. A
+//! fast lane with a growing memtable must not wait for that. So a thread of the idle class checks
+//! how much mimalloc has taken, and keeps some more prefaulted:
 //!
 //! ```text
 //!   an arena:   │ taken │ taken │ taken │ ready │ ready │       │       │       blocks of 32 MiB, lowest first

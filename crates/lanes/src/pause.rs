@@ -18,9 +18,8 @@ pub trait AtPause {
     fn at_pause(self: Rc<Self>);
 }
 
-/// Defers `work` until this core's running group pauses: as soon as it has nothing else to run
-/// here, when another group gets the core, and after 100 µs at the latest. Only for tasks of a fast
-/// lane; panics elsewhere.
+/// Defers `work` until this core's running group pauses: when it has nothing else to run here, or
+/// another group gets the core, or after 100 µs. Only for tasks of a fast lane; panics elsewhere.
 pub fn at_pause(work: Rc<dyn AtPause>) {
     fast(|core| core.deferred.push(work, core.lanes.config().policy.defer_ns));
 }

@@ -127,12 +127,14 @@ where
     let shared = core.shared.clone();
     let schedule = move |runnable: Runnable| schedule_fast(&shared, runnable);
     let builder = async_task::Builder::new().propagate_panic(true).metadata(Header::new(group, false, at));
-    // SAFETY: (1) the future is not Send: it is polled and dropped only where its Runnable is, and
-    // a Runnable gets from `schedule` only to this core's queues, which only this thread empties;
-    // when the lane ends, it wakes and drops every task in its list, so that none is left to be
-    // scheduled later (`schedule_fast` leaks a runnable that comes too late). (2) future and
-    // schedule are 'static. (3) schedule is Send and Sync: an Arc of a Sync value. (4) an output
-    // that is not Send cannot leave the thread: Task<T> is Send only if T is.
+    // SAFETY:
+    // 1. The future is not Send, but it is polled and dropped only where its Runnable is.
+    //    `schedule` passes a Runnable only to this core's queues, which only this thread empties.
+    //    When the lane ends, it wakes and drops every task in its list, so that no task is
+    //    scheduled later (`schedule_fast` leaks a runnable that comes too late).
+    // 2. Future and schedule are 'static.
+    // 3. Schedule is Send and Sync: an Arc of a Sync value.
+    // 4. An output that is not Send cannot leave the thread: Task<T> is Send only if T is.
     let (runnable, task) = unsafe { builder.spawn_unchecked(|_| wrapped, schedule) };
     core.list(key, runnable.waker());
     runnable.schedule();

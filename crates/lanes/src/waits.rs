@@ -19,7 +19,7 @@
 //! That is right on average, and keeps the cost of a slice at `EXACT_MAX` steps.
 //!
 //! *Bounded.* A core remembers [`SPANS`] spans. If a wait began before, the remembered part stands
-//! for all of it: such long waits are those of groups with few shares, whose neighbours do much the
+//! for all of it. Such long waits are those of groups with few shares, whose neighbours do much the
 //! same all the time. Each group counts waits for [`TARGETS`] other groups on a core. They are the
 //! first ones, until a more frequent group evicts the one with the least wait. The rest are
 //! "others", as are groups that have been dropped when waits are read.

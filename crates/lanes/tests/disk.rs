@@ -1,4 +1,4 @@
-//! Tests of the disk service on both backends: written data is read back, by either lane, and the
+//! Tests of the disk service on both backends. Written data is read back, by either lane, and the
 //! end of a file is not taken for an error of the disk.
 
 use std::io::ErrorKind;

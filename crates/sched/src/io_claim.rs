@@ -6,7 +6,7 @@
 //! 2. If it is exhausted, the core takes a *lease* in advance, and the time from which it may use
 //!    it. The next core finds that lease taken and gets a later time. So cores wait in a queue, and
 //!    each gets a lease in turn, however often it asks and however large its requests are.
-//! 3. At its time the core sends requests worth the lease, in the order of that moment. The cost of
+//! 3. At its time the core sends requests worth the lease, best request first. The cost of
 //!    the last request beyond the lease is debt. The core queues again until it is paid. So each
 //!    waiting core gets the same time, however large its requests are.
 //! 4. Once the core has nothing queued, it gives the rest of its lease back. A debt goes to the

@@ -358,10 +358,10 @@ impl Tree {
     }
 
     /// Returns the time that `running` may run before the next poll, ns. It is [`LATENCY_SLICE_NS`]
-    /// while another latency-class leaf is eligible. It is so too while another leaf, not of the
-    /// batch class, went idle within the last [`crate::RECENTLY_ACTIVE_NS`] of CPU time: its next
-    /// event should be found soon. Otherwise it is [`SLICE_NS`]. Only work that keeps the lane from
-    /// polling needs this: a lane that sleeps in its poller sees events at once.
+    /// while another latency-class leaf is eligible, and while another leaf, not of the batch
+    /// class, is recently active ([`crate::RECENTLY_ACTIVE_NS`]), since its next event should be
+    /// found soon. Otherwise it is [`SLICE_NS`]. Only work that keeps the lane from polling needs
+    /// this: a lane that sleeps in its poller sees events at once.
     #[must_use]
     pub fn poll_ns(&self, running: NodeId) -> u64 {
         let node = self.live(running);

@@ -56,9 +56,9 @@ fn served_by_shares(recorded: &Recorded, at: usize) -> f64 {
     (node.charged_ns as f64 - minimum_ns) / f64::from(node.spec.shares)
 }
 
-/// Returns the most by which [`served_by_shares`] may differ from that of a sibling: the bound
-/// without minimums, and the most that a node may be owed or be ahead of its minimum. `lag_ns` is
-/// the lag that it may repay.
+/// Returns the most by which [`served_by_shares`] may differ from that of a sibling. It is the
+/// bound without minimums, and the most that a node may be owed or be ahead of its minimum.
+/// `lag_ns` is the lag that it may repay.
 fn reach(recorded: &Recorded, at: usize, lag_ns: u64) -> f64 {
     let minimums = recorded.nodes.iter().filter(|node| node.spec.min_ppm > 0).count() as f64;
     let longest = recorded.nodes[1].longest_ns as f64;

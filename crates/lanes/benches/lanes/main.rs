@@ -1,8 +1,8 @@
-//! Benchmark of the lanes on one pinned core of this machine: CPU by shares in every mix of lanes,
-//! wake-ups of the fast lane beside a heavy one, a cap, and the cost of a switch. `cargo bench -p
-//! lanes`, with `-- --quick` for a tenth of the time. `-- shares`, `wake`, `urgent`, `cap`, `cost`,
-//! `log` or `disk` runs one part. `-- --without RULE` switches a rule of the scheduler off (see
-//! `policy`).
+//! Benchmark of the lanes on one pinned core of this machine. It measures CPU by shares in every
+//! mix of lanes, wake-ups of the fast lane beside a heavy one, a cap, and the cost of a switch.
+//! `cargo bench -p lanes`, with `-- --quick` for a tenth of the time. `-- shares`, `wake`,
+//! `urgent`, `cap`, `cost`, `log` or `disk` runs one part. `-- --without RULE` switches a rule of
+//! the scheduler off (see `policy`).
 #![expect(clippy::disallowed_methods, reason = "measures from outside of the lanes")]
 
 mod disk;

@@ -1,7 +1,7 @@
 //! Memory for direct I/O, for which the kernel requires address, offset and length in whole blocks.
-//! The thread that drops a buffer keeps its memory for the next buffer. The kernel would have to
-//! map and zero fresh memory, which for a batch of the commit log (some tens of KiB) cost as much
-//! as writing it.
+//! The thread that drops a buffer keeps its memory for the next buffer. Otherwise the kernel would
+//! have to map and zero fresh memory. For a batch of the commit log (some tens of KiB) that cost as
+//! much as writing it.
 #![expect(unsafe_code, reason = "an allocation aligned to blocks, which Vec cannot give")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};

@@ -390,7 +390,10 @@ fn check_range(offset: u64, len: usize) -> io::Result<()> {
     let end = offset.checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(BLOCK64));
     match end.filter(|&end| i64::try_from(end).is_ok()) {
         Some(_) => Ok(()),
-        None => Err(io::Error::new(io::ErrorKind::InvalidInput, "beyond the end of any file")),
+        None => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "expected a position within the largest possible file",
+        )),
     }
 }
 

@@ -6,8 +6,8 @@ use sched::SLICE_NS;
 use super::*;
 use crate::GroupSpec;
 
-/// Regression: a heavy task that woke just before its group was dropped, on a core that had not
-/// seen the group yet, was queued under an id that no worker looked up any more, and never ran.
+/// Regression: a heavy task woke just before its group was dropped, on a core that had not seen the
+/// group yet. It was queued under an id that no worker looked up any more, and never ran.
 #[test]
 fn dropped_group_stays_for_a_heavy_task_that_is_waking() {
     let registry = Arc::new(Registry::new(1));

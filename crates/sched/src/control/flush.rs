@@ -1,10 +1,10 @@
 //! Controller of the pace of flushes. Each flush is spread until the next is due, whatever the
 //! load.
 //!
-//! 1. *Rate.* With `left` bytes to flush and `room` bytes to fill until the next flush is due,
-//!    flushing `left / (room − reserve)` bytes for each byte written ends the flush where the
-//!    reserve begins. This is a straight line, drawn anew with every decision. So past errors (a
-//!    load that changed, a busy core) are integrated in `left` and `room`, and corrected by the
+//! 1. *Rate.* Let `left` be the bytes to flush, and `room` the bytes to fill until the next flush
+//!    is due. Flushing `left / (room − reserve)` bytes for each byte written ends the flush where
+//!    the reserve begins. This is a straight line, drawn anew with every decision. So past errors
+//!    (a load that changed, a busy core) are integrated in `left` and `room`, and corrected by the
 //!    end. There is no gain to tune.
 //! 2. *Weight.* The rate is an upper bound, and the weight makes the flush reach it. Rate times the
 //!    measured cost of a byte is the part of the core (or of its part of the disk, whichever is
