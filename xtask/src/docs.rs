@@ -1,5 +1,5 @@
-//! Paths that README.md, ARCHITECTURE.md, CHANGELOG.md and `docs/*.md` name exist in the
-//! repository, and ARCHITECTURE.md has a section for every crate.
+//! Paths that README.md, ARCHITECTURE.md, CHANGELOG.md, `docs/*.md` and `docs/decisions/*.md` name
+//! exist in the repository, and ARCHITECTURE.md has a section for every crate.
 //!
 //! A path is a code span that starts with a top folder of ours or is the name of a document, or the
 //! target of a link. Fenced blocks are examples and drawings and are passed over.
@@ -9,12 +9,14 @@ use std::path::Path;
 use crate::files::{list, name, read, verdict};
 
 /// The folders whose paths documents name.
-const TOPS: [&str; 7] = ["crates/", "docs/", "xtask/", "tests/", "fuzz/", ".ci/", ".cargo/"];
+const TOPS: [&str; 8] = ["bench/", "crates/", "docs/", "xtask/", "tests/", "fuzz/", ".ci/", ".cargo/"];
 
 /// Checks all documents.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let mut documents = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root.join(name)).to_vec();
-    documents.extend(list(&root.join("docs"))?.into_iter().filter(|path| name(path).ends_with(".md")));
+    for folder in ["docs", "docs/decisions"] {
+        documents.extend(list(&root.join(folder))?.into_iter().filter(|path| name(path).ends_with(".md")));
+    }
     let mut complaints = Vec::new();
     for document in &documents {
         let text = read(document)?;

@@ -10,6 +10,7 @@
 )]
 
 mod abuse;
+mod benchmarks;
 mod child;
 mod clients;
 mod debian;
@@ -36,13 +37,18 @@ struct Step {
 }
 
 /// In the order of `cargo xtask test`.
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step { name: "layering", what: "crates depend only on rows below theirs", run: layering::check },
     Step { name: "fmt", what: "cargo fmt --all --check", run: fmt },
     Step { name: "clippy", what: "cargo clippy on all targets, warnings are errors", run: clippy },
     Step { name: "without-sql", what: "cargo clippy on the program without SQL", run: without_sql },
     Step { name: "cargo-test", what: "cargo test on the workspace", run: cargo_test },
     Step { name: "docs", what: "the paths that documents name exist", run: docs::check },
+    Step {
+        name: "benchmarks",
+        what: "docs/benchmarks.md is rendered from bench/results",
+        run: benchmarks::check,
+    },
     Step { name: "sizes", what: "no source file has too many lines", run: sizes::check },
     Step { name: "language", what: "comments follow the rules of writing", run: language::check },
     Step {
@@ -67,7 +73,13 @@ struct Tool {
 }
 
 /// The tools.
-const TOOLS: [Tool; 4] = [
+const TOOLS: [Tool; 5] = [
+    Tool {
+        name: "benchmarks",
+        flags: "[--check]",
+        what: "writes docs/benchmarks.md from bench/results",
+        run: benchmarks::run,
+    },
     Tool {
         name: "abuse",
         flags: "[--short] [--only NAME] [--seconds N]",
@@ -140,7 +152,7 @@ fn run(root: &Path, steps: &[&Step]) -> bool {
                 "\nFAILED at {}: {reason}\nTo run this step alone: cargo xtask {}{}",
                 step.name,
                 step.name,
-                if TOOLS.iter().any(|tool| tool.name == step.name) { " --short" } else { "" }
+                TOOLS.iter().find(|tool| tool.name == step.name).map_or_else(String::new, first_flag)
             );
             return false;
         }
@@ -148,6 +160,11 @@ fn run(root: &Path, steps: &[&Step]) -> bool {
     }
     println!("Everything passed in {:.0} s.", started.elapsed().as_secs_f64());
     true
+}
+
+/// The first flag of a tool, which makes it do what the step of its name does.
+fn first_flag(tool: &Tool) -> String {
+    tool.flags.split(['[', ']']).nth(1).map_or_else(String::new, |flag| format!(" {flag}"))
 }
 
 fn help() -> String {
@@ -231,6 +248,13 @@ mod tests {
         let unreached = Step { name: "unreached", what: "", run: |_| panic!("ran after a failure") };
         assert!(run(Path::new("/"), &[&passes, &passes]));
         assert!(!run(Path::new("/"), &[&passes, &fails, &unreached]));
+    }
+
+    #[test]
+    fn tools_of_a_step_have_a_first_flag() {
+        let tools = TOOLS.iter().filter(|tool| STEPS.iter().any(|step| step.name == tool.name));
+        let flags: Vec<String> = tools.map(first_flag).collect();
+        assert_eq!(flags, [" --check", " --short"]);
     }
 
     #[test]

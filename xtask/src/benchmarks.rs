@@ -1,0 +1,198 @@
+//! `docs/benchmarks.md` is rendered from `bench/results/*.txt`, one file for each group of goals.
+//! Results are changed there. `cargo xtask benchmarks` then writes the page, and the step of that
+//! name fails where page and files differ. A file has a header, then blocks of one command each:
+//!
+//! ```text
+//! title: Cold reads
+//! goal: One sentence.
+//! machine: The CPUs, the disk, and other programs at the time.
+//!
+//! date: 2026-11-24         `by 2026-11-24` means on or before that day
+//! commit: 0a1b2c3          or `unknown`
+//! command: cargo run …     or `unknown`
+//! runs: 9                  number of samples, or `unknown`
+//! note: Sentences.         may be absent
+//! what | measured | unit | goal | verdict       rows, at least one; unit, goal and verdict may be empty
+//! ```
+
+use std::num::NonZero;
+use std::path::Path;
+
+use crate::files::{list, name, read, verdict};
+
+const PAGE: &str = "docs/benchmarks.md";
+const FOLDER: &str = "bench/results";
+const VERDICTS: [&str; 3] = ["met", "missed", "undecided"];
+/// Columns of a line of a document. Tables are wider.
+const COLUMNS_MAX: usize = 110;
+/// The beginning of the page, up to the rows of its first table.
+const HEAD: &str = "bench/head.md";
+
+/// One file: title, goal and machine, then blocks.
+type Results<'a> = ([&'a str; 3], Vec<Block<'a>>);
+
+/// The results of one command.
+struct Block<'a> {
+    /// Date, commit, command and number of runs.
+    run: [&'a str; 4],
+    note: Option<&'a str>,
+    /// What, measured, unit, goal and verdict.
+    rows: Vec<[&'a str; 5]>,
+}
+
+/// A line, counted from 1, and the complaint about it.
+type Fault = (usize, String);
+
+/// Writes the page. With `--check`, compares it.
+pub(crate) fn run(root: &Path, flags: &[&str]) -> Result<(), String> {
+    match flags {
+        [] => std::fs::write(root.join(PAGE), page(root)?)
+            .map_err(|error| format!("{PAGE} could not be written: {error}.")),
+        ["--check"] => check(root),
+        _ => Err(format!("expected `--check` or no flag, got `{}`.", flags.join(" "))),
+    }
+}
+
+/// Fails unless the page is what the files render to.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    difference(&page(root)?, &read(&root.join(PAGE))?).map_or(Ok(()), Err)
+}
+
+/// A complaint about the first line that differs.
+fn difference(expected: &str, got: &str) -> Option<String> {
+    let most = expected.lines().count().max(got.lines().count());
+    let pair = |index| [expected, got].map(|text| text.lines().nth(index).unwrap_or("the end of the page"));
+    let (line, [expected, got]) = (1..).zip((0..most).map(pair)).find(|(_, pair)| pair[0] != pair[1])?;
+    let remedy = "Change the files, not the page, then run `cargo xtask benchmarks`.";
+    Some(format!("{PAGE}:{line} expected from {FOLDER}: `{expected}`, got `{got}`. {remedy}"))
+}
+
+/// Renders all files, in the order of their names.
+fn page(root: &Path) -> Result<String, String> {
+    let (mut summary, mut sections, mut complaints) = (read(&root.join(HEAD))?, String::new(), Vec::new());
+    for path in list(&root.join(FOLDER))?.into_iter().filter(|path| name(path).ends_with(".txt")) {
+        match parse(&read(&path)?) {
+            Ok(results) => {
+                let (row, section) = render(&results);
+                (summary, sections) = (summary + &row, sections + &section);
+            }
+            Err((line, reason)) => complaints.push(format!("{FOLDER}/{}:{line} {reason}", name(&path))),
+        }
+    }
+    verdict(complaints).map(|()| summary + &sections)
+}
+
+/// Reads one file.
+fn parse(text: &str) -> Result<Results<'_>, Fault> {
+    let end = (text.lines().count() + 1, "the end of the file");
+    let filled = (1..).zip(text.lines()).filter(|(_, line)| !line.is_empty());
+    let mut lines: Vec<_> = filled.chain([end]).collect();
+    lines.reverse();
+    let header = [field(&mut lines, "title")?, field(&mut lines, "goal")?, field(&mut lines, "machine")?];
+    let mut blocks = Vec::new();
+    while blocks.is_empty() || lines.len() > 1 {
+        let (date, commit) = (field(&mut lines, "date")?, field(&mut lines, "commit")?);
+        let run = [date, commit, field(&mut lines, "command")?, field(&mut lines, "runs")?];
+        let has_note = lines.last().is_some_and(|(_, line)| line.starts_with("note:"));
+        let note = if has_note { Some(field(&mut lines, "note")?) } else { None };
+        let mut rows = vec![row(lines.pop().unwrap_or(end))?];
+        while lines.last().is_some_and(|line| *line != end && !line.1.starts_with("date:")) {
+            rows.push(row(lines.pop().unwrap_or(end))?);
+        }
+        blocks.push(Block { run, note, rows });
+    }
+    Ok((header, blocks))
+}
+
+/// Takes the next line, the last of `lines`, which has to be `key: value`.
+fn field<'a>(lines: &mut Vec<(usize, &'a str)>, key: &str) -> Result<&'a str, Fault> {
+    let (at, line) = lines.pop().unwrap_or_default();
+    let value = line.strip_prefix(key).and_then(|rest| rest.strip_prefix(": ")).unwrap_or_default().trim();
+    let shape = || value.replace(|c: char| c.is_ascii_digit(), "0");
+    let is_hash = || matches!(value.len(), 7..=12) && value.chars().all(|c| c.is_ascii_hexdigit());
+    let (form, is_valid) = match key {
+        "goal" | "machine" | "note" => ("a sentence", value.ends_with('.')),
+        "date" => ("YYYY-MM-DD, or by YYYY-MM-DD", shape().trim_start_matches("by ") == "0000-00-00"),
+        "commit" => ("a short hash, or unknown", value == "unknown" || is_hash()),
+        "runs" => ("a number, or unknown", value == "unknown" || value.parse::<NonZero<u32>>().is_ok()),
+        _ => ("a text without `", !value.is_empty() && !value.contains('`')),
+    };
+    if is_valid { Ok(value) } else { Err((at, format!("expected `{key}: ` and {form}, got `{line}`."))) }
+}
+
+/// Reads a row of a table. A verdict needs a goal.
+fn row((at, line): (usize, &str)) -> Result<[&str; 5], Fault> {
+    let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+    let row = <[&str; 5]>::try_from(cells).unwrap_or_default();
+    let [what, measured, _, goal, verdict] = row;
+    let is_verdict = verdict.is_empty() || (!goal.is_empty() && VERDICTS.contains(&verdict));
+    let is_valid = is_verdict && !what.is_empty() && !measured.is_empty();
+    let form = "what | measured | unit | goal | met, missed, undecided or nothing";
+    if is_valid { Ok(row) } else { Err((at, format!("expected `{form}`, got `{line}`."))) }
+}
+
+/// The row of the summary, and the section.
+fn render(([title, goal, machine], blocks): &Results<'_>) -> (String, String) {
+    let mut text = format!("\n## {title}\n\n{}\n", wrap(goal, ""));
+    text += "| what | measured | unit | goal | verdict | run |\n|---|---|---|---|---|---|\n";
+    let mut list = format!("\n{}\n", wrap(&format!("Machine: {machine}"), ""));
+    for (Block { run: [date, commit, command, runs], note, rows }, number) in blocks.iter().zip(1..) {
+        rows.iter().for_each(|row| text += &format!("| {} | {number} |\n", row.join(" | ")));
+        let command = if *command == "unknown" { "command unknown".into() } else { format!("`{command}`") };
+        list += &format!("{number}. {date}, commit {commit}, runs: {runs}.\n   {command}\n");
+        list += &note.map_or_else(String::new, |note| wrap(note, "   "));
+    }
+    let anchor =
+        title.to_lowercase().replace(' ', "-").replace(|c: char| c.is_ascii_punctuation() && c != '-', "");
+    let rows = || blocks.iter().flat_map(|block| &block.rows);
+    let counts = VERDICTS.map(|verdict| rows().filter(|row| row[4] == verdict).count().to_string());
+    (format!("| [{title}](#{anchor}) | {} |\n", counts.join(" | ")), text + &list)
+}
+
+/// Breaks a text into lines with an indent. A code span stays whole.
+fn wrap(text: &str, indent: &str) -> String {
+    let (mut lines, mut line) = (String::new(), indent.to_owned());
+    let solid = |(index, part): (usize, &str)| part.replace(' ', if index % 2 == 1 { "\u{a0}" } else { " " });
+    for word in text.split('`').enumerate().map(solid).collect::<Vec<_>>().join("`").split(' ') {
+        if line.chars().count() + word.chars().count() > COLUMNS_MAX {
+            lines += &format!("{}\n", line.trim_end());
+            line = indent.to_owned();
+        }
+        line += &format!("{word} ");
+    }
+    (lines + line.trim_end() + "\n").replace('\u{a0}', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "title: A title\ngoal: A goal.\nmachine: A machine.\n\ndate: by 2026-11-24\n\
+        commit: unknown\ncommand: cargo bench\nruns: 2\nnote: A note.\nfirst | 1 | µs | 2 | met\nsecond | 1 | | |\n";
+
+    #[test]
+    fn file_renders_to_a_summary_and_a_section() {
+        let (summary, section) = render(&parse(FILE).unwrap());
+        assert_eq!(summary, "| [A title](#a-title) | 1 | 0 | 0 |\n");
+        assert!(
+            section.contains("\n| first | 1 | µs | 2 | met | 1 |\n| second | 1 |  |  |  | 1 |\n"),
+            "{section}"
+        );
+        assert!(section.ends_with("runs: 2.\n   `cargo bench`\n   A note.\n"), "{section}");
+    }
+
+    #[test]
+    fn malformed_line_is_named() {
+        let faults =
+            [("title: A title", 1), ("by 2026-11-24", 5), ("unknown", 6), ("runs: 2", 8), (" | met", 10)];
+        for (text, line) in faults {
+            assert_eq!(parse(&FILE.replacen(text, "?", 1)).err().map(|fault| fault.0), Some(line), "{text}");
+        }
+    }
+
+    #[test]
+    fn changed_page_is_reported() {
+        assert_eq!(difference("a\nb\n", "a\nb\n"), None);
+        assert!(difference("a\nb\n", "a\n").unwrap().contains("benchmarks.md:2 expected"));
+    }
+}
