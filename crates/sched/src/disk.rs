@@ -151,8 +151,7 @@ impl DiskModel {
 
     /// Returns the disk time that may be in flight, ns: twice the latency and the burst. By
     /// Little's law one latency keeps the disk busy. The second is for a mix in which some requests
-    /// take twice as long. (Measured: docs/benchmarks.md, "The disk by shares": scans lose nothing
-    /// by it.)
+    /// take twice as long. (Measured: docs/decisions/0004-disk-window.md.)
     #[must_use]
     pub fn window_ns(&self) -> u64 {
         self.latency_ns.saturating_mul(2).saturating_add(BURST_NS)
